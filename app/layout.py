@@ -11,13 +11,12 @@ from pathlib import Path
 import streamlit as st
 from streamlit.navigation.page import StreamlitPage
 
-from app import startup, timing, turns
-from app.reading import data
-from app.session import address, benchmark, clicks, report_keeper, run_choice, selection, state
-from app.text import safe_text
+from app import page_queue, page_times, startup
+from app.page_text import safe_text
+from app.reading import page_data
+from app.session import address, benchmark_choice, click_errors, report_keeper, run_choice, selection, view_state
 from app.views.lessons import player
-from app.widgets import benchmark_badge, present
-from app.widgets import page as page_parts
+from app.widgets import benchmark_badge, chart_stage, page_parts
 from merging.base import modes, settings
 from merging.base.errors import MergingError, StoreError
 
@@ -43,9 +42,9 @@ def pages(sections: Sections) -> dict[str, list[StreamlitPage]]:
     }  # fmt: skip
 
 
-def draw(sections: Sections) -> None:
+def draw_page(sections: Sections) -> None:
     """Draw the page that the address names, and what all pages share, once it is its turn."""
-    with turns.PAGES.turn():
+    with page_queue.PAGES.turn():
         _draw(sections)
 
 
@@ -58,39 +57,39 @@ def _draw(sections: Sections) -> None:
         st.set_page_config(f"{page.title} · Mergescope")
     with st.sidebar:
         jobs = st.container(key="jobs")
-        st.toggle("Present", key=address.PRESENTATION, bind=address.BIND, help=present.HELP)
-    page_parts.style()
-    player.enter(page.url_path)
-    present.enter()
-    selection.enter()
+        st.toggle("Present", key=address.PRESENTATION, bind=address.BIND, help=chart_stage.HELP)
+    page_parts.draw_style()
+    player.enter_page(page.url_path)
+    chart_stage.begin_page()
+    selection.follow_link()
     page_parts.clear_cautions()
-    report_keeper.enter(state.linked(address.REPORT_TOKEN))
-    if problem := clicks.problem():
+    report_keeper.open_linked(view_state.value_from_link(address.REPORT_TOKEN))
+    if problem := click_errors.take_problem():
         st.error(safe_text(problem, 1000), icon=":material/error:")
     try:
-        modes.mode()  # an unknown one is an error wherever one looks
+        modes.server_mode()  # an unknown one is an error wherever one looks
         settings.jobs_at_once()  # likewise
-        if missing := benchmark.enter():
-            benchmark_badge.show_missing(missing)
+        if missing := benchmark_choice.follow_link():
+            benchmark_badge.draw_missing(missing)
         else:
-            run_choice.enter()
-            player.run(page.url_path, page.run)
+            run_choice.follow_link()
+            player.draw_page(page.url_path, page.run)
     except MergingError as error:  # its text is meant for people; anything else goes to the log
-        clicks.refuse(error, "page")
-    present.settle()
+        click_errors.draw_error(error, "page")
+    chart_stage.end_page()
 
     with jobs:
-        from app.views.report import notice as report_notice
-        from app.views.runs import damage
-        from app.widgets import selected
-        from app.widgets.jobs.tray import tray
+        from app.views.report import storage_notice as report_notice
+        from app.views.runs import damaged_results
+        from app.widgets import selection_pickers
+        from app.widgets.jobs.tray import draw_tray
 
         with contextlib.suppress(StoreError):  # there is no store at all, which the page itself has said
-            benchmark_badge.badge()
-            damage.notices()
-            report_notice.show()
-            tray()
-            selected.rest()
+            benchmark_badge.draw_badge()
+            damaged_results.draw_notices()
+            report_notice.draw_notice()
+            draw_tray()
+            selection_pickers.draw_not_shown()
     with contextlib.suppress(StoreError):
-        startup.settle(lambda: data.runner().runner.spare)
-    timing.note(page.url_path, time.perf_counter() - begun)
+        startup.warm_up(lambda: page_data.job_queue().runner.spare)
+    page_times.note_time(page.url_path, time.perf_counter() - begun)

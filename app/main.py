@@ -64,6 +64,6 @@ async def open_browser(_app: Any) -> AsyncIterator[None]:
 if __name__ == "__main__":
     from app import layout
 
-    layout.draw(SECTIONS)
+    layout.draw_page(SECTIONS)
 else:
     app = App(__file__, lifespan=open_browser, middleware=stack.middleware())

@@ -24,8 +24,7 @@ from starlette.middleware import Middleware
 from starlette.routing import Route
 from streamlit.starlette import App
 
-from app import framing
-from app.guards import stack
+from app.guards import frames, stack
 from merging.base import modes, settings
 from merging.base.errors import MergingError
 
@@ -38,16 +37,16 @@ ADDRESS = {"ADDRESS": "127.0.0.1", "PORT": "8501"}  # where it listens if the en
 NO_BENCHMARK = "{} has no tasks.json. Set MERGESCOPE_BENCHMARK to a benchmark's folder, or leave it away."
 
 
-def problem() -> str:
+def settings_problem() -> str:
     """What is wrong with the settings, in a sentence; empty if nothing is."""
     try:
-        modes.mode()
-        framing.policy()
+        modes.server_mode()
+        frames.frame_policy()
         settings.jobs_at_once()
         root = settings.store_root()
         if not (settings.benchmark_folder() / "tasks.json").is_file():
             return NO_BENCHMARK.format(settings.benchmark_folder())
-        if modes.mode() != modes.Mode.READ:
+        if modes.server_mode() != modes.Mode.READ:
             root.mkdir(mode=0o700, parents=True, exist_ok=True)
     except MergingError as error:
         return str(error)
@@ -57,24 +56,24 @@ def problem() -> str:
 
 
 @asynccontextmanager
-async def _until_the_end(_app: Any) -> AsyncIterator[None]:
+async def _serve_lifespan(_app: Any) -> AsyncIterator[None]:
     """While the server runs; then the job under way is stopped, and what it can keep is kept."""
     yield
-    from app.reading import data, previews
+    from app.reading import page_data, previews
 
-    previews.bench().close()
-    data.runner().close()
+    previews.preview_process().close()
+    page_data.job_queue().close()
 
 
 async def _status(request: Request) -> Response:
     from app import status  # loads caches, which look for the running server
 
-    return await status.answer(request)
+    return await status.answer_status(request)
 
 
 def main() -> int:
     """Serve until asked to stop; the exit code, if the settings are wrong."""
-    if wrong := problem():
+    if wrong := settings_problem():
         print(f"Mergescope cannot be served: {wrong}", file=sys.stderr)
         return 2
     host, port = (os.environ.get(f"STREAMLIT_SERVER_{name}", value) for name, value in ADDRESS.items())
@@ -85,9 +84,9 @@ def main() -> int:
 
 app = App(
     MAIN,
-    lifespan=_until_the_end,
+    lifespan=_serve_lifespan,
     routes=[Route("/status", _status)],
-    middleware=[Middleware(framing.Framing), *stack.middleware()],
+    middleware=[Middleware(frames.FrameHeader), *stack.middleware()],
 )
 
 if __name__ == "__main__":

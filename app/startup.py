@@ -11,13 +11,13 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from merging.base import modes
-from merging.base.modes import Act
+from merging.base.modes import VisitorAction
 
 if TYPE_CHECKING:
-    from merging.tasks.queue.spare import Spare
+    from merging.tasks.queue.spare_process import SpareProcess
 
-SOON = 1.0  # seconds: first the browser fetches the page's files, from this same process
-SWITCH = 0.0005  # seconds that a page may compute while another one, back from the disk, waits to go on
+DELAY = 1.0  # seconds: first the browser fetches the page's files, from this same process
+SWITCH_INTERVAL = 0.0005  # seconds that a page may compute while another one, back from the disk, waits to go on
 SLOW = (
     "pandas", "plotly.graph_objects", "viz.chart", "torch", "merging.engine.evaluation.evaluate",
     "merging.study.runs.execute",
@@ -27,20 +27,20 @@ log = logging.getLogger(__name__)
 _lock, _settled = threading.Lock(), threading.Event()
 
 
-def settle(spare: Callable[[], Spare]) -> None:
+def warm_up(spare: Callable[[], SpareProcess]) -> None:
     """Once a process: freeze the loaded modules, then load the slow ones in the background, here and in a spare one."""
     with _lock:
         if _settled.is_set():
             return
-        sys.setswitchinterval(SWITCH)  # ten times shorter: a page asks the disk hundreds of times
+        sys.setswitchinterval(SWITCH_INTERVAL)  # ten times shorter: a page asks the disk hundreds of times
         _freeze()
-        timer = threading.Timer(SOON, _prepare, (spare(),))
+        timer = threading.Timer(DELAY, _prepare, (spare(),))
         timer.daemon = True
         timer.start()
         _settled.set()  # not after an error: the next page tries again
 
 
-def load_slow() -> None:
+def import_slow_modules() -> None:
     """Import every module of ``SLOW``. One that cannot be imported is an error in the log; the others still load."""
     for name in SLOW:
         try:
@@ -51,13 +51,13 @@ def load_slow() -> None:
 
 def load_modules() -> None:
     """The slow modules, kept from the garbage collector from then on."""
-    load_slow()
+    import_slow_modules()
     _freeze()
 
 
-def _prepare(spare: Spare) -> None:
+def _prepare(spare: SpareProcess) -> None:
     load_modules()
-    if modes.allows(Act.MERGE):  # else it would hold memory for nothing
+    if modes.is_allowed(VisitorAction.MERGE):  # else it would hold memory for nothing
         spare.keep_one()
 
 

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import psutil
 
-from app import timing
-from app.reading import data, previews
+from app import page_times
+from app.reading import page_data, previews
 from merging.base import modes
 from merging.base.free_memory import free_memory
 from merging.base.text import duration_text, size_text
 from merging.base.version import __version__
-from merging.tasks.queue.records import State
-from merging.tasks.workers.certificates import is_here
+from merging.tasks.queue.job_records import State
+from merging.tasks.workers.certificates import is_this_machine
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -30,10 +30,10 @@ PLAIN = "text/plain"
 def is_local(client: str, headers: Mapping[str, str]) -> bool:
     """Whether a request comes from this machine itself, and through no proxy on it."""
     host = headers.get("host", "").rsplit(":", 1)[0].strip("[]")
-    return is_here(client) and is_here(host) and not any(name in headers for name in FORWARDED)
+    return is_this_machine(client) and is_this_machine(host) and not any(name in headers for name in FORWARDED)
 
 
-async def answer(request: Request) -> Response:
+async def answer_status(request: Request) -> Response:
     """The route: text where that is asked for, else JSON; not found for whoever is elsewhere."""
     from starlette.concurrency import run_in_threadpool
     from starlette.responses import JSONResponse, PlainTextResponse
@@ -41,40 +41,40 @@ async def answer(request: Request) -> Response:
     client = request.client.host if request.client is not None else ""
     if not is_local(client, request.headers):
         return PlainTextResponse("Not found", 404)
-    state = await run_in_threadpool(status)
+    state = await run_in_threadpool(server_status)
     if PLAIN in request.headers.get("accept", ""):
-        return PlainTextResponse(in_words(state))
+        return PlainTextResponse(status_in_words(state))
     return JSONResponse(state)
 
 
-def status() -> dict[str, Any]:
+def server_status() -> dict[str, Any]:
     """What /status says."""
     process = psutil.Process()
-    queue = data.runner()
+    queue = page_data.job_queue()
     live = [job for job in queue.jobs() if job.live]
-    bench = previews.bench().pid
+    bench = previews.preview_process().pid
     return {
         "version": __version__,
-        "mode": str(modes.mode()),
+        "mode": str(modes.server_mode()),
         "seconds_up": round(time.time() - process.create_time()),
-        "sessions": sessions(),
+        "sessions": open_sessions(),
         "queue": {
             "running": sum(job.state == State.RUNNING for job in live),
             "waiting": sum(job.state == State.QUEUED for job in live),
             "longest_wait": round(max((job.starts_in or 0.0 for job in live), default=0.0)),
         },
-        "bench": {"running": bool(bench), "waiting": previews.bench().waiting},
+        "bench": {"running": bool(bench), "waiting": previews.preview_process().waiting},
         "memory": {
             "server": process.memory_info().rss,
             "children": sum(_resident(child) for child in process.children(recursive=True)),
             "free": free_memory(),
         },
         "load": os.getloadavg()[0],
-        "pages": timing.slowest(),
+        "pages": page_times.slow_pages(),
     }
 
 
-def sessions() -> int:
+def open_sessions() -> int:
     """Open sessions, which are tabs rather than people."""
     from streamlit import runtime
 
@@ -84,7 +84,7 @@ def sessions() -> int:
     return sum(int(getattr(one, "value", 0)) for one in stats.get(SESSIONS, ()))
 
 
-def in_words(state: Mapping[str, Any]) -> str:
+def status_in_words(state: Mapping[str, Any]) -> str:
     """The same for a terminal."""
     queue, bench, memory = state["queue"], state["bench"], state["memory"]
     lines = [
@@ -107,7 +107,7 @@ def _resident(process: psutil.Process) -> int:
         return 0
 
 
-def show(port: int) -> str:
+def read_status(port: int) -> str:
     """What a server on this machine says of itself, in words. Raises OSError if it does not answer."""
     from urllib.request import Request, urlopen
 
@@ -117,4 +117,4 @@ def show(port: int) -> str:
 
 
 if __name__ == "__main__":
-    print(show(int(os.environ.get("STREAMLIT_SERVER_PORT", "8501"))), end="")
+    print(read_status(int(os.environ.get("STREAMLIT_SERVER_PORT", "8501"))), end="")

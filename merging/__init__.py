@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 
     from merging.base.progress import Cancel, ProgressCallback
     from merging.engine.capture.capture import capture
-    from merging.engine.capture.files import save_gradients, save_layer_inputs
-    from merging.engine.capture.given_gradients import GradientsOf
+    from merging.engine.capture.data_files import save_gradients, save_layer_inputs
     from merging.engine.capture.gradient_means import gradient_means
+    from merging.engine.capture.gradient_reader import GradientsOf
     from merging.engine.layer_inputs import LayerInputs
     from merging.engine.modules.modules import Modules
     from merging.engine.run import MergeResult
@@ -37,11 +37,11 @@ if TYPE_CHECKING:
     from merging.images.exemplars import TaskExemplars
     from merging.methods.method import Method
     from merging.models.checkpoint import Checkpoint
-    from merging.models.formats.opening import Source
+    from merging.models.formats.model_sources import Source
     from merging.recipes.recipe import Recipe
-    from merging.study.previews.result import Preview
-    from merging.study.previews.samples import PreviewSample
-    from merging.study.runs.inputs import OpenedRecipe
+    from merging.study.previews.preview import Preview
+    from merging.study.previews.preview_samples import PreviewSample
+    from merging.study.runs.opened_recipe import OpenedRecipe
     from merging.study.runs.run import Run
 __all__ = [
     "MergeResult", "Modules", "Preview", "PreviewSample", "TaskExemplars", "__version__", "capture", "describe",
@@ -54,7 +54,7 @@ def list_methods() -> tuple[Method, ...]:
     """Every registered edit, merge and adapt: key, role, title, needs, params, citation."""
     from merging.methods import registry
 
-    return registry.methods()
+    return registry.list_methods()
 
 
 def merge(  # noqa: PLR0913 - the public contract
@@ -128,7 +128,7 @@ def describe(source: Source, family: str = "") -> pd.DataFrame:
     Raises:
         CheckpointError, FamilyError: it cannot be read, or its tensors do not show what they are.
     """
-    from merging.models.formats.opening import open_checkpoint
+    from merging.models.formats.model_sources import open_checkpoint
     from merging.models.inspection.tensor_table import tensor_table
 
     return tensor_table(open_checkpoint(source, family=family))
@@ -140,7 +140,7 @@ def load_modules(folder: str | os.PathLike[str], device: str = "cpu") -> Modules
     Raises:
         CheckpointError: a file is missing, damaged or not what the folder's list says, or the model is another one.
     """
-    from merging.engine.modules.reading import load_modules as load
+    from merging.engine.modules.reading_modules import load_modules as load
 
     return load(folder, device)
 
@@ -181,8 +181,8 @@ def preview(
         Cancelled: ``cancel`` asked for it.
     """
     from merging.images.benchmarks.benchmark import Benchmark
-    from merging.study.previews.samples import PreviewSample
-    from merging.study.previews.work import Previewer
+    from merging.study.previews.preview_samples import PreviewSample
+    from merging.study.previews.previewer import Previewer
 
     chosen = sample if isinstance(sample, PreviewSample) else PreviewSample(sample)
     previewer, context = Previewer(benchmark or Benchmark.load(), device), Context(device, cancel=cancel)
@@ -199,10 +199,10 @@ def _computed(
     from merging.engine import run as engine
 
     models = (inputs.pretrained, inputs.experts)
-    result = engine.run(inputs.recipe, *models, **data, gradients=gradients, context=context)
+    result = engine.run_recipe(inputs.recipe, *models, **data, gradients=gradients, context=context)
     if inputs.recipe.adapt is None:
         return result
-    from merging.engine.adapting import adapt
+    from merging.engine.adapt import adapt
     from merging.models.checkpoint import MappingCheckpoint
 
     merged = MappingCheckpoint(result.state_dict, "merged")
@@ -244,11 +244,11 @@ def _opened(
 ) -> tuple[Checkpoint, OpenedRecipe]:
     """The pretrained checkpoint as the caller names its tensors, and the opened recipe of a call of ``merge``."""
     from merging.base.errors import RecipeError
+    from merging.models.formats.model_sources import open_models
     from merging.models.formats.named_architecture import named_architecture
-    from merging.models.formats.opening import open_models
     from merging.recipes import chain_rules
     from merging.recipes.recipe import Recipe
-    from merging.study.runs import inputs as run_inputs
+    from merging.study.runs import opened_recipe as run_inputs
 
     if not isinstance(experts, Mapping):
         raise RecipeError(f"experts is a mapping of name to checkpoint; got {type(experts).__name__}.")
@@ -267,20 +267,20 @@ def _opened(
         vocabulary=stated["vocabulary"],
         adapt=adapt,
     )
-    return base, run_inputs.opened(recipe, base, opened)
+    return base, run_inputs.with_checkpoints(recipe, base, opened)
 
 
 # Public names that load when they are asked for, by their modules.
 HOMES = {
     "MergeResult": "merging.engine.run",
     "Modules": "merging.engine.modules.modules",
-    "Preview": "merging.study.previews.result",
-    "PreviewSample": "merging.study.previews.samples",
+    "Preview": "merging.study.previews.preview",
+    "PreviewSample": "merging.study.previews.preview_samples",
     "TaskExemplars": "merging.images.exemplars",
     "capture": "merging.engine.capture.capture",
     "gradient_means": "merging.engine.capture.gradient_means",
-    "save_gradients": "merging.engine.capture.files",
-    "save_layer_inputs": "merging.engine.capture.files",
+    "save_gradients": "merging.engine.capture.data_files",
+    "save_layer_inputs": "merging.engine.capture.data_files",
 }
 
 

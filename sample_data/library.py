@@ -34,31 +34,35 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from merging.base import settings
 from merging.images.benchmarks.benchmark import Benchmark
 from merging.images.benchmarks.metrics import summarize
-from merging.models.references import PRETRAINED
-from merging.recipes.presets import LEARNING, PRESETS, Preset, partners, preset
+from merging.models.model_references import PRETRAINED
+from merging.recipes.presets import LEARNING, PRESETS, Preset, find_preset, partners
 from merging.recipes.recipe import Recipe
 from merging.study import measure as measuring
-from merging.study.analysis import registry, stored, subject
+from merging.study.analysis import measurement_registry, measurement_store, measurement_subject
 from merging.study.runs import edit_pairs
 from merging.study.runs.execute import execute
-from merging.study.runs.inputs import open_inputs
-from merging.study.runs.reference_models import references
+from merging.study.runs.opened_recipe import open_inputs
+from merging.study.runs.reference_models import find_references
 from merging.study.runs.run import FACTS, PRECOMPUTED, SALIENCY, Run
-from merging.study.runs.store import Store
-from merging.study.sweeps import compute, points, storage
-from merging.study.sweeps.axis import varied
+from merging.study.runs.run_store import Store
+from merging.study.sweeps import points, sweep_session, sweep_storage
 from merging.study.sweeps.sweep import Axis, Sweep
+from merging.study.sweeps.sweep_target import vary_recipe
 from merging.tasks.context import Context
-from merging.tasks.workers.pools import opened
+from merging.tasks.workers.pools import open_pool
 from merging.tasks.workers.workers import Workers
-from sample_data.build import on_workers, shelf
+from sample_data.build import library_entries, on_workers
 
-LIST = "learned.txt"  # the presets of LEARNING whose runs are computed, one a line
-LEARNED = tuple(Path(__file__).with_name(LIST).read_text("utf-8").split())
-AWAITED = LEARNING - set(LEARNED)
-RELEARNED = {"wemoe", "e_wemoe", "adamerging_surgery"}  # whose modules would take long to learn again to be measured
-RUNS: tuple[Preset, ...] = tuple(one for one in (*PRESETS, *partners()) if one.key not in AWAITED)
-MEASURED = settings.LIBRARY.parent / subject.FOLDER
+LEARNED_LIST = "learned.txt"  # the presets of LEARNING whose runs are computed, one a line
+LEARNED = tuple(Path(__file__).with_name(LEARNED_LIST).read_text("utf-8").split())
+AWAITED_PRESETS = LEARNING - set(LEARNED)
+RELEARNED_PRESETS = {
+    "wemoe",
+    "e_wemoe",
+    "adamerging_surgery",
+}  # whose modules would take long to learn again to be measured
+RUNS: tuple[Preset, ...] = tuple(one for one in (*PRESETS, *partners()) if one.key not in AWAITED_PRESETS)
+MEASURED = settings.LIBRARY.parent / measurement_subject.FOLDER
 DRIFT = (  # presets whose feature drift is measured; the others' is on demand
     "weight_averaging",
     "task_arithmetic",
@@ -87,31 +91,31 @@ PUT_BACK = ("task_arithmetic",)  # a lesson reads the map of what putting its we
 # The best-known merges, of which answers by depth are measured.
 DEPTHS = ("task_arithmetic", "ties", "dare_ties", "task_arithmetic_lwptv", "drm_h")
 FEATURES = (PRETRAINED, "task_arithmetic", "task_arithmetic_lwptv")  # the models that the paper's maps are of
-TENTHS = tuple(step / 10 for step in range(11))
+TENTH_STEPS = tuple(step / 10 for step in range(11))
 LOT_SCALINGS = tuple(step / 10 for step in range(5, 21))  # the paper calls 1 to 1.5 stable and larger values worse
-DENSITIES, LAMBDAS = TENTHS[1:], (0.8, 1.0, 1.2)  # of DRM's Figure 7
+DENSITIES, LAMBDAS = TENTH_STEPS[1:], (0.8, 1.0, 1.2)  # of DRM's Figure 7
 DRM_COMPARED = ("drm_h", "drm_v", "ties_mean")
 SWEEPS: tuple[tuple[tuple[str, ...], dict[str, tuple[float, ...]], str], ...] = (  # presets, what is varied, title
-    (("task_arithmetic_lwptv", "ties_lwptv"), {"lwptv.prune_ratio": TENTHS}, ""),
-    (("task_arithmetic", "task_arithmetic_lwptv"), {"task_arithmetic.scaling": TENTHS}, ""),
+    (("task_arithmetic_lwptv", "ties_lwptv"), {"lwptv.prune_ratio": TENTH_STEPS}, ""),
+    (("task_arithmetic", "task_arithmetic_lwptv"), {"task_arithmetic.scaling": TENTH_STEPS}, ""),
     (("lot",), {"lot.scaling": LOT_SCALINGS}, "LOT Fig. 3b: scaling of LOT Merging"),
     *(
-        ((key,), {f"{preset(key).merge}.density": DENSITIES, f"{preset(key).merge}.scaling": LAMBDAS},
-         f"DRM Fig. 7: density and scaling of {preset(key).title}")
+        ((key,), {f"{find_preset(key).merge}.density": DENSITIES, f"{find_preset(key).merge}.scaling": LAMBDAS},
+         f"DRM Fig. 7: density and scaling of {find_preset(key).title}")
         for key in DRM_COMPARED
     ),
 )  # fmt: skip
-OWN = "library"  # the folder of the user's store in which ``--only`` computes
-OF_EXPERTS = ("signs", "pairs")
-OF_BENCHMARK = ("exemplars", "drm_ablations", "task_counts", "method_times")
+OWN_STORE = "library"  # the folder of the user's store in which ``--only`` computes
+EXPERT_MEASUREMENTS = ("signs", "pairs")
+BENCHMARK_MEASUREMENTS = ("exemplars", "drm_ablations", "task_counts", "method_times")
 
 
-def of_learned(keys: Iterable[str]) -> Iterator[tuple[str, str]]:
+def list_learned_measurements(keys: Iterable[str]) -> Iterator[tuple[str, str]]:
     """What is measured of presets that learn: the kinds and their presets."""
     for one in (each for each in PRESETS if each.key in set(keys)):
         if one.merge == "adamerging":
             yield "along_steps", one.key
-        if one.adapt is not None and one.key not in RELEARNED:
+        if one.adapt is not None and one.key not in RELEARNED_PRESETS:
             yield "modules", one.key
 
 
@@ -122,9 +126,9 @@ MEASUREMENTS = (  # kind, and the preset (or the pretrained model) whose run it 
     *(("depths", preset) for preset in DEPTHS),
     *((kind, of) for of in FEATURES for kind in ("features", "tsne")),
     *((kind, of) for of in PUT_BACK for kind in ("put_back", "first_order")),
-    *((kind, DRIFT[0]) for kind in OF_EXPERTS),
-    *((kind, None) for kind in OF_BENCHMARK),
-    *of_learned(LEARNED),
+    *((kind, DRIFT[0]) for kind in EXPERT_MEASUREMENTS),
+    *((kind, None) for kind in BENCHMARK_MEASUREMENTS),
+    *list_learned_measurements(LEARNED),
 )
 
 
@@ -146,64 +150,70 @@ def main() -> None:
     if options.place is not None:
         if not (options.place / "runs").is_dir():
             parser.error(f"{options.place} is no store: it has no folder runs")
-        keys = options.only or [one.key for one in PRESETS if one.key in AWAITED]
-        came = take([known[key] for key in keys], Store(options.place, libraries=(), dated=False), benchmark)
+        keys = options.only or [one.key for one in PRESETS if one.key in AWAITED_PRESETS]
+        came = copy_finished_runs(
+            [known[key] for key in keys], Store(options.place, libraries=(), dated=False), benchmark
+        )
         sys.exit(0 if came == keys or not options.only else 1)
     for key in options.only or [one.key for one in RUNS if one.key in LEARNING]:
         add(known[key], benchmark, again=options.again and bool(options.only))
     if not options.only:
-        with opened(options.workers, on_workers.say) as workers:
-            rebuild(benchmark, keep=options.keep, workers=workers)
+        with open_pool(options.workers, on_workers.print_warning) as workers:
+            rebuild_library(benchmark, keep=options.keep, workers=workers)
 
 
-def rebuild(benchmark: Benchmark, *, keep: bool, workers: Workers | None = None) -> None:
+def rebuild_library(benchmark: Benchmark, *, keep: bool, workers: Workers | None = None) -> None:
     """Build the library beside the old one, then swap; what learns is taken over."""
     with tempfile.TemporaryDirectory(dir=settings.BUNDLED) as folder:
         store = Store(Path(folder) / "new", libraries=(), dated=False)
         library = Store(Path(folder) / "none", libraries=(settings.LIBRARY,))
         old = library if keep else None
         print("Evaluating the pretrained model, the experts and the multi-task model ...", flush=True)
-        runs = {PRETRAINED: references(store, benchmark)[PRETRAINED]}
+        runs = {PRETRAINED: find_references(store, benchmark)[PRETRAINED]}
         for one in RUNS:
             take_over(one, store, benchmark, library if one.key in LEARNING else old)
         if workers is not None:
-            on_workers.run(
+            on_workers.compute_runs(
                 [one.recipe(benchmark.pretrained, benchmark.experts) for one in RUNS], store, benchmark, workers
             )
         for number, preset in enumerate(RUNS):
             print(f"[{number + 1}/{len(RUNS)}] ", end="")
             run = build(preset, store, benchmark)
             doubled = SALIENCY in run.tables and edit_pairs.same_saliency(run, runs.values())
-            runs[preset.key] = shelf.lean(run, store) if doubled else run
+            runs[preset.key] = library_entries.without_saliency(run, store) if doubled else run
         measured = [(kind, runs[key] if key else None) for kind, key in MEASUREMENTS]
         timed = {kind for kind, run in measured if take_over_measurement(kind, store, benchmark, old, run)}
         if workers is not None:
-            on_workers.measure(measured, store, benchmark, workers)
+            on_workers.compute_measurements(measured, store, benchmark, workers)
         for kind, of in measured:
             if kind not in timed:
                 measure(kind, store, benchmark, of)
-        for wanted in planned(benchmark):
-            sweep(wanted, store, benchmark, old, workers)
-        for name, facts in {"runs": FACTS, subject.FOLDER: stored.FACTS, points.FOLDER: points.FACTS}.items():
-            shelf.finish(store.root / name, facts)
-        shelf.swap(store.root / "runs", settings.LIBRARY)
-        for name in (subject.FOLDER, points.FOLDER, storage.FOLDER):
-            shelf.swap(store.root / name, settings.BUNDLED / name)
+        for wanted in plan_sweeps(benchmark):
+            compute_sweep(wanted, store, benchmark, old, workers)
+        for name, facts in {
+            "runs": FACTS,
+            measurement_subject.FOLDER: measurement_store.FACTS,
+            points.FOLDER: points.FACTS,
+        }.items():
+            library_entries.remove_seconds(store.root / name, facts)
+        library_entries.swap_folder(store.root / "runs", settings.LIBRARY)
+        for name in (measurement_subject.FOLDER, points.FOLDER, sweep_storage.FOLDER):
+            library_entries.swap_folder(store.root / name, settings.BUNDLED / name)
 
 
 def add(preset: Preset, benchmark: Benchmark, *, again: bool = False) -> None:
     """Put one preset's run into the library, computed in a store that outlasts an interruption."""
-    store = Store(settings.store_root() / OWN, libraries=() if again else (settings.LIBRARY,), dated=False)
+    store = Store(settings.store_root() / OWN_STORE, libraries=() if again else (settings.LIBRARY,), dated=False)
     run_id = open_inputs(preset.recipe(benchmark.pretrained, benchmark.experts)).run_id()
     if again and store.has(run_id):
         store.delete(run_id)
     run = build(preset, store, benchmark)
     if run.provenance != PRECOMPUTED:
-        shelf.shelve(run)
-    complete([preset.key], benchmark)
+        library_entries.copy_into_library(run)
+    complete_learned([preset.key], benchmark)
 
 
-def take(presets: Sequence[Preset], place: Store, benchmark: Benchmark) -> list[str]:
+def copy_finished_runs(presets: Sequence[Preset], place: Store, benchmark: Benchmark) -> list[str]:
     """Put finished runs of a store into the library as they are; the keys of those that came.
 
     A run has the id that these checkpoints, this recipe and the versions of its methods give, the recipe's very text,
@@ -218,27 +228,29 @@ def take(presets: Sequence[Preset], place: Store, benchmark: Benchmark) -> list[
         elif run.recipe_yaml != recipe.to_yaml() or run.benchmark != benchmark.digest or not run.has_scores:
             print(f"{one.title}: left there; its recipe is written otherwise, or it is not scored on this benchmark")
         else:
-            shelf.shelve(run)
+            library_entries.copy_into_library(run)
             came.append(one.key)
             print(f"{one.title}: taken", flush=True)
     if came:
-        complete(came, benchmark)
+        complete_learned(came, benchmark)
     return came
 
 
-def complete(keys: Sequence[str], benchmark: Benchmark) -> None:
+def complete_learned(keys: Sequence[str], benchmark: Benchmark) -> None:
     """List presets that learn as computed, and measure of them what the library lacks."""
-    listing = settings.BUNDLED / LIST
+    listing = settings.BUNDLED / LEARNED_LIST
     having = {*listing.read_text("utf-8").split(), *keys} if listing.exists() else set(keys)
     listing.write_text("".join(f"{one.key}\n" for one in PRESETS if one.key in having & LEARNING), "utf-8")
-    store = Store(settings.store_root() / OWN, libraries=(settings.LIBRARY,), dated=False)
-    for kind, key in of_learned(keys):
-        recipe = preset(key).recipe(benchmark.pretrained, benchmark.experts)
+    store = Store(settings.store_root() / OWN_STORE, libraries=(settings.LIBRARY,), dated=False)
+    for kind, key in list_learned_measurements(keys):
+        recipe = find_preset(key).recipe(benchmark.pretrained, benchmark.experts)
         run = store.run(open_inputs(recipe).run_id())
         measure(kind, store, benchmark, run)
-        found = stored.find(kind, store, benchmark, run.id)
+        found = measurement_store.find_measurement_result(kind, store, benchmark, run.id)
         if found is not None and found.provenance != PRECOMPUTED:
-            shelf.put(found.path, settings.LIBRARY.parent / subject.FOLDER, stored.FACTS)
+            library_entries.put_entry(
+                found.path, settings.LIBRARY.parent / measurement_subject.FOLDER, measurement_store.FACTS
+            )
 
 
 def take_over(preset: Preset, store: Store, benchmark: Benchmark, old: Store | None) -> None:
@@ -252,10 +264,12 @@ def take_over_measurement(
     key: str, store: Store, benchmark: Benchmark, old: Store | None, run: Run | None = None
 ) -> bool:
     """Copy a measurement, if there is one; whether that would be measured anew otherwise, as it is timed."""
-    if old is None or not (kept := stored.find(key, old, benchmark, run.id if run else "")):
+    if old is None or not (
+        kept := measurement_store.find_measurement_result(key, old, benchmark, run.id if run else "")
+    ):
         return False
-    shutil.copytree(kept.path, store.root / subject.FOLDER / kept.path.name, dirs_exist_ok=True)
-    return registry.kind(key).timed
+    shutil.copytree(kept.path, store.root / measurement_subject.FOLDER / kept.path.name, dirs_exist_ok=True)
+    return measurement_registry.find_measurement(key).timed
 
 
 def build(preset: Preset, store: Store, benchmark: Benchmark) -> Run:
@@ -282,14 +296,14 @@ def measure(key: str, store: Store, benchmark: Benchmark, run: Run | None = None
     print(f"{time.monotonic() - started:.1f} s", flush=True)
 
 
-def planned(benchmark: Benchmark) -> list[Sweep]:
+def plan_sweeps(benchmark: Benchmark) -> list[Sweep]:
     """The sweeps of the library: those of ``SWEEPS``, and the panels of DRM's Figure 7, one for each scaling."""
 
     def recipe(key: str) -> Recipe:
-        return preset(key).recipe(benchmark.pretrained, benchmark.experts)
+        return find_preset(key).recipe(benchmark.pretrained, benchmark.experts)
 
     def scaled(key: str, value: float) -> Recipe:
-        return replace(varied(recipe(key), "scaling", value), title=preset(key).title)
+        return replace(vary_recipe(recipe(key), "scaling", value), title=find_preset(key).title)
 
     own = [
         Sweep(
@@ -310,15 +324,17 @@ def planned(benchmark: Benchmark) -> list[Sweep]:
     return [*own, *panels]
 
 
-def sweep(wanted: Sweep, store: Store, benchmark: Benchmark, old: Store | None, workers: Workers | None = None) -> None:
+def compute_sweep(
+    wanted: Sweep, store: Store, benchmark: Benchmark, old: Store | None, workers: Workers | None = None
+) -> None:
     """All points of a sweep."""
     started = time.monotonic()
-    for name in {one.name for one in compute.plan(wanted, benchmark)} if old else ():
+    for name in {one.name for one in sweep_session.plan_sweep(wanted, benchmark)} if old else ():
         if (kept := settings.BUNDLED / points.FOLDER / name).is_dir():
-            shutil.copytree(kept, points.folder(store) / name, dirs_exist_ok=True)
+            shutil.copytree(kept, points.points_folder(store) / name, dirs_exist_ok=True)
     print(f"Sweeping {' and '.join(wanted.labels)}: ", end="", flush=True)
-    storage.keep(wanted, store)
-    compute.run(wanted, store, benchmark, context=Context(workers=workers or ""))
+    sweep_storage.store_sweep(wanted, store)
+    sweep_session.run_sweep(wanted, store, benchmark, context=Context(workers=workers or ""))
     print(f"{time.monotonic() - started:.1f} s", flush=True)
 
 

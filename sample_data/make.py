@@ -31,41 +31,41 @@ STAGES = ("images", "pretrain", "finetune", "export", "check")
 STARTED = time.monotonic()
 
 
-def say(text: str) -> None:
+def print_progress(text: str) -> None:
     """A line of progress with the minutes since the start."""
     print(f"[{(time.monotonic() - STARTED) / 60:5.1f} min] {text}", flush=True)
 
 
-def _workers() -> int:
+def count_workers() -> int:
     return 1 if torch.cuda.is_available() else 2
 
 
-def images(work: Path) -> None:
+def draw_images(work: Path) -> None:
     """Draws all images, unless they are there."""
     if not (work / "images/broad_web_labels.npy").exists():
-        corpus.draw_all(work / "images", export.DATA_SEED, say)
+        corpus.draw_all(work / "images", export.DATA_SEED, print_progress)
 
 
 def _pretrain_worker(rank: int, workers: int, work: Path) -> None:
-    pretrain.run(rank, workers, work / "images", work, say)
+    pretrain.run(rank, workers, work / "images", work, print_progress)
 
 
 def pretrain_tower(work: Path) -> None:
     """Pretrains in as many processes as there are cores to use, or on the GPU."""
     (work / "meeting").unlink(missing_ok=True)
-    processes.spawn(_pretrain_worker, (_workers(), work), nprocs=_workers())
+    processes.spawn(_pretrain_worker, (count_workers(), work), nprocs=count_workers())
 
 
 def _tune_worker(rank: int, lists: list[list[str]], work: Path) -> None:
     torch.set_num_threads(1)
     for name in lists[rank]:
-        finetune.save(name, work / "images", work, say)
+        finetune.save(name, work / "images", work, print_progress)
 
 
 def fine_tune(work: Path) -> None:
     """The multi-task model in one process, the eight experts, which cost as much together, in the other."""
     lists = [[finetune.MULTITASK], list(finetune.EXPERTS)]
-    if _workers() == 1:
+    if count_workers() == 1:
         lists = [[*lists[0], *lists[1]]]
     processes.spawn(_tune_worker, (lists, work), nprocs=len(lists))
 
@@ -78,7 +78,7 @@ def export_files(work: Path, out: Path) -> None:
     notices.write(out, export.package_versions())
     export.manifest(out)
     total = sum(path.stat().st_size for pattern in export.GENERATED for path in out.glob(pattern))
-    say(f"wrote {out}: {total / 1e6:.1f} MB")
+    print_progress(f"wrote {out}: {total / 1e6:.1f} MB")
 
 
 def main() -> int:
@@ -96,9 +96,9 @@ def main() -> int:
     arguments.work.mkdir(parents=True, exist_ok=True)
     passed = True
     for stage in arguments.stage or STAGES:
-        say(f"stage {stage}")
+        print_progress(f"stage {stage}")
         if stage == "images":
-            images(arguments.work)
+            draw_images(arguments.work)
         elif stage == "pretrain":
             pretrain_tower(arguments.work)
         elif stage == "finetune":
@@ -106,7 +106,7 @@ def main() -> int:
         elif stage == "export":
             export_files(arguments.work, arguments.out)
         else:
-            passed = check.run(arguments.out, say)
+            passed = check.run(arguments.out, print_progress)
     return 0 if passed else 1
 
 

@@ -20,7 +20,7 @@ from merging.images.benchmarks.benchmark import Benchmark
 from merging.methods import method as method_module
 from merging.methods import registry
 from merging.methods.method import Merge
-from merging.models.hub import line
+from merging.models.hub import download_threads
 
 torch.set_num_threads(1)  # tensors are tiny here: handing pieces of them to other threads only costs time
 
@@ -47,7 +47,7 @@ def no_search_for_components() -> Iterator[None]:
 def no_spare_process() -> Iterator[None]:
     """What a server prepares after the first page takes seconds, and a page in a test is followed by nothing."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("app.startup.settle", lambda spare: None)
+        patch.setattr("app.startup.warm_up", lambda spare: None)
         yield
 
 
@@ -81,7 +81,7 @@ def other_benchmark(tiny_folder: Path, tmp_path: Path) -> Benchmark:
 @pytest.fixture
 def loopback(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LoopbackHub]:
     """A Hub on this machine that this process uses, with a cache in tmp_path/"home"; delays are short."""
-    monkeypatch.setattr(line, "FIRST_DELAY", 0.01)
+    monkeypatch.setattr(download_threads, "FIRST_DELAY", 0.01)
     with LoopbackHub() as hub:
         hub.connect(monkeypatch, tmp_path / "home")
         yield hub
@@ -101,9 +101,9 @@ def peft() -> Any:
 @pytest.fixture
 def doubles() -> Iterator[None]:
     """A merge that gives one model per task: each expert's task vector, doubled."""
-    registry.methods()
+    registry.list_methods()
     method_module.REGISTERED["merge", KEY] = Merge(
-        key=KEY, title="Doubles", summary="", formula="", cite=registry.merge("ties").cite, per_task=True,
+        key=KEY, title="Doubles", summary="", formula="", cite=registry.find_merge("ties").cite, per_task=True,
         run=lambda slot, params, found: 2 * slot.task_vectors, elementwise=lambda params, parameter: True,
     )  # fmt: skip
     yield
@@ -115,7 +115,7 @@ def open_app(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """A function that opens a page of the app on a benchmark, with an empty store."""
     from page_harness import forget, open_page
 
-    from app.reading import data
+    from app.reading import page_data
 
     monkeypatch.setenv("MERGESCOPE_STORE", str(tmp_path / "store"))
 
@@ -125,5 +125,5 @@ def open_app(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
         return open_page(page, query)
 
     yield opened
-    data.runner().close()
+    page_data.job_queue().close()
     forget()

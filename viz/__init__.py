@@ -19,9 +19,9 @@ __all__ = ["charts", "draw"]
 
 def charts() -> tuple[Chart, ...]:
     """Every registered chart, by key: key, title, question, columns, options."""
-    from viz import registry
+    from viz import chart_registry
 
-    return registry.charts()
+    return chart_registry.charts()
 
 
 def draw(key: str, table: pd.DataFrame, *, ground: str = "light", **options: object) -> go.Figure:
@@ -30,6 +30,6 @@ def draw(key: str, table: pd.DataFrame, *, ground: str = "light", **options: obj
     ``ground`` is "light" or "dark". Raises ChartError for an unknown chart or option, for missing columns and for
     repeated rows.
     """
-    from viz import registry
+    from viz import chart_registry
 
-    return registry.find(key)(table, ground, **options)
+    return chart_registry.find(key)(table, ground, **options)

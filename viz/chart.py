@@ -15,9 +15,9 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from viz import theme
+from viz.dark_ground import to_dark_ground
 from viz.drawing import Picture
-from viz.ground import on_dark
-from viz.text import clean_text, identifier
+from viz.figure_text import clean_text, identifier
 
 TENSOR = ("tensor", "order", "section", "role", "part")  # columns: which tensor a row is about, and where it lies
 
@@ -74,12 +74,14 @@ class Chart:
 
     def __call__(self, table: pd.DataFrame, ground: str = "light", **options: object) -> go.Figure:
         """The figure; see ``viz.draw``."""
-        if one_of("ground", ground, ("light", "dark")) == "dark":
-            return on_dark(self(table, "light", **options))
+        if check_option("ground", ground, ("light", "dark")) == "dark":
+            return to_dark_ground(self(table, "light", **options))
         if unknown := [name for name in options if name not in self.options]:
-            raise ChartError(f"{self.key} has no option {unknown[0]!r}; it has {listed(self.options)}")
+            raise ChartError(f"{self.key} has no option {unknown[0]!r}; it has {quote_names(self.options)}")
         if missing := [name for name in self.columns if name not in table.columns]:
-            raise ChartError(f"{self.key} needs {listed(missing)}, which the table lacks; it has {listed(table)}")
+            raise ChartError(
+                f"{self.key} needs {quote_names(missing)}, which the table lacks; it has {quote_names(table)}"
+            )
         present = bool(options.get("present", False))
         if table.empty:
             return theme.notice(self.key, self.empty, present)
@@ -90,14 +92,16 @@ class Chart:
         repeated = table.duplicated(list(self.rows)) if self.rows else pd.Series(dtype=bool)
         if repeated.any():
             values = table.loc[repeated, list(self.rows)].iloc[0].tolist()
-            raise ChartError(f"{self.key} takes one row for each {' and '.join(self.rows)}; repeated: {listed(values)}")
+            raise ChartError(
+                f"{self.key} takes one row for each {' and '.join(self.rows)}; repeated: {quote_names(values)}"
+            )
         if "present" not in inspect.signature(self.render).parameters:
             options.pop("present", None)
         try:
             picture = self.render(table, **options)
         except NothingToDraw as nothing:
             return theme.notice(self.key, str(nothing), present)
-        return theme.finish(picture.drawing, self.key, picture.alt, picture.height, present, picture.state)
+        return theme.finish_figure(picture.drawing, self.key, picture.alt, picture.height, present, picture.state)
 
     def picked(self, points: Sequence[Mapping[str, Any]]) -> dict[str, str] | None:
         """The fields of the clicked mark, without those that the mark lacks (a shared mask has no expert).
@@ -134,21 +138,21 @@ def chart(
     return register
 
 
-def one_of(option: str, value: str, choices: Sequence[str]) -> str:
+def check_option(option: str, value: str, choices: Sequence[str]) -> str:
     """``value``, if it is one of the choices. Raises ChartError."""
     if value not in choices:
-        raise ChartError(f"option {option} is {clean_text(value)!r}; it takes {listed(choices)}")
+        raise ChartError(f"option {option} is {clean_text(value)!r}; it takes {quote_names(choices)}")
     return value
 
 
-def in_forward_order(table: pd.DataFrame) -> pd.DataFrame:
+def sort_forward(table: pd.DataFrame) -> pd.DataFrame:
     """Rows in the order in which data passes the tensors. The model's ``order`` puts the output projection first."""
     if "order" in table:
         table = table.sort_values("order", kind="stable")
     return table.sort_values("section", key=lambda section: section.astype(str) == "output", kind="stable")
 
 
-def in_order(values: Iterable[object]) -> list[str]:
+def distinct_names(values: Iterable[object]) -> list[str]:
     """The distinct names in the order of their first occurrence."""
     return list(dict.fromkeys(str(value) for value in values))
 
@@ -167,6 +171,6 @@ def _plain(column: pd.Series[Any], names: bool) -> pd.Series[Any]:
     return pd.Series(np.array([*known, np.nan], dtype=object)[places], index=column.index, dtype=object)
 
 
-def listed(names: Iterable[object]) -> str:
+def quote_names(names: Iterable[object]) -> str:
     """Names in quotes, with commas; 'nothing' if there are none."""
     return ", ".join(repr(clean_text(name)) for name in names) or "nothing"

@@ -42,7 +42,7 @@ class Drawing:
 
         Plotly's check of every field took up to half of a drawing's time; tests check every chart instead.
         """
-        return go.Figure([_plain(_compact(trace)) for trace in self.data], _plain(self.layout), _validate=checked)
+        return go.Figure([_plain(_compact_texts(trace)) for trace in self.data], _plain(self.layout), _validate=checked)
 
     def add_trace(self, trace: Trace) -> None:
         """Add a trace over the others."""
@@ -105,7 +105,7 @@ class Picture(NamedTuple):
     state: str = ""
 
 
-def _compact(trace: Trace) -> Trace:
+def _compact_texts(trace: Trace) -> Trace:
     """The trace with lists of texts as arrays, which plotly copies at once and not text by text.
 
     The feet of bars stay numbers: browsers do not read them from bytes.

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from viz.text import clean_text, count, percent, plural, real, role_name, safe_text, short_name
+from viz.figure_text import clean_text, count, percent, plural, real, role_name, safe_text, short_name
 
 LAYER = "{section}, {part} ({role:role})"  # where a tensor lies
 
@@ -63,11 +63,12 @@ def hover_texts(rows: pd.DataFrame, template: str, **formats: Callable[[Any], st
             continue
         values = {name: rows[name].tolist() for name in columns}
         shown = [
-            at for at in range(len(texts)) if not (optional and any(_absent(values[name][at]) for name in columns))
+            at for at in range(len(texts)) if not (optional and any(_is_absent(values[name][at]) for name in columns))
         ]
         written = [
             [field.text] * len(shown) if field.column is None else
-            [field.text + text for text in _written(field.format, [values[field.column][at] for at in shown], formats)]
+            [field.text + text for text in _format_values(field.format, [values[field.column][at] for at in shown],
+            formats)]
             for field in fields
         ]  # fmt: skip
         for at, pieces in zip(shown, zip(*written, strict=True), strict=True):
@@ -75,7 +76,7 @@ def hover_texts(rows: pd.DataFrame, template: str, **formats: Callable[[Any], st
     return texts
 
 
-def in_words(
+def describe_extreme(
     table: pd.DataFrame, value: str, template: str, least: bool = False, **formats: Callable[[Any], str]
 ) -> str:
     """The template filled with the row that has the largest number, or the ``least``; empty if no row has a number."""
@@ -87,12 +88,18 @@ def in_words(
     return hover_texts(table.iloc[[at]], template, **formats)[0]
 
 
-def extremes(table: pd.DataFrame, value: str, template: str, **formats: Callable[[Any], str]) -> tuple[str, str]:
-    """The template filled with the row that has the largest number, and with that of the least; see ``in_words``."""
-    return in_words(table, value, template, False, **formats), in_words(table, value, template, True, **formats)
+def describe_extremes(
+    table: pd.DataFrame, value: str, template: str, **formats: Callable[[Any], str]
+) -> tuple[str, str]:
+    """The template filled with the row that has the largest number, and with that of the least; see
+    ``describe_extreme``.
+    """
+    return describe_extreme(table, value, template, False, **formats), describe_extreme(
+        table, value, template, True, **formats
+    )
 
 
-def _written(format: str, values: list[Any], formats: Mapping[str, Callable[[Any], str]]) -> list[str]:
+def _format_values(format: str, values: list[Any], formats: Mapping[str, Callable[[Any], str]]) -> list[str]:
     """The values in a format; texts, which repeat in thousands of rows, are written once."""
     name, *arguments = format.split(" ")
     write = formats.get(name) or FORMATS[name or "text"]
@@ -101,7 +108,7 @@ def _written(format: str, values: list[Any], formats: Mapping[str, Callable[[Any
     return [known[value] if isinstance(value, str) else write(value, *given) for value in values]
 
 
-def _absent(value: Any) -> bool:
+def _is_absent(value: Any) -> bool:
     return value is None or value is pd.NA or value == "" or (isinstance(value, float) and not math.isfinite(value))
 
 

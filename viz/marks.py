@@ -19,7 +19,7 @@ Values = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
-class Axis:
+class MarkAxis:
     """An axis' title; the labels of its places, if each value on it has one; and what a number is multiplied by."""
 
     name: str
@@ -51,17 +51,17 @@ def marks(figure: go.Figure, picks: Sequence[str] = ()) -> pd.DataFrame:
     rows: list[Row] = []
     for trace in figure.data:
         if trace.type == "heatmap":
-            covered = any(_axes(other) == _axes(trace) and _takes_pointer(other) for other in figure.data)
+            covered = any(_axes(other) == _axes(trace) and _has_pointer_texts(other) for other in figure.data)
             rows += [] if covered else _cells(figure, trace)
         elif trace.type == "scatter" and trace.fill == "toself" and trace.line.width == 0:
             rows += _band(figure, trace)
         elif trace.hoverinfo != "skip" or (trace.meta or {}).get("numbers"):
-            rows += _points(figure, trace, picks, maps.get(_axes(trace)) if trace.type == "bar" else None)
+            rows += _mark_rows(figure, trace, picks, maps.get(_axes(trace)) if trace.type == "bar" else None)
     table = pd.DataFrame(rows)
     return table[[*(name for name in table if name != TEXT), *(name for name in table if name == TEXT)]]
 
 
-def _takes_pointer(trace: Any) -> bool:
+def _has_pointer_texts(trace: Any) -> bool:
     """Whether a trace stands over the cells of a map, with their words."""
     return trace.customdata is not None or (trace.type == "bar" and trace.marker.opacity == 0)
 
@@ -70,7 +70,7 @@ def _axes(trace: Any) -> tuple[str, str]:
     return trace.xaxis or "x", trace.yaxis or "y"
 
 
-def _pair(figure: go.Figure, trace: Any) -> list[Axis]:
+def _find_axes(figure: go.Figure, trace: Any) -> list[MarkAxis]:
     """The trace's two axes, whose names differ."""
     logs = (trace.meta or {}).get("log", ())
     x, y = (_axis(figure, name, name[0] in logs) for name in _axes(trace))
@@ -79,13 +79,13 @@ def _pair(figure: go.Figure, trace: Any) -> list[Axis]:
     return [x, y]
 
 
-def _axis(figure: go.Figure, name: str, logs: bool) -> Axis:
+def _axis(figure: go.Figure, name: str, logs: bool) -> MarkAxis:
     layout = figure.layout[f"{name[0]}axis{name[1:]}"]
     explained = [trace for trace in figure.data if trace.hoverinfo != "skip" and name in _axes(trace)]
     values = [np.asarray(_rows(trace) if name[0] == "y" else trace.x, np.float64) for trace in explained]
     labels = _labels(layout, np.concatenate([np.zeros(0), *values]))
-    percent = "%" in (layout.tickformat or "") or _percents(layout.ticktext)
-    return Axis(_titled(layout.title.text, percent), labels, 100 if percent else 1, logs)
+    percent = "%" in (layout.tickformat or "") or _parse_percents(layout.ticktext)
+    return MarkAxis(_axis_title(layout.title.text, percent), labels, 100 if percent else 1, logs)
 
 
 def _rows(trace: Any) -> Values:
@@ -115,17 +115,17 @@ def _is_number(text: str, value: float) -> bool:
         return False
 
 
-def _percents(texts: Sequence[str] | None) -> bool:
+def _parse_percents(texts: Sequence[str] | None) -> bool:
     return texts is not None and len(texts) > 0 and all(str(text).endswith("%") for text in texts)
 
 
-def _titled(title: str | None, percent: bool) -> str:
+def _axis_title(title: str | None, percent: bool) -> str:
     name = _plain(title or "").strip()
     return f"{name} (%)".strip() if percent and "%" not in name else name or "place"
 
 
-def _points(figure: go.Figure, trace: Any, picks: Sequence[str], cells: Any) -> list[Row]:
-    x, y = _pair(figure, trace)
+def _mark_rows(figure: go.Figure, trace: Any, picks: Sequence[str], cells: Any) -> list[Row]:
+    x, y = _find_axes(figure, trace)
     xs, ys = _steps(trace, np.asarray(trace.x, np.float64), _rows(trace))
     rows, meta = [], trace.meta or {}
     upright = meta.get("upright", False)
@@ -146,7 +146,7 @@ def _points(figure: go.Figure, trace: Any, picks: Sequence[str], cells: Any) -> 
     return rows
 
 
-def _interval(axis: Axis, bars: Any, value: float, place: int) -> Row:
+def _interval(axis: MarkAxis, bars: Any, value: float, place: int) -> Row:
     if bars is None or bars.array is None:
         return {}
     up = float(bars.array[place])
@@ -156,7 +156,7 @@ def _interval(axis: Axis, bars: Any, value: float, place: int) -> Row:
 
 def _band(figure: go.Figure, trace: Any) -> list[Row]:
     """The lower and upper ends of a band, whose outline goes along one of them and back along the other."""
-    x, y = _pair(figure, trace)
+    x, y = _find_axes(figure, trace)
     half = len(trace.x) // 2
     xs, low = _steps(trace, np.asarray(trace.x[:half], np.float64), np.asarray(trace.y[:half], np.float64))
     _, high = _steps(trace, xs, np.asarray(trace.y[::-1][:half], np.float64))
@@ -176,7 +176,7 @@ def _steps(trace: Any, xs: Values, ys: Values) -> tuple[Values, Values]:
 
 def _cells(figure: go.Figure, trace: Any) -> list[Row]:
     """The cells of a map that takes no clicks."""
-    x, y = _pair(figure, trace)
+    x, y = _find_axes(figure, trace)
     grid = np.asarray(trace.z, np.float64)
     places = [(row, column) for row in range(len(grid)) for column in range(grid.shape[1])]
     xs, ys = (np.arange(count) if at is None else at for at, count in ((trace.x, grid.shape[1]), (trace.y, len(grid))))
@@ -197,9 +197,9 @@ def _cell(trace: Any, column: float, row: float) -> Row:
         at = (np.asarray(trace.x) == round(column)) & (np.asarray(trace.y) == round(row))
         number = grid[at][0] if at.any() else np.nan
     bar = trace.colorbar
-    percent = "%" in (bar.tickformat or "") or _percents(bar.ticktext)
+    percent = "%" in (bar.tickformat or "") or _parse_percents(bar.ticktext)
     logs = "z" in (trace.meta or {}).get("log", ())
-    axis = Axis(_titled(bar.title.text or trace.name, percent), {}, 100 if percent else 1, logs)
+    axis = MarkAxis(_axis_title(bar.title.text or trace.name, percent), {}, 100 if percent else 1, logs)
     return {axis.name: axis.number(float(number)) if np.isfinite(number) else np.nan}
 
 

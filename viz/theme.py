@@ -1,6 +1,6 @@
 """The style of every figure: template, colors, symbols, sizes, and the settings of the chart's tool bar.
 
-Builders pass ``TEMPLATE`` explicitly through ``finish`` because importing streamlit changes plotly's default.
+Builders pass ``TEMPLATE`` explicitly through ``finish_figure`` because importing streamlit changes plotly's default.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import plotly.graph_objects as go
 from plotly.colors import get_colorscale
 
 from viz.drawing import Drawing
-from viz.text import clean_text, power
+from viz.figure_text import clean_text, power
 
 # Okabe and Ito's eight colors, which every kind of color vision can distinguish. Yellow and black come last: yellow is
 # faint on white, so that every filled mark also has a dark edge.
@@ -35,7 +35,7 @@ PRUNED, KEPT = "#DDE1E6", "#0B3C5D"
 GROUND, CLEAR = "white", "rgba(0,0,0,0)"
 OTHER, REFERENCE, LEVEL, BEFORE, TIE = "#999999", "#8A94A3", "#C7CED6", "#C9CFD6", "#F7F7F7"  # grays
 BOTH_RIGHT, ONLY_A, ONLY_B, BOTH_WRONG = "#DCE6EF", "#FDD9A8", "#D5CFE6", "#E3E5E8"  # cells of images
-GLASS, VEIL, THICK_VEIL = "rgba(255,255,255,0.5)", "rgba(255,255,255,0.62)", "rgba(255,255,255,0.72)"
+GLASS, SHADE, THICK_SHADE = "rgba(255,255,255,0.5)", "rgba(255,255,255,0.62)", "rgba(255,255,255,0.72)"
 CONTOUR, INTERVAL, FAILING = "rgba(31,41,51,0.55)", "rgba(95, 107, 122, 0.35)", "rgba(90,99,110,0.2)"
 BAR = 30  # px: the strip above a figure for its tool bar
 FONT, SMALL = 13, 12  # px; nothing is smaller than 12
@@ -152,7 +152,7 @@ def text_width(text: str, size: float = SMALL) -> float:
     return len(bare) * size * WIDE_CHARACTER
 
 
-def finish(fig: Drawing, key: str, alt: str, height: float, present: bool = False, state: str = "") -> go.Figure:
+def finish_figure(fig: Drawing, key: str, alt: str, height: float, present: bool = False, state: str = "") -> go.Figure:
     """The figure with template, alt text and height, on a projector its window's; ``state`` resets the zoom."""
     tall = PRESENTED_HEIGHT if present else round(height)
     meta = {"alt": clean_text(html.unescape(alt), 600), "key": key}
@@ -166,7 +166,7 @@ def notice(key: str, sentence: str, present: bool = False) -> go.Figure:
     fig.update_xaxes(visible=False, range=[0, 1])
     fig.update_yaxes(visible=False, range=[0, 1])
     fig.add_annotation(x=0.5, y=0.5, xref="paper", yref="paper", text=sentence, font={"size": 15, "color": FADED})
-    return finish(fig, key, sentence, 160, present)
+    return finish_figure(fig, key, sentence, 160, present)
 
 
 def ticks(low: float, high: float, log: bool = False) -> dict[str, Any]:
@@ -181,7 +181,7 @@ def ticks(low: float, high: float, log: bool = False) -> dict[str, Any]:
             values = [value for value in values if low * 0.999 <= value <= high * 1.001]
             if len(values) >= 3:
                 break
-        values = _apart(values, np.log10(high / low) / 8)
+        values = _thin_log_ticks(values, np.log10(high / low) / 8)
         return {
             "tickmode": "array",
             "tickvals": [float(np.log10(v)) for v in values],
@@ -194,7 +194,7 @@ def ticks(low: float, high: float, log: bool = False) -> dict[str, Any]:
     return {"tickmode": "array", "tickvals": values, "ticktext": list(map(power, values))}
 
 
-def _apart(values: list[float], decades: float) -> list[float]:
+def _thin_log_ticks(values: list[float], decades: float) -> list[float]:
     """The values that are at least ``decades`` apart on a log axis."""
     kept: list[float] = []
     for value in values:
@@ -220,7 +220,7 @@ def edge(width: float = 1) -> dict[str, Any]:
     return {"color": INK, "width": width}
 
 
-def with_bar(fig: go.Figure, grow: bool = True) -> go.Figure:
+def add_toolbar_strip(fig: go.Figure, grow: bool = True) -> go.Figure:
     """The figure with a strip above it for the chart's tool bar, by which it is higher unless it may not ``grow``."""
     layout = fig.layout.to_plotly_json()
     before = layout["height"] - (0 if grow else BAR)  # px that are left for what was there
@@ -233,7 +233,7 @@ def with_bar(fig: go.Figure, grow: bool = True) -> go.Figure:
     return go.Figure([trace.to_plotly_json() for trace in fig.data], layout, _validate=False)
 
 
-def transparent(fig: go.Figure) -> go.Figure:
+def remove_ground(fig: go.Figure) -> go.Figure:
     """The same figure without a ground."""
     return go.Figure(fig).update_layout(paper_bgcolor=CLEAR, plot_bgcolor=CLEAR)
 
@@ -244,21 +244,21 @@ _PIXELS = {
 }  # fmt: skip
 
 
-def enlarged(fig: go.Figure, factor: float) -> go.Figure:
+def enlarge_figure(fig: go.Figure, factor: float) -> go.Figure:
     """The same figure with all lengths in pixels scaled: fonts, marks, lines, margins, height; not the width."""
-    data = [_scaled("data", trace.to_plotly_json(), "", factor) for trace in fig.data]
-    layout = _scaled("layout", fig.layout.to_plotly_json(), "", factor)
+    data = [_scale_value("data", trace.to_plotly_json(), "", factor) for trace in fig.data]
+    layout = _scale_value("layout", fig.layout.to_plotly_json(), "", factor)
     return go.Figure(data, layout | {"height": round(layout["height"])})
 
 
-def _scaled(key: str, value: Any, parent: str, factor: float) -> Any:
+def _scale_value(key: str, value: Any, parent: str, factor: float) -> Any:
     if isinstance(value, dict):
         arrow_in_data = str(value.get("axref", "pixel")) != "pixel"
         skip = {"ax", "ay"} if arrow_in_data else set()
         skip |= {"len"} if value.get("lenmode", "fraction") != "pixels" else set()
-        return {k: v if k in skip else _scaled(k, v, key, factor) for k, v in value.items()}
+        return {k: v if k in skip else _scale_value(k, v, key, factor) for k, v in value.items()}
     if isinstance(value, list | tuple) and value and isinstance(value[0], dict):
-        return [_scaled(key, item, key, factor) for item in value]
+        return [_scale_value(key, item, key, factor) for item in value]
     in_pixels = key in _PIXELS or (key == "width" and parent in ("line", "error_x", "error_y"))
     in_pixels = in_pixels or (key in ("ax", "ay") and parent == "annotations")
     if not in_pixels or value is None or isinstance(value, str | bool):

@@ -14,11 +14,11 @@ from streamlit.web.server.starlette.starlette_websocket import is_host_allowed
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
 
-FOREIGN = "This host name is not allowed. The operator can add it to STREAMLIT_SERVER_ALLOWED_HOSTS.\n"
+FOREIGN_HOST = "This host name is not allowed. The operator can add it to STREAMLIT_SERVER_ALLOWED_HOSTS.\n"
 POLICY = 1008  # a socket's code for what the server's rules forbid
 
 
-class Hosts:
+class HostGuard:
     """Refuses requests and sockets that name another host than this one."""
 
     def __init__(self, app: ASGIApp) -> None:
@@ -26,15 +26,15 @@ class Hosts:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on, or refuse it."""
-        if scope["type"] == "lifespan" or is_own(Headers(scope=scope)):
+        if scope["type"] == "lifespan" or names_this_server(Headers(scope=scope)):
             await self.app(scope, receive, send)
         elif scope["type"] == "websocket":
             await send({"type": "websocket.close", "code": POLICY})
         else:
-            await PlainTextResponse(FOREIGN, 403)(scope, receive, send)
+            await PlainTextResponse(FOREIGN_HOST, 403)(scope, receive, send)
 
 
-def is_own(headers: Headers) -> bool:
+def names_this_server(headers: Headers) -> bool:
     """Whether a request names this server, once."""
     names = headers.getlist("host")
     return is_host_allowed(names[0] if len(names) == 1 else None)

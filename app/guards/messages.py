@@ -8,7 +8,7 @@ from google.protobuf.message import DecodeError
 from streamlit.proto.BackMsg_pb2 import BackMsg
 from streamlit.runtime.runtime_util import get_max_widget_state_size_bytes
 
-from app import permission
+from app import permissions
 from app.guards import uploads
 from merging.base.errors import ModeError
 
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 NO_TEXT, NO_MESSAGE = 1003, 1002  # a socket's codes for what the server does not take, and does not understand
-CLEAR, FILES = "clear_cache", "file_urls_request"
+CLEAR_CACHE, FILE_URLS = "clear_cache", "file_urls_request"
 
 
-class Messages:
+class MessageGuard:
     """Drops messages that this server refuses, and ends sockets that bring something else than messages."""
 
     def __init__(self, app: ASGIApp) -> None:
@@ -39,7 +39,7 @@ class Messages:
                 if message["type"] != "websocket.receive":
                     return message
                 raw = message.get("bytes")
-                if (asked := None if raw is None else kind(raw)) is None:
+                if (asked := None if raw is None else message_kind(raw)) is None:
                     ended, code = True, NO_TEXT if raw is None else NO_MESSAGE
                     await send({"type": "websocket.close", "code": code})
                     return {"type": "websocket.disconnect", "code": code}
@@ -54,7 +54,7 @@ class Messages:
         await self.app(scope, take, give)
 
 
-def kind(raw: bytes) -> str | None:
+def message_kind(raw: bytes) -> str | None:
     """What a message asks for; nothing if it is so large that Streamlit refuses it, and None if it is no message."""
     if len(raw) > get_max_widget_state_size_bytes():
         return ""
@@ -66,12 +66,12 @@ def kind(raw: bytes) -> str | None:
 
 def is_refused(asked: str) -> bool:
     """Whether the server does as if it had not been asked: it would empty what all share, or take files."""
-    return (asked == CLEAR and has_others()) or (asked == FILES and not uploads.are_allowed())
+    return (asked == CLEAR_CACHE and has_others()) or (asked == FILE_URLS and not uploads.are_allowed())
 
 
 def has_others() -> bool:
     """Whether several people share the server; in an unknown mode they may."""
     try:
-        return permission.has_others()
+        return permissions.has_others()
     except ModeError:
         return True

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from starlette.middleware import Middleware
 
-from app.guards.hosts import Hosts
-from app.guards.messages import Messages
-from app.guards.uploads import Uploads
+from app.guards.hosts import HostGuard
+from app.guards.messages import MessageGuard
+from app.guards.uploads import UploadGuard
 
 
 def middleware() -> list[Middleware]:
     """All guards, the outermost first."""
-    return [Middleware(Hosts), Middleware(Uploads), Middleware(Messages)]
+    return [Middleware(HostGuard), Middleware(UploadGuard), Middleware(MessageGuard)]

@@ -9,21 +9,21 @@ from starlette.datastructures import Headers
 from starlette.responses import PlainTextResponse, Response
 from streamlit import config, runtime
 
-from app import permission
+from app import permissions
 from merging.base.errors import ModeError
-from merging.base.modes import Act
+from merging.base.modes import VisitorAction
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
 
 UPLOAD_PATH = "/_stcore/upload_file/"  # then the session and the file; a server may have a path of its own before it
 OF_SESSION, OF_ALL = 2, 4  # how many of the largest files (server.maxUploadSize) may be in memory at a time
-NONE = "This server takes no uploads.\n"
+NO_UPLOADS = "This server takes no uploads.\n"
 NO_LENGTH = "An upload must state its length.\n"
-FULL = "There is no room for this file: {}. Remove other uploads, or try again in a few minutes.\n"
+NO_ROOM = "There is no room for this file: {}. Remove other uploads, or try again in a few minutes.\n"
 
 
-class Uploads:
+class UploadGuard:
     """Refuses files before a byte of them is read."""
 
     def __init__(self, app: ASGIApp) -> None:
@@ -35,7 +35,7 @@ class Uploads:
         if scope["type"] != "http" or scope["method"] != "PUT" or UPLOAD_PATH not in scope["path"]:
             await self.app(scope, receive, send)
             return
-        session, size = scope["path"].rpartition(UPLOAD_PATH)[2].partition("/")[0], length(Headers(scope=scope))
+        session, size = scope["path"].rpartition(UPLOAD_PATH)[2].partition("/")[0], stated_length(Headers(scope=scope))
         if (refusal := self._refusal(session, size)) is not None:
             refusal.headers["connection"] = "close"  # else the server would take the body to answer what follows it
             await refusal(scope, receive, send)
@@ -50,26 +50,26 @@ class Uploads:
     def _refusal(self, session: str, size: int) -> Response | None:
         """The answer to a file of that size which must not be read; ``size`` is negative if it is not stated."""
         if not are_allowed():
-            return PlainTextResponse(NONE, 403)
+            return PlainTextResponse(NO_UPLOADS, 403)
         if size < 0:
             return PlainTextResponse(NO_LENGTH, 411)
         in_memory, largest = bytes_in_memory() + self._coming, config.get_option("server.maxUploadSize") * 2**20
         if in_memory[session] + size > OF_SESSION * largest:
-            return PlainTextResponse(FULL.format("this session has too many"), 413)
+            return PlainTextResponse(NO_ROOM.format("this session has too many"), 413)
         if in_memory.total() + size > OF_ALL * largest:
-            return PlainTextResponse(FULL.format("all sessions together have too many"), 413)
+            return PlainTextResponse(NO_ROOM.format("all sessions together have too many"), 413)
         return None
 
 
 def are_allowed() -> bool:
     """Whether visitors may upload files; in an unknown mode they may not."""
     try:
-        return permission.allows(Act.UPLOAD)
+        return permissions.is_allowed(VisitorAction.UPLOAD)
     except ModeError:
         return False
 
 
-def length(headers: Headers) -> int:
+def stated_length(headers: Headers) -> int:
     """The bytes of a request's body as it states them; -1 if it does not."""
     written = headers.get("content-length", "")
     return int(written) if written.isdecimal() and "transfer-encoding" not in headers else -1

@@ -11,17 +11,17 @@ from typing import Any
 from urllib.parse import quote_plus
 
 from merging.base.errors import RecipeError
-from merging.base.files.plain_yaml import check_fields, plain_yaml, text_of
+from merging.base.files.plain_yaml import check_fields, read_plain_yaml, read_text_field
 
 FILE = Path(__file__).resolve().parent.parent / "glossary.yaml"
 FIELDS = ("word", "also", "sentence", "formula")
-WHAT = "glossary"
+FILE_NOUN = "glossary"
 # What of Markdown is left alone: links, formulas, code, addresses, escaped characters, icons and colors, quoted names.
-FIXED = r"“[^”]*”|!?\[[^\]]*\]\([^)]*\)|\$[^$]*\$|`[^`]*`|https?://\S+|\\.|:[a-z]+/\w+:|:[a-z-]+(?=\[)"
+UNTOUCHED = r"“[^”]*”|!?\[[^\]]*\]\([^)]*\)|\$[^$]*\$|`[^`]*`|https?://\S+|\\.|:[a-z]+/\w+:|:[a-z-]+(?=\[)"
 
 
 @dataclass(frozen=True, slots=True)
-class Word:
+class GlossaryWord:
     """A word with its other forms, a sentence of plain text, and a formula in LaTeX."""
 
     word: str
@@ -31,29 +31,33 @@ class Word:
 
 
 @cache
-def words() -> tuple[Word, ...]:
+def words() -> tuple[GlossaryWord, ...]:
     """All words in alphabetical order. Raises RecipeError for a file that is not as it should be."""
-    document = check_fields(plain_yaml(FILE.read_text("utf-8"), WHAT), WHAT, ("version", "words"), 1)
-    entries = [check_fields(entry, WHAT, (*FIELDS, "version"), 1) for entry in document.get("words", [])]
+    document = check_fields(read_plain_yaml(FILE.read_text("utf-8"), FILE_NOUN), FILE_NOUN, ("version", "words"), 1)
+    entries = [check_fields(entry, FILE_NOUN, (*FIELDS, "version"), 1) for entry in document.get("words", [])]
     if missing := [field for entry in entries for field in FIELDS if field not in entry]:
-        raise RecipeError(f"A word of the {WHAT} lacks {missing[0]!r}.")
+        raise RecipeError(f"A word of the {FILE_NOUN} lacks {missing[0]!r}.")
     return tuple(sorted(map(_word, entries), key=lambda word: word.word.lower()))
 
 
-def _word(entry: Mapping[str, Any]) -> Word:
-    word, sentence, formula = (text_of(entry[name], name, WHAT) for name in ("word", "sentence", "formula"))
-    return Word(word, tuple(text_of(form, "also", WHAT) for form in entry["also"]), sentence, formula)
+def _word(entry: Mapping[str, Any]) -> GlossaryWord:
+    word, sentence, formula = (
+        read_text_field(entry[name], name, FILE_NOUN) for name in ("word", "sentence", "formula")
+    )
+    return GlossaryWord(
+        word, tuple(read_text_field(form, "also", FILE_NOUN) for form in entry["also"]), sentence, formula
+    )
 
 
-def matching(sought: str) -> list[Word]:
+def find_words(sought: str) -> list[GlossaryWord]:
     """The words that hold all of the words sought, in a form or in the sentence; first the very word."""
-    parts, exact = sought.casefold().split(), _forms().get(sought.casefold().strip())
+    parts, exact = sought.casefold().split(), _words_by_form().get(sought.casefold().strip())
     texts = {word: " ".join((word.word, *word.also, word.sentence)).casefold() for word in words()}
     hits = [word for word, text in texts.items() if all(part in text for part in parts)]
     return sorted(hits, key=lambda word: word != exact)
 
 
-def linked(markdown: str, known: Collection[str]) -> tuple[str, list[str]]:
+def link_words(markdown: str, known: Collection[str]) -> tuple[str, list[str]]:
     """Our own Markdown with the first use of each word that is not in ``known`` as a link, and these words.
 
     A link leads to the word on the page Methods; its title is the sentence.
@@ -61,7 +65,7 @@ def linked(markdown: str, known: Collection[str]) -> tuple[str, list[str]]:
     used: list[str] = []
 
     def replacement(match: re.Match[str]) -> str:
-        word = _forms().get(match[0].casefold())
+        word = _words_by_form().get(match[0].casefold())
         if word is None or word.word in known or word.word in used:
             return match[0]
         used.append(word.word)
@@ -71,18 +75,18 @@ def linked(markdown: str, known: Collection[str]) -> tuple[str, list[str]]:
 
 
 @cache
-def _forms() -> dict[str, Word]:
+def _words_by_form() -> dict[str, GlossaryWord]:
     return {form.casefold(): word for word in words() for form in (word.word, *word.also)}
 
 
 @cache
 def _pattern() -> re.Pattern[str]:
     """What is left alone, or a form of a word; longer forms come first, so that "task vector" is not "task"."""
-    forms = "|".join(re.escape(form) for form in sorted(_forms(), key=len, reverse=True))
-    return re.compile(rf"{FIXED}|(?<![\w-])(?:{forms})(?![\w-])", re.IGNORECASE)
+    forms = "|".join(re.escape(form) for form in sorted(_words_by_form(), key=len, reverse=True))
+    return re.compile(rf"{UNTOUCHED}|(?<![\w-])(?:{forms})(?![\w-])", re.IGNORECASE)
 
 
-def section(shown: Collection[Word]) -> Iterator[str]:
+def words_markdown(shown: Collection[GlossaryWord]) -> Iterator[str]:
     """The Markdown of words with their formulas."""
     for word in shown:
         yield f"### {word.word[:1].upper()}{word.word[1:]}\n\n{word.sentence} ${word.formula}$"

@@ -7,10 +7,10 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from app import text
-from app.reading import data
+from app import page_text
+from app.reading import page_data
 from merging.base.files import atomic
-from merging.models.references import PRETRAINED, expert_key
+from merging.models.model_references import PRETRAINED, expert_key
 from merging.study import imported_scores as stored_scores
 from merging.study.runs.run import Run
 from merging.study.score_table import ScoreTable
@@ -24,7 +24,7 @@ CLIP, EXPERTS = "CLIP", expert_key("")
 
 def find_scores(name: str) -> ScoreTable | None:
     """The imported scores of a run, by its id, or of a checkpoint; None if it has none."""
-    root = data.store().root
+    root = page_data.store().root
     state = atomic.state_of(root / stored_scores.FOLDER / name, (atomic.MANIFEST, stored_scores.FACTS))
     return _find_scores(root, name, state) if state else None
 
@@ -34,26 +34,26 @@ def _find_scores(root: Path, name: str, state: tuple[int, ...]) -> ScoreTable | 
     return stored_scores.find_scores(root, name)
 
 
-def kind(run: Run) -> str:
+def network_kind(run: Run) -> str:
     """What a run's network is called."""
     return run.network or CLIP
 
 
-def having(runs: Sequence[Run]) -> list[Run]:
+def runs_with_scores(runs: Sequence[Run]) -> list[Run]:
     """The runs that have imported scores."""
-    ids = stored_scores.imported_scores(data.store().root).listed()
+    ids = stored_scores.imported_scores(page_data.store().root).listed()
     return [run for run in runs if run.id in ids and find_scores(run.id)]
 
 
-def table(runs: Sequence[Run]) -> pd.DataFrame:
+def imported_table(runs: Sequence[Run]) -> pd.DataFrame:
     """A row for each imported score of these runs and of what they merged; see ``viz.figures.score_bars``."""
     import pandas as pd
 
     of: dict[str, tuple[str, Run]] = {}
     for run in runs:
-        of |= {name: (label, run) for name, label in references(run).items() if name not in of}
+        of |= {name: (label, run) for name, label in scored_references(run).items() if name not in of}
     rows = []
-    for name, (label, run) in (of | {run.id: (text.titled(run), run) for run in runs}).items():
+    for name, (label, run) in (of | {run.id: (page_text.title_with_note(run), run) for run in runs}).items():
         found = find_scores(name)
         for row in found.rows(run.experts) if found else ():
             task = f"{row['task']}, {row['split']}" if row["split"] else row["task"]
@@ -61,7 +61,7 @@ def table(runs: Sequence[Run]) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def references(run: Run) -> dict[str, str]:
+def scored_references(run: Run) -> dict[str, str]:
     """{the name of its scores: label} of the pretrained model and the experts of a run that have imported scores."""
     labels = {name: f"Expert {name.removeprefix(EXPERTS)}" for name in run.inputs} | {PRETRAINED: "Pretrained"}
     names = {stored_scores.checkpoint_id(digest): labels[name] for name, digest in run.inputs.items()}

@@ -6,13 +6,13 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from app import text
-from app.reading import data
-from app.reading.figures import kept_table
+from app import page_text
+from app.reading import page_data
+from app.reading.figures import cache_table
 from app.reading.score_tables import NAMES
 from merging.recipes.papers.claims import BY_EXEMPLARS
-from merging.study.analysis import stored as stored_measurements
-from merging.study.analysis.stored import Measured
+from merging.study.analysis import measurement_store as stored_measurements
+from merging.study.analysis.measurement_store import StoredMeasurement
 from merging.study.runs.run import Run
 
 if TYPE_CHECKING:
@@ -30,44 +30,44 @@ DEPTHS, FEATURE_BANK = "depths", "feature_bank"
 PRETRAINED = "pretrained"
 CONFLICTS = "cat"  # the table that the edit CAT stores with a run
 SPECTRUM = "lot"  # the table that the merge LOT stores with a run
-Pairs = Sequence[tuple[Run, Measured]]  # runs whose drift is measured
-KINDS = {  # kinds of tensors, as pages name them -> roles
+Pairs = Sequence[tuple[Run, StoredMeasurement]]  # runs whose drift is measured
+TENSOR_KINDS = {  # kinds of tensors, as pages name them -> roles
     "all tensors": (),
     "weight matrices": ("linear", "conv", "projection"),
     "norm scales": ("norm_scale",),
     "biases": ("shift",),
     "embeddings": ("embedding",),
 }
-WHAT = ["tensor", "order", "section", "role", "part"]
+TENSOR_COLUMNS = ["tensor", "order", "section", "role", "part"]
 
 
-def find(key: str, run_id: str = "") -> Measured | None:
+def find_measurement(key: str, run_id: str = "") -> StoredMeasurement | None:
     """The stored measurement of a run (or of the benchmark), None if there is none."""
-    return stored_measurements.find(key, data.store(), data.benchmark(), run_id)
+    return stored_measurements.find_measurement_result(key, page_data.store(), page_data.benchmark(), run_id)
 
 
-@kept_table
-def table(measured: Measured, name: str) -> pd.DataFrame:
+@cache_table
+def measured_table(measured: StoredMeasurement, name: str) -> pd.DataFrame:
     """One table of a measurement."""
     return measured.table(name)
 
 
-def titles() -> dict[str, str]:
+def titles_by_task() -> dict[str, str]:
     """Task key -> title."""
-    return dict(data.titles())
+    return dict(page_data.data_set_titles())
 
 
-def by_depth(runs: Pairs, token: str) -> pd.DataFrame:
+def drift_by_depth(runs: Pairs, token: str) -> pd.DataFrame:
     """Drift of every run and task at every place, and the pretrained model's if all runs have the same tasks."""
-    return _by_depth(_of(runs), token, titles(), runs)
+    return _by_depth(_cache_key(runs), token, titles_by_task(), runs)
 
 
-def _of(runs: Pairs) -> tuple[tuple[str, ...], ...]:
+def _cache_key(runs: Pairs) -> tuple[tuple[str, ...], ...]:
     """What the tables of some runs depend on: which runs, under which names, and which measurements."""
     return tuple((run.id, run.name, run.benchmark or "", str(measured.path)) for run, measured in runs)
 
 
-@kept_table
+@cache_table
 def _by_depth(
     of: tuple[tuple[str, ...], ...], token: str, task_titles: Mapping[str, str], _runs: Pairs
 ) -> pd.DataFrame:
@@ -75,7 +75,7 @@ def _by_depth(
 
     frames = []
     for run, measured in _runs:
-        rows = table(measured, "cumulative")
+        rows = measured_table(measured, "cumulative")
         rows = rows[rows["token"] == token]
         frames.append(rows[rows["model"] == "merged"].assign(run=run.id, label=run.name, kind="merge"))
     if len({frozenset(run.experts) for run, _ in _runs}) == 1:
@@ -85,19 +85,19 @@ def _by_depth(
     return joined[["run", "label", "kind", "task", "title", "place", "position", "cosine", "l1", "n"]]
 
 
-def against_accuracy(runs: Pairs, stored: Sequence[Run]) -> pd.DataFrame:
+def drift_and_accuracy(runs: Pairs, stored: Sequence[Run]) -> pd.DataFrame:
     """Drift of the final features beside accuracy lost against the task's own expert; a row per run and task."""
-    own = _own([run for run, _ in runs], stored)
-    return _against_accuracy(_of(runs), titles(), own, runs)
+    own = _expert_accuracies([run for run, _ in runs], stored)
+    return _against_accuracy(_cache_key(runs), titles_by_task(), own, runs)
 
 
-def _own(runs: Sequence[Run], stored: Sequence[Run]) -> dict[str, dict[str, float]]:
+def _expert_accuracies(runs: Sequence[Run], stored: Sequence[Run]) -> dict[str, dict[str, float]]:
     """{digest of a benchmark: {task: accuracy of its own expert}} for the benchmarks of some runs."""
-    rows = {run.benchmark: data.expert_scores(run.benchmark, stored) for run in runs}
+    rows = {run.benchmark: page_data.expert_scores(run.benchmark, stored) for run in runs}
     return {str(on): {task: row["accuracy"] for task, row in own.items()} for on, own in rows.items()}
 
 
-@kept_table
+@cache_table
 def _against_accuracy(
     of: tuple[tuple[str, ...], ...], task_titles: Mapping[str, str], experts: dict[str, dict[str, float]], _runs: Pairs
 ) -> pd.DataFrame:
@@ -105,10 +105,10 @@ def _against_accuracy(
 
     frames = []
     for run, measured in _runs:
-        scores, own = data.scores(run), experts[str(run.benchmark)]
+        scores, own = page_data.scores(run), experts[str(run.benchmark)]
         if scores is None:
             continue
-        rows = table(measured, "cumulative")
+        rows = measured_table(measured, "cumulative")
         rows = rows[(rows["model"] == "merged") & (rows["position"] == rows["position"].max())]
         rows = rows.drop_duplicates("task")[["task", "cosine", "l1", "n"]]
         accuracy = scores.set_index("task")[["accuracy", "n"]].rename(columns={"n": "n_scored"})
@@ -121,20 +121,20 @@ def _against_accuracy(
     return joined.assign(title=joined["task"].map(task_titles))
 
 
-def fit(points: pd.DataFrame, value: str) -> LineFit:
+def fit_drift_line(points: pd.DataFrame, value: str) -> LineFit:
     """The line through all points."""
     from merging.study.analysis.correlation import fit_line
 
     return fit_line(points[value].to_numpy(float), points["lost"].to_numpy(float))
 
 
-def consistency(runs: Sequence[Run], stored: Sequence[Run]) -> pd.DataFrame:
+def loss_spread(runs: Sequence[Run], stored: Sequence[Run]) -> pd.DataFrame:
     """How much accuracy each run loses, and how unevenly, from stored accuracies (LOT, Table 10)."""
     of = tuple((run.id, run.name, run.benchmark or "") for run in runs)
-    return _consistency(of, titles(), _own(runs, stored), runs)
+    return _consistency(of, titles_by_task(), _expert_accuracies(runs, stored), runs)
 
 
-@kept_table
+@cache_table
 def _consistency(
     of: tuple[tuple[str, ...], ...],
     task_titles: Mapping[str, str],
@@ -143,15 +143,15 @@ def _consistency(
 ) -> pd.DataFrame:
     import pandas as pd
 
-    from merging.study.analysis.correlation import lost, spread
+    from merging.study.analysis.correlation import accuracy_lost, spread
 
     rows = []
     for run in _runs:
-        scores, own = data.scores(run), known[str(run.benchmark)]
+        scores, own = page_data.scores(run), known[str(run.benchmark)]
         experts = {task: accuracy for task, accuracy in own.items() if task in run.experts}
         if scores is None or not experts:
             continue
-        drops = lost(scores, experts)
+        drops = accuracy_lost(scores, experts)
         worst = str(drops.idxmax()) if len(drops) else ""
         n = int(scores[scores["task"].isin(list(drops.index))]["n"].sum())
         most = float(drops.max()) if len(drops) else math.nan
@@ -161,23 +161,25 @@ def _consistency(
     return pd.DataFrame(rows, columns=["run", "spread", "mean", "worst", "most", "tasks", "n"])
 
 
-def layers(run: Run, measured: Measured) -> pd.DataFrame:
+def layer_drift_table(run: Run, measured: StoredMeasurement) -> pd.DataFrame:
     """Layer-isolated drift, with section, role and part of every tensor."""
-    rows = table(measured, "isolated").merge(data.table(run.id, "tensors")[WHAT], on="tensor", validate="many_to_one")
-    return rows.assign(title=text.look_up(rows["task"], titles()))
+    rows = measured_table(measured, "isolated").merge(
+        page_data.run_table(run.id, "tensors")[TENSOR_COLUMNS], on="tensor", validate="many_to_one"
+    )
+    return rows.assign(title=page_text.look_up_names(rows["task"], titles_by_task()))
 
 
-def objective(run: Run, measured: Measured) -> pd.DataFrame:
+def lot_objective_table(run: Run, measured: StoredMeasurement) -> pd.DataFrame:
     """LOT's objective, with section, role and part of every tensor."""
-    tensors = data.table(run.id, "tensors")[WHAT]
-    return table(measured, "objective").merge(tensors, on="tensor", validate="one_to_one")
+    tensors = page_data.run_table(run.id, "tensors")[TENSOR_COLUMNS]
+    return measured_table(measured, "objective").merge(tensors, on="tensor", validate="one_to_one")
 
 
-def spectrum(run: Run) -> str:
+def lot_spectrum_in_words(run: Run) -> str:
     """A sentence on how much of its inputs' spectrum LOT kept in a run; empty for other runs."""
     if SPECTRUM not in run.tables:
         return ""
-    rows = of_kind(data.table(run.id, SPECTRUM), "weight matrices")
+    rows = tensors_of_kind(page_data.run_table(run.id, SPECTRUM), "weight matrices")
     share = 100 * rows["directions"] / rows["width"]
     return (
         f"In the {len(rows)} weight matrices of this run LOT solved on {share.min():.0f}% to {share.max():.0f}% of the "
@@ -186,16 +188,16 @@ def spectrum(run: Run) -> str:
     )
 
 
-def conflicts(run: Run) -> pd.DataFrame:
+def removed_conflicts(run: Run) -> pd.DataFrame:
     """What CAT removed in a run, with the titles of the tasks that the benchmark knows."""
-    rows = data.table(run.id, CONFLICTS)
+    rows = page_data.run_table(run.id, CONFLICTS)
     rows = rows.sort_values("expert", key=lambda names: names.map(list(run.experts).index), kind="stable")
-    return rows.assign(title=text.look_up(rows["expert"], titles()))
+    return rows.assign(title=page_text.look_up_names(rows["expert"], titles_by_task()))
 
 
-def of_kind(rows: pd.DataFrame, kind: str) -> pd.DataFrame:
-    """The tensors of one of ``KINDS``."""
-    return rows[rows["role"].isin(KINDS[kind])] if KINDS[kind] else rows
+def tensors_of_kind(rows: pd.DataFrame, kind: str) -> pd.DataFrame:
+    """The tensors of one of ``TENSOR_KINDS``."""
+    return rows[rows["role"].isin(TENSOR_KINDS[kind])] if TENSOR_KINDS[kind] else rows
 
 
 def one_tensor(runs: Pairs, tensor: str) -> pd.DataFrame:
@@ -204,26 +206,26 @@ def one_tensor(runs: Pairs, tensor: str) -> pd.DataFrame:
 
     frames = []
     for run, measured in runs:
-        rows = table(measured, "isolated")
+        rows = measured_table(measured, "isolated")
         frames.append(rows[rows["tensor"] == tensor].assign(run=run.id, label=run.name))
     joined = pd.concat(frames, ignore_index=True)
-    return joined.assign(title=text.look_up(joined["task"], titles()))
+    return joined.assign(title=page_text.look_up_names(joined["task"], titles_by_task()))
 
 
-def ablation(measured: Measured) -> pd.DataFrame:
+def ablation_table(measured: StoredMeasurement) -> pd.DataFrame:
     """A row for each kind of parameter that stays pretrained: mean accuracy and accuracy on every task, in percent."""
-    rows = text.with_titles(table(measured, ABLATION))
+    rows = page_text.add_titles(measured_table(measured, ABLATION))
     wide = 100 * rows.pivot(index="kind", columns="title", values="accuracy")
     wide = wide.loc[list(dict.fromkeys(rows["kind"])), list(dict.fromkeys(rows["title"]))]
     wide.insert(0, "Mean", wide.mean(axis=1))
     return wide.reset_index()
 
 
-def exemplars(measured: Measured) -> tuple[pd.DataFrame, pd.DataFrame]:
+def exemplar_tables(measured: StoredMeasurement) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Mean accuracy by method, number of exemplars and draw, and the rank of the Gram matrices."""
-    from merging.study.trials.exemplar_sensitivity import averages
+    from merging.study.trials.exemplar_sensitivity import average_accuracy
 
-    return averages(table(measured, "accuracy")), table(measured, "rank")
+    return average_accuracy(measured_table(measured, "accuracy")), measured_table(measured, "rank")
 
 
 def published_curves() -> pd.DataFrame:
@@ -238,9 +240,9 @@ def published_curves() -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["method", "exemplars", "accuracy", "source"])
 
 
-def references(stored: Sequence[Run]) -> dict[str, float]:
+def reference_accuracies(stored: Sequence[Run]) -> dict[str, float]:
     """Mean in-domain accuracy of the models that no exemplar changes, by name."""
-    on = data.benchmark()
-    tables = data.reference_scores(on.digest, tuple(on.experts), stored)
+    on = page_data.benchmark()
+    tables = page_data.reference_scores(on.digest, tuple(on.experts), stored)
     inside = {kind: rows[rows["task"].isin(list(on.experts))]["accuracy"].mean() for kind, rows in tables.items()}
     return {NAMES[kind]: float(mean) for kind, mean in inside.items()}

@@ -4,31 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from app import singletons
-from app.reading import data
+from app import process_values
+from app.reading import page_data
 from app.session import lesson_visit
 from app.session.job_queue import session_name
-from merging.teaching.polls import Polls
+from merging.teaching.poll_counts import Polls
 
 
-@singletons.once
-def polls() -> Polls:
+@process_values.make_once
+def server_polls() -> Polls:
     """The polls, of which this process keeps the answers of each session in memory."""
-    return Polls(data.store().root)
+    return Polls(page_data.store().root)
 
 
-def code() -> str:
+def class_code() -> str:
     """The code of the class that this session is in; empty if it is in none, or in one that has ended."""
-    written = lesson_visit.current().poll
-    return written if written and polls().is_open(written) else ""
+    written = lesson_visit.current_visit().poll
+    return written if written and server_polls().is_open(written) else ""
 
 
-def answer(lesson: str, step: int, values: Sequence[float], *, any_order: bool = False) -> None:
+def count_answer(lesson: str, step: int, values: Sequence[float], *, any_order: bool = False) -> None:
     """Count this session's guess or answer, if it is in a class."""
-    if poll := code():
-        polls().answer(poll, f"{lesson}/{step}", session_name(), values, any_order=any_order)
+    if poll := class_code():
+        server_polls().answer(poll, f"{lesson}/{step}", session_name(), values, any_order=any_order)
 
 
-def counts(lesson: str, step: int) -> list[dict[float, int]]:
+def answer_counts(lesson: str, step: int) -> list[dict[float, int]]:
     """For each place of the answers at a step, {number: sessions that gave it}."""
-    return polls().counts(code(), f"{lesson}/{step}")
+    return server_polls().counts(class_code(), f"{lesson}/{step}")

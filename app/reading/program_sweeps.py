@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING, Any
 
 import streamlit as st
 
-from app import text
-from app.reading import data, recipes, sweeps
+from app import page_text
+from app.reading import page_data, recipes, sweeps
 from app.reading.sweeps import SweepPoints
 from merging.base.errors import MergingError
 from merging.sharing.evaluator_program import Evaluator, find_evaluator
-from merging.sharing.evaluator_session import ProgramSession, known_programs, rename_points
-from merging.study.runs.store import Store
+from merging.sharing.evaluator_session import ProgramSession, list_programs, rename_points
+from merging.study.runs.run_store import Store
 from merging.study.score_table import MEAN, PROGRAM
 from merging.study.sweeps.known_points import KnownPoints
 from merging.study.sweeps.sweep import NamedPoint, Sweep
-from merging.study.sweeps.tables import score_means, score_rows
-from viz.text import clean_text, plural
+from merging.study.sweeps.sweep_tables import score_means, score_rows
+from viz.figure_text import clean_text, plural
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -32,10 +32,10 @@ class ProgramResults(SweepPoints):
     program: str
 
 
-def network(sweep: Sweep) -> str:
+def network_of_sweep(sweep: Sweep) -> str:
     """What the network that a sweep merges is called; empty for CLIP, and for files that cannot be opened."""
     first = sweep.recipes[0]
-    return recipes.network(first.pretrained, first.family)
+    return recipes.network_name(first.pretrained, first.family)
 
 
 def present_program() -> tuple[str, str]:
@@ -55,32 +55,32 @@ def find_results(sweep: Sweep) -> list[ProgramResults]:
     """
     command, name = present_program()
     references = sorted({path for one in sweep.recipes for path in (one.pretrained, *dict(one.experts).values())})
-    files = str([data.file_state(path) for path in references])
+    files = str([page_data.file_state(path) for path in references])
     results = []
-    for digest, program in (({command: name} if command else {}) | known_programs(data.store())).items():
-        known = _known_points(sweep.id, files, digest, data.store(), data.digest(), sweep)
+    for digest, program in (({command: name} if command else {}) | list_programs(page_data.store())).items():
+        known = _known_points(sweep.id, files, digest, page_data.store(), page_data.current_digest(), sweep)
         points = known.now()
         if points or digest == command:
             results.append(ProgramResults(sweep, known.planned, points, program))
-    return results or [ProgramResults(sweep, _planned(sweep.id, files, sweep), {}, "")]
+    return results or [ProgramResults(sweep, _planned_points(sweep.id, files, sweep), {}, "")]
 
 
 @st.cache_resource(max_entries=16, show_spinner=False, hash_funcs={Store: id})
 def _known_points(sweep_id: str, files: str, command: str, store: Store, benchmark: str, _sweep: Sweep) -> KnownPoints:
     """The points of a sweep by one program; those that were read stay in memory."""
-    every = rename_points(_planned(sweep_id, files, _sweep), command)
-    return KnownPoints(every, store, data.benchmark(), _sweep.sample)
+    every = rename_points(_planned_points(sweep_id, files, _sweep), command)
+    return KnownPoints(every, store, page_data.benchmark(), _sweep.sample)
 
 
-@st.cache_data(max_entries=data.KEPT, show_spinner="Reading the checkpoints …")
-def _planned(sweep_id: str, files: str, _sweep: Sweep) -> list[NamedPoint]:
+@st.cache_data(max_entries=page_data.CACHED, show_spinner="Reading the checkpoints …")
+def _planned_points(sweep_id: str, files: str, _sweep: Sweep) -> list[NamedPoint]:
     """The plan for no program; ``rename_points`` makes that for a program of it."""
-    session = ProgramSession(data.benchmark(), _sweep.sample, store=data.store(), program=Evaluator(()))
+    session = ProgramSession(page_data.benchmark(), _sweep.sample, store=page_data.store(), program=Evaluator(()))
     return session.plan_sweep(_sweep)
 
 
-def table(results: ProgramResults) -> pd.DataFrame:
-    """A row for each score, and for each mean over tasks; see ``viz.figures.sweeps.sweep_given``."""
+def program_table(results: ProgramResults) -> pd.DataFrame:
+    """A row for each score, and for each mean over tasks; see ``viz.figures.sweep_figures.sweep_given``."""
     import pandas as pd
 
     sweep = results.sweep
@@ -99,16 +99,17 @@ def table(results: ProgramResults) -> pd.DataFrame:
 
 def _label(sweep: Sweep, row: Mapping[str, Any], words: str) -> str:
     """A series: a task or a mean, of which recipe and at which second value where there are several."""
-    of = [clean_text(sweeps.titles(sweep)[row["line"]], 40)] if len(sweep.recipes) > 1 else []
+    of = [clean_text(sweeps.recipe_titles(sweep)[row["line"]], 40)] if len(sweep.recipes) > 1 else []
     of += [f"{sweep.labels[1].partition(': ')[2] or sweep.labels[1]} {row['y']:g}"] if "y" in row else []
     return " · ".join([words, *of])
 
 
-def note(results: ProgramResults) -> str:
+def program_note(results: ProgramResults) -> str:
     """The note under the chart: who measured, and that nothing of it is a score of the benchmark."""
     domains = any(row["mean"] != MEAN for row in score_means(results.every, results.points))
     said = " In domain are tasks called like an expert." if domains else ""
     return (
-        f"Given by {text.plain(results.program)}, {len(results.points)} of {plural(results.total, 'point')}. Open "
+        f"Given by {page_text.plain_text(results.program)}, {len(results.points)} of "
+        f"{plural(results.total, 'point')}. Open "
         f"diamonds are scores of a program, not of the benchmark; means are over tasks of one proportion.{said}"
     )

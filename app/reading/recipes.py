@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 import streamlit as st
 
-from app.reading import data
-from app.session import address, state
+from app.reading import page_data
+from app.session import address, view_state
 from app.session.draft import Draft
 from merging.base.errors import MergingError, TaskError
-from merging.models.families import AS_CLIP, UNMERGED, Role
-from merging.recipes.presets import preset
+from merging.models.families import CLIP_KEY, UNMERGED, Role
+from merging.recipes.presets import find_preset
 from merging.recipes.recipe import Recipe
 from merging.study.runs import edit_pairs
 from merging.study.runs.run import Run
@@ -24,20 +24,20 @@ if TYPE_CHECKING:
     from merging.study.runs.estimate import Estimate
 
 
-def tensors_of(pretrained: str) -> pd.DataFrame:
+def merged_tensors(pretrained: str) -> pd.DataFrame:
     """A row for each tensor that a merge changes, in forward order: tensor, order, section, role, part, numel.
 
     Raises:
         CheckpointError: the file cannot be opened.
     """
-    return _tensors_of(pretrained, data.file_state(pretrained))
+    return _tensors_of(pretrained, page_data.file_state(pretrained))
 
 
 @st.cache_data(max_entries=16, show_spinner=False)
 def _tensors_of(pretrained: str, file: tuple[int, ...]) -> pd.DataFrame:
     import pandas as pd
 
-    from merging.models.formats.opening import ModelRef
+    from merging.models.formats.model_sources import ModelRef
 
     opened = ModelRef(pretrained).open("pretrained")
     merged = [parameter for parameter in opened.parameters if parameter.role not in UNMERGED]
@@ -45,17 +45,17 @@ def _tensors_of(pretrained: str, file: tuple[int, ...]) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["tensor", "order", "section", "role", "part", "numel"])
 
 
-def by_expert(facts: pd.DataFrame, experts: Sequence[str]) -> pd.DataFrame:
+def repeat_for_experts(facts: pd.DataFrame, experts: Sequence[str]) -> pd.DataFrame:
     """The same rows once for every expert, expert by expert."""
     import pandas as pd
 
     return pd.concat([facts.assign(expert=name) for name in experts], ignore_index=True)
 
 
-def set_of(recipe: Recipe) -> str | None:
+def find_model_set(recipe: Recipe) -> str | None:
     """The first set of models on Merge that holds every checkpoint of a recipe; None if there is none."""
     try:
-        sets = data.model_sets()
+        sets = page_data.model_sets()
     except TaskError:
         return None
     experts = set(recipe.experts)
@@ -71,45 +71,49 @@ def set_of(recipe: Recipe) -> str | None:
 
 def merge_query(recipe: Recipe) -> dict[str, str] | None:
     """The address of Merge with this recipe; None if no set there holds its models."""
-    if (key := set_of(recipe)) is None:
+    if (key := find_model_set(recipe)) is None:
         return None
     query = {address.CHAIN: Draft.of(recipe).chain()}
-    if recipe.experts != tuple(data.model_sets()[key].experts):
+    if recipe.experts != tuple(page_data.model_sets()[key].experts):
         query[address.EXPERTS] = ",".join(name for name, _ in recipe.experts)
     return query | ({address.MODELS: key} if key else {})
 
 
-def estimate(recipe: Recipe, stored: Sequence[Run]) -> Estimate:
+def estimate_recipe(recipe: Recipe, stored: Sequence[Run]) -> Estimate:
     """Time and memory that a recipe will take; raises CheckpointError if a file cannot be opened."""
-    return estimates([recipe], stored)[0]
+    return estimate_recipes([recipe], stored)[0]
 
 
-def estimates(recipes: Sequence[Recipe], stored: Sequence[Run]) -> list[Estimate]:
+def estimate_recipes(recipes: Sequence[Recipe], stored: Sequence[Run]) -> list[Estimate]:
     """The same of several recipes; files that they share are looked at once."""
-    runs_known, on, device = ",".join(run.id for run in stored), data.digest(), data.runner().device
+    runs_known, on, device = (
+        ",".join(run.id for run in stored),
+        page_data.current_digest(),
+        page_data.job_queue().device,
+    )
     files: dict[object, str] = {}  # their states by references, each as one text, which a cache hashes at once
     found = []
     for recipe in recipes:
         models = recipe.pretrained, recipe.experts
         if models not in files:
-            files[models] = str([data.file_state(path) for path in (models[0], *dict(models[1]).values())])
-        misfit = data.not_evaluated(recipe.pretrained)
+            files[models] = str([page_data.file_state(path) for path in (models[0], *dict(models[1]).values())])
+        misfit = page_data.why_not_evaluated(recipe.pretrained)
         found.append(_estimate(recipe, files[models], on, runs_known, device, misfit, stored))
     return found
 
 
 @st.cache_resource(  # a view may ask for dozens; a minute, as meanwhile files may have been read for their digests
-    max_entries=4 * data.KEPT, ttl=60, show_spinner=False, hash_funcs={Recipe: hash}
+    max_entries=4 * page_data.CACHED, ttl=60, show_spinner=False, hash_funcs={Recipe: hash}
 )
 def _estimate(
     recipe: Recipe, files: str, on: str, runs_known: str, device: str, misfit: str, _stored: Sequence[Run]
 ) -> Estimate:
-    from merging.study.runs.estimate import estimate
-    from merging.study.runs.inputs import opened
+    from merging.study.runs.estimate import estimate_run
+    from merging.study.runs.opened_recipe import with_checkpoints
 
-    images = None if misfit else data.benchmark()
+    images = None if misfit else page_data.benchmark()
     pretrained, experts = _models(recipe.pretrained, recipe.experts, recipe.family, files)
-    return estimate(opened(recipe, pretrained, experts, images), images, _stored, device)
+    return estimate_run(with_checkpoints(recipe, pretrained, experts, images), images, _stored, device)
 
 
 @st.cache_resource(max_entries=4, ttl=60, show_spinner=False)
@@ -117,51 +121,53 @@ def _models(
     pretrained: str, experts: tuple[tuple[str, str], ...], family: str, files: str
 ) -> tuple[Checkpoint, dict[str, Checkpoint]]:
     """The opened checkpoints of many recipes; nothing may be read from them but what their headers say."""
-    from merging.models.formats.opening import open_models
+    from merging.models.formats.model_sources import open_models
 
     return open_models(pretrained, dict(experts), family)
 
 
-def of_presets(keys: Sequence[str], runs: Sequence[Run]) -> list[Run]:
+def preset_runs(keys: Sequence[str], runs: Sequence[Run]) -> list[Run]:
     """The runs of these presets, where there are such, on the models that the library merges; it goes before others."""
-    groups = edit_pairs.by_subject(sorted(runs, key=lambda run: not data.library_title(run)))
-    group = next((one for one in groups if data.library_title(one[0])), groups[0] if groups else [])
-    if (model := next((recipe for run in group if (recipe := edit_pairs.recipe_of(run))), None)) is None:
+    groups = edit_pairs.by_subject(sorted(runs, key=lambda run: not page_data.library_title(run)))
+    group = next((one for one in groups if page_data.library_title(one[0])), groups[0] if groups else [])
+    if (model := next((recipe for run in group if (recipe := edit_pairs.read_recipe(run))), None)) is None:
         return []
-    large, stated = data.is_large(model.pretrained), (model.activation, model.architecture)
-    made = [preset(key).recipe(model.pretrained, dict(model.experts), large=large).stating(*stated) for key in keys]
-    return [run for recipe in made if (run := edit_pairs.find(recipe, group))]
+    large, stated = page_data.is_large(model.pretrained), (model.activation, model.architecture)
+    made = [
+        find_preset(key).recipe(model.pretrained, dict(model.experts), large=large).stating(*stated) for key in keys
+    ]
+    return [run for recipe in made if (run := edit_pairs.find_run(recipe, group))]
 
 
-def open_network() -> str:
+def open_network_name() -> str:
     """What the network is called whose models are chosen on Merge; empty for CLIP, and without models."""
     try:
-        sets = data.model_sets()
+        sets = page_data.model_sets()
     except TaskError:
         return ""
-    chosen, _ = state.picked_set(list(sets))
-    return network(sets[chosen].pretrained) if chosen else ""
+    chosen, _ = view_state.picked_set(list(sets))
+    return network_name(sets[chosen].pretrained) if chosen else ""
 
 
-def network(pretrained: str, family: str = "") -> str:
+def network_name(pretrained: str, family: str = "") -> str:
     """What a network other than CLIP is called; empty for CLIP, and for what cannot be read."""
-    return _network(pretrained, family, data.file_state(pretrained))[0]
+    return _network(pretrained, family, page_data.file_state(pretrained))[0]
 
 
 def has_vocabulary(pretrained: str, family: str = "") -> bool:
     """Whether a network other than CLIP has tables with a row for each token."""
-    return _network(pretrained, family, data.file_state(pretrained))[1]
+    return _network(pretrained, family, page_data.file_state(pretrained))[1]
 
 
 def holds_clip(pretrained: str) -> bool:
     """Whether a network other than CLIP holds a whole CLIP image encoder, which can be merged alone."""
-    return bool(network(pretrained)) and _network(pretrained, AS_CLIP, data.file_state(pretrained))[2]
+    return bool(network_name(pretrained)) and _network(pretrained, CLIP_KEY, page_data.file_state(pretrained))[2]
 
 
 @st.cache_data(max_entries=200, show_spinner=False)
 def _network(pretrained: str, family: str, file: tuple[int, ...]) -> tuple[str, bool, bool]:
     """What it is called, whether it has tables of tokens, and whether it is readable as this family."""
-    from merging.models.formats.opening import ModelRef
+    from merging.models.formats.model_sources import ModelRef
 
     try:
         opened = ModelRef(pretrained).open("pretrained", family=family)

@@ -8,42 +8,42 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import parse_qsl
 
-from app import text
-from app.reading import data, figures, names, samples
+from app import page_text
+from app.reading import expert_names, figures, page_data, samples
 from app.session import address, report_keeper
-from app.session import benchmark as session_benchmark
+from app.session import benchmark_choice as session_benchmark
 from merging.base import settings
 from merging.base.errors import MergingError
-from merging.base.files.plain_yaml import plain_yaml, write_yaml
+from merging.base.files.plain_yaml import read_plain_yaml, write_yaml
 from merging.base.text import duration_text, size_text
-from merging.models.references import EXPERTS
+from merging.models.model_references import EXPERTS
 from merging.study.runs.run import PRECOMPUTED, Run
-from viz.report.contents import Report, ReportView, Source
+from viz.report.report_contents import Report, ReportView, Source
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from app.reading.sweeps import SweepResults
     from merging.study.sweeps.sweep import Sweep
-    from viz.report.guard import Private
+    from viz.report.private_names import PrivateNames
 
 Of: TypeAlias = "Sequence[Run | Sweep] | None"  # what a chart is of; None: what its table and the page's address say
 NO_SEED = "none, because nothing in it is random"
 
 
-def put(view: ReportView, sources: Sequence[Source], where: str) -> None:
+def add_view(view: ReportView, sources: Sequence[Source], where: str) -> None:
     """Add a view to the report, or note why it cannot be added; the note is shown at ``where``."""
-    draft, size = report_keeper.report(), size_of(view)
+    draft, size = report_keeper.current_report(), view_size(view)
     if refusal := draft.refusal(size, (size_text(size), size_text(draft.size + size))):
         draft.refused[where] = refusal
     else:
         draft.add(view, size, sources)
 
 
-def size_of(view: ReportView) -> int:
+def view_size(view: ReportView) -> int:
     """Bytes that a view takes in the document, approximately."""
     from viz.report.document import figure_json
-    from viz.report.tables import table_html
+    from viz.report.report_tables import table_html
 
     figure = figures.figure(view.key, view.table, {"present": False, **view.options})
     return len(figure_json(figure)) + len(table_html(view.table))
@@ -51,40 +51,48 @@ def size_of(view: ReportView) -> int:
 
 def sources_of(table: pd.DataFrame, options: Mapping[str, Any], of: Of, place: str) -> list[Source]:
     """The runs and sweeps that a chart shows, with all that is needed to compute them again."""
-    return [source(one) for one in shown(table, options, of, place)]
+    return [source_of(one) for one in shown_sources(table, options, of, place)]
 
 
-def shown(table: pd.DataFrame, options: Mapping[str, Any], of: Of, place: str) -> list[Run | Sweep]:
+def shown_sources(table: pd.DataFrame, options: Mapping[str, Any], of: Of, place: str) -> list[Run | Sweep]:
     """The runs and sweeps that a chart shows."""
     if of is not None:
         return list(of)
     ids = [str(run_id) for run_id in table["run"].unique()] if "run" in table else []
-    ids = ids or [str(run_id) for run_id in options.get("runs") or ()] or runs_of(place)
-    runs = (data.store().find(run_id.partition(":")[0]) for run_id in dict.fromkeys(ids))
+    ids = ids or [str(run_id) for run_id in options.get("runs") or ()] or run_ids_of(place)
+    runs = (page_data.store().find(run_id.partition(":")[0]) for run_id in dict.fromkeys(ids))
     return [run for run in runs if run is not None]
 
 
-def opened(place: str) -> tuple[str, dict[str, str]]:
-    """The path and the query of a view's place, as ``state.place`` gives it."""
+def split_address(place: str) -> tuple[str, dict[str, str]]:
+    """The path and the query of a view's place, as ``state.relative_address`` gives it."""
     page, _, query = place.partition("?")
     return page, dict(parse_qsl(query))
 
 
-def runs_of(place: str) -> list[str]:
+def run_ids_of(place: str) -> list[str]:
     """Ids of the runs that a view's place names."""
-    query = opened(place)[1]
+    query = split_address(place)[1]
     run, runs = query.get(address.RUN), query.get(address.RUNS, "")
     return [run] if run else [run_id for run_id in runs.split(",") if run_id]
 
 
-def source(run_or_sweep: Run | Sweep) -> Source:
+def source_of(run_or_sweep: Run | Sweep) -> Source:
     """A run or a sweep with all that is needed to compute it again, without names and paths of this machine."""
     if not isinstance(run_or_sweep, Run):
         from app.reading import sweeps  # loads torch, which Home does not need
 
-        facts, digests = tuple(_sweep_facts(sweeps.results(run_or_sweep))), _digests(*sweeps.digests(run_or_sweep))
+        facts, digests = (
+            tuple(_sweep_facts(sweeps.sweep_results(run_or_sweep))),
+            _digests(*sweeps.input_digests(run_or_sweep)),
+        )
         return Source(
-            run_or_sweep.id, "Sweep", sweeps.title(run_or_sweep), facts, digests, portable(run_or_sweep.to_yaml())
+            run_or_sweep.id,
+            "Sweep",
+            sweeps.sweep_title(run_or_sweep),
+            facts,
+            digests,
+            portable_recipe(run_or_sweep.to_yaml()),
         )
     digests = _digests(run_or_sweep.benchmark, run_or_sweep.inputs.items())
     return Source(
@@ -93,7 +101,7 @@ def source(run_or_sweep: Run | Sweep) -> Source:
         run_or_sweep.title,
         tuple(_run_facts(run_or_sweep)),
         digests,
-        portable(run_or_sweep.recipe_yaml),
+        portable_recipe(run_or_sweep.recipe_yaml),
     )
 
 
@@ -103,13 +111,16 @@ def _run_facts(run: Run) -> Iterator[tuple[str, str]]:
     except MergingError:  # a method of another version
         recipe = None
     exemplars = recipe.exemplars if recipe else None
-    yield "Chain", text.chain_words(recipe) if recipe else " → ".join(run.chain) or "evaluated as it is"
+    yield "Chain", page_text.chain_words(recipe) if recipe else " → ".join(run.chain) or "evaluated as it is"
     if run.kind == "merge":
-        experts = text.listed([names.expert(name) for name in run.experts])
-        yield "Merges", f"{experts}{f'; {text.per_task(run)} ‡' if text.per_task(run) else ''}"
+        experts = page_text.join_words([expert_names.expert_name(name) for name in run.experts])
+        yield (
+            "Merges",
+            f"{experts}{f'; {page_text.per_task_in_words(run)} ‡' if page_text.per_task_in_words(run) else ''}",
+        )
     if exemplars:
         yield "Exemplars", f"{exemplars.per_task} per task, drawn with seed {exemplars.seed}"
-    if adapted := text.adapted(run):
+    if adapted := page_text.adapting_in_words(run):
         yield "Learned from", adapted
     yield "Seed", NO_SEED if run.seed is None else str(run.seed)
     if run.test_images:
@@ -134,37 +145,37 @@ def _sweep_facts(results: SweepResults) -> Iterator[tuple[str, str]]:
     sweep, points = results.sweep, list(results.points.values())
     for label, axis in zip(sweep.labels, sweep.axes, strict=True):
         yield label, ", ".join(f"{value:g}" for value in axis.values)
-    yield "Recipes", text.listed([recipe.title or text.chain_title(recipe) for recipe in sweep.recipes])
+    yield "Recipes", page_text.join_words([recipe.title or page_text.chain_title(recipe) for recipe in sweep.recipes])
     images = f"at most {sweep.images:,} images" if sweep.images else "all images"
-    yield "Evaluated on", f"the {samples.part(sweep.split)}, {images} of each task"
+    yield "Evaluated on", f"the {samples.scored_part(sweep.split)}, {images} of each task"
     yield "Seed", str(sweep.seed)
     yield "Points", f"{len(points)} of {results.total}"
     devices = {point.device for point in points}
     versions = {_versions(point.versions.items()) for point in points if point.versions}
     if devices:
-        yield "Computed", f"on {text.listed(sorted(devices))}"
+        yield "Computed", f"on {page_text.join_words(sorted(devices))}"
     if versions:
         yield "Versions", "; ".join(sorted(versions))
 
 
-def portable(recipe_yaml: str) -> str:
+def portable_recipe(recipe_yaml: str) -> str:
     """A recipe or sweep whose checkpoints are named as on an exported model's card; digests distinguish them."""
-    from merging.models import references  # loads torch, which Home does not need
+    from merging.models import model_references  # loads torch, which Home does not need
 
     if not recipe_yaml:
         return ""
     try:
-        plain = plain_yaml(recipe_yaml)
+        plain = read_plain_yaml(recipe_yaml)
     except MergingError:
         return ""
     for recipe in [plain, *plain.get("recipes", [])]:
         if "pretrained" in recipe:
-            names = references.checkpoint_labels(recipe["pretrained"], recipe.get("experts", {}))
+            names = model_references.checkpoint_labels(recipe["pretrained"], recipe.get("experts", {}))
             recipe["pretrained"], recipe["experts"] = names
     return write_yaml(plain)
 
 
-def made_with() -> list[tuple[str, str]]:
+def program_versions() -> list[tuple[str, str]]:
     """Names and versions of the programs that write the report."""
     import merging
 
@@ -172,17 +183,17 @@ def made_with() -> list[tuple[str, str]]:
     return programs + [(name, importlib.metadata.version(name)) for name in ("plotly", "streamlit")]
 
 
-def finished() -> Report:
+def finish_report() -> Report:
     """The report of this session, as it is now."""
-    return report_keeper.report().report(made_with())
+    return report_keeper.current_report().report(program_versions())
 
 
-def private() -> Private:
+def private_words() -> PrivateNames:
     """What must not be in a report: folders and names of this machine, except for words that were allowed."""
-    from viz.report.guard import this_machine
+    from viz.report.private_names import find_private_names
 
-    folders = (str(settings.store_root()), str(settings.benchmark_folder()), str(session_benchmark.folder()))
-    return this_machine(folders).but(report_keeper.report().allowed)
+    folders = (str(settings.store_root()), str(settings.benchmark_folder()), str(session_benchmark.benchmark_folder()))
+    return find_private_names(folders).but(report_keeper.current_report().allowed)
 
 
 def _versions(pairs: Any) -> str:

@@ -5,47 +5,47 @@ from __future__ import annotations
 from functools import lru_cache
 from pathlib import Path
 
-from app.reading import data
-from app.session import benchmark
+from app.reading import page_data
+from app.session import benchmark_choice
 
 
-def in_words(split: str = data.SPLIT) -> str:
+def sampling_in_words(split: str = page_data.SPLIT) -> str:
     """How the images of a split were taken, without a full stop; empty if nothing says."""
-    return _in_words(benchmark.folder(), data.digest(), split)
+    return _in_words(benchmark_choice.benchmark_folder(), page_data.current_digest(), split)
 
 
-@lru_cache(maxsize=data.KEPT)
+@lru_cache(maxsize=page_data.CACHED)
 def _in_words(folder: Path, digest: str, split: str) -> str:
-    from merging.images.benchmarks import test_images
+    from merging.images.benchmarks import image_draws
 
-    return test_images.in_words(list(test_images.draws(folder, split).values()))
+    return image_draws.describe_draws(list(image_draws.draws(folder, split).values()))
 
 
-def is_whole() -> bool:
+def is_whole_test_set() -> bool:
     """Whether the session's benchmark reports on whole test sets and keeps no half of them to choose on."""
-    return _is_whole(benchmark.folder(), data.digest())
+    return _is_whole(benchmark_choice.benchmark_folder(), page_data.current_digest())
 
 
-@lru_cache(maxsize=data.KEPT)
+@lru_cache(maxsize=page_data.CACHED)
 def _is_whole(folder: Path, digest: str) -> bool:
-    from merging.images.benchmarks import test_images
+    from merging.images.benchmarks import image_draws
 
-    return test_images.is_whole(folder)
+    return image_draws.is_whole(folder)
 
 
-def part(split: str = data.SPLIT) -> str:
+def scored_part(split: str = page_data.SPLIT) -> str:
     """What is scored: 'reporting half', or 'test set' where it is not cut in halves."""
-    from merging.images.benchmarks import test_images
+    from merging.images.benchmarks import image_draws
 
-    return test_images.part(split, whole=is_whole())
+    return image_draws.part(split, whole=is_whole_test_set())
 
 
-def of_each(split: str = data.SPLIT) -> str:
+def scored_part_of_each(split: str = page_data.SPLIT) -> str:
     """The same of all data sets: 'reporting half of each test set' or 'test set of each task'."""
-    return f"{part(split)} of each {'task' if is_whole() else 'test set'}"
+    return f"{scored_part(split)} of each {'task' if is_whole_test_set() else 'test set'}"
 
 
-def sentence(split: str = data.SPLIT) -> str:
+def sampling_sentence(split: str = page_data.SPLIT) -> str:
     """The same as a sentence, with a space before it; empty if nothing says."""
-    words = in_words(split)
+    words = sampling_in_words(split)
     return f" Images: {words}." if words else ""

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import streamlit as st
 
-from app import text
-from app.reading import data, names, samples
+from app import page_text
+from app.reading import expert_names, page_data, samples
 from merging.images.benchmarks.metrics import Summary, summarize
 from merging.study.runs.run import Run
-from viz.text import span
+from viz.figure_text import span
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -26,30 +26,30 @@ IN_DOMAIN = "In domain are the tasks of the merged experts ({}), for the referen
 NAMES = {"pretrained": "Pretrained", "individual": "Individual experts", "multitask": "Trained on all tasks"}
 
 
-def averages(runs: Sequence[Run], stored: Sequence[Run]) -> pd.DataFrame:
+def averages_table(runs: Sequence[Run], stored: Sequence[Run]) -> pd.DataFrame:
     """One row for each reference and each run, which merge the same experts; ``experts`` names them, with commas."""
-    ids, references_known = tuple(run.id for run in runs), len(data.references(runs[0].benchmark, stored))
+    ids, references_known = tuple(run.id for run in runs), len(page_data.references(runs[0].benchmark, stored))
     return _averages(ids, runs[0].benchmark, references_known, stored)
 
 
-@st.cache_data(max_entries=data.KEPT, show_spinner=False)
+@st.cache_data(max_entries=page_data.CACHED, show_spinner=False)
 def _averages(
     run_ids: tuple[str, ...], benchmark_digest: str | None, references_known: int, _stored: Sequence[Run]
 ) -> pd.DataFrame:
     import pandas as pd
 
-    runs = [data.store().run(run_id) for run_id in run_ids]
+    runs = [page_data.store().run(run_id) for run_id in run_ids]
     experts, benchmark = runs[0].experts, runs[0].benchmark
-    own = {task: row["accuracy"] for task, row in data.expert_scores(benchmark, _stored).items()}
+    own = {task: row["accuracy"] for task, row in page_data.expert_scores(benchmark, _stored).items()}
     rows = [
-        _row(kind, NAMES[kind], kind, summarize(table, experts, own, data.SPLIT))
-        for kind, table in data.reference_scores(benchmark, experts, _stored).items()
-        if _is_of(kind, runs[0], data.references(benchmark, _stored))
+        _row(kind, NAMES[kind], kind, summarize(table, experts, own, page_data.SPLIT))
+        for kind, table in page_data.reference_scores(benchmark, experts, _stored).items()
+        if _is_of(kind, runs[0], page_data.references(benchmark, _stored))
     ]
     rows += [
         _row(run.id, run.name, _kind(run), summary, run.adapts_on_test)
         for run in runs
-        if (summary := data.summary(run, _stored))
+        if (summary := page_data.summary(run, _stored))
     ]
     return pd.DataFrame(rows).assign(experts=", ".join(experts))
 
@@ -69,9 +69,9 @@ def _row(run: str, label: str, kind: str, summary: Summary, adapts_on_test: bool
     return {"run": run, "label": label, "kind": kind, **asdict(summary), "adapts_on_test": adapts_on_test}
 
 
-def means() -> str:
+def means_in_words() -> str:
     """What averages are, in two sentences."""
-    return MEANS.format(samples.part())
+    return MEANS.format(samples.scored_part())
 
 
 def averages_in_words(table: pd.DataFrame) -> str:
@@ -80,42 +80,42 @@ def averages_in_words(table: pd.DataFrame) -> str:
     tasks = ""
     if "experts" in table and len(table):
         experts = str(table["experts"].iloc[0]).split(", ")
-        tasks = f" {IN_DOMAIN.format(text.safe_text(names.of_experts(experts, 300), 320))}"
-    return f"{means()} {inside} images in domain, {outside} out of domain.{samples.sentence()}{tasks}"
+        tasks = f" {IN_DOMAIN.format(page_text.safe_text(expert_names.experts_in_words(experts, 300), 320))}"
+    return f"{means_in_words()} {inside} images in domain, {outside} out of domain.{samples.sampling_sentence()}{tasks}"
 
 
 def accuracies_in_words(table: pd.DataFrame) -> str:
     """A sentence that says what the accuracies cover."""
     n = span(table["n"])
-    of = samples.of_each().capitalize()
-    return f"{of}, n = {n} images per task, with 95% intervals.{samples.sentence()}"
+    of = samples.scored_part_of_each().capitalize()
+    return f"{of}, n = {n} images per task, with 95% intervals.{samples.sampling_sentence()}"
 
 
-def accuracies(runs: Sequence[Run], stored: Sequence[Run]) -> pd.DataFrame:
+def accuracies_table(runs: Sequence[Run], stored: Sequence[Run]) -> pd.DataFrame:
     """One row for each run and task, with the task's own expert and the pretrained model beside it."""
-    ids, references_known = tuple(run.id for run in runs), len(data.references(runs[0].benchmark, stored))
+    ids, references_known = tuple(run.id for run in runs), len(page_data.references(runs[0].benchmark, stored))
     return _accuracies(ids, runs[0].benchmark, references_known, stored)
 
 
-@st.cache_data(max_entries=data.KEPT, show_spinner=False)
+@st.cache_data(max_entries=page_data.CACHED, show_spinner=False)
 def _accuracies(
     run_ids: tuple[str, ...], benchmark_digest: str | None, references_known: int, _stored: Sequence[Run]
 ) -> pd.DataFrame:
     import pandas as pd
 
-    runs = [data.store().run(run_id) for run_id in run_ids]
-    experts = {task: row["accuracy"] for task, row in data.expert_scores(runs[0].benchmark, _stored).items()}
-    pretrained = data.reference_scores(runs[0].benchmark, (), _stored).get("pretrained")
+    runs = [page_data.store().run(run_id) for run_id in run_ids]
+    experts = {task: row["accuracy"] for task, row in page_data.expert_scores(runs[0].benchmark, _stored).items()}
+    pretrained = page_data.reference_scores(runs[0].benchmark, (), _stored).get("pretrained")
     zero_shot = {} if pretrained is None else dict(zip(pretrained["task"], pretrained["accuracy"], strict=True))
     frames = []
     for run in runs:
-        table = data.scores(run)
+        table = page_data.scores(run)
         assert table is not None  # only evaluated runs are compared
         inside = {task: experts.get(task, math.nan) for task in run.experts}
         frames.append(
             table.assign(
                 run=run.id,
-                label=text.titled(run),
+                label=page_text.title_with_note(run),
                 in_domain=table["task"].isin(run.experts),
                 expert=table["task"].map(inside).astype(float),
                 zero_shot=table["task"].map(zero_shot).astype(float),

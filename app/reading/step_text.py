@@ -4,41 +4,41 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from app.reading import data
-from app.session import address, state
+from app.reading import page_data
+from app.session import address, view_state
 from app.session.draft import Draft
 from merging.base.errors import MergingError
 from merging.base.files.plain_yaml import write_yaml
 from merging.study.runs.run import Run
 
-RUNS = (address.RUN, address.RUNS, address.RUN_B)  # keys that hold ids of runs, which a lesson names by aliases
-LEFT_OUT = (
+RUN_KEYS = (address.RUN, address.RUNS, address.RUN_B)  # keys that hold ids of runs, which a lesson names by aliases
+KEYS_LEFT_OUT = (
     *(address.LESSON, address.STEP, address.PROGRESS, address.ANSWERS, address.CLASS, address.NOTES, address.BENCHMARK),
     *(address.PRESENTATION, address.SINGLE_CHART, address.REPORT_TOKEN),
 )
-LETTERS = "abcdefghijklmnopqrstuvwxyz"
+ALIASES = "abcdefghijklmnopqrstuvwxyz"
 
 
-def of_view(query: Mapping[str, str], chart: str) -> str:
+def step_yaml(query: Mapping[str, str], chart: str) -> str:
     """YAML with the runs of the view on screen, by aliases, and a step that shows it; ``query`` is its address."""
-    shown = {key: value for key, value in query.items() if key not in LEFT_OUT}
-    ids = [part for key in RUNS for part in shown.get(key, "").split(",") if part]
-    alias = dict(zip(dict.fromkeys(ids), LETTERS, strict=False))
+    shown = {key: value for key, value in query.items() if key not in KEYS_LEFT_OUT}
+    ids = [part for key in RUN_KEYS for part in shown.get(key, "").split(",") if part]
+    alias = dict(zip(dict.fromkeys(ids), ALIASES, strict=False))
     runs = {name: recipe for run_id, name in alias.items() if (recipe := _recipe(run_id))}
     view = {
         key: ",".join(f"@{alias[part]}" if alias.get(part) in runs else part for part in value.split(","))
-        if key in RUNS
+        if key in RUN_KEYS
         else value
         for key, value in shown.items()
     }
-    page = state.place().partition("?")[0]
+    page = view_state.relative_address().partition("?")[0]
     step = {"kind": "say", "page": page, "view": view, "chart": chart, "say": "What is to be seen here."}
     return write_yaml({"runs": runs, "steps": [step]})
 
 
 def _recipe(run_id: str) -> dict[str, str]:
     """The chain of a run as a lesson names it; empty for a run without one, or that is gone."""
-    run: Run | None = data.store().find(run_id)
+    run: Run | None = page_data.store().find(run_id)
     try:
         recipe = run.recipe if run is not None else None
     except MergingError:  # a method of another version

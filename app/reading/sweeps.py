@@ -13,24 +13,31 @@ from typing import TYPE_CHECKING, Any
 
 import streamlit as st
 
-from app import text
-from app.reading import data
+from app import page_text
+from app.reading import page_data
 from app.reading import samples as images_drawn
-from merging.study.sweeps import compute
-from merging.study.sweeps.compute import Session, plan
+from merging.study.sweeps import sweep_session
 from merging.study.sweeps.known_points import KnownPoints
 from merging.study.sweeps.points import Point
 from merging.study.sweeps.sweep import LINE, PLANE, NamedPoint, Sweep
-from merging.study.sweeps.tables import PlainRow, average_columns, average_of, in_order, rows_of, table_columns
-from merging.tasks.queue.kinds import SWEEP
-from merging.tasks.queue.records import Job, name_job
-from viz.text import clean_text, percent, plural, span
+from merging.study.sweeps.sweep_session import SweepSession, plan_sweep
+from merging.study.sweeps.sweep_tables import (
+    PlainRow,
+    average_columns,
+    average_row,
+    point_rows,
+    sort_points,
+    table_columns,
+)
+from merging.tasks.queue.job_kinds import SWEEP
+from merging.tasks.queue.job_records import Job, name_job
+from viz.figure_text import clean_text, percent, plural, span
 
 if TYPE_CHECKING:
     import pandas as pd
 
-SHARE = 10.0  # while points are computed, their tables take no more than one in so many seconds
-MANY = 40_000  # points of all sweeps that stay in memory, a few kilobytes each
+IDLE_SHARE = 10.0  # while points are computed, their tables take no more than one in so many seconds
+MOST_POINTS = 40_000  # points of all sweeps that stay in memory, a few kilobytes each
 
 
 @dataclass(frozen=True)
@@ -56,7 +63,7 @@ class SweepPoints:
 class SweepResults(SweepPoints):
     """A sweep's points on the benchmark, with their tables."""
 
-    shown: Sequence[_Shown]  # the computed ones, in the order of the tables
+    shown: Sequence[_ShownPoint]  # the computed ones, in the order of the tables
     averages: pd.DataFrame
 
     @cached_property
@@ -69,19 +76,19 @@ class SweepResults(SweepPoints):
         at = self.scores[point]["y"]
         return self._tasks([one for one in self.shown if one.row["y"] == at])
 
-    def _tasks(self, shown: Sequence[_Shown]) -> pd.DataFrame:
+    def _tasks(self, shown: Sequence[_ShownPoint]) -> pd.DataFrame:
         import pandas as pd
 
         columns = table_columns(self.sweep)
-        rows = [row for one in shown for row in rows_of(self.sweep, one.planned, one.point)]
+        rows = [row for one in shown for row in point_rows(self.sweep, one.planned, one.point)]
         labels = [one.row["label"] for one in shown for _ in range(one.tasks)]
-        return text.with_titles(pd.DataFrame(rows, columns=columns)).assign(label=labels)
+        return page_text.add_titles(pd.DataFrame(rows, columns=columns)).assign(label=labels)
 
     @cached_property
     def computed(self) -> str:
         """The numbers of images, and the devices, in words."""
         found = self.points.values()
-        devices = text.listed(sorted({clean_text(device, 40) for device in {point.device for point in found}}))
+        devices = page_text.join_words(sorted({clean_text(device, 40) for device in {point.device for point in found}}))
         return f"n = {span({point.images for point in found})} images a point, on {devices}"
 
     @cached_property
@@ -109,7 +116,7 @@ class SweepResults(SweepPoints):
 
 
 @dataclass(frozen=True)
-class _Shown:
+class _ShownPoint:
     """A computed point as it is shown: its row of the averages, what pickers call it, and the keys of its tasks."""
 
     planned: NamedPoint
@@ -125,63 +132,70 @@ class _Shown:
         return len(self.keys)
 
 
-class _Kept:
+class _CachedSweep:
     """What is kept of a sweep between two drawings: its known points, how they are shown, and its latest results."""
 
     def __init__(self, points: KnownPoints) -> None:
         self.points = points
-        self.ordered = in_order(points.planned)
+        self.ordered = sort_points(points.planned)
         self.labels: list[str] = []
-        self.shown: dict[int, _Shown | None] = {}  # by the place in that order; None: it has no tasks to show
+        self.shown: dict[int, _ShownPoint | None] = {}  # by the place in that order; None: it has no tasks to show
         self.latest: SweepResults | None = None
         self.changes = self.made = self.took = 0.0  # of the points until then; when, and how many seconds it took
 
     def wait(self) -> bool:
         """Whether putting the results together would take more than a tenth of the time."""
-        return time.monotonic() - self.made < SHARE * self.took
+        return time.monotonic() - self.made < IDLE_SHARE * self.took
 
 
-_kept: OrderedDict[tuple[object, ...], _Kept] = OrderedDict()  # the one that was asked for last is at the end
+_cached_sweeps: OrderedDict[tuple[object, ...], _CachedSweep] = (
+    OrderedDict()
+)  # the one that was asked for last is at the end
 
 
-def results(sweep: Sweep) -> SweepResults:
+def sweep_results(sweep: Sweep) -> SweepResults:
     """The current results of a sweep. Raises CheckpointError if its files are gone."""
-    kept = _of(sweep)
-    if (latest := kept.latest) is not None and latest.sweep == sweep and kept.wait() and _computing(sweep):
+    kept = _cached_of(sweep)
+    if (latest := kept.latest) is not None and latest.sweep == sweep and kept.wait() and _is_computing(sweep):
         return latest
     started, found, changes = time.monotonic(), kept.points.now(), kept.points.changes
     if latest is None or latest.sweep != sweep or kept.changes != changes:
-        latest = _put_together(sweep, kept, found)
+        latest = _collect_results(sweep, kept, found)
         kept.changes = changes
         kept.latest, kept.made, kept.took = latest, time.monotonic(), time.monotonic() - started
     return latest
 
 
-def _of(sweep: Sweep) -> _Kept:
+def _cached_of(sweep: Sweep) -> _CachedSweep:
     """What is kept of a sweep; where points of others become too many, those that were not shown lately are dropped."""
-    store, benchmark = data.store(), data.benchmark()
+    store, benchmark = page_data.store(), page_data.benchmark()
     key = sweep.id, benchmark.digest, store
-    if (kept := _kept.get(key)) is None:
+    if (kept := _cached_sweeps.get(key)) is None:
         with st.spinner("Reading the checkpoints …"):
-            planned = plan(sweep, benchmark)
-        kept = _kept.setdefault(key, _Kept(KnownPoints(planned, store, benchmark, sweep.sample.on(benchmark))))
+            planned = plan_sweep(sweep, benchmark)
+        kept = _cached_sweeps.setdefault(
+            key, _CachedSweep(KnownPoints(planned, store, benchmark, sweep.sample.on(benchmark)))
+        )
     with contextlib.suppress(KeyError):  # another session has dropped it meanwhile
-        _kept.move_to_end(key)
-        while len(_kept) > 1 and sum(len(each.points.planned) for each in list(_kept.values())) > MANY:
-            _kept.popitem(last=False)
+        _cached_sweeps.move_to_end(key)
+        while (
+            len(_cached_sweeps) > 1
+            and sum(len(each.points.planned) for each in list(_cached_sweeps.values())) > MOST_POINTS
+        ):
+            _cached_sweeps.popitem(last=False)
     return kept
 
 
-def _computing(sweep: Sweep) -> bool:
+def _is_computing(sweep: Sweep) -> bool:
     """Whether points are still coming, so that what is new can be shown a little later."""
-    return (now := job(sweep)) is not None and now.live
+    return (now := sweep_job(sweep)) is not None and now.live
 
 
-def _put_together(sweep: Sweep, kept: _Kept, points: Mapping[str, Point]) -> SweepResults:
+def _collect_results(sweep: Sweep, kept: _CachedSweep, points: Mapping[str, Point]) -> SweepResults:
     import pandas as pd
 
     planned = kept.points.planned
-    labels = ["Weights in the plane"] if sweep.kind == PLANE else titles(sweep)
+    labels = ["Weights in the plane"] if sweep.kind == PLANE else recipe_titles(sweep)
     if labels != kept.labels:
         kept.labels, kept.shown = labels, {}
     columns, found = [*average_columns(sweep), "label"], []
@@ -190,68 +204,68 @@ def _put_together(sweep: Sweep, kept: _Kept, points: Mapping[str, Point]) -> Swe
             continue
         before = kept.shown.get(place)
         if place not in kept.shown or (before is not None and before.point is not point):
-            before = kept.shown[place] = _shown(sweep, one, point, labels[one.place.line], columns)
+            before = kept.shown[place] = _show_point(sweep, one, point, labels[one.place.line], columns)
         if before is not None:
             found.append(before)
     means = pd.DataFrame([one.plain for one in found], columns=columns)
     return SweepResults(sweep, planned, points, found, means)
 
 
-def _shown(sweep: Sweep, one: NamedPoint, point: Point, label: str, columns: Sequence[str]) -> _Shown | None:
+def _show_point(sweep: Sweep, one: NamedPoint, point: Point, label: str, columns: Sequence[str]) -> _ShownPoint | None:
     """A point as it is shown; None if it has no task to show."""
-    if not (rows := rows_of(sweep, one, point)):
+    if not (rows := point_rows(sweep, one, point)):
         return None
-    plain = (*average_of(one, point, rows), label)
+    plain = (*average_row(one, point, rows), label)
     row = dict(zip(columns, plain, strict=True))
-    return _Shown(one, point, plain, row, _described(sweep, row), tuple(str(each[0]) for each in rows))
+    return _ShownPoint(one, point, plain, row, _point_in_words(sweep, row), tuple(str(each[0]) for each in rows))
 
 
-def doubts(sweep: Sweep) -> list[str]:
+def checkpoint_doubts(sweep: Sweep) -> list[str]:
     """What may be wrong with the checkpoints of a sweep, in sentences."""
     models = {(one.pretrained, one.experts, one.architecture, one.activation) for one in sweep.recipes}
     references = sorted({path for one in sweep.recipes for path in (one.pretrained, *dict(one.experts).values())})
-    files = [data.file_state(path) for path in references]
-    return _doubts(str(sorted(models)), str(files), sweep.seen, data.benchmark().digest, sweep)
+    files = [page_data.file_state(path) for path in references]
+    return _doubts(str(sorted(models)), str(files), sweep.seen, page_data.benchmark().digest, sweep)
 
 
-@st.cache_data(max_entries=data.KEPT, show_spinner="Comparing the checkpoints …")
+@st.cache_data(max_entries=page_data.CACHED, show_spinner="Comparing the checkpoints …")
 def _doubts(models: str, files: str, seen: str, benchmark_digest: str, _sweep: Sweep) -> list[str]:
-    return compute.doubts(_sweep, Session(data.benchmark(), _sweep.sample))
+    return sweep_session.list_doubts(_sweep, SweepSession(page_data.benchmark(), _sweep.sample))
 
 
-def digests(sweep: Sweep) -> tuple[str, list[tuple[str, str]]]:
+def input_digests(sweep: Sweep) -> tuple[str, list[tuple[str, str]]]:
     """The inputs of the points: the benchmark's digest, and those of all checkpoints with their roles."""
-    session = Session(data.benchmark(), sweep.sample)
+    session = SweepSession(page_data.benchmark(), sweep.sample)
     pairs = [pair for recipe in sweep.recipes for pair in session.opened(recipe).digests().items()]
-    return data.benchmark().digest, list(dict.fromkeys(pairs))
+    return page_data.benchmark().digest, list(dict.fromkeys(pairs))
 
 
-def job(sweep: Sweep) -> Job | None:
+def sweep_job(sweep: Sweep) -> Job | None:
     """The job that computes a sweep, None if the queue has none."""
     job_id = name_job(SWEEP, sweep.id)
-    return next((job for job in data.runner().here() if job.id == job_id), None)
+    return next((job for job in page_data.job_queue().here() if job.id == job_id), None)
 
 
-def titles(sweep: Sweep) -> list[str]:
+def recipe_titles(sweep: Sweep) -> list[str]:
     """A title for each recipe of a sweep; no two are alike, so that pickers and legends distinguish them."""
-    names = [recipe.title or text.chain_title(recipe) for recipe in sweep.recipes]
+    names = [recipe.title or page_text.chain_title(recipe) for recipe in sweep.recipes]
     pairs = zip(names, sweep.recipes, strict=True)
-    names = [text.chain_words(recipe) if names.count(name) > 1 else name for name, recipe in pairs]
+    names = [page_text.chain_words(recipe) if names.count(name) > 1 else name for name, recipe in pairs]
     counts = [names[: place + 1].count(name) for place, name in enumerate(names)]
     numbered = zip(names, counts, strict=True)
     return [f"{clean_text(name, 50)} ({count})" if names.count(name) > 1 else name for name, count in numbered]
 
 
-def label(sweep: Sweep) -> str:
+def sweep_label(sweep: Sweep) -> str:
     """A sweep's name in the picker; plain text, and unique."""
-    return f"{clean_text(title(sweep), 90)}  ·  {sweep.id[:6]}"
+    return f"{clean_text(sweep_title(sweep), 90)}  ·  {sweep.id[:6]}"
 
 
-def title(sweep: Sweep) -> str:
+def sweep_title(sweep: Sweep) -> str:
     """A sweep's own title, or one made of what it varies and its recipes."""
     if sweep.title:
         return sweep.title
-    names = " and ".join(clean_text(name, 40) for name in titles(sweep)[:2])
+    names = " and ".join(clean_text(name, 40) for name in recipe_titles(sweep)[:2])
     more = f" and {len(sweep.recipes) - 2} more" if len(sweep.recipes) > 2 else ""
     if sweep.kind == LINE:
         return f"From pretrained through {names}{more}"
@@ -262,25 +276,26 @@ def title(sweep: Sweep) -> str:
     return f"{varied[:1].upper()}{varied[1:]} of {names}{more}"
 
 
-def value(sweep: Sweep, score: str) -> str:
+def value_or_in_domain(sweep: Sweep, score: str) -> str:
     """``score``, or the in-domain accuracy for a plane, which has no tasks out of domain."""
     return "in_domain" if sweep.kind == PLANE else score
 
 
-def note(results: SweepResults) -> str:
+def images_note(results: SweepResults) -> str:
     """The note under every chart: which images, how many, how they were drawn, and the computing device."""
-    sample = results.sweep.sample.on(data.benchmark())
-    tasks = len(sample.tasks) or len(data.benchmark().tasks)
+    sample = results.sweep.sample.on(page_data.benchmark())
+    tasks = len(sample.tasks) or len(page_data.benchmark().tasks)
     images = f"at most {sample.images:,} images" if sample.images else "all images"
     drawn = f", drawn with seed {sample.seed}" if sample.images else ""
     return (
-        f"{images_drawn.of_each(sample.split).capitalize()}: {images} of each of {plural(tasks, 'task')}{drawn}; "
+        f"{images_drawn.scored_part_of_each(sample.split).capitalize()}: {images} of each of "
+        f"{plural(tasks, 'task')}{drawn}; "
         f"{results.computed}."
-        f"{images_drawn.sentence(sample.split)}{_differing(results.averages)}"
+        f"{images_drawn.sampling_sentence(sample.split)}{_differing_tasks(results.averages)}"
     )
 
 
-def _differing(means: pd.DataFrame) -> str:
+def _differing_tasks(means: pd.DataFrame) -> str:
     """A sentence if points have averages over other tasks, and so other images; empty if all are over the same."""
     if means["n_in"].nunique() < 2 and means["n_out"].nunique() < 2:
         return ""
@@ -288,7 +303,7 @@ def _differing(means: pd.DataFrame) -> str:
     return f" Averages differ in their tasks: n = {inside} images in domain, {outside} out of domain."
 
 
-def _described(sweep: Sweep, row: Mapping[str, Any]) -> str:
+def _point_in_words(sweep: Sweep, row: Mapping[str, Any]) -> str:
     """A point's name in pickers: recipe, values, score; plain text."""
     values = ", ".join(f"{row[name]:.10g}" for name in "xy" if name in row)
     score = row["in_domain"] if math.isnan(row["h_score"]) else row["h_score"]

@@ -7,34 +7,34 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import merging
-from app.reading import data, report_sources, samples
+from app.reading import page_data, report_sources, samples
 from app.saving.shown_chart import ShownChart
-from merging.study.runs.edit_pairs import recipe_of
+from merging.study.runs.edit_pairs import read_recipe
 from merging.study.runs.run import Run
-from viz.text import clean_text, span
+from viz.figure_text import clean_text, span
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from merging.study.sweeps.sweep import Sweep
 
-NAMED = 4  # runs or sweeps; the others are counted
+MOST_NAMED = 4  # runs or sweeps; the others are counted
 CHOOSING = "choosing"
 COUNTS = {"n": "n = {}", "n_in": "n = {} in domain", "n_out": "n = {} out of domain"}  # columns with numbers of images
 
 
-def line(chart: ShownChart) -> str:
+def provenance_line(chart: ShownChart) -> str:
     """The line of a chart's file; plain text. The part of the test sets is the one that the caption names first."""
-    table, shown = chart.table, report_sources.shown(chart.table, chart.options, chart.of, chart.place)
-    named = {samples.part(split): split for split in (CHOOSING, data.SPLIT)}
+    table, shown = chart.table, report_sources.shown_sources(chart.table, chart.options, chart.of, chart.place)
+    named = {samples.scored_part(split): split for split in (CHOOSING, page_data.SPLIT)}
     part = re.search(rf"\b(?:{'|'.join(named)})\b", chart.caption, re.IGNORECASE)
-    taken = samples.in_words(named[part[0].casefold()]) if part else ""
-    parts = [_previewed(table, _names(shown)), _images(table), part[0] if part else "", taken, _seeds(shown)]
+    taken = samples.sampling_in_words(named[part[0].casefold()]) if part else ""
+    parts = [_preview_names(table, _names(shown)), _images(table), part[0] if part else "", taken, _seeds(shown)]
     parts.append(f"Mergescope {merging.__version__}")
     return " · ".join(part for part in parts if part)
 
 
-def _previewed(table: pd.DataFrame, names: str) -> str:
+def _preview_names(table: pd.DataFrame, names: str) -> str:
     """The names, after the title of the chain that the table is a preview of, if it is one."""
     if not {"of", "against"} <= set(table) or table.empty:
         return names
@@ -43,9 +43,9 @@ def _previewed(table: pd.DataFrame, names: str) -> str:
 
 
 def _names(shown: Sequence[Run | Sweep]) -> str:
-    named = [(one.name if isinstance(one, Run) else one.title, one.id[:8]) for one in shown[:NAMED]]
+    named = [(one.name if isinstance(one, Run) else one.title, one.id[:8]) for one in shown[:MOST_NAMED]]
     names = [f"{clean_text(name, 40)} ({run_id})".strip() for name, run_id in named]
-    rest = [f"{len(shown) - NAMED} more"] if len(shown) > NAMED else []
+    rest = [f"{len(shown) - MOST_NAMED} more"] if len(shown) > MOST_NAMED else []
     return ", ".join([*names, *rest])
 
 
@@ -63,5 +63,5 @@ def _seed(one: Run | Sweep) -> int | None:
     """The seed of a run's methods or else of its exemplars, or that of a sweep; None if nothing is random."""
     if not isinstance(one, Run) or one.seed is not None:
         return one.seed
-    recipe = recipe_of(one)  # None for a method of another version
+    recipe = read_recipe(one)  # None for a method of another version
     return recipe.exemplars.seed if recipe and recipe.exemplars else None

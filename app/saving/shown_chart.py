@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from app import text
+from app import page_text
 from app.reading import figures
 from app.reading.report_sources import Of
-from viz.report.contents import ReportView, Source
+from viz.report.report_contents import ReportView, Source
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -38,7 +38,7 @@ class ShownChart:
     @property
     def caption(self) -> str:
         """The words as plain text."""
-        return text.plain(self.words.strip())
+        return page_text.plain_text(self.words.strip())
 
     def figure(self) -> go.Figure:
         """The figure to save, which has a light ground. It must not be changed."""
@@ -46,6 +46,6 @@ class ShownChart:
 
     def view(self, sources: Sequence[Source]) -> ReportView:
         """The chart as a view of the report."""
-        caption = text.plain(f"{self.words} {self.cautions}".strip())
+        caption = page_text.plain_text(f"{self.words} {self.cautions}".strip())
         ids = tuple(source.id for source in sources)
         return ReportView(self.key, self.table, dict(self.options), self.heading, "", caption, self.place, ids)

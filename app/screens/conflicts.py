@@ -6,42 +6,43 @@ from collections.abc import Callable
 
 import streamlit as st
 
-from app import text
-from app.reading import data
-from app.reading import names as expert_names
+from app import page_text
+from app.reading import expert_names, page_data
 from app.session import address
-from app.views.conflicts import drm_ablations, joint_space, pairs, signs, task_counts
-from app.widgets import page, run_picker
+from app.views.conflicts import drm_ablations, expert_pairs, joint_space, sign_agreement, task_counts
+from app.widgets import page_parts, run_picker
 from merging.base.errors import MergingError
 from merging.study.runs.run import Run
-from viz.text import plural
+from viz.figure_text import plural
 
 VIEWS: dict[str, Callable[[Run], None]] = {  # name in the picker and in links -> what draws it
-    "sign agreement": signs.view,
-    "experts against experts": pairs.view,
-    "joint space of DRM": joint_space.view,
+    "sign agreement": sign_agreement.draw_view,
+    "experts against experts": expert_pairs.draw_view,
+    "joint space of DRM": joint_space.draw_view,
 }
 OF_BENCHMARK: dict[str, Callable[[], None]] = {  # the same for views that do not depend on chosen experts
-    "ablations of DRM": drm_ablations.view,
-    "number of tasks": task_counts.view,
+    "ablations of DRM": drm_ablations.draw_view,
+    "number of tasks": task_counts.draw_view,
 }
-ALONE = "A conflict needs several experts, and this run has only one. Choose another run above."
+ONE_EXPERT = "A conflict needs several experts, and this run has only one. Choose another run above."
 
 
-def named(run: Run) -> None:
+def draw_experts(run: Run) -> None:
     """The experts of the run."""
-    names = text.listed([f"**{text.safe_text(expert_names.expert(name), 40)}**" for name in run.experts])
+    names = page_text.join_words(
+        [f"**{page_text.safe_text(expert_names.expert_name(name), 40)}**" for name in run.experts]
+    )
     st.markdown(f"{plural(len(run.experts), 'expert')}: {names}. How the run merges them does not matter here.")
 
 
-def first(runs: list[Run]) -> Run | None:
+def first_run(runs: list[Run]) -> Run | None:
     """The first run of the page: one of the library with the most experts, if there is one."""
-    return max(runs, key=lambda run: (bool(data.library_title(run)), len(run.experts)), default=None)
+    return max(runs, key=lambda run: (bool(page_data.library_title(run)), len(run.experts)), default=None)
 
 
 def main() -> None:
     """The chosen view of the chosen experts."""
-    runs = data.runs(data.stored())
+    runs = page_data.merges_of(page_data.stored_runs())
     about = st.segmented_control(
         "View", (*VIEWS, *OF_BENCHMARK), default=next(iter(VIEWS)), key=address.CONFLICTS_VIEW, bind=address.BIND,
         required=True,
@@ -49,17 +50,17 @@ def main() -> None:
     if about in OF_BENCHMARK:
         OF_BENCHMARK[about]()
         return
-    if (picked := run_picker.pick_run(runs, first(runs), "Experts of", named)) is None:
+    if (picked := run_picker.pick_run(runs, first_run(runs), "Experts of", draw_experts)) is None:
         return
     run, _ = picked
     if len(run.experts) < 2:
-        st.info(ALONE)
+        st.info(ONE_EXPERT)
         return
     try:
         VIEWS[about](run)
     except MergingError as error:
-        st.error(text.safe_text(error, 1000), icon=":material/error:")
+        st.error(page_text.safe_text(error, 1000), icon=":material/error:")
 
 
-page.heading("Conflicts", "Where experts disagree: in sign, in direction, and in the space that they share.")
+page_parts.draw_heading("Conflicts", "Where experts disagree: in sign, in direction, and in the space that they share.")
 main()

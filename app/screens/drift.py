@@ -6,15 +6,15 @@ from collections.abc import Callable, Sequence
 
 import streamlit as st
 
-from app.reading import data, measurements, recipes
+from app.reading import measurements, page_data, recipes
 from app.reading.measurements import Pairs
 from app.session import address, pages, run_choice
-from app.views.drift import by_depth, layer_by_layer, lot, of_networks, put_back
-from app.widgets import page, run_picker
+from app.views.drift import by_depth, layer_by_layer, lot_cases, other_networks, restoring
+from app.widgets import page_parts, run_picker
 from app.widgets.jobs import measure_button
 from merging.study.runs.run import Run
 
-DEPTH, LAYERS, BACK, CASES, EXEMPLARS, CAT = (
+DEPTH, LAYERS, RESTORING, CASES, EXEMPLARS, CAT = (
     "by depth",
     "layer by layer",
     "put back",
@@ -33,7 +33,7 @@ NO_CONFLICTS = (
 
 def first_runs(runs: Sequence[Run]) -> list[str]:
     """Ids of the runs shown if neither the link nor the session names any."""
-    chosen = recipes.of_presets(FIRST, runs)
+    chosen = recipes.preset_runs(FIRST, runs)
     return [run.id for run in (chosen if len(chosen) > 1 else runs[:MOST])]
 
 
@@ -42,74 +42,78 @@ def pick_runs(runs: Sequence[Run]) -> list[Run]:
     by_id = {run.id: run for run in runs}
     chosen, lost = run_choice.picked_runs(list(by_id), first_runs([run for run in runs if not run.network] or runs))
     if lost:
-        run_picker.missing_runs(lost, one_other=of_networks.ONE_OTHER)
+        run_picker.draw_missing_runs(lost, one_other=other_networks.ONE_OTHER)
     run_picker.draw_several(by_id, chosen, "drifting")
     if not chosen and not lost:
         st.info("Choose at least one run above.")
     return [by_id[run_id] for run_id in chosen]
 
 
-def with_drift(
+def draw_measured(
     runs: Sequence[Run], draw: Callable[[Pairs], None], otherwise: Callable[[Sequence[Run]], None] | None = None
 ) -> None:
     """Draw the measured runs that merge the first one's experts, and offer to measure the rest of those.
 
     ``otherwise`` draws them where none is measured.
     """
-    groups = run_picker.one_set(runs)
+    groups = run_picker.group_by_models(runs)
     key, why = measurements.DRIFT, NOT_MEASURED
     if groups[0][0].network:
-        key, why = measurements.LAYER_DRIFT, of_networks.NOT_MEASURED
-    results = [(run, measurements.find(key, run.id)) for run in groups[0]]
+        key, why = measurements.LAYER_DRIFT, other_networks.NOT_MEASURED
+    results = [(run, measurements.find_measurement(key, run.id)) for run in groups[0]]
     pairs = [(run, measurement) for run, measurement in results if measurement is not None]
     if rest := [run for run, measurement in results if measurement is None]:
-        measure_button.missing(key, rest, why, [measurement for _, measurement in pairs])
+        measure_button.draw_missing(key, rest, why, [measurement for _, measurement in pairs])
     if pairs:
         draw(pairs)
     elif otherwise:
         otherwise(rest)
-    run_picker.other_sets(groups)
+    run_picker.draw_other_groups(groups)
 
 
-def conflicts(chosen: Sequence[Run], runs: Sequence[Run]) -> None:
+def draw_conflicts(chosen: Sequence[Run], runs: Sequence[Run]) -> None:
     """The runs that recorded what CAT removed, or a link to merge one."""
     for some in (chosen, runs):
         if having := [run for run in some if measurements.CONFLICTS in run.tables]:
-            layer_by_layer.removed(having)
+            layer_by_layer.draw_removed(having)
             return
-    page.empty(NO_CONFLICTS, "Merge with CAT", pages.MERGE, chain="cat;task_arithmetic")
+    page_parts.draw_empty(NO_CONFLICTS, "Merge with CAT", pages.MERGE, chain="cat;task_arithmetic")
 
 
 def main() -> None:
     """The chosen view."""
-    stored = data.stored()
-    runs = data.of_clip(stored)
+    stored = page_data.stored_runs()
+    runs = page_data.clip_runs(stored)
     view = st.segmented_control(
         "View",
-        (DEPTH, LAYERS, BACK, CASES, EXEMPLARS, CAT),
+        (DEPTH, LAYERS, RESTORING, CASES, EXEMPLARS, CAT),
         default=DEPTH,
         key=address.DRIFT_VIEW,
         bind=address.BIND,
         required=True,
     )
     if view == CASES:
-        lot.cases()
+        lot_cases.draw_cases()
     elif view == EXEMPLARS:
-        lot.exemplars(stored)
-    elif not (runs := runs + (of_networks.offered(stored) if view == LAYERS else [])):
-        page.empty("There is no run yet. Merge some experts and the result appears here.", "Merge experts", pages.MERGE)
-        run_picker.left_out(stored, of_networks.CLIP_ONLY)
+        lot_cases.draw_exemplars(stored)
+    elif not (runs := runs + (other_networks.offered_runs(stored) if view == LAYERS else [])):
+        page_parts.draw_empty(
+            "There is no run yet. Merge some experts and the result appears here.", "Merge experts", pages.MERGE
+        )
+        run_picker.draw_left_out(stored, other_networks.CLIP_ONLY)
     elif chosen := pick_runs(runs):
-        run_picker.left_out([run for run in stored if run not in runs], of_networks.CLIP_ONLY)
+        run_picker.draw_left_out([run for run in stored if run not in runs], other_networks.CLIP_ONLY)
         if view == DEPTH:
-            with_drift(chosen, lambda pairs: by_depth.view(pairs, stored))
+            draw_measured(chosen, lambda pairs: by_depth.draw_view(pairs, stored))
         elif view == LAYERS:
-            with_drift(chosen, layer_by_layer.view, layer_by_layer.unmeasured)
-        elif view == BACK:
-            put_back.view(chosen)
+            draw_measured(chosen, layer_by_layer.draw_view, layer_by_layer.draw_unmeasured)
+        elif view == RESTORING:
+            restoring.draw_view(chosen)
         else:
-            conflicts(chosen, runs)
+            draw_conflicts(chosen, runs)
 
 
-page.heading("Drift", "How far merging moves each task's features from its own expert's, where, and what that costs.")
+page_parts.draw_heading(
+    "Drift", "How far merging moves each task's features from its own expert's, where, and what that costs."
+)
 main()

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 import streamlit as st
 
-from app import text
-from app.reading import data, measurements, recipes
+from app import page_text
+from app.reading import measurements, page_data, recipes
 from app.session import address, pages, run_choice
-from app.views.features import components, maps
-from app.views.features import data as feature_data
-from app.widgets import page, run_picker
+from app.views.features import feature_charts, feature_maps
+from app.views.features import feature_tables as feature_data
+from app.widgets import page_parts, run_picker
 from app.widgets.jobs import measure_button
 from merging.base.errors import TaskError
 from merging.study.runs.run import Run
@@ -25,7 +25,7 @@ MAPS, PERPLEXITIES, NUMBERS, DISTANCE, COMPONENTS = (
 )
 MOST = 4  # runs beside the pretrained model
 FIRST = ("task_arithmetic", "task_arithmetic_lwptv")  # presets, as in the paper's figures
-OFFERS = "Features shows merges that give one model for all tasks."
+WHAT_IS_OFFERED = "Features shows merges that give one model for all tasks."
 NOT_EXTRACTED = "Features out of domain have not been extracted for"
 NO_PRETRAINED = (
     "The pretrained model has not been evaluated on this benchmark, so distances to it, and predictions before the "
@@ -36,7 +36,7 @@ NO_MODULE = "Modules belong to merged tasks, and these images to none: of {}, th
 
 def first_runs(runs: Sequence[Run]) -> list[str]:
     """Ids of the runs shown if neither link nor session names any."""
-    return [run.id for run in recipes.of_presets(FIRST, runs) or runs[:2]]
+    return [run.id for run in recipes.preset_runs(FIRST, runs) or runs[:2]]
 
 
 def pick_runs(runs: Sequence[Run]) -> list[Run]:
@@ -44,16 +44,16 @@ def pick_runs(runs: Sequence[Run]) -> list[Run]:
     by_id = {run.id: run for run in runs}
     chosen, lost = run_choice.picked_runs(list(by_id), first_runs(runs))
     if lost:
-        run_picker.missing_runs(lost, offers=OFFERS)
+        run_picker.draw_missing_runs(lost, offers=WHAT_IS_OFFERED)
     run_picker.draw_several(by_id, chosen, "featuring", MOST)
     if len(chosen) > MOST:
         st.caption(f"Showing {MOST} of the {len(chosen)} chosen runs, the most that fit.")
     return [by_id[run_id] for run_id in chosen[:MOST]]
 
 
-def beside(references: dict[str, Run]) -> list[Run]:
+def reference_models(references: dict[str, Run]) -> list[Run]:
     """The pretrained model, and the chosen expert."""
-    titles = measurements.titles()
+    titles = measurements.titles_by_task()
     experts = {titles[key]: run for key, run in references.items() if run.kind == "expert" and key in titles}
     models = [references["pretrained"]] if "pretrained" in references else []
     if experts:
@@ -65,7 +65,7 @@ def beside(references: dict[str, Run]) -> list[Run]:
     return models
 
 
-def download(models: Sequence[feature_data.Model]) -> None:
+def draw_download(models: Sequence[feature_data.Model]) -> None:
     """The download of the features."""
     st.download_button(
         "Features (npz)", lambda: feature_data.npz_bytes(models), "features.npz", "application/octet-stream",
@@ -74,52 +74,54 @@ def download(models: Sequence[feature_data.Model]) -> None:
     )  # fmt: skip
 
 
-def view(about: str, chosen: Sequence[Run], others: Sequence[Run]) -> None:
+def draw_view(about: str, chosen: Sequence[Run], others: Sequence[Run]) -> None:
     """The chosen view of the models with features, and the offer to extract the features of the rest."""
-    models, rest = feature_data.with_features([*others, *chosen])
+    models, rest = feature_data.split_by_features([*others, *chosen])
     if rest:
-        measure_button.missing(measurements.FEATURES, rest, NOT_EXTRACTED, [model.measurement for model in models])
+        measure_button.draw_missing(measurements.FEATURES, rest, NOT_EXTRACTED, [model.measurement for model in models])
     if not models:
         return
     if about == MAPS:
-        maps.side_by_side(models)
+        feature_maps.draw_side_by_side(models)
     elif about == PERPLEXITIES:
-        maps.perplexities(models)
+        feature_maps.draw_perplexities(models)
     elif about == NUMBERS:
-        components.separability(models)
+        feature_charts.draw_separability(models)
     else:
-        components.distance(models)
-    download(models)
+        feature_charts.draw_distance(models)
+    draw_download(models)
 
 
 def main() -> None:
     """The chosen view."""
-    stored = data.stored()
-    runs = [run for run in data.of_clip(stored) if not run.per_task]
+    stored = page_data.stored_runs()
+    runs = [run for run in page_data.clip_runs(stored) if not run.per_task]
     if not runs:
-        page.empty("There is no run yet. Merge some experts and the result appears here.", "Merge experts", pages.MERGE)
+        page_parts.draw_empty(
+            "There is no run yet. Merge some experts and the result appears here.", "Merge experts", pages.MERGE
+        )
         return
     about = st.segmented_control(
         "View", (MAPS, PERPLEXITIES, NUMBERS, DISTANCE, COMPONENTS), default=MAPS,
         key=address.FEATURES_VIEW, bind=address.BIND, required=True,
     )  # fmt: skip
     chosen = pick_runs(runs)
-    run_picker.left_out(stored)
+    run_picker.draw_left_out(stored)
     if about == COMPONENTS:
-        components.components(chosen, runs)
+        feature_charts.draw_components(chosen, runs)
         return
-    if bare := [text.titled(run) for run in chosen if run.needs_task]:
-        st.caption(NO_MODULE.format(text.safe_text(text.listed(bare), 300)))
-    others = beside(dict(feature_data.references(stored)))
+    if bare := [page_text.title_with_note(run) for run in chosen if run.needs_task]:
+        st.caption(NO_MODULE.format(page_text.safe_text(page_text.join_words(bare), 300)))
+    others = reference_models(dict(feature_data.reference_runs(stored)))
     if not any(run.kind == "pretrained" for run in others):
         st.info(NO_PRETRAINED)
-    groups = run_picker.one_set(chosen)
+    groups = run_picker.group_by_models(chosen)
     try:
-        view(about, groups[0] if groups else [], others)
-        run_picker.other_sets(groups)
+        draw_view(about, groups[0] if groups else [], others)
+        run_picker.draw_other_groups(groups)
     except TaskError as error:
-        st.info(text.safe_text(error, 600))
+        st.info(page_text.safe_text(error, 600))
 
 
-page.heading("Features", "What merging does to images of data sets that no expert was trained on.")
+page_parts.draw_heading("Features", "What merging does to images of data sets that no expert was trained on.")
 main()

@@ -4,32 +4,37 @@ from __future__ import annotations
 
 import streamlit as st
 
-from app import text
-from app.reading import data, imported_runs, lessons, samples
+from app import page_text
+from app.reading import imported_runs, offered_lessons, page_data, samples
 from app.session import address, pages
 from app.views.runs import run_order
-from app.widgets import page as page_parts
+from app.widgets import page_parts
 from merging.study.runs.run import PRECOMPUTED, Run
 from merging.study.score_table import H_SCORE, INSIDE, MEAN, OUTSIDE
-from viz.text import percent, plural
+from viz.figure_text import percent, plural
 
-FEW = 10  # runs per page of the list
-GIVEN = "Mean {} over tasks, from a file or another program; not measured by this one."
+RUNS_PER_PAGE = 10  # runs per page of the list
+IMPORTED_HELP = "Mean {} over tasks, from a file or another program; not measured by this one."
 
-page_parts.heading(
+page_parts.draw_heading(
     "Mergescope",
     "Mergescope merges fine-tuned CLIP vision experts into one model. It shows what the merge did to the network: "
     "which layers were kept and which were masked, and what that cost. Everything runs on this machine, on a bundled "
     "benchmark of real images or on your own checkpoints.",
 )
 
-stored = data.stored()
-runs = data.runs(stored)
-if lesson := lessons.lessons().get("why_merging_hurts"):
+stored = page_data.stored_runs()
+runs = page_data.merges_of(stored)
+if lesson := offered_lessons.lessons().get("why_merging_hurts"):
     FIRST = (
         "Guess first, then see what merging does to accuracy and to features, and read why: a lesson of "
         f"{lesson.minutes} minutes.",
-        (lessons.door(lesson, 1), "Begin the lesson", "school", {address.LESSON: lesson.key, address.STEP: "1"}),
+        (
+            offered_lessons.step_page(lesson, 1),
+            "Begin the lesson",
+            "school",
+            {address.LESSON: lesson.key, address.STEP: "1"},
+        ),
     )
 else:
     FIRST = (
@@ -69,14 +74,14 @@ with st.grid(3, min_column_width=220):
         with st.container(border=True, height="stretch"):
             st.markdown(f"**{title}**")
             st.markdown(sentence)
-            page_parts.open_page(page, label, icon, **query)
+            page_parts.draw_page_link(page, label, icon, **query)
 with st.container(border=True, horizontal=True, vertical_alignment="center"):
     st.markdown(
         "**Your own experts**: choose your checkpoints, from any tool, and your images. See at once which models fit "
         "together, merge them, and export the result.",
         width="stretch",
     )
-    page_parts.open_page(pages.MODELS, "Open Models & runs", "inventory_2")
+    page_parts.draw_page_link(pages.MODELS, "Open Models & runs", "inventory_2")
 
 
 WIDTHS = [3.6, 1.5, 1.5, 1.5, 2.4]
@@ -84,17 +89,17 @@ HEADS = {"In": "in-domain", "Out": "out-of-domain", "H-score": "H-score"}  # a s
 EVERYWHERE, HERE, LIBRARY = "all", "this machine", "library"
 
 
-def row(run: Run) -> None:
+def draw_run(run: Run) -> None:
     """One run of the library: title, three scores, links."""
-    summary = data.summary(run, stored)
+    summary = page_data.summary(run, stored)
     imported = None if summary else imported_runs.find_scores(run.id)
     title, inside, outside, h_score, doors = st.columns(WIDTHS, vertical_alignment="center", gap="small")
     facts = ["precomputed" if run.provenance == PRECOMPUTED else HERE, plural(len(run.experts), "expert")]
-    facts += [f"{text.per_task(run)} ‡"] if text.per_task(run) else []
+    facts += [f"{page_text.per_task_in_words(run)} ‡"] if page_text.per_task_in_words(run) else []
     facts += ["† adapted on the scored images"] if run.adapts_on_test else []
-    facts += [f"◇ given in {text.safe_text(imported.origin, 60)}"] if imported else []
+    facts += [f"◇ given in {page_text.safe_text(imported.origin, 60)}"] if imported else []
     facts += [f"n = {summary.n_in:,} in, {summary.n_out:,} out"] if summary else []
-    title.markdown(f"**{text.safe_text(run.name)}**  \n:small[:gray[{', '.join(facts)}]]")
+    title.markdown(f"**{page_text.safe_text(run.name)}**  \n:small[:gray[{', '.join(facts)}]]")
     metric, means = imported.means(run.experts) if imported else ("", {})
     if summary is None and not means:
         inside.markdown(":gray[not evaluated]")
@@ -106,14 +111,14 @@ def row(run: Run) -> None:
         if summary is not None:
             column.markdown(percent(getattr(summary, score)))
         elif means:
-            column.markdown(f"◇ {percent(means[name][0])}" if name in means else "—", help=GIVEN.format(metric))
+            column.markdown(f"◇ {percent(means[name][0])}" if name in means else "—", help=IMPORTED_HELP.format(metric))
     with doors, st.container(horizontal=True, horizontal_alignment="right", gap="xsmall"):
-        page_parts.open_page(pages.MASKS, "Masks", "grid_on", run=run.id)
+        page_parts.draw_page_link(pages.MASKS, "Masks", "grid_on", run=run.id)
         if summary is not None or means:
-            page_parts.open_page(pages.SCORES, "Scores", "monitoring", runs=run.id)
+            page_parts.draw_page_link(pages.SCORES, "Scores", "monitoring", runs=run.id)
 
 
-def chosen(runs: list[Run]) -> list[Run]:
+def pick_listed_runs(runs: list[Run]) -> list[Run]:
     """The controls above the list; returns the matching runs in the chosen order."""
     own = sum(run.provenance != PRECOMPUTED for run in runs)
     counts = {EVERYWHERE: len(runs), HERE: own, LIBRARY: len(runs) - own}
@@ -129,24 +134,24 @@ def chosen(runs: list[Run]) -> list[Run]:
     matching = run_order.find_runs(runs, words or "")
     if where != EVERYWHERE:
         matching = [run for run in matching if (run.provenance == PRECOMPUTED) == (where == LIBRARY)]
-    return run_order.ordered(matching, order, stored)
+    return run_order.sort_runs(matching, order, stored)
 
 
-def library(runs: list[Run]) -> None:
+def draw_library(runs: list[Run]) -> None:
     """The list of runs, a page at a time."""
-    listed = chosen(runs) if len(runs) > FEW else runs
+    listed = pick_listed_runs(runs) if len(runs) > RUNS_PER_PAGE else runs
     if not listed:
         st.info("No run has all of these words in its title, chain or experts.")
         return
     rows = st.container(border=True, gap="xsmall")
-    first = FEW * (pager(len(listed)) - 1) if len(listed) > FEW else 0
+    first = RUNS_PER_PAGE * (pick_page(len(listed)) - 1) if len(listed) > RUNS_PER_PAGE else 0
     with rows:
-        heads(len(runs) > FEW)
-        for run in listed[first : first + FEW]:
-            row(run)
+        draw_heads(len(runs) > RUNS_PER_PAGE)
+        for run in listed[first : first + RUNS_PER_PAGE]:
+            draw_run(run)
 
 
-def heads(sortable: bool) -> None:
+def draw_heads(sortable: bool) -> None:
     """The heads of the columns; a click on a score's puts the best first, and a second one takes that back."""
     run, *scores, _ = st.columns(WIDTHS, gap="small", vertical_alignment="center")
     run.caption("Run")
@@ -166,23 +171,24 @@ def order_by(order: str) -> None:
     st.session_state["order_by"], st.session_state["runs_page"] = order, 1
 
 
-def pager(count: int) -> int:
+def pick_page(count: int) -> int:
     """The pager; returns the page, from 1."""
     with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
-        page = st.pagination(-(-count // FEW), key="runs_page", width=320)
-        st.caption(f"{FEW * (page - 1) + 1} to {min(FEW * page, count)} of {plural(count, 'run')}")
+        page = st.pagination(-(-count // RUNS_PER_PAGE), key="runs_page", width=320)
+        st.caption(f"{RUNS_PER_PAGE * (page - 1) + 1} to {min(RUNS_PER_PAGE * page, count)} of {plural(count, 'run')}")
     return page
 
 
 st.header("Runs", anchor=False)
 if runs:
     st.caption(
-        f"In and Out are mean accuracies in and out of domain, on the {samples.part()}, and the H-score is their "
-        f"harmonic mean; Scores has every number with its interval.{samples.sentence()}"
+        f"In and Out are mean accuracies in and out of domain, on the {samples.scored_part()}, and the H-score is "
+        f"their "
+        f"harmonic mean; Scores has every number with its interval.{samples.sampling_sentence()}"
     )
-    library(runs)
+    draw_library(runs)
 else:
-    page_parts.empty(
+    page_parts.draw_empty(
         "There is no run yet. Merge some experts and the result appears here.", "Merge experts", pages.MERGE
     )
-page_parts.link()
+page_parts.draw_link()

@@ -4,30 +4,30 @@ from __future__ import annotations
 
 import streamlit as st
 
-from app.reading import data
+from app.reading import page_data
 from app.session import address
-from app.views.image import choose, find, models
-from app.views.image import page as image_page
-from app.widgets import page
+from app.views.image import frame_of_page as image_page
+from app.views.image import image_picker, image_search, model_pickers
+from app.widgets import page_parts
 
 
 def main() -> None:
     """The image with what is said of it, the pickers, and the chosen view."""
-    stored = data.stored()
-    image = choose.shown()
+    stored = page_data.stored_runs()
+    image = image_picker.picked_image()
     top = st.container(border=True)
     with st.container(gap="small"):
-        image_page.pick_image(image)
-        study = models.pick(image, stored)
+        image_page.draw_image_pickers(image)
+        study = model_pickers.pick_models(image, stored)
     with st.expander("Find images", icon=":material/search:", expanded=address.QUESTION in st.query_params):
-        find.view(study.runs)
-    view = image_page.view(study)
+        image_search.draw_view(study.runs)
+    view = image_page.pick_view(study)
     with top:
         left, right = st.columns([1, 3], vertical_alignment="center")
     with left:
-        image_page.picture(image)
-    image_page.draw(study, right, view)
+        image_page.draw_image(image)
+    image_page.draw_page(study, right, view)
 
 
-page.heading("Image", "One image through several models: what each one says at which depth, and why.")
+page_parts.draw_heading("Image", "One image through several models: what each one says at which depth, and why.")
 main()

@@ -6,12 +6,20 @@ from collections.abc import Callable, Sequence
 
 import streamlit as st
 
-from app import text
-from app.reading import data
+from app import page_text
+from app.reading import page_data
 from app.session import address, pages, run_choice
-from app.views.learning import coefficients, losses, masks, modules, starts, storage, watch
-from app.views.learning import data as learning
-from app.widgets import page, run_picker
+from app.views.learning import (
+    coefficients,
+    learned_masks,
+    learned_storage,
+    live_learning,
+    losses,
+    start_runs,
+    task_modules,
+)
+from app.views.learning import learning_tables as learning
+from app.widgets import page_parts, run_picker
 from merging.study.runs.run import Run
 
 COEFFICIENTS, LOSSES, MODULES, MASKS, STORAGE = "coefficients", "loss and gain", "modules", "masks", "storage"
@@ -20,13 +28,13 @@ NEEDS = {  # view -> the tables of which it shows any
     LOSSES: {learning.TRACE, learning.SHIFT},
     MODULES: {learning.SHIFT, learning.ROUTING, learning.PARTS},
     MASKS: {learning.LOCALIZATION},
-    STORAGE: set(learning.LEARNED),
+    STORAGE: set(learning.LEARNED_TABLES),
 }
 NONE = (
     "No run has learned anything yet. A merge that learns its coefficients from unlabeled images shows here which "
     "layers it turned up and which off, while it learns and afterwards."
 )
-LACKS = "This run has no {}. It has: {}."
+LACKS_VIEW = "This run has no {}. It has: {}."
 LEARNED_NOTHING = "This run learned nothing: its method needs no learning."
 
 
@@ -37,59 +45,59 @@ def open_view(name: str) -> None:
 
 def first_run(learned: Sequence[Run]) -> Run:
     """The run that is shown if none was chosen: one that has the view of the link, of the library if possible."""
-    tables = NEEDS.get(st.query_params.get(address.LEARNING_VIEW, ""), set(learning.LEARNED))
-    having = [run for run in learned if tables & learning.tables(run)] or learned
-    return next((run for run in having if data.library_title(run)), having[0])
+    tables = NEEDS.get(st.query_params.get(address.LEARNING_VIEW, ""), set(learning.LEARNED_TABLES))
+    having = [run for run in learned if tables & learning.table_names(run)] or learned
+    return next((run for run in having if page_data.library_title(run)), having[0])
 
 
 def main() -> None:
     """The jobs that are learning, and the chosen view of a run."""
-    watch.live()
-    stored = data.stored()
-    runs = data.runs(stored)
-    learned = [run for run in runs if learning.learned(run)]
+    live_learning.draw_live()
+    stored = page_data.stored_runs()
+    runs = page_data.merges_of(stored)
+    learned = [run for run in runs if learning.has_learned(run)]
     if not learned:
-        key = starts.learning_method()
-        page.empty(NONE, "Merge with a method that learns", pages.MERGE, **({"chain": key} if key else {}))
+        key = start_runs.learning_method()
+        page_parts.draw_empty(NONE, "Merge with a method that learns", pages.MERGE, **({"chain": key} if key else {}))
         return
     others = [run for run in runs if run not in learned]
     picked = run_picker.pick_run([*learned, *others], first_run(learned), ready=learned)
     if picked is None:
         return
     run, fresh = picked
-    if not learning.learned(run):
+    if not learning.has_learned(run):
         st.info(LEARNED_NOTHING)
         first = first_run(learned)
-        st.button(f"Show {text.label(first)}", on_click=run_choice.pick_run, args=(first.id,), type="primary")
+        st.button(f"Show {page_text.run_label(first)}", on_click=run_choice.pick_run, args=(first.id,), type="primary")
         return
-    having = [name for name, tables in NEEDS.items() if tables & learning.tables(run)]
+    having = [name for name, tables in NEEDS.items() if tables & learning.table_names(run)]
     if fresh or address.LEARNING_VIEW not in {*st.session_state, *st.query_params}:
         st.session_state[address.LEARNING_VIEW] = having[0]
     chosen = st.segmented_control(
         "View", list(NEEDS), default=COEFFICIENTS, key=address.LEARNING_VIEW, bind=address.BIND, required=True
     )
-    show(run, chosen, having, [run for run in learned if data.belongs(run)], stored)
+    draw_view(run, chosen, having, [run for run in learned if page_data.belongs_here(run)], stored)
 
 
-def show(run: Run, chosen: str, having: Sequence[str], learned: Sequence[Run], stored: Sequence[Run]) -> None:
+def draw_view(run: Run, chosen: str, having: Sequence[str], learned: Sequence[Run], stored: Sequence[Run]) -> None:
     """One view of a run, or which views it has instead."""
     if chosen not in having:
-        st.info(LACKS.format(chosen, text.listed(having)))
+        st.info(LACKS_VIEW.format(chosen, page_text.join_words(having)))
         for name in having:
             st.button(name.capitalize(), key=f"open_{name}", on_click=open_view, args=(name,), type="tertiary")
         return
-    others = learning.alike(run, learned)
+    others = learning.comparable_runs(run, learned)
     views: dict[str, Callable[[], None]] = {
-        COEFFICIENTS: lambda: coefficients.view(run, others),
-        LOSSES: lambda: losses.view(run, stored),
-        MODULES: lambda: modules.view(run),
-        MASKS: lambda: masks.view(run),
-        STORAGE: lambda: storage.view(run, others),
+        COEFFICIENTS: lambda: coefficients.draw_view(run, others),
+        LOSSES: lambda: losses.draw_view(run, stored),
+        MODULES: lambda: task_modules.draw_view(run),
+        MASKS: lambda: learned_masks.draw_view(run),
+        STORAGE: lambda: learned_storage.draw_view(run, others),
     }
     views[chosen]()
 
 
-page.heading(
+page_parts.draw_heading(
     "Learning", "What a merge learned from images: its coefficients, masks and modules, and what they bought and cost."
 )
 main()

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from app.views.lessons import cards, sheet, teach
-from app.widgets import page
+from app.views.lessons import class_panel, lesson_cards, sheet
+from app.widgets import page_parts
 
-page.heading(
+page_parts.draw_heading(
     "Lessons", "Paths through the real pages: you predict, do, see and read why. Every number is computed from what is "
     "stored here, and every step has an address.",
 )  # fmt: skip
-teach.draw()
-cards.draw()
-sheet.restore()
-page.link()
+class_panel.draw_class()
+lesson_cards.draw_cards()
+sheet.draw_sheet_field()
+page_parts.draw_link()

@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING
 
 import streamlit as st
 
-from app import text
-from app.reading import data, names, recipes
-from app.session import address, pages, painted, selection
-from app.session.clicks import fragment
+from app import page_text
+from app.reading import expert_names, page_data, recipes
+from app.session import address, pages, painting_state, selection
+from app.session.click_errors import guarded_fragment
 from app.views.masks import kept_share, paint
-from app.widgets import chart, page, paper_line, put_back_panel, run_picker, selected
+from app.widgets import chart_view, page_parts, paper_line, put_back_panel, run_picker, selection_pickers
 from merging.base.errors import CheckpointError
 from merging.study.runs.run import Run
-from viz.text import plural, role_name
+from viz.figure_text import plural, role_name
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -22,37 +22,38 @@ if TYPE_CHECKING:
 # Label in pickers and links -> name in charts.
 GROUPS = {"forward order": "order", "block, kinds aligned": "block", "kind of layer": "part"}
 FIRST = ("task_arithmetic_lwptv",)  # the preset whose run is shown at first, if there is such a run
-HOW = "Click a cell, or choose"
+CLICK_HINT = "Click a cell, or choose"
 SPLITS = {"role": "role", "kind of layer": "part", "attention, MLP, other": "component"}
 
-page.heading(
+page_parts.draw_heading(
     "Masks", "One run's task vectors, tensor by tensor: what pruning drops, what it keeps, and for which experts."
 )
 
 
 def choose_cell() -> None:
     """Callback of a click: the cell's expert and tensor go into their pickers."""
-    if cell := chart.clicked("saliency_matrix"):
-        selection.choose(address.TENSOR, cell["tensor"])
-        selection.choose(address.EXPERT, cell.get("expert"))  # the final mask belongs to no expert
+    if cell := chart_view.clicked_mark("saliency_matrix"):
+        selection.choose_value(address.TENSOR, cell["tensor"])
+        selection.choose_value(address.EXPERT, cell.get("expert"))  # the final mask belongs to no expert
 
 
-@fragment
-def explore(run: Run, fresh: bool, holders: list[Run]) -> None:
+@guarded_fragment
+def draw_masks(run: Run, fresh: bool, holders: list[Run]) -> None:
     """The live chart: the ratio redraws masks from the stored saliency, without merging again."""
-    from merging.methods.shared.saliency import whole_tensors, with_ratio
+    from merging.methods.shared.saliency import apply_ratio, join_thirds
     from merging.recipes.presets import settings_of
 
     ratio, shared = settings_of(run.recipe)
     try:
-        stored, masked = data.saliency(run, holders)
+        stored, masked = page_data.saliency(run, holders)
     except CheckpointError as error:
         st.info(
-            f"This run did not prune tensors, and its task vectors cannot be measured. {text.safe_text(error, 600)}"
+            f"This run did not prune tensors, and its task vectors cannot be measured. "
+            f"{page_text.safe_text(error, 600)}"
         )
         return
     if not masked:
-        st.info(f"{kept_share.unpruned(run)} Below are the masks that pruning its task vectors would give.")
+        st.info(f"{kept_share.unpruned_in_words(run)} Below are the masks that pruning its task vectors would give.")
     experts = list(dict.fromkeys(stored["expert"]))
     if fresh:
         st.session_state[address.RATIO], st.session_state[address.SHARED_MASK] = ratio, shared
@@ -62,53 +63,53 @@ def explore(run: Run, fresh: bool, holders: list[Run]) -> None:
         group = GROUPS[
             st.selectbox("Tensors in order of", GROUPS, key=address.TENSOR_ORDER, bind=address.BIND, width=230)
         ]
-        tower = selected.pick_tower(stored["section"])
-        painting = paint.switch()
-    table = with_ratio(stored, chosen, one_mask)
-    shown = whole_tensors(table) if painting else table  # factors are of whole tensors
+        tower = selection_pickers.pick_tower(stored["section"])
+        painting = paint.draw_paint_switch()
+    table = apply_ratio(stored, chosen, one_mask)
+    shown = join_thirds(table) if painting else table  # factors are of whole tensors
     if tower and not painting:
         shown = shown[shown["section"].str.startswith(f"{tower} ")]
     tensors = list(dict.fromkeys(shown["tensor"]))
-    words = kept_share.in_words(table, chosen, ratio if masked else None)
+    words = kept_share.kept_in_words(table, chosen, ratio if masked else None)
     st.markdown(words)
     picture, canvas = st.container(), st.container()  # the pickers are read before what stands above them is drawn
     with st.container(horizontal=True, gap="medium"):
-        tensor = selected.pick(address.TENSOR, tensors, "Tensor", placeholder=HOW, width=380)
-        expert = selected.pick(address.EXPERT, experts, "Expert", width=220)
-    selected.doors("Masks", address.TENSOR, run=run.id)
+        tensor = selection_pickers.pick_selected(address.TENSOR, tensors, "Tensor", placeholder=CLICK_HINT, width=380)
+        expert = selection_pickers.pick_selected(address.EXPERT, experts, "Expert", width=220)
+    selection_pickers.draw_view_links("Masks", address.TENSOR, run=run.id)
     with picture:
-        name, cell, paper = f"masks_{run.id[:8]}", (expert, tensor), paper_line.of("masks/saliency")
-        chart.chart(
+        name, cell, paper = f"masks_{run.id[:8]}", (expert, tensor), paper_line.claim_lines("masks/saliency")
+        chart_view.draw_chart(
             "saliency_matrix", shown, name=name, on_click=choose_cell, selected=cell, group=group,
             guides=painting, description=f"{words} {paper}", of=[run],
         )  # fmt: skip
-        paper_line.show(paper, [run])
+        paper_line.draw_lines(paper, [run])
     if painting:
         with canvas:
-            own = whole_tensors(with_ratio(stored, ratio, shared)) if masked else None
-            paint.show(run, shown, chosen, own, group, thirds=len(shown) < len(table))
+            own = join_thirds(apply_ratio(stored, ratio, shared)) if masked else None
+            paint.draw_painting(run, shown, chosen, own, group, thirds=len(shown) < len(table))
     if tensor:
-        one_tensor(run, shown[shown["tensor"] == tensor], tensor, expert, experts)
-    put_back_panel.show(run, tensor, "masks")
-    kept_per_block(kept_share.by_masks(table), run, chosen)
+        draw_tensor(run, shown[shown["tensor"] == tensor], tensor, expert, experts)
+    put_back_panel.draw_panel(run, tensor, "masks")
+    draw_kept_shares(kept_share.kept_by_masks(table), run, chosen)
 
 
-def one_tensor(run: Run, rows: pd.DataFrame, tensor: str, expert: str | None, experts: list[str]) -> None:
+def draw_tensor(run: Run, rows: pd.DataFrame, tensor: str, expert: str | None, experts: list[str]) -> None:
     """One tensor's numbers for every expert."""
     first = rows.iloc[0]
     keepers = int(rows["kept"].sum())
-    what = f"{first['numel']:,} scalars, {role_name(first['role'])} in {text.safe_text(first['section'])}"
+    what = f"{first['numel']:,} scalars, {role_name(first['role'])} in {page_text.safe_text(first['section'])}"
     words = (
-        f"**{text.safe_text(tensor, 120)}**, {what}: {keepers} of {plural(len(rows), 'expert')} "
+        f"**{page_text.safe_text(tensor, 120)}**, {what}: {keepers} of {plural(len(rows), 'expert')} "
         f"{'keeps' if keepers == 1 else 'keep'} it."
     )
     st.markdown(words)
-    chart.chart(
+    chart_view.draw_chart(
         "saliency_tensor", rows, name="saliency_tensor", tensor=tensor, selected=expert, experts=experts,
         description=words, of=[run],
     )  # fmt: skip
     st.dataframe(
-        rows[["expert", "saliency", "threshold", "kept", "final"]].replace({"expert": names.titles()}),
+        rows[["expert", "saliency", "threshold", "kept", "final"]].replace({"expert": expert_names.data_set_titles()}),
         hide_index=True,
         column_config={
             "saliency": st.column_config.NumberColumn("Saliency", format="%.3e"),
@@ -121,9 +122,9 @@ def one_tensor(run: Run, rows: pd.DataFrame, tensor: str, expert: str | None, ex
     )
 
 
-def kept_per_block(table: pd.DataFrame, run: Run, ratio: float) -> None:
+def draw_kept_shares(table: pd.DataFrame, run: Run, ratio: float) -> None:
     """Shares kept, from the masks in the chart or from the merged weights."""
-    chart.ask("kept_share")
+    chart_view.draw_question("kept_share")
     sources = {"masks": "the masks above", "weights": "the merged weights"}
     first = "weights" if kept_share.FACTORS in run.tables else "masks"
     with st.container(horizontal=True, gap="medium"):
@@ -138,14 +139,14 @@ def kept_per_block(table: pd.DataFrame, run: Run, ratio: float) -> None:
         )
     rule = f"Counted from the masks at prune ratio {ratio:g}."
     if source == "weights":
-        table, rule = kept_share.by_weights(run)
+        table, rule = kept_share.kept_by_weights(run)
         st.caption(rule)
-    kept_share.draw(table, run, by, rule)
+    kept_share.draw_kept_share(table, run, by, rule)
 
 
-runs = data.runs(data.stored())
-painted.note_address()
-first = recipes.of_presets(FIRST, runs) or [run for run in runs if "saliency" in run.tables]
+runs = page_data.merges_of(page_data.stored_runs())
+painting_state.note_painted_text()
+first = recipes.preset_runs(FIRST, runs) or [run for run in runs if "saliency" in run.tables]
 if picked := run_picker.pick_run(runs, next(iter(first), None)):
-    explore(*picked, runs)
-    page.open_page(pages.COMPARE, "Compare with another run", "compare", run=picked[0].id)
+    draw_masks(*picked, runs)
+    page_parts.draw_page_link(pages.COMPARE, "Compare with another run", "compare", run=picked[0].id)

@@ -7,137 +7,137 @@ from dataclasses import replace
 
 import streamlit as st
 
-from app import text
-from app.reading import data
+from app import page_text
+from app.reading import page_data
 from app.reading import recipes as recipes_reading
-from app.session import state
-from app.session.draft import Draft, command
-from app.views.merge import builder, result
+from app.session import view_state
+from app.session.draft import Draft, command_lines
+from app.views.merge import merge_result, recipe_builder
 from app.views.models import model_sets
-from app.widgets import fit_report, page, preview
-from app.widgets.controls import filled_formula
-from app.widgets.jobs import own_machine, tray
+from app.widgets import fit_report, page_parts, preview_panel
+from app.widgets.jobs import refused_action, tray
+from app.widgets.parameter_controls import filled_formula
 from merging.base.errors import MergingError, StoreError
 from merging.base.free_memory import free_memory
-from merging.base.text import duration_text, estimated_from, size_text
+from merging.base.text import duration_text, estimate_basis, size_text
 from merging.methods import registry
 from merging.recipes import chain_rules
 from merging.recipes.recipe import Recipe
 from merging.study.runs.run import Run
 
-page.heading(
+page_parts.draw_heading(
     "Merge",
     "Choose experts, chain edits, one merge and perhaps an adapt, and see what the result does in and out of domain.",
 )
 
 
-def formulas(recipe: Recipe) -> None:
+def draw_formulas(recipe: Recipe) -> None:
     """The formulas of the chain, with the chosen values."""
     for method, step in recipe.stages:
         formula, rest = filled_formula(method.formula, step.params.bounds(), step.params.values())
         st.markdown(f"**{method.title}**: {method.summary}")
         st.latex(formula)
         if rest:
-            st.caption("Not in the formula: " + ", ".join(text.safe_text(words) for words in rest) + ".")
+            st.caption("Not in the formula: " + ", ".join(page_text.safe_text(words) for words in rest) + ".")
 
 
-def ready(recipe: Recipe) -> bool:
+def draw_fit(recipe: Recipe) -> bool:
     """The fit report, and what the chain lacks; returns whether the merge can run."""
-    if not fit_report.show(
+    if not fit_report.draw_report(
         recipe.pretrained, dict(recipe.experts), "merge", recipe.activation, recipe.family, recipe.vocabulary
     ):
         return False
-    if lacks := fit_report.lacking(recipe):
-        st.error(text.safe_text(lacks, 600), icon=":material/block:")
+    if lacks := fit_report.missing_needs(recipe):
+        st.error(page_text.safe_text(lacks, 600), icon=":material/block:")
     return not lacks
 
 
-def costs(recipe: Recipe, stored: Sequence[Run]) -> None:
+def draw_costs(recipe: Recipe, stored: Sequence[Run]) -> None:
     """Time, memory and data that the merge needs."""
     needs = sorted(str(need) for need in recipe.needs)
-    data_needed = f"It needs {text.listed(needs)}." if needs else "It needs no data."
-    estimate = recipes_reading.estimate(recipe, stored)
-    scored = "" if data.not_evaluated(recipe.pretrained) else " with evaluation"
-    source = estimated_from(estimate.learned, "run")
+    data_needed = f"It needs {page_text.join_words(needs)}." if needs else "It needs no data."
+    estimate = recipes_reading.estimate_recipe(recipe, stored)
+    scored = "" if page_data.why_not_evaluated(recipe.pretrained) else " with evaluation"
+    source = estimate_basis(estimate.learned, "run")
     st.markdown(
         f":material/timer: About **{duration_text(estimate.seconds)}** of computing{scored} ({source}), after a few "
         f"seconds to start; up to **{size_text(estimate.anonymous_bytes)}** of memory, "
         f"{size_text(estimate.reads_bytes)} to read. {data_needed}"
     )
     if too_large := estimate.too_large(free_memory(), recipe):
-        st.error(text.safe_text(too_large, 900), icon=":material/memory:")
+        st.error(page_text.safe_text(too_large, 900), icon=":material/memory:")
 
 
-def recipe_files(recipe: Recipe) -> None:
+def draw_recipe_files(recipe: Recipe) -> None:
     """The recipe as a file and as a command line."""
     with st.expander("Recipe as YAML and as a command line", icon=":material/receipt_long:"):
         st.code(recipe.to_yaml(), language="yaml")
         st.download_button("Download recipe.yaml", recipe.to_yaml, "recipe.yaml", "text/yaml", on_click="ignore")
-        st.code(command(recipe), language="bash", wrap_lines=True)
+        st.code(command_lines(recipe), language="bash", wrap_lines=True)
 
 
-def outcome(run_id: str, stored: Sequence[Run]) -> None:
+def draw_outcome(run_id: str, stored: Sequence[Run]) -> None:
     """The progress or result of the run started last."""
     try:
-        job = data.runner().get(run_id)
+        job = page_data.job_queue().get(run_id)
         if job.words and job.state == "done":  # only the files were read so far; now comes the merge
-            job = data.runner().submit(Recipe.from_yaml(job.recipe_yaml))
-            state.watch(job.subject)
+            job = page_data.job_queue().submit(Recipe.from_yaml(job.recipe_yaml))
+            view_state.watch_run(job.subject)
     except StoreError:  # it was dismissed
         return
     if job.state == "done":
-        result.view(data.store().run(run_id), stored)
+        merge_result.draw_result(page_data.store().run(run_id), stored)
     elif job.live:
         st.markdown("Running. You can go on working: the tray on the left shows the progress on every page.")
     else:
-        tray.show(job, "merge")
+        tray.draw_job(job, "merge")
 
 
-def started_from(recipe: Recipe) -> Run | None:
+def find_started_run(recipe: Recipe) -> Run | None:
     """The run that was started last, unless it is this recipe's own."""
-    run = data.store().find(state.watched() or "")
+    run = page_data.store().find(view_state.watched_run() or "")
     return run if run is not None and run.recipe is not None and run.recipe.steps != recipe.steps else None
 
 
-def act(draft: Draft, references: Mapping[str, str], stored: Sequence[Run]) -> None:
+def draw_right_side(draft: Draft, references: Mapping[str, str], stored: Sequence[Run]) -> None:
     """The right-hand side: cost and result first, visible without scrolling, then the formulas."""
     recipe = draft.recipe(references)
-    recipe = replace(recipe, title=recipe.title or text.chain_title(recipe))
-    mergeable = ready(recipe)
+    recipe = replace(recipe, title=recipe.title or page_text.chain_title(recipe))
+    mergeable = draw_fit(recipe)
     if mergeable:
-        for sentence in chain_rules.doubts([(method, step.params) for method, step in recipe.stages]):
-            st.caption(f":material/warning: {text.safe_text(sentence, 300)}")
-        costs(recipe, stored)
-        model_sets.evaluation(recipe.pretrained, dict(recipe.experts))
-    if not own_machine.recipe_instead(recipe, "merge") and st.button(
+        for sentence in chain_rules.list_doubts([(method, step.params) for method, step in recipe.stages]):
+            st.caption(f":material/warning: {page_text.safe_text(sentence, 300)}")
+        draw_costs(recipe, stored)
+        model_sets.draw_evaluation(recipe.pretrained, dict(recipe.experts))
+    if not refused_action.draw_recipe_refusal(recipe, "merge") and st.button(
         "Run", type="primary", icon=":material/play_arrow:", disabled=not mergeable, key="run_button"
     ):
-        state.watch(fit_report.submit(recipe).id)
+        view_state.watch_run(fit_report.submit_recipe(recipe).id)
         st.rerun()  # so that the tray, which is drawn last, follows the job from now on
-    if mergeable and not data.not_evaluated(recipe.pretrained):
-        preview.show(recipe, started_from(recipe), "merge")
-    if watched := state.watched():
-        outcome(watched, stored)
-    formulas(recipe)
-    recipe_files(recipe)
+    if mergeable and not page_data.why_not_evaluated(recipe.pretrained):
+        preview_panel.draw_preview(recipe, find_started_run(recipe), "merge")
+    if watched := view_state.watched_run():
+        draw_outcome(watched, stored)
+    draw_formulas(recipe)
+    draw_recipe_files(recipe)
 
 
-registry.methods()  # loads torch, with the heading on the page already
-models = builder.choose_models()
+registry.list_methods()  # loads torch, with the heading on the page already
+models = recipe_builder.choose_models()
 experts = dict(models.experts)
-stored = data.stored()
-draft = builder.draft(models)
-builder.presets(draft, experts)
+stored = page_data.stored_runs()
+draft = recipe_builder.current_draft(models)
+recipe_builder.draw_presets(draft, experts)
 with st.grid(2, min_column_width=400, gap="large"):
     with st.container():
-        valid = builder.all_controls(draft, experts, data.own_accuracy(models, stored))
+        valid = recipe_builder.draw_builder(draft, experts, page_data.expert_accuracies(models, stored))
     with st.container(border=True):
         try:
             if valid:
-                act(draft, experts, stored)
+                draw_right_side(draft, experts, stored)
             else:
                 st.info("Fix the value marked in red; then the recipe can run.")
         except MergingError as error:
-            st.error(text.safe_text(error, 1000), icon=":material/error:")
-state.link_chain(draft.chain(), [] if len(draft.experts) == len(experts) else draft.experts)
-page.link()
+            st.error(page_text.safe_text(error, 1000), icon=":material/error:")
+view_state.link_chain(draft.chain(), [] if len(draft.experts) == len(experts) else draft.experts)
+page_parts.draw_link()

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 
 import streamlit as st
 
-from app import text
-from app.reading import data, glossary, recipes
-from app.session import address, state
-from app.session import words as page_words
-from app.views.methods import beyond, costs, gallery
-from app.views.methods.card import card
-from app.widgets import page
+from app import page_text
+from app.reading import glossary, page_data, recipes
+from app.session import address, view_state
+from app.session import explained_words as page_words
+from app.views.methods import method_costs, method_facts, other_networks
+from app.views.methods.method_card import draw_card
+from app.widgets import page_parts
 from merging.base.text import did_you_mean
 from merging.methods import registry
 from merging.methods.method import Method, Needs
@@ -21,9 +21,9 @@ from merging.recipes.recipe import DEFAULT_MERGE
 PICK = "methods_{}"  # the picker of a role's methods
 
 
-def filters(methods: Sequence[Method]) -> list[Method]:
+def pick_methods(methods: Sequence[Method]) -> list[Method]:
     """The controls above the gallery; returns the matching methods."""
-    roles = [role for role in gallery.ROLES if any(method.role == role for method in methods)]
+    roles = [role for role in method_facts.ROLES if any(method.role == role for method in methods)]
     needs = [str(need) for need in Needs if any(method.needs == need for method in methods)]
     with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
         words = st.text_input(
@@ -32,60 +32,62 @@ def filters(methods: Sequence[Method]) -> list[Method]:
         )  # fmt: skip
         role = st.segmented_control("Role", roles, format_func=str.capitalize, key=address.ROLE, bind=address.BIND)
         need = st.selectbox("Needs", needs, None, key=address.NEEDS, bind=address.BIND, width=240, placeholder="Any")
-    return gallery.matching(methods, role, need, words or "")
+    return method_facts.find_methods(methods, role, need, words or "")
 
 
-def pickers(matching: Sequence[Method], chosen: str) -> None:
+def draw_method_pickers(matching: Sequence[Method], chosen: str) -> None:
     """The methods by role; a click opens a card."""
     titles = {method.key: method.title for method in matching}
-    for role, (title, meaning) in gallery.ROLES.items():
+    for role, (title, meaning) in method_facts.ROLES.items():
         if keys := [method.key for method in matching if method.role == role]:
             widget = PICK.format(role)
             st.session_state[widget] = chosen if chosen in keys else None
             st.pills(
                 f"**{title}**: {meaning}", keys, format_func=titles.get, key=widget,
-                on_change=state.pick_method_from, args=(widget,),
+                on_change=view_state.pick_method_from, args=(widget,),
             )  # fmt: skip
 
 
-def words() -> None:
+def draw_glossary() -> None:
     """What the words of the pages mean; links of other pages lead to each."""
     st.header("Words", anchor="words")
     sought = st.text_input(
         "Find a word", type="search", live=True, key=address.WORD, bind=address.BIND, width=240, max_chars=80
     )
-    if shown := glossary.matching(sought or ""):
-        st.markdown("\n\n".join(glossary.section(shown)))
+    if shown := glossary.find_words(sought or ""):
+        st.markdown("\n\n".join(glossary.words_markdown(shown)))
     else:
         st.info("No word matches.")
 
 
-page.heading("Methods", "Everything that can be part of a recipe: what it does, its parameters, and its scores.")
-first = page_words.comes_for_a_word()
+page_parts.draw_heading(
+    "Methods", "Everything that can be part of a recipe: what it does, its parameters, and its scores."
+)
+first = page_words.is_opened_for_word()
 if first:
-    words()
-methods = registry.methods()  # loads torch, with the heading on the page already
-stored = data.stored()
-runs = data.scored_runs(stored)
+    draw_glossary()
+methods = registry.list_methods()  # loads torch, with the heading on the page already
+stored = page_data.stored_runs()
+runs = page_data.scored_runs(stored)
 keys = [method.key for method in methods]
-chosen, missing = state.picked_method(keys, DEFAULT_MERGE)
+chosen, missing = view_state.picked_method(keys, DEFAULT_MERGE)
 if missing:
-    hint = text.safe_text(did_you_mean(missing, keys))
-    st.warning(f"There is no method named “{text.safe_text(missing, 40)}”.{hint}", icon=":material/link_off:")
-network = recipes.open_network()
-matching = filters(methods)
-beyond_clip = beyond.chosen(network, stored)
+    hint = page_text.safe_text(did_you_mean(missing, keys))
+    st.warning(f"There is no method named “{page_text.safe_text(missing, 40)}”.{hint}", icon=":material/link_off:")
+network = recipes.open_network_name()
+matching = pick_methods(methods)
+beyond_clip = other_networks.is_shown(network, stored)
 if matching:
-    pickers(matching, chosen)
+    draw_method_pickers(matching, chosen)
     shown = next(method for method in methods if method.key == chosen)
-    card(shown, matching, runs, stored)
+    draw_card(shown, matching, runs, stored)
     if beyond_clip:
-        beyond.show(shown, network)
+        other_networks.draw_tables(shown, network)
     st.header("Needs and costs", anchor=False)
     st.markdown("What the methods above need, and how much work they are. Click a column head to sort.")
-    costs.section(matching, network)
+    method_costs.draw_costs(matching, network)
 else:
     st.info("No method matches. Remove a filter.")
 if not first:
-    words()
-page.link()
+    draw_glossary()
+page_parts.draw_link()

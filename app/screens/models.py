@@ -4,57 +4,57 @@ from __future__ import annotations
 
 import streamlit as st
 
-from app.reading import data
-from app.reading import models as model_files
+from app.reading import listed_models as model_files
+from app.reading import page_data
 from app.session import address
-from app.views.models import benchmark_form, benchmarks, file_list, model_sets, published
-from app.views.runs import run_list, storage
-from app.widgets import page
+from app.views.models import benchmark_form, benchmark_picker, model_list, model_sets, published_experiments
+from app.views.runs import disk_usage, run_list
+from app.widgets import page_parts
 
 MODELS, DATA, RUNS, STORAGE = "models", "data", "runs", "storage and machine"
-OWN, PUBLISHED = "from your images", published.PUBLISHED
+OWN, PUBLISHED = "from your images", published_experiments.PUBLISHED
 
 
-def models() -> None:
+def draw_models() -> None:
     """The models, and the form that makes a set of them."""
-    typed = file_list.sources()
-    shelf = model_files.shelf(typed)
-    groups = model_files.groups(shelf)
-    file_list.models(shelf, groups)
-    model_sets.folders(shelf)
-    model_sets.chooser(shelf, groups)
-    model_sets.saved()
-    page.link()
+    typed = model_list.draw_sources()
+    shelf = model_files.list_models(typed)
+    groups = model_files.group_models(shelf)
+    model_list.draw_models(shelf, groups)
+    model_sets.draw_folders(shelf)
+    model_sets.draw_form(shelf, groups)
+    model_sets.draw_saved_sets()
+    page_parts.draw_link()
     if shelf.left:
         st.rerun()  # inspects more files; the page already shows the others
 
 
-def benchmark() -> None:
+def draw_benchmark() -> None:
     """The current benchmark, and the form that makes one."""
-    items, folders = model_files.listed(benchmark_form.typed())
-    benchmarks.chooser(folders)
-    benchmark_form.make_again()
+    items, folders = model_files.list_names(benchmark_form.typed_path())
+    benchmark_picker.draw_chooser(folders)
+    benchmark_form.draw_make_again()
     source = st.segmented_control(
         "Another benchmark", (OWN, PUBLISHED), default=OWN, key=address.BENCHMARK_SOURCE, bind=address.BIND,
         required=True,
     )  # fmt: skip
     if source == PUBLISHED:
-        published.show()
+        published_experiments.draw_experiments()
     else:
-        benchmark_form.form(items)
-    page.link()
+        benchmark_form.draw_form(items)
+    page_parts.draw_link()
 
 
-page.heading(
+page_parts.draw_heading(
     "Models & runs",
     "Your checkpoints, from any tool: what each is, which belong together, whether they fit. The images they are "
     "measured on, yours or the bundled ones. And the runs made here: compare, export or delete them.",
 )
 VIEWS = {
-    MODELS: models,
-    DATA: benchmark,
-    RUNS: lambda: run_list.show(data.stored()),
-    STORAGE: lambda: storage.show(data.store().runs()),
+    MODELS: draw_models,
+    DATA: draw_benchmark,
+    RUNS: lambda: run_list.draw_runs(page_data.stored_runs()),
+    STORAGE: lambda: disk_usage.draw_usage(page_data.store().runs()),
 }
 view = st.segmented_control("Show", VIEWS, default=MODELS, key=address.MODELS_VIEW, bind=address.BIND, required=True)
 VIEWS[view]()

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import streamlit as st
 
-from app import text
-from app.reading import data, report_sources
+from app import page_text
+from app.reading import page_data, report_sources
 from app.session import pages, report_keeper
 from app.session.report_draft import MOST_VIEWS
-from app.views.report import cards, shelf, starter
-from app.widgets import page
+from app.views.report import first_views, stored_reports, view_cards
+from app.widgets import page_parts
 from merging.base.text import size_text
+from viz.figure_text import plural
 from viz.report import render
-from viz.report.contents import ReportError
-from viz.text import plural
+from viz.report.report_contents import ReportError
 
 NAME = "mergescope_report.html"
 EMPTY = (
@@ -33,39 +33,44 @@ PROGRAM = 4.8e6  # bytes of plotly.js
 INTRODUCTION = "What the report shows, and the conclusions. Plain text; an empty line starts a new paragraph."
 
 
-def empty() -> None:
+def draw_empty() -> None:
     """Links to the pages with charts."""
     with st.container(border=True):
         st.markdown(EMPTY)
         with st.container(horizontal=True, gap="small"):
             for path, label, icon in LINKS:
-                page.open_page(path, label, icon)
+                page_parts.draw_page_link(path, label, icon)
 
 
-def keep(widget: str, name: str) -> None:
+def store_field(widget: str, name: str) -> None:
     """Callback of a field of the whole report."""
     typed = st.session_state[widget]  # reading what another tab has kept forgets the fields
-    report_keeper.report().set(name, typed)
+    report_keeper.current_report().set(name, typed)
 
 
-def fields() -> None:
+def draw_fields() -> None:
     """Fields for heading and introduction."""
-    draft = report_keeper.report()
-    title, introduction = report_keeper.field("report_title"), report_keeper.field("report_introduction")
+    draft = report_keeper.current_report()
+    title, introduction = report_keeper.field_key("report_title"), report_keeper.field_key("report_introduction")
     st.text_input(
-        "Heading", draft.title, key=title, max_chars=160, placeholder="A report of merged models", on_change=keep,
+        "Heading", draft.title, key=title, max_chars=160, placeholder="A report of merged models",
+        on_change=store_field,
         args=(title, "title"),
     )  # fmt: skip
     st.text_area(
         "Introduction", draft.introduction, key=introduction, max_chars=20_000, height=110, placeholder=INTRODUCTION,
-        on_change=keep, args=(introduction, "introduction"),
+        on_change=store_field, args=(introduction, "introduction"),
     )  # fmt: skip
 
 
-def download() -> None:
+def draw_download() -> None:
     """The download, disabled if the report contains private names or folders."""
-    draft, whole, private = report_keeper.report(), report_sources.finished(), report_sources.private()
-    problem = checked()
+    draft, whole, private = (
+        report_keeper.current_report(),
+        report_sources.finish_report(),
+        report_sources.private_words(),
+    )
+    problem = check_privacy()
     with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
         st.download_button(
             "Download the report (HTML)", lambda: render(whole, private), NAME, "text/html", type="primary",
@@ -75,8 +80,8 @@ def download() -> None:
             ("tables", "Tables", "The table of each chart, folded below it."),
             ("recipes", "Recipes", "The recipe of every run, to compute it again."),
         ):
-            key = report_keeper.field(f"report_{name}")
-            st.toggle(label, getattr(draft, name), key=key, help=words, on_change=keep, args=(key, name))
+            key = report_keeper.field_key(f"report_{name}")
+            st.toggle(label, getattr(draft, name), key=key, help=words, on_change=store_field, args=(key, name))
     st.caption(
         f"{plural(len(draft.kept), 'view')} of at most {MOST_VIEWS}, about {size_text(PROGRAM + draft.size)} in all, "
         f"of which {size_text(PROGRAM)} are the drawing program: the file opens without a network and requests "
@@ -85,33 +90,33 @@ def download() -> None:
     )
 
 
-def checked() -> str:
+def check_privacy() -> str:
     """The problem that prevents the download, which is shown here; empty without one."""
-    from viz.report.guard import check
+    from viz.report.private_names import check_report
 
     try:
-        check(report_sources.finished(), report_sources.private())
+        check_report(report_sources.finish_report(), report_sources.private_words())
     except ReportError as error:
-        st.error(text.safe_text(error, 1000), icon=":material/shield_person:")
+        st.error(page_text.safe_text(error, 1000), icon=":material/shield_person:")
         if error.word:
-            label = f"“{text.safe_text(error.word)}” is an ordinary word here; allow it"
-            st.button(label, key="report_allow", on_click=report_keeper.report().allow, args=(error.word,))
+            label = f"“{page_text.safe_text(error.word)}” is an ordinary word here; allow it"
+            st.button(label, key="report_allow", on_click=report_keeper.current_report().allow, args=(error.word,))
         return str(error)
     return ""
 
 
-page.heading(
+page_parts.draw_heading(
     "Report", "Views of other pages as one file, to read offline, to print or to send: with your notes, and with "
     "everything needed to compute the numbers again."
 )  # fmt: skip
-draft = report_keeper.report()
-shelf.warning()
+draft = report_keeper.current_report()
+stored_reports.draw_warning()
 if not draft.kept:
-    empty()
+    draw_empty()
 else:
-    fields()
-    download()
+    draw_fields()
+    draw_download()
     for place, kept in enumerate(draft.kept):
-        cards.view(kept, place, len(draft.kept) - 1)
-starter.picker(data.stored())
-shelf.show()
+        view_cards.draw_card(kept, place, len(draft.kept) - 1)
+first_views.draw_picker(page_data.stored_runs())
+stored_reports.draw_stored_reports()

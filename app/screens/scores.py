@@ -6,20 +6,20 @@ from typing import TYPE_CHECKING
 
 import streamlit as st
 
-from app import text
-from app.reading import data, names, samples, score_tables
+from app import page_text
+from app.reading import expert_names, page_data, samples, score_tables
 from app.session import address, pages, run_choice
-from app.views.scores import ablations, experiment, imported_chart, plugin_matrix, stored_size, unknown_task
-from app.widgets import chart, page, paper_line, run_picker
+from app.views.scores import ablation_views, experiment_link, imported_chart, plugin_matrix, stored_size, unknown_task
+from app.widgets import chart_view, page_parts, paper_line, run_picker
 from merging.study.runs.run import Run
-from viz.text import plural
+from viz.figure_text import plural
 
 if TYPE_CHECKING:
     import pandas as pd
 
 RUNS, PLUGIN, ABLATIONS = "runs", "plug-in matrix", "ablations"
 DEFAULT = 6  # runs shown at first
-OFFERS = "Scores compares runs that were evaluated on the same version of the benchmark."
+WHAT_IS_OFFERED = "Scores compares runs that were evaluated on the same version of the benchmark."
 RUN, KIND, PER_TASK_KIND, COUNT, RUN_ID = 175, 80, 145, 52, 103  # px
 PERCENT = {  # title and px
     "in_domain": ("In-domain", 76),
@@ -33,14 +33,16 @@ PERCENT = {  # title and px
 }
 
 
-def numbers(table: pd.DataFrame) -> None:
+def draw_numbers(table: pd.DataFrame) -> None:
     """The sortable table of the scatter."""
     st.header("Every average, with its interval", anchor=False)
     rows = table[["label", "kind", *PERCENT, "n_in", "n_out", "run"]].copy()
     rows[list(PERCENT)] *= 100
     kind = PER_TASK_KIND if rows["kind"].isin(["per_task", "modules"]).any() else KIND
-    rows["kind"] = rows["kind"].replace({"per_task": f"{text.ONE_PER_TASK} ‡", "modules": f"{text.MODULE_PER_TASK} ‡"})
-    rows["label"] += text.look_up(table["adapts_on_test"], {True: " †"}, "")
+    rows["kind"] = rows["kind"].replace(
+        {"per_task": f"{page_text.ONE_PER_TASK} ‡", "modules": f"{page_text.MODULE_PER_TASK} ‡"}
+    )
+    rows["label"] += page_text.look_up_names(table["adapts_on_test"], {True: " †"}, "")
     number = st.column_config.NumberColumn
     st.dataframe(
         rows,
@@ -55,36 +57,39 @@ def numbers(table: pd.DataFrame) -> None:
         },
         alt="Averages of every run with intervals",
     )
-    st.caption(f"{score_tables.means()}{samples.sentence()} Norm. is accuracy relative to each task's own expert.")
+    st.caption(
+        f"{score_tables.means_in_words()}{samples.sampling_sentence()} Norm. is accuracy relative to each task's "
+        f"own expert."
+    )
 
 
-def recipes(runs: list[Run]) -> None:
+def draw_recipes(runs: list[Run]) -> None:
     """A sentence about each run, and its recipe."""
     st.header("The recipes", anchor=False)
     for run in runs:
         with st.container(border=True, gap="xsmall"):
-            run_picker.about(run)
+            run_picker.draw_run(run)
             with st.container(horizontal=True, vertical_alignment="center"):
-                run_picker.recipe_buttons(run, run.id)
-                page.open_page(pages.MASKS, "Masks", "grid_on", run=run.id)
+                run_picker.draw_recipe_button(run, run.id)
+                page_parts.draw_page_link(pages.MASKS, "Masks", "grid_on", run=run.id)
 
 
-def compare(groups: list[list[Run]], stored: list[Run]) -> None:
+def draw_runs(groups: list[list[Run]], stored: list[Run]) -> None:
     """Charts and tables of the first group of runs, which merge the same experts; the others are listed."""
     runs = groups[0]
-    for sentence in text.marks(runs):
-        page.caution(sentence, st.info)
-    averages = score_tables.averages(runs, stored)
+    for sentence in page_text.marks_in_words(runs):
+        page_parts.draw_caution(sentence, st.info)
+    averages = score_tables.averages_table(runs, stored)
     sentence = score_tables.averages_in_words(averages)
-    paper = paper_line.of("scores/runs")
-    chart.chart("id_ood_scatter", averages, name="scores_in_out", description=f"{sentence} {paper}", of=runs)
-    paper_line.show(paper, runs)
-    run_picker.other_sets(groups)
-    chart.ask("task_accuracy")
+    paper = paper_line.claim_lines("scores/runs")
+    chart_view.draw_chart("id_ood_scatter", averages, name="scores_in_out", description=f"{sentence} {paper}", of=runs)
+    paper_line.draw_lines(paper, runs)
+    run_picker.draw_other_groups(groups)
+    chart_view.draw_question("task_accuracy")
     relative = st.toggle("Relative to each task's own expert", key=address.RELATIVE_ACCURACY, bind=address.BIND)
     colors = [run.id for run in runs]
-    accuracies = score_tables.accuracies(runs, stored)
-    chart.chart(
+    accuracies = score_tables.accuracies_table(runs, stored)
+    chart_view.draw_chart(
         "task_accuracy",
         accuracies,
         name="scores_tasks",
@@ -94,51 +99,53 @@ def compare(groups: list[list[Run]], stored: list[Run]) -> None:
         description=score_tables.accuracies_in_words(accuracies),
         of=runs,
     )
-    unknown_task.section(runs)
-    numbers(averages)
-    stored_size.section(runs)
-    recipes(runs)
+    unknown_task.draw_unknown_task(runs)
+    draw_numbers(averages)
+    stored_size.draw_stored_size(runs)
+    draw_recipes(runs)
 
 
-def choose(scored: list[Run], stored: list[Run]) -> None:
+def pick_runs(scored: list[Run], stored: list[Run]) -> None:
     """The picker of runs, and their scores."""
     by_id = {run.id: run for run in scored}
     chosen, missing = run_choice.picked_runs(list(by_id), list(by_id)[:DEFAULT])
     if missing:
-        run_picker.missing_runs(missing, offers=OFFERS)
+        run_picker.draw_missing_runs(missing, offers=WHAT_IS_OFFERED)
     run_picker.draw_several(by_id, chosen, "compare")
     if chosen:
-        groups = run_picker.one_set([by_id[run_id] for run_id in chosen])
-        experts = text.safe_text(names.of_experts(groups[0][0].experts), 120)
+        groups = run_picker.group_by_models([by_id[run_id] for run_id in chosen])
+        experts = page_text.safe_text(expert_names.experts_in_words(groups[0][0].experts), 120)
         st.markdown(
             f"You see **{plural(len(groups[0]), 'merge')}** of {experts}; beside them the reference models, all "
-            f"measured by this program on the {samples.of_each()}."
+            f"measured by this program on the {samples.scored_part_of_each()}."
         )
         if len(chosen) == 2:
-            page.open_page(pages.COMPARE, "Compare these two", "compare", run=chosen[0], run_b=chosen[1])
-        compare(groups, stored)
+            page_parts.draw_page_link(pages.COMPARE, "Compare these two", "compare", run=chosen[0], run_b=chosen[1])
+        draw_runs(groups, stored)
     elif not missing:
         st.info("Choose at least one run above.")
 
 
-page.heading("Scores", "What merging gained in domain, what it cost out of domain, and which tasks lost accuracy.")
-stored = data.stored()
-experiment.link()
-if asked := imported_chart.linked(stored):
-    imported_chart.view(asked)
-elif scored := data.scored_runs(stored):
+page_parts.draw_heading(
+    "Scores", "What merging gained in domain, what it cost out of domain, and which tasks lost accuracy."
+)
+stored = page_data.stored_runs()
+experiment_link.draw_link()
+if asked := imported_chart.runs_of_link(stored):
+    imported_chart.draw_linked(asked)
+elif scored := page_data.scored_runs(stored):
     show = st.segmented_control(
         "View", (RUNS, PLUGIN, ABLATIONS), default=RUNS, key=address.SCORES_VIEW, bind=address.BIND, required=True
     )
     if show == PLUGIN:
-        plugin_matrix.view(scored, stored)
+        plugin_matrix.draw_view(scored, stored)
     elif show == ABLATIONS:
-        ablations.view(scored, stored)
+        ablation_views.draw_view(scored, stored)
     else:
-        choose(scored, stored)
-    if others := sum(run.has_scores for run in data.runs(stored)) - len(scored):
+        pick_runs(scored, stored)
+    if others := sum(run.has_scores for run in page_data.merges_of(stored)) - len(scored):
         st.caption(f"{plural(others, 'run')} left out: evaluated on another version of the benchmark.")
 else:
     sentence = "No run has been evaluated yet. Merge some experts and their accuracy appears here."
-    page.empty(sentence, "Merge experts", pages.MERGE)
-imported_chart.section(stored, asked)
+    page_parts.draw_empty(sentence, "Merge experts", pages.MERGE)
+imported_chart.draw_section(stored, asked)

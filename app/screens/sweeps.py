@@ -4,51 +4,53 @@ from __future__ import annotations
 
 import streamlit as st
 
-from app import text
-from app.reading import data, sweeps
-from app.session import pickers, state
-from app.views.sweeps import form, view
-from app.widgets import page
-from merging.base.files.short_digest import beginning_with
-from merging.study.sweeps import storage
+from app import page_text
+from app.reading import page_data, sweeps
+from app.session import polled_pickers, view_state
+from app.views.sweeps import sweep_form, sweep_view
+from app.widgets import page_parts
+from merging.base.files.short_digest import match_prefix
+from merging.study.sweeps import sweep_storage
 
 NEW = "new"
 
 
 def main() -> None:
     """The picker, and the form or a sweep."""
-    stored, sweeps_by_id = data.stored(), storage.listed(data.store())
-    chosen, missing = state.picked_sweep([NEW, *sweeps_by_id], next(iter(sweeps_by_id), NEW))
-    if several := beginning_with(missing, sweeps_by_id):
-        st.markdown(f":material/link: Several sweeps begin with “{text.safe_text(missing)}”. Choose one:")
+    stored, sweeps_by_id = page_data.stored_runs(), sweep_storage.list_sweeps(page_data.store())
+    chosen, missing = view_state.picked_sweep([NEW, *sweeps_by_id], next(iter(sweeps_by_id), NEW))
+    if several := match_prefix(missing, sweeps_by_id):
+        st.markdown(f":material/link: Several sweeps begin with “{page_text.safe_text(missing)}”. Choose one:")
         for full in several:
-            label = text.safe_text(f"{sweeps.title(sweeps_by_id[full])} · {full}", 120)
-            st.button(label, key=f"several_{full}", type="tertiary", on_click=state.pick_sweep, args=(full,))
+            label = page_text.safe_text(f"{sweeps.sweep_title(sweeps_by_id[full])} · {full}", 120)
+            st.button(label, key=f"several_{full}", type="tertiary", on_click=view_state.pick_sweep, args=(full,))
     elif missing:
         st.warning(
-            f"This link asks for the sweep “{text.safe_text(missing, 20)}”, which this machine does not have. "
+            f"This link asks for the sweep “{page_text.safe_text(missing, 20)}”, which this machine does not have. "
             "The sender can send the sweep as a file; the same file gives the same points.",
             icon=":material/link_off:",
         )
     if sweeps_by_id:
-        key = pickers.key("sweep_picker", chosen)
+        key = polled_pickers.picker_key("sweep_picker", chosen)
         st.selectbox(
             "Sweep",
             [NEW, *sweeps_by_id],
-            format_func=lambda sweep_id: "A new sweep" if sweep_id == NEW else sweeps.label(sweeps_by_id[sweep_id]),
+            format_func=lambda sweep_id: (
+                "A new sweep" if sweep_id == NEW else sweeps.sweep_label(sweeps_by_id[sweep_id])
+            ),
             key=key,
-            on_change=state.pick_sweep_from,
+            on_change=view_state.pick_sweep_from,
             args=(key,),
         )
     if chosen == NEW:
         st.header("A new sweep", anchor=False)
-        form.form(stored)
-        page.link()
+        sweep_form.draw_form(stored)
+        page_parts.draw_link()
     else:
-        view.view(sweeps_by_id[chosen], stored)
+        sweep_view.draw_sweep(sweeps_by_id[chosen], stored)
 
 
-page.heading(
+page_parts.draw_heading(
     "Sweeps", "A recipe at many values: what each gains in domain, what it costs out of domain, and for which tasks."
 )
 main()

@@ -11,10 +11,10 @@ from typing import Any, Self
 from merging.base.errors import ParameterError, RecipeError
 from merging.methods import registry
 from merging.methods.method import Method, Needs
-from merging.models.team.choices import COMMON
+from merging.models.team.vocabulary_choices import COMMON
 from merging.recipes import chain_text
 from merging.recipes.chain_text import WrittenChain, step_text
-from merging.recipes.given_data import GivenData
+from merging.recipes.data_files import DataFiles
 from merging.recipes.recipe import NEEDS_EXEMPLARS, Recipe, TestData
 from merging.recipes.step import Step
 
@@ -36,7 +36,7 @@ class DraftStep:
 
     def after_merge(self) -> bool:
         """Whether it is an edit of the merged task vector. Raises ParameterError for values that cannot be."""
-        method = registry.edit(self.key)
+        method = registry.find_edit(self.key)
         return bool(method.after_merge(method.params.build(self.values)))
 
 
@@ -58,7 +58,7 @@ class Draft:
     family: str = ""  # as a recipe states it
     adapt: DraftStep | None = None
     test_data: dict[str, Any] = field(default_factory=dict)  # which images are learned from, for chains that need them
-    given: GivenData = field(default_factory=GivenData)  # files of data that the recipe of a file named
+    given: DataFiles = field(default_factory=DataFiles)  # files of data that the recipe of a file named
 
     @classmethod
     def of(cls, recipe: Recipe) -> Self:
@@ -93,17 +93,17 @@ class Draft:
     @property
     def needs(self) -> frozenset[Needs]:
         """What the chain needs besides checkpoints."""
-        return frozenset(_needed(*pair) for pair in self._stages())
+        return frozenset(_needs_of_step(*pair) for pair in self._stages())
 
     def _stages(self) -> list[tuple[DraftStep, Method]]:
-        stages: list[tuple[DraftStep, Method]] = [(step, registry.edit(step.key)) for step in self.edits]
-        stages.append((self.merge, registry.merge(self.merge.key)))
-        return stages + ([(self.adapt, registry.adapt(self.adapt.key))] if self.adapt else [])
+        stages: list[tuple[DraftStep, Method]] = [(step, registry.find_edit(step.key)) for step in self.edits]
+        stages.append((self.merge, registry.find_merge(self.merge.key)))
+        return stages + ([(self.adapt, registry.find_adapt(self.adapt.key))] if self.adapt else [])
 
     @property
     def reads(self) -> tuple[str, ...]:
         """The files of data that steps read on a network that no images run through, by their keys in a recipe."""
-        methods = [method for step, method in self._stages() if _needed(step, method) != Needs.NOTHING]
+        methods = [method for step, method in self._stages() if _needs_of_step(step, method) != Needs.NOTHING]
         gradients = any(method.gradients for method in methods)
         rows = any(method.reads_layer_inputs for method in methods)
         return (*["layer_inputs"] * rows, *["gradients"] * gradients)
@@ -146,7 +146,7 @@ class Draft:
 
     def of_other_models(self) -> None:
         """Forget what was chosen for the models before."""
-        self.vocabulary, self.family, self.given = COMMON, "", GivenData()
+        self.vocabulary, self.family, self.given = COMMON, "", DataFiles()
 
     def move(self, uid: int, by: int) -> None:
         """Move an edit up (-1) or down (+1) the chain."""
@@ -160,7 +160,7 @@ class Draft:
         self.edits = [step for step in self.edits if step.uid != uid]
 
 
-def _needed(step: DraftStep, method: Method) -> Needs:
+def _needs_of_step(step: DraftStep, method: Method) -> Needs:
     """What a step needs with its values; what it needs by default if a value is out of bounds."""
     try:
         return method.needed(method.params.build(step.values))
@@ -191,13 +191,13 @@ def parse_chain(text: str, pretrained: str, experts: list[str]) -> Draft:
     )
 
 
-def in_order(names: Iterable[str], known: Iterable[str]) -> list[str]:
+def sort_names(names: Iterable[str], known: Iterable[str]) -> list[str]:
     """The names that ``known`` has, in its order; a merge must not depend on the order of clicks."""
     chosen = set(names)
     return [name for name in known if name in chosen]
 
 
-def command(recipe: Recipe) -> str:
+def command_lines(recipe: Recipe) -> str:
     """The command lines that compute the same: from the recipe's file, and without a file if options suffice."""
     run = "python -m merging run recipe.yaml"
     if recipe.exemplars and recipe.exemplars != type(recipe.exemplars)():
@@ -207,9 +207,9 @@ def command(recipe: Recipe) -> str:
     *edits, merge = map(step_text, recipe.methods, (step.params.values() for step in recipe.steps))
     words += [word for edit in edits for word in ("--edit", edit)]
     if recipe.adapt:
-        words += ["--adapt", step_text(registry.adapt(recipe.adapt.key), recipe.adapt.params.values())]
+        words += ["--adapt", step_text(registry.find_adapt(recipe.adapt.key), recipe.adapt.params.values())]
     if recipe.test_data and recipe.test_data != TestData():
-        words += ["--test-data", _written(recipe.test_data)]
+        words += ["--test-data", _test_data_option(recipe.test_data)]
     words += ["--count-dead-params"] if recipe.count_dead_params else []
     words += ["--activation", recipe.activation] if recipe.activation else []
     words += ["--architecture", recipe.architecture] if recipe.architecture else []
@@ -222,7 +222,7 @@ def command(recipe: Recipe) -> str:
     return f"{run}\n\n# or, without the file\n{whole}"
 
 
-def _written(test_data: TestData) -> str:
+def _test_data_option(test_data: TestData) -> str:
     """Which images are learned from, as the option takes it: 'reporting:per_task=128'."""
     bounds = TestData.bounds()
     rest = [(name, value) for name, value in test_data.values().items() if name != "split"]

@@ -15,22 +15,22 @@ from typing import TYPE_CHECKING
 import streamlit as st
 from streamlit.runtime.scriptrunner import get_script_run_ctx
 
-from app import permission
-from app.permission import asks
-from app.session import clicks
+from app import permissions
+from app.permissions import requires
+from app.session import click_errors
 from merging.base.errors import ModeError, StoreError
-from merging.base.modes import Act
-from merging.study.runner import Runner
-from merging.tasks.queue.records import Job
+from merging.base.modes import VisitorAction
+from merging.study.run_queue import RunQueue
+from merging.tasks.queue.job_records import Job
 
 if TYPE_CHECKING:
     from merging.images.benchmarks.benchmark import Benchmark
     from merging.recipes.recipe import Recipe
-    from merging.study.runs.store import Store
+    from merging.study.runs.run_store import Store
 
-ANOTHERS = "Another session started this job; only that session can change it."
-WAITED = "Others wait for this job, too, so it is not paused. Cancel leaves it to them."
-NEUTRAL = ("digest", "fit", "benchmark", "published", "scores")  # commands that need no benchmark
+OTHER_SESSIONS_JOB = "Another session started this job; only that session can change it."
+OTHERS_WAIT = "Others wait for this job, too, so it is not paused. Cancel leaves it to them."
+WITHOUT_BENCHMARK = ("digest", "fit", "benchmark", "published", "scores")  # commands that need no benchmark
 
 
 _NAME = "_session_name"
@@ -49,7 +49,7 @@ def session_name() -> str:
 class SessionQueue:
     """A runner that all sessions share, with one session's store and benchmark; see ``Runner`` for the methods."""
 
-    runner: Runner
+    runner: RunQueue
     store: Store
     folder: Path
     benchmark: Callable[[], Benchmark | None]  # opened when it is needed
@@ -61,29 +61,29 @@ class SessionQueue:
         """The device that jobs compute on."""
         return self.runner.device
 
-    @asks(Act.MERGE)
+    @requires(VisitorAction.MERGE)
     def submit(self, recipe: Recipe) -> Job:
         """The job of a recipe, evaluated on this benchmark."""
         return self.runner.submit(recipe, benchmark=self.benchmark(), session=self.session)
 
-    @asks(Act.MEASURE)
+    @requires(VisitorAction.MEASURE)
     def measure(self, key: str, run_id: str = "") -> Job:
         """The job that measures something on this benchmark."""
         run = self.store.run(run_id) if run_id else None
         return self.runner.measure(key, run_id, str(self.folder), run, self.session)
 
-    @asks(Act.SWEEP)
+    @requires(VisitorAction.SWEEP)
     def sweep(self, sweep_id: str, title: str) -> Job:
         """The job that computes the missing points of a sweep on this benchmark."""
         return self.runner.sweep(sweep_id, title, str(self.folder), self.session)
 
     def command(self, kind: str, subject: str, title: str, words: Sequence[str], then: Recipe | None = None) -> Job:
         """The job that runs a command, with this benchmark unless the command needs none."""
-        permission.require(Act.EXPORT if words[0] == "export" else Act.COMMAND)
-        on = "" if words[0] in NEUTRAL and then is None else str(self.folder)
+        permissions.require(VisitorAction.EXPORT if words[0] == "export" else VisitorAction.COMMAND)
+        on = "" if words[0] in WITHOUT_BENCHMARK and then is None else str(self.folder)
         return self.runner.command(kind, subject, title, words, then, on, self.session)
 
-    @asks(Act.MANAGE)
+    @requires(VisitorAction.MANAGE)
     def again(self, job_id: str) -> Job:
         """A job that has ended, submitted once more as it was, on its own benchmark."""
         self._require_own(job_id)
@@ -104,7 +104,7 @@ class SessionQueue:
     def _require_own(self, job_id: str) -> None:
         """Raises ModeError if the job is another session's."""
         if not self.may_stop(job_id):
-            raise ModeError(ANOTHERS)
+            raise ModeError(OTHER_SESSIONS_JOB)
 
     def here(self) -> list[Job]:
         """The jobs that work on this benchmark, or on none, newest first."""
@@ -127,23 +127,23 @@ class SessionQueue:
         """What a job's progress has said lately, oldest first."""
         return self.runner.details(job_id)
 
-    @clicks.guarded
+    @click_errors.guard_callback
     def cancel(self, job_id: str) -> None:
         """Ask a job to stop; where several share the queue, leave it to those who still wait for it."""
         self._require_own(job_id)
         self.runner.cancel(job_id, self.session or None)
 
-    @clicks.guarded
-    @asks(Act.MANAGE)
+    @click_errors.guard_callback
+    @requires(VisitorAction.MANAGE)
     def pause(self, job_id: str) -> None:
         """Ask a job that can pause to stop at its next point or step."""
         self._require_own(job_id)
         if self.session and self.runner.others_wait(job_id, self.session):
-            raise ModeError(WAITED)
+            raise ModeError(OTHERS_WAIT)
         self.runner.pause(job_id)
 
-    @clicks.guarded
-    @asks(Act.MANAGE)
+    @click_errors.guard_callback
+    @requires(VisitorAction.MANAGE)
     def dismiss(self, job_id: str) -> None:
         """Forget a job that has ended."""
         self._require_own(job_id)

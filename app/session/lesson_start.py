@@ -12,48 +12,48 @@ from urllib.parse import urlencode
 import streamlit as st
 from streamlit.runtime.scriptrunner import get_script_run_ctx
 
-from app.session import address, lesson_visit, selection, state
+from app.session import address, lesson_visit, selection, view_state
 
-STAYING = (address.BENCHMARK, address.REPORT_TOKEN)  # of the address, whatever the step's view is
+KEPT_PARAMETERS = (address.BENCHMARK, address.REPORT_TOKEN)  # of the address, whatever the step's view is
 HOME = "home"  # what lessons call the page whose path is empty
 _OPENING = "_lesson_opening"
 
 
-def ask(page: str, view: Mapping[str, str]) -> None:
-    """Open this page, by its path, with this view, when the script runs next or goes on in ``follow``."""
+def request_view(page: str, view: Mapping[str, str]) -> None:
+    """Open this page, by its path, with this view, when the script runs next or goes on in ``open_requested``."""
     st.session_state[_OPENING] = ("" if page == HOME else page, dict(view))
 
 
-def pending() -> tuple[str, dict[str, str]] | None:
+def requested_view() -> tuple[str, dict[str, str]] | None:
     """The page and the view that are to be opened, if any."""
     opening: tuple[str, dict[str, str]] | None = st.session_state.get(_OPENING)
     return opening
 
 
-def follow(page: str) -> None:
+def open_requested(page: str) -> None:
     """Early in a run of the page with this path: go to the requested page, or open the view if it is here.
 
-    The request stays until ``done``: a visitor may interrupt a run before the page has all of its widgets.
+    The request stays until ``clear_request``: a visitor may interrupt a run before the page has all of its widgets.
     """
-    if (opening := pending()) is None:
+    if (opening := requested_view()) is None:
         return
     target, view = opening
-    staying = {key: st.query_params[key] for key in STAYING if key in st.query_params}
-    progress = lesson_visit.query(lesson_visit.current())
+    staying = {key: st.query_params[key] for key in KEPT_PARAMETERS if key in st.query_params}
+    progress = lesson_visit.visit_query(lesson_visit.current_visit())
     if page != target:
         st.switch_page(f"screens/{target or HOME}.py", query_params=staying | progress)
-    selection.clear()
-    state.forget_view()
-    presenting = {address.PRESENTATION: "true"} if state.present() else {}
+    selection.clear_selection()
+    view_state.forget_view()
+    presenting = {address.PRESENTATION: "true"} if view_state.is_presenting() else {}
     context = get_script_run_ctx()
     if context is not None:
         with context.session_state.query_params() as known:
             known.populate_from_query_string(urlencode(view | staying | progress | presenting))
             known.set_initial_query_params_from_current()
         context.is_history_navigation = True
-        st.query_params[address.LESSON] = lesson_visit.current().lesson  # tells the browser all of the address
+        st.query_params[address.LESSON] = lesson_visit.current_visit().lesson  # tells the browser all of the address
 
 
-def done() -> None:
+def clear_request() -> None:
     """Note that the page was drawn with the view that was asked for."""
     st.session_state.pop(_OPENING, None)

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 import streamlit as st
 from streamlit.runtime.scriptrunner import get_script_run_ctx
 
-from app.session import address, state
+from app.session import address, view_state
 
 KEYS = (address.LESSON, address.STEP, address.PROGRESS, address.ANSWERS, address.CLASS)
-LONGEST = 200  # characters of a key of a lesson, or of progress, in a link
+MOST_CHARACTERS = 200  # characters of a key of a lesson, or of progress, in a link
 _VISIT = "_lesson_visit"
 
 
@@ -28,7 +28,7 @@ class Visit:
     poll: str = ""  # the code of a class
 
 
-def current() -> Visit:
+def current_visit() -> Visit:
     """The visit of this session."""
     kept = st.session_state.get(_VISIT)
     if not isinstance(kept, Visit):
@@ -36,13 +36,17 @@ def current() -> Visit:
     return kept
 
 
-def moved() -> bool:
+def moved_in_history() -> bool:
     """Whether the browser went back or forward in its history, to another step of the lesson on the same page."""
-    here, query = current(), st.query_params
-    return in_history() and query.get(address.LESSON) == here.lesson and query.get(address.STEP) != str(here.step)
+    here, query = current_visit(), st.query_params
+    return (
+        is_history_navigation()
+        and query.get(address.LESSON) == here.lesson
+        and query.get(address.STEP) != str(here.step)
+    )
 
 
-def in_history() -> bool:
+def is_history_navigation() -> bool:
     """Whether the browser's Back or Forward asked for this run."""
     context = get_script_run_ctx(suppress_warning=True)
     return context is not None and context.is_history_navigation
@@ -53,7 +57,7 @@ def read_link(step_only: bool = False) -> bool:
 
     With ``step_only`` progress is left as it is: it goes on, wherever one looks back to.
     """
-    visit, linked = current(), {key: state.linked(key)[:LONGEST] for key in KEYS}
+    visit, linked = current_visit(), {key: view_state.value_from_link(key)[:MOST_CHARACTERS] for key in KEYS}
     visit.poll = linked[address.CLASS] or visit.poll
     if not linked[address.LESSON]:
         return False
@@ -71,7 +75,7 @@ def read_link(step_only: bool = False) -> bool:
     }
 
 
-def query(visit: Visit) -> dict[str, str]:
+def visit_query(visit: Visit) -> dict[str, str]:
     """What the address says of the visit; without a lesson only the code of a class."""
     if not visit.lesson:
         return {address.CLASS: visit.poll} if visit.poll else {}
@@ -79,17 +83,17 @@ def query(visit: Visit) -> dict[str, str]:
     return {key: value for key, value in zip(KEYS, values, strict=True) if value}
 
 
-def write(with_step: bool) -> None:
+def write_visit(with_step: bool) -> None:
     """Put the visit into the address, with its step or without."""
-    written = query(current())
+    written = visit_query(current_visit())
     if not with_step:
         written.pop(address.STEP, None)
     for key in KEYS:
-        state.write(key, written.get(key, ""))
+        view_state.write_parameter(key, written.get(key, ""))
 
 
-def leave() -> None:
+def leave_lesson() -> None:
     """Go on without the lesson; its progress stays in the session."""
-    current().lesson = ""
+    current_visit().lesson = ""
     for key in KEYS:
-        state.write(key, "")
+        view_state.write_parameter(key, "")

@@ -94,7 +94,7 @@ class Painting:
 # Which cells a gesture means
 
 
-def chosen(names: Sequence[str], some: Sequence[str]) -> NDArray[np.bool_]:
+def select_names(names: Sequence[str], some: Sequence[str]) -> NDArray[np.bool_]:
     """Which of the names are among some of them; all if there are none."""
     if not some:
         return np.ones(len(names), bool)
@@ -107,10 +107,10 @@ def clicked_cells(experts: Sequence[str], facts: Mapping[str, Sequence[str]], ma
     ``mark`` has an expert, or none for all; and a tensor, a section or a part, or none for all. ``facts`` has those of
     every tensor by these names.
     """
-    rows = chosen(experts, [mark["expert"]] if "expert" in mark else [])
+    rows = select_names(experts, [mark["expert"]] if "expert" in mark else [])
     columns = np.ones(len(facts["tensor"]), bool)
     for kind in facts.keys() & mark.keys():
-        columns &= chosen(facts[kind], [mark[kind]])
+        columns &= select_names(facts[kind], [mark[kind]])
     return np.outer(rows, columns)
 
 
@@ -122,16 +122,16 @@ def boxed_cells(experts: int, order: Sequence[int], box: Mapping[str, Any]) -> C
     which is over names, the rectangle means whole rows or columns.
     """
     rows, columns = np.zeros(experts, bool), np.zeros(len(order), bool)
-    first, last = _touched(box["y"], experts + 1) if box.get("yref", "y") == "y" else (0, experts)
+    first, last = _touched_range(box["y"], experts + 1) if box.get("yref", "y") == "y" else (0, experts)
     rows[first : last + 1] = True
     if last == experts:
         rows[:] = True
-    first, last = _touched(box["x"], len(order)) if box.get("xref", "x") == "x" else (0, len(order) - 1)
+    first, last = _touched_range(box["x"], len(order)) if box.get("xref", "x") == "x" else (0, len(order) - 1)
     columns[np.asarray(order, int)[first : last + 1]] = True
     return np.outer(rows, columns)
 
 
-def _touched(limits: Sequence[float], count: int) -> tuple[int, int]:
+def _touched_range(limits: Sequence[float], count: int) -> tuple[int, int]:
     """The first and the last of ``count`` cells of width 1, centered on whole numbers, that a range touches."""
     low, high = sorted(float(limit) for limit in limits)
     return max(int(np.floor(low + 0.5)), 0), min(int(np.ceil(high - 0.5)), count - 1)
@@ -140,7 +140,7 @@ def _touched(limits: Sequence[float], count: int) -> tuple[int, int]:
 # What painting can start from
 
 
-def largest(scores: Factors, count: int) -> Cells:
+def largest_tensors(scores: Factors, count: int) -> Cells:
     """The ``count`` tensors with the largest mean score (K, L), the same for all experts; ties go to the first."""
     kept = np.zeros(scores.shape, bool)
     kept[:, np.argsort(-np.nan_to_num(scores).mean(axis=0), kind="stable")[:count]] = True

@@ -8,32 +8,32 @@ from dataclasses import asdict, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from app.session.report_draft import MOST_VIEWS, Kept, ReportDraft
+from app.session.report_draft import MOST_VIEWS, ReportDraft, StoredView
 from merging.base.errors import StoreError
-from viz.report.contents import ReportView, Source
+from viz.report.report_contents import ReportView, Source
 
 if TYPE_CHECKING:
     import pandas as pd
 
-WHOLE = ("title", "introduction", "tables", "recipes")  # fields of the report
-TEXTS = ("key", "title", "note", "caption", "place")  # fields of a view
+REPORT_FIELDS = ("title", "introduction", "tables", "recipes")  # fields of the report
+VIEW_FIELDS = ("key", "title", "note", "caption", "place")  # fields of a view
 MALFORMED = "The stored report cannot be read ({}: {:.100}). Start a new one."
 
 
 def encode(draft: ReportDraft) -> dict[str, Any]:
     """Everything but the tables, as strict JSON can hold it. Raises StoreError for an option of an unknown type."""
     views = [
-        {name: getattr(kept.view, name) for name in TEXTS}
+        {name: getattr(kept.view, name) for name in VIEW_FIELDS}
         | {"number": kept.number, "part": kept.part, "size": kept.size, "sources": kept.view.sources}
         | {"options": _encode_options(kept.view.options, [])}
         for kept in draft.kept
     ]
     sources = [asdict(source) for source in draft.sources.values()]
-    whole = {name: getattr(draft, name) for name in WHOLE}
+    whole = {name: getattr(draft, name) for name in REPORT_FIELDS}
     return whole | {"views": views, "sources": sources, "allowed": sorted(draft.allowed)}
 
 
-def parts(draft: ReportDraft) -> dict[str, Callable[[], bytes]]:
+def table_parts(draft: ReportDraft) -> dict[str, Callable[[], bytes]]:
     """The bytes of each table by its name, made when they are asked for."""
     tables: dict[str, Callable[[], bytes]] = {}
     for kept in draft.kept:
@@ -44,7 +44,7 @@ def parts(draft: ReportDraft) -> dict[str, Callable[[], bytes]]:
     return tables
 
 
-def decode(data: Mapping[str, Any], part: Callable[[str], bytes], known: Sequence[Kept] = ()) -> ReportDraft:
+def decode(data: Mapping[str, Any], part: Callable[[str], bytes], known: Sequence[StoredView] = ()) -> ReportDraft:
     """The report of ``encode``; ``part`` gives the bytes of a table, which views that are ``known`` need not read.
 
     Charts that this version does not have are left out.
@@ -55,13 +55,13 @@ def decode(data: Mapping[str, Any], part: Callable[[str], bytes], known: Sequenc
     ready = {kept.part: kept.view for kept in known}
     draft = ReportDraft()
     try:
-        for name in WHOLE:
-            setattr(draft, name, _typed(data[name], type(getattr(draft, name))))
-        entries = [entry for entry in _typed(data["views"], list)[:MOST_VIEWS] if _is_known(entry)]
+        for name in REPORT_FIELDS:
+            setattr(draft, name, _check_type(data[name], type(getattr(draft, name))))
+        entries = [entry for entry in _check_type(data["views"], list)[:MOST_VIEWS] if _is_known(entry)]
         draft.kept = [_decode_view(entry, part, ready) for entry in entries]
         sources = [Source(**{name: _as_tuples(value) for name, value in entry.items()}) for entry in data["sources"]]
-        draft.sources = {_typed(source.id, str): source for source in sources}
-        draft.allowed = {_typed(word, str) for word in data["allowed"]}
+        draft.sources = {_check_type(source.id, str): source for source in sources}
+        draft.allowed = {_check_type(word, str) for word in data["allowed"]}
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
         raise StoreError(MALFORMED.format(type(error).__name__, str(error))) from None
     return draft
@@ -95,24 +95,24 @@ def read_table(raw: bytes) -> pd.DataFrame:
 
 def _is_known(entry: Mapping[str, Any]) -> bool:
     """Whether this version has the chart of a view, with all of its options."""
-    from viz.registry import charts
+    from viz.chart_registry import charts
 
     named = set(_decode_options(entry["options"], lambda _: None))
     return any(chart.key == entry["key"] and named <= set(chart.options) for chart in charts())
 
 
-def _decode_view(entry: Mapping[str, Any], part: Callable[[str], bytes], ready: Mapping[str, ReportView]) -> Kept:
+def _decode_view(entry: Mapping[str, Any], part: Callable[[str], bytes], ready: Mapping[str, ReportView]) -> StoredView:
     """A view of plain data; table and options of one that is ready are not read again, because they never change."""
-    name = _typed(entry["part"], str)
-    words = {field: _typed(entry[field], str) for field in TEXTS}
-    sources = tuple(_typed(source, str) for source in entry["sources"])
+    name = _check_type(entry["part"], str)
+    words = {field: _check_type(entry[field], str) for field in VIEW_FIELDS}
+    sources = tuple(_check_type(source, str) for source in entry["sources"])
     if name in ready:
         view = replace(ready[name], **words, sources=sources)
     else:
         tables = partial(_read_part, part, name)
         options = _decode_options(entry["options"], tables)
         view = ReportView(table=tables(0), options=options, sources=sources, **words)
-    return Kept(_typed(entry["number"], int), name, view, _typed(entry["size"], int))
+    return StoredView(_check_type(entry["number"], int), name, view, _check_type(entry["size"], int))
 
 
 def _read_part(part: Callable[[str], bytes], name: str, number: int) -> pd.DataFrame:
@@ -152,10 +152,10 @@ def _decode_options(text: str, table: Callable[[int], Any]) -> dict[str, Any]:
         ((kind, inner),) = entry.items()
         return kinds[kind](inner)
 
-    return _typed(json.loads(text, object_hook=decode), dict)
+    return _check_type(json.loads(text, object_hook=decode), dict)
 
 
-def _typed(value: Any, kind: type) -> Any:
+def _check_type(value: Any, kind: type) -> Any:
     """The value, if it is of exactly that type."""
     if type(value) is not kind:
         raise TypeError(f"a {kind.__name__} is expected, not a {type(value).__name__}")
@@ -164,4 +164,6 @@ def _typed(value: Any, kind: type) -> Any:
 
 def _as_tuples(value: Any) -> Any:
     """A text of a source, or its pairs of texts."""
-    return tuple((_typed(one, str), _typed(two, str)) for one, two in value) if type(value) is not str else value
+    return (
+        tuple((_check_type(one, str), _check_type(two, str)) for one, two in value) if type(value) is not str else value
+    )

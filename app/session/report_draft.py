@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-from viz.report.contents import Report, ReportView, Source
+from viz.report.report_contents import Report, ReportView, Source
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -21,7 +21,7 @@ TOO_MUCH = "With this chart the report would take {0}; at most {1} are allowed. 
 
 
 @dataclass(frozen=True)
-class Kept:
+class StoredView:
     """A view in the report. ``number`` identifies it there, ``part`` its table among those that are stored.
 
     ``size`` is its bytes in the document.
@@ -45,7 +45,7 @@ class ReportDraft:
     introduction: str = ""
     tables: bool = True
     recipes: bool = True
-    kept: list[Kept] = field(default_factory=list)
+    kept: list[StoredView] = field(default_factory=list)
     sources: dict[str, Source] = field(default_factory=dict)
     allowed: set[str] = field(default_factory=set)  # private names that are allowed because they are ordinary words
     refused: dict[str, str] = field(default_factory=dict)  # chart that was just refused -> reason
@@ -61,11 +61,11 @@ class ReportDraft:
         """Bytes that all views take in the document."""
         return sum(kept.size for kept in self.kept)
 
-    def find(self, key: str, table: pd.DataFrame, options: Mapping[str, Any]) -> Kept | None:
+    def find(self, key: str, table: pd.DataFrame, options: Mapping[str, Any]) -> StoredView | None:
         """The view with this chart, table and options, if the report has it."""
         for kept in self.kept:
             view = kept.view
-            if view.key == key and _same(view.options, options) and _same(view.table, table):
+            if view.key == key and is_same(view.options, options) and is_same(view.table, table):
                 return kept
         return None
 
@@ -83,7 +83,7 @@ class ReportDraft:
         """Put a view at the end."""
         with self.changing():
             number = 1 + max((kept.number for kept in self.kept), default=-1)
-            self.kept.append(Kept(number, uuid4().hex, view, size))
+            self.kept.append(StoredView(number, uuid4().hex, view, size))
             self.sources |= {source.id: source for source in sources}
 
     def remove(self, number: int) -> None:
@@ -133,15 +133,15 @@ class ReportDraft:
         return [place for place, kept in enumerate(self.kept) if kept.number == number]
 
 
-def _same(one: Any, other: Any) -> bool:
+def is_same(one: Any, other: Any) -> bool:
     """Whether two tables or options would draw the same."""
     import pandas as pd
 
     if isinstance(one, pd.DataFrame):
         return one.equals(other)
     if isinstance(one, Mapping) and isinstance(other, Mapping):
-        return one.keys() == other.keys() and all(_same(one[key], other[key]) for key in one)
+        return one.keys() == other.keys() and all(is_same(one[key], other[key]) for key in one)
     if isinstance(one, list | tuple) and isinstance(other, list | tuple):
-        return len(one) == len(other) and all(_same(a, b) for a, b in zip(one, other, strict=True))
+        return len(one) == len(other) and all(is_same(a, b) for a, b in zip(one, other, strict=True))
     plain = [value.item() if type(value).__module__ == "numpy" else value for value in (one, other)]
     return repr(plain[0]) == repr(plain[1])  # so that NaN equals NaN

@@ -17,13 +17,13 @@ from app.session.report_draft import ReportDraft
 from merging.base.errors import MergingError, StoreError
 from merging.study.runs import drafts
 from merging.study.runs.drafts import Drafts
-from merging.study.runs.store import Store
+from merging.study.runs.run_store import Store
 
 KIND = "report"
 FIELDS = ("report_title", "report_introduction", "report_tables", "report_recipes", "view_title_", "view_note_")
 NOT_KEPT = "The report is kept in this session only, and a reload loses it. {}"
 DELETED = "The report was deleted from the store. What this tab shows of it is kept again with the next change."
-NOTHING = (0, 0, 0)  # the state of a report that is not stored
+NO_STATE = (0, 0, 0)  # the state of a report that is not stored
 _KEEPER, _FORGOTTEN = "_report_keeper", "_report_forgotten"
 
 
@@ -33,7 +33,7 @@ class ReportKeeper:
     def __init__(self, token: str = "") -> None:
         self.token, self.problem = token, ""
         self._draft = ReportDraft(changing=self._changing)
-        self._state = NOTHING  # of the stored report that the draft was read from or written to
+        self._state = NO_STATE  # of the stored report that the draft was read from or written to
 
     @cached_property
     def drafts(self) -> Drafts:
@@ -49,7 +49,7 @@ class ReportKeeper:
     def _read(self) -> None:
         token, before = self.token, self._state
         state = self.drafts.state(KIND, token)
-        if state == before != NOTHING:
+        if state == before != NO_STATE:
             return
         try:
             payload = self.drafts.read(KIND, token)
@@ -58,8 +58,8 @@ class ReportKeeper:
             self._state, self.problem = state, ""
             _forget_fields()
         except StoreError as error:
-            self.token, self._state = "", NOTHING
-            self.problem = DELETED if state == NOTHING != before else str(error)
+            self.token, self._state = "", NO_STATE
+            self.problem = DELETED if state == NO_STATE != before else str(error)
 
     @contextmanager
     def _changing(self) -> Iterator[None]:
@@ -68,7 +68,7 @@ class ReportKeeper:
             self._read()
         yield
         try:
-            payload, parts = report_codec.encode(self._draft), report_codec.parts(self._draft)
+            payload, parts = report_codec.encode(self._draft), report_codec.table_parts(self._draft)
             self.token = self.drafts.keep(KIND, payload, self.token, parts)
             self._state, self.problem = self.drafts.state(KIND, self.token), ""
         except MergingError as error:
@@ -79,10 +79,10 @@ class ReportKeeper:
         """Delete the report from the store and from this session. Raises StoreError if it cannot be deleted."""
         if self.token:
             self.drafts.remove(KIND, self.token)
-        start_new()
+        start_report()
 
 
-def current() -> ReportKeeper:
+def current_keeper() -> ReportKeeper:
     """The keeper of this session."""
     kept = st.session_state.get(_KEEPER)
     if not isinstance(kept, ReportKeeper):
@@ -90,9 +90,9 @@ def current() -> ReportKeeper:
     return kept
 
 
-def report() -> ReportDraft:
+def current_report() -> ReportDraft:
     """The report that is being put together in this session, as it is kept in the store."""
-    return current().draft()
+    return current_keeper().draft()
 
 
 def without_token(query: Mapping[str, str]) -> dict[str, str]:
@@ -100,44 +100,44 @@ def without_token(query: Mapping[str, str]) -> dict[str, str]:
     return {key: value for key, value in query.items() if key != address.REPORT_TOKEN}
 
 
-def enter(linked: str) -> None:
+def open_linked(linked: str) -> None:
     """Once for every run of a page: open the report that the link names, and put its token into the address."""
-    if linked and linked != current().token:
-        open_stored(linked)
-    keeper = current()
-    if keeper.token and keeper.drafts.state(KIND, keeper.token) == NOTHING:
+    if linked and linked != current_keeper().token:
+        open_report(linked)
+    keeper = current_keeper()
+    if keeper.token and keeper.drafts.state(KIND, keeper.token) == NO_STATE:
         keeper.draft()  # notes what has become of it; a report that is there is read where it is needed
     show_token()
 
 
 def show_token() -> None:
     """Put the token into the address."""
-    token = current().token
+    token = current_keeper().token
     if token and st.query_params.get(address.REPORT_TOKEN) != token:
         st.query_params[address.REPORT_TOKEN] = token
     elif not token and address.REPORT_TOKEN in st.query_params:
         del st.query_params[address.REPORT_TOKEN]
 
 
-def start_new() -> None:
+def start_report() -> None:
     """Begin another report; the one before stays in the store."""
-    open_stored("")
+    open_report("")
 
 
-def open_stored(token: str) -> None:
+def open_report(token: str) -> None:
     """Go on with the report under this token."""
     st.session_state[_KEEPER] = ReportKeeper(token)
     _forget_fields()
     show_token()
 
 
-def earlier() -> list[drafts.Draft]:
+def earlier_reports() -> list[drafts.Draft]:
     """The stored reports other than this one, the last one first; only for whoever may read the whole store."""
-    keeper = current()
+    keeper = current_keeper()
     return [draft for draft in keeper.drafts.listed(KIND) if draft.token != keeper.token]
 
 
-def field(name: str) -> str:
+def field_key(name: str) -> str:
     """The key of a field of the Report page: another one whenever what it shows was forgotten.
 
     A new field begins with the report's value in the browser, too; one that was changed through the session would not,

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import streamlit as st
 
 from app.session import address
-from app.session.state import imply, linked, write
-from merging.base.files.short_digest import resolved
+from app.session.view_state import imply_parameter, value_from_link, write_parameter
+from merging.base.files.short_digest import resolve_prefix
 
 _CURRENT, _CURRENT_MANY, _OTHER, _MARKED = "_run", "_runs", "_other", "_chosen"
 _CHOSEN = "_chosen_run"
@@ -26,7 +26,7 @@ _WRITTEN = (address.RUN, address.RUNS, address.RUN_B, address.SELECTED_RUNS)
 
 
 @dataclass(frozen=True, slots=True)
-class Picked:
+class PickedRun:
     """The run that a page shows; ``missing`` is the chosen id if this machine lacks that run."""
 
     run_id: str | None
@@ -34,7 +34,7 @@ class Picked:
     fresh: bool = False
 
 
-def enter() -> None:
+def follow_link() -> None:
     """Choose the run that the link names which was just opened, whatever its page shows."""
     written = "".join(_ids_of_link(address.RUN))
     if written and written != chosen_run():
@@ -43,7 +43,7 @@ def enter() -> None:
         st.session_state[_CURRENT] = written
 
 
-def forget() -> None:
+def forget_runs() -> None:
     """Choose no runs, as on another benchmark, which has its own."""
     _forget(*_KEYS)
 
@@ -51,15 +51,15 @@ def forget() -> None:
 def clear_link() -> None:
     """Forget the runs that a link named."""
     for key in _WRITTEN:
-        write(key, "")
-    forget()
+        write_parameter(key, "")
+    forget_runs()
 
 
-def drop(run_ids: Sequence[str]) -> None:
+def drop_runs(run_ids: Sequence[str]) -> None:
     """Choose these runs no more, as they were deleted."""
 
     def left(ids: Sequence[str]) -> list[str]:
-        return [one for one in ids if resolved(one, run_ids) not in run_ids]
+        return [one for one in ids if resolve_prefix(one, run_ids) not in run_ids]
 
     for key in (_CURRENT, _OTHER, _CHOSEN, _ADDED, _NAMED):
         if not left([st.session_state.get(key, "")]):
@@ -70,7 +70,7 @@ def drop(run_ids: Sequence[str]) -> None:
     if st.session_state.get(_CURRENT_MANY) == []:
         _forget(_CURRENT_MANY)
     for key in _WRITTEN:
-        write(key, ",".join(left(st.query_params.get(key, "").split(","))))
+        write_parameter(key, ",".join(left(st.query_params.get(key, "").split(","))))
 
 
 def is_of_link(run_id: str) -> bool:
@@ -80,14 +80,16 @@ def is_of_link(run_id: str) -> bool:
 
 def _ids_of_link(key: str) -> list[str]:
     """The ids that the link which was just opened names."""
-    ids = [one for one in linked(key).split(",") if one]
+    ids = [one for one in value_from_link(key).split(",") if one]
     st.session_state[_LINKED] = {*st.session_state.get(_LINKED, ()), *ids}
     return ids
 
 
-def _found(run_id: str) -> None:
+def _note_found(run_id: str) -> None:
     """Note that a page shows the run: if it is missing later, that is not because of a link."""
-    st.session_state[_LINKED] = {one for one in st.session_state.get(_LINKED, ()) if resolved(one, [run_id]) != run_id}
+    st.session_state[_LINKED] = {
+        one for one in st.session_state.get(_LINKED, ()) if resolve_prefix(one, [run_id]) != run_id
+    }
 
 
 def _forget(*keys: str) -> None:
@@ -103,27 +105,27 @@ def chosen_run() -> str:
     return str(st.session_state.get(_CHOSEN, ""))
 
 
-def picked_run(run_ids: Sequence[str], first: str, ready: Sequence[str] | None = None) -> Picked:
+def picked_run(run_ids: Sequence[str], first: str, ready: Sequence[str] | None = None) -> PickedRun:
     """The run that is chosen, else the last page's if it is ``ready`` (by default all are), else ``first``.
 
     The address names it only if it was chosen: opened again, it would choose what it names.
     """
-    enter()
+    follow_link()
     shown = st.session_state.get(_CURRENT, "")
     if shown != chosen_run() and shown not in (run_ids if ready is None else ready):
         shown = ""
-    named = resolved(st.session_state.get(_NAMED, ""), run_ids)
-    requested = resolved(shown, run_ids) or named
+    named = resolve_prefix(st.session_state.get(_NAMED, ""), run_ids)
+    requested = resolve_prefix(shown, run_ids) or named
     if requested and requested not in run_ids:
         st.session_state[_CURRENT] = requested
-        return Picked(None, missing=requested)
+        return PickedRun(None, missing=requested)
     run_id = requested or first
-    if resolved(chosen_run(), run_ids) == run_id:
+    if resolve_prefix(chosen_run(), run_ids) == run_id:
         st.session_state[_CHOSEN] = run_id  # a link may name its first digits only
     st.session_state[_CURRENT] = run_id
-    (write if run_id in (chosen_run(), named) else imply)(address.RUN, run_id)
-    _found(run_id)
-    return Picked(run_id, fresh=bool(st.session_state.pop(_FRESH, False)))
+    (write_parameter if run_id in (chosen_run(), named) else imply_parameter)(address.RUN, run_id)
+    _note_found(run_id)
+    return PickedRun(run_id, fresh=bool(st.session_state.pop(_FRESH, False)))
 
 
 def focused_run(run_ids: Sequence[str], ready: Sequence[str]) -> str:
@@ -131,25 +133,25 @@ def focused_run(run_ids: Sequence[str], ready: Sequence[str]) -> str:
 
     Where the chosen run is not among them it stays the chosen one, and in the address, for other pages.
     """
-    enter()
-    chosen, shown = (resolved(st.session_state.get(key, ""), run_ids) for key in (_CHOSEN, _CURRENT))
+    follow_link()
+    chosen, shown = (resolve_prefix(st.session_state.get(key, ""), run_ids) for key in (_CHOSEN, _CURRENT))
     focus = chosen if chosen in run_ids else shown if shown in ready else ready[-1]
     if not chosen:
         st.session_state[_CURRENT] = focus
-        imply(address.RUN, focus)
+        imply_parameter(address.RUN, focus)
     else:
-        write(address.RUN, chosen)
-    _found(focus)
+        write_parameter(address.RUN, chosen)
+    _note_found(focus)
     return focus
 
 
 def pick_run(run_id: str) -> None:
     """Choose this run."""
     st.session_state[_CURRENT] = st.session_state[_CHOSEN] = st.session_state[_ADDED] = run_id
-    write(address.RUN, run_id)
+    write_parameter(address.RUN, run_id)
 
 
-def pick_from(widget: str) -> None:
+def pick_run_from(widget: str) -> None:
     """Callback of a run picker: choose the picked run, and show it with its own values."""
     st.session_state[_FRESH] = True
     pick_run(st.session_state[widget])
@@ -158,48 +160,48 @@ def pick_from(widget: str) -> None:
 # A second run
 
 
-def picked_other(run_ids: Sequence[str]) -> tuple[str, str]:
+def picked_run_b(run_ids: Sequence[str]) -> tuple[str, str]:
     """The second run, which the link or the session names, and its id if this machine lacks it; else both are empty."""
-    requested = resolved("".join(_ids_of_link(address.RUN_B)) or st.session_state.get(_OTHER, ""), run_ids)
-    pick_other(requested)
+    requested = resolve_prefix("".join(_ids_of_link(address.RUN_B)) or st.session_state.get(_OTHER, ""), run_ids)
+    pick_run_b(requested)
     return (requested, "") if requested in run_ids else ("", requested)
 
 
-def pick_other(run_id: str = "") -> None:
+def pick_run_b(run_id: str = "") -> None:
     """Set this run beside the first one from now on; the empty id sets none."""
     st.session_state[_OTHER] = run_id
-    write(address.RUN_B, run_id)
+    write_parameter(address.RUN_B, run_id)
 
 
-def pick_other_from(widget: str) -> None:
+def pick_run_b_from(widget: str) -> None:
     """Callback of the picker of the second run."""
-    pick_other(st.session_state[widget] or "")
+    pick_run_b(st.session_state[widget] or "")
 
 
 def swap_runs(first: str, other: str) -> None:
     """Callback: each of two runs takes the other's place."""
     pick_run(other)
-    pick_other(first)
+    pick_run_b(first)
 
 
 # Several runs
 
 
 def _linked_ids(key: str, available: Sequence[str]) -> list[str]:
-    return [resolved(written, available) for written in _ids_of_link(key)]
+    return [resolve_prefix(written, available) for written in _ids_of_link(key)]
 
 
-def _many(key: str, name: str, available: Sequence[str], first: Sequence[str]) -> tuple[list[str], list[str]]:
+def _picked_many(key: str, name: str, available: Sequence[str], first: Sequence[str]) -> tuple[list[str], list[str]]:
     """The runs that the link or the session names, each once, and those of them that are not available."""
     linked_ids = _linked_ids(key, available)
     ids = list(dict.fromkeys(linked_ids or st.session_state.get(name, first)))
     chosen = bool(linked_ids) or name in st.session_state
     if chosen:
         st.session_state[name] = ids
-    (write if chosen or not ids else imply)(key, ",".join(ids))
+    (write_parameter if chosen or not ids else imply_parameter)(key, ",".join(ids))
     available_ids = [run_id for run_id in ids if run_id in available]
     for run_id in available_ids:
-        _found(run_id)
+        _note_found(run_id)
     return available_ids, [run_id for run_id in ids if run_id not in available]
 
 
@@ -212,15 +214,15 @@ def picked_runs(available: Sequence[str], default: Sequence[str]) -> tuple[list[
     if several := _linked_ids(address.RUNS, available):
         st.session_state[_NAMED] = several[0]
         _forget(_ADDED)
-        if not linked(address.RUN):
+        if not value_from_link(address.RUN):
             _forget(*(key for key in (_CURRENT, _CHOSEN) if st.session_state.get(key) not in several))
-    added = resolved(st.session_state.get(_ADDED, ""), available)
+    added = resolve_prefix(st.session_state.get(_ADDED, ""), available)
     if added and _CURRENT_MANY in st.session_state:
         _forget(_ADDED)
         st.session_state[_CURRENT_MANY] = [added, *st.session_state[_CURRENT_MANY]]
     if added:
-        write(address.RUN, added)
-    return _many(address.RUNS, _CURRENT_MANY, available, [added, *default] if added else default)
+        write_parameter(address.RUN, added)
+    return _picked_many(address.RUNS, _CURRENT_MANY, available, [added, *default] if added else default)
 
 
 def pick_runs(run_ids: Sequence[str]) -> None:
@@ -231,7 +233,7 @@ def pick_runs(run_ids: Sequence[str]) -> None:
     if shown != chosen_run() and shown not in run_ids:
         _forget(_CURRENT)
     _forget(_ADDED)
-    write(address.RUNS, ",".join(run_ids))
+    write_parameter(address.RUNS, ",".join(run_ids))
 
 
 def pick_runs_from(widget: str) -> None:
@@ -239,12 +241,12 @@ def pick_runs_from(widget: str) -> None:
     pick_runs(st.session_state[widget])
 
 
-def marked_runs(available: Sequence[str]) -> tuple[list[str], list[str]]:
+def selected_runs(available: Sequence[str]) -> tuple[list[str], list[str]]:
     """The runs that are selected for an action, and the ids in the link that this machine lacks."""
-    return _many(address.SELECTED_RUNS, _MARKED, available, ())
+    return _picked_many(address.SELECTED_RUNS, _MARKED, available, ())
 
 
-def mark_runs(run_ids: Sequence[str]) -> None:
+def select_runs(run_ids: Sequence[str]) -> None:
     """Select these runs for an action."""
     st.session_state[_MARKED] = list(run_ids)
-    write(address.SELECTED_RUNS, ",".join(run_ids))
+    write_parameter(address.SELECTED_RUNS, ",".join(run_ids))

@@ -7,55 +7,55 @@ from __future__ import annotations
 
 import streamlit as st
 
-from app.session import address, state
+from app.session import address, view_state
 
 TENSOR, EXPERT, IMAGE = address.TENSOR, address.EXPERT, address.IMAGE
 NOUNS = {TENSOR: "tensor", EXPERT: "expert", IMAGE: "image"}
 _CHOSEN, _SHOWN, _PICKERS = "_selection", "_selection_shown", "_selection_pickers"
 
 
-def enter() -> None:
+def follow_link() -> None:
     """Read the link that was just opened, and put the selection into the address of the page that is drawn next."""
     st.session_state[_SHOWN] = set()
     for kind in NOUNS:
-        if value := state.linked(kind):
-            _chosen()[kind] = value[:300]
-        state.write(kind, chosen(kind))
+        if value := view_state.value_from_link(kind):
+            _chosen_values()[kind] = value[:300]
+        view_state.write_parameter(kind, chosen_value(kind))
 
 
-def _chosen() -> dict[str, str]:
+def _chosen_values() -> dict[str, str]:
     chosen: dict[str, str] = st.session_state.setdefault(_CHOSEN, {})
     return chosen
 
 
-def chosen(kind: str) -> str:
+def chosen_value(kind: str) -> str:
     """The chosen tensor, expert or image; empty if none is chosen."""
-    return _chosen().get(kind, "")
+    return _chosen_values().get(kind, "")
 
 
-def choose(kind: str, value: str | None) -> None:
+def choose_value(kind: str, value: str | None) -> None:
     """Choose a tensor, an expert or an image from now on, on every page; None chooses nothing."""
-    _chosen()[kind] = value or ""
-    state.write(kind, value or "")
+    _chosen_values()[kind] = value or ""
+    view_state.write_parameter(kind, value or "")
 
 
-def clear() -> None:
+def clear_selection() -> None:
     """Choose nothing."""
     for kind in NOUNS:
-        choose(kind, None)
+        choose_value(kind, None)
 
 
-def show(kind: str) -> None:
+def note_shown(kind: str) -> None:
     """Note that the page that is being drawn shows what is chosen of this kind."""
     st.session_state.setdefault(_SHOWN, set()).add(kind)
 
 
-def unshown() -> list[str]:
+def kinds_not_shown() -> list[str]:
     """The kinds of which something is chosen that the page does not show."""
-    return [kind for kind in NOUNS if chosen(kind) and kind not in st.session_state.get(_SHOWN, ())]
+    return [kind for kind in NOUNS if chosen_value(kind) and kind not in st.session_state.get(_SHOWN, ())]
 
 
-def widget(kind: str, value: str | None) -> str:
+def picker_key(kind: str, value: str | None) -> str:
     """The key of the picker that shows ``value``: a new one whenever the value was changed elsewhere.
 
     A new picker begins with the value in the browser, too; one that was changed through the session would not, if the
@@ -64,18 +64,18 @@ def widget(kind: str, value: str | None) -> str:
     pickers: dict[str, tuple[int, str | None]] = st.session_state.setdefault(_PICKERS, {})
     count, shown = pickers.get(kind, (0, value))
     pickers[kind] = (count + (shown != value), value)
-    return _key(kind, pickers[kind][0])
+    return _picker_key(kind, pickers[kind][0])
 
 
-def choose_from(kind: str, key: str) -> None:
+def choose_from_picker(kind: str, key: str) -> None:
     """Callback of a picker; a request from before the value was changed elsewhere is not a choice."""
     pickers: dict[str, tuple[int, str | None]] = st.session_state.setdefault(_PICKERS, {})
     count, _ = pickers.get(kind, (0, None))
-    if key == _key(kind, count):
+    if key == _picker_key(kind, count):
         value = st.session_state[key]
         pickers[kind] = (count, value)
-        choose(kind, value)
+        choose_value(kind, value)
 
 
-def _key(kind: str, count: int) -> str:
+def _picker_key(kind: str, count: int) -> str:
     return f"{kind}_{count}" if count else kind

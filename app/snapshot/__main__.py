@@ -22,14 +22,14 @@ def main() -> int:
     """Read the command line, write the snapshot, and return an exit code."""
     options = _options()
     logging.disable(logging.WARNING)  # Streamlit says for each page that it runs without a server
-    from app.snapshot import folder, site
+    from app.snapshot import site, site_folder
 
     keys = [key for text in options.lessons for key in text.split(",") if key]
     try:
         lines = options.views.read_text("utf-8").splitlines() if options.views else []
-        made = site.make(keys, lines, options.date, options.repository, lambda words: print(words, flush=True))
-        files = site.files(made)
-        folder.put(files, options.out)
+        made = site.make_site(keys, lines, options.date, options.repository, lambda words: print(words, flush=True))
+        files = site.site_files(made)
+        site_folder.write_site(files, options.out)
     except (MergingError, OSError, UnicodeDecodeError) as error:
         print(f"No snapshot was written: {error}", file=sys.stderr)
         return 1
@@ -67,10 +67,10 @@ def _address(text: str) -> str:
 
 def _close() -> None:
     """End the processes that pages started."""
-    from app.reading import data
+    from app.reading import page_data
 
     with contextlib.suppress(MergingError):
-        data.runner().close()
+        page_data.job_queue().close()
 
 
 if __name__ == "__main__":

@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, urlsplit
 
 from app.session import pages
-from app.widgets.recorded import Drawn, recording
+from app.widgets.chart_recorder import RecordedChart, record_charts
 from merging.base.errors import MergingError
 
 if TYPE_CHECKING:
     from streamlit.testing.v1 import AppTest
 
 MAIN = Path(__file__).resolve().parent.parent / "main.py"
-PATIENCE = 120  # seconds that a page may take
+MOST_SECONDS = 120  # seconds that a page may take
 PAUSE = 0.5  # seconds between two looks at a page that computes
 WAITING = ":material/hourglass_top:"  # the icon of what is said meanwhile
 MOST_VALUES = 41  # of a slider whose pictures are drawn beforehand
@@ -32,7 +32,7 @@ class SnapshotError(MergingError):
 
 
 @dataclass(frozen=True)
-class Place:
+class PageAddress:
     """A page by its path, and the query that restores a view of it."""
 
     page: str
@@ -49,7 +49,7 @@ class Slider:
     key: str
     label: str
     values: tuple[str, ...]
-    drawn: tuple[Drawn, ...]
+    drawn: tuple[RecordedChart, ...]
     first: int  # the value with which the view opens
 
 
@@ -57,9 +57,9 @@ class Slider:
 class Headless:
     """The app without a browser. What was opened before is not drawn again."""
 
-    opened: dict[Place, list[Drawn]] = field(default_factory=dict)
+    opened: dict[PageAddress, list[RecordedChart]] = field(default_factory=dict)
 
-    def chart(self, place: Place, key: str, where: str, other: bool = False) -> Drawn:
+    def chart(self, place: PageAddress, key: str, where: str, other: bool = False) -> RecordedChart:
         """The chart ``key`` of a view, the first one if it is empty, or if it is not there and ``other`` ones will do.
 
         Raises SnapshotError, which names ``where``.
@@ -68,9 +68,9 @@ class Headless:
             self.opened[place] = _run(_page(place, where), place, where)
         drawn = self.opened[place]
         there = any(view.key == key for view, _ in drawn)
-        return _chosen(drawn, key if there or not other else "", place, where)
+        return _find_chart(drawn, key if there or not other else "", place, where)
 
-    def slider(self, place: Place, key: str, control: str, where: str, numbers: bool = False) -> Slider | None:
+    def slider(self, place: PageAddress, key: str, control: str, where: str, numbers: bool = False) -> Slider | None:
         """The chart ``key`` at every value of the control ``control`` of a view; at most ``MOST_VALUES``.
 
         None if ``numbers`` are asked for, and the view has no slider of that key.
@@ -83,16 +83,16 @@ class Headless:
             raise SnapshotError(f"{where}: the view {place} has no slider or picker {control!r}.")
         values = _values(widget, control, where)
         start = values.index(widget.value) if widget.value in values else 0
-        frames = {start: _chosen(first, key, place, where)}
+        frames = {start: _find_chart(first, key, place, where)}
         for number, value in enumerate(values):
             if number not in frames:
                 _widget(at, control, numbers).set_value(value)
-                frames[number] = _chosen(_run(at, place, where), key, place, where)
+                frames[number] = _find_chart(_run(at, place, where), key, place, where)
         texts = tuple(f"{value:g}" if isinstance(value, int | float) else str(value) for value in values)
         return Slider(control, widget.label, texts, tuple(frames[number] for number in range(len(values))), start)
 
 
-def place_of(address: str, where: str) -> Place:
+def parse_page_address(address: str, where: str) -> PageAddress:
     """The place of an address as *Link* gives it, with or without its server. Raises SnapshotError."""
     parts = urlsplit(address.strip())
     page = parts.path.strip("/").rpartition("/")[2]
@@ -102,13 +102,13 @@ def place_of(address: str, where: str) -> Place:
     if page not in known - {"home"}:
         listed = ", ".join(sorted(known - {"home"}))
         raise SnapshotError(f"{where}: there is no page {page!r} with charts; pages are {listed}.")
-    return Place(page, tuple(parse_qsl(parts.query)))
+    return PageAddress(page, tuple(parse_qsl(parts.query)))
 
 
-def _page(place: Place, where: str) -> AppTest:
+def _page(place: PageAddress, where: str) -> AppTest:
     from streamlit.testing.v1 import AppTest
 
-    at = AppTest.from_file(str(MAIN), default_timeout=PATIENCE).run()
+    at = AppTest.from_file(str(MAIN), default_timeout=MOST_SECONDS).run()
     try:
         at.switch_page(f"screens/{place.page}.py")
     except ValueError as error:
@@ -118,11 +118,11 @@ def _page(place: Place, where: str) -> AppTest:
     return at
 
 
-def _run(at: AppTest, place: Place, where: str) -> list[Drawn]:
+def _run(at: AppTest, place: PageAddress, where: str) -> list[RecordedChart]:
     """Run a page until it computes nothing any more, and give its charts."""
-    limit = time.monotonic() + PATIENCE
+    limit = time.monotonic() + MOST_SECONDS
     while True:
-        with recording() as drawn:
+        with record_charts() as drawn:
             at.run()
         if not any(WAITING in caption.value for caption in at.caption) or time.monotonic() > limit:
             break
@@ -132,7 +132,7 @@ def _run(at: AppTest, place: Place, where: str) -> list[Drawn]:
     return drawn
 
 
-def _chosen(drawn: Sequence[Drawn], key: str, place: Place, where: str) -> Drawn:
+def _find_chart(drawn: Sequence[RecordedChart], key: str, place: PageAddress, where: str) -> RecordedChart:
     if found := [one for one in drawn if not key or one[0].key == key]:
         return found[0]
     listed = ", ".join(dict.fromkeys(view.key for view, _ in drawn)) or "none"

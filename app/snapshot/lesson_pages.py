@@ -9,20 +9,20 @@ from dataclasses import replace
 from markupsafe import Markup
 
 from app.session import address
-from app.snapshot.contents import StaticAnswer, StaticGuess, StaticLesson, StaticPaper, StaticStep
-from app.snapshot.figures import StaticFigure, static
-from app.snapshot.headless import Headless, Place, SnapshotError
-from app.snapshot.marked import Words
-from merging.recipes.papers.published import SOURCES
+from app.snapshot.headless import Headless, PageAddress, SnapshotError
+from app.snapshot.markdown_html import StepMarkdown
+from app.snapshot.site_contents import StaticAnswer, StaticGuess, StaticLesson, StaticPaper, StaticStep
+from app.snapshot.static_figures import StaticFigure, make_static_figure
+from merging.recipes.papers.published_figures import SOURCES
 from merging.teaching import lesson as kinds
-from merging.teaching import progress
-from merging.teaching.context import LessonContext
+from merging.teaching import lesson_progress
 from merging.teaching.fact import Fact
-from merging.teaching.facts.computing import compute
-from merging.teaching.fill import fill
-from merging.teaching.goals import holds
+from merging.teaching.facts.fact_computation import compute_fact
+from merging.teaching.fill import fill_facts
+from merging.teaching.goals import is_met
 from merging.teaching.lesson import Guess, Lesson, Paper, Step
-from merging.teaching.verdicts import verdict
+from merging.teaching.lesson_context import LessonContext
+from merging.teaching.paper_verdict import judge_paper
 
 CELLS, CELLS_TITLE = "guess_cells", "Which cells?"
 CELLS_CAPTIONS = (
@@ -42,7 +42,7 @@ def static_lesson(lesson: Lesson, context: LessonContext, app: Headless, titles:
             f"The lesson {lesson.key} needs runs that are not stored here: {', '.join(missing)}. Run their recipes "
             f"first: python -m merging lessons check {lesson.path.name} --compute."
         )
-    facts = {name: compute(spec, context) for name, spec in lesson.facts.items()}
+    facts = {name: compute_fact(spec, context) for name, spec in lesson.facts.items()}
     figures = _Figures(lesson, context, app)
     steps = tuple(_step(step, number, facts, context, figures) for number, step in enumerate(lesson.steps, 1))
     return StaticLesson(
@@ -62,27 +62,27 @@ class _Figures:
 
     def __init__(self, lesson: Lesson, context: LessonContext, app: Headless) -> None:
         self.lesson, self.context, self.app = lesson, context, app
-        self.known: dict[tuple[Place, str, str], StaticFigure] = {}
+        self.known: dict[tuple[PageAddress, str, str], StaticFigure] = {}
 
     def of(self, number: int, extra: Mapping[str, str], control: str = "") -> StaticFigure:
         """The figure of a step, counted from 1, with further values in its address."""
         page, view = self.lesson.place(number)
         where = f"Lesson {self.lesson.key}, step {number}"
-        place = Place(page, tuple(self.context.view({**view, **extra}).items()))
+        place = PageAddress(page, tuple(self.context.view({**view, **extra}).items()))
         chart = self.lesson.chart(number)
         if (place, chart, control) not in self.known:
             name = f"figure-{len(self.known) + 1}"
             slider = self.app.slider(place, chart, control, where, numbers=True) if control else None
             drawn = slider.drawn[slider.first] if slider else self.app.chart(place, chart, where, bool(extra))
-            self.known[place, chart, control] = static(name, drawn, slider)
+            self.known[place, chart, control] = make_static_figure(name, drawn, slider)
         return self.known[place, chart, control]
 
     def cells(self, number: int) -> StaticFigure:
         """The map whose cells a step asks to mark: blank, and as it was measured."""
         page, where = self.lesson.place(number)[0], f"Lesson {self.lesson.key}, step {number}"
         here = ((address.LESSON, self.lesson.key), (address.STEP, str(number)))
-        done = (address.PROGRESS, progress.did_text(frozenset({number})))
-        blank, known = Place(page, here), Place(page, (*here, done))
+        done = (address.PROGRESS, lesson_progress.format_finished_steps(frozenset({number})))
+        blank, known = PageAddress(page, here), PageAddress(page, (*here, done))
         if (blank, CELLS, "") not in self.known:
             first, later = (self.app.chart(place, CELLS, where) for place in (blank, known))
             table = later[0].table
@@ -91,16 +91,16 @@ class _Figures:
                 (replace(view, title=CELLS_TITLE, caption=caption), sources)
                 for (view, sources), caption in zip((first, later), CELLS_CAPTIONS, strict=True)
             )
-            drawn = static(f"figure-{len(self.known) + 1}", first, later=[later])
+            drawn = make_static_figure(f"figure-{len(self.known) + 1}", first, later=[later])
             self.known[blank, CELLS, ""] = replace(drawn, alts=tuple(alts))
         return self.known[blank, CELLS, ""]
 
 
 def _step(step: Step, number: int, facts: Mapping[str, Fact], context: LessonContext, figures: _Figures) -> StaticStep:
-    words = Words()
+    words = StepMarkdown()
 
     def html(text: str) -> Markup:
-        return words.html(fill(text, facts))
+        return words.html(fill_facts(text, facts))
 
     ask = html(step.ask)
     guess = _guess(step, words, facts, context) if step.guess else None
@@ -110,7 +110,7 @@ def _step(step: Step, number: int, facts: Mapping[str, Fact], context: LessonCon
         number=number,
         kind=step.kind,
         figure=figure,
-        fulfils=_fulfils(step, number, figure, context),
+        fulfils=_slider_fulfils(step, number, figure, context),
         shown=figures.of(number, step.show) if step.show else None,
         cells=figures.cells(number) if step.guess and step.guess.kind == kinds.CELLS else None,
         say=html(step.say),
@@ -119,30 +119,30 @@ def _step(step: Step, number: int, facts: Mapping[str, Fact], context: LessonCon
         guess=guess,
         paper=_paper(step.paper, context) if step.paper else None,
         answers=tuple(
-            StaticAnswer(words.line(fill(one.text, facts)), one.right, words.line(fill(one.say, facts)))
+            StaticAnswer(words.line(fill_facts(one.text, facts)), one.right, words.line(fill_facts(one.say, facts)))
             for one in step.answers
         ),
     )
 
 
-def _fulfils(step: Step, number: int, figure: StaticFigure, context: LessonContext) -> tuple[bool, ...]:
+def _slider_fulfils(step: Step, number: int, figure: StaticFigure, context: LessonContext) -> tuple[bool, ...]:
     """For each value of the figure's slider, whether it fulfils the goal; empty without slider or goal."""
     if step.goal is None or figure.slider is None:
         return ()
     view, slider = context.view(context.lesson.place(number)[1]), figure.slider
-    return tuple(bool(holds(step.goal, context, {**view, slider.key: value})) for value in slider.values)
+    return tuple(bool(is_met(step.goal, context, {**view, slider.key: value})) for value in slider.values)
 
 
-def _guess(step: Step, words: Words, facts: Mapping[str, Fact], context: LessonContext) -> StaticGuess:
+def _guess(step: Step, words: StepMarkdown, facts: Mapping[str, Fact], context: LessonContext) -> StaticGuess:
     guess = step.guess
     assert guess is not None
-    truth = [compute(spec, context) for spec in step.truth]
+    truth = [compute_fact(spec, context) for spec in step.truth]
     return StaticGuess(
         kind=guess.kind,
         low=guess.low,
         high=guess.high,
         unit=guess.unit,
-        options=tuple(words.line(fill(option, facts)) for option in guess.options),
+        options=tuple(words.line(fill_facts(option, facts)) for option in guess.options),
         at=tuple(f"{place:g}" for place in guess.at),
         axis=guess.axis,
         most=guess.most,
@@ -166,7 +166,7 @@ def _truth(guess: Guess, truth: Sequence[Fact]) -> list[tuple[str, str]]:
 
 
 def _paper(paper: Paper, context: LessonContext) -> StaticPaper:
-    ours = [compute(spec, context) for spec in paper.ours]
+    ours = [compute_fact(spec, context) for spec in paper.ours]
     return StaticPaper(
         source=next((full for name, full in SOURCES.items() if _name(name) == paper.source), paper.source),
         where=paper.where,
@@ -175,7 +175,7 @@ def _paper(paper: Paper, context: LessonContext) -> StaticPaper:
             (name, f"{value:g} {paper.unit}".strip(), fact.long_text)
             for (name, value), fact in zip(paper.says.items(), ours, strict=True)
         ),
-        verdict=verdict(paper, context),
+        verdict=judge_paper(paper, context),
     )
 
 

@@ -8,42 +8,42 @@ from pathlib import Path
 from markupsafe import Markup
 
 from app.reading import glossary
-from app.reading.report_sources import made_with
-from app.snapshot.contents import Site
-from app.snapshot.figures import StaticFigure, static
+from app.reading.report_sources import program_versions
 from app.snapshot.formulas import mathml
-from app.snapshot.headless import Headless, SnapshotError, place_of
+from app.snapshot.headless import Headless, SnapshotError, parse_page_address
 from app.snapshot.lesson_pages import static_lesson
-from app.snapshot.marked import word_anchor
+from app.snapshot.markdown_html import word_anchor
+from app.snapshot.site_contents import Site
+from app.snapshot.static_figures import StaticFigure, make_static_figure
 from merging.base import settings
 from merging.base.errors import LessonError
 from merging.base.text import did_you_mean
 from merging.images.benchmarks.benchmark import Benchmark
-from merging.study.runs.store import Store
-from merging.teaching import reading
-from merging.teaching.context import LessonContext
+from merging.study.runs.run_store import Store
+from merging.teaching import lesson_files
 from merging.teaching.lesson import Lesson
-from viz.report.contents import Source
+from merging.teaching.lesson_context import LessonContext
+from viz.report.report_contents import Source
 
 TEMPLATES = Path(__file__).parent / "templates"
-PLAIN = ("snapshot.css", "snapshot.js")
+COPIED_FILES = ("snapshot.css", "snapshot.js")
 PLOTLY = "plotly.js"
 TITLE = "Merging vision models: lessons and views"
 KINDS = {"say": "read", "predict": "predict", "do": "do", "explain": "explain", "check": "check", "free": "write"}
-Say = Callable[[str], object]
+Report = Callable[[str], object]
 
 
-def make(lesson_keys: Sequence[str], lines: Sequence[str], date: str, repository: str, say: Say) -> Site:
+def make_site(lesson_keys: Sequence[str], lines: Sequence[str], date: str, repository: str, say: Report) -> Site:
     """The contents of a snapshot; ``lines`` are those of a file of views, ``say`` is told what is being opened.
 
     Raises:
         SnapshotError, LessonError: something asked for is not there or cannot be drawn.
     """
-    if not lesson_keys and not any(map(_written, lines)):
+    if not lesson_keys and not any(map(_is_view_line, lines)):
         raise SnapshotError("Nothing is asked for: name lessons, a file of views, or both.")
     app, benchmark = Headless(), Benchmark.load()
     store = Store(libraries=(settings.benchmark_folder() / "runs",))
-    chosen = _chosen(lesson_keys)
+    chosen = _find_lessons(lesson_keys)
     titles = {lesson.key: lesson.title for lesson in chosen}
     lessons = []
     for lesson in chosen:
@@ -51,16 +51,16 @@ def make(lesson_keys: Sequence[str], lines: Sequence[str], date: str, repository
         lessons.append(static_lesson(lesson, LessonContext(store, benchmark, lesson), app, titles))
     views = []
     for number, line in enumerate(lines, 1):
-        if _written(line):
+        if _is_view_line(line):
             say(f"View in line {number} ...")
             views.append(_view(line, number, f"figure-{len(views) + 1}", app))
-    return Site(TITLE, date, repository, tuple(lessons), tuple(views), tuple(made_with()))
+    return Site(TITLE, date, repository, tuple(lessons), tuple(views), tuple(program_versions()))
 
 
-def _chosen(keys: Sequence[str]) -> list[Lesson]:
+def _find_lessons(keys: Sequence[str]) -> list[Lesson]:
     """The lessons of these keys; what is wrong with other files does not matter. Raises SnapshotError, LessonError."""
     refused: list[LessonError] = []
-    known = {lesson.key: lesson for lesson in reading.lessons(refused=refused)}
+    known = {lesson.key: lesson for lesson in lesson_files.list_lessons(refused=refused)}
     for key in keys:
         if key not in known:
             for error in refused:
@@ -70,7 +70,7 @@ def _chosen(keys: Sequence[str]) -> list[Lesson]:
     return [known[key] for key in dict.fromkeys(keys)]
 
 
-def _written(line: str) -> bool:
+def _is_view_line(line: str) -> bool:
     return bool(line.strip()) and not line.strip().startswith("#")
 
 
@@ -86,15 +86,15 @@ def _view(line: str, number: int, key: str, app: Headless) -> StaticFigure:
                 f"{where}: after the address and two spaces stand chart=KEY or slider=KEY; got {word!r}."
             )
         options[name] = value
-    place, chart = place_of(address, where), options.get("chart", "")
+    place, chart = parse_page_address(address, where), options.get("chart", "")
     if control := options.get("slider"):
         slider = app.slider(place, chart, control, where)
         assert slider is not None
-        return static(key, slider.drawn[slider.first], slider)
-    return static(key, app.chart(place, chart, where))
+        return make_static_figure(key, slider.drawn[slider.first], slider)
+    return make_static_figure(key, app.chart(place, chart, where))
 
 
-def files(site: Site) -> dict[str, bytes]:
+def site_files(site: Site) -> dict[str, bytes]:
     """Every file of a snapshot by name; the same contents give the same bytes."""
     from viz.report.document import plotly_js
 
@@ -104,7 +104,7 @@ def files(site: Site) -> dict[str, bytes]:
         pages["views.html"] = _page("views.html.j2", site, "Views")
     for lesson in site.lessons:
         pages[f"{lesson.key}.html"] = _page("lesson.html.j2", site, lesson.title, lesson=lesson, names=KINDS)
-    texts = pages | {name: (TEMPLATES / name).read_text("utf-8") for name in PLAIN} | {PLOTLY: plotly_js()}
+    texts = pages | {name: (TEMPLATES / name).read_text("utf-8") for name in COPIED_FILES} | {PLOTLY: plotly_js()}
     return {name: text.encode() for name, text in texts.items()}
 
 
@@ -114,7 +114,7 @@ def _page(template: str, site: Site, title: str, **values: object) -> str:
 
     environment = templates.environment(TEMPLATES)
     environment.filters["script_json"] = lambda value: Markup(script_json(value))  # escaped as JSON, see there
-    return templates.write(template, TEMPLATES, site=site, title=title, **values)
+    return templates.fill_template(template, TEMPLATES, site=site, title=title, **values)
 
 
 def _words(site: Site) -> str:

@@ -7,25 +7,25 @@ from typing import TYPE_CHECKING
 
 import streamlit as st
 
-from app import permission, text
-from app.reading import data, recipes
-from app.session import clicks
-from app.widgets import page
+from app import page_text, permissions
+from app.reading import page_data, recipes
+from app.session import click_errors
+from app.widgets import page_parts
 from app.widgets.jobs import tray
 from merging.base.errors import MergingError
 from merging.base.files import tables
 from merging.base.files.short_digest import short_digest
-from merging.base.modes import Act
+from merging.base.modes import VisitorAction
 from merging.base.text import first_few
-from merging.models.team.choices import COMMON
-from viz.text import clean_text, plural
+from merging.models.team.vocabulary_choices import COMMON
+from viz.figure_text import clean_text, plural
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from merging.models.inspection.fit_report import FitReport, ProblemGroup
     from merging.recipes.recipe import Recipe
-    from merging.tasks.queue.records import Job
+    from merging.tasks.queue.job_records import Job
 
 AT_ONCE = 500_000_000  # bytes of new files that a merge may read itself; more are read by a job before
 SHOWN, ROWS = 6, 2000  # groups of problems outside of the expander, rows of the table of problems
@@ -35,28 +35,28 @@ CHECK, READ = "fit", "read"  # kinds of jobs: read every number for a report, re
 NOT_READ = "Whether text tensors were trained is known only after every number was read, as the merge does anyway."
 
 
-def checked(pretrained: str, experts: Mapping[str, str], family: str = "", vocabulary: str = COMMON) -> FitReport:
+def check_models(pretrained: str, experts: Mapping[str, str], family: str = "", vocabulary: str = COMMON) -> FitReport:
     """The current report on models, which are of this family and whose vocabularies are merged so.
 
     Raises:
         CheckpointError: a file cannot be opened.
     """
-    states = tuple(data.file_state(reference) for reference in (pretrained, *experts.values()))
-    return _checked(pretrained, tuple(experts.items()), family, vocabulary, states, _kept_at())
+    states = tuple(page_data.file_state(reference) for reference in (pretrained, *experts.values()))
+    return _check_cached(pretrained, tuple(experts.items()), family, vocabulary, states, _stored_at())
 
 
-def _kept_at() -> int:
+def _stored_at() -> int:
     """When a job last stored a report, in nanoseconds; 0 if none did."""
     from merging.sharing.catalog.fit_reports import FOLDER
 
     try:
-        return (data.store().root / FOLDER).stat().st_mtime_ns
+        return (page_data.store().root / FOLDER).stat().st_mtime_ns
     except OSError:
         return 0
 
 
-@st.cache_data(max_entries=data.KEPT, show_spinner="Comparing the checkpoints …")
-def _checked(
+@st.cache_data(max_entries=page_data.CACHED, show_spinner="Comparing the checkpoints …")
+def _check_cached(
     pretrained: str,
     experts: tuple[tuple[str, str], ...],
     family: str,
@@ -64,16 +64,16 @@ def _checked(
     states: tuple[tuple[int, ...], ...],
     kept_at: int,
 ) -> FitReport:
-    from merging.models.formats.opening import open_models
-    from merging.models.inspection.fit import fit
+    from merging.models.formats.model_sources import open_models
+    from merging.models.inspection.fit_check import check_fit
     from merging.sharing.catalog import fit_reports
 
     base, opened = open_models(pretrained, dict(experts), family)
-    kept = None if family or vocabulary != COMMON else fit_reports.find(data.store().root, base, opened)
-    return kept or fit(base, opened, sample=True, vocabulary=vocabulary)
+    kept = None if family or vocabulary != COMMON else fit_reports.find_report(page_data.store().root, base, opened)
+    return kept or check_fit(base, opened, sample=True, vocabulary=vocabulary)
 
 
-def show(
+def draw_report(
     pretrained: str,
     experts: Mapping[str, str],
     place: str,
@@ -89,20 +89,20 @@ def show(
     Raises:
         CheckpointError: a file cannot be opened.
     """
-    report = checked(pretrained, experts, family, vocabulary)
+    report = check_models(pretrained, experts, family, vocabulary)
     if activation:
         report = report.without("activation")
-    verdict(report)
+    draw_verdict(report)
     with st.expander("Fit report: what matches, what is merged, what is left out", icon=":material/fact_check:"):
-        _groups(report)
-        _distances(report)
-        _notes(report)
-        _table(report)
-        _extent(report, pretrained, experts, place)
+        _draw_groups(report)
+        _draw_distances(report)
+        _draw_notes(report)
+        _draw_table(report)
+        _draw_extent(report, pretrained, experts, place)
     return report.mergeable
 
 
-def verdict(report: FitReport) -> None:
+def draw_verdict(report: FitReport) -> None:
     """Draw the verdict, with the reasons if the models cannot be merged, or with the warnings to check first."""
     errors = [report.no_family] if report.no_family else []
     errors += [_sentence(group) for group in report.groups if group.severity == "error"]
@@ -125,20 +125,20 @@ def _sentence(group: ProblemGroup) -> str:
 def _lines(sentences: Sequence[str]) -> str:
     """The first sentences as a Markdown list, and the number of the others."""
     rest = f"\n\n… and {len(sentences) - SHOWN} more, in the report." if len(sentences) > SHOWN else ""
-    return "\n".join(f"- {text.safe_text(sentence, 600)}" for sentence in sentences[:SHOWN]) + rest
+    return "\n".join(f"- {page_text.safe_text(sentence, 600)}" for sentence in sentences[:SHOWN]) + rest
 
 
-def _groups(report: FitReport) -> None:
+def _draw_groups(report: FitReport) -> None:
     """Draw how often each problem occurs in each checkpoint."""
     groups = [group for group in report.groups if group.problem != OPENED]
     if not groups:
         st.markdown("No tensor is missing or extra, or has another shape or type.")
         return
     counts = [f"{len(group.problems)} × {group.problem} in {group.checkpoint}" for group in groups]
-    st.markdown(f"Found: {text.safe_text(first_few(counts, 12), 900)}.")
+    st.markdown(f"Found: {page_text.safe_text(first_few(counts, 12), 900)}.")
 
 
-def _distances(report: FitReport) -> None:
+def _draw_distances(report: FitReport) -> None:
     """Draw how far every expert is from the pretrained model."""
     if not report.distances:
         return
@@ -165,7 +165,7 @@ def _distances(report: FitReport) -> None:
     )  # fmt: skip
 
 
-def _notes(report: FitReport) -> None:
+def _draw_notes(report: FitReport) -> None:
     """Draw what is merged and kept, and how the files were opened; equal notes are written once."""
     notes: dict[str, list[str]] = {}
     for note in report.notes:
@@ -177,18 +177,18 @@ def _notes(report: FitReport) -> None:
     lines = []
     for sentence, names in notes.items():
         prefix = f"{first_few(names, 3)}: " if names[0] else ""
-        lines.append(f"- {text.safe_text(prefix + sentence, 500)}")
+        lines.append(f"- {page_text.safe_text(prefix + sentence, 500)}")
     st.markdown("\n".join(lines))
 
 
-def _table(report: FitReport) -> None:
+def _draw_table(report: FitReport) -> None:
     """Draw every tensor that does not fit."""
     if not report.problems:
         return
     rows = report.table()
     if len(rows) > ROWS:
         st.caption(f"The first {ROWS:,} of {len(rows):,} rows; the file has them all.")
-    tall = page.table_height(len(rows), MOST_TALL)
+    tall = page_parts.table_height(len(rows), MOST_TALL)
     st.dataframe(rows.head(ROWS).map(_cell), hide_index=True, height=tall, alt="Every tensor that does not fit")
     st.download_button(
         "Data (CSV)", lambda: _csv(rows), "fit_report.csv", "text/csv", key=f"fit_csv_{len(rows)}", on_click="ignore",
@@ -204,33 +204,33 @@ def _csv(rows: pd.DataFrame) -> bytes:
     return tables.csv_bytes(rows)
 
 
-def _extent(report: FitReport, pretrained: str, experts: Mapping[str, str], place: str) -> None:
+def _draw_extent(report: FitReport, pretrained: str, experts: Mapping[str, str], place: str) -> None:
     """Draw how the models were checked, and a button that reads every number."""
     if not report.sampled:
         st.caption(report.read)
         return
     st.caption(f"{report.read} {NOT_READ}")
-    subject = subject_of(pretrained, experts)
+    subject = job_subject(pretrained, experts)
     job = find_job(CHECK, subject)
     if job is not None and (job.live or job.error):
-        tray.show(job, f"fit_{place}")
-    if permission.allows(Act.COMMAND) and (job is None or not job.live):
+        tray.draw_job(job, f"fit_{place}")
+    if permissions.is_allowed(VisitorAction.COMMAND) and (job is None or not job.live):
         st.button(
             "Check every number", key=f"check_{place}_{subject}", on_click=_start, args=(subject, pretrained, experts),
             icon=":material/search_check:", help="In the background; the result then appears here.",
         )  # fmt: skip
 
 
-def lacking(recipe: Recipe) -> str:
+def missing_needs(recipe: Recipe) -> str:
     """What a chain needs that these models lack; empty if nothing."""
-    if problem := _not_for_others(recipe):
+    if problem := _why_not_here(recipe):
         return problem
     if recipe.exemplars is None:
         return ""
-    needs = f"{text.chain_title(recipe)} needs training images, which come from a benchmark folder."
-    if reason := data.not_evaluated(recipe.pretrained):
+    needs = f"{page_text.chain_title(recipe)} needs training images, which come from a benchmark folder."
+    if reason := page_data.why_not_evaluated(recipe.pretrained):
         return f"{needs} There are none for these models: {reason}"
-    experts = data.benchmark().experts
+    experts = page_data.benchmark().experts
     if unknown := [name for name, _ in recipe.experts if name not in experts]:
         return (
             f"{needs} It has none for {first_few(unknown, 3)}; experts are named like its tasks: {first_few(experts)}."
@@ -238,12 +238,12 @@ def lacking(recipe: Recipe) -> str:
     return ""
 
 
-def _not_for_others(recipe: Recipe) -> str:
+def _why_not_here(recipe: Recipe) -> str:
     """Why a chain does not work on these models, if they are another network than CLIP; empty if it does."""
-    if not recipes.network(recipe.pretrained, recipe.family):
+    if not recipes.network_name(recipe.pretrained, recipe.family):
         return ""
     from merging.engine.needs import check_kind
-    from merging.study.runs.inputs import open_inputs
+    from merging.study.runs.opened_recipe import open_inputs
 
     try:
         pretrained = recipe.models()["pretrained"].open("pretrained", family=recipe.family)
@@ -255,32 +255,32 @@ def _not_for_others(recipe: Recipe) -> str:
     return ""
 
 
-def submit(recipe: Recipe) -> Job:
+def submit_recipe(recipe: Recipe) -> Job:
     """The job of a recipe; for large files that were never read here, a job that reads them and then submits it."""
-    from merging.models import digests
-    from merging.study.runs.inputs import open_inputs
+    from merging.models import digest_cache
+    from merging.study.runs.opened_recipe import open_inputs
 
-    digests.DIGESTS.load(data.store().root)
+    digest_cache.DIGESTS.load(page_data.store().root)
     if open_inputs(recipe).unread <= AT_ONCE:
-        return data.runner().submit(recipe)
+        return page_data.job_queue().submit(recipe)
     references = [recipe.pretrained, *(reference for _, reference in recipe.experts)]
     title = f"Reading the files of {recipe.title or recipe.text()}"
-    subject = subject_of(recipe.to_yaml(), dict(recipe.experts))
-    return data.runner().command(READ, subject, title, ["digest", *references], then=recipe)
+    subject = job_subject(recipe.to_yaml(), dict(recipe.experts))
+    return page_data.job_queue().command(READ, subject, title, ["digest", *references], then=recipe)
 
 
-def subject_of(pretrained: str, experts: Mapping[str, str]) -> str:
+def job_subject(pretrained: str, experts: Mapping[str, str]) -> str:
     """A short name for a choice of models, as the subject of a job."""
     return short_digest(repr((pretrained, tuple(experts.items()))))
 
 
 def find_job(key: str, subject: str) -> Job | None:
     """The newest job of a kind on a subject."""
-    return next((job for job in data.runner().jobs() if job.kind == key and job.subject == subject), None)
+    return next((job for job in page_data.job_queue().jobs() if job.kind == key and job.subject == subject), None)
 
 
-@clicks.guarded
+@click_errors.guard_callback
 def _start(subject: str, pretrained: str, experts: Mapping[str, str]) -> None:
     words = ["fit", f"--pretrained={pretrained}", "--values", "--keep"]
     words += [f"--expert={name}={reference}" for name, reference in experts.items()]
-    data.runner().command(CHECK, subject, f"Checking every number of {plural(len(experts), 'expert')}", words)
+    page_data.job_queue().command(CHECK, subject, f"Checking every number of {plural(len(experts), 'expert')}", words)

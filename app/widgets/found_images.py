@@ -6,37 +6,37 @@ from collections.abc import Sequence
 
 import streamlit as st
 
-from app import text
+from app import page_text
 from app.session import selection
 
 _FOUND = "_found_images"
 STEPS = (("previous", "Previous of these", "arrow_back", -1), ("next", "Next of these", "arrow_forward", 1))
 
 
-def keep(title: str, images: Sequence[str]) -> None:
+def remember_images(title: str, images: Sequence[str]) -> None:
     """Remember images, task:split:place, in the order in which they are shown; ``title`` says which they are."""
     st.session_state[_FOUND] = (title, list(images))
 
 
-def kept() -> tuple[str, list[str]]:
+def remembered_images() -> tuple[str, list[str]]:
     """Their title and the images; nothing before any was shown."""
     title, images = st.session_state.get(_FOUND, ("", []))
     return str(title), list(images)
 
 
-def walk(image: str) -> None:
+def draw_walk(image: str) -> None:
     """Draw which of them an image is, and buttons to the one before and after it; nothing if it is none of them."""
-    title, images = kept()
+    title, images = remembered_images()
     if image not in images or len(images) < 2:
         return
-    from merging.study.measurements.find_images import following
+    from merging.study.measurements.find_images import next_image
 
     at = images.index(image)
     with st.container(horizontal=True, vertical_alignment="center", gap="small", key="found_images"):
-        st.caption(f"{at + 1} of {len(images)}: {text.safe_text(title, 80)}", width="content")
+        st.caption(f"{at + 1} of {len(images)}: {page_text.safe_text(title, 80)}", width="content")
         for key, label, icon, step in STEPS:
-            there = following(images, image, step)
+            there = next_image(images, image, step)
             st.button(
                 label, key=f"found_{key}", icon=f":material/{icon}:", type="tertiary",
-                on_click=selection.choose, args=(selection.IMAGE, there),
+                on_click=selection.choose_value, args=(selection.IMAGE, there),
             )  # fmt: skip

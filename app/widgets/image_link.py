@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from app.session import address, pages, selection
-from app.widgets import page
+from app.widgets import page_parts
 from merging.study.runs.run import Run
 
 MOST = 2  # runs that the page shows beside the pretrained model and the expert
 LABEL, ICON = "Look inside", "image_search"
 
 
-def query(image: str, runs: Sequence[Run]) -> dict[str, str]:
+def image_query(image: str, runs: Sequence[Run]) -> dict[str, str]:
     """What the address says: the image, task:split:place, and the first merges among the runs.
 
     Reference models are on the page anyway, and a run with modules on top of its model cannot be looked into.
@@ -22,6 +22,6 @@ def query(image: str, runs: Sequence[Run]) -> dict[str, str]:
     return {selection.IMAGE: image} | ({address.RUNS: ids} if ids else {})
 
 
-def open_image(image: str, runs: Sequence[Run], label: str = LABEL) -> None:
+def draw_image_link(image: str, runs: Sequence[Run], label: str = LABEL) -> None:
     """Draw a link that opens an image, task:split:place, on the page Image."""
-    page.open_page(pages.IMAGE, label, ICON, **query(image, runs))
+    page_parts.draw_page_link(pages.IMAGE, label, ICON, **image_query(image, runs))

@@ -7,14 +7,14 @@ from collections.abc import Mapping, Sequence
 
 import streamlit as st
 
-from app import text
+from app import page_text
 from app.reading import samples
 from app.reading.papers import paper_facts
-from app.session import benchmark
+from app.session import benchmark_choice
 from merging.recipes.papers import claims
 from merging.recipes.papers.claims import Claim
-from merging.study.paper_facts.accuracies import REPORTING
-from merging.study.paper_facts.comparison import COUNTED, Comparison, Verdict, verdict
+from merging.study.paper_facts.accuracy_facts import REPORTING
+from merging.study.paper_facts.comparison import COUNTED, Comparison, Verdict, judge
 from merging.study.runs.run import Run
 from merging.study.sweeps.sweep import Sweep
 
@@ -27,41 +27,44 @@ HEAD, BETWEEN = "**Paper and here.**", "\n\n"
 ON_PAGE = "here"  # what a page has just computed
 
 
-def of(view: str, shown: Mapping[str, Comparison] | None = None) -> str:
+def claim_lines(view: str, shown: Mapping[str, Comparison] | None = None) -> str:
     """The lines of a view, one for each claim, as Markdown for the page and for the report; empty without a claim.
 
     ``shown`` are facts that the page has just computed, by their names in claims; they are stored nowhere.
     """
     known = shown or {}
-    return _joined(
+    return _join_lines(
         [
-            in_words(one, known[one.fact], ON_PAGE) if one.fact in known else in_words(one, paper_facts.of_claim(one))
-            for one in claims.of_view(view)
+            claim_in_words(one, known[one.fact], ON_PAGE)
+            if one.fact in known
+            else claim_in_words(one, paper_facts.compare_claim(one))
+            for one in claims.claims_of_view(view)
         ]
     )
 
 
-def of_claims(pairs: Sequence[tuple[Claim, Comparison | None]], whose: str = "") -> str:
+def compare_claims(pairs: Sequence[tuple[Claim, Comparison | None]], whose: str = "") -> str:
     """The same for claims with our sides of them; ``whose`` they are, if not of the benchmark's library."""
-    return _joined([in_words(claim, ours, whose) for claim, ours in pairs])
+    return _join_lines([claim_in_words(claim, ours, whose) for claim, ours in pairs])
 
 
-def _joined(lines: Sequence[str]) -> str:
+def _join_lines(lines: Sequence[str]) -> str:
     return BETWEEN.join([HEAD, *lines]) if lines else ""
 
 
-def show(lines: str, of: Sequence[Run | Sweep] = ()) -> None:
-    """Draw the lines of ``of``; nothing if there are none.
+def draw_lines(lines: str, of: Sequence[Run | Sweep] = ()) -> None:
+    """Draw the lines of ``claim_lines``; nothing if there are none.
 
-    They are folded where none of the runs or sweeps on the page, ``of``, is among those that our numbers are from.
+    They are folded where none of the runs or sweeps on the page, ``claim_lines``, is among those that our numbers are
+    from.
     """
     if not lines:
         return
     head, *rest = (_on_lines(line) for line in lines.split(BETWEEN))
     words = rest[0] if len(rest) == 1 else "\n".join(f"- {line}" for line in rest)
     merges = [one for one in of if not isinstance(one, Run) or one.kind == "merge"]
-    whose = text.safe_text(benchmark.library(), 60)
-    if merges and not any(map(paper_facts.is_source, merges)):
+    whose = page_text.safe_text(benchmark_choice.library_in_words(), 60)
+    if merges and not any(map(paper_facts.may_be_source, merges)):
         with st.expander(f"Paper and here: the {whose}, none of what is shown above", icon=":material/menu_book:"):
             st.markdown(words, help=HELP.format(whose))
         return
@@ -75,16 +78,19 @@ def _on_lines(line: str) -> str:
     return line.replace(f" {PAPER} ", f"  \n{PAPER} ").replace(f" {HERE} ", f"  \n{HERE} ")
 
 
-def in_words(claim: Claim, ours: Comparison | None, whose: str = "") -> str:
+def claim_in_words(claim: Claim, ours: Comparison | None, whose: str = "") -> str:
     """The sentence of one claim, in Markdown: the verdict, what is compared, the paper's side and ours.
 
     ``whose`` our numbers are: by default those of the benchmark's library.
     """
-    judged = verdict(claim.direction, ours)
+    judged = judge(claim.direction, ours)
     what = f"{claim.topic}: {claim.first} against {claim.second}."
     note = f" {claim.note}" if claim.note else ""
-    sides = f"{what} {PAPER} {_paper(claim)} {HERE} {_here(ours, judged, whose or benchmark.library())}{note}"
-    return f"**{judged.capitalize()}.** {text.safe_text(sides, 1000)}"
+    sides = (
+        f"{what} {PAPER} {_paper(claim)} {HERE} "
+        f"{_our_side(ours, judged, whose or benchmark_choice.library_in_words())}{note}"
+    )
+    return f"**{judged.capitalize()}.** {page_text.safe_text(sides, 1000)}"
 
 
 def _paper(claim: Claim) -> str:
@@ -97,7 +103,7 @@ def _paper(claim: Claim) -> str:
     return f"{first} against {second}, {claim.difference} ({source})."
 
 
-def _here(ours: Comparison | None, judged: Verdict, whose: str) -> str:
+def _our_side(ours: Comparison | None, judged: Verdict, whose: str) -> str:
     """Our numbers, the interval of the difference, and what they are from."""
     if ours is None or judged is Verdict.NOT_MEASURED:
         return f"{Verdict.NOT_MEASURED.capitalize()}."
@@ -107,10 +113,12 @@ def _here(ours: Comparison | None, judged: Verdict, whose: str) -> str:
     if not math.isfinite(ours.low):
         interval = "no interval"
     elif interval != COUNTED:
-        interval += f" {text.signed(ours.low, ours.digits)} to {text.signed(ours.high, ours.digits)}"
-    sample = ours.sample.replace(REPORTING, samples.part())
+        interval += (
+            f" {page_text.format_signed(ours.low, ours.digits)} to {page_text.format_signed(ours.high, ours.digits)}"
+        )
+    sample = ours.sample.replace(REPORTING, samples.scored_part())
     whose = whose[0].upper() + whose[1:]
-    sides = f"{first} against {second}, {text.signed(ours.difference, ours.digits)}"
+    sides = f"{first} against {second}, {page_text.format_signed(ours.difference, ours.digits)}"
     return f"{whose}: {sides} ({interval}; {sample})."
 
 
@@ -119,4 +127,4 @@ def _unit(unit: str) -> str:
 
 
 def _number(value: float, digits: int) -> str:
-    return f"{value:,.{digits}f}".replace("-", text.MINUS)
+    return f"{value:,.{digits}f}".replace("-", page_text.MINUS)

@@ -8,7 +8,7 @@ QR = 4  # px of a module
 
 
 @st.cache_data(max_entries=50, show_spinner=False)
-def svg(text: str) -> str:
+def qr_svg(text: str) -> str:
     """A QR code as SVG, dark on light whatever the page's ground: cameras read no other."""
     import segno
 

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import streamlit as st
 
-from app import text
-from app.reading.report_sources import put, sources_of
+from app import page_text
+from app.reading.report_sources import add_view, sources_of
 from app.saving.shown_chart import ShownChart
 from app.session import report_keeper
 from merging.base.errors import MergingError
 
 
-def button(chart: ShownChart) -> None:
+def draw_report_button(chart: ShownChart) -> None:
     """A button that adds a chart to the report, or removes it."""
-    draft, key = report_keeper.report(), chart.key
+    draft, key = report_keeper.current_report(), chart.key
     kept = draft.find(key, chart.table, chart.options)
     if kept:
         st.button(
@@ -34,6 +34,6 @@ def _add(chart: ShownChart) -> None:
     try:
         sources = sources_of(chart.table, chart.options, chart.of, chart.place)
     except MergingError as error:  # a run that was deleted meanwhile
-        report_keeper.report().refused[chart.key] = text.safe_text(error, 600)
+        report_keeper.current_report().refused[chart.key] = page_text.safe_text(error, 600)
         return
-    put(chart.view(sources), sources, chart.key)
+    add_view(chart.view(sources), sources, chart.key)

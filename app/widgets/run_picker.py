@@ -7,15 +7,15 @@ from typing import Literal
 
 import streamlit as st
 
-from app import text
-from app.reading import data, names
-from app.session import address, run_choice, state
+from app import page_text
+from app.reading import expert_names, page_data
+from app.session import address, run_choice, view_state
 from app.session.pages import MASKS, MERGE, MODELS
-from app.widgets.page import empty, open_page
-from merging.base.files.short_digest import beginning_with
+from app.widgets.page_parts import draw_empty, draw_page_link
+from merging.base.files.short_digest import match_prefix
 from merging.base.text import duration_text, first_few
-from merging.study.runs.run import PRECOMPUTED, Run, same_models
-from viz.text import plural
+from merging.study.runs.run import PRECOMPUTED, Run, merge_same_models
+from viz.figure_text import plural
 
 OTHER_SETS = (
     "{} of the chosen runs {} other experts. Their averages are over the tasks of those, so they are not in the same "
@@ -43,7 +43,8 @@ def pick_one(runs: Sequence[Run], label: str = "Layers of", ready: Sequence[Run]
 def _draw_one(label: str, by_id: Mapping[str, Run], run_id: str, key: str, width: int | Literal["stretch"]) -> None:
     st.session_state[key] = run_id  # the picker shows what the link says
     st.selectbox(
-        label, list(by_id), format_func=lambda one: text.label(by_id[one]), key=key, on_change=run_choice.pick_from,
+        label, list(by_id), format_func=lambda one: page_text.run_label(by_id[one]), key=key,
+        on_change=run_choice.pick_run_from,
         args=(key,), width=width,
     )  # fmt: skip
 
@@ -59,7 +60,7 @@ def draw_several(
     """Draw a picker of several runs, at most so many, that shows the first of those chosen."""
     st.session_state[key] = list(chosen[:most])
     st.multiselect(
-        "Runs", list(by_id), format_func=lambda one: text.label(by_id[one]), key=key,
+        "Runs", list(by_id), format_func=lambda one: page_text.run_label(by_id[one]), key=key,
         on_change=run_choice.pick_runs_from, args=(key,), max_selections=most, placeholder=placeholder, width=width,
     )  # fmt: skip
 
@@ -80,34 +81,34 @@ def pick_run(
     """
     if not runs:
         if requested := run_choice.picked_run([], "").missing:
-            missing_runs([requested])
+            draw_missing_runs([requested])
         else:
-            empty("There is no run yet. Merge some experts and the result appears here.", "Merge experts", MERGE)
+            draw_empty("There is no run yet. Merge some experts and the result appears here.", "Merge experts", MERGE)
         return None
     by_id = {run.id: run for run in runs}
     ready_ids = None if ready is None else [run.id for run in ready]
     picked = run_choice.picked_run(list(by_id), first.id if first else next(iter(by_id)), ready_ids)
     if picked.missing is not None or picked.run_id is None:
-        missing_runs([picked.missing or ""])
+        draw_missing_runs([picked.missing or ""])
         return None
     _draw_one(label, by_id, picked.run_id, "picker", width="stretch")
     run = by_id[picked.run_id]
-    (say or about)(run)
+    (say or draw_run)(run)
     return run, picked.fresh
 
 
-def one_set(runs: Sequence[Run]) -> list[list[Run]]:
+def group_by_models(runs: Sequence[Run]) -> list[list[Run]]:
     """Groups of runs that merge the same models, in any order; the first run's group comes first."""
     groups: list[list[Run]] = []
     for run in runs:
-        if group := next((one for one in groups if same_models(one[0], run)), None):
+        if group := next((one for one in groups if merge_same_models(one[0], run)), None):
             group.append(run)
         else:
             groups.append([run])
     return groups
 
 
-def other_sets(groups: Sequence[Sequence[Run]]) -> None:
+def draw_other_groups(groups: Sequence[Sequence[Run]]) -> None:
     """Draw which of the chosen runs merge other experts than the first group, and buttons that show those instead."""
     if len(groups) < 2:
         return
@@ -115,24 +116,24 @@ def other_sets(groups: Sequence[Sequence[Run]]) -> None:
     with st.container(border=True, gap="xsmall", key="other_experts"):
         st.markdown(f":material/group_work: {OTHER_SETS.format(f'**{others}**', 'merge' if others > 1 else 'merges')}")
         for place, group in enumerate(groups[1:], start=1):
-            titles = text.safe_text(first_few((run.name for run in group), 4), 300)
+            titles = page_text.safe_text(first_few((run.name for run in group), 4), 300)
             ids = [run.id for run in group] + [run.id for other in groups if other is not group for run in other]
             words, switch = st.columns([3, 1], vertical_alignment="center")
-            words.markdown(f"**{text.safe_text(names.of_experts(group[0].experts), 120)}.** {titles}")
+            words.markdown(f"**{page_text.safe_text(expert_names.experts_in_words(group[0].experts), 120)}.** {titles}")
             switch.button(
                 "Show these instead", key=f"other_experts_{place}", on_click=run_choice.pick_runs, args=(ids,)
             )
 
 
-def left_out(runs: Sequence[Run], why: str = CLIP_ONLY) -> None:
+def draw_left_out(runs: Sequence[Run], why: str = CLIP_ONLY) -> None:
     """Say that runs of other networks than CLIP are not offered here; draws nothing if there are none."""
     if others := [run for run in runs if run.network]:
-        networks = text.listed(sorted({text.safe_text(run.network, 60) for run in others}))
+        networks = page_text.join_words(sorted({page_text.safe_text(run.network, 60) for run in others}))
         verb = "is" if len(others) == 1 else "are"
         st.caption(f"{plural(len(others), 'run')} of {networks} {verb} not offered here. {why}")
 
 
-def missing_runs(
+def draw_missing_runs(
     run_ids: Sequence[str], forget: Callable[[], None] = run_choice.clear_link, one_other: str = ONE_OTHER,
     offers: str = "",
 ) -> None:  # fmt: skip
@@ -145,29 +146,31 @@ def missing_runs(
     if offers:
         run_ids = _not_offered(run_ids, offers)
     if run_ids:
-        _lost_runs(run_ids, forget, one_other)
+        _draw_lost_runs(run_ids, forget, one_other)
 
 
 def _not_offered(run_ids: Sequence[str], offers: str) -> list[str]:
     """Say which stored merges of CLIP the page does not offer; returns the other ids."""
-    stored = {run.id: run for run in data.of_clip(data.stored())}
-    if titles := [f"**{text.safe_text(stored[run_id].name, 60)}**" for run_id in run_ids if run_id in stored]:
-        st.caption(f"{text.listed(titles)} {'is' if len(titles) == 1 else 'are'} not among these runs. {offers}")
+    stored = {run.id: run for run in page_data.clip_runs(page_data.stored_runs())}
+    if titles := [f"**{page_text.safe_text(stored[run_id].name, 60)}**" for run_id in run_ids if run_id in stored]:
+        st.caption(
+            f"{page_text.join_words(titles)} {'is' if len(titles) == 1 else 'are'} not among these runs. {offers}"
+        )
     return [run_id for run_id in run_ids if run_id not in stored]
 
 
 def _offer_choices(run_ids: Sequence[str]) -> list[str]:
     """Draw the runs whose ids begin with what a link names, where there are several; returns the other ids."""
-    by_id, lost = {run.id: run for run in data.stored()}, []
+    by_id, lost = {run.id: run for run in page_data.stored_runs()}, []
     for run_id in run_ids:
-        if len(several := beginning_with(run_id, by_id)) < 2:
+        if len(several := match_prefix(run_id, by_id)) < 2:
             lost.append(run_id)
             continue
         with st.container(border=True, gap="xsmall", key=f"several_{run_id}"):
-            st.markdown(f":material/link: Several runs begin with “{text.safe_text(run_id)}”. Choose one:")
+            st.markdown(f":material/link: Several runs begin with “{page_text.safe_text(run_id)}”. Choose one:")
             for full in several[:MOST_SEVERAL]:
                 st.button(
-                    text.safe_text(f"{by_id[full].name} · {full}", 120), key=f"several_{run_id}_{full}",
+                    page_text.safe_text(f"{by_id[full].name} · {full}", 120), key=f"several_{run_id}_{full}",
                     type="tertiary", on_click=_choose_instead, args=(run_id, full),
                 )  # fmt: skip
     return lost
@@ -179,25 +182,25 @@ def _choose_instead(written: str, run_id: str) -> None:
         ids = st.query_params.get(key, "").split(",")
         if written in ids:
             st.query_params[key] = ",".join(run_id if one == written else one for one in ids)
-    state.enter("")  # so that the changed address counts once more
+    view_state.enter_page("")  # so that the changed address counts once more
 
 
-def _lost_runs(run_ids: Sequence[str], forget: Callable[[], None], one_other: str) -> None:
+def _draw_lost_runs(run_ids: Sequence[str], forget: Callable[[], None], one_other: str) -> None:
     """Draw that this machine lacks these runs, or has them on another benchmark, and a button to go on."""
-    listed = first_few((f"“{text.safe_text(run_id, 20)}”" for run_id in run_ids), 3)
-    if others := [run for run_id in run_ids if (run := data.store().find(run_id)) and run.network]:
-        title, network = (text.safe_text(words, 60) for words in (others[0].name, others[0].network))
+    listed = first_few((f"“{page_text.safe_text(run_id, 20)}”" for run_id in run_ids), 3)
+    if others := [run for run_id in run_ids if (run := page_data.store().find(run_id)) and run.network]:
+        title, network = (page_text.safe_text(words, 60) for words in (others[0].name, others[0].network))
         st.info(one_other.format(title=title, network=network))
-        open_page(MASKS, "Masks of this run", "grid_on", run=others[0].id)
+        draw_page_link(MASKS, "Masks of this run", "grid_on", run=others[0].id)
         st.button("Show an available run", on_click=forget, type="primary")
         return
-    if any((run := data.store().find(run_id)) and not data.belongs(run) for run_id in run_ids):
+    if any((run := page_data.store().find(run_id)) and not page_data.belongs_here(run) for run_id in run_ids):
         st.warning(
             f"This link names {listed}, {'a run' if len(run_ids) == 1 else 'runs'} of another benchmark than the "
             "current one. Scores are compared on one benchmark only; choose the benchmark on Models & runs, data.",
             icon=":material/link_off:",
         )
-        open_page(MODELS, "Choose the benchmark", "dataset", models_view="data")
+        draw_page_link(MODELS, "Choose the benchmark", "dataset", models_view="data")
         st.button("Show an available run", on_click=forget, type="primary")
         return
     if not any(map(run_choice.is_of_link, run_ids)):
@@ -212,26 +215,26 @@ def _lost_runs(run_ids: Sequence[str], forget: Callable[[], None], one_other: st
     st.button("Show an available run", on_click=forget, type="primary")
 
 
-def about(run: Run) -> None:
+def draw_run(run: Run) -> None:
     """Draw a sentence on the run, where its numbers come from, and its warnings."""
-    st.markdown(f"{text.about(run)} {badges(run)}")
+    st.markdown(f"{page_text.run_in_words(run)} {run_badges(run)}")
     for line in run.cautions:
-        st.caption(f":material/warning: {text.safe_text(line, 400)}")
+        st.caption(f":material/warning: {page_text.safe_text(line, 400)}")
     for remark in run.remarks:
-        st.caption(f":material/info: {text.safe_text(remark, 400)}")
+        st.caption(f":material/info: {page_text.safe_text(remark, 400)}")
 
 
-def cautions(run: Run, of: str = "the result") -> None:
+def draw_cautions(run: Run, of: str = "the result") -> None:
     """Draw what may be wrong with a run, if anything; ``of`` names the run in Markdown."""
-    if lines := [f"- {text.safe_text(line, 400)}" for line in run.cautions[:CAUTIONS]]:
+    if lines := [f"- {page_text.safe_text(line, 400)}" for line in run.cautions[:CAUTIONS]]:
         more = len(run.cautions) - len(lines)
         rest = f"\n\n… and {plural(more, 'more warning')}, in its run.json." if more else ""
         st.warning(f"**Check {of}:**\n\n" + "\n".join(lines) + rest, icon=":material/warning:")
 
 
-def badges(run: Run) -> str:
+def run_badges(run: Run) -> str:
     """Where a run was computed, on what, and with which seed; Markdown."""
-    device = text.safe_text(run.device, 40)
+    device = page_text.safe_text(run.device, 40)
     if run.provenance == PRECOMPUTED:
         badge = f":gray-badge[:material/inventory_2: precomputed on {device}]"
     else:
@@ -240,7 +243,7 @@ def badges(run: Run) -> str:
     return badge if run.seed is None else f"{badge} :gray-badge[:material/casino: seed {run.seed}]"
 
 
-def recipe_buttons(run: Run, key: str) -> None:
+def draw_recipe_button(run: Run, key: str) -> None:
     """Draw a button that shows a run's recipe, with a download and its command line."""
     with st.popover("Recipe", icon=":material/receipt_long:", type="tertiary"):
         st.code(run.recipe_yaml, language="yaml")

@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import streamlit as st
 
-from app import text
-from app.reading import pictures
+from app import page_text
+from app.reading import benchmark_images
 from app.session import selection
 from app.widgets import found_images, image_link
 from merging.study.runs.run import Run
-from viz.text import clean_text
+from viz.figure_text import clean_text
 
 if TYPE_CHECKING:
     import numpy as np
 
 
-class Shown(NamedTuple):
+class Thumbnail(NamedTuple):
     """An image with its class, its predictions by label, and its data set where several are shown."""
 
     image: str
@@ -27,34 +27,34 @@ class Shown(NamedTuple):
     data_set: str = ""
 
 
-def strip(images: Sequence[Shown], split: str, runs: Sequence[Run], title: str) -> None:
+def draw_strip(images: Sequence[Thumbnail], split: str, runs: Sequence[Run], title: str) -> None:
     """Images of a split side by side, each with its class and predictions, a button that chooses it, and a link.
 
     The links carry the ``runs`` on screen; ``title`` says which images these are on the page that they open.
     """
-    chosen = selection.chosen(selection.IMAGE)
-    found_images.keep(title, [full_name(one.image, split) for one in images])
+    chosen = selection.chosen_value(selection.IMAGE)
+    found_images.remember_images(title, [full_name(one.image, split) for one in images])
     with st.container(horizontal=True, gap="small", key="thumbnails"):
         for one in images:
             name = full_name(one.image, split)
             with st.container(width=132, gap="xsmall", border=name == chosen):
-                tile(one, split, runs)
+                draw_tile(one, split, runs)
                 if name != chosen:
                     st.button(
-                        "Choose", key=f"choose_{name}", type="tertiary", on_click=selection.choose,
+                        "Choose", key=f"choose_{name}", type="tertiary", on_click=selection.choose_value,
                         args=(selection.IMAGE, name), help="Keep this image in view on all pages.",
                     )  # fmt: skip
 
 
-def tile(one: Shown, split: str, runs: Sequence[Run]) -> None:
+def draw_tile(one: Thumbnail, split: str, runs: Sequence[Run]) -> None:
     """One image with its class and predictions, and a link that opens it."""
     where = f", {clean_text(one.data_set, 40)}" if one.data_set else ""
     st.image(_picture(one.image, split), width=72, alt=f"An image of {clean_text(one.truth, 60)}{where}")
-    lines = [f"**{text.safe_text(one.truth, 24)}**"]
-    lines += [f":gray[{text.safe_text(one.data_set, 24)}]"] if one.data_set else []
-    lines += [f"{name}: {text.safe_text(answer, 60)}" for name, answer in one.answers]
+    lines = [f"**{page_text.safe_text(one.truth, 24)}**"]
+    lines += [f":gray[{page_text.safe_text(one.data_set, 24)}]"] if one.data_set else []
+    lines += [f"{name}: {page_text.safe_text(answer, 60)}" for name, answer in one.answers]
     st.caption("  \n".join(lines))
-    image_link.open_image(full_name(one.image, split), runs)
+    image_link.draw_image_link(full_name(one.image, split), runs)
 
 
 def full_name(image: str, split: str) -> str:
@@ -65,16 +65,16 @@ def full_name(image: str, split: str) -> str:
 
 def chosen_image(images: Iterable[str], split: str) -> str:
     """The chosen image as these tables name it; empty, and the page says so, if it is not among their images."""
-    selection.show(selection.IMAGE)
-    chosen = selection.chosen(selection.IMAGE)
+    selection.note_shown(selection.IMAGE)
+    chosen = selection.chosen_value(selection.IMAGE)
     image = next((image for image in images if full_name(image, split) == chosen), "") if chosen else ""
     if chosen and not image:
-        st.caption(f"The chosen image, {text.safe_text(chosen, 60)}, is not among the images shown here.")
+        st.caption(f"The chosen image, {page_text.safe_text(chosen, 60)}, is not among the images shown here.")
     return image
 
 
 def _picture(image: str, split: str) -> np.ndarray[Any, Any]:
     """One image (h, w, 3)."""
     task, _, place = image.rpartition(":")
-    picture: np.ndarray[Any, Any] = pictures.images(task, split)[int(place)]
+    picture: np.ndarray[Any, Any] = benchmark_images.split_images(task, split)[int(place)]
     return picture

@@ -19,7 +19,7 @@ QUESTION, WORD, LEADING, GAP = 28, 13, 1.3, 6  # lines: of a chart's question; o
 FORMULA = 10  # lines by which formulas make a paragraph higher
 CHARACTER = 0.45  # width of one, of its height
 MOST_WORDS = 216  # lines that a step's words take; longer ones scroll
-PICKERS = {address.RUN: "picker", address.RUNS: "compare", address.SWEEP: "sweep_picker"}  # whose keys differ
+PICKER_KEYS = {address.RUN: "picker", address.RUNS: "compare", address.SWEEP: "sweep_picker"}  # whose keys differ
 COPIES = 40  # a picker whose value is changed elsewhere gets a new key with the next number
 FRAME = """
 [data-testid="stHeader"], [data-testid="stSidebar"], [data-testid="stToolbar"], [data-testid="stDecoration"],
@@ -38,7 +38,7 @@ html, body, #root, [data-testid="stApp"], [data-testid="stAppViewContainer"], [d
 """  # what is behind it is unknown, and mostly white, whatever the machine prefers
 
 
-def lines(bare: bool) -> int:
+def window_lines(bare: bool) -> int:
     """How many lines a window has."""
     from viz.theme import PRESENTED_LINES  # with it plotly, which Home does not need
 
@@ -54,12 +54,12 @@ def words_height(plain: str, wide: float) -> float:
     return min(rows * WORD * LEADING + len(paragraphs) * GAP + formulas * FORMULA, MOST_WORDS)
 
 
-def style(bare: bool, clear: bool, controls: Sequence[str]) -> str:
+def window_css(bare: bool, clear: bool, controls: Sequence[str]) -> str:
     """CSS of the window, in which the ``controls`` with these keys of the address stay."""
-    least = f"max({LEAST}px, 100vh / {BARE_LINES})" if bare else f"100vh / {lines(bare)}"
+    least = f"max({LEAST}px, 100vh / {BARE_LINES})" if bare else f"100vh / {window_lines(bare)}"
     above, aside, control = (2, 4, BARE_CONTROL) if bare else (12, SIDE, CONTROL)
     words = {
-        "CONTROLS": ", ".join(place for key in controls for place in places(key)) or ".st-key-none",
+        "CONTROLS": ", ".join(place for key in controls for place in control_classes(key)) or ".st-key-none",
         "ABOVE": str(above + (control if controls else 0)),
         "TOP": str(above),
         "ASIDE": str(aside),
@@ -70,11 +70,11 @@ def style(bare: bool, clear: bool, controls: Sequence[str]) -> str:
     sheet = re.sub(rf"\b({'|'.join(words)})\b", lambda found: words[found[1]], sheet)
     for number, key in enumerate(controls):
         left = f"calc({aside} * var(--line) + {number} * (100vw - {2 * aside} * var(--line)) / {len(controls)})"
-        sheet += f"\n:is({', '.join(places(key))}) {{ left: {left}; }}"
+        sheet += f"\n:is({', '.join(control_classes(key))}) {{ left: {left}; }}"
     return f":root {{ --line: calc({least}); }}\n{sheet}{FRAME if bare else ''}{CLEAR if clear else ''}"
 
 
-def places(key: str) -> list[str]:
+def control_classes(key: str) -> list[str]:
     """The classes that the control of a key of the address may have on the page."""
-    name = PICKERS.get(key, key)
+    name = PICKER_KEYS.get(key, key)
     return [f".st-key-{name}", *(f".st-key-{name}_{number}" for number in range(COPIES))]

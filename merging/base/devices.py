@@ -20,7 +20,7 @@ HOST = torch.device("cpu")
 PINNED = {"cuda"}  # kinds of devices that copy from pinned memory while they compute
 SHARE = 2  # one of so many parts of the free memory is for a piece of work, the rest for what is not foreseen
 ROUNDS, QUARTER = 3, 2  # how often work is begun anew with pieces of a quarter of the size, as a shift of bits
-BY_CPU = ", so the CPU computed this."  # how the sentence ends that ``in_room`` gives then
+BY_CPU = ", so the CPU computed this."  # how the sentence ends that ``retry_on_oom`` gives then
 _ran_out = Counter[str]()  # by kind of device: how often its memory ran out in the work that is going on
 _counting = Lock()  # of what was counted there
 
@@ -50,8 +50,8 @@ def describe_device(device: torch.device) -> str:
     return device.type.upper()
 
 
-def describe_computed(device: torch.device, words: Iterable[str]) -> str:
-    """The name of what computed something: a device, or the CPU if one of the sentences of ``in_room`` says so."""
+def describe_used_device(device: torch.device, words: Iterable[str]) -> str:
+    """The name of what computed something: a device, or the CPU if one of the sentences of ``retry_on_oom`` says so."""
     return describe_device(HOST if any(sentence.endswith(BY_CPU) for sentence in words) else device)
 
 
@@ -66,7 +66,7 @@ def is_host(device: torch.device) -> bool:
     return device.type == HOST.type
 
 
-def moved(tensor: Tensor, device: torch.device, dtype: torch.dtype) -> Tensor:
+def move_tensor(tensor: Tensor, device: torch.device, dtype: torch.dtype) -> Tensor:
     """A tensor of the host on a device, in a dtype; through pinned memory the host need not wait for the copy."""
     if device.type in PINNED:
         tensor = tensor.contiguous().pin_memory().to(device, non_blocking=True)  # an expanded one cannot be pinned
@@ -88,12 +88,12 @@ def free_for_models(device: torch.device) -> int:
     return (int(psutil.virtual_memory().available) if is_host(device) else free_bytes(device)) // SHARE
 
 
-def fitting(device: torch.device, size: int) -> int:
+def limit_bytes(device: torch.device, size: int) -> int:
     """The bytes of an accelerator's memory that a piece of work may take, which would like to take ``size``."""
     return min(size, free_bytes(device) // SHARE) >> QUARTER * _ran_out[device.type]
 
 
-def in_room(device: torch.device, compute: Callable[[torch.device], R]) -> tuple[R, tuple[str, ...]]:
+def retry_on_oom(device: torch.device, compute: Callable[[torch.device], R]) -> tuple[R, tuple[str, ...]]:
     """What ``compute`` gives on a device, and a sentence if the device's memory did not suffice at once.
 
     Where memory runs out, it begins anew with pieces of a quarter of the size, three times, and then on the CPU. The
@@ -106,25 +106,25 @@ def in_room(device: torch.device, compute: Callable[[torch.device], R]) -> tuple
             try:
                 return compute(device), words
             except RuntimeError as error:
-                if is_host(device) or not _out_of_memory(error):
+                if is_host(device) or not _is_out_of_memory(error):
                     raise
             # Out of the except block, where nothing refers to the tensors of the round that failed.
             torch.get_device_module(device).empty_cache()
-            counted += _count(device, 1)
+            counted += _count_oom(device, 1)
             size = 1 << QUARTER * counted
             words = (f"{describe_device(device)} ran out of memory, so pieces were 1/{size} of the usual size.",)
     finally:
-        _count(device, -counted)
+        _count_oom(device, -counted)
     words = (f"{describe_device(device)} ran out of memory even with small pieces{BY_CPU}",)
     return compute(HOST), words
 
 
-def _count(device: torch.device, times: int) -> int:
+def _count_oom(device: torch.device, times: int) -> int:
     """Count that so often more the memory of this kind of device ran out."""
     with _counting:
         _ran_out[device.type] += times
     return times
 
 
-def _out_of_memory(error: RuntimeError) -> bool:
+def _is_out_of_memory(error: RuntimeError) -> bool:
     return isinstance(error, torch.OutOfMemoryError) or "out of memory" in str(error)

@@ -31,10 +31,10 @@ VERSION_2 = GroupFiles("memory.max", "memory.current", "", "memory.events")
 
 def free_memory() -> int:
     """Bytes of memory that this process can still take; a container or a service may have less than its machine."""
-    return max(0, min([int(psutil.virtual_memory().available), *_left_in_groups()]))
+    return max(0, min([int(psutil.virtual_memory().available), *_free_in_groups()]))
 
 
-class Look(NamedTuple):
+class MemorySample(NamedTuple):
     """What a look at the memory found: whether hardly any was free, and how many processes were killed for it."""
 
     low: bool
@@ -48,35 +48,35 @@ class MemoryWatch:
     """
 
     def __init__(self, looks: int = 2) -> None:
-        self._looks = deque([Look(False, _kills())], maxlen=looks)
+        self._looks = deque([MemorySample(False, _count_kills())], maxlen=looks)
 
     def look(self) -> None:
         """Note how much memory is free now, and how many processes were killed for it, while the process runs."""
-        self._looks.append(Look(free_memory() < LOW, _kills()))
+        self._looks.append(MemorySample(free_memory() < LOW, _count_kills()))
 
     def ran_out(self) -> bool:
         """Whether hardly any memory was free at the last looks, or the system has killed a process for it since."""
-        return any(look.low for look in self._looks) or _kills() > self._looks[0].kills
+        return any(look.low for look in self._looks) or _count_kills() > self._looks[0].kills
 
 
-def _kills() -> int:
+def _count_kills() -> int:
     """How many processes were killed for memory, as the machine and the control groups count them; 0 if none counts."""
     counted = 0
-    for path in (OF_MACHINE, *(folder / files.kills for folder, files in _groups())):
+    for path in (OF_MACHINE, *(folder / files.kills for folder, files in _find_groups())):
         with contextlib.suppress(OSError, ValueError):
             entries = (line.split() for line in path.read_text("ascii").splitlines())
             counted += sum(int(entry[1]) for entry in entries if entry[:1] == [KILLS])
     return counted
 
 
-def _left_in_groups() -> Iterator[int]:
+def _free_in_groups() -> Iterator[int]:
     """What is left in each control group with a limit that the process is in."""
-    for folder, files in _groups():
+    for folder, files in _find_groups():
         with contextlib.suppress(OSError, ValueError):  # no such group here, or "max": it has no limit
-            yield _left(folder, files)
+            yield _free_in_group(folder, files)
 
 
-def _groups() -> Iterator[tuple[Path, GroupFiles]]:
+def _find_groups() -> Iterator[tuple[Path, GroupFiles]]:
     """The folders of the control groups that the process is in: its own, and those around it."""
     lines = ""
     with contextlib.suppress(OSError):
@@ -92,7 +92,7 @@ def _groups() -> Iterator[tuple[Path, GroupFiles]]:
                 yield folder, files
 
 
-def _left(folder: Path, files: GroupFiles) -> int:
+def _free_in_group(folder: Path, files: GroupFiles) -> int:
     """A group's limit without what it takes. Raises OSError or ValueError if it has no limit."""
     limit, used = (int((folder / name).read_text("ascii")) for name in (files.limit, files.used))
     pages = 0

@@ -21,7 +21,7 @@ class Mode(StrEnum):
     READ = "read"  # anybody, who looks at what is stored
 
 
-class Act(StrEnum):
+class VisitorAction(StrEnum):
     """What a visitor may start or change; the value is how sentences call it."""
 
     MERGE = "merges"
@@ -38,22 +38,26 @@ class Act(StrEnum):
 
 LISTED = [str(one) for one in Mode]
 ALLOWED = {
-    Mode.FULL: frozenset(Act),
-    Mode.CLASS: frozenset({Act.MERGE, Act.MEASURE, Act.PREVIEW}),  # of at most MOST_SECONDS, within a session's share
+    Mode.FULL: frozenset(VisitorAction),
+    Mode.CLASS: frozenset(
+        {VisitorAction.MERGE, VisitorAction.MEASURE, VisitorAction.PREVIEW}
+    ),  # of at most MOST_SECONDS, within a session's share
     Mode.READ: frozenset(),
 }
-FOR_ONE = frozenset({Act.UPLOAD, Act.PATH, Act.DELETE})  # not where several people share a server
+FOR_ONE = frozenset(
+    {VisitorAction.UPLOAD, VisitorAction.PATH, VisitorAction.DELETE}
+)  # not where several people share a server
 WAYS = {
-    Act.MERGE: "Runs start on your own machine: download the recipe.",
-    Act.MEASURE: "Measure on your own machine: `python -m merging measure`.",
-    Act.PREVIEW: "Preview on your own machine: download the recipe.",
-    Act.SWEEP: "Sweeps start on your own machine: `python -m merging sweep`.",
-    Act.EXPORT: "Download the recipe; on your own machine it makes the same weights again.",
+    VisitorAction.MERGE: "Runs start on your own machine: download the recipe.",
+    VisitorAction.MEASURE: "Measure on your own machine: `python -m merging measure`.",
+    VisitorAction.PREVIEW: "Preview on your own machine: download the recipe.",
+    VisitorAction.SWEEP: "Sweeps start on your own machine: `python -m merging sweep`.",
+    VisitorAction.EXPORT: "Download the recipe; on your own machine it makes the same weights again.",
 }
 OWN_MACHINE = "Start Mergescope on your own machine for that."
 
 
-def mode() -> Mode:
+def server_mode() -> Mode:
     """The mode of this process; ``full`` unless the variable says otherwise.
 
     Raises:
@@ -69,16 +73,16 @@ def mode() -> Mode:
 def is_shared() -> bool:
     """Whether several people use this server: as $MERGESCOPE_SHARED says, or in a mode for many."""
     said = os.environ.get(SHARED, "").strip().casefold()
-    return mode() != Mode.FULL or said not in {"", "0", "no", "off", "false"}
+    return server_mode() != Mode.FULL or said not in {"", "0", "no", "off", "false"}
 
 
-def allows(act: Act) -> bool:
+def is_allowed(action: VisitorAction) -> bool:
     """Whether visitors of this server may do that."""
-    return act in ALLOWED[mode()] and not (act in FOR_ONE and is_shared())
+    return action in ALLOWED[server_mode()] and not (action in FOR_ONE and is_shared())
 
 
-def refusal(act: Act) -> str:
+def refusal(action: VisitorAction) -> str:
     """Why visitors may not do that here, and where they can; Markdown."""
-    if act in ALLOWED[mode()]:
-        return f"Several people use this server, so it has no {act}. {WAYS.get(act, OWN_MACHINE)}"
-    return f"This server is in {mode()} mode, which has no {act}. {WAYS.get(act, OWN_MACHINE)}"
+    if action in ALLOWED[server_mode()]:
+        return f"Several people use this server, so it has no {action}. {WAYS.get(action, OWN_MACHINE)}"
+    return f"This server is in {server_mode()} mode, which has no {action}. {WAYS.get(action, OWN_MACHINE)}"

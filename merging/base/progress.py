@@ -32,30 +32,30 @@ class Progress:
 
 ProgressCallback = Callable[[Progress], None]
 
-_watching: list[tuple[ProgressCallback | None, Cancel | None]] = [(None, None)]
+_current_watchers: list[tuple[ProgressCallback | None, Cancel | None]] = [(None, None)]
 
 
 @contextmanager
-def watched(progress: ProgressCallback | None = None, cancel: Cancel | None = None) -> Iterator[None]:
+def watch_progress(progress: ProgressCallback | None = None, cancel: Cancel | None = None) -> Iterator[None]:
     """Let work that is given neither report to ``progress`` and heed ``cancel``, in this whole process.
 
     A command stands behind all that its process does. A download begins wherever a model is opened, so that these two
     would have to be handed through every function that opens one.
     """
-    above = _watching[-1]
-    _watching.append((progress or above[0], cancel or above[1]))
+    above = _current_watchers[-1]
+    _current_watchers.append((progress or above[0], cancel or above[1]))
     try:
         yield
     finally:
-        _watching.pop()
+        _current_watchers.pop()
 
 
-def watchers() -> tuple[ProgressCallback | None, Cancel | None]:
+def current_watchers() -> tuple[ProgressCallback | None, Cancel | None]:
     """Where work that is given neither reports to, and what it heeds."""
-    return _watching[-1]
+    return _current_watchers[-1]
 
 
-def is_asked(cancel: Cancel | None) -> bool:
+def is_cancel_requested(cancel: Cancel | None) -> bool:
     """Whether an Event is set, or a callable says yes."""
     return cancel is not None and (cancel.is_set() if isinstance(cancel, Event) else cancel())
 
@@ -74,7 +74,7 @@ class Meter:
 
     def check(self) -> None:
         """Raise Cancelled if the caller wants to stop."""
-        if is_asked(self._cancel):
+        if is_cancel_requested(self._cancel):
             raise Cancelled("Cancelled; nothing was kept.")
 
     def advance(self, work: int, phase: str, detail: str = "") -> None:

@@ -10,24 +10,24 @@ from difflib import get_close_matches
 MARKUP = re.compile(r"([\\`*_{}\[\]()#+\-.!|~$:<>&\"'=@/])")  # ASCII punctuation, all of which Markdown lets escape
 
 
-def escape(text: str) -> str:
+def escape_markdown(text: str) -> str:
     """One line of Markdown that shows exactly the characters of ``text``."""
     return MARKUP.sub(r"\\\1", text)
 
 
-def fenced(text: str, language: str = "") -> str:
+def code_block(text: str, language: str = "") -> str:
     """A Markdown block of code; its fence is longer than any run of backticks in the text."""
     fence = "`" * max([3, *(len(run) + 1 for run in re.findall("`+", text))])
     return f"{fence}{language}\n{text.rstrip()}\n{fence}"
 
 
-def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+def markdown_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """A Markdown table; the cells are Markdown already."""
     lines = [head, ["---"] * len(head), *rows]
     return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
 
 
-def percent(share: float, low: float, high: float) -> str:
+def percent_with_interval(share: float, low: float, high: float) -> str:
     """'72.8 % [70.1, 75.3]': a share in [0, 1] with its interval; a dash for NaN."""
     return "–" if math.isnan(share) else f"{100 * share:.1f} % [{100 * low:.1f}, {100 * high:.1f}]"
 
@@ -47,7 +47,7 @@ def size_text(count: float) -> str:
     return f"{count:.3g} TB"
 
 
-def estimated_from(learned: bool, noun: str) -> str:
+def estimate_basis(learned: bool, noun: str) -> str:
     """Where an estimate of time comes from: 'from earlier runs on this machine'."""
     return (
         f"from earlier {noun}s on this machine" if learned else f"a guess until this machine has computed such a {noun}"

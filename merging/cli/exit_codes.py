@@ -17,7 +17,7 @@ class UsageError(click.UsageError):
         self.usage = usage
 
 
-def joined(errors: Sequence[click.UsageError]) -> UsageError:
+def join_errors(errors: Sequence[click.UsageError]) -> UsageError:
     """One error with the sentences of all; how the command is used is shown if click itself could not read the call."""
     usage = ""
     for error in errors:

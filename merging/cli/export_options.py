@@ -13,20 +13,20 @@ from merging.cli.exit_codes import UsageError
 from merging.cli.model_options import ModelType, activation_option, architecture_option
 from merging.cli.option_types import GigabytesType
 from merging.cli.options import option, option_group
-from merging.models.formats.opening import ModelRef
-from merging.sharing.export.names import NO_TEXT, PEFT, TARGETS
+from merging.models.formats.model_sources import ModelRef
+from merging.sharing.export.export_names import NO_TEXT, PEFT, TARGETS
 
 if TYPE_CHECKING:
     from merging.recipes.recipe import Recipe
 
-NOT_PLAIN = "its weights differ from image to image, so no plain checkpoint holds it; name a folder"
+NOT_PLAIN_PROBLEM = "its weights differ from image to image, so no plain checkpoint holds it; name a folder"
 TARGET_NAMED = f"{__name__}.named"  # where the context of a call keeps whether --to was given
-SINGLE = ".safetensors"  # with this ending --out is a model's file, otherwise a folder for everything
+SINGLE_FILE_SUFFIX = ".safetensors"  # with this ending --out is a model's file, otherwise a folder for everything
 
 
 @dataclass(frozen=True)
 class ExportOptions:
-    """How a model is written, as ``merging.sharing.export.export`` takes it.
+    """How a model is written, as ``merging.sharing.export.model_export`` takes it.
 
     The target's name, the activation (None: the one that the files state), the architecture that they do not state,
     the model whose text tower is taken (None: the pretrained model), repositories of models by name, bytes of one file
@@ -55,7 +55,7 @@ def _hub_ids(ctx: click.Context, param: click.Parameter, texts: Sequence[str]) -
     return {name: value for name, _, value in pairs}
 
 
-def _how(to: str | None, overwrite: bool, force: bool, rank: int | None, **others: Any) -> dict[str, Any]:
+def _export_options(to: str | None, overwrite: bool, force: bool, rank: int | None, **others: Any) -> dict[str, Any]:
     """What the options say. Raises UsageError for a rank without an adapter, or an adapter without one."""
     how = ExportOptions(to or TARGETS[0], overwrite=overwrite or force, force=force, rank=rank or 0, **others)
     if (how.to == PEFT) != (rank is not None):
@@ -65,7 +65,7 @@ def _how(to: str | None, overwrite: bool, force: bool, rank: int | None, **other
 
 
 export_options = option_group(  # how a model is written; the command gets ``how``, an ``ExportOptions``
-    _how,
+    _export_options,
     option(
         "--to",
         type=click.Choice((*TARGETS, PEFT)),
@@ -115,19 +115,19 @@ export_options = option_group(  # how a model is written; the command gets ``how
 )
 
 
-def out_problems(out: Path, overwrite: bool, recipe: Recipe | None = None, to: str = "") -> list[str]:
+def find_out_problems(out: Path, overwrite: bool, recipe: Recipe | None = None, to: str = "") -> list[str]:
     """Why nothing can be written to ``out``, or nothing of this recipe for the library ``to``, if one was named."""
-    from merging.sharing.export.destination import refusal, unreachable
+    from merging.sharing.export.destination import find_path_problem, refusal
 
-    if out.suffix != SINGLE:
+    if out.suffix != SINGLE_FILE_SUFFIX:
         reason = refusal(out, overwrite=overwrite)
         if recipe is not None and recipe.routed and to:
-            reason = f"{recipe.text()} cannot be written for {to}: {NOT_PLAIN}, without --to."
+            reason = f"{recipe.text()} cannot be written for {to}: {NOT_PLAIN_PROBLEM}, without --to."
     elif recipe is not None and recipe.per_task:
         reason = f"{recipe.text()} gives one model per task; name a folder with --out, not a file."
     elif recipe is not None and recipe.routed:
-        reason = f"{recipe.text()} cannot be one file: {NOT_PLAIN}."
+        reason = f"{recipe.text()} cannot be one file: {NOT_PLAIN_PROBLEM}."
     else:
         taken = f"{out} exists already; choose another --out, or replace it with --overwrite."
-        reason = unreachable(out) or (taken if out.is_dir() or (out.exists() and not overwrite) else "")
+        reason = find_path_problem(out) or (taken if out.is_dir() or (out.exists() and not overwrite) else "")
     return [reason] if reason else []

@@ -18,12 +18,12 @@ from types import FrameType
 
 import click
 
-from merging.base.progress import Progress, watched
+from merging.base.progress import Progress, watch_progress
 from merging.base.text import visible_lines
 from merging.base.version import __version__
 from merging.cli.call import Call
 from merging.cli.command_table import CommandTable
-from merging.cli.exit_codes import CANCELLED, FAILED, PAUSED, USAGE, joined
+from merging.cli.exit_codes import CANCELLED, FAILED, PAUSED, USAGE, join_errors
 from merging.cli.output import Bar, write_last_event
 from merging.tasks.queue.events import GOES_ON
 
@@ -57,7 +57,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
         return shell_complete(program, {"obj": Call()}, "mergescope", COMPLETING, instruction)
     call = Call(json="--json" in arguments)  # a guess for a call that cannot be read; the option itself says it better
-    code, text, usage = _run(arguments, call)
+    code, text, usage = _run_command(arguments, call)
     if usage:
         print(visible_lines(usage), end="\n\n", file=sys.stderr)
     _report_end(call, visible_lines(text), code)
@@ -71,19 +71,19 @@ def _show_any_text() -> None:
             stream.reconfigure(errors="backslashreplace")
 
 
-def _run(arguments: list[str], call: Call) -> tuple[int, str, str]:
+def _run_command(arguments: list[str], call: Call) -> tuple[int, str, str]:
     """Exit code, and what to say if it is not 0: the problems and, where it helps, how the command is used."""
     try:
         with (
             _stop_on_signals(call.stop),
-            _downloads_shown(call.stop),
+            _show_downloads(call.stop),
             program.make_context(PROGRAM, arguments, obj=call) as context,
         ):
             return program.invoke(context), "", ""
     except click.exceptions.Exit as end:  # the help or the version has been printed
         return end.exit_code, "", ""
     except click.UsageError as error:
-        problems = joined([error])
+        problems = join_errors([error])
         return USAGE, problems.message, problems.usage
     except BrokenPipeError:  # the reader of our output has gone, such as `head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -122,7 +122,7 @@ def _report_end(call: Call, text: str, code: int) -> None:
 
 
 @contextlib.contextmanager
-def _downloads_shown(stop: Event) -> Iterator[None]:
+def _show_downloads(stop: Event) -> Iterator[None]:
     """Let downloads that begin where a model is opened show a bar, and end when the command is asked to stop."""
     bar = Bar()
 
@@ -132,7 +132,7 @@ def _downloads_shown(stop: Event) -> Iterator[None]:
             bar.end()
 
     try:
-        with watched(show, stop):
+        with watch_progress(show, stop):
             yield
     finally:
         bar.end()

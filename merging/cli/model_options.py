@@ -14,9 +14,9 @@ from merging.cli.exit_codes import UsageError
 from merging.cli.option_types import ArchitectureType
 from merging.cli.options import option, option_group
 from merging.models.families import ACTIVATIONS, FAMILY_KEYS
-from merging.models.formats.opening import ModelRef
-from merging.models.references import BUNDLED_PREFIX
-from merging.models.team.choices import COMMON, VOCABULARIES
+from merging.models.formats.model_sources import ModelRef
+from merging.models.model_references import BUNDLED_PREFIX
+from merging.models.team.vocabulary_choices import COMMON, VOCABULARIES
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -38,7 +38,7 @@ class ModelType(click.ParamType[ModelRef | str]):
         if value == self.word:
             return value
         problems: list[str] = []
-        model = found_model(value, self.role, problems)
+        model = find_model(value, self.role, problems)
         if problems:
             raise UsageError(problems)
         return model
@@ -50,7 +50,7 @@ class ModelType(click.ParamType[ModelRef | str]):
         return [CompletionItem(incomplete, type="file")]
 
 
-def found_model(text: str, what: str, problems: list[str]) -> ModelRef:
+def find_model(text: str, what: str, problems: list[str]) -> ModelRef:
     """The model that a text names. No such file is a problem; problems of a file that exists show when it is opened."""
     model = ModelRef(text)
     if not model.exists():
@@ -72,7 +72,7 @@ def parse_experts(texts: Sequence[str], problems: list[str]) -> dict[str, ModelR
         elif name in experts:
             problems.append(f"Two experts are called {name!r}; give them different names.")
         else:
-            experts[name] = found_model(reference, f"expert {name}", problems)
+            experts[name] = find_model(reference, f"expert {name}", problems)
     return experts
 
 
@@ -131,19 +131,19 @@ def _names(ctx: click.Context, param: click.Parameter, text: str) -> list[str]:
     return names
 
 
-def named_models(written: Mapping[str, Any]) -> list[ModelRef]:
+def list_named_models(written: Mapping[str, Any]) -> list[ModelRef]:
     """The models that --pretrained and --expert name as they are written."""
     named = (text.partition("=")[2] for text in written.get("experts", ()))
     return [ModelRef(text) for text in (written.get("pretrained"), *named) if text]
 
 
-def _models(
+def _gather_models(
     pretrained: ModelRef | None, experts: Mapping[str, ModelRef], layout: str | None, names: Sequence[str]
 ) -> dict[str, Any]:
     """What is merged: the models that are named, and those of a folder; what was taken is printed on stderr."""
     if not layout:
         return {"pretrained": pretrained, "experts": experts}
-    from merging.sharing.catalog.layouts import read_layout
+    from merging.sharing.catalog.model_layout import read_layout
 
     read = read_layout(layout, names, pretrained.text if pretrained else "", experts.keys())
     for line in read.lines():
@@ -153,7 +153,7 @@ def _models(
 
 
 checkpoint_options = option_group(  # the command gets ``pretrained`` and ``experts``, {name: model}
-    _models,
+    _gather_models,
     option(
         "--pretrained",
         type=ModelType("the pretrained model"),
@@ -181,7 +181,7 @@ checkpoint_options = option_group(  # the command gets ``pretrained`` and ``expe
 )
 
 
-def _files_of(ctx: click.Context, param: click.Parameter, texts: Sequence[str]) -> dict[str, str]:
+def _parse_files(ctx: click.Context, param: click.Parameter, texts: Sequence[str]) -> dict[str, str]:
     """{expert: file}."""
     problems: list[str] = []
     files: dict[str, str] = {}
@@ -193,29 +193,29 @@ def _files_of(ctx: click.Context, param: click.Parameter, texts: Sequence[str]) 
             problems.append(f"{param.opts[0]} names two files of {name!r}.")
         else:
             files[name] = file
-            found_model(file, f"{param.opts[0]} {name}", problems)
+            find_model(file, f"{param.opts[0]} {name}", problems)
     if problems:
         raise UsageError(problems)
     return files
 
 
 layer_inputs_option = option(
-    "--layer-inputs", multiple=True, callback=_files_of, metavar="NAME=FILE",
+    "--layer-inputs", multiple=True, callback=_parse_files, metavar="NAME=FILE",
     help="what enters an expert's layers, written by merging.save_layer_inputs; one for each",
 )  # fmt: skip
 
 
-def _given(layer_inputs: Mapping[str, str], gradients: Mapping[str, str]) -> dict[str, Any]:
+def _gather_captured_files(layer_inputs: Mapping[str, str], gradients: Mapping[str, str]) -> dict[str, Any]:
     return {"given": {"layer_inputs": layer_inputs, "gradients": gradients}}
 
 
 data_options = option_group(  # files of data; the command gets ``given``, {key of a recipe: {expert: file}}
-    _given,
+    _gather_captured_files,
     layer_inputs_option,
     option(
         "--gradients",
         multiple=True,
-        callback=_files_of,
+        callback=_parse_files,
         metavar="NAME=FILE",
         help="an expert's gradients, written by merging.save_gradients; one for each",
     ),

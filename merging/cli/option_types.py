@@ -45,7 +45,7 @@ class StepType(click.ParamType[tuple[str, dict[str, Any]]]):
 
         from merging.methods import registry
 
-        methods = [method for method in registry.methods() if method.role == self.role]
+        methods = [method for method in registry.list_methods() if method.role == self.role]
         return [
             CompletionItem(method.key, help=method.title) for method in methods if method.key.startswith(incomplete)
         ]

@@ -13,9 +13,9 @@ from typing import Any, TypeVar
 
 import click
 
-from merging.cli.exit_codes import UsageError, joined
+from merging.cli.exit_codes import UsageError, join_errors
 from merging.cli.option_types import PATH
-from merging.models.formats.opening import ModelRef
+from merging.models.formats.model_sources import ModelRef
 
 Function = Callable[..., Any]
 Decorated = TypeVar("Decorated", bound=Function)
@@ -25,23 +25,23 @@ SPEC_HELP = "SPEC is a key, or key:parameter=value,parameter=value; `methods` li
 PROBLEMS = f"{__name__}.problems"  # where the context of a call keeps them, by parameter
 
 
-CHOSEN = f"{__name__}.chosen"  # and what chooses among workers
+CHOSEN_KEY = f"{__name__}.chosen"  # and what chooses among workers
 GROUPS = "option_groups"  # where a command's function keeps what is made of its options
 
 # Parameters whose problems are reported together
 
 
-def _remember(ctx: click.Context, param: click.Parameter, value: Any) -> None:
+def _store_in_call(ctx: click.Context, param: click.Parameter, value: Any) -> None:
     """Keep an option in the call. It is read before all others, as the report of a failure depends on it."""
     setattr(ctx.obj, str(param.name), value)
 
 
-def _keep(ctx: click.Context, param: click.Parameter, value: Any) -> None:
+def _store_in_context(ctx: click.Context, param: click.Parameter, value: Any) -> None:
     """Keep what chooses among workers in the context."""
-    ctx.meta.setdefault(CHOSEN, {})[param.name] = value
+    ctx.meta.setdefault(CHOSEN_KEY, {})[param.name] = value
 
 
-class Gathering(click.Parameter):
+class GatheringParameter(click.Parameter):
     """A parameter whose problem is reported with those of all others, not before they are read."""
 
     def handle_parse_result(
@@ -66,15 +66,15 @@ class Gathering(click.Parameter):
             except click.UsageError as error:
                 errors.append(error)
         if errors:
-            raise joined(errors)
+            raise join_errors(errors)
         return tuple(values)
 
 
-class Option(Gathering, click.Option):
+class Option(GatheringParameter, click.Option):
     """An option whose problem is reported with those of the others."""
 
 
-class Argument(Gathering, click.Argument):
+class Argument(GatheringParameter, click.Argument):
     """An argument whose problem is reported with those of the others."""
 
 
@@ -90,7 +90,7 @@ class Command(click.Command):
         self._reads = reads
         self.params.append(
             click.Option(
-                ["--json"], is_flag=True, is_eager=True, expose_value=False, callback=_remember, help="print JSON"
+                ["--json"], is_flag=True, is_eager=True, expose_value=False, callback=_store_in_call, help="print JSON"
             )
         )
 
@@ -108,15 +108,15 @@ class Command(click.Command):
         except click.UsageError as error:  # about the call as a whole, such as an option that does not exist
             error.ctx = error.ctx or ctx
             others.append(error)
-        if CHOSEN in ctx.meta and not ctx.resilient_parsing:
+        if CHOSEN_KEY in ctx.meta and not ctx.resilient_parsing:
             try:
-                ctx.obj.workers = _chosen_workers(ctx.meta[CHOSEN])
+                ctx.obj.workers = _choose_workers(ctx.meta[CHOSEN_KEY])
             except UsageError as error:
                 others.append(error)
         problems: Mapping[str, click.UsageError] = ctx.meta.get(PROBLEMS, {})
         errors = [*(problems[param.name] for param in self.params if param.name in problems), *others]
         if errors and not ctx.resilient_parsing:
-            raise joined(errors)
+            raise join_errors(errors)
         return rest
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -173,7 +173,7 @@ def option_group(
 # Options that several commands share
 
 
-def _lower_priority(ctx: click.Context, param: click.Parameter, value: int) -> None:
+def _apply_nice(ctx: click.Context, param: click.Parameter, value: int) -> None:
     if value and not ctx.resilient_parsing:
         os.nice(value)
 
@@ -183,27 +183,35 @@ strict_option = option("--strict", is_flag=True, help="refuse experts that proba
 no_evaluate_option = option("--no-evaluate", is_flag=True, help="merge only")
 store_option = option("--store", type=PATH, help="folder of the runs (default: $MERGESCOPE_STORE or the cache)")
 spec_option = option(
-    "--workers", metavar="SPEC", expose_value=False, callback=_keep,
+    "--workers", metavar="SPEC", expose_value=False, callback=_store_in_context,
     help="who computes: 4 processes, gpus, an address (default: $MERGESCOPE_WORKERS)",
 )  # fmt: skip
 only_option = option(
-    "--only", metavar="NAME,NAME", expose_value=False, callback=_keep, help="of the workers those on these machines"
+    "--only",
+    metavar="NAME,NAME",
+    expose_value=False,
+    callback=_store_in_context,
+    help="of the workers those on these machines",
 )
 mixed_option = option(
-    "--mixed", is_flag=True, expose_value=False, callback=_keep, help="workers of several kinds of hardware, too"
+    "--mixed",
+    is_flag=True,
+    expose_value=False,
+    callback=_store_in_context,
+    help="workers of several kinds of hardware, too",
 )
 events_option = option(
     "--events",
     type=PATH,
     is_eager=True,
     expose_value=False,
-    callback=_remember,
+    callback=_store_in_call,
     help="append progress to this file, one JSON object a line",
 )
 
 
 def _pause_option(stops: str) -> Callable[[Decorated], Decorated]:
-    return option("--pause-file", type=PATH, is_eager=True, expose_value=False, callback=_remember, help=stops)
+    return option("--pause-file", type=PATH, is_eager=True, expose_value=False, callback=_store_in_call, help=stops)
 
 
 pause_option = _pause_option(
@@ -211,7 +219,7 @@ pause_option = _pause_option(
 )
 pause_sweep_option = _pause_option("stop between two points as soon as this file is there")
 nice_option = option(
-    "--nice", type=int, default=0, expose_value=False, callback=_lower_priority, help="lower the priority by this much"
+    "--nice", type=int, default=0, expose_value=False, callback=_apply_nice, help="lower the priority by this much"
 )
 
 
@@ -220,21 +228,21 @@ def workers_option(function: Decorated) -> Decorated:
     return spec_option(only_option(function))
 
 
-def named_workers() -> str:
+def read_workers_option() -> str:
     """What ``--workers`` says of the command that runs; empty without it."""
-    return click.get_current_context().meta[CHOSEN]["workers"] or ""
+    return click.get_current_context().meta[CHOSEN_KEY]["workers"] or ""
 
 
-def _chosen_workers(said: Mapping[str, Any]) -> str:
+def _choose_workers(said: Mapping[str, Any]) -> str:
     """What ``--workers`` says, else the environment, with ``--only`` and ``--mixed``; empty: this process computes.
 
     Raises:
         UsageError: these choose among workers, and there are none.
     """
     from merging.base import settings
-    from merging.tasks.workers.choice import parsed
+    from merging.tasks.workers.worker_choice import parse_choice
 
-    choice = parsed(settings.workers() if said["workers"] is None else said["workers"])
+    choice = parse_choice(settings.workers() if said["workers"] is None else said["workers"])
     if (said.get("only") or said.get("mixed")) and not choice.spec:
         raise UsageError(["--only and --mixed choose among workers. Name some with --workers, or MERGESCOPE_WORKERS."])
     only = tuple(name.strip() for name in (said.get("only") or "").split(",") if name.strip())
@@ -250,12 +258,12 @@ class RunChoices:
     strict: bool
 
 
-def _run_choices(no_evaluate: bool, strict: bool, device: str) -> dict[str, Any]:
+def _make_run_choices(no_evaluate: bool, strict: bool, device: str) -> dict[str, Any]:
     return {"choices": RunChoices(device, not no_evaluate, strict)}
 
 
 run_options = option_group(  # how a run is computed; the command gets ``choices``
-    _run_choices, no_evaluate_option, strict_option, pause_option, workers_option, device_option
+    _make_run_choices, no_evaluate_option, strict_option, pause_option, workers_option, device_option
 )
 
 

@@ -15,15 +15,15 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from merging.base.files.processes import this_process
-from merging.base.progress import Progress, ProgressCallback, watched
-from merging.base.text import duration_text, percent, printable
+from merging.base.progress import Progress, ProgressCallback, watch_progress
+from merging.base.text import duration_text, percent_with_interval, printable
 from merging.tasks.queue.events import CODE, ERROR, WORKER
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from merging.images.benchmarks.test_images import ImageDraw
-    from merging.sharing.export.export import Exported
+    from merging.images.benchmarks.image_draws import ImageDraw
+    from merging.sharing.export.model_export import Exported
     from merging.study.score_table import Score
 
 BAR, BAR_INTERVAL, EVENT_INTERVAL = 24, 0.1, 0.2
@@ -70,7 +70,7 @@ def write_last_event(path: Path, code: int, error: str = "") -> None:
     with contextlib.suppress(OSError), path.open("ab+") as file:
         if file.tell() and os.pread(file.fileno(), 1, file.tell() - 1) != b"\n":
             file.write(b"\n")  # the last event is half a line: the disk was full
-        file.write(f"{dumps(event, indent=None)}\n".encode())
+        file.write(f"{encode_json(event, indent=None)}\n".encode())
 
 
 class Events:
@@ -97,45 +97,45 @@ class Events:
 
     def _write(self, event: Mapping[str, Any]) -> None:
         with contextlib.suppress(OSError), self._path.open("a", encoding="utf-8") as file:
-            file.write(dumps(event, indent=None) + "\n")
+            file.write(encode_json(event, indent=None) + "\n")
 
     def end(self) -> None:
         """Nothing is left open."""
 
 
 @contextlib.contextmanager
-def reporting(events: Path | None) -> Iterator[ProgressCallback]:
+def report_progress(events: Path | None) -> Iterator[ProgressCallback]:
     """Where progress goes: a file of events, or a bar."""
     display = Bar() if events is None else Events(events)
     try:
-        with watched(display):
+        with watch_progress(display):
             yield display
     finally:
         display.end()
 
 
-def warn(sentence: str) -> None:
+def print_warning(sentence: str) -> None:
     """Print a warning on stderr, over a bar that may be moving there."""
     clear = "\r\x1b[2K" if sys.stderr.isatty() else ""
     print(f"{clear}Warning: {printable(sentence, LONG)}", file=sys.stderr, flush=True)
 
 
-def dumps(data: Any, indent: int | None = 1) -> str:
+def encode_json(data: Any, indent: int | None = 1) -> str:
     """JSON that every reader takes: numbers that are not finite become null; signs that a console lacks are escaped."""
     unicode = (sys.stdout.encoding or "").casefold().replace("-", "") == "utf8"
-    return json.dumps(_plain(data), indent=indent, allow_nan=False, ensure_ascii=not unicode)
+    return json.dumps(_to_plain(data), indent=indent, allow_nan=False, ensure_ascii=not unicode)
 
 
-def _plain(data: Any) -> Any:
+def _to_plain(data: Any) -> Any:
     if isinstance(data, Mapping):
-        return {str(key): _plain(value) for key, value in data.items()}
+        return {str(key): _to_plain(value) for key, value in data.items()}
     if isinstance(data, str | bool | int | None):
         return data
     if isinstance(data, float):
         return data if math.isfinite(data) else None
     if isinstance(data, Sequence):
-        return [_plain(value) for value in data]
-    return _plain(data.item()) if hasattr(data, "item") else str(data)
+        return [_to_plain(value) for value in data]
+    return _to_plain(data.item()) if hasattr(data, "item") else str(data)
 
 
 def columns(rows: Sequence[Sequence[str]], indent: str = "") -> str:
@@ -151,11 +151,11 @@ def score_table(scores: pd.DataFrame, in_domain: Sequence[str] = (), drawn: Mapp
     for row in scores[scores["split"] == "reporting"].to_dict("records"):
         domain = "in domain" if row["task"] in in_domain else "out of domain" if in_domain else ""
         images = (drawn or {}).get(str(row["task"])) or str(row["n"])
-        rows.append((str(row["task"]), domain, percent(row["accuracy"], row["low"], row["high"]), images))
+        rows.append((str(row["task"]), domain, percent_with_interval(row["accuracy"], row["low"], row["high"]), images))
     return columns(rows)
 
 
-def drawn_of(drawn: ImageDraw | None) -> dict[str, Any]:
+def sampled_images(drawn: ImageDraw | None) -> dict[str, Any]:
     """Which images a row of scores is of, for programs; nothing where that is not known."""
     return {} if drawn is None else {"drawn": asdict(drawn)}
 

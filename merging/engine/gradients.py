@@ -24,22 +24,22 @@ from torch import Tensor
 from torch.func import grad, vmap
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from merging.base.devices import fitting, is_host
+from merging.base.devices import is_host, limit_bytes
 from merging.base.errors import MergingError
-from merging.base.files.disk import free_bytes, no_temporary_room
-from merging.base.numerics.linear_algebra import double
-from merging.base.threads import side_by_side
+from merging.base.files.disk import free_bytes, temporary_space_error
+from merging.base.numerics.linear_algebra import to_float64
+from merging.base.threads import run_in_threads
 from merging.engine.needs import check_fits
 from merging.images.image_encoder import Encoder
 from merging.methods.slot import Gradients
 from merging.models.checkpoint import Checkpoint
-from merging.models.inspection.fit import fit
+from merging.models.inspection.fit_check import check_fit
 from merging.models.tensor_info import raw_bytes, read_span
 from merging.models.tower_names import assemble
 
 if TYPE_CHECKING:
     from merging.base.progress import Meter
-    from merging.engine.inputs import Inputs
+    from merging.engine.run_inputs import RunInputs
     from merging.images.exemplars import TaskExemplars
 
 EXAMPLES = 16  # examples that are differentiated together at most; more gain nothing
@@ -51,7 +51,7 @@ PHASE = "Computing gradients"
 class GradientFile:
     """One statistic of the gradients of several losses, such as every expert's, (rows, scalars), read by offset."""
 
-    def __init__(self, file: IO[bytes], inputs: Inputs, needed: int) -> None:
+    def __init__(self, file: IO[bytes], inputs: RunInputs, needed: int) -> None:
         self._needed = needed  # bytes of all rows of this file and those beside it
         self._file, self._dtype, self._device = file, inputs.dtype, inputs.device
         ends = np.cumsum([0, *inputs.numels])
@@ -65,7 +65,7 @@ class GradientFile:
                 self._file.write(raw_bytes(row[name].to("cpu", self._dtype).reshape(-1)))
             self._file.flush()
         except OSError:
-            raise no_temporary_room("The gradients take", self._needed) from None
+            raise temporary_space_error("The gradients take", self._needed) from None
         self._rows += 1
 
     def read(self, name: str, start: int, stop: int) -> Tensor:
@@ -77,8 +77,8 @@ class GradientFile:
 
 
 @contextmanager
-def gather(
-    kinds: Collection[Gradients], inputs: Inputs, exemplars: Mapping[str, TaskExemplars], seed: int, meter: Meter
+def gather_gradients(
+    kinds: Collection[Gradients], inputs: RunInputs, exemplars: Mapping[str, TaskExemplars], seed: int, meter: Meter
 ) -> Iterator[dict[Gradients, GradientFile]]:
     """These kinds of statistics of all experts, for as long as the block runs.
 
@@ -96,15 +96,15 @@ def gather(
     with gradient_files(inputs, len(inputs.experts), len(kinds)) as opened:
         for kind, file in zip(sorted(kinds), opened, strict=True):
             gathered[kind] = file
-            shared = _Tower(inputs.pretrained, inputs) if kind == Gradients.SENSITIVITY else None
+            shared = _GradientTower(inputs.pretrained, inputs) if kind == Gradients.SENSITIVITY else None
             for name, expert in inputs.experts.items():
-                tower = shared or _Tower(expert, inputs)
+                tower = shared or _GradientTower(expert, inputs)
                 gathered[kind].append(tower.statistic(kind, name, exemplars[name], seed, meter))
         yield gathered
 
 
 @contextmanager
-def gradient_files(inputs: Inputs, rows: int, count: int = 1) -> Iterator[list[GradientFile]]:
+def gradient_files(inputs: RunInputs, rows: int, count: int = 1) -> Iterator[list[GradientFile]]:
     """So many empty files, each for ``rows`` rows, for as long as the block runs.
 
     Raises:
@@ -113,15 +113,15 @@ def gradient_files(inputs: Inputs, rows: int, count: int = 1) -> Iterator[list[G
     needed = count * rows * sum(inputs.numels) * inputs.dtype.itemsize
     with ExitStack() as files:
         if free_bytes(Path(tempfile.gettempdir())) < needed:
-            raise no_temporary_room("The gradients take", needed)
+            raise temporary_space_error("The gradients take", needed)
         temporary = [files.enter_context(tempfile.TemporaryFile(prefix="mergescope-")) for _ in range(count)]
         yield [GradientFile(file, inputs, needed) for file in temporary]
 
 
-class _Tower:
+class _GradientTower:
     """A checkpoint's tower, in the compute dtype, whose loss is differentiated with respect to the stored tensors."""
 
-    def __init__(self, checkpoint: Checkpoint, inputs: Inputs) -> None:
+    def __init__(self, checkpoint: Checkpoint, inputs: RunInputs) -> None:
         self._inputs = inputs
         self._encoder = Encoder.of(checkpoint, inputs.device, on_demand=True, like=inputs.pretrained)
         names = [name for parts in self._encoder.names.values() for name in parts]
@@ -132,15 +132,15 @@ class _Tower:
         """The mean over a task's examples of the squared or absolute gradient, by stored tensor, in float64."""
         check_fits(name, task, self._encoder.architecture, "exemplars")
         device = self._inputs.device
-        budget = GRADIENT_BYTES_CPU if is_host(device) else fitting(device, GRADIENT_BYTES_GPU)
+        budget = GRADIENT_BYTES_CPU if is_host(device) else limit_bytes(device, GRADIENT_BYTES_GPU)
         size = max(1, min(EXAMPLES, budget // (self._numel * self._inputs.dtype.itemsize)))
-        targets = _targets(kind, name, task, seed)
-        sums = {key: torch.zeros_like(double(weight)) for key, weight in self._weights.items()}
+        targets = _label_sources(kind, name, task, seed)
+        sums = {key: torch.zeros_like(to_float64(weight)) for key, weight in self._weights.items()}
         pairs = zip(task.images.split(size), targets.split(size), strict=True)
         passes = (partial(self._each, kind, task, images, goals) for images, goals in pairs)
         nbytes = 2 * size * self._numel * self._inputs.dtype.itemsize
         # The fused kernels of attention do not support vmap; which ones are used is a setting of all threads.
-        with sdpa_kernel(SDPBackend.MATH), side_by_side(passes, device, nbytes) as results:
+        with sdpa_kernel(SDPBackend.MATH), run_in_threads(passes, device, nbytes) as results:
             for gradients in results:
                 count = len(next(iter(gradients.values())))
                 for key, total in sums.items():
@@ -149,7 +149,7 @@ class _Tower:
                 meter.advance(count * self._numel, PHASE, name)
         for key, total in sums.items():
             if not torch.isfinite(total.div_(len(task.images)).sum()).cpu():
-                fit(self._inputs.pretrained, self._inputs.experts, values=True).raise_if_bad()
+                check_fit(self._inputs.pretrained, self._inputs.experts, values=True).raise_if_bad()
                 raise MergingError(f"The gradients of {name!r} in tensor {key!r} are not finite; is its head sound?")
         return sums
 
@@ -163,7 +163,7 @@ class _Tower:
             tensors = {name: assemble(name, parts, [weights[part] for part in parts]) for name, parts in stored}
             features = replace(self._encoder, tensors=tensors)(image[None])[0]
             log_shares = (task.logit_scale * (head @ nnf.normalize(features, dim=0))).log_softmax(dim=0)
-            label = _draw(log_shares.detach(), target) if drawn else target
+            label = _sample_class(log_shares.detach(), target) if drawn else target
             return -log_shares.gather(0, label[None])[0]
 
         if drawn:
@@ -177,7 +177,7 @@ class _Tower:
         return tensor.to(self._inputs.device, self._inputs.dtype)
 
 
-def _targets(kind: Gradients, name: str, task: TaskExemplars, seed: int) -> Tensor:
+def _label_sources(kind: Gradients, name: str, task: TaskExemplars, seed: int) -> Tensor:
     """What decides every example's label (n,): the true label itself, or a number in [0, 1) that draws one."""
     if kind == Gradients.SENSITIVITY:
         assert task.labels is not None  # as check_needs made sure
@@ -186,6 +186,6 @@ def _targets(kind: Gradients, name: str, task: TaskExemplars, seed: int) -> Tens
     return torch.from_numpy(np.random.default_rng(int.from_bytes(address, "little")).random(len(task.images)))
 
 
-def _draw(log_shares: Tensor, number: Tensor) -> Tensor:
+def _sample_class(log_shares: Tensor, number: Tensor) -> Tensor:
     """The class that a number in [0, 1) picks from a prediction (classes,)."""
     return (log_shares.exp().cumsum(dim=0) <= number).sum().clamp(max=len(log_shares) - 1)

@@ -15,15 +15,15 @@ from torch import Tensor
 
 from merging.base.errors import NeedsError
 from merging.base.text import first_few
-from merging.base.threads import ONE_THREAD, cores, one_thread
-from merging.engine.capture.files import opened_layer_inputs
+from merging.base.threads import ONE_THREAD, limit_to_one_thread, parallel_pieces
+from merging.engine.capture.data_files import open_layer_inputs
 from merging.engine.needs import check_images
-from merging.images.batches import batch_size
+from merging.images.batch_sizes import batch_size
 from merging.images.image_encoder import Encoder
 from merging.methods.moments import Moments, ignore_detail
 from merging.models.checkpoint import Checkpoint
 from merging.models.families import EMBEDDINGS, Parameter, Role
-from merging.models.team.own_names import under_team_names
+from merging.models.team.team_names import rename_to_team
 from merging.models.tower_names import is_transposed
 
 # {expert: {parameter name: rows}, or a file of them}: rows (n, d_in) enter a linear weight, (n, d) normalized ones a
@@ -33,13 +33,13 @@ OnDetail = Callable[[str], None]  # called with the current expert's name betwee
 TAKES_ROWS = {Role.LINEAR, Role.CONV, Role.PROJECTION, Role.NORM_SCALE}
 
 
-class Evidence(Protocol):
+class LayerInputSource(Protocol):
     """Moments of the rows entering a parameter, one per expert; None where no rows enter it."""
 
     def moments(self, parameter: Parameter, on_detail: OnDetail = ignore_detail) -> tuple[Moments, ...] | None: ...
 
 
-class GivenInputs:
+class CallerInputs:
     """Layer inputs that the caller passes.
 
     Raises:
@@ -59,7 +59,7 @@ class GivenInputs:
             raise NeedsError("Layer inputs are a mapping {expert: {parameter name: rows}}.")
         own = experts if isinstance(experts, Mapping) else {}
         self._inputs = {
-            expert: under_team_names(opened_layer_inputs(given, expert), own.get(expert))
+            expert: rename_to_team(open_layer_inputs(given, expert), own.get(expert))
             for expert, given in layer_inputs.items()
         }
         named = {name for expert in experts for name in self._inputs.get(expert, {})}
@@ -138,7 +138,7 @@ class CapturedInputs:
         for name, encoder in self._encoders.items():
             check_images(f"The exemplars of {name!r}", exemplars[name], encoder.architecture.image_size)
         self._images = {name: exemplars[name].to(device, torch.float32) for name in self._encoders}
-        self._at_once = min(cores(device), len(experts))
+        self._at_once = min(parallel_pieces(device), len(experts))
         self._reporting = Lock()  # callers hear of several experts one after the other
         self._next = 0  # section to run next
         self._tokens: dict[str, Tensor] = {}
@@ -184,8 +184,8 @@ class CapturedInputs:
         """The moments of every expert, of which several run at once, with one thread each."""
         if self._at_once == 1:
             return [one(name) for name in self._encoders]
-        prepare = partial(_prepare, torch.is_grad_enabled())
-        with one_thread(), ThreadPoolExecutor(self._at_once, initializer=prepare) as pool:
+        prepare = partial(_prepare_thread, torch.is_grad_enabled())
+        with limit_to_one_thread(), ThreadPoolExecutor(self._at_once, initializer=prepare) as pool:
             return list(pool.map(one, self._encoders))
 
     def _through(self, section: int, on_detail: OnDetail, name: str) -> dict[str, Moments]:
@@ -219,7 +219,7 @@ class CapturedInputs:
         return moments
 
 
-def _prepare(grad: bool) -> None:
+def _prepare_thread(grad: bool) -> None:
     """Prepare a thread that computes beside others, with gradients if they are recorded where it was started."""
     ONE_THREAD()
     torch.set_grad_enabled(grad)

@@ -11,12 +11,12 @@ import torch
 from merging.base.errors import FamilyError, NeedsError
 from merging.base.numerics.flops import LinearMap
 from merging.base.text import first_few, plural
-from merging.images.exemplars import TaskExemplars, described
+from merging.images.exemplars import TaskExemplars, describe_value
 from merging.methods.method import Method, Needs
 from merging.methods.params import Params
 from merging.models.families import UNMERGED, WEIGHTS, Role
 from merging.models.network_facts import title_of
-from merging.recipes.chain_rules import not_used
+from merging.recipes.chain_rules import describe_unused
 
 if TYPE_CHECKING:
     from merging.models.architecture import Architecture
@@ -42,18 +42,18 @@ class DataBeyondClip(StrEnum):
     IMPOSSIBLE = "not possible"
 
 
-def checked_exemplars(exemplars: Mapping[str, Any] | None) -> dict[str, TaskExemplars] | None:
+def check_exemplars(exemplars: Mapping[str, Any] | None) -> dict[str, TaskExemplars] | None:
     """A caller's exemplars, images alone or more per expert, with every part checked; errors name the expert."""
-    return _checked(exemplars, "Exemplars")
+    return _check_parts_given(exemplars, "Exemplars")
 
 
-def checked_test_data(test_data: Mapping[str, Any] | None) -> dict[str, TaskExemplars] | None:
+def check_test_data(test_data: Mapping[str, Any] | None) -> dict[str, TaskExemplars] | None:
     """A caller's test data, checked in the same way.
 
     Raises:
         NeedsError: a part is not as it should be, or carries labels, which no method here may see.
     """
-    checked = _checked(test_data, "Test data")
+    checked = _check_parts_given(test_data, "Test data")
     if labeled := [name for name, task in (checked or {}).items() if task.labels is not None]:
         raise NeedsError(
             f"Test data come without labels, so that nothing learns from them; those of {first_few(labeled)} have some."
@@ -61,9 +61,9 @@ def checked_test_data(test_data: Mapping[str, Any] | None) -> dict[str, TaskExem
     return checked
 
 
-def _checked(images: Mapping[str, Any] | None, what: str) -> dict[str, TaskExemplars] | None:
+def _check_parts_given(images: Mapping[str, Any] | None, what: str) -> dict[str, TaskExemplars] | None:
     if images is not None and not isinstance(images, Mapping):
-        raise NeedsError(f"{what} are a mapping {{expert: images}}; got {described(images)}.")
+        raise NeedsError(f"{what} are a mapping {{expert: images}}; got {describe_value(images)}.")
     checked = {}
     for name, given in (images or {}).items():
         try:
@@ -85,7 +85,7 @@ def check_kind(recipe: Recipe, pretrained: Checkpoint, layer_inputs: Any = None,
     called = title_of(pretrained.infos) or "another network"
     given = {DataBeyondClip.LAYER_INPUTS: layer_inputs, DataBeyondClip.GRADIENTS: gradients}
     for method, step in recipe.stages:
-        needed = needed_beyond_clip(method, step.params)
+        needed = needs_beyond_clip(method, step.params)
         if needed == DataBeyondClip.NOTHING or given.get(needed) is not None:
             continue
         if needed == DataBeyondClip.GRADIENTS:
@@ -104,7 +104,7 @@ def check_kind(recipe: Recipe, pretrained: Checkpoint, layer_inputs: Any = None,
         )
 
 
-def needed_beyond_clip(method: Method, params: Params) -> DataBeyondClip:
+def needs_beyond_clip(method: Method, params: Params) -> DataBeyondClip:
     """What a method must be given on networks other than CLIP, where no images run."""
     if method.needed(params) == Needs.NOTHING and method.role != "adapt":
         return DataBeyondClip.NOTHING
@@ -113,7 +113,7 @@ def needed_beyond_clip(method: Method, params: Params) -> DataBeyondClip:
     return DataBeyondClip.LAYER_INPUTS if method.reads_layer_inputs else DataBeyondClip.IMPOSSIBLE
 
 
-def few_matrices(recipe: Recipe, pretrained: Checkpoint) -> tuple[str, ...]:
+def warn_of_few_matrices(recipe: Recipe, pretrained: Checkpoint) -> tuple[str, ...]:
     """A sentence if the merge is one of matrices, and these hold less than half of another network's numbers."""
     method, params = recipe.methods[-1], recipe.steps[-1].params
     if not pretrained.inferred or method.in_pieces(params) or not method.algebra(params, LinearMap(2, 8, 8)):
@@ -151,9 +151,11 @@ def check_needs(
             )
 
 
-def not_looked_at(recipe: Recipe, exemplars: TaskImages | None, test_data: TaskImages | None) -> tuple[str, ...]:
+def warn_of_unused_images(
+    recipe: Recipe, exemplars: TaskImages | None, test_data: TaskImages | None
+) -> tuple[str, ...]:
     """A sentence for each kind of images that a caller gives and no step of the chain, the adapt included, needs."""
-    return not_used({"exemplars": exemplars, "test_data": test_data}, recipe.looks_at)
+    return describe_unused({"exemplars": exemplars, "test_data": test_data}, recipe.looks_at)
 
 
 def _check_parts(method: Method, need: Needs, experts: Mapping[str, Any], tasks: TaskImages) -> None:

@@ -15,8 +15,8 @@ from torch import Tensor
 from merging.base.errors import MergingError
 from merging.base.files.tables import Columns
 from merging.base.numerics.finite import all_finite
-from merging.base.numerics.linear_algebra import with_doubles
-from merging.engine.inputs import Inputs
+from merging.base.numerics.linear_algebra import on_float64_device
+from merging.engine.run_inputs import RunInputs
 from merging.methods.slot import Slot
 from merging.models.checkpoint import Checkpoint
 from merging.models.tensor_info import dtype_name
@@ -69,7 +69,7 @@ class Tally:
 
 
 @dataclass(frozen=True)
-class Stored:
+class StoredSlot:
     """What is written of one slot, whole or a piece: for each model its values (*S) in the stored dtype; counts."""
 
     name: str
@@ -101,7 +101,7 @@ class Output:
         self._infos = pretrained.infos
         self._tallies: dict[str, dict[int, Tally | Numbers]] = {}  # by tensor and start of the piece
 
-    def stored(self, slot: Slot, change: Tensor, kept: Tensor | None) -> Stored:
+    def stored(self, slot: Slot, change: Tensor, kept: Tensor | None) -> StoredSlot:
         """What is to be written of a slot; ``change`` is (*S), or (K, *S) with one sink per expert."""
         changes = [change] if len(self.sinks) == 1 and change.shape == slot.pretrained.shape else list(change)
         models = []
@@ -109,22 +109,22 @@ class Output:
             values = merged_values(slot, one, kept)
             stored = values.to(self._infos[slot.name].dtype)
             if not all_finite(stored, values.dtype):
-                raise _overflow(slot.name, values, stored.dtype)
+                raise _overflow_error(slot.name, values, stored.dtype)
             # Whole matrices come as (d_out, d_in); pieces are flat.
             turned = slot.parameter.transposed and stored.dim() == 2
             models.append(stored.mT.contiguous() if turned else stored)
         tally = Tally.of(slot, changes if kept is None else [one * kept for one in changes])
-        return Stored(slot.name, slot.start, models, tally)
+        return StoredSlot(slot.name, slot.start, models, tally)
 
-    def add(self, stored: Stored) -> None:
+    def add(self, stored: StoredSlot) -> None:
         """Write one slot, and count it; a slot that comes again replaces what it was."""
         for sink, values in zip(self.sinks.values(), stored.values, strict=True):
             sink.write(stored.name, values, stored.start)
         # Small tensors that outlive the pieces would leave holes in memory that no later piece fits into.
         tally = stored.tally
-        self._tallies.setdefault(stored.name, {})[stored.start] = _on_host([tally])[0] if tally.kept.is_cpu else tally
+        self._tallies.setdefault(stored.name, {})[stored.start] = _to_host([tally])[0] if tally.kept.is_cpu else tally
 
-    def tables(self, inputs: Inputs, per_task: bool) -> dict[str, Columns]:
+    def tables(self, inputs: RunInputs, per_task: bool) -> dict[str, Columns]:
         """The table "tensors": a row per written tensor; with one model per task "task_tensors": a row per expert, too.
 
         They say what the tensor is, how many of its scalars differ from pretrained (in any of the models, before they
@@ -152,26 +152,28 @@ class Output:
         """The counts and the squares of every tensor, on the host."""
         counted = [tally for pieces in self._tallies.values() for tally in pieces.values()]
         waiting = [tally for tally in counted if isinstance(tally, Tally)]  # what a device here computed
-        copied = iter(_on_host(waiting) if waiting else [])
+        copied = iter(_to_host(waiting) if waiting else [])
         each = iter([tally if isinstance(tally, tuple) else next(copied) for tally in counted])
-        return {name: reduce(_sum, itertools.islice(each, len(pieces))) for name, pieces in self._tallies.items()}
+        return {
+            name: reduce(_add_tallies, itertools.islice(each, len(pieces))) for name, pieces in self._tallies.items()
+        }
 
 
-class _Nowhere:
+class _NullSink:
     """Takes tensors and keeps none."""
 
     def write(self, name: str, values: Tensor, start: int = 0) -> None:
         """Do nothing."""
 
 
-class LastStored(Output):
+class LastSlot(Output):
     """Keeps what was stored last of a model, and writes nothing."""
 
     def __init__(self, pretrained: Checkpoint) -> None:
-        super().__init__(pretrained, (MERGED,), lambda _: _Nowhere())
-        self.last: Stored | None = None
+        super().__init__(pretrained, (MERGED,), lambda _: _NullSink())
+        self.last: StoredSlot | None = None
 
-    def add(self, stored: Stored) -> None:
+    def add(self, stored: StoredSlot) -> None:
         """Keep what is stored of a slot."""
         self.last = stored
 
@@ -186,19 +188,19 @@ def _number_of(mask: Tensor) -> Tensor:
     return torch.tensor(np.count_nonzero(mask.numpy())) if mask.is_cpu else torch.count_nonzero(mask)
 
 
-def _on_host(tallies: Sequence[Tally]) -> list[Numbers]:
+def _to_host(tallies: Sequence[Tally]) -> list[Numbers]:
     """Tallies as numbers, copied together."""
     kept, squared = (torch.stack(counts).cpu() for counts in zip(*((t.kept, t.squared) for t in tallies), strict=True))
     return list(zip(kept.tolist(), squared.tolist(), strict=True))
 
 
-def _sum(one: Numbers, other: Numbers) -> Numbers:
+def _add_tallies(one: Numbers, other: Numbers) -> Numbers:
     kept = [a + b for a, b in zip(one[0], other[0], strict=True)]
     squared = [a + b for a, b in zip(one[1], other[1], strict=True)]
     return kept, squared
 
 
-def _overflow(name: str, values: Tensor, dtype: torch.dtype) -> MergingError:
+def _overflow_error(name: str, values: Tensor, dtype: torch.dtype) -> MergingError:
     size = float(values.abs().nan_to_num(float("inf")).max().cpu())
     kind = dtype_name(dtype)
     return MergingError(
@@ -208,7 +210,7 @@ def _overflow(name: str, values: Tensor, dtype: torch.dtype) -> MergingError:
 
 
 def _squared_norm(values: Tensor) -> Tensor:
-    norm: Tensor = torch.linalg.vector_norm(with_doubles(values), dtype=torch.float64)
+    norm: Tensor = torch.linalg.vector_norm(on_float64_device(values), dtype=torch.float64)
     return norm**2
 
 

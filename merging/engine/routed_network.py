@@ -15,13 +15,13 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from merging.base.devices import fitting, is_host
-from merging.base.numerics.linear_algebra import double, numbers
-from merging.base.threads import cores, side_by_side
+from merging.base.devices import is_host, limit_bytes
+from merging.base.numerics.linear_algebra import to_float64, to_numbers
+from merging.base.threads import parallel_pieces, run_in_threads
 from merging.engine.modules.mixed_tower import MixedEncoder, ModuleTower
 from merging.images.exemplars import TaskExemplars
 from merging.images.image_encoder import Encoder, Record
-from merging.methods.adapting import Route, Router
+from merging.methods.adapted_network import Route, Router
 from merging.methods.learning import batch_order, entropies
 
 ACTIVATIONS_CPU, ACTIVATIONS_GPU = 1 << 30, 1 << 34  # bytes above which blocks are computed again going backward
@@ -47,7 +47,7 @@ class _Mixture(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         (gradient,), changes = gradients, ctx.saved_tensors
-        sums = [0.0 if change is None else double(gradient * change).sum() for change in changes]
+        sums = [0.0 if change is None else to_float64(gradient * change).sum() for change in changes]
         slope = torch.stack([torch.as_tensor(value, dtype=torch.float64, device=gradient.device) for value in sums])
         return slope.to(gradient.dtype), None, *(None for _ in changes)
 
@@ -76,7 +76,7 @@ class BatchEncoder(MixedEncoder):
         return Encoder(self.architecture, mixed).mlp(x, index)
 
 
-class Uses(Mapping[str, Tensor]):
+class TensorUses(Mapping[str, Tensor]):
     """Routers as one block sees them for one task: a leaf for every tensor that is used, in the memory of the tensor.
 
     So gradients of tasks and blocks come apart, and can be added up in one order whoever computed which.
@@ -114,7 +114,7 @@ class RoutedNetwork:
     def entropies(
         self, router: Router, route: Route, *, each: bool, seed: int, batch: int, step: int
     ) -> tuple[tuple[float, ...], dict[str, Tensor]]:
-        """See ``merging.methods.adapting.MergedNetwork.entropies``."""
+        """See ``merging.methods.adapted_network.MergedNetwork.entropies``."""
         values = {name: value.detach().to(self.device, self.dtype) for name, value in router.items()}
         orders = [batch_order(seed, name, len(task.images), batch, step) for name, task in self.tasks.items()]
         lean = self._bytes(sum(map(len, orders)), len(orders), each) > self._room
@@ -126,13 +126,15 @@ class RoutedNetwork:
         if lean:
             layers = self.tower.merged.architecture.layers
             nbytes = nbytes // layers + self._bytes(0, len(orders), each=False) // layers
-        outcomes = self._apart(groups, nbytes) if cores(self.device) > 1 else self._together(groups)
-        return tuple(numbers(*(loss for loss, _ in outcomes))), _summed(values, [slopes for _, slopes in outcomes])
+        outcomes = self._apart(groups, nbytes) if parallel_pieces(self.device) > 1 else self._together(groups)
+        return tuple(to_numbers(*(loss for loss, _ in outcomes))), _sum_gradients(
+            values, [slopes for _, slopes in outcomes]
+        )
 
     def _group(
         self, task: TaskExemplars, order: Tensor, route: Route, values: Router, *, each: bool, lean: bool
     ) -> _Group:
-        merged, uses = self.tower.merged, defaultdict[int, Uses](lambda: Uses(values))
+        merged, uses = self.tower.merged, defaultdict[int, TensorUses](lambda: TensorUses(values))
         encoder = BatchEncoder(
             merged.architecture, {**merged.tensors, **self.tower.base}, changes=merged.changes,
             route=lambda block, tokens: route(uses[block], block, tokens), each=each, lean=lean,
@@ -142,7 +144,7 @@ class RoutedNetwork:
     def _apart(self, groups: Sequence[_Group], nbytes: int) -> list[Outcome]:
         """Every group's loss and slopes, several groups at once."""
         outcomes = []
-        with side_by_side((group.outcome for group in groups), self.device, nbytes) as results:
+        with run_in_threads((group.outcome for group in groups), self.device, nbytes) as results:
             for outcome in results:
                 outcomes.append(outcome)
                 self.on_work()
@@ -166,7 +168,7 @@ class RoutedNetwork:
     @property
     def _room(self) -> int:
         """Bytes that activations may take before blocks are computed again."""
-        return ACTIVATIONS_CPU if is_host(self.device) else fitting(self.device, ACTIVATIONS_GPU)
+        return ACTIVATIONS_CPU if is_host(self.device) else limit_bytes(self.device, ACTIVATIONS_GPU)
 
     def _bytes(self, images: int, tasks: int, each: bool) -> int:
         """Bytes of the activations of so many images, and of the mixtures of so many tasks."""
@@ -184,7 +186,7 @@ class _Group:
     task: TaskExemplars
     images: Tensor
     encoder: BatchEncoder
-    uses: Mapping[int, Uses]  # by block
+    uses: Mapping[int, TensorUses]  # by block
 
     @property
     def leaves(self) -> dict[Place, Tensor]:
@@ -204,7 +206,7 @@ class _Group:
         return loss.detach(), dict(zip(leaves, slopes, strict=True))
 
 
-def _summed(values: Router, slopes: Sequence[Mapping[Place, Tensor | None]]) -> dict[str, Tensor]:
+def _sum_gradients(values: Router, slopes: Sequence[Mapping[Place, Tensor | None]]) -> dict[str, Tensor]:
     """The gradient by every tensor of the routers, added up in an order of its own: from the last block and task on."""
     totals: dict[str, Tensor] = {}
     for block in sorted({block for own in slopes for block, _ in own}, reverse=True):

@@ -16,32 +16,32 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 import torch
 from torch import Tensor
 
-from merging.base.devices import choose_device, describe_device, in_room
+from merging.base.devices import choose_device, describe_device, retry_on_oom
 from merging.base.files.tables import Frames, Table
 from merging.base.progress import Meter
-from merging.base.threads import one_thread
-from merging.engine.capture.given_gradients import GivenGradients, GradientsOf
-from merging.engine.inputs import Inputs
-from merging.engine.last_pass import Elsewhere, cuts, merging_pass, take_over, write_unmerged
-from merging.engine.layer_inputs import CapturedInputs, Evidence, GivenInputs, LayerInputs
+from merging.base.threads import limit_to_one_thread
+from merging.engine.capture.gradient_reader import FileGradients, GradientsOf
+from merging.engine.chain_work import count_passes
+from merging.engine.layer_inputs import CallerInputs, CapturedInputs, LayerInputs, LayerInputSource
 from merging.engine.merged_inputs import MergedInputs
+from merging.engine.merging_pass import RemoteTensors, find_cut_tensors, merging_pass, write_remote, write_unmerged
 from merging.engine.needs import (
+    check_exemplars,
     check_kind,
     check_needs,
-    checked_exemplars,
-    checked_test_data,
-    few_matrices,
-    not_looked_at,
+    check_test_data,
+    warn_of_few_matrices,
+    warn_of_unused_images,
 )
-from merging.engine.outputs import MERGED, LastStored, MemorySink, Notes, Output, Rows, Sink, Stored
+from merging.engine.outputs import MERGED, LastSlot, MemorySink, Notes, Output, Rows, Sink, StoredSlot
+from merging.engine.run_inputs import RunInputs
 from merging.engine.stream import Stage, Stream
-from merging.engine.work import passes_of
 from merging.images.exemplars import TaskExemplars
-from merging.methods.apart import apart, packed_tensors
 from merging.methods.method import Merge, Needs
 from merging.methods.slot import Survey
+from merging.methods.split_qkv import packed_tensors, split_method
 from merging.models.checkpoint import Checkpoint, UnusedText
-from merging.models.inspection.fit import fit
+from merging.models.inspection.fit_check import check_fit
 from merging.models.inspection.fit_report import FitReport
 from merging.models.team.team import TeamMember, head_tensors
 from merging.tasks.context import QUIET, Context
@@ -49,7 +49,7 @@ from merging.tasks.context import QUIET, Context
 if TYPE_CHECKING:
     import pandas as pd
 
-    from merging.engine.learning.kept import Kept
+    from merging.engine.learning.learning_state import LearningState
     from merging.engine.modules.modules import Modules
     from merging.recipes.recipe import Recipe
 
@@ -79,22 +79,22 @@ class MergeResult:
 class ChainData(TypedDict, total=False):
     """What a chain is given beside its checkpoints; see ``merging.merge``."""
 
-    layer_inputs: LayerInputs | Evidence | None
+    layer_inputs: LayerInputs | LayerInputSource | None
     gradients: GradientsOf | None
     exemplars: Mapping[str, Any] | None
     test_data: Mapping[str, Any] | None
 
 
-def run(
+def run_recipe(
     recipe: Recipe,
     pretrained: Checkpoint,
     experts: Mapping[str, Checkpoint],
     *,
     context: Context = QUIET,
-    kept: Kept | None = None,
+    kept: LearningState | None = None,
     make_sink: Callable[[str], Sink] | None = None,
     only: Collection[str] | None = None,
-    elsewhere: Elsewhere | None = None,
+    elsewhere: RemoteTensors | None = None,
     **data: Unpack[ChainData],
 ) -> MergeResult:
     """Run a recipe on opened checkpoints, without its adapt; see ``merging.merge`` for the arguments and errors.
@@ -108,41 +108,41 @@ def run(
     if strange := data.keys() - ChainData.__annotations__.keys():
         raise TypeError(f"A merge is given no {', '.join(sorted(strange))}.")
     layer_inputs, gradients = data.get("layer_inputs"), data.get("gradients")
-    report = fit(pretrained, experts, values=False)
+    report = check_fit(pretrained, experts, values=False)
     report.raise_if_bad()
     check_kind(recipe, pretrained, layer_inputs, gradients)
-    task_exemplars = checked_exemplars(data.get("exemplars"))
-    task_images = checked_test_data(data.get("test_data"))
+    task_exemplars = check_exemplars(data.get("exemplars"))
+    task_images = check_test_data(data.get("test_data"))
     check_needs(recipe, experts, layer_inputs, task_exemplars, task_images, gradients)
     sink = cache(make_sink or (lambda _: MemorySink(pretrained)))  # a merge that begins anew writes into the same ones
 
     def merge_on(on: torch.device) -> MergeResult:
-        evidence = _evidence(recipe, pretrained, experts, layer_inputs, task_exemplars, on)
+        evidence = _layer_input_source(recipe, pretrained, experts, layer_inputs, task_exemplars, on)
         dead = pretrained.dead if recipe.count_dead_params else UnusedText()
-        inputs = _through_merged(recipe, Inputs(pretrained, experts, evidence, on, dead), task_exemplars)
-        meter = context.meter(inputs.work * passes_of(recipe))
+        inputs = _with_merged_inputs(recipe, RunInputs(pretrained, experts, evidence, on, dead), task_exemplars)
+        meter = context.meter(inputs.work * count_passes(recipe))
         meter.check()
         output = Output(pretrained, inputs.names if recipe.per_task else (MERGED,), sink)
         tasks = {need: (task_images if need == Needs.TEST_DATA else task_exemplars) or {} for need in Needs}
-        with one_thread(on), ExitStack() as files:
-            inputs = files.enter_context(_gradients(recipe, inputs, task_exemplars, meter, gradients))
-            return _merged(recipe, inputs, _Learning(tasks, kept, files), meter, output, only, elsewhere)
+        with limit_to_one_thread(on), ExitStack() as files:
+            inputs = files.enter_context(_with_gradients(recipe, inputs, task_exemplars, meter, gradients))
+            return _merge(recipe, inputs, _Learning(tasks, kept, files), meter, output, only, elsewhere)
 
-    result, doubts = in_room(choose_device(context.device), merge_on)
-    unseen = not_looked_at(recipe, task_exemplars, task_images)
-    warnings = (*_fit_warnings(report), *few_matrices(recipe, pretrained), *unseen, *result.warnings, *doubts)
+    result, doubts = retry_on_oom(choose_device(context.device), merge_on)
+    unseen = warn_of_unused_images(recipe, task_exemplars, task_images)
+    warnings = (*_fit_warnings(report), *warn_of_few_matrices(recipe, pretrained), *unseen, *result.warnings, *doubts)
     heads = head_tensors(pretrained)
     return replace(result, seconds=time.monotonic() - started, warnings=warnings, heads=heads)
 
 
-def _merged(
+def _merge(
     recipe: Recipe,
-    inputs: Inputs,
+    inputs: RunInputs,
     learning: _Learning,
     meter: Meter,
     output: Output,
     only: Collection[str] | None,
-    elsewhere: Elsewhere | None,
+    elsewhere: RemoteTensors | None,
 ) -> MergeResult:
     """One merge, from surveys to the last tensor, on the device of the inputs."""
     notes = Notes()
@@ -154,7 +154,7 @@ def _merged(
     chosen = inputs if only is None or inputs.through_merged else replace(inputs, only=frozenset(only))
     merging_pass(inputs, chosen, stages, meter, output, notes)
     if elsewhere is not None:
-        take_over(elsewhere, inputs, meter, output, notes)
+        write_remote(elsewhere, inputs, meter, output, notes)
     write_unmerged(inputs, output)
 
     states = {name: sink.state_dict for name, sink in output.sinks.items() if isinstance(sink, MemorySink)}
@@ -169,25 +169,25 @@ def _merged(
     )
 
 
-def _evidence(
+def _layer_input_source(
     recipe: Recipe,
     pretrained: Checkpoint,
     experts: Mapping[str, Checkpoint],
-    layer_inputs: LayerInputs | Evidence | None,
+    layer_inputs: LayerInputs | LayerInputSource | None,
     exemplars: Mapping[str, TaskExemplars] | None,
     device: torch.device,
-) -> Evidence | None:
+) -> LayerInputSource | None:
     if not any(method.reads_layer_inputs for method, _ in recipe.data_methods):
         return None
     if layer_inputs is not None and hasattr(layer_inputs, "moments"):
         return layer_inputs
     if layer_inputs is not None:
-        return GivenInputs(layer_inputs, experts, pretrained, device)
+        return CallerInputs(layer_inputs, experts, pretrained, device)
     images = {name: task.images for name, task in (exemplars or {}).items()}
     return CapturedInputs(experts, images, device, like=pretrained)
 
 
-def _through_merged(recipe: Recipe, inputs: Inputs, exemplars: Mapping[str, TaskExemplars] | None) -> Inputs:
+def _with_merged_inputs(recipe: Recipe, inputs: RunInputs, exemplars: Mapping[str, TaskExemplars] | None) -> RunInputs:
     """The inputs with layer inputs that come through the layers merged before, if the merge works on those."""
     merge = recipe.methods[-1]
     if not isinstance(merge, Merge) or not merge.through_merged:
@@ -198,13 +198,13 @@ def _through_merged(recipe: Recipe, inputs: Inputs, exemplars: Mapping[str, Task
 
 
 @contextmanager
-def _gradients(
+def _with_gradients(
     recipe: Recipe,
-    inputs: Inputs,
+    inputs: RunInputs,
     exemplars: Mapping[str, TaskExemplars] | None,
     meter: Meter,
     given: GradientsOf | None = None,
-) -> Iterator[Inputs]:
+) -> Iterator[RunInputs]:
     """The inputs with the gradients that the chain needs, which last as long as the block."""
     kinds = {method.gradients for method, _ in recipe.data_methods if method.gradients}
     if not kinds:
@@ -214,35 +214,36 @@ def _gradients(
         shapes = {parameter.name: inputs.pretrained.infos[parameter.name].shape for parameter in inputs.parameters}
         like = inputs.names, shapes, inputs.device, inputs.dtype
         stored = {name: expert.stored for name, expert in inputs.experts.items() if isinstance(expert, TeamMember)}
-        yield replace(inputs, gradients={kind: GivenGradients(given, kind, *like, stored=stored) for kind in kinds})
+        yield replace(inputs, gradients={kind: FileGradients(given, kind, *like, stored=stored) for kind in kinds})
         return
-    from merging.engine.gradients import gather  # its imports take a while
+    from merging.engine.gradients import gather_gradients  # its imports take a while
 
     seed = recipe.exemplars.seed if recipe.exemplars else 0
-    with gather(kinds, inputs, exemplars or {}, seed, meter) as gradients:
+    with gather_gradients(kinds, inputs, exemplars or {}, seed, meter) as gradients:
         yield replace(inputs, gradients=gradients)
 
 
-class OneByOne:
+class SingleTensors:
     """A merge that computes single tensors, in any order, with the numbers that the whole merge gives them.
 
-    It is for the chains of ``merging.engine.work.one_by_one``. What they survey is surveyed once, when it is made.
+    It is for the chains of ``merging.engine.chain_work.separable_tensors``. What they survey is surveyed once, when it
+    is made.
     """
 
     def __init__(
         self, recipe: Recipe, pretrained: Checkpoint, experts: Mapping[str, Checkpoint], device: str = "auto"
     ) -> None:
-        fit(pretrained, experts, values=False).raise_if_bad()
+        check_fit(pretrained, experts, values=False).raise_if_bad()
         dead = pretrained.dead if recipe.count_dead_params else UnusedText()
-        self._inputs = Inputs(pretrained, experts, None, choose_device(device), dead)
-        with one_thread(self._inputs.device):
+        self._inputs = RunInputs(pretrained, experts, None, choose_device(device), dead)
+        with limit_to_one_thread(self._inputs.device):
             self._stages, _, _ = _survey(recipe, self._inputs, Meter(0), _Learning({}, None, ExitStack()))
 
-    def tensor(self, name: str) -> tuple[Stored, Rows]:
+    def tensor(self, name: str) -> tuple[StoredSlot, Rows]:
         """What is written of a tensor, and the rows of tables that methods note on it."""
         inputs, notes = self._inputs, Notes()
-        output = LastStored(inputs.pretrained)
-        with one_thread(inputs.device):
+        output = LastSlot(inputs.pretrained)
+        with limit_to_one_thread(inputs.device):
             merging_pass(inputs, replace(inputs, only=frozenset({name})), self._stages, Meter(0), output, notes)
         assert output.last is not None
         return output.last, notes.rows
@@ -253,19 +254,19 @@ class _Learning:
     """What a method learns from: images by what they are, what was kept of earlier runs, and a place for files."""
 
     tasks: Mapping[Needs, Mapping[str, TaskExemplars]]
-    kept: Kept | None
+    kept: LearningState | None
     files: ExitStack
 
     def survey(self, stage: Stage, before: tuple[Stage, ...], slots: Stream) -> Survey:
-        from merging.engine.learning.kept import Kept  # its imports take a while
         from merging.engine.learning.learn import learn
+        from merging.engine.learning.learning_state import LearningState  # its imports take a while
 
         tasks = self.tasks[stage.method.needed(stage.params)]
-        return learn(stage, before, slots, tasks, self.kept or Kept(), self.files)
+        return learn(stage, before, slots, tasks, self.kept or LearningState(), self.files)
 
 
 def _survey(
-    recipe: Recipe, inputs: Inputs, meter: Meter, learning: _Learning
+    recipe: Recipe, inputs: RunInputs, meter: Meter, learning: _Learning
 ) -> tuple[tuple[Stage, ...], dict[str, Table], tuple[str, ...]]:
     """Every stage with its survey's statistics, each on the task vectors as the earlier stages leave them."""
     stages: tuple[Stage, ...] = ()
@@ -273,13 +274,15 @@ def _survey(
     warnings: tuple[str, ...] = ()
     packed = packed_tensors(inputs.parameters, inputs.pretrained.infos)
     for whole, step in zip(recipe.methods, recipe.steps, strict=True):
-        method, statistics = apart(whole, step.params, packed), None
+        method, statistics = split_method(whole, step.params, packed), None
         learns = method.learns(step.params)
         if learns or method.surveys(step.params):
             before = tuple(stage for stage in stages if not stage.after_merge)
             chain = (*before, Stage(method, step.params))
             in_pieces = all(stage.in_pieces for stage in chain)
-            stream = Stream(inputs, before, in_pieces, meter, f"Surveying for {method.title}", cut=cuts(inputs, chain))
+            stream = Stream(
+                inputs, before, in_pieces, meter, f"Surveying for {method.title}", cut=find_cut_tensors(inputs, chain)
+            )
             if learns:
                 survey = learning.survey(Stage(method, step.params), before, stream)
             else:
@@ -294,12 +297,12 @@ def _survey(
 
 
 @contextmanager
-def edited(
+def edited_tensors(
     recipe: Recipe,
     pretrained: Checkpoint,
     experts: Mapping[str, Checkpoint],
     *,
-    layer_inputs: LayerInputs | Evidence | None,
+    layer_inputs: LayerInputs | LayerInputSource | None,
     exemplars: Mapping[str, TaskExemplars] | None,
     device: torch.device,
     meter: Meter,
@@ -310,10 +313,10 @@ def edited(
     from merging.recipes.recipe import Recipe
 
     edits = replace(recipe, merge=Recipe.build("weight_averaging").merge, adapt=None)
-    evidence = _evidence(edits, pretrained, experts, layer_inputs, exemplars, device)
+    evidence = _layer_input_source(edits, pretrained, experts, layer_inputs, exemplars, device)
     dead = pretrained.dead if recipe.count_dead_params else UnusedText()
-    meter.total += Inputs(pretrained, experts, None, device).work * (passes_of(edits) - 1)
-    with _gradients(edits, Inputs(pretrained, experts, evidence, device, dead), exemplars, meter) as inputs:
+    meter.total += RunInputs(pretrained, experts, None, device).work * (count_passes(edits) - 1)
+    with _with_gradients(edits, RunInputs(pretrained, experts, evidence, device, dead), exemplars, meter) as inputs:
         stages, _, _ = _survey(edits, inputs, meter, _Learning({}, None, ExitStack()))  # no edit learns
         before = tuple(stage for stage in stages[:-1] if not stage.after_merge)
         yield Stream(replace(inputs, only=frozenset(only)), before, False, meter, phase)

@@ -13,12 +13,12 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from merging.base.at_once import WAKE, Report, Unit, ahead, at_once, in_turns
+from merging.base.parallel import WAKE, Report, Unit, map_in_threads, prefetch, run_units
 from merging.base.progress import Meter
-from merging.base.threads import ONE_THREAD, budget, cores, one_thread
-from merging.engine.inputs import Inputs, Places
+from merging.base.threads import ONE_THREAD, limit_to_one_thread, parallel_pieces, piece_memory
 from merging.engine.layer_inputs import OnDetail
 from merging.engine.outputs import Notes
+from merging.engine.run_inputs import Places, RunInputs
 from merging.methods.method import Edit, Merge
 from merging.methods.moments import Moments, ignore_detail
 from merging.methods.params import Params
@@ -83,7 +83,7 @@ class Stage:
 class Stream:
     """The slots as the stages so far leave them; every loop reads the files again."""
 
-    inputs: Inputs
+    inputs: RunInputs
     stages: tuple[Stage, ...]
     in_pieces: bool
     meter: Meter
@@ -139,10 +139,10 @@ class Stream:
             yield from self._pieces(lambda raw: self._edited(raw)[0])
             return
         # Whole tensors have one thread here, too, so that bytes do not depend on the cores.
-        with one_thread(self.inputs.device), ahead(self.inputs.slots(False, self._drops)) as slots:
+        with limit_to_one_thread(self.inputs.device), prefetch(self.inputs.slots(False, self._drops)) as slots:
             for slot in slots:
                 yield self._edited(self._alone(slot))[0]
-                self.meter.advance(_work(slot), self.phase, slot.name)
+                self.meter.advance(_slot_work(slot), self.phase, slot.name)
 
     def thinned(self, stride: int) -> Iterator[Slot]:
         """A sample of one in so many scalars of each expert, as flat slots whose ``start`` says nothing.
@@ -151,9 +151,9 @@ class Stream:
         edited before: edits may depend on where a scalar is, and only the sample is computed.
         """
         if self.in_pieces:
-            workers = cores(self.inputs.device)
+            workers = parallel_pieces(self.inputs.device)
             reads = self._edited_runs(stride) if self.stages else self.inputs.thinned(stride)
-            with one_thread(), in_turns(reads, workers, workers + 1, ONE_THREAD) as slots:
+            with limit_to_one_thread(), map_in_threads(reads, workers, workers + 1, ONE_THREAD) as slots:
                 for slot, scalars in slots:
                     yield slot
                     self.meter.advance((len(self.experts) + 1) * scalars, self.phase, slot.name)
@@ -200,16 +200,16 @@ class Stream:
         after the other, instead of all threads on one piece: they would wait at every barrier, and bytes would depend
         on their number. Where one thread works, another one reads the next block meanwhile.
         """
-        workers = cores(self.inputs.device)
-        with one_thread():
+        workers = parallel_pieces(self.inputs.device)
+        with limit_to_one_thread():
             if workers == 1:
-                with ahead(self.inputs.slots(True, self._drops, self.places)) as blocks:
+                with prefetch(self.inputs.slots(True, self._drops, self.places)) as blocks:
                     for block in blocks:
                         yield from self._reported((raw, work(raw)) for raw in self.inputs.pieces(block))
                 return
             started = workers + 1  # one of them is done, and its results are being taken
             tasks = (partial(self._block, read, work) for read in self.inputs.blocks(self._drops, started, self.places))
-            with in_turns(tasks, workers, started, ONE_THREAD) as blocks:
+            with map_in_threads(tasks, workers, started, ONE_THREAD) as blocks:
                 for results in blocks:
                     yield from self._reported(results)
 
@@ -219,10 +219,10 @@ class Stream:
     def _reported(self, results: Iterable[tuple[Slot, T]]) -> Iterator[T]:
         for raw, result in results:
             yield result
-            self.meter.advance(_work(raw), self.phase, raw.name)
+            self.meter.advance(_slot_work(raw), self.phase, raw.name)
 
     def _alone(self, slot: Slot) -> Slot:
-        unit = Unit[None](slot.name, _work(slot), 0, 0, lambda _: None)
+        unit = Unit[None](slot.name, _slot_work(slot), 0, 0, lambda _: None)
         return self._connected(slot, partial(self._report, unit), _Turns(), 0, [])
 
     def _layers(self, work: Callable[[Slot, OnDetail], T]) -> Iterator[T]:
@@ -231,15 +231,15 @@ class Stream:
         On the CPU every unit has one thread, and as many are worked on as torch may use threads: so matrices are
         decomposed on all cores, and the bytes of a result do not depend on their number.
         """
-        workers = cores(self.inputs.device)
+        workers = parallel_pieces(self.inputs.device)
         with ExitStack() as stack:
-            stack.enter_context(one_thread(self.inputs.device))
+            stack.enter_context(limit_to_one_thread(self.inputs.device))
             if workers > 1:
                 units = self._units(work, lambda parameter: self.inputs.whole(parameter, self._drops(parameter)))
-                several = at_once(units, workers, budget(), self._listen, ONE_THREAD)
+                several = run_units(units, workers, piece_memory(), self._listen, ONE_THREAD)
                 results: Iterator[tuple[T, list[Row]]] = stack.enter_context(closing(several))
             else:
-                slots = stack.enter_context(ahead(self.inputs.slots(False, self._drops)))
+                slots = stack.enter_context(prefetch(self.inputs.slots(False, self._drops)))
                 units = self._units(work, lambda _: next(slots))
                 results = (unit.run(partial(self._report, unit)) for unit in units)
             for parameter, (result, rows) in zip(self.inputs.ordered, results, strict=True):
@@ -318,7 +318,7 @@ class Stream:
         return slot, mask
 
 
-def _work(slot: Slot) -> int:
+def _slot_work(slot: Slot) -> int:
     return slot.task_vectors.numel() + slot.pretrained.numel()
 
 

@@ -30,24 +30,24 @@ class TaskExemplars:
 
     def __post_init__(self) -> None:
         if not isinstance(self.images, Tensor) or self.images.ndim != 4:
-            raise NeedsError(f"Exemplars are a tensor of images (n, 3, h, w); got {described(self.images)}.")
+            raise NeedsError(f"Exemplars are a tensor of images (n, 3, h, w); got {describe_value(self.images)}.")
         if not self.images.is_floating_point():
             raise NeedsError(
-                f"Exemplars are preprocessed images of floating-point numbers; got {described(self.images)}."
+                f"Exemplars are preprocessed images of floating-point numbers; got {describe_value(self.images)}."
             )
         if self.head is not None and (not isinstance(self.head, Tensor) or self.head.ndim != 2):
-            raise NeedsError(f"A head is a tensor (classes, embed_dim); got {described(self.head)}.")
+            raise NeedsError(f"A head is a tensor (classes, embed_dim); got {describe_value(self.head)}.")
         if self.labels is None:
             return
         count = len(self.images)
         if not isinstance(self.labels, Tensor) or self.labels.shape != (count,) or self.labels.is_floating_point():
             raise NeedsError(
-                f"Labels are a tensor ({count},) of whole numbers, one per image; got {described(self.labels)}."
+                f"Labels are a tensor ({count},) of whole numbers, one per image; got {describe_value(self.labels)}."
             )
         if self.head is not None and count and not 0 <= self.labels.min() <= self.labels.max() < len(self.head):
             raise NeedsError(f"Labels lie in 0 … {len(self.head) - 1}, as the head has {len(self.head)} classes.")
 
 
-def described(value: Any) -> str:
+def describe_value(value: Any) -> str:
     """Dtype and shape of a tensor, or the type of anything else, for messages."""
     return f"{tuple(value.shape)} of {value.dtype}" if isinstance(value, Tensor) else type(value).__name__

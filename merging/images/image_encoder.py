@@ -35,7 +35,7 @@ class AttendedTokens(NamedTuple):
     contributions: Tensor
 
 
-class _OnDemand(Mapping[str, Tensor]):
+class _LazyTensors(Mapping[str, Tensor]):
     """A tower's tensors in float32 in open_clip's form, read from the checkpoint at every access."""
 
     def __init__(self, checkpoint: Checkpoint, names: Names, device: torch.device | str) -> None:
@@ -79,7 +79,7 @@ class Encoder:
         ``like`` has the architecture of a checkpoint without metadata.
         """
         names = tower_names(checkpoint)
-        tensors = _OnDemand(checkpoint, names, device)
+        tensors = _LazyTensors(checkpoint, names, device)
         return cls(Architecture.of(checkpoint, like), tensors if on_demand else dict(tensors), names)
 
     @property

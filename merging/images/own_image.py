@@ -37,7 +37,7 @@ def own_image(data: bytes, file_name: str, size: int) -> NDArray[np.uint8]:
     frames = getattr(image, "n_frames", 1)
     if frames > 1:
         raise TaskError(f"{label} is animated: it has {frames} frames, and one is expected. Save a single frame.")
-    if rest := _bytes_behind(data, str(image.format)):
+    if rest := _count_trailing_bytes(data, str(image.format)):
         raise TaskError(
             f"{label} is a {image.format} with {size_text(rest)} of other data behind the picture, so it may be "
             f"another kind of file as well. {ADVICE}"
@@ -45,7 +45,7 @@ def own_image(data: bytes, file_name: str, size: int) -> NDArray[np.uint8]:
     return square(image, size, label)
 
 
-def _bytes_behind(data: bytes, form: str) -> int:
+def _count_trailing_bytes(data: bytes, form: str) -> int:
     """How many bytes follow the end of the picture; zeros and line ends are padding and do not count."""
     if form == PNG:
         end = _end_of_png(data)

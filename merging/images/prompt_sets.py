@@ -84,16 +84,16 @@ class Prompts:
             return [*numbers]
         return [
             # two classes may have one name, so the one at the same place comes first
-            own if self._is_called(own, simple(name)) else self.numbers.get(simple(name))
+            own if self._is_called(own, simplify_name(name)) else self.numbers.get(simplify_name(name))
             for own, name in enumerate(names)
         ]  # fmt: skip
 
     def _is_called(self, number: int, name: str) -> bool:
         """Whether the class of a number has that simplified name in some wording."""
-        return any(number < len(each) and simple(each[number]) == name for each in self.wordings.values())
+        return any(number < len(each) and simplify_name(each[number]) == name for each in self.wordings.values())
 
 
-def simple(name: str) -> str:
+def simplify_name(name: str) -> str:
     """A name reduced to its letters and digits, for comparison."""
     return re.sub(r"[\W_]+", "", name.casefold())
 
@@ -101,7 +101,7 @@ def simple(name: str) -> str:
 def first_difference(own: Sequence[str], names: Sequence[str], title: str) -> str:
     """The first label at which two lists of class names differ, in a sentence; empty if they do not."""
     longest = range(max(len(own), len(names)))
-    at = next((n for n in longest if simple(_name(own, n)) != simple(_name(names, n))), None)
+    at = next((n for n in longest if simplify_name(_name(own, n)) != simplify_name(_name(names, n))), None)
     return "" if at is None else _difference(own, names, title, at)
 
 
@@ -162,5 +162,5 @@ def _known_names(data: Mapping[str, Any], names: Sequence[str], others: Mapping[
     aliases = [(alias, names.index(name)) for name, every in data.get("aliases", {}).items() for alias in every]
     lists = (names, data.get("folders", []), *others.values())
     for name, number in [*((name, n) for each in lists for n, name in enumerate(each)), *aliases]:
-        known.setdefault(simple(name), number)
+        known.setdefault(simplify_name(name), number)
     return known

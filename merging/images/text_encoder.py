@@ -17,14 +17,14 @@ import torch.nn.functional as nnf
 from torch import Tensor
 
 from merging.base.errors import CheckpointError, TaskError
-from merging.images.batches import HELD
+from merging.images.batch_sizes import TOKENS_IN_MEMORY
 from merging.images.image_encoder import EPS, Encoder
-from merging.models.architecture import Architecture, stated_by, with_activation
+from merging.models.architecture import Architecture, architecture_in_metadata, with_activation
 from merging.models.checkpoint import Checkpoint, MappingCheckpoint
-from merging.models.formats.opening import ModelRef, Source, open_stored
-from merging.models.references import without_folders
+from merging.models.checkpoint_views import to_open_clip_names
+from merging.models.formats.model_sources import ModelRef, Source, open_stored
+from merging.models.model_references import strip_folders
 from merging.models.text_tower import BLOCKS, POSITIONS, PROJECTION, SCALE, TOKENS, text_heads, text_tower
-from merging.models.views import canonical
 
 LOGIT_SCALE = 100.0  # OpenAI's, for files without one
 
@@ -56,7 +56,7 @@ class TextTower:
         if isinstance(source, Mapping):
             return cls._of(MappingCheckpoint(source, "the state dict"), device)
         model = source if isinstance(source, ModelRef) else ModelRef(str(os.fspath(source)), base)
-        return cls._of(with_activation(open_stored(model, without_folders(model.text)), activation), device)
+        return cls._of(with_activation(open_stored(model, strip_folders(model.text)), activation), device)
 
     @classmethod
     def _of(cls, checkpoint: Checkpoint, device: torch.device | str) -> Self:
@@ -91,7 +91,7 @@ class TextTower:
     def forward_bytes(self, prompts: int) -> int:
         """Bytes of memory that so many prompts take on their way through the tower."""
         heads, width = self.blocks.architecture.heads, self.embedding.shape[1]
-        return prompts * self.context * (HELD * width + heads * self.context) * self.embedding.itemsize
+        return prompts * self.context * (TOKENS_IN_MEMORY * width + heads * self.context) * self.embedding.itemsize
 
     def __call__(self, tokens: Tensor) -> Tensor:
         """Features (n, embed_dim) of tokenized prompts (n, context), not normalized to unit length.
@@ -117,6 +117,6 @@ class TextTower:
 def _quick_gelu(checkpoint: Checkpoint) -> bool:
     """Whether the activation is QuickGELU; it is that of the visual tower."""
     try:
-        return Architecture.of(canonical(checkpoint)).quick_gelu
+        return Architecture.of(to_open_clip_names(checkpoint)).quick_gelu
     except CheckpointError:  # a file with the text tower alone
-        return bool(stated_by(checkpoint).get("quick_gelu", True))
+        return bool(architecture_in_metadata(checkpoint).get("quick_gelu", True))

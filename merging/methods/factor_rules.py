@@ -23,7 +23,7 @@ from urllib.parse import quote, unquote
 
 from merging.base.errors import ParameterError
 from merging.base.text import did_you_mean, exact_text, first_few, printable
-from merging.models.families import EMBEDDINGS, OF_OTHERS, OUTPUT, UNMERGED, Parameter, Role
+from merging.models.families import EMBEDDINGS, INFERRED_ROLES, OUTPUT, UNMERGED, Parameter, Role
 
 if TYPE_CHECKING:  # importing it takes a while, and recipes are read without it
     import numpy as np
@@ -31,7 +31,7 @@ if TYPE_CHECKING:  # importing it takes a while, and recipes are read without it
 
 LARGEST = 10.0  # of a factor, either way
 MOST_RULES, MOST_BYTES = 200, 20_000  # of a table; bytes of its line
-ROLES = tuple(str(role) for role in Role if role not in UNMERGED | OF_OTHERS)
+ROLES = tuple(str(role) for role in Role if role not in UNMERGED | INFERRED_ROLES)
 SECTIONS = (EMBEDDINGS, OUTPUT)
 SELECTORS = {"blocks": "b", "roles": "r.", "sections": "s.", "tensors": "t.", "experts": "e."}
 EVERYTHING = "all"
@@ -68,7 +68,7 @@ class FactorRule:
         object.__setattr__(self, "blocks", tuple(map(_range_text, self.blocks)))
         for kind, known in (("role", ROLES), ("section", SECTIONS)):
             for word in getattr(self, f"{kind}s"):
-                if word not in known and (kind == "section" or word not in OF_OTHERS):
+                if word not in known and (kind == "section" or word not in INFERRED_ROLES):
                     hint = did_you_mean(word, known)
                     raise ParameterError(f"there is no {kind} {word[:80]!r}.{hint} Known: {', '.join(known)}")
         for name in (*self.tensors, *self.experts):
@@ -91,7 +91,7 @@ class FactorRule:
                 )
         if "factor" not in entry:
             raise ParameterError("the factor is missing")
-        return cls(factor=entry["factor"], **{name: _words(name, entry.get(name)) for name in SELECTORS})
+        return cls(factor=entry["factor"], **{name: _selector_words(name, entry.get(name)) for name in SELECTORS})
 
     def plain(self) -> dict[str, Any]:
         """The rule as plain data, which ``of`` reads back."""
@@ -101,7 +101,7 @@ class FactorRule:
 
     def where(self) -> str:
         """What the rule selects, as a line writes it: 'b0-1/r.norm_scale'."""
-        chosen = [sign + _escaped(word) for name, sign in SELECTORS.items() for word in getattr(self, name)]
+        chosen = [sign + _escape_word(word) for name, sign in SELECTORS.items() for word in getattr(self, name)]
         return "/".join(chosen) or EVERYTHING
 
     def text(self) -> str:
@@ -118,12 +118,12 @@ class FactorRule:
         return f"{', '.join(parts) or EVERYTHING} × {exact_text(self.factor)}"
 
 
-def _words(name: str, given: Any) -> tuple[str, ...]:
+def _selector_words(name: str, value: Any) -> tuple[str, ...]:
     """The words of a selector, of which there may be one or a list; blocks may be numbers, and joined by commas."""
-    entries = [] if given is None else given if isinstance(given, list | tuple) else [given]
+    entries = [] if value is None else value if isinstance(value, list | tuple) else [value]
     for entry in entries:
         if not isinstance(entry, str | int) or isinstance(entry, bool):
-            raise ParameterError(f"{name} is a text or a list of texts, got {reprlib.repr(given)}")
+            raise ParameterError(f"{name} is a text or a list of texts, got {reprlib.repr(value)}")
     texts = [str(entry) for entry in entries]
     return tuple(part.strip() for text in texts for part in text.split(",")) if name == "blocks" else tuple(texts)
 
@@ -137,14 +137,14 @@ def _range_text(word: str) -> str:
     return str(low) if low == high else f"{low}-{high}"
 
 
-def _escaped(word: str) -> str:
+def _escape_word(word: str) -> str:
     return quote(word, safe="*?[]!").replace("~", "%7E")
 
 
 # --- tables of rules -------------------------------------------------------------------------------------------------
 
 
-def rules_of(entries: Any) -> tuple[FactorRule, ...]:
+def read_rules(entries: Any) -> tuple[FactorRule, ...]:
     """Rules from a list of plain mappings or of rules, or from a line.
 
     Raises:
@@ -154,7 +154,7 @@ def rules_of(entries: Any) -> tuple[FactorRule, ...]:
         return parse_rules(entries)
     if not isinstance(entries, list | tuple):
         raise ParameterError(f"rules are a list, got {reprlib.repr(entries)}")
-    return checked(_numbered(entries, FactorRule.of))
+    return check_count(_read_numbered(entries, FactorRule.of))
 
 
 def parse_rules(text: str) -> tuple[FactorRule, ...]:
@@ -165,7 +165,7 @@ def parse_rules(text: str) -> tuple[FactorRule, ...]:
     """
     if len(text.encode("utf-8", "replace")) > MOST_BYTES:
         raise ParameterError(_too_long(len(text.encode("utf-8", "replace"))))
-    return checked(_numbered(text.split("+") if text.strip() else [], _parsed))
+    return check_count(_read_numbered(text.split("+") if text.strip() else [], _parse_entries))
 
 
 def rules_text(rules: Iterable[FactorRule]) -> str:
@@ -173,7 +173,7 @@ def rules_text(rules: Iterable[FactorRule]) -> str:
     return "+".join(rule.text() for rule in rules)
 
 
-def rules_words(rules: Sequence[FactorRule]) -> str:
+def describe_rules(rules: Sequence[FactorRule]) -> str:
     """The rules in a few words: 'blocks 0-1 × 0', or only their number where that would be long."""
     words = "; ".join(rule.words() for rule in rules[:FEW])
     if 0 < len(rules) <= FEW and len(words) <= SHORT:
@@ -181,7 +181,7 @@ def rules_words(rules: Sequence[FactorRule]) -> str:
     return f"{len(rules) or 'no'} rule{'' if len(rules) == 1 else 's'}"
 
 
-def checked(rules: Sequence[FactorRule]) -> tuple[FactorRule, ...]:
+def check_count(rules: Sequence[FactorRule]) -> tuple[FactorRule, ...]:
     """The same rules, if they are not too many. Raises ParameterError."""
     if len(rules) > MOST_RULES:
         raise ParameterError(f"there are {len(rules):,} rules; at most {MOST_RULES} are taken")
@@ -194,7 +194,7 @@ def _too_long(size: int) -> str:
     return f"the rules take {size:,} bytes; at most {MOST_BYTES:,} are taken"
 
 
-def _numbered(entries: Sequence[Any], read: Any) -> list[FactorRule]:
+def _read_numbered(entries: Sequence[Any], read: Any) -> list[FactorRule]:
     if len(entries) > MOST_RULES:
         raise ParameterError(f"there are {len(entries):,} rules; at most {MOST_RULES} are taken")
     rules = []
@@ -206,7 +206,7 @@ def _numbered(entries: Sequence[Any], read: Any) -> list[FactorRule]:
     return rules
 
 
-def _parsed(text: str) -> FactorRule:
+def _parse_entries(text: str) -> FactorRule:
     where, equals, factor = (piece.strip() for piece in text.partition("="))
     if not equals:
         raise ParameterError(f"write a rule as b0-1=0, got {text[:80]!r}")
@@ -320,9 +320,9 @@ def _is_named(parameter: Parameter, pattern: str) -> bool:
 @lru_cache(maxsize=8192)  # every rule asks for the same few hundred names
 def canonical_name(name: str) -> str:
     """open_clip's name of a tensor, without prefix; the name itself where there is none."""
-    from merging.models.tower_names import place_of  # loads torch
+    from merging.models.tower_names import find_tower_tensor  # loads torch
 
-    place = place_of(name)
+    place = find_tower_tensor(name)
     return place.name if place else name
 
 

@@ -106,12 +106,13 @@ def require_finite(
         if not math.isfinite(value):
             raise MergingError(
                 f"Learning stopped at step {step + 1}: the {loss} of {task!r} is {value}, with learned numbers of at "
-                f"most {_largest(learned()):g} in size. Nothing was kept. A smaller learning rate may help; so may "
+                f"most {_largest_magnitude(learned()):g} in size. Nothing was kept. A smaller learning rate may "
+                f"help; so may "
                 "checking its images."
             )
 
 
-def _largest(tensors: Iterable[Tensor]) -> float:
+def _largest_magnitude(tensors: Iterable[Tensor]) -> float:
     return max((float(tensor.abs().max()) for tensor in tensors if tensor.numel()), default=0.0)
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
-from merging.methods.adapting import AdaptedTower, Learned, MergedNetwork, Parts, Shapes, Sizes
+from merging.methods.adapted_network import AdaptedTower, Learned, MergedNetwork, Parts, Shapes, Sizes
 from merging.methods.params import NoParams, Params
 from merging.methods.slot import Gradients, Provisional, Slot, SlotStream, Survey
 from merging.models.families import LINEAR_MAPS, Parameter, Role

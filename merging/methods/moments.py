@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from merging.base.numerics.linear_algebra import double, lower_gram, symmetric
+from merging.base.numerics.linear_algebra import fill_symmetric, lower_gram, to_float64
 
 
 def ignore_detail(detail: str) -> None:
@@ -71,35 +71,35 @@ class Moments:
         """Add more rows."""
         self.count += len(rows)
         if self._squares is not None and self._total is not None:
-            self._total += double(rows).sum(dim=0)
+            self._total += to_float64(rows).sum(dim=0)
             self._squares += self._products(rows)
             return
         self._rows.append(rows)
         size = self.width if self._diagonal else self.width**2
         if self.count * self.width * rows.element_size() >= size * torch.float64.itemsize:
             all_rows = torch.cat(self._rows)
-            self._total, self._squares, self._rows = double(all_rows).sum(dim=0), self._products(all_rows), []
+            self._total, self._squares, self._rows = to_float64(all_rows).sum(dim=0), self._products(all_rows), []
 
     def _products(self, rows: Tensor) -> Tensor:
-        return double(rows).square().sum(dim=0) if self._diagonal else lower_gram(rows.mT[None])
+        return to_float64(rows).square().sum(dim=0) if self._diagonal else lower_gram(rows.mT[None])
 
     def gram(self) -> Tensor:
         """XᵀX (d, d)."""
         assert not self._diagonal
         lower = self._products(self.rows) if self.rows is not None else self._squares
         assert lower is not None
-        return symmetric(lower)
+        return fill_symmetric(lower)
 
     def energy(self) -> Tensor:
         """Sum of squares per column of X, the diagonal of XᵀX, (d,)."""
         if self.rows is not None:
-            return double(self.rows).square().sum(dim=0)
+            return to_float64(self.rows).square().sum(dim=0)
         assert self._squares is not None
         return self._squares if self._diagonal else self._squares.diagonal()
 
     def total(self) -> Tensor:
         """Sum of the rows, (d,)."""
         if self.rows is not None:
-            return double(self.rows).sum(dim=0)
+            return to_float64(self.rows).sum(dim=0)
         assert self._total is not None
         return self._total

@@ -105,7 +105,7 @@ class Bound:
 
     def _rule_problem(self, value: Any) -> str:
         try:
-            factor_rules.rules_of(value)
+            factor_rules.read_rules(value)
         except ParameterError as error:
             return str(error)
         return ""
@@ -113,7 +113,7 @@ class Bound:
     def normal(self, value: Any) -> Any:
         """An admitted value in the form in which parameters hold it: 1 and 1.0 are one recipe."""
         if self.kind == TABLE:
-            return factor_rules.rules_of(value)
+            return factor_rules.read_rules(value)
         return float(value) if self.kind == "real" and value is not None else value
 
     def plain(self, value: Any) -> Any:
@@ -123,7 +123,7 @@ class Bound:
     def written(self, value: Any) -> str:
         """A value as text that ``parse`` reads back as exactly the same one."""
         if self.kind == TABLE:
-            return factor_rules.rules_text(factor_rules.rules_of(value))
+            return factor_rules.rules_text(factor_rules.read_rules(value))
         if isinstance(value, float):
             return exact_text(value)
         return "none" if value is None else str(value).lower()
@@ -131,7 +131,7 @@ class Bound:
     def brief(self, value: Any) -> str:
         """A value in a few words, for titles: '0.3', 'blocks 0-1 × 0'."""
         if self.kind == TABLE:
-            return factor_rules.rules_words(factor_rules.rules_of(value))
+            return factor_rules.describe_rules(factor_rules.read_rules(value))
         return f"{value:g}" if isinstance(value, float) else str(value)
 
     def parse(self, text: str) -> Any:
@@ -140,7 +140,7 @@ class Bound:
         if self.optional and word.lower() in {"", "none", "unset"}:
             return None
         if self.kind == "flag":
-            return _truth(word)
+            return _parse_flag(word)
         if self.kind == "choice":
             return word
         if self.kind == TABLE:
@@ -148,7 +148,7 @@ class Bound:
         return int(word) if self.kind == "integer" else float(word)
 
 
-def _truth(word: str) -> bool:
+def _parse_flag(word: str) -> bool:
     if word.lower() in {"true", "yes", "on", "1"}:
         return True
     if word.lower() in {"false", "no", "off", "0"}:
@@ -222,12 +222,14 @@ class Params:
         bounds = cls.bounds()
         for name in values:
             if name not in bounds:
-                raise ParameterError(unknown_parameter(owner or cls._title(), str(name), bounds))
+                raise ParameterError(describe_unknown_parameter(owner or cls._title(), str(name), bounds))
         return cls(**values)
 
     def counting(self) -> dict[str, Any]:
         """Parameter name -> value of those that count beside the others' values."""
-        return {name: value for name, value in self.values().items() if counts(self.bounds()[name], self.values())}
+        return {
+            name: value for name, value in self.values().items() if is_effective(self.bounds()[name], self.values())
+        }
 
     def values(self) -> dict[str, Any]:
         """Parameter name -> value, defaults included."""
@@ -243,12 +245,12 @@ class Params:
         return {name: self.bounds()[name].plain(value) for name, value in self.stated().items()}
 
 
-def counts(bound: Bound, values: Mapping[str, Any]) -> bool:
+def is_effective(bound: Bound, values: Mapping[str, Any]) -> bool:
     """Whether a parameter counts beside these values of the others."""
     return bound.when is None or values.get(bound.when[0]) == bound.when[1]
 
 
-def unknown_parameter(owner: str, name: str, bounds: Mapping[str, Bound]) -> str:
+def describe_unknown_parameter(owner: str, name: str, bounds: Mapping[str, Bound]) -> str:
     """The sentence on a parameter that ``owner`` does not have, with its name here if it is known by another."""
     names = ", ".join(bounds) or "no parameters"
     same = next((here for here in SYNONYMS.get(name.casefold(), ()) if here in bounds), None)

@@ -18,7 +18,7 @@ ROOMS = {"edit": "edits", "merge": "merges", "adapt": "adapts"}
 
 
 @cache
-def _modules(role: str) -> tuple[str, ...]:
+def _list_modules(role: str) -> tuple[str, ...]:
     """The names of the modules of a role, which are the keys of its methods."""
     package = importlib.import_module(f"merging.methods.{ROOMS[role]}")
     return tuple(sorted(info.name for info in pkgutil.iter_modules(package.__path__)))
@@ -32,25 +32,25 @@ def _load_one(role: str, module: str) -> None:
 @cache
 def _load() -> None:
     for role in ROOMS:
-        for module in _modules(role):
+        for module in _list_modules(role):
             _load_one(role, module)
 
 
-def methods() -> tuple[Method, ...]:
+def list_methods() -> tuple[Method, ...]:
     """Every registered method: edits, then merges, then adapts, each by key."""
     _load()
     order = {"edit": 0, "merge": 1, "adapt": 2}
     return tuple(sorted(REGISTERED.values(), key=lambda method: (order[method.role], method.key)))
 
 
-def method(role: str, key: str) -> Method:
+def find_method(role: str, key: str) -> Method:
     """The "edit", "merge" or "adapt" with that key; raises UnknownMethodError, which names the nearest key."""
     return _find(role, key)
 
 
 def _find(role: str, key: str) -> Method:
     known = ALIASES.get(key, key)
-    if known in _modules(role):  # all the others take a fifth of a second
+    if known in _list_modules(role):  # all the others take a fifth of a second
         _load_one(role, known)
     if method := REGISTERED.get((role, known)):
         return method
@@ -62,21 +62,21 @@ def _find(role: str, key: str) -> Method:
     raise UnknownMethodError(f"There is no {role} called {key!r}.{hint} Known: {', '.join(sorted(keys))}.")
 
 
-def edit(key: str) -> Edit:
+def find_edit(key: str) -> Edit:
     """The edit with that key; raises UnknownMethodError, which names the nearest key."""
     method = _find("edit", key)
     assert isinstance(method, Edit)
     return method
 
 
-def merge(key: str) -> Merge:
+def find_merge(key: str) -> Merge:
     """The merge with that key; raises UnknownMethodError, which names the nearest key."""
     method = _find("merge", key)
     assert isinstance(method, Merge)
     return method
 
 
-def adapt(key: str) -> Adapt:
+def find_adapt(key: str) -> Adapt:
     """The adapt with that key; raises UnknownMethodError, which names the nearest key."""
     method = _find("adapt", key)
     assert isinstance(method, Adapt)

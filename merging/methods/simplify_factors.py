@@ -17,7 +17,7 @@ Table = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
+class _TensorGroup:
     """Tensors that one selector, or a group of tensors within one block, names; ``columns`` (L,) are booleans."""
 
     rule: FactorRule
@@ -34,11 +34,11 @@ def simplify(factors: Table, experts: Sequence[str], parameters: Sequence[Parame
     merged = [p for p in parameters if p.role not in UNMERGED]
     if factors.shape != (len(experts), len(merged)):
         raise ValueError(f"factors of {len(experts)} experts and {len(merged)} tensors, not {factors.shape}")
-    places = _places(tuple(merged))
+    places = _tensor_groups(tuple(merged))
     written: list[list[FactorRule]] = []
     for first in _first_layers(factors, experts, merged):
         base = resolve(first, 1.0, experts, merged).values
-        rules = _joined([*first, *_cover(factors, base, experts, places)])
+        rules = _join_rules([*first, *_cover(factors, base, experts, places)])
         if np.array_equal(resolve(rules, 1.0, experts, merged).values, factors):
             written.append(rules)
     fewest = min(written, key=lambda rules: (len(rules), len(rules_text(rules))))
@@ -46,19 +46,19 @@ def simplify(factors: Table, experts: Sequence[str], parameters: Sequence[Parame
 
 
 @lru_cache(maxsize=8)  # a canvas asks after every stroke
-def _places(parameters: tuple[Parameter, ...]) -> tuple[_Place, ...]:
-    return tuple(_each_place(parameters))
+def _tensor_groups(parameters: tuple[Parameter, ...]) -> tuple[_TensorGroup, ...]:
+    return tuple(_each_tensor_group(parameters))
 
 
-def _each_place(parameters: Sequence[Parameter]) -> Iterator[_Place]:
+def _each_tensor_group(parameters: Sequence[Parameter]) -> Iterator[_TensorGroup]:
     """Every group of tensors that a rule may name, largest kinds first: all, a role, a section, a kind, a tensor."""
 
-    def place(rule: FactorRule, block: int | None = None) -> _Place:
-        return _Place(rule, resolve([rule], 1.0, [""], parameters).rules[0] == 1, block)
+    def place(rule: FactorRule, block: int | None = None) -> _TensorGroup:
+        return _TensorGroup(rule, resolve([rule], 1.0, [""], parameters).rules[0] == 1, block)
 
     blocks = sorted({p.block for p in parameters if p.block is not None})
     roles = sorted({str(p.role) for p in parameters})
-    kinds = dict.fromkeys(_kind(p) for p in parameters if p.block is not None)
+    kinds = dict.fromkeys(_block_pattern(p) for p in parameters if p.block is not None)
     groups = [FactorRule(factor=0.0), *(FactorRule(factor=0.0, roles=(role,)) for role in roles)]
     groups += [FactorRule(factor=0.0, tensors=(kind,)) for kind in kinds]
     for group in groups:
@@ -70,13 +70,13 @@ def _each_place(parameters: Sequence[Parameter]) -> Iterator[_Place]:
     for section in SECTIONS:
         if any(p.section == section for p in parameters):
             yield place(FactorRule(factor=0.0, sections=(section,)))
-    alike = Counter((_kind(p), p.block) for p in parameters)  # more than one where towers have the same layers
+    alike = Counter((_block_pattern(p), p.block) for p in parameters)  # more than one where towers have the same layers
     for p in parameters:
-        if p.block is None or _kind(p) == p.name or alike[_kind(p), p.block] > 1:
+        if p.block is None or _block_pattern(p) == p.name or alike[_block_pattern(p), p.block] > 1:
             yield place(FactorRule(factor=0.0, tensors=(_own_name(p, parameters),)))
 
 
-def _kind(parameter: Parameter) -> str:
+def _block_pattern(parameter: Parameter) -> str:
     """A pattern of this tensor in every block: '*.attn.in_proj_weight'."""
     before, _, after = parameter.name.rpartition(f".{parameter.block}.")
     return f"*.{after}" if before else parameter.name
@@ -95,7 +95,7 @@ def _first_layers(
     yield []
     if (common := _commonest(factors)) != 1.0:
         yield [FactorRule(factor=common)]
-    yield _layer(factors, {name: (slice(i, i + 1), slice(None)) for i, name in enumerate(experts)}, "experts")
+    yield _common_rules(factors, {name: (slice(i, i + 1), slice(None)) for i, name in enumerate(experts)}, "experts")
     places: dict[str, list[int]] = {}
     roles: dict[str, list[int]] = {}
     for i, p in enumerate(parameters):
@@ -104,11 +104,11 @@ def _first_layers(
         roles.setdefault(str(p.role), []).append(i)
     sections = {name: (slice(None), places.pop(name)) for name in SECTIONS if name in places}
     blocks = {name: (slice(None), columns) for name, columns in places.items()}
-    yield [*_layer(factors, blocks, "blocks"), *_layer(factors, sections, "sections")]
-    yield _layer(factors, {name: (slice(None), columns) for name, columns in roles.items()}, "roles")
+    yield [*_common_rules(factors, blocks, "blocks"), *_common_rules(factors, sections, "sections")]
+    yield _common_rules(factors, {name: (slice(None), columns) for name, columns in roles.items()}, "roles")
 
 
-def _layer(factors: Table, parts: Mapping[str, tuple[slice, slice | list[int]]], field: str) -> list[FactorRule]:
+def _common_rules(factors: Table, parts: Mapping[str, tuple[slice, slice | list[int]]], field: str) -> list[FactorRule]:
     """A rule for every common value other than 1 of these parts of the table."""
     common: dict[float, list[str]] = {}
     for name, part in parts.items():
@@ -121,36 +121,36 @@ def _commonest(factors: Table) -> float:
     return float(values[counts.argmax()]) if len(values) else 1.0
 
 
-def _cover(factors: Table, base: Table, experts: Sequence[str], places: Sequence[_Place]) -> list[FactorRule]:
+def _cover(factors: Table, base: Table, experts: Sequence[str], places: Sequence[_TensorGroup]) -> list[FactorRule]:
     """Rules that turn ``base`` into ``factors``, found from the last one to the first.
 
     A rule may paint over cells that a later one paints, so each takes as many cells of its value as it can.
     """
     members = np.array([place.columns for place in places], float)  # (places, L)
-    groups = _groups(places)
+    groups = _joinable_groups(places)
     open_cells, rules = np.ones(factors.shape, bool), []
     while (missing := open_cells & (factors != base)).any():
         options = []
         for value in set(factors[missing]):
             free = members @ (open_cells & (factors != value)).T == 0  # (places, K): no other value is needed there
             gain = np.where(free, members @ (missing & (factors == value)).T, 0)
-            options.append((*_best(free, gain, groups), value))
+            options.append((*_best_rule(free, gain, groups), value))
         _, rows, group, value = max(options, key=lambda option: option[0])
         names = () if rows.all() else tuple(name for name, row in zip(experts, rows, strict=True) if row)
-        blocks = tuple(_ranges([places[i].block for i in group]))
+        blocks = tuple(_block_ranges([places[i].block for i in group]))
         rules.append(replace(places[group[0]].rule, factor=float(value), experts=names, blocks=blocks))
         open_cells[np.ix_(rows, members[group].any(axis=0))] = False
     return rules[::-1]
 
 
-def _groups(places: Sequence[_Place]) -> Table:
+def _joinable_groups(places: Sequence[_TensorGroup]) -> Table:
     """Places that one rule can name together, (groups, places): one outside the blocks, or one kind in all blocks."""
     names = [replace(place.rule, blocks=()) if place.block is not None else i for i, place in enumerate(places)]
     groups = list(dict.fromkeys(names))
     return np.array([[name == group for name in names] for group in groups], float)
 
 
-def _best(
+def _best_rule(
     free: NDArray[np.bool_], gain: Table, groups: Table
 ) -> tuple[tuple[float, int], NDArray[np.bool_], NDArray[np.intp]]:
     """The experts (K,) and places of the rule that settles most cells, after how many, and how many places it names."""
@@ -165,7 +165,7 @@ def _best(
     return (float(gain[chosen][:, rows].sum()), -len(chosen)), rows, chosen
 
 
-def _ranges(blocks: Sequence[int | None]) -> Iterator[str]:
+def _block_ranges(blocks: Sequence[int | None]) -> Iterator[str]:
     """'0-2', '4' from 0, 1, 2 and 4; nothing from None."""
     numbers = sorted(block for block in blocks if block is not None)
     while numbers:
@@ -174,7 +174,7 @@ def _ranges(blocks: Sequence[int | None]) -> Iterator[str]:
         numbers = numbers[len(run) :]
 
 
-def _joined(rules: Sequence[FactorRule]) -> list[FactorRule]:
+def _join_rules(rules: Sequence[FactorRule]) -> list[FactorRule]:
     """The same rules, neighbors of one factor that differ in one selector joined: their order does not matter."""
     joined: list[FactorRule] = []
     for rule in rules:
@@ -182,7 +182,7 @@ def _joined(rules: Sequence[FactorRule]) -> list[FactorRule]:
             if joined[i].factor != rule.factor:
                 joined.append(rule)
                 break
-            if union := _union(joined[i], rule):
+            if union := _join_two(joined[i], rule):
                 joined[i] = union
                 break
         else:
@@ -190,7 +190,7 @@ def _joined(rules: Sequence[FactorRule]) -> list[FactorRule]:
     return joined
 
 
-def _union(one: FactorRule, other: FactorRule) -> FactorRule | None:
+def _join_two(one: FactorRule, other: FactorRule) -> FactorRule | None:
     """One rule for both, None if they differ in more than one selector or one of them selects all there."""
     selectors, others = ({name: getattr(rule, name) for name in SELECTORS} for rule in (one, other))
     names = [name for name in SELECTORS if selectors[name] != others[name]]

@@ -9,10 +9,10 @@ from typing import Any, Self
 
 from merging.base.errors import CheckpointError
 from merging.models.checkpoint import Checkpoint
+from merging.models.checkpoint_views import identity_view
 from merging.models.families import ACTIVATIONS
 from merging.models.stated_architecture import HEAD_WIDTH, NOTHING_STATED, StatedArchitecture, size_in
-from merging.models.tower_names import tower, tower_names, transposed
-from merging.models.views import identity_view
+from merging.models.tower_names import group_tower_names, is_transposed_name, tower_names
 
 HEAD_WIDTHS = {768: 64, 1024: 64, 1280: 80}  # width of a published tower (ViT-B, ViT-L, ViT-H): width of its heads
 TRAINED_WITH_GELU = (1280,)  # widths that OpenAI, all of whose models have QuickGELU, never published
@@ -42,9 +42,11 @@ class Architecture:
             CheckpointError: a tensor that a tower must have is missing, the metadata contradicts the shapes, or
                 the number of heads is unknown.
         """
-        sizes = shown_sizes(checkpoint)
+        sizes = sizes_from_shapes(checkpoint)
         width = sizes["width"]
-        stated = (stated_by(like) if like is not None and _alike(checkpoint, like) else {}) | stated_by(checkpoint)
+        stated = (
+            architecture_in_metadata(like) if like is not None and _have_same_shapes(checkpoint, like) else {}
+        ) | architecture_in_metadata(checkpoint)
         usual = 64 if "vision_cfg" in stated else HEAD_WIDTHS.get(width)  # 64 is the default that open_clip omits
         head_width = stated.get("vision_cfg", {}).get("head_width", usual)
         if type(head_width) is not int or head_width < 1:
@@ -59,7 +61,7 @@ class Architecture:
         return cls(**sizes, heads=width // head_width, quick_gelu=quick_gelu)
 
 
-def shown_sizes(checkpoint: Checkpoint) -> dict[str, int]:
+def sizes_from_shapes(checkpoint: Checkpoint) -> dict[str, int]:
     """The sizes of a visual tower that its shapes show, by their names in ``Architecture``.
 
     Raises:
@@ -70,7 +72,7 @@ def shown_sizes(checkpoint: Checkpoint) -> dict[str, int]:
     try:
         width, _, patch, _ = shapes["conv1.weight"]
         tokens = shapes["positional_embedding"][0]
-        embed_dim = shapes["proj"][1 if transposed(names["proj"][0]) else 0] if "proj" in names else width
+        embed_dim = shapes["proj"][1 if is_transposed_name(names["proj"][0]) else 0] if "proj" in names else width
     except (KeyError, ValueError, IndexError) as error:
         raise CheckpointError(f"{checkpoint.name} is not a visual tower: {error} is missing or odd.") from None
     layers = len({name.split(".")[2] for name in shapes if name.startswith("transformer.resblocks.")})
@@ -78,12 +80,12 @@ def shown_sizes(checkpoint: Checkpoint) -> dict[str, int]:
     return {"image_size": side * patch, "patch_size": patch, "width": width, "layers": layers, "embed_dim": embed_dim}
 
 
-def _alike(one: Checkpoint, other: Checkpoint) -> bool:
+def _have_same_shapes(one: Checkpoint, other: Checkpoint) -> bool:
     """Whether two checkpoints hold the same names in the same shapes."""
     return {n: i.shape for n, i in one.infos.items()} == {n: i.shape for n, i in other.infos.items()}
 
 
-def stated_by(checkpoint: Checkpoint) -> dict[str, Any]:
+def architecture_in_metadata(checkpoint: Checkpoint) -> dict[str, Any]:
     """The architecture that a checkpoint's metadata states, in open_clip's fields; empty if it states none.
 
     Raises:
@@ -106,12 +108,14 @@ def with_activation(checkpoint: Checkpoint, activation: str) -> Checkpoint:
     if not activation:
         return checkpoint
     view = identity_view(checkpoint)
-    stated = stated_by(checkpoint) | {"quick_gelu": activation == ACTIVATIONS[0]}
+    stated = architecture_in_metadata(checkpoint) | {"quick_gelu": activation == ACTIVATIONS[0]}
     view.metadata = {**checkpoint.metadata, "architecture": json.dumps(stated)}
     return view
 
 
-def with_architecture(checkpoint: Checkpoint, given: StatedArchitecture, *, sizes: bool = True) -> Checkpoint:
+def with_architecture(
+    checkpoint: Checkpoint, stated_architecture: StatedArchitecture, *, sizes: bool = True
+) -> Checkpoint:
     """The checkpoint with what is stated of it in its metadata; unchanged if nothing is.
 
     What its file says is kept. Without ``sizes``, only what no shape shows is compared, since a checkpoint of other
@@ -120,37 +124,37 @@ def with_architecture(checkpoint: Checkpoint, given: StatedArchitecture, *, size
     Raises:
         CheckpointError: its file or its shapes say something else, with both values; or it has no visual tower.
     """
-    if given == NOTHING_STATED:
+    if stated_architecture == NOTHING_STATED:
         return checkpoint
     try:
-        shown = shown_sizes(checkpoint)
+        shown = sizes_from_shapes(checkpoint)
     except CheckpointError:
         if sizes:
             raise
         shown = {}
-    own = stated_by(checkpoint)
-    if problems := list(_contradictions(given, own, shown, sizes=sizes)):
+    own = architecture_in_metadata(checkpoint)
+    if problems := list(_contradictions(stated_architecture, own, shown, sizes=sizes)):
         raise CheckpointError(
             f"The architecture that was stated is not that of {checkpoint.name}: {'; '.join(problems)}. Leave that out."
         )
-    if given.heads and shown and shown["width"] % given.heads:
+    if stated_architecture.heads and shown and shown["width"] % stated_architecture.heads:
         raise CheckpointError(
-            f"{checkpoint.name} has the width {shown['width']}, which {given.heads} heads cannot share."
+            f"{checkpoint.name} has the width {shown['width']}, which {stated_architecture.heads} heads cannot share."
         )
     stated: dict[str, Any] = dict(own)
-    if given.heads and shown:
-        stated["vision_cfg"] = {**own.get("vision_cfg", {}), "head_width": shown["width"] // given.heads}
-    if given.text_heads:
-        stated["text_cfg"] = {**(own.get("text_cfg") or {}), "heads": given.text_heads}
-    if given.activation:
-        stated["quick_gelu"] = given.activation == ACTIVATIONS[0]
+    if stated_architecture.heads and shown:
+        stated["vision_cfg"] = {**own.get("vision_cfg", {}), "head_width": shown["width"] // stated_architecture.heads}
+    if stated_architecture.text_heads:
+        stated["text_cfg"] = {**(own.get("text_cfg") or {}), "heads": stated_architecture.text_heads}
+    if stated_architecture.activation:
+        stated["quick_gelu"] = stated_architecture.activation == ACTIVATIONS[0]
     view = identity_view(checkpoint)
     view.metadata = {**checkpoint.metadata, "architecture": json.dumps(stated)}
     return view
 
 
 def _contradictions(
-    given: StatedArchitecture, own: Mapping[str, Any], shown: Mapping[str, int], *, sizes: bool
+    stated_architecture: StatedArchitecture, own: Mapping[str, Any], shown: Mapping[str, int], *, sizes: bool
 ) -> Iterator[str]:
     """What the file says otherwise, with both values."""
     stated = StatedArchitecture.of(own)
@@ -158,27 +162,27 @@ def _contradictions(
     if "vision_cfg" in own and shown:
         known["heads"] = shown["width"] // (size_in(own["vision_cfg"], "head_width") or HEAD_WIDTH)
     known |= {"text_heads": stated.text_heads, "activation": stated.activation}
-    for name, value in asdict(given).items():
+    for name, value in asdict(stated_architecture).items():
         if value and known.get(name) and known[name] != value:
             yield f"{name}={value} was stated, and its file has {name}={known[name]}"
 
 
-def stated_activation(checkpoint: Checkpoint) -> str:
+def activation_in_metadata(checkpoint: Checkpoint) -> str:
     """The activation that a checkpoint's metadata states; empty if it states none or cannot be read."""
     try:
-        quick = stated_by(checkpoint).get("quick_gelu")
+        quick = architecture_in_metadata(checkpoint).get("quick_gelu")
     except CheckpointError:
         return ""
     return "" if quick is None else ACTIVATIONS[0 if quick else 1]
 
 
-def stated_heads(checkpoint: Checkpoint) -> int:
+def heads_in_metadata(checkpoint: Checkpoint) -> int:
     """The number of attention heads that a checkpoint's metadata states; 0 if it states none or cannot be read."""
     try:
-        head_width = stated_by(checkpoint).get("vision_cfg", {}).get("head_width")
+        head_width = architecture_in_metadata(checkpoint).get("vision_cfg", {}).get("head_width")
     except CheckpointError:
         return 0
-    patches = tower(checkpoint.infos).get("conv1.weight")
+    patches = group_tower_names(checkpoint.infos).get("conv1.weight")
     if patches is None or type(head_width) is not int or head_width < 1:
         return 0
     width = next(iter(checkpoint.infos[patches[0]].shape), 0)

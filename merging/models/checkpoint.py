@@ -12,13 +12,13 @@ import torch
 from torch import Tensor
 
 from merging.base.errors import CheckpointError
-from merging.base.numerics.low_rank import Thin
+from merging.base.numerics.low_rank import ThinFactor
 from merging.base.text import printable
 from merging.models.content_digest import ContentDigest, OnBytes, ignore
 from merging.models.families import UNUSED_TEXT, Parameter
+from merging.models.model_references import strip_folders
 from merging.models.network_facts import title_of
-from merging.models.network_inference import describe, is_inferred
-from merging.models.references import without_folders
+from merging.models.network_inference import describe_parameters, is_inferred
 from merging.models.tensor_info import DTYPE_NAMES, TensorInfo, raw_bytes
 
 Spans = tuple[tuple[int, int], ...]  # places [start, stop) in a flat tensor
@@ -74,8 +74,8 @@ class Checkpoint(ABC):
         """Every tensor with its role and block, in forward order."""
         where = self.name
         if self.state() is not None:  # it is in a file, whose name says more
-            where = f"{self.name} ({printable(without_folders(self.label))})"
-        return describe(self.infos, where, self.family)
+            where = f"{self.name} ({printable(strip_folders(self.label))})"
+        return describe_parameters(self.infos, where, self.family)
 
     @cached_property
     def inferred(self) -> bool:
@@ -114,7 +114,7 @@ class Checkpoint(ABC):
         """The expert: this checkpoint itself, or an adapter's changes applied to the pretrained model."""
         return self
 
-    def thin(self, name: str, pretrained: Checkpoint) -> Thin | None:
+    def thin(self, name: str, pretrained: Checkpoint) -> ThinFactor | None:
         """What was added to a tensor of the pretrained model, if that is known as thin factors; else None.
 
         It is in the form in which the tensor is stored; one of more dimensions has a row for each of its first.

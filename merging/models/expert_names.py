@@ -21,18 +21,18 @@ class Names:
     notes: tuple[str, ...] = ()
 
 
-def unchanged(name: str) -> str:
+def keep_name(name: str) -> str:
     """The name itself: no version is known to call it differently."""
     return name
 
 
-def under_names_of(base: Collection[str], found: Collection[str], later: Later = unchanged) -> Names:
+def match_names(base: Collection[str], expert_names: Collection[str], later: Later = keep_name) -> Names:
     """An expert's names, ``found``, under those of the pretrained model, ``base``."""
-    if set(found) <= set(base):
-        return Names({name: name for name in found})
+    if set(expert_names) <= set(base):
+        return Names({name: name for name in expert_names})
     notes = []
-    wrapped = _wrapped(found) if not _wrapped(base) else ""
-    shown = {name.removeprefix(wrapped): name for name in found}
+    wrapped = _wrapped(expert_names) if not _wrapped(base) else ""
+    shown = {name.removeprefix(wrapped): name for name in expert_names}
     own = {_current(name, later): name for name in base}
     put, taken = _prefix(list(own), [_current(name, later) for name in shown])
     stored: dict[str, str] = {}

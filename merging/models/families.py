@@ -38,8 +38,8 @@ class Role(StrEnum):
 
 
 UNMERGED = frozenset({Role.STATISTIC, Role.BUFFER, Role.HEAD})  # roles that no method sees
-BY_ROW = frozenset({Role.VOCABULARY, Role.STACK})  # tables and stacks, which are no matrices to any method
-OF_OTHERS = BY_ROW | {Role.STATISTIC, Role.HEAD}  # roles that no tensor of CLIP has
+ROWWISE_ROLES = frozenset({Role.VOCABULARY, Role.STACK})  # tables and stacks, which are no matrices to any method
+INFERRED_ROLES = ROWWISE_ROLES | {Role.STATISTIC, Role.HEAD}  # roles that no tensor of CLIP has
 LINEAR_MAPS = frozenset({Role.LINEAR, Role.PROJECTION})  # matrices for which several experts have a joint space
 WEIGHTS = LINEAR_MAPS | {Role.CONV}  # tensors that multiply the rows that enter them
 EMBEDDINGS, OUTPUT, TEXT = "embeddings", "output", "not merged"
@@ -48,8 +48,8 @@ TEXT_TOWER = "text tower"
 UNKNOWN = "unknown"
 PACKED = "attn.in_proj"  # the part of a tensor that holds q, k and v of an attention layer, a third of its rows each
 QKV = ("attn.q_proj", "attn.k_proj", "attn.v_proj")  # the parts of three tensors, in the order in which one stacks them
-THIRDS = ("query", "key", "value")  # what the thirds of a packed tensor are called, in that order
-AS_CLIP, AS_INFERRED = FAMILY_KEYS = ("clip", "inferred")  # what a recipe may say that its models are
+QKV_WORDS = ("query", "key", "value")  # what the thirds of a packed tensor are called, in that order
+CLIP_KEY, INFERRED_KEY = FAMILY_KEYS = ("clip", "inferred")  # what a recipe may say that its models are
 ACTIVATIONS = ("quick_gelu", "gelu")  # between the layers of an MLP; the weights do not show which one
 
 
@@ -179,16 +179,16 @@ def _visual(rules: tuple[Rule, ...]) -> tuple[Rule, ...]:
 
 
 OPEN_CLIP = Family("open_clip", "open_clip model or image encoder", (*_visual(_open_clip_rules()), *_UNUSED_TEXT))
-BARE = Family("open_clip_tower", "open_clip visual tower", _open_clip_rules())
+OPEN_CLIP_TOWER = Family("open_clip_tower", "open_clip visual tower", _open_clip_rules())
 HUGGING_FACE = Family("hugging_face", "Hugging Face CLIP vision model", _hugging_face_rules())
-FAMILIES = (OPEN_CLIP, BARE, HUGGING_FACE)
+FAMILIES = (OPEN_CLIP, OPEN_CLIP_TOWER, HUGGING_FACE)
 
 
 def _unknown_names(family: Family, names: Iterable[str]) -> list[str]:
     return [name for name in names if not family.knows(name)]
 
 
-def recognize(names: Iterable[str], where: str = "the checkpoint", called: str = "") -> Family:
+def recognize_family(names: Iterable[str], checkpoint_name: str = "the checkpoint", network_title: str = "") -> Family:
     """The family whose rules match every name; ``called`` is what such names are called otherwise, if that is known.
 
     Raises:
@@ -196,13 +196,14 @@ def recognize(names: Iterable[str], where: str = "the checkpoint", called: str =
     """
     listed = list(names)
     if not listed:
-        raise FamilyError(f"{where} holds no tensors.")
+        raise FamilyError(f"{checkpoint_name} holds no tensors.")
     family = nearest(listed)
     unknown = _unknown_names(family, listed)
     if not unknown:
         return family
     raise FamilyError(
-        f"{where} is of no known model family{f'; its names are those of {called}' if called else ''}. The nearest is "
+        f"{checkpoint_name} is of no known model "
+        f"family{f'; its names are those of {network_title}' if network_title else ''}. The nearest is "
         f"{family.title!r}, whose rules do not know {len(unknown)} of its {plural(len(listed), 'tensor')}: "
         f"{first_few(name[:80] for name in unknown)}. Image encoders of CLIP can be merged; if this model has "
         "one, save it by itself."
@@ -220,20 +221,22 @@ def _nearest(names: tuple[str, ...]) -> Family:
     return next(whole, None) or min(FAMILIES, key=lambda family: len(_unknown_names(family, names)))
 
 
-def describe(names: Iterable[str], where: str = "the checkpoint", called: str = "") -> tuple[Parameter, ...]:
+def classify_parameters(
+    names: Iterable[str], checkpoint_name: str = "the checkpoint", network_title: str = ""
+) -> tuple[Parameter, ...]:
     """Every tensor of a checkpoint with its role and block, in forward order.
 
     Raises:
         FamilyError: the names do not all match the rules of one family.
     """
     listed = list(names)
-    family = recognize(listed, where, called)
+    family = recognize_family(listed, checkpoint_name, network_title)
     rows = []
     for name in listed:
         classified = family.classify(name)
         assert classified is not None  # recognize() has matched every name
         index, rule, block = classified
-        rows.append((_place(index, rule, block), name, rule, block))
+        rows.append((_forward_order(index, rule, block), name, rule, block))
     rows.sort(key=lambda row: (row[0], row[1]))
     return tuple(
         Parameter(name, rule.role, rule.part, rule.section or f"block {block}", block, order)
@@ -241,21 +244,21 @@ def describe(names: Iterable[str], where: str = "the checkpoint", called: str = 
     )
 
 
-def thirds(parameter: Parameter) -> tuple[Parameter, ...]:
+def qkv_parameters(parameter: Parameter) -> tuple[Parameter, ...]:
     """Query, key and value of a packed tensor as parameters of their own, in order; nothing of any other tensor.
 
     They have its place in forward order, and the parts that they have where a file holds them as three tensors.
     """
     if parameter.part != PACKED:
         return ()
-    pairs = zip(THIRDS, QKV, strict=True)
+    pairs = zip(QKV_WORDS, QKV, strict=True)
     return tuple(replace(parameter, name=f"{parameter.name}[{word}]", part=part) for word, part in pairs)
 
 
 def whole_name(name: str) -> str:
     """The name of the tensor that a checkpoint holds: that of the packed one for its query, key or value."""
     stem, bracket, word = name.removesuffix("]").rpartition("[")
-    return stem if bracket and name.endswith("]") and word in THIRDS else name
+    return stem if bracket and name.endswith("]") and word in QKV_WORDS else name
 
 
 def guess(infos: Mapping[str, TensorInfo]) -> tuple[Parameter, ...]:
@@ -267,7 +270,7 @@ def guess(infos: Mapping[str, TensorInfo]) -> tuple[Parameter, ...]:
     return tuple(rows)
 
 
-def _place(index: int, rule: Rule, block: int | None) -> tuple[int, int, int]:
+def _forward_order(index: int, rule: Rule, block: int | None) -> tuple[int, int, int]:
     """Sort key in forward order: parameters before the blocks, in each block, after them."""
     if block is not None:
         return 1, block, index

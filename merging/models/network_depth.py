@@ -18,7 +18,7 @@ NUMBERED = re.compile(r"(?:^|\.)([^\d.]*)(\d{1,6})(?=\.)")
 REPEATED = re.compile(r"\b(\w{1,32})\.\1-")  # "block1.block1-0", which is the layer 0 of a stage
 MOST_NUMBERS = 6  # of a name that are looked at
 LEVELS = 2  # of containers within each other that count: stages, and layers in them
-ALONE = {"layer", "layers", "block", "blocks", "h", "resblocks"}  # containers that count with one member, too
+LONE_CONTAINERS = {"layer", "layers", "block", "blocks", "h", "resblocks"}  # containers that count with one member, too
 EXPERTS = {"expert", "experts"}
 ALIKE = 3  # templates of what follows a number that members must share
 LONGEST = 32  # components of a name that are looked at
@@ -34,10 +34,12 @@ class Depth:
 
 
 Member = tuple[int, ...]  # the numbers of a block, one a level
-Place = tuple[str, int, str, bool]  # container, member, what follows, whether the component is a number alone
+NumberedComponent = tuple[
+    str, int, str, bool
+]  # container, member, what follows, whether the component is a number alone
 
 
-def places(name: str) -> list[Place]:
+def numbered_components(name: str) -> list[NumberedComponent]:
     """The first numbers in a name, from the left; the last component is no place."""
     if "-" in name:
         name = REPEATED.sub(r"\1.", name)
@@ -48,40 +50,40 @@ def places(name: str) -> list[Place]:
     return found
 
 
-def containers(names: Iterable[str]) -> set[str]:
+def depth_containers(names: Iterable[str]) -> set[str]:
     """The containers that count depth."""
-    return _counting(map(places, names))
+    return _find_depth_containers(map(numbered_components, names))
 
 
-def _counting(found: Iterable[list[Place]]) -> set[str]:
+def _find_depth_containers(found: Iterable[list[NumberedComponent]]) -> set[str]:
     followed: dict[str, dict[int, set[str]]] = defaultdict(lambda: defaultdict(set))
     for chain in found:
         for container, member, rest, alone in chain:
             if alone or "." in rest:  # "conv2.weight" is one of several layers, not a stage of them
                 followed[container][member].add(rest)
-    return {container for container, members in followed.items() if _counts(container, members)}
+    return {container for container, members in followed.items() if _counts_depth(container, members)}
 
 
-def _counts(container: str, members: Mapping[int, set[str]]) -> bool:
+def _counts_depth(container: str, members: Mapping[int, set[str]]) -> bool:
     last = container.rpartition(".")[2]
     if last in EXPERTS:
         return False
     if len(members) == 1:
-        return last in ALONE
+        return last in LONE_CONTAINERS
     shared = Counter(rest for rests in members.values() for rest in rests)
     return sum(2 * count >= max(len(members), 3) for count in shared.values()) >= ALIKE
 
 
-def depths(names: Iterable[str]) -> dict[str, Depth]:
+def tensor_depths(names: Iterable[str]) -> dict[str, Depth]:
     """{name: where it is}; blocks count from 0 within a tower, stages of layers count through as one."""
-    placed = {name: places(name) for name in names}
-    counting = _counting(placed.values())
+    placed = {name: numbered_components(name) for name in names}
+    counting = _find_depth_containers(placed.values())
     chains = {
         name: [place for place in found if place[0] in counting][:LEVELS] if found else found
         for name, found in placed.items()
     }
     outermost = sorted({chain[0][0] for chain in chains.values() if chain})
-    titles = tower_names(outermost)
+    titles = name_towers(outermost)
     named = set(titles.values()) - {""}
     numbers: dict[str, set[Member]] = defaultdict(set)
     for chain in chains.values():
@@ -99,7 +101,7 @@ def depths(names: Iterable[str]) -> dict[str, Depth]:
     return found
 
 
-def _member(chain: list[Place]) -> Member:
+def _member(chain: list[NumberedComponent]) -> Member:
     return tuple(place[1] for place in chain)
 
 
@@ -119,7 +121,7 @@ def _ranks(members: set[Member]) -> dict[Member, int]:
     return ranks | {stage: ranks[stages[stage][-1 if after else 0]] for stage in beside}
 
 
-def tower_names(outermost: list[str]) -> dict[str, str]:
+def name_towers(outermost: list[str]) -> dict[str, str]:
     """{container: name of its tower}: the first component in which all paths differ; empty if there is one."""
     if len(outermost) < 2:
         return dict.fromkeys(outermost, "")

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 from merging.base.errors import FamilyError
 from merging.base.text import first_few
 from merging.models import families
-from merging.models.families import AS_INFERRED, EMBEDDINGS, OUTPUT, Parameter, Role, nearest
-from merging.models.network_depth import Depth, containers, depths
+from merging.models.families import EMBEDDINGS, INFERRED_KEY, OUTPUT, Parameter, Role, nearest
+from merging.models.network_depth import Depth, depth_containers, tensor_depths
 from merging.models.network_facts import Facts, facts_of, title_of
 
 if TYPE_CHECKING:  # importing it loads torch, which the page Home does not need
@@ -39,7 +39,9 @@ FEWEST = 2  # weights that make a network of a file without blocks
 MOST_KNOWN = 0.5  # of the names, above which a file with CLIP's class embedding is a CLIP tower that is not whole
 
 
-def describe(infos: Mapping[str, TensorInfo], where: str = "the checkpoint", family: str = "") -> tuple[Parameter, ...]:
+def describe_parameters(
+    infos: Mapping[str, TensorInfo], checkpoint_name: str = "the checkpoint", family: str = ""
+) -> tuple[Parameter, ...]:
     """Every tensor of a CLIP encoder by its rules, or of another network by inference, in forward order.
 
     ``family`` is one of FAMILY_KEYS to have it one way, whatever the names say; facts do not count if all is inferred.
@@ -48,20 +50,21 @@ def describe(infos: Mapping[str, TensorInfo], where: str = "the checkpoint", fam
         FamilyError: neither; or a network that cannot be merged by tensors alone, and why.
     """
     if not is_inferred(infos, family):
-        return families.describe(infos, where, title_of(infos))
+        return families.classify_parameters(infos, checkpoint_name, title_of(infos))
     last = {name: name.rpartition(".")[2] for name in infos}
     if quantized := [name for name in infos if QUANTIZED.fullmatch(last[name])]:
         raise FamilyError(
-            f"{where} is quantized ({first_few(quantized)}); task vectors need full numbers. Give the model it was "
+            f"{checkpoint_name} is quantized ({first_few(quantized)}); task vectors need full numbers. Give the "
+            f"model it was "
             "made from."
         )
-    return _inferred(infos, None if family == AS_INFERRED else facts_of(infos))
+    return _inferred(infos, None if family == INFERRED_KEY else facts_of(infos))
 
 
 def is_inferred(names: Iterable[str], family: str = "") -> bool:
     """Whether parameters are inferred: there are blocks or layers, and it is no CLIP tower, whole or damaged."""
     if family:
-        return family == AS_INFERRED
+        return family == INFERRED_KEY
     return _is_inferred(tuple(names))
 
 
@@ -75,12 +78,12 @@ def _is_inferred(listed: tuple[str, ...]) -> bool:
         return False
     if known > MOST_KNOWN * len(listed) and not title_of(listed):
         return False
-    return bool(containers(listed)) or sum(name.endswith(".weight") for name in listed) >= FEWEST
+    return bool(depth_containers(listed)) or sum(name.endswith(".weight") for name in listed) >= FEWEST
 
 
 def _inferred(infos: Mapping[str, TensorInfo], facts: Facts | None) -> tuple[Parameter, ...]:
     """Every tensor in forward order, tower by tower: before the blocks, in them, after them."""
-    found = depths(infos)
+    found = tensor_depths(infos)
     turned = _transposed(infos, found)
     rows = []
     for name, info in infos.items():

@@ -9,10 +9,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from merging.base.errors import CheckpointError
-from merging.models.architecture import stated_by
+from merging.models.architecture import architecture_in_metadata
 from merging.models.checkpoint import Checkpoint
-from merging.models.tower_names import BODY, VISUAL, hugging_face_names, tower
-from merging.models.views import CheckpointView, Derived, renamed, transposed_matrix, under_names
+from merging.models.checkpoint_views import (
+    CheckpointView,
+    DerivedTensor,
+    rename_tensor,
+    rename_tensors,
+    transposed_matrix,
+)
+from merging.models.tower_names import BODY, VISUAL, group_tower_names, hugging_face_names
 
 TOKENS, POSITIONS = "token_embedding.weight", "positional_embedding"
 PROJECTION, SCALE = "text_projection", "logit_scale"
@@ -57,15 +63,15 @@ def text_tower(checkpoint: Checkpoint) -> CheckpointView:
     stored = {name: prefix + (hf if hugging_face else name) for name, hf in TO_TRANSFORMERS.items()}
     if missing := [name for name in stored.values() if name not in checkpoint.infos]:
         raise CheckpointError(f"{checkpoint.name}: its text tower lacks {missing[0]!r}.")
-    tensors = renamed(checkpoint, stored)
+    tensors = rename_tensors(checkpoint, stored)
     tensors |= _blocks(checkpoint, prefix, hugging_face)
     tensors |= _projection(checkpoint, prefix, top)
     if top + SCALE in checkpoint.infos:
-        tensors |= renamed(checkpoint, {SCALE: top + SCALE})
+        tensors |= rename_tensors(checkpoint, {SCALE: top + SCALE})
     return CheckpointView(checkpoint, tensors, same=False)
 
 
-def _blocks(checkpoint: Checkpoint, prefix: str, hugging_face: bool) -> dict[str, Derived]:
+def _blocks(checkpoint: Checkpoint, prefix: str, hugging_face: bool) -> dict[str, DerivedTensor]:
     """The tensors of the blocks under open_clip's names."""
     blocks, before = (HF_BLOCKS, "") if hugging_face else (BLOCKS, VISUAL)  # the prefix that the families' rules expect
     short = {before + name.removeprefix(prefix): name for name in checkpoint.infos if name.startswith(prefix + blocks)}
@@ -74,29 +80,29 @@ def _blocks(checkpoint: Checkpoint, prefix: str, hugging_face: bool) -> dict[str
             f"{checkpoint.name} has a text embedding and no text transformer, as published image encoders do; the "
             "whole CLIP model that they were made from has both."
         )
-    tensors: dict[str, Derived] = {}
-    for name, parts in tower(short).items():
-        tensors |= under_names(name, (name,), checkpoint, [short[part] for part in parts])
+    tensors: dict[str, DerivedTensor] = {}
+    for name, parts in group_tower_names(short).items():
+        tensors |= rename_tensor(name, (name,), checkpoint, [short[part] for part in parts])
     return tensors
 
 
-def _projection(checkpoint: Checkpoint, prefix: str, top: str) -> dict[str, Derived]:
+def _projection(checkpoint: Checkpoint, prefix: str, top: str) -> dict[str, DerivedTensor]:
     """The matrix (width, embed_dim) that gives features; Transformers stores its transpose."""
     for name in (prefix + PROJECTION, top + PROJECTION):
         if name in checkpoint.infos:
-            return renamed(checkpoint, {PROJECTION: name})
+            return rename_tensors(checkpoint, {PROJECTION: name})
     if (name := f"{top}{PROJECTION}.weight") not in checkpoint.infos:
         raise CheckpointError(f"{checkpoint.name}: its text tower lacks {name!r}.")
     return {PROJECTION: transposed_matrix(checkpoint, name)}
 
 
-def text_heads(checkpoint: Checkpoint, width: int, given: int = 0) -> int:
+def text_heads(checkpoint: Checkpoint, width: int, stated_heads: int = 0) -> int:
     """The number of heads of a text tower of that width: as stated beside its weights, as ``given``, or as published.
 
     Raises:
         CheckpointError: nothing says it, or it does not divide the width.
     """
-    stated = stated_text(checkpoint).get("heads") or given or None
+    stated = stated_text(checkpoint).get("heads") or stated_heads or None
     if stated is None and width in PUBLISHED:
         return width // HEAD_WIDTH
     if type(stated) is not int or stated < 1 or width % stated:
@@ -109,19 +115,21 @@ def text_heads(checkpoint: Checkpoint, width: int, given: int = 0) -> int:
 
 def stated_text(checkpoint: Checkpoint) -> Mapping[str, object]:
     """What a checkpoint's metadata states of its text tower, in open_clip's fields."""
-    text = stated_by(checkpoint).get("text_cfg")
+    text = architecture_in_metadata(checkpoint).get("text_cfg")
     return text if isinstance(text, dict) else {}
 
 
-def in_transformers(text: Checkpoint) -> dict[str, Derived]:
+def to_transformers_names(text: Checkpoint) -> dict[str, DerivedTensor]:
     """A text tower under open_clip's names, as tensors under Transformers' names."""
-    tensors: dict[str, Derived] = {}
+    tensors: dict[str, DerivedTensor] = {}
     for name in text.infos:
         if name.startswith(BLOCKS):
             new = tuple(HF_BODY + part.removeprefix(BODY) for part in hugging_face_names(name))
-            tensors |= under_names(name, new, text, (name,))
+            tensors |= rename_tensor(name, new, text, (name,))
         elif name == PROJECTION:
             tensors[f"{PROJECTION}.weight"] = transposed_matrix(text, name)
         else:
-            tensors |= renamed(text, {HF_BODY + TO_TRANSFORMERS[name] if name in TO_TRANSFORMERS else name: name})
+            tensors |= rename_tensors(
+                text, {HF_BODY + TO_TRANSFORMERS[name] if name in TO_TRANSFORMERS else name: name}
+            )
     return tensors

@@ -14,8 +14,18 @@ import torch
 from torch import Tensor
 
 from merging.models.checkpoint import Checkpoint
-from merging.models.families import BARE, HUGGING_FACE, PACKED, QKV, Parameter, Role, Rule, nearest, recognize
-from merging.models.network_depth import containers
+from merging.models.families import (
+    HUGGING_FACE,
+    OPEN_CLIP_TOWER,
+    PACKED,
+    QKV,
+    Parameter,
+    Role,
+    Rule,
+    nearest,
+    recognize_family,
+)
+from merging.models.network_depth import depth_containers
 from merging.models.network_facts import title_of
 from merging.models.tensor_info import TensorInfo
 
@@ -40,7 +50,7 @@ TO_HUGGING_FACE = {
 }
 
 
-def is_clip(infos: Mapping[str, TensorInfo], top: str, body: str, within: bool = False) -> bool:
+def is_clip(infos: Mapping[str, TensorInfo], top: str, body: str, inside_other: bool = False) -> bool:
     """Whether a file with a class embedding below the prefix ``body`` is a CLIP model, whose names begin with ``top``.
 
     BLIP and others have that embedding and norms under CLIP's names, and attention of their own; what CLIP has of them
@@ -58,7 +68,7 @@ def is_clip(infos: Mapping[str, TensorInfo], top: str, body: str, within: bool =
         else:
             others += info.numel
             beside.append(name)
-    return within or (others < own and not containers(beside))
+    return inside_other or (others < own and not depth_containers(beside))
 
 
 # --- from stored names to open_clip's --------------------------------------------------------------------------------
@@ -72,7 +82,7 @@ class TowerTensor:
     third: int | None = None
 
 
-def place(rule: Rule, block: int | None) -> TowerTensor | None:
+def tensor_of_rule(rule: Rule, block: int | None) -> TowerTensor | None:
     """The tensor of the tower that a rule's match is; None if it is not part of the tower."""
     if rule.role == Role.BUFFER:
         return None
@@ -84,17 +94,17 @@ def place(rule: Rule, block: int | None) -> TowerTensor | None:
     return TowerTensor(rule.part if bare else f"{prefix}{rule.part}.{kind}")
 
 
-def place_of(name: str) -> TowerTensor | None:
+def find_tower_tensor(name: str) -> TowerTensor | None:
     """The tensor of the tower that a name with any prefix means; None if it is not in a visual tower."""
-    for prefix, family in ((VISUAL, BARE), (BODY, HUGGING_FACE)):
+    for prefix, family in ((VISUAL, OPEN_CLIP_TOWER), (BODY, HUGGING_FACE)):
         if prefix in name:
             match = family.classify(name.rpartition(prefix)[2])
-            return place(match[1], match[2]) if match else None
-    match = HUGGING_FACE.classify(name) or BARE.classify(name)
-    return place(match[1], match[2]) if match else None
+            return tensor_of_rule(match[1], match[2]) if match else None
+    match = HUGGING_FACE.classify(name) or OPEN_CLIP_TOWER.classify(name)
+    return tensor_of_rule(match[1], match[2]) if match else None
 
 
-def tower(names: Iterable[str]) -> dict[str, tuple[str, ...]]:
+def group_tower_names(names: Iterable[str]) -> dict[str, tuple[str, ...]]:
     """{open_clip's name of a visual tensor: its names among ``names``}; three names if q, k and v are separate.
 
     Names that the nearest family does not know are left out, and so is a layer that lacks one of q, k and v.
@@ -108,7 +118,7 @@ def _tower(listed: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
     stored: dict[str, dict[int, str]] = {}
     for name in listed:
         match = family.classify(name)
-        target = place(match[1], match[2]) if match else None
+        target = tensor_of_rule(match[1], match[2]) if match else None
         if target is not None:
             stored.setdefault(target.name, {})[-1 if target.third is None else target.third] = name
     whole = {name: parts for name, parts in stored.items() if -1 in parts or len(parts) == len(QKV)}
@@ -122,29 +132,29 @@ def tower_names(checkpoint: Checkpoint) -> dict[str, tuple[str, ...]]:
         FamilyError: the checkpoint is of no known family.
     """
     if checkpoint.inferred:
-        recognize(checkpoint.infos, checkpoint.name, title_of(checkpoint.infos))  # raises, as parameters would
+        recognize_family(checkpoint.infos, checkpoint.name, title_of(checkpoint.infos))  # raises, as parameters would
     return dict(_known_tower(tuple(parameter.name for parameter in checkpoint.parameters)))
 
 
 @lru_cache(maxsize=KNOWN)  # estimates ask again and again
 def _known_tower(names: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
-    return tower(names)
+    return group_tower_names(names)
 
 
-def transposed(name: str) -> bool:
+def is_transposed_name(name: str) -> bool:
     """Whether an output projection of this name is stored as (d_in, d_out), as open_clip's ``proj`` is."""
     return not name.endswith("weight")
 
 
 def is_transposed(parameter: Parameter) -> bool:
     """Whether a matrix is stored as (d_in, d_out)."""
-    return parameter.transposed or (parameter.role == Role.PROJECTION and transposed(parameter.name))
+    return parameter.transposed or (parameter.role == Role.PROJECTION and is_transposed_name(parameter.name))
 
 
 def assemble(name: str, stored: Sequence[str], parts: Sequence[Tensor]) -> Tensor:
     """A tensor of the tower in open_clip's form, from a checkpoint's tensors ``parts`` named ``stored``."""
     tensor = torch.cat(list(parts)) if len(parts) > 1 else parts[0]
-    return tensor.T if name == PROJ and not transposed(stored[0]) else tensor
+    return tensor.T if name == PROJ and not is_transposed_name(stored[0]) else tensor
 
 
 def hugging_face_names(name: str) -> tuple[str, ...]:

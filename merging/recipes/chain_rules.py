@@ -12,7 +12,7 @@ from merging.methods.method import Adapt, Edit, Merge, Method
 from merging.methods.params import Params
 from merging.models.families import ACTIVATIONS, FAMILY_KEYS
 from merging.models.stated_architecture import StatedArchitecture
-from merging.models.team.choices import VOCABULARIES
+from merging.models.team.vocabulary_choices import VOCABULARIES
 
 NOT_USED = {  # given images, or settings of them -> a sentence where no step of the chain looks at them
     "exemplars": "No step of this chain needs exemplars, so exemplars is not used.",
@@ -63,7 +63,7 @@ def refuse_meaningless(stages: Sequence[tuple[Method, Params]]) -> None:
         )
 
 
-def doubts(stages: Sequence[tuple[Method, Params]]) -> list[str]:
+def list_doubts(stages: Sequence[tuple[Method, Params]]) -> list[str]:
     """Sentences on a chain, methods with their parameters, that learns something which may be of little use."""
     learning = [method for method, params in stages if isinstance(method, Merge) and method.learns(params)]
     random = [method.key for method, params in stages if isinstance(method, Edit) and "seed" in params.bounds()]
@@ -84,9 +84,9 @@ def refuse_several_adapts(adapt: Any) -> None:
         raise RecipeError(f"A recipe has at most one adapt, on top of its merge; got {len(adapt)}: {short(adapt)}.")
 
 
-def not_used(given: Mapping[str, Any], used: Mapping[str, Any]) -> tuple[str, ...]:
+def describe_unused(settings: Mapping[str, Any], used: Mapping[str, Any]) -> tuple[str, ...]:
     """A sentence for everything that is ``given`` and not empty, but not ``used``."""
-    return tuple(sentence for name, sentence in NOT_USED.items() if given.get(name) and not used.get(name))
+    return tuple(sentence for name, sentence in NOT_USED.items() if settings.get(name) and not used.get(name))
 
 
 def check_settings(count_dead_params: Any, activation: Any, vocabulary: Any) -> None:
@@ -116,6 +116,6 @@ def keyed(entry: Any, field: str) -> tuple[str, dict[str, Any]]:
     raise RecipeError(f"In a recipe, {field} is written as `{key}` or as `{key}: {values}`; got {short(entry)}.")
 
 
-def canonical(data: Any) -> str:
+def canonical_json(data: Any) -> str:
     """Plain data as JSON, the same text for the same data."""
     return json.dumps(data, sort_keys=True, separators=(",", ":"), allow_nan=False)

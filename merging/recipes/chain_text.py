@@ -15,11 +15,11 @@ from merging.base.errors import ParameterError, RecipeError, UnknownMethodError
 from merging.methods import registry
 from merging.methods.factor_rules import EVERYTHING
 from merging.methods.method import Method
-from merging.methods.params import TABLE, Bound, Params, unknown_parameter
+from merging.methods.params import TABLE, Bound, Params, describe_unknown_parameter
 from merging.models.families import ACTIVATIONS
 from merging.models.stated_architecture import StatedArchitecture
 from merging.recipes.recipe import Exemplars
-from merging.recipes.unlabeled import TestData
+from merging.recipes.unlabeled_images import TestData
 
 EXEMPLARS, TEST_DATA = "exemplars", "test_data"  # the keys of what says how exemplars and test data are drawn
 COUNT_DEAD = "count_dead_params"
@@ -49,9 +49,9 @@ class WrittenChain:
         settings += [exemplars] if exemplars != EXEMPLARS else []
         test_data = _with_values(TEST_DATA, TestData, self.test_data)
         settings += [test_data] if test_data != TEST_DATA else []
-        steps = [*(step_text(registry.edit(key), values) for key, values in self.edits),
-                 step_text(registry.merge(self.merge[0]), self.merge[1])]  # fmt: skip
-        steps += [step_text(registry.adapt(self.adapt[0]), self.adapt[1])] if self.adapt else []
+        steps = [*(step_text(registry.find_edit(key), values) for key, values in self.edits),
+                 step_text(registry.find_merge(self.merge[0]), self.merge[1])]  # fmt: skip
+        steps += [step_text(registry.find_adapt(self.adapt[0]), self.adapt[1])] if self.adapt else []
         return ";".join([*settings, *steps])
 
 
@@ -87,8 +87,8 @@ def parse_chain(text: str) -> WrittenChain:
     """
     problems: list[str] = []
     dead, activation, architecture, rest = _settings(text)
-    exemplars = parse_values(Exemplars, _taken(EXEMPLARS, rest))
-    test_data = parse_values(TestData, _taken(TEST_DATA, rest))
+    exemplars = parse_values(Exemplars, _take_piece(EXEMPLARS, rest))
+    test_data = parse_values(TestData, _take_piece(TEST_DATA, rest))
     top = parse_step("adapt", rest.pop(), problems) if rest and _is_adapt(rest[-1]) else None
     if not rest:
         raise RecipeError("The chain has no merge.")
@@ -100,18 +100,18 @@ def parse_chain(text: str) -> WrittenChain:
         more = len(problems) - MOST_PROBLEMS
         raise RecipeError(" ".join(problems[:MOST_PROBLEMS]) + (f" And {more} more problems." if more > 0 else ""))
     return WrittenChain(
-        [(key, registry.edit(key).params.build(values).values()) for key, values in edits],
-        (merge, registry.merge(merge).params.build(given).values()),
+        [(key, registry.find_edit(key).params.build(values).values()) for key, values in edits],
+        (merge, registry.find_merge(merge).params.build(given).values()),
         exemplars,
         dead,
         activation,
         architecture,
-        top and (top[0], registry.adapt(top[0]).params.build(top[1]).values()),
+        top and (top[0], registry.find_adapt(top[0]).params.build(top[1]).values()),
         test_data,
     )
 
 
-def _taken(key: str, pieces: list[str]) -> str:
+def _take_piece(key: str, pieces: list[str]) -> str:
     """What the first piece says of ``key``, which is taken away; empty if it is of something else."""
     if not pieces or pieces[0].partition(":")[0] != key:
         return ""
@@ -120,7 +120,7 @@ def _taken(key: str, pieces: list[str]) -> str:
 
 def _is_adapt(step: str) -> bool:
     key = step.partition(":")[0].strip()
-    return any(method.role == "adapt" and method.key == key for method in registry.methods())
+    return any(method.role == "adapt" and method.key == key for method in registry.list_methods())
 
 
 def _settings(text: str) -> tuple[bool, str, str, list[str]]:
@@ -154,7 +154,7 @@ def parse_step(role: str, text: str, problems: list[str]) -> tuple[str, dict[str
     key, _, rest = text.partition(":")
     key = key.strip()
     try:
-        method = registry.method(role, key)
+        method = registry.find_method(role, key)
     except UnknownMethodError as error:
         problems.append(str(error))
         return key, {}
@@ -200,7 +200,7 @@ def _problem(method: Method, name: str, equals: str, value: str) -> str:
     if not equals:
         return f"{method.key}: write parameters as name=value; got {name!r}."
     if name not in bounds:
-        return unknown_parameter(method.key, name, bounds)
+        return describe_unknown_parameter(method.key, name, bounds)
     try:
         accepted = bounds[name].accepts(bounds[name].parse(value))
     except ValueError:

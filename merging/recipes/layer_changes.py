@@ -46,7 +46,7 @@ class ChosenLayer:
         return FactorRule(factor=factor, experts=tuple(experts), **where)
 
 
-def scaled(
+def scale_layer(
     recipe: Recipe, layer: ChosenLayer, factor: float, parameters: Sequence[Parameter], title: str = ""
 ) -> Recipe:
     """The recipe with the layer's merged task vector multiplied by ``factor`` after the merge; 0 puts it back.
@@ -56,7 +56,7 @@ def scaled(
     Raises:
         ParameterError: the layer is not among the parameters, or the factors go beyond what the edit takes.
     """
-    step, before = _after(recipe)
+    step, before = _split_last_edit(recipe)
     rule = layer.rule(factor)
     picked = resolve([rule], 1.0, [MERGED], parameters)
     if step is None:
@@ -67,7 +67,7 @@ def scaled(
     return replace(recipe, edits=(*before, _manual(rules, AFTER)), title=title)
 
 
-def given_back(recipe: Recipe, layer: ChosenLayer, expert: str, title: str = "") -> Recipe:
+def restrict_to_expert(recipe: Recipe, layer: ChosenLayer, expert: str, title: str = "") -> Recipe:
     """The recipe in which the merge sees only this expert's task vector in the layer, times ``single_factor``.
 
     The edit takes at most ``LARGEST``; a merge that would need more then gives a part of the expert's change only.
@@ -81,7 +81,7 @@ def given_back(recipe: Recipe, layer: ChosenLayer, expert: str, title: str = "")
     names = [name for name, _ in recipe.experts]
     if expert not in names:
         raise RecipeError(f"The recipe does not merge {expert!r}.")
-    step, before = _after(recipe)
+    step, before = _split_last_edit(recipe)
     rules = [layer.rule(min(single_factor(recipe), LARGEST), [expert])]
     if others := [name for name in names if name != expert]:
         rules.insert(0, layer.rule(0.0, others))
@@ -100,13 +100,13 @@ def single_factor(recipe: Recipe) -> float:
     return 1 / float(scaling) if scaling else 1.0
 
 
-def _after(recipe: Recipe) -> tuple[Step | None, tuple[Step, ...]]:
+def _split_last_edit(recipe: Recipe) -> tuple[Step | None, tuple[Step, ...]]:
     """The step that works on the merged task vector, None if there is none, and the edits before it."""
     last = recipe.edits[-1] if recipe.edits else None
-    if last is not None and registry.edit(last.key).after_merge(last.params):
+    if last is not None and registry.find_edit(last.key).after_merge(last.params):
         return last, recipe.edits[:-1]
     return None, recipe.edits
 
 
 def _manual(rules: Sequence[FactorRule], when: str) -> Step:
-    return Step(MANUAL, registry.edit(MANUAL).params.build({"rules": list(rules), "when": when}, MANUAL))
+    return Step(MANUAL, registry.find_edit(MANUAL).params.build({"rules": list(rules), "when": when}, MANUAL))

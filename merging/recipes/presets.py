@@ -63,7 +63,7 @@ class Preset(Combination):
         return replace(
             self,
             key=f"{self.key}_{edit[0]}",
-            title=f"{self.title} w/ {name or registry.edit(edit[0]).title}",
+            title=f"{self.title} w/ {name or registry.find_edit(edit[0]).title}",
             edits=(edit, *self.edits),
             exemplars=drawn,
             source=f"ours, made of: {self.source}",
@@ -89,7 +89,7 @@ def name_of(title: str, params: Callable[[], Mapping[str, Any]]) -> str:
     return title
 
 
-def preset(key: str) -> Preset:
+def find_preset(key: str) -> Preset:
     """The preset with that key; raises RecipeError, which names the nearest key."""
     for candidate in (*PRESETS, *NETWORK_PRESETS):
         if candidate.key == key:
@@ -98,7 +98,7 @@ def preset(key: str) -> Preset:
     raise RecipeError(f"There is no preset {key!r}.{did_you_mean(key, keys)} Known: {', '.join(keys)}.")
 
 
-def offered(network: str) -> tuple[Preset, ...]:
+def list_offered(network: str) -> tuple[Preset, ...]:
     """The presets for models of a kind of network: all for CLIP, whose title is empty.
 
     For another, the values reported for it come first, then the combinations that need nothing but the checkpoints.

@@ -10,26 +10,26 @@ from pathlib import Path
 from typing import Any, Self
 
 from merging.base.errors import MergingError, RecipeError
-from merging.base.files.plain_yaml import check_fields, plain_yaml, text_of, write_yaml
+from merging.base.files.plain_yaml import check_fields, read_plain_yaml, read_text_field, write_yaml
 from merging.base.files.short_digest import short_digest
 from merging.methods import registry
 from merging.methods.method import Adapt, Edit, Merge, Method, Needs
 from merging.methods.params import Params, integer
 from merging.models.families import Parameter
-from merging.models.formats.opening import ModelRef
-from merging.models.references import PRETRAINED, expert_key
-from merging.models.team.choices import COMMON
+from merging.models.formats.model_sources import ModelRef
+from merging.models.model_references import PRETRAINED, expert_key
+from merging.models.team.vocabulary_choices import COMMON
 from merging.recipes import chain_rules
-from merging.recipes.given_data import GivenData
-from merging.recipes.step import Step, StepSpec, checked_step
-from merging.recipes.unlabeled import TestData
+from merging.recipes.data_files import DataFiles
+from merging.recipes.step import Step, StepSpec, build_step
+from merging.recipes.unlabeled_images import TestData
 
 VERSION = 1
 FIELDS = (
     "version", "title", "pretrained", "experts", "exemplars", "test_data", "count_dead_params", "activation",
     "architecture", "family", "vocabulary", "layer_inputs", "gradients", "edits", "merge", "adapt",
 )  # fmt: skip
-STATED = ("activation", "architecture", "family")  # words on the models, which plain data leave out where empty
+STATED_FIELDS = ("activation", "architecture", "family")  # words on the models, which plain data leave out where empty
 DEFAULT_MERGE = "task_arithmetic"  # what ``merging.merge`` takes where no merge is named
 NEEDS_EXEMPLARS = {Needs.EXEMPLARS, Needs.LABELED_EXEMPLARS}
 
@@ -70,7 +70,7 @@ class Recipe:
     adapt: Step | None = None
     test_data: TestData | None = None  # None for chains that need none
     vocabulary: str = COMMON  # one of VOCABULARIES: what becomes of tables with a row per token
-    given: GivenData = field(default_factory=GivenData)  # files of data, where a step reads them
+    given: DataFiles = field(default_factory=DataFiles)  # files of data, where a step reads them
     family: str = ""
     unused: tuple[str, ...] = field(default=(), compare=False)  # sentences on what a file says and no step needs
 
@@ -101,18 +101,18 @@ class Recipe:
             UnknownMethodError, ParameterError: with the nearest known name, or the admitted range.
             RecipeError: the chain makes no sense; says why.
         """
-        merge_method = registry.merge(merge)
-        steps = tuple(checked_step("edit", spec) for spec in edits)
+        merge_method = registry.find_merge(merge)
+        steps = tuple(build_step("edit", spec) for spec in edits)
         pairs = tuple((experts or {}).items())
         chain_rules.check_settings(count_dead_params, activation, vocabulary)
         architecture = chain_rules.checked_architecture(architecture, activation)
         merge_step = Step(merge_method.key, merge_method.params.build(params or {}, merge_method.key))
         chain_rules.refuse_several_adapts(adapt)
-        top = None if adapt is None else checked_step("adapt", adapt)
+        top = None if adapt is None else build_step("adapt", adapt)
         recipe = cls(pretrained, pairs, steps, merge_step, title, None, count_dead_params, activation, architecture,
                      top, vocabulary=vocabulary, family=chain_rules.checked_family(family))  # fmt: skip
         chain_rules.refuse_meaningless([(method, step.params) for method, step in recipe.stages])
-        recipe = replace(recipe, given=GivenData.build(layer_inputs, gradients).read_by(recipe.data_methods))
+        recipe = replace(recipe, given=DataFiles.build(layer_inputs, gradients).read_by(recipe.data_methods))
         if recipe.needs & NEEDS_EXEMPLARS:
             recipe = replace(recipe, exemplars=Exemplars.build(exemplars or {}))
         if Needs.TEST_DATA in recipe.needs:
@@ -161,7 +161,7 @@ class Recipe:
     @property
     def methods(self) -> tuple[Edit | Merge, ...]:
         """The registered methods that make the merged model, in order."""
-        return (*(registry.edit(step.key) for step in self.edits), registry.merge(self.merge.key))
+        return (*(registry.find_edit(step.key) for step in self.edits), registry.find_merge(self.merge.key))
 
     @property
     def steps(self) -> tuple[Step, ...]:
@@ -172,7 +172,7 @@ class Recipe:
     def stages(self) -> tuple[tuple[Method, Step], ...]:
         """Every method of the chain with its step, in order: edits, merge, and the adapt if there is one."""
         pairs: tuple[tuple[Method, Step], ...] = tuple(zip(self.methods, self.steps, strict=True))
-        return pairs if self.adapt is None else (*pairs, (registry.adapt(self.adapt.key), self.adapt))
+        return pairs if self.adapt is None else (*pairs, (registry.find_adapt(self.adapt.key), self.adapt))
 
     @property
     def per_task(self) -> bool:
@@ -232,7 +232,7 @@ class Recipe:
         more: list[Any] = [self.exemplars.values()] if self.exemplars else []
         more += [{"adapt": self.adapt.plain()}] if self.adapt else []
         more += [{"test_data": self.test_data.values()}] if self.test_data else []
-        return hashlib.sha256(chain_rules.canonical([VERSION, steps, versions, *more]).encode()).hexdigest()
+        return hashlib.sha256(chain_rules.canonical_json([VERSION, steps, versions, *more]).encode()).hexdigest()
 
     def contents(self, parameters: Sequence[Parameter]) -> Iterator[dict[str, Any]]:
         """Every step by its parameters, or by what it does to these tensors if it can be written in several ways.
@@ -272,7 +272,7 @@ class Recipe:
         words |= {f"{file} ": digest for file, digest in sorted((given or {}).items())}
         named = [f"{what}{value}" for what, value in words.items() if value]
         chain = self._digest(list(self.contents(parameters)))
-        return short_digest(chain_rules.canonical([chain, inputs, *drawn_from, *dead, *named]))
+        return short_digest(chain_rules.canonical_json([chain, inputs, *drawn_from, *dead, *named]))
 
     def plain(self) -> dict[str, Any]:
         """The recipe as plain data, defaults written out."""
@@ -284,7 +284,7 @@ class Recipe:
             **({"exemplars": self.exemplars.values()} if self.exemplars else {}),
             **({"test_data": self.test_data.values()} if self.test_data else {}),
             "count_dead_params": self.count_dead_params,
-            **{name: value for name in STATED if (value := getattr(self, name))},
+            **{name: value for name in STATED_FIELDS if (value := getattr(self, name))},
             **({"vocabulary": self.vocabulary} if self.vocabulary != COMMON else {}),
             **self.given.plain(),
             "edits": [step.plain() for step in self.edits],
@@ -303,7 +303,7 @@ class Recipe:
         Raises:
             RecipeError: not YAML, or a field is missing, unknown or of the wrong shape; says which.
         """
-        return cls.from_plain(plain_yaml(text))
+        return cls.from_plain(read_plain_yaml(text))
 
     @classmethod
     def from_plain(cls, data: Any) -> Self:
@@ -317,17 +317,20 @@ class Recipe:
                 "In a recipe, edits is a list, experts a mapping, exemplars and test_data mappings of settings."
             )
         chain_rules.refuse_several_adapts(adapt)
-        files = GivenData.build(data.get("layer_inputs"), data.get("gradients"))
+        files = DataFiles.build(data.get("layer_inputs"), data.get("gradients"))
         recipe = cls.build(
             merge=merge,
             params=params,
             edits=[chain_rules.keyed(entry, "edits") for entry in edits],
-            pretrained=text_of(data.get("pretrained", ""), "pretrained"),
-            experts={text_of(n, "an expert's name"): text_of(r, "an expert's file") for n, r in experts.items()},
-            title=text_of(data.get("title", ""), "title"),
+            pretrained=read_text_field(data.get("pretrained", ""), "pretrained"),
+            experts={
+                read_text_field(n, "an expert's name"): read_text_field(r, "an expert's file")
+                for n, r in experts.items()
+            },
+            title=read_text_field(data.get("title", ""), "title"),
             exemplars=exemplars,
             count_dead_params=data.get("count_dead_params", False),
-            **{name: data.get(name, "") for name in STATED},
+            **{name: data.get(name, "") for name in STATED_FIELDS},
             adapt=None if adapt is None else chain_rules.keyed(adapt, "adapt"),
             test_data=test_data,
             vocabulary=data.get("vocabulary", COMMON),
@@ -335,7 +338,7 @@ class Recipe:
             gradients=dict(files.gradients),
         )
         given = {"exemplars": exemplars, "test_data": test_data, **files.plain()}
-        return replace(recipe, unused=chain_rules.not_used(given, recipe.looks_at | recipe.given.plain()))
+        return replace(recipe, unused=chain_rules.describe_unused(given, recipe.looks_at | recipe.given.plain()))
 
     @classmethod
     def load(cls, path: Path) -> Self:

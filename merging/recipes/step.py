@@ -37,7 +37,7 @@ class Step:
         return f"{self.key}({', '.join(changed)})" if changed else self.key
 
 
-def checked_step(role: str, spec: StepSpec) -> Step:
+def build_step(role: str, spec: StepSpec) -> Step:
     """A checked edit or adapt from its key, or from its key and its parameters."""
     if isinstance(spec, str):
         spec = (spec, {})
@@ -45,5 +45,5 @@ def checked_step(role: str, spec: StepSpec) -> Step:
     if not pair or not isinstance(spec[0], str) or not isinstance(spec[1], Mapping):
         raise RecipeError(f"An {role} is a key, or a key and its parameters; got {short(spec)}.")
     key, params = spec
-    method: Method = registry.adapt(key) if role == "adapt" else registry.edit(key)
+    method: Method = registry.find_adapt(key) if role == "adapt" else registry.find_edit(key)
     return Step(method.key, method.params.build(params, method.key))

@@ -23,8 +23,8 @@ from merging.study.score_table import PROGRAM, ScoreTable, check_scores
 from merging.tasks.context import QUIET, Context
 
 KEYS = ("task", "metric", "value", "n", "better", "split")
-OFTEN, PATIENCE = 0.1, 1.0  # seconds between two looks at the program, and that it has to stop on request
-LAST = 300  # characters of what it printed on stderr that an error quotes
+POLL_SECONDS, STOP_SECONDS = 0.1, 1.0  # seconds between two looks at the program, and that it has to stop on request
+QUOTED_CHARACTERS = 300  # characters of what it printed on stderr that an error quotes
 
 
 @dataclass(frozen=True)
@@ -59,16 +59,16 @@ class Evaluator:
                     if os.fstat(printed.fileno()).st_size > MOST_BYTES:
                         break
                     with contextlib.suppress(subprocess.TimeoutExpired):
-                        process.wait(timeout=OFTEN)
+                        process.wait(timeout=POLL_SECONDS)
             finally:
-                _stop(process)
+                _stop_group(process)
             printed.seek(0)
             raw = printed.read(MOST_BYTES + 1)
             if len(raw) > MOST_BYTES:
                 raise EvaluatorError(f"{self.name} prints more than 1 MB; it prints one line of JSON for each score.")
             if process.returncode:
-                raise EvaluatorError(f"{self.name} ended with the code {process.returncode}.{_last(said)}")
-        return read_lines(raw, self.name)
+                raise EvaluatorError(f"{self.name} ended with the code {process.returncode}.{_last_line(said)}")
+        return parse_score_lines(raw, self.name)
 
     def _start(self, folder: Path, printed: IO[bytes], said: IO[bytes]) -> subprocess.Popen[bytes]:
         """Start it in a process group of its own."""
@@ -106,7 +106,7 @@ def require_evaluator(why: str) -> Evaluator:
     return program
 
 
-def read_lines(raw: bytes, name: str) -> ScoreTable:
+def parse_score_lines(raw: bytes, name: str) -> ScoreTable:
     """The scores in what a program printed, a JSON object in each line. Raises EvaluatorError that names the line."""
     try:
         return check_scores(_rows(raw, name), PROGRAM, name)
@@ -135,17 +135,17 @@ def _rows(raw: bytes, name: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
         yield where, row
 
 
-def _stop(process: subprocess.Popen[bytes]) -> None:
+def _stop_group(process: subprocess.Popen[bytes]) -> None:
     """Stop a program and all that it started."""
     for number in (signal.SIGTERM, signal.SIGKILL):
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, number)
         with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(timeout=PATIENCE)
+            process.wait(timeout=STOP_SECONDS)
 
 
-def _last(said: IO[bytes]) -> str:
+def _last_line(said: IO[bytes]) -> str:
     """The last line that a program printed on stderr, in a sentence; empty if it printed none."""
-    said.seek(max(0, said.seek(0, os.SEEK_END) - 10 * LAST))
+    said.seek(max(0, said.seek(0, os.SEEK_END) - 10 * QUOTED_CHARACTERS))
     lines = said.read().decode("utf-8", "replace").strip().splitlines()
-    return f" It says: {printable(lines[-1].strip(), LAST)}" if lines else ""
+    return f" It says: {printable(lines[-1].strip(), QUOTED_CHARACTERS)}" if lines else ""

@@ -10,26 +10,26 @@ from typing import Any
 
 from merging.base.errors import CheckpointError, RecipeError
 from merging.base.files import atomic
-from merging.base.files.disk import OTHER_STORE, explained
+from merging.base.files.disk import OTHER_STORE, explain_os_errors
 from merging.base.files.records import JsonRecords
 from merging.base.files.short_digest import short_digest
 from merging.base.text import printable
-from merging.models.formats.opening import open_checkpoint
-from merging.models.references import PRETRAINED
+from merging.models.formats.model_sources import open_checkpoint
+from merging.models.model_references import PRETRAINED
 from merging.recipes.recipe import Recipe
 from merging.sharing.evaluator_program import Evaluator
-from merging.sharing.export.export import export
+from merging.sharing.export.model_export import export
 from merging.sharing.measure_runs import FOLDER, temporary_folder
 from merging.study.runs.estimate import EVALUATING, MERGING
 from merging.study.runs.execute import execute
-from merging.study.runs.inputs import OpenedRecipe, open_inputs
+from merging.study.runs.opened_recipe import OpenedRecipe, open_inputs
 from merging.study.runs.run import THIS_MACHINE
-from merging.study.runs.store import Store
+from merging.study.runs.run_store import Store
 from merging.study.score_table import MOST_NAME, PROGRAM
-from merging.study.sweeps.compute import EVERYTHING, Outcome, Session, run
+from merging.study.sweeps.point_computation import STAGES
 from merging.study.sweeps.points import VERSION, Point
-from merging.study.sweeps.spread import STAGES
 from merging.study.sweeps.sweep import VALUES, NamedPoint, Sweep, SweepPoint
+from merging.study.sweeps.sweep_session import EVERYTHING, SweepOutcome, SweepSession, run_sweep
 from merging.tasks.context import QUIET, Context
 
 PROGRAMS = "programs"  # the folder of a store that names each program that has measured points
@@ -41,7 +41,7 @@ def find_network(sweep: Sweep) -> str:
     Raises:
         RecipeError: it merges several kinds of networks, or goes through weights that no recipe gives.
     """
-    networks = list(dict.fromkeys(_network(recipe) for recipe in sweep.recipes))
+    networks = list(dict.fromkeys(_network_of_recipe(recipe) for recipe in sweep.recipes))
     if not any(networks):
         return ""
     if len(networks) > 1:
@@ -52,7 +52,7 @@ def find_network(sweep: Sweep) -> str:
     return networks[0]
 
 
-def _network(recipe: Recipe) -> str:
+def _network_of_recipe(recipe: Recipe) -> str:
     try:
         return open_checkpoint(recipe.pretrained, PRETRAINED, family=recipe.family).network
     except CheckpointError:
@@ -60,7 +60,7 @@ def _network(recipe: Recipe) -> str:
 
 
 @dataclass
-class ProgramSession(Session):
+class ProgramSession(SweepSession):
     """What the points of a sweep share that a program measures, whatever images of the benchmark it names."""
 
     store: Store = field(kw_only=True)
@@ -106,20 +106,20 @@ def rename_points(planned: Sequence[NamedPoint], command: str) -> list[NamedPoin
     return [replace(one, name=_point_name(one.run_id, command)) for one in planned]
 
 
-def known_programs(store: Store) -> dict[str, str]:
+def list_programs(store: Store) -> dict[str, str]:
     """{digest of the command line: name} of the programs that have measured points, the latest first."""
     records = JsonRecords(store.root / PROGRAMS, VERSION)
     named = {command: records.read(command, lambda record: str(record["name"])) for command in records.names()}
     return {command: printable(name, MOST_NAME) for command, name in named.items() if name}
 
 
-def run_by_program(
+def run_program_sweep(
     sweep: Sweep, session: ProgramSession, *, context: Context = QUIET, share: tuple[int, int] = EVERYTHING
-) -> Outcome:
+) -> SweepOutcome:
     """Let a program measure the missing points, or a share of them; result and errors as of ``sweeps.compute.run``."""
     store, program = session.store, session.program
     atomic.sweep(store.root / FOLDER)
-    with explained("The name of the program", OTHER_STORE):
+    with explain_os_errors("The name of the program", OTHER_STORE):
         JsonRecords(store.root / PROGRAMS, VERSION).write(program.command, {"name": program.name})
     session = replace(session, context=context)
-    return run(sweep, store, session.benchmark, context=context.alone(), share=share, session=session)
+    return run_sweep(sweep, store, session.benchmark, context=context.alone(), share=share, session=session)

@@ -11,26 +11,28 @@ from urllib.parse import quote
 from merging.base.errors import CheckpointError, EvaluatorError, MergingError, StoreError
 from merging.base.files.temporary import temporary_name
 from merging.base.text import printable
-from merging.models.references import PRETRAINED, expert_key
+from merging.models.model_references import PRETRAINED, expert_key
 from merging.sharing.evaluator_program import Evaluator
-from merging.sharing.export.export import export
+from merging.sharing.export.model_export import export
 from merging.study.imported_scores import checkpoint_id, find_scores, store_scores
 from merging.study.runs.run import Run
-from merging.study.runs.store import Store
+from merging.study.runs.run_store import Store
 from merging.tasks.context import QUIET, Context
 
 LONGEST = 100  # characters of an expert's name that enter a folder's name
 FOLDER = "evaluating"  # of a store: exported models, as long as a program reads them
 
 
-def measure(run: Run, store: Store, evaluator: Evaluator, context: Context = QUIET, *, again: bool = False) -> None:
+def measure_run(
+    run: Run, store: Store, evaluator: Evaluator, context: Context = QUIET, *, replace: bool = False
+) -> None:
     """Measure a run of another network than CLIP, unless it has scores; ``again`` replaces those.
 
     Raises:
         EvaluatorError: the run keeps no weights, or the program fails; the run stays as it is.
         Cancelled: asked to stop; the program is stopped.
     """
-    if not run.network or (find_scores(store.root, run.id) and not again):
+    if not run.network or (find_scores(store.root, run.id) and not replace):
         return
     if not run.has_model:
         raise EvaluatorError(
@@ -44,7 +46,7 @@ def measure(run: Run, store: Store, evaluator: Evaluator, context: Context = QUI
         store_scores(store.root, run.id, evaluator.measure(folder / "model", context))
 
 
-def measure_references(run: Run, store: Store, evaluator: Evaluator, context: Context = QUIET) -> list[str]:
+def measure_merged_models(run: Run, store: Store, evaluator: Evaluator, context: Context = QUIET) -> list[str]:
     """Measure the models that a run merged: the pretrained one and each expert, unless they have scores.
 
     The program gets each as a folder that is named like the expert, or "pretrained". Returns a sentence for each that

@@ -18,14 +18,14 @@ from merging.images.benchmarks.benchmark import Benchmark
 from merging.images.benchmarks.benchmark_folders import state_of
 from merging.models.checkpoint import MappingCheckpoint
 from merging.recipes.recipe import Recipe
-from merging.study.one_image.neighbors import same_domain
-from merging.study.one_image.studied import StudiedImage, image_of, image_of_pixels
-from merging.study.one_image.tables import ImageTables
-from merging.study.one_image.towers import Towers
-from merging.study.previews.models import merged
-from merging.study.previews.moments import KeptMoments, refuse_learning
-from merging.study.runs.inputs import open_inputs
-from merging.study.runs.store import Store
+from merging.study.one_image.image_tables import ImageTables
+from merging.study.one_image.named_towers import Towers
+from merging.study.one_image.nearest_images import same_domain
+from merging.study.one_image.studied_image import StudiedImage, find_image, image_from_pixels
+from merging.study.previews.models_in_memory import merge_in_memory
+from merging.study.previews.moments_in_memory import MomentsInMemory, refuse_learning
+from merging.study.runs.opened_recipe import open_inputs
+from merging.study.runs.run_store import Store
 from merging.tasks.context import QUIET, Context
 from merging.tasks.kinds import Request, StageAnswer, Stages
 
@@ -48,7 +48,7 @@ def image_stages(request: Request, context: Context) -> Stages:
     """
     folder = Path(request["benchmark"])
     tables = open_tables(folder, state_of(folder), Path(request["store"]), context.device)
-    image = _image_of(request, tables.towers.benchmark)
+    image = _find_image(request, tables.towers.benchmark)
     draft = _merge_draft(request, image.task.key, tables.towers, context) if request["draft"] else DRAFT
     for number, (name, *models) in enumerate(request["tables"], 1):
         tables.towers.context = context.on(tables.towers.context.device)
@@ -76,8 +76,8 @@ def _merge_draft(request: Request, task: str, towers: Towers, context: Context) 
         opened = open_inputs(recipe, Path(request["base"]) if request["base"] else None, towers.benchmark)
         refuse_learning(opened)
         learns = recipe.exemplars is not None and recipe.needs
-        states = merged(
-            opened, context, lambda: KeptMoments(opened, towers.benchmark, context.device) if learns else None
+        states = merge_in_memory(
+            opened, context, lambda: MomentsInMemory(opened, towers.benchmark, context.device) if learns else None
         )
         if MERGED not in states and task not in states:
             raise TaskError(f"The draft has one model per expert, and none is of {task}.")
@@ -90,15 +90,15 @@ def _merge_draft(request: Request, task: str, towers: Towers, context: Context) 
     return key
 
 
-def _image_of(request: Request, benchmark: Benchmark) -> StudiedImage:
+def _find_image(request: Request, benchmark: Benchmark) -> StudiedImage:
     """The image of a request. Raises TaskError if there is none."""
     if not request["pixels"]:
-        return image_of(benchmark, request["image"], request["head"])
+        return find_image(benchmark, request["image"], request["head"])
     size = benchmark.image_size
     pixels = np.frombuffer(bytearray(base64.b64decode(request["pixels"])), np.uint8)
     if pixels.size != size * size * 3:
         raise TaskError(f"The picture was not read for this benchmark, whose images are {size} pixels wide.")
-    return image_of_pixels(benchmark, pixels.reshape(size, size, 3), request["head"])
+    return image_from_pixels(benchmark, pixels.reshape(size, size, 3), request["head"])
 
 
 def _make_table(made: ImageTables, image: StudiedImage, name: str, model: str, other: str) -> pd.DataFrame:
@@ -113,7 +113,7 @@ def _make_table(made: ImageTables, image: StudiedImage, name: str, model: str, o
         "lens": lambda: made.lens(image, model),
         "lens_by_pretrained": lambda: made.lens(image, model, by_pretrained=True),
         "accuracy": lambda: made.accuracy(image, model, other),
-        "attention": lambda: _part(made.attention(image, model), other),
+        "attention": lambda: _select_rows(made.attention(image, model), other),
         "attention_change": lambda: made.attention_change(image, model, other),
         "drift": lambda: made.drift(image, model, other, scaled=False),
         "drift_scaled": lambda: made.drift(image, model, other),
@@ -132,7 +132,7 @@ def _make_table(made: ImageTables, image: StudiedImage, name: str, model: str, o
     return calls[name]()
 
 
-def _part(table: pd.DataFrame, part: str) -> pd.DataFrame:
+def _select_rows(table: pd.DataFrame, part: str) -> pd.DataFrame:
     """The rows of attention of one block (its number), or of one view ("head 0", "rollout" ...) in all blocks."""
     rows = table["block"] == int(part) if part.isdecimal() else table["view"] == part
     return table[rows].reset_index(drop=True)

@@ -17,10 +17,18 @@ from typing import TYPE_CHECKING, Any
 
 from merging.base.errors import StoreError, TaskError
 from merging.base.files import atomic
-from merging.study.analysis.registry import Measurement, kind, refusal
-from merging.study.analysis.stored import MEMORY, Measured, entry_name, find, results, shown_so_far, write
-from merging.study.analysis.subject import MeasurementResult, Of, Subject, TrialInputs
-from merging.study.runs.store import Store
+from merging.study.analysis.measurement_registry import Measurement, find_measurement, find_refusal
+from merging.study.analysis.measurement_store import (
+    MEMORY,
+    StoredMeasurement,
+    entry_name,
+    find_measurement_result,
+    measurement_results,
+    publish_partial,
+    write_measurement,
+)
+from merging.study.analysis.measurement_subject import MeasurementResult, Subject, SubjectKind, TrialInputs
+from merging.study.runs.run_store import Store
 from merging.tasks.context import QUIET, Context
 from merging.tasks.workers.pools import open_workers
 
@@ -38,7 +46,7 @@ def measure(
     *,
     context: Context = QUIET,
     layer_inputs: Mapping[str, str] | None = None,
-) -> Measured:
+) -> StoredMeasurement:
     """The stored measurement, or a new one; always a new one of what is timed, and with files of ``layer_inputs``.
 
     These are {expert: file} for "layer_drift", in place of those that the run's recipe names.
@@ -50,37 +58,37 @@ def measure(
         WorkerError: workers cannot be opened, or a trial was lost with them again and again. WorkersGone: there was no
             worker for a minute; the trials so far are kept.
     """
-    measurement_kind, files = kind(key), layer_inputs or {}
+    measurement_kind, files = find_measurement(key), layer_inputs or {}
     anew = measurement_kind.timed or bool(files)
-    if (measurement_kind.of == Of.BENCHMARK) == bool(run_id):
+    if (measurement_kind.of == SubjectKind.BENCHMARK) == bool(run_id):
         raise StoreError(f"{measurement_kind.title} is a measurement of {measurement_kind.of}.")
-    if not anew and (stored := find(key, store, benchmark, run_id)):
+    if not anew and (stored := find_measurement_result(key, store, benchmark, run_id)):
         return stored
-    name = required_name(measurement_kind, store, benchmark, run_id)
-    if run_id and (reason := refusal(measurement_kind, store.run(run_id).network)):
+    name = require_entry_name(measurement_kind, store, benchmark, run_id)
+    if run_id and (reason := find_refusal(measurement_kind, store.run(run_id).network)):
         raise TaskError(reason)
     with store.lock(name, context, "measures the same"):
-        if not anew and (stored := find(key, store, benchmark, run_id)):
+        if not anew and (stored := find_measurement_result(key, store, benchmark, run_id)):
             return stored  # another process has measured it meanwhile
         subject = Subject(store, benchmark, run_id, measurement_kind.of, layer_inputs=files)
         _measure_anew(measurement_kind, name, subject, context)
-    if (stored := find(key, store, benchmark, run_id)) is None:
+    if (stored := find_measurement_result(key, store, benchmark, run_id)) is None:
         raise StoreError("It was measured but cannot be read back; is the store's folder being cleared?")
     return stored
 
 
 def _measure_anew(measurement_kind: Measurement, name: str, subject: Subject, context: Context) -> None:
     """Measure, and store that under a name."""
-    from merging.base.devices import HOST, choose_device, describe_device, in_room
+    from merging.base.devices import HOST, choose_device, describe_device, retry_on_oom
     from merging.study.trials.planned_trials import Trials
-    from merging.study.trials.trial_answers import KeptAnswers
+    from merging.study.trials.trial_answers import StoredAnswers
 
     key, store = measurement_kind.key, subject.store
-    results(store).sweep()
-    atomic.require_writable(results(store).own, "The measurement")
-    started, kept = time.monotonic(), KeptAnswers(store, name)
+    measurement_results(store).sweep()
+    atomic.require_writable(measurement_results(store).own, "The measurement")
+    started, kept = time.monotonic(), StoredAnswers(store, name)
 
-    def measurement(other: str, part: Context) -> Measured:
+    def measurement(other: str, part: Context) -> StoredMeasurement:
         return measure(other, store, subject.benchmark, subject.run_id, context=part)
 
     facts = {"key": key, "version": measurement_kind.version, "run": subject.run_id}
@@ -89,28 +97,30 @@ def _measure_anew(measurement_kind: Measurement, name: str, subject: Subject, co
 
     def measured_on(on: torch.device) -> tuple[MeasurementResult, dict[str, Any]]:
         about = {**facts, "device": describe_device(on)}
-        with shown_so_far(store, name, about, started) as show, _threads(measurement_kind, on):
+        with publish_partial(store, name, about, started) as show, _limit_threads(measurement_kind, on):
             how = context.alone().on(on) if computing is None else replace(context, workers=computing)
             trials = Trials(key, TrialInputs(subject.benchmark), how, kept)
             asked = replace(subject, measurement=measurement, show=show, tried=trials.answers)
             return trials.noted(compute(asked, context.alone().on(on))), about | trials.about()
 
     with open_workers(context if measurement_kind.trial else context.alone()) as computing:
-        (result, about), words = in_room(HOST if computing is not None else choose_device(context.device), measured_on)
+        (result, about), words = retry_on_oom(
+            HOST if computing is not None else choose_device(context.device), measured_on
+        )
     if words:
         result = result._replace(notes={**result.notes, MEMORY: " ".join(words)})
-    write(store, name, result, about, started, replace=measurement_kind.timed or bool(subject.layer_inputs))
+    write_measurement(store, name, result, about, started, replace=measurement_kind.timed or bool(subject.layer_inputs))
     kept.forget()
 
 
-def _threads(measurement: Measurement, on: torch.device) -> AbstractContextManager[None]:
+def _limit_threads(measurement: Measurement, on: torch.device) -> AbstractContextManager[None]:
     """One thread, so that no byte depends on their number; what is timed chooses its threads itself."""
-    from merging.base.threads import one_thread
+    from merging.base.threads import limit_to_one_thread
 
-    return nullcontext() if measurement.timed else one_thread(on)
+    return nullcontext() if measurement.timed else limit_to_one_thread(on)
 
 
-def required_name(measurement: Measurement, store: Store, benchmark: Benchmark, run_id: str) -> str:
+def require_entry_name(measurement: Measurement, store: Store, benchmark: Benchmark, run_id: str) -> str:
     """The name of an entry; raises StoreError if there can be none."""
     if (name := entry_name(measurement, store, benchmark, run_id)) is not None:
         return name

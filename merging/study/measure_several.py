@@ -13,13 +13,13 @@ from typing import NamedTuple
 
 from merging.base.errors import MergingError, StoreError
 from merging.images.benchmarks.benchmark import Benchmark
-from merging.models.formats.handed_out import handed_out
-from merging.study.analysis.registry import kind
-from merging.study.analysis.stored import Measured, results
-from merging.study.measure import measure, required_name
-from merging.study.runs.estimate import estimate
-from merging.study.runs.inputs import open_inputs
-from merging.study.runs.store import Store
+from merging.models.formats.files_on_workers import digest_for_request
+from merging.study.analysis.measurement_registry import find_measurement
+from merging.study.analysis.measurement_store import StoredMeasurement, measurement_results
+from merging.study.measure import measure, require_entry_name
+from merging.study.runs.estimate import estimate_run
+from merging.study.runs.opened_recipe import open_inputs
+from merging.study.runs.run_store import Store
 from merging.study.runs.worker_requests import plain_store
 from merging.tasks.context import QUIET, Context
 from merging.tasks.kinds import MEASURE, Plain
@@ -40,7 +40,7 @@ class WantedMeasurement(NamedTuple):
 
 def measure_several(
     wanted: Sequence[WantedMeasurement], store: Store, benchmark: Benchmark, *, context: Context = QUIET
-) -> list[Measured | MergingError]:
+) -> list[StoredMeasurement | MergingError]:
     """The stored measurements, in the order in which they are wanted, and the error in place of each that fails.
 
     Workers of the context measure what is missing, if they see the store; else it is measured here.
@@ -61,16 +61,18 @@ class SeveralMeasurements:
     store: Store
     benchmark: Benchmark
     context: Context
-    _found: dict[WantedMeasurement, Measured | MergingError] = field(default_factory=dict)
+    _found: dict[WantedMeasurement, StoredMeasurement | MergingError] = field(default_factory=dict)
 
-    def all(self, workers: Workers | None) -> list[Measured | MergingError]:
+    def all(self, workers: Workers | None) -> list[StoredMeasurement | MergingError]:
         """What came of each: what workers do whole, then what consists of trials, and what is timed last."""
         whole = [
-            one for one in self.each if workers is not None and not kind(one.key).trial and not kind(one.key).timed
+            one
+            for one in self.each
+            if workers is not None and not find_measurement(one.key).trial and not find_measurement(one.key).timed
         ]
-        rest = sorted((one for one in self.each if one not in whole), key=lambda one: kind(one.key).timed)
+        rest = sorted((one for one in self.each if one not in whole), key=lambda one: find_measurement(one.key).timed)
         parts = self.context.parts({"whole": _seconds(whole), "rest": _seconds(rest)})
-        self._measure_all(sorted(whole, key=lambda one: -kind(one.key).seconds), workers, parts["whole"])
+        self._measure_all(sorted(whole, key=lambda one: -find_measurement(one.key).seconds), workers, parts["whole"])
         self._measure_all(rest, None, parts["rest"])
         return [self._found[one] for one in self.wanted]
 
@@ -81,12 +83,12 @@ class SeveralMeasurements:
 
     def _measure_all(self, each: Sequence[WantedMeasurement], workers: Workers | None, context: Context) -> None:
         """Measure on workers, or here; what two have in common is measured once."""
-        names, tasks, measured = dict[WantedMeasurement, str](), dict[str, WorkerTask](), dict[str, Measured]()
+        names, tasks, measured = dict[WantedMeasurement, str](), dict[str, WorkerTask](), dict[str, StoredMeasurement]()
         for one in each:
             try:
-                name = required_name(kind(one.key), self.store, self.benchmark, one.run_id)
+                name = require_entry_name(find_measurement(one.key), self.store, self.benchmark, one.run_id)
                 if name not in measured and name not in tasks:
-                    if not kind(one.key).timed and (stored := results(self.store).find(name)):
+                    if not find_measurement(one.key).timed and (stored := measurement_results(self.store).find(name)):
                         measured[name] = stored
                     else:
                         tasks[name] = self._task(one, name, workers)
@@ -94,7 +96,7 @@ class SeveralMeasurements:
             except MergingError as error:
                 self._found[one] = error
 
-        def take(task: WorkerTask, answer: Measured) -> None:
+        def take(task: WorkerTask, answer: StoredMeasurement) -> None:
             measured[task.name] = answer
 
         total = len({*names.values()})
@@ -105,9 +107,11 @@ class SeveralMeasurements:
 
     def _task(self, one: WantedMeasurement, name: str, workers: Workers | None) -> WorkerTask:
         ask = dict if workers is None else partial(self.request, one, name, workers)
-        return WorkerTask(name, ask, partial(self._measure, one), max(1, round(STEPS * kind(one.key).seconds)))
+        return WorkerTask(
+            name, ask, partial(self._measure, one), max(1, round(STEPS * find_measurement(one.key).seconds))
+        )
 
-    def _measure(self, one: WantedMeasurement, context: Context) -> Measured:
+    def _measure(self, one: WantedMeasurement, context: Context) -> StoredMeasurement:
         part = context.titled(f"Measurement {self.each.index(one) + 1} of {len(self.each)}")
         return measure(one.key, self.store, self.benchmark, one.run_id, context=part)
 
@@ -121,9 +125,9 @@ class SeveralMeasurements:
         if run.recipe is not None:
             opened = open_inputs(run.recipe, benchmark=self.benchmark)
             workers.check_memory(
-                estimate(opened, self.benchmark, device=self.context.device).anonymous_bytes, "a measurement"
+                estimate_run(opened, self.benchmark, device=self.context.device).anonymous_bytes, "a measurement"
             )
-            digests = [handed_out(checkpoint) for checkpoint in opened]
+            digests = [digest_for_request(checkpoint) for checkpoint in opened]
         return {
             "name": name,
             "measurement": one.key,
@@ -134,14 +138,14 @@ class SeveralMeasurements:
             "device": self.context.device,
         }
 
-    def _read(self, task: WorkerTask, _said: Plain) -> Measured:
+    def _read(self, task: WorkerTask, _said: Plain) -> StoredMeasurement:
         """What a worker wrote. Raises StoreError if it cannot be read here."""
-        if (found := results(self.store).find(task.name)) is None:
-            title = kind(task.ask()["measurement"]).title
+        if (found := measurement_results(self.store).find(task.name)) is None:
+            title = find_measurement(task.ask()["measurement"]).title
             raise StoreError(f"{title} was measured, but cannot be read here. Measure it again.")
         return found
 
 
 def _seconds(each: Iterable[WantedMeasurement]) -> float:
     """A guess of what measurements take."""
-    return sum(kind(one.key).seconds for one in each)
+    return sum(find_measurement(one.key).seconds for one in each)

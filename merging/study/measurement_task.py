@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from merging.images.benchmarks.benchmark import Benchmark
-from merging.images.benchmarks.benchmark_folders import seen_here
-from merging.study.analysis.registry import kind
-from merging.study.measure import measure, required_name
-from merging.study.runs.store import Store
-from merging.study.runs.worker_requests import opened_as_given, store_of
+from merging.images.benchmarks.benchmark_folders import resolve_benchmark
+from merging.study.analysis.measurement_registry import find_measurement
+from merging.study.measure import measure, require_entry_name
+from merging.study.runs.run_store import Store
+from merging.study.runs.worker_requests import open_plain_store, open_with_digests
 from merging.tasks.context import Context
 from merging.tasks.kinds import Plain, Request, TaskKind
 
@@ -23,16 +23,18 @@ class StoreAndBenchmark(NamedTuple):
 
 def open_store(request: Request) -> StoreAndBenchmark:
     """The store and the benchmark."""
-    return StoreAndBenchmark(store_of(request["store"]), Benchmark.load(seen_here(str(request["benchmark"]))))
+    return StoreAndBenchmark(
+        open_plain_store(request["store"]), Benchmark.load(resolve_benchmark(str(request["benchmark"])))
+    )
 
 
 def name_measurement(inputs: StoreAndBenchmark, request: Request) -> str:
     """The name of the entry. Raises WorkerError, CheckpointError: this process does not see a file."""
     store, run_id = inputs.store, str(request["run"])
     store.promised(run_id)
-    name = required_name(kind(str(request["measurement"])), store, inputs.benchmark, run_id)
+    name = require_entry_name(find_measurement(str(request["measurement"])), store, inputs.benchmark, run_id)
     if name == request["name"] and (recipe := store.run(run_id).recipe):  # none for a model that was not merged
-        opened_as_given(recipe, None, None, request["digests"])
+        open_with_digests(recipe, None, None, request["digests"])
     return name
 
 

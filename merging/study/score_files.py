@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from merging.base.errors import MergingError
-from merging.base.files.strict_json import parse
+from merging.base.files.strict_json import parse_json
 from merging.base.text import first_few, printable
 from merging.study.score_table import GIVEN, ScoreTable, check_scores
 
@@ -67,7 +67,7 @@ def _read_csv(text: str, name: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
 
 
 def _read_lm_eval(raw: bytes, name: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    data = parse(raw, name)
+    data = parse_json(raw, name)
     results, samples = data.get("results"), data.get("n-samples", {})
     if not isinstance(results, dict) or not isinstance(samples, dict):
         raise MergingError(f"{name} is no JSON of lm-eval: it has no mapping called results.")

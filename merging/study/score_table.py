@@ -128,12 +128,12 @@ def read_score_table(table: Table, source: str, origin: str) -> ScoreTable | Non
     name = printable(origin, MOST_NAME)
     rows = (dict(zip(COLUMNS, row, strict=True)) for row in zip(*(table[column] for column in COLUMNS), strict=True))
     try:
-        return check_scores(((name, {**row, "n": _count_of(row["n"])}) for row in rows), source, name)
+        return check_scores(((name, {**row, "n": _read_count(row["n"])}) for row in rows), source, name)
     except MergingError:
         return None
 
 
-def _count_of(n: object) -> object:
+def _read_count(n: object) -> object:
     return None if isinstance(n, float) and math.isnan(n) else n
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Protocol, Self
 
-from merging.base.progress import Cancel, Meter, Phases, Progress, ProgressCallback, is_asked
+from merging.base.progress import Cancel, Meter, Phases, Progress, ProgressCallback, is_cancel_requested
 
 log_warning: Callable[[str], None] = logging.getLogger("merging").warning
 
@@ -44,7 +44,7 @@ class Context:
 
     def pauses(self) -> bool:
         """Whether it is asked to pause."""
-        return is_asked(self.pause)
+        return is_cancel_requested(self.pause)
 
     def meter(self, total: int) -> Meter:
         """A meter of ``total`` work, which reports and can be cancelled as this context says."""

@@ -16,7 +16,7 @@ from merging.tasks.context import Context
 
 ABOUT, POINT, TRIAL, TENSOR, SCORE, RUN, MEASURE = "about", "point", "trial", "tensor", "score", "run", "measure"
 KINDS: Mapping[str, str] = {
-    ABOUT: "merging.tasks.workers.about:KIND",
+    ABOUT: "merging.tasks.workers.worker_facts:KIND",
     POINT: "merging.study.sweeps.point_task:KIND",
     TRIAL: "merging.study.trials.trial_task:KIND",
     TENSOR: "merging.study.runs.tensor_task:KIND",

@@ -89,7 +89,7 @@ class RequestLoop:
                 continue
             self._forget(task)
             if not tasks:
-                _give_back_memory()
+                _release_memory()
 
     def _forget(self, task: _Task) -> None:
         """Forget a request that is answered or stopped, unless its session has made another one since."""
@@ -130,7 +130,7 @@ class RequestLoop:
         return not answer["done"]
 
 
-def _give_back_memory() -> None:
+def _release_memory() -> None:
     """Return what was freed to the system; glibc keeps it for later otherwise, and this process waits for minutes."""
     with contextlib.suppress(OSError, AttributeError):  # another C library
         ctypes.CDLL(None).malloc_trim(0)

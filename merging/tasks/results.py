@@ -22,10 +22,19 @@ from numpy.typing import NDArray
 
 from merging.base.errors import StoreError
 from merging.base.files import atomic, records
-from merging.base.files.atomic import DamagedError, Manifest, read_manifest, verified
-from merging.base.files.disk import OTHER_STORE, explained
+from merging.base.files.atomic import DamagedError, Manifest, read_manifest, verify_file
+from merging.base.files.disk import OTHER_STORE, explain_os_errors
 from merging.base.files.short_digest import SHORT_DIGEST
-from merging.base.files.tables import PACKED, SCORES, Columns, Table, read_columns, stored_table, unpacked, write_table
+from merging.base.files.tables import (
+    PACKED,
+    SCORES,
+    Columns,
+    Table,
+    read_columns,
+    read_unpacked,
+    stored_table,
+    write_table,
+)
 from merging.base.text import did_you_mean
 from merging.tasks.quarantine import Quarantine
 
@@ -87,7 +96,7 @@ class Result:
         if plain in self.manifest:
             return self.use(plain, lambda path: np.load(path, allow_pickle=False))
         if packed in self.manifest:
-            return self.use(packed, lambda path: np.load(io.BytesIO(unpacked(path)), allow_pickle=False))
+            return self.use(packed, lambda path: np.load(io.BytesIO(read_unpacked(path)), allow_pickle=False))
         raise StoreError(f"{self._called} has no array {name!r}.")
 
     def file(self, name: str) -> Path:
@@ -99,7 +108,7 @@ class Result:
         manifest, damage = self.manifest, DamagedError("it cannot be read")
         for attempt in range(ATTEMPTS):
             try:
-                return read(verified(self.path, manifest, name))
+                return read(verify_file(self.path, manifest, name))
             except NOT_READ as error:
                 damage = DamagedError(f"{name} cannot be read: {getattr(error, 'strerror', None) or error!r}")
             except DamagedError as error:
@@ -117,7 +126,7 @@ class Result:
         return f"{self.kind.noun.capitalize()} {self.path.name}"
 
 
-class ResultPlace(NamedTuple):
+class ResultLocation(NamedTuple):
     """Where a result lies: the folder of its kind, and the number of the entry, another one if it is replaced."""
 
     folder: Path
@@ -160,7 +169,7 @@ class Results(Generic[T]):
             try:
                 manifest = read_manifest(path)
                 for name in (self.kind.facts,) if self.kind.large else manifest:
-                    verified(path, manifest, name)
+                    verify_file(path, manifest, name)
                 facts = json.loads((path / self.kind.facts).read_bytes())
                 result = Result(self.kind, path, own, facts, manifest, set_aside)
                 return self._view(result) if isinstance(result.schemas, dict) else None
@@ -174,14 +183,14 @@ class Results(Generic[T]):
                 set_aside(reason)
         return None
 
-    def listed(self) -> dict[str, ResultPlace]:
+    def listed(self) -> dict[str, ResultLocation]:
         """{name: where it lies} of every result, from one listing of each folder; own ones go first."""
-        there: dict[str, ResultPlace] = {}
+        there: dict[str, ResultLocation] = {}
         for folder in self.folders:
             with contextlib.suppress(OSError), os.scandir(folder) as entries:
                 for entry in entries:
                     if SHORT_DIGEST.fullmatch(entry.name):
-                        there.setdefault(entry.name, ResultPlace(folder, entry.inode()))
+                        there.setdefault(entry.name, ResultLocation(folder, entry.inode()))
         return there
 
     def write(
@@ -207,7 +216,7 @@ class Results(Generic[T]):
         def stays(old: Path) -> bool:
             return not replace and self.read(old) is not None
 
-        with atomic.written(root or self.own, name, stays, what or f"The {self.kind.noun}") as folder:
+        with atomic.write_folder(root or self.own, name, stays, what or f"The {self.kind.noun}") as folder:
             schemas = {key: write_table(folder, key, table) for key, table in tables.items()}
             for key, array in (arrays or {}).items():
                 np.save(folder / f"{key}.npy", array, allow_pickle=False)
@@ -220,12 +229,12 @@ class Results(Generic[T]):
 
         It is temporary, and swept up if this process dies; ``find_so_far`` reads what lies there.
         """
-        with explained(f"The {self.kind.noun}", OTHER_STORE):
+        with explain_os_errors(f"The {self.kind.noun}", OTHER_STORE):
             folder = atomic.make_temporary(self.own)
         try:
             yield folder
         finally:
-            atomic.drop(folder)
+            atomic.remove_temporary(folder)
 
     def find_so_far(self, name: str) -> T | None:
         """The result so far of a task that is computed here; None if it has shown none."""

@@ -1,6 +1,6 @@
 """A worker's side of a task: a request in JSON comes in, an answer in JSON or a tensor's file goes out.
 
-``call`` is the only function that an engine is ever given. Engines pickle its name and two byte strings.
+``answer_request`` is the only function that an engine is ever given. Engines pickle its name and two byte strings.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from merging.base import errors
 from merging.base.errors import MergingError, WorkerError, describe_unexpected, is_out_of_memory
 from merging.tasks.context import Context
 from merging.tasks.kinds import Plain, Request, TaskKind, find_kind
-from merging.tasks.store_mark import is_forsaken
+from merging.tasks.store_mark import watch_for_end
 
 FILE, IN_FILE = 7, b"\0{"  # the last byte of a header's length, and its first: so begin safetensors files, never JSON
 OUT_OF_MEMORY = "A worker ran out of memory. Start fewer workers on a machine, or use fewer or smaller models."
@@ -26,11 +26,11 @@ _one_at_a_time = threading.Lock()  # a worker has memory for one task
 last_inputs: list[tuple[str, str, Any]] = []  # the kind of the last task here, what was said of them, and they
 
 
-def call(kind: str, request: bytes) -> bytes:
+def answer_request(kind: str, request: bytes) -> bytes:
     """The answer of a task, or its error: {"answer": ...} or {"error": {"type", "text"}}. Raises nothing."""
     gc.enable()  # the program's own start, which a new process may repeat, disables it
     try:
-        answer = compute(kind, _mapping(request))
+        answer = compute_task(kind, _decode_mapping(request))
         return answer if isinstance(answer, bytes) else json.dumps({"answer": answer}).encode()
     except MergingError as error:
         said: Plain = {"type": type(error).__name__, "text": str(error)}
@@ -41,7 +41,7 @@ def call(kind: str, request: bytes) -> bytes:
     return json.dumps({"error": said}).encode()
 
 
-def compute(key: str, request: Request) -> Plain | bytes:
+def compute_task(key: str, request: Request) -> Plain | bytes:
     """The answer of a task; with its "warnings", unless it is a file, or about the worker itself.
 
     Raises:
@@ -54,12 +54,12 @@ def compute(key: str, request: Request) -> Plain | bytes:
         return kind.compute(None, request, context)
     with _one_at_a_time:
         if kind.in_store:
-            context = replace(context, cancel=is_forsaken(request.get("probe")))
-        answer = kind.compute(_inputs_of(key, kind, request), request, context)
+            context = replace(context, cancel=watch_for_end(request.get("probe")))
+        answer = kind.compute(_open_inputs(key, kind, request), request, context)
     return answer if isinstance(answer, bytes) else {**answer, "warnings": list(heard)}
 
 
-def _inputs_of(key: str, kind: TaskKind, request: Request) -> Any:
+def _open_inputs(key: str, kind: TaskKind, request: Request) -> Any:
     """The inputs of a task, which this worker calls as it was asked for."""
     assert kind.name_task is not None
     said = json.dumps([request[name] for name in kind.shared])
@@ -86,20 +86,20 @@ def _last_agree(key: str, kind: TaskKind, said: str, request: Request) -> bool:
     return False
 
 
-def written(request: Request) -> bytes:
-    """A request as ``call`` takes it."""
+def encode_request(request: Request) -> bytes:
+    """A request as ``answer_request`` takes it."""
     return json.dumps(request).encode()
 
 
-def answered(raw: bytes) -> Plain:
-    """The answer of ``call``; of bytes that are a safetensors file {"file": bytes}.
+def decode_answer(raw: bytes) -> Plain:
+    """The answer of ``answer_request``; of bytes that are a safetensors file {"file": bytes}.
 
     Raises:
         MergingError: the task raised that error. WorkerError: what came is no answer.
     """
     if raw[FILE : FILE + len(IN_FILE)] == IN_FILE:
         return {"file": raw}
-    said = _mapping(raw)
+    said = _decode_mapping(raw)
     if isinstance(said.get("answer"), dict):
         return dict(said["answer"])
     error = said.get("error")
@@ -110,7 +110,7 @@ def answered(raw: bytes) -> Plain:
     raise (kind if known else MergingError)(str(error.get("text")))
 
 
-def _mapping(raw: bytes) -> Plain:
+def _decode_mapping(raw: bytes) -> Plain:
     try:
         read = json.loads(raw)
     except ValueError:

@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from re import Match
 
 from merging.base.errors import LessonError
-from merging.base.text import did_you_mean, escape
+from merging.base.text import did_you_mean, escape_markdown
 from merging.teaching import plain_text
 from merging.teaching.fact import Fact
 
 TOGETHER = "\u00a0"  # the space between a number and its unit, at which no line ends
 
 
-def fill(text: str, facts: Mapping[str, Fact]) -> str:
+def fill_facts(text: str, facts: Mapping[str, Fact]) -> str:
     """The text with its facts, as Markdown; names, which may come from files, are escaped.
 
     Raises:
@@ -30,9 +30,10 @@ def fill(text: str, facts: Mapping[str, Fact]) -> str:
         fact = facts[name]
         words = fact.long_text if written.group(2) else fact.text
         if fact.name:
-            return escape(words)
+            return escape_markdown(words)
         return words.replace(f" {fact.unit}", TOGETHER + fact.unit) if fact.unit else words
 
     return "".join(
-        piece if formula else plain_text.PLACEHOLDER.sub(filled, piece) for formula, piece in plain_text.parts(text)
+        piece if formula else plain_text.PLACEHOLDER.sub(filled, piece)
+        for formula, piece in plain_text.split_formulas(text)
     )

@@ -6,16 +6,16 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from merging.teaching.facts.computing import compute
+from merging.teaching.facts.fact_computation import compute_fact
 
 if TYPE_CHECKING:
-    from merging.teaching.context import LessonContext
     from merging.teaching.lesson import Goal
+    from merging.teaching.lesson_context import LessonContext
 
-CLOSE = 1e-9
+TOLERANCE = 1e-9
 
 
-def holds(goal: Goal, context: LessonContext, address: Mapping[str, str] | None = None) -> bool | None:
+def is_met(goal: Goal, context: LessonContext, address: Mapping[str, str] | None = None) -> bool | None:
     """Whether a goal holds at an address (by default the context's); None where its fact is not known here.
 
     A key that is not in the address does not hold, unless the goal is that it is empty.
@@ -23,21 +23,21 @@ def holds(goal: Goal, context: LessonContext, address: Mapping[str, str] | None 
     if address is not None:
         context = context.at(address, context.preview, context.factors)
     if goal.fact is None:
-        return _of_address(goal, context.address.get(goal.key, ""), context)
-    fact = compute(goal.fact, context)
+        return _is_met_by_address(goal, context.address.get(goal.key, ""), context)
+    fact = compute_fact(goal.fact, context)
     if fact.missing:
         return None
     if isinstance(goal.equal, str):
         return fact.name == goal.equal
-    return _within(goal, fact.value)
+    return _is_within(goal, fact.value)
 
 
-def _of_address(goal: Goal, written: str, context: LessonContext) -> bool:
+def _is_met_by_address(goal: Goal, written: str, context: LessonContext) -> bool:
     if isinstance(goal.equal, str):
         wanted = context.view({goal.key: goal.equal}).get(goal.key) if goal.equal.startswith("@") else goal.equal
         return wanted is not None and written in (wanted, *_short(written, wanted))
     try:
-        return _within(goal, float(written))
+        return _is_within(goal, float(written))
     except ValueError:
         return False
 
@@ -47,10 +47,10 @@ def _short(written: str, wanted: str) -> tuple[str, ...]:
     return (written,) if len(written) >= 6 and wanted.startswith(written) else ()
 
 
-def _within(goal: Goal, value: float) -> bool:
+def _is_within(goal: Goal, value: float) -> bool:
     if not math.isfinite(value):
         return False
     if isinstance(goal.equal, float):
-        return abs(value - goal.equal) <= CLOSE
-    above = goal.low is None or value >= goal.low - CLOSE
-    return above and (goal.high is None or value <= goal.high + CLOSE)
+        return abs(value - goal.equal) <= TOLERANCE
+    above = goal.low is None or value >= goal.low - TOLERANCE
+    return above and (goal.high is None or value <= goal.high + TOLERANCE)

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from merging.base.errors import LessonError
-from merging.base.files.plain_yaml import text_of
+from merging.base.files.plain_yaml import read_text_field
 from merging.base.text import did_you_mean, first_few
 from merging.teaching import plain_text
 
@@ -51,10 +51,10 @@ class LessonFields:
             if needed:
                 raise LessonError(f"{self.what} has no {field}. Write one.")
             return ""
-        text = text_of(value, f"{field} of {self.what}", "lesson").strip()
+        text = read_text_field(value, f"{field} of {self.what}", "lesson").strip()
         if len(text) > MOST_CHARACTERS:
             raise LessonError(f"{field} of {self.what} has {len(text):,} characters; at most {MOST_CHARACTERS:,}.")
-        if problem := plain_text.problem(text):
+        if problem := plain_text.find_text_problem(text):
             raise LessonError(f"{field} of {self.what} {problem}.")
         return text
 
@@ -111,7 +111,7 @@ class LessonFields:
         words = {}
         for key, value in self.mapping(field).items():
             name = self.name(key, f"a key of {field}")
-            words[name] = address_text(value, f"{name} in {field} of {self.what}")
+            words[name] = format_address_value(value, f"{name} in {field} of {self.what}")
         return words
 
     def exactly_one(self, ways: Sequence[str]) -> str:
@@ -123,8 +123,8 @@ class LessonFields:
         return found[0]
 
 
-def address_text(value: Any, what: str) -> str:
+def format_address_value(value: Any, what: str) -> str:
     """A value as the address writes it: true and false in small letters, numbers in the shortest way."""
     if isinstance(value, bool):
         return "true" if value else "false"
-    return text_of(value, what, "lesson")
+    return read_text_field(value, what, "lesson")

@@ -10,9 +10,9 @@ from merging.base.errors import LessonError
 from merging.base.text import did_you_mean
 from merging.teaching import lesson as kinds
 from merging.teaching import plain_text
-from merging.teaching.kinds import FACTS
+from merging.teaching.fact_kinds import FACT_KINDS
 from merging.teaching.lesson import CheckAnswer, FactSpec, Goal, Guess, LessonStep, Paper
-from merging.teaching.lesson_fields import LessonFields, address_text
+from merging.teaching.lesson_fields import LessonFields, format_address_value
 
 COMMON = ("kind", "page", "view", "chart", "controls", "outline", "say", "notes", "claims")
 FIELDS = {
@@ -31,7 +31,7 @@ MOST_OPTIONS, MOST_PLACES, MOST_CELLS = 5, 7, 40
 Facts = Mapping[str, FactSpec]
 
 
-def step(data: Any, number: int, facts: Facts, runs: Sequence[str]) -> LessonStep:
+def parse_step(data: Any, number: int, facts: Facts, runs: Sequence[str]) -> LessonStep:
     """One step; ``facts`` and ``runs`` are those that the lesson declares. Raises LessonError."""
     what = f"step {number}"
     kind = LessonFields(data, what, sorted({name for names in FIELDS.values() for name in names})).choice(
@@ -40,7 +40,7 @@ def step(data: Any, number: int, facts: Facts, runs: Sequence[str]) -> LessonSte
     fields = LessonFields(data, f"{what} ({kind})", FIELDS[kind])
     page = fields.name(fields.get("page"), "page") if fields.has("page") else ""
     chart = fields.name(fields.get("chart"), "chart") if fields.has("chart") else ""
-    view = _aliases(fields.address("view"), fields.what, runs)
+    view = _check_aliases(fields.address("view"), fields.what, runs)
     if page and not chart:
         raise LessonError(f"{fields.what} names a page without a chart. Name the chart that it is about.")
     if view and not page:
@@ -56,16 +56,16 @@ def step(data: Any, number: int, facts: Facts, runs: Sequence[str]) -> LessonSte
         ask=fields.text("ask", needed=kind in (kinds.PREDICT, kinds.CHECK, kinds.FREE)),
         notes=fields.text("notes"),
         hint=fields.text("hint"),
-        show=_aliases(fields.address("show"), fields.what, runs),
+        show=_check_aliases(fields.address("show"), fields.what, runs),
         claims=tuple(_goal(entry, f"a claim of {fields.what}", runs, facts) for entry in fields.list("claims")),
-        **_of_its_kind(kind, fields, facts, runs),
+        **_kind_fields(kind, fields, facts, runs),
     )
     for text in made.texts:
         _check_placeholders(text, fields.what, facts)
     return made
 
 
-def _of_its_kind(kind: str, fields: LessonFields, facts: Facts, runs: Sequence[str]) -> dict[str, Any]:
+def _kind_fields(kind: str, fields: LessonFields, facts: Facts, runs: Sequence[str]) -> dict[str, Any]:
     """The fields that only this kind of step has."""
     if kind == kinds.PREDICT:
         guess = _guess(fields.get("guess"), f"the guess of {fields.what}")
@@ -79,7 +79,7 @@ def _of_its_kind(kind: str, fields: LessonFields, facts: Facts, runs: Sequence[s
     return {}
 
 
-def _aliases(view: dict[str, str], what: str, runs: Sequence[str]) -> dict[str, str]:
+def _check_aliases(view: dict[str, str], what: str, runs: Sequence[str]) -> dict[str, str]:
     for key, value in view.items():
         for part in value.split(","):
             if part.startswith("@") and part[1:] not in runs:
@@ -89,7 +89,7 @@ def _aliases(view: dict[str, str], what: str, runs: Sequence[str]) -> dict[str, 
 
 
 def _check_placeholders(text: str, what: str, facts: Facts) -> None:
-    for written in plain_text.placeholders(text):
+    for written in plain_text.find_placeholders(text):
         found = plain_text.NAME.fullmatch(written)
         name = found.group(1) if found else written
         if name not in facts:
@@ -97,7 +97,9 @@ def _check_placeholders(text: str, what: str, facts: Facts) -> None:
             raise LessonError(f"a text of {what} names the fact {{{written}}}, which is not among its facts.{near}")
 
 
-def fact_spec(data: Any, what: str, runs: Sequence[str], facts: Facts | None = None, now: bool = False) -> FactSpec:
+def parse_fact_spec(
+    data: Any, what: str, runs: Sequence[str], facts: Facts | None = None, now: bool = False
+) -> FactSpec:
     """Which fact is meant: the name of a declared one, or a mapping with fact and its arguments. Raises LessonError."""
     if isinstance(data, str) and facts is not None:
         if data in facts:
@@ -106,9 +108,11 @@ def fact_spec(data: Any, what: str, runs: Sequence[str], facts: Facts | None = N
     if not isinstance(data, dict) or not isinstance(data.get("fact"), str):
         raise LessonError(f"{what} is a mapping with fact and its arguments; got {reprlib.repr(data)}.")
     name = data["fact"]
-    if name not in FACTS:
-        raise LessonError(f"{what}: there is no fact {name!r}.{did_you_mean(name, FACTS)} Known: {', '.join(FACTS)}.")
-    kind = FACTS[name]
+    if name not in FACT_KINDS:
+        raise LessonError(
+            f"{what}: there is no fact {name!r}.{did_you_mean(name, FACT_KINDS)} Known: {', '.join(FACT_KINDS)}."
+        )
+    kind = FACT_KINDS[name]
     if kind.now and not now:
         raise LessonError(f"{what}: {name} is read from the view on screen, so only a goal can name it.")
     fields = LessonFields(data, f"{what} ({name})", ("fact", *kind.needed, *kind.optional))
@@ -117,7 +121,7 @@ def fact_spec(data: Any, what: str, runs: Sequence[str], facts: Facts | None = N
             raise LessonError(f"{fields.what} has no {argument}. {name} is asked with {', '.join(kind.needed)}.")
     arguments = {key: _argument(key, fields) for key in data if key != "fact"}
     for argument in RUN_ARGUMENTS:
-        for alias in _listed(arguments.get(argument)):
+        for alias in _as_list(arguments.get(argument)):
             if alias not in runs:
                 near = did_you_mean(str(alias), runs)
                 raise LessonError(f"{fields.what} names the run {alias!r}, which the lesson does not have.{near}")
@@ -142,7 +146,7 @@ def _plain(number: float) -> float | int:
     return int(number) if number.is_integer() else number
 
 
-def _listed(value: Any) -> Sequence[Any]:
+def _as_list(value: Any) -> Sequence[Any]:
     return value if isinstance(value, list) else [] if value is None else [value]
 
 
@@ -176,7 +180,7 @@ def _truth(fields: LessonFields, guess: Guess, facts: Facts, runs: Sequence[str]
     """The facts of the truth, as many as the guess has parts; a choice may have none, or one that ``at`` divides."""
     given = fields.get("truth")
     entries = given if isinstance(given, list) else [] if given is None else [given]
-    truth = tuple(fact_spec(entry, f"the truth of {fields.what}", runs, facts) for entry in entries)
+    truth = tuple(parse_fact_spec(entry, f"the truth of {fields.what}", runs, facts) for entry in entries)
     count = {
         kinds.NUMBER: {1},
         kinds.CELLS: {1},
@@ -202,7 +206,7 @@ def _goal(data: Any, what: str, runs: Sequence[str], facts: Facts) -> Goal:
     if bound == "is":
         given = bounds.get("is")
         equal = float(given) if isinstance(given, (int, float)) and not isinstance(given, bool) else None
-        equal = address_text(given, f"is of {what}") if equal is None else equal
+        equal = format_address_value(given, f"is of {what}") if equal is None else equal
     elif bound == "at_least":
         low = bounds.number("at_least")
     else:
@@ -212,7 +216,7 @@ def _goal(data: Any, what: str, runs: Sequence[str], facts: Facts) -> Goal:
         low, high = (bounds.finite(value, "between") for value in pair)
     if way == "fact":
         spec = facts.get(data["fact"]) if len(rest) == 1 and isinstance(data["fact"], str) else None
-        return Goal(spec or fact_spec(rest, what, runs, now=True), "", equal, low, high)
+        return Goal(spec or parse_fact_spec(rest, what, runs, now=True), "", equal, low, high)
     key = LessonFields(rest, what, ("key",))
     return Goal(None, key.name(key.get("key"), "key"), equal, low, high)
 
@@ -225,7 +229,7 @@ def _paper(data: Any, what: str, facts: Facts, runs: Sequence[str]) -> Paper:
         LessonFields({"text": name}, what, ("text",)).text("text", needed=True): fields.finite(value, f"says {name}")
         for name, value in says.items()
     }
-    ours = tuple(fact_spec(entry, f"ours of {what}", runs, facts) for entry in fields.list("ours"))
+    ours = tuple(parse_fact_spec(entry, f"ours of {what}", runs, facts) for entry in fields.list("ours"))
     if not numbers or len(numbers) != len(ours):
         raise LessonError(f"{what} says {len(numbers)} numbers and has {len(ours)} of ours; give one for each.")
     return Paper(

@@ -18,7 +18,7 @@ REFUSED = (
 )
 
 
-def problem(text: str) -> str:
+def find_text_problem(text: str) -> str:
     """Why a text is refused, in words, or the empty string."""
     for pattern, what in REFUSED:
         if found := pattern.search(text):
@@ -27,7 +27,7 @@ def problem(text: str) -> str:
     return ""
 
 
-def parts(text: str) -> Iterator[tuple[bool, str]]:
+def split_formulas(text: str) -> Iterator[tuple[bool, str]]:
     """The text cut into (is a formula, piece): braces within formulas are no placeholders."""
     at = 0
     for found in FORMULA.finditer(text):
@@ -37,6 +37,6 @@ def parts(text: str) -> Iterator[tuple[bool, str]]:
     yield False, text[at:]
 
 
-def placeholders(text: str) -> list[str]:
+def find_placeholders(text: str) -> list[str]:
     """What stands in braces outside formulas, in order: 'gain', 'gain:long', or what was mistyped."""
-    return [found for formula, piece in parts(text) if not formula for found in PLACEHOLDER.findall(piece)]
+    return [found for formula, piece in split_formulas(text) if not formula for found in PLACEHOLDER.findall(piece)]

@@ -13,10 +13,10 @@ from pathlib import Path
 import numpy as np
 
 from sample_data.build import scalings
-from sample_data.build.bench import Recipe, drift, paired, percent, relative_size
-from sample_data.build.compat import open_clip_gap
-from sample_data.build.export import altered
-from sample_data.build.measure import AVERAGING, LOT, MASKED, TASK_ARITHMETIC, TIES_MEAN, Measured
+from sample_data.build.export import list_altered
+from sample_data.build.measure import AVERAGING, LOT, MASKED, TASK_ARITHMETIC, TIES_MEAN, MeasuredModels
+from sample_data.build.open_clip_gap import open_clip_gap
+from sample_data.build.stored_models import Recipe, drift, paired_difference, percent, relative_size
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Row:
         return f"floor {word[self.floor]}  goal {word[self.goal]}  {self.quantity}: {self.value}"
 
 
-def _models(m: Measured) -> Iterator[Row]:
+def _models(m: MeasuredModels) -> Iterator[Row]:
     inside, outside = percent(m.pretrained, m.inside), percent(m.pretrained, m.outside)
     yield Row("pretrained, in domain", f"{inside:.1f}", 35 <= inside <= 62, 40 <= inside <= 60)
     yield Row("pretrained, out of domain", f"{outside:.1f}", outside >= 68, outside >= 78)
@@ -49,7 +49,7 @@ def _models(m: Measured) -> Iterator[Row]:
     yield Row("relative size of task vectors, %", text, None, max(sizes.values()) < 4)
 
 
-def _best_merge(m: Measured) -> Iterator[Row]:
+def _best_merge(m: MeasuredModels) -> Iterator[Row]:
     label, row = max(scalings.reported_rows(m.tried), key=lambda item: int(item[1]["in_domain"]))
     best = 100 * int(row["in_domain"]) / sum(len(m.pretrained[key]) for key in m.inside)
     gain, gap = best - percent(m.pretrained, m.inside), np.mean(list(m.own.values())) - best
@@ -57,31 +57,31 @@ def _best_merge(m: Measured) -> Iterator[Row]:
     yield Row("best merge under the experts' mean", f"{gap:.1f}", gap >= 6)
 
 
-def _lot(m: Measured) -> Iterator[Row]:
+def _lot(m: MeasuredModels) -> Iterator[Row]:
     found = {
         count: m.correct(Recipe(f"LOT 1.0, {count}", "lot", {"scaling": 1.0}, exemplars=count)) for count in (1, 16, 64)
     }
-    gain, error = paired(found[64], m.correct(AVERAGING), m.inside)
+    gain, error = paired_difference(found[64], m.correct(AVERAGING), m.inside)
     yield Row("LOT over averaging, in domain, paired", f"{gain:+.1f} ± {1.96 * error:.1f}", gain >= 5, gain >= 8)
-    more, near = (paired(found[64], found[count], m.inside)[0] for count in (1, 16))
+    more, near = (paired_difference(found[64], found[count], m.inside)[0] for count in (1, 16))
     yield Row("LOT, 64 over 1 exemplars", f"{more:+.1f}", more >= 4)
     yield Row("LOT, 64 over 16 exemplars", f"{near:+.1f}", abs(near) <= 2)
 
 
-def _mask(m: Measured) -> Iterator[Row]:
+def _mask(m: MeasuredModels) -> Iterator[Row]:
     masked, plain = m.correct(MASKED.at(0.3)), m.correct(TASK_ARITHMETIC.at(0.3))
-    gain, error = paired(masked, plain, m.outside)
+    gain, error = paired_difference(masked, plain, m.outside)
     yield Row(
         "lwptv then task arithmetic over task arithmetic, 0.3, out of domain",
         f"{gain:+.1f} ± {1.96 * error:.1f}",
         gain >= 8,
         gain >= 12,
     )
-    inside, error = paired(masked, plain, m.inside)
+    inside, error = paired_difference(masked, plain, m.inside)
     yield Row("the same, in domain", f"{inside:+.1f} ± {1.96 * error:.1f}", inside >= -1.5)
 
 
-def _drift(m: Measured) -> Iterator[Row]:
+def _drift(m: MeasuredModels) -> Iterator[Row]:
     recipes = (AVERAGING, TASK_ARITHMETIC, MASKED, TIES_MEAN, LOT)
     profiles, points = {}, []
     for recipe in recipes:
@@ -103,7 +103,7 @@ def _drift(m: Measured) -> Iterator[Row]:
     )
 
 
-def _retention(m: Measured) -> Iterator[Row]:
+def _retention(m: MeasuredModels) -> Iterator[Row]:
     random = np.random.default_rng(0)
     kept = {}
     for count in (2, 4, 8):
@@ -117,16 +117,16 @@ def _retention(m: Measured) -> Iterator[Row]:
     yield Row("accuracy retained by averaging 2, 4, 8 experts", text, kept[2] - kept[8] >= 10)
 
 
-def _loads(m: Measured) -> Iterator[Row]:
-    wrong = altered(m.bench.folder)
+def _loads(m: MeasuredModels) -> Iterator[Row]:
+    wrong = list_altered(m.bench.folder)
     yield Row("files as the manifest says", ", ".join(wrong) or "all", not wrong)
     gap = open_clip_gap(m.bench.folder)
     yield Row("strict load into open_clip, largest feature difference", f"{gap:.1e}", gap < 1e-5)
 
 
-def run(folder: Path, say: Callable[[str], None]) -> bool:
+def check_floors(folder: Path, say: Callable[[str], None]) -> bool:
     """Writes the table of scalings and prints that of floors and goals; true when no measured floor fails."""
-    m = Measured(folder, say)
+    m = MeasuredModels(folder, say)
     scalings.write(folder, m.tried)
     rows: list[Row] = []
     for part in (_loads, _models, _best_merge, _lot, _mask, _drift, _retention):

@@ -13,7 +13,7 @@ import torch
 from PIL import Image, ImageDraw, ImageFont
 
 from sample_data.build import drawings, fonts, land, textures
-from sample_data.build.compose import Style, compose, contrasting, finish
+from sample_data.build.compose import Style, compose, draw_contrasting_colors, finish
 from sample_data.build.tasks import CYRILLIC, EMOJI, FASHION, FLAGS, GREEK, KANA, LETTERS, SYMBOLS, TASKS, Task
 
 WEB_IN_DOMAIN, WEB_OUT_OF_DOMAIN, VALIDATION, TEST = 1500, 7000, 400, 500
@@ -50,7 +50,7 @@ FLAG_FOLDER = Path("/usr/share/iso-flags-png-320x240")
 FASHION_FOLDER = Path("/usr/share/datasets/fashion-mnist")
 
 
-class Draw:
+class LabelDraw:
     """The random streams of one set of images: numpy for choices, torch for the warps. Seeded by the set's name."""
 
     def __init__(self, name: str, seed: int) -> None:
@@ -66,7 +66,7 @@ class Draw:
 
 def draw_set(task: Task, split: str, count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     """`count` images (n, 32, 32, 3) uint8 and labels (n,) of one task and split."""
-    draw = Draw(f"{task.key}/{split}", seed)
+    draw = LabelDraw(f"{task.key}/{split}", seed)
     if task.key == "fashion":
         return _fashion(split, count, draw)
     labels = draw.labels(count, len(task.class_names))
@@ -75,14 +75,14 @@ def draw_set(task: Task, split: str, count: int, seed: int) -> tuple[np.ndarray,
     return compose(_sprites(task, split, labels, draw), STYLES[task.key], draw.pixels).numpy(), labels
 
 
-def _sprites(task: Task, split: str, labels: np.ndarray, draw: Draw) -> torch.Tensor:
+def _sprites(task: Task, split: str, labels: np.ndarray, draw: LabelDraw) -> torch.Tensor:
     if task.key == "uci_digits":
         return _scanned_digits(split, labels, draw)
     if task.key in CHARACTERS:
         fonts_split = split if split in fonts.SPLITS else "train"
         files = fonts.handwritten_files(fonts_split) if task.key == "digits" else fonts.general_files(fonts_split)
         masks = fonts.draw_many(list(CHARACTERS[task.key]), labels, files, draw.choice)
-        return torch.from_numpy(_with_neighbors(masks, files, draw) if task.key == "street" else masks)
+        return torch.from_numpy(_add_neighbors(masks, files, draw) if task.key == "street" else masks)
     picture: Callable[[str], np.ndarray] = {
         "signs": drawings.sign,
         "shapes": drawings.shape,
@@ -92,7 +92,7 @@ def _sprites(task: Task, split: str, labels: np.ndarray, draw: Draw) -> torch.Te
     return torch.from_numpy(np.stack([picture(name) for name in task.class_names])[labels])
 
 
-def _with_neighbors(masks: np.ndarray, files: tuple[str, ...], draw: Draw) -> np.ndarray:
+def _add_neighbors(masks: np.ndarray, files: tuple[str, ...], draw: LabelDraw) -> np.ndarray:
     """Digits of a house number: parts of a left and a right neighbor look in at the edges."""
     out = masks.copy()
     for step in (-36, 36):
@@ -107,16 +107,16 @@ def _with_neighbors(masks: np.ndarray, files: tuple[str, ...], draw: Draw) -> np
     return out
 
 
-def _surfaces(key: str, labels: np.ndarray, draw: Draw) -> np.ndarray:
+def _surfaces(key: str, labels: np.ndarray, draw: LabelDraw) -> np.ndarray:
     makers = list((land.LAND if key == "land" else textures.TEXTURES).values())
     drawn = torch.from_numpy(np.stack([makers[k](draw.choice) for k in labels])).float()
     return _shade(drawn, draw)
 
 
-def _shade(drawn: torch.Tensor, draw: Draw) -> np.ndarray:
+def _shade(drawn: torch.Tensor, draw: LabelDraw) -> np.ndarray:
     """Masks (n, 32, 32) in two colors, or color images (n, 32, 32, 3), through the common last steps."""
     if drawn.ndim == 3:
-        front, back = contrasting(len(drawn), 0.3, draw.pixels)
+        front, back = draw_contrasting_colors(len(drawn), 0.3, draw.pixels)
         image = back[:, :, None, None] + (front - back)[:, :, None, None] * drawn.unsqueeze(1)
     else:
         image = drawn.permute(0, 3, 1, 2)
@@ -136,7 +136,7 @@ def emoji(character: str) -> np.ndarray:
     return drawings.sprite(image.crop(image.getbbox()) if image.getbbox() else image)
 
 
-def _scanned_digits(split: str, labels: np.ndarray, draw: Draw) -> torch.Tensor:
+def _scanned_digits(split: str, labels: np.ndarray, draw: LabelDraw) -> torch.Tensor:
     """UCI's 8 x 8 scans as masks: the first 1000 for pretraining, 150 to validate, the rest to test."""
     from sklearn.datasets import load_digits
 
@@ -144,26 +144,30 @@ def _scanned_digits(split: str, labels: np.ndarray, draw: Draw) -> torch.Tensor:
     part = {"web": slice(0, 1000), "validation": slice(1000, 1150), "test": slice(1150, None)}[split]
     scans, truth = bunch.images[part] / 16, bunch.target[part]
     pools = [np.flatnonzero(truth == k) for k in range(10)]
-    order = _without_repeats(pools, labels, draw) if split == "test" else [draw.choice.choice(pools[k]) for k in labels]
+    order = (
+        _draw_without_repeats(pools, labels, draw)
+        if split == "test"
+        else [draw.choice.choice(pools[k]) for k in labels]
+    )
     small = torch.from_numpy(scans[order]).float().unsqueeze(1)
     masks = torch.nn.functional.interpolate(small, (40, 40), mode="bilinear", align_corners=False)
     padded = torch.nn.functional.pad(masks, (4, 4, 4, 4)).squeeze(1)
     return (padded * 255).round().to(torch.uint8)
 
 
-def _fashion(split: str, count: int, draw: Draw) -> tuple[np.ndarray, np.ndarray]:
+def _fashion(split: str, count: int, draw: LabelDraw) -> tuple[np.ndarray, np.ndarray]:
     """Fashion-MNIST without two classes, padded to 32: train's images in three disjoint runs, t10k for the test."""
     stem = "t10k" if split == "test" else "train"
     images, truth = _idx(f"{stem}-images-idx3-ubyte"), _idx(f"{stem}-labels-idx1-ubyte")
     start, stop = {"train": (0, 36000), "web": (36000, 42000), "validation": (42000, 48000)}.get(split, (0, 10000))
     pools = [start + np.flatnonzero(truth[start:stop] == old) for old in FASHION.values()]
     labels = draw.labels(count, len(pools))
-    rows = _without_repeats(pools, labels, draw)
+    rows = _draw_without_repeats(pools, labels, draw)
     padded = np.pad(images[rows], ((0, 0), (2, 2), (2, 2)))
     return np.repeat(padded[..., None], 3, axis=3), labels
 
 
-def _without_repeats(pools: list[np.ndarray], labels: np.ndarray, draw: Draw) -> list[int]:
+def _draw_without_repeats(pools: list[np.ndarray], labels: np.ndarray, draw: LabelDraw) -> list[int]:
     """For each label a member of that class's pool, none twice."""
     shuffled = [iter(draw.choice.permutation(pool)) for pool in pools]
     return [int(next(shuffled[label])) for label in labels]
@@ -178,7 +182,7 @@ def _idx(name: str) -> np.ndarray:
 
 def draw_all(folder: Path, seed: int, say: Callable[[str], None]) -> None:
     """Draws every set of every task and the broad mix into `folder`: per set two .npy files."""
-    from sample_data.build.broad import draw_broad
+    from sample_data.build.broad_mix import draw_broad
 
     folder.mkdir(parents=True, exist_ok=True)
     for task in TASKS:

@@ -14,7 +14,7 @@ FINE = 192  # drawn four times larger, then shrunk: smooth edges
 RED, BLUE, YELLOW, WHITE, BLACK, GREY = "#c81e1e", "#1e50b4", "#f0b414", "#ffffff", "#141414", "#8c8c8c"
 
 
-def _around(sides: int, radius: float = 90, turn: float = -90, center: float = 96) -> list[tuple[float, float]]:
+def _polygon_points(sides: int, radius: float = 90, turn: float = -90, center: float = 96) -> list[tuple[float, float]]:
     angles = [math.radians(turn + 360 * k / sides) for k in range(sides)]
     return [(center + radius * math.cos(a), center + radius * math.sin(a)) for a in angles]
 
@@ -40,18 +40,18 @@ def _ring_sign(draw: ImageDraw.ImageDraw) -> None:
 
 
 def _warning(draw: ImageDraw.ImageDraw) -> None:
-    draw.polygon(_around(3, 100, center=96), fill=RED)
-    draw.polygon(_around(3, 66, center=96), fill=WHITE)
+    draw.polygon(_polygon_points(3, 100, center=96), fill=RED)
+    draw.polygon(_polygon_points(3, 66, center=96), fill=WHITE)
 
 
 def _draw_sign(name: str, draw: ImageDraw.ImageDraw) -> None:
     first, _, rest = name.partition(":")
     if first == "stop":
-        draw.polygon(_around(8, 94, 22.5), fill=RED)
+        draw.polygon(_polygon_points(8, 94, 22.5), fill=RED)
         _text(draw, "STOP", 58, WHITE)
     elif first == "yield":
-        draw.polygon(_around(3, 100, 90), fill=RED)
-        draw.polygon(_around(3, 62, 90), fill=WHITE)
+        draw.polygon(_polygon_points(3, 100, 90), fill=RED)
+        draw.polygon(_polygon_points(3, 62, 90), fill=WHITE)
     elif first == "no entry":
         _disc(draw, 90, RED)
         draw.rectangle([32, 78, 160, 114], fill=WHITE)
@@ -61,8 +61,8 @@ def _draw_sign(name: str, draw: ImageDraw.ImageDraw) -> None:
     elif first == "closed":
         _ring_sign(draw)
     elif first == "priority":
-        draw.polygon(_around(4, 94), fill=WHITE)
-        draw.polygon(_around(4, 74), fill=YELLOW)
+        draw.polygon(_polygon_points(4, 94), fill=WHITE)
+        draw.polygon(_polygon_points(4, 74), fill=YELLOW)
     elif first == "warning":
         _warning(draw)
         _draw_warning(rest, draw)
@@ -154,7 +154,7 @@ def shape(name: str) -> np.ndarray:
         if name == "crescent":
             draw.ellipse([56, 10, 196, 150], fill=0)
     elif name == "star":
-        outer, inner = _around(5, 88), _around(5, 36, -54)
+        outer, inner = _polygon_points(5, 88), _polygon_points(5, 36, -54)
         draw.polygon([point for pair in zip(outer, inner, strict=True) for point in pair], fill=255)
     elif name == "cross":
         draw.rectangle([72, 16, 120, 176], fill=255)
@@ -167,5 +167,5 @@ def shape(name: str) -> np.ndarray:
         draw.polygon([(16, 74), (104, 74), (104, 30), (178, 96), (104, 162), (104, 118), (16, 118)], fill=255)
     else:
         sides, turn = {"square": (4, 45), "triangle": (3, -90), "pentagon": (5, -90)}[name]
-        draw.polygon(_around(sides, 86, turn), fill=255)
+        draw.polygon(_polygon_points(sides, 86, turn), fill=255)
     return np.asarray(image.resize((CANVAS, CANVAS), Image.Resampling.BOX))

@@ -21,7 +21,7 @@ PACKAGES += ["fonts-noto-color-emoji", "iso-flags-png-320x240", "dataset-fashion
 GENERATED = ("tasks.json", "heads.safetensors", "NOTICE", "models/*.safetensors", "data/*.npz")
 
 
-def model(path: Path, tower: Tower, role: str, task: str, training: dict[str, object], seed: int) -> None:
+def write_model(path: Path, tower: Tower, role: str, task: str, training: dict[str, object], seed: int) -> None:
     """One tower in half precision under open_clip's names."""
     tensors = {f"visual.{name}": value.detach().half().contiguous() for name, value in tower.state_dict().items()}
     about = {
@@ -35,11 +35,11 @@ def model(path: Path, tower: Tower, role: str, task: str, training: dict[str, ob
     path.chmod(0o644)
 
 
-def models(images: Path, work: Path, out: Path) -> None:
+def write_models(images: Path, work: Path, out: Path) -> None:
     """The pretrained tower, whichever experts and multi-task model the work folder has, and all heads."""
     (out / "models").mkdir(parents=True, exist_ok=True)
     tower, captions = pretrain.load(images, work)
-    model(out / "models/pretrained.safetensors", tower, "pretrained", "", pretrain.describe(), pretrain.SEED)
+    write_model(out / "models/pretrained.safetensors", tower, "pretrained", "", pretrain.describe(), pretrain.SEED)
     heads = {task.key: captions.head(task).detach().float().contiguous() for task in TASKS}
     save_file({**heads, "logit_scale": captions.scale.detach().float().reshape(())}, out / "heads.safetensors")
     (out / "heads.safetensors").chmod(0o644)
@@ -49,10 +49,10 @@ def models(images: Path, work: Path, out: Path) -> None:
             tower.load_state_dict(torch.load(saved, weights_only=True))
             role = "multitask" if name == finetune.MULTITASK else "expert"
             task = "" if role == "multitask" else name
-            model(out / f"models/{name}.safetensors", tower, role, task, finetune.describe(name), finetune.SEED)
+            write_model(out / f"models/{name}.safetensors", tower, role, task, finetune.describe(name), finetune.SEED)
 
 
-def data(images: Path, out: Path) -> None:
+def write_data(images: Path, out: Path) -> None:
     """Per task: exemplars from the training images, and the test images in a choosing and a reporting half."""
     (out / "data").mkdir(parents=True, exist_ok=True)
     for task in TASKS:
@@ -81,7 +81,7 @@ def counts(task: Task) -> dict[str, int]:
     return used
 
 
-def task_list(out: Path) -> None:
+def write_task_list(out: Path) -> None:
     """tasks.json: what the program needs to know of every data set, in display order."""
     tasks = [
         {
@@ -111,7 +111,7 @@ def package_versions() -> dict[str, str]:
     return dict(sorted(found.items())) | {name: version(name) for name in ("torch", "numpy", "pillow", "scikit-learn")}
 
 
-def altered(out: Path) -> list[str]:
+def list_altered(out: Path) -> list[str]:
     """Files of the manifest that are missing or no longer what it says."""
     files = json.loads((out / "manifest.json").read_text(encoding="utf-8"))["files"]
     return [
@@ -121,7 +121,7 @@ def altered(out: Path) -> list[str]:
     ]
 
 
-def manifest(out: Path) -> None:
+def write_manifest(out: Path) -> None:
     """manifest.json: size and sha-256 of every generated file, and how it came to be."""
     paths = sorted(path for pattern in GENERATED for path in out.glob(pattern))
     files = {

@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as nnf
 
 from sample_data.build import corpus, pretrain
-from sample_data.build.network import Tower, accuracy, augmented, cosine, normalized, optimizer
+from sample_data.build.network import Tower, accuracy, augment_images, cosine, normalize_images, optimizer
 from sample_data.build.tasks import BY_KEY, IN_DOMAIN, Task
 
 BATCH, SEED, CLIP = 64, 0, 1.0
@@ -77,11 +77,11 @@ class Stream:
             if count:
                 pixels, labels = self.sets[k]
                 chosen = self.random.integers(0, len(labels), count)
-                parts.append((k, normalized(pixels[chosen]), torch.from_numpy(labels[chosen])))
+                parts.append((k, normalize_images(pixels[chosen]), torch.from_numpy(labels[chosen])))
         return parts
 
 
-def tune(
+def tune_tower(
     name: str, images: Path, work: Path, say: Callable[[str], None] = print, setting: Setting | None = None
 ) -> Tower:
     """The tower tuned for one task, or for all of them under the name `multitask`."""
@@ -100,7 +100,7 @@ def tune(
             group["lr"] = setting.rate * cosine(step, setting.steps, setting.steps // 10)
         parts = stream.batch(setting.batch)
         pixels = torch.cat([part[1] for part in parts]).to(device)
-        features = nnf.normalize(tower(augmented(pixels, shifts)), dim=-1).split([len(part[1]) for part in parts])
+        features = nnf.normalize(tower(augment_images(pixels, shifts)), dim=-1).split([len(part[1]) for part in parts])
         loss = sum(
             nnf.cross_entropy(scale * own @ heads[k].T, labels.to(device), reduction="sum")
             for own, (k, _, labels) in zip(features, parts, strict=True)
@@ -134,11 +134,11 @@ def relative_size(before: Tower, after: Tower) -> float:
     return (moved / sum(float(a.double().square().sum()) for a, _ in pairs)) ** 0.5
 
 
-def save(name: str, images: Path, work: Path, say: Callable[[str], None] = print) -> None:
+def tune_and_save(name: str, images: Path, work: Path, say: Callable[[str], None] = print) -> None:
     """Tunes one tower, unless the work folder has it already, and keeps it."""
     path = work / f"{name}.pt"
     if path.exists():
         return
-    tower = tune(name, images, work, say)
+    tower = tune_tower(name, images, work, say)
     torch.save(tower.state_dict(), path)
     say(report(name, tower, images, work))

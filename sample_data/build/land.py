@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.random import Generator
 
-from sample_data.build.textures import COLUMNS, ROWS, SIZE, smooth, turned
+from sample_data.build.textures import COLUMNS, ROWS, SIZE, smooth, turned_coordinates
 
 
 def _ground(random: Generator, color: tuple[float, float, float], rough: float, cells: int = 8) -> np.ndarray:
@@ -23,7 +23,7 @@ def _forest(random: Generator) -> np.ndarray:
 
 def _crops(random: Generator) -> np.ndarray:
     image = np.zeros((SIZE, SIZE, 3))
-    across, down = turned(random)
+    across, down = turned_coordinates(random)
     split_row, split_column = random.uniform(-0.15, 0.15, 2)
     for lower in (False, True):
         for right in (False, True):
@@ -36,7 +36,7 @@ def _crops(random: Generator) -> np.ndarray:
 
 def _highway(random: Generator) -> np.ndarray:
     image = _ground(random, (0.38, 0.40, 0.22), 0.2)
-    across, _ = turned(random, 40)
+    across, _ = turned_coordinates(random, 40)
     line = across - across.mean() + random.uniform(-0.15, 0.15) + 0.08 * np.sin(ROWS * 3)
     image[np.abs(line) < 0.09] = random.uniform(0.55, 0.7)
     image[np.abs(line) < 0.015] = 0.92
@@ -45,7 +45,7 @@ def _highway(random: Generator) -> np.ndarray:
 
 def _residential(random: Generator) -> np.ndarray:
     image = _ground(random, (0.34, 0.40, 0.26), 0.12)
-    across, down = turned(random)
+    across, down = turned_coordinates(random)
     cycles = random.uniform(4, 5.5)
     cell = np.floor(across * cycles) * 7 + np.floor(down * cycles) * 13
     house = (np.abs((across * cycles) % 1 - 0.5) < 0.28) & (np.abs((down * cycles) % 1 - 0.5) < 0.28)
@@ -55,14 +55,14 @@ def _residential(random: Generator) -> np.ndarray:
 
 def _river(random: Generator) -> np.ndarray:
     image = _ground(random, (0.20, 0.45, 0.20), 0.18)
-    across, down = turned(random, 40)
+    across, down = turned_coordinates(random, 40)
     bend = random.uniform(0.08, 0.16) * np.sin(2 * np.pi * (down + random.random()))
     water = np.abs(across - across.mean() + bend) < random.uniform(0.08, 0.14)
     return np.where(water[..., None], _ground(random, (0.12, 0.25, 0.48), 0.05), image)
 
 
 def _sea(random: Generator) -> np.ndarray:
-    _, down = turned(random)
+    _, down = turned_coordinates(random)
     wave = 0.04 * np.sin(2 * np.pi * (down * random.uniform(5, 8) + 0.5 * smooth(random, 4)))
     return _ground(random, (0.12, 0.26, 0.50), 0.1) + wave[..., None]
 
@@ -86,7 +86,7 @@ def _industrial(random: Generator) -> np.ndarray:
 
 def _orchard(random: Generator) -> np.ndarray:
     image = _ground(random, (0.55, 0.44, 0.30), 0.1)
-    across, down = turned(random)
+    across, down = turned_coordinates(random)
     cycles = random.uniform(5, 7)
     tree = np.hypot((across * cycles) % 1 - 0.5, (down * cycles) % 1 - 0.5) < 0.34
     return np.where(tree[..., None], _ground(random, (0.12, 0.36, 0.10), 0.1), image)

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from sample_data.build import scalings
-from sample_data.build.bench import Bench, Recipe, percent
+from sample_data.build.stored_models import Recipe, StoredModels, percent
 
 LWPTV = (("lwptv", {"prune_ratio": 0.7}),)
 DISJOINT_MEAN = {"density": 1.0, "aggregation": "mean", "scaling": 1.0}
@@ -56,11 +56,11 @@ RECIPES = (
 )
 
 
-class Measured:
+class MeasuredModels:
     """Everything measured once: models in, correctness per image and summaries out."""
 
     def __init__(self, folder: Path, say: Callable[[str], None]) -> None:
-        self.bench, self.say = Bench(folder), say
+        self.bench, self.say = StoredModels(folder), say
         self.inside, self.outside = self.bench.inside, self.bench.outside
         self.everything = [*self.inside, *self.outside]
         self._merged: dict[str, dict[str, np.ndarray]] = {}
@@ -109,17 +109,17 @@ class Measured:
         if recipe.scaling is not None:
             models = self.bench.at_scalings(recipe, scalings.GRID)
             for scaling, weights in zip(scalings.GRID, models, strict=True):
-                choosing[scaling] = _count(self.bench.correct(weights, self.inside, "choosing"), self.inside)
+                choosing[scaling] = _count_correct(self.bench.correct(weights, self.inside, "choosing"), self.inside)
         reported = {}
-        for scaling in scalings.reported(recipe.scaling, choosing):
+        for scaling in scalings.reported_scalings(recipe.scaling, choosing):
             found = self.correct(recipe if scaling is None else recipe.at(scaling))
-            reported[scaling] = _count(found, self.inside), _count(found, self.outside)
+            reported[scaling] = _count_correct(found, self.inside), _count_correct(found, self.outside)
         rows = scalings.table(recipe.title, recipe.scaling, choosing, reported)
         for label, row in scalings.reported_rows(rows):
             self.say(f"{label}: {row['in_domain']} right in domain, {row['out_of_domain']} out of domain")
         return rows
 
 
-def _count(correct: Mapping[str, np.ndarray], keys: Sequence[str]) -> int:
+def _count_correct(correct: Mapping[str, np.ndarray], keys: Sequence[str]) -> int:
     """How many images of some tasks are classified right."""
     return int(sum(correct[key].sum() for key in keys))

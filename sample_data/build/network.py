@@ -137,7 +137,7 @@ class Captions(nn.Module):
         return self.rows()[start : start + len(task.class_names)]
 
 
-def normalized(images: np.ndarray | Tensor) -> Tensor:
+def normalize_images(images: np.ndarray | Tensor) -> Tensor:
     """uint8 (n, 32, 32, 3) -> float (n, 3, 32, 32), ready for the tower."""
     pixels = torch.from_numpy(np.array(images)) if isinstance(images, np.ndarray) else images
     pixels = pixels.permute(0, 3, 1, 2).float() / 255
@@ -145,7 +145,7 @@ def normalized(images: np.ndarray | Tensor) -> Tensor:
     return (pixels - pixels.new_tensor(MEAN).view(shape)) / pixels.new_tensor(STD).view(shape)
 
 
-def augmented(images: Tensor, random: torch.Generator) -> Tensor:
+def augment_images(images: Tensor, random: torch.Generator) -> Tensor:
     """A shift of at most one pixel and a little brightness, for training: normalized images in and out."""
     count, side = len(images), images.shape[-1]
     padded = nnf.pad(images, (1, 1, 1, 1), mode="replicate")
@@ -165,7 +165,7 @@ def accuracy(tower: Tower, head: Tensor, images: np.ndarray, labels: np.ndarray)
     right = 0
     for start in range(0, len(images), 256):
         part = slice(start, start + 256)
-        features = tower(normalized(images[part]).to(device))
+        features = tower(normalize_images(images[part]).to(device))
         right += int(((features @ head.to(device).T).argmax(1).cpu() == torch.as_tensor(labels[part])).sum())
     return right / len(images)
 

@@ -115,7 +115,7 @@ def _license_text(package: str, license_name: str) -> str:
     return "".join(f"    {line.strip().removeprefix('.')}\n" for line in body.splitlines())
 
 
-def without_text(license_names: Iterable[str]) -> list[str]:
+def list_without_text(license_names: Iterable[str]) -> list[str]:
     """The names, or alternatives joined by "or", for which no license text is known."""
     known = {*NO_TEXT, *(name for names in TEXTS.values() for name in names)}
     return [name for names in license_names for name in names.split(" or ") if name not in known]
@@ -132,7 +132,7 @@ def write(out: Path, versions: dict[str, str]) -> None:
     for package in sorted(set(PACKAGES)):
         lines.append(f"{package} {versions[package]}\n")
         for license_name, holders in terms(package):
-            if without_text([license_name]):
+            if list_without_text([license_name]):
                 raise ValueError(f"{package}: add the address of the text of {license_name!r} to TEXTS")
             lines.append(f"  license:   {license_name}\n  copyright: {holders}\n")
             if license_name in TEXT_MUST_TRAVEL:

@@ -9,46 +9,48 @@ from merging.base.errors import MergingError
 from merging.base.progress import Progress, ProgressCallback
 from merging.images.benchmarks.benchmark import Benchmark
 from merging.recipes.recipe import Recipe
-from merging.study.analysis.registry import kind
+from merging.study.analysis.measurement_registry import find_measurement
 from merging.study.measure_several import WantedMeasurement, measure_several
 from merging.study.runs.execute_several import WantedRun, execute_several
 from merging.study.runs.run import Run
-from merging.study.runs.store import Store
+from merging.study.runs.run_store import Store
 from merging.tasks.context import Context
 from merging.tasks.workers.workers import Workers
 
 
-def run(recipes: Sequence[Recipe], store: Store, benchmark: Benchmark, workers: Workers) -> None:
+def compute_runs(recipes: Sequence[Recipe], store: Store, benchmark: Benchmark, workers: Workers) -> None:
     """Compute the runs that are missing; all that can be computed before a failure ends the program."""
     wanted = [WantedRun(recipe) for recipe in recipes]
-    context = Context(progress=_told(), warn=say, workers=workers)
-    _end_with_failures(execute_several(wanted, store, benchmark=benchmark, context=context, keep_model=False))
+    context = Context(progress=_make_phase_printer(), warn=print_warning, workers=workers)
+    _exit_on_failures(execute_several(wanted, store, benchmark=benchmark, context=context, keep_model=False))
 
 
-def measure(measured: Sequence[tuple[str, Run | None]], store: Store, benchmark: Benchmark, workers: Workers) -> None:
+def compute_measurements(
+    measured: Sequence[tuple[str, Run | None]], store: Store, benchmark: Benchmark, workers: Workers
+) -> None:
     """Measure what is missing, but what is timed: kinds, and the runs that they are of, None for the benchmark."""
-    wanted = [WantedMeasurement(key, of.id if of else "") for key, of in measured if not kind(key).timed]
-    context = Context(progress=_told(), warn=say, workers=workers)
-    _end_with_failures(measure_several(wanted, store, benchmark, context=context))
+    wanted = [WantedMeasurement(key, of.id if of else "") for key, of in measured if not find_measurement(key).timed]
+    context = Context(progress=_make_phase_printer(), warn=print_warning, workers=workers)
+    _exit_on_failures(measure_several(wanted, store, benchmark, context=context))
 
 
-def say(sentence: str) -> None:
+def print_warning(sentence: str) -> None:
     """Print a warning."""
     print(sentence, flush=True)
 
 
-def _told() -> ProgressCallback:
+def _make_phase_printer() -> ProgressCallback:
     """What prints each phase once."""
     said = set[str]()
 
     def report(progress: Progress) -> None:
         if progress.phase not in said:
-            say(progress.phase)
+            print_warning(progress.phase)
             said.add(progress.phase)
 
     return report
 
 
-def _end_with_failures(found: Sequence[object]) -> None:
+def _exit_on_failures(found: Sequence[object]) -> None:
     if failures := [str(each) for each in found if isinstance(each, MergingError)]:
         sys.exit("\n".join(failures))

@@ -12,7 +12,7 @@ import torch.distributed as dist
 import torch.nn.functional as nnf
 
 from sample_data.build import corpus
-from sample_data.build.network import Captions, Tower, accuracy, augmented, cosine, normalized, optimizer
+from sample_data.build.network import Captions, Tower, accuracy, augment_images, cosine, normalize_images, optimizer
 from sample_data.build.tasks import TASKS
 
 STEPS, BATCH, RATE, WARM_UP, SEED = 4800, 128, 1.2e-3, 100, 0
@@ -34,7 +34,10 @@ SHARE = {  # of the images drawn; the in-domain tasks are scarce and mislabeled 
     "shapes": 0.07,
 }
 MISLABELED = 0.3
-SCARCER_FROM, SCARCER_BY = 2400, 3  # from this step on in-domain images are rarer still, or pretraining learns them
+SCARCE_CLASS_START, SCARCE_CLASS_FACTOR = (
+    2400,
+    3,
+)  # from this step on in-domain images are rarer still, or pretraining learns them
 SAVE_EVERY = 400
 
 
@@ -47,7 +50,7 @@ class Mix:
         self.sets = {key: corpus.load(folder, f"{key}_web") for key in [*keys, "broad"]}
         self.keys = list(self.sets)
         shares = np.array([SHARE.get(key, 0.0) for key in keys])
-        scarcer = np.where([task.in_domain for task in TASKS], shares / SCARCER_BY, shares)
+        scarcer = np.where([task.in_domain for task in TASKS], shares / SCARCE_CLASS_FACTOR, shares)
         self.early, self.late = (np.append(part, 1 - part.sum()) for part in (shares, scarcer))
         self.in_domain = {task.key: len(task.class_names) for task in TASKS if task.in_domain}
         self.reseed(seed)
@@ -55,7 +58,7 @@ class Mix:
     def reseed(self, seed: int, step: int = 0) -> None:
         """Starts the draws anew: done at every saved step, so that a resumed run equals an unbroken one."""
         self.random = np.random.default_rng(seed)
-        self.shares = self.early if step < SCARCER_FROM else self.late
+        self.shares = self.early if step < SCARCE_CLASS_START else self.late
 
     def batch(self, size: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Images (n, 3, 32, 32), normalized, and the row of the caption table each belongs to (n,)."""
@@ -71,7 +74,7 @@ class Mix:
                 truth[wrong] = self.random.integers(0, self.in_domain[key], int(wrong.sum()))
             images.append(pixels[chosen])
             rows.append(truth + self.offset[key])
-        return normalized(np.concatenate(images)), torch.from_numpy(np.concatenate(rows))
+        return normalize_images(np.concatenate(images)), torch.from_numpy(np.concatenate(rows))
 
 
 def _average_gradients(parameters: list[torch.nn.Parameter]) -> None:
@@ -92,7 +95,7 @@ def quick_check(tower: Tower, captions: Captions, folder: Path, count: int = 100
     return f"in {means[0]:.1f} out {means[1]:.1f} | " + " ".join(f"{k} {v:.0f}" for k, v in scores.items())
 
 
-def run(rank: int, workers: int, images: Path, work: Path, say: Callable[[str], None] = print) -> None:
+def run_pretraining(rank: int, workers: int, images: Path, work: Path, say: Callable[[str], None] = print) -> None:
     """One worker's share of pretraining; worker 0 reports, saves and can be stopped and started again."""
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     if device.type == "cpu":
@@ -115,7 +118,7 @@ def run(rank: int, workers: int, images: Path, work: Path, say: Callable[[str], 
         for group in adam.param_groups:
             group["lr"] = RATE * cosine(step, STEPS, WARM_UP)
         pixels, rows = mix.batch(BATCH // workers)
-        features = nnf.normalize(tower(augmented(pixels.to(device), shifts)), dim=-1)
+        features = nnf.normalize(tower(augment_images(pixels.to(device), shifts)), dim=-1)
         loss = nnf.cross_entropy(captions.scale * features @ captions.rows().T, rows.to(device))
         adam.zero_grad()
         loss.backward()
@@ -168,6 +171,6 @@ def describe() -> dict[str, object]:
         "optimizer": "AdamW, betas 0.9 and 0.98, weight decay 0.1 on matrices",
         "gradient_clip": 1.0,
         "in_domain_share": round(sum(SHARE[task.key] for task in TASKS if task.in_domain), 4),
-        "in_domain_share_divided_from_step": [SCARCER_FROM, SCARCER_BY],
+        "in_domain_share_divided_from_step": [SCARCE_CLASS_START, SCARCE_CLASS_FACTOR],
         "in_domain_labels_replaced": MISLABELED,
     }

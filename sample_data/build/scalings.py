@@ -18,14 +18,14 @@ COLUMNS = ("recipe", "scaling", "published", "chosen", "choosing", "in_domain", 
 COUNTS = list(COLUMNS[4:])
 
 
-def best(choosing: Mapping[float, int]) -> float:
+def best_scaling(choosing: Mapping[float, int]) -> float:
     """The scaling with the most right images, the smallest of several."""
     return min(choosing, key=lambda scaling: (-choosing[scaling], scaling))
 
 
-def reported(published: float | None, choosing: Mapping[float, int]) -> list[float | None]:
+def reported_scalings(published: float | None, choosing: Mapping[float, int]) -> list[float | None]:
     """The scalings that are measured on reporting images, the published and the chosen one; None for no scaling."""
-    return list(dict.fromkeys([published, best(choosing)])) if choosing else [published]
+    return list(dict.fromkeys([published, best_scaling(choosing)])) if choosing else [published]
 
 
 def table(
@@ -35,7 +35,7 @@ def table(
     found: Mapping[float | None, tuple[int, int]],
 ) -> pd.DataFrame:
     """The rows of one recipe, with ``COLUMNS``; ``found`` has the reported counts in and out of domain by scaling."""
-    chosen = best(choosing) if choosing else None
+    chosen = best_scaling(choosing) if choosing else None
     rows = []
     for scaling in choosing or [None]:
         inside, outside = found.get(scaling, (None, None))

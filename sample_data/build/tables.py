@@ -16,13 +16,13 @@ from merging.base import settings
 from merging.engine.outputs import MERGED
 from merging.images.benchmarks.benchmark import MULTITASK, Benchmark
 from merging.images.benchmarks.metrics import wilson
-from merging.models.references import PRETRAINED
-from merging.recipes.presets import preset
-from merging.study.analysis import stored as stored_measurements
+from merging.models.model_references import PRETRAINED
+from merging.recipes.presets import find_preset
+from merging.study.analysis import measurement_store as stored_measurements
 from merging.study.measurements.drift import STEM
-from merging.study.runs.inputs import open_inputs
-from merging.study.runs.reference_models import references
-from merging.study.runs.store import Store
+from merging.study.runs.opened_recipe import open_inputs
+from merging.study.runs.reference_models import find_references
+from merging.study.runs.run_store import Store
 from sample_data.build import scalings
 
 SPLIT = "reporting"
@@ -44,7 +44,7 @@ class StoredScores:
     """The reporting scores of the pretrained model, the experts and the multi-task model, as the library has them."""
 
     def __init__(self, store: Store, benchmark: Benchmark) -> None:
-        stored = references(store, benchmark, compute=False)
+        stored = find_references(store, benchmark, compute=False)
         self.counts = {name: counts(run.scores) for name, run in stored.items()}
         self.inside = list(benchmark.experts)
         self.outside = [task.key for task in benchmark.tasks if not task.has_expert]
@@ -108,8 +108,8 @@ def _row(label: str, inside: Fraction, outside: Fraction) -> str:
 def drift(store: Store, benchmark: Benchmark) -> Iterator[str]:
     """Drift of the class token after every block and at the output, mean over tasks, of the merges in ``DRIFT``."""
     for label, key in DRIFT.items():
-        run_id = open_inputs(preset(key).recipe(benchmark.pretrained, benchmark.experts)).run_id()
-        measured = stored_measurements.find("drift", store, benchmark, run_id)
+        run_id = open_inputs(find_preset(key).recipe(benchmark.pretrained, benchmark.experts)).run_id()
+        measured = stored_measurements.find_measurement_result("drift", store, benchmark, run_id)
         assert measured is not None, f"the library lacks the drift of {key}"
         rows = measured.table("cumulative")
         rows = rows[(rows["model"] == MERGED) & (rows["token"] == "class") & (rows["place"] != STEM)]

@@ -24,7 +24,7 @@ def smooth(random: Generator, cells: int) -> np.ndarray:
     return mix @ knots @ mix.T
 
 
-def turned(random: Generator, degrees: float = 14) -> tuple[np.ndarray, np.ndarray]:
+def turned_coordinates(random: Generator, degrees: float = 14) -> tuple[np.ndarray, np.ndarray]:
     """Coordinates turned by a small random angle and shifted by a random phase."""
     angle = np.radians(random.uniform(-degrees, degrees))
     across = np.cos(angle) * COLUMNS + np.sin(angle) * ROWS + random.random()
@@ -45,32 +45,32 @@ def _seeds(random: Generator, count: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _striped(random: Generator) -> np.ndarray:
-    across, _ = turned(random)
+    across, _ = turned_coordinates(random)
     return _edge(np.sin(across * 2 * np.pi * random.uniform(3.5, 5.5)), 0.6)
 
 
 def _dotted(random: Generator) -> np.ndarray:
-    across, down = turned(random)
+    across, down = turned_coordinates(random)
     cycles = random.uniform(3.5, 5.5)
     radius = np.hypot((across * cycles) % 1 - 0.5, (down * cycles) % 1 - 0.5)
     return _edge(random.uniform(0.24, 0.34) - radius, 0.15)
 
 
 def _checkered(random: Generator) -> np.ndarray:
-    across, down = turned(random)
+    across, down = turned_coordinates(random)
     cycles = random.uniform(1.8, 2.8) * 2 * np.pi
     return _edge(np.sin(across * cycles) * np.sin(down * cycles), 0.25)
 
 
 def _zigzag(random: Generator) -> np.ndarray:
-    across, down = turned(random)
+    across, down = turned_coordinates(random)
     cycles = random.uniform(3.0, 4.5)
     tooth = np.abs((across * cycles) % 1 - 0.5) * 1.4
     return _edge(np.sin(2 * np.pi * (down * cycles + tooth)), 0.6)
 
 
 def _grid(random: Generator) -> np.ndarray:
-    across, down = turned(random)
+    across, down = turned_coordinates(random)
     cycles, width = random.uniform(3.5, 5.0), random.uniform(0.09, 0.13)
     line = np.minimum(np.abs((across * cycles) % 1 - 0.5), np.abs((down * cycles) % 1 - 0.5))
     return _edge(width - line, 0.12)
@@ -89,7 +89,7 @@ def _cracked(random: Generator) -> np.ndarray:
 
 def _marbled(random: Generator) -> np.ndarray:
     bend = smooth(random, 4) * 2 + smooth(random, 7)
-    across, _ = turned(random, 180)
+    across, _ = turned_coordinates(random, 180)
     return 0.5 + 0.5 * np.sin(2 * np.pi * (across + bend))
 
 
@@ -107,14 +107,14 @@ def _speckled(random: Generator) -> np.ndarray:
 
 
 def _woven(random: Generator) -> np.ndarray:
-    across, down = turned(random)
+    across, down = turned_coordinates(random)
     cycles = random.uniform(3, 4.5)
     over = (np.floor(across * cycles) + np.floor(down * cycles)) % 2
     return np.where(over > 0, np.abs((across * cycles) % 1 - 0.5), np.abs((down * cycles) % 1 - 0.5)) * 2
 
 
 def _honeycomb(random: Generator) -> np.ndarray:
-    across, down = turned(random)
+    across, down = turned_coordinates(random)
     cycles = random.uniform(3.5, 5) * 2 * np.pi
     waves = sum(np.cos(cycles * (across * np.cos(a) + down * np.sin(a))) for a in (0, 2 * np.pi / 3, 4 * np.pi / 3))
     return _edge(np.asarray(waves) + 0.6, 0.8)

@@ -11,10 +11,10 @@ from merging.base.errors import TaskError
 from merging.images.benchmarks.benchmark import Benchmark
 from merging.recipes.recipe import Recipe
 from merging.study.measure import measure
-from merging.study.measurements.predictions import scores
+from merging.study.measurements.predictions import score_rows
 from merging.study.runs.execute import execute
 from merging.study.runs.run import Run
-from merging.study.runs.store import Store
+from merging.study.runs.run_store import Store
 from merging.tasks.context import Context
 
 ADAPTS = {"surgery": {"rank": 4, "steps": 60, "lr": 0.05}, "twin": {"steps": 20}}
@@ -43,7 +43,7 @@ def test_predictions_are_those_of_the_scores(key, keep, run, store, tiny_benchma
     assert one.has_model == keep
     measured = measure("predictions", store, tiny_benchmark, one.id, context=Context(device="cpu"))
     assert measured.notes["differing"] == 0
-    predicted = scores(measured, tiny_benchmark).set_index("task")["correct"]
+    predicted = score_rows(measured, tiny_benchmark).set_index("task")["correct"]
     stored = one.scores[one.scores["split"] == "reporting"].set_index("task")["correct"]
     assert (predicted == stored).all()
 

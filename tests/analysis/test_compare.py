@@ -16,20 +16,20 @@ from scipy.stats import binomtest
 from merging.base import settings
 from merging.base.errors import TaskError
 from merging.engine.evaluation.evaluate import evaluate
-from merging.engine.evaluation.image_features import FARTHEST, cosines, features, margins
+from merging.engine.evaluation.image_features import FARTHEST, compute_features, cosine_margins, cosines
 from merging.images.benchmarks.benchmark import Benchmark
 from merging.images.image_encoder import Encoder
-from merging.models.formats.opening import open_checkpoint
-from merging.models.references import PRETRAINED
-from merging.recipes.presets import preset
+from merging.models.formats.model_sources import open_checkpoint
+from merging.models.model_references import PRETRAINED
+from merging.recipes.presets import find_preset
 from merging.study import measure
 from merging.study.analysis import agreement
-from merging.study.analysis import stored as stored_measurements
-from merging.study.analysis.subject import Subject
+from merging.study.analysis import measurement_store as stored_measurements
+from merging.study.analysis.measurement_subject import Subject
 from merging.study.measurements import predictions
 from merging.study.measurements.predictions import SPLIT
 from merging.study.runs.run import Run
-from merging.study.runs.store import Store
+from merging.study.runs.run_store import Store
 from merging.tasks.context import Context
 from sample_data.library import PREDICTIONS
 
@@ -55,7 +55,7 @@ def run_of(store: Store, title: str) -> Run:
     return next(run for run in store.runs() if title in run.title)
 
 
-def found(store: Store, benchmark: Benchmark, title: str) -> stored_measurements.Measured:
+def found(store: Store, benchmark: Benchmark, title: str) -> stored_measurements.StoredMeasurement:
     return measure.measure("predictions", store, benchmark, run_of(store, title).id, context=Context(device="cpu"))
 
 
@@ -69,12 +69,12 @@ def test_predictions_give_the_stored_scores(store: Store, benchmark: Benchmark, 
     stored = run.scores
     assert stored is not None
     stored = stored[stored["split"] == SPLIT].reset_index(drop=True)
-    own = predictions.scores(one, benchmark)
+    own = predictions.score_rows(one, benchmark)
     assert (own["task"] == stored["task"]).all()
     assert (own["correct"] == stored["correct"]).all()
     np.testing.assert_allclose(own["accuracy"], stored["accuracy"], rtol=1e-15)
     assert one.notes["differing"] == 0
-    for task, answers in predictions.of_data_sets(one, benchmark).items():
+    for task, answers in predictions.read_answers(one, benchmark).items():
         (row,) = stored[stored["task"] == task].to_dict("records")
         assert answers.right.mean() == pytest.approx(row["accuracy"], rel=1e-15)
         assert answers.predicted.shape == answers.margin.shape == (len(answers.models), len(answers.labels))
@@ -82,7 +82,7 @@ def test_predictions_give_the_stored_scores(store: Store, benchmark: Benchmark, 
 
 def test_each_model_answers_what_it_was_scored_on(store: Store, benchmark: Benchmark) -> None:
     """One model per task: its own task alone, and all of them where there is no own one."""
-    answered = predictions.of_data_sets(found(store, benchmark, "EMR"), benchmark)
+    answered = predictions.read_answers(found(store, benchmark, "EMR"), benchmark)
     assert {task: answers.models for task, answers in answered.items()} == {
         task.key: (task.key,) if task.has_expert else tiny.EXPERTS for task in benchmark.tasks
     }
@@ -96,17 +96,19 @@ def test_predictions_are_small(store: Store, benchmark: Benchmark) -> None:
 
 def test_margins_are_of_the_right_class(store: Store, benchmark: Benchmark) -> None:
     one = found(store, benchmark, "Ties")
-    for answers in predictions.of_data_sets(one, benchmark).values():
+    for answers in predictions.read_answers(one, benchmark).values():
         clear = np.abs(answers.margin) > 1e-3
         assert ((answers.margin > 0) == answers.right)[clear].all()
     task = benchmark.tasks[0]
     model = Encoder.of(open_checkpoint(benchmark.pretrained), like=benchmark.tower)
     images, labels = benchmark.images(task.key, SPLIT)
-    rows, head = features(model, benchmark.preprocess(images)), benchmark.head(task.key)
+    rows, head = compute_features(model, benchmark.preprocess(images)), benchmark.head(task.key)
     table = cosines(rows, head).numpy()
     plain = [table[i, label] - max(np.delete(table[i], label)) for i, label in enumerate(labels)]
-    np.testing.assert_allclose(margins(rows, head, torch.from_numpy(labels)), plain, atol=1e-6)
-    assert margins(rows, head[:1], torch.zeros(len(labels), dtype=torch.int64)).max() == FARTHEST  # no other class
+    np.testing.assert_allclose(cosine_margins(rows, head, torch.from_numpy(labels)), plain, atol=1e-6)
+    assert (
+        cosine_margins(rows, head[:1], torch.zeros(len(labels), dtype=torch.int64)).max() == FARTHEST
+    )  # no other class
 
 
 def test_a_score_that_came_out_otherwise_is_counted(store: Store, benchmark: Benchmark, tmp_path: Path) -> None:
@@ -200,7 +202,7 @@ def test_intervals_hold_95_of_100_and_draw_as_many_images_as_there_are() -> None
     assert (row["low"], row["high"]) == pytest.approx(
         (row["difference"] - half, row["difference"] + half), abs=half / 12
     )
-    means = agreement.resampled(np.ones(5), np.ones(5), rng)
+    means = agreement.resample_means(np.ones(5), np.ones(5), rng)
     assert all((mean == 1).all() for mean in means)
 
 
@@ -234,13 +236,13 @@ def test_the_same_answers_differ_by_nothing() -> None:
 @pytest.mark.parametrize("key", PREDICTIONS)
 def test_kept_predictions_give_the_stored_scores(key: str, tmp_path: Path) -> None:
     benchmark, store = Benchmark.load(), Store(tmp_path, libraries=(settings.LIBRARY,))
-    title = "Pretrained" if key == PRETRAINED else preset(key).title
+    title = "Pretrained" if key == PRETRAINED else find_preset(key).title
     run = next(run for run in store.runs() if run.title == title)
-    one = stored_measurements.find("predictions", store, benchmark, run.id)
+    one = stored_measurements.find_measurement_result("predictions", store, benchmark, run.id)
     assert one is not None and run.scores is not None
-    kept, expected = predictions.scores(one, benchmark), run.scores[run.scores["split"] == SPLIT]
+    kept, expected = predictions.score_rows(one, benchmark), run.scores[run.scores["split"] == SPLIT]
     assert list(zip(kept["task"], kept["correct"], kept["n"], strict=True)) == list(
         zip(expected["task"], expected["correct"], expected["n"], strict=True)
     )
-    for task, answers in predictions.of_data_sets(one, benchmark).items():
+    for task, answers in predictions.read_answers(one, benchmark).items():
         assert answers.right.sum() == kept.set_index("task").loc[task, "correct"]

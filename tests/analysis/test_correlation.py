@@ -77,7 +77,7 @@ def test_consistency_reproduces_the_papers_table():
     }
     for printed, accuracy in rows.items():
         scores = pd.DataFrame({"task": [*tasks, "other"], "accuracy": [*accuracy, 50.0]})
-        drops = correlation.lost(scores, experts)
+        drops = correlation.accuracy_lost(scores, experts)
         assert list(drops.index) == tasks
         assert round(correlation.spread(drops), 2) == printed or abs(correlation.spread(drops) - printed) < 0.006
     assert math.isnan(correlation.spread(drops.iloc[:1]))

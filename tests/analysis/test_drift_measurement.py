@@ -9,23 +9,23 @@ import numpy as np
 import pytest
 import tiny
 import torch
-from stand_in_jobs import ended
+from stand_in_jobs import wait_for_end
 
 from merging.base.errors import Cancelled, CheckpointError, StoreError, TaskError
 from merging.cli.main import main
 from merging.engine.evaluation.evaluate import evaluate
 from merging.images.benchmarks.benchmark import Benchmark
-from merging.recipes.presets import preset
+from merging.recipes.presets import find_preset
 from merging.recipes.recipe import Recipe
 from merging.study import measure
-from merging.study.analysis import stored
+from merging.study.analysis import measurement_store
 from merging.study.measurements import drift, parameter_kinds
-from merging.study.runner import Runner
+from merging.study.run_queue import RunQueue
 from merging.study.runs.execute import execute
-from merging.study.runs.store import Store
+from merging.study.runs.run_store import Store
 from merging.study.trials import exemplar_sensitivity
 from merging.tasks.context import Context
-from merging.tasks.queue.records import State
+from merging.tasks.queue.job_records import State
 
 # As measurements of stored runs
 
@@ -39,7 +39,7 @@ def store(tmp_path):
 def library(tmp_path_factory, tiny_benchmark):
     """A library folder with a LOT run and an EMR run, without weights."""
     made = Store(tmp_path_factory.mktemp("library"), libraries=(), dated=False)
-    recipes = [preset("lot").recipe(tiny_benchmark.pretrained, tiny_benchmark.experts)]
+    recipes = [find_preset("lot").recipe(tiny_benchmark.pretrained, tiny_benchmark.experts)]
     recipes.append(Recipe.build("emr", {}, [], tiny_benchmark.pretrained, tiny_benchmark.experts))
     ids = [execute(recipe, made, benchmark=tiny_benchmark, keep_model=False).id for recipe in recipes]
     return made.root / "runs", ids
@@ -48,7 +48,7 @@ def library(tmp_path_factory, tiny_benchmark):
 def test_a_run_without_weights_is_merged_again_and_measured(library, tmp_path, tiny_benchmark):
     folder, (run_id, _) = library
     store = Store(tmp_path / "store", libraries=(folder,))
-    assert stored.find("drift", store, tiny_benchmark, run_id) is None
+    assert measurement_store.find_measurement_result("drift", store, tiny_benchmark, run_id) is None
     told = []
     found = measure.measure("drift", store, tiny_benchmark, run_id, context=Context(device="cpu", progress=told.append))
     fractions = [progress.fraction for progress in told]
@@ -86,7 +86,7 @@ def test_a_merge_with_one_model_per_task_is_measured_with_each(library, tmp_path
 
 
 def test_ablation_replaces_one_kind_of_parameter(store, tiny_benchmark):
-    recipe = preset("task_arithmetic").recipe(tiny_benchmark.pretrained, tiny_benchmark.experts)
+    recipe = find_preset("task_arithmetic").recipe(tiny_benchmark.pretrained, tiny_benchmark.experts)
     run = execute(recipe, store, benchmark=tiny_benchmark)
     found = measure.measure("ablation", store, tiny_benchmark, run.id).table("ablation")
     assert list(dict.fromkeys(found["kind"])) == ["nothing", *parameter_kinds.KINDS]
@@ -122,7 +122,7 @@ def test_what_cannot_be_measured_is_explained(store, tiny_benchmark, tmp_path):
 
 
 def test_a_cancelled_measurement_leaves_nothing(store, tiny_benchmark):
-    recipe = preset("weight_averaging").recipe(tiny_benchmark.pretrained, tiny_benchmark.experts)
+    recipe = find_preset("weight_averaging").recipe(tiny_benchmark.pretrained, tiny_benchmark.experts)
     run = execute(recipe, store, benchmark=tiny_benchmark, keep_model=False)
     for stop in ("Merging", "Measuring feature", "Measuring every"):
         seen = []
@@ -143,7 +143,7 @@ def test_a_library_brings_its_measurements(library, tmp_path, tiny_benchmark):
     shutil.move(maker.root / "measured", folder.parent / "measured")
     try:
         store = Store(tmp_path / "store", libraries=(folder,))
-        found = stored.find("ablation", store, tiny_benchmark, run_id)
+        found = measurement_store.find_measurement_result("ablation", store, tiny_benchmark, run_id)
         assert found is not None and found.provenance == "precomputed"
     finally:
         shutil.rmtree(folder.parent / "measured")
@@ -166,7 +166,7 @@ def test_exemplar_sensitivity_merges_with_so_many_exemplars(store, tiny_benchmar
     own = run.scores[(run.scores["split"] == "reporting") & run.scores["task"].isin(list(tiny_benchmark.experts))]
     assert list(accuracy[accuracy["exemplars"] == 6]["correct"]) == list(own["correct"])
     assert rank["full"].is_monotonic_increasing and 0 < rank["full"].min() <= rank["full"].max() <= 1
-    means = exemplar_sensitivity.averages(accuracy).set_index("exemplars")
+    means = exemplar_sensitivity.average_accuracy(accuracy).set_index("exemplars")
     assert means.loc[6, "accuracy"] == pytest.approx(own["accuracy"].mean())
     assert (means.loc[6, "tasks"], means.loc[6, "n"]) == (4, 4 * tiny.REPORTING)
 
@@ -192,15 +192,15 @@ def test_a_measurement_is_a_job_like_a_merge(library, tmp_path, tiny_benchmark, 
     folder, (run_id, _) = library
     monkeypatch.setenv("MERGESCOPE_BENCHMARK", str(with_library(tmp_path, tiny_benchmark, folder)))
     store = Store(tmp_path / "store", libraries=(folder,))
-    runner = Runner(store, device="cpu")
+    runner = RunQueue(store, device="cpu")
     try:
         job = runner.measure("drift", run_id)
         assert runner.measure("drift", run_id).id == job.id
         assert (job.kind, job.subject, job.live) == ("drift", run_id, True)
         assert job.title == f"Feature drift: {store.run(run_id).title}"
-        done = ended(runner, job.id)
+        done = wait_for_end(runner, job.id)
         assert (done.state, done.error, done.fraction) == (State.DONE, "", 1.0)
-        assert stored.find("drift", store, Benchmark.load(), run_id) is not None
+        assert measurement_store.find_measurement_result("drift", store, Benchmark.load(), run_id) is not None
         assert [found.id for found in runner.jobs()] == [job.id]
         with pytest.raises(StoreError, match="There is no run"):
             runner.measure("drift", "0" * 12)
@@ -209,8 +209,8 @@ def test_a_measurement_is_a_job_like_a_merge(library, tmp_path, tiny_benchmark, 
         whole = runner.measure("exemplars")
         assert (whole.subject, whole.title) == ("", "Exemplar sensitivity")
         runner.cancel(whole.id)
-        assert ended(runner, whole.id).state == State.CANCELLED
-        assert stored.find("exemplars", store, Benchmark.load()) is None
+        assert wait_for_end(runner, whole.id).state == State.CANCELLED
+        assert measurement_store.find_measurement_result("exemplars", store, Benchmark.load()) is None
         assert len(list((store.root / "measured").iterdir())) == 1
     finally:
         runner.close()

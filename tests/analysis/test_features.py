@@ -15,9 +15,9 @@ from merging.base.progress import Progress
 from merging.images.benchmarks.benchmark import Benchmark
 from merging.images.image_encoder import Encoder
 from merging.study import measure
-from merging.study.analysis import separability, stored
+from merging.study.analysis import measurement_store, separability
 from merging.study.measurements import features, tsne
-from merging.study.runs.store import Store
+from merging.study.runs.run_store import Store
 from merging.tasks.context import Context
 
 RNG = np.random.default_rng(0)
@@ -93,8 +93,10 @@ def test_few_images_all_vote(n: int) -> None:
 
 def test_of_classes_with_as_many_votes_the_first_counts() -> None:
     rows = np.array([[1.0, 0.0], [1.0, 0.1], [1.0, -0.2]])
-    assert separability.knn(separability.unit(rows), np.array([0, 0, 1])) == 2  # the first two: a vote for 0, one for 1
-    assert separability.knn(separability.unit(rows), np.array([1, 1, 0])) == 0
+    assert (
+        separability.count_knn_correct(separability.unit_rows(rows), np.array([0, 0, 1])) == 2
+    )  # the first two: a vote for 0, one for 1
+    assert separability.count_knn_correct(separability.unit_rows(rows), np.array([1, 1, 0])) == 0
 
 
 def test_most_images_may_be_alone_in_their_class() -> None:
@@ -109,13 +111,13 @@ def test_most_images_may_be_alone_in_their_class() -> None:
 def test_a_row_that_is_not_finite_counts_as_zeros(value: float) -> None:
     broken, zeros = ROWS.copy(), ROWS.copy()
     broken[7, 2], zeros[7] = value, 0
-    assert np.array_equal(separability.unit(broken), separability.unit(zeros))
+    assert np.array_equal(separability.unit_rows(broken), separability.unit_rows(zeros))
     found = separability.separability(broken, LABELS)
     assert math.isfinite(found.silhouette) and math.isfinite(found.scatter)
 
 
 def test_scatter_is_what_loops_find() -> None:
-    rows = separability.unit(ROWS)
+    rows = separability.unit_rows(ROWS)
     between = within = 0.0
     for label in np.unique(LABELS):
         of_class = rows[label == LABELS]
@@ -132,7 +134,7 @@ def test_separability_sees_directions_only() -> None:
 
 
 def test_trustworthiness_is_what_loops_find() -> None:
-    rows, flat = separability.unit(ROWS), ROWS[:, :2]
+    rows, flat = separability.unit_rows(ROWS), ROWS[:, :2]
     expected = trustworthiness_by_loops(rows, flat, 12)
     assert separability.trustworthiness(rows, flat) == pytest.approx(expected, abs=1e-12)
     assert separability.trustworthiness(rows, flat.astype(np.float32)) == pytest.approx(expected, abs=1e-12)
@@ -162,8 +164,8 @@ def test_an_image_alone_in_its_class_counts_as_zero() -> None:
 
 def test_principal_components_are_fit_on_all_models_together() -> None:
     other = RNG.normal(size=(60, 6))
-    found, shares = separability.principal({"a": ROWS, "b": other})
-    together = np.concatenate([separability.unit(ROWS), separability.unit(other)])
+    found, shares = separability.principal_components({"a": ROWS, "b": other})
+    together = np.concatenate([separability.unit_rows(ROWS), separability.unit_rows(other)])
     centered = together - together.mean(axis=0)
     u, s, _ = np.linalg.svd(centered, full_matrices=False)
     both = np.concatenate([found["a"], found["b"]])
@@ -176,37 +178,37 @@ def test_principal_components_have_a_sign() -> None:
     base, ahead = np.eye(6)[0], np.eye(6)[1]
     for factor in (1, -1):
         rows = np.array([base, base, base + factor * ahead])
-        found, _ = separability.principal({"a": rows})
-        axis = separability.unit(rows)[2] - separability.unit(rows)[0]
+        found, _ = separability.principal_components({"a": rows})
+        axis = separability.unit_rows(rows)[2] - separability.unit_rows(rows)[0]
         sign = np.sign(axis[np.abs(axis).argmax()])
         assert np.sign(found["a"][2, 0] - found["a"][0, 0]) == sign
 
 
 def test_principal_components_of_rows_that_hardly_differ() -> None:
     rows = np.ones(6) + 1e-5 * ROWS
-    centered = separability.unit(rows) - separability.unit(rows).mean(axis=0)
+    centered = separability.unit_rows(rows) - separability.unit_rows(rows).mean(axis=0)
     u, s, _ = np.linalg.svd(centered, full_matrices=False)
     np.testing.assert_allclose(
-        np.abs(separability.principal({"a": rows})[0]["a"]), np.abs(u[:, :2] * s[:2]), atol=1e-14
+        np.abs(separability.principal_components({"a": rows})[0]["a"]), np.abs(u[:, :2] * s[:2]), atol=1e-14
     )
 
 
 @pytest.mark.parametrize("rows", [np.zeros((4, 3)), np.ones((4, 3)), ROWS[:1], ROWS[:0]])
 def test_rows_that_are_alike_have_no_principal_components(rows: np.ndarray) -> None:
-    found, shares = separability.principal({"a": rows, "b": rows})
+    found, shares = separability.principal_components({"a": rows, "b": rows})
     assert found["a"].shape == found["b"].shape == (len(rows), 2)
     assert not found["a"].any() and not shares.any()
 
 
 def test_distances_of_raw_and_of_normalized_features() -> None:
-    np.testing.assert_allclose(separability.distances(ROWS, 2 * ROWS), np.linalg.norm(ROWS, axis=1))
-    np.testing.assert_allclose(separability.distances(ROWS, 2 * ROWS, normalized=True), 0, atol=1e-12)
+    np.testing.assert_allclose(separability.reference_distances(ROWS, 2 * ROWS), np.linalg.norm(ROWS, axis=1))
+    np.testing.assert_allclose(separability.reference_distances(ROWS, 2 * ROWS, normalized=True), 0, atol=1e-12)
 
 
 def test_the_same_seed_gives_the_same_map() -> None:
-    one, again = (tsne.tsne(separability.unit(ROWS), 5) for _ in range(2))
+    one, again = (tsne.tsne(separability.unit_rows(ROWS), 5) for _ in range(2))
     assert np.array_equal(one, again)
-    assert not np.allclose(one, tsne.tsne(separability.unit(ROWS[::-1]), 5))
+    assert not np.allclose(one, tsne.tsne(separability.unit_rows(ROWS[::-1]), 5))
 
 
 # Measurements
@@ -214,21 +216,21 @@ def test_the_same_seed_gives_the_same_map() -> None:
 
 def test_images_are_balanced_by_class_and_out_of_domain() -> None:
     benchmark = Benchmark.load()
-    drawn = features.draw(benchmark)
-    assert list(drawn) == features.outside(benchmark)
+    drawn = features.sample_images(benchmark)
+    assert list(drawn) == features.out_of_domain_keys(benchmark)
     assert not set(drawn) & set(benchmark.experts)
     assert 1000 <= sum(map(len, drawn.values())) <= features.TOTAL
     for key, places in drawn.items():
         counts = np.bincount(benchmark.images(key, features.SPLIT)[1][places])
         assert counts.min() == counts.max() > 1
         assert len(set(places)) == len(places)
-    assert all(np.array_equal(places, drawn[key]) for key, places in features.draw(benchmark).items())
+    assert all(np.array_equal(places, drawn[key]) for key, places in features.sample_images(benchmark).items())
 
 
 def test_a_benchmark_of_experts_only_has_nothing_outside(tiny_benchmark: Benchmark) -> None:
     inside = tuple(task for task in tiny_benchmark.tasks if task.has_expert)
     with pytest.raises(TaskError, match="none is out of domain"):
-        features.outside(Benchmark(tiny_benchmark.folder, inside, tiny.SIZE, (0.5,) * 3, (0.5,) * 3))
+        features.out_of_domain_keys(Benchmark(tiny_benchmark.folder, inside, tiny.SIZE, (0.5,) * 3, (0.5,) * 3))
 
 
 def test_features_of_all_kinds_of_models_are_of_the_same_images(store: Store, library: Path) -> None:
@@ -273,15 +275,15 @@ def test_maps_reuse_stored_features(store: Store, library: Path, monkeypatch: py
 
 def test_features_too_large_for_half_precision_are_kept_whole() -> None:
     rows = np.array([[1.0, -2.5]], np.float32)
-    assert features.halved(rows).dtype == np.float16
-    assert np.array_equal(features.halved(1e6 * rows), 1e6 * rows)
-    assert features.halved(rows[:0]).shape == (0, 2)
+    assert features.to_half_precision(rows).dtype == np.float16
+    assert np.array_equal(features.to_half_precision(1e6 * rows), 1e6 * rows)
+    assert features.to_half_precision(rows[:0]).shape == (0, 2)
 
 
 def test_maps_compute_features_that_are_missing(store: Store, library: Path) -> None:
     benchmark, run = Benchmark.load(library), run_id(store, "Pretrained")
     measure.measure("tsne", store, benchmark, run, context=Context(device="cpu"))
-    assert stored.find("features", store, benchmark, run) is not None
+    assert measurement_store.find_measurement_result("features", store, benchmark, run) is not None
 
 
 def test_a_damaged_array_is_measured_again(store: Store, library: Path) -> None:
@@ -291,7 +293,7 @@ def test_a_damaged_array_is_measured_again(store: Store, library: Path) -> None:
     (found.path / "features.npy").write_bytes(b"x")
     with pytest.raises(StoreError, match="Measure it again"):
         found.array("features")
-    assert stored.find("features", store, benchmark, run) is None
+    assert measurement_store.find_measurement_result("features", store, benchmark, run) is None
     again = measure.measure("features", store, benchmark, run, context=Context(device="cpu"))
     assert np.array_equal(again.array("features"), rows)
 

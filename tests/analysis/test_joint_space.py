@@ -25,17 +25,17 @@ from merging.recipes.recipe import Recipe
 from merging.study.analysis.drm_joint_space import (
     JointSpace,
     TaskMatrices,
+    algorithm_steps,
     block_means,
-    dropped,
-    energies,
+    dropped_shares,
+    energy_by_direction,
     estimated_seconds,
     joint_space,
     spectrum,
-    steps,
 )
 from merging.study.runs.execute import execute
 from merging.study.runs.run import Run
-from merging.study.runs.store import Store
+from merging.study.runs.run_store import Store
 
 EXPERTS = ("one", "two", "three")
 SHAPES = [(9, 6), (6, 9), (24, 5)]  # the last one is taller than all experts side by side are wide
@@ -68,7 +68,7 @@ def test_before_pruning_the_matrices_come_back(shape: tuple[int, int], vertical:
 def test_squares_of_row_norms_add_up(vertical: bool) -> None:
     space = space_of((9, 6), vertical)
     np.testing.assert_allclose((space.lengths**2).sum(axis=0), 1, rtol=1e-9)
-    table = energies(space)
+    table = energy_by_direction(space)
     np.testing.assert_allclose(table.groupby("expert")["energy"].sum(), 1, rtol=1e-9)
     assert (table["first"] == table["last"]).all() and set(table["expert"]) == set(EXPERTS)
     exact = vectors((9, 6))
@@ -92,10 +92,10 @@ def test_the_rank_cut_is_a_share_of_the_largest_value() -> None:
 def test_on_average_the_prune_ratio_is_dropped(ratio: float, vertical: bool) -> None:
     space = joint_space(EXPERTS, vectors((40, 30)), vertical)
     numel = space.entries[0].numel()
-    alone = dropped(space, ratio).groupby(["renorm", "expert"])["dropped"].mean()
+    alone = dropped_shares(space, ratio).groupby(["renorm", "expert"])["dropped"].mean()
     assert len(alone) == 6
     assert alone.to_numpy() == pytest.approx(np.full(6, ratio), abs=2 / numel)  # one entry more is kept
-    together = dropped(space, ratio, joint=True).groupby("renorm")["dropped"].mean()
+    together = dropped_shares(space, ratio, joint=True).groupby("renorm")["dropped"].mean()
     assert together.to_numpy() == pytest.approx([ratio, ratio], abs=2 / (3 * numel))
 
 
@@ -104,7 +104,7 @@ def test_renormalization_spreads_what_is_dropped() -> None:
     for expert in range(3):  # every expert moves outputs of its own
         own[expert, 13 * expert : 13 * (expert + 1)] = 1.0
     given = torch.randn(3, 39, 30, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    table = dropped(joint_space(EXPERTS, own * given, False), 0.5)
+    table = dropped_shares(joint_space(EXPERTS, own * given, False), 0.5)
     spread = table.groupby("renorm")["dropped"].std()
     assert spread[True] < 0.6 * spread[False]
 
@@ -115,9 +115,9 @@ def test_renormalization_spreads_what_is_dropped() -> None:
 def test_the_steps_end_where_the_merge_ends(ratio: float, vertical: bool, joint: bool) -> None:
     given = vectors((9, 6))
     space = space_of((9, 6), vertical)
-    table, facts = steps(space.cut(0.01), ratio, joint)
+    table, facts = algorithm_steps(space.cut(0.01), ratio, joint)
     parameter = Parameter("visual.x.weight", Role.LINEAR, "x", "block 0", 0, 0)
-    method = registry.merge("drm")
+    method = registry.find_merge("drm")
     params = {
         "density": 1 - ratio,
         "direction": "vertical" if vertical else "horizontal",
@@ -134,7 +134,7 @@ def test_the_steps_end_where_the_merge_ends(ratio: float, vertical: bool, joint:
 
 
 def test_renormalized_rows_have_length_one() -> None:
-    table, _ = steps(space_of((9, 6), False), 0.5, False)
+    table, _ = algorithm_steps(space_of((9, 6), False), 0.5, False)
     rows = table[table["step"] == "renormalized"].groupby(["expert", "row"])["value"]
     np.testing.assert_allclose(rows.apply(lambda x: (x**2).mean()), 1, rtol=1e-9)
     before = table[table["step"] == "decomposed"].assign(square=lambda t: t["value"] ** 2)
@@ -155,11 +155,11 @@ def test_pictures_stay_small() -> None:
     big = torch.randn(8, 300, 200, generator=torch.Generator().manual_seed(0))
     names = [f"expert {k}" for k in range(8)]
     space = joint_space(names, big, False)
-    table, _ = steps(space, 0.5, True)
+    table, _ = algorithm_steps(space, 0.5, True)
     for _, rows in table.groupby("step"):
         width = rows.groupby("expert")["column"].nunique().sum()
         assert rows["row"].nunique() <= 96 and width <= 256
-    assert energies(space)["first"].nunique() == 256
+    assert energy_by_direction(space)["first"].nunique() == 256
     assert len(viz.draw("joint_steps", table).to_json()) < 1_000_000
 
 
@@ -226,7 +226,7 @@ def test_spectrum_tells_the_cut() -> None:
 
 
 def test_tables_are_tidy() -> None:
-    table = dropped(space_of((9, 6), False), 0.5)
+    table = dropped_shares(space_of((9, 6), False), 0.5)
     assert list(table.columns) == ["direction", "expert", "renorm", "dropped"]
     assert not pd.isna(table).any(axis=None)
 

@@ -20,10 +20,10 @@ from merging.cli.main import main
 from merging.images.benchmarks.benchmark import Benchmark
 from merging.recipes.recipe import Recipe
 from merging.study import measure
-from merging.study.analysis import stored
+from merging.study.analysis import measurement_store
 from merging.study.runs.execute import execute
 from merging.study.runs.run import Run
-from merging.study.runs.store import Store
+from merging.study.runs.run_store import Store
 from merging.tasks.context import Context
 
 DATA = {"a": slice(0, 2), "b": slice(1, 4)}  # which batches an expert saw
@@ -137,7 +137,7 @@ def test_files_can_be_given_for_a_run_whose_recipe_names_none(tmp_path: Path, ca
         "a": "a.rows.safetensors",
         "b": "b.rows.safetensors",
     }
-    found = stored.find("layer_drift", store, benchmark, run.id)
+    found = measurement_store.find_measurement_result("layer_drift", store, benchmark, run.id)
     assert found is not None and found.table("objective").to_dict("records") == facts["tables"]["objective"]
     assert facts["tables"]["objective"] != other["tables"]["objective"]
     assert main(["measure", "drift", run.id, "--store", str(store.root), swapped[0]]) == 2

@@ -10,17 +10,17 @@ import pytest
 import torch
 
 from merging.base.errors import TaskError
-from merging.engine.evaluation.image_features import features
+from merging.engine.evaluation.image_features import compute_features
 from merging.images.benchmarks.benchmark import Benchmark
 from merging.images.image_encoder import Encoder
-from merging.models.formats.opening import open_checkpoint
+from merging.models.formats.model_sources import open_checkpoint
 from merging.recipes.recipe import Recipe
-from merging.study.analysis.stored import Measured
+from merging.study.analysis.measurement_store import StoredMeasurement
 from merging.study.measure import measure
-from merging.study.measurements.along_steps import marked, of_tensors, turns
+from merging.study.measurements.along_steps import by_tensor, mark_steps, turning_points
 from merging.study.runs.execute import execute
 from merging.study.runs.run import Run
-from merging.study.runs.store import Store
+from merging.study.runs.run_store import Store
 from merging.tasks.context import Context
 
 LEARNING = {"steps": 15, "lr": 0.02, "batch": 4}
@@ -42,7 +42,7 @@ def plain(model: Any, benchmark: Benchmark, task: str) -> tuple[float, float, fl
     """Entropy, loss and accuracy of a model on the choosing half, from plain softmax."""
     images, labels = benchmark.images(task, "choosing")
     encoder = Encoder.of(open_checkpoint(model, "model"), CPU, like=benchmark.tower)
-    rows = features(encoder, benchmark.preprocess(images)).double().numpy()
+    rows = compute_features(encoder, benchmark.preprocess(images)).double().numpy()
     unit = rows / np.linalg.norm(rows, axis=1, keepdims=True)
     logits = benchmark.logit_scale * unit @ benchmark.head(task).double().numpy().T
     shares = np.exp(logits - logits.max(axis=1, keepdims=True))
@@ -52,7 +52,7 @@ def plain(model: Any, benchmark: Benchmark, task: str) -> tuple[float, float, fl
     return float(entropy.mean()), float(surprise.mean()), float((shares.argmax(axis=1) == labels).mean())
 
 
-def assert_plain(measured: Measured, step: int, model: Any, benchmark: Benchmark, rtol: float) -> None:
+def assert_plain(measured: StoredMeasurement, step: int, model: Any, benchmark: Benchmark, rtol: float) -> None:
     rows = measured.table("losses")
     rows = rows[rows["step"] == step].set_index("task")
     assert list(rows.index) == list(benchmark.experts)
@@ -102,14 +102,14 @@ def test_edits_come_first_and_no_reporting_image_is_read(store: Store, tiny_benc
 
 
 def test_marked_steps_hold_the_first_and_the_last() -> None:
-    assert marked([0, 0, 10]) == [0, 10]
-    assert marked(range(0, 501, 10)) == [0, 100, 200, 300, 400, 500]
-    assert marked([*range(0, 15, 10), 15]) == [0, 10, 15]
+    assert mark_steps([0, 0, 10]) == [0, 10]
+    assert mark_steps(range(0, 501, 10)) == [0, 100, 200, 300, 400, 500]
+    assert mark_steps([*range(0, 15, 10), 15]) == [0, 10, 15]
 
 
 def test_coefficients_follow_the_order_of_the_experts() -> None:
     rows = pd.DataFrame({"tensor": ["a", "a", "b", "b"], "expert": ["x", "y"] * 2, "coefficient": [1.0, 2.0, 3.0, 4.0]})
-    assert of_tensors(rows, ["y", "x"]) == {"a": [2.0, 1.0], "b": [4.0, 3.0]}
+    assert by_tensor(rows, ["y", "x"]) == {"a": [2.0, 1.0], "b": [4.0, 3.0]}
 
 
 def test_a_task_turns_where_its_loss_is_least() -> None:
@@ -121,7 +121,7 @@ def test_a_task_turns_where_its_loss_is_least() -> None:
     }
     frames = [pd.DataFrame({"step": steps, "task": task, "entropy": entropy, "loss": loss})
               for task, (entropy, loss) in of_task.items()]  # fmt: skip
-    rows = turns(pd.concat(frames).iloc[::-1])
+    rows = turning_points(pd.concat(frames).iloc[::-1])
     assert rows.to_dict("records") == [{"task": "turned", "step": 10, "entropy": -2, "loss": 4}]
 
 
@@ -145,7 +145,7 @@ def test_modules_of_tasks_are_measured_on_images_that_they_have_not_seen(store: 
         task = str(row["task"])
         images = tiny_benchmark.preprocess(tiny_benchmark.images(task, "reporting")[0])
         expert = Encoder.of(open_checkpoint(tiny_benchmark.experts[task], task), torch.device("cpu"))
-        goal = features(expert, images).double()
+        goal = compute_features(expert, images).double()
         for name, of_task in (("before", None), ("after", task)):
             shift = (modules.features(images, of_task).double() - goal).abs().mean()
             np.testing.assert_allclose(row[name], float(shift), rtol=1e-4)
@@ -165,7 +165,7 @@ def test_a_router_is_asked_about_unseen_images_too_and_the_oracle_stays_a_table(
     for row in oracle.to_dict("records"):
         model = open_checkpoint(run.model_paths["merged"], "merged")
         images, labels = tiny_benchmark.images(str(row["task"]), "reporting")
-        rows = features(Encoder.of(model, torch.device("cpu")), tiny_benchmark.preprocess(images))
+        rows = compute_features(Encoder.of(model, torch.device("cpu")), tiny_benchmark.preprocess(images))
         right = (rows @ tiny_benchmark.head(str(row["task"])).T).argmax(dim=1).numpy() == labels
         np.testing.assert_allclose(row["merged"], right.mean(), rtol=1e-6)
     assert run.scores is None

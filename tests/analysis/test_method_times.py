@@ -14,14 +14,17 @@ from merging.base.errors import Cancelled, CheckpointError
 from merging.images.benchmarks.benchmark import Benchmark
 from merging.methods import registry
 from merging.study import measure as measuring
-from merging.study.analysis import stored
+from merging.study.analysis import measurement_store
 from merging.study.runs.run import PRECOMPUTED, THIS_MACHINE
-from merging.study.runs.store import Store
+from merging.study.runs.run_store import Store
 from merging.study.trials import method_times
 from merging.tasks.context import Context
 
 COSTS = {"task_arithmetic": 1.0, "lwptv → task_arithmetic": 1.5, "ties": 3.0, "drm": 40.0}  # of a chain, in references
-METHODS = (registry.edit("lwptv"), *(registry.merge(key) for key in ("task_arithmetic", "ties", "drm", "emr")))
+METHODS = (
+    registry.find_edit("lwptv"),
+    *(registry.find_merge(key) for key in ("task_arithmetic", "ties", "drm", "emr")),
+)
 
 
 class Machine:
@@ -107,7 +110,7 @@ def test_times_are_measured_anew_whenever_asked(
     (tmp_path / "library" / "runs").mkdir(parents=True)
     first.path.parent.rename(tmp_path / "library" / "measured")
     elsewhere = Store(tmp_path / "store", libraries=(tmp_path / "library" / "runs",))
-    known = stored.find("method_times", elsewhere, tiny_benchmark)
+    known = measurement_store.find_measurement_result("method_times", elsewhere, tiny_benchmark)
     assert known is not None and known.provenance == PRECOMPUTED
     assert (
         measuring.measure("method_times", elsewhere, tiny_benchmark, context=Context("cpu")).provenance == THIS_MACHINE
@@ -119,5 +122,5 @@ def test_nothing_is_kept_of_a_cancelled_one(machine: Machine, store: Store, tiny
         measuring.measure(
             "method_times", store, tiny_benchmark, context=Context(device="cpu", cancel=lambda: machine.calls > 12)
         )
-    assert stored.find("method_times", store, tiny_benchmark) is None
+    assert measurement_store.find_measurement_result("method_times", store, tiny_benchmark) is None
     assert torch.get_num_threads() == 1

@@ -10,23 +10,23 @@ import pandas as pd
 import pytest
 import torch
 from daily import some_of
-from pretend_device import NAME, pretended
+from pretend_device import NAME, pretend_device
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import merging
 from merging.images.benchmarks.benchmark import Benchmark
 from merging.methods import registry as methods
-from merging.models.formats.opening import open_checkpoint
+from merging.models.formats.model_sources import open_checkpoint
 from merging.recipes.recipe import Recipe
-from merging.study.analysis import registry
-from merging.study.analysis.stored import Measured
-from merging.study.analysis.subject import Of
+from merging.study.analysis import measurement_registry
+from merging.study.analysis.measurement_store import StoredMeasurement
+from merging.study.analysis.measurement_subject import SubjectKind
 from merging.study.measure import measure
 from merging.study.measurements import put_back_images
-from merging.study.previews.samples import PreviewSample
+from merging.study.previews.preview_samples import PreviewSample
 from merging.study.runs.execute import execute
 from merging.study.runs.run import Run
-from merging.study.runs.store import Store
+from merging.study.runs.run_store import Store
 from merging.study.trials import drm_ablations, exemplar_sensitivity, method_times, task_counts
 from merging.tasks.context import Context
 
@@ -49,7 +49,7 @@ LESS = (
     (task_counts, "METHODS", ("drm_h",)), (task_counts, "SUBSETS", 1),
     (put_back_images, "SAMPLE", PreviewSample(4)), (method_times, "ROUNDS", 0), (method_times, "BRIEF", 1e-9),
     (exemplar_sensitivity, "CANDIDATES", exemplar_sensitivity.CANDIDATES[:1]),
-    (methods, "methods", lambda: (methods.merge("ties"), methods.edit("cat"))),
+    (methods, "methods", lambda: (methods.find_merge("ties"), methods.find_edit("cat"))),
 )  # fmt: skip
 
 
@@ -67,10 +67,12 @@ class Stores:
         recipe = Recipe.build(given["merge"], given.get("params", {}), [], *models, adapt=given.get("adapt"))
         return execute(recipe, self.of[device], benchmark=self.benchmark, context=Context(device=device))
 
-    def measured(self, key: str, device: str) -> Measured:
+    def measured(self, key: str, device: str) -> StoredMeasurement:
         """A measurement, of a run if it is of one."""
         chain = ON_CHAIN.get(key, "plain")
-        run = "" if registry.kind(key).of == Of.BENCHMARK else self.run(chain, device).id
+        run = (
+            "" if measurement_registry.find_measurement(key).of == SubjectKind.BENCHMARK else self.run(chain, device).id
+        )
         files = self.layer_inputs() if key == OF_FILES else {}
         return measure(key, self.of[device], self.benchmark, run, layer_inputs=files, context=Context(device=device))
 
@@ -89,7 +91,7 @@ class Stores:
 def stores(tmp_path_factory: pytest.TempPathFactory, tiny_benchmark: Benchmark) -> Iterator[Stores]:
     # The CPU's fused attention rounds otherwise, and where a singular value lies at a cut-off or two tasks get nearly
     # the same weight, the last bit of a feature decides.
-    with pretended(), sdpa_kernel(SDPBackend.MATH):
+    with pretend_device(), sdpa_kernel(SDPBackend.MATH):
         yield Stores(tmp_path_factory.mktemp("stores"), tiny_benchmark)
 
 
@@ -102,7 +104,7 @@ def test_runs_have_the_scores_that_they_have_on_the_cpu(chain: str, stores: Stor
     assert run.scores is not None and run.scores.equals(expected.scores)
 
 
-@pytest.mark.parametrize("key", some_of(registry.MEASURES, "drift", "depths"))
+@pytest.mark.parametrize("key", some_of(measurement_registry.MEASURES, "drift", "depths"))
 def test_measurements_give_what_they_give_on_the_cpu(key: str, stores: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
     for module, name, less in LESS:
         monkeypatch.setattr(module, name, less)

@@ -15,25 +15,25 @@ from figures import HOSTILE, strings
 
 import viz
 from merging.base.errors import Cancelled
-from merging.engine.inputs import Inputs
+from merging.engine.run_inputs import RunInputs
 from merging.study.measurements import pairs as analysis
 from merging.study.measurements.pairs import (
     CONFLICT,
     COSINE,
     OVERLAP,
     VALUES,
-    Pairs,
-    by_depth,
+    PairSums,
     cluster_order,
-    compare,
-    matrix,
+    compare_experts,
+    matrix_table,
+    pair_by_depth,
 )
 from merging.tasks.context import Context
 
 
-def inputs_of(base: tiny.StateDict, experts: dict[str, tiny.StateDict]) -> Inputs:
+def inputs_of(base: tiny.StateDict, experts: dict[str, tiny.StateDict]) -> RunInputs:
     opened = {name: tiny.checkpoint(state) for name, state in experts.items()}
-    return Inputs(tiny.checkpoint(base), opened, None, torch.device("cpu"))
+    return RunInputs(tiny.checkpoint(base), opened, None, torch.device("cpu"))
 
 
 @pytest.fixture(scope="module")
@@ -46,8 +46,8 @@ def family() -> tuple[tiny.StateDict, dict[str, tiny.StateDict]]:
 
 
 @pytest.fixture(scope="module")
-def found(family: tuple[tiny.StateDict, dict[str, tiny.StateDict]]) -> Pairs:
-    return compare(inputs_of(*family))
+def found(family: tuple[tiny.StateDict, dict[str, tiny.StateDict]]) -> PairSums:
+    return compare_experts(inputs_of(*family))
 
 
 def plain(a: torch.Tensor, b: torch.Tensor, density: float) -> dict[str, float]:
@@ -69,7 +69,7 @@ def plain(a: torch.Tensor, b: torch.Tensor, density: float) -> dict[str, float]:
 
 
 @pytest.mark.parametrize("density", [1.0, 0.2, 0.05])
-def test_every_tensor_and_pair_against_a_dense_computation(family: Any, found: Pairs, density: float) -> None:
+def test_every_tensor_and_pair_against_a_dense_computation(family: Any, found: PairSums, density: float) -> None:
     base, experts = family
     for at, tensor in enumerate(found.tensors["tensor"]):
         vectors = [(expert[tensor] - base[tensor]).flatten() for expert in experts.values()]
@@ -81,7 +81,7 @@ def test_every_tensor_and_pair_against_a_dense_computation(family: Any, found: P
                 assert got[j, i] == pytest.approx(got[i, j], nan_ok=True)
 
 
-def test_the_whole_model_is_one_long_vector(family: Any, found: Pairs) -> None:
+def test_the_whole_model_is_one_long_vector(family: Any, found: PairSums) -> None:
     base, experts = family
     first, second = (torch.cat([(experts[name][n] - base[n]).flatten() for n in base]) for name in tiny.EXPERTS[1:3])
     whole = found.summed()
@@ -90,8 +90,8 @@ def test_the_whole_model_is_one_long_vector(family: Any, found: Pairs) -> None:
     assert int(whole.tensors["numel"].iloc[0]) == first.numel()
 
 
-def test_an_expert_that_did_not_move_has_no_direction(found: Pairs) -> None:
-    table = matrix(found.summed())
+def test_an_expert_that_did_not_move_has_no_direction(found: PairSums) -> None:
+    table = matrix_table(found.summed())
     still = (table["first"] == tiny.EXPERTS[-1]) | (table["second"] == tiny.EXPERTS[-1])
     assert table.loc[still, [COSINE, CONFLICT]].isna().all(axis=None)
     assert (table.loc[still, OVERLAP] == 0).all()
@@ -105,7 +105,7 @@ def test_equal_and_opposite_experts() -> None:
     opposite = {name: 2 * base[name].double() - one[name].double() for name in base}
     double = {name: value.double() for name, value in base.items()}
     states = {"one": {n: v.double() for n, v in one.items()}, "opposite": opposite}
-    table = matrix(compare(inputs_of(double, states)).summed(), 0.2)
+    table = matrix_table(compare_experts(inputs_of(double, states)).summed(), 0.2)
     assert table[COSINE].to_numpy() == pytest.approx([-1, -1])
     assert table[CONFLICT].to_numpy() == pytest.approx([1, 1])
     assert table[OVERLAP].to_numpy() == pytest.approx([1, 1], abs=0.02)  # but for rounding of sizes that are equal
@@ -115,14 +115,14 @@ def test_chance_is_what_independent_experts_have() -> None:
     draw = torch.Generator().manual_seed(0)
     base = tiny.pretrained()
     states = {name: {n: torch.randn(value.shape, generator=draw) + value for n, value in base.items()} for name in "ab"}
-    one = compare(inputs_of(base, states)).summed()
+    one = compare_experts(inputs_of(base, states)).summed()
     for value, close in ((COSINE, 0.03), (CONFLICT, 0.06), (OVERLAP, 0.03)):
         assert one.values(value, 0.2)[0, 0, 1] == pytest.approx(one.chance(value, 0.2)[0, 0, 1], abs=close)
     assert one.chance(OVERLAP, 0.2)[0, 0, 1] == pytest.approx(0.2 / 1.8, abs=0.01)
 
 
-def test_tables_and_back(found: Pairs) -> None:
-    tables = analysis.as_tables(found)
+def test_tables_and_back(found: PairSums) -> None:
+    tables = analysis.to_tables(found)
     back = analysis.from_tables(tables)
     assert back.experts == found.experts
     pd.testing.assert_frame_equal(back.tensors, found.tensors)
@@ -133,14 +133,14 @@ def test_tables_and_back(found: Pairs) -> None:
     assert len(tables["pairs"]) == 6 * len(found.tensors)
 
 
-def test_by_depth_is_the_tensors_of_the_pair(found: Pairs) -> None:
+def test_by_depth_is_the_tensors_of_the_pair(found: PairSums) -> None:
     names = found.experts[:2]
-    table = by_depth(found, names, OVERLAP, 0.2)
+    table = pair_by_depth(found, names, OVERLAP, 0.2)
     np.testing.assert_array_equal(table["value"], found.values(OVERLAP, 0.2)[:, 0, 1])
     some = table[table["value"].notna()]
     assert ((some["low"] <= some["value"]) & (some["value"] <= some["high"])).all()
     block = (found.tensors["section"] == "block 1").to_numpy()
-    assert set(table["whole"][block]) == {matrix(found.summed(block), 0.2)[OVERLAP].iloc[0]}
+    assert set(table["whole"][block]) == {matrix_table(found.summed(block), 0.2)[OVERLAP].iloc[0]}
 
 
 def test_clusters_stand_together_in_any_order() -> None:
@@ -159,7 +159,7 @@ def test_clusters_stand_together_in_any_order() -> None:
 def test_comparing_can_be_cancelled(family: Any) -> None:
     said: list[float] = []
     with pytest.raises(Cancelled):
-        compare(
+        compare_experts(
             inputs_of(*family),
             Context(progress=lambda progress: said.append(progress.fraction), cancel=lambda: len(said) > 5),
         )

@@ -18,16 +18,16 @@ from merging.cli.main import main
 from merging.engine.evaluation.evaluate import evaluate, evaluate_per_task
 from merging.images.image_encoder import Encoder
 from merging.methods.slot import Slot
-from merging.models.families import describe
-from merging.recipes.presets import preset
+from merging.models.families import classify_parameters
+from merging.recipes.presets import find_preset
 from merging.recipes.recipe import Recipe
 from merging.study import measure
-from merging.study.analysis import stored
+from merging.study.analysis import measurement_store
 from merging.study.measurements import first_order, put_back_images, put_back_variants
-from merging.study.previews.samples import PreviewSample
+from merging.study.previews.preview_samples import PreviewSample
 from merging.study.runs.execute import execute
-from merging.study.runs.reference_models import references
-from merging.study.runs.store import Store
+from merging.study.runs.reference_models import find_references
+from merging.study.runs.run_store import Store
 from merging.tasks.context import Context
 
 AVERAGES = ("in domain", "out of domain")
@@ -37,7 +37,7 @@ AVERAGES = ("in domain", "out of domain")
 def measured(tmp_path_factory, tiny_benchmark):
     """A store with a run of task arithmetic, its true map, and its first-order map."""
     store = Store(tmp_path_factory.mktemp("store"), libraries=())
-    recipe = preset("task_arithmetic").recipe(tiny_benchmark.pretrained, tiny_benchmark.experts)
+    recipe = find_preset("task_arithmetic").recipe(tiny_benchmark.pretrained, tiny_benchmark.experts)
     run = execute(recipe, store, benchmark=tiny_benchmark)
     both = [
         measure.measure(key, store, tiny_benchmark, run.id, context=Context(device="cpu"))
@@ -48,7 +48,7 @@ def measured(tmp_path_factory, tiny_benchmark):
 
 @pytest.fixture(scope="module")
 def every(tiny_benchmark):
-    return put_back_variants.variants(tiny_benchmark.tower.parameters)
+    return put_back_variants.list_variants(tiny_benchmark.tower.parameters)
 
 
 def put_back(state, base, names):
@@ -166,7 +166,7 @@ def test_the_parts_of_a_sum_are_the_whole(measured, tiny_benchmark):
 
 def test_a_tensor_that_was_pruned_has_no_part_to_take_out(tmp_path, tiny_benchmark):
     store = Store(tmp_path, libraries=())
-    recipe = preset("task_arithmetic_lwptv").recipe(tiny_benchmark.pretrained, tiny_benchmark.experts)
+    recipe = find_preset("task_arithmetic_lwptv").recipe(tiny_benchmark.pretrained, tiny_benchmark.experts)
     run = execute(recipe, store, benchmark=tiny_benchmark, keep_model=False)
     guessed = measure.measure("first_order", store, tiny_benchmark, run.id)
     kept = run.table("tensors").set_index("tensor")["kept_numel"]
@@ -180,13 +180,15 @@ def test_a_tensor_that_was_pruned_has_no_part_to_take_out(tmp_path, tiny_benchma
 def test_a_tensor_that_no_expert_moved_weighs_nothing():
     base = tiny.pretrained()
     name, value = "visual.proj", base["visual.proj"]
-    slot = Slot(describe([name])[0], ("a", "b"), value, torch.zeros(2, *value.shape))
+    slot = Slot(classify_parameters([name])[0], ("a", "b"), value, torch.zeros(2, *value.shape))
 
     class Gradients:
         def read(self, name, start, stop):
             return torch.ones(3, stop - start)
 
-    put_back, take_out, _, weight = first_order.products(slot, tiny.checkpoint(base | {name: value + 1}), Gradients())
+    put_back, take_out, _, weight = first_order.first_order_products(
+        slot, tiny.checkpoint(base | {name: value + 1}), Gradients()
+    )
     np.testing.assert_allclose(put_back, [-value.numel()] * 3, rtol=1e-5)
     assert weight == 0 and (take_out == 0).all()
 
@@ -206,8 +208,8 @@ def test_gradients_do_not_depend_on_the_batch(measured, tmp_path, tiny_benchmark
 
 def test_a_variant_starts_at_its_first_section(measured, every, tiny_benchmark):
     _, run, _, _ = measured
-    sample = put_back_images.draw(tiny_benchmark)
-    batches = put_back_images.batches(sample, list(sample))
+    sample = put_back_images.sample_images(tiny_benchmark)
+    batches = put_back_images.image_batches(sample, list(sample))
     tower = put_back_variants.PutBackTower.of(tiny.checkpoint(load_file(run.model_path)), tiny_benchmark.tower, "cpu")
     n, meter = sum(map(len, batches)), Meter(0)
     rows = [variant for variant, _ in tower.features(every, batches, meter)]
@@ -220,7 +222,7 @@ def test_a_variant_starts_at_its_first_section(measured, every, tiny_benchmark):
 
 def test_the_sample_is_a_preview_s(tiny_benchmark, monkeypatch):
     monkeypatch.setattr(put_back_images, "SAMPLE", PreviewSample(5))
-    sample = put_back_images.draw(tiny_benchmark)
+    sample = put_back_images.sample_images(tiny_benchmark)
     assert {len(task.labels) for task in sample.values()} == {5}
     assert [len(set(task.labels.tolist())) for task in sample.values()] == [
         min(5, len(set(tiny_benchmark.images(key, "choosing")[1].tolist()))) for key in sample
@@ -234,7 +236,7 @@ def without_measurements(store, folder):
 
 def so_far(store, benchmark, run_id) -> Iterator[int]:
     while True:
-        partial = stored.find_so_far("put_back", store, benchmark, run_id)
+        partial = measurement_store.find_partial("put_back", store, benchmark, run_id)
         yield 0 if partial is None else partial.tables["changes"]["name"].nunique()
 
 
@@ -266,7 +268,7 @@ def test_a_cancelled_one_leaves_nothing(measured, tmp_path, tiny_benchmark):
 
 def test_a_model_that_is_no_merge_is_refused(tmp_path, tiny_benchmark):
     store = Store(tmp_path, libraries=())
-    run = references(store, tiny_benchmark)["pretrained"]
+    run = find_references(store, tiny_benchmark)["pretrained"]
     for key in ("put_back", "first_order"):
         with pytest.raises(StoreError, match="is no merge"):
             measure.measure(key, store, tiny_benchmark, run.id)

@@ -13,19 +13,19 @@ import torch
 from safetensors.torch import save_file
 
 import viz
-from app.views.conflicts import signs as conflict_signs
+from app.views.conflicts import sign_agreement as conflict_signs
 from merging.base.errors import Cancelled, CheckpointError, StoreError
 from merging.base.progress import Progress
 from merging.images.benchmarks.benchmark import Benchmark
 from merging.models.families import LINEAR_MAPS
 from merging.recipes.recipe import Recipe
 from merging.study import measure
-from merging.study.analysis import stored, subject
-from merging.study.analysis.stored import Measured, share_measurements
-from merging.study.measurements.signs import DENSITIES, SPACES, agreement, inspect_layer
+from merging.study.analysis import measurement_store, measurement_subject
+from merging.study.analysis.measurement_store import StoredMeasurement, share_measurements
+from merging.study.measurements.signs import DENSITIES, SPACES, inspect_layer, mean_agreement
 from merging.study.runs.execute import execute
-from merging.study.runs.run import same_models
-from merging.study.runs.store import Store
+from merging.study.runs.run import merge_same_models
+from merging.study.runs.run_store import Store
 from merging.tasks.context import Context
 
 # As a measurement
@@ -36,7 +36,9 @@ def uniform(benchmark: Benchmark, experts: dict[str, str] | None = None, merge: 
 
 
 @pytest.fixture(scope="module")
-def measured(tmp_path_factory: pytest.TempPathFactory, tiny_benchmark: Benchmark) -> tuple[Store, list[str], Measured]:
+def measured(
+    tmp_path_factory: pytest.TempPathFactory, tiny_benchmark: Benchmark
+) -> tuple[Store, list[str], StoredMeasurement]:
     """A store with two merges of the same experts, one of fewer, and what was measured of the first."""
     store = Store(tmp_path_factory.mktemp("signs"), libraries=())
     fewer = dict(list(tiny_benchmark.experts.items())[:3])
@@ -46,29 +48,29 @@ def measured(tmp_path_factory: pytest.TempPathFactory, tiny_benchmark: Benchmark
 
 
 def test_runs_on_the_same_experts_share_what_is_measured(
-    measured: tuple[Store, list[str], Measured], tiny_benchmark: Benchmark
+    measured: tuple[Store, list[str], StoredMeasurement], tiny_benchmark: Benchmark
 ) -> None:
     store, (first, second, fewer), found = measured
-    assert stored.find("signs", store, tiny_benchmark, second) == found
+    assert measurement_store.find_measurement_result("signs", store, tiny_benchmark, second) == found
     assert measure.measure("signs", store, tiny_benchmark, second, context=Context(cancel=lambda: True)) == found
-    assert stored.find("signs", store, tiny_benchmark, fewer) is None
-    assert stored.find("signs", store, tiny_benchmark, "0" * 12) is None
+    assert measurement_store.find_measurement_result("signs", store, tiny_benchmark, fewer) is None
+    assert measurement_store.find_measurement_result("signs", store, tiny_benchmark, "0" * 12) is None
     run, other, less = map(store.run, (first, second, fewer))
-    assert share_measurements(run, other) and same_models(run, other)
-    assert not share_measurements(run, less) and not same_models(run, less)
+    assert share_measurements(run, other) and merge_same_models(run, other)
+    assert not share_measurements(run, less) and not merge_same_models(run, less)
 
 
 def test_runs_of_the_same_experts_in_another_order_can_be_compared(
-    measured: tuple[Store, list[str], Measured],
+    measured: tuple[Store, list[str], StoredMeasurement],
 ) -> None:
     store, (first, second, _), _ = measured
     run = store.run(first)
     turned = replace(run, inputs=dict(reversed(run.inputs.items())), experts=run.experts[::-1])
-    assert same_models(turned, store.run(second)) and not share_measurements(turned, store.run(second))
+    assert merge_same_models(turned, store.run(second)) and not share_measurements(turned, store.run(second))
 
 
 def test_the_tables_are_those_of_every_layer(
-    measured: tuple[Store, list[str], Measured], tiny_benchmark: Benchmark
+    measured: tuple[Store, list[str], StoredMeasurement], tiny_benchmark: Benchmark
 ) -> None:
     _, _, found = measured
     layers = found.table("layers")
@@ -82,7 +84,7 @@ def test_the_tables_are_those_of_every_layer(
     order = int(layers.set_index("tensor").loc[name, "order"])
     agreed = found.table("agreement").set_index(["order", "space", "density"]).loc[order]
     for key, counts in live.votes.items():
-        said = agreement(counts)
+        said = mean_agreement(counts)
         expected = [said.mean, said.null, said.density, said.positions]
         np.testing.assert_allclose(agreed.loc[key].to_numpy(float), expected, rtol=1e-6)
     elected = found.table("elections").set_index(["order", "density"]).loc[(order, 0.2)]
@@ -90,8 +92,8 @@ def test_the_tables_are_those_of_every_layer(
     assert list(elected["expert"]) == list(tiny_benchmark.experts)
     weighted = found.table("agreement").assign(total=lambda rows: rows["mean"] * rows["positions"])
     sums = weighted.groupby(["space", "density"])[["total", "positions"]].sum()
-    for (space, density), counts in conflict_signs.whole(found).items():
-        said = agreement(counts)
+    for (space, density), counts in conflict_signs.votes_of_all_layers(found).items():
+        said = mean_agreement(counts)
         assert said.positions == sums.loc[(space, density), "positions"]
         assert said.mean == pytest.approx(sums.loc[(space, density), "total"] / said.positions, rel=1e-5)
 
@@ -141,11 +143,11 @@ def by_hand(vectors: torch.Tensor, density: float) -> torch.Tensor:
 
 
 def test_measuring_tells_how_far_it_is_and_can_be_cancelled(
-    measured: tuple[Store, list[str], Measured], tiny_benchmark: Benchmark
+    measured: tuple[Store, list[str], StoredMeasurement], tiny_benchmark: Benchmark
 ) -> None:
     store, (_, _, fewer), _ = measured
     told: list[Progress] = []
-    before = sorted((store.root / subject.FOLDER).iterdir())
+    before = sorted((store.root / measurement_subject.FOLDER).iterdir())
     with pytest.raises(Cancelled):
         measure.measure(
             "signs",
@@ -154,7 +156,7 @@ def test_measuring_tells_how_far_it_is_and_can_be_cancelled(
             fewer,
             context=Context(progress=told.append, cancel=lambda: bool(told) and told[-1].done > 9),
         )
-    assert sorted((store.root / subject.FOLDER).iterdir()) == before
+    assert sorted((store.root / measurement_subject.FOLDER).iterdir()) == before
     measure.measure("signs", store, tiny_benchmark, fewer, context=Context(progress=told.append))
     assert told[-1].fraction == 1.0
     assert {progress.phase for progress in told} == {"Counting signs"}
@@ -181,8 +183,8 @@ def test_what_cannot_be_measured_is_explained(tmp_path: Path, tiny_benchmark: Be
 
 
 @pytest.mark.parametrize("density", [1.0, 0.2])
-def test_the_histogram_draws_its_table(measured: tuple[Store, list[str], Measured], density: float) -> None:
-    table = conflict_signs.bins(conflict_signs.whole(measured[2]), density)
+def test_the_histogram_draws_its_table(measured: tuple[Store, list[str], StoredMeasurement], density: float) -> None:
+    table = conflict_signs.histogram_bins(conflict_signs.votes_of_all_layers(measured[2]), density)
     assert list(dict.fromkeys(table["space"])) == list(SPACES)
     fig = viz.draw("sign_histogram", table)
     bars = [trace for trace in fig.data if trace.type == "bar"]
@@ -200,8 +202,8 @@ def test_the_histogram_draws_its_table(measured: tuple[Store, list[str], Measure
 
 
 @pytest.mark.parametrize("value", ["excess", "mean", "kept"])
-def test_the_heat_map_draws_its_table(measured: tuple[Store, list[str], Measured], value: str) -> None:
-    table = conflict_signs.by_layer(measured[2], 0.2)
+def test_the_heat_map_draws_its_table(measured: tuple[Store, list[str], StoredMeasurement], value: str) -> None:
+    table = conflict_signs.agreement_by_layer(measured[2], 0.2)
     fig = viz.draw("sign_layers", table, value=value)
     wide = table.pivot(index="space", columns="tensor", values=value)
     order = dict.fromkeys(names[1] for names in fig.data[1].customdata)
@@ -211,15 +213,15 @@ def test_the_heat_map_draws_its_table(measured: tuple[Store, list[str], Measured
 
 
 @pytest.mark.parametrize("value", ["survived", "taken"])
-def test_the_election_draws_its_table(measured: tuple[Store, list[str], Measured], value: str) -> None:
-    table = conflict_signs.elections(measured[2], 0.2)
+def test_the_election_draws_its_table(measured: tuple[Store, list[str], StoredMeasurement], value: str) -> None:
+    table = conflict_signs.elections_at(measured[2], 0.2)
     fig = viz.draw("election_layers", table, value=value, selected="visual.proj")
     rows = table.set_index(["tensor", "expert"])[value]
     for trace in fig.data:
         assert trace.y.tolist() == pytest.approx([rows[tensor, expert] for tensor, expert in trace.customdata])
     np.testing.assert_allclose(table.groupby("tensor")["taken"].sum(), 1)
     assert sum(shape.name == "selected" for shape in fig.layout.shapes) == 1
-    whole = conflict_signs.in_numbers(table, None)
+    whole = conflict_signs.election_table(table, None)
     assert whole["won"].sum() == table["won"].sum()
-    one = conflict_signs.in_numbers(table, "visual.proj").set_index("expert")
+    one = conflict_signs.election_table(table, "visual.proj").set_index("expert")
     assert one["survived"].to_dict() == pytest.approx(rows.loc["visual.proj"].to_dict()) or value == "taken"

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from merging.base.numerics.linear_algebra import left_basis
-from merging.base.numerics.sign_election import elect, elected_sign, trim_each
+from merging.base.numerics.sign_election import count_election, elect_sign, trim_each
 from merging.methods import registry
 from merging.methods.merges.ties import ties
 from merging.methods.shared.trimming import TrimThresholds
@@ -19,11 +19,11 @@ from merging.models.families import Parameter, Role
 from merging.study.analysis.drm_joint_space import joint_space
 from merging.study.measurements import signs
 from merging.study.measurements.signs import (
-    agreement,
+    agreement_histogram,
     count_votes,
     estimated_seconds,
-    histogram,
     inspect_layer,
+    mean_agreement,
     random_agreement,
 )
 
@@ -52,10 +52,10 @@ def naive(values: np.ndarray[Any, Any]) -> tuple[float, list[float]]:
 
 def test_the_worked_numbers_of_sign_agreement() -> None:
     values = torch.tensor(WORKED, dtype=torch.float64)
-    by_position = [agreement(count_votes(values[:, [place]])).mean for place in range(6)]
+    by_position = [mean_agreement(count_votes(values[:, [place]])).mean for place in range(6)]
     assert by_position[:5] == [0.75, 0.5, 1, 1, 0.5]
     assert math.isnan(by_position[5])
-    found = agreement(count_votes(values))
+    found = mean_agreement(count_votes(values))
     assert (found.mean, found.positions) == (0.75, 5)
     assert found.density == pytest.approx(12 / 24)
 
@@ -74,9 +74,9 @@ def test_random_signs_at_a_density(tasks: int, density: float, null: float) -> N
     for votes in range(tasks + 1):  # where signs are, and not how they agree, decides
         chance = math.comb(tasks, votes) * density**votes * (1 - density) ** (tasks - votes)
         counts[votes, votes] = round(1e9 * chance)
-    assert round(agreement(counts).null, 3) == null
+    assert round(mean_agreement(counts).null, 3) == null
     noise = torch.randn(tasks, 400, 400, generator=torch.Generator().manual_seed(1))
-    found = agreement(count_votes(next(trim_each(noise, [density]))))
+    found = mean_agreement(count_votes(next(trim_each(noise, [density]))))
     assert found.null == pytest.approx(null, abs=1.5e-3)
     assert found.density == pytest.approx(density, abs=1e-4)
     assert found.excess == pytest.approx(0, abs=2e-3)
@@ -88,7 +88,7 @@ def test_the_histogram_puts_edges_where_they_belong() -> None:
     _, each = naive(values.numpy())
     edges = np.array([0.5, 0.6, 0.7, 0.8, 0.9, 1.0])
     places = np.clip(np.searchsorted(edges - 1e-9, each, side="right") - 1, 0, 4)  # 3 of 5 votes are in [0.6, 0.7)
-    shares, chances = histogram(count_votes(values))
+    shares, chances = agreement_histogram(count_votes(values))
     np.testing.assert_allclose(shares, np.bincount(places, minlength=5) / len(each))
     assert shares.sum() == pytest.approx(1)
     assert chances.sum() == pytest.approx(1)
@@ -111,11 +111,11 @@ def test_every_space_is_what_its_definition_says(shape: tuple[int, int]) -> None
             kept.append(entries)
             back.append(left @ entries)
         for space, values in ((f"joint_{way}", kept), (f"back_{way}", back)):
-            said = agreement(found.votes[space, density])
+            said = mean_agreement(found.votes[space, density])
             assert said.mean == pytest.approx(naive(np.array(values))[0])
             assert said.density == pytest.approx(np.mean(np.array(values) != 0))
         assert found.ranks["hv".index(way)] == left.shape[1]
-    assert agreement(found.votes["weights", density]).mean == pytest.approx(
+    assert mean_agreement(found.votes["weights", density]).mean == pytest.approx(
         naive(next(trim_each(vectors, [density])).numpy())[0]
     )
 
@@ -188,14 +188,14 @@ def test_equal_experts_agree_and_nobody_loses() -> None:
     same = drawn(1).expand(3, -1, -1)
     found = inspect_layer(same, (0.2,))
     for counts in found.votes.values():
-        assert agreement(counts).mean == 1
+        assert mean_agreement(counts).mean == 1
     np.testing.assert_array_equal(found.elections[0.2].won(0), found.elections[0.2].kept)
 
 
 def test_experts_that_changed_nothing_have_no_votes() -> None:
     found = inspect_layer(torch.zeros(3, 4, 5), (1.0, 0.2))
     for counts in found.votes.values():
-        said = agreement(counts)
+        said = mean_agreement(counts)
         assert math.isnan(said.mean) and (said.positions, said.density) == (0, 0)
     assert found.elections[0.2].kept.tolist() == [0, 0, 0]
 
@@ -214,7 +214,7 @@ def test_the_trim_keeps_what_ties_keeps() -> None:
 
 def test_the_sign_of_the_sum_is_elected() -> None:
     values = torch.tensor(WORKED, dtype=torch.float64)  # sums 2, 0, 3, -2, 0, 0: two exact ties with entries
-    found = elect(values)
+    found = count_election(values)
     assert found.kept.tolist() == [3, 3, 3, 3] and found.votes == 1
     assert found.won(0).tolist() == [1, 1, 1, 2]
     assert found.won(1).tolist() == [2, 2, 2, 2]
@@ -227,12 +227,12 @@ def test_what_ties_merges_is_what_survives(density: float, tie_sign: float) -> N
     vectors = drawn(4, 9, 8)
     vectors[2:] = -vectors[:2].flip(0)
     vectors = vectors.round()
-    params = registry.merge("ties").params.build({"density": density, "scope": "tensor", "scaling": 1.0})
+    params = registry.find_merge("ties").params.build({"density": density, "scope": "tensor", "scaling": 1.0})
     slot = Slot(Parameter("w", Role.LINEAR, "w", "block 0", 0, 0), tuple("abcd"), torch.zeros_like(vectors[0]), vectors)
     merged = ties(slot, params, TrimThresholds(None, tie_sign))
     found = inspect_layer(vectors, (density,)).elections[density]
     kept = next(trim_each(vectors, [density]))
-    survivors = kept * (kept * elected_sign(kept, tie_sign) > 0)
+    survivors = kept * (kept * elect_sign(kept, tie_sign) > 0)
     torch.testing.assert_close(merged, survivors.sum(dim=0))
     assert found.won(tie_sign).tolist() == (survivors != 0).flatten(1).sum(dim=1).tolist()
     assert found.tied.any()

@@ -20,10 +20,10 @@ from merging.models.checkpoint import Checkpoint, MappingCheckpoint
 from merging.models.families import Role
 from merging.models.tensor_info import TensorInfo
 from merging.recipes.recipe import Recipe
-from merging.study.analysis.storage_accounting import ACCOUNTS, MIB, encodings, paper_entries, storage
+from merging.study.analysis.storage_accounting import ACCOUNTS, MIB, paper_entries, storage_table, tensor_encodings
 from merging.study.runs.execute import execute
 from merging.study.runs.run import Run
-from merging.study.runs.store import Store
+from merging.study.runs.run_store import Store
 from merging.tasks.context import Context
 from viz.chart import ChartError
 from viz.figures.score_bars import ACCOUNTS as DRAWN
@@ -103,10 +103,10 @@ def test_a_vector_is_dense_where_a_bitmap_of_its_zeros_would_not_pay():
     table = pd.DataFrame({"numel": [3200], "kept_numel": [3100], "itemsize": [4]})
     assert paper_entries(table, 50) == 3250
     bitmap = math.ceil(3200 / 8) + 3100 * 4
-    assert (encodings(table)["bytes"].item(), bitmap) == (3200 * 4, 3200 * 4)
+    assert (tensor_encodings(table)["bytes"].item(), bitmap) == (3200 * 4, 3200 * 4)
     table["kept_numel"] = 3099
     assert paper_entries(table, 50) == 3099
-    assert encodings(table)["bytes"].item() == bitmap - 4
+    assert tensor_encodings(table)["bytes"].item() == bitmap - 4
 
 
 # Encodings
@@ -127,7 +127,7 @@ def test_a_vector_is_dense_where_a_bitmap_of_its_zeros_would_not_pay():
     ],
 )
 def test_the_smallest_encoding_is_taken(numel, kept, itemsize, encoding, size):
-    found = encodings(pd.DataFrame({"numel": [numel], "kept_numel": [kept], "itemsize": [itemsize]}))
+    found = tensor_encodings(pd.DataFrame({"numel": [numel], "kept_numel": [kept], "itemsize": [itemsize]}))
     assert found.to_dict("records") == [{"encoding": encoding, "bytes": size}]
 
 
@@ -136,7 +136,7 @@ def test_kept_tensors_alone_are_an_encoding():
     rng = np.random.default_rng(0)
     numel = rng.integers(1, 10_000, 100)
     kept = np.where(rng.random(100) < 0.3, numel, 0)
-    found = encodings(pd.DataFrame({"numel": numel, "kept_numel": kept, "itemsize": 2}))
+    found = tensor_encodings(pd.DataFrame({"numel": numel, "kept_numel": kept, "itemsize": 2}))
     assert set(found["encoding"]) == {"left out", "dense"}
     assert found["bytes"].sum() == 2 * kept.sum()
 
@@ -147,7 +147,7 @@ def test_no_encoding_is_larger_than_the_tensor():
     for itemsize in (2, 4, 8):
         kept = rng.binomial(numel, rng.random(2000))
         table = pd.DataFrame({"numel": numel, "kept_numel": kept, "itemsize": itemsize})
-        found = encodings(table)["bytes"]
+        found = tensor_encodings(table)["bytes"]
         assert (found <= numel * itemsize).all()
         assert (found >= kept * itemsize).all()
 
@@ -159,7 +159,7 @@ def test_minus_zero_is_zero():
     expert["visual.proj"][0, 0] = 0.5
     found = merging.merge(base, {"one": expert}, "weight_averaging", device="cpu").tables["tensors"]
     assert found["kept_numel"].sum() == 1
-    assert encodings(found)["bytes"].sum() == 8  # one position, one value
+    assert tensor_encodings(found)["bytes"].sum() == 8  # one position, one value
 
 
 # Stored runs
@@ -178,7 +178,7 @@ def run_it(tiny_benchmark, tmp_path):
 
 def accounts(run):
     """{account: {part: bytes}}"""
-    table = storage(run)
+    table = storage_table(run)
     assert list(table.columns) == ["account", "part", "bytes"]
     assert not table.duplicated(["account", "part"]).any()
     return {a: dict(zip(rows["part"], rows["bytes"], strict=True)) for a, rows in table.groupby("account")}
@@ -228,7 +228,9 @@ def test_accounts_of_a_vector_that_all_tasks_share(run_it):
     assert found["deploy"]["rescalers"] == 4 * models
     assert found["dense"] == {"models, one per task": run.sizes["files"]}
     assert found["deploy"]["pretrained model"] == run.sizes["files"] // models
-    assert found["deploy"]["unified task vector"] == encodings(table)["bytes"].sum() == 2 * touched["numel"].sum()
+    assert (
+        found["deploy"]["unified task vector"] == tensor_encodings(table)["bytes"].sum() == 2 * touched["numel"].sum()
+    )
     assert found["deploy"]["heads"] == heads(run)
 
 
@@ -267,7 +269,7 @@ def test_the_library_knows_its_sizes(tmp_path):
     """Rebuild it with `make library` if it does not."""
     runs = [run for run in Store(tmp_path, libraries=(settings.LIBRARY,)).runs() if run.kind == "merge"]
     assert runs
-    assert [run.title for run in runs if storage(run)["bytes"].isna().any()] == []
+    assert [run.title for run in runs if storage_table(run)["bytes"].isna().any()] == []
 
 
 # The figure

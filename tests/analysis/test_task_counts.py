@@ -24,14 +24,14 @@ from merging.base.numerics.linear_algebra import left_basis
 from merging.engine.evaluation.evaluate import evaluate
 from merging.images.benchmarks.benchmark import Benchmark
 from merging.images.benchmarks.metrics import summarize
-from merging.recipes.presets import preset
+from merging.recipes.presets import find_preset
 from merging.recipes.recipe import Recipe
 from merging.study import measure
-from merging.study.analysis.stored import Measured
+from merging.study.analysis.measurement_store import StoredMeasurement
 from merging.study.runs.execute import execute
-from merging.study.runs.store import Store
+from merging.study.runs.run_store import Store
 from merging.study.trials import drm_ablations, task_counts, trial_merges
-from merging.study.trials.task_counts import averages, paired_tests, subsets
+from merging.study.trials.task_counts import average_counts, paired_tests, sample_subsets
 from merging.tasks.context import Context
 
 VARIANTS = drm_ablations.VARIANTS
@@ -45,7 +45,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def found(folder: Path) -> dict[str, Measured]:
+def found(folder: Path) -> dict[str, StoredMeasurement]:
     """Both measurements of the tiny benchmark, with fewer methods and cuts than the real ones."""
     benchmark, store = Benchmark.load(folder), Store(folder / "making", libraries=())
     with pytest.MonkeyPatch.context() as patch:
@@ -63,7 +63,7 @@ def found(folder: Path) -> dict[str, Measured]:
 
 
 @pytest.mark.full
-def test_every_row_is_the_recipe_it_says(found: dict[str, Measured], folder: Path) -> None:
+def test_every_row_is_the_recipe_it_says(found: dict[str, StoredMeasurement], folder: Path) -> None:
     rows = found["drm_ablations"].table("ablations").set_index(["method", "variant"])
     stated: dict[tuple[str, str], dict[str, Any]] = {
         ("DRM-H", "nothing removed"): {},
@@ -100,13 +100,13 @@ def test_a_chain_is_merged_once_however_many_rows_show_it(
     monkeypatch.setattr(drm_ablations, "VARIANTS", VARIANTS[:2])
     monkeypatch.setattr(drm_ablations, "CUTS", (0.01, 0.3))
     merged = []
-    whole = trial_merges.merge
+    whole = trial_merges.merge_in_memory
 
     def counted(recipe: Recipe, *said: Any) -> Any:
         merged.append(recipe.text())
         return whole(recipe, *said)
 
-    monkeypatch.setattr(drm_ablations, "merge", counted)
+    monkeypatch.setattr(drm_ablations, "merge_in_memory", counted)
     made = measure.measure("drm_ablations", Store(tmp_path, libraries=()), tiny_benchmark, context=Context("cpu"))
     assert len(merged) == len(set(merged)) == made.notes["chains"] == 6  # 2 · (2 variants + 2 cuts - the default cut)
     rows, ranks = made.table("ablations"), made.table("ranks")
@@ -114,7 +114,7 @@ def test_a_chain_is_merged_once_however_many_rows_show_it(
     assert (rows[rows["variant"] == "nothing removed"]["in_domain"].to_numpy() == same).all()
 
 
-def test_shares_of_ranks_are_those_that_the_merge_keeps(found: dict[str, Measured], folder: Path) -> None:
+def test_shares_of_ranks_are_those_that_the_merge_keeps(found: dict[str, StoredMeasurement], folder: Path) -> None:
     benchmark = Benchmark.load(folder)
     ranks = found["drm_ablations"].table("ranks").set_index(["method", "cut"])
     pretrained = load_file(benchmark.pretrained)
@@ -138,21 +138,21 @@ def test_shares_of_ranks_are_those_that_the_merge_keeps(found: dict[str, Measure
 def test_subsets_are_seeded_and_at_most_ten() -> None:
     names = [f"t{number}" for number in range(8)]
     for size in range(2, 9):
-        drawn = subsets(names, size)
+        drawn = sample_subsets(names, size)
         assert len(drawn) == len(set(drawn)) == min(10, math.comb(8, size))
-        assert drawn == subsets(names, size)
+        assert drawn == sample_subsets(names, size)
         assert all(len(chosen) == size and list(chosen) == sorted(chosen) for chosen in drawn)
-    assert subsets(names, 3) != subsets(names, 3, seed=1)
-    assert subsets(names[:4], 2) == [(a, b) for i, a in enumerate(names[:4]) for b in names[i + 1 : 4]]
-    assert len(subsets([str(number) for number in range(40)], 20)) == 10  # of 137 billion
+    assert sample_subsets(names, 3) != sample_subsets(names, 3, seed=1)
+    assert sample_subsets(names[:4], 2) == [(a, b) for i, a in enumerate(names[:4]) for b in names[i + 1 : 4]]
+    assert len(sample_subsets([str(number) for number in range(40)], 20)) == 10  # of 137 billion
 
 
-def test_every_method_merges_the_same_subsets(found: dict[str, Measured], folder: Path) -> None:
+def test_every_method_merges_the_same_subsets(found: dict[str, StoredMeasurement], folder: Path) -> None:
     counts = found["task_counts"].table("counts")
     sets = counts.groupby(["method", "subset"])["task"].agg(tuple).unstack("method")
     assert sets.shape == (6 + 4 + 1, len(METHODS)) and sets.notna().all(axis=None)
     assert (sets.nunique(axis=1) == 1).all()
-    assert sorted(sets.iloc[:, 0]) == sorted(s for size in (2, 3, 4) for s in subsets(list(tiny.EXPERTS), size))
+    assert sorted(sets.iloc[:, 0]) == sorted(s for size in (2, 3, 4) for s in sample_subsets(list(tiny.EXPERTS), size))
     assert not counts.duplicated(["method", "subset", "task"]).any()
     notes = found["task_counts"].notes
     assert notes == {"split": "reporting", "images": tiny.REPORTING, "seed": 0, "subsets": 11, "most": 10}
@@ -163,7 +163,7 @@ def test_every_method_merges_the_same_subsets(found: dict[str, Measured], folder
 def assert_counts(counts: pd.DataFrame, key: str, chosen: tuple[str, ...], folder: Path) -> None:
     """The rows of a method and a subset are what the preset scores with these experts."""
     benchmark = Benchmark.load(folder)
-    recipe = preset(key).recipe(benchmark.pretrained, {name: benchmark.experts[name] for name in chosen})
+    recipe = find_preset(key).recipe(benchmark.pretrained, {name: benchmark.experts[name] for name in chosen})
     run = execute(recipe, Store(folder / "runs_made", libraries=()), benchmark=benchmark, context=Context(device="cpu"))
     assert run.model_path is not None
     own = evaluate(run.model_path, benchmark, splits=("reporting",), tasks=chosen)
@@ -177,7 +177,7 @@ def test_averages_are_unweighted_means_over_the_merged_tasks() -> None:
         columns=list(task_counts.COUNTS),
     )
     own = pd.DataFrame([("x", "X", 40, 40), ("y", "Y", 16, 20), ("z", "Z", 0, 10)], columns=list(task_counts.OWN))
-    table = averages(counts, own)
+    table = average_counts(counts, own)
     assert list(table["accuracy"]) == pytest.approx([0.625, 0.375])
     assert list(table["normalized"]) == pytest.approx([(0.75 + 0.625) / 2, 0.9375])  # an expert without any is left out
     assert list(table["tasks"]) == ["X + Y", "Y + Z"] and list(table["n"]) == [60, 30]
@@ -232,9 +232,9 @@ def test_dots_and_lines_are_the_tables(value: str) -> None:
     assert len({trace.x[0] for trace in fig.data}) == 3
 
 
-def test_truncation_draws_every_cut_with_its_interval(found: dict[str, Measured]) -> None:
+def test_truncation_draws_every_cut_with_its_interval(found: dict[str, StoredMeasurement]) -> None:
     ranks = found["drm_ablations"].table("ranks")
-    table = conflict_ablations.truncation(ranks)
+    table = conflict_ablations.truncation_table(ranks)
     fig = viz.draw("rank_truncation", table)
     for method, rows in ranks.groupby("method"):
         for group, (mean, low, high, _) in conflict_ablations.GROUPS.items():
@@ -247,7 +247,7 @@ def test_truncation_draws_every_cut_with_its_interval(found: dict[str, Measured]
 
 
 def test_the_papers_figures_stand_beside_their_chains() -> None:
-    printed = conflict_ablations.published()
+    printed = conflict_ablations.published_accuracies()
     of = {variant.label: Recipe.build("drm", variant.changed).text() for variant in VARIANTS}
     assert printed[of["nothing removed"]] == 77.5 and printed[of["without renormalization"]] == 73.5
     assert printed[of["without pruning"]] == 74.9 and printed[of["without disjoint mean"]] == 62.9
@@ -277,7 +277,7 @@ def test_a_view_without_its_measurement_offers_it(open_view: Any, tmp_path: Path
     assert not at.get("plotly_chart")
 
 
-def test_the_ablations_show_every_row(open_view: Any, found: dict[str, Measured], folder: Path) -> None:
+def test_the_ablations_show_every_row(open_view: Any, found: dict[str, StoredMeasurement], folder: Path) -> None:
     at = open_view("ablations of DRM", folder / "making")
     assert not at.exception and not at.error
     (shown,) = at.dataframe
@@ -289,14 +289,16 @@ def test_the_ablations_show_every_row(open_view: Any, found: dict[str, Measured]
     assert "n = 120 images" in words(at) and "reporting half" in words(at)
 
 
-def test_the_number_of_tasks_shows_figure_and_tests(open_view: Any, found: dict[str, Measured], folder: Path) -> None:
+def test_the_number_of_tasks_shows_figure_and_tests(
+    open_view: Any, found: dict[str, StoredMeasurement], folder: Path
+) -> None:
     at = open_view("number of tasks", folder / "making")
     assert not at.exception and not at.error
     assert len(at.get("plotly_chart")) == 1
     (shown,) = at.dataframe
     assert list(shown.value["method"])[-1] == "Pairs"
     assert list(shown.value.iloc[-1, 1:]) == ["6", "4", "1"]
-    table = averages(found["task_counts"].table("counts"), found["task_counts"].table("experts"))
+    table = average_counts(found["task_counts"].table("counts"), found["task_counts"].table("experts"))
     tests = paired_tests(table, "DRM-H").set_index(["method", "size"])
     cell = shown.value.set_index("method").loc["Task Arithmetic w/ LwPTV", "2 experts"]
     first = tests.loc["Task Arithmetic w/ LwPTV", 2]

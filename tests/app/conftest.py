@@ -16,13 +16,13 @@ from streamlit.testing.v1 import AppTest
 
 from merging.images.benchmarks.benchmark import Benchmark
 from merging.recipes.recipe import Recipe
-from merging.sharing.catalog.model_sets import keep as keep_set
-from merging.sharing.catalog.model_sets import make as make_set
+from merging.sharing.catalog.model_set_store import make_model_set as make_set
+from merging.sharing.catalog.model_set_store import store_model_set as keep_set
 from merging.study import measure
-from merging.study.analysis import subject
-from merging.study.runner import Runner
+from merging.study.analysis import measurement_subject
+from merging.study.run_queue import RunQueue
 from merging.study.runs.execute import execute
-from merging.study.runs.store import Store
+from merging.study.runs.run_store import Store
 from merging.tasks.context import Context
 
 
@@ -50,7 +50,7 @@ def compared(tmp_path_factory: pytest.TempPathFactory) -> Path:
             measure.measure("features", store, benchmark, run.id, context=Context(device="cpu"))
         if run.title == PRETRAINED:
             measure.measure("predictions", store, benchmark, run.id, context=Context(device="cpu"))
-    (folder / "measuring" / subject.FOLDER).rename(folder / subject.FOLDER)
+    (folder / "measuring" / measurement_subject.FOLDER).rename(folder / measurement_subject.FOLDER)
     return folder
 
 
@@ -81,7 +81,7 @@ def look(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., App
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
     """The measurements that pages ask for, which nothing computes: key and run."""
     found: list[tuple[str, str]] = []
-    monkeypatch.setattr(Runner, "measure", lambda self, key, run_id, *on: found.append((key, run_id)))
+    monkeypatch.setattr(RunQueue, "measure", lambda self, key, run_id, *on: found.append((key, run_id)))
     return found
 
 

@@ -20,7 +20,7 @@ def test_an_adapt_is_chosen_with_controls_of_its_own_and_goes_into_the_link(open
     at = box(at).select("surgery").run()
     assert not at.exception and not at.error
     labels = {slider.label for slider in at.slider}
-    assert {bound.label for bound in registry.adapt("surgery").params.bounds().values()} <= {
+    assert {bound.label for bound in registry.find_adapt("surgery").params.bounds().values()} <= {
         label.partition(" $")[0] for label in labels
     }
     assert at.query_params["chain"] == "task_arithmetic;surgery"

@@ -14,11 +14,18 @@ from page_harness import MAIN
 
 from app.session import address
 from app.session.address import ADDRESS, KEYS, Parameter
-from app.widgets import page as page_parts
+from app.widgets import page_parts
 
 NAMES = {value: name for name, value in vars(address).items() if name.isupper() and isinstance(value, str)}
-READERS = {"linked", "picked", "pick", "write", "imply", "_picked"}  # of app/session/state.py, which take a key first
-LINKS = {"open_page", "empty"}  # of app/widgets/page.py, whose other keywords are parameters
+READERS = {
+    "linked",
+    "picked",
+    "pick",
+    "write",
+    "imply",
+    "_picked",
+}  # of app/session/view_state.py, which take a key first
+LINKS = {"open_page", "empty"}  # of app/widgets/page_parts.py, whose other keywords are parameters
 TITLES = {
     title: name
     for entries in constants(MAIN)["SECTIONS"].values()  # type: ignore[attr-defined]

@@ -11,11 +11,11 @@ import pytest
 from compared_runs import LWPTV
 from page_harness import charts, click, picker, runs, words
 
-from app.session.painted import KEPT
+from app.session.painting_state import SESSION_KEY
 from merging.images.benchmarks.benchmark import Benchmark
 from merging.recipes.recipe import Recipe
 from merging.study.runs.execute import execute
-from merging.study.runs.store import Store
+from merging.study.runs.run_store import Store
 
 WHOLE = "visual.transformer.resblocks.1.attn.in_proj_weight"
 KEY = f"{WHOLE}[key]"
@@ -52,7 +52,7 @@ def test_masks_show_thirds_and_paint_whole_tensors(open_app: Any, folder: Path) 
     at.toggle(key="painting").set_value(True).run()
     assert not at.exception and "masks query, key and value apart" in words(at)
     assert picker(at, "tensor").value == WHOLE
-    painting = at.session_state[KEPT].painting
+    painting = at.session_state[SESSION_KEY].painting
     assert len(painting.tensors) == 32 and WHOLE in painting.tensors
     click(at, "manual_canvas", "digits", WHOLE, "", "")
     assert at.query_params["painted_factors"] == "b1/t.*.attn.in_proj_weight/e.digits=0"

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from app.reading.papers import published as published_rows
+from app.reading.papers import published_tables as published_rows
 from merging.images.benchmarks.metrics import Summary
 from merging.methods import registry
-from merging.recipes.papers import published
-from merging.recipes.papers.published import B16, B32, FIGURES, H14, L14, REFERENCES, Figure, Printed
+from merging.recipes.papers import published_figures
+from merging.recipes.papers.published_figures import B16, B32, FIGURES, H14, L14, REFERENCES, Figure, Printed
 from merging.recipes.recipe import Recipe
 from merging.study.runs.run import PRECOMPUTED, THIS_MACHINE
 
@@ -33,14 +33,14 @@ def named(figure: Figure) -> str:
 def test_every_figure_agrees_with_itself() -> None:
     for figure in ALL:
         printed, name = figure.printed, named(figure)
-        assert figure.source.split(",")[0] in published.SOURCES, name
-        assert figure.model in published.TOWERS, name
-        known = (figure.experts, figure.model) in published.EXPERTS
+        assert figure.source.split(",")[0] in published_figures.SOURCES, name
+        assert figure.model in published_figures.TOWERS, name
+        known = (figure.experts, figure.model) in published_figures.EXPERTS
         assert known or figure.normalized == figure.normalized_by_source, name
         if printed.tasks:
-            assert len(printed.tasks) == len(published.TASKS), name
+            assert len(printed.tasks) == len(published_figures.TASKS), name
             agrees = sum(printed.tasks) / len(printed.tasks) == pytest.approx(printed.in_domain, abs=0.09)
-            assert agrees != (figure.note == published.AVERAGE_DIFFERS), name
+            assert agrees != (figure.note == published_figures.AVERAGE_DIFFERS), name
         if printed.h_score is not None:
             assert printed.out_of_domain is not None, name
             other = re.search(r"its H-score is that of ([0-9.]+)", figure.note)
@@ -50,7 +50,7 @@ def test_every_figure_agrees_with_itself() -> None:
 
 def test_figures_state_values_that_their_methods_take() -> None:
     """Methods that are not registered yet are left alone; values of those that are must exist."""
-    known = {(method.role, method.key): method for method in registry.methods()}
+    known = {(method.role, method.key): method for method in registry.list_methods()}
     for figure in FIGURES:
         for place, (key, stated) in enumerate(figure.chain):
             role = "merge" if place == len(figure.chain) - 1 else "edit"
@@ -80,22 +80,26 @@ def test_normalized_accuracy_needs_both_parts() -> None:
 
 def test_what_a_source_does_not_print_is_marked_as_computed() -> None:
     """No paper prints normalized accuracy, and TSV-M's authors give one file for each task; all else is printed."""
-    averages = [(figure, average) for figure in ALL for average in (*published.AVERAGES, published.NORMALIZED)]
+    averages = [
+        (figure, average) for figure in ALL for average in (*published_figures.AVERAGES, published_figures.NORMALIZED)
+    ]
     known = [(figure, average) for figure, average in averages if value_of(figure, average) is not None]
     computed = [(figure, average) for figure, average in known if not figure.is_printed(average)]
-    assert {average for figure, average in computed if figure.source != "TSV-M"} == {published.NORMALIZED}
+    assert {average for figure, average in computed if figure.source != "TSV-M"} == {published_figures.NORMALIZED}
     assert not any(figure.is_printed(average) for figure, average in known if figure.source == "TSV-M")
-    assert not any(figure.is_printed(published.NORMALIZED) for figure in ALL)
+    assert not any(figure.is_printed(published_figures.NORMALIZED) for figure in ALL)
     assert sum(figure in FIGURES and figure.source != "TSV-M" for figure, _ in computed) == 148
 
 
 def value_of(figure: Figure, average: str) -> float | None:
-    return figure.normalized if average == published.NORMALIZED else getattr(figure.printed, average)
+    return figure.normalized if average == published_figures.NORMALIZED else getattr(figure.printed, average)
 
 
 def test_a_cell_is_marked_if_its_value_is_computed() -> None:
-    table = published_rows.table([published_rows.Row(f.name, {f.model: f}, None) for f in FIGURES], [])
-    heads = tuple(zip(published_rows.AVERAGES, (*published.AVERAGES, published.NORMALIZED), strict=True))
+    table = published_rows.paper_table([published_rows.PaperRow(f.name, {f.model: f}, None) for f in FIGURES], [])
+    heads = tuple(
+        zip(published_rows.AVERAGES, (*published_figures.AVERAGES, published_figures.NORMALIZED), strict=True)
+    )
     for place, figure in enumerate(FIGURES):
         for head, average in heads:
             column = (published_rows.MODELS[figure.model], head)
@@ -105,7 +109,10 @@ def test_a_cell_is_marked_if_its_value_is_computed() -> None:
 
 
 def test_published_figures_load_no_torch() -> None:
-    code = "import sys, merging.recipes.papers.published; sys.exit('torch' in sys.modules or 'pandas' in sys.modules)"
+    code = (
+        "import sys, merging.recipes.papers.published_figures; sys.exit('torch' in sys.modules or "
+        "'pandas' in sys.modules)"
+    )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
@@ -140,31 +147,32 @@ TIES = {"density": 0.2, "aggregation": "sum", "scaling": 0.3}
     ],
 )
 def test_a_run_is_beside_a_figure_of_its_own_chain(chain: list[Any], beside_it: bool) -> None:
-    rows = published_rows.rows([figure(("ties", TIES))], [run(chain, THIS_MACHINE)])
+    rows = published_rows.match_rows([figure(("ties", TIES))], [run(chain, THIS_MACHINE)])
     assert [row.run is not None for row in rows] == [beside_it]
 
 
 def test_defaults_then_precomputed_runs_stand_beside_a_figure() -> None:
     odd, own, stored = run([("ties", {"scope": "tensor"})]), run([("ties", {})], THIS_MACHINE), run([("ties", {})])
-    assert published_rows.rows([figure(("ties", TIES))], [odd, own])[0].run is own
-    assert published_rows.rows([figure(("ties", TIES))], [odd, own, stored])[0].run is stored
+    assert published_rows.match_rows([figure(("ties", TIES))], [odd, own])[0].run is own
+    assert published_rows.match_rows([figure(("ties", TIES))], [odd, own, stored])[0].run is stored
 
 
 def test_no_run_is_beside_a_figure_with_unknown_values() -> None:
     assert (
-        published_rows.rows([figure(("ties", {}), unstated=True)], [run([("ties", {})], THIS_MACHINE)])[0].run is None
+        published_rows.match_rows([figure(("ties", {}), unstated=True)], [run([("ties", {})], THIS_MACHINE)])[0].run
+        is None
     )
 
 
 def test_exemplars_must_be_as_many_where_a_paper_counts_them() -> None:
     few, many = run([("lot", {})], per_task=16), run([("lot", {})], per_task=64)
-    assert published_rows.rows([figure(("lot", {"scaling": 1.2}), exemplars=16)], [many, few])[0].run is few
-    assert published_rows.rows([figure(("lot", {"scaling": 1.2}), exemplars=8)], [])[0].run is None
+    assert published_rows.match_rows([figure(("lot", {"scaling": 1.2}), exemplars=16)], [many, few])[0].run is few
+    assert published_rows.match_rows([figure(("lot", {"scaling": 1.2}), exemplars=8)], [])[0].run is None
 
 
 def test_rows_of_one_name_say_whose_they_are() -> None:
     same = [f for f in FIGURES if len(f.chain) == 1 and f.name.casefold() == "task arithmetic"]
-    assert [row.name for row in published_rows.rows(same, [])] == [
+    assert [row.name for row in published_rows.match_rows(same, [])] == [
         "Task Arithmetic (LwPTV)",
         "Task Arithmetic (LOT)",
         "Task Arithmetic (DRM)",
@@ -175,13 +183,15 @@ def test_rows_of_one_name_say_whose_they_are() -> None:
 def test_all_towers_share_a_row_and_other_runs_follow() -> None:
     small = [f for f in FIGURES if f.name == "Ties"]
     other = run([("ties", {"density": 0.5})])
-    rows = published_rows.rows(small, [run([("ties", TIES)]), other])
+    rows = published_rows.match_rows(small, [run([("ties", TIES)]), other])
     assert [set(row.figures) for row in rows] == [{B32, L14, H14}, set()]
     assert rows[1].run is other
 
 
 def test_every_tower_has_columns_of_its_own() -> None:
-    table = published_rows.table(published_rows.rows([f for f in FIGURES if f.name == "LOT Merging"], []), [])
+    table = published_rows.paper_table(
+        published_rows.match_rows([f for f in FIGURES if f.name == "LOT Merging"], []), []
+    )
     shown = {tower: table[published_rows.MODELS[tower], "In"].tolist() for tower in (B32, L14, B16)}
     assert shown == {B32: ["82.7%", "48.0%", "90.5%", "88.9%"], L14: ["90.5%", "64.5%", "94.2%", "93.5%"],
                      B16: ["85.7%", "55.0%", "92.9%", ""]}  # fmt: skip
@@ -192,8 +202,8 @@ def test_every_tower_has_columns_of_its_own() -> None:
 
 
 def test_a_printed_time_names_its_tower() -> None:
-    rows = published_rows.rows([f for f in FIGURES if f.name == "PCB-Merging"], [])
-    table = published_rows.table(rows, [])
+    rows = published_rows.match_rows([f for f in FIGURES if f.name == "PCB-Merging"], [])
+    table = published_rows.paper_table(rows, [])
     assert table[published_rows.NOTE].iloc[0] == "ViT-H/14: merging took 1861 s, device not stated"
 
 
@@ -202,8 +212,8 @@ def test_a_printed_time_names_its_tower() -> None:
 
 @pytest.mark.parametrize("key", ["drm", "ties", "lot"])
 def test_both_heads_of_every_column_fit(key: str) -> None:
-    table = published_rows.table(published_rows.rows(published.with_method("merge", key), []), [])
-    widths = [column["width"] for _, column in sorted(published_rows.columns(table).items())]
+    table = published_rows.paper_table(published_rows.match_rows(published_figures.with_method("merge", key), []), [])
+    widths = [column["width"] for _, column in sorted(published_rows.column_settings(table).items())]
     for group in {group for group, _ in table.columns}:
         together = sum(width for width, (other, _) in zip(widths, table.columns, strict=True) if other == group)
         assert together > 6 * len(group)  # px of a character in the font of tables
@@ -222,8 +232,8 @@ def test_the_setting_of_a_measured_row_has_its_marks_and_exemplars(monkeypatch: 
     for one, adapts, needs_task in ((lot, False, False), (marked, True, True)):
         vars(one).update(seed=7, device="CPU", per_task=False, needs_task=needs_task, adapts_on_test=adapts)
         vars(one).update(adapt="", benchmark="no such benchmark", experts=())
-    rows = [published_rows.Row("x", {}, one) for one in (lot, marked)]
-    assert list(published_rows.table(rows, [])[published_rows.OURS, "Setting"]) == [
+    rows = [published_rows.PaperRow("x", {}, one) for one in (lot, marked)]
+    assert list(published_rows.paper_table(rows, [])[published_rows.OURS, "Setting"]) == [
         "16 exemplars per task, seed 7, CPU",
         "a module per task ‡, † adapted on the scored images, seed 7, CPU",
     ]

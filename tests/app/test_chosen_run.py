@@ -16,13 +16,13 @@ from app_places import ROOT, constants
 from compared_runs import EMR, LWPTV, TIES
 from page_harness import charts, press, runs, words
 
-from app.session import run_choice, state
+from app.session import run_choice, view_state
 from merging.images.benchmarks.benchmark import Benchmark
-from merging.recipes.presets import preset
+from merging.recipes.presets import find_preset
 from merging.recipes.recipe import Recipe
 from merging.study.runs.execute import execute
 from merging.study.runs.run import Run
-from merging.study.runs.store import Store
+from merging.study.runs.run_store import Store
 
 SECTIONS = constants(ROOT / "app" / "main.py")["SECTIONS"]
 PAGES = [entry[0] for entries in SECTIONS.values() for entry in entries]  # type: ignore[attr-defined]
@@ -59,7 +59,7 @@ def shown(at: Any, key: str) -> list[str]:
 def own(folder: Path, root: Path, key: str, **changes: Any) -> Run:
     """A run of the user's own: of a preset, with changes to its recipe."""
     benchmark = Benchmark.load(folder)
-    recipe = replace(preset(key).recipe(benchmark.pretrained, benchmark.experts), **changes)
+    recipe = replace(find_preset(key).recipe(benchmark.pretrained, benchmark.experts), **changes)
     return execute(recipe, Store(root, libraries=()), benchmark=benchmark, keep_model=False)
 
 
@@ -158,11 +158,14 @@ def test_the_runs_that_a_page_opens_on_are_not_chosen_by_a_reload(open_app: Any,
 def test_a_link_names_what_its_page_shows_and_the_address_only_what_was_chosen(monkeypatch: Any) -> None:
     monkeypatch.setattr(st, "session_state", {"_page": "masks"})
     monkeypatch.setattr(st, "query_params", AddressBar(run="a", ratio="0.5"))
-    state.imply("run", "b")
+    view_state.imply_parameter("run", "b")
     assert st.query_params == {"ratio": "0.5"}
-    assert state.query() == {"run": "b", "ratio": "0.5"} and state.place() == "masks?run=b&ratio=0.5"
-    state.enter("masks")
-    assert state.query() == {"ratio": "0.5"}
+    assert (
+        view_state.view_query() == {"run": "b", "ratio": "0.5"}
+        and view_state.relative_address() == "masks?run=b&ratio=0.5"
+    )
+    view_state.enter_page("masks")
+    assert view_state.view_query() == {"ratio": "0.5"}
 
 
 class AddressBar(dict[str, str]):
@@ -177,7 +180,7 @@ def test_a_deleted_run_is_chosen_no_more(monkeypatch: pytest.MonkeyPatch) -> Non
     kept = {"_chosen_run": gone[:8], "_run": gone, "_other": left, "_runs": [gone, left], "_chosen": [gone]}
     monkeypatch.setattr(st, "session_state", kept)
     monkeypatch.setattr(st, "query_params", AddressBar(run=gone[:6], selected_runs=f"{left},{gone}", run_b=left))
-    run_choice.drop([gone])
+    run_choice.drop_runs([gone])
     assert kept == {"_other": left, "_runs": [left], "_chosen": []}
     assert st.query_params == {"selected_runs": left, "run_b": left}
 

@@ -9,17 +9,17 @@ import numpy as np
 import pytest
 import tiny
 import viz_tables
-from compared_runs import CAT, EMR, FEW, LWPTV, PRETRAINED, TIES, both
+from compared_runs import CAT, EMR, FEW, LWPTV, PRETRAINED, TIES, link_to_both
 from page_harness import charts, press, runs, words
 
 import viz
 from app.reading import measurements
-from app.views.compare import charts as compare_charts
-from app.views.compare import data, pictures
-from app.views.compare import rows as compare_rows
-from app.views.compare.charts import FEATURES, PICTURES, VIEWS
+from app.views.compare import chart_cells as compare_rows
+from app.views.compare import difference_maps as compare_charts
+from app.views.compare import other_charts, run_pair
+from app.views.compare.difference_maps import FEATURES, PICTURES, VIEWS
 from merging.images.benchmarks.benchmark import Benchmark
-from merging.models.formats.opening import open_checkpoint
+from merging.models.formats.model_sources import open_checkpoint
 
 # Charts
 
@@ -30,7 +30,7 @@ SHOWN = [name for name in VIEWS if name not in (*OF_EXPERTS, "masks", "what CAT 
 
 def test_charts_of_both_runs(open_app: Any, compared: Path) -> None:
     """One after another on the same page, as somebody would look at them."""
-    at = open_app("compare", compared, **both(compared), compare_view="charts")
+    at = open_app("compare", compared, **link_to_both(compared), compare_view="charts")
     for name in SHOWN:
         at.selectbox(key="chart").set_value(name).run()
         assert not at.exception and not at.error, name
@@ -42,7 +42,7 @@ def test_charts_of_both_runs(open_app: Any, compared: Path) -> None:
 
 
 def test_the_report_tells_charts_of_two_runs_apart(open_app: Any, compared: Path) -> None:
-    at = open_app("compare", compared, **both(compared), compare_view="charts")
+    at = open_app("compare", compared, **link_to_both(compared), compare_view="charts")
     for name in ("kept share", "saliency"):
         at.selectbox(key="chart").set_value(name).run()
         press(at, "Add to report")
@@ -51,7 +51,7 @@ def test_the_report_tells_charts_of_two_runs_apart(open_app: Any, compared: Path
 
 
 def test_charts_between_a_run_and_itself_do_not_differ(look: Any, compared: Path) -> None:
-    at = look("compare", compared, **both(compared, LWPTV, LWPTV), compare_view="charts", chart="masks")
+    at = look("compare", compared, **link_to_both(compared, LWPTV, LWPTV), compare_view="charts", chart="masks")
     assert not at.exception
     assert "The two runs do not differ in any cell" in words(at)
 
@@ -67,19 +67,19 @@ LACKING = [
 
 
 def test_charts_that_a_run_lacks(open_app: Any, compared: Path) -> None:
-    at = open_app("compare", compared, **both(compared, TIES, CAT), compare_view="charts")
+    at = open_app("compare", compared, **link_to_both(compared, TIES, CAT), compare_view="charts")
     for name, says in LACKING:
         at.selectbox(key="chart").set_value(name).run()
         assert not at.exception and charts(at) == 0, name
         assert says in words(at).replace("\\", "")
     at = open_app(
-        "compare", compared, **both(compared, TIES, EMR), compare_view="charts", chart="distance to pretrained"
+        "compare", compared, **link_to_both(compared, TIES, EMR), compare_view="charts", chart="distance to pretrained"
     )
     assert "one model per task has none for other data sets" in words(at) and charts(at) == 0
 
 
 def test_charts_of_runs_on_other_experts(open_app: Any, compared: Path) -> None:
-    at = open_app("compare", compared, **both(compared, TIES, FEW), compare_view="charts")
+    at = open_app("compare", compared, **link_to_both(compared, TIES, FEW), compare_view="charts")
     for name in ("layer-isolated drift", "saliency", *OF_EXPERTS):
         at.selectbox(key="chart").set_value(name).run()
         assert not at.exception and charts(at) == 1, name
@@ -92,9 +92,9 @@ def test_the_chart_draws_the_tables_of_both_runs(open_app: Any, compared: Path) 
     for name in ("kept share", "saliency", "change of the weights"):
         one, other = (VIEWS[name].rows(known[title], None).table for title in (TIES, LWPTV))
         assert one is not None and other is not None
-        table, left_out = compare_charts.joined(one, other)
+        table, left_out = compare_charts.join_cells(one, other)
         assert not left_out and len(table) == len(one) == len(other)
-        limits = compare_charts.span(table, VIEWS[name].log)
+        limits = compare_charts.value_range(table, VIEWS[name].log)
         percents, points = VIEWS[name].percents, 100 if VIEWS[name].percents else 1
         fig = viz.draw("compare_cells", table, limits=limits, log=VIEWS[name].log, percents=percents)
         a, b, change = (trace for trace in fig.data if trace.name in ("A", "B", "B − A"))
@@ -107,7 +107,7 @@ def test_the_chart_draws_the_tables_of_both_runs(open_app: Any, compared: Path) 
 def test_cosines_of_experts_are_those_of_their_task_vectors(open_app: Any, compared: Path) -> None:
     open_app("compare", compared)
     run, benchmark = runs(compared)[FEW], Benchmark.load(compared)
-    table = compare_rows.pairs(run, measurements.find(measurements.PAIRS, run.id)).table
+    table = compare_rows.pair_cells(run, measurements.find_measurement(measurements.PAIRS, run.id)).table
     assert table is not None and table["row"].nunique() == 3  # of three experts
     base, experts = open_checkpoint(benchmark.pretrained), benchmark.experts
     for row in table.sample(20, random_state=0).to_dict("records"):
@@ -121,7 +121,7 @@ def test_cosines_of_experts_are_those_of_their_task_vectors(open_app: Any, compa
 def test_one_tensor_is_what_the_runs_scored(open_app: Any, compared: Path) -> None:
     tensor = "visual.transformer.resblocks.1.mlp.c_fc.weight"
     link = {"compare_view": "charts", "chart": "saliency of one tensor", "tensor": tensor}
-    at = open_app("compare", compared, **both(compared, CAT, LWPTV), **link)
+    at = open_app("compare", compared, **link_to_both(compared, CAT, LWPTV), **link)
     assert not at.exception and charts(at) == 1
     assert at.selectbox(key="tensor").value == tensor
     table, stored = at.dataframe[0].value.set_index("expert"), runs(compared)[LWPTV].table("saliency")
@@ -145,9 +145,9 @@ def test_panels_of_one_tensor_share_their_axis() -> None:
 
 def test_a_joint_space_of_the_same_experts_is_shown_once_and_others_beside(look: Any, compared: Path) -> None:
     link = {"compare_view": "charts", "chart": "joint space of DRM"}
-    at = look("compare", compared, **both(compared), **link)
+    at = look("compare", compared, **link_to_both(compared), **link)
     assert not at.exception and charts(at) == 4 and "it is shown once" in words(at)
-    at = look("compare", compared, **both(compared, TIES, FEW), **link)
+    at = look("compare", compared, **link_to_both(compared, TIES, FEW), **link)
     assert not at.exception and not at.error and charts(at) == 1
     assert "of 4 and 3 experts of A and B" in words(at)
 
@@ -161,7 +161,7 @@ def test_spectra_of_two_runs_share_their_axes() -> None:
 
 def test_drift_against_accuracy_has_an_arrow_for_every_task(open_app: Any, compared: Path) -> None:
     link = {"compare_view": "charts", "chart": "drift against accuracy"}
-    at = open_app("compare", compared, **both(compared), **link)
+    at = open_app("compare", compared, **link_to_both(compared), **link)
     assert not at.exception and charts(at) == 1
     table, known = at.dataframe[0].value.set_index("title"), runs(compared)
     scores = [known[title].scores for title in (TIES, LWPTV)]
@@ -169,10 +169,10 @@ def test_drift_against_accuracy_has_an_arrow_for_every_task(open_app: Any, compa
     for title, row in table.iterrows():
         lost = 100 * (one.loc[title, "accuracy"] - other.loc[title, "accuracy"])
         assert row["lost"] == pytest.approx(lost) and row["drift"] == pytest.approx(row["drift_b"] - row["drift_a"])
-    of = data.pair(known[TIES], known[LWPTV])
-    found = pictures.stored(measurements.DRIFT, of.runs)
+    of = run_pair.make_pair(known[TIES], known[LWPTV])
+    found = other_charts.find_measured(measurements.DRIFT, of.runs)
     assert found is not None and len(table) == len(tiny.EXPERTS)
-    points = pictures.accuracy_points(of, found)
+    points = other_charts.drift_points(of, found)
     fig = viz.draw("drift_accuracy", points, arrows=True)
     drawn = {(arrow.ax, arrow.ay, arrow.x, arrow.y) for arrow in fig.layout.annotations if arrow.name == "arrow"}
     a, b = (points[points["run"] == run.id].set_index("task") for run in of.runs)
@@ -184,10 +184,10 @@ def test_drift_against_accuracy_has_an_arrow_for_every_task(open_app: Any, compa
 
 def test_drift_against_accuracy_of_a_run_and_itself_and_of_other_experts(look: Any, compared: Path) -> None:
     link = {"compare_view": "charts", "chart": "drift against accuracy"}
-    at = look("compare", compared, **both(compared, TIES, TIES), **link)
+    at = look("compare", compared, **link_to_both(compared, TIES, TIES), **link)
     assert not at.exception and charts(at) == 1
     assert not at.dataframe[0].value[["drift", "lost"]].to_numpy().any()
-    at = look("compare", compared, **both(compared, TIES, FEW), **link)
+    at = look("compare", compared, **link_to_both(compared, TIES, FEW), **link)
     assert not at.exception and charts(at) == 1
     assert len(at.dataframe[0].value) == 3
 
@@ -197,7 +197,7 @@ def test_drift_against_accuracy_of_a_run_and_itself_and_of_other_experts(look: A
 
 def test_a_merge_is_compared_with_the_pretrained_model(open_app: Any, compared: Path) -> None:
     known = runs(compared)
-    at = open_app("compare", compared, **both(compared, TIES, PRETRAINED))
+    at = open_app("compare", compared, **link_to_both(compared, TIES, PRETRAINED))
     assert not at.exception and charts(at) == 1
     assert "B is not" in words(at) and not [button for button in at.button if "Swap" in button.label]
     rows = at.dataframe[0].value.set_index("title")
@@ -227,12 +227,12 @@ def test_a_merge_is_compared_with_an_expert(open_app: Any, compared: Path) -> No
 
 def test_drift_of_the_pretrained_model_is_what_the_drift_page_shows(open_app: Any, compared: Path) -> None:
     open_app("compare", compared)
-    of = data.pair(runs(compared)[TIES], runs(compared)[PRETRAINED])
-    found = measurements.find(measurements.DRIFT, of.a.id)
+    of = run_pair.make_pair(runs(compared)[TIES], runs(compared)[PRETRAINED])
+    found = measurements.find_measurement(measurements.DRIFT, of.a.id)
     assert found is not None
-    mine, theirs = compare_rows.by_depth(of.a, found), compare_rows.pretrained_by_depth(of.a, found)
+    mine, theirs = compare_rows.drift_cells(of.a, found), compare_rows.pretrained_drift_cells(of.a, found)
     assert mine.table is not None and theirs.table is not None
-    table, left_out = compare_charts.joined(mine.table, theirs.table)
+    table, left_out = compare_charts.join_cells(mine.table, theirs.table)
     assert len(table) and not left_out
     stored = found.table("cumulative")
     stored = stored[stored["token"] == "class"].set_index(["model", "task", "place"])["cosine"]

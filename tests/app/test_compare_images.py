@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import tiny
-from compared_runs import CAT, EMR, LWPTV, TIES, both
+from compared_runs import CAT, EMR, LWPTV, TIES, link_to_both
 from page_harness import charts, click, runs, words
 
-from app.views.compare import data
-from app.views.compare import images as compare_images
+from app.views.compare import image_agreement as compare_images
+from app.views.compare import run_pair
 
 IMAGES = tiny.REPORTING * (len(tiny.EXPERTS) + len(tiny.OUTSIDE))
 
@@ -19,13 +19,13 @@ IMAGES = tiny.REPORTING * (len(tiny.EXPERTS) + len(tiny.OUTSIDE))
 
 
 def test_agreement_counts_every_image_once(open_app: Any, compared: Path) -> None:
-    at = open_app("compare", compared, **both(compared), compare_view="images")
+    at = open_app("compare", compared, **link_to_both(compared), compare_view="images")
     assert not at.exception
     assert charts(at) == 1
     known = runs(compared)
-    of = data.pair(known[TIES], known[LWPTV])
-    images = data.images(of)
-    table = compare_images.agreement(images)
+    of = run_pair.make_pair(known[TIES], known[LWPTV])
+    images = run_pair.image_table(of)
+    table = compare_images.agreement_counts(images)
     assert table["count"].sum() == IMAGES == len(images)
     counted = {(row["a"], row["b"]): row["count"] for row in table.to_dict("records")}
     right = [images[side] == images["truth"] for side in ("said_a", "said_b")]
@@ -37,7 +37,7 @@ def test_agreement_counts_every_image_once(open_app: Any, compared: Path) -> Non
 
 
 def test_a_click_on_a_cell_shows_its_images(open_app: Any, compared: Path) -> None:
-    at = open_app("compare", compared, **both(compared), compare_view="images")
+    at = open_app("compare", compared, **link_to_both(compared), compare_view="images")
     at = click(at, "compare_agreement", "right", "right")
     assert not at.exception
     assert at.button_group(key="right_runs").value == "both right"
@@ -50,7 +50,7 @@ def test_a_click_on_a_cell_shows_its_images(open_app: Any, compared: Path) -> No
 
 
 def test_images_of_a_run_with_several_models(open_app: Any, compared: Path) -> None:
-    link = both(compared, TIES, EMR)
+    link = link_to_both(compared, TIES, EMR)
     at = open_app("compare", compared, **link, compare_view="images", compared_data_sets="in domain")
     assert not at.exception
     assert "McNemar" in words(at)
@@ -63,13 +63,13 @@ def test_images_of_a_run_with_several_models(open_app: Any, compared: Path) -> N
 
 
 def test_images_without_predictions(open_app: Any, compared: Path) -> None:
-    at = open_app("compare", compared, **both(compared, CAT, TIES), compare_view="images")
+    at = open_app("compare", compared, **link_to_both(compared, CAT, TIES), compare_view="images")
     assert not at.exception
     assert charts(at) == 0
     assert "Measure" in [button.label for button in at.button]
 
 
 def test_small_p_values_are_readable() -> None:
-    assert [compare_images.value(p) for p in (0.5, 0.031, 3.2e-7)] == ["0.5", "0.031", "3.2·10⁻⁷"]
-    assert compare_images.often(0.7) == "more often than not"
-    assert compare_images.often(0.01) == "once in 100 times"
+    assert [compare_images.format_p(p) for p in (0.5, 0.031, 3.2e-7)] == ["0.5", "0.031", "3.2·10⁻⁷"]
+    assert compare_images.frequency_in_words(0.7) == "more often than not"
+    assert compare_images.frequency_in_words(0.01) == "once in 100 times"

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 import tiny_library
-from compared_runs import CAT, EMR, FEW, LWPTV, TIES, both, warned
+from compared_runs import CAT, EMR, FEW, LWPTV, TIES, link_to_both, read_warnings
 from page_harness import charts, press, runs, words
 
 from merging.images.benchmarks.benchmark import Benchmark
-from merging.recipes.presets import preset
+from merging.recipes.presets import find_preset
 from merging.study.runs.execute import execute
-from merging.study.runs.store import Store
+from merging.study.runs.run_store import Store
 
 # Pickers
 
@@ -35,7 +35,7 @@ def test_without_b_the_nearest_runs_are_suggested(open_app: Any, compared: Path)
 
 
 def test_swap_exchanges_the_two(open_app: Any, compared: Path) -> None:
-    link = both(compared)
+    link = link_to_both(compared)
     at = open_app("compare", compared, **link)
     table = at.dataframe[0].value
     next(button for button in at.button if "Swap" in button.label).click().run()
@@ -49,13 +49,13 @@ def test_swap_exchanges_the_two(open_app: Any, compared: Path) -> None:
 
 
 def test_a_link_restores_both_runs_and_the_view(open_app: Any, compared: Path) -> None:
-    at = open_app("compare", compared, **both(compared), compare_view="charts", chart="layer-isolated drift")
+    at = open_app("compare", compared, **link_to_both(compared), compare_view="charts", chart="layer-isolated drift")
     assert not at.exception
     assert at.selectbox(key="chart").value == "layer-isolated drift"
     at = open_app(
         "compare",
         compared,
-        **both(compared),
+        **link_to_both(compared),
         compare_view="images",
         compared_data_sets="Tiles",
         right_runs="both wrong",
@@ -77,7 +77,7 @@ BAD_LINKS = [
 
 @pytest.mark.parametrize(("query", "says"), BAD_LINKS)
 def test_bad_links_show_something_sensible(look: Any, compared: Path, query: dict[str, str], says: str) -> None:
-    at = look("compare", compared, **(both(compared) | query))
+    at = look("compare", compared, **(link_to_both(compared) | query))
     assert not at.exception
     assert says in words(at)
 
@@ -98,7 +98,7 @@ def test_without_runs(look: Any, tiny_folder: Path) -> None:
 
 
 def test_names_of_anybodys_are_text(look: Any, compared: Path) -> None:
-    at = look("compare", compared, **both(compared, tiny_library.NASTY, TIES))
+    at = look("compare", compared, **link_to_both(compared, tiny_library.NASTY, TIES))
     assert not at.exception
     assert "<img" not in words(at).replace("\\<img", "")
 
@@ -107,17 +107,17 @@ def test_names_of_anybodys_are_text(look: Any, compared: Path) -> None:
 
 
 def test_only_differing_lines_are_shown(look: Any, compared: Path) -> None:
-    at = look("compare", compared, **both(compared))
+    at = look("compare", compared, **link_to_both(compared))
     lines = at.table[0].value
     assert list(lines["Step"]) == ["Edit", "Merge"]
-    at = look("compare", compared, **both(compared, TIES, TIES))
+    at = look("compare", compared, **link_to_both(compared, TIES, TIES))
     assert not at.exception
     assert "A and B are the same run" in words(at) and "Nothing: the recipes" in words(at)
     assert not at.dataframe[0].value["difference"].any()
 
 
 def test_scores_are_those_of_the_scores_page(look: Any, compared: Path) -> None:
-    at = look("compare", compared, **both(compared))
+    at = look("compare", compared, **link_to_both(compared))
     assert not at.exception
     assert charts(at) == 1
     table = at.dataframe[0].value.set_index("title")
@@ -134,7 +134,7 @@ def test_scores_are_those_of_the_scores_page(look: Any, compared: Path) -> None:
 def test_scores_without_predictions_have_no_intervals(
     open_app: Any, compared: Path, asked: list[tuple[str, str]]
 ) -> None:
-    at = open_app("compare", compared, **both(compared, CAT, TIES))
+    at = open_app("compare", compared, **link_to_both(compared, CAT, TIES))
     assert not at.exception
     assert charts(at) == 1
     assert (at.dataframe[0].value["interval"] == "—").all()
@@ -144,9 +144,9 @@ def test_scores_without_predictions_have_no_intervals(
 
 
 def test_runs_on_other_experts_say_what_does_not_compare(look: Any, compared: Path) -> None:
-    at = look("compare", compared, **both(compared, TIES, FEW))
+    at = look("compare", compared, **link_to_both(compared, TIES, FEW))
     assert not at.exception
-    assert "They merge different experts, 3 of them in common" in warned(at)
+    assert "They merge different experts, 3 of them in common" in read_warnings(at)
     assert "the same n for A and B" in words(at)
     table = at.dataframe[0].value
     assert "H-score" not in set(table["title"]) and "Mean in domain of both" in set(table["title"])
@@ -154,9 +154,9 @@ def test_runs_on_other_experts_say_what_does_not_compare(look: Any, compared: Pa
 
 
 def test_one_model_per_task_is_said_to_be_another_thing(look: Any, compared: Path) -> None:
-    at = look("compare", compared, **both(compared, TIES, EMR))
+    at = look("compare", compared, **link_to_both(compared, TIES, EMR))
     assert not at.exception
-    assert "One model per task: it can only be used if" in warned(at)
+    assert "One model per task: it can only be used if" in read_warnings(at)
     table = at.dataframe[0].value.set_index("title")
     scores = runs(compared)[EMR].scores
     assert scores is not None
@@ -170,9 +170,9 @@ def test_a_run_of_another_version_of_the_benchmark(open_app: Any, compared: Path
     shutil.copytree(compared, folder)
     (folder / "tasks.json").write_text((folder / "tasks.json").read_text() + "\n")
     store, benchmark = Store(folder / "more2", libraries=(), dated=False), Benchmark.load(folder)
-    run = execute(preset("pcb").recipe(benchmark.pretrained, benchmark.experts), store, benchmark=benchmark)
+    run = execute(find_preset("pcb").recipe(benchmark.pretrained, benchmark.experts), store, benchmark=benchmark)
     shutil.copytree(run.path, folder / "runs" / run.id)
     at = open_app("compare", folder, run=run.id, run_b=runs(folder)[TIES].id)
     assert not at.exception
-    assert run.id in warned(at) and "another benchmark" in warned(at)
+    assert run.id in read_warnings(at) and "another benchmark" in read_warnings(at)
     assert charts(at) == 0

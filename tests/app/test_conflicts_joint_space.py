@@ -8,7 +8,7 @@ import pytest
 import tiny
 from page_harness import charts, click, picker, words
 
-from app.views.conflicts import layers
+from app.views.conflicts import linear_layers
 from merging.study.analysis import drm_joint_space as analysis
 
 VIEW = "joint space of DRM"
@@ -55,8 +55,8 @@ def test_long_decompositions_ask_first(open_app: Any, library: Any, monkeypatch:
 
 
 def test_only_the_last_decompositions_are_kept() -> None:
-    layers.decomposition.clear()
-    first, *others = (layers.decomposition("run", f"layer {n}", False) for n in range(5))
-    assert layers.decomposition("run", "layer 4", False) is others[-1]
-    assert layers.decomposition("run", "layer 0", False) is not first
-    layers.decomposition.clear()
+    linear_layers.cached_decomposition.clear()
+    first, *others = (linear_layers.cached_decomposition("run", f"layer {n}", False) for n in range(5))
+    assert linear_layers.cached_decomposition("run", "layer 4", False) is others[-1]
+    assert linear_layers.cached_decomposition("run", "layer 0", False) is not first
+    linear_layers.cached_decomposition.clear()

@@ -10,14 +10,14 @@ import pytest
 import tiny_library
 from page_harness import chart_keys, charts, click, labels, picker, press, runs, words
 
-from app.views.conflicts import layers, signs
+from app.views.conflicts import linear_layers, sign_agreement
 from merging.images.benchmarks.benchmark import Benchmark
 from merging.recipes.recipe import Recipe
 from merging.study import measure
-from merging.study.analysis import drm_joint_space, subject
+from merging.study.analysis import drm_joint_space, measurement_subject
 from merging.study.measurements.signs import DENSITIES, RANK_TOL
 from merging.study.runs.execute import execute
-from merging.study.runs.store import Store
+from merging.study.runs.run_store import Store
 from merging.tasks.context import Context
 
 LAYER = "visual.transformer.resblocks.1.mlp.c_fc.weight"
@@ -31,12 +31,12 @@ def counted(tmp_path_factory: pytest.TempPathFactory) -> Path:
     store = Store(folder / "measuring", libraries=(folder / "runs",), dated=False)
     first = next(run for run in store.runs() if run.recipe is not None)
     found = measure.measure("signs", store, Benchmark.load(folder), first.id, context=Context(device="cpu"))
-    shutil.copytree(found.path, folder / subject.FOLDER / found.path.name)
+    shutil.copytree(found.path, folder / measurement_subject.FOLDER / found.path.name)
     return folder
 
 
 def test_what_the_slider_offers_is_what_is_measured() -> None:
-    assert (signs.DENSITIES, signs.CUT) == (DENSITIES, RANK_TOL)
+    assert (sign_agreement.DENSITIES, sign_agreement.CUT) == (DENSITIES, RANK_TOL)
 
 
 def test_all_layers_where_signs_are_counted(look: Any, counted: Path) -> None:
@@ -139,7 +139,7 @@ def test_without_a_measurement_one_layer_is_there_and_the_rest_is_offered(
 def test_home_leads_here_where_there_is_no_lesson(
     open_app: Any, library: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app.reading.lessons.lessons", dict)
+    monkeypatch.setattr("app.reading.offered_lessons.lessons", dict)
     at = open_app("home", library)
     assert not at.exception
     assert [link for link in at.get("page_link") if link.proto.label == "Open Conflicts"]
@@ -181,8 +181,8 @@ def test_a_changed_checkpoint_is_explained(open_app: Any, tiny_folder: Path) -> 
 def test_layers_are_the_linear_ones_in_forward_order(open_app: Any, library: Path) -> None:
     open_app("conflicts", library)
     run = next(run for run in runs(library).values() if run.recipe is not None)
-    rows = layers.linear(run)
+    rows = linear_layers.linear_layers(run)
     assert set(rows["role"]) == {"linear", "projection"}
     assert rows["tensor"].iloc[-1] == "visual.proj"
-    shape = tuple(layers.matrices(run.id, "visual.proj").shape)
+    shape = tuple(linear_layers.task_matrices(run.id, "visual.proj").shape)
     assert shape[0] == len(run.experts) and shape[1] < shape[2]  # as a linear weight: outputs by inputs

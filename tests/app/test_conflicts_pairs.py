@@ -12,8 +12,8 @@ from streamlit.testing.v1 import AppTest
 
 from merging.images.benchmarks.benchmark import Benchmark
 from merging.study import measure
-from merging.study.analysis import subject
-from merging.study.runs.store import Store
+from merging.study.analysis import measurement_subject
+from merging.study.runs.run_store import Store
 from merging.tasks.context import Context
 
 VIEW = "experts against experts"
@@ -29,7 +29,7 @@ def compared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     store = Store(folder / "measuring", libraries=(folder / "runs",), dated=False)
     run = next(run for run in store.runs() if run.recipe is not None)
     measure.measure("pairs", store, Benchmark.load(folder), run.id, context=Context(device="cpu"))
-    (folder / "measuring" / subject.FOLDER).rename(folder / subject.FOLDER)
+    (folder / "measuring" / measurement_subject.FOLDER).rename(folder / measurement_subject.FOLDER)
     return folder
 
 

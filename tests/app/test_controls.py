@@ -10,8 +10,8 @@ from page_harness import SLOW
 from parameter_kinds import KINDS
 from streamlit.testing.v1 import AppTest
 
-from app.text import in_words
-from app.widgets import controls
+from app.page_text import value_in_words
+from app.widgets import parameter_controls
 from merging.methods import registry
 from merging.methods.params import Bound
 
@@ -42,9 +42,9 @@ def script(key: str, values: dict) -> None:  # type: ignore[type-arg]  # it runs
     import streamlit as st
     from parameter_kinds import KINDS
 
-    from app.widgets import controls
+    from app.widgets import parameter_controls
 
-    st.session_state["found"] = controls.draw(KINDS[key], values, "x")
+    st.session_state["found"] = parameter_controls.draw_parameters(KINDS[key], values, "x")
 
 
 def side_by_side(key: str, settings: list) -> None:  # type: ignore[type-arg]  # it runs without this module
@@ -52,9 +52,11 @@ def side_by_side(key: str, settings: list) -> None:  # type: ignore[type-arg]  #
     import streamlit as st
     from parameter_kinds import KINDS
 
-    from app.widgets import controls
+    from app.widgets import parameter_controls
 
-    found = [controls.draw(KINDS[key], values, f"x{number}") for number, values in enumerate(settings)]
+    found = [
+        parameter_controls.draw_parameters(KINDS[key], values, f"x{number}") for number, values in enumerate(settings)
+    ]
     st.session_state["found"] = found
 
 
@@ -94,7 +96,7 @@ def test_a_control_begins_with_its_value_in_the_browser(key: str) -> None:
             if widget.key == f"x.{name}":
                 first = widget.proto.default
                 if widget.type == "button_group":
-                    assert [widget.options[index] for index in first] == [in_words(value)]
+                    assert [widget.options[index] for index in first] == [value_in_words(value)]
                 else:
                     assert (first[0] if widget.type == "slider" else first) == _sent(widget.type, bound, value)
 
@@ -110,12 +112,12 @@ def test_a_wrong_value_is_refused_under_its_control() -> None:
 
 
 def test_formulas_take_the_chosen_values() -> None:
-    for method in registry.methods():
+    for method in registry.list_methods():
         params = method.params()
-        filled, rest = controls.filled_formula(method.formula, params.bounds(), params.values())
+        filled, rest = parameter_controls.filled_formula(method.formula, params.bounds(), params.values())
         for name, bound in params.bounds().items():
             named = any(words.startswith(bound.label.lower()) for words in rest)
-            assert named or controls.filled_formula(bound.symbol, {name: bound}, params.values())[0] in filled
+            assert named or parameter_controls.filled_formula(bound.symbol, {name: bound}, params.values())[0] in filled
 
 
 @pytest.mark.parametrize(
@@ -123,4 +125,4 @@ def test_formulas_take_the_chosen_values() -> None:
 )
 def test_formulas_write_exponents_as_powers(value: float, says: str) -> None:
     bound = Bound(kind="real", default=0.0, label="X", help="X.", symbol=r"\lambda")
-    assert controls.filled_formula(r"\lambda x", {"x": bound}, {"x": value})[0].endswith(f"{says} x")
+    assert parameter_controls.filled_formula(r"\lambda x", {"x": bound}, {"x": value})[0].endswith(f"{says} x")

@@ -12,19 +12,19 @@ import pytest
 import tiny
 import tiny_data
 import torch
-from page_harness import MAIN, SLOW, finish, press, serve_several, words
+from page_harness import MAIN, SLOW, press, run_until_idle, serve_several, words
 from streamlit.testing.v1 import AppTest
 
-from app.reading import data
+from app.reading import page_data
 from app.views.models import benchmark_form, benchmark_plan
-from merging.base.files.plain_yaml import plain_yaml
+from merging.base.files.plain_yaml import read_plain_yaml
 from merging.images.benchmarks import benchmark_folders
 from merging.images.benchmarks.benchmark import Benchmark
 from merging.recipes.recipe import Recipe
-from merging.sharing.catalog.model_sets import keep, make
-from merging.study.runner import Runner
+from merging.sharing.catalog.model_set_store import make_model_set, store_model_set
+from merging.study.run_queue import RunQueue
 from merging.study.runs.execute import execute
-from merging.study.runs.store import Store
+from merging.study.runs.run_store import Store
 from merging.tasks.context import Context
 
 EXPERTS = ("fruit", "cars")
@@ -46,8 +46,10 @@ def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     np.savez(images / "numbers.npz", images=tiny_data.same_size(parts["test"]), labels=np.arange(18) % 3)
     np.savez(images / "features.npz", features=np.zeros((3, 4)), labels=np.zeros(3, int))
     monkeypatch.setenv("MERGESCOPE_MODELS", f"{models}:{images}")
-    made = make("Fruit & cars", "models:models/clip", {name: f"models:models/{name}.safetensors" for name in EXPERTS})
-    keep(tmp_path / "store", made)
+    made = make_model_set(
+        "Fruit & cars", "models:models/clip", {name: f"models:models/{name}.safetensors" for name in EXPERTS}
+    )
+    store_model_set(tmp_path / "store", made)
     return made.id
 
 
@@ -55,7 +57,7 @@ def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
     """Commands that would have been run."""
     found: list[tuple[str, ...]] = []
-    monkeypatch.setattr(Runner, "command", lambda self, key, subject, title, words, *more: found.append(tuple(words)))
+    monkeypatch.setattr(RunQueue, "command", lambda self, key, subject, title, words, *more: found.append(tuple(words)))
     return found
 
 
@@ -107,7 +109,7 @@ def test_what_was_recognized_is_seen_before_anything_is_computed(
     (words_run,) = asked
     out = tmp_path / "store" / "benchmarks" / "mine"
     assert words_run[:5] == ("benchmark", "make", str(out), "--from", f"{out}.yaml") and "--evaluate" in words_run
-    plain: Any = plain_yaml(Path(f"{out}.yaml").read_text())
+    plain: Any = read_plain_yaml(Path(f"{out}.yaml").read_text())
     assert plain["tasks"]["fruit"] == {"images": "models:images/fruit", "expert": "models:models/fruit.safetensors"}
     assert plain["pretrained"] == "models:models/clip" and plain["images"] == 2
 
@@ -124,7 +126,7 @@ def test_options_are_offered_where_they_apply(
     at.number_input(key="build_images").set_value(0).run()
     assert "build_balanced" not in [box.key for box in at.toggle]  # all images are taken
     press(at, "Make the benchmark")
-    plain: Any = plain_yaml((tmp_path / "store" / "benchmarks" / "mine.yaml").read_text())
+    plain: Any = read_plain_yaml((tmp_path / "store" / "benchmarks" / "mine.yaml").read_text())
     assert plain["by_reference"] is True and plain["whole"] is True and "balanced" not in plain and asked
 
 
@@ -134,9 +136,9 @@ def test_a_configuration_and_a_wording_are_asked_for(open_app: Any, library: Pat
     for name in ("one", "other"):
         (tiny_data.parquet(tmp_path / name, {"test": tiny_data.rows(6, 100)}) / "data").rename(place / name)
     published_layouts.kmnist(tmp_path / "images")
-    assert benchmark_plan.configurations(str(place)) == ("one", "other")
-    assert benchmark_plan.configurations(str(tmp_path / "images" / "fruit")) == ()
-    facts = benchmark_plan.inspect(str(place), "other")
+    assert benchmark_plan.configuration_names(str(place)) == ("one", "other")
+    assert benchmark_plan.configuration_names(str(tmp_path / "images" / "fruit")) == ()
+    facts = benchmark_plan.inspect_data_set(str(place), "other")
     assert not facts.problem and facts.referable and facts.class_names == tiny_data.NAMES
     at = chosen(open_app, library, mine, "tanganke/kmnist")
     wording = next(box for box in at.selectbox if str(box.key).startswith("wording_"))
@@ -187,7 +189,7 @@ def test_where_several_people_work_no_path_is_typed(
 ) -> None:
     serve_several(monkeypatch, how)
     tiny_data.folder(tmp_path / "secret", {"": tiny_data.rows(2)})
-    tiny.write_benchmark(benchmark_folders.place_of("made", tmp_path / "store"))
+    tiny.write_benchmark(benchmark_folders.own_folder("made", tmp_path / "store"))
     at = open_app("models", library, models_view="data")
     at.session_state[benchmark_form.TYPED] = str(tmp_path)  # as a forged message would have it
     at.run()
@@ -210,7 +212,7 @@ def test_where_several_people_work_no_path_is_typed(
 @pytest.fixture
 def two(library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, str]:
     """A second benchmark, made here, and the id of a run that is scored on the first."""
-    made = tiny.write_benchmark(benchmark_folders.place_of("made", tmp_path / "store"))
+    made = tiny.write_benchmark(benchmark_folders.own_folder("made", tmp_path / "store"))
     (made / "tasks.json").write_text(json.dumps({**json.loads((made / "tasks.json").read_text()), "more": 1}))
     first = Benchmark.load(library)
     recipe = Recipe.build("task_arithmetic", {"scaling": 0.7}, [], first.pretrained, first.experts)
@@ -285,19 +287,19 @@ def test_from_images_to_scores(open_app: Any, library: Path, mine: str) -> None:
     at = chosen(open_app, library, mine, "fruit", "cars", "numbers.npz")
     at.text_area[0].set_value("a\nb\nc").run()
     press(at, "Make the benchmark")
-    at = finish(at)
+    at = run_until_idle(at)
     press(at, "Switch to it")
     assert at.query_params["benchmark"] == "own:mine" and "fruit, cars" in words(at)
     at.switch_page("screens/merge.py").run()
     assert at.multiselect(key="experts_chosen").value == list(EXPERTS)
     press(at, "Run")
-    at = finish(at)
+    at = run_until_idle(at)
     assert not at.error and not at.exception
     at.switch_page("screens/scores.py").run()
     assert not at.exception and not at.error
-    run = next(run for run in Store(data.store().root, libraries=()).runs() if run.kind == "merge")
+    run = next(run for run in Store(page_data.store().root, libraries=()).runs() if run.kind == "merge")
     assert (
         run.experts == EXPERTS
-        and run.benchmark == Benchmark.load(benchmark_folders.place_of("mine", data.store().root)).digest
+        and run.benchmark == Benchmark.load(benchmark_folders.own_folder("mine", page_data.store().root)).digest
     )
     assert set(run.scores["task"]) == {"fruit", "cars", "numbers"}  # type: ignore[index]

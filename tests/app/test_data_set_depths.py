@@ -14,14 +14,14 @@ from app.reading import measurements
 from app.views.image import data_set_tables
 from merging.images.benchmarks.benchmark import Benchmark
 from merging.study import measure
-from merging.study.analysis import subject
-from merging.study.runs.store import Store
+from merging.study.analysis import measurement_subject
+from merging.study.runs.run_store import Store
 from merging.tasks.context import Context
 
 TIES, LWPTV = "Ties", "Task Arithmetic w/ LwPTV"
 PAGE = """
-from app.reading import data
-from app.session import clicks, selection, state
+from app.reading import page_data as data
+from app.session import click_errors as clicks, selection, view_state as state
 from app.views.image.data_set_view import data_set_view
 
 state.enter("image")
@@ -42,7 +42,7 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> Path:
     store = Store(folder / "measuring", libraries=(folder / "runs",), dated=False)
     for title in (TIES, LWPTV):
         measure.measure("depths", store, Benchmark.load(folder), runs(folder)[title].id, context=Context(device="cpu"))
-    (folder / "measuring" / subject.FOLDER).rename(folder / subject.FOLDER)
+    (folder / "measuring" / measurement_subject.FOLDER).rename(folder / measurement_subject.FOLDER)
     return folder
 
 
@@ -83,7 +83,7 @@ def test_both_runs_are_drawn_with_their_numbers(open_view: Any, measured: Path) 
 def test_a_click_on_a_cell_lists_its_images(open_view: Any, measured: Path) -> None:
     ties = runs(measured)[TIES]
     at = open_view(measured, TIES, LWPTV, run=ties.id)
-    counts = measurements.find("depths", ties.id).table("turns")
+    counts = measurements.find_measurement("depths", ties.id).table("turns")
     row = counts[counts["over"] == "digits"].sort_values("share").iloc[-1]
     at = click(at, "data_set_tasks", "digits", str(row["depth"]))
     assert not at.exception
@@ -112,15 +112,15 @@ def test_what_is_not_measured_can_be(open_view: Any, measured: Path) -> None:
 def test_tables_are_those_of_the_measurement(open_view: Any, measured: Path) -> None:
     open_view(measured, TIES)
     run = runs(measured)[TIES]
-    found = measurements.find("depths", run.id)
-    table = data_set_tables.by_depth([(run, found)], "accuracy", "digits")
+    found = measurements.find_measurement("depths", run.id)
+    table = data_set_tables.depth_table([(run, found)], "accuracy", "digits")
     own = found.table("accuracy").query("over == 'digits'")
     assert table[table["kind"] == "run"]["share"].tolist() == own[own["model"] == "run"]["accuracy"].tolist()
     assert set(table[table["kind"] == "reference"]["label"]) == {"Own expert"}
-    outside = data_set_tables.by_depth([(run, found)], "accuracy", "out of domain")
+    outside = data_set_tables.depth_table([(run, found)], "accuracy", "out of domain")
     assert set(outside["label"]) == {run.name, "Pretrained"}
-    mended = data_set_tables.mended([(run, found)], "in domain", "pretrained")
+    mended = data_set_tables.mended_table([(run, found)], "in domain", "pretrained")
     known = found.table("mended").query("over == 'in domain' and donor == 'pretrained'")
     assert mended["share"].tolist() == known["share"].tolist() and set(mended["tokens"]) == {"class", "patches", "all"}
-    cells = data_set_tables.by_task(run, found, "mended")
+    cells = data_set_tables.task_table(run, found, "mended")
     assert set(cells["task"]) == {*tiny.EXPERTS, *tiny.OUTSIDE} and len(cells) == 6 * (tiny.LAYERS + 1)

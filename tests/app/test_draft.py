@@ -12,7 +12,7 @@ import pytest
 import tiny
 from safetensors.torch import save_file
 
-from app.session.draft import Draft, command, parse_chain
+from app.session.draft import Draft, command_lines, parse_chain
 from merging.base.errors import MergingError
 from merging.recipes.presets import PRESETS
 from merging.recipes.recipe import Recipe
@@ -31,7 +31,7 @@ def test_links_and_commands_keep_every_digit(value: float) -> None:
     recipe = Recipe.build("task_arithmetic", {"scaling": value}, experts={"a": "x"})
     draft = parse_chain(Draft.of(recipe).chain(), recipe.pretrained, ["a"])
     assert draft.recipe({"a": "x"}).merge == recipe.merge
-    written = re.search(r"scaling=([^ ]+)", command(recipe))
+    written = re.search(r"scaling=([^ ]+)", command_lines(recipe))
     assert written
     assert float(written[1]) == value
 
@@ -53,8 +53,8 @@ def test_a_link_and_a_command_name_an_adapt_and_the_images_to_learn_from() -> No
     assert recipe.adapt is not None and recipe.adapt.key == "surgery"
     assert recipe.test_data is not None and recipe.test_data.per_task == 9
     assert draft.chain() == Draft.of(recipe).chain() == chain
-    assert " --adapt surgery:rank=8 --test-data reporting:per_task=9 " in command(recipe)
-    assert command(recipe).endswith("--out merged")
+    assert " --adapt surgery:rank=8 --test-data reporting:per_task=9 " in command_lines(recipe)
+    assert command_lines(recipe).endswith("--out merged")
     draft.adapt, draft.merge = None, parse_chain("ties", "p", []).merge
     assert draft.chain() == "lwptv;ties"  # nothing learns any more
 
@@ -64,7 +64,7 @@ def test_a_link_names_the_activation() -> None:
         draft = parse_chain(f"{front}lot", "p", ["a"])
         recipe = draft.recipe({"a": "x"})
         assert recipe.activation == "gelu" and draft.chain() == Draft.of(recipe).chain() == f"{front}lot"
-    assert " --activation gelu --merge ties " in command(Recipe.build("ties", activation="gelu"))
+    assert " --activation gelu --merge ties " in command_lines(Recipe.build("ties", activation="gelu"))
 
 
 def test_the_activation_is_asked_for_where_no_file_says_it(open_app: Any, tiny_folder: Path, tmp_path: Path) -> None:
@@ -88,12 +88,12 @@ def test_whether_exemplars_are_drawn_depends_on_the_values() -> None:
 
 def test_the_command_line_says_the_same() -> None:
     recipe = parse_chain("lwptv:prune_ratio=0.5;ties", "p q", ["a"]).recipe({"a": "x"})
-    assert command(recipe).splitlines()[-1] == (
+    assert command_lines(recipe).splitlines()[-1] == (
         "python -m merging merge --pretrained 'p q' --expert a=x --edit lwptv:prune_ratio=0.5 --merge ties "
         "--out merged.safetensors"
     )
     seeded = parse_chain("exemplars:seed=4;lot", "p", ["a"]).recipe({"a": "x"})
-    assert command(seeded) == "python -m merging run recipe.yaml"
+    assert command_lines(seeded) == "python -m merging run recipe.yaml"
 
 
 def test_a_changed_preset_loses_its_name() -> None:

@@ -13,8 +13,8 @@ from page_harness import charts, click, labels, picker, press, runs, words
 
 from merging.images.benchmarks.benchmark import Benchmark
 from merging.study import measure
-from merging.study.analysis import subject
-from merging.study.runs.store import Store
+from merging.study.analysis import measurement_subject
+from merging.study.runs.run_store import Store
 from merging.study.trials import exemplar_sensitivity
 from merging.tasks.context import Context
 
@@ -39,7 +39,7 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> Path:
         patch.setattr(exemplar_sensitivity, "SEEDS", (0,))
         patch.setattr(exemplar_sensitivity, "CANDIDATES", exemplar_sensitivity.CANDIDATES[:2])
         found = measure.measure("exemplars", store, Benchmark.load(folder), context=Context(device="cpu"))
-    shutil.copytree(found.path, folder / subject.FOLDER / found.path.name)
+    shutil.copytree(found.path, folder / measurement_subject.FOLDER / found.path.name)
     return folder
 
 

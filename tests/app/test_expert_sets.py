@@ -10,19 +10,19 @@ from typing import Any
 import numpy as np
 import pytest
 import viz_tables
-from compared_runs import EMR, FEW, LWPTV, TIES, TIES_NAMED, both, warned
+from compared_runs import EMR, FEW, LWPTV, TIES, TIES_NAMED, link_to_both, read_warnings
 from page_harness import press, runs, words
 from streamlit.testing.v1 import AppTest
 
-from app.reading import data, score_tables
+from app.reading import page_data, score_tables
 from app.session.report_draft import ReportDraft
-from app.views.compare import recipes
-from app.widgets.run_picker import one_set
+from app.views.compare import recipe_lines
+from app.widgets.run_picker import group_by_models
 from merging.images.benchmarks.benchmark import Benchmark
 from merging.recipes.recipe import Recipe
 from merging.study.runs.execute import execute
-from merging.study.runs.run import same_models
-from merging.study.runs.store import Store
+from merging.study.runs.run import merge_same_models
+from merging.study.runs.run_store import Store
 from viz import draw
 from viz.chart import ChartError
 
@@ -89,7 +89,7 @@ def test_the_default_after_a_merge_of_few_holds_one_set(open_app: Any, compared:
 
 def test_the_order_of_experts_makes_no_other_set(compared: Path) -> None:
     known = runs(compared)
-    groups = one_set([known[TIES], known[FEW], known[LWPTV]])
+    groups = group_by_models([known[TIES], known[FEW], known[LWPTV]])
     assert [[run.title for run in group] for group in groups] == [[TIES, LWPTV], [FEW]]
 
 
@@ -103,9 +103,14 @@ def test_compare_and_merge_find_the_same_runs_of_the_same_experts(
     at = open_app("compare", compared, run=run.id)
     suggested = {str(button.key).removeprefix("beside_") for button in at.button if button.label == "Compare"}
     assert runs(compared)[TIES].id in suggested and "No other run merges" not in words(at)
-    alike = [one for one in data.stored() if same_models(run, one) and one.id != run.id]
-    assert {other.id for other, _ in recipes.nearest(run, data.runs(data.stored()))} == {one.id for one in alike}
-    assert {one.id for one in one_set([run, *data.runs(data.stored())])[0]} == {run.id, *(one.id for one in alike)}
+    alike = [one for one in page_data.stored_runs() if merge_same_models(run, one) and one.id != run.id]
+    assert {other.id for other, _ in recipe_lines.nearest_runs(run, page_data.merges_of(page_data.stored_runs()))} == {
+        one.id for one in alike
+    }
+    assert {one.id for one in group_by_models([run, *page_data.merges_of(page_data.stored_runs())])[0]} == {
+        run.id,
+        *(one.id for one in alike),
+    }
     at = open_app(
         "compare", compared, run=run.id, run_b=runs(compared)[TIES].id, compare_view="charts", chart="sign agreement"
     )
@@ -126,9 +131,9 @@ def test_what_a_picture_is_of_goes_with_it(open_app: Any, compared: Path) -> Non
 
 def test_a_table_says_whose_tasks_its_averages_are_over(open_app: Any, compared: Path) -> None:
     open_app("scores", compared)
-    stored = data.stored()
+    stored = page_data.stored_runs()
     run = next(run for run in stored if run.title == FEW)
-    table = score_tables.averages([run], stored)
+    table = score_tables.averages_table([run], stored)
     assert set(table["experts"]) == {", ".join(run.experts)}
     figure = draw("id_ood_scatter", table)
     assert figure.layout.xaxis.title.text == "In-domain accuracy, mean over 3 tasks (%)"
@@ -144,8 +149,8 @@ def test_a_picture_of_two_sets_is_refused() -> None:
 
 
 def test_the_warnings_of_compare_go_with_its_charts(open_app: Any, compared: Path) -> None:
-    at = open_app("compare", compared, **both(compared, TIES, FEW))
-    assert "They merge different experts" in warned(at)
+    at = open_app("compare", compared, **link_to_both(compared, TIES, FEW))
+    assert "They merge different experts" in read_warnings(at)
     press(at, ADD)
     assert "They merge different experts, 3 of them in common" in captions(at)[0]
     at.switch_page("screens/scores.py").run()
@@ -165,7 +170,8 @@ def test_drift_shows_one_set(open_app: Any, compared: Path) -> None:
 def test_features_shows_one_set(open_app: Any, compared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     drawn: list[list[str]] = []
     monkeypatch.setattr(
-        "app.views.features.data.with_features", lambda runs: (drawn.append([run.title for run in runs]), ([], []))[1]
+        "app.views.features.feature_tables.split_by_features",
+        lambda runs: (drawn.append([run.title for run in runs]), ([], []))[1],
     )
     known = runs(compared)
     at = open_app("features", compared, runs=",".join(known[title].id for title in (FEW, TIES, LWPTV)))

@@ -16,14 +16,14 @@ from page_harness import charts, press, runs, select, words
 from streamlit.testing.v1 import AppTest
 
 import viz
-from app.views.features import data
-from app.views.features.data import Model
+from app.views.features import feature_tables
+from app.views.features.feature_tables import Model
 from merging.images.benchmarks.benchmark import Benchmark
 from merging.recipes.recipe import Recipe
 from merging.study import measure
-from merging.study.analysis import stored, subject
+from merging.study.analysis import measurement_store, measurement_subject
 from merging.study.runs import execute
-from merging.study.runs.store import Store
+from merging.study.runs.run_store import Store
 from merging.tasks.context import Context
 
 MAPS, PERPLEXITIES, NUMBERS, DISTANCE, COMPONENTS = (
@@ -46,7 +46,7 @@ def extracted(tmp_path_factory: pytest.TempPathFactory) -> Path:
         if run.title in WANTED:
             for key in ("features", "tsne"):
                 measure.measure(key, store, benchmark, run.id, context=Context(device="cpu"))
-    (folder / "measuring" / subject.FOLDER).rename(folder / subject.FOLDER)
+    (folder / "measuring" / measurement_subject.FOLDER).rename(folder / measurement_subject.FOLDER)
     return folder
 
 
@@ -57,7 +57,10 @@ def chosen(folder: Path) -> str:
 
 def models(folder: Path) -> list[Model]:
     store, benchmark, known = Store(libraries=(folder / "runs",)), Benchmark.load(folder), runs(folder)
-    found = [(known[title], stored.find("features", store, benchmark, known[title].id)) for title in WANTED]
+    found = [
+        (known[title], measurement_store.find_measurement_result("features", store, benchmark, known[title].id))
+        for title in WANTED
+    ]
     return [Model(run, run.title, measured) for run, measured in found if measured is not None]
 
 
@@ -233,13 +236,13 @@ def test_circled_images_are_shown_with_predictions(open_app: Any, extracted: Pat
 def test_all_panels_show_the_same_images(extracted: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MERGESCOPE_BENCHMARK", str(extracted))
     some = models(extracted)
-    placed, shares = data.principal(some, "all")
-    table = data.map_table(some, placed)
+    placed, shares = feature_tables.principal_components(some, "all")
+    table = feature_tables.map_table(some, placed)
     assert len(table) == len(some) * IMAGES
     assert table.groupby("image").size().eq(len(some)).all()
     assert 0 < sum(shares) <= 1
-    name = data.images(some[0], "tiles")["truth"].iloc[0]
-    one = data.map_table(some, data.principal(some, "tiles")[0], "tiles", [name])
+    name = feature_tables.image_table(some[0], "tiles")["truth"].iloc[0]
+    one = feature_tables.map_table(some, feature_tables.principal_components(some, "tiles")[0], "tiles", [name])
     assert set(one["task"]) == {"tiles"}
     assert set(one["truth"]) == set(one["group"]) == {name}
     assert (table[table["run"] == some[0].run.id]["predicted"] == table["before"][:IMAGES]).all()
@@ -249,7 +252,7 @@ def test_all_panels_show_the_same_images(extracted: Path, monkeypatch: pytest.Mo
 def test_the_map_draws_its_table(extracted: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MERGESCOPE_BENCHMARK", str(extracted))
     some = models(extracted)
-    table = data.map_table(some, data.principal(some, "all")[0])
+    table = feature_tables.map_table(some, feature_tables.principal_components(some, "all")[0])
     ring = table["image"][0]
     fig = viz.draw("feature_map", table, kind="PCA", shared=True, selected=[ring])
     drawn = pd.DataFrame(
@@ -271,7 +274,7 @@ def test_the_map_draws_its_table(extracted: Path, monkeypatch: pytest.MonkeyPatc
 def test_histograms_count_every_image_in_the_same_bins(extracted: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MERGESCOPE_BENCHMARK", str(extracted))
     some = models(extracted)
-    table = data.histogram(some, "all", False)
+    table = feature_tables.distance_histogram(some, "all", False)
     assert table.groupby("run")["count"].sum().eq(IMAGES).all()
     assert table.groupby("low")["high"].nunique().eq(1).all()
     base, other = (model.measurement.array("features").astype(np.float32) for model in (some[0], some[2]))
@@ -280,13 +283,13 @@ def test_histograms_count_every_image_in_the_same_bins(extracted: Path, monkeypa
     fig = viz.draw("feature_distance", table)
     bars = next(trace for trace in fig.data if trace.name == some[2].label)
     np.testing.assert_allclose(bars.y, table[table["run"] == some[2].run.id]["share"], rtol=1e-6)
-    assert data.histogram(some[1:], "all", False).empty  # without the pretrained model
+    assert feature_tables.distance_histogram(some[1:], "all", False).empty  # without the pretrained model
 
 
 def test_features_can_be_taken_away(extracted: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MERGESCOPE_BENCHMARK", str(extracted))
     some = models(extracted)
-    with np.load(io.BytesIO(data.npz_bytes(some)), allow_pickle=False) as taken:
+    with np.load(io.BytesIO(feature_tables.npz_bytes(some)), allow_pickle=False) as taken:
         assert list(taken["models"]) == [model.run.id for model in some]
         assert taken["image"].shape == (IMAGES,)
         for model in some:

@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from app import framing
+from app.guards import frames
 from merging.base.errors import MergingError
 
 
 def answered(monkeypatch: pytest.MonkeyPatch, written: str | None) -> dict[bytes, bytes]:
     """The headers of an answer under a setting."""
-    monkeypatch.delenv(framing.SETTING, raising=False)
+    monkeypatch.delenv(frames.FRAMES_SETTING, raising=False)
     if written is not None:
-        monkeypatch.setenv(framing.SETTING, written)
+        monkeypatch.setenv(frames.FRAMES_SETTING, written)
     sent: list[Any] = []
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
@@ -25,7 +25,7 @@ def answered(monkeypatch: pytest.MonkeyPatch, written: str | None) -> dict[bytes
     async def send(message: Any) -> None:
         sent.append(message)
 
-    asyncio.run(framing.Framing(app)({"type": "http"}, None, send))  # type: ignore[arg-type]
+    asyncio.run(frames.FrameHeader(app)({"type": "http"}, None, send))  # type: ignore[arg-type]
     assert [message["type"] for message in sent] == ["http.response.start", "http.response.body"]
     return dict(sent[0]["headers"])
 
@@ -43,14 +43,14 @@ def test_by_default_pages_of_this_machine_and_files_may(monkeypatch: pytest.Monk
 
 @pytest.mark.parametrize("written", ["course.example.edu", "https://a.b/path", "https://a.b; script-src *", "none *"])
 def test_what_is_no_origin_is_refused(monkeypatch: pytest.MonkeyPatch, written: str) -> None:
-    monkeypatch.setenv(framing.SETTING, written)
+    monkeypatch.setenv(frames.FRAMES_SETTING, written)
     with pytest.raises(MergingError, match="which is no origin"):
-        framing.policy()
+        frames.frame_policy()
 
 
 def test_the_served_app_sends_it(monkeypatch: pytest.MonkeyPatch) -> None:
     from app import serve
 
-    assert framing.Framing in [one.cls for one in serve.app._user_middleware]
-    monkeypatch.setenv(framing.SETTING, "course")
-    assert "no origin" in serve.problem()
+    assert frames.FrameHeader in [one.cls for one in serve.app._user_middleware]
+    monkeypatch.setenv(frames.FRAMES_SETTING, "course")
+    assert "no origin" in serve.settings_problem()

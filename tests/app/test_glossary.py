@@ -51,7 +51,7 @@ def test_every_word_is_used_on_pages() -> None:
 
 
 def test_only_the_first_use_is_explained() -> None:
-    text, used = glossary.linked("Experts and an expert; task vectors of a task.", {"task"})
+    text, used = glossary.link_words("Experts and an expert; task vectors of a task.", {"task"})
     assert used == ["expert", "task vector"]
     assert EXPLAINED.sub(r"<\1>", text) == "<Experts> and an expert; <task vectors> of a task."
     assert '"A copy of the pretrained model that was fine-tuned on one data set."' in text
@@ -60,7 +60,7 @@ def test_only_the_first_use_is_explained() -> None:
 def test_what_is_no_word_stays() -> None:
     for markdown in ("[the expert](https://x.org)", "$expert$", "`expert`", r"\expert", "expertise", "an-expert",
                      "https://x.org/expert"):  # fmt: skip
-        assert glossary.linked(markdown, ()) == (markdown, [])
+        assert glossary.link_words(markdown, ()) == (markdown, [])
 
 
 def test_a_bad_glossary_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -90,10 +90,10 @@ def test_a_session_that_clears_the_caches_multiplies_nothing(mode: str, library:
     ("settings", "refused"),
     [
         ({}, set()),
-        ({modes.VARIABLE: "class"}, {messages.CLEAR, messages.FILES}),
-        ({modes.VARIABLE: "read"}, {messages.CLEAR, messages.FILES}),
-        ({"MERGESCOPE_SHARED": "1"}, {messages.CLEAR, messages.FILES}),
-        ({modes.VARIABLE: "lecture"}, {messages.CLEAR, messages.FILES}),  # there is no such mode
+        ({modes.VARIABLE: "class"}, {messages.CLEAR_CACHE, messages.FILE_URLS}),
+        ({modes.VARIABLE: "read"}, {messages.CLEAR_CACHE, messages.FILE_URLS}),
+        ({"MERGESCOPE_SHARED": "1"}, {messages.CLEAR_CACHE, messages.FILE_URLS}),
+        ({modes.VARIABLE: "lecture"}, {messages.CLEAR_CACHE, messages.FILE_URLS}),  # there is no such mode
     ],
 )
 def test_messages_that_a_server_of_several_people_drops(
@@ -116,8 +116,8 @@ def test_messages_that_a_server_of_several_people_drops(
     async def send(message: Message) -> None:
         raise AssertionError(message)
 
-    asyncio.run(messages.Messages(app)({"type": "websocket"}, receive, send))
-    assert came == [kind for kind in (messages.CLEAR, messages.FILES, "stop_script") if kind not in refused]
+    asyncio.run(messages.MessageGuard(app)({"type": "websocket"}, receive, send))
+    assert came == [kind for kind in (messages.CLEAR_CACHE, messages.FILE_URLS, "stop_script") if kind not in refused]
 
 
 @pytest.mark.parametrize("entry", ENTRIES)

@@ -16,7 +16,7 @@ from merging.base import settings
 from merging.images.benchmarks.benchmark import Benchmark
 from merging.recipes.recipe import Recipe
 from merging.study.runs import execute
-from merging.study.runs.store import Store
+from merging.study.runs.run_store import Store
 
 
 @pytest.fixture(scope="module")
@@ -113,5 +113,5 @@ def test_runs_without_scores_come_last(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(run_order.data, "summary", summary)
     names: Any = ["none", "bad", "empty", "good"]
-    assert run_order.ordered(names, "H-score", []) == ["good", "bad", "none", "empty"]
-    assert run_order.ordered(names, "own runs first", []) == names
+    assert run_order.sort_runs(names, "H-score", []) == ["good", "bad", "none", "empty"]
+    assert run_order.sort_runs(names, "own runs first", []) == names

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs
 
-from compared_runs import LWPTV, PRETRAINED, TIES, both
+from compared_runs import LWPTV, PRETRAINED, TIES, link_to_both
 from page_harness import press, runs, select
 
-from app.views.compare import images as compare_images
+from app.views.compare import image_agreement as compare_images
 from app.widgets import image_link
-from merging.study.runs.store import Store
+from merging.study.runs.run_store import Store
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -25,7 +25,7 @@ def links(at: Any, label: str = image_link.LABEL) -> list[dict[str, list[str]]]:
 
 
 def test_from_compare_both_runs_go_along(open_app: Any, compared: Path) -> None:
-    at = open_app("compare", compared, **both(compared), compare_view="images", right_runs="both right")
+    at = open_app("compare", compared, **link_to_both(compared), compare_view="images", right_runs="both right")
     known = runs(compared)
     queries = links(at)
     assert len(queries) == compare_images.PAGE
@@ -39,7 +39,7 @@ def test_from_compare_both_runs_go_along(open_app: Any, compared: Path) -> None:
     press(at, "Choose")  # the chosen image stands alone above the others, with a link of its own
     assert len(links(at)) == compare_images.PAGE + 1
     at = open_app(
-        "compare", compared, **both(compared, TIES, PRETRAINED), compare_view="images", right_runs="both right"
+        "compare", compared, **link_to_both(compared, TIES, PRETRAINED), compare_view="images", right_runs="both right"
     )
     assert {query["runs"][0] for query in links(at)} == {known[TIES].id}  # the page shows the pretrained model anyway
 
@@ -59,8 +59,8 @@ def test_the_address(compared: Path) -> None:
     stored = {run.title: run for run in Store(compared / "none", libraries=(compared / "runs",)).runs()}
     some = [stored[PRETRAINED], stored[TIES], stored[TIES], stored[LWPTV], stored["CAT Merging"]]
     ids = f"{stored[TIES].id},{stored[LWPTV].id}"
-    assert image_link.query("digits:reporting:3", some) == {"image": "digits:reporting:3", "runs": ids}
-    assert image_link.query("digits:reporting:3", some[:1]) == {"image": "digits:reporting:3"}
+    assert image_link.image_query("digits:reporting:3", some) == {"image": "digits:reporting:3", "runs": ids}
+    assert image_link.image_query("digits:reporting:3", some[:1]) == {"image": "digits:reporting:3"}
 
 
 def test_no_page_shows_an_image_without_the_link() -> None:

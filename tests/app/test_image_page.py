@@ -11,20 +11,20 @@ import numpy as np
 import pytest
 import tiny_library
 from compared_runs import LWPTV, TIES
-from direct_bench import DirectBench
+from direct_bench import DirectPreviewProcess
 from page_harness import chart_keys, charts, press, runs, serve_several, words
 from PIL import Image
 from streamlit.testing.v1 import AppTest
 
-from app.reading import data as reading
-from app.reading import pictures, previews
-from app.views.image import find, own
+from app.reading import benchmark_images, previews
+from app.reading import page_data as reading
+from app.views.image import image_search, uploaded_picture
 from merging.base.errors import TaskError
 from merging.images.benchmarks.benchmark import Benchmark
 from merging.study import measure
-from merging.study.analysis import subject
-from merging.study.previews.bench import TableName
-from merging.study.runs.store import Store
+from merging.study.analysis import measurement_subject
+from merging.study.previews.preview_process import TableName
+from merging.study.runs.run_store import Store
 from merging.tasks.context import Context
 
 INSIDE, OUTSIDE = "digits:reporting:1", "letters:reporting:2"
@@ -46,19 +46,19 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for title in (LWPTV, TIES):
         for key in ("predictions", "depths"):
             measure.measure(key, store, benchmark, runs(folder)[title].id, context=Context(device="cpu"))
-    (folder / "measuring" / subject.FOLDER).rename(folder / subject.FOLDER)
+    (folder / "measuring" / measurement_subject.FOLDER).rename(folder / measurement_subject.FOLDER)
     return folder
 
 
 @pytest.fixture
-def bench(monkeypatch: pytest.MonkeyPatch) -> DirectBench:
-    direct = DirectBench()
-    monkeypatch.setattr(previews, "bench", lambda: direct)
+def bench(monkeypatch: pytest.MonkeyPatch) -> DirectPreviewProcess:
+    direct = DirectPreviewProcess()
+    monkeypatch.setattr(previews, "preview_process", lambda: direct)
     return direct
 
 
 @pytest.fixture
-def show(open_app: Any, measured: Path, bench: DirectBench) -> Any:
+def show(open_app: Any, measured: Path, bench: DirectPreviewProcess) -> Any:
     """Open the page with two runs."""
     chosen = ",".join(runs(measured)[title].id for title in (TIES, LWPTV))
 
@@ -103,7 +103,7 @@ def test_in_domain_a_run_is_held_against_the_expert(show: Any) -> None:
     assert "past 90% of the data set" in words(at)
 
 
-def test_only_what_is_not_known_is_asked_for(show: Any, bench: DirectBench) -> None:
+def test_only_what_is_not_known_is_asked_for(show: Any, bench: DirectPreviewProcess) -> None:
     at = show()
     assert len(bench.asked) == 1
     at.run()
@@ -132,14 +132,14 @@ def test_single_tokens_are_restored_on_request(show: Any) -> None:
     assert chart_keys(at) == ["image_restore", "image_restore_tokens"]
 
 
-def test_the_pretrained_model_can_read_out_for_all(show: Any, bench: DirectBench) -> None:
+def test_the_pretrained_model_can_read_out_for_all(show: Any, bench: DirectPreviewProcess) -> None:
     at = show()
     at.toggle(key="image_by_pretrained").set_value(True).run()
     assert chart_keys(at) == ["image_lens"]
     assert TableName("lens_by_pretrained", "pretrained") in bench.asked[-1].tables
 
 
-def test_another_reference_and_other_classes(show: Any, bench: DirectBench) -> None:
+def test_another_reference_and_other_classes(show: Any, bench: DirectPreviewProcess) -> None:
     at = show(image=INSIDE, reference="pretrained", label_set="letters")
     assert bench.asked[-1].head == "letters"
     assert {name.other for name in bench.asked[-1].tables if name.table == "restore"} == set()
@@ -154,13 +154,15 @@ def test_without_a_run_the_expert_and_the_pretrained_model_stay(show: Any) -> No
     assert chart_keys(at) == ["image_lens"]
 
 
-def test_a_table_that_cannot_be_made_says_why(show: Any, bench: DirectBench, monkeypatch: pytest.MonkeyPatch) -> None:
-    from merging.study.one_image import lens
+def test_a_table_that_cannot_be_made_says_why(
+    show: Any, bench: DirectPreviewProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from merging.study.one_image import logit_lens
 
     def refused(*_: Any) -> None:
         raise TaskError("There is <b>no</b> such thing.")
 
-    monkeypatch.setattr(lens, "lens", refused)
+    monkeypatch.setattr(logit_lens, "lens_table", refused)
     at = show()
     assert "There is <b>no</b> such thing." in words(at).replace("\\", "").replace("&lt;", "<")
     assert charts(at) == 0
@@ -205,7 +207,7 @@ def test_a_bad_link_says_so_and_shows_another_image(show: Any, image: str) -> No
 def test_images_are_found_and_opened(show: Any) -> None:
     at = show()
     opened = 0
-    for question in (*find.BY_ANSWERS, *find.BY_DEPTH):
+    for question in (*image_search.ANSWER_QUESTIONS, *image_search.DEPTH_QUESTIONS):
         at.selectbox(key="question").set_value(question).run()
         assert not at.exception
         assert "of the reporting half. " in words(at), question
@@ -217,13 +219,15 @@ def test_images_are_found_and_opened(show: Any) -> None:
     assert opened == 3
 
 
-def test_what_is_not_measured_can_be_measured(open_app: Any, library: Path, bench: DirectBench) -> None:
+def test_what_is_not_measured_can_be_measured(open_app: Any, library: Path, bench: DirectPreviewProcess) -> None:
     at = open_app("image", library, question="largest drift at depth")
     assert "Answers by depth have not been measured for" in words(at)
     assert "Measure" in [button.label for button in at.button]
 
 
-def test_the_page_without_runs_shows_the_pretrained_model(open_app: Any, tiny_folder: Path, bench: DirectBench) -> None:
+def test_the_page_without_runs_shows_the_pretrained_model(
+    open_app: Any, tiny_folder: Path, bench: DirectPreviewProcess
+) -> None:
     at = open_app("image", tiny_folder)
     assert not at.exception
     assert chart_keys(at) == ["image_lens"]
@@ -232,10 +236,10 @@ def test_the_page_without_runs_shows_the_pretrained_model(open_app: Any, tiny_fo
 # Own pictures
 
 
-def test_an_own_picture_is_read_in_the_session_only(show: Any, bench: DirectBench, tmp_path: Path) -> None:
+def test_an_own_picture_is_read_in_the_session_only(show: Any, bench: DirectPreviewProcess, tmp_path: Path) -> None:
     at = show()
     blank = np.zeros((16, 16, 3), np.uint8)
-    at.session_state["_image_own"] = own.Own("own:0123456789ab", blank, blank)
+    at.session_state["_image_own"] = uploaded_picture.UploadedPicture("own:0123456789ab", blank, blank)
     at.run()
     assert not at.exception
     assert bench.asked[-1].pixels and not bench.asked[-1].image
@@ -246,39 +250,39 @@ def test_an_own_picture_is_read_in_the_session_only(show: Any, bench: DirectBenc
     assert OUTSIDE in words(at).replace("\\", "")
 
 
-def test_an_own_picture_of_another_benchmark_is_not_shown(show: Any, bench: DirectBench) -> None:
+def test_an_own_picture_of_another_benchmark_is_not_shown(show: Any, bench: DirectPreviewProcess) -> None:
     at = show()
     wider = np.zeros((24, 24, 3), np.uint8)
-    at.session_state["_image_own"] = own.Own("own:0123456789ab", wider, wider)
+    at.session_state["_image_own"] = uploaded_picture.UploadedPicture("own:0123456789ab", wider, wider)
     at.run()
     assert not at.exception
     assert not bench.asked[-1].pixels and OUTSIDE in words(at).replace("\\", "")
 
 
 def test_own_pictures_are_not_taken_where_several_work(show: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert own.ABOUT in words(show())
+    assert uploaded_picture.ABOUT in words(show())
     serve_several(monkeypatch, "switch")
     at = show()
-    assert own.SHARED in words(at) and own.ABOUT not in words(at)
+    assert uploaded_picture.NEEDS_OWN_MACHINE in words(at) and uploaded_picture.ABOUT not in words(at)
 
 
 @pytest.mark.parametrize("form", ["PNG", "JPEG", "WEBP"])
 def test_pictures_are_cut_to_the_tower(measured: Path, monkeypatch: pytest.MonkeyPatch, form: str) -> None:
     monkeypatch.setenv("MERGESCOPE_BENCHMARK", str(measured))
-    picture = own.read(png(form=form), "mine")
+    picture = uploaded_picture.read_picture(png(form=form), "mine")
     size = Benchmark.load(measured).image_size
     assert picture.pixels.shape == (size, size, 3) and picture.original.shape == (30, 40, 3)
     assert picture.name.startswith("own:")
-    wide = own.read(png((900, 300), form), "mine")
-    assert max(wide.original.shape) == own.BESIDE
+    wide = uploaded_picture.read_picture(png((900, 300), form), "mine")
+    assert max(wide.original.shape) == uploaded_picture.COPY_SIZE
 
 
 def test_sessions_share_the_images_of_a_data_set_and_cannot_change_them(
     tiny_benchmark: Benchmark, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(reading, "benchmark", lambda: tiny_benchmark)
-    monkeypatch.setattr(reading, "digest", lambda: "of images that sessions share")
-    for read in (pictures.images, pictures.labels):
+    monkeypatch.setattr(reading, "current_digest", lambda: "of images that sessions share")
+    for read in (benchmark_images.split_images, benchmark_images.split_labels):
         shared, same = read("letters", "reporting"), read("letters", "reporting")
         assert shared is same
         with pytest.raises(ValueError, match="read-only"):

@@ -9,15 +9,15 @@ from typing import Any
 
 import other_kinds
 import pytest
-from page_harness import charts, finish, words
+from page_harness import charts, run_until_idle, words
 
-from app.reading import data
+from app.reading import page_data
 from app.reading.imported_runs import NO_SCORES
 from merging.recipes.recipe import Recipe
 from merging.study.imported_scores import checkpoint_id, find_scores, imported_scores, store_scores
 from merging.study.runs.execute import execute
 from merging.study.runs.run import Run
-from merging.study.runs.store import Store
+from merging.study.runs.run_store import Store
 from merging.study.score_files import parse_scores
 from merging.tasks.context import Context
 
@@ -77,14 +77,14 @@ def test_a_program_measures_a_run_and_what_is_merged_next(
     monkeypatch.setenv("MERGESCOPE_EVALUATOR", f"{sys.executable} my_eval.py")
     at = open_app("models", library, models_view="runs", selected_runs=run.id)
     at.button(key="given_measure").click().run()
-    at = finish(at)
+    at = run_until_idle(at)
     assert not at.exception
     found = find_scores(tmp_path / "store", run.id)
     assert found is not None and found.origin.endswith(" my_eval.py") and found.scores[0].value == 0.25
     experts = {name: f"models:t5/{name}.safetensors" for name in ("qasc", "rte")}
     recipe = Recipe.build("weight_averaging", pretrained="models:t5/pretrained.safetensors", experts=experts)
-    job = data.runner().submit(recipe)
-    finish(at)
+    job = page_data.job_queue().submit(recipe)
+    run_until_idle(at)
     assert find_scores(tmp_path / "store", job.subject)
 
 

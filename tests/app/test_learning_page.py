@@ -14,18 +14,18 @@ import tiny_library
 import torch
 from page_harness import chart_keys, charts, click, press, words
 
-from app.reading import data
-from app.views.learning import data as learning
+from app.reading import page_data
+from app.views.learning import learning_tables as learning
 from merging.base import settings
-from merging.engine.learning.kept import Kept
+from merging.engine.learning.learning_state import LearningState
 from merging.images.benchmarks.benchmark import Benchmark
 from merging.recipes.recipe import Recipe
-from merging.study.analysis.subject import FOLDER
+from merging.study.analysis.measurement_subject import FOLDER
 from merging.study.measure import measure
 from merging.study.runs import execute
-from merging.study.runs.store import Store
+from merging.study.runs.run_store import Store
 from merging.tasks.context import Context
-from merging.tasks.queue.records import Job
+from merging.tasks.queue.job_records import Job
 
 VIEWS = {  # view -> a run that has it, and its charts
     "coefficients": (learned_runs.LAYERWISE, ["coefficient_map", "coefficient_steps", "coefficient_sums"]),
@@ -63,8 +63,8 @@ def test_tables_of_other_methods_that_have_the_same_name_are_not_learned(
         )
         for merge, params, edits in others
     )  # fmt: skip
-    assert not learning.learned(awd) and not learning.learned(stock)
-    assert learning.learned(both) and learning.by_tensor(both)
+    assert not learning.has_learned(awd) and not learning.has_learned(stock)
+    assert learning.has_learned(both) and learning.is_by_tensor(both)
     assert set(both.columns("coefficients")) != set(both.columns("coefficients_2"))
     assert chart_keys(open_app("learning", learned, run=both.id)) == VIEWS["coefficients"][1]
     at = open_app("learning", learned, run=awd.id)
@@ -136,12 +136,12 @@ def test_jobs_that_learn_are_drawn_beside_the_same_charts_of_a_run(
     at = open_app("learning", learned, run=learned_runs.LAYERWISE, learning_view=view)
     benchmark = Benchmark.load(learned)
     recipe = Recipe.build("adamerging", {"steps": 9}, [], benchmark.pretrained, benchmark.experts)
-    queue = TwoLearning(data.runner(), recipe)
+    queue = TwoLearning(page_data.job_queue(), recipe)
     ones = torch.ones(len(benchmark.experts))
-    kept = Kept(data.store().learned_so_far(queue.live[0].id), queue.live[0].id)
+    kept = LearningState(page_data.store().learned_so_far(queue.live[0].id), queue.live[0].id)
     kept.keep("merge", lambda: {"losses": torch.stack([ones, ones, ones]), "value.visual.proj": ones})
     kept.write()
-    monkeypatch.setattr(data, "runner", lambda: queue)
+    monkeypatch.setattr(page_data, "job_queue", lambda: queue)
     at = at.run()
     assert not at.exception
     charts = [f"{key}_{job.id}" for job in queue.live for key in ("learning_loss", "coefficient_map")]
@@ -155,15 +155,15 @@ def test_losses_of_tasks_stand_beside_their_mean_and_stay_while_the_job_pauses(
     at = open_app("learning", learned, run=learned_runs.LAYERWISE)
     benchmark = Benchmark.load(learned)
     recipe = Recipe.build("adamerging", {"steps": 40}, [], benchmark.pretrained, benchmark.experts)
-    queue = TwoLearning(data.runner(), recipe)
+    queue = TwoLearning(page_data.job_queue(), recipe)
     first, second = queue.live
     falling = torch.linspace(2, 1, 30, dtype=torch.float64)
     rows = torch.stack([falling] * (len(benchmark.experts) - 1) + [falling.flip(0)], dim=1)
-    kept = Kept(data.store().learned_so_far(first.id), first.id)
+    kept = LearningState(page_data.store().learned_so_far(first.id), first.id)
     kept.keep("merge", lambda: {"losses": rows})
     kept.write()
     queue.details = lambda job_id: [f"step {step} of 40 · entropy 1.50" for step in (30, 31, 32)]
-    monkeypatch.setattr(data, "runner", lambda: queue)
+    monkeypatch.setattr(page_data, "job_queue", lambda: queue)
     for state in ("running", "paused"):
         queue.live = [replace(first, state=state, kept=state == "paused"), replace(second, state="cancelled")]
         at = at.run()

@@ -14,16 +14,16 @@ from page_harness import MAIN, SLOW, charts, press, words
 from small_lesson import KEY, STEPS
 from streamlit.testing.v1 import AppTest
 
-from app.reading import data, lessons, step_text
+from app.reading import offered_lessons, page_data, step_text
 from app.session import lesson_visit
 from app.views.lessons import sheet
 from merging.base import settings
 from merging.images.benchmarks.benchmark import Benchmark
-from merging.study.runs.store import Store
-from merging.teaching import reading
-from merging.teaching.context import LessonContext
+from merging.study.runs.run_store import Store
+from merging.teaching import lesson_files
+from merging.teaching.lesson_context import LessonContext
 
-BUNDLED = reading.BUNDLED
+BUNDLED = lesson_files.BUNDLED_LESSONS
 KEYS = sorted(path.stem for path in BUNDLED.glob("*.yaml"))
 NEXT, BACK = "lesson_next", "lesson_back"
 
@@ -130,18 +130,18 @@ def test_a_step_may_stand_beside_home(open_app: Any, library: Path, tmp_path: Pa
 
 def test_what_is_stored_meanwhile_counts(open_app: Any, library: Path) -> None:
     open_app("lessons", library)
-    lesson = lessons.lessons()[KEY]
-    before = lessons.context(lesson)
-    assert before is not None and lessons.context(lesson) is before
-    lessons.look_again()
-    assert lessons.context(lesson) is before  # it is kept from one drawing to the next
+    lesson = offered_lessons.lessons()[KEY]
+    before = offered_lessons.lesson_context(lesson)
+    assert before is not None and offered_lessons.lesson_context(lesson) is before
+    offered_lessons.check_store_again()
+    assert offered_lessons.lesson_context(lesson) is before  # it is kept from one drawing to the next
     for place in ("points", "sweeps", "measured"):
-        folder = data.store().root / place
+        folder = page_data.store().root / place
         folder.mkdir(parents=True, exist_ok=True)
-        known = lessons.context(lesson)
+        known = offered_lessons.lesson_context(lesson)
         (folder / "0123456789ab").mkdir()
-        lessons.look_again()  # at the next drawing
-        assert lessons.context(lesson) is not known, place
+        offered_lessons.check_store_again()  # at the next drawing
+        assert offered_lessons.lesson_context(lesson) is not known, place
 
 
 @pytest.mark.parametrize("said", ["2_1_2~3_7~4_9_9_9~5_10~6_99999~9_-9", "3_-1~4_0_0_0~6_1_2_3"])
@@ -168,7 +168,7 @@ def test_the_browsers_back_turns_the_step_and_keeps_what_was_done(
     assert at_step(at.run(), 9)  # as when two clicks overlap: the address is the one before
     at.query_params.clear()
     at.query_params.update(before)
-    monkeypatch.setattr(lesson_visit, "in_history", lambda: True)
+    monkeypatch.setattr(lesson_visit, "is_history_navigation", lambda: True)
     at.run()
     assert not at.exception and at_step(at, 8) and (said(at, "progress"), said(at, "answers")) == ("c0", "9_1")
 
@@ -243,9 +243,9 @@ def test_a_sheet_keeps_what_the_address_has_no_room_for(
 
 def choose(monkeypatch: pytest.MonkeyPatch, document: str) -> None:
     """Have the field of the page Lessons give what the browser reads of this sheet."""
-    kept = sheet.KEPT.search(document)
+    kept = sheet.SHEET_PART.search(document)
     chosen = SimpleNamespace(sheet={"kept": kept[0] if kept else "", "chosen": len(document)})
-    monkeypatch.setattr(sheet, "field", lambda: lambda **options: chosen)
+    monkeypatch.setattr(sheet, "sheet_component", lambda: lambda **options: chosen)
 
 
 def test_a_view_becomes_a_step_that_opens_it(open_app: Any, library: Path, tmp_path: Path) -> None:
@@ -253,9 +253,9 @@ def test_a_view_becomes_a_step_that_opens_it(open_app: Any, library: Path, tmp_p
     run_id = at.selectbox(key="picker").value
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(step_text.state, "place", lambda: f"masks?run={run_id}")
-        written = step_text.of_view({"run": run_id, "ratio": "0.35", "lesson": "x"}, "saliency_matrix")
+        written = step_text.step_yaml({"run": run_id, "ratio": "0.35", "lesson": "x"}, "saliency_matrix")
     header = "version: 1\nkey: mine\ntitle: Mine\nquestion: Mine?\nminutes: 5\nlevel: introductory\n"
-    lesson = reading.parse(header + written, tmp_path / "mine.yaml")
+    lesson = lesson_files.parse_lesson(header + written, tmp_path / "mine.yaml")
     assert lesson.place(1) == ("masks", {"run": "@a", "ratio": "0.35"}) and lesson.chart(1) == "saliency_matrix"
     known = LessonContext(Store(libraries=(library / "runs",)), Benchmark.load(library), lesson)
     assert known.view(lesson.place(1)[1]) == {"run": run_id, "ratio": "0.35"}
@@ -265,8 +265,8 @@ def test_a_view_becomes_a_step_that_opens_it(open_app: Any, library: Path, tmp_p
 def test_every_step_of_bundled_lessons_stands_beside_its_page(
     open_app: Any, monkeypatch: pytest.MonkeyPatch, key: str
 ) -> None:
-    monkeypatch.setattr(reading, "BUNDLED", BUNDLED)
-    lesson = reading.read_lesson(BUNDLED / f"{key}.yaml")
+    monkeypatch.setattr(lesson_files, "BUNDLED_LESSONS", BUNDLED)
+    lesson = lesson_files.read_lesson(BUNDLED / f"{key}.yaml")
     open_app("lessons", settings.BUNDLED)
     for number in range(1, len(lesson.steps) + 1):
         at = AppTest.from_file(str(MAIN), default_timeout=SLOW).run()

@@ -21,10 +21,10 @@ from streamlit.testing.v1 import AppTest, local_script_runner
 
 from merging.base.errors import StoreError
 from merging.base.files import atomic
-from merging.base.files.short_digest import beginning_with, resolved
+from merging.base.files.short_digest import match_prefix, resolve_prefix
 from merging.images.benchmarks.benchmark import Benchmark
-from merging.study.runs.store import Store
-from merging.study.sweeps import storage
+from merging.study.runs.run_store import Store
+from merging.study.sweeps import sweep_storage
 
 AGAIN = "Draw the page again"
 
@@ -58,11 +58,11 @@ def twins(compared: Path, tmp_path: Path) -> tuple[Path, str, str]:
 
 def test_a_beginning_of_six_digits_is_one_id_or_stays_what_it_is() -> None:
     ids = ["0123456789ab", "0123459999ab", "abcdef012345"]
-    assert resolved("abcdef", ids) == "abcdef012345" == resolved("abcdef012345", ids)
-    assert [resolved(written, ids) for written in ("abcde", "012345", "ffffff", "", "new", "../../")] == [
+    assert resolve_prefix("abcdef", ids) == "abcdef012345" == resolve_prefix("abcdef012345", ids)
+    assert [resolve_prefix(written, ids) for written in ("abcde", "012345", "ffffff", "", "new", "../../")] == [
         "abcde", "012345", "ffffff", "", "new", "../../"
     ]  # fmt: skip
-    assert beginning_with("012345", ids) == ids[:2] and resolved("0123456", ids) == ids[0]
+    assert match_prefix("012345", ids) == ids[:2] and resolve_prefix("0123456", ids) == ids[0]
 
 
 @pytest.mark.parametrize(
@@ -107,12 +107,12 @@ def test_an_ambiguous_beginning_lists_the_runs(open_app: Any, twins: tuple[Path,
 
 def test_a_sweep_opens_by_six_digits(open_app: Any, library: Path, tmp_path: Path) -> None:
     sweep = small_sweeps.sweep(Benchmark.load(library), images=8)
-    storage.keep(sweep, Store(tmp_path / "store", libraries=()))
+    sweep_storage.store_sweep(sweep, Store(tmp_path / "store", libraries=()))
     at = open_app("sweeps", library, sweep=sweep.id[:6])
     assert not at.exception and not missing(at) and sweep.id in str(at.query_params["sweep"])
-    other, listed = sweep.id[:6] + "000000", storage.listed
+    other, listed = sweep.id[:6] + "000000", sweep_storage.list_sweeps
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(storage, "listed", lambda store: {**listed(store), other: replace(sweep, title="B")})
+        patch.setattr(sweep_storage, "list_sweeps", lambda store: {**listed(store), other: replace(sweep, title="B")})
         at = open_app("sweeps", library, sweep=sweep.id[:6])
         assert not at.exception and "Several sweeps begin with" in words(at)
         at.button(key=f"several_{sweep.id}").click().run()
@@ -166,29 +166,32 @@ def named(node: ast.AST) -> str:
 
 VIEWS: dict[str, tuple[str, dict[str, str]]] = {  # fragment -> a page that draws it, and its query
     "app.screens.masks explore": ("masks", {"run": TIES}),
-    "app.views.compare.images pictures": ("compare", {"run": TIES, "run_b": LWPTV, "compare_view": "images"}),
+    "app.views.compare.image_agreement pictures": ("compare", {"run": TIES, "run_b": LWPTV, "compare_view": "images"}),
     "app.views.conflicts.joint_space view": ("conflicts", {"run": TIES, "conflicts_view": "joint space"}),
-    "app.views.conflicts.pairs pictures": ("conflicts", {"run": TIES, "conflicts_view": "experts against experts"}),
-    "app.views.conflicts.signs pictures": ("conflicts", {"run": TIES, "conflicts_view": "signs"}),
+    "app.views.conflicts.expert_pairs pictures": (
+        "conflicts",
+        {"run": TIES, "conflicts_view": "experts against experts"},
+    ),
+    "app.views.conflicts.sign_agreement pictures": ("conflicts", {"run": TIES, "conflicts_view": "signs"}),
     "app.views.drift.layer_by_layer pictures": ("drift", {"runs": TIES, "drift_view": "layer by layer"}),
-    "app.views.drift.lot cases": ("drift", {"drift_view": "two extreme cases"}),
-    "app.views.drift.put_back growing": ("drift", {"drift_view": "put back"}),
-    "app.views.drift.put_back layers": ("drift", {"runs": TIES, "drift_view": "put back"}),
-    "app.views.image.find view": ("image", {}),
+    "app.views.drift.lot_cases cases": ("drift", {"drift_view": "two extreme cases"}),
+    "app.views.drift.restoring growing": ("drift", {"drift_view": "put back"}),
+    "app.views.drift.restoring layers": ("drift", {"runs": TIES, "drift_view": "put back"}),
+    "app.views.image.image_search view": ("image", {}),
     "app.views.image.data_set_view over_data_sets": ("image", {"runs": TIES, "image_view": "whole data sets"}),
     "app.views.image.data_set_view every_data_set": ("image", {"runs": TIES, "image_view": "whole data sets"}),
-    "app.views.image.page _wait": ("image", {}),
+    "app.views.image.frame_of_page _wait": ("image", {}),
     "app.views.learning.coefficients view": ("learning", {}),
-    "app.views.learning.masks view": ("learning", {}),
-    "app.views.learning.modules _routing": ("learning", {}),
-    "app.views.learning.watch _draw": ("learning", {}),
+    "app.views.learning.learned_masks view": ("learning", {}),
+    "app.views.learning.task_modules _routing": ("learning", {}),
+    "app.views.learning.live_learning _draw": ("learning", {}),
     "app.views.masks.paint canvas": ("masks", {"run": TIES, "painting": "true"}),
     "app.views.lessons.class_poll _draw": ("masks", {}),
-    "app.widgets.preview _panel": ("merge", {}),
-    "app.views.features.maps maps": ("features", {"runs": TIES}),
+    "app.widgets.preview_panel _panel": ("merge", {}),
+    "app.views.features.feature_maps maps": ("features", {"runs": TIES}),
     "app.views.models.benchmark_form _show_jobs": ("models", {"models_view": "data"}),
     "app.views.models.published_job _progress": ("models", {"models_view": "data"}),
-    "app.views.sweeps.view _view": ("sweeps", {}),
+    "app.views.sweeps.sweep_view _view": ("sweeps", {}),
     "app.widgets.jobs.tray _tray": ("home", {}),
 }
 
@@ -202,7 +205,7 @@ def test_every_fragment_is_guarded_and_in_the_list() -> None:
 
 GUARDED = """
 import streamlit as st
-from app.session.clicks import fragment
+from app.session.click_errors import fragment
 from merging.images.benchmarks.benchmark import Benchmark
 from merging.base.errors import StoreError
 

@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from page_harness import MAIN, SLOW, finish, press, words
+from page_harness import MAIN, SLOW, press, run_until_idle, words
 from streamlit.testing.v1 import AppTest
 
-from app import text
-from app.reading import data
+from app import page_text
+from app.reading import page_data
 from app.session.draft import parse_chain
 from merging.recipes.presets import PRESETS
 from merging.recipes.recipe import Exemplars
@@ -22,12 +22,12 @@ def test_merging_shows_accuracy_and_links(open_app: Any, library: Path) -> None:
     press(at, "Run")
     assert not at.exception
     assert "**Jobs**" in words(at)
-    at = finish(at)
+    at = run_until_idle(at)
     assert [metric.label for metric in at.metric] == ["In-domain", "Out-of-domain", "H-score"]
     assert all(metric.value.endswith("%") for metric in at.metric)
-    (job,) = data.runner().jobs()
+    (job,) = page_data.job_queue().jobs()
     assert job.title == "LwPTV (prune ratio 0.4) → Task Arithmetic"
-    assert data.store().run(job.subject).has_scores
+    assert page_data.store().run(job.subject).has_scores
     at.switch_page("screens/scores.py").run()
     assert job.subject in at.multiselect(key="compare").options or job.subject in at.multiselect(key="compare").value
 
@@ -36,13 +36,13 @@ def test_a_job_can_be_cancelled_and_dismissed(open_app: Any, library: Path) -> N
     at = open_app("merge", library, chain="ties:density=0.37")
     press(at, "Run")
     press(at, "Cancel")
-    at = finish(at)
-    (job,) = data.runner().jobs()
+    at = run_until_idle(at)
+    (job,) = page_data.job_queue().jobs()
     assert job.state == "cancelled"
-    assert not data.store().has(job.subject)
+    assert not page_data.store().has(job.subject)
     press(at, "Dismiss")
     assert not at.exception
-    assert not data.runner().jobs()
+    assert not page_data.job_queue().jobs()
 
 
 def test_a_job_is_seen_in_another_tab(open_app: Any, library: Path) -> None:
@@ -52,7 +52,7 @@ def test_a_job_is_seen_in_another_tab(open_app: Any, library: Path) -> None:
     assert "TIES" in words(other)
     assert "density 0\\.41" in words(other)
     press(other, "Cancel")
-    finish(at)
+    run_until_idle(at)
 
 
 @pytest.mark.full
@@ -61,11 +61,11 @@ def test_a_chain_that_needs_exemplars_can_be_run(open_app: Any, library: Path) -
     assert at.caption
     assert "Training images that the chain uses" in words(at)
     press(at, "Run")
-    at = finish(at)
+    at = run_until_idle(at)
     assert not at.error
-    (job,) = data.runner().jobs()
+    (job,) = page_data.job_queue().jobs()
     assert job.state == "done"
-    recipe = data.store().run(job.subject).recipe
+    recipe = page_data.store().run(job.subject).recipe
     assert recipe is not None
     assert recipe.exemplars == Exemplars(per_task=8, seed=3)
 
@@ -138,4 +138,4 @@ def test_a_recipe_that_cannot_be_used_says_why(open_app: Any, library: Path, rec
     at.text_area(key="recipe_text").set_value(recipe)
     press(at, "Use this recipe")
     assert not at.exception
-    assert text.safe_text(says) in at.error[0].value
+    assert page_text.safe_text(says) in at.error[0].value

@@ -12,10 +12,10 @@ from compared_runs import CAT, EMR, LWPTV, TIES
 from page_harness import press, runs, words
 from streamlit.testing.v1 import AppTest
 
-from app.reading import data, score_tables
-from app.views.merge.result import NO_OTHER
+from app.reading import page_data, score_tables
+from app.views.merge.merge_result import NO_OTHER
 from merging.study.runs.run import Run
-from viz.text import percent
+from viz.figure_text import percent
 
 FEW = {"chain": "exemplars:per_task=4;lot", "experts": "circles,digits,flags"}
 
@@ -35,16 +35,16 @@ def result(open_app: Any, folder: Path, **query: str) -> AppTest:
 
 def test_a_result_stands_beside_references_and_the_best_stored_run(open_app: Any, compared: Path) -> None:
     at = result(open_app, compared, chain="ties")
-    stored, known = data.stored(), runs(compared)
+    stored, known = page_data.stored_runs(), runs(compared)
     others = [known[title] for title in known if known[title].kind == "merge" and title not in (TIES, EMR)]
     others = [run for run in others if set(run.experts) == set(known[TIES].experts)]
-    best = max(others, key=lambda run: data.summary(run, stored).h_score)
+    best = max(others, key=lambda run: page_data.summary(run, stored).h_score)
     cells = rows(at)
     assert list(cells)[:4] == ["**This run**", "Pretrained", "Individual experts", "Trained on all tasks"]
     (name,) = list(cells)[4:]
     assert name.startswith("Best stored run: ") and best.title[:10] in name.replace("\\", "")
-    assert cells[name][2] == percent(data.summary(best, stored).h_score)
-    table = score_tables.averages([known[TIES]], stored).set_index("run")
+    assert cells[name][2] == percent(page_data.summary(best, stored).h_score)
+    table = score_tables.averages_table([known[TIES]], stored).set_index("run")
     for key, row in (("pretrained", cells["Pretrained"]), (known[TIES].id, cells["**This run**"])):
         inside, low, high = (percent(table.loc[key, field]) for field in ("in_domain", "in_low", "in_high"))
         assert row[0].replace("\u00a0", " ") == f"{inside} ({low} to {high})"
@@ -81,13 +81,13 @@ def test_a_merge_with_one_model_per_task_is_held_against_single_models(open_app:
 def test_references_of_other_models_under_the_same_names_are_left_out(
     open_app: Any, compared: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    known = data.references
+    known = page_data.references
 
     def other(*given: Any) -> dict[str, Run]:
         pretrained = known(*given)["pretrained"]
         return known(*given) | {"pretrained": replace(pretrained, inputs={"pretrained": "of another model"})}
 
-    monkeypatch.setattr(data, "references", other)
+    monkeypatch.setattr(page_data, "references", other)
     at = result(open_app, compared, chain="ties")
     assert "Pretrained" not in rows(at) and "Individual experts" in rows(at)
     assert "Pretrained is not stored for these models and this benchmark." in words(at)

@@ -12,19 +12,19 @@ import pytest
 from page_harness import labels, words
 from streamlit.testing.v1 import AppTest
 
-from app.reading.papers import published as published_rows
-from app.views.methods import gallery
+from app.reading.papers import published_tables as published_rows
+from app.views.methods import method_facts
 from merging.base.devices import describe_machine
 from merging.images.benchmarks.benchmark import Benchmark
 from merging.methods import registry
-from merging.recipes.papers import published
-from merging.recipes.papers.published import B32
-from merging.study.analysis import stored
-from merging.study.analysis.registry import kind
-from merging.study.analysis.subject import MeasurementResult
-from merging.study.runs.store import Store
+from merging.recipes.papers import published_figures
+from merging.recipes.papers.published_figures import B32
+from merging.study.analysis import measurement_store
+from merging.study.analysis.measurement_registry import find_measurement
+from merging.study.analysis.measurement_subject import MeasurementResult
+from merging.study.runs.run_store import Store
 
-METHODS = registry.methods()
+METHODS = registry.list_methods()
 
 
 # The page
@@ -65,16 +65,19 @@ def test_every_method_has_a_card(open_app: Any, library: Path) -> None:
 
 def test_a_card_says_everything_that_is_registered() -> None:
     for method in METHODS:
-        table = gallery.parameters(method)
+        table = method_facts.parameter_table(method)
         assert len(table) == len(method.params.bounds()), method.key
         for bound, takes in zip(method.params.bounds().values(), table.get("Takes", ()), strict=True):
             whole = bound.slider is None or bound.slider == (bound.low, bound.high)
             assert whole != ("slider from" in takes), method.key
-        file, code = gallery.code(method)
+        file, code = method_facts.code_of(method)
         assert file == f"merging/methods/{method.role}s/{method.key}.py"
         assert code.startswith("def "), method.key
         for word in (method.key, method.title, *method.params.bounds()):
-            assert method in gallery.matching(METHODS, method.role, str(method.needs), word), (method.key, word)
+            assert method in method_facts.find_methods(METHODS, method.role, str(method.needs), word), (
+                method.key,
+                word,
+            )
 
 
 def test_the_page_is_in_order(look: Any, library: Path) -> None:
@@ -150,13 +153,15 @@ def test_published_figures_stand_beside_ours(look: Any, library: Path) -> None:
 
 
 def test_every_printed_figure_says_where_before_what() -> None:
-    printed = [figures for method in METHODS if (figures := published.with_method(method.role, method.key))]
+    printed = [figures for method in METHODS if (figures := published_figures.with_method(method.role, method.key))]
     assert len(printed) > 9
     for figures in printed:
-        table = published_rows.table(published_rows.rows(figures, []), [])
+        table = published_rows.paper_table(published_rows.match_rows(figures, []), [])
         assert list(table.columns[:2]) == [published_rows.CHAIN, published_rows.SOURCE]
         assert (table[published_rows.SOURCE] != "").all()
-        assert published.AVERAGE_DIFFERS in list(table[published_rows.NOTE])  # of the model trained on all tasks
+        assert published_figures.AVERAGE_DIFFERS in list(
+            table[published_rows.NOTE]
+        )  # of the model trained on all tasks
 
 
 def times(measured_on: str = "") -> MeasurementResult:
@@ -172,10 +177,12 @@ def times(measured_on: str = "") -> MeasurementResult:
 
 
 def store_times(result: MeasurementResult, folder: Path, benchmark: Path) -> None:
-    name = stored.entry_name(kind("method_times"), Store(folder, libraries=()), Benchmark.load(benchmark), "")
+    name = measurement_store.entry_name(
+        find_measurement("method_times"), Store(folder, libraries=()), Benchmark.load(benchmark), ""
+    )
     assert name is not None
     about = {"key": "method_times", "version": 1, "run": "", "device": "CPU"}
-    stored.write(Store(folder, libraries=()), name, result, about, 0.0)
+    measurement_store.write_measurement(Store(folder, libraries=()), name, result, about, 0.0)
 
 
 def needs_and_costs(at: Any) -> pd.DataFrame:

@@ -13,8 +13,8 @@ from safetensors.torch import save_file
 from streamlit.testing.v1 import AppTest
 from torch import Tensor
 
-from app.reading import models
-from merging.models.inspection import fit
+from app.reading import listed_models
+from merging.models.inspection import fit_check
 
 MIDDLE = random_towers.MIDDLE
 
@@ -63,8 +63,8 @@ def test_small_models_have_their_exact_distance(open_app: Any, library: Path, fo
 def test_large_models_have_an_estimate(
     open_app: Any, library: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(models, "SMALL", 10)
-    monkeypatch.setattr(fit, "SMALL", 10)
+    monkeypatch.setattr(listed_models, "SMALL", 10)
+    monkeypatch.setattr(fit_check, "SMALL", 10)
     listed, report = stated(open_app("models", library))
     assert report["near"][0].startswith("about 4.") and report["near"][1] == "fine-tuned"
     assert listed["near"] == f"pretrained, changed by {report['near'][0]}"

@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 import tiny
 from models_page import table
-from page_harness import finish, press, serve_several, words
+from page_harness import press, run_until_idle, serve_several, words
 from shelf_folders import transformers
 
-from app.reading import data, models
+from app.reading import listed_models, page_data
 from app.widgets import fit_report
-from merging.models import digests
-from merging.models.inspection import fit
-from merging.sharing.catalog.model_sets import all_sets
+from merging.models import digest_cache
+from merging.models.inspection import fit_check
+from merging.sharing.catalog.model_set_store import list_model_sets
 
 # Typing and uploading
 
@@ -48,7 +48,7 @@ def test_where_several_people_work_nothing_is_typed_or_deleted(
     assert "not followed" in words(at)
     assert str(tmp_path) not in words(at) + "".join(block.value for block in at.code)
     press(at, "Add to the Merge page")
-    assert all_sets(tmp_path / "store")
+    assert list_model_sets(tmp_path / "store")
     assert not [button for button in at.button if button.label == "Forget"]
     at.query_params["models_view"] = "storage and machine"
     at.segmented_control(key="models_view").set_value("storage and machine").run()
@@ -78,31 +78,31 @@ def test_large_files_are_read_by_a_job(
     open_app: Any, library: Path, own_models: Path, own_set: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("SMALL", "PATIENCE"):
-        monkeypatch.setattr(models, name, 10)
-    monkeypatch.setattr(fit, "SMALL", 10)
-    monkeypatch.setattr(fit, "WHOLE", 10)
+        monkeypatch.setattr(listed_models, name, 10)
+    monkeypatch.setattr(fit_check, "SMALL", 10)
+    monkeypatch.setattr(fit_check, "WHOLE", 10)
     monkeypatch.setattr(fit_report, "AT_ONCE", 10)
-    digests.DIGESTS.clear()
+    digest_cache.DIGESTS.clear()
     at = open_app("models", library)
     assert set(table(at)["digest"]) == {"not read yet"}
     assert "A sample was read" in words(at)
     press(at, "Check every number")
-    at = finish(at)
+    at = run_until_idle(at)
     assert "Every number of every checkpoint was read" in words(at)
     mine_of = table(at)[table(at)["folder"] == "clip"]
     assert mine_of["digest"].str.fullmatch("[0-9a-f]{8}").all()
     next(button for button in at.button if button.key == "start_digests").click().run()
-    at = finish(at)
+    at = run_until_idle(at)
     assert "not read yet" not in set(table(at)["digest"])
 
-    digests.DIGESTS.clear()
-    for path in (data.store().root / digests.FOLDER).iterdir():
+    digest_cache.DIGESTS.clear()
+    for path in (page_data.store().root / digest_cache.FOLDER).iterdir():
         path.unlink()
     at = open_app("merge", library, models=own_set, chain="ties:density=0.31")
     press(at, "Run")
-    assert data.runner().jobs()[0].title.startswith("Reading the files of")
-    at = finish(finish(at))
-    assert {job.state for job in data.runner().jobs()} == {"done"}
+    assert page_data.job_queue().jobs()[0].title.startswith("Reading the files of")
+    at = run_until_idle(run_until_idle(at))
+    assert {job.state for job in page_data.job_queue().jobs()} == {"done"}
     assert "is done" in words(at)
-    run = next(run for run in data.stored() if run.provenance != "precomputed")
+    run = next(run for run in page_data.stored_runs() if run.provenance != "precomputed")
     assert "density: 0.31" in run.recipe_yaml

@@ -11,13 +11,13 @@ import bad_pickles
 import pytest
 import tiny
 import torch
-from models_page import merged, table
+from models_page import run_merge, table
 from page_harness import press, words
 from safetensors.torch import load_file
 
-from app import text
-from app.reading import data, models
-from merging.sharing.catalog.model_sets import all_sets
+from app import page_text
+from app.reading import listed_models, page_data
+from merging.sharing.catalog.model_set_store import list_model_sets
 
 HOSTILE = "<img src=x onerror=alert(1)> $x$ **b**"
 
@@ -57,7 +57,7 @@ def test_a_folder_is_listed_with_what_each_file_is(open_app: Any, library: Path,
     assert rows["digest"].str.fullmatch("[0-9a-f]{8}").all()
     said = words(at)
     assert "2 files cannot be read" in said and "asks to run code" in said and "is empty" in said
-    assert text.safe_text(f"clip/{HOSTILE}.safetensors", 120) in said
+    assert page_text.safe_text(f"clip/{HOSTILE}.safetensors", 120) in said
     assert "notes\\.txt" in said
     assert not (own_models / bad_parts.MARKER).exists()
 
@@ -92,7 +92,7 @@ def test_warnings_are_in_words(open_app: Any, library: Path, own_models: Path) -
     assert "They can be merged" in at.warning[0].value
     at = open_app("models", library)
     stranger = tiny.write(own_models / "stranger.safetensors", tiny.pretrained(9), torch.float32)
-    models.look_again()
+    listed_models.list_again()
     at.run()
     at.multiselect[0].set_value([f"models:clip/{stranger.name}"]).run()
     assert "unrelated" in at.warning[0].value
@@ -109,7 +109,7 @@ def test_a_set_is_offered_on_merge_and_merged(open_app: Any, library: Path, own_
         "My set"
     ).run()
     press(at, "Add to the Merge page")
-    (made,) = all_sets(tmp_path / "store")
+    (made,) = list_model_sets(tmp_path / "store")
     assert (made.title, dict(made.experts)["kreise"]) == ("My set", "models:clip/circles.safetensors")
     assert "My set" in words(at)
     at.switch_page("screens/merge.py")
@@ -117,7 +117,7 @@ def test_a_set_is_offered_on_merge_and_merged(open_app: Any, library: Path, own_
     at.run()
     assert at.selectbox(key="models_chosen").value == made.id
     assert at.multiselect(key="experts_chosen").value == ["kreise", "digits"]
-    run = data.store().run(merged(at))
+    run = page_data.store().run(run_merge(at))
     assert run.experts == ("kreise", "digits") and run.has_scores  # digits is a task of the benchmark
     assert at.query_params["models"] == made.id
 
@@ -128,7 +128,7 @@ def test_merge_shows_the_set_that_was_added_last(
     at = open_app("merge", library)  # a draft of the benchmark's models is begun
     at.switch_page("screens/models.py").run()
     press(at, "Add to the Merge page")
-    (made,) = all_sets(tmp_path / "store")
+    (made,) = list_model_sets(tmp_path / "store")
     at.query_params.clear()
     at.switch_page("screens/merge.py").run()  # as by the sidebar's link
     assert not at.exception and not at.error
@@ -147,7 +147,7 @@ def test_a_set_without_a_benchmark_is_merged_without_scores(
         tiny.write(path, state, torch.float32)
     at = open_app("merge", library, models=own_set, chain="weight_averaging")
     assert "not evaluated" in words(at) and "of computing (" in words(at)
-    run = data.store().run(merged(at))
+    run = page_data.store().run(run_merge(at))
     assert not run.has_scores and run.has_model
     assert words(at.run()).count("Not evaluated") == 1 and "It was not evaluated" not in words(at)
 
@@ -217,7 +217,7 @@ def test_sets_are_forgotten(open_app: Any, library: Path, own_set: str, tmp_path
     at = open_app("models", library)
     press(at, "Forget")
     assert not at.exception
-    assert all_sets(tmp_path / "store") == []
+    assert list_model_sets(tmp_path / "store") == []
 
 
 def test_a_benchmark_among_the_models_is_offered(open_app: Any, library: Path, own_models: Path) -> None:
@@ -229,15 +229,15 @@ def test_a_benchmark_among_the_models_is_offered(open_app: Any, library: Path, o
 
 def test_files_are_looked_into_in_slices(open_app: Any, library: Path, own_models: Path, monkeypatch: Any) -> None:
     left = []
-    whole = models.shelf
+    whole = listed_models.list_models
 
-    def noted(*args: Any) -> models.Shelf:
+    def noted(*args: Any) -> listed_models.ListedModels:
         found = whole(*args)
         left.append(found.left)
         return found
 
-    monkeypatch.setattr(models, "PATIENCE", -1.0)
-    monkeypatch.setattr(models, "shelf", noted)
+    monkeypatch.setattr(listed_models, "MOST_SECONDS", -1.0)
+    monkeypatch.setattr(listed_models, "list_models", noted)
     at = open_app("models", library)
     assert not at.exception
     assert left == sorted(left, reverse=True) and left[0] > 3 and left[-1] == 0

@@ -13,7 +13,7 @@ from app.reading import glossary
 from app.saving import provenance
 from app.saving.shown_chart import ShownChart
 from app.session import address
-from app.widgets import preview
+from app.widgets import preview_panel
 from merging.recipes.recipe import Recipe
 
 
@@ -24,14 +24,14 @@ def test_a_preview_has_the_titles_of_methods(monkeypatch: pytest.MonkeyPatch) ->
         asked.append(recipe.title)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("app.reading.previews.request", request)
+    monkeypatch.setattr("app.reading.previews.preview_request", request)
     with pytest.raises(KeyboardInterrupt):
-        preview.show(Recipe.build("task_arithmetic", {}, [("manual", {"rules": "b0=0"})]), None, "here")
+        preview_panel.draw_preview(Recipe.build("task_arithmetic", {}, [("manual", {"rules": "b0=0"})]), None, "here")
     assert asked == ["Manual (block 0 × 0) → Task Arithmetic"]
 
 
 def test_no_word_in_a_quoted_name_is_explained() -> None:
-    linked, used = glossary.linked("Preview of “Task arithmetic” on each task.", ())
+    linked, used = glossary.link_words("Preview of “Task arithmetic” on each task.", ())
     assert used == ["preview", "task"]
     assert "[Preview]" in linked and "“Task arithmetic” on each [task]" in linked
 
@@ -39,13 +39,13 @@ def test_no_word_in_a_quoted_name_is_explained() -> None:
 def test_the_line_of_a_preview_names_its_chain() -> None:
     table = pd.DataFrame({"of": ["Manual → TIES"], "against": ["Pretrained"], "n": [8]})
     chart = ShownChart("preview_change", table, {}, {}, "preview", "", "", of=[])
-    assert provenance.line(chart).startswith("preview of Manual → TIES against Pretrained · n = 8 images")
+    assert provenance.provenance_line(chart).startswith("preview of Manual → TIES against Pretrained · n = 8 images")
 
 
 def test_the_expert_to_give_a_layer_back_to_has_its_name(
     open_app: Any, library: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(preview, "show", lambda *_: None)
+    monkeypatch.setattr(preview_panel, "draw_preview", lambda *_: None)
     run = next(run for run in runs(library).values() if run.chain == ("task_arithmetic",))
     tensor = run.table("tensors")["tensor"].iloc[-1]
     at = open_app(
@@ -61,7 +61,7 @@ def test_the_expert_to_give_a_layer_back_to_has_its_name(
 def test_a_tensor_can_be_chosen_and_followed_before_anything_is_measured(
     open_app: Any, library: Path, page: tuple[str, dict[str, str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app.reading.measurements.find", lambda *_: None)
+    monkeypatch.setattr("app.reading.measurements.find_measurement", lambda *_: None)
     run = next(run for run in runs(library).values() if run.chain == ("task_arithmetic",))
     tensor = run.table("tensors")["tensor"].iloc[-1]
     at = open_app(page[0], library, run=run.id, runs=run.id, tensor=tensor, **page[1])

@@ -17,10 +17,10 @@ from page_harness import runs, words
 import viz
 from app.reading import score_tables
 from app.views.drift import by_depth
-from merging.cli.commands.sweep import points_table
+from merging.cli.commands.sweep import format_points
 from merging.images.benchmarks.benchmark import Benchmark
 from merging.study.runs.run import THIS_MACHINE
-from viz.text import span
+from viz.figure_text import span
 
 CHOOSING, REPORTING = (f"{n // 2} to {n}" for n in (tiny.CHOOSING, tiny.REPORTING))
 PAGES = [
@@ -57,7 +57,9 @@ def test_captions_of_equal_and_of_different_numbers() -> None:
     measured: Any = SimpleNamespace(device="CPU", provenance=THIS_MACHINE, seconds=1.0, notes={})
     assert score_tables.accuracies_in_words(table).startswith("Reporting half of each test set, n = 120 to 240 images ")
     assert "n = 360 to 600 images in domain, n = 0 out of domain." in score_tables.averages_in_words(table)
-    assert " n = 120 to 240 images per task of the choosing half" in by_depth.in_words(table, [measured], "class token")
+    assert " n = 120 to 240 images per task of the choosing half" in by_depth.lines_in_words(
+        table, [measured], "class token"
+    )
     assert (span([240, 240]), span([240, 1200]), span([])) == ("240", "240 to 1,200", "—")
 
 
@@ -65,8 +67,8 @@ def test_runs_of_other_experts_say_that_their_tasks_differ() -> None:
     pairs = [("a", "digits"), ("a", "land"), ("b", "digits")]
     table = pd.DataFrame(pairs, columns=["run", "task"]).assign(n=240)
     measured: Any = SimpleNamespace(device="CPU", provenance=THIS_MACHINE, seconds=1.0, notes={})
-    assert "means over 1 to 2 tasks, each run's own" in by_depth.in_words(table, [measured], "class token")
-    assert "means over tasks;" in by_depth.in_words(table[table["run"] == "a"], [measured], "class token")
+    assert "means over 1 to 2 tasks, each run's own" in by_depth.lines_in_words(table, [measured], "class token")
+    assert "means over tasks;" in by_depth.lines_in_words(table[table["run"] == "a"], [measured], "class token")
 
 
 def test_a_sweep_of_the_number_of_experts_says_how_many_images(tiny_benchmark: Benchmark) -> None:
@@ -74,7 +76,7 @@ def test_a_sweep_of_the_number_of_experts_says_how_many_images(tiny_benchmark: B
         scores = dict.fromkeys(("in_domain", "in_low", "in_high", "out_of_domain", "out_low", "out_high"), 0.5)
         rows = [{"line": 0, "x": x, "n_in": n, "n_out": 30, **scores, "h_score": 0.5} for x, n in counts]
         on = {"device": [devices[n % len(devices)] for n in range(len(rows))]}
-        return points_table(small_sweeps.sweep(tiny_benchmark), pd.DataFrame(rows).assign(**on))
+        return format_points(small_sweeps.sweep(tiny_benchmark), pd.DataFrame(rows).assign(**on))
 
     assert "n = 40 images in domain and 30 out of domain at every point." in printed([(1, 40), (2, 40)])
     assert "CPU" not in printed([(1, 40), (2, 40)])

@@ -8,12 +8,12 @@ from typing import Any
 import odd_experts
 import pytest
 from models_page import table
-from page_harness import finish, press, words
+from page_harness import press, run_until_idle, words
 
-from app import text
-from app.reading import data
-from merging.sharing.catalog.model_sets import keep as keep_set
-from merging.sharing.catalog.model_sets import make as make_set
+from app import page_text
+from app.reading import page_data
+from merging.sharing.catalog.model_set_store import make_model_set as make_set
+from merging.sharing.catalog.model_set_store import store_model_set as keep_set
 
 
 @pytest.fixture
@@ -30,13 +30,13 @@ def odd_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 def test_the_result_the_list_and_other_pages_say_it(open_app: Any, library: Path, odd_set: str) -> None:
     at = open_app("merge", library, models=odd_set, chain="ties")
     press(at, "Run")
-    at = finish(at)
+    at = run_until_idle(at)
     assert not at.exception
-    (job,) = data.runner().jobs()
-    run = data.store().run(job.subject)
+    (job,) = page_data.job_queue().jobs()
+    run = page_data.store().run(job.subject)
     assert len(run.cautions) == 3
     (box,) = [warning.value for warning in at.warning if warning.value.startswith("**Check the result:**")]
-    assert all(text.safe_text(line, 400) in box for line in run.cautions)
+    assert all(page_text.safe_text(line, 400) in box for line in run.cautions)
 
     at.switch_page("screens/models.py")
     at.query_params["models_view"], at.query_params["selected_runs"] = "runs", run.id
@@ -44,10 +44,10 @@ def test_the_result_the_list_and_other_pages_say_it(open_app: Any, library: Path
     assert not at.exception
     rows = table(at).set_index("id")
     assert rows.loc[run.id, "warnings"] == 3 and rows["warnings"].isna().sum() == len(rows) - 1
-    assert any(all(text.safe_text(line, 400) in warning.value for line in run.cautions) for warning in at.warning)
+    assert any(all(page_text.safe_text(line, 400) in warning.value for line in run.cautions) for warning in at.warning)
 
     del at.query_params["models_view"], at.query_params["selected_runs"]
     at.switch_page("screens/masks.py")
     at.query_params["run"] = run.id
     at.run()
-    assert not at.exception and all(text.safe_text(line, 400) in words(at) for line in run.cautions)
+    assert not at.exception and all(page_text.safe_text(line, 400) in words(at) for line in run.cautions)

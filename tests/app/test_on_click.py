@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from page_harness import labels, press, words
 
-from app.saving import data, figure, provenance
+from app.saving import csv_files, figure_files, provenance
 from app.saving.shown_chart import ShownChart
-from app.session import benchmark
+from app.session import benchmark_choice
 
 CHART = "id_ood_scatter"
 
@@ -21,7 +21,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What was made so far."""
     found: list[str] = []
     parts = (
-        (provenance, "line"), (figure, "picture"), (data, "csv_with_source"), (ShownChart, "view"),
+        (provenance, "line"), (figure_files, "picture"), (csv_files, "csv_with_source"), (ShownChart, "view"),
         (ShownChart, "figure"),
     )  # fmt: skip
     for owner, name in parts:
@@ -39,13 +39,13 @@ def test_a_page_makes_nothing_that_nobody_asked_for(open_app: Any, library: Path
     at = open_app("scores", library)
     assert not at.exception and len(at.get("plotly_chart")) > 1
     assert not made and not at.get("bidi_component") and "HTML" not in labels(at, "download_button")
-    assert figure.FORMATS not in words(at)
+    assert figure_files.FORMATS not in words(at)
 
     at.session_state[f"figure_{CHART}"] = True
     at.run()
     assert set(made) == {"line", "picture", "figure"}
     assert len(at.get("bidi_component")) == labels(at, "download_button").count("HTML") == 1
-    assert figure.FORMATS in words(at)
+    assert figure_files.FORMATS in words(at)
 
     at.session_state[f"figure_{CHART}"] = False
     at.run()
@@ -56,11 +56,11 @@ def test_a_page_makes_nothing_that_nobody_asked_for(open_app: Any, library: Path
 
 def test_the_menu_keeps_what_was_chosen_for_the_picture(open_app: Any, library: Path) -> None:
     at = open_app("scores", library)
-    for change in ({f"below_{CHART}": [figure.CAPTION]}, {f"figure_{CHART}": False}, {f"figure_{CHART}": True}):
+    for change in ({f"below_{CHART}": [figure_files.CAPTION]}, {f"figure_{CHART}": False}, {f"figure_{CHART}": True}):
         for key, value in ({f"figure_{CHART}": True} | change).items():
             at.session_state[key] = value
         assert not at.run().exception
-    assert at.session_state[f"below_{CHART}"] == [figure.CAPTION]
+    assert at.session_state[f"below_{CHART}"] == [figure_files.CAPTION]
 
 
 def test_the_report_says_what_stood_at_the_chart(open_app: Any, library: Path) -> None:
@@ -72,20 +72,22 @@ def test_the_report_says_what_stood_at_the_chart(open_app: Any, library: Path) -
 
 def test_a_file_is_made_without_a_session(open_app: Any, library: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     given: dict[str, Any] = {}
-    monkeypatch.setattr(data.st, "download_button", lambda label, content, *_, key, **__: given.update({key: content}))
+    monkeypatch.setattr(
+        csv_files.st, "download_button", lambda label, content, *_, key, **__: given.update({key: content})
+    )
     assert not open_app("scores", library).exception
     with ThreadPoolExecutor(1) as thread:
         files = {key: thread.submit(given[key]).result().decode() for key in (f"csv_{CHART}", f"csv_table_{CHART}")}
     for content in files.values():
         head, first, *_ = content.splitlines()
-        assert head.endswith(f",{data.SOURCE}") and "Mergescope" in first and "reporting half" in first
+        assert head.endswith(f",{csv_files.SOURCE}") and "Mergescope" in first and "reporting half" in first
     assert len({*files.values()}) == 2
 
 
 def test_a_file_is_of_the_benchmark_that_its_page_showed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("MERGESCOPE_BENCHMARK", str(tmp_path / "one"))
-    make = benchmark.bound(lambda: str(benchmark.folder()).encode())
+    make = benchmark_choice.bind_download(lambda: str(benchmark_choice.benchmark_folder()).encode())
     monkeypatch.setenv("MERGESCOPE_BENCHMARK", str(tmp_path / "other"))
     with ThreadPoolExecutor(1) as thread:
         assert thread.submit(make).result().decode() == str((tmp_path / "one").resolve())
-        assert thread.submit(benchmark.folder).result() == (tmp_path / "other").resolve()
+        assert thread.submit(benchmark_choice.benchmark_folder).result() == (tmp_path / "other").resolve()

@@ -9,16 +9,16 @@ import other_kinds
 import pytest
 import torch
 from models_page import table
-from page_harness import charts, finish, labels, press, words
+from page_harness import charts, labels, press, run_until_idle, words
 
-from app.reading import data
-from merging.engine.capture.files import save_layer_inputs
+from app.reading import page_data
+from merging.engine.capture.data_files import save_layer_inputs
 from merging.recipes.recipe import Recipe
-from merging.sharing.catalog.model_sets import keep as keep_set
-from merging.sharing.catalog.model_sets import make as make_set
+from merging.sharing.catalog.model_set_store import make_model_set as make_set
+from merging.sharing.catalog.model_set_store import store_model_set as keep_set
 from merging.study.runs.execute import execute
 from merging.study.runs.run import Run
-from merging.study.runs.store import Store
+from merging.study.runs.run_store import Store
 from merging.tasks.context import Context
 
 
@@ -70,11 +70,11 @@ def test_a_set_is_merged_and_methods_for_clip_are_refused(
     at = open_app("merge", library, models=made.id, chain="ties")
     assert "qasc, rte: the order of its tokens was not checked" in words(at).replace("\\", "")
     press(at, "Run")
-    at = finish(at)
+    at = run_until_idle(at)
     assert not at.exception and "Not evaluated\\: images pass through CLIP towers" in words(at)
     assert "It was not evaluated" not in words(at)
-    (job,) = data.runner().jobs()
-    assert data.store().run(job.subject).network == "T5"
+    (job,) = page_data.job_queue().jobs()
+    assert page_data.store().run(job.subject).network == "T5"
 
 
 @pytest.mark.parametrize("page,least", [("masks", 2), ("conflicts", 1), ("compare", 0)])
@@ -142,12 +142,12 @@ def test_drift_shows_a_run_layer_by_layer_if_its_recipe_names_layer_inputs(
         save_layer_inputs(files[name], rows)
     recipe = Recipe.build("lot", pretrained=t5["pretrained"], layer_inputs=files,
                           experts={name: t5[name] for name in files})  # fmt: skip
-    lot = execute(recipe, data.store(), context=Context(device="cpu"))
+    lot = execute(recipe, page_data.store(), context=Context(device="cpu"))
     at = open_app("drift", library, drift_view="layer by layer", runs=lot.id)
     assert not at.exception and "1 run of T5 is not offered here" in words(at)
     assert "Drift layer by layer, from the layer inputs that the recipe names, has not been measured" in words(at)
     press(at, "Measure")
-    at = finish(at)
+    at = run_until_idle(at)
     assert not at.exception and charts(at) == 2 and "put" not in " ".join(labels(at, "button"))
     assert "n = 5 rows per tensor and task, from qasc.rows.safetensors, rte.rows.safetensors." in words(at)
     tensor = next(box for box in at.selectbox if box.label == "Tensor")

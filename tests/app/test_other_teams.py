@@ -13,19 +13,19 @@ import peers
 import pytest
 import small_networks
 import torch
-from page_harness import charts, finish, press, words
+from page_harness import charts, press, run_until_idle, words
 from safetensors.torch import save_file
 
 import merging
-from app.reading import data
-from merging.recipes.given_data import GivenData
+from app.reading import page_data
+from merging.recipes.data_files import DataFiles
 from merging.recipes.recipe import Recipe
-from merging.sharing.catalog.model_sets import ModelSet
-from merging.sharing.catalog.model_sets import keep as keep_set
-from merging.sharing.catalog.model_sets import make as make_set
+from merging.sharing.catalog.model_set_store import ModelSet
+from merging.sharing.catalog.model_set_store import make_model_set as make_set
+from merging.sharing.catalog.model_set_store import store_model_set as keep_set
 from merging.study.runs.execute import execute
 from merging.study.runs.run import Run
-from merging.study.runs.store import Store
+from merging.study.runs.run_store import Store
 from merging.tasks.context import Context
 
 NAMES = ("qasc", "rte")
@@ -145,17 +145,17 @@ def test_layer_inputs_are_named_by_one_path_with_the_experts_names(
 ) -> None:
     at = merge_page(open_app, library, teams["BERT"][0], "regmean")
     assert at.button(key="run_button").disabled and not [box for box in at.slider if "Exemplars" in box.label]
-    monkeypatch.setattr("app.reading.models.local", lambda: False)
+    monkeypatch.setattr("app.reading.listed_models.is_local", lambda: False)
     (field,) = [box for box in at.text_input if box.label == "Files of layer inputs"]
     field.set_value(f"{tmp_path}/{{expert}}.safetensors").run()
     assert "Here files are named as models are" in words(at)
     draft, (first, second) = at.session_state["_draft"], NAMES  # as a recipe that is pasted states them
-    draft.given = GivenData.build({first: "models:folder/a.safetensors", second: f"{tmp_path}/{second}.safetensors"})
+    draft.given = DataFiles.build({first: "models:folder/a.safetensors", second: f"{tmp_path}/{second}.safetensors"})
     field.set_value("models:folder/a.safetensors").run()
-    assert at.session_state["_draft"].given == GivenData()
+    assert at.session_state["_draft"].given == DataFiles()
     assert "Here files are named as models are" in words(at)
     field.set_value(f"{tmp_path}/{{expert}}.safetensors").run()
-    monkeypatch.setattr("app.reading.models.local", lambda: True)
+    monkeypatch.setattr("app.reading.listed_models.is_local", lambda: True)
     at.run()
     assert [error.value for error in at.error] == [r"qasc\: qasc\.safetensors\: not found\."]
     t = peers.transformers()
@@ -167,11 +167,11 @@ def test_layer_inputs_are_named_by_one_path_with_the_experts_names(
     assert not at.exception and not at.error
     assert not at.button(key="run_button").disabled
     press(at, "Run")
-    (job,) = data.runner().jobs()
+    (job,) = page_data.job_queue().jobs()
     recipe = Recipe.from_yaml(job.recipe_yaml)
     assert dict(recipe.given.layer_inputs) == {name: f"{tmp_path}/{name}.safetensors" for name in NAMES}
-    finish(at)
-    assert data.store().run(job.subject).network == "BERT or RoBERTa"  # rows of 'bert.…' enter tensors without it
+    run_until_idle(at)
+    assert page_data.store().run(job.subject).network == "BERT or RoBERTa"  # rows of 'bert.…' enter tensors without it
 
 
 def test_a_tower_alone_is_offered_where_a_network_holds_one(open_app: Any, library: Path, tmp_path: Path) -> None:
@@ -197,8 +197,8 @@ def test_the_export_form_of_networks_asks_for_a_task_alone(
     at.selectbox(key="export_task").select("rte").run()
     assert any("--to hf --task rte" in code.value for code in at.get("code"))
     at.button(key="export_start").click().run()
-    (job,) = data.runner().jobs()
+    (job,) = page_data.job_queue().jobs()
     assert not at.exception and job.words[-2:] == ("--task", "rte")
-    data.runner().cancel(job.id)
+    page_data.job_queue().cancel(job.id)
     at = open_app("models", library, models_view="runs", selected_runs=teams["T5"][1].id)
     assert not at.exception and not [box for box in at.selectbox if box.label == "With the head of"]

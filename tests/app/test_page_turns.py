@@ -7,12 +7,12 @@ import time
 
 import pytest
 
-from app.turns import Turns
+from app.page_queue import PageQueue
 
 PATIENCE = 30.0  # seconds for a thread to do what it does at once
 
 
-def begin(turns: Turns, draw: threading.Thread) -> None:
+def begin(turns: PageQueue, draw: threading.Thread) -> None:
     """Start a thread, and wait until it waits for its turn."""
     before, until = turns.waiting, time.monotonic() + PATIENCE
     draw.start()
@@ -22,7 +22,7 @@ def begin(turns: Turns, draw: threading.Thread) -> None:
 
 
 def test_pages_are_drawn_one_after_the_other_in_order() -> None:
-    turns, drawn, at_once = Turns(slow=PATIENCE), list[int](), set[int]()
+    turns, drawn, at_once = PageQueue(slow=PATIENCE), list[int](), set[int]()
 
     def draw(number: int) -> None:
         with turns.turn():
@@ -40,7 +40,7 @@ def test_pages_are_drawn_one_after_the_other_in_order() -> None:
 
 
 def test_a_slow_page_holds_nothing_up() -> None:
-    turns, over = Turns(slow=0.05), threading.Event()
+    turns, over = PageQueue(slow=0.05), threading.Event()
 
     def draw() -> None:
         with turns.turn():
@@ -55,14 +55,14 @@ def test_a_slow_page_holds_nothing_up() -> None:
 
 @pytest.mark.parametrize("problem", [ValueError, SystemExit])
 def test_a_page_that_fails_gives_its_turn_back(problem: type[BaseException]) -> None:
-    turns = Turns(slow=PATIENCE)
+    turns = PageQueue(slow=PATIENCE)
     with pytest.raises(problem), turns.turn():
         raise problem
     assert turns.drawing == 0
 
 
 def test_a_page_that_fails_while_it_waits_leaves_the_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    turns = Turns(slow=PATIENCE)
+    turns = PageQueue(slow=PATIENCE)
 
     class Broken(threading.Event):
         def wait(self, timeout: float | None = None) -> bool:
@@ -70,7 +70,7 @@ def test_a_page_that_fails_while_it_waits_leaves_the_line(monkeypatch: pytest.Mo
 
     with turns.turn():
         with monkeypatch.context() as patch:
-            patch.setattr("app.turns.threading.Event", Broken)
+            patch.setattr("app.page_queue.threading.Event", Broken)
             waits = turns.turn()
             with pytest.raises(MemoryError):
                 waits.__enter__()

@@ -11,8 +11,8 @@ import pytest
 import tiny_library
 from page_harness import charts, press, words
 
-from app import text
-from merging.study.runs.store import Store
+from app import page_text
+from merging.study.runs.run_store import Store
 
 PAGES = ("home", "merge", "masks", "scores")
 
@@ -163,4 +163,4 @@ def test_names_are_shown_as_they_are(look: Any, library: Path) -> None:
     for page in ("home", "scores"):
         at = look(page, library)
         assert not re.search(r"(?<!\\)<img", words(at))
-        assert text.safe_text(tiny_library.NASTY) in words(at)
+        assert page_text.safe_text(tiny_library.NASTY) in words(at)

@@ -14,16 +14,16 @@ from hostile_texts import TEXTS
 from page_harness import charts, click, press, runs, words
 from streamlit.testing.v1 import AppTest
 
-from app.session.painted import KEPT, Kept
 from app.session.painting import Painting
+from app.session.painting_state import SESSION_KEY, StoredPainting
 from app.views.masks import paint_link
 from merging.images.benchmarks.benchmark import Benchmark
 from merging.methods.factor_rules import rules_text
 from merging.recipes.chain_text import parse_chain
 from merging.recipes.recipe import Recipe
 from merging.study.runs.execute import execute
-from merging.study.runs.run import Run, parameters_of
-from merging.study.runs.store import Store
+from merging.study.runs.run import Run, read_parameters
+from merging.study.runs.run_store import Store
 
 LWPTV = "Task Arithmetic w/ LwPTV"
 CANVAS = "manual_canvas"
@@ -44,8 +44,8 @@ def paint(open_app: Any, library: Path) -> Paint:
 
 
 def painting(at: AppTest) -> Painting:
-    kept = at.session_state[KEPT]
-    assert isinstance(kept, Kept)
+    kept = at.session_state[SESSION_KEY]
+    assert isinstance(kept, StoredPainting)
     return kept.painting
 
 
@@ -187,7 +187,7 @@ def test_a_link_restores_the_factors_and_a_wrong_one_says_why(paint: Paint) -> N
 
 
 def test_the_browsers_back_undoes(paint: Paint, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("app.session.painted.STALE", 1000.0)  # seconds: a busy machine may be slow
+    monkeypatch.setattr("app.session.painting_state.STALE_SECONDS", 1000.0)  # seconds: a busy machine may be slow
     at = paint()
     click(at, CANVAS, "", "", "block 0", "")
     first = at.query_params["painted_factors"]
@@ -195,7 +195,7 @@ def test_the_browsers_back_undoes(paint: Paint, monkeypatch: pytest.MonkeyPatch)
     at.query_params["painted_factors"] = first  # as the browser's Back asks for
     at.run()
     assert len(painting(at).done) == 2  # at first it may be a request from before the stroke
-    monkeypatch.setattr("app.session.painted.STALE", 0.0)
+    monkeypatch.setattr("app.session.painting_state.STALE_SECONDS", 0.0)
     at.query_params["painted_factors"] = first
     at.run()
     assert (len(painting(at).done), len(painting(at).undone)) == (1, 1)
@@ -294,13 +294,13 @@ def _scores(run: Run) -> pd.DataFrame:
 
 def test_hostile_names_come_back_from_the_address(paint: Paint) -> None:
     experts = [name for name in TEXTS.values() if name.strip()]
-    tensors = parameters_of(
+    tensors = read_parameters(
         pd.DataFrame([("visual.proj", "projection", "proj", "output", 0), ("visual.x", "linear", "x", "block 1", 1)],
                      columns=["tensor", "role", "part", "section", "order"])
     )  # fmt: skip
     factors = np.ones((len(experts), 2))
     factors[::2, 0] = 0.5
-    rules = paint_link.rules_of(factors, experts, tensors)
-    np.testing.assert_array_equal(paint_link.factors_of(rules_text(rules), experts, tensors), factors)
+    rules = paint_link.fit_rules(factors, experts, tensors)
+    np.testing.assert_array_equal(paint_link.read_factors(rules_text(rules), experts, tensors), factors)
     at = paint(painted_factors=rules_text(rules))
     assert not at.exception and "cannot be shown" in at.warning[0].value

@@ -9,10 +9,10 @@ from app.session.painting import (
     MOST_STROKES,
     Painting,
     boxed_cells,
-    chosen,
     clicked_cells,
-    largest,
+    largest_tensors,
     random_tensors,
+    select_names,
 )
 
 EXPERTS, TENSORS = ("a", "b", "c"), ("t0", "t1", "t2", "t3")
@@ -118,7 +118,7 @@ def test_a_rectangle_means_the_cells_that_it_touches(box: dict, rows: set[int], 
 
 
 def test_none_chosen_means_all() -> None:
-    assert chosen(EXPERTS, []).all() and chosen(EXPERTS, ["c"]).tolist() == [False, False, True]
+    assert select_names(EXPERTS, []).all() and select_names(EXPERTS, ["c"]).tolist() == [False, False, True]
 
 
 def test_random_tensors_keep_about_as_many_scalars_and_never_more() -> None:
@@ -135,6 +135,6 @@ def test_random_tensors_keep_about_as_many_scalars_and_never_more() -> None:
 
 def test_the_largest_have_the_largest_mean_and_missing_scores_count_as_zero() -> None:
     scores = np.array([[1, 4, 0, np.nan], [3, 0, 0, 0.1]])
-    assert largest(scores, 1).tolist() == [[True, False, False, False]] * 2  # 2 and 2: the first of equals
-    assert largest(scores, 3).tolist() == [[True, True, False, True]] * 2
-    assert not largest(scores, 0).any()
+    assert largest_tensors(scores, 1).tolist() == [[True, False, False, False]] * 2  # 2 and 2: the first of equals
+    assert largest_tensors(scores, 3).tolist() == [[True, True, False, True]] * 2
+    assert not largest_tensors(scores, 0).any()

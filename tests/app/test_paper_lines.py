@@ -19,9 +19,9 @@ from merging.recipes.papers.claims import CLAIMS
 from merging.recipes.recipe import Recipe
 from merging.study.paper_facts.comparison import COUNTED, Comparison
 from merging.study.runs.execute import execute
-from merging.study.runs.store import Store
-from merging.study.sweeps import storage
-from merging.study.sweeps.axis import EXPERTS
+from merging.study.runs.run_store import Store
+from merging.study.sweeps import sweep_storage
+from merging.study.sweeps.sweep_target import EXPERTS
 from merging.tasks.context import Context
 
 APP = Path(paper_line.__file__).resolve().parents[1]
@@ -52,11 +52,11 @@ def test_every_view_that_names_a_figure_asks_for_claims() -> None:
 
 def test_every_fact_exists_and_takes_the_arguments_of_its_claims() -> None:
     for claim in CLAIMS:
-        if claim.fact in paper_facts.SHOWN:
+        if claim.fact in paper_facts.SHOWN_UNITS:
             assert claim.arguments == {}
         else:
             inspect.signature(paper_facts.FACTS[claim.fact]).bind(**claim.arguments)
-    assert set(paper_facts.FACTS) | set(paper_facts.SHOWN) == {claim.fact for claim in CLAIMS}
+    assert set(paper_facts.FACTS) | set(paper_facts.SHOWN_UNITS) == {claim.fact for claim in CLAIMS}
 
 
 def claim(key: str) -> Any:
@@ -65,7 +65,7 @@ def claim(key: str) -> Any:
 
 def test_a_line_has_both_sides_with_their_precision() -> None:
     ours = Comparison(first=67.92, second=67.94, difference=-0.02, low=-2.8, high=2.8, sample="n = 1,920 images, half")
-    assert paper_line.in_words(claim("lwptv_without_score"), ours).replace("\\", "") == (
+    assert paper_line.claim_in_words(claim("lwptv_without_score"), ours).replace("\\", "") == (
         "**Not reproduced here.** In-domain accuracy of Task Arithmetic with LwPTV: whole against without the saliency "
         "score. ◇ 72.8% against 51.9%, +20.9 (LwPTV, Table 8). ● Bundled library: 67.9% against 67.9%, +0.0 "
         "(95% interval assuming independence −2.8 to +2.8; n = 1,920 images, half)."
@@ -77,19 +77,21 @@ def test_a_line_says_what_is_read_off_counted_or_missing() -> None:
         first=39, second=18, difference=21, low=21, high=21, sample="571 vectors", unit="points", interval=COUNTED,
         texts=("29 to 68%", "41 to 59%"),
     )  # fmt: skip
-    said = paper_line.in_words(claim("drm_swing"), swing).replace("\\", "")
+    said = paper_line.claim_in_words(claim("drm_swing"), swing).replace("\\", "")
     assert said.startswith("**Same direction.**") and "0 to 100%" in said and "read off the figure" in said
     assert "Bundled library: 29 to 68% against 41 to 59%, +21.0 (counted in full; 571 vectors)." in said
-    assert "● Here: 29 to 68%" in paper_line.in_words(claim("drm_swing"), swing, paper_line.ON_PAGE).replace("\\", "")
-    missing = paper_line.in_words(claim("drm_swing"), None)
+    assert "● Here: 29 to 68%" in paper_line.claim_in_words(claim("drm_swing"), swing, paper_line.ON_PAGE).replace(
+        "\\", ""
+    )
+    missing = paper_line.claim_in_words(claim("drm_swing"), None)
     assert missing.startswith("**Not measured here.**") and "● Not measured here" in missing.replace("\\", "")
-    assert "without numbers" in paper_line.in_words(claim("lot_depth"), None)
+    assert "without numbers" in paper_line.claim_in_words(claim("lot_depth"), None)
 
 
 def test_several_claims_are_several_paragraphs_for_the_report() -> None:
     pairs = [(claim("drm_pruning"), None), (claim("drm_election"), None)]
-    assert len(paper_line.of_claims(pairs).split("\n\n")) == 3
-    assert paper_line.of_claims([]) == "" == paper_line.of(f"sweeps/{EXPERTS}")
+    assert len(paper_line.compare_claims(pairs).split("\n\n")) == 3
+    assert paper_line.compare_claims([]) == "" == paper_line.claim_lines(f"sweeps/{EXPERTS}")
 
 
 PAGES = [
@@ -129,19 +131,19 @@ def test_views_with_features_show_their_lines(look: Any, compared: Path) -> None
 def test_sweeps_of_the_library_show_their_stored_points(
     open_app: Any, title: str, says: str, points: tuple[float, ...]
 ) -> None:
-    from app.reading import data, sweeps
+    from app.reading import page_data, sweeps
 
     at = open_app("sweeps", settings.BUNDLED)
-    (sweep,) = (one for one in storage.listed(data.store()).values() if one.title == title)
+    (sweep,) = (one for one in sweep_storage.list_sweeps(page_data.store()).values() if one.title == title)
     at = open_app("sweeps", settings.BUNDLED, sweep=sweep.id)
     assert not at.exception
     said = next(text for text in words(at).replace("\\", "").split("Paper and here.") if says in text)
     assert "Not measured" not in said and "n = 1,024 images, choosing half" in said
-    averages = sweeps.results(sweep).averages.set_index("x")["in_domain"]
+    averages = sweeps.sweep_results(sweep).averages.set_index("x")["in_domain"]
     if points:
         assert "● Bundled library: {:.1f}% against {:.1f}%".format(*(100 * averages[x] for x in points)) in said
     else:
-        by_line = sweeps.results(sweep).averages.groupby("line")["in_domain"]
+        by_line = sweeps.sweep_results(sweep).averages.groupby("line")["in_domain"]
         spans = 100 * (by_line.max() - by_line.min())
         assert f"● Bundled library: {spans[0]:.1f} points against {spans[2]:.1f} points" in said
 
@@ -170,13 +172,13 @@ def test_under_a_run_of_ones_own_the_librarys_lines_are_folded_and_say_whose_the
 def test_on_the_bundled_benchmark_the_users_runs_and_sweeps_are_no_source(open_app: Any, tmp_path: Path) -> None:
     """A sweep of the user's goes before the library's in lists, and is not what lines call the bundled library."""
     store = Store(tmp_path / "store", libraries=(settings.LIBRARY,))
-    (sweep,) = (one for one in storage.listed(store).values() if one.title.startswith("LOT Fig. 3b"))
+    (sweep,) = (one for one in sweep_storage.list_sweeps(store).values() if one.title.startswith("LOT Fig. 3b"))
     own = replace(sweep, axes=(replace(sweep.axes[0], values=(1.0, 1.5)),), title="Mine")
-    storage.keep(own, store)
+    sweep_storage.store_sweep(own, store)
     at = open_app("sweeps", settings.BUNDLED, sweep=own.id)
     assert not at.exception
     assert len(folded(at)) == 1 and "n = 1,024 images, choosing half" in words(at).replace("\\", "")
-    assert not paper_facts.is_source(own) and paper_facts.is_source(sweep)
+    assert not paper_facts.may_be_source(own) and paper_facts.may_be_source(sweep)
 
 
 def test_a_line_travels_into_the_report(open_app: Any, library: Path) -> None:

@@ -9,12 +9,12 @@ import pytest
 from page_harness import words
 from per_task_merge import KEY
 
-from app.reading import data
+from app.reading import page_data
 from merging.images.benchmarks.metrics import PER_TASK
 from merging.recipes.recipe import Recipe
 from merging.study.runs.execute import execute
-from merging.study.runs.reference_models import references
-from merging.study.runs.store import Store
+from merging.study.runs.reference_models import find_references
+from merging.study.runs.run_store import Store
 from merging.tasks.context import Context
 
 pytestmark = pytest.mark.usefixtures("doubles")
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.usefixtures("doubles")
 def page(open_app, tiny_benchmark, tmp_path):
     """A function that opens a page on a store with one such run and one single model, and their ids."""
     store = Store(tmp_path / "store", libraries=())
-    references(store, tiny_benchmark, context=Context(device="cpu"))
+    find_references(store, tiny_benchmark, context=Context(device="cpu"))
     runs = [
         execute(
             Recipe.build(key, {}, [], tiny_benchmark.pretrained, tiny_benchmark.experts, key.upper()),
@@ -86,9 +86,9 @@ def test_masks_of_it_count_all_models(page):
 def test_the_result_of_merging_says_so(page):
     opened, ids = page
     at = opened("merge")
-    at.session_state["_watched"] = data.runner().submit(data.store().run(ids[0]).recipe).subject
+    at.session_state["_watched"] = page_data.job_queue().submit(page_data.store().run(ids[0]).recipe).subject
     limit = time.monotonic() + 60
-    while any(job.live for job in data.runner().jobs()) and time.monotonic() < limit:
+    while any(job.live for job in page_data.job_queue().jobs()) and time.monotonic() < limit:
         time.sleep(0.2)
     at.run()
     assert not at.exception
@@ -97,7 +97,7 @@ def test_the_result_of_merging_says_so(page):
 
 def test_scores_show_what_is_right_where_the_task_is_unknown(open_app, tiny_benchmark, tmp_path):
     store = Store(tmp_path / "store", libraries=())
-    references(store, tiny_benchmark, context=Context(device="cpu"))
+    find_references(store, tiny_benchmark, context=Context(device="cpu"))
     recipe = Recipe.build("tsv_m", {}, [], tiny_benchmark.pretrained, tiny_benchmark.experts, adapt="mass")
     run = execute(recipe, store, benchmark=tiny_benchmark)
     at = open_app("scores", tiny_benchmark.folder, runs=run.id)

@@ -11,19 +11,19 @@ from pathlib import Path
 import pytest
 import streamlit as st
 import writing_calls
-from stand_in_jobs import SLEEP, ended, until
+from stand_in_jobs import SLEEP, wait_for_end, wait_until
 
-from app import permission
+from app import permissions
 from app.guards import messages
-from app.reading import data
-from app.session.clicks import PROBLEM
+from app.reading import page_data
+from app.session.click_errors import PROBLEM
 from app.session.job_queue import SessionQueue
 from merging.base import modes
 from merging.base.errors import ModeError
-from merging.base.modes import Act
-from merging.study.runner import Runner
-from merging.study.runs.store import Store
-from merging.tasks.queue.records import JobFiles
+from merging.base.modes import VisitorAction
+from merging.study.run_queue import RunQueue
+from merging.study.runs.run_store import Store
+from merging.tasks.queue.job_records import JobFiles
 
 # What changes something in every mode, and why it may.
 FOR_EVERYBODY = {
@@ -33,18 +33,18 @@ FOR_EVERYBODY = {
     ("app.session.job_queue", "cancel"): "the session's own jobs only, see below",
     ("app.session.report_keeper", "_changing"): "the report of whoever has its token",
     ("app.session.report_keeper", "delete"): "the report of whoever has its token",
-    ("app.snapshot.folder", "_swap"): "a command, which no visitor reaches",
-    ("app.snapshot.folder", "put"): "a command, which no visitor reaches",
+    ("app.snapshot.site_folder", "_swap"): "a command, which no visitor reaches",
+    ("app.snapshot.site_folder", "put"): "a command, which no visitor reaches",
     ("app.views.lessons.learner", "say"): "counts in a class",
-    ("app.views.lessons.teach", "_begin"): "a class",
-    ("app.views.lessons.teach", "_end"): "the session's own class",
+    ("app.views.lessons.class_panel", "_begin"): "a class",
+    ("app.views.lessons.class_panel", "_end"): "the session's own class",
 }
-ALONE = {Act.UPLOAD, Act.PATH, Act.DELETE}
+ALONE = {VisitorAction.UPLOAD, VisitorAction.PATH, VisitorAction.DELETE}
 SERVERS = {  # {how a server is set up: what its visitors may do}
-    "full": set(Act),
-    "switch": set(Act) - ALONE,
-    "address": set(Act) - ALONE,
-    "class": {Act.MERGE, Act.MEASURE, Act.PREVIEW},
+    "full": set(VisitorAction),
+    "switch": set(VisitorAction) - ALONE,
+    "address": set(VisitorAction) - ALONE,
+    "class": {VisitorAction.MERGE, VisitorAction.MEASURE, VisitorAction.PREVIEW},
     "read": set(),
 }
 
@@ -58,23 +58,23 @@ def server(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> s
     if how == "switch":
         monkeypatch.setenv(modes.SHARED, "1")
     if how == "address":
-        monkeypatch.setattr(permission, "is_here", lambda _host: False)
+        monkeypatch.setattr(permissions, "is_this_machine", lambda _host: False)
     return how
 
 
 def test_everything_that_writes_asks() -> None:
     found = [function for function, _ in writing_calls.writing_calls().values()]
-    unasked = {(one.module, one.node.name) for one in found if not writing_calls.asks(one)}
+    unasked = {(one.module, one.node.name) for one in found if not writing_calls.asks_permission(one)}
     assert unasked == set(FOR_EVERYBODY)
 
 
 def test_each_writing_call_is_refused_where_its_act_is(server: str) -> None:
     for function, _ in writing_calls.writing_calls().values():
         importlib.import_module(function.module)
-    assert {act for act, _ in permission.ASKING.values()} > ALONE
-    for name, (act, call) in permission.ASKING.items():
-        assert permission.allows(act) == (act in SERVERS[server]), name
-        if not permission.allows(act):
+    assert {act for act, _ in permissions.REQUIRED_ACTS.values()} > ALONE
+    for name, (act, call) in permissions.REQUIRED_ACTS.items():
+        assert permissions.is_allowed(act) == (act in SERVERS[server]), name
+        if not permissions.is_allowed(act):
             with pytest.raises(ModeError, match="own machine"):
                 call()
 
@@ -92,7 +92,7 @@ def queues(
     monkeypatch.setenv("MERGESCOPE_BENCHMARK", str(tiny_folder))
     monkeypatch.setattr(JobFiles, "start", start)
     store = Store(tmp_path / "store", libraries=())
-    runner = Runner(store, device="cpu")
+    runner = RunQueue(store, device="cpu")
     yield lambda session: SessionQueue(runner, store, tiny_folder, lambda: None, session)
     runner.close()
 
@@ -104,7 +104,7 @@ def said() -> str:
 
 def test_a_command_asks_by_what_it_does(server: str, queues: Callable[[str], SessionQueue]) -> None:
     queue = queues("" if server in ("full", "address") else "mine")
-    for words, act in ((["export", "x"], Act.EXPORT), (["digest", "x"], Act.COMMAND)):
+    for words, act in ((["export", "x"], VisitorAction.EXPORT), (["digest", "x"], VisitorAction.COMMAND)):
         if act in SERVERS[server]:
             job = queue.command(words[0], "x", "title", words)
             assert job.live and queue.may_stop(job.id)
@@ -119,7 +119,7 @@ def test_a_command_asks_by_what_it_does(server: str, queues: Callable[[str], Ses
 def test_the_job_of_another_session_is_left_alone(server: str, queues: Callable[[str], SessionQueue]) -> None:
     mine, theirs = queues("mine"), queues("theirs")
     job = mine.runner.command("kind", "x", "title", ["digest", "x"], session="mine")
-    until(lambda: mine.get(job.id).state == "running")
+    wait_until(lambda: mine.get(job.id).state == "running")
     for change in (theirs.cancel, theirs.pause, theirs.dismiss):
         change(job.id)
         assert "another session" in said().casefold() or server == "class"  # where nobody may pause and dismiss
@@ -129,7 +129,7 @@ def test_the_job_of_another_session_is_left_alone(server: str, queues: Callable[
     assert mine.may_stop(job.id) and not theirs.may_stop(job.id)
     assert [one.id for one in mine.mine()] == [job.id] and theirs.mine() == []
     mine.cancel(job.id)
-    assert said() == "" and ended(mine, job.id).state == "cancelled"
+    assert said() == "" and wait_for_end(mine, job.id).state == "cancelled"
 
 
 def test_a_job_for_which_others_wait_is_not_paused(
@@ -155,8 +155,8 @@ def test_a_server_that_other_machines_reach_is_shared_for_all_that_asks(
     monkeypatch.setenv("MERGESCOPE_STORE", str(tmp_path / "store"))
     monkeypatch.delenv(modes.SHARED, raising=False)
     monkeypatch.delenv(modes.VARIABLE, raising=False)
-    monkeypatch.setattr(permission.st, "get_option", {"server.address": address}.get)
-    assert permission.has_others() == messages.has_others() == messages.is_refused(messages.CLEAR) == others
-    assert permission.allows(Act.DELETE) != others
-    monkeypatch.setattr(data, "session_name", lambda: "name")
-    assert data.runner().session == ("name" if others else "")
+    monkeypatch.setattr(permissions.st, "get_option", {"server.address": address}.get)
+    assert permissions.has_others() == messages.has_others() == messages.is_refused(messages.CLEAR_CACHE) == others
+    assert permissions.is_allowed(VisitorAction.DELETE) != others
+    monkeypatch.setattr(page_data, "session_name", lambda: "name")
+    assert page_data.job_queue().session == ("name" if others else "")

@@ -10,20 +10,20 @@ from urllib.parse import parse_qs
 
 import pytest
 import tiny_library
-from page_harness import charts, finish, words
+from page_harness import charts, run_until_idle, words
 from stand_in_jobs import SLEEP
 from streamlit.testing.v1 import AppTest
 
-from app import text
-from app.reading import data
+from app import page_text
+from app.reading import page_data
 from merging.base.errors import MergingError
 from merging.images.benchmarks.benchmark import Benchmark
-from merging.recipes.presets import bases, preset
+from merging.recipes.presets import bases, find_preset
 from merging.recipes.recipe import Recipe
 from merging.study.runs import execute
-from merging.study.runs.store import Store
+from merging.study.runs.run_store import Store
 from merging.tasks.context import Context
-from merging.tasks.queue.records import JobFiles
+from merging.tasks.queue.job_records import JobFiles
 
 MATRIX, ABLATIONS = "plug-in matrix", "ablations"
 
@@ -39,7 +39,7 @@ def rivals(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def submitted(monkeypatch: pytest.MonkeyPatch) -> list[Recipe]:
     """The recipes that are queued from now on; nothing is computed."""
     found: list[Recipe] = []
-    monkeypatch.setattr("merging.study.runner.Runner.submit", lambda self, recipe, *_, **__: found.append(recipe))
+    monkeypatch.setattr("merging.study.run_queue.Runner.submit", lambda self, recipe, *_, **__: found.append(recipe))
     return found
 
 
@@ -74,12 +74,12 @@ def test_what_the_matrix_lacks_is_named_and_queued(open_app: Any, library: Path,
     said = words(at)
     assert "Not computed yet" in said and "About **" in said
     lacking = [base.title for base in bases("lwptv") if base.key != "task_arithmetic"]
-    assert all(text.safe_text(f"{title} w/ LwPTV") in said for title in lacking)
+    assert all(page_text.safe_text(f"{title} w/ LwPTV") in said for title in lacking)
     compute(at, "plugin")
     assert not at.exception and not at.error
     titles = [recipe.title for recipe in submitted]
     assert {f"{title} w/ LwPTV" for title in lacking} <= set(titles) and "Weight Averaging" not in titles
-    assert all([name for name, _ in recipe.experts] == list(data.models()[1]) for recipe in submitted)
+    assert all([name for name, _ in recipe.experts] == list(page_data.models()[1]) for recipe in submitted)
 
 
 def test_a_recipe_that_cannot_be_queued_says_why(open_app: Any, library: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -87,7 +87,7 @@ def test_a_recipe_that_cannot_be_queued_says_why(open_app: Any, library: Path, m
         raise MergingError("The disk is *full*.")
 
     at = open_app("scores", library, scores_view=MATRIX)
-    monkeypatch.setattr("merging.study.runner.Runner.submit", refuse)
+    monkeypatch.setattr("merging.study.run_queue.Runner.submit", refuse)
     compute(at, "plugin")
     assert not at.exception
     assert at.error[0].value == "The disk is \\*full\\*\\."
@@ -105,8 +105,8 @@ def test_queued_recipes_are_not_offered_again(open_app: Any, library: Path, monk
     assert "In the queue" in words(at)
     assert "Not computed yet" not in words(at)
     at.button(key="stop_ablations").click().run()
-    finish(at)
-    assert {job.state for job in data.runner().jobs()} == {"cancelled"}
+    run_until_idle(at)
+    assert {job.state for job in page_data.job_queue().jobs()} == {"cancelled"}
     assert "Not computed yet" in words(at)
 
 
@@ -157,7 +157,7 @@ def test_the_experts_can_be_chosen_where_runs_merged_others(open_app: Any, libra
     few = {name: benchmark.experts[name] for name in list(benchmark.experts)[:2]}
     own = Store(tmp_path / "store", libraries=(library / "runs",))
     for key in ("ties", "ties_lwptv"):
-        recipe = preset(key).recipe(benchmark.pretrained, few)
+        recipe = find_preset(key).recipe(benchmark.pretrained, few)
         execute.execute(recipe, own, benchmark=benchmark, keep_model=False, context=Context(device="cpu"))
     at = open_app("scores", library, scores_view=MATRIX)
     assert at.dataframe[0].value["", "Merge"].tolist() == ["Task Arithmetic"]

@@ -14,8 +14,8 @@ import merging
 from app.reading import previews
 from merging.images.benchmarks.benchmark import Benchmark
 from merging.recipes.recipe import Recipe
-from merging.study.previews.bench import PreviewRequest, PreviewState
-from merging.study.previews.result import Preview
+from merging.study.previews.preview import Preview
+from merging.study.previews.preview_process import PreviewRequest, PreviewState
 
 NASTY = "<b>bold</b> **x** $y$ :red[c]"
 
@@ -49,7 +49,7 @@ class StandIn:
 @pytest.fixture
 def bench(monkeypatch: pytest.MonkeyPatch) -> StandIn:
     one = StandIn()
-    monkeypatch.setattr(previews, "bench", lambda: one)
+    monkeypatch.setattr(previews, "preview_process", lambda: one)
     return one
 
 
@@ -143,6 +143,6 @@ def test_several_people_see_fewer_images(
 
 
 def test_every_row_of_the_data_says_what_it_is(preview: Preview) -> None:
-    table = previews.table(preview)
+    table = previews.preview_table(preview)
     assert set(table["kind"]) == {"preview"} and set(table["half"]) == {"choosing"}
     assert set(table["against"]) == {"Pretrained"} and set(table["seed"]) == {0}

@@ -10,15 +10,15 @@ from typing import Any
 
 import other_kinds
 import pytest
-from page_harness import charts, finish, words
+from page_harness import charts, run_until_idle, words
 
-from app.reading import data, program_sweeps
+from app.reading import page_data, program_sweeps
 from merging.images.benchmarks.benchmark import Benchmark
 from merging.sharing.evaluator_program import Evaluator
-from merging.sharing.evaluator_session import ProgramSession, run_by_program
+from merging.sharing.evaluator_session import ProgramSession, run_program_sweep
 from merging.study.runs.execute import execute
-from merging.study.runs.store import Store
-from merging.study.sweeps import points, storage
+from merging.study.runs.run_store import Store
+from merging.study.sweeps import points, sweep_storage
 from merging.study.sweeps.sweep import Axis, Sweep
 from merging.tasks.context import Context
 
@@ -34,7 +34,7 @@ def sweep(tmp_path: Path) -> Sweep:
     """A stored sweep of two experts of a T5, without points."""
     recipe = other_kinds.recipe_of_t5(tmp_path / "t5", ("qasc", "rte"))
     made = Sweep(recipes=(recipe,), axes=(Axis("task_arithmetic.scaling", (0.2, 0.4)),))
-    storage.keep(made, Store(tmp_path / "store", libraries=()))
+    sweep_storage.store_sweep(made, Store(tmp_path / "store", libraries=()))
     return made
 
 
@@ -51,12 +51,12 @@ def test_the_page_shows_what_a_program_measured(
     former.write_text(f"print({json.dumps(LINES[2])!r})\n", "utf-8")
     measuring = Evaluator((sys.executable, str(former)))
     session = ProgramSession(Benchmark.load(library), sweep.sample, store=store, program=measuring)
-    run_by_program(sweep, session, context=Context("cpu"), share=(0, 2))
+    run_program_sweep(sweep, session, context=Context("cpu"), share=(0, 2))
     program.write_text("".join(f"print({json.dumps(line)!r})\n" for line in LINES), "utf-8")
     monkeypatch.setenv("MERGESCOPE_EVALUATOR", shlex.join([sys.executable, str(program)]))
     at = open_app("sweeps", library, sweep=sweep.id)
     at.button(key="resume").click().run()
-    at = finish(at)
+    at = run_until_idle(at)
     assert not at.exception and charts(at) == 1 and "No point is measured yet" not in words(at)
     assert not [button for button in at.button if button.key == "resume"]
     at.selectbox(key=f"given_program_{sweep.id}").set_value(1).run()
@@ -64,12 +64,12 @@ def test_the_page_shows_what_a_program_measured(
 
     monkeypatch.delenv("MERGESCOPE_EVALUATOR")
     with monkeypatch.context() as at_home:
-        at_home.setattr(data, "store", lambda: store)
+        at_home.setattr(page_data, "store", lambda: store)
         newest, other = program_sweeps.find_results(sweep)
-        at_home.setattr(points, "find", None)  # what was read is not read again
+        at_home.setattr(points, "find_point", None)  # what was read is not read again
         assert program_sweeps.find_results(sweep) == [newest, other]
     assert newest.complete and other.program.endswith(" former.py") and len(other.points) == 1
-    table = program_sweeps.table(newest)
+    table = program_sweeps.program_table(newest)
     means = table[table["mean"]].set_index(["label", "x"])["value"]
     assert means.loc["In domain of 1 task", 0.2] == 0.5 and means.loc["Out of domain of 1 task", 0.4] == 0.7
     assert set(table[table["mean"]]["metric"]) == {"accuracy"}

@@ -15,19 +15,19 @@ from streamlit.testing.v1 import AppTest
 from merging.base.errors import TaskError
 from merging.base.settings import HUB_SWITCH
 from merging.cli.main import main
-from merging.sharing.published.catalogue import experiment
-from merging.sharing.published.choice import choose
-from merging.sharing.published.experiment_run import place_of
+from merging.sharing.published.accuracy_verdicts import TaskScore
+from merging.sharing.published.choice import make_choice
+from merging.sharing.published.comparison_table import MeasuredRow
+from merging.sharing.published.experiment_catalogue import read_experiment
+from merging.sharing.published.experiment_run import find_folders
+from merging.sharing.published.experiment_steps import store_choice
+from merging.sharing.published.experiment_texts import command_words
 from merging.sharing.published.measured_rows import MeasuredFiles, MeasuredTable, write_measured
-from merging.sharing.published.rows import INDIVIDUAL, PRETRAINED, variants
-from merging.sharing.published.steps import keep_choice
-from merging.sharing.published.table import MeasuredRow
-from merging.sharing.published.texts import command_words
-from merging.sharing.published.verdicts import TaskScore
-from merging.study.runner import Runner
-from merging.tasks.queue.kinds import PUBLISHED
+from merging.sharing.published.row_variants import INDIVIDUAL, PRETRAINED, list_variants
+from merging.study.run_queue import RunQueue
+from merging.tasks.queue.job_kinds import PUBLISHED
 
-SMOKE = experiment("smoke")
+SMOKE = read_experiment("smoke")
 HERE = {"models_view": "data", "benchmark_source": "published experiments", "experiment": "smoke"}
 
 
@@ -43,7 +43,7 @@ def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[LoopbackHub
 def commands(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
     """Jobs that would have been queued."""
     queued: list[tuple[Any, ...]] = []
-    monkeypatch.setattr(Runner, "command", lambda self, *words: queued.append(words))
+    monkeypatch.setattr(RunQueue, "command", lambda self, *words: queued.append(words))
     return queued
 
 
@@ -54,13 +54,13 @@ def keep_table(store: Path, images: str = "all") -> None:
         pairs = zip(SMOKE.tasks, (mnist, eurosat), strict=True)
         return {one.key: TaskScore(one.key, percent / 100, 10_000) for one, percent in pairs}
 
-    choice, place = choose(SMOKE, images=images), place_of("smoke", store)
-    keep_choice(place, choice)
+    choice, place = make_choice(SMOKE, images=images), find_folders("smoke", store)
+    store_choice(place, choice)
     rows = [(PRETRAINED, (48.2, 46.0)), (INDIVIDUAL, (99.6, 99.0))]
     kept = MeasuredTable("one CPU", "", choice, {}, MeasuredFiles((), ()))
     for key, percents in rows:
         kept = kept.with_row(MeasuredRow(key, scores(*percents), run="abc"))
-    for variant in variants(SMOKE, choice):
+    for variant in list_variants(SMOKE, choice):
         kept = kept.with_row(MeasuredRow(variant, scores(90.0, 80.0), run="abc"))
     write_measured(place.folder, kept)
 
@@ -128,14 +128,14 @@ def test_what_the_hub_refuses_is_said(open_app: Any, library: Path, hub: Loopbac
     ],
 )
 def test_the_command_to_type_makes_the_same_choice(options: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    eight, made = experiment("clip-b32-8"), []
-    choice = choose(eight, **options)
+    eight, made = read_experiment("clip-b32-8"), []
+    choice = make_choice(eight, **options)
 
     def planned(chosen: Any, choice: Any, *_: Any, **__: Any) -> None:
         made.append(choice)
         raise TaskError("This is enough.")
 
-    monkeypatch.setattr("merging.sharing.published.steps.make_plan", planned)
+    monkeypatch.setattr("merging.sharing.published.experiment_steps.make_plan", planned)
     assert main(command_words("plan", eight, choice)) == 1
     assert made == [choice]
 
@@ -161,12 +161,12 @@ def test_another_choice_than_the_measured_one_is_not_computed(
     open_app: Any, library: Path, hub: LoopbackHub, tmp_path: Path
 ) -> None:
     keep_table(tmp_path / "store", "100")
-    keep_choice(place_of("smoke", tmp_path / "store"), choose(SMOKE, images="all"))  # that run was stopped
+    store_choice(find_folders("smoke", tmp_path / "store"), make_choice(SMOKE, images="all"))  # that run was stopped
     at = open_app("models", library, **HERE)
     from app.reading.papers import experiments
 
-    assert experiments.is_computed(SMOKE, choose(SMOKE, images="100"))
-    assert not experiments.is_computed(SMOKE, choose(SMOKE, images="all"))
+    assert experiments.is_computed(SMOKE, make_choice(SMOKE, images="100"))
+    assert not experiments.is_computed(SMOKE, make_choice(SMOKE, images="all"))
     assert not at.exception and "on 100 of each, seed 0, one CPU" in words(at)
 
 
@@ -203,12 +203,12 @@ def test_a_table_that_cannot_be_read_is_an_error_and_not_an_exception(
 def test_beside_a_published_tower_only_its_own_figures_stand(
     open_app: Any, library: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from app.reading.papers import published
-    from merging.recipes.papers.published import FIGURES, L14
+    from app.reading.papers import published_tables
+    from merging.recipes.papers.published_figures import FIGURES, L14
 
     open_app("home", library)
-    towers = {tower for row in published.rows(FIGURES, []) for tower in row.figures}
-    assert len(towers) > 2 and published.main_tower() == "ViT-B/32"  # the miniature is of no published tower
-    monkeypatch.setattr(published, "tower", lambda: L14)
-    rows = published.rows(FIGURES, [])
-    assert rows and {tower for row in rows for tower in row.figures} == {L14} and published.main_tower() == L14
+    towers = {tower for row in published_tables.match_rows(FIGURES, []) for tower in row.figures}
+    assert len(towers) > 2 and published_tables.main_tower() == "ViT-B/32"  # the miniature is of no published tower
+    monkeypatch.setattr(published_tables, "benchmark_tower", lambda: L14)
+    rows = published_tables.match_rows(FIGURES, [])
+    assert rows and {tower for row in rows for tower in row.figures} == {L14} and published_tables.main_tower() == L14

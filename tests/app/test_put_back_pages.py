@@ -10,7 +10,7 @@ import pytest
 import tiny_library
 from page_harness import charts, click, labels, press, runs, words
 
-from app.reading import put_back
+from app.reading import restored_tensors
 from app.session import address
 from app.session.draft import parse_chain as parse_draft
 from app.session.job_queue import SessionQueue
@@ -18,13 +18,13 @@ from merging.images.benchmarks.benchmark import Benchmark
 from merging.recipes.chain_text import parse_chain
 from merging.recipes.recipe import Recipe
 from merging.study import measure
-from merging.study.analysis import stored, subject
-from merging.study.analysis.subject import MeasurementResult
+from merging.study.analysis import measurement_store, measurement_subject
+from merging.study.analysis.measurement_subject import MeasurementResult
 from merging.study.previews.bootstrap import AVERAGE
-from merging.study.runs.inputs import open_inputs
-from merging.study.runs.store import Store
+from merging.study.runs.opened_recipe import open_inputs
+from merging.study.runs.run_store import Store
 from merging.tasks.context import Context
-from merging.tasks.queue.records import Job
+from merging.tasks.queue.job_records import Job
 
 BACK = "put back"
 TENSOR = "visual.transformer.resblocks.1.mlp.c_fc.weight"
@@ -39,7 +39,7 @@ def mapped(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for run in store.runs():
         for key in ("put_back", "first_order", "drift") if run.recipe else ():
             measure.measure(key, store, benchmark, run.id, context=Context(device="cpu"))
-    (folder / "measuring" / subject.FOLDER).rename(folder / subject.FOLDER)
+    (folder / "measuring" / measurement_subject.FOLDER).rename(folder / measurement_subject.FOLDER)
     return folder
 
 
@@ -47,7 +47,7 @@ def mapped(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def previewed(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Recipe, Any, str]]:
     """What the panel asks to preview."""
     asked: list[tuple[Recipe, Any, str]] = []
-    monkeypatch.setattr("app.widgets.preview.show", lambda *given: asked.append(given))
+    monkeypatch.setattr("app.widgets.preview_panel.draw_preview", lambda *given: asked.append(given))
     return asked
 
 
@@ -82,7 +82,9 @@ def test_the_view_shows_both_maps_and_the_ranks(open_app: Any, mapped: Path, pre
 
 
 def measurements_of(folder: Path, run_id: str) -> Any:
-    return stored.find("put_back", Store(folder / "none", libraries=(folder / "runs",)), Benchmark.load(folder), run_id)
+    return measurement_store.find_measurement_result(
+        "put_back", Store(folder / "none", libraries=(folder / "runs",)), Benchmark.load(folder), run_id
+    )
 
 
 def test_a_click_on_a_map_opens_the_panel(open_app: Any, mapped: Path, previewed: list[Any]) -> None:
@@ -160,7 +162,7 @@ def test_a_map_that_is_being_measured_is_drawn(
     changes = whole.table("changes")
     some = changes[changes["name"].isin(list(dict.fromkeys(changes["name"]))[:7])]
     partial = MeasurementResult({"changes": some}, whole.notes)
-    monkeypatch.setattr(stored, "find_so_far", lambda *given: partial)
+    monkeypatch.setattr(measurement_store, "find_partial", lambda *given: partial)
     job = Job("a1", "Putting back", "running", kind="put_back", subject=run.id)
     monkeypatch.setattr(SessionQueue, "jobs", lambda self: [job])
     at = open_app("drift", library, drift_view=BACK, runs=run.id, run=run.id)
@@ -218,6 +220,6 @@ def test_tables_of_what_was_put_back_use_the_words_of_other_pages() -> None:
         for name in ("shift", "norm_scale")
         for over in ("in domain", "out of domain")
     ]
-    table = put_back.averages(pd.DataFrame(rows), ("kind",))
+    table = restored_tensors.change_averages(pd.DataFrame(rows), ("kind",))
     assert list(table["name"]) == ["all bias tensors", "all norm scale tensors"]
     assert set(table["In domain"]) == {"\N{MINUS SIGN}1.0 (\N{MINUS SIGN}2.0 to +0.0)"}

@@ -14,13 +14,13 @@ from page_harness import press, words
 
 from merging.images.benchmarks import benchmark_folders
 from merging.images.benchmarks.benchmark import Benchmark
-from merging.images.benchmarks.build.description import Description
-from merging.images.benchmarks.build.write import make
-from merging.recipes.presets import preset
+from merging.images.benchmarks.build.benchmark_description import Description
+from merging.images.benchmarks.build.benchmark_folder import write_benchmark
+from merging.recipes.presets import find_preset
 from merging.study import measure
 from merging.study.runs.execute import execute
-from merging.study.runs.reference_models import references
-from merging.study.runs.store import Store
+from merging.study.runs.reference_models import find_references
+from merging.study.runs.run_store import Store
 from merging.tasks.context import Context
 
 ON = "own:mine"
@@ -45,14 +45,14 @@ def computed(tmp_path: Path, *measured: str, **options: Any) -> dict[str, str]:
         tasks[name] = {"images": str(images)} | ({"expert": str(experts[name])} if name in experts else {})
     plain = {"pretrained": "clip.safetensors", "images": 10, "by_reference": True, "balanced": True, "tasks": tasks}
     plain |= options
-    folder = benchmark_folders.place_of("mine", tmp_path / "store")
+    folder = benchmark_folders.own_folder("mine", tmp_path / "store")
     folder.parent.mkdir(parents=True)
-    benchmark = make(Description.of(plain, tmp_path), folder, tokenize=tiny_data.letters)
+    benchmark = write_benchmark(Description.of(plain, tmp_path), folder, tokenize=tiny_data.letters)
     store = Store(tmp_path / "store", libraries=())
-    references(store, benchmark)
+    find_references(store, benchmark)
     runs = {}
     for key in ("task_arithmetic", "ties"):
-        run = execute(preset(key).recipe(benchmark.pretrained, benchmark.experts), store, benchmark=benchmark)
+        run = execute(find_preset(key).recipe(benchmark.pretrained, benchmark.experts), store, benchmark=benchmark)
         runs[key] = run.id
         for measurement in measured or ("predictions", "features"):
             measure.measure(measurement, store, benchmark, run.id, context=Context(device="cpu"))
@@ -135,7 +135,7 @@ def test_files_that_were_moved_are_named_and_found_again(
     at = open_app("image", library, benchmark=ON, image="fruit:reporting:3")
     assert not at.exception and not at.error and "one of 10 images" in words(at)
     assert (
-        Benchmark.load(benchmark_folders.place_of("mine", tmp_path / "store"))
+        Benchmark.load(benchmark_folders.own_folder("mine", tmp_path / "store"))
         .unlabeled("fruit", "reporting")[0]
         .shape[2]
         == 3

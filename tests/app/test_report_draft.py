@@ -12,8 +12,8 @@ import numpy as np
 import pandas as pd
 import pytest
 import viz_tables
-from damage import damaged
-from faulty_disk import faulty
+from damage import damage_bytes
+from faulty_disk import fail_writing
 from page_harness import press, serve_several
 from page_harness import words as escaped
 from streamlit.testing.v1 import AppTest
@@ -22,9 +22,9 @@ from app.session import report_codec, report_keeper
 from app.session.report_draft import ReportDraft
 from merging.base.errors import MergingError, StoreError
 from merging.study.runs.drafts import Drafts
-from merging.study.runs.store import Store
+from merging.study.runs.run_store import Store
 from viz import charts as all_charts
-from viz.report.contents import ReportView, Source
+from viz.report.report_contents import ReportView, Source
 
 ADD, IN = "Add to report", "In the report"
 EARLIER = "report_earlier"
@@ -158,7 +158,7 @@ def test_every_damage_is_said(open_app: Any, library: Path, first: AppTest, tmp_
     (folder,) = (tmp_path / "store" / "drafts").iterdir()
     whole = {path.name: path.read_bytes() for path in folder.iterdir()}
     for name in whole:
-        (_, wrong), *_ = list(damaged(whole[name]))[3:]
+        (_, wrong), *_ = list(damage_bytes(whole[name]))[3:]
         (folder / name).write_bytes(wrong)
         at = open_app("report", library, report_token=token(first))
         assert not at.exception and not at.error
@@ -197,7 +197,7 @@ def test_a_store_that_cannot_be_written_to_leaves_the_report_in_the_session(
     open_app: Any, library: Path, tmp_path: Path
 ) -> None:
     at = open_app("scores", library)
-    with faulty(tmp_path / "store", errno.EROFS):
+    with fail_writing(tmp_path / "store", errno.EROFS):
         press(at, ADD)
         assert not at.exception and len(draft(at).kept) == 1
         assert "The report is kept in this session only" in words(at) and "Read-only file system" in words(at)
@@ -250,13 +250,13 @@ def test_all_kinds_of_columns_and_options_come_back() -> None:
     source = Source("id", "Run", "t", (("a", "b"),), (), "recipe")
     draft.add(ReportView("kept_share", table, {"by": "role"}, "t", "n", "c", "masks?x=1", ("id",)), 10, [source])
     coded = through_json(report_codec.encode(draft))
-    parts = {name: make() for name, make in report_codec.parts(draft).items()}
+    parts = {name: make() for name, make in report_codec.table_parts(draft).items()}
     again = report_codec.decode(coded, parts.__getitem__)
     assert again == draft and len(parts) == 1
     pd.testing.assert_frame_equal(again.kept[0].view.table, table)
     view = ReportView("x", table, options)
     draft.add(view, 0, [])
-    within = {name: make() for name, make in report_codec.parts(draft).items()}
+    within = {name: make() for name, make in report_codec.table_parts(draft).items()}
     assert len(within) == 4
     coded = through_json(report_codec.encode(draft))["views"][1]
     coded |= {"key": "kept_share", "options": f'{{"mapping": [["by", {coded["options"]}]]}}'}
@@ -279,7 +279,7 @@ def test_a_chart_of_another_version_is_left_out() -> None:
     table = viz_tables.kept_share(3)
     for key, options in (("kept_share", {"by": "role"}), ("of_tomorrow", {}), ("kept_share", {"of_tomorrow": 1})):
         draft.add(ReportView(key, table, options), 0, [])
-    parts = report_codec.parts(draft)
+    parts = report_codec.table_parts(draft)
     again = report_codec.decode(report_codec.encode(draft), lambda name: parts[name]())
     assert [kept.view.key for kept in again.kept] == ["kept_share"]
 
@@ -288,7 +288,7 @@ def test_no_change_of_stored_data_is_more_than_a_sentence() -> None:
     """Checksums find changes of the disk; these would pass them."""
     draft = ReportDraft("Heading")
     draft.add(ReportView("kept_share", viz_tables.kept_share(3), {"by": "role"}), 0, [])
-    parts = {name: make() for name, make in report_codec.parts(draft).items()}
+    parts = {name: make() for name, make in report_codec.table_parts(draft).items()}
     readers: list[tuple[bytes, Callable[[bytes], object]]] = [
         (json.dumps(report_codec.encode(draft)).encode(), lambda raw: report_codec.decode(json.loads(raw), parts.get)),
         *((raw, report_codec.read_table) for raw in parts.values()),
@@ -309,5 +309,5 @@ def test_keeping_asks_for_new_tables_only(tmp_path: Path, monkeypatch: pytest.Mo
     draft, name = ReportDraft(), ""
     for number in range(3):
         draft.add(ReportView("kept_share", viz_tables.kept_share(3)), 0, [])
-        name = stored.keep(report_keeper.KIND, report_codec.encode(draft), name, report_codec.parts(draft))
+        name = stored.keep(report_keeper.KIND, report_codec.encode(draft), name, report_codec.table_parts(draft))
         assert len(made) == number + 1

@@ -11,14 +11,14 @@ import viz_tables
 from page_harness import charts, words
 from streamlit.testing.v1 import AppTest
 
-from app import text
+from app import page_text
 from app.reading import report_sources
 from app.session import report_draft
 from app.session.report_draft import ReportDraft
 from merging.recipes.recipe import Recipe
-from merging.study.runs.store import Store
+from merging.study.runs.run_store import Store
 from viz.report import render
-from viz.report.contents import ReportView, Source
+from viz.report.report_contents import ReportView, Source
 
 ADD, IN = "Add to report", "In the report"
 
@@ -147,7 +147,7 @@ def test_what_a_view_tells(open_app: Any, library: Any) -> None:
 
 def test_the_file_holds_what_was_chosen(open_app: Any, library: Any) -> None:
     at = with_three(open_app, library)
-    made, private = draft(at).report(report_sources.made_with()), report_sources.private()
+    made, private = draft(at).report(report_sources.program_versions()), report_sources.private_words()
     document = render(made, private)
     assert document == render(made, private)
     assert document.count("<figure>") == 3
@@ -221,7 +221,7 @@ def test_sources_leave_with_their_last_view() -> None:
 @pytest.mark.parametrize(
     ("markdown", "plain"),
     [
-        (text.safe_text("a *b* [c](d) :red[e] $f$"), "a *b* [c](d) :red[e] $f$"),
+        (page_text.safe_text("a *b* [c](d) :red[e] $f$"), "a *b* [c](d) :red[e] $f$"),
         ("**10 of 32** kept, *these*, `x`", "10 of 32 kept, these, x"),
         (":gray-badge[:material/inventory_2: precomputed on CPU] :gray-badge[:material/casino: seed 3]",
          "(precomputed on CPU) (seed 3)"),
@@ -229,7 +229,7 @@ def test_sources_leave_with_their_last_view() -> None:
     ],
 )  # fmt: skip
 def test_markdown_becomes_plain_text(markdown: str, plain: str) -> None:
-    assert text.plain(markdown) == plain
+    assert page_text.plain_text(markdown) == plain
 
 
 def test_files_in_recipes_lose_their_folders(tmp_path: Any) -> None:
@@ -237,10 +237,10 @@ def test_files_in_recipes_lose_their_folders(tmp_path: Any) -> None:
         "ties", {}, [], str(tmp_path / "base.safetensors"),
         {"a": "/home/ann/a.pt", "b": "bundled:flags", "c": r"C:\models\c.pt", "d": "folder/model/"},
     )  # fmt: skip
-    found = Recipe.from_yaml(report_sources.portable(recipe.to_yaml()))
+    found = Recipe.from_yaml(report_sources.portable_recipe(recipe.to_yaml()))
     assert found.pretrained == "base.safetensors"
     assert dict(found.experts) == {"a": "a.pt", "b": "bundled:flags", "c": "c.pt", "d": "model"}
     assert found.merge == recipe.merge
-    assert report_sources.portable("") == "" == report_sources.portable("{")
+    assert report_sources.portable_recipe("") == "" == report_sources.portable_recipe("{")
     unknown = "merge: of_tomorrow\npretrained: /x/y.pt\n"
-    assert "y.pt" in report_sources.portable(unknown) and "/x" not in report_sources.portable(unknown)
+    assert "y.pt" in report_sources.portable_recipe(unknown) and "/x" not in report_sources.portable_recipe(unknown)

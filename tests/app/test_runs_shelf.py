@@ -11,18 +11,18 @@ from typing import Any
 
 import pytest
 import tiny
-from models_page import merged, table, tick
-from page_harness import charts, finish, labels, press, words
+from models_page import choose_runs, run_merge, table
+from page_harness import charts, labels, press, run_until_idle, words
 from safetensors.torch import load_file
 from streamlit.testing.v1 import AppTest
 
-from app.reading import data
-from app.text import plain
-from app.views.runs import export as run_export
+from app.page_text import plain_text
+from app.reading import page_data
+from app.views.runs import run_exports as run_export
 from merging.base import modes
-from merging.sharing.export import stored
-from merging.study.runner import Runner
-from merging.tasks.queue.records import Job, State
+from merging.sharing.export import stored_exports
+from merging.study.run_queue import RunQueue
+from merging.tasks.queue.job_records import Job, State
 
 
 def test_runs_are_chosen_compared_and_drawn(open_app: Any, library: Path) -> None:
@@ -36,10 +36,10 @@ def test_runs_are_chosen_compared_and_drawn(open_app: Any, library: Path) -> Non
     )
     assert "TIES (sum, λ 0.3)" in set(rows["title"])
     first, second = rows["id"][:2]
-    tick(at, [first])
+    choose_runs(at, [first])
     assert charts(at) == 1
     assert not [link for link in at.page_link if link.value == "Compare"]
-    tick(at, [first, second])
+    choose_runs(at, [first, second])
     assert at.query_params["selected_runs"] == f"{first},{second}"
     assert [link for link in at.page_link if link.value == "Compare"]
     again = open_app("models", library, models_view="runs", selected_runs=second)
@@ -81,17 +81,17 @@ def test_a_run_is_exported_dropped_and_deleted(
     open_app: Any, library: Path, own_set: str, own_models: Path, tmp_path: Path
 ) -> None:
     at = open_app("merge", library, models=own_set, chain="task_arithmetic:scaling=0.4")
-    run_id = merged(at)
+    run_id = run_merge(at)
     at.switch_page("screens/models.py")
     at.query_params["models_view"], at.query_params["selected_runs"] = "runs", run_id
     at.run()
     press(at, "Export the model")
-    at = finish(at)
+    at = run_until_idle(at)
     assert not at.exception and not at.error
-    (export,) = stored.exports(data.store().root)
+    (export,) = stored_exports.exports(page_data.store().root)
     assert {"model.safetensors", "config.json", "README.md", "recipe.yaml"} <= {name for name, _ in export.files}
     assert any("library_name: transformers" in block.value for block in at.code)
-    archive = zipfile.ZipFile(io.BytesIO(run_export.zipped(export)))
+    archive = zipfile.ZipFile(io.BytesIO(run_export.zip_export(export)))
     assert archive.testzip() is None
     assert all(name.startswith(f"{run_id}-hf/") and ".." not in name for name in archive.namelist())
     assert "Download (zip)" in labels(at, "download_button") and "Download (zip)" not in downloads_in_class(at)
@@ -100,8 +100,8 @@ def test_a_run_is_exported_dropped_and_deleted(
 
     at.segmented_control(key="export_to").set_value("file").run()
     press(at, "Export the model")
-    at = finish(at)
-    (single,) = [found for found in stored.exports(data.store().root) if found.to == "file"]
+    at = run_until_idle(at)
+    (single,) = [found for found in stored_exports.exports(page_data.store().root) if found.to == "file"]
     assert set(load_file(single.folder / "model.safetensors")) == set(tiny.shapes())
 
     at.text_input(key="export_folder").set_value(str(own_models)).run()
@@ -110,28 +110,28 @@ def test_a_run_is_exported_dropped_and_deleted(
     assert "not replaced" in at.error[0].value  # somebody's own folder
     at.text_input(key="export_folder").set_value("merged").run()
     press(at, "Export the model")
-    assert "is a relative path" in at.error[0].value and str(Path.home() / "merged") in plain(at.error[0].value)
+    assert "is a relative path" in at.error[0].value and str(Path.home() / "merged") in plain_text(at.error[0].value)
     at.text_input(key="export_folder").set_value(str(tmp_path / "out")).run()
-    assert f"It is written to {tmp_path / 'out'}." in plain(words(at)) and "image tower alone" in words(at)
+    assert f"It is written to {tmp_path / 'out'}." in plain_text(words(at)) and "image tower alone" in words(at)
     at.text_input(key="export_folder").set_value(str(tmp_path / "out")).run()
     press(at, "Export the model")
-    at = finish(at)
+    at = run_until_idle(at)
     assert (tmp_path / "out" / "open_clip_config.json").is_file()
     assert str(tmp_path / "out") in [block.value for block in at.code]
 
     press(at, "Drop the weights")
-    assert not data.store().run(run_id).has_model and data.store().run(run_id).has_scores
+    assert not page_data.store().run(run_id).has_model and page_data.store().run(run_id).has_scores
     assert "computed again first" in words(at)
     at.text_input(key="export_folder").set_value("").run()
     at.segmented_control(key="export_to").set_value("hf").run()
     press(at, "Delete this export")
     press(at, "Export the model")
-    at = finish(at)
-    assert data.store().run(run_id).has_model
+    at = run_until_idle(at)
+    assert page_data.store().run(run_id).has_model
 
     press(at, "Delete 1 run")
     assert not at.exception
-    assert not data.store().has(run_id)
+    assert not page_data.store().has(run_id)
     assert at.multiselect(key="chosen_runs").value == []
     assert at.success[0].value == "1 run deleted\\."
 
@@ -141,16 +141,16 @@ def test_a_run_that_a_job_works_on_is_not_deleted(
 ) -> None:
     at = open_app("models", library, models_view="runs")
     precomputed = table(at)["id"][0]
-    tick(at, [precomputed])
+    choose_runs(at, [precomputed])
     assert not [
         button for button in at.button if button.key in {"delete_runs", "drop_runs"} and not button.disabled
     ] or ("0 runs" in words(at))
-    shutil.copytree(library / "runs" / precomputed, data.store().root / "runs" / precomputed)
-    tick(at, []), tick(at, [precomputed])
+    shutil.copytree(library / "runs" / precomputed, page_data.store().root / "runs" / precomputed)
+    choose_runs(at, []), choose_runs(at, [precomputed])
     job = Job(precomputed, "A job that began after the page was drawn", State.RUNNING, subject=precomputed)
-    monkeypatch.setattr(Runner, "jobs", lambda self: [job])
+    monkeypatch.setattr(RunQueue, "jobs", lambda self: [job])
     press(at, "Delete 1 run")
-    assert data.store().has(precomputed) and (data.store().root / "runs" / precomputed).is_dir()
+    assert page_data.store().has(precomputed) and (page_data.store().root / "runs" / precomputed).is_dir()
     assert "A job has started to use run" in at.error[0].value
 
 

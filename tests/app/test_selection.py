@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from compared_runs import both
+from compared_runs import link_to_both
 from page_harness import click, picker, words
 
 TENSOR = "visual.transformer.resblocks.0.attn.out_proj.weight"
@@ -43,13 +43,15 @@ def test_a_tensor_that_a_view_lacks_is_kept(open_app: Any, compared: Path) -> No
 
 
 def test_an_image_stays_chosen(open_app: Any, compared: Path) -> None:
-    at = open_app("compare", compared, **both(compared), compare_view="images", right_runs="both right")
+    at = open_app("compare", compared, **link_to_both(compared), compare_view="images", right_runs="both right")
     button = next(button for button in at.button if button.label == "Choose")
     name = button.key.removeprefix("choose_")
     at = button.click().run()
     assert at.query_params["image"] == name
     assert "**Your image**, both right." in words(at)
-    at = open_app("compare", compared, **both(compared), compare_view="images", right_runs="both wrong", image=name)
+    at = open_app(
+        "compare", compared, **link_to_both(compared), compare_view="images", right_runs="both wrong", image=name
+    )
     assert "**Your image**, both right." in words(at)
     at = open_app("features", compared, image=name)  # of the other half
     assert not at.exception

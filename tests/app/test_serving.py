@@ -13,7 +13,7 @@ import pytest
 import yaml
 from app_server import serve
 
-from app import status, timing
+from app import page_times, status
 from merging.base import modes
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -35,12 +35,12 @@ def test_only_the_host_of_a_server_is_told_its_state(client, headers, local):
 
 
 def test_times_are_kept_by_page():
-    timing.forget()
+    page_times.forget_times()
     for seconds in (0.1, 0.2, 0.9):
-        timing.note("masks", seconds)
-    timing.note("", 1.5)
-    assert timing.slowest()[1] == {"page": "masks", "drawn": 3, "median": 0.2, "p95": 0.9, "max": 0.9}
-    assert timing.slowest()[0]["page"] == "home"
+        page_times.note_time("masks", seconds)
+    page_times.note_time("", 1.5)
+    assert page_times.slow_pages()[1] == {"page": "masks", "drawn": 3, "median": 0.2, "p95": 0.9, "max": 0.9}
+    assert page_times.slow_pages()[0]["page"] == "home"
 
 
 def test_a_server_starts_says_its_state_and_ends(library, tmp_path):
@@ -49,7 +49,7 @@ def test_a_server_starts_says_its_state_and_ends(library, tmp_path):
             said = json.load(answer)
         assert (said["mode"], said["sessions"], said["queue"]["running"]) == ("class", 0, 0)
         assert said["memory"]["server"] > 10**7
-        assert "class mode" in status.show(int(url.rpartition(":")[2]))
+        assert "class mode" in status.read_status(int(url.rpartition(":")[2]))
         passed_on = urllib.request.Request(f"{url}/status", headers={"X-Forwarded-For": "10.0.0.3"})
         with pytest.raises(urllib.error.HTTPError, match="404"):
             urllib.request.urlopen(passed_on, timeout=30)

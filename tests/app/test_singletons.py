@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import streamlit as st
 
-from app import singletons
-from app.reading import data, polls, previews
+from app import process_values
+from app.reading import page_data, polls, previews
 
 
 def clear() -> None:
@@ -20,24 +20,24 @@ def clear() -> None:
 
 def test_queue_and_processes_are_those_from_before_caches_were_cleared(open_app: Any, library: Path) -> None:
     open_app("home", library)
-    before = data.runner().runner, data.runner().runner.spare, previews.bench()
+    before = page_data.job_queue().runner, page_data.job_queue().runner.spare, previews.preview_process()
     clear()
-    assert (data.runner().runner, data.runner().runner.spare, previews.bench()) == before
+    assert (page_data.job_queue().runner, page_data.job_queue().runner.spare, previews.preview_process()) == before
 
 
 def test_an_answer_that_is_changed_after_caches_were_cleared_counts_once(open_app: Any, library: Path) -> None:
     open_app("home", library)
-    code = polls.polls().begin()
-    polls.polls().answer(code, "lesson/1", "a session", [20.0])
+    code = polls.server_polls().begin()
+    polls.server_polls().answer(code, "lesson/1", "a session", [20.0])
     clear()
-    polls.polls().answer(code, "lesson/1", "a session", [40.0])
-    assert polls.polls().counts(code, "lesson/1") == [{40.0: 1}]
+    polls.server_polls().answer(code, "lesson/1", "a session", [40.0])
+    assert polls.server_polls().counts(code, "lesson/1") == [{40.0: 1}]
 
 
 def test_what_could_not_be_made_is_tried_again() -> None:
     tries: list[int] = []
 
-    @singletons.once
+    @process_values.make_once
     def made() -> str:
         tries.append(len(tries))
         if len(tries) == 1:

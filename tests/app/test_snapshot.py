@@ -15,16 +15,16 @@ from hostile_texts import TEXTS
 from tiny_library import NASTY
 from viz_tables import drift_case_objective
 
-from app import singletons
-from app.reading import data
-from app.snapshot import folder, site
-from app.snapshot.contents import Site
-from app.snapshot.figures import shared_parts, static
+from app import process_values
+from app.reading import page_data
+from app.snapshot import site, site_folder
 from app.snapshot.formulas import mathml
-from app.snapshot.headless import Headless, SnapshotError, place_of
-from app.snapshot.marked import Words
-from viz.report.contents import ReportView, Source
-from viz.report.guard import Private
+from app.snapshot.headless import Headless, SnapshotError, parse_page_address
+from app.snapshot.markdown_html import StepMarkdown
+from app.snapshot.site_contents import Site
+from app.snapshot.static_figures import make_static_figure, shared_parts
+from viz.report.private_names import PrivateNames
+from viz.report.report_contents import ReportView, Source
 
 DATE, TOOL = "2026-11-23", "https://example.org/mergescope"
 SWEPT = "drift?drift_view=two+extreme+cases&shared_directions=1  slider=shared_directions"
@@ -40,16 +40,16 @@ def tiny_place(library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setenv("MERGESCOPE_LESSONS", str(snapshot_lesson.write(tmp_path / "lessons")))
     st.cache_data.clear()
     st.cache_resource.clear()
-    singletons.forget()
+    process_values.forget_values()
     yield
-    data.runner().close()
+    page_data.job_queue().close()
     st.cache_data.clear()
     st.cache_resource.clear()
-    singletons.forget()
+    process_values.forget_values()
 
 
 def made() -> dict[str, bytes]:
-    return site.files(site.make([snapshot_lesson.KEY], VIEWS, DATE, TOOL, lambda words: None))
+    return site.site_files(site.make_site([snapshot_lesson.KEY], VIEWS, DATE, TOOL, lambda words: None))
 
 
 def hostile(text: str) -> Site:
@@ -58,7 +58,7 @@ def hostile(text: str) -> Site:
     table = table.assign(task=table["task"].map({task: f"{text}{n}" for n, task in enumerate(table["task"].unique())}))
     view = ReportView("drift_case_objective", table, {}, text, "", text, text, ("1",))
     source = Source("1", "Run", text, ((text, text),), ((text, text),), text)
-    return Site(text, DATE, "", (), (static("figure-1", (view, (source,))),), (("Mergescope", text),))
+    return Site(text, DATE, "", (), (make_static_figure("figure-1", (view, (source,))),), (("Mergescope", text),))
 
 
 def test_the_same_input_gives_the_same_bytes_and_no_page_leads_outside(tiny_place: None) -> None:
@@ -84,7 +84,9 @@ def test_the_same_input_gives_the_same_bytes_and_no_page_leads_outside(tiny_plac
 
 @pytest.mark.parametrize("text", list(TEXTS.values())[:12], ids=list(TEXTS)[:12])
 def test_texts_of_files_stay_text(text: str) -> None:
-    pages = {name: content.decode() for name, content in site.files(hostile(text)).items() if name.endswith(".html")}
+    pages = {
+        name: content.decode() for name, content in site.site_files(hostile(text)).items() if name.endswith(".html")
+    }
     for page in pages.values():
         shown = re.sub(r'<script type="application/json".*?</script>', "", page)  # JSON, in which no tag can begin
         assert not re.search(r"<img|<a href='|<script>alert|</title></style>|\" ?onmouseover", shown)
@@ -95,26 +97,26 @@ def test_texts_of_files_stay_text(text: str) -> None:
 
 def test_private_text_stops_it_and_a_failure_keeps_the_old_one(tmp_path: Path) -> None:
     out = tmp_path / "site"
-    folder.put({"index.html": b"<p>old</p>"}, out, Private())
+    site_folder.write_site({"index.html": b"<p>old</p>"}, out, PrivateNames())
     with pytest.raises(SnapshotError, match=r"index\.html was not written: .*zelda"):
-        folder.put({"index.html": b"<p>by zelda</p>"}, out, Private(names=("zelda",)))
+        site_folder.write_site({"index.html": b"<p>by zelda</p>"}, out, PrivateNames(names=("zelda",)))
     assert (out / "index.html").read_bytes() == b"<p>old</p>"
-    folder.put({"index.html": b"<p>new</p>", "other.html": b""}, out, Private())
+    site_folder.write_site({"index.html": b"<p>new</p>", "other.html": b""}, out, PrivateNames())
     assert (out / "index.html").read_bytes() == b"<p>new</p>" and [one.name for one in tmp_path.iterdir()] == ["site"]
-    assert set(json.loads((out / folder.MANIFEST).read_text("utf-8"))["files"]) == {"index.html", "other.html"}
+    assert set(json.loads((out / site_folder.MANIFEST).read_text("utf-8"))["files"]) == {"index.html", "other.html"}
 
 
 def test_a_folder_with_something_else_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("mine", "utf-8")
     with pytest.raises(SnapshotError, match="is no snapshot"):
-        folder.put({"index.html": b""}, tmp_path, Private())
+        site_folder.write_site({"index.html": b""}, tmp_path, PrivateNames())
     assert [one.name for one in tmp_path.iterdir()] == ["thesis.tex"]
 
 
 def test_what_cannot_be_shown_is_named(tiny_place: None) -> None:
     def refused(keys: list[str], lines: list[str]) -> str:
         with pytest.raises(SnapshotError) as caught:
-            site.make(keys, lines, DATE, "", lambda words: None)
+            site.make_site(keys, lines, DATE, "", lambda words: None)
         return str(caught.value)
 
     assert "Did you mean" in refused(["smal"], [])
@@ -130,8 +132,8 @@ def test_what_cannot_be_shown_is_named(tiny_place: None) -> None:
 
 
 def test_addresses_of_links_are_places() -> None:
-    whole = place_of("http://localhost:8501/masks?run=abc&ratio=0.7", "here")
-    assert whole == place_of("masks?run=abc&ratio=0.7", "here")
+    whole = parse_page_address("http://localhost:8501/masks?run=abc&ratio=0.7", "here")
+    assert whole == parse_page_address("masks?run=abc&ratio=0.7", "here")
     assert (whole.page, dict(whole.query)) == ("masks", {"run": "abc", "ratio": "0.7"})
     assert Headless().opened == {}
 
@@ -146,7 +148,7 @@ def test_frames_share_what_is_equal() -> None:
 
 
 def test_markdown_of_lessons_is_html_of_escaped_text() -> None:
-    html = str(Words().html("An *expert* <b>x</b> & `a<b`, $x_i^2$, \\*.\n\n- one\n- **two**"))
+    html = str(StepMarkdown().html("An *expert* <b>x</b> & `a<b`, $x_i^2$, \\*.\n\n- one\n- **two**"))
     assert "&lt;b&gt;x&lt;/b&gt; &amp; <code>a&lt;b</code>" in html and "<msubsup>" in html and ", *.</p>" in html
     assert html.endswith("<ul><li>one</li><li><b>two</b></li></ul>")
     assert mathml(r"\unknown{x}") == r"<code>\unknown{x}</code>"

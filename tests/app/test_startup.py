@@ -24,7 +24,7 @@ def test_every_slow_module_exists(name: str) -> None:
 def test_a_wrong_name_is_an_error_in_the_log(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     monkeypatch.setattr(startup, "SLOW", ("merging.no_such_module", "json"))
     with caplog.at_level(logging.WARNING, logger=startup.log.name):
-        startup.load_slow()
+        startup.import_slow_modules()
     assert [record.levelname for record in caplog.records] == ["ERROR"]
     assert "merging.no_such_module" in caplog.text
 

@@ -7,18 +7,18 @@ from typing import Any
 
 import odd_experts
 from page_harness import words
-from swept_library import means_of, picker, swept
+from swept_library import means_of, picker, run_library_sweep
 
 from merging.images.benchmarks.benchmark import Benchmark
 from merging.recipes.recipe import Recipe
-from merging.study.runs.store import Store
-from merging.study.sweeps import compute as sweep_compute
-from merging.study.sweeps import storage
+from merging.study.runs.run_store import Store
+from merging.study.sweeps import sweep_session as sweep_compute
+from merging.study.sweeps import sweep_storage
 from merging.study.sweeps.sweep import Axis, Sweep
 
 
 def test_the_best_point_under_a_bound(open_app: Any, library: Path, tmp_path: Path) -> None:
-    found = swept(library, tmp_path / "store")
+    found = run_library_sweep(library, tmp_path / "store")
     means = means_of(found, library, tmp_path / "store")
     least = int(100 * sorted(means["out_of_domain"])[-2])
     meeting = means[means["out_of_domain"] >= least / 100]
@@ -41,7 +41,7 @@ def test_the_best_point_under_a_bound(open_app: Any, library: Path, tmp_path: Pa
 
 
 def test_no_point_meets_the_bound(open_app: Any, library: Path, tmp_path: Path) -> None:
-    found = swept(library, tmp_path / "store")
+    found = run_library_sweep(library, tmp_path / "store")
     means = means_of(found, library, tmp_path / "store")
     at = open_app("sweeps", library, sweep=found.id)
     picker(at, "chosen_point").set_value(str(means["point"].iloc[0])).run()
@@ -54,11 +54,11 @@ def test_no_point_meets_the_bound(open_app: Any, library: Path, tmp_path: Path) 
 
 def test_a_point_that_two_sweeps_share_has_a_picker_in_each(open_app: Any, library: Path, tmp_path: Path) -> None:
     one, other = (
-        swept(library, tmp_path / "store", presets=("ties",), axes=(axis,))
+        run_library_sweep(library, tmp_path / "store", presets=("ties",), axes=(axis,))
         for axis in (Axis("ties.density", (0.1, 0.2)), Axis("ties.scaling", (0.2, 0.3)))
     )
-    shared = {point.name for point in sweep_compute.plan(one, Benchmark.load(library))}
-    (point,) = shared & {point.name for point in sweep_compute.plan(other, Benchmark.load(library))}
+    shared = {point.name for point in sweep_compute.plan_sweep(one, Benchmark.load(library))}
+    (point,) = shared & {point.name for point in sweep_compute.plan_sweep(other, Benchmark.load(library))}
     at = open_app("sweeps", library, sweep=one.id, point=point)
     before = picker(at, "chosen_point")
     assert before.value == point and "0.2" in before.options[1]
@@ -73,7 +73,7 @@ def test_what_may_be_wrong_with_the_models_is_said(open_app: Any, library: Path,
     stranger = {"circles": str(odd.experts["stranger"]), "digits": benchmark.experts["digits"]}
     recipe = Recipe.build("task_arithmetic", {}, [], benchmark.pretrained, stranger)
     found = Sweep(recipes=(recipe,), axes=(Axis("task_arithmetic.scaling", (0.1, 0.3)),), images=4)
-    storage.keep(found, Store(tmp_path / "store", libraries=()))
+    sweep_storage.store_sweep(found, Store(tmp_path / "store", libraries=()))
     at = open_app("sweeps", library, sweep=found.id)
     assert not at.exception
     (warned,) = [box.value for box in at.warning]

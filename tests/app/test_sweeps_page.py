@@ -9,18 +9,18 @@ from typing import Any
 import pytest
 from page_harness import charts, words
 from streamlit.testing.v1 import AppTest
-from swept_library import picker, swept
+from swept_library import picker, run_library_sweep
 
-from app.reading import data, sweeps
+from app.reading import page_data, sweeps
 from merging.images.benchmarks.benchmark import Benchmark
-from merging.recipes.presets import preset
+from merging.recipes.presets import find_preset
 from merging.recipes.recipe import Recipe
-from merging.study.runs.store import Store
-from merging.study.sweeps import compute as sweep_compute
-from merging.study.sweeps import points, storage
+from merging.study.runs.run_store import Store
+from merging.study.sweeps import points, sweep_storage
+from merging.study.sweeps import sweep_session as sweep_compute
 from merging.study.sweeps.sweep import LINE, PLANE, Axis, Sweep
-from merging.tasks.queue.kinds import SWEEP
-from merging.tasks.queue.records import Job, State, name_job
+from merging.tasks.queue.job_kinds import SWEEP
+from merging.tasks.queue.job_records import Job, State, name_job
 
 PAIR = ("circles", "digits")
 
@@ -92,7 +92,9 @@ def test_the_form_keeps_what_was_entered_while_other_pages_are_looked_at(open_ap
 def test_starting_shows_the_sweep_and_its_job(open_app: Any, library: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     started = []
     at = open_app("sweeps", library)
-    monkeypatch.setattr(type(data.runner()), "sweep", lambda self, sweep_id, title: started.append((sweep_id, title)))
+    monkeypatch.setattr(
+        type(page_data.job_queue()), "sweep", lambda self, sweep_id, title: started.append((sweep_id, title))
+    )
     at.text_input(key="sweep_values lwptv.prune_ratio").set_value("0, 1").run()
     at.button(key="sweep_start").click().run()
     assert len(started) == 1 and started[0][1].startswith("Prune ratio of")
@@ -103,7 +105,7 @@ def test_starting_shows_the_sweep_and_its_job(open_app: Any, library: Path, monk
 
 
 def test_a_whole_sweep(open_app: Any, library: Path, tmp_path: Path) -> None:
-    found = swept(library, tmp_path / "store")
+    found = run_library_sweep(library, tmp_path / "store")
     at = open_app("sweeps", library, sweep=found.id)
     assert not at.exception and not at.error and not at.warning
     assert charts(at) == 2
@@ -124,24 +126,24 @@ def test_a_whole_sweep(open_app: Any, library: Path, tmp_path: Path) -> None:
 def test_a_partial_sweep_can_be_looked_at_and_resumed(
     open_app: Any, library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = swept(library, tmp_path / "store", compute=3)
+    found = run_library_sweep(library, tmp_path / "store", compute=3)
     at = open_app("sweeps", library, sweep=found.id)
     assert not at.exception
     assert charts(at) == 2
     assert at.button(key="resume")
     assert "3 of 6 points" in "".join(str(bar.proto) for bar in at.get("progress"))
     job = Job(name_job(SWEEP, found.id), "Sweep", State.RUNNING, kind=SWEEP, phase="Point 4 of 6, on 3 workers, 1 lost")
-    monkeypatch.setattr("app.reading.sweeps.job", lambda _sweep: job)
+    monkeypatch.setattr("app.reading.sweeps.sweep_job", lambda _sweep: job)
     at.run()
     assert "computing on 3 workers, 1 lost" in "".join(str(bar.proto) for bar in at.get("progress"))
 
 
 def test_what_the_browser_had_not_seen_yet_is_no_choice(open_app: Any, library: Path, tmp_path: Path) -> None:
-    found = swept(library, tmp_path / "store", compute=1)
+    found = run_library_sweep(library, tmp_path / "store", compute=1)
     at = open_app("sweeps", library, sweep=found.id)
     seen, first = at._tree, picker(at, "chosen_point").value
     picker(at, "chosen_point").set_value(first)
-    swept(library, tmp_path / "store")
+    run_library_sweep(library, tmp_path / "store")
     best = picker(at.run(), "chosen_point").value
     assert best != first
     at._tree = seen  # a request that was on its way while the page was drawn: it says the old value
@@ -153,13 +155,13 @@ def test_the_tray_shows_another_sweep_on_the_page_itself(
     open_app: Any, library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one, other = (
-        swept(library, tmp_path / "store", 1, presets=("ties",), axes=(Axis("ties.density", values),))
+        run_library_sweep(library, tmp_path / "store", 1, presets=("ties",), axes=(Axis("ties.density", values),))
         for values in ((0.1, 0.2), (0.2, 0.3))
     )
     at = open_app("sweeps", library, sweep=one.id)
     job = Job(name_job(SWEEP, other.id), "Sweep: other", State.PAUSED, kind=SWEEP, subject=other.id)
-    monkeypatch.setattr(type(data.runner()), "jobs", lambda self: [job])
-    monkeypatch.setattr(type(data.runner()), "mine", lambda self: [job])
+    monkeypatch.setattr(type(page_data.job_queue()), "jobs", lambda self: [job])
+    monkeypatch.setattr(type(page_data.job_queue()), "mine", lambda self: [job])
     at.run()
     at.button(key=f"show_{job.id}").click().run()
     assert picker(at, "sweep_picker").value == at.query_params["sweep"] == other.id
@@ -169,18 +171,18 @@ def test_the_tray_shows_another_sweep_on_the_page_itself(
 
 def test_recipes_and_sweeps_of_one_name_are_told_apart(open_app: Any, library: Path, tmp_path: Path) -> None:
     benchmark = Benchmark.load(library)
-    one = preset("task_arithmetic").recipe(benchmark.pretrained, benchmark.experts)
+    one = find_preset("task_arithmetic").recipe(benchmark.pretrained, benchmark.experts)
     other = Recipe.build("task_arithmetic", {"scaling": 0.5}, (), one.pretrained, dict(one.experts), one.title)
     fewer = Recipe.build("task_arithmetic", {}, (), one.pretrained, dict(one.experts[:2]), one.title)
     said = {"axes": (Axis("alpha", (0.0, 1.0)),), "kind": LINE}
-    names = sweeps.titles(Sweep(recipes=(one, other, fewer), **said))
+    names = sweeps.recipe_titles(Sweep(recipes=(one, other, fewer), **said))
     assert len(set(names)) == 3 and "0.5" in names[1] and names[2].endswith("(2)")
-    labels = {sweeps.label(Sweep(recipes=(one,), images=images, **said)) for images in (8, 16)}
+    labels = {sweeps.sweep_label(Sweep(recipes=(one,), images=images, **said)) for images in (8, 16)}
     assert len(labels) == 2
 
 
 def test_a_report_says_what_a_sweep_was_computed_from(open_app: Any, library: Path, tmp_path: Path) -> None:
-    found = swept(library, tmp_path / "store", compute=3)
+    found = run_library_sweep(library, tmp_path / "store", compute=3)
     at = open_app("sweeps", library, sweep=found.id)
     at.button(key="in_report_sweep_lines").click().run()
     (source,) = at.session_state["_report_keeper"].draft().sources.values()
@@ -192,7 +194,7 @@ def test_a_report_says_what_a_sweep_was_computed_from(open_app: Any, library: Pa
 
 
 def test_a_point_is_opened_as_a_run(open_app: Any, library: Path, tmp_path: Path) -> None:
-    found = swept(library, tmp_path / "store", presets=("ties",), axes=(Axis("ties.density", (0.1, 0.2)),))
+    found = run_library_sweep(library, tmp_path / "store", presets=("ties",), axes=(Axis("ties.density", (0.1, 0.2)),))
     at = open_app("sweeps", library, sweep=found.id)
     # the library holds the preset itself as a run, the other value has to be computed
     own, other = sorted(picker(at, "chosen_point").options, key=lambda option: not option.startswith("0.2"))
@@ -202,13 +204,13 @@ def test_a_point_is_opened_as_a_run(open_app: Any, library: Path, tmp_path: Path
     picker(at, "chosen_point").select(other).run()
     at.button(key="open_run").click().run()
     assert not at.exception
-    jobs = data.runner().jobs()
+    jobs = page_data.job_queue().jobs()
     assert [job.title for job in jobs] == ["TIES (density 0.1)"]
 
 
 def test_a_plane_marks_known_models(open_app: Any, library: Path, tmp_path: Path) -> None:
     axes = tuple(Axis(name, (0.0, 0.5, 1.0)) for name in PAIR)
-    found = swept(library, tmp_path / "store", presets=("task_arithmetic",), axes=axes, kind=PLANE)
+    found = run_library_sweep(library, tmp_path / "store", presets=("task_arithmetic",), axes=axes, kind=PLANE)
     at = open_app("sweeps", library, sweep=found.id)
     assert not at.exception and not at.error
     assert charts(at) == 2
@@ -220,7 +222,7 @@ def test_a_plane_marks_known_models(open_app: Any, library: Path, tmp_path: Path
 
 def test_a_map_of_two_values(open_app: Any, library: Path, tmp_path: Path) -> None:
     axes = (Axis("lwptv.prune_ratio", (0.0, 0.5)), Axis("task_arithmetic.scaling", (0.2, 0.4)))
-    found = swept(library, tmp_path / "store", presets=("task_arithmetic_lwptv",), axes=axes)
+    found = run_library_sweep(library, tmp_path / "store", presets=("task_arithmetic_lwptv",), axes=axes)
     at = open_app("sweeps", library, sweep=found.id, score="out-of-domain")
     assert not at.exception and not at.error
     assert charts(at) == 2
@@ -229,37 +231,37 @@ def test_a_map_of_two_values(open_app: Any, library: Path, tmp_path: Path) -> No
 
 
 def test_values_on_the_reporting_half_carry_a_warning(open_app: Any, library: Path, tmp_path: Path) -> None:
-    found = swept(library, tmp_path / "store", presets=("ties",), axes=(Axis("ties.density", (0.1, 0.2)),),
+    found = run_library_sweep(library, tmp_path / "store", presets=("ties",), axes=(Axis("ties.density", (0.1, 0.2)),),
                   split="reporting")  # fmt: skip
     at = open_app("sweeps", library, sweep=found.id)
     assert "has already seen the images" in at.warning[0].value
 
 
 def test_a_sweep_is_renamed_and_deleted(open_app: Any, library: Path, tmp_path: Path) -> None:
-    found = swept(library, tmp_path / "store", presets=("ties",), axes=(Axis("ties.density", (0.1, 0.2)),))
+    found = run_library_sweep(library, tmp_path / "store", presets=("ties",), axes=(Axis("ties.density", (0.1, 0.2)),))
     at = open_app("sweeps", library, sweep=found.id)
     at.text_input(key="sweep_rename").set_value("My <b>density</b>").run()
     assert picker(at, "sweep_picker").value == found.id
     store = Store(tmp_path / "store", libraries=())
-    assert storage.find(store, found.id).title == "My <b>density</b>"
+    assert sweep_storage.find_sweep(store, found.id).title == "My <b>density</b>"
     at.button(key="sweep_delete").click().run()
     assert not at.exception
-    assert not storage.listed(store)
+    assert not sweep_storage.list_sweeps(store)
     assert at.query_params["sweep"] == ["new"] or at.query_params["sweep"] == "new"
 
 
 def test_what_a_link_asks_for_stays_when_the_page_is_drawn_again(open_app: Any, library: Path, tmp_path: Path) -> None:
     older, newer = (
-        swept(library, tmp_path / "store", presets=("ties",), axes=(Axis("ties.density", values),))
+        run_library_sweep(library, tmp_path / "store", presets=("ties",), axes=(Axis("ties.density", values),))
         for values in ((0.1, 0.2), (0.2, 0.3))
     )
-    assert next(iter(storage.listed(Store(tmp_path / "store", libraries=())))) == newer.id
+    assert next(iter(sweep_storage.list_sweeps(Store(tmp_path / "store", libraries=())))) == newer.id
     at = open_app("sweeps", library)
     assert at.query_params["sweep"] == newer.id  # so that a link to what is shown names it
     at = open_app("sweeps", library, sweep=older.id)
     picked = picker(at, "chosen_point")
     best = picked.value
-    other = next(one.name for one in sweep_compute.plan(older, Benchmark.load(library)) if one.name != best)
+    other = next(one.name for one in sweep_compute.plan_sweep(older, Benchmark.load(library)) if one.name != best)
     at = open_app("sweeps", library, sweep=older.id, point=other)
     for _ in range(2):
         assert picker(at, "sweep_picker").value == at.query_params["sweep"] == older.id
@@ -286,10 +288,10 @@ def test_without_a_benchmark_the_page_says_so(open_app: Any, tmp_path: Path) -> 
 
 
 def test_points_that_are_gone_are_missing(open_app: Any, library: Path, tmp_path: Path) -> None:
-    found = swept(library, tmp_path / "store")
+    found = run_library_sweep(library, tmp_path / "store")
     at = open_app("sweeps", library, sweep=found.id)
     store = Store(tmp_path / "store", libraries=())
-    shutil.rmtree(next(points.folder(store).iterdir()))
+    shutil.rmtree(next(points.points_folder(store).iterdir()))
     at.run()
     assert not at.exception
     assert "5 of 6 points" in "".join(str(bar.proto) for bar in at.get("progress"))
@@ -298,13 +300,13 @@ def test_points_that_are_gone_are_missing(open_app: Any, library: Path, tmp_path
 def test_tables_of_a_sweep_wait_only_while_its_points_are_computed(
     open_app: Any, library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = swept(library, tmp_path / "store", compute=1)
+    found = run_library_sweep(library, tmp_path / "store", compute=1)
     open_app("sweeps", library, sweep=found.id)
     job = Job(name_job(SWEEP, found.id), "Sweep", State.RUNNING, kind=SWEEP, subject=found.id)
-    monkeypatch.setattr(sweeps, "SHARE", 1e9)
-    monkeypatch.setattr(sweeps, "job", lambda sweep: job)
-    before = sweeps.results(found)
-    swept(library, tmp_path / "store")
-    assert sweeps.results(found) is before and not before.complete
-    monkeypatch.setattr(sweeps, "job", lambda sweep: None)
-    assert sweeps.results(found).complete
+    monkeypatch.setattr(sweeps, "IDLE_SHARE", 1e9)
+    monkeypatch.setattr(sweeps, "sweep_job", lambda sweep: job)
+    before = sweeps.sweep_results(found)
+    run_library_sweep(library, tmp_path / "store")
+    assert sweeps.sweep_results(found) is before and not before.complete
+    monkeypatch.setattr(sweeps, "sweep_job", lambda sweep: None)
+    assert sweeps.sweep_results(found).complete

@@ -10,29 +10,33 @@ import pandas as pd
 import pytest
 from page_harness import MAIN
 
-from app import text
-from app.widgets.jobs.measure_button import origin
+from app import page_text
+from app.widgets.jobs.measure_button import origin_in_words
 from merging.base.files import tables
 from merging.base.text import duration_text
 from merging.methods import registry
 from merging.recipes.recipe import Recipe
-from merging.study.analysis.stored import KIND, MEMORY, Measured
+from merging.study.analysis.measurement_store import KIND, MEMORY, StoredMeasurement
 from merging.study.runs.run import THIS_MACHINE
 from merging.tasks.results import Result
 
 
 def test_sentences_name_what_counts() -> None:
     recipe = Recipe.build("ties", {"aggregation": "mean"}, [("lwptv", {"shared": False})])
-    assert text.chain_words(recipe) == (
+    assert page_text.chain_words(recipe) == (
         "LwPTV (prune ratio 0.7, shared mask off), then TIES (density 0.2, aggregation mean, scaling coefficient 0.3)"
     )
-    assert text.chain_title(recipe) == "LwPTV (shared mask off) → TIES (aggregation mean)"
+    assert page_text.chain_title(recipe) == "LwPTV (shared mask off) → TIES (aggregation mean)"
 
 
 def test_names_are_strings_also_where_no_key_has_one() -> None:
     keys = pd.Series(["a", "b"])
-    assert list(text.look_up(keys, {"a": "A"})) == ["A", "b"] and list(text.look_up(keys, {})) == ["a", "b"]
-    assert list(text.look_up(keys, {"a": "A"}, "—")) == ["A", "—"] and list(text.look_up(keys, {}, "—")) == ["—", "—"]
+    assert list(page_text.look_up_names(keys, {"a": "A"})) == ["A", "b"] and list(
+        page_text.look_up_names(keys, {})
+    ) == ["a", "b"]
+    assert list(page_text.look_up_names(keys, {"a": "A"}, "—")) == ["A", "—"] and list(
+        page_text.look_up_names(keys, {}, "—")
+    ) == ["—", "—"]
 
 
 @pytest.mark.parametrize(("seconds", "says"), [(0.01, "0.1 s"), (7.25, "7.2 s"), (42, "42 s"), (200, "3 min 20 s")])
@@ -81,7 +85,7 @@ OTHERS_WORDS = {  # words that mean something of the page's own, and happen to b
 
 
 def test_the_app_names_no_parameter() -> None:
-    names = {name for kind in (m.params for m in registry.methods()) for name in kind.bounds()}
+    names = {name for kind in (m.params for m in registry.list_methods()) for name in kind.bounds()}
     for path in sorted((MAIN.parent).rglob("*.py")):
         source = path.read_text("utf-8")
         named = {name for name in names if f'"{name}"' in source}
@@ -93,20 +97,20 @@ def test_the_app_names_no_parameter() -> None:
     ("value", "shown"), [(3.46, "+3.5"), (-2.7, "\N{MINUS SIGN}2.7"), (-0.04, "+0.0"), (1234.5, "+1,234.5")]
 )
 def test_differences_have_a_sign_and_zero_has_no_minus(value: float, shown: str) -> None:
-    assert text.signed(value) == shown
+    assert page_text.format_signed(value) == shown
 
 
 def test_a_chain_names_only_the_parameters_that_count() -> None:
     learned = Recipe.build("localize_and_stitch", {"density": 0.1})
-    words = text.chain_words(learned)
+    words = page_text.chain_words(learned)
     assert "density 0.1" not in words.replace("initial density", "") and "steps 10" in words
-    assert text.chain_title(learned) == "Localize-and-Stitch" and learned.text() == "localize_and_stitch"
-    by_size = text.chain_words(Recipe.build("localize_and_stitch", {"localize": "magnitude"}))
+    assert page_text.chain_title(learned) == "Localize-and-Stitch" and learned.text() == "localize_and_stitch"
+    by_size = page_text.chain_words(Recipe.build("localize_and_stitch", {"localize": "magnitude"}))
     assert by_size == "Localize-and-Stitch (masks magnitude, density 0.05)"
 
 
 def test_the_origin_of_a_measurement_says_where_memory_ran_out() -> None:
-    short = Measured(
+    short = StoredMeasurement(
         "drift",
         "",
         THIS_MACHINE,
@@ -115,5 +119,5 @@ def test_the_origin_of_a_measurement_says_where_memory_ran_out() -> None:
         {MEMORY: "GPU ran out of memory."},
         Result(KIND, Path(), True, {}, {}, print),
     )
-    assert origin([short]) == "Measured on this machine on GPU. GPU ran out of memory."
-    assert origin([replace(short, notes={})]) == "Measured on this machine on GPU."
+    assert origin_in_words([short]) == "Measured on this machine on GPU. GPU ran out of memory."
+    assert origin_in_words([replace(short, notes={})]) == "Measured on this machine on GPU."

@@ -10,15 +10,15 @@ import streamlit as st
 from streamlit.testing.v1 import AppTest
 
 from app.reading import measurements
-from app.session import pages, run_choice, state
-from app.widgets import page
+from app.session import pages, run_choice, view_state
+from app.widgets import page_parts
 from app.widgets.jobs import tray
 from merging.images.benchmarks.benchmark import Benchmark
 from merging.recipes.recipe import Recipe
-from merging.study.analysis.registry import MEASURES
+from merging.study.analysis.measurement_registry import MEASURES
 from merging.study.runs.execute import execute
-from merging.study.runs.store import Store
-from merging.tasks.queue.records import Job, name_job
+from merging.study.runs.run_store import Store
+from merging.tasks.queue.job_records import Job, name_job
 
 RUN_ID = "0123456789ab"
 PAGES = {  # measurement -> the page that shows it, and what the link says besides the run
@@ -50,21 +50,21 @@ def finished(measurement: str, subject: str = RUN_ID) -> Job:
 @pytest.fixture
 def links(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, dict[str, Any]]]:
     opened: list[tuple[str, dict[str, Any]]] = []
-    monkeypatch.setattr(page, "open_page", lambda path, label, icon, **query: opened.append((path, query)))
-    monkeypatch.setattr(state, "place", lambda: "merge?chain=ties")
+    monkeypatch.setattr(page_parts, "draw_page_link", lambda path, label, icon, **query: opened.append((path, query)))
+    monkeypatch.setattr(view_state, "relative_address", lambda: "merge?chain=ties")
     return opened
 
 
 @pytest.mark.parametrize("measurement", MEASURES)
 def test_a_finished_measurement_links_to_its_view_and_names_its_run(measurement: str, links: Any) -> None:
-    tray.open_measurement(finished(measurement))
+    tray.draw_measurement_link(finished(measurement))
     path, query = PAGES[measurement]
     run = "run" if path in (pages.CONFLICTS, pages.COMPARE, pages.LEARNING) else "runs"
     assert links == [(path, {run: RUN_ID, **query})]
 
 
 def test_a_measurement_of_the_benchmark_names_no_run(links: Any) -> None:
-    tray.open_measurement(finished(measurements.EXEMPLARS, ""))
+    tray.draw_measurement_link(finished(measurements.EXEMPLARS, ""))
     assert links == [(pages.DRIFT, {"drift_view": "exemplars"})]
 
 
@@ -74,12 +74,12 @@ def test_on_its_own_page_a_button_picks_the_run_and_the_view(
 ) -> None:
     path, _, _, query = tray.RESULT_VIEWS.get(measurement, tray.DRIFT)
     picked: list[Any] = []
-    monkeypatch.setattr(state, "place", lambda: path.removeprefix("screens/").removesuffix(".py"))
+    monkeypatch.setattr(view_state, "relative_address", lambda: path.removeprefix("screens/").removesuffix(".py"))
     monkeypatch.setattr(run_choice, "pick_run", picked.append)
     monkeypatch.setattr(run_choice, "pick_runs", picked.extend)
     monkeypatch.setattr(st, "session_state", {})
     monkeypatch.setattr(st, "button", lambda *words, on_click, args, **look: on_click(*args))
-    tray.open_measurement(finished(measurement))
+    tray.draw_measurement_link(finished(measurement))
     assert (links, picked, st.session_state) == ([], [RUN_ID], query)
 
 
@@ -106,7 +106,7 @@ def test_a_merge_links_to_its_scores_if_it_has_some_and_to_what_it_learned(
     links.clear()
     monkeypatch.setattr(st, "button", lambda *words, **look: False)
     job = Job(run_id, "Merging", "done", subject=run_id, recipe_yaml=Recipe.build(chain).to_yaml())
-    tray.buttons(job, "tray")
+    tray.draw_buttons(job, "tray")
     assert [path for path, _ in links] == opened
     assert all(run_id in query.values() for _, query in links)
 
@@ -114,7 +114,7 @@ def test_a_merge_links_to_its_scores_if_it_has_some_and_to_what_it_learned(
 SHORT = """
 import streamlit as st
 from app.widgets.jobs import missing_box, tray
-from merging.tasks.queue.records import Job
+from merging.tasks.queue.job_records import Job
 
 if "drawn" not in st.session_state:  # the job ends after the box is drawn, and before the tray is
     st.session_state["drawn"] = True
@@ -134,10 +134,10 @@ def test_a_job_that_ends_before_the_tray_is_drawn_does_not_stay_on_the_page(open
 
 SEVERAL = """
 import dataclasses
-from app.reading import data
+from app.reading import page_data as data
 from app.widgets.jobs import tray
-from merging.tasks.queue.kinds import SWEEP
-from merging.tasks.queue.records import Job
+from merging.tasks.queue.job_kinds import SWEEP
+from merging.tasks.queue.job_records import Job
 
 words = [("on 4 workers", 61.0), ("on 3 workers, 1 lost", 15.0), ("on 4 workers", None), ("on 4 workers", None)]
 words += [("", 19.0)]
@@ -174,7 +174,7 @@ def test_every_job_that_runs_is_shown_with_its_workers_and_its_time_left(
 
 STOPPED = """
 from app.widgets.jobs import tray
-from merging.tasks.queue.records import Job
+from merging.tasks.queue.job_records import Job
 from merging.recipes.recipe import Recipe
 
 recipe = Recipe.build("adamerging").to_yaml()

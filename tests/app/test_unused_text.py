@@ -12,20 +12,20 @@ from typing import Any
 import pytest
 import tiny
 import torch
-from page_harness import finish, press, words
+from page_harness import press, run_until_idle, words
 from safetensors.torch import load_file
 from torch import Tensor
 
 import merging
-from app.reading import data
-from app.text import about
+from app.page_text import run_in_words
+from app.reading import page_data
 from merging.cli.main import main
 from merging.images.benchmarks.benchmark import Benchmark
-from merging.recipes.presets import preset
+from merging.recipes.presets import find_preset
 from merging.recipes.recipe import Recipe
 from merging.study.runs.execute import execute
 from merging.study.runs.run import Run
-from merging.study.runs.store import Store
+from merging.study.runs.run_store import Store
 from merging.tasks.context import Context
 
 PRESET = "ties_lwptv"
@@ -66,9 +66,9 @@ def same(one: dict[str, Tensor], other: dict[str, Tensor]) -> bool:
 
 def merged_in_app(at: Any) -> Run:
     press(at, "Run")
-    at = finish(at)
+    at = run_until_idle(at)
     assert not at.exception and not at.error
-    run = data.store().run(data.runner().jobs()[0].subject)
+    run = page_data.store().run(page_data.job_queue().jobs()[0].subject)
     assert run.has_model
     return run
 
@@ -88,7 +88,7 @@ def test_three_ways_in_give_the_same_bytes(
     counted: bool, open_app: Any, carrying: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A chain that was put together by hand does not count them, a paper's combination does, wherever it is run."""
-    chain = preset(PRESET)
+    chain = find_preset(PRESET)
     at = open_app("merge", carrying, **({} if counted else {"chain": "lwptv;ties"}))
     if counted:
         at.selectbox(key="preset").select(PRESET).run()
@@ -99,7 +99,7 @@ def test_three_ways_in_give_the_same_bytes(
     assert recipe is not None and recipe.count_dead_params is counted
     assert f"count_dead_params: {str(counted).lower()}" in in_app.recipe_yaml
 
-    assert ("counting the unused text tensors" in about(in_app)) is counted
+    assert ("counting the unused text tensors" in run_in_words(in_app)) is counted
 
     line = next(block.value for block in at.code if block.value.startswith("python -m merging run")).splitlines()[-1]
     with empty_store(monkeypatch, tmp_path / "cli") as store:

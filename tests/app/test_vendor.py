@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 
-from app.saving.figure import VENDOR
+from app.saving.figure_files import VENDOR
 
 
 def test_vendored_files_are_as_listed() -> None:

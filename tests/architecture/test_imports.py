@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import pytest
-from loading import loaded_by
+from loading import list_loaded_modules
 
 
 @pytest.mark.parametrize(
     "package,forbidden",
     [
         ("merging", ("torch", "streamlit", "plotly", "pandas")),
-        ("merging.engine.run, merging.study.runs.execute, merging.study.runner", ("streamlit", "plotly", "viz", "app")),
+        (
+            "merging.engine.run, merging.study.runs.execute, merging.study.run_queue",
+            ("streamlit", "plotly", "viz", "app"),
+        ),
         ("viz", ("streamlit", "app")),
         (
-            "merging.cli.main, merging.models.hub.fetch, merging.models.formats.hub, app.main",
+            "merging.cli.main, merging.models.hub.fetch, merging.models.formats.hub_models, app.main",
             ("huggingface_hub", "httpx2", "hf_xet"),
         ),
     ],
 )
 @pytest.mark.full
 def test_import_directions(package, forbidden):
-    assert not set(forbidden) & loaded_by(f"import {package}")
+    assert not set(forbidden) & list_loaded_modules(f"import {package}")

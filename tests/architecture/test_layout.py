@@ -162,4 +162,4 @@ def test_nothing_directly_in_app_is_called_like_a_standard_module() -> None:
 
 def test_every_part_that_is_redrawn_alone_is_guarded() -> None:
     unguarded = [place(path) for path in files("app") if "st.fragment" in path.read_text("utf-8")]
-    assert unguarded == ["app/session/clicks.py"]
+    assert unguarded == ["app/session/click_errors.py"]

@@ -77,8 +77,8 @@ def watch():
 threading.Thread(target=watch, daemon=True).start()
 imported = time.monotonic()
 if case is None:
-    from merging.engine.inputs import BLOCK_CPU
-    from merging.models.formats.opening import open_checkpoint
+    from merging.engine.run_inputs import BLOCK_CPU
+    from merging.models.formats.model_sources import open_checkpoint
     for file in files:
         checkpoint = open_checkpoint(file)
         for name, info in checkpoint.infos.items():
@@ -87,7 +87,7 @@ if case is None:
 else:
     import torch
     from merging.models.architecture import Architecture
-    from merging.models.formats.opening import open_checkpoint
+    from merging.models.formats.model_sources import open_checkpoint
     experts = {f"expert {k}": file for k, file in enumerate(files[1:])}
     side = Architecture.of(open_checkpoint(files[0])).image_size
     images = {name: torch.randn(case[3], 3, side, side) for name in experts} if case[3] else None

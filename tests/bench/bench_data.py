@@ -63,13 +63,13 @@ def _inputs(files: list[str], count: int) -> tuple[Any, dict[str, Any], dict[str
     import torch
 
     from merging.images.benchmarks.benchmark import Benchmark
-    from merging.models.formats.opening import open_checkpoint
-    from merging.recipes.presets import preset
-    from merging.study.runs.inputs import open_inputs
+    from merging.models.formats.model_sources import open_checkpoint
+    from merging.recipes.presets import find_preset
+    from merging.study.runs.opened_recipe import open_inputs
 
     if not files:
         benchmark = Benchmark.load()
-        opened = open_inputs(preset("lot").recipe(benchmark.pretrained, benchmark.experts), benchmark=benchmark)
+        opened = open_inputs(find_preset("lot").recipe(benchmark.pretrained, benchmark.experts), benchmark=benchmark)
         return opened.pretrained, dict(opened.experts), benchmark.exemplars(count)
     pretrained, *experts = (open_checkpoint(file) for file in files)
     named = {f"expert {k}": expert for k, expert in enumerate(experts)}
@@ -133,7 +133,7 @@ def _plain(pretrained: Any, experts: Mapping[str, Any], exemplars: Mapping[str, 
     """Seconds of the same forward passes, in the same batches, without looking at anything."""
     import torch
 
-    from merging.images.batches import batch_size
+    from merging.images.batch_sizes import batch_size
     from merging.images.image_encoder import Encoder
 
     seconds = 0.0
@@ -166,7 +166,7 @@ def child(chain: str, count: int, wanted: str, files: list[str]) -> None:
     recipe = Recipe.build(merge, edits=edits)
     before = time.process_time()
     with _spent(CapturedInputs, "_run", device) as running, _spent(Moments, "add", device) as adding:
-        result = engine.run(recipe, pretrained, experts, exemplars=exemplars, context=Context(device=wanted))
+        result = engine.run_recipe(recipe, pretrained, experts, exemplars=exemplars, context=Context(device=wanted))
     # Sums of products are made as the rows come, in passes of several experts at once.
     forward = running.of_clock * (1 - adding.of_threads / running.of_threads)
     found = {"plain": plain, "forward": forward, "whole": result.seconds, "device": result.device}

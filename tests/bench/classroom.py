@@ -35,8 +35,8 @@ from app_server import serve
 from session_client import Rerun, SessionClient
 
 from merging.base import settings
-from merging.recipes.presets import preset
-from merging.teaching.reading import lessons
+from merging.recipes.presets import find_preset
+from merging.teaching.lesson_files import list_lessons
 
 HERE = ("127.0.0.1", "localhost")
 LESSONS = 3  # whose steps are replayed
@@ -47,7 +47,7 @@ Step = tuple[str, dict[str, str], str]  # page, address, and what the rail says 
 def paths() -> list[list[Step]]:
     """The steps of each lesson, in order."""
     found = []
-    for lesson in lessons()[:LESSONS]:
+    for lesson in list_lessons()[:LESSONS]:
         count = len(lesson.steps)
         found.append(
             [
@@ -113,7 +113,7 @@ def merging(store: Path, busy: bool) -> Iterator[None]:
 
         benchmark = Benchmark.load(settings.BUNDLED)
         for number in range(1000):
-            recipe = preset("ties").recipe(
+            recipe = find_preset("ties").recipe(
                 benchmark.pretrained, dict(list(benchmark.experts.items())[: 2 + number % 6])
             )
             (store / "busy.yaml").write_text(recipe.to_yaml(), "utf-8")

@@ -21,16 +21,16 @@ import torch
 from merging.engine.evaluation.evaluate import evaluate
 from merging.images.benchmarks.benchmark import Benchmark
 from merging.recipes.recipe import Recipe
-from merging.study.runner import Runner
-from merging.study.runs.store import Store
-from merging.tasks.queue.records import State
+from merging.study.run_queue import RunQueue
+from merging.study.runs.run_store import Store
+from merging.tasks.queue.job_records import State
 
 POLL = 0.02  # seconds between two looks at the queue
 IDLE = 2  # looks, a second each, at a spare process that computes nothing: it has loaded
 RATIO, MORE = 1.3, 1.0
 
 
-def wait_for_spare(runner: Runner) -> None:
+def wait_for_spare(runner: RunQueue) -> None:
     """Have a spare process that has loaded everything."""
     runner.spare.keep_one()
     idle, last = 0, 0.0
@@ -45,7 +45,7 @@ def click(recipe: Recipe, benchmark: Benchmark, spare: bool) -> tuple[float, flo
     """Seconds from submitting a recipe to its stored scores, and those of the forward passes of the same model."""
     with tempfile.TemporaryDirectory() as folder:
         store = Store(Path(folder), libraries=(benchmark.folder / "runs",))
-        runner = Runner(store)
+        runner = RunQueue(store)
         try:
             if spare:
                 wait_for_spare(runner)

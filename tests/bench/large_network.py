@@ -42,7 +42,7 @@ OF_BLOCK = {
 }
 CHAINS = (["weight_averaging"], ["task_arithmetic"], ["lwptv", "task_arithmetic"], ["ties"])
 OPENED = """
-from merging.models.formats.opening import open_checkpoint
+from merging.models.formats.model_sources import open_checkpoint
 
 files = sys.argv[2:-1]
 seconds = time.monotonic()
@@ -51,7 +51,7 @@ MERGE = (
     OPENED
     + """
 from merging.engine.run import run
-from merging.engine.work import chain_work
+from merging.engine.chain_work import chain_work
 from merging.models.formats.safetensors import SafetensorsWriter
 from merging.recipes.recipe import Recipe
 from merging.tasks.context import Context
@@ -68,7 +68,7 @@ print(json.dumps([max(most), time.monotonic() - seconds, chain_work(recipe, pret
 FIT = (
     OPENED
     + """
-from merging.models.inspection.fit import fit
+from merging.models.inspection.fit_check import fit
 
 with peak() as most:
     report = fit(files[0], dict(enumerate(files[1:])), sample="sample" in sys.argv[1], values="values" in sys.argv[1])

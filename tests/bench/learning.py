@@ -27,12 +27,12 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from merging.base import settings
 from merging.images.benchmarks.benchmark import SPLITS, Benchmark
 from merging.images.benchmarks.metrics import ADAPTS_ON_TEST, summarize
-from merging.recipes.presets import LEARNING, PRESETS, preset
+from merging.recipes.presets import LEARNING, PRESETS, find_preset
 from merging.recipes.recipe import Recipe
 from merging.study.runs.execute import execute
-from merging.study.runs.inputs import open_inputs
+from merging.study.runs.opened_recipe import open_inputs
 from merging.study.runs.run import Run
-from merging.study.runs.store import Store
+from merging.study.runs.run_store import Store
 from merging.tasks.context import Context
 
 CHOOSING, REPORTING = SPLITS
@@ -42,7 +42,7 @@ KEYS = tuple(one.key for one in PRESETS if one.key in LEARNING)
 
 def recipe_of(key: str, split: str, benchmark: Benchmark) -> Recipe:
     """A preset that learns on a split; one that learns on training images is the same for both."""
-    recipe = preset(key).recipe(benchmark.pretrained, benchmark.experts)
+    recipe = find_preset(key).recipe(benchmark.pretrained, benchmark.experts)
     return recipe if recipe.test_data is None else replace(recipe, test_data=replace(recipe.test_data, split=split))
 
 
@@ -82,7 +82,7 @@ def show(keys: Iterable[str], store: Store, benchmark: Benchmark) -> None:
     """Print a row for each preset, with both protocols."""
     known, counted, rows = costs(store), set(), []
     for key in keys:
-        row = [preset(key).title]
+        row = [find_preset(key).title]
         for split in (CHOOSING, REPORTING):
             recipe = recipe_of(key, split, benchmark)
             learns_on_both = split == CHOOSING or recipe.test_data is not None

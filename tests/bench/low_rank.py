@@ -14,7 +14,7 @@ import torch
 
 from merging.base.devices import describe_machine
 from merging.base.numerics.low_rank import LowRank
-from merging.methods.registry import merge
+from merging.methods.registry import find_merge
 from merging.methods.slot import Slot
 from merging.models.families import Parameter, Role
 
@@ -32,7 +32,7 @@ def drawn(side: int, rank: int, experts: int) -> Slot:
 
 def seconds(key: str, slot: Slot) -> float:
     """What one merge takes on this machine now."""
-    method = merge(key)
+    method = find_merge(key)
     started = time.perf_counter()
     method.run(slot, method.params.build({}), None)
     return time.perf_counter() - started

@@ -29,19 +29,19 @@ import numpy as np
 from streamlit.testing.v1 import AppTest
 
 from app import startup
-from app.reading import data
+from app.reading import page_data
 from merging.base.files import atomic, disk, records
 from merging.images.benchmarks.benchmark import Benchmark
-from merging.recipes.presets import preset
-from merging.study.runs.store import Store
-from merging.study.sweeps import points, storage
-from merging.study.sweeps.compute import Session, plan, run
+from merging.recipes.presets import find_preset
+from merging.study.runs.run_store import Store
+from merging.study.sweeps import points, sweep_storage
 from merging.study.sweeps.points import Point
 from merging.study.sweeps.sweep import Axis, NamedPoint, Sweep
-from merging.study.sweeps.tables import budget
+from merging.study.sweeps.sweep_session import SweepSession, plan_sweep, run_sweep
+from merging.study.sweeps.sweep_tables import estimate_cost
 from merging.tasks.context import Context
-from merging.tasks.queue.kinds import SWEEP
-from merging.tasks.queue.records import JobFiles, State, name_job
+from merging.tasks.queue.job_kinds import SWEEP
+from merging.tasks.queue.job_records import JobFiles, State, name_job
 
 MAIN = Path(__file__).resolve().parents[2] / "app" / "main.py"
 PATIENCE = 600  # seconds that a page may take on a busy machine
@@ -82,13 +82,13 @@ def measured(what: str) -> Iterator[None]:
 
 def described(benchmark: Benchmark, side: int) -> Sweep:
     """A map of so many values of two parameters."""
-    recipe = preset("task_arithmetic_lwptv").recipe(benchmark.pretrained, benchmark.experts)
+    recipe = find_preset("task_arithmetic_lwptv").recipe(benchmark.pretrained, benchmark.experts)
     values = tuple(float(value) for value in np.linspace(0.01, 0.99, side))
     axes = (Axis("lwptv.prune_ratio", values), Axis("task_arithmetic.scaling", values))
     return Sweep(recipes=(recipe,), axes=axes, images=16, most=side * side)
 
 
-def made_up(planned: Sequence[NamedPoint], session: Session) -> Iterator[tuple[Point, dict[str, Any]]]:
+def made_up(planned: Sequence[NamedPoint], session: SweepSession) -> Iterator[tuple[Point, dict[str, Any]]]:
     """A point for every name: the scores of the first, with other counts."""
     first, about = session.compute(planned[0], session.context)
     generator = np.random.default_rng(0)
@@ -120,7 +120,7 @@ def pages(found: Sweep, late: Callable[[], None]) -> None:
     with measured("Sweeps, a required accuracy"):
         next(box for box in at.selectbox if box.label == "Subject to").select_index(1).run()
     with measured("The jobs, as the tray reads them every second"):
-        data.runner().jobs()
+        page_data.job_queue().jobs()
     with measured("Sweeps, the form of a new one"):
         next(box for box in at.selectbox if str(box.key).startswith("sweep_picker")).select_index(0).run()
 
@@ -134,32 +134,32 @@ def main() -> None:
         module.sync = lambda path: None  # it takes the disk's time, not the processor's
     with tempfile.TemporaryDirectory() as temporary:
         os.environ["MERGESCOPE_STORE"] = temporary
-        startup.settle = lambda _spare: None
+        startup.warm_up = lambda _spare: None
         startup.load_modules()
         benchmark, store = Benchmark.load(), Store(Path(temporary))
         watch()
         with measured(f"A sweep of {side * side:,} points"):
             found = described(benchmark, side)
-        storage.keep(found, store)
+        sweep_storage.store_sweep(found, store)
         with measured("The stored sweep is read"):
-            storage.listed(store)
+            sweep_storage.list_sweeps(store)
         with measured("Its plan"):
-            planned = plan(found, benchmark)
+            planned = plan_sweep(found, benchmark)
         with measured("What to compute, if nothing is stored"):
-            run(found, store, benchmark, context=Context(device="cpu", pause=lambda: True))
+            run_sweep(found, store, benchmark, context=Context(device="cpu", pause=lambda: True))
         with measured("All points are stored but one"):
-            entries = made_up(planned, Session(benchmark, found.sample, Context("cpu")))
+            entries = made_up(planned, SweepSession(benchmark, found.sample, Context("cpu")))
             held = next(entries)
             for entry in entries:
-                points.write(store, *entry)
+                points.write_point(store, *entry)
         with measured("What to compute, if all but one is stored"):
-            run(found, store, benchmark, context=Context(device="cpu", pause=lambda: True))
+            run_sweep(found, store, benchmark, context=Context(device="cpu", pause=lambda: True))
         with measured("The cost of what is left"):
-            budget(found, store, benchmark, planned, "cpu")
+            estimate_cost(found, store, benchmark, planned, "cpu")
         files = JobFiles(store.root / "jobs", name_job(SWEEP, found.id))
         files.create("", title="A sweep", base=Path(), kind=SWEEP, subject=found.id)
         files.update(state=State.PAUSED)
-        pages(found, lambda: points.write(store, *held))
+        pages(found, lambda: points.write_point(store, *held))
 
 
 if __name__ == "__main__":

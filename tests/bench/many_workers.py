@@ -29,10 +29,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 import numpy as np
 
 from merging.images.benchmarks.benchmark import Benchmark
-from merging.recipes.presets import preset
-from merging.study.runs.store import Store
-from merging.study.sweeps.compute import Session, plan, run
+from merging.recipes.presets import find_preset
+from merging.study.runs.run_store import Store
 from merging.study.sweeps.sweep import Axis, Sweep
+from merging.study.sweeps.sweep_session import SweepSession, plan_sweep, run_sweep
 from merging.tasks.context import Context
 from merging.tasks.kinds import ABOUT
 from merging.tasks.workers.workers import Workers
@@ -81,7 +81,7 @@ class Pretended(Executor):
 
 def described(benchmark: Benchmark, points: int) -> Sweep:
     """A map of two parameters with about so many points."""
-    recipe = preset("task_arithmetic_lwptv").recipe(benchmark.pretrained, benchmark.experts)
+    recipe = find_preset("task_arithmetic_lwptv").recipe(benchmark.pretrained, benchmark.experts)
     values = tuple(float(value) for value in np.linspace(0.01, 0.99, math.isqrt(points)))
     axes = (Axis("lwptv.prune_ratio", values), Axis("task_arithmetic.scaling", values))
     return Sweep(recipes=(recipe,), axes=axes, images=16, most=points)
@@ -93,7 +93,7 @@ def simulated(benchmark: Benchmark, made: Sweep, answer: dict[str, Any], count: 
     with tempfile.TemporaryDirectory() as folder:
         started, cpu = time.monotonic(), time.process_time()
         store = Store(Path(folder), libraries=())
-        run(made, store, benchmark, context=Context(warn=print, workers=Workers(pool, count)))
+        run_sweep(made, store, benchmark, context=Context(warn=print, workers=Workers(pool, count)))
         wall, cpu = time.monotonic() - started, time.process_time() - cpu
     pool.shutdown()
     points = pool.number
@@ -112,14 +112,14 @@ def engine(count: int) -> None:
 
     from distributed import Client, LocalCluster
 
-    from merging.tasks.worker import call
+    from merging.tasks.worker import answer_request
 
     with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster, Client(cluster) as client:
         executor = client.get_executor(pure=False)
-        wait([executor.submit(call, ABOUT, b"{}") for _ in range(4)])  # both have loaded what they need
+        wait([executor.submit(answer_request, ABOUT, b"{}") for _ in range(4)])  # both have loaded what they need
         started, flying = time.monotonic(), set[Any]()
         for _ in range(count):
-            flying.add(executor.submit(call, "none", b"{}"))
+            flying.add(executor.submit(answer_request, "none", b"{}"))
             while len(flying) >= 200:  # the window of 100 workers
                 flying -= wait(flying, return_when="FIRST_COMPLETED").done
         wait(flying)
@@ -135,8 +135,8 @@ def main() -> None:
     asked = parser.parse_args()
     benchmark = Benchmark.load()
     made = described(benchmark, asked.points)
-    session = Session(benchmark, made.sample, Context("cpu"))
-    point, about = session.compute(plan(made, benchmark)[0], session.context)
+    session = SweepSession(benchmark, made.sample, Context("cpu"))
+    point, about = session.compute(plan_sweep(made, benchmark)[0], session.context)
     answer = point.plain() | {"about": about}
     for seconds in asked.seconds:
         for count in asked.workers:

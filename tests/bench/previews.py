@@ -22,12 +22,12 @@ import torch
 
 from merging.engine import run as engine
 from merging.images.benchmarks.benchmark import Benchmark
-from merging.recipes.presets import preset
+from merging.recipes.presets import find_preset
 from merging.recipes.recipe import Recipe
-from merging.study.previews.bench import Bench, PreviewRequest
-from merging.study.previews.samples import PreviewSample, batches
-from merging.study.previews.work import Previewer
-from merging.study.runs.inputs import open_inputs
+from merging.study.previews.preview_process import PreviewProcess, PreviewRequest
+from merging.study.previews.preview_samples import PreviewSample, image_batches
+from merging.study.previews.previewer import Previewer
+from merging.study.runs.opened_recipe import open_inputs
 from merging.tasks.context import Context
 
 MOST = 1.3
@@ -73,23 +73,25 @@ def one_pass(previewer: Previewer, recipe: Recipe, sample: PreviewSample) -> Cal
 def batches_of(sampled: Any, sample: PreviewSample) -> list[list[Any]]:
     stops = [0, *(stage.per_task for stage in sample.stages())]
     pairs = itertools.pairwise(stops)
-    return [list(batches(sampled, list(sampled), start or 0, stop, "bench")) for start, stop in pairs]
+    return [list(image_batches(sampled, list(sampled), start or 0, stop, "bench")) for start, stop in pairs]
 
 
 def times(benchmark: Benchmark, sample: PreviewSample) -> dict[str, float]:
     """The ratios of time."""
-    base = preset("task_arithmetic").recipe(benchmark.pretrained, benchmark.experts)
+    base = find_preset("task_arithmetic").recipe(benchmark.pretrained, benchmark.experts)
     opened = open_inputs(base, benchmark=benchmark)
     opened.run_id()
-    merge = least(lambda: engine.run(base, opened.pretrained, opened.experts, context=Context(device="cpu")))
+    merge = least(lambda: engine.run_recipe(base, opened.pretrained, opened.experts, context=Context(device="cpu")))
     warm = Previewer(benchmark, "cpu")
     whole = least(one_pass(warm, base, sample))
     layers = benchmark.tower and benchmark.tower.parameters
     blocks = 1 + max(parameter.block or 0 for parameter in layers or ())
     ratios = {}
 
-    lwptv = preset("task_arithmetic_lwptv").recipe(benchmark.pretrained, benchmark.experts)
-    merge_lwptv = least(lambda: engine.run(lwptv, opened.pretrained, opened.experts, context=Context(device="cpu")))
+    lwptv = find_preset("task_arithmetic_lwptv").recipe(benchmark.pretrained, benchmark.experts)
+    merge_lwptv = least(
+        lambda: engine.run_recipe(lwptv, opened.pretrained, opened.experts, context=Context(device="cpu"))
+    )
     state: dict[str, Previewer] = {}
 
     def fresh(*known: Recipe) -> None:
@@ -110,8 +112,8 @@ def times(benchmark: Benchmark, sample: PreviewSample) -> dict[str, float]:
 
 def memory(benchmark: Benchmark, sample: PreviewSample) -> dict[str, float]:
     """Memory of the process of previews after a request and a change, beyond the program itself, over what it keeps."""
-    base = preset("task_arithmetic").recipe(benchmark.pretrained, benchmark.experts)
-    bench = Bench("cpu")
+    base = find_preset("task_arithmetic").recipe(benchmark.pretrained, benchmark.experts)
+    bench = PreviewProcess("cpu")
     asked = PreviewRequest(
         recipe=base.to_yaml(), reference=base.to_yaml(), benchmark=str(benchmark.folder), store="none", per_task=1
     )

@@ -27,14 +27,14 @@ import torch
 from merging.base import settings
 from merging.base.progress import Meter
 from merging.engine.evaluation.evaluate import EvaluatedModel
-from merging.engine.inputs import Inputs
+from merging.engine.run_inputs import RunInputs
 from merging.images.benchmarks.benchmark import Benchmark
-from merging.recipes.presets import PRESETS, partners, preset
+from merging.recipes.presets import PRESETS, find_preset, partners
 from merging.study import measure
 from merging.study.measurements import first_order, put_back_images
-from merging.study.measurements.put_back_variants import TENSOR, PutBackTower, variants
-from merging.study.runs.inputs import open_inputs
-from merging.study.runs.store import Store
+from merging.study.measurements.put_back_variants import TENSOR, PutBackTower, list_variants
+from merging.study.runs.opened_recipe import open_inputs
+from merging.study.runs.run_store import Store
 from merging.tasks.context import Context
 
 ROUNDS, MOST = 3, 5
@@ -43,10 +43,13 @@ CPU = torch.device("cpu")
 
 def ratios(benchmark: Benchmark, rounds: int) -> None:
     """Print measured over expected cost, in passes over the sample."""
-    opened = open_inputs(preset("task_arithmetic").recipe(benchmark.pretrained, benchmark.experts))
-    merged, sample = next(iter(opened.experts.values())), put_back_images.draw(benchmark)  # any model costs the same
-    tower, every = PutBackTower.of(merged, opened.pretrained, CPU), variants(opened.pretrained.parameters)
-    batches = put_back_images.batches(sample, list(sample))
+    opened = open_inputs(find_preset("task_arithmetic").recipe(benchmark.pretrained, benchmark.experts))
+    merged, sample = (
+        next(iter(opened.experts.values())),
+        put_back_images.sample_images(benchmark),
+    )  # any model costs the same
+    tower, every = PutBackTower.of(merged, opened.pretrained, CPU), list_variants(opened.pretrained.parameters)
+    batches = put_back_images.image_batches(sample, list(sample))
     blocks = tower.encoder.architecture.layers
 
     def whole_pass() -> None:
@@ -61,7 +64,7 @@ def ratios(benchmark: Benchmark, rounds: int) -> None:
     def guess() -> None:
         part = EvaluatedModel("", merged, list(sample))
         first_order.predictions(
-            [part], Inputs(opened.pretrained, opened.experts, None, CPU), sample, Meter(0), Meter(0)
+            [part], RunInputs(opened.pretrained, opened.experts, None, CPU), sample, Meter(0), Meter(0)
         )
 
     def from_block(block: int) -> Callable[[], None]:

@@ -321,7 +321,7 @@ def main() -> None:
         os.environ["MERGESCOPE_STORE"] = f"{temporary}/store"
         if given.large:
             os.environ["MERGESCOPE_BENCHMARK"] = str(large(Path(temporary)))
-        startup.settle = lambda _spare: None
+        startup.warm_up = lambda _spare: None
         startup.load_modules()
         found = measure(given.pages, given.values)
     report(found, given.slowest)

@@ -26,7 +26,7 @@ from app_server import serve
 from session_client import SessionClient
 
 from merging.base import settings
-from merging.recipes.presets import preset
+from merging.recipes.presets import find_preset
 
 PAGES = (
     "", "lessons", "methods", "scores", "masks", "conflicts", "drift", "features", "sweeps", "compare", "learning",
@@ -82,7 +82,7 @@ def merge(place: Path) -> None:
     from merging.images.benchmarks.benchmark import Benchmark
 
     benchmark = Benchmark.load(settings.BUNDLED)
-    recipe = preset("task_arithmetic").recipe(benchmark.pretrained, dict(list(benchmark.experts.items())[:4]))
+    recipe = find_preset("task_arithmetic").recipe(benchmark.pretrained, dict(list(benchmark.experts.items())[:4]))
     (place / "recipe.yaml").write_text(recipe.to_yaml(), "utf-8")
     words = [sys.executable, "-m", "merging", "run", str(place / "recipe.yaml"), "--store", str(place / "merged")]
     job, most = psutil.Popen(words, stdout=subprocess.DEVNULL), 0

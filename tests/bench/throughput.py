@@ -30,10 +30,10 @@ from PIL import Image
 from random_towers import B32, tower
 
 from merging.base.devices import choose_device, describe_device, describe_machine, is_host
-from merging.engine.evaluation.image_features import features
-from merging.images.batches import short_batch
+from merging.engine.evaluation.image_features import compute_features
+from merging.images.batch_sizes import short_batch
 from merging.images.benchmarks.data_set_locations import Location
-from merging.images.benchmarks.image_decoding import decoding, stacked, threads
+from merging.images.benchmarks.image_decoding import decode_images, stack_pixels, threads
 from merging.images.benchmarks.referenced_images import ReferencedImages
 from merging.images.image_encoder import Encoder
 from merging.images.preprocess import MEAN, STD, read_image, square
@@ -79,17 +79,17 @@ def timed(work: Callable[[], object], device: torch.device) -> tuple[float, floa
 
 def decode(images: ReferencedImages) -> None:
     """Decode all images and prepare them, and nothing else."""
-    with decoding(images.references(), SIDE, lambda squares: prepare(stacked(squares))) as chunks:
+    with decode_images(images.references(), SIDE, lambda squares: prepare(stack_pixels(squares))) as chunks:
         for _ in chunks:
             pass
 
 
 def pool(images: ReferencedImages, kind: type[ThreadPoolExecutor | ProcessPoolExecutor]) -> None:
     """The same by a plain pool of threads or processes, which get bytes and give pixels."""
-    from merging.images.data_sets.references import encoded
+    from merging.images.data_sets.image_references import read_encoded
 
     with kind(threads()) as workers:
-        for _ in workers.map(one_square, list(encoded(images.references())), chunksize=8):
+        for _ in workers.map(one_square, list(read_encoded(images.references())), chunksize=8):
             pass
 
 
@@ -125,7 +125,7 @@ def main() -> None:
         work: dict[str, Callable[[], object]] = {
             "decoding": lambda: decode(images),
             "forward": forward,
-            "evaluation": lambda: features(encoder, images, prepare=prepare),
+            "evaluation": lambda: compute_features(encoder, images, prepare=prepare),
         }
         if options.processes:
             work |= {"threads": lambda: pool(images, ThreadPoolExecutor)}

@@ -23,12 +23,12 @@ import torch
 from random_towers import shapes, tower
 from safetensors.torch import save_file
 
-from merging.engine.run import OneByOne
-from merging.engine.work import one_by_one
+from merging.engine.chain_work import separable_tensors
+from merging.engine.run import SingleTensors
 from merging.recipes.recipe import Recipe
 from merging.study.runs.execute import execute
-from merging.study.runs.inputs import open_inputs
-from merging.study.runs.store import Store
+from merging.study.runs.opened_recipe import open_inputs
+from merging.study.runs.run_store import Store
 from merging.tasks.context import Context
 
 L14 = {"width": 1024, "patch": 14, "side": 16, "embed": 768}
@@ -54,8 +54,8 @@ def written(folder: Path, blocks: int, experts: int) -> Recipe:
 def alone(recipe: Recipe) -> dict[str, float]:
     """{tensor: CPU seconds on one thread}, the largest first."""
     opened = open_inputs(recipe)
-    merge, taken = OneByOne(recipe, opened.pretrained, opened.experts, "cpu"), dict[str, float]()
-    for name in one_by_one(recipe, opened.pretrained, len(opened.experts)):
+    merge, taken = SingleTensors(recipe, opened.pretrained, opened.experts, "cpu"), dict[str, float]()
+    for name in separable_tensors(recipe, opened.pretrained, len(opened.experts)):
         started = time.process_time()
         merge.tensor(name)
         taken[name] = time.process_time() - started

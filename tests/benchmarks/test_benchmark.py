@@ -14,8 +14,8 @@ from safetensors.torch import load_file, save_file
 
 from merging.base.errors import TaskError
 from merging.engine.evaluation.evaluate import evaluate
-from merging.engine.evaluation.image_features import cosines, features, predict
-from merging.engine.evaluation.known_features import CachedFeatures
+from merging.engine.evaluation.feature_file import FeatureFile
+from merging.engine.evaluation.image_features import compute_features, cosines, predict
 from merging.images.benchmarks.benchmark import Benchmark
 from merging.images.image_encoder import Encoder
 from merging.tasks.context import Context
@@ -122,12 +122,12 @@ def test_scores_count_the_right_answers_of_every_split(tiny_benchmark: Benchmark
 def test_cached_features_give_the_accuracy_of_their_model_and_of_no_other(tmp_path: Path) -> None:
     _, experts = tiny.family(("a", "b"))
     model, other = tiny.checkpoint(experts["a"]), tiny.checkpoint(experts["b"])
-    rows = features(Encoder.of(model), torch.randn(9, 3, tiny.SIZE, tiny.SIZE))
+    rows = compute_features(Encoder.of(model), torch.randn(9, 3, tiny.SIZE, tiny.SIZE))
     head = torch.nn.functional.normalize(torch.randn(3, tiny.EMBED), dim=1)
     labels = torch.from_numpy(predict(rows, head))
     labels[:2] = (labels[:2] + 1) % 3
-    CachedFeatures(rows, labels, model.digest).save(tmp_path / "features.npz")
-    cached = CachedFeatures.load(tmp_path / "features.npz")
+    FeatureFile(rows, labels, model.digest).save(tmp_path / "features.npz")
+    cached = FeatureFile.load(tmp_path / "features.npz")
     scores = cached.score(model, head)
     assert (scores["correct"], scores["n"], scores["accuracy"]) == (7, 9, 7 / 9)
     with pytest.raises(TaskError, match="say nothing of another"):

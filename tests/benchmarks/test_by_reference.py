@@ -22,19 +22,19 @@ from merging.cli.main import main
 from merging.engine.evaluation.evaluate import EvaluatedModel, evaluate
 from merging.images.benchmarks import data_set_locations, image_decoding
 from merging.images.benchmarks.benchmark import SPLITS, Benchmark
-from merging.images.benchmarks.build.description import Description
-from merging.images.benchmarks.build.splits import evenly
-from merging.images.benchmarks.build.write import make
+from merging.images.benchmarks.build.benchmark_description import Description
+from merging.images.benchmarks.build.benchmark_folder import write_benchmark
+from merging.images.benchmarks.build.data_set_split import order_evenly
+from merging.images.benchmarks.image_draws import ImageDraw, describe_draws, draws
 from merging.images.benchmarks.model_search import missing_models
-from merging.images.benchmarks.referenced_images import ReferencedImages, taken
-from merging.images.benchmarks.test_images import ImageDraw, draws, in_words
-from merging.models.formats.opening import open_checkpoint
-from merging.models.formats.referenced import place_of_model
+from merging.images.benchmarks.referenced_images import ReferencedImages, select_images
+from merging.models.formats.model_sources import open_checkpoint
+from merging.models.formats.referenced_model import resolve_model_path
 from merging.recipes.recipe import Recipe
 from merging.sharing.published.row_scores import score_together
 from merging.study.runs.execute import execute
-from merging.study.runs.reference_models import references
-from merging.study.runs.store import Store
+from merging.study.runs.reference_models import find_references
+from merging.study.runs.run_store import Store
 from merging.tasks.context import Context
 
 PARTS = {"train": tiny_data.rows(4), "test": tiny_data.rows(6, 100)}
@@ -56,7 +56,9 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def made(base: Path, folder: Path, data: str = "parquet", by_reference: bool = True, **options: Any) -> Benchmark:
     task = {"images": data, "expert": "experts/flags.safetensors"}
     plain = {"pretrained": "clip.safetensors", "images": 4, "exemplars": 5, "tasks": {"fruit": task}, **options}
-    return make(Description.of({**plain, "by_reference": by_reference}, base), folder, tokenize=tiny_data.letters)
+    return write_benchmark(
+        Description.of({**plain, "by_reference": by_reference}, base), folder, tokenize=tiny_data.letters
+    )
 
 
 @pytest.fixture
@@ -90,8 +92,8 @@ def test_an_index_gives_what_an_array_would_give(base: Path, tmp_path: Path) -> 
     assert whole.shape == images.shape == (9, tiny.SIZE, tiny.SIZE, 3)
     for at in (np.array([7, 2, 2, 5]), np.arange(9) % 2 == 0, slice(2, 6), 3, np.int64(-1)):
         np.testing.assert_array_equal(images[at], whole[at])
-    np.testing.assert_array_equal(taken(images, np.array([8, 1]), most=0)[:], whole[[8, 1]])
-    assert isinstance(taken(images, np.array([8, 1]), most=0), ReferencedImages)
+    np.testing.assert_array_equal(select_images(images, np.array([8, 1]), most=0)[:], whole[[8, 1]])
+    assert isinstance(select_images(images, np.array([8, 1]), most=0), ReferencedImages)
     with pytest.raises(IndexError):
         images[9]
 
@@ -175,7 +177,7 @@ def test_models_that_were_moved_are_found_by_their_digest(
     assert main(["benchmark", "find", str(benchmark.folder), str(tmp_path)]) == 0
     assert "All files are there" in capsys.readouterr().out
     assert [open_checkpoint(path).digest for path in places] == digests
-    assert place_of_model(str(places[1])) == str(tmp_path / "away" / "experts" / "flags.safetensors")
+    assert resolve_model_path(str(places[1])) == str(tmp_path / "away" / "experts" / "flags.safetensors")
     assert main(["benchmark", "check", str(benchmark.folder)]) == 0, "the references are as they were written"
     (tmp_path / "away").rename(home)
     shutil.rmtree(tmp_path / "other")
@@ -256,7 +258,7 @@ def test_damaged_images_are_left_out_as_stored_ones_are(base: Path, tmp_path: Pa
 
 def test_a_balanced_draw_takes_all_classes_alike() -> None:
     labels = np.array([0] * 30 + [1] * 5 + [2] * 9)
-    order = evenly(np.random.default_rng(0).permutation(len(labels)), labels)
+    order = order_evenly(np.random.default_rng(0).permutation(len(labels)), labels)
     assert sorted(order) == list(range(len(labels)))
     for n in range(1, len(labels)):
         counts = np.bincount(labels[order[:n]], minlength=3)
@@ -286,7 +288,7 @@ def test_whole_test_sets_are_reported_on(base: Path, tmp_path: Path) -> None:
     ],
 )
 def test_draws_in_words(drawn: list[tuple[int, int]], words: str) -> None:
-    assert in_words([ImageDraw(n, of, 0, True) for n, of in drawn]) == words
+    assert describe_draws([ImageDraw(n, of, 0, True) for n, of in drawn]) == words
 
 
 def test_every_score_says_which_images_it_is_of(
@@ -302,4 +304,4 @@ def test_every_score_says_which_images_it_is_of(
     run = execute(recipe, Store(tmp_path / "store", libraries=()), benchmark=benchmark, context=Context(device="cpu"))
     words = "4 of 18 images of each test set, drawn with seed 0, class-balanced"
     assert run.test_images == words
-    assert all(one.test_images == words for one in references(Store(tmp_path / "store"), benchmark).values())
+    assert all(one.test_images == words for one in find_references(Store(tmp_path / "store"), benchmark).values())

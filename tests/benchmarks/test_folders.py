@@ -14,10 +14,10 @@ from merging.base.errors import CheckpointError
 from merging.cli.main import main
 from merging.images.benchmarks import benchmark_folders
 from merging.images.benchmarks.benchmark import Benchmark
-from merging.models import references
-from merging.sharing.catalog import data_sets, folder_walk
+from merging.models import model_references
+from merging.sharing.catalog import data_set_catalog, folder_walk
 from merging.study.runs.execute import execute
-from merging.study.runs.store import Store
+from merging.study.runs.run_store import Store
 from merging.tasks.context import Context
 
 
@@ -43,42 +43,45 @@ def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_data_sets_are_found_by_what_lies_where(data: Path) -> None:
-    found = data_sets.in_models_folder("data", data)
+    found = data_set_catalog.list_in_models_folder("data", data)
     assert [one.place for one in found] == [
         f"data/{name}" for name in ("arrays.npz", "arrow", "deep/Euro SAT", "parquet", "whole")
     ]
     assert found[2].reference == "models:data/deep/Euro SAT" and found[0].name == "arrays"
-    (alone,) = data_sets.at_path(str(data / "whole"))
+    (alone,) = data_set_catalog.list_at_path(str(data / "whole"))
     assert alone.reference == str(data / "whole")
-    assert [one.path.name for one in data_sets.at_path(str(data / "arrays.npz"))] == ["arrays.npz"]
+    assert [one.path.name for one in data_set_catalog.list_at_path(str(data / "arrays.npz"))] == ["arrays.npz"]
     for odd in ("/nowhere", "a\0b", "~nobody/x", str(data / "notes" / "a.txt")):
-        assert data_sets.at_path(odd) == []
+        assert data_set_catalog.list_at_path(odd) == []
 
 
 def test_the_search_has_bounds(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(folder_walk, "DEEPEST", 0)
-    assert "deep" not in " ".join(one.place for one in data_sets.in_models_folder("data", data))
-    monkeypatch.setattr(folder_walk, "MOST", 1)
-    assert len(data_sets.in_models_folder("data", data)) <= 1
-    assert data_sets.in_models_folder("gone", data / "gone") == []
+    monkeypatch.setattr(folder_walk, "MOST_LEVELS", 0)
+    assert "deep" not in " ".join(one.place for one in data_set_catalog.list_in_models_folder("data", data))
+    monkeypatch.setattr(folder_walk, "MOST_ENTRIES", 1)
+    assert len(data_set_catalog.list_in_models_folder("data", data)) <= 1
+    assert data_set_catalog.list_in_models_folder("gone", data / "gone") == []
 
 
 def test_what_a_task_is_called_and_goes_with() -> None:
-    assert data_sets.task_key("Euro SAT (2019)") == "euro_sat_2019"
-    assert data_sets.task_key("cars", ["cars"]) == "cars_2"
-    assert data_sets.task_key("…") == "task" and len(data_sets.task_key("x" * 99)) <= 40
-    assert data_sets.published("EuroSAT") == "eurosat" and data_sets.published("my fruit") is None
-    assert data_sets.alike("EuroSAT", ["cars", "euro-sat"]) == "euro-sat"
+    assert data_set_catalog.choose_task_key("Euro SAT (2019)") == "euro_sat_2019"
+    assert data_set_catalog.choose_task_key("cars", ["cars"]) == "cars_2"
+    assert data_set_catalog.choose_task_key("…") == "task" and len(data_set_catalog.choose_task_key("x" * 99)) <= 40
+    assert (
+        data_set_catalog.find_prompt_key("EuroSAT") == "eurosat"
+        and data_set_catalog.find_prompt_key("my fruit") is None
+    )
+    assert data_set_catalog.find_alike("EuroSAT", ["cars", "euro-sat"]) == "euro-sat"
 
 
 def test_links_call_benchmarks_by_name_and_never_by_path(data: Path, tmp_path: Path) -> None:
     root = tmp_path / "store"
-    made = tiny.write_benchmark(benchmark_folders.place_of("mine", root))
-    assert list(benchmark_folders.built(root)) == ["own:mine"]
+    made = tiny.write_benchmark(benchmark_folders.own_folder("mine", root))
+    assert list(benchmark_folders.list_built(root)) == ["own:mine"]
     for key in (benchmark_folders.SERVER, "own:mine", "models:data/bench"):
-        folder = benchmark_folders.find(key, root)
+        folder = benchmark_folders.find_folder(key, root)
         assert folder is not None and benchmark_folders.key_of(folder, root) == key
-    assert benchmark_folders.find("own:mine", root) == made
+    assert benchmark_folders.find_folder("own:mine", root) == made
     for odd in (
         "own:../mine",
         "own:",
@@ -89,7 +92,7 @@ def test_links_call_benchmarks_by_name_and_never_by_path(data: Path, tmp_path: P
         "",
         "x" * 99,
     ):
-        assert benchmark_folders.find(odd, root) is None, odd
+        assert benchmark_folders.find_folder(odd, root) is None, odd
     assert benchmark_folders.key_of(tmp_path / "elsewhere", root) == ""
 
 
@@ -98,11 +101,11 @@ def test_recipes_tell_no_folder_of_a_benchmark(
 ) -> None:
     monkeypatch.setenv("MERGESCOPE_STORE", str(tmp_path / "store"))
     monkeypatch.setenv("MERGESCOPE_MODELS", str(tmp_path / "models"))
-    for folder, prefix in ((benchmark_folders.place_of("mine", tmp_path / "store"), "own:mine"),
+    for folder, prefix in ((benchmark_folders.own_folder("mine", tmp_path / "store"), "own:mine"),
                            (tmp_path / "models" / "deep" / "bench", "models:models/deep/bench")):  # fmt: skip
         found = Benchmark.load(tiny.write_benchmark(folder))
         assert found.pretrained == f"{prefix}/models/pretrained.safetensors"
-        assert references.locate(found.pretrained) == folder / "models" / "pretrained.safetensors"
+        assert model_references.locate(found.pretrained) == folder / "models" / "pretrained.safetensors"
         assert str(tmp_path) not in plain_recipe(found).to_yaml()
         run = execute(
             plain_recipe(found), Store(tmp_path / "runs", libraries=()), benchmark=found, context=Context(device="cpu")
@@ -111,7 +114,7 @@ def test_recipes_tell_no_folder_of_a_benchmark(
     assert tiny_benchmark.pretrained.startswith("/")
     for odd in ("own:../x", "own:mine/../../x", "own:", "own:mine/\0", "own:/etc/passwd"):
         with pytest.raises(CheckpointError, match="lies outside"):
-            references.locate(odd)
+            model_references.locate(odd)
 
 
 # Stores and jobs

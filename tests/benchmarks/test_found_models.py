@@ -20,12 +20,12 @@ from merging.base.progress import Meter, Progress
 from merging.cli.main import main
 from merging.images.benchmarks import data_set_locations, model_search
 from merging.images.benchmarks.benchmark import Benchmark
-from merging.images.benchmarks.build.description import Description
-from merging.images.benchmarks.build.write import make
+from merging.images.benchmarks.build.benchmark_description import Description
+from merging.images.benchmarks.build.benchmark_folder import write_benchmark
 from merging.images.benchmarks.data_set_locations import Location
 from merging.images.benchmarks.model_search import missing_models
-from merging.models.formats.opening import open_checkpoint
-from merging.models.formats.referenced import MARK, moved_to
+from merging.models.formats.model_sources import open_checkpoint
+from merging.models.formats.referenced_model import MARK, recorded_path
 
 FLAGS = "flags.safetensors"
 
@@ -41,7 +41,7 @@ def benchmark(tmp_path: Path) -> Benchmark:
     task = {"images": "data", "expert": f"experts/{FLAGS}"}
     plain = {"pretrained": "clip.safetensors", "images": 4, "exemplars": 5, "tasks": {"fruit": task}}
     described = Description.of({**plain, "models_by_reference": True}, home)
-    return make(described, tmp_path / "my bench", tokenize=tiny_data.letters)
+    return write_benchmark(described, tmp_path / "my bench", tokenize=tiny_data.letters)
 
 
 @pytest.fixture
@@ -72,13 +72,13 @@ def test_a_search_that_ends_early_leaves_no_other_model_in_place(
     copied(away / "digits.safetensors", tmp_path / "place" / "experts")
     right = copied(away / FLAGS, tmp_path / "place" / "z")
     stopped = 0
-    while not moved_to(expert) and stopped < 1000:
+    while not recorded_path(expert) and stopped < 1000:
         answers = chain([False] * stopped, repeat(True, 1000))
         try:
             assert benchmark.find(tmp_path / "place", Meter(0, None, answers.__next__)) == []
         except Cancelled:
             stopped += 3
-    assert moved_to(expert) == str(right) and stopped > 10
+    assert recorded_path(expert) == str(right) and stopped > 10
 
 
 def test_an_error_while_a_model_is_compared_leaves_no_other_model_in_place(
@@ -90,7 +90,7 @@ def test_an_error_while_a_model_is_compared_leaves_no_other_model_in_place(
     monkeypatch.setattr(model_search, "open_checkpoint", broken)
     with pytest.raises(KeyError):
         benchmark.find(away, Meter(0))
-    assert not moved_to(expert)
+    assert not recorded_path(expert)
 
 
 def test_a_model_that_was_overwritten_is_missing(
@@ -102,7 +102,7 @@ def test_a_model_that_was_overwritten_is_missing(
     assert main(["benchmark", "find", str(benchmark.folder), str(tmp_path / "home")]) == 1
     assert f"The model fruit is not stored in the benchmark, and {model} is not the one" in capsys.readouterr().out
     assert main(["benchmark", "find", str(benchmark.folder), str(tmp_path)]) == 0
-    assert moved_to(expert) == str(tmp_path / "kept" / FLAGS)
+    assert recorded_path(expert) == str(tmp_path / "kept" / FLAGS)
 
 
 def test_only_the_pretrained_model_is_named_where_the_others_need_its_names(
@@ -158,18 +158,20 @@ def test_a_walk_can_be_stopped(benchmark: Benchmark, away: Path) -> None:
 def test_paths_that_are_not_utf_8_are_left_out(benchmark: Benchmark, expert: Path, away: Path, tmp_path: Path) -> None:
     odd = tmp_path / "odd" / os.fsdecode(b"\xe9x")
     file = Location.of(copied(away / FLAGS, odd), "")
-    assert data_set_locations.find([replace(file, file=tmp_path / FLAGS)], odd, Meter(0))[0].problem == "is missing"
+    assert (
+        data_set_locations.find_moved([replace(file, file=tmp_path / FLAGS)], odd, Meter(0))[0].problem == "is missing"
+    )
     problems = benchmark.find(tmp_path / "odd", Meter(0))
-    assert "The model fruit is not" in problems[-1] and not moved_to(expert)
+    assert "The model fruit is not" in problems[-1] and not recorded_path(expert)
     right = copied(away / FLAGS, tmp_path / "odd" / "z")
     benchmark.find(tmp_path / "odd", Meter(0))
-    assert moved_to(expert) == str(right)
+    assert recorded_path(expert) == str(right)
 
 
 def test_a_path_of_windows_is_known_by_its_last_part(benchmark: Benchmark, expert: Path, away: Path) -> None:
     changed(expert, model=rf"C:\m\experts\{FLAGS}")
     assert missing_models(benchmark.folder)
-    assert benchmark.find(away, Meter(0)) == [] and moved_to(expert) == str(away / FLAGS)
+    assert benchmark.find(away, Meter(0)) == [] and recorded_path(expert) == str(away / FLAGS)
 
 
 def test_the_command_that_is_advised_holds_the_whole_path(benchmark: Benchmark, expert: Path, away: Path) -> None:
@@ -177,4 +179,6 @@ def test_the_command_that_is_advised_holds_the_whole_path(benchmark: Benchmark, 
     assert f"with: {command}." in missing_models(benchmark.folder)[0]
     with pytest.raises(CheckpointError, match=re.escape(f"({command})")):
         open_checkpoint(expert)
-    assert command in data_set_locations.missing(benchmark.folder, "fruit", [Location(away / "gone", "", 1, 1, "")])
+    assert command in data_set_locations.describe_missing(
+        benchmark.folder, "fruit", [Location(away / "gone", "", 1, 1, "")]
+    )

@@ -12,9 +12,9 @@ import torch
 
 from merging.engine.evaluation import evaluate as evaluation
 from merging.engine.evaluation import stored_features
-from merging.engine.evaluation.evaluate import EvaluatedModel, answers, evaluate
-from merging.engine.evaluation.image_features import answered
-from merging.engine.evaluation.stored_features import KeptFeatures
+from merging.engine.evaluation.evaluate import EvaluatedModel, compute_answers, evaluate
+from merging.engine.evaluation.image_features import answer_features
+from merging.engine.evaluation.stored_features import StoredFeatures
 from merging.images.benchmarks.benchmark import Benchmark
 from merging.models.architecture import Architecture
 
@@ -32,7 +32,9 @@ def always(monkeypatch: pytest.MonkeyPatch) -> None:
 def given(benchmark: Benchmark, folder: Path, name: str = "flags", model: str = "one") -> list[evaluation.Answer]:
     checkpoint = tiny.checkpoint(tiny.family()[1][name])
     keys = [task.key for task in benchmark.tasks]
-    return list(answers([EvaluatedModel("", checkpoint, keys, None, KeptFeatures(folder, model))], benchmark, SPLIT))
+    return list(
+        compute_answers([EvaluatedModel("", checkpoint, keys, None, StoredFeatures(folder, model))], benchmark, SPLIT)
+    )
 
 
 def test_the_second_time_nothing_is_computed_and_nothing_differs(
@@ -47,17 +49,17 @@ def test_the_second_time_nothing_is_computed_and_nothing_differs(
         assert after.features.dtype == torch.float32
         torch.testing.assert_close(after.features, before.features.half().float(), rtol=0, atol=0)
     scores = evaluate(
-        tiny.checkpoint(tiny.family()[1]["flags"]), tiny_benchmark, splits=SPLIT, kept=KeptFeatures(tmp_path, "one")
+        tiny.checkpoint(tiny.family()[1]["flags"]), tiny_benchmark, splits=SPLIT, kept=StoredFeatures(tmp_path, "one")
     )
     assert scores["correct"].tolist() == [one.correct for one in first]
 
 
 def test_classes_are_those_from_before_the_rounding(tiny_benchmark: Benchmark, tmp_path: Path) -> None:
-    key, kept = tiny_benchmark.tasks[0].key, KeptFeatures(tmp_path, "near")
+    key, kept = tiny_benchmark.tasks[0].key, StoredFeatures(tmp_path, "near")
     n = tiny_benchmark.count(key, "reporting")
     head = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
     rows = torch.tensor([[1.0, 1.0 + 1e-5]]).repeat(n, 1)  # equal in half precision, where the first class would win
-    known = answered(rows, head, torch.ones(n, dtype=torch.int64))
+    known = answer_features(rows, head, torch.ones(n, dtype=torch.int64))
     kept.keep(tiny_benchmark, key, "reporting", known, TOWER)
     again = kept.read(tiny_benchmark, key, "reporting")
     assert again is not None and again.predicted.tolist() == [1] * n and (again.margins > 0).all()
@@ -86,6 +88,6 @@ def test_damaged_and_oldest_entries_are_computed_again(
 
 
 def test_what_half_precision_cannot_hold_is_not_kept(tiny_benchmark: Benchmark, tmp_path: Path) -> None:
-    known = stored_features.Answered(torch.full((3, 2), 1e6), np.zeros(3, np.int64), np.zeros(3, np.float32))
-    KeptFeatures(tmp_path, "x").keep(tiny_benchmark, tiny_benchmark.tasks[0].key, "reporting", known, TOWER)
+    known = stored_features.FeatureAnswers(torch.full((3, 2), 1e6), np.zeros(3, np.int64), np.zeros(3, np.float32))
+    StoredFeatures(tmp_path, "x").keep(tiny_benchmark, tiny_benchmark.tasks[0].key, "reporting", known, TOWER)
     assert not list(tmp_path.iterdir())

@@ -18,17 +18,17 @@ from merging.base import settings
 from merging.base.errors import Cancelled, MergingError, TaskError
 from merging.cli.main import main
 from merging.engine.evaluation.evaluate import evaluate
-from merging.engine.evaluation.image_features import features
-from merging.engine.evaluation.known_features import CachedFeatures
+from merging.engine.evaluation.feature_file import FeatureFile
+from merging.engine.evaluation.image_features import compute_features
 from merging.images.benchmarks.benchmark import Benchmark
-from merging.images.benchmarks.build.description import Description
-from merging.images.benchmarks.build.write import make
+from merging.images.benchmarks.build.benchmark_description import Description
+from merging.images.benchmarks.build.benchmark_folder import write_benchmark
 from merging.images.benchmarks.manifest import altered
-from merging.images.data_sets.opening import open_data
+from merging.images.data_sets.data_set_formats import open_data
 from merging.images.image_encoder import Encoder
 from merging.images.prompt_sets import prompts
-from merging.models.architecture import Architecture, stated_by
-from merging.models.formats.opening import open_checkpoint
+from merging.models.architecture import Architecture, architecture_in_metadata
+from merging.models.formats.model_sources import open_checkpoint
 from merging.models.formats.safetensors import save
 from merging.tasks.context import Context
 
@@ -57,7 +57,7 @@ def described(base, tasks, **options):
 
 
 def made(base, folder, tasks, **options):
-    return make(described(base, tasks, **options), folder, tokenize=tiny_data.letters)
+    return write_benchmark(described(base, tasks, **options), folder, tokenize=tiny_data.letters)
 
 
 def test_a_benchmark_is_all_that_the_program_needs(base, tmp_path):
@@ -79,7 +79,7 @@ def test_a_benchmark_is_all_that_the_program_needs(base, tmp_path):
     assert all(torch.equal(stored.read(name), whole.read(name)) for name in tiny.pretrained())
     text = open_checkpoint(tmp_path / "bench" / "text_tower.safetensors")  # for exports of whole CLIP models
     assert all(torch.equal(text.read(name), value) for name, value in tiny_data.text_state().items())
-    assert stated_by(text)["text_cfg"] == {"heads": tiny_data.HEADS}
+    assert architecture_in_metadata(text)["text_cfg"] == {"heads": tiny_data.HEADS}
     assert not altered(tmp_path / "bench")
 
 
@@ -175,9 +175,9 @@ def test_an_image_in_both_parts_is_told(tmp_path, base):
 def test_images_are_prepared_batch_by_batch(base, tmp_path, monkeypatch):
     found = made(base, tmp_path / "bench", {"fruit": "folder"}, images=0)
     encoder, (images, _) = Encoder.of(open_checkpoint(found.pretrained)), found.images("fruit", "reporting")
-    whole = features(encoder, found.preprocess(images))
+    whole = compute_features(encoder, found.preprocess(images))
     monkeypatch.setattr("merging.engine.evaluation.image_features.BATCH", 4)
-    assert torch.allclose(features(encoder, images, prepare=found.preprocess), whole, atol=1e-6)
+    assert torch.allclose(compute_features(encoder, images, prepare=found.preprocess), whole, atol=1e-6)
     monkeypatch.setattr("merging.engine.evaluation.evaluate.KEPT_BYTES", 0)
     assert evaluate(found.pretrained, found)["n"].tolist() == [9, 9]
 
@@ -264,14 +264,14 @@ def test_a_folder_is_never_overwritten_by_mistake_and_a_stop_leaves_nothing(base
     made(base, tmp_path / "bench", {"fruit": "folder"})
     with pytest.raises(TaskError, match="--overwrite"):
         made(base, tmp_path / "bench", {"fruit": "folder"})
-    make(described(base, {"fruit": "arrow"}), tmp_path / "bench", tokenize=tiny_data.letters, force=True)
+    write_benchmark(described(base, {"fruit": "arrow"}), tmp_path / "bench", tokenize=tiny_data.letters, force=True)
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.tex").write_text("x")
     with pytest.raises(TaskError, match="was not made by this command"):
-        make(described(base, {"fruit": "arrow"}), tmp_path / "mine", force=True)
+        write_benchmark(described(base, {"fruit": "arrow"}), tmp_path / "mine", force=True)
     asked = []
     with pytest.raises(Cancelled):
-        make(described(base, {"fruit": "folder"}), tmp_path / "stopped", tokenize=tiny_data.letters,
+        write_benchmark(described(base, {"fruit": "folder"}), tmp_path / "stopped", tokenize=tiny_data.letters,
              context=Context(cancel=lambda: asked.append(1) or len(asked) > 5))  # fmt: skip
     assert sorted(path.name for path in tmp_path.iterdir()) == ["bench", "mine"]
 
@@ -289,13 +289,12 @@ def test_cached_features_tell_the_accuracy_of_their_model_only(base, tmp_path, c
     found = made(base, tmp_path / "bench", {"fruit": "folder"})
     model = open_checkpoint(found.pretrained)
     images, labels = found.images("fruit", "reporting")
-    own = features(Encoder.of(model), found.preprocess(images))
-    cached = CachedFeatures(own, torch.from_numpy(labels), model.digest)
+    own = compute_features(Encoder.of(model), found.preprocess(images))
+    cached = FeatureFile(own, torch.from_numpy(labels), model.digest)
     cached.save(tmp_path / "features.npz")
     scores = evaluate(model, found, splits=["reporting"]).iloc[0]
     assert (
-        CachedFeatures.load(tmp_path / "features.npz").score(model, found.head("fruit"))["accuracy"]
-        == scores["accuracy"]
+        FeatureFile.load(tmp_path / "features.npz").score(model, found.head("fruit"))["accuracy"] == scores["accuracy"]
     )
     save(tmp_path / "head.safetensors", {"weight": found.head("fruit")})
     asked = [

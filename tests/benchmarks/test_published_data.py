@@ -10,10 +10,10 @@ import tiny_data
 
 from merging.base.errors import TaskError
 from merging.cli.main import main
-from merging.images.benchmarks.build.benchmark_plan import plan
-from merging.images.benchmarks.build.description import Description
-from merging.images.benchmarks.build.write import make
-from merging.sharing.catalog import data_sets
+from merging.images.benchmarks.build.benchmark_description import Description
+from merging.images.benchmarks.build.benchmark_folder import write_benchmark
+from merging.images.benchmarks.build.benchmark_plan import plan_benchmark
+from merging.sharing.catalog import data_set_catalog
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +41,7 @@ def test_what_was_chosen_and_assumed_is_in_the_manifest(base, tmp_path):
         "fer": {"images": "clip-benchmark/wds_fer2013", "prompts": "fer2013"},
         "eurosat": {"images": "hub/datasets--tanganke--eurosat", "prompts": "eurosat"},
     }
-    made = make(described(base, tasks), tmp_path / "bench", tokenize=tiny_data.letters)
+    made = write_benchmark(described(base, tasks), tmp_path / "bench", tokenize=tiny_data.letters)
     facts = json.loads((tmp_path / "bench" / "manifest.json").read_text())["tasks"]
     assert {key: (one["prompts"], one["wording"]) for key, one in facts.items() if one["wording"] == "hub"} == {
         "pets": ("oxford_pets", "hub")
@@ -61,8 +61,8 @@ def test_what_was_chosen_and_assumed_is_in_the_manifest(base, tmp_path):
 
 def test_plain_names_are_the_default_and_another_wording_changes_names_alone(base):
     tasks = {"pets": {"images": "timm/oxford-iiit-pet", "prompts": "oxford_pets"}}
-    (clip,) = plan(described(base, tasks), tower=False).tasks
-    (hub,) = plan(described(base, {"pets": tasks["pets"] | {"wording": "hub"}}), tower=False).tasks
+    (clip,) = plan_benchmark(described(base, tasks), tower=False).tasks
+    (hub,) = plan_benchmark(described(base, {"pets": tasks["pets"] | {"wording": "hub"}}), tower=False).tasks
     assert clip.classes.names[1] == "american bulldog" and hub.classes.names[1] == "american_bulldog"
     assert clip.templates == hub.templates and (clip.split.test[1] == hub.split.test[1]).all()
 
@@ -90,7 +90,7 @@ BAD_TASKS = {
 def test_what_cannot_be_is_refused_in_words(kind, base):
     task, problem = BAD_TASKS[kind]
     with pytest.raises(TaskError, match=problem):
-        plan(described(base, {"t": task}), tower=False)
+        plan_benchmark(described(base, {"t": task}), tower=False)
 
 
 def test_the_command_describes_published_data_sets(base, capsys):
@@ -104,7 +104,7 @@ def test_the_command_describes_published_data_sets(base, capsys):
 
 
 def test_published_data_sets_are_listed(base):
-    found = {one.place.partition("/")[2]: one.name for one in data_sets.in_models_folder("data", base)}
+    found = {one.place.partition("/")[2]: one.name for one in data_set_catalog.list_in_models_folder("data", base)}
     assert found == {
         "cache/ylecun___mnist": "mnist",
         "clip-benchmark/wds_fer2013": "wds_fer2013",
@@ -115,5 +115,5 @@ def test_published_data_sets_are_listed(base):
         "timm/oxford-iiit-pet": "oxford-iiit-pet", "ethz/food101": "food101", "1aurent/PatchCamelyon": "PatchCamelyon",
         "ernestchu/emnist-digits": "emnist-digits",
     }  # fmt: skip
-    (tar,) = data_sets.at_path(str(base / "clip-benchmark" / "wds_fer2013" / "test" / "0.tar"))
+    (tar,) = data_set_catalog.list_at_path(str(base / "clip-benchmark" / "wds_fer2013" / "test" / "0.tar"))
     assert tar.name == "0"

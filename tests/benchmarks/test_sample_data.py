@@ -14,7 +14,7 @@ from merging.base import settings
 from merging.base.open_clip_import import prepare_torchvision
 from merging.images.benchmarks.benchmark import EXEMPLARS, SPLITS, Benchmark
 from merging.images.image_encoder import Encoder
-from merging.models.formats.opening import open_checkpoint
+from merging.models.formats.model_sources import open_checkpoint
 from sample_data.build import notices
 
 MANIFEST = json.loads((settings.BUNDLED / "manifest.json").read_text("utf-8"))
@@ -35,8 +35,8 @@ def test_every_file_is_the_one_in_the_manifest(name):
 def test_the_text_of_every_license_has_an_address():
     notice = (settings.BUNDLED / "NOTICE").read_text("utf-8")
     license_names = re.findall(r"^  license: +(.+)$", notice, re.MULTILINE)
-    assert len(license_names) > 45 and notices.without_text(license_names) == []
-    assert notices.without_text(["OFL-1.1 or WTFPL"]) == ["WTFPL"]
+    assert len(license_names) > 45 and notices.list_without_text(license_names) == []
+    assert notices.list_without_text(["OFL-1.1 or WTFPL"]) == ["WTFPL"]
     assert notice.endswith(notices.TAIL.format(texts=notices.license_texts()))
     assert all(address in notice for address in notices.TEXTS)
 

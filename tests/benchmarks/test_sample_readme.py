@@ -10,13 +10,13 @@ import pytest
 from merging.base import settings
 from merging.images.benchmarks.benchmark import Benchmark
 from merging.images.benchmarks.metrics import summarize
-from merging.recipes.presets import preset
+from merging.recipes.presets import find_preset
 from merging.recipes.recipe import Recipe
-from merging.study.runs.inputs import open_inputs
-from merging.study.runs.store import Store
+from merging.study.runs.opened_recipe import open_inputs
+from merging.study.runs.run_store import Store
 from sample_data.build import scalings, tables
-from sample_data.build.bench import Bench, relative_size
 from sample_data.build.measure import LOT, MASKED, RECIPES, TASK_ARITHMETIC
+from sample_data.build.stored_models import StoredModels, relative_size
 
 README = (settings.BUNDLED / "README.md").read_text("utf-8")
 BY_TITLE = {recipe.title: recipe for recipe in RECIPES}
@@ -75,7 +75,7 @@ def test_the_table_of_drift(store, benchmark):
 def test_what_is_said_of_single_models(stored):
     rows = measured()
     assert {name: rows[name] for name in tables.bounds(stored)} == tables.bounds(stored)
-    bench = Bench(settings.BUNDLED)
+    bench = StoredModels(settings.BUNDLED)
     sizes = [f"{key} {relative_size(bench.pretrained, model):.1f}" for key, model in bench.experts.items()]
     assert rows["relative size of task vectors, %"] == ", ".join(sizes)
 
@@ -99,7 +99,7 @@ def test_what_is_said_of_merges(stored, tried):
 
 
 def test_what_is_said_of_emr(store, benchmark):
-    run = store.run(open_inputs(preset("emr").recipe(benchmark.pretrained, benchmark.experts)).run_id())
+    run = store.run(open_inputs(find_preset("emr").recipe(benchmark.pretrained, benchmark.experts)).run_id())
     found = summarize(run.scores, run.experts)
     said = re.search(r"has ([\d.]+) in domain and ([\d.]+) out of domain", README)
     assert said.groups() == (f"{100 * found.in_domain:.1f}", f"{100 * found.out_of_domain:.1f}")
@@ -114,14 +114,14 @@ def test_every_merge_is_tried_at_every_scaling_of_one_grid(tried):
             continue
         assert tuple(rows["scaling"]) == scalings.GRID and published in scalings.GRID
         choosing = dict(zip(rows["scaling"], rows["choosing"], strict=True))
-        assert list(rows.loc[rows["chosen"], "scaling"]) == [scalings.best(choosing)]
+        assert list(rows.loc[rows["chosen"], "scaling"]) == [scalings.best_scaling(choosing)]
         assert list(rows.loc[rows["published"], "scaling"]) == [published]
         assert (rows["in_domain"].notna() == (rows["chosen"] | rows["published"])).all()
     assert f"{scalings.GRID[0]:g}, {scalings.GRID[1]:g}, … {scalings.GRID[-1]:g}" in README
 
 
 def test_the_smallest_of_equally_good_scalings_is_chosen():
-    assert scalings.best({0.1: 5, 0.2: 9, 0.3: 9, 0.4: 7}) == 0.2
+    assert scalings.best_scaling({0.1: 5, 0.2: 9, 0.3: 9, 0.4: 7}) == 0.2
 
 
 def test_counts_at_published_scalings_are_those_of_the_library(store, benchmark, tried):

@@ -12,7 +12,7 @@ from app_server import serve
 from browser_tab import App, new_tab
 from playwright.sync_api import Browser, BrowserContext, sync_playwright
 
-from merging.study.runs.store import Store
+from merging.study.runs.run_store import Store
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 FLAGS = [

@@ -66,7 +66,7 @@ def test_page_breaks_no_rule(walker: App, excuses: set[str], path: str) -> None:
 @pytest.mark.parametrize("path", [*pages(), *VIEWS])
 def test_page_is_walked_by_tab(walker: App, path: str) -> None:
     stops = keyboard.walk(drawn(walker, path).page)
-    assert keyboard.missed(walker.page) == []
+    assert keyboard.list_missed(walker.page) == []
     assert [stop for stop in stops if not stop.name or stop.line < contrast.FOCUS] == []
 
 

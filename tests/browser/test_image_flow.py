@@ -11,7 +11,7 @@ from browser_tab import App, new_tab
 from PIL import Image
 from playwright.sync_api import BrowserContext, FilePayload, Page, expect
 
-from merging.study.runs.store import Store
+from merging.study.runs.run_store import Store
 
 pytestmark = [pytest.mark.browser, pytest.mark.full]
 PATIENCE = 180_000  # ms: jobs, and models that are merged anew, each in a process of its own

@@ -16,7 +16,7 @@ from playwright.sync_api import expect
 
 import merging
 from merging.models.checkpoint import MappingCheckpoint
-from merging.models.formats.opening import open_checkpoint
+from merging.models.formats.model_sources import open_checkpoint
 
 pytestmark = [pytest.mark.browser, pytest.mark.full]
 PATIENCE = 180_000  # ms: jobs are processes of their own
@@ -48,12 +48,12 @@ def test_from_a_folder_of_experts_to_a_model_that_loads(app: App, tmp_path: Path
     field.press("Enter")
     expect(page.get_by_text("Models that belong together")).to_be_visible(timeout=PATIENCE)
     app.settled()
-    expect(app.text("1 file cannot be read")).to_be_visible()
-    expect(app.text("truncated: the header promises")).to_be_visible()
-    expect(app.text("tensors of every checkpoint fit")).to_be_visible()
+    expect(app.page_text("1 file cannot be read")).to_be_visible()
+    expect(app.page_text("truncated: the header promises")).to_be_visible()
+    expect(app.page_text("tensors of every checkpoint fit")).to_be_visible()
     page.get_by_text("Fit report: what matches").click()
-    expect(app.text("tensors with")).to_be_visible()
-    expect(app.text("Every number of every checkpoint was read")).to_be_visible()
+    expect(app.page_text("tensors with")).to_be_visible()
+    expect(app.page_text("Every number of every checkpoint was read")).to_be_visible()
 
     page.get_by_role("button", name="Add to the Merge page").click()
     app.settled()
@@ -65,13 +65,13 @@ def test_from_a_folder_of_experts_to_a_model_that_loads(app: App, tmp_path: Path
     made.filter(has=page.get_by_role("link", name="Open in Merge")).last.get_by_role("link").click()
     app.settled()
     expect(page.get_by_test_id("stMultiSelect")).to_contain_text("eurosat")
-    expect(app.text("not evaluated")).to_be_visible()
+    expect(app.page_text("not evaluated")).to_be_visible()
     page.get_by_role("button", name="Run", exact=True).click()
     expect(page.locator(".st-key-result")).to_contain_text("is done", timeout=PATIENCE)
 
     page.get_by_role("link", name="Export", exact=True).click()
     app.settled().charted()
-    expect(app.text("Where does this model come from?")).to_be_visible()
+    expect(app.page_text("Where does this model come from?")).to_be_visible()
     page.get_by_role("button", name="Export the model").click()
     expect(page.get_by_role("button", name="Download (zip)")).to_be_visible(timeout=PATIENCE)
     app.settled()

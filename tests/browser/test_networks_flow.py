@@ -16,8 +16,8 @@ from playwright.sync_api import Browser, expect
 from safetensors.torch import load_file
 
 import merging
-from merging.sharing.catalog.model_sets import keep as keep_set
-from merging.sharing.catalog.model_sets import make as make_set
+from merging.sharing.catalog.model_set_store import make_model_set as make_set
+from merging.sharing.catalog.model_set_store import store_model_set as keep_set
 
 pytestmark = [pytest.mark.browser, pytest.mark.full]
 PATIENCE = 180_000  # ms: jobs are processes of their own

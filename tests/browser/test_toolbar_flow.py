@@ -44,7 +44,7 @@ def test_the_toolbar_lies_over_nothing(context: BrowserContext, width: int, rows
     page = context.new_page()
     page.set_content(PAGE)
     page.add_script_tag(content=get_plotlyjs())
-    shown = [(key, theme.with_bar(viz.draw(key, TABLES[key](rows)))) for key in KEYS]
+    shown = [(key, theme.add_toolbar_strip(viz.draw(key, TABLES[key](rows)))) for key in KEYS]
     page.evaluate(DRAW, [[(key, json.loads(figure.to_json()), theme.config(key)) for key, figure in shown], width])
     assert page.evaluate("document.querySelectorAll('.modebar-group').length") >= len(KEYS)
     assert page.evaluate(UNDER) == {}

@@ -13,10 +13,10 @@ from torch import Tensor, nn
 
 import merging
 from merging.base.errors import NeedsError
-from merging.engine.capture.calls import patches
-from merging.engine.capture.files import LayerInputFile
+from merging.engine.capture.data_files import LayerInputFile
+from merging.engine.capture.watcher import extract_patches
 from merging.engine.layer_inputs import CapturedInputs
-from merging.models.formats.opening import open_checkpoint
+from merging.models.formats.model_sources import open_checkpoint
 
 
 def hooked(model: nn.Module, given: list[dict[str, Tensor]]) -> dict[str, Tensor]:
@@ -139,7 +139,7 @@ def test_patches_are_what_a_convolution_multiplies(padding: Any, dilation: Any, 
 
 def test_patches_are_a_view() -> None:
     x = torch.randn(1, 2, 6)
-    assert patches(x, (3,), (1,), (1,), ((0, 0),)).shape == (1, 4, 2, 3)
+    assert extract_patches(x, (3,), (1,), (1,), ((0, 0),)).shape == (1, 4, 2, 3)
 
 
 def test_padded_rows_are_dropped_on_either_side() -> None:

@@ -8,8 +8,8 @@ import tiny
 import torch
 
 from merging.cli.main import main
-from merging.models.formats.opening import open_checkpoint
-from merging.models.inspection.fit import fit
+from merging.models.formats.model_sources import open_checkpoint
+from merging.models.inspection.fit_check import check_fit
 from merging.models.inspection.fit_report import FitReport
 from merging.sharing.catalog import fit_reports
 
@@ -23,12 +23,12 @@ def test_a_report_is_kept_until_a_file_changes(tmp_path: Path) -> None:
     def find() -> FitReport | None:
         below = open_checkpoint(family.pretrained, "pretrained")
         opened = {name: open_checkpoint(path, name, like=below) for name, path in family.experts.items()}
-        return fit_reports.find(store, below, opened)
+        return fit_reports.find_report(store, below, opened)
 
     found = find()
     assert found is not None and found.ok and set(found.distances) == set(family.experts)
     below = open_checkpoint(family.pretrained)
-    assert found == fit(below, {n: open_checkpoint(p, n) for n, p in family.experts.items()}, values=True)
+    assert found == check_fit(below, {n: open_checkpoint(p, n) for n, p in family.experts.items()}, values=True)
     next(iter((store / "checks").iterdir())).write_text("{}")
     assert find() is None
     tiny.write(family.pretrained, tiny.pretrained(3), torch.float32)

@@ -12,7 +12,7 @@ from shelf_folders import transformers
 
 from merging.base.errors import CheckpointError
 from merging.cli.main import main
-from merging.sharing.catalog.layouts import ModelLayout, read_layout
+from merging.sharing.catalog.model_layout import ModelLayout, read_layout
 
 HEAD = {"weight": torch.ones(5, tiny.EMBED), "bias": torch.zeros(5)}
 NAMES = ("Cars", "DTD", "SVHN")

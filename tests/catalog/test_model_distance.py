@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import tiny
 import torch
-from shelf_folders import seen
+from shelf_folders import recognize_folder
 
 from merging.models.inspection.distance import Distance
 
@@ -21,7 +21,7 @@ def test_the_distance_is_the_share_by_which_numbers_changed(root: Path) -> None:
     base = tiny.pretrained()
     for name, factor in {"base": 1.0, "tuned": 1.1, "far": 1.6, "opposite": -1.0}.items():
         tiny.write(root / f"{name}.safetensors", scaled(base, factor), torch.float32)
-    facts = {entry.name: each for entry, each in seen(root)}
+    facts = {entry.name: each for entry, each in recognize_folder(root)}
 
     def distance(one: str, other: str) -> Distance:
         measured = facts[one].distance(facts[other])

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 import tiny
 import torch
-from shelf_folders import seen
+from shelf_folders import recognize_folder
 
-from merging.sharing.catalog.groups import groups
+from merging.sharing.catalog.model_groups import find_groups
 
 
 @pytest.mark.parametrize(("second", "clear"), [(0.01, False), (0.5, True)])
@@ -22,6 +22,6 @@ def test_of_two_models_that_are_as_near_none_is_taken(root: Path, second: float,
     for place, state in places.items():
         (root / place).parent.mkdir(exist_ok=True)
         tiny.write(root / f"{place}.safetensors", state, torch.float32)
-    group = next(group for group in groups(seen(root)) if group.title.endswith("experts"))
+    group = next(group for group in find_groups(recognize_folder(root)) if group.title.endswith("experts"))
     assert (group.pretrained is not None) == clear
     assert group.pretrained is None or "one" in group.pretrained.place

@@ -13,9 +13,9 @@ import tiny
 import torch
 from daily import some_of
 from safetensors.torch import save_file
-from shelf_folders import seen, transformers
+from shelf_folders import recognize_folder, transformers
 
-from merging.sharing.catalog.groups import nearest
+from merging.sharing.catalog.model_groups import find_nearest_base
 
 
 def test_a_model_is_told_by_its_content(root: Path) -> None:
@@ -23,7 +23,7 @@ def test_a_model_is_told_by_its_content(root: Path) -> None:
     tiny.write(root / "a.bin", base)
     torch.save(tuned["flags"], root / "b.safetensors")
     transformers(root / "c", base)
-    found = {item.name: what for item, what in seen(root)}
+    found = {item.name: what for item, what in recognize_folder(root)}
     assert {what.kind for what in found.values()} == {"model"}
     assert found["a"].format == "safetensors" and found["b"].format == "torch file (zip archive)"
     assert found["c"].names.startswith("Transformers") and found["c"].activation == "quick_gelu"
@@ -31,7 +31,7 @@ def test_a_model_is_told_by_its_content(root: Path) -> None:
     assert len({what.signature for what in found.values()}) == 1
     near = found["b"].distance(found["a"])
     assert near is not None and 0 < near.ratio < 0.5 and not near.unrelated
-    assert nearest(found["b"], {"base": found["a"]}) == ("base", near)
+    assert find_nearest_base(found["b"], {"base": found["a"]}) == ("base", near)
     half = found["c"].distance(found["a"])
     assert half is not None and half.ratio == pytest.approx(0, abs=2e-3)  # it was written in half precision
 
@@ -41,7 +41,7 @@ def test_heads_unknown_models_and_other_files_are_told_apart(root: Path) -> None
     save_file({name: torch.ones(3, 3) for name in "abcde"}, root / "net.safetensors")
     (root / "README.md").write_text("hello")
     (root / "evil.npz").write_bytes(b"PK\3\4 no archive")
-    found = {item.place.rpartition("/")[2]: (item, what) for item, what in seen(root)}
+    found = {item.place.rpartition("/")[2]: (item, what) for item, what in recognize_folder(root)}
     assert found["head_Cars.pt"][1].kind == "head"
     assert found["head_Cars.pt"][1].architecture == "7 classes, 8 features"
     assert found["net.safetensors"][1].kind == "other"
@@ -60,7 +60,7 @@ def test_a_bad_file_is_listed_with_the_reason(root: Path, case: str) -> None:
     path = build(root)
     if path == root or not os.path.lexists(path):
         return  # nothing is there to be listed
-    found = {item.path: what for item, what in seen(root)}
+    found = {item.path: what for item, what in recognize_folder(root)}
     if path not in found:  # two shards of a model's folder, which is one item
         path = root
     assert found[path].kind == "unreadable", case
@@ -74,8 +74,8 @@ def test_a_file_that_no_code_expected_is_a_sentence(root: Path, monkeypatch: pyt
     def broken(*args: object, **options: object) -> None:
         raise IndexError("surprise")
 
-    monkeypatch.setattr("merging.sharing.catalog.recognize.inspect", broken)
-    (_, what), *_ = seen(root)
+    monkeypatch.setattr("merging.sharing.catalog.model_recognition.inspect", broken)
+    (_, what), *_ = recognize_folder(root)
     assert what.kind == "unreadable" and "IndexError" in what.problem and "surprise" not in what.problem
 
 
@@ -84,5 +84,5 @@ def test_a_name_that_is_no_text_is_listed(root: Path) -> None:
         Path(os.fsdecode(os.fsencode(root) + b"/\xff.safetensors")).write_bytes(b"x")
     except OSError:
         pytest.skip("this file system has text for names")
-    (_, what), *_ = seen(root)
+    (_, what), *_ = recognize_folder(root)
     assert "cannot be decoded" in what.problem

@@ -10,22 +10,22 @@ import bad_parts
 import pytest
 import torch
 from safetensors.torch import save_file
-from shelf_folders import listed
+from shelf_folders import list_folder
 
 from merging.base import modes, settings
 from merging.base.errors import CheckpointError
-from merging.models import references
-from merging.models.formats.opening import open_checkpoint
-from merging.sharing.catalog import folder_walk, scan
-from merging.sharing.catalog.recognize import recognize
+from merging.models import model_references
+from merging.models.formats.model_sources import open_checkpoint
+from merging.sharing.catalog import folder_walk, model_listing
+from merging.sharing.catalog.model_recognition import recognize_model
 
 
 def test_models_folders_have_distinct_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     one, other = tmp_path / "a" / "clip", tmp_path / "b" / "clip"
     monkeypatch.setenv("MERGESCOPE_MODELS", os.pathsep.join(["", str(one), str(other), str(one)]))
     assert settings.models_folders() == {"clip": one, "clip-2": other}
-    assert references.locate("models:clip-2/x.pt") == other / "x.pt"
-    assert references.locate("models:clip") == one
+    assert model_references.locate("models:clip-2/x.pt") == other / "x.pt"
+    assert model_references.locate("models:clip") == one
 
 
 @pytest.mark.parametrize(
@@ -47,9 +47,9 @@ def test_a_file_in_a_models_folder_has_one_reference(root: Path, place: str) -> 
     (root / "inner").mkdir()
     for path in (root / "m.pt", root / "inner" / "m.pt"):
         path.write_bytes(b"")
-    assert references.locate("models:clip/inner/m.pt") == root / "inner" / "m.pt"
+    assert model_references.locate("models:clip/inner/m.pt") == root / "inner" / "m.pt"
     with pytest.raises(CheckpointError, match="lies outside of the models folder 'clip'"):
-        references.locate(f"models:clip/{place}")
+        model_references.locate(f"models:clip/{place}")
 
 
 @pytest.mark.parametrize(("text", "on"), [("", False), ("0", False), ("off", False), ("1", True), ("yes", True)])
@@ -64,7 +64,7 @@ def test_links_to_folders_are_named_and_not_followed(root: Path, tmp_path: Path)
     (root / "out").symlink_to(tmp_path / "elsewhere")
     (root / "loop").symlink_to(root)
     (root / "file.safetensors").symlink_to(tmp_path / "elsewhere" / "secret.safetensors")
-    found = {item.place: recognize(item) for item in listed(root).items}
+    found = {item.place: recognize_model(item) for item in list_folder(root).items}
     assert set(found) == {"clip/out", "clip/loop", "clip/file.safetensors"}
     assert all(what.kind == "unreadable" for what in found.values())
     assert "not followed" in found["clip/out"].problem
@@ -74,28 +74,28 @@ def test_links_to_folders_are_named_and_not_followed(root: Path, tmp_path: Path)
 
 def test_the_walk_has_bounds(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     deep = root
-    for level in range(folder_walk.DEEPEST + 2):
+    for level in range(folder_walk.MOST_LEVELS + 2):
         deep = deep / f"level{level}"
         deep.mkdir()
         (deep / "x.pt").touch()
     (root / ".hidden").mkdir()
     (root / ".hidden" / "y.pt").touch()
-    found = listed(root)
-    assert len(found.items) == folder_walk.DEEPEST
+    found = list_folder(root)
+    assert len(found.items) == folder_walk.MOST_LEVELS
     assert any("too deep" in note for note in found.notes)
     for number in range(30):
         (root / f"many{number:02}.pt").touch()
-    monkeypatch.setattr(folder_walk, "MOST", 10)
-    found = listed(root)
+    monkeypatch.setattr(folder_walk, "MOST_ENTRIES", 10)
+    found = list_folder(root)
     assert len(found.items) <= 10
     assert any("only the first 10" in note for note in found.notes)
 
 
 def test_a_folder_that_is_gone_is_a_note(root: Path) -> None:
     root.rmdir()
-    found = listed(root)
+    found = list_folder(root)
     assert not found.items and "cannot be read" in found.notes[0]
-    assert recognize(scan.typed(str(root)).items[0]).kind == "unreadable"
+    assert recognize_model(model_listing.list_typed_path(str(root)).items[0]).kind == "unreadable"
 
 
 def test_shards_belong_to_their_model(root: Path) -> None:
@@ -108,15 +108,15 @@ def test_shards_belong_to_their_model(root: Path) -> None:
             save_file({tensor: torch.ones(2)}, root / folder / name.replace("model-", f"{stem}-"))
     (root / "listed" / "training_args.bin").touch()
     (root / "listed" / "model-00003-of-00003.safetensors.bak").touch()
-    found = listed(root)
+    found = list_folder(root)
     assert {item.place for item in found.items if item.sure} == {
         "clip/listed",
         "clip/named/mine.safetensors.index.json",
     }
     assert found.others == ["clip/listed/training_args.bin"]
-    assert all(recognize(item).tensors == 2 for item in found.items if item.sure)
+    assert all(recognize_model(item).tensors == 2 for item in found.items if item.sure)
 
 
 def test_shards_without_their_index_are_listed(root: Path) -> None:
     save_file({"a": torch.ones(2)}, root / "mine-00001-of-00002.safetensors")
-    assert [item.place for item in listed(root).items] == ["clip/mine-00001-of-00002.safetensors"]
+    assert [item.place for item in list_folder(root).items] == ["clip/mine-00001-of-00002.safetensors"]

@@ -17,15 +17,15 @@ from merging.base.errors import CompatibilityError, RecipeError
 from merging.cli.main import main
 from merging.engine.evaluation.evaluate import evaluate
 from merging.images.image_encoder import Encoder
-from merging.models.architecture import Architecture, stated_activation, stated_by, with_activation
+from merging.models.architecture import Architecture, activation_in_metadata, architecture_in_metadata, with_activation
 from merging.models.checkpoint import MappingCheckpoint
-from merging.models.formats.opening import open_checkpoint
+from merging.models.formats.model_sources import open_checkpoint
 from merging.recipes.recipe import Recipe
 from merging.study.runs.execute import execute
-from merging.study.runs.store import Store
-from merging.study.sweeps.compute import Session
-from merging.study.sweeps.points import Sample
+from merging.study.runs.run_store import Store
+from merging.study.sweeps.points import PointSample
 from merging.study.sweeps.sweep import SweepPoint
+from merging.study.sweeps.sweep_session import SweepSession
 from merging.tasks.context import Context
 
 NAMES = ("circles", "digits")
@@ -58,7 +58,9 @@ def test_an_activation_is_stated_beside_what_is_known():
     gelu = with_activation(known, "gelu")
     assert not Architecture.of(gelu).quick_gelu and Architecture.of(gelu).heads == Architecture.of(known).heads
     assert Architecture.of(known).quick_gelu and with_activation(known, "") is known
-    assert gelu.digest == known.digest and stated_by(gelu)["vision_cfg"] == tiny.ARCHITECTURE["vision_cfg"]
+    assert (
+        gelu.digest == known.digest and architecture_in_metadata(gelu)["vision_cfg"] == tiny.ARCHITECTURE["vision_cfg"]
+    )
     bare = with_activation(MappingCheckpoint(tiny.pretrained(), "bare"), "gelu")
     assert Architecture.of(bare, like=known) == Architecture.of(gelu)
 
@@ -125,7 +127,9 @@ def test_experts_tell_it_where_the_pretrained_model_does_not(silent, store, tiny
     about = {"architecture": json.dumps(tiny.ARCHITECTURE | {"quick_gelu": False})}
     save_file(tiny.expert(tiny.pretrained(), 0), tmp_path / "circles.safetensors", about)
     run = execute(recipe(silent, "", "ties"), store, benchmark=tiny_benchmark, context=Context(device="cpu"))
-    assert stated_activation(open_checkpoint(run.model_path)) == "gelu" and "was assumed" not in " ".join(run.warnings)
+    assert activation_in_metadata(open_checkpoint(run.model_path)) == "gelu" and "was assumed" not in " ".join(
+        run.warnings
+    )
     save_file(tiny.pretrained(), tmp_path / "pretrained.safetensors", {"architecture": json.dumps(tiny.ARCHITECTURE)})
     with pytest.raises(CompatibilityError, match="circles: activation: expected quick_gelu, found gelu"):
         execute(recipe(silent, "", "emr"), store, benchmark=tiny_benchmark, context=Context(device="cpu"))
@@ -134,7 +138,7 @@ def test_experts_tell_it_where_the_pretrained_model_does_not(silent, store, tiny
 
 
 def test_points_of_sweeps_have_it_and_are_others(silent, tiny_benchmark):
-    session = Session(tiny_benchmark, Sample("choosing", 4, 0, ()), Context("cpu"))
+    session = SweepSession(tiny_benchmark, PointSample("choosing", 4, 0, ()), Context("cpu"))
     names = set()
     for terms in (None, ((0.5, "circles"),)):
         for named in ("", "gelu"):

@@ -11,24 +11,24 @@ import tiny
 from merging.base.errors import Cancelled
 from merging.base.progress import Meter
 from merging.cli.main import main
-from merging.models import digests
-from merging.models.formats.opening import open_checkpoint
+from merging.models import digest_cache
+from merging.models.formats.model_sources import open_checkpoint
 
 
 def test_a_digest_tells_what_was_read_and_stops_when_asked(tmp_path, monkeypatch):
     path = tiny.write_family(tmp_path, experts=()).pretrained
     monkeypatch.setattr("merging.models.checkpoint.DIGEST_PIECE", 100)
-    digests.DIGESTS.clear()
+    digest_cache.DIGESTS.clear()
     seen = []
     opened = open_checkpoint(path)
-    found = digests.DIGESTS.digest(opened, Meter(opened.nbytes, seen.append))
+    found = digest_cache.DIGESTS.digest(opened, Meter(opened.nbytes, seen.append))
     assert found == open_checkpoint(path).digest and len(seen) > 20
     assert [progress.done for progress in seen] == sorted(progress.done for progress in seen)
     assert seen[-1].fraction == 1.0
-    digests.DIGESTS.clear()
+    digest_cache.DIGESTS.clear()
     with pytest.raises(Cancelled):
-        digests.DIGESTS.digest(opened, Meter(opened.nbytes, None, lambda: True))
-    assert digests.DIGESTS.remembered(opened.state()) == ""
+        digest_cache.DIGESTS.digest(opened, Meter(opened.nbytes, None, lambda: True))
+    assert digest_cache.DIGESTS.remembered(opened.state()) == ""
 
 
 def test_digests_are_remembered_between_processes(tmp_path: Path, tiny_family: tiny.Family) -> None:
@@ -36,12 +36,12 @@ def test_digests_are_remembered_between_processes(tmp_path: Path, tiny_family: t
     path.write_bytes(tiny_family.pretrained.read_bytes())
     assert main(["digest", str(path), "--store", str(tmp_path / "store"), "--json"]) == 0
     opened = open_checkpoint(path)
-    digests.DIGESTS.clear()
-    assert digests.DIGESTS.remembered(opened.state()) == ""
-    digests.DIGESTS.load(tmp_path / "store")
-    assert digests.DIGESTS.remembered(opened.state()) == opened.content_digest()
+    digest_cache.DIGESTS.clear()
+    assert digest_cache.DIGESTS.remembered(opened.state()) == ""
+    digest_cache.DIGESTS.load(tmp_path / "store")
+    assert digest_cache.DIGESTS.remembered(opened.state()) == opened.content_digest()
     path.write_bytes(path.read_bytes()[:-4] + b"\0\0\0\0")
-    assert digests.DIGESTS.remembered(open_checkpoint(path).state()) == ""
+    assert digest_cache.DIGESTS.remembered(open_checkpoint(path).state()) == ""
 
 
 DAMAGED = ["", "[]", '{"state": "x"}', '{"state": STATE}', '{"state": STATE, "digest": 7}',
@@ -52,10 +52,10 @@ DAMAGED = ["", "[]", '{"state": "x"}', '{"state": STATE}', '{"state": STATE, "di
 def test_damaged_digests_are_no_digests(text: str, tmp_path: Path) -> None:
     state = open_checkpoint(tiny.write_family(tmp_path / "family", experts=()).pretrained).state()
     (tmp_path / "digests").mkdir()
-    begun = f'{{"version": {digests.VERSION}, '
+    begun = f'{{"version": {digest_cache.VERSION}, '
     (tmp_path / "digests" / "a.json").write_text(text.replace("STATE", str(list(state))).replace("{", begun))
     (tmp_path / "digests" / "b.json").write_text(f'{begun}"state": [1, 2, 3], "digest": "{"5c" * 32}"}}')
-    cache = digests.DigestCache()
+    cache = digest_cache.DigestCache()
     cache.load(tmp_path)
     cache.load(tmp_path / "nowhere")
     assert cache.remembered(state) == "" and cache.remembered((1, 2, 3)) == "5c" * 32
@@ -70,9 +70,9 @@ def test_a_digest_of_a_file_that_changed_meanwhile_is_not_kept(tmp_path: Path) -
         states.append(opened.state())
 
     states: list[object] = []
-    digests.DIGESTS.clear()
-    digests.DIGESTS.keep(tmp_path / "store", opened, Meter(opened.nbytes, touched))
+    digest_cache.DIGESTS.clear()
+    digest_cache.DIGESTS.keep(tmp_path / "store", opened, Meter(opened.nbytes, touched))
     assert states and not (tmp_path / "store").exists()
-    digests.DIGESTS.clear()
-    digests.DIGESTS.keep(tmp_path / "store", opened)
+    digest_cache.DIGESTS.clear()
+    digest_cache.DIGESTS.keep(tmp_path / "store", opened)
     assert len(list((tmp_path / "store" / "digests").iterdir())) == 1

@@ -24,31 +24,31 @@ UNUSED_TEXT = ["positional_embedding", "text_projection", "logit_scale", "token_
 
 @pytest.mark.parametrize("names", [list(tiny.shapes()), HUGGING_FACE, [*tiny.shapes(), *UNUSED_TEXT]])
 def test_every_name_matches_exactly_one_rule(names):
-    family = families.recognize(names)
+    family = families.recognize_family(names)
     for name in names:
         assert sum(rule.match(name) is not None for rule in family.rules) == 1, name
 
 
 def test_unprefixed_names_of_both_schemes_are_known():
-    assert families.recognize([n.removeprefix("visual.") for n in tiny.shapes()]).key == "open_clip_tower"
-    assert families.recognize([n.removeprefix("vision_model.") for n in HUGGING_FACE]).key == "hugging_face"
+    assert families.recognize_family([n.removeprefix("visual.") for n in tiny.shapes()]).key == "open_clip_tower"
+    assert families.recognize_family([n.removeprefix("vision_model.") for n in HUGGING_FACE]).key == "hugging_face"
 
 
 def test_unused_text_tensors_are_buffers():
-    described = {p.name: p for p in families.describe([*tiny.shapes(), *UNUSED_TEXT])}
+    described = {p.name: p for p in families.classify_parameters([*tiny.shapes(), *UNUSED_TEXT])}
     assert {described[name].role for name in UNUSED_TEXT} == {families.Role.BUFFER}
 
 
 def test_odd_names_are_listed_with_the_nearest_family():
     with pytest.raises(FamilyError, match=r"open_clip.*do not know 2 of its \d+ tensors: classifier.weight, extra"):
-        families.describe([*tiny.shapes(), "classifier.weight", "extra"])
+        families.classify_parameters([*tiny.shapes(), "classifier.weight", "extra"])
 
 
 @pytest.mark.parametrize("rename", [dict, plain_tower.hugging_face])
 def test_tensors_are_listed_in_forward_order_with_their_roles(rename):
     """Whatever the order of the names: all of a block before the next one, and the output at the end."""
     names = list(rename(tiny.pretrained()))
-    described = families.describe(sorted(names, reverse=True))
+    described = families.classify_parameters(sorted(names, reverse=True))
     assert [p.order for p in described] == list(range(len(names)))
     assert [section for section, _ in groupby(p.section for p in described if p.part != "proj")] == [
         "embeddings", "block 0", "block 1", "output",

@@ -14,7 +14,7 @@ import torch
 from merging.base.errors import FamilyError
 from merging.models.checkpoint import MappingCheckpoint
 from merging.models.families import Role
-from merging.models.network_inference import describe, is_inferred
+from merging.models.network_inference import describe_parameters, is_inferred
 from merging.models.tensor_info import TensorInfo
 
 INFERRED = [kind for kind in other_kinds.KINDS if kind != "ResNet"]  # whose blocks are stages
@@ -26,14 +26,14 @@ def infos(shapes: other_kinds.Shapes, dtype: torch.dtype = torch.float32) -> dic
 
 def described(kind: str) -> dict[str, tuple[object, ...]]:
     """{tensor: (role, section, whether it is transposed)} of a kind, in forward order."""
-    rows = describe(infos(other_kinds.KINDS[kind]()))
+    rows = describe_parameters(infos(other_kinds.KINDS[kind]()))
     return {p.name: (p.role, p.section, p.transposed) for p in rows}
 
 
 @pytest.mark.parametrize("kind", INFERRED)
 def test_every_tensor_is_described_once_and_two_blocks_stand_between_the_rest(kind):
     shapes = other_kinds.KINDS[kind]()
-    rows = describe(infos(shapes))
+    rows = describe_parameters(infos(shapes))
     assert sorted(p.name for p in rows) == sorted(shapes) and [p.order for p in rows] == list(range(len(rows)))
     for tower in {p.tower for p in rows if p.block is not None}:
         places = [p.block for p in rows if p.tower == tower]
@@ -57,7 +57,7 @@ def test_roles_of_what_has_a_name_of_its_own():
 
 
 def test_a_head_with_a_bias_does_not_turn_square_matrices_back():
-    rows = {p.name: p for p in describe(infos(other_kinds.gpt2() | other_kinds.linear("classifier", 3)))}
+    rows = {p.name: p for p in describe_parameters(infos(other_kinds.gpt2() | other_kinds.linear("classifier", 3)))}
     assert rows["transformer.h.1.attn.c_proj.weight"].transposed and not rows["classifier.weight"].transposed
 
 
@@ -77,7 +77,7 @@ def test_integers_and_counters_are_buffers_and_experts_of_a_layer_do_not_count_d
         for number in range(4):
             for part in ("w1", "w2", "w3"):
                 shapes[f"model.layers.{block}.mlp.experts.{number}.{part}.weight"] = (4, 16)
-    rows = {p.name: p for p in describe(infos(shapes) | {"model.ids": TensorInfo((3,), torch.int64)})}
+    rows = {p.name: p for p in describe_parameters(infos(shapes) | {"model.ids": TensorInfo((3,), torch.int64)})}
     assert rows["model.ids"].role == rows["model.layers.0.self_attn.rotary.inv_freq"].role == Role.BUFFER
     assert {p.block for p in rows.values()} == {None, 0, 1}
     assert rows["model.layers.1.mlp.experts.3.w2.weight"].block == 1
@@ -93,7 +93,7 @@ def test_clip_towers_are_not_inferred_even_if_they_are_damaged():
 
 def test_quantized_weights_are_refused():
     with pytest.raises(FamilyError, match="is quantized"):
-        describe(infos(other_kinds.llama() | {"lm_head.qweight": (16, 2)}), "it")
+        describe_parameters(infos(other_kinds.llama() | {"lm_head.qweight": (16, 2)}), "it")
 
 
 def test_order_inside_a_block_is_that_of_the_facts():
@@ -114,7 +114,7 @@ def test_odd_names_cost_no_more_than_their_length(name):
     shapes = {name(i): (2,) for i in range(3000)}
     started = time.process_time()
     if is_inferred(shapes):
-        describe(infos(shapes))
+        describe_parameters(infos(shapes))
     assert time.process_time() - started < 5
 
 
@@ -129,7 +129,7 @@ def _calls(shapes):
     sys.setprofile(count)
     try:
         is_inferred(shapes)
-        describe(infos(shapes), family="inferred")
+        describe_parameters(infos(shapes), family="inferred")
     finally:
         sys.setprofile(None)
     return counted

@@ -11,15 +11,15 @@ import pytest
 import tiny
 from blake3 import blake3
 
-from merging.models import content_digest, digests
+from merging.models import content_digest, digest_cache
 from merging.models.formats import early_digests
-from merging.models.formats.opening import ModelRef, open_checkpoint
+from merging.models.formats.model_sources import ModelRef, open_checkpoint
 
 
 @pytest.fixture(autouse=True)
 def forgetful(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(digests, "DIGESTS", cache := digests.DigestCache())
-    for place in ("merging.study.runs.inputs", "merging.models.formats.early_digests"):
+    monkeypatch.setattr(digest_cache, "DIGESTS", cache := digest_cache.DigestCache())
+    for place in ("merging.study.runs.opened_recipe", "merging.models.formats.early_digests"):
         monkeypatch.setattr(f"{place}.DIGESTS", cache)
 
 
@@ -75,11 +75,11 @@ def test_another_process_gives_the_digest(tmp_path: Path, monkeypatch: pytest.Mo
     path = tiny.write_family(tmp_path, experts=()).pretrained
     opened = open_checkpoint(path)
     with early_digests.early_digests(map(ModelRef, [str(path), "nowhere.safetensors", "hf-hub:nobody/nothing"])):
-        assert digests.DIGESTS.digest(opened) == by_hand(path, large=False)
-    digests.DIGESTS.clear()
+        assert digest_cache.DIGESTS.digest(opened) == by_hand(path, large=False)
+    digest_cache.DIGESTS.clear()
     monkeypatch.setattr(early_digests.sys, "executable", "false")  # a process that ends at once
     with early_digests.early_digests([ModelRef(str(path))]):
-        assert digests.DIGESTS.digest(opened) == by_hand(path, large=True)
+        assert digest_cache.DIGESTS.digest(opened) == by_hand(path, large=True)
 
 
 def test_what_is_damaged_gets_no_early_digest(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

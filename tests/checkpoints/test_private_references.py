@@ -11,19 +11,19 @@ import pytest
 import viz_tables
 
 from app.reading import report_sources
-from merging.base.files.plain_yaml import plain_yaml
-from merging.models import references
+from merging.base.files.plain_yaml import read_plain_yaml
+from merging.models import model_references
 from merging.recipes.recipe import Recipe
-from merging.sharing.export import provenance
-from merging.sharing.export.export import export
+from merging.sharing.export import export_provenance
+from merging.sharing.export.model_export import export
 from merging.study.runs.execute import execute
 from merging.study.runs.run import Run
-from merging.study.runs.store import Store
+from merging.study.runs.run_store import Store
 from merging.study.sweeps.sweep import Axis, Sweep
 from merging.tasks.context import Context
 from viz.report import render
-from viz.report.contents import Report, ReportView, Source
-from viz.report.guard import Private, leak
+from viz.report.private_names import PrivateNames, find_leak
+from viz.report.report_contents import Report, ReportView, Source
 
 HUB_CACHE = "huggingface/hub/models--openai--clip-vit/snapshots/3d74acf"
 ON_HUB = "hf-hub:openai/clip-vit@3d74acf"
@@ -84,7 +84,7 @@ LABELS = {  # reference: what others may read of it
     "hf-hub:me/cars@refs/pr/1": "hf-hub:me/cars@refs/pr/1",
     "ViT-B-32/openai": "ViT-B-32/openai",
 }
-ANN = Private(("/home/ann", r"C:\Users\ann"), ("ann", "ann-laptop"))
+ANN = PrivateNames(("/home/ann", r"C:\Users\ann"), ("ann", "ann-laptop"))
 TELLING = re.compile(rb"\bann\b|laptop|\bhome\b|\busers\b|\bshare\b|file:/|%2f|models--", re.IGNORECASE)
 
 
@@ -99,29 +99,32 @@ def in_report(recipe_yaml: str) -> str:
     """A report on a run with that recipe as HTML, that program apart which draws."""
     from viz.report.document import plotly_js
 
-    run = Source("0123456789ab", "Run", "TIES", (), (), report_sources.portable(recipe_yaml))
+    run = Source("0123456789ab", "Run", "TIES", (), (), report_sources.portable_recipe(recipe_yaml))
     view = ReportView("saliency_tensor", viz_tables.saliency_tensor(2), sources=(run.id,))
     return render(Report("A report", "", (view,), (run,)), ANN).replace(plotly_js(), "")
 
 
 @pytest.mark.parametrize(("reference", "label"), LABELS.items())
 def test_a_label_tells_nothing_of_the_machine(reference: str, label: str) -> None:
-    assert references.without_folders(reference) == label
-    assert references.without_folders(label) == label
-    assert leak(label, ANN) == ("", "")
+    assert model_references.strip_folders(reference) == label
+    assert model_references.strip_folders(label) == label
+    assert find_leak(label, ANN) == ("", "")
 
 
 @pytest.mark.parametrize(("reference", "label"), LABELS.items())
 def test_the_report_and_the_card_call_a_checkpoint_the_same(reference: str, label: str) -> None:
     made = Recipe.build("ties", {}, [], reference, {"a": reference})
-    for found in (Recipe.from_yaml(report_sources.portable(made.to_yaml())), provenance.anonymous(made)):
+    for found in (
+        Recipe.from_yaml(report_sources.portable_recipe(made.to_yaml())),
+        export_provenance.anonymize_recipe(made),
+    ):
         assert (found.pretrained, dict(found.experts)) == (label, {"a": label})
-    unknown = plain_yaml(report_sources.portable(made.to_yaml().replace("ties", "of_tomorrow")))
+    unknown = read_plain_yaml(report_sources.portable_recipe(made.to_yaml().replace("ties", "of_tomorrow")))
     assert (unknown["pretrained"], unknown["experts"]) == (label, {"a": label})
 
 
 def test_hub_ids_are_names_of_repositories() -> None:
-    hub_ids = {reference: references.hub_id_of(reference) for reference in LABELS}
+    hub_ids = {reference: model_references.hub_id_of(reference) for reference in LABELS}
     assert set(hub_ids.values()) == {"", "me/cars", "openai/clip-vit"}
     assert not hub_ids["hf-hub:/home/ann/cars.pt"] and not hub_ids["hf-hub:../ann/cars.pt"]
 
@@ -131,12 +134,12 @@ def test_a_report_tells_no_reference(recipe: Recipe) -> None:
     for written in (recipe.to_yaml(), sweep.to_yaml()):
         document = in_report(written)
         assert "cars.pt" in document and ON_HUB in document and "ViT-B-32/openai" in document
-        assert not TELLING.findall(report_sources.portable(written).encode())
+        assert not TELLING.findall(report_sources.portable_recipe(written).encode())
 
 
 def test_files_that_share_a_name_stay_apart_in_a_report() -> None:
     made = Recipe.build("ties", {}, [], "p.pt", {"a/b": "/home/ann/x/x.pt", "c": "/home/ann/y/x.pt", "d": "/z/d.pt"})
-    found = Recipe.from_yaml(report_sources.portable(made.to_yaml()))
+    found = Recipe.from_yaml(report_sources.portable_recipe(made.to_yaml()))
     assert dict(found.experts) == {"a/b": "a%2Fb/x.pt", "c": "c/x.pt", "d": "d.pt"}
 
 

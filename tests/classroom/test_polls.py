@@ -10,8 +10,8 @@ import pytest
 from clock import Clock
 
 from merging.base.errors import StoreError
-from merging.teaching import polls as polls_module
-from merging.teaching.polls import CODE, DAY, FOLDER, Polls, median
+from merging.teaching import poll_counts as polls_module
+from merging.teaching.poll_counts import CODE, DAY, FOLDER, Polls, median
 
 STEP = "masks_by_hand/1"
 

@@ -7,11 +7,11 @@ import threading
 import pytest
 from clock import Clock
 from plain_recipes import plain_recipe
-from stand_in_jobs import SLEEP, ended, until
+from stand_in_jobs import SLEEP, wait_for_end, wait_until
 
 from merging.base import modes
 from merging.base.errors import ModeError
-from merging.tasks.queue.records import State
+from merging.tasks.queue.job_records import State
 from merging.tasks.queue.turns import WINDOW, Turns
 
 
@@ -120,12 +120,12 @@ def test_sixty_equal_presses_make_one_job_that_all_see_finish(runner, store, chi
     assert len({job.id for job in jobs}) == 1 and len(jobs) == 60
     assert len(list((store.root / "jobs").iterdir())) == 1
     assert all(runner.list_asked(name) == {jobs[0].id} for name in names)
-    until(lambda: runner.get(jobs[0].id).state == State.RUNNING)
+    wait_until(lambda: runner.get(jobs[0].id).state == State.RUNNING)
     for name in names[:59]:
         runner.cancel(jobs[0].id, name)
     assert runner.get(jobs[0].id).state == State.RUNNING
     runner.cancel(jobs[0].id, names[59])
-    assert ended(runner, jobs[0].id).state == State.CANCELLED
+    assert wait_for_end(runner, jobs[0].id).state == State.CANCELLED
 
 
 def test_a_merge_over_the_limit_is_refused_before_it_is_queued(runner, store, child, tiny_benchmark, in_class):

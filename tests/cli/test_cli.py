@@ -16,13 +16,13 @@ from safetensors.torch import load_file
 
 import merging
 from merging.base.progress import Progress
-from merging.base.text import percent
-from merging.cli import exporting, output
+from merging.base.text import percent_with_interval
+from merging.cli import output, run_and_export
 from merging.cli.main import main
-from merging.cli.output import Bar, Events, columns, dumps
+from merging.cli.output import Bar, Events, columns, encode_json
 from merging.methods import registry
 from merging.recipes.recipe import Recipe
-from merging.study.runs.store import Store
+from merging.study.runs.run_store import Store
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -65,14 +65,14 @@ def test_help_loads_neither_torch_nor_pandas():
 def test_methods_lists_every_method_and_parameter(capsys):
     assert main(["methods"]) == 0
     text = capsys.readouterr().out
-    for method in registry.methods():
+    for method in registry.list_methods():
         assert f"{method.role}  {method.key}  {method.title}" in text
         for name, bound in method.params.bounds().items():
             assert name in text
             assert bound.describe() in text
     assert main(["methods", "--json"]) == 0
     listed = _json(capsys)
-    assert [entry["key"] for entry in listed] == [method.key for method in registry.methods()]
+    assert [entry["key"] for entry in listed] == [method.key for method in registry.list_methods()]
     ties = next(entry for entry in listed if entry["key"] == "ties")
     assert ties["params"]["density"]["default"] == 0.2
     assert ties["work"]["passes"] == 3 and ties["work"]["matrix_flops"] == 0 < ties["work"]["reads"]
@@ -126,7 +126,7 @@ def test_an_unexpected_failure_has_its_traceback_and_a_short_cause(recipe_file, 
     def fail(*arguments, **options):
         raise ZeroDivisionError("a secret of the inside")
 
-    monkeypatch.setattr(exporting, "execute", fail)
+    monkeypatch.setattr(run_and_export, "execute", fail)
     assert main(["run", str(recipe_file)]) == 1
     err = capsys.readouterr().err
     assert "Traceback" in err
@@ -207,7 +207,7 @@ def test_every_problem_of_the_arguments_is_said(inputs, tmp_path, capsys):
 def _message_of_no_edit(key):
     """What the registry says of an edit that is none."""
     with pytest.raises(KeyError) as caught:
-        registry.edit(key)
+        registry.find_edit(key)
     return str(caught.value)
 
 
@@ -290,15 +290,16 @@ def test_events_are_throttled(tmp_path):
 
 def test_small_things():
     assert (
-        dumps({"a": float("nan"), "b": (1, 2.5), "c": Path("x")}, indent=None) == '{"a": null, "b": [1, 2.5], "c": "x"}'
+        encode_json({"a": float("nan"), "b": (1, 2.5), "c": Path("x")}, indent=None)
+        == '{"a": null, "b": [1, 2.5], "c": "x"}'
     )
     assert columns([("a", "b"), ("ccc", "d")]) == "a    b\nccc  d"
-    assert percent(0.7277, 0.7, 0.75) == "72.8 % [70.0, 75.0]"
-    assert percent(float("nan"), 0, 0) == "–"
+    assert percent_with_interval(0.7277, 0.7, 0.75) == "72.8 % [70.0, 75.0]"
+    assert percent_with_interval(float("nan"), 0, 0) == "–"
 
 
 def test_the_help_names_every_measurement(capsys):
-    from merging.study.analysis.registry import MEASURES
+    from merging.study.analysis.measurement_registry import MEASURES
 
     assert main(["measure", "--help"]) == 0
     said = capsys.readouterr().out

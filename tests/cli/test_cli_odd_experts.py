@@ -48,7 +48,7 @@ def test_merge_warns_on_stderr_and_in_json(odd: tiny.Family, tmp_path: Path, cap
     printed, err = capsys.readouterr()
     warnings = json.loads(printed)["warnings"]
     lines = [line.removeprefix("Warning: ") for line in err.splitlines() if line.startswith("Warning: ")]
-    assert lines == warnings and not odd_experts.unsaid(err) and len(lines) == 3
+    assert lines == warnings and not odd_experts.list_unwarned(err) and len(lines) == 3
     assert "Warning" not in printed
     card = (out / "README.md").read_text()
     assert card.index("**Warning:**") < card.index("## How to load it") and card.count("**Warning:**") == 3
@@ -58,8 +58,8 @@ def test_a_stored_run_says_it_again(odd: tiny.Family, capsys: Any) -> None:
     for _ in range(2):
         assert main(["run", recipe_file(odd), "--no-evaluate"]) == 0
         out, err = capsys.readouterr()
-        assert not odd_experts.unsaid(err) and err.count("Warning: ") == 3
-        assert "Warning" not in out and len(odd_experts.unsaid(out)) == 3
+        assert not odd_experts.list_unwarned(err) and err.count("Warning: ") == 3
+        assert "Warning" not in out and len(odd_experts.list_unwarned(out)) == 3
 
 
 @pytest.mark.parametrize("command", ["merge", "run"])
@@ -68,7 +68,9 @@ def test_strict_refuses_and_leaves_nothing(command: str, odd: tiny.Family, tmp_p
     assert main([*words, "--out", str(tmp_path / "out"), "--strict", "--json"]) == 1
     out, err = capsys.readouterr()
     failure = json.loads(out)
-    assert failure["code"] == 1 and not odd_experts.unsaid(failure["error"]) and not odd_experts.unsaid(err)
+    assert (
+        failure["code"] == 1 and not odd_experts.list_unwarned(failure["error"]) and not odd_experts.list_unwarned(err)
+    )
     assert not files_in(tmp_path / "store") and not (tmp_path / "out").exists()
 
 

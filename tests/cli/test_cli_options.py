@@ -205,7 +205,7 @@ def test_the_shell_completes(words, last, completions, monkeypatch, capsys):
 def test_the_second_signal_ends_at_once(tmp_path):
     code = f"""if True:
         import time
-        from merging.cli import exporting, main
+        from merging.cli import run_and_export as exporting, main
         def busy(*arguments, context, **options):
             print("ready", flush=True)
             while not context.cancel.is_set():
@@ -236,7 +236,7 @@ def test_a_reader_that_goes_is_no_crash():
 @pytest.mark.full
 def test_what_a_merge_loads_has_no_pandas_before_the_first_table():
     code = (
-        "import sys; from merging.methods import registry; registry.methods(); import merging.cli.exporting; "
+        "import sys; from merging.methods import registry; registry.methods(); import merging.cli.run_and_export; "
         "print(*sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)

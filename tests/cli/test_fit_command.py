@@ -10,7 +10,7 @@ import tiny
 import torch
 from safetensors.torch import load_file, save_file
 
-from merging.base.files.strict_json import parse
+from merging.base.files.strict_json import parse_json
 from merging.cli.main import main
 
 
@@ -78,7 +78,7 @@ def test_json_states_every_distance(family: tiny.Family, capsys: pytest.CaptureF
     base = load_file(family.pretrained)
     expert = load_file(family.experts["a"])
     assert call(family, "--json") == 0
-    facts = parse(capsys.readouterr().out.encode(), "the report")
+    facts = parse_json(capsys.readouterr().out.encode(), "the report")
     assert list(facts["experts"]) == ["a", "b"]
     change = sum(float((expert[name] - base[name]).double().square().sum()) for name in base)
     size = sum(float(base[name].double().square().sum()) for name in base)

@@ -14,8 +14,8 @@ from merging.base.errors import CheckpointError, ParameterError, UnknownMethodEr
 from merging.cli.main import main
 from merging.methods import registry
 from merging.methods.params import SYNONYMS
-from merging.models.formats.opening import open_checkpoint
-from merging.models.heads import is_head
+from merging.models.formats.model_sources import open_checkpoint
+from merging.models.head_detection import is_head
 from merging.models.tensor_info import TensorInfo
 from merging.recipes.recipe import Recipe
 
@@ -55,7 +55,7 @@ def test_parameters_by_other_names(method, name, here, capsys):
 
 
 def test_synonyms_are_of_parameters_that_exist():
-    names = {name for method in registry.methods() for name in method.params.bounds()}
+    names = {name for method in registry.list_methods() for name in method.params.bounds()}
     assert {here for there in SYNONYMS.values() for here in there} <= names
 
 

@@ -9,15 +9,15 @@ import pytest
 from PIL import Image
 
 from merging.cli.main import main
-from merging.recipes.presets import preset
+from merging.recipes.presets import find_preset
 from merging.study.runs.execute import execute
-from merging.study.runs.store import Store
+from merging.study.runs.run_store import Store
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory, tiny_benchmark):
     store = Store(tmp_path_factory.mktemp("store"), libraries=())
-    recipe = preset("task_arithmetic").recipe(tiny_benchmark.pretrained, tiny_benchmark.experts)
+    recipe = find_preset("task_arithmetic").recipe(tiny_benchmark.pretrained, tiny_benchmark.experts)
     return execute(recipe, store, benchmark=tiny_benchmark)
 
 

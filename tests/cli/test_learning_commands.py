@@ -12,7 +12,7 @@ from merging.cli import exit_codes
 from merging.cli.main import main
 from merging.images.benchmarks.benchmark import Benchmark
 from merging.recipes.recipe import Recipe
-from merging.study.runs.store import Store
+from merging.study.runs.run_store import Store
 
 SURGERY = ["--adapt", "surgery:rank=2,steps=5"]
 

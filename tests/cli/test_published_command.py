@@ -11,16 +11,16 @@ import pytest
 from loopback_hub import LoopbackHub
 
 from merging.cli.main import main
-from merging.sharing.published.catalogue import experiment, experiment_keys
-from merging.sharing.published.choice import choose
-from merging.sharing.published.experiment_run import Place, place_of
+from merging.sharing.published.accuracy_verdicts import TaskScore
+from merging.sharing.published.choice import make_choice
+from merging.sharing.published.comparison_table import MeasuredRow
+from merging.sharing.published.experiment_catalogue import list_experiment_keys, read_experiment
+from merging.sharing.published.experiment_run import ExperimentFolders, find_folders
+from merging.sharing.published.experiment_steps import pin_repositories, store_choice
 from merging.sharing.published.measured_rows import MeasuredFiles, MeasuredTable, read_measured, write_measured
-from merging.sharing.published.rows import INDIVIDUAL, PRETRAINED, variants
-from merging.sharing.published.steps import keep_choice, pin
-from merging.sharing.published.table import MeasuredRow
-from merging.sharing.published.verdicts import TaskScore
+from merging.sharing.published.row_variants import INDIVIDUAL, PRETRAINED, list_variants
 
-SMOKE = experiment("smoke")
+SMOKE = read_experiment("smoke")
 VISION = "tanganke/clip-vit-base-patch32"
 MODELS = {
     "openai/clip-vit-base-patch32": {"config.json": b"{}", "pytorch_model.bin": b"p" * 900, "tf_model.h5": b"no"},
@@ -54,9 +54,9 @@ def call(capsys: Any, *words: str) -> tuple[int, str, str]:
 
 def test_every_experiment_is_listed(hub: LoopbackHub, capsys: Any) -> None:
     code, out, _ = call(capsys)
-    assert code == 0 and all(key in out for key in experiment_keys()) and "≈ 1.32 GB" in out
+    assert code == 0 and all(key in out for key in list_experiment_keys()) and "≈ 1.32 GB" in out
     code, out, _ = call(capsys, "--json")
-    assert [each["experiment"] for each in json.loads(out)] == list(experiment_keys())
+    assert [each["experiment"] for each in json.loads(out)] == list(list_experiment_keys())
     assert hub.requests == []  # nothing is asked for a list
 
 
@@ -86,9 +86,11 @@ def test_what_is_fetched_once_is_pinned_and_not_asked_for_again(hub: LoopbackHub
 
 
 def test_a_commit_is_asked_for_once(hub: LoopbackHub) -> None:
-    first = pin(SMOKE, choose(SMOKE), place_of("smoke"))
+    first = pin_repositories(SMOKE, make_choice(SMOKE), find_folders("smoke"))
     asked = len(hub.requests)
-    assert pin(SMOKE, choose(SMOKE), place_of("smoke")) == first and len(hub.requests) == asked == 5
+    assert (
+        pin_repositories(SMOKE, make_choice(SMOKE), find_folders("smoke")) == first and len(hub.requests) == asked == 5
+    )
 
 
 def test_files_go_to_a_folder_that_another_machine_reads(hub: LoopbackHub, capsys: Any, tmp_path: Path) -> None:
@@ -144,7 +146,7 @@ def test_a_folder_of_experts_is_in_the_plan_and_looked_into_before_anything_is_a
 def test_newer_commits_are_pinned_only_after_a_yes(
     hub: LoopbackHub, capsys: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    name, lock = f"{VISION}_mnist", place_of("smoke").folder / "lock.json"
+    name, lock = f"{VISION}_mnist", find_folders("smoke").folder / "lock.json"
     assert call(capsys, "fetch", "smoke", "--yes")[0] == 0
     before = lock.read_text("utf-8")
     hub.add("model", name, {"config.json": b"{}", "model.safetensors": b"n" * 700})  # the branch moves
@@ -163,13 +165,15 @@ def test_newer_commits_are_pinned_only_after_a_yes(
 def test_a_folder_that_is_read_from_changes_nothing_that_is_pinned_here(
     hub: LoopbackHub, capsys: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    folder, lock = tmp_path / "carried", place_of("smoke").folder / "lock.json"
+    folder, lock = tmp_path / "carried", find_folders("smoke").folder / "lock.json"
     assert call(capsys, "fetch", "smoke", "--yes")[0] == 0
     before = lock.read_text("utf-8")
     hub.add("model", f"{VISION}_mnist", {"config.json": b"{}", "model.safetensors": b"n" * 700})
     assert call(capsys, "fetch", "smoke", "--yes", "--latest", "--into", str(folder))[0] == 0
     assert json.loads((folder / "published/smoke/lock.json").read_text("utf-8"))["latest"] == [f"{VISION}_mnist"]
-    monkeypatch.setattr("merging.sharing.published.steps.run_steps", lambda *_: None)  # stopped before its first row
+    monkeypatch.setattr(
+        "merging.sharing.published.experiment_steps.run_steps", lambda *_: None
+    )  # stopped before its first row
     assert call(capsys, "run", "smoke", "--from", str(folder))[0] == 1
     assert lock.read_text("utf-8") == before
 
@@ -187,7 +191,7 @@ def test_a_hub_that_is_busy_pauses_the_call(hub: LoopbackHub, capsys: Any, monke
     def busy(*_: Any, **__: Any) -> None:
         raise HubError("busy.", "busy", True)
 
-    monkeypatch.setattr("merging.sharing.published.steps.fetch", busy)
+    monkeypatch.setattr("merging.sharing.published.experiment_steps.fetch", busy)
     code, _, err = call(capsys, "fetch", "smoke", "--yes")
     assert code == 75 and "busy. The same command goes on from there." in err
 
@@ -217,13 +221,13 @@ def measured(share: float) -> list[MeasuredRow]:
     def scores(percents: tuple[float, float]) -> dict[str, TaskScore]:
         return {one.key: TaskScore(one.key, x / 100, 10_000) for one, x in zip(SMOKE.tasks, percents, strict=True)}
 
-    row = variants(SMOKE, choose(SMOKE))[0]
+    row = list_variants(SMOKE, make_choice(SMOKE))[0]
     rows = [(PRETRAINED, (48.2, 46.0)), (INDIVIDUAL, (99.6 * share, 99.0 * share)), (row, (90.0, 90.0))]
     return [MeasuredRow(key, scores(percents), run="abc") for key, percents in rows]
 
 
-def keep(place: Place, rows: list[MeasuredRow], images: str = "all") -> None:
-    kept = MeasuredTable("one CPU", "", choose(SMOKE, images=images), {}, MeasuredFiles((), ()))
+def keep(place: ExperimentFolders, rows: list[MeasuredRow], images: str = "all") -> None:
+    kept = MeasuredTable("one CPU", "", make_choice(SMOKE, images=images), {}, MeasuredFiles((), ()))
     for row in rows:
         kept = kept.with_row(row)
     write_measured(place.folder, kept)
@@ -233,8 +237,8 @@ def keep(place: Place, rows: list[MeasuredRow], images: str = "all") -> None:
 def test_the_table_is_printed_from_what_was_kept(
     hub: LoopbackHub, capsys: Any, tmp_path: Path, share: float, code: int
 ) -> None:
-    place, choice = place_of("smoke"), choose(SMOKE, images="all")
-    keep_choice(place, choice)
+    place, choice = find_folders("smoke"), make_choice(SMOKE, images="all")
+    store_choice(place, choice)
     keep(place, measured(share))
     assert read_measured(place.folder, SMOKE, choice).in_order(SMOKE, choice) == measured(share)
     ended, out, _ = call(capsys, "table", "smoke", "--to", str(tmp_path / "t.md"), "--expect", "reproduced")
@@ -244,17 +248,17 @@ def test_the_table_is_printed_from_what_was_kept(
 
 
 def test_a_stopped_run_leaves_the_table_before_it_as_what_it_was(hub: LoopbackHub, capsys: Any, tmp_path: Path) -> None:
-    place = place_of("smoke")
+    place = find_folders("smoke")
     place.folder.mkdir(parents=True)
     keep(place, measured(1.0), "100")
-    keep_choice(place, choose(SMOKE, images="all"))  # a run on all images that ended before its first row
+    store_choice(place, make_choice(SMOKE, images="all"))  # a run on all images that ended before its first row
     code, out, _ = call(capsys, "table", "smoke")
     assert code == 0 and "on 100 of each, seed 0" in out and "reproduced" not in out.replace("judged reproduced", "")
 
 
 def test_an_expectation_that_is_not_met_is_the_exit_code(hub: LoopbackHub, capsys: Any) -> None:
-    place = place_of("smoke")
-    keep_choice(place, choose(SMOKE, images="all"))
+    place = find_folders("smoke")
+    store_choice(place, make_choice(SMOKE, images="all"))
     first, *rest = measured(1.0)
     wrong = MeasuredRow(PRETRAINED, {task: TaskScore(task, 0.9, 10_000) for task in first.scores})
     keep(place, [wrong, *rest])

@@ -12,14 +12,14 @@ import pytest
 from loopback_hub import ACCEPTED, LoopbackHub
 
 from merging.cli.main import main
-from merging.models.hub import line
-from merging.sharing.published import steps
-from merging.sharing.published.catalogue import experiment
-from merging.sharing.published.choice import choose
-from merging.sharing.published.experiment_run import place_of
-from merging.sharing.published.parts import parts
+from merging.models.hub import download_threads
+from merging.sharing.published import experiment_steps
+from merging.sharing.published.catalogue_parts import read_shared_parts
+from merging.sharing.published.choice import make_choice
+from merging.sharing.published.experiment_catalogue import read_experiment
+from merging.sharing.published.experiment_run import find_folders
 
-EIGHT, SMOKE = experiment("clip-b32-8"), experiment("smoke")
+EIGHT, SMOKE = read_experiment("clip-b32-8"), read_experiment("smoke")
 SMALL = {"config.json": b"{}", "pytorch_model.bin": b"p" * 900, "model.safetensors": b"m" * 700}
 IMAGENET = "clip-benchmark/wds_imagenet1k"
 EUROSAT, TEST = "tanganke/eurosat", "data/test-00000-of-00001.parquet"
@@ -29,14 +29,14 @@ EUROSAT, TEST = "tanganke/eurosat", "data/test-00000-of-00001.parquet"
 def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[LoopbackHub]:
     """Files of the right names: fetching does not look into them."""
     monkeypatch.setenv("MERGESCOPE_STORE", str(tmp_path / "store"))
-    monkeypatch.setattr(line, "FIRST_DELAY", 0.01)
+    monkeypatch.setattr(download_threads, "FIRST_DELAY", 0.01)
     models = EIGHT.models["hub"]
     with LoopbackHub() as server:
         for use in (models.pretrained, *models.experts.values()):
             own = use.repository.encode()
             server.add("model", use.repository, {name: content + own for name, content in SMALL.items()})
         for one in (*EIGHT.tasks, *EIGHT.outside):
-            listed = parts().repositories[one.repository].parts.values()
+            listed = read_shared_parts().repositories[one.repository].parts.values()
             names = [file.name.replace("*", "00000") for part in listed for file in part.files]
             files = {name: f"{one.repository} {name}".encode() * 9 for name in names}
             server.add("dataset", one.repository, files, gated=one.repository == IMAGENET)
@@ -148,7 +148,7 @@ def test_a_setting_is_named_and_no_network_error(
 def test_too_little_room_is_said_before_anything_comes(
     hub: LoopbackHub, capsys: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(steps, "free_bytes", lambda place: 1000)
+    monkeypatch.setattr(experiment_steps, "free_bytes", lambda place: 1000)
     code, said = call(capsys, "fetch", "smoke")
     assert code == 1 and "1 kB are free in" in said and "HF_HOME" in said and hub.fetched() == {}
 
@@ -162,7 +162,7 @@ def test_a_full_disk_on_the_way_pauses(hub: LoopbackHub, capsys: Any, monkeypatc
 def test_another_host_is_named_and_cannot_change_a_pinned_file(hub: LoopbackHub, capsys: Any) -> None:
     assert main(["published", "plan", "smoke"]) == 0
     assert f"To fetch from {hub.host}" in capsys.readouterr().out
-    steps.pin(SMOKE, choose(SMOKE), place_of("smoke"))
+    experiment_steps.pin_repositories(SMOKE, make_choice(SMOKE), find_folders("smoke"))
     hub.swap("dataset", EUROSAT, TEST, b"another" * 30)
     code, said = call(capsys, "fetch", "smoke")
     assert code == 1 and "is not the file expected and was not kept" in said and hub.host in said
@@ -170,13 +170,13 @@ def test_another_host_is_named_and_cannot_change_a_pinned_file(hub: LoopbackHub,
 
 def test_a_limit_of_the_rate_is_heeded(hub: LoopbackHub, capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     limits = []
-    fetch = steps.fetch
+    fetch = experiment_steps.fetch
 
     def noted(*args: Any, limit_rate: float | None, **options: Any) -> Any:
         limits.append(limit_rate)
         return fetch(*args, limit_rate=limit_rate, **options)
 
-    monkeypatch.setattr(steps, "fetch", noted)
+    monkeypatch.setattr(experiment_steps, "fetch", noted)
     assert call(capsys, "fetch", "smoke", "--limit-rate", "2.5") == (0, "") and set(limits) == {2.5e6}
 
 
@@ -213,12 +213,12 @@ def test_without_weights_a_revision_is_offered_and_taken(hub: LoopbackHub, capsy
         assert main(["published", "--json"]) == 0 and capsys.readouterr().out
     commit = without_weights(hub, {"model.safetensors": b"weights"}, branch="with-weights")
     assert call(capsys, "fetch", "smoke", "--revision", f"{PRETRAINED}=with-weights") == (0, "")
-    assert place_of("smoke").lock().repositories[PRETRAINED].revision == commit
+    assert find_folders("smoke").lock().repositories[PRETRAINED].revision == commit
     asked = len(hub.requests)
     assert call(capsys, "fetch", "smoke") == (0, "") and len(hub.requests) == asked
     newer = without_weights(hub, {"model.safetensors": b"newer"}, branch="newer")
     assert call(capsys, "fetch", "smoke", "--revision", f"{PRETRAINED}={newer}") == (0, "")
-    assert place_of("smoke").lock().latest == (PRETRAINED,), "nothing is then judged reproduced"
+    assert find_folders("smoke").lock().latest == (PRETRAINED,), "nothing is then judged reproduced"
 
 
 @pytest.mark.parametrize(

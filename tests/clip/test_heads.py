@@ -16,9 +16,9 @@ from torch import nn
 
 from merging.base.errors import CheckpointError, MergingError, TaskError
 from merging.base.open_clip_import import prepare_torchvision
-from merging.images.heads import Head, build, clip_tokens, fill, read_head
-from merging.images.prompt_sets import FOLDER, MANIFEST, prompt_keys, prompts, simple
+from merging.images.prompt_sets import FOLDER, MANIFEST, prompt_keys, prompts, simplify_name
 from merging.images.text_encoder import TextTower
+from merging.images.zero_shot_heads import Head, build, fill, read_head, tokenize_for_clip
 from merging.models.checkpoint import MappingCheckpoint
 from merging.models.formats.safetensors import save
 from merging.tasks.context import Context
@@ -95,7 +95,7 @@ def test_heads_of_transformers_are_the_same(act, tmp_path):
         model = CLIPModel(config).eval()
         model.save_pretrained(tmp_path)
     found = build(TextTower.open(tmp_path), NAMES, ["a photo of a {}."])
-    tokens = clip_tokens([f"a photo of a {name}." for name in NAMES], 77)
+    tokens = tokenize_for_clip([f"a photo of a {name}." for name in NAMES], 77)
     with torch.no_grad():
         states = model.text_model(input_ids=tokens).last_hidden_state
         own = model.text_projection(states[torch.arange(len(tokens)), tokens.argmax(dim=-1)])
@@ -129,7 +129,7 @@ def test_another_vocabulary_is_refused():
 def test_without_open_clip_there_is_a_sentence(monkeypatch):
     monkeypatch.setitem(sys.modules, "open_clip.tokenizer", None)
     with pytest.raises(TaskError, match="pip install open_clip_torch"):
-        clip_tokens(["a"], 77)
+        tokenize_for_clip(["a"], 77)
 
 
 def test_templates_and_names_are_filled_in_literally():
@@ -260,11 +260,15 @@ def test_every_set_has_its_classes_and_templates(key):
     assert len(set(found.templates)) == len(found.templates)
     assert all(template.count("{}") == 1 for template in found.templates)
     assert all(name == name.strip() and name.isprintable() and name for name in found.class_names)
-    distinct = {simple(name) for name in found.class_names}
+    distinct = {simplify_name(name) for name in found.class_names}
     assert len(distinct) == len(set(found.class_names)) == SETS[key][0] - 2 * (key == "imagenet")
     assert found.source and found.order
     assert set(found.numbers.values()) <= set(range(len(found.class_names)))
-    clash = {alias for alias, n in found.numbers.items() if alias in distinct and simple(found.class_names[n]) != alias}
+    clash = {
+        alias
+        for alias, n in found.numbers.items()
+        if alias in distinct and simplify_name(found.class_names[n]) != alias
+    }
     assert not clash
     assert found.match(found.class_names) == list(found.class_names) or found.class_names[0] in {"0", "o"}
 

@@ -8,7 +8,7 @@ import pytest
 
 from merging.base.errors import TaskError
 from merging.images.benchmarks.build.class_names import name_classes
-from merging.images.prompt_sets import CLIP, FOLDER, HUB, prompt_keys, prompts, simple
+from merging.images.prompt_sets import CLIP, FOLDER, HUB, prompt_keys, prompts, simplify_name
 
 DIFFERENT = {  # names that differ from CLIP's, of how many
     "cifar100": 10, "fashion_mnist": 1, "flowers102": 3, "imagenet": 622, "kmnist": 10, "oxford_pets": 19,
@@ -26,12 +26,12 @@ def test_every_name_of_every_wording_means_its_own_class(key):
             assert not known.first_difference(names)
         assert known.worded(CLIP).class_names == known.class_names and len(names) == len(known.class_names)
     for name, aliases in data.get("aliases", {}).items():
-        assert {known.numbers[simple(alias)] for alias in aliases} == {known.class_names.index(name)}
+        assert {known.numbers[simplify_name(alias)] for alias in aliases} == {known.class_names.index(name)}
     meanings = {}
     for names in lists[1:]:
         for number, name in enumerate(names):
             if len(names) == len(known.class_names):
-                meanings.setdefault(simple(name), set()).add(number)
+                meanings.setdefault(simplify_name(name), set()).add(number)
     twice = {name for name, numbers in meanings.items() if len(numbers) > 1}
     assert twice == ({"missile", "sunglasses"} if key == "imagenet" else set())
 

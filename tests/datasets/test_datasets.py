@@ -12,9 +12,9 @@ import tiny_data
 
 from merging.base.errors import TaskError
 from merging.base.files.npz import Npz
+from merging.images.benchmarks.build.benchmark_description import Description, read_classes
 from merging.images.benchmarks.build.class_names import name_classes
-from merging.images.benchmarks.build.description import Description, read_classes
-from merging.images.data_sets.opening import open_data
+from merging.images.data_sets.data_set_formats import open_data
 from merging.images.prompt_sets import prompts
 
 PARTS = {"train": tiny_data.rows(4), "test": tiny_data.rows(6, 100)}

@@ -12,10 +12,10 @@ from PIL import Image
 
 from merging.base.errors import TaskError
 from merging.images.benchmarks.build.class_names import name_classes
-from merging.images.benchmarks.build.splits import split
+from merging.images.benchmarks.build.data_set_split import split_data_set
+from merging.images.data_sets.data_set_formats import open_data
 from merging.images.data_sets.hub_cache import snapshot, title
-from merging.images.data_sets.opening import open_data
-from merging.images.data_sets.references import encoded
+from merging.images.data_sets.image_references import read_encoded
 from merging.images.preprocess import read_image
 from merging.images.prompt_sets import prompts
 
@@ -36,7 +36,7 @@ def written(tmp_path_factory):
 def test_every_published_set_is_read_with_its_prompts(key, written):
     data, known = open_data(written[key]), prompts(key)
     assert set(data.parts) == PARTS.get(key, TRAINED)
-    test = split(data, key, 0).test[0]
+    test = split_data_set(data, key, 0).test[0]
     assert test == ("validation" if key == "food101" else "test")
     labels = layouts.labels(len(known.class_names), "test" if test == "test" else "validation")
     assert data.parts[test].tolist() == labels
@@ -49,8 +49,8 @@ def test_every_published_set_is_read_with_its_prompts(key, written):
     shown = dict(data.pictures(test, [0, 3, 39]))
     first = layouts.encoded(key, 0 if test == "test" else 1000, labels[0], "JPEG" if places[0].row is None else
                             shown[0].format)  # fmt: skip
-    assert next(encoded(places)) == first
-    for (index, picture), data_of in zip(shown.items(), encoded(places), strict=True):
+    assert next(read_encoded(places)) == first
+    for (index, picture), data_of in zip(shown.items(), read_encoded(places), strict=True):
         assert picture.tobytes() == read_image(data_of, f"image {index}").tobytes()
 
 
@@ -103,22 +103,23 @@ def test_truth_values_are_0_and_1_and_said(written):
 
 def test_another_split_is_tested_on_when_asked(written, tmp_path):
     pcam = open_data(written["pcam"])
-    assert [split(pcam, "pcam", 0, name).test[0] for name in (None, "valid", "validation", "test")] == [
+    assert [split_data_set(pcam, "pcam", 0, name).test[0] for name in (None, "valid", "validation", "test")] == [
         "test", "validation", "validation", "test",
     ]  # fmt: skip
-    assert "part 'test' is not used" in split(pcam, "pcam", 0, "valid").rule
+    assert "part 'test' is not used" in split_data_set(pcam, "pcam", 0, "valid").rule
     odd = open_data(written["eurosat"], split="contrast")
     assert (
-        set(odd.parts) == {"test", "train", "contrast"} and split(odd, "eurosat", 0, "contrast").test[0] == "contrast"
+        set(odd.parts) == {"test", "train", "contrast"}
+        and split_data_set(odd, "eurosat", 0, "contrast").test[0] == "contrast"
     )
     only = tmp_path / "data"
     only.mkdir()
     shutil.copy(next((written["eurosat"] / "data").glob("contrast-*")), only)
     assert [set(open_data(tmp_path, split=name).parts) for name in (None, "contrast")] == [{"whole"}, {"contrast"}]
     with pytest.raises(TaskError, match=r"no split 'contrast'; it has test, train"):
-        split(open_data(written["eurosat"]), "eurosat", 0, "contrast")
+        split_data_set(open_data(written["eurosat"]), "eurosat", 0, "contrast")
     with pytest.raises(TaskError, match="Exemplars are drawn from the split 'training'"):
-        split(pcam, "pcam", 0, "training")
+        split_data_set(pcam, "pcam", 0, "training")
 
 
 def test_missing_files_of_a_split_are_said(written, tmp_path):
@@ -144,7 +145,7 @@ def test_single_rows_are_read_without_their_neighbors(written, monkeypatch):
     monkeypatch.setattr("merging.images.data_sets.table_files.ROWS", 2)
     backward = [data.reference("test", index) for index in (33, 3, 1)]
     expected = [layouts.encoded("mnist", n, n % 10, layouts.PNG) for n in (33, 3, 1)]
-    assert list(encoded(backward)) == expected and groups == [4, 0, 0]
+    assert list(read_encoded(backward)) == expected and groups == [4, 0, 0]
 
 
 def test_a_damaged_cell_is_named_by_file_and_row(tmp_path):
@@ -154,12 +155,12 @@ def test_a_damaged_cell_is_named_by_file_and_row(tmp_path):
     data = open_data(tmp_path)
     problems = [str(picture) for _, picture in data.pictures("test", [0, 1, 2])]
     assert "test.parquet, row 0 is no image" in problems[0] and "test.parquet, row 1 holds no image" in problems[1]
-    assert "row 2 holds no image" in str(next(encoded([data.reference("test", 2)])))
+    assert "row 2 holds no image" in str(next(read_encoded([data.reference("test", 2)])))
     places = [data.reference("test", 0), data.reference("test", 1)]
     (tmp_path / "test.parquet").write_bytes(b"PAR1")
-    assert all("test.parquet is damaged" in str(problem) for problem in encoded(places))
+    assert all("test.parquet is damaged" in str(problem) for problem in read_encoded(places))
     (tmp_path / "test.parquet").unlink()
-    assert all("test.parquet is damaged" in str(problem) for problem in encoded(places))
+    assert all("test.parquet is damaged" in str(problem) for problem in read_encoded(places))
 
 
 # --- caches ----------------------------------------------------------------------------------------------------------

@@ -10,8 +10,8 @@ import pytest
 
 from merging.base.errors import TaskError
 from merging.images.data_sets import tar_members
-from merging.images.data_sets.opening import open_data
-from merging.images.data_sets.references import encoded
+from merging.images.data_sets.data_set_formats import open_data
+from merging.images.data_sets.image_references import read_encoded
 from merging.images.data_sets.tar_members import members
 
 IMAGE = layouts.encoded("fer2013", 0, 0)
@@ -32,7 +32,7 @@ def test_samples_are_grouped_by_name_and_found_in_the_file(tmp_path):
     raw = (tmp_path / "x.tar").read_bytes()
     places = [data.reference("whole", index) for index in range(3)]
     assert all(raw[place.offset : place.offset + place.size] == IMAGE for place in places)
-    assert list(encoded(places)) == [IMAGE] * 3
+    assert list(read_encoded(places)) == [IMAGE] * 3
     assert {image.size for _, image in data.pictures("whole", [0, 2])} == {(28, 28)}
 
 
@@ -61,7 +61,7 @@ def test_an_ending_can_be_chosen(tmp_path):
     other = layouts.encoded("fer2013", 1, 1, layouts.PNG)
     path = layouts.tar(tmp_path / "x.tar", [*GOOD[:2], ("s0.png", other), ("s0.class.txt", b"0")])
     data = open_data(path, image="png", label="class.txt")
-    assert next(encoded([data.reference("whole", 0)])) == other
+    assert next(read_encoded([data.reference("whole", 0)])) == other
 
 
 @pytest.mark.parametrize("kind", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.FIFOTYPE, tarfile.GNUTYPE_SPARSE])
@@ -134,7 +134,7 @@ def test_an_image_that_the_file_no_longer_holds_is_said(tmp_path):
     place = data.reference("whole", 1)
     with place.file.open("r+b") as file:
         file.truncate(place.offset + 10)
-    assert "the file ends within this image" in str(next(encoded([place])))
+    assert "the file ends within this image" in str(next(read_encoded([place])))
     place.file.unlink()
-    assert "x.tar: not found" in str(next(encoded([place])))
+    assert "x.tar: not found" in str(next(read_encoded([place])))
     assert all(isinstance(picture, TaskError) for _, picture in data.pictures("whole", [0, 1]))

@@ -15,18 +15,19 @@ from golden_adapt import TASKS
 import merging
 from merging.base.errors import Cancelled, MergingError, NeedsError, Paused
 from merging.base.progress import Progress
-from merging.engine import adapting, routed_network
-from merging.engine.adapting import Adapted, adapt
-from merging.engine.learning.kept import Kept
+from merging.engine import adapt as adapting
+from merging.engine import routed_network
+from merging.engine.adapt import AdaptResult, adapt
+from merging.engine.learning.learning_state import LearningState
 from merging.methods.learning import Adam
 from merging.models.checkpoint import MappingCheckpoint
-from merging.models.views import identity_view
+from merging.models.checkpoint_views import identity_view
 from merging.recipes.recipe import Recipe
 
 WEMOE = {"steps": 6, "lr": 0.02, "batch": 4}
 
 
-def run(key: str, params: dict[str, Any], images: Any = None, edits: Any = (), **options: Any) -> Adapted:
+def run(key: str, params: dict[str, Any], images: Any = None, edits: Any = (), **options: Any) -> AdaptResult:
     base, experts = golden_adapt.models()
     pretrained = identity_view(MappingCheckpoint(base, "pretrained"))
     pretrained.metadata = {"architecture": '{"quick_gelu": true, "vision_cfg": {"head_width": 8}}'}
@@ -50,15 +51,15 @@ def test_a_paused_run_goes_on_bit_for_bit(after: int, tmp_path: Path) -> None:
             seen.append(now.detail)
 
     with pytest.raises(Paused):
-        run("wemoe", WEMOE, progress=progress, kept=Kept(path, "run", pause))
+        run("wemoe", WEMOE, progress=progress, kept=LearningState(path, "run", pause))
     assert path.exists() and seen[-1].startswith(f"step {after} of 6 · entropy ")
-    again = run("wemoe", WEMOE, kept=Kept(path, "run"))
+    again = run("wemoe", WEMOE, kept=LearningState(path, "run"))
     assert all(torch.equal(value, again.modules.tensors[name]) for name, value in whole.modules.tensors.items())
     assert whole.tables["learning"].equals(again.tables["learning"])
 
 
 def test_what_was_kept_is_removed_where_learning_fails_or_is_cancelled(tmp_path: Path) -> None:
-    kept = Kept(tmp_path / "kept.safetensors", "run")
+    kept = LearningState(tmp_path / "kept.safetensors", "run")
     images = {task: replace(given, logit_scale=float("nan")) for task, given in golden_adapt.images().items()}
     kept.write()
     with pytest.raises(MergingError, match=r"step 1.*entropy of 'task0' is nan"):
@@ -77,9 +78,9 @@ def test_what_learns_on_features_pauses_between_its_steps_and_begins_anew(key: s
         return any("step 2 of" in detail for detail in details)
 
     with pytest.raises(Paused):
-        run(key, {"steps": 4}, progress=progress, kept=Kept(pause=pause))
+        run(key, {"steps": 4}, progress=progress, kept=LearningState(pause=pause))
     assert "step 2 of" in details[-1]
-    whole, again = (run(key, {"steps": 4}, kept=Kept()).modules.tensors for _ in range(2))
+    whole, again = (run(key, {"steps": 4}, kept=LearningState()).modules.tensors for _ in range(2))
     assert all(torch.equal(value, again[name]) for name, value in whole.items())
 
 
@@ -119,7 +120,7 @@ def test_what_the_last_step_leaves_must_be_numbers(key: str, monkeypatch: pytest
 @pytest.mark.parametrize("key", ["surgery", "twin"])
 def test_a_pause_is_seen_between_two_steps(key: str, tmp_path: Path) -> None:
     seen: list[str] = []
-    kept = Kept(tmp_path / "kept.safetensors", "run", lambda: any("step 2" in detail for detail in seen))
+    kept = LearningState(tmp_path / "kept.safetensors", "run", lambda: any("step 2" in detail for detail in seen))
     with pytest.raises(Paused):
         run(key, {"steps": 9}, progress=lambda now: seen.append(now.detail), kept=kept)
     assert not any("step 4" in detail for detail in seen)
@@ -160,7 +161,7 @@ def test_blocks_that_are_computed_again_give_the_same(routing: str, monkeypatch:
     plain = run("wemoe", WEMOE | {"routing": routing}).modules.tensors
     monkeypatch.setattr(routed_network, "ACTIVATIONS_CPU", 0)
     lean = run("wemoe", WEMOE | {"routing": routing}).modules.tensors
-    assert all(golden_adapt.off(lean[name], value) < 1e-12 for name, value in plain.items())
+    assert all(golden_adapt.relative_distance(lean[name], value) < 1e-12 for name, value in plain.items())
 
 
 def test_edits_before_the_merge_change_what_wemoe_stores() -> None:

@@ -14,22 +14,22 @@ import torch
 from method_chains import chain_of, images_of
 from torch_threads import torch_threads
 
-from merging.base.at_once import Report, Unit, at_once, most_bytes
 from merging.base.errors import Cancelled
+from merging.base.parallel import Report, Unit, peak_bytes, run_units
 from merging.base.progress import Progress
 from merging.base.threads import AT_ONCE
 from merging.engine import run as engine
 from merging.engine import stream
-from merging.engine.adapting import adapt
-from merging.engine.inputs import layer_bytes
+from merging.engine.adapt import adapt
+from merging.engine.run_inputs import layer_bytes
 from merging.methods import registry
 from merging.models.families import Role
 from merging.models.tensor_info import TensorInfo
 from merging.recipes.recipe import Recipe
-from merging.study.runs.inputs import open_inputs
+from merging.study.runs.opened_recipe import open_inputs
 from merging.tasks.context import Context
 
-METHODS = registry.methods()
+METHODS = registry.list_methods()
 PATIENCE = 60.0  # seconds that a busy machine may take
 
 
@@ -42,7 +42,7 @@ def unit(name: str, run: Any, nbytes: int = 1, **options: Any) -> Unit[Any]:
 
 
 def results(units: Iterable[Unit[Any]], count: int = 2, budget: int = 100, listen: Any = ignore) -> list[Any]:
-    return list(at_once(units, count, budget, listen, lambda: None))
+    return list(run_units(units, count, budget, listen, lambda: None))
 
 
 def marked(method: Any) -> Any:
@@ -58,7 +58,7 @@ def test_bytes_and_order_do_not_depend_on_the_number_of_workers(method: Any, tin
     outcomes = []
     for count in (1, 4):
         with torch_threads(count):
-            result = engine.run(recipe, inputs.pretrained, inputs.experts, context=Context(device="cpu"), **data)
+            result = engine.run_recipe(recipe, inputs.pretrained, inputs.experts, context=Context(device="cpu"), **data)
             if recipe.adapt:
                 merged = tiny.checkpoint(result.state_dict)
                 result = adapt(
@@ -169,7 +169,7 @@ def test_a_merge_of_several_layers_at_once_reports_and_cancels(count: int) -> No
     pretrained, experts = tiny.checkpoint(base), {name: tiny.checkpoint(state) for name, state in tuned.items()}
     recipe, reports = Recipe.build("tsv_m"), list[Progress]()
     with torch_threads(count):
-        engine.run(recipe, pretrained, experts, context=Context(device="cpu", progress=reports.append))
+        engine.run_recipe(recipe, pretrained, experts, context=Context(device="cpu", progress=reports.append))
         assert all(one.done <= other.done for one, other in itertools.pairwise(reports) if not one.detail)
         assert reports[-1].fraction == 1.0
         assert all(report.phase == "Merging with TSV-M" for report in reports)
@@ -179,7 +179,9 @@ def test_a_merge_of_several_layers_at_once_reports_and_cancels(count: int) -> No
 
         reports.clear()
         with pytest.raises(Cancelled):
-            engine.run(recipe, pretrained, experts, context=Context("cpu", progress=reports.append, cancel=cancel))
+            engine.run_recipe(
+                recipe, pretrained, experts, context=Context("cpu", progress=reports.append, cancel=cancel)
+            )
         assert torch.get_num_threads() == count
 
 
@@ -190,11 +192,11 @@ def test_several_layers_are_worked_on_at_once(monkeypatch: pytest.MonkeyPatch) -
 
     def noted(units: Any, count: int, budget: int, *rest: Any) -> Any:
         asked.append((count, budget))
-        return at_once(units, count, budget, *rest)
+        return run_units(units, count, budget, *rest)
 
-    monkeypatch.setattr(stream, "at_once", noted)
+    monkeypatch.setattr(stream, "run_units", noted)
     with torch_threads(3):
-        engine.run(Recipe.build("drm"), pretrained, experts, context=Context(device="cpu"))
+        engine.run_recipe(Recipe.build("drm"), pretrained, experts, context=Context(device="cpu"))
     assert [count for count, _ in asked] == [3]
     assert 0 < asked[0][1] <= AT_ONCE
 
@@ -213,7 +215,9 @@ def test_whole_tensors_have_one_thread_wherever_they_are_worked_on(count: int, m
 
     monkeypatch.setattr(stream.Stage, "run", noted)
     with torch_threads(count):
-        engine.run(Recipe.build("ties", edits=["cat"]), pretrained, experts, exemplars=images, context=Context("cpu"))
+        engine.run_recipe(
+            Recipe.build("ties", edits=["cat"]), pretrained, experts, exemplars=images, context=Context("cpu")
+        )
     assert len(seen) >= 2 * len(base) and set(seen) == {1}
 
 
@@ -234,5 +238,5 @@ def test_the_memory_of_a_layer() -> None:
 def test_the_memory_of_several_layers_is_that_of_the_largest_within_the_budget(
     count: int, budget: int, most: int
 ) -> None:
-    assert most_bytes([10, 60, 20, 30], count, budget) == most
-    assert most_bytes([], count, budget) == 0
+    assert peak_bytes([10, 60, 20, 30], count, budget) == most
+    assert peak_bytes([], count, budget) == 0

@@ -14,8 +14,8 @@ import merging
 from merging.base.errors import CheckpointError, MergingError, NeedsError, RecipeError
 from merging.models.architecture import Architecture
 from merging.models.checkpoint import MappingCheckpoint
-from merging.models.formats.opening import open_checkpoint
-from merging.models.inspection.fit import fit
+from merging.models.formats.model_sources import open_checkpoint
+from merging.models.inspection.fit_check import check_fit
 from merging.recipes.recipe import Recipe
 
 MERGE = "merge: ties\n"
@@ -147,7 +147,7 @@ def test_odd_architectures_are_refused(text):
 def test_one_prefix_for_all_names_is_recognized():
     base, experts = tiny.family(("a",))
     wrapped = {f"module.{n}": v for n, v in experts["a"].items()}
-    report = fit(MappingCheckpoint(base, "p"), {"a": MappingCheckpoint(wrapped, "a")})
+    report = check_fit(MappingCheckpoint(base, "p"), {"a": MappingCheckpoint(wrapped, "a")})
     assert len(report.problems) == 1
     first = re.escape(next(iter(base)))
     assert re.search(rf"other names.*expected {first}, found module\.{first}.*by this prefix", report.text())
@@ -158,9 +158,9 @@ def test_a_head_is_no_model_under_other_names():
     head = {"weight": torch.ones(3, 8), "bias": torch.zeros(3)}
     for pretrained, expert in ((base, head), (head, base)):
         with pytest.raises(CheckpointError, match="is a classification head of 3 classes and 8 features, not an image"):
-            fit(MappingCheckpoint(pretrained, "p"), {"a": MappingCheckpoint(expert, "a")})
+            check_fit(MappingCheckpoint(pretrained, "p"), {"a": MappingCheckpoint(expert, "a")})
     layers = {f"layer{number}.weight": torch.ones(3, 8) for number in range(5)}
-    report = fit(MappingCheckpoint(base, "p"), {"a": MappingCheckpoint(layers, "a")})
+    report = check_fit(MappingCheckpoint(base, "p"), {"a": MappingCheckpoint(layers, "a")})
     assert [problem.problem for problem in report.problems] == ["no name in common"]
     assert "found layer0.weight" in report.text() and "another kind of model" in report.text()
 
@@ -168,7 +168,7 @@ def test_a_head_is_no_model_under_other_names():
 def test_names_in_capitals_are_guessed():
     base, experts = tiny.family(("a",))
     loud = {name.upper(): value for name, value in experts["a"].items()}
-    report = fit(base, {"a": loud})
+    report = check_fit(base, {"a": loud})
     assert [problem.problem for problem in report.problems] == ["letter case"]
     assert "found VISUAL.CLASS_EMBEDDING" in report.text() and "small and capital letters only" in report.text()
 
@@ -177,14 +177,16 @@ def test_the_report_takes_files_and_looks_at_every_number_unless_told_otherwise(
     family = tiny.write_family(tmp_path, experts=("a",))
     broken = tiny.expert(tiny.pretrained(), 1)
     broken["visual.proj"][-1, -1] = float("nan")
-    assert fit(family.pretrained, family.experts).ok
-    assert [p.problem for p in fit(family.pretrained, {"b": broken}).errors] == ["not finite"]
-    assert fit(family.pretrained, {"b": broken}, values=False).ok
+    assert check_fit(family.pretrained, family.experts).ok
+    assert [p.problem for p in check_fit(family.pretrained, {"b": broken}).errors] == ["not finite"]
+    assert check_fit(family.pretrained, {"b": broken}, values=False).ok
 
 
 def test_repeated_files_are_noticed():
     base, experts = tiny.family(("a", "b", "c"))
     experts |= {"b": experts["a"], "c": base}
-    report = fit(MappingCheckpoint(base, "p"), {n: MappingCheckpoint(s, n) for n, s in experts.items()}, values=True)
+    report = check_fit(
+        MappingCheckpoint(base, "p"), {n: MappingCheckpoint(s, n) for n, s in experts.items()}, values=True
+    )
     assert {(p.checkpoint, p.problem) for p in report.warnings} == {("b", "same file twice"), ("c", "not changed")}
     assert report.ok

@@ -8,7 +8,7 @@ import torch
 
 import merging
 from merging.base.numerics.quantile import kth_smallest
-from merging.models.formats.opening import open_checkpoint
+from merging.models.formats.model_sources import open_checkpoint
 from merging.recipes.recipe import Recipe
 
 WIDTH = 8

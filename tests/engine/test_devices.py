@@ -15,13 +15,13 @@ import pytest
 import tiny
 import torch
 from common_checks import assert_close, states
-from pretend_device import NAME, Pretended, pretended
+from pretend_device import NAME, PretendedMemory, pretend_device
 
 import merging
 from merging.base import devices
 from merging.base.errors import MergingError
 from merging.base.numerics.quantile import SAMPLE_STRIDE
-from merging.engine import inputs
+from merging.engine import run_inputs
 from merging.methods import registry
 from merging.methods.method import Method
 
@@ -37,10 +37,10 @@ def on(device: str, merge: str, *edits: Any, **options: Any) -> merging.MergeRes
     return merging.merge(BASE, EXPERTS, merge, edits=edits, device=device, **options)
 
 
-@pytest.mark.parametrize("method", registry.methods(), ids=lambda method: f"{method.role}-{method.key}")
+@pytest.mark.parametrize("method", registry.list_methods(), ids=lambda method: f"{method.role}-{method.key}")
 def test_every_method_gives_what_it_gives_on_the_cpu(method: Method) -> None:
     expected = common_checks.merge(method, BASE, EXPERTS)
-    with pretended() as copied:
+    with pretend_device() as copied:
         found = common_checks.merge(method, BASE, EXPERTS, device=NAME)
     assert found.device == NAME.upper() and found.warnings == expected.warnings
     for one, other in zip(states(found), states(expected), strict=True):
@@ -58,7 +58,7 @@ def test_every_method_gives_what_it_gives_on_the_cpu(method: Method) -> None:
 def test_a_pass_copies_every_input_once(merge: str, passes: int, samples: int) -> None:
     """A sample for quantiles is a pass, too, of which only the sample is copied."""
     base = {name: value + 0.0 for name, value in BASE.items()}  # ties looks twice at tensors that hold -0.0
-    with pretended() as copied:
+    with pretend_device() as copied:
         merging.merge(base, EXPERTS, merge, device=NAME)
     extra = len(copied.to_device) - (passes + samples) * COPIES
     sampled = samples * (len(EXPERTS) + 1) * math.ceil(SCALARS / (len(EXPERTS) + 1) / SAMPLE_STRIDE)
@@ -68,7 +68,7 @@ def test_a_pass_copies_every_input_once(merge: str, passes: int, samples: int) -
 
 def test_what_is_read_of_a_tensor_does_not_grow_with_its_blocks_scalars() -> None:
     """A merge reads two answers a tensor, the merged tensors, and all counts at the end."""
-    with pretended() as copied:
+    with pretend_device() as copied:
         on(NAME, "task_arithmetic")
     assert len(copied.to_host) == 3 * len(BASE) + 2
     assert sum(copied.to_host) == SCALARS // (len(EXPERTS) + 1) + 2 * len(BASE) + 4 * len(BASE)
@@ -76,8 +76,8 @@ def test_what_is_read_of_a_tensor_does_not_grow_with_its_blocks_scalars() -> Non
 
 @pytest.mark.parametrize("key", ["surgery", "wemoe"])
 def test_modules_do_not_keep_their_tower_there(key: str) -> None:
-    with pretended():
-        modules = common_checks.merge(registry.adapt(key), BASE, EXPERTS, device=NAME).modules
+    with pretend_device():
+        modules = common_checks.merge(registry.find_adapt(key), BASE, EXPERTS, device=NAME).modules
     assert modules is not None and modules.device.type == NAME and "tower" not in vars(modules)
 
 
@@ -86,26 +86,26 @@ def test_exemplars_are_captured_there(merge: str, edits: tuple[str, ...]) -> Non
     images = {name: task.images for name, task in common_checks.labeled_exemplars(EXPERTS).items()}
     pretrained = tiny.checkpoint(BASE)
     expected = merging.merge(pretrained, EXPERTS, merge, edits=edits, exemplars=images, device="cpu")
-    with pretended():
+    with pretend_device():
         found = merging.merge(pretrained, EXPERTS, merge, edits=edits, exemplars=images, device=NAME)
     assert_close(found.state_dict, expected.state_dict, BASE, 1e-4)
 
 
 def test_blocks_follow_the_free_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(inputs, "PIECE_CPU", 256)
+    monkeypatch.setattr(run_inputs, "PIECE_CPU", 256)
     expected = on("cpu", "task_arithmetic").state_dict
     numbers = []
     for free in (1 << 30, 1 << 17):
-        with pretended(free=free) as copied:
+        with pretend_device(free=free) as copied:
             found = on(NAME, "task_arithmetic").state_dict
         assert all(torch.equal(found[name], value) for name, value in expected.items())
         numbers.append(len(copied.to_device))
     assert numbers[0] < numbers[1]
 
 
-def _limited(largest: int, merge: str, monkeypatch: pytest.MonkeyPatch) -> tuple[merging.MergeResult, Pretended]:
-    monkeypatch.setattr(inputs, "PIECE_CPU", 256)
-    with pretended(free=1 << 20, largest=largest) as memory:
+def _limited(largest: int, merge: str, monkeypatch: pytest.MonkeyPatch) -> tuple[merging.MergeResult, PretendedMemory]:
+    monkeypatch.setattr(run_inputs, "PIECE_CPU", 256)
+    with pretend_device(free=1 << 20, largest=largest) as memory:
         return on(NAME, merge), memory
 
 
@@ -133,19 +133,19 @@ def test_work_inside_work_that_began_anew_has_small_pieces_too() -> None:
 
     def short_at(*rounds: int) -> Any:
         def compute(on: torch.device) -> None:
-            sizes.append(devices.fitting(on, 1 << 20))
+            sizes.append(devices.limit_bytes(on, 1 << 20))
             if len(sizes) in rounds:
                 raise torch.OutOfMemoryError
             if len(sizes) == 2:
-                _, words = devices.in_room(on, compute)
+                _, words = devices.retry_on_oom(on, compute)
                 assert words == ("PRETEND ran out of memory, so pieces were 1/4 of the usual size.",)
 
         return compute
 
-    with pretended():
-        devices.in_room(device, short_at(1, 3))
+    with pretend_device():
+        devices.retry_on_oom(device, short_at(1, 3))
         assert sizes == [1 << 20, 1 << 18, 1 << 18, 1 << 16]
-        assert devices.fitting(device, 1 << 20) == 1 << 20
+        assert devices.limit_bytes(device, 1 << 20) == 1 << 20
 
 
 def test_other_errors_of_the_device_are_not_taken_for_that() -> None:
@@ -156,7 +156,7 @@ def test_other_errors_of_the_device_are_not_taken_for_that() -> None:
         raise RuntimeError("device-side assert")
 
     with pytest.raises(RuntimeError, match="assert"):
-        devices.in_room(torch.device(NAME), fails)
+        devices.retry_on_oom(torch.device(NAME), fails)
     assert len(begun) == 1
 
 
@@ -173,7 +173,7 @@ def test_inputs_go_through_pinned_memory_in_their_own_type(monkeypatch: pytest.M
     experts = {name: {n: v.half() for n, v in state.items()} for name, state in EXPERTS.items()}
     merging.merge(base, experts, "task_arithmetic", device="cpu")
     assert not pinned
-    with pretended() as copied:
+    with pretend_device() as copied:
         merging.merge(base, experts, "task_arithmetic", device=NAME)
     assert len(pinned) == len(copied.to_device) == COPIES and {tensor.dtype for tensor in pinned} == {torch.float16}
 
@@ -188,14 +188,14 @@ def test_rows_that_share_memory_are_copied_before_they_are_pinned(monkeypatch: p
     monkeypatch.setattr(devices, "PINNED", {NAME})
     monkeypatch.setattr(torch.Tensor, "pin_memory", pin)
     row = torch.tensor([[1.0, 2.0]])
-    with pretended():
-        there = devices.moved(row.expand(3, 2), torch.device(NAME), torch.float32)
+    with pretend_device():
+        there = devices.move_tensor(row.expand(3, 2), torch.device(NAME), torch.float32)
     assert torch.equal(there.cpu(), row.repeat(3, 1))
 
 
 def test_a_device_without_float64_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(inputs, "NO_DOUBLES", {NAME})
-    with pretended(), pytest.raises(MergingError, match="float64, which PRETEND cannot compute with"):
+    monkeypatch.setattr(run_inputs, "NO_DOUBLES", {NAME})
+    with pretend_device(), pytest.raises(MergingError, match="float64, which PRETEND cannot compute with"):
         merging.merge(*common_checks.family(torch.float64, 1), "weight_averaging", device=NAME)
 
 
@@ -221,6 +221,6 @@ def test_exact_cases_and_common_checks_take_every_device_of_the_machine() -> Non
      lambda x: torch.equal(x, x), lambda x: x + torch.ones(1), lambda x: torch.cat([x[None], torch.ones(1)])],
 )  # fmt: skip
 def test_the_pretend_device_refuses_the_host(read: Any) -> None:
-    with pretended() as copied, pytest.raises(RuntimeError, match="pretend device"):
+    with pretend_device() as copied, pytest.raises(RuntimeError, match="pretend device"):
         read(torch.ones(()).to(NAME))
     assert copied.to_device == [1] and copied.to_host == []

@@ -9,14 +9,14 @@ import plain_tower
 import pytest
 import tiny
 import torch
-from held_tensors import held
+from held_tensors import find_tensors
 
 import merging
 from merging.base.errors import Cancelled, NeedsError
 from merging.engine import run as engine
-from merging.engine.layer_inputs import CapturedInputs, GivenInputs
+from merging.engine.layer_inputs import CallerInputs, CapturedInputs
 from merging.engine.outputs import Notes
-from merging.images import batches
+from merging.images import batch_sizes
 from merging.images.image_encoder import Encoder
 from merging.methods import registry
 from merging.methods.method import REGISTERED
@@ -65,7 +65,7 @@ def _same(found, rows, diagonal=False):
 @pytest.mark.parametrize("backwards", [False, True])
 @pytest.mark.parametrize("batch", [1, 10, 1000])  # tokens: one image, two images, all
 def test_captured_moments_equal_those_of_a_plain_forward_pass(opened, backwards, batch, monkeypatch):
-    monkeypatch.setattr(batches, "BATCH_CPU", batch)
+    monkeypatch.setattr(batch_sizes, "BATCH_CPU", batch)
     _, states = tiny.family()
     experts, images = {n: opened(s) for n, s in states.items()}, _images(states)
     expected = _rows(experts, images)
@@ -94,13 +94,13 @@ def test_rows_are_kept_only_while_they_are_smaller_than_their_products(dtype, di
 @pytest.mark.parametrize("count", [40, 160])  # of either so many that no rows are kept, but norms' few columns
 def test_memory_does_not_grow_with_the_number_of_exemplars(count, monkeypatch):
     """What is held beyond the exemplars themselves and their tokens at one place, which are as many."""
-    monkeypatch.setattr(batches, "BATCH_CPU", 4 * tiny.TOKENS)
+    monkeypatch.setattr(batch_sizes, "BATCH_CPU", 4 * tiny.TOKENS)
     _, states = tiny.family(("a", "b"))
     experts, images = {n: tiny.checkpoint(s) for n, s in states.items()}, _images(states, count)
     captured, seen = CapturedInputs(experts, images, CPU), []
     for parameter in next(iter(experts.values())).parameters:
         captured.moments(parameter)
-        tensors = list(held(captured))
+        tensors = list(find_tensors(captured))
         seen.append(sum(t.untyped_storage().nbytes() for holder, t in tensors if isinstance(holder, Moments)))
         tokens = [t for _, t in tensors if t.shape == (count, tiny.TOKENS, tiny.WIDTH)]
         assert len(tokens) == len(experts)
@@ -113,7 +113,7 @@ def test_memory_does_not_grow_with_the_number_of_exemplars(count, monkeypatch):
 
 
 def test_a_batch_of_exemplars_is_all_that_runs_at_a_time(monkeypatch):
-    monkeypatch.setattr(batches, "BATCH_CPU", 4 * tiny.TOKENS)
+    monkeypatch.setattr(batch_sizes, "BATCH_CPU", 4 * tiny.TOKENS)
     base, states = tiny.family(("a", "b"))
     experts, ran, original = {n: tiny.checkpoint(s) for n, s in states.items()}, [], Encoder.run
 
@@ -122,7 +122,9 @@ def test_a_batch_of_exemplars_is_all_that_runs_at_a_time(monkeypatch):
         return original(self, section, x, record)
 
     monkeypatch.setattr(Encoder, "run", run)
-    engine.run(CHAINS["lot"], tiny.checkpoint(base), experts, exemplars=_images(states, 10), context=Context("cpu"))
+    engine.run_recipe(
+        CHAINS["lot"], tiny.checkpoint(base), experts, exemplars=_images(states, 10), context=Context("cpu")
+    )
     assert set(ran) == {4, 2}
 
 
@@ -135,11 +137,13 @@ def test_every_section_runs_once_per_expert_and_pass(monkeypatch):
         return original(self, section, x, record)
 
     monkeypatch.setattr(Encoder, "run", run)
-    engine.run(Recipe.build("lot"), tiny.checkpoint(base), experts, exemplars=_images(states), context=Context("cpu"))
+    engine.run_recipe(
+        Recipe.build("lot"), tiny.checkpoint(base), experts, exemplars=_images(states), context=Context("cpu")
+    )
     assert ran == [(section, True) for section in range(4) for _ in experts]
     ran.clear()
     chain = Recipe.build("weight_averaging", edits=["lwptv"])
-    engine.run(chain, tiny.checkpoint(base), experts, exemplars=_images(states), context=Context(device="cpu"))
+    engine.run_recipe(chain, tiny.checkpoint(base), experts, exemplars=_images(states), context=Context(device="cpu"))
     assert not ran
 
 
@@ -170,7 +174,7 @@ def test_query_key_and_value_share_their_moments():
     captured = CapturedInputs({"a": checkpoint}, _images(states), CPU)
     q, k, v = (captured.moments(p)[0] for p in checkpoint.parameters
                if p.block == 1 and p.role == Role.LINEAR and p.part[5:] in ("q_proj", "k_proj", "v_proj"))  # fmt: skip
-    distinct = {id(holder) for holder, _ in held(captured) if isinstance(holder, Moments)}
+    distinct = {id(holder) for holder, _ in find_tensors(captured) if isinstance(holder, Moments)}
     assert q is k is v and len(distinct) == 6  # two norms, attention's inputs, three more matrices
 
 
@@ -180,8 +184,10 @@ def test_exemplars_and_their_layer_inputs_give_one_result(recipe, opened):
     base, states = tiny.family()
     experts, images = {n: opened(s) for n, s in states.items()}, _images(states)
     pretrained = opened(base)
-    from_images = engine.run(recipe, pretrained, experts, exemplars=images, context=Context("cpu"))
-    from_rows = engine.run(recipe, pretrained, experts, layer_inputs=_rows(experts, images), context=Context("cpu"))
+    from_images = engine.run_recipe(recipe, pretrained, experts, exemplars=images, context=Context("cpu"))
+    from_rows = engine.run_recipe(
+        recipe, pretrained, experts, layer_inputs=_rows(experts, images), context=Context("cpu")
+    )
     common_checks.assert_close(from_images.state_dict, from_rows.state_dict, pretrained.state_dict(), 1e-4)
 
 
@@ -190,7 +196,7 @@ def test_an_expert_without_exemplars_is_named():
     experts, images = {n: tiny.checkpoint(s) for n, s in states.items()}, _images(states)
     del images["flags"]
     with pytest.raises(NeedsError, match="no exemplars for flags"):
-        engine.run(Recipe.build("lot"), tiny.checkpoint(base), experts, exemplars=images)
+        engine.run_recipe(Recipe.build("lot"), tiny.checkpoint(base), experts, exemplars=images)
 
 
 @pytest.mark.parametrize(
@@ -207,7 +213,7 @@ def test_odd_exemplars_are_refused(recipe, wrong, says):
     base, states = tiny.family()
     experts, images = {n: tiny.checkpoint(s) for n, s in states.items()}, _images(states)
     with pytest.raises(NeedsError, match=says):
-        engine.run(recipe, tiny.checkpoint(base), experts, exemplars=images | {"leaves": wrong})
+        engine.run_recipe(recipe, tiny.checkpoint(base), experts, exemplars=images | {"leaves": wrong})
 
 
 @pytest.mark.parametrize("wrong", [torch.ones(2, 3, 16, 16), [torch.ones(2, 3, 16, 16)]])
@@ -247,14 +253,14 @@ def test_layer_inputs_that_cannot_be_used_are_refused(chain, inputs, says):
 @pytest.mark.parametrize("opened,name", [(tiny.checkpoint, "visual.proj"), (_hugging_face, "visual_projection.weight")])
 def test_rows_of_the_projection_are_as_wide_as_its_inputs(opened, name):
     base = tiny.pretrained()
-    given = GivenInputs({"a": {name: torch.ones(3, tiny.WIDTH)}}, ("a",), opened(base), CPU)
+    given = CallerInputs({"a": {name: torch.ones(3, tiny.WIDTH)}}, ("a",), opened(base), CPU)
     parameter = next(p for p in opened(base).parameters if p.name == name)
     (moments,) = given.moments(parameter)
     assert moments.width == tiny.WIDTH != tiny.EMBED
 
 
 def test_cancel_stops_between_batches_of_exemplars(monkeypatch):
-    monkeypatch.setattr(batches, "BATCH_CPU", 1)
+    monkeypatch.setattr(batch_sizes, "BATCH_CPU", 1)
     base, states = tiny.family()
     experts, told = {n: tiny.checkpoint(s) for n, s in states.items()}, []
 
@@ -265,7 +271,7 @@ def test_cancel_stops_between_batches_of_exemplars(monkeypatch):
         return len([phase for phase, _ in told if phase == "Running exemplars"]) >= 7
 
     with pytest.raises(Cancelled):
-        engine.run(
+        engine.run_recipe(
             Recipe.build("lot"), tiny.checkpoint(base), experts, exemplars=_images(states),
             context=Context("cpu", progress, cancel),
         )  # fmt: skip
@@ -292,7 +298,7 @@ def test_notes_are_of_the_merging_pass_only_and_in_forward_order(monkeypatch):
         slot.note("seen", size=slot.task_vectors.numel())
         return slot.task_vectors
 
-    edit = dataclasses.replace(registry.edit("lwptv"), key="noting", run=run, survey=None,
+    edit = dataclasses.replace(registry.find_edit("lwptv"), key="noting", run=run, survey=None,
                                elementwise=lambda params, parameter: False,
                                drops=lambda parameter, found: False, kept=lambda slot, params, found: None)  # fmt: skip
     monkeypatch.setitem(REGISTERED, ("edit", "noting"), edit)

@@ -15,10 +15,10 @@ from merging.models.formats.safetensors import save
 FEW, MANY = 2, 6
 LEARN = """
 from merging.engine import routed_network
-from merging.engine.adapting import adapt
+from merging.engine.adapt import adapt
 from merging.engine.learning.learn import learn
 from merging.engine.run import run
-from merging.models.formats.opening import open_checkpoint
+from merging.models.formats.model_sources import open_checkpoint
 from merging.models.formats.safetensors import SafetensorsWriter
 from merging.images.exemplars import TaskExemplars
 from merging.engine.modules import mixed_tower

@@ -16,10 +16,10 @@ from contexts import context_of
 
 from merging.base.errors import Cancelled, MergingError, NeedsError, Paused
 from merging.engine import run as engine
-from merging.engine.learning.kept import Kept
-from merging.engine.learning.vectors import MaskFile
+from merging.engine.learning.edited_vectors import MaskFile
+from merging.engine.learning.learning_state import LearningState
 from merging.images.exemplars import TaskExemplars
-from merging.methods.shared.localization import Scores
+from merging.methods.shared.localization import MaskScores
 from merging.models.checkpoint import MappingCheckpoint
 from merging.recipes.recipe import Recipe
 
@@ -42,7 +42,7 @@ def run(family, chain, tasks=None, **options):
     key, params, edits = CHAINS[chain] if isinstance(chain, str) else chain
     shown = tasks or common_checks.labeled_exemplars(experts)
     opened = {name: MappingCheckpoint(state, name) for name, state in experts.items()}
-    return engine.run(
+    return engine.run_recipe(
         Recipe.build(key, params, edits), tiny.checkpoint(base), opened, exemplars=shown,
         test_data=common_checks.unlabeled(shown), context=context_of(options), **options,
     )  # fmt: skip
@@ -60,7 +60,7 @@ def assert_same(one, other):
 @pytest.mark.parametrize("chain", ["by tensor", "masks"])
 def test_micro_batches_change_nothing(family, chain, monkeypatch):
     together = run(family, chain)
-    monkeypatch.setattr("merging.engine.learning.network.ACTIVATIONS_CPU", 1)  # one image at a time
+    monkeypatch.setattr("merging.engine.learning.learned_network.ACTIVATIONS_CPU", 1)  # one image at a time
     seen = []
     apart = run(family, chain, progress=seen.append)
     common_checks.assert_close(apart.state_dict, together.state_dict, family[0])
@@ -94,7 +94,7 @@ def test_paused_anywhere_it_goes_on_to_the_same_bits(family, chain, tmp_path):
     pauses = 0
     while True:
         try:
-            result = run(family, chain, kept=Kept(path, "a run", pause=after(7)))
+            result = run(family, chain, kept=LearningState(path, "a run", pause=after(7)))
             break
         except Paused:
             pauses += 1
@@ -106,7 +106,7 @@ def test_paused_anywhere_it_goes_on_to_the_same_bits(family, chain, tmp_path):
 
 def test_a_crash_loses_what_came_after_the_last_write(family, tmp_path, monkeypatch):
     """Every step is written here; an error in the machine, which nobody catches, leaves the file."""
-    monkeypatch.setattr("merging.engine.learning.kept.EVERY", 0.0)
+    monkeypatch.setattr("merging.engine.learning.learning_state.EVERY", 0.0)
     path, steps = tmp_path / "kept.safetensors", []
 
     def crash(progress):
@@ -115,9 +115,9 @@ def test_a_crash_loses_what_came_after_the_last_write(family, tmp_path, monkeypa
             raise SystemError("the machine stops")
 
     with pytest.raises(SystemError):
-        run(family, "by tensor", kept=Kept(path), progress=crash)
+        run(family, "by tensor", kept=LearningState(path), progress=crash)
     again = []
-    result = run(family, "by tensor", kept=Kept(path), progress=lambda p: again.append(p.detail))
+    result = run(family, "by tensor", kept=LearningState(path), progress=lambda p: again.append(p.detail))
     assert_same(result, run(family, "by tensor"))
     assert any(detail.startswith("step 1 of 5") for detail in steps)
     assert not any(re.match("step [123] of 5$|step [12] of 5 ", detail) for detail in again)
@@ -131,9 +131,9 @@ def test_the_file_is_written_soon_and_the_less_often_the_longer_a_write_takes(tm
         writes.append(now[0])
         now[0] += took[0]
 
-    monkeypatch.setattr("merging.engine.learning.kept.time", SimpleNamespace(monotonic=lambda: now[0]))
-    monkeypatch.setattr("merging.engine.learning.kept.save", save)
-    kept = Kept(tmp_path / "kept.safetensors")
+    monkeypatch.setattr("merging.engine.learning.learning_state.time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr("merging.engine.learning.learning_state.save", save)
+    kept = LearningState(tmp_path / "kept.safetensors")
     for until, seconds in ((10.0, 0.1), (60.0, 1.0), (200.0, 1.0)):
         while now[0] < until:
             kept.keep("merge", dict)
@@ -148,12 +148,12 @@ def test_the_file_is_written_soon_and_the_less_often_the_longer_a_write_takes(tm
 def test_what_was_kept_is_removed_where_the_run_ends_without_a_result(family, ending, tmp_path):
     path, tasks = tmp_path / "kept.safetensors", common_checks.labeled_exemplars(family[1])
     with pytest.raises(Paused):
-        run(family, "by tensor", tasks, kept=Kept(path, pause=after(9)))
+        run(family, "by tensor", tasks, kept=LearningState(path, pause=after(9)))
     if ending == "failed":
         tasks = {n: TaskExemplars(t.images, t.labels, t.head, float("inf")) for n, t in tasks.items()}
     error = Cancelled if ending == "cancelled" else MergingError
     with pytest.raises(error):
-        run(family, "by tensor", tasks, kept=Kept(path), cancel=after(6) if ending == "cancelled" else None)
+        run(family, "by tensor", tasks, kept=LearningState(path), cancel=after(6) if ending == "cancelled" else None)
     assert not path.exists()
 
 
@@ -161,10 +161,10 @@ def test_what_was_kept_is_removed_where_the_run_ends_without_a_result(family, en
 def test_a_file_that_cannot_be_used_is_told(family, damage, tmp_path):
     path = tmp_path / "kept.safetensors"
     with pytest.raises(Paused):
-        run(family, "by tensor", kept=Kept(path, "this run", pause=after(9)))
+        run(family, "by tensor", kept=LearningState(path, "this run", pause=after(9)))
     if damage == "cut":
         path.write_bytes(path.read_bytes()[:-100])
-    result = run(family, "by tensor", kept=Kept(path, "this run" if damage == "cut" else "another"))
+    result = run(family, "by tensor", kept=LearningState(path, "this run" if damage == "cut" else "another"))
     assert_same(result, run(family, "by tensor"))
     (warning,) = (text for text in result.warnings if "begins anew" in text)
     assert "kept.safetensors" in warning
@@ -174,7 +174,7 @@ def test_without_a_file_a_pause_still_stops(family):
     event = threading.Event()
     event.set()
     with pytest.raises(Paused):
-        run(family, "by tensor", kept=Kept(pause=event))
+        run(family, "by tensor", kept=LearningState(pause=event))
 
 
 # --- progress, cancel, files ----------------------------------------------------------------------------------------
@@ -193,7 +193,7 @@ def test_progress_tells_steps_and_losses(family):
 
 
 def test_cancel_is_asked_after_every_micro_batch(family, monkeypatch):
-    monkeypatch.setattr("merging.engine.learning.network.ACTIVATIONS_CPU", 1)
+    monkeypatch.setattr("merging.engine.learning.learned_network.ACTIVATIONS_CPU", 1)
     seen = []
     stop = threading.Event()
 
@@ -218,7 +218,7 @@ def test_temporary_files_vanish(family, chain, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("chain", ["after an edit of whole tensors", "masks after an edit"])
 def test_no_room_for_temporary_files_is_told(family, chain, monkeypatch):
-    monkeypatch.setattr("merging.engine.learning.vectors.free_bytes", lambda folder: 1000)
+    monkeypatch.setattr("merging.engine.learning.edited_vectors.free_bytes", lambda folder: 1000)
     with pytest.raises(MergingError, match=r"Learning keeps .* TMPDIR"):
         run(family, chain)
 
@@ -242,7 +242,7 @@ def test_scores_that_are_no_numbers_are_not_taken_for_a_mask(family, monkeypatch
         scores.values[slot.name].fill_(float("nan"))
         return torch.zeros_like(slot.pretrained)
 
-    monkeypatch.setattr(Scores, "descend", broken)
+    monkeypatch.setattr(MaskScores, "descend", broken)
     name = next(iter(family[1]))
     with pytest.raises(MergingError, match=rf"scores of '{name}' are NaN in visual\."):
         run(family, "masks")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import measured_memory
 
-from merging.models.formats.opening import open_checkpoint
+from merging.models.formats.model_sources import open_checkpoint
 
 EXPERTS = 20
 

@@ -8,11 +8,11 @@ import torch
 
 import merging
 from merging.base.errors import CheckpointError, CompatibilityError, FamilyError, MergingError, NeedsError
-from merging.engine.inputs import Inputs
+from merging.engine.run_inputs import RunInputs
 from merging.models.checkpoint import MappingCheckpoint
 from merging.recipes.recipe import Recipe
-from merging.sharing.export.export import export
-from merging.study.runs.inputs import opened
+from merging.sharing.export.model_export import export
+from merging.study.runs.opened_recipe import with_checkpoints
 
 INFERRED = list(other_kinds.KINDS)
 
@@ -94,10 +94,10 @@ def test_large_tables_come_in_pieces_among_whole_matrices(edits, monkeypatch):
     base, experts = team("Llama")
     whole = merging.merge(base, experts, "drm", edits=edits, device="cpu").state_dict
     seen = []
-    kept = Inputs.pieces
-    monkeypatch.setattr(Inputs, "pieces", lambda self, block: seen.append(block.name) or kept(self, block))
-    monkeypatch.setattr("merging.engine.inputs.BLOCK_CPU", 50)
-    monkeypatch.setattr("merging.engine.inputs.PIECE_CPU", 30)
+    kept = RunInputs.pieces
+    monkeypatch.setattr(RunInputs, "pieces", lambda self, block: seen.append(block.name) or kept(self, block))
+    monkeypatch.setattr("merging.engine.run_inputs.BLOCK_CPU", 50)
+    monkeypatch.setattr("merging.engine.run_inputs.PIECE_CPU", 30)
     pieces = merging.merge(base, experts, "drm", edits=edits, device="cpu").state_dict
     assert set(seen) == {"model.embed_tokens.weight", "lm_head.weight"} or edits  # whose survey is all in pieces
     for name, value in whole.items():
@@ -143,6 +143,6 @@ def test_the_rules_enter_the_id_of_a_run(monkeypatch):
     one = MappingCheckpoint(base, "pretrained")
     others = {name: MappingCheckpoint(state, name) for name, state in experts.items()}
     recipe = Recipe.build("ties", experts=dict.fromkeys(experts, "memory"))
-    before = opened(recipe, one, others).run_id()
-    monkeypatch.setattr("merging.study.runs.inputs.INFERENCE", 99)
-    assert opened(recipe, one, others).run_id() != before
+    before = with_checkpoints(recipe, one, others).run_id()
+    monkeypatch.setattr("merging.study.runs.opened_recipe.INFERENCE", 99)
+    assert with_checkpoints(recipe, one, others).run_id() != before

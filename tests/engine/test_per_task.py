@@ -19,10 +19,10 @@ from merging.cli.main import main
 from merging.engine.evaluation.evaluate import evaluate, evaluate_per_task
 from merging.images.benchmarks.metrics import PER_TASK, summarize, wilson
 from merging.recipes.recipe import Recipe
-from merging.study.runs.estimate import EVALUATING, MERGING, estimate
+from merging.study.runs.estimate import EVALUATING, MERGING, estimate_run
 from merging.study.runs.execute import execute
-from merging.study.runs.inputs import open_inputs
-from merging.study.runs.store import Store
+from merging.study.runs.opened_recipe import open_inputs
+from merging.study.runs.run_store import Store
 from merging.tasks.context import Context
 
 pytestmark = pytest.mark.usefixtures("doubles")
@@ -153,7 +153,7 @@ def test_the_tensor_tables_count_every_model(tiny_folder):
 def test_the_estimate_counts_every_model(recipe, tiny_benchmark):
     def work(key, phase):
         recipe = Recipe.build(key, {}, [], tiny_benchmark.pretrained, tiny_benchmark.experts)
-        return estimate(open_inputs(recipe), tiny_benchmark).work[phase]
+        return estimate_run(open_inputs(recipe), tiny_benchmark).work[phase]
 
     inside, outside, models = len(tiny.EXPERTS), len(tiny.OUTSIDE), len(tiny.EXPERTS)
     ratio = work(KEY, EVALUATING) / work("weight_averaging", EVALUATING)

@@ -11,12 +11,12 @@ import tiny
 import torch
 from torch_threads import torch_threads
 
-from merging.base.at_once import in_turns
 from merging.base.errors import Cancelled
+from merging.base.parallel import map_in_threads
 from merging.base.progress import Meter
-from merging.engine import inputs as inputs_module
 from merging.engine import run as engine
-from merging.engine.inputs import Inputs
+from merging.engine import run_inputs as inputs_module
+from merging.engine.run_inputs import RunInputs
 from merging.engine.stream import Stream
 from merging.methods.slot import Slot
 from merging.recipes.recipe import Recipe
@@ -36,7 +36,7 @@ def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
 def stream(meter: Meter | None = None) -> Stream:
     base, experts = tiny.family(("a", "b"))
     opened = {name: tiny.checkpoint(state) for name, state in experts.items()}
-    inputs = Inputs(tiny.checkpoint(base), opened, None, torch.device("cpu"))
+    inputs = RunInputs(tiny.checkpoint(base), opened, None, torch.device("cpu"))
     return Stream(inputs, (), True, meter or Meter(inputs.work), "Looking")
 
 
@@ -48,7 +48,7 @@ def test_bytes_and_tables_do_not_depend_on_the_number_of_threads(chain: str) -> 
     results = []
     for count in (1, 2, 3):
         with torch_threads(count):
-            results.append(engine.run(recipe, pretrained, experts, context=Context(device="cpu")))
+            results.append(engine.run_recipe(recipe, pretrained, experts, context=Context(device="cpu")))
     first = results[0]
     for other in results[1:]:
         states = zip(
@@ -121,7 +121,7 @@ def test_only_so_many_tasks_are_started_before_results_are_used() -> None:
         running.append(number)
         return number
 
-    with in_turns((partial(task, number) for number in range(20)), 2, 3, lambda: None) as results:
+    with map_in_threads((partial(task, number) for number in range(20)), 2, 3, lambda: None) as results:
         for number in results:
             assert max([*running, 0]) <= number + 2  # one whose result is used, and two behind it
             done.append(number)

@@ -52,9 +52,9 @@ def test_only_chosen_tensors_and_buffers_are_written_with_the_numbers_of_the_who
     base, tuned = tiny.family()
     pretrained, experts = tiny.checkpoint(base), {name: tiny.checkpoint(state) for name, state in tuned.items()}
     recipe, chosen = Recipe.build("ties"), {"visual.conv1.weight", "visual.transformer.resblocks.1.ln_1.bias"}
-    whole = engine.run(recipe, pretrained, experts).state_dict
+    whole = engine.run_recipe(recipe, pretrained, experts).state_dict
     written = Noting()
-    engine.run(recipe, pretrained, experts, make_sink=lambda _: written, only=chosen)
+    engine.run_recipe(recipe, pretrained, experts, make_sink=lambda _: written, only=chosen)
     buffers = {p.name for p in pretrained.parameters if p.role == Role.BUFFER}
     assert set(written) == chosen | buffers
     assert all(torch.equal(torch.cat(written[name]).reshape(whole[name].shape), whole[name]) for name in chosen)

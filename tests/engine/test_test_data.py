@@ -11,7 +11,7 @@ from stand_in_learners import register_stand_ins
 
 import merging
 from merging.base.errors import NeedsError
-from merging.engine.needs import check_needs, checked_test_data
+from merging.engine.needs import check_needs, check_test_data
 from merging.recipes.recipe import Recipe
 
 IMAGES, HEAD = torch.zeros(4, 3, tiny.SIZE, tiny.SIZE), torch.eye(5, tiny.EMBED)
@@ -24,7 +24,7 @@ def _stand_ins(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def check(recipe: Recipe, test_data: dict[str, Any] | None, layer_inputs: Any = None) -> None:
-    check_needs(recipe, EXPERTS, layer_inputs, None, checked_test_data(test_data))
+    check_needs(recipe, EXPERTS, layer_inputs, None, check_test_data(test_data))
 
 
 def test_every_task_that_lacks_something_is_named() -> None:
@@ -54,7 +54,7 @@ def test_images_are_needed_and_layer_inputs_are_not_enough() -> None:
 def test_labels_are_refused_in_one_sentence() -> None:
     labeled = merging.TaskExemplars(IMAGES, torch.zeros(4, dtype=torch.int64), HEAD)
     with pytest.raises(NeedsError, match=r"^Test data come without labels, .* those of b have some.$"):
-        checked_test_data({"a": IMAGES, "b": labeled})
+        check_test_data({"a": IMAGES, "b": labeled})
     base, experts = tiny.family()
     for options in ({}, {"adapt": "lens"}):  # whether the chain looks at them or not
         with pytest.raises(NeedsError, match=r"^Test data come without labels"):
@@ -77,4 +77,4 @@ def test_images_that_no_step_needs_are_named_in_the_warnings() -> None:
 @pytest.mark.parametrize("test_data", [5, [IMAGES], {"a": "images"}, {"a": IMAGES.to(torch.uint8)}])
 def test_what_is_no_test_data_is_refused(test_data: Any) -> None:
     with pytest.raises(NeedsError, match=r"^Test data (are|of 'a')"):
-        checked_test_data(test_data)
+        check_test_data(test_data)

@@ -7,8 +7,8 @@ import tiny
 import torch
 
 from merging.base.progress import Meter
-from merging.engine import inputs as inputs_module
-from merging.engine.inputs import Inputs
+from merging.engine import run_inputs as inputs_module
+from merging.engine.run_inputs import RunInputs
 from merging.engine.stream import Stage, Stream
 from merging.methods import registry
 from merging.methods.method import Edit
@@ -18,10 +18,10 @@ from merging.models.checkpoint import MappingCheckpoint
 def stream(in_pieces: bool, *edits: str) -> Stream:
     base, experts = tiny.family(("a", "b"))
     opened = {name: MappingCheckpoint(state, name) for name, state in experts.items()}
-    inputs = Inputs(MappingCheckpoint(base, "pretrained"), opened, None, torch.device("cpu"))
+    inputs = RunInputs(MappingCheckpoint(base, "pretrained"), opened, None, torch.device("cpu"))
     stages = []
     for key in edits:
-        method = registry.method("edit", key)
+        method = registry.find_method("edit", key)
         assert isinstance(method, Edit)
         stages.append(Stage(method, method.params()))
     return Stream(inputs, tuple(stages), in_pieces, Meter(inputs.work), "Sampling")

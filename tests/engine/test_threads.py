@@ -16,7 +16,7 @@ import thread_digests
 import torch
 
 from merging.base import threads
-from merging.base.threads import cores, one_thread, side_by_side
+from merging.base.threads import limit_to_one_thread, parallel_pieces, run_in_threads
 from merging.models.checkpoint import MappingCheckpoint
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -66,7 +66,7 @@ def test_what_runs_networks_gives_the_same_bytes_with_two_threads(
     try:
         for count in (1, 2):
             torch.set_num_threads(count)
-            found.append(thread_digests.of(name, models))
+            found.append(thread_digests.digest_named(name, models))
     finally:
         torch.set_num_threads(before)
     assert found[0] == found[1]
@@ -74,13 +74,13 @@ def test_what_runs_networks_gives_the_same_bytes_with_two_threads(
 
 @pytest.mark.usefixtures("three")
 def test_one_thread_for_each_operation_and_as_many_pieces_as_before() -> None:
-    with one_thread(), one_thread():
-        assert (torch.get_num_threads(), cores(), cores(GPU)) == (1, 3, 1)
-    with one_thread(GPU):
-        assert torch.get_num_threads() == cores() == 3
-    with pytest.raises(KeyError), one_thread():
+    with limit_to_one_thread(), limit_to_one_thread():
+        assert (torch.get_num_threads(), parallel_pieces(), parallel_pieces(GPU)) == (1, 3, 1)
+    with limit_to_one_thread(GPU):
+        assert torch.get_num_threads() == parallel_pieces() == 3
+    with pytest.raises(KeyError), limit_to_one_thread():
         raise KeyError
-    assert torch.get_num_threads() == cores() == 3
+    assert torch.get_num_threads() == parallel_pieces() == 3
 
 
 @pytest.mark.usefixtures("three")
@@ -89,11 +89,11 @@ def test_tasks_run_beside_each_other_with_one_thread_each_and_results_come_in_th
 
     def task(number: int) -> tuple[int, int, int]:
         met.wait(PATIENCE)
-        return number, torch.get_num_threads(), cores()
+        return number, torch.get_num_threads(), parallel_pieces()
 
-    with side_by_side(partial(task, number) for number in range(6)) as results:
+    with run_in_threads(partial(task, number) for number in range(6)) as results:
         assert list(results) == [(number, 1, 1) for number in range(6)]
-    assert torch.get_num_threads() == cores() == 3
+    assert torch.get_num_threads() == parallel_pieces() == 3
 
 
 @pytest.mark.usefixtures("three")
@@ -101,12 +101,14 @@ def test_tasks_run_beside_each_other_with_one_thread_each_and_results_come_in_th
 def test_as_many_tasks_run_as_fit_into_memory_with_a_result_that_waits(
     nbytes: int, workers: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(threads, "budget", lambda: 100)
+    monkeypatch.setattr(threads, "piece_memory", lambda: 100)
     seen = set[int]()
-    with side_by_side((threading.get_ident for _ in range(2)), nbytes=nbytes) as results:
+    with run_in_threads((threading.get_ident for _ in range(2)), nbytes=nbytes) as results:
         seen.update(results)
     assert (threading.get_ident() in seen) == (workers == 1)
     asked = []
-    monkeypatch.setattr(threads, "in_turns", lambda tasks, count, *_: asked.append(count) or one_thread())
-    with side_by_side([], nbytes=nbytes):
+    monkeypatch.setattr(
+        threads, "map_in_threads", lambda tasks, count, *_: asked.append(count) or limit_to_one_thread()
+    )
+    with run_in_threads([], nbytes=nbytes):
         assert asked == [workers] * (workers > 1)

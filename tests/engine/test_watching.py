@@ -6,15 +6,15 @@ from pathlib import Path
 
 import torch
 
-from merging.engine.learning import watching
-from merging.engine.learning.kept import Kept
+from merging.engine.learning import learning_so_far
+from merging.engine.learning.learning_state import LearningState
 
 EXPERTS = ("a", "b")
 
 
 def written(path: Path) -> Path:
     """The file of a run that has kept three steps of losses, and coefficients of two tensors."""
-    kept = Kept(path, "run")
+    kept = LearningState(path, "run")
     state = {
         "losses": torch.tensor([[1.0, 2.0], [0.5, 1.5], [0.25, 1.25]], dtype=torch.float64),
         "value.visual.proj": torch.tensor([0.3, 0.4], dtype=torch.float64),
@@ -29,11 +29,11 @@ def written(path: Path) -> Path:
 
 def test_losses_and_coefficients_are_those_of_every_expert(tmp_path: Path) -> None:
     path = written(tmp_path / "run.safetensors")
-    losses = watching.losses(path, EXPERTS)
+    losses = learning_so_far.read_losses(path, EXPERTS)
     assert losses.to_dict("list") == {
         "step": [0, 0, 1, 1, 2, 2], "expert": ["a", "b"] * 3, "loss": [1.0, 2.0, 0.5, 1.5, 0.25, 1.25]
     }  # fmt: skip
-    rows = watching.coefficients(path, EXPERTS).set_index(["tensor", "expert"])["coefficient"]
+    rows = learning_so_far.read_coefficients(path, EXPERTS).set_index(["tensor", "expert"])["coefficient"]
     assert rows.to_dict() == {
         ("visual.proj", "a"): 0.3, ("visual.proj", "b"): 0.4, ("x", "a"): 0.1, ("x", "b"): 0.2
     }  # fmt: skip
@@ -41,8 +41,8 @@ def test_losses_and_coefficients_are_those_of_every_expert(tmp_path: Path) -> No
 
 def test_nothing_is_watched_before_the_file_is_there_or_of_other_experts(tmp_path: Path) -> None:
     path = tmp_path / "run.safetensors"
-    assert watching.losses(path, EXPERTS).empty and watching.coefficients(path, EXPERTS).empty
+    assert learning_so_far.read_losses(path, EXPERTS).empty and learning_so_far.read_coefficients(path, EXPERTS).empty
     path.write_bytes(b"half a file")
-    assert watching.losses(path, EXPERTS).empty
+    assert learning_so_far.read_losses(path, EXPERTS).empty
     path.unlink()
-    assert watching.losses(written(path), ("a", "b", "c")).empty
+    assert learning_so_far.read_losses(written(path), ("a", "b", "c")).empty

@@ -13,15 +13,15 @@ from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
 from merging.engine import run as engine
-from merging.engine.work import chain_work
+from merging.engine.chain_work import chain_work
 from merging.methods import registry
 from merging.models.checkpoint import MappingCheckpoint
 from merging.recipes.recipe import Recipe
 from merging.recipes.step import Step
-from merging.study.runs.inputs import open_inputs
+from merging.study.runs.opened_recipe import open_inputs
 from merging.tasks.context import Context
 
-METHODS = registry.methods()
+METHODS = registry.list_methods()
 TOLERANCE = 1.5  # either way: decompositions are estimates, and minor products are left out
 DROPS = {"lwptv"}  # edits that leave tensors out, which are not read
 Shape = tuple[int, ...]
@@ -87,7 +87,7 @@ def counted_as_stated(recipe: Recipe, tiny_benchmark: Any) -> float:
     shown = images_of(recipe, tiny_benchmark)
     counter = FlopCounterMode(display=False, custom_mapping=ADDED)
     with counter:
-        engine.run(recipe, inputs.pretrained, inputs.experts, context=Context(device="cpu"), **shown)
+        engine.run_recipe(recipe, inputs.pretrained, inputs.experts, context=Context(device="cpu"), **shown)
     counted, work = counter.get_total_flops(), chain_work(recipe, inputs.pretrained, inputs.experts)
     stated = work.matrix_flops + work.tower_flops
     assert (counted == 0) == (stated == 0)
@@ -114,7 +114,7 @@ def test_bytes_are_those_that_are_read_and_written(method: Any, tiny_benchmark: 
     pretrained, experts = Counting(base), {name: Counting(tensors) for name, tensors in tuned.items()}
     recipe = chain_of(method)
     shown = images_of(recipe, tiny_benchmark)
-    result = engine.run(recipe, pretrained, experts, context=Context(device="cpu"), **shown)
+    result = engine.run_recipe(recipe, pretrained, experts, context=Context(device="cpu"), **shown)
     work = chain_work(recipe, pretrained, experts)
     counted = sum(model.bytes_read for model in (pretrained, *experts.values()))
     states = (result.task_state_dicts or {"": result.state_dict}).values()

@@ -13,10 +13,10 @@ import pytest
 import torch
 
 from merging.recipes.recipe import Recipe
-from merging.sharing.evaluator_program import read_lines
-from merging.sharing.export.export import export
+from merging.sharing.evaluator_program import parse_score_lines
+from merging.sharing.export.model_export import export
 from merging.study.runs.execute import execute
-from merging.study.runs.store import Store
+from merging.study.runs.run_store import Store
 from merging.tasks.context import Context
 
 DOCS = Path(__file__).resolve().parents[2] / "docs" / "evaluators"
@@ -29,7 +29,7 @@ def scores_by(program: str, data: Path, source, folder: Path, monkeypatch, capsy
     capsys.readouterr()
     monkeypatch.setattr(sys, "argv", [program, str(data), str(folder)])
     runpy.run_path(str(DOCS / program), run_name="__main__")
-    return {score.task: score for score in read_lines(capsys.readouterr().out.encode(), program).scores}
+    return {score.task: score for score in parse_score_lines(capsys.readouterr().out.encode(), program).scores}
 
 
 def run_of(pretrained: Path, experts: list[Path], store: Store):

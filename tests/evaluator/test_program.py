@@ -16,9 +16,9 @@ import pytest
 from merging.base.errors import Cancelled, EvaluatorError
 from merging.cli import exit_codes
 from merging.cli.main import main
-from merging.sharing.evaluator_program import Evaluator, find_evaluator, read_lines
+from merging.sharing.evaluator_program import Evaluator, find_evaluator, parse_score_lines
 from merging.study.imported_scores import checkpoint_id, find_scores
-from merging.study.runs.store import Store
+from merging.study.runs.run_store import Store
 from merging.study.score_table import PROGRAM, Score, ScoreTable
 from merging.tasks.context import Context
 
@@ -63,7 +63,7 @@ def recipe(tmp_path: Path) -> Path:
 def test_a_wrong_line_is_named(line: str, says: str) -> None:
     good = '{"task": "b", "metric": "f1", "value": 1}'
     with pytest.raises(EvaluatorError, match=says):
-        read_lines(f"{good}\n{line}\n".encode(), "my_eval.py")
+        parse_score_lines(f"{good}\n{line}\n".encode(), "my_eval.py")
 
 
 def test_what_a_program_does_wrong_is_said(tmp_path: Path) -> None:

@@ -20,14 +20,14 @@ from merging.cli.main import main
 from merging.images.benchmarks.benchmark import Benchmark
 from merging.recipes.recipe import Recipe
 from merging.sharing.evaluator_program import Evaluator
-from merging.sharing.evaluator_session import ProgramSession, find_network, run_by_program
-from merging.study.runs.store import Store
+from merging.sharing.evaluator_session import ProgramSession, find_network, run_program_sweep
+from merging.study.runs.run_store import Store
 from merging.study.score_table import PROGRAM, Score, ScoreTable
 from merging.study.sweeps import points
-from merging.study.sweeps.compute import Outcome
 from merging.study.sweeps.points import Point
 from merging.study.sweeps.sweep import LINE, Axis, NamedPoint, Sweep
-from merging.study.sweeps.tables import score_means
+from merging.study.sweeps.sweep_session import SweepOutcome
+from merging.study.sweeps.sweep_tables import score_means
 from merging.tasks.context import Context
 
 CODE = """
@@ -70,13 +70,13 @@ def session_of(store: Store, sweep: Sweep, program: Evaluator) -> ProgramSession
     return ProgramSession(Benchmark.load(), sweep.sample, store=store, program=program)
 
 
-def run(store: Store, sweep: Sweep, program: Evaluator, **said: Any) -> Outcome:
-    return run_by_program(sweep, session_of(store, sweep, program), context=Context("cpu", **said))
+def run(store: Store, sweep: Sweep, program: Evaluator, **said: Any) -> SweepOutcome:
+    return run_program_sweep(sweep, session_of(store, sweep, program), context=Context("cpu", **said))
 
 
 def stored(store: Store, sweep: Sweep, program: Evaluator) -> dict[str, Any]:
     names = [one.name for one in session_of(store, sweep, program).plan_sweep(sweep)]
-    return {name: point for name in names if (point := points.find(store, name))}
+    return {name: point for name in names if (point := points.find_point(store, name))}
 
 
 def test_the_command_measures_every_point_and_goes_on(
@@ -116,7 +116,7 @@ def test_another_command_line_gives_other_points(recipe: Recipe, program: Evalua
     (tmp_path / "my_eval.py").write_text(CODE.replace("sys.argv[1]", "sys.argv[2]"), "utf-8")
     run(store, sweep, other)
     assert len(calls(tmp_path)) == 4 and len(stored(store, sweep, other)) == len(stored(store, sweep, program)) == 2
-    assert not store.runs() and not points.latest_times(store)  # which say what points on the benchmark take
+    assert not store.runs() and not points.read_latest_times(store)  # which say what points on the benchmark take
 
 
 def test_cancelling_stops_the_program_and_keeps_the_points(recipe: Recipe, program: Evaluator, tmp_path: Path) -> None:

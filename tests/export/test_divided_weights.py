@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from merging.models.tensor_info import TensorInfo
-from merging.sharing.export.weights import divided
+from merging.sharing.export.weight_files import divide_into_shards
 
 
 def sizes(**numbers: int) -> dict[str, TensorInfo]:
@@ -28,7 +28,7 @@ def sizes(**numbers: int) -> dict[str, TensorInfo]:
 def test_files_hold_no_more_than_the_limit_and_none_is_empty(limit: int, groups: list[list[str]]) -> None:
     """Of 80, 40, 120 and 60 bytes."""
     infos = sizes(b=10, a=20, d=15, c=30)
-    files = divided(infos, "model.safetensors", limit)
+    files = divide_into_shards(infos, "model.safetensors", limit)
     assert list(files.values()) == groups
     count = len(groups)
     names = [f"model-{place:05}-of-{count:05}.safetensors" for place in range(1, count + 1)]

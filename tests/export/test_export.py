@@ -13,12 +13,12 @@ from safetensors.torch import load_file, save_file
 
 from merging.base.errors import CheckpointError, MergingError
 from merging.models.checkpoint import MappingCheckpoint
-from merging.models.formats.opening import open_checkpoint
+from merging.models.formats.model_sources import open_checkpoint
 from merging.models.inspection import checkpoint_facts
 from merging.models.tensor_info import TensorInfo
-from merging.sharing.export import weights
-from merging.sharing.export.export import export
-from merging.sharing.export.weights import divided
+from merging.sharing.export import weight_files
+from merging.sharing.export.model_export import export
+from merging.sharing.export.weight_files import divide_into_shards
 from merging.tasks.context import Context
 
 
@@ -120,14 +120,14 @@ def test_large_weights_are_divided(small, tmp_path):
 
 def test_division_by_size():
     infos = {name: TensorInfo((size,), torch.float32) for name, size in {"a": 1, "b": 2, "c": 9, "d": 1}.items()}
-    assert divided(infos, "m.safetensors", 52) == {"m.safetensors": ["a", "b", "c", "d"]}
-    found = divided(infos, "m.safetensors", 12)
+    assert divide_into_shards(infos, "m.safetensors", 52) == {"m.safetensors": ["a", "b", "c", "d"]}
+    found = divide_into_shards(infos, "m.safetensors", 12)
     assert found == {f"m-0000{i}-of-00003.safetensors": names for i, names in enumerate((["a", "b"], ["c"], ["d"]), 1)}
 
 
 def test_weights_are_copied_in_pieces(small, tmp_path, monkeypatch):
     assert small.digest  # which reads larger pieces, once
-    monkeypatch.setattr(weights, "PIECE", 1000)
+    monkeypatch.setattr(weight_files, "PIECE_SCALARS", 1000)
     largest = []
     read = MappingCheckpoint.read_flat
     monkeypatch.setattr(

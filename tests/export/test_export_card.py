@@ -12,7 +12,7 @@ from peers import front
 
 from merging.base.errors import MergingError
 from merging.recipes.recipe import Recipe
-from merging.sharing.export.export import export
+from merging.sharing.export.model_export import export
 from merging.study.runs.execute import execute
 from merging.tasks.context import Context
 
@@ -80,9 +80,9 @@ def test_hostile_names_break_out_of_nothing(tiny_benchmark, store, tmp_path):
 
 @pytest.mark.parametrize("text", ["`", "a ``` b", "```\n````\nx"])
 def test_blocks_of_code_end_where_they_should(text):
-    from merging.base.text import fenced
+    from merging.base.text import code_block
 
-    first, *inside, last = fenced(text, "yaml").splitlines()
+    first, *inside, last = code_block(text, "yaml").splitlines()
     assert first == last + "yaml" and inside == text.splitlines() and last not in text
 
 

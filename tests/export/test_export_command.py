@@ -19,9 +19,9 @@ from merging.cli import output
 from merging.cli.main import main
 from merging.images.benchmarks.benchmark import Benchmark
 from merging.sharing.export.destination import refusal
-from merging.sharing.export.export import export
+from merging.sharing.export.model_export import export
 from merging.study.runs.execute import execute
-from merging.study.runs.store import Store
+from merging.study.runs.run_store import Store
 from merging.tasks.context import Context
 
 ROOT = Path(__file__).resolve().parents[2]

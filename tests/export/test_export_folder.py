@@ -20,16 +20,16 @@ from safetensors import safe_open
 
 from merging.base.errors import Cancelled, CheckpointError, StoreError
 from merging.cli.main import main
-from merging.models import references as model_references
-from merging.models.formats.opening import open_checkpoint
+from merging.models import model_references
+from merging.models.formats.model_sources import open_checkpoint
 from merging.models.inspection import checkpoint_facts
 from merging.recipes.recipe import Recipe
-from merging.sharing.export import provenance
-from merging.sharing.export.export import export, export_file
-from merging.sharing.export.stored import typed_folder
+from merging.sharing.export import export_provenance
+from merging.sharing.export.model_export import export, export_file
+from merging.sharing.export.stored_exports import resolve_typed_folder
 from merging.study.runs.execute import execute
-from merging.study.runs.reference_models import references
-from merging.study.runs.store import Store
+from merging.study.runs.reference_models import find_references
+from merging.study.runs.run_store import Store
 from merging.tasks.context import Context
 
 
@@ -66,14 +66,18 @@ def test_nothing_tells_of_the_machine(run, tmp_path):
 def test_files_that_share_a_name_stay_apart():
     experts = {"a/b": "/home/alice/cars/finetuned.pt", "dtd": "/home/alice/dtd/finetuned.pt", "x": "bundled:digits"}
     snapshot = "/home/alice/.cache/huggingface/hub/models--openai--clip-vit-base-patch32/snapshots/3d74acf"
-    found = provenance.anonymous(Recipe.build("ties", {}, [], snapshot, experts))
+    found = export_provenance.anonymize_recipe(Recipe.build("ties", {}, [], snapshot, experts))
     assert found.pretrained == "hf-hub:openai/clip-vit-base-patch32@3d74acf"
     assert dict(found.experts) == {"a/b": "a%2Fb/finetuned.pt", "dtd": "dtd/finetuned.pt", "x": "bundled:digits"}
-    named = provenance.anonymous(Recipe.build("ties", {}, [], "ViT-B-32/openai", {"a": "hf-hub:me/cars@main"}))
+    named = export_provenance.anonymize_recipe(
+        Recipe.build("ties", {}, [], "ViT-B-32/openai", {"a": "hf-hub:me/cars@main"})
+    )
     assert (named.pretrained, dict(named.experts)) == ("ViT-B-32/openai", {"a": "hf-hub:me/cars@main"})
     assert model_references.hub_id_of("hf-hub:me/cars@main") == "me/cars" and not model_references.hub_id_of("/me/cars")
     assert model_references.hub_id_of(snapshot) == "openai/clip-vit-base-patch32"
-    same = provenance.anonymous(Recipe.build("ties", {}, [], "p.pt", {"one": "C:\\me\\x.pt", "two": "C:\\me\\x.pt"}))
+    same = export_provenance.anonymize_recipe(
+        Recipe.build("ties", {}, [], "p.pt", {"one": "C:\\me\\x.pt", "two": "C:\\me\\x.pt"})
+    )
     assert dict(same.experts) == {"one": "x.pt", "two": "x.pt"}
 
 
@@ -121,7 +125,7 @@ def test_runs_without_weights_are_refused(run, store, tiny_benchmark, tmp_path):
     bare = execute(run.recipe, Store(tmp_path / "bare", libraries=()), keep_model=False, context=Context(device="cpu"))
     with pytest.raises(StoreError, match="keeps no weights; run its recipe again"):
         export(bare, tmp_path / "out")
-    reference = references(store, tiny_benchmark, context=Context(device="cpu"))["pretrained"]
+    reference = find_references(store, tiny_benchmark, context=Context(device="cpu"))["pretrained"]
     with pytest.raises(StoreError, match="not a merge; convert that file"):
         export(reference, tmp_path / "out")
     assert not (tmp_path / "out").exists()
@@ -276,10 +280,10 @@ def test_a_file_that_changes_meanwhile_is_not_exported(run, tmp_path):
 )
 def test_folders_that_depend_on_where_the_app_was_started_are_refused(text, problem):
     with pytest.raises(StoreError) as refused:
-        typed_folder(text)
+        resolve_typed_folder(text)
     assert problem in str(refused.value) and str(refused.value).isprintable()
 
 
 def test_whole_folders_are_taken(tmp_path):
-    assert typed_folder(str(tmp_path / "a b")) == tmp_path / "a b"
-    assert typed_folder("~/merged") == Path.home() / "merged"
+    assert resolve_typed_folder(str(tmp_path / "a b")) == tmp_path / "a b"
+    assert resolve_typed_folder("~/merged") == Path.home() / "merged"

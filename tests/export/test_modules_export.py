@@ -11,10 +11,10 @@ import torch
 import merging
 from merging.methods import registry
 from merging.recipes.recipe import Recipe
-from merging.sharing.export.export import export
-from merging.study.analysis.storage_accounting import storage
+from merging.sharing.export.model_export import export
+from merging.study.analysis.storage_accounting import storage_table
 from merging.study.runs.execute import execute
-from merging.study.runs.store import Store
+from merging.study.runs.run_store import Store
 from merging.tasks.context import Context
 
 ADAPTS = {"surgery": {"steps": 4, "rank": 4}, "wemoe": {"steps": 1, "batch": 4}, "twin": {"steps": 4},
@@ -55,11 +55,11 @@ def test_the_card_says_what_was_learned_from_which_images(adapted, tmp_path):
     counts = {"twin": "The methods saw 4 training images of each task (seed 0).", "mass": ""}
     assert counts.get(adapted.adapt, "There were 30 of each task.") in card
     assert ("Per task in domain" in card) == (adapted.adapt == "surgery")
-    assert f"**{registry.adapt(adapted.adapt).title}**" in card
+    assert f"**{registry.find_adapt(adapted.adapt).title}**" in card
 
 
 def test_storage_counts_what_lies_beside_the_model(adapted):
-    table, modules = storage(adapted), adapted.table("modules")
+    table, modules = storage_table(adapted), adapted.table("modules")
     assert not table.duplicated(["account", "part"]).any()  # a chart takes every part once
     deploy, dense = (table[table["account"] == name].set_index("part")["bytes"] for name in ("deploy", "dense"))
     for part, rows in modules.groupby("part"):

@@ -12,7 +12,7 @@ from app.reading import report_sources
 from merging.images.benchmarks.benchmark import Benchmark
 from merging.images.benchmarks.manifest import MADE_BY
 from merging.recipes.recipe import Recipe
-from merging.sharing.export.export import export
+from merging.sharing.export.model_export import export
 from merging.study.runs.execute import execute
 from merging.tasks.context import Context
 
@@ -46,8 +46,8 @@ def test_cards_and_reports_state_what_was_read(licensed, run, store, tmp_path):
     for name, stated in list(STATED.items())[:2]:
         assert f"| {name} | {stated} |" in plain
     assert "\n# y" not in text and "](http" not in text and "\u202e" not in text and "<b>" not in text
-    facts = dict(report_sources.source(made).facts)
+    facts = dict(report_sources.source_of(made).facts)
     assert facts["Licenses"] == "; ".join(f"{name}: {stated}" for name, stated in STATED.items())
     export(run, tmp_path / "other")
     assert "Its license follows from those of its parents, which were not looked up." in front(tmp_path / "other")[1]
-    assert "Licenses" not in dict(report_sources.source(run).facts)
+    assert "Licenses" not in dict(report_sources.source_of(run).facts)

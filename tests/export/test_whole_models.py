@@ -16,9 +16,9 @@ from safetensors.torch import load_file, save_file
 from merging.base.errors import CheckpointError
 from merging.cli.main import main
 from merging.models.checkpoint import MappingCheckpoint
-from merging.models.formats.opening import open_checkpoint
+from merging.models.formats.model_sources import open_checkpoint
 from merging.recipes.recipe import Recipe
-from merging.sharing.export.export import check, export
+from merging.sharing.export.model_export import describe_limits, export
 from merging.study.runs.execute import execute
 from merging.tasks.context import Context
 
@@ -164,8 +164,8 @@ def test_models_of_a_benchmark_are_exported_with_the_text_tower_that_it_keeps(ti
         tokens = torch.arange(24).reshape(2, 12) % 300
         assert all(torch.isfinite(got).all() for got in features(loaded(done.folder), tokens, tiny.SIZE))
     assert export(models / "digits.safetensors", tmp_path / "one", to="open_clip").notes == ()
-    assert check(models / "digits.safetensors", to="hf") == ""
-    assert "there is none in" in check(tiny_folder / "models" / "digits.safetensors", to="hf")
+    assert describe_limits(models / "digits.safetensors", to="hf") == ""
+    assert "there is none in" in describe_limits(tiny_folder / "models" / "digits.safetensors", to="hf")
 
 
 def test_the_command_says_it_before_anything_is_computed(tmp_path, capsys):

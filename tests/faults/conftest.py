@@ -14,21 +14,21 @@ import fault_store
 import pytest
 import tiny_library
 from fault_store import FaultStore
-from nursery import Nursery
+from nursery import ProcessForker
 
 from merging.images.benchmarks.benchmark import Benchmark
-from merging.recipes.presets import preset
+from merging.recipes.presets import find_preset
 from merging.recipes.recipe import Recipe
 from merging.study import measure
-from merging.study.runner import Runner
+from merging.study.run_queue import RunQueue
 from merging.study.runs.execute import execute
 from merging.study.runs.run import Run
-from merging.study.runs.store import Store
-from merging.study.sweeps import compute as sweep_compute
-from merging.study.sweeps import storage
+from merging.study.runs.run_store import Store
+from merging.study.sweeps import sweep_session as sweep_compute
+from merging.study.sweeps import sweep_storage
 from merging.study.sweeps.sweep import Axis, Sweep
 from merging.tasks.context import Context
-from merging.tasks.queue.records import JobFiles
+from merging.tasks.queue.job_records import JobFiles
 
 
 @pytest.fixture(scope="session")
@@ -41,14 +41,14 @@ def full_store(library: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A store with a run, two measurements of it, a complete sweep and the record of a failed job; do not change it."""
     root = tmp_path_factory.mktemp("full")
     benchmark, store = Benchmark.load(library), Store(root, libraries=(library / "runs",))
-    recipe = preset("task_arithmetic_lwptv").recipe(benchmark.pretrained, benchmark.experts)
+    recipe = find_preset("task_arithmetic_lwptv").recipe(benchmark.pretrained, benchmark.experts)
     own = Recipe.build("ties", {"density": 0.3}, ["lwptv"], recipe.pretrained, dict(recipe.experts), "An own run")
     run = execute(own, store, benchmark=benchmark, context=Context(device="cpu"))
     for key in ("drift", "signs"):
         measure.measure(key, store, benchmark, run.id, context=Context(device="cpu"))
     sweep = Sweep(recipes=(recipe,), axes=(Axis("lwptv.prune_ratio", (0.0, 0.5)),), images=8, title="An own sweep")
-    storage.keep(sweep, store)
-    sweep_compute.run(sweep, store, benchmark, context=Context(device="cpu"))
+    sweep_storage.store_sweep(sweep, store)
+    sweep_compute.run_sweep(sweep, store, benchmark, context=Context(device="cpu"))
     words = ("export", run.id, "--out", "x")
     files = JobFiles(store.root / "jobs", f"export-hf-{run.id}")
     files.create("", title="An export", base=root, kind="export-hf", subject=run.id, words=words)
@@ -65,9 +65,9 @@ def filled(full_store: Path, tmp_path: Path) -> Run:
 
 
 @pytest.fixture
-def runner(tmp_path: Path, tiny_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Runner]:
+def runner(tmp_path: Path, tiny_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RunQueue]:
     monkeypatch.setenv("MERGESCOPE_BENCHMARK", str(tiny_folder))
-    made = Runner(Store(tmp_path / "store", libraries=()), device="cpu")
+    made = RunQueue(Store(tmp_path / "store", libraries=()), device="cpu")
     yield made
     made.close()
 
@@ -86,9 +86,9 @@ def child(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
 
 
 @pytest.fixture(scope="session")
-def nursery() -> Iterator[Nursery]:
+def nursery() -> Iterator[ProcessForker]:
     """A warm process; closed at the end."""
-    made = Nursery()
+    made = ProcessForker()
     yield made
     made.close()
 

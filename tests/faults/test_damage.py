@@ -8,26 +8,26 @@ from typing import Any
 
 import pytest
 import tiny_data
-from damage import faults
+from damage import damage_each_file
 from small_sweeps import names
 
 from merging.base.errors import CheckpointError, StoreError, TaskError
 from merging.images.benchmarks.benchmark import SPLITS, Benchmark
-from merging.images.benchmarks.build.description import Description
-from merging.images.benchmarks.build.write import make
+from merging.images.benchmarks.build.benchmark_description import Description
+from merging.images.benchmarks.build.benchmark_folder import write_benchmark
 from merging.images.benchmarks.manifest import MANIFEST
-from merging.models.digests import DIGESTS
-from merging.models.formats.opening import open_checkpoint
+from merging.models.digest_cache import DIGESTS
+from merging.models.formats.model_sources import open_checkpoint
 from merging.recipes.recipe import Recipe
-from merging.sharing.export.text_side import beside
+from merging.sharing.export.text_side import find_text_tower_beside
 from merging.study import measure
-from merging.study.analysis import stored as stored_measurements
+from merging.study.analysis import measurement_store as stored_measurements
 from merging.study.runs.execute import execute
-from merging.study.runs.inputs import open_inputs
+from merging.study.runs.opened_recipe import open_inputs
 from merging.study.runs.run import Run
-from merging.study.runs.store import Store, recipe_of
-from merging.study.sweeps import compute as sweep_compute
-from merging.study.sweeps import points, storage
+from merging.study.runs.run_store import Store, read_damaged_recipe
+from merging.study.sweeps import points, sweep_storage
+from merging.study.sweeps import sweep_session as sweep_compute
 from merging.tasks.context import Context
 
 
@@ -42,52 +42,52 @@ def test_what_a_damaged_run_was_of_is_known_unless_that_is_damaged(store: Store,
     path.write_bytes(path.read_bytes()[:-2])
     assert store.find(filled.id) is None
     (damage,) = store.damaged.listed()
-    assert recipe_of(damage) == (None if name == "recipe.yaml" else original)
+    assert read_damaged_recipe(damage) == (None if name == "recipe.yaml" else original)
 
 
 @pytest.mark.parametrize("name", ["measured.json", "tables/votes.csv"])
 def test_what_a_damaged_measurement_was_of_is_known_unless_that_is_damaged(
     store: Store, filled: Run, library: Path, name: str
 ) -> None:
-    found = stored_measurements.find("signs", store, Benchmark.load(library), filled.id)
+    found = stored_measurements.find_measurement_result("signs", store, Benchmark.load(library), filled.id)
     assert found is not None
     path = found.path / name
     path.write_bytes(path.read_bytes()[:-2])
-    assert stored_measurements.find("signs", store, Benchmark.load(library), filled.id) is None
+    assert stored_measurements.find_measurement_result("signs", store, Benchmark.load(library), filled.id) is None
     (damage,) = store.damaged.listed()
     expected = None if name == "measured.json" else ("signs", filled.id)
-    assert stored_measurements.subject_of(damage.place) == expected
+    assert stored_measurements.damaged_subject(damage.place) == expected
 
 
 def test_a_sweep(store: Store) -> None:
-    (path,) = (store.root / storage.FOLDER).iterdir()
-    title = storage.find(store, path.stem).title
+    (path,) = (store.root / sweep_storage.FOLDER).iterdir()
+    title = sweep_storage.find_sweep(store, path.stem).title
     harmless = 0
     spare = path.read_bytes()
-    for what, _ in faults(path.parent):
+    for what, _ in damage_each_file(path.parent):
         try:
-            assert storage.find(store, path.stem).title == title, what
+            assert sweep_storage.find_sweep(store, path.stem).title == title, what
             harmless += 1  # the comment was cut, and nothing of the sweep
         except StoreError as error:
             assert "There is no sweep" in str(error)
             (damage,) = store.damaged.listed()
             assert (damage.kind, damage.name, damage.aside) == ("sweep", path.stem, True), what
-            assert not storage.listed(store), what
+            assert not sweep_storage.list_sweeps(store), what
             path.write_bytes(spare)
             store.damaged.remove(damage)
     assert harmless <= 2
-    assert list(storage.listed(store)) == [path.stem]
+    assert list(sweep_storage.list_sweeps(store)) == [path.stem]
 
 
 def test_a_sweep_of_an_earlier_version_opens_and_one_of_a_later_version_stays(store: Store) -> None:
-    (path,) = (store.root / storage.FOLDER).iterdir()
+    (path,) = (store.root / sweep_storage.FOLDER).iterdir()
     text = path.read_text("utf-8").rpartition("# sha256")[0]
     path.write_text(text, "utf-8")
-    assert storage.find(store, path.stem).title == "An own sweep"
+    assert sweep_storage.find_sweep(store, path.stem).title == "An own sweep"
     later = text.replace("version: 1", "version: 2")
-    storage.write_text(path, storage.sealed(later))
+    sweep_storage.write_text(path, sweep_storage.add_digest(later))
     with pytest.raises(StoreError, match="no sweep"):
-        storage.find(store, path.stem)
+        sweep_storage.find_sweep(store, path.stem)
     assert path.is_file() and not store.damaged.listed()
 
 
@@ -95,10 +95,10 @@ def test_a_sweep_of_an_earlier_version_opens_and_one_of_a_later_version_stays(st
 def test_what_was_set_aside_is_computed_again(store: Store, filled: Run, library: Path) -> None:
     benchmark = Benchmark.load(library)
     before = {name: filled.file(name).read_bytes() for name in filled.files}
-    measured = stored_measurements.find("signs", store, benchmark, filled.id)
-    (sweep,) = storage.listed(store).values()
+    measured = stored_measurements.find_measurement_result("signs", store, benchmark, filled.id)
+    (sweep,) = sweep_storage.list_sweeps(store).values()
     assert measured is not None and filled.recipe is not None
-    point = points.folder(store) / min(names(store))
+    point = points.points_folder(store) / min(names(store))
     for path in (filled.path / "scores.csv", measured.path / "tables" / "votes.csv", point / "scores.csv"):
         path.write_bytes(path.read_bytes()[:-1])
     all_points = names(store)
@@ -107,7 +107,7 @@ def test_what_was_set_aside_is_computed_again(store: Store, filled: Run, library
         "run.json"
     }
     assert measure.measure("signs", store, benchmark, filled.id, context=Context("cpu")).table("votes") is not None
-    sweep_compute.run(sweep, store, benchmark, context=Context("cpu"))
+    sweep_compute.run_sweep(sweep, store, benchmark, context=Context("cpu"))
     assert names(store) == all_points
     assert sorted(damage.kind for damage in store.damaged.listed() if damage.replaced) == [
         "measurement",
@@ -130,14 +130,14 @@ def test_a_benchmark_that_was_made_here(tmp_path: Path) -> None:
     tiny_data.whole_model(tmp_path / "clip.safetensors")
     tiny_data.folder(tmp_path / "folder", parts)
     plain = {"pretrained": "clip.safetensors", "images": 2, "exemplars": 2, "tasks": {"flags": "folder"}}
-    made = make(Description.of(plain, tmp_path), tmp_path / "mine", tokenize=tiny_data.letters)
+    made = write_benchmark(Description.of(plain, tmp_path), tmp_path / "mine", tokenize=tiny_data.letters)
 
     def use() -> tuple[Any, ...]:
         DIGESTS.clear()
         found = Benchmark.load(made.folder)
         images = [found.images("flags", split)[1].tolist() for split in SPLITS]
         opened = open_inputs(Recipe.build("ties", {}, [], found.pretrained, {"a": found.pretrained}), benchmark=found)
-        texts = [tower.digest for tower in beside(open_checkpoint(found.pretrained))]
+        texts = [tower.digest for tower in find_text_tower_beside(open_checkpoint(found.pretrained))]
         return found.digest, images, found.head("flags").tolist(), opened.digests(), texts
 
     before, unnoticed = use(), []
@@ -147,7 +147,7 @@ def test_a_benchmark_that_was_made_here(tmp_path: Path) -> None:
     with pytest.raises(TaskError, match=r"mine is damaged: data/flags\.npz does not have the sha-256"):
         Benchmark.load(made.folder).images("flags", SPLITS[0])
     pixels.write_bytes(whole)
-    for what, path in faults(made.folder):
+    for what, path in damage_each_file(made.folder):
         try:
             assert use() == before, what
             unnoticed.append(what)

@@ -11,20 +11,20 @@ from typing import Any
 
 import pytest
 import tiny_data
-from damage import damaged
-from page_harness import charts, finish, press, words
+from damage import damage_bytes
+from page_harness import charts, press, run_until_idle, words
 
-from app.reading import data
+from app.reading import page_data
 from merging.base.files.plain_yaml import write_yaml
 from merging.cli.main import main
 from merging.images.benchmarks import benchmark_folders
 from merging.images.benchmarks.benchmark import Benchmark
-from merging.images.benchmarks.build.description import Description
-from merging.images.benchmarks.build.write import make
-from merging.study.analysis import stored as stored_measurements
+from merging.images.benchmarks.build.benchmark_description import Description
+from merging.images.benchmarks.build.benchmark_folder import write_benchmark
+from merging.study.analysis import measurement_store as stored_measurements
 from merging.study.runs.run import Run
-from merging.study.runs.store import Store
-from merging.study.sweeps import points, storage
+from merging.study.runs.run_store import Store
+from merging.study.sweeps import points, sweep_storage
 
 SHELF = "storage and machine"
 COUNTED = "1 damaged result counts as absent"
@@ -39,7 +39,7 @@ def cut(path: Path) -> None:
 @pytest.mark.parametrize(("page", "name"), [*zip(("home", "masks", "scores", "compare", "models"), FILES, strict=True)])
 def test_a_damaged_run_breaks_no_page(open_app: Any, library: Path, filled: Run, page: str, name: str) -> None:
     path = filled.path / name
-    faults = list(damaged(path.read_bytes()))
+    faults = list(damage_bytes(path.read_bytes()))
     path.write_bytes(faults[7 if page in {"home", "models"} else 12][1])
     query = (
         {"runs": filled.id}
@@ -50,22 +50,22 @@ def test_a_damaged_run_breaks_no_page(open_app: Any, library: Path, filled: Run,
     )
     at = open_app(page, library, **query).run()
     assert not at.exception
-    if data.store().damaged.listed():  # else the page has no need of that file
+    if page_data.store().damaged.listed():  # else the page has no need of that file
         assert COUNTED in words(at.run())
-        assert not data.store().has(filled.id)
+        assert not page_data.store().has(filled.id)
 
 
 @pytest.mark.full
 def test_the_list_of_damages(open_app: Any, library: Path, filled: Run) -> None:
-    (sweep,) = (filled.path.parents[1] / storage.FOLDER).iterdir()
+    (sweep,) = (filled.path.parents[1] / sweep_storage.FOLDER).iterdir()
     store, benchmark = Store(filled.path.parents[1], libraries=()), Benchmark.load(library)
-    measured = stored_measurements.find("signs", store, benchmark, filled.id)
-    point = min(path for path in points.folder(store).iterdir())
+    measured = stored_measurements.find_measurement_result("signs", store, benchmark, filled.id)
+    point = min(path for path in points.points_folder(store).iterdir())
     assert measured is not None
     for path in (measured.path / "tables" / "votes.csv", point / "scores.csv", sweep):
         cut(path)
-    assert stored_measurements.find("signs", store, benchmark, filled.id) is None
-    assert points.find(store, point.name) is None and not storage.listed(store)
+    assert stored_measurements.find_measurement_result("signs", store, benchmark, filled.id) is None
+    assert points.find_point(store, point.name) is None and not sweep_storage.list_sweeps(store)
     cut(filled.path / "scores.csv")
     assert not store.has(filled.id)
     at = open_app("models", library, shelf=SHELF)
@@ -84,18 +84,18 @@ def test_a_damaged_run_is_computed_again_with_a_click(open_app: Any, library: Pa
     cut(filled.path / "scores.csv")
     at = open_app("models", library, shelf=SHELF)
     press(at, "Compute it again")
-    at = finish(at)
+    at = run_until_idle(at)
     assert not at.exception and not at.error
     assert "It was computed again" in words(at) and COUNTED not in words(at)
-    assert data.store().run(filled.id).file("model.safetensors").read_bytes() == weights
+    assert page_data.store().run(filled.id).file("model.safetensors").read_bytes() == weights
     press(at, "Delete what is left of it")
-    assert not at.exception and not data.store().damaged.listed()
+    assert not at.exception and not page_data.store().damaged.listed()
 
 
 @pytest.mark.full
 def test_a_damaged_measurement_is_offered_again(open_app: Any, library: Path, filled: Run) -> None:
     store = Store(filled.path.parents[1], libraries=())
-    found = stored_measurements.find("drift", store, Benchmark.load(library), filled.id)
+    found = stored_measurements.find_measurement_result("drift", store, Benchmark.load(library), filled.id)
     assert found is not None
     cut(found.path / "measured.json")
     at = open_app("drift", library, runs=filled.id)
@@ -107,7 +107,7 @@ def test_a_damaged_measurement_is_offered_again(open_app: Any, library: Path, fi
 @pytest.mark.full
 def test_a_damaged_point_is_computed_when_its_sweep_is_resumed(open_app: Any, library: Path, filled: Run) -> None:
     store = Store(filled.path.parents[1], libraries=())
-    cut(min(points.folder(store).iterdir()) / "point.json")
+    cut(min(points.points_folder(store).iterdir()) / "point.json")
     at = open_app("sweeps", library)
     assert not at.exception and charts(at)
     assert "1 of 2 points" in "".join(str(bar.proto) for bar in at.get("progress"))
@@ -121,8 +121,8 @@ def test_a_damaged_benchmark_is_made_again_with_a_click(open_app: Any, library: 
     tiny_data.folder(tmp_path / "folder", {"train": tiny_data.rows(2), "test": tiny_data.rows(2, 100)})
     plain = {"pretrained": str(tmp_path / "clip"), "images": 2, "exemplars": 2,
              "tasks": {"flags": {"images": str(tmp_path / "folder")}}}  # fmt: skip
-    out = benchmark_folders.place_of("mine", store)
-    make(Description.of(plain, tmp_path), out)
+    out = benchmark_folders.own_folder("mine", store)
+    write_benchmark(Description.of(plain, tmp_path), out)
     digest = Benchmark.load(out).digest
     out.with_name("mine.yaml").write_text(write_yaml(plain), "utf-8")
     cut(out / "data" / "flags.npz")
@@ -132,9 +132,9 @@ def test_a_damaged_benchmark_is_made_again_with_a_click(open_app: Any, library: 
     assert "flags.npz does not have" in words(at).replace("\\", "")
     press(at, "Set it aside and make it again")
     assert not at.exception
-    at = finish(at)
+    at = run_until_idle(at)
     assert not at.error and Benchmark.load(out).digest == digest
-    assert [damage.kind for damage in data.store().damaged.listed()] == ["benchmark"]
+    assert [damage.kind for damage in page_data.store().damaged.listed()] == ["benchmark"]
 
 
 def test_the_command_line(

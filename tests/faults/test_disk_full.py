@@ -15,19 +15,19 @@ from typing import Any
 import pytest
 import tiny
 import tiny_data
-from faulty_disk import FULL, contents, count, faulty
+from faulty_disk import FULL, contents, count, fail_writing
 
 from merging.base.errors import StoreError
 from merging.base.files import atomic
 from merging.engine.evaluation import evaluate as evaluation
 from merging.images.benchmarks.benchmark import Benchmark
-from merging.images.benchmarks.build.description import Description
-from merging.images.benchmarks.build.write import make
+from merging.images.benchmarks.build.benchmark_description import Description
+from merging.images.benchmarks.build.benchmark_folder import write_benchmark
 from merging.images.benchmarks.manifest import altered
 from merging.recipes.recipe import Recipe
-from merging.sharing.export.export import export, export_file
+from merging.sharing.export.model_export import export, export_file
 from merging.study.runs.execute import execute
-from merging.study.runs.store import Store
+from merging.study.runs.run_store import Store
 from merging.tasks.context import Context
 
 SENTENCE = re.compile(r"The disk is full \(No space left on device[^)]*\): .{3,80} was not written\. .*Free some space")
@@ -69,7 +69,7 @@ def refuse_each(root: Path, work: Callable[[], Any], clean: Callable[[], Any], e
     for number, call in list(enumerate(calls, start=1))[::every]:
         clean()
         assert results(root) == before
-        with faulty(root, FULL, number):
+        with fail_writing(root, FULL, number):
             try:
                 work()
                 done.append(call)
@@ -111,7 +111,7 @@ def test_a_benchmark_in_the_making(tmp_path: Path) -> None:
     out = tmp_path / "benchmarks" / "mine"
 
     def work() -> None:
-        make(described, out, tokenize=tiny_data.letters)
+        write_benchmark(described, out, tokenize=tiny_data.letters)
         assert not altered(out)
 
     # The pixels of an image are buffered, so its last write may come with the file's end.

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from faulty_disk import FULL, contents, count, faulty
+from faulty_disk import FULL, contents, count, fail_writing
 from plain_recipes import plain_recipe
-from stand_in_jobs import SLEEP, ended, on_disk, orphan, until
+from stand_in_jobs import SLEEP, start_orphan, wait_for_end, wait_until, write_job
 
 from merging.base.errors import StoreError
 from merging.base.files.processes import ProcessId
@@ -22,14 +22,14 @@ from merging.base.progress import Progress
 from merging.cli.main import main
 from merging.cli.output import Events
 from merging.images.benchmarks.benchmark import Benchmark
-from merging.models.digests import DIGESTS
-from merging.models.formats.opening import open_checkpoint
-from merging.study.runner import Runner
+from merging.models.digest_cache import DIGESTS
+from merging.models.formats.model_sources import open_checkpoint
+from merging.study.run_queue import RunQueue
 from merging.study.runs.execute import execute
-from merging.study.runs.store import Store
+from merging.study.runs.run_store import Store
 from merging.tasks.context import Context
-from merging.tasks.queue import records
-from merging.tasks.queue.records import JobFiles, State
+from merging.tasks.queue import job_records
+from merging.tasks.queue.job_records import JobFiles, State
 
 Child = Callable[[str], None]
 
@@ -44,7 +44,7 @@ def test_a_job_is_recorded_whole_or_refused(tmp_path: Path) -> None:
     for number in range(1, len(count(tmp_path, create)) + 1):
         shutil.rmtree(tmp_path / "store", ignore_errors=True)
         refused = ""
-        with faulty(tmp_path, FULL, number):
+        with fail_writing(tmp_path, FULL, number):
             try:
                 create()
             except StoreError as error:
@@ -62,28 +62,28 @@ def test_a_job_is_recorded_whole_or_refused(tmp_path: Path) -> None:
 
 
 def test_every_state_reaches_the_user_though_the_disk_takes_none(
-    runner: Runner, child: Child, tmp_path: Path, tiny_benchmark: Benchmark
+    runner: RunQueue, child: Child, tmp_path: Path, tiny_benchmark: Benchmark
 ) -> None:
     jobs, go = runner.store.root / "jobs", tmp_path / "go"
     child(f"import pathlib, sys, time\nwhile not pathlib.Path({str(go)!r}).exists(): time.sleep(0.02)\nsys.exit(3)")
     for number in (1, 2):
         go.unlink(missing_ok=True)
         job = runner.submit(plain_recipe(tiny_benchmark, 0.1 * number))
-        until(lambda job=job: runner.get(job.id).state == State.RUNNING)
-        with faulty(jobs):
+        wait_until(lambda job=job: runner.get(job.id).state == State.RUNNING)
+        with fail_writing(jobs):
             go.touch()
-            assert ended(runner, job.id).state == State.FAILED
+            assert wait_for_end(runner, job.id).state == State.FAILED
             assert "ended with code 3" in runner.get(job.id).error
         assert JobFiles(jobs, job.id).read() == JobFiles(jobs, job.id).read()
-    with faulty(jobs), pytest.raises(StoreError, match="disk is full"):
+    with fail_writing(jobs), pytest.raises(StoreError, match="disk is full"):
         runner.submit(plain_recipe(tiny_benchmark, 0.3))
     child(SLEEP)
     live = runner.submit(plain_recipe(tiny_benchmark, 0.4))
-    until(lambda: runner.get(live.id).state == State.RUNNING)  # the queue has survived
+    wait_until(lambda: runner.get(live.id).state == State.RUNNING)  # the queue has survived
 
 
 def test_the_states_of_a_job_have_room_on_a_disk_that_has_become_full(
-    runner: Runner, child: Child, tmp_path: Path, tiny_benchmark: Benchmark, monkeypatch: pytest.MonkeyPatch
+    runner: RunQueue, child: Child, tmp_path: Path, tiny_benchmark: Benchmark, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What a server says of a job while the disk is full, the next one says as well."""
     jobs, go = runner.store.root / "jobs", tmp_path / "go"
@@ -91,19 +91,19 @@ def test_the_states_of_a_job_have_room_on_a_disk_that_has_become_full(
     start, told = JobFiles.start, []
 
     def on_a_disk_that_fills(files: JobFiles, *how: Any) -> Any:
-        told.append(disk.enter_context(faulty(jobs, in_place=True)))
+        told.append(disk.enter_context(fail_writing(jobs, in_place=True)))
         return start(files, *how)
 
     monkeypatch.setattr(JobFiles, "start", on_a_disk_that_fills)
     with contextlib.ExitStack() as disk:
         job = runner.submit(plain_recipe(tiny_benchmark))
         files = JobFiles(jobs, job.id)
-        until(lambda: on_the_disk(files) == State.RUNNING)
+        wait_until(lambda: on_the_disk(files) == State.RUNNING)
         go.touch()
-        said = ended(runner, job.id)
+        said = wait_for_end(runner, job.id)
         assert told and any(call.startswith("open .state.json") for call in told[0].calls)  # which failed
     assert said.state == State.FAILED and on_the_disk(files) == State.FAILED
-    later = Runner(runner.store, device="cpu")
+    later = RunQueue(runner.store, device="cpu")
     assert (later.get(job.id).state, later.get(job.id).error) == (said.state, said.error)
     later.close()
     assert sorted(path.name for path in files.folder.iterdir()) == ["control", "recipe.yaml", "state.json"]
@@ -116,12 +116,12 @@ def on_the_disk(files: JobFiles) -> str:
 
 def test_what_no_disk_kept_is_not_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = Store(tmp_path / "store", libraries=())
-    with orphan() as gone:
+    with start_orphan() as gone:
         owner = ProcessId.of(gone.pid)
-    files = JobFiles(store.root / "jobs", on_disk(store, State.QUEUED, owner))
-    runner = Runner(store, device="cpu")
+    files = JobFiles(store.root / "jobs", write_job(store, State.QUEUED, owner))
+    runner = RunQueue(store, device="cpu")
     assert runner.get(files.job_id).error == "Mergescope was stopped before this job's turn came."
-    monkeypatch.setattr(records, "free_bytes", lambda folder: 100)
+    monkeypatch.setattr(job_records, "free_bytes", lambda folder: 100)
     assert "is not known" in runner.get(files.job_id).error
     (files.folder / "log.txt").touch()  # it had begun
     assert "turn" not in runner.get(files.job_id).error and "not known" not in runner.get(files.job_id).error
@@ -129,32 +129,32 @@ def test_what_no_disk_kept_is_not_known(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_a_child_that_could_write_nothing_is_explained(
-    runner: Runner, child: Child, tiny_benchmark: Benchmark, monkeypatch: pytest.MonkeyPatch
+    runner: RunQueue, child: Child, tiny_benchmark: Benchmark, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(records, "free_bytes", lambda folder: 100)
+    monkeypatch.setattr(job_records, "free_bytes", lambda folder: 100)
     child("raise SystemExit(1)")
-    job = ended(runner, runner.submit(plain_recipe(tiny_benchmark)).id)
+    job = wait_for_end(runner, runner.submit(plain_recipe(tiny_benchmark)).id)
     assert (job.state, job.error.split(".")[0]) == (State.FAILED, "The disk that holds the runs is full")
 
 
 def test_a_log_that_cannot_be_opened_is_a_sentence(
-    runner: Runner, tiny_benchmark: Benchmark, monkeypatch: pytest.MonkeyPatch
+    runner: RunQueue, tiny_benchmark: Benchmark, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     start = JobFiles.start
 
     def on_a_full_disk(files: JobFiles, *how: Any) -> Any:
-        with faulty(files.folder):
+        with fail_writing(files.folder):
             return start(files, *how)
 
     monkeypatch.setattr(JobFiles, "start", on_a_full_disk)
-    job = ended(runner, runner.submit(plain_recipe(tiny_benchmark)).id)
+    job = wait_for_end(runner, runner.submit(plain_recipe(tiny_benchmark)).id)
     assert job.state == State.FAILED and "The log of the job was not written" in job.error
     assert str(runner.store.root) not in job.error  # no private path
 
 
 def test_progress_that_cannot_be_written_does_not_stop_the_work(tmp_path: Path) -> None:
     events = Events(tmp_path / "events.jsonl")
-    with faulty(tmp_path):
+    with fail_writing(tmp_path):
         events(Progress("Merging", 1, 2, None))
     events(Progress("Evaluating", 2, 2, None))
     assert [line for line in (tmp_path / "events.jsonl").read_text("utf-8").splitlines() if "Evaluating" in line]
@@ -174,25 +174,25 @@ def test_caches_that_cannot_be_kept_cost_only_time(
 ) -> None:
     store = Store(tmp_path / "store", libraries=())
     reference = tiny_benchmark.pretrained
-    with faulty(store.root / "digests"), faulty(store.root / "locks"):
+    with fail_writing(store.root / "digests"), fail_writing(store.root / "locks"):
         assert DIGESTS.keep(store.root, open_checkpoint(reference)) == open_checkpoint(reference).digest
         assert main(["digest", reference, "--store", str(store.root)]) == 0
         run = execute(plain_recipe(tiny_benchmark), store, benchmark=tiny_benchmark, context=Context(device="cpu"))
     assert run.has_scores and not (store.root / "digests").exists()
     capsys.readouterr()
     expert = f"flags={tiny_benchmark.experts['flags']}"
-    with faulty(store.root):
+    with fail_writing(store.root):
         code = main(["fit", f"--pretrained={reference}", f"--expert={expert}", "--keep", "--store", str(store.root)])
     shown = capsys.readouterr()
     assert code == 1 and "All 32 tensors fit" in shown.out and "The fit report was not written" in shown.err
 
 
-def test_times_of_a_clock_that_was_set_back(runner: Runner, child: Child, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_times_of_a_clock_that_was_set_back(runner: RunQueue, child: Child, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing waits for ever, nothing that lasts is negative, and jobs stay in some order."""
     child("pass")
     hours = iter(range(1000, 0, -1))
     monkeypatch.setattr(time, "time", lambda: 3600.0 * next(hours))
     for subject in ("a", "b"):
-        job = ended(runner, runner.command("digest", subject, subject, ["digest"]).id)
+        job = wait_for_end(runner, runner.command("digest", subject, subject, ["digest"]).id)
         assert job.state == State.DONE and (job.seconds_left or 0) >= 0
     assert len(runner.jobs()) == 2

@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 import tiny
-from faulty_disk import FaultyDisk, contents, faulty
+from faulty_disk import FaultyDisk, contents, fail_writing
 from page_harness import charts, press, words
 from streamlit.testing.v1 import AppTest
 
-from app.reading import data
+from app.reading import page_data
 from merging.base.errors import StoreError
-from merging.sharing.catalog.model_sets import keep, make
+from merging.sharing.catalog.model_set_store import make_model_set, store_model_set
 from merging.study.runs.run import Run
-from merging.study.runs.store import Store
+from merging.study.runs.run_store import Store
 
 SCREENS = sorted(path.stem for path in (Path(__file__).parents[2] / "app" / "screens").glob("[a-z]*.py"))
 NOTICE = "The folder of your runs cannot be written to"
@@ -27,7 +27,7 @@ NOTICE = "The folder of your runs cannot be written to"
 def locked(tmp_path: Path, filled: Run) -> Iterator[FaultyDisk]:
     """The filled store on a disk that is mounted read-only; nothing in it changes."""
     before = contents(tmp_path / "store")
-    with faulty(tmp_path / "store", errno.EROFS) as disk:
+    with fail_writing(tmp_path / "store", errno.EROFS) as disk:
         yield disk
     assert contents(tmp_path / "store") == before
 
@@ -53,7 +53,7 @@ def test_every_page_shows_what_is_stored(open_app: Any, library: Path, filled: R
 def test_run(open_app: Any, library: Path, locked: Any) -> None:
     at = press(open_app("merge", library, chain="ties:density=0.77"), "Run")
     assert says(at, "The job cannot be written")
-    assert [job.kind for job in data.runner().jobs()] == ["export-hf"]
+    assert [job.kind for job in page_data.job_queue().jobs()] == ["export-hf"]
 
 
 @pytest.mark.full
@@ -73,7 +73,7 @@ def test_the_buttons_of_a_run(open_app: Any, library: Path, filled: Run, locked:
         ("Dismiss", "The record of the job cannot be removed"),
     ):
         assert says(press(at, label), what), label
-    assert data.store().run(filled.id).has_model
+    assert page_data.store().run(filled.id).has_model
 
 
 @pytest.mark.full
@@ -91,8 +91,8 @@ def test_the_buttons_of_models(
     monkeypatch.setenv("MERGESCOPE_MODELS", str(tiny_family.pretrained.parent))
     folder = f"models:{tiny_family.pretrained.parent.name}"
     experts = {name: f"{folder}/{name}.safetensors" for name in ("circles", "flags")}
-    keep(tmp_path / "store", make("Mine", f"{folder}/pretrained.safetensors", experts))
-    with faulty(tmp_path / "store", errno.EROFS):
+    store_model_set(tmp_path / "store", make_model_set("Mine", f"{folder}/pretrained.safetensors", experts))
+    with fail_writing(tmp_path / "store", errno.EROFS):
         at = open_app("models", library)
         for label, what in (
             ("Forget", "The set cannot be removed"),

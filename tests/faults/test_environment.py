@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from faulty_disk import contents, faulty
+from faulty_disk import contents, fail_writing
 from page_harness import words
 from plain_recipes import plain_recipe
 
-from app.reading import data
+from app.reading import page_data
 from merging.base import settings
 from merging.base.errors import StoreError
 from merging.base.files import atomic
@@ -27,15 +27,15 @@ from merging.base.files.processes import ProcessId, this_host, this_process
 from merging.cli.main import OUT_OF_MEMORY, main
 from merging.engine import run as engine
 from merging.images.benchmarks.benchmark import Benchmark
-from merging.models.digests import DIGESTS
-from merging.models.formats.opening import open_checkpoint
+from merging.models.digest_cache import DIGESTS
+from merging.models.formats.model_sources import open_checkpoint
 from merging.recipes.recipe import Recipe
 from merging.study.runs.execute import execute
 from merging.study.runs.run import Run
-from merging.study.runs.store import Store
-from merging.study.sweeps import points, storage
+from merging.study.runs.run_store import Store
+from merging.study.sweeps import points, sweep_storage
 from merging.tasks.context import Context
-from viz.report.guard import this_machine
+from viz.report.private_names import find_private_names
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 NO_HOME = "There is no home folder that runs could be kept in. Set MERGESCOPE_STORE"
@@ -68,7 +68,7 @@ def test_without_a_home_folder(homeless: None, recipe_file: Path, tmp_path: Path
     assert main(["run", str(recipe_file), "--no-evaluate"]) == 1
     assert capsys.readouterr().err.strip().splitlines()[-1].startswith(NO_HOME)
     assert main(["run", str(recipe_file), "--no-evaluate", "--store", str(tmp_path / "elsewhere")]) == 0
-    assert this_machine().folders
+    assert find_private_names().folders
 
 
 @pytest.mark.full
@@ -80,7 +80,7 @@ def test_a_home_folder_that_cannot_be_written_to(
     monkeypatch.setenv("HOME", str(home))
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     monkeypatch.delenv("MERGESCOPE_STORE")
-    with faulty(home, errno.EACCES):
+    with fail_writing(home, errno.EACCES):
         at = open_app("scores", library)
         assert not at.exception and not at.error and "nothing new can be kept" in words(at)
         assert main(["run", str(recipe_file), "--no-evaluate"]) == 1
@@ -92,7 +92,7 @@ def test_a_home_folder_that_cannot_be_written_to(
 def test_a_checkout_that_cannot_be_written_to(open_app: Any, tmp_path: Path) -> None:
     store = Store(tmp_path / "other", libraries=(settings.LIBRARY,))
     recipe = Recipe.build("ties", {}, [], "bundled:pretrained", {"flags": "bundled:flags", "digits": "bundled:digits"})
-    with faulty(CHECKOUT, errno.EROFS) as disk:
+    with fail_writing(CHECKOUT, errno.EROFS) as disk:
         assert execute(recipe, store, evaluate=False, context=Context(device="cpu")).has_model
         at = open_app("scores", settings.BUNDLED)
     assert not at.exception and not at.error and disk.calls == []
@@ -159,7 +159,7 @@ def test_out_of_memory(error: Exception, recipe_file: Path, tmp_path: Path, monk
     def run(*given: Any, **options: Any) -> None:
         raise error
 
-    monkeypatch.setattr(engine, "run", run)
+    monkeypatch.setattr(engine, "run_recipe", run)
     assert main(["run", str(recipe_file), "--store", str(tmp_path / "store"), "--no-evaluate"]) == 1
     assert capsys.readouterr().err.strip().endswith(OUT_OF_MEMORY)
     assert list((tmp_path / "store" / "runs").iterdir()) == []
@@ -178,7 +178,7 @@ def test_files_from_another_time(filled: Run, library: Path, year: float) -> Non
     DIGESTS.clear()
     store = Store(root, libraries=())
     assert store.has(filled.id) and store.run(filled.id).scores is not None
-    assert storage.listed(store) and points.results(store).listed()
+    assert sweep_storage.list_sweeps(store) and points.point_results(store).listed()
     DIGESTS.load(root)
     assert DIGESTS.remembered(open_checkpoint(Benchmark.load(library).pretrained).state())
     assert not dead.exists()
@@ -203,4 +203,4 @@ def test_the_tray_shows_no_negative_time(open_app: Any, library: Path, filled: R
     at = open_app("home", library)
     monkeypatch.setattr(time, "time", lambda: 1.0)
     at.run()
-    assert not at.exception and "-" not in "".join(job.error for job in data.runner().jobs())
+    assert not at.exception and "-" not in "".join(job.error for job in page_data.job_queue().jobs())

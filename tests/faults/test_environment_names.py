@@ -15,14 +15,14 @@ from typing import Any
 import pytest
 import tiny
 import torch
-from page_harness import finish, press, words
+from page_harness import press, run_until_idle, words
 
-from app.reading import data
+from app.reading import page_data
 from merging.cli.main import main
 from merging.recipes.recipe import Recipe
-from merging.sharing.catalog.model_sets import keep, make
-from merging.study.runs.store import Store
-from merging.study.sweeps import storage
+from merging.sharing.catalog.model_set_store import make_model_set, store_model_set
+from merging.study.runs.run_store import Store
+from merging.study.sweeps import sweep_storage
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 ODD = "Bücher & Läufe 日本 🦊"
@@ -57,7 +57,7 @@ def test_the_command_line(odd: Path, capsys: pytest.CaptureFixture[str], monkeyp
     recipe = odd / "rezept ü.yaml"
     recipe.write_text(Store(libraries=()).run(run["id"]).recipe_yaml, "utf-8")
     assert main(["sweep", str(recipe), "--vary", "ties.density=0.2,0.4", "--images", "4", "--title", "Κύμα"]) == 0
-    assert [sweep.title for sweep in storage.listed(Store(libraries=())).values()] == ["Κύμα"]
+    assert [sweep.title for sweep in sweep_storage.list_sweeps(Store(libraries=())).values()] == ["Κύμα"]
     assert main(["inspect", f"models 1/{EXPERTS[0]}.safetensors"]) == 0
     assert main(["run", "no such größe.yaml"]) == 1
     assert "größe" in capsys.readouterr().err
@@ -69,15 +69,15 @@ def test_the_app(open_app: Any, odd: Path, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setenv("MERGESCOPE_STORE", str(store))
     monkeypatch.setenv("MERGESCOPE_MODELS", str(odd / "models 1"))
     experts = {name: f"models:models 1/{name}.safetensors" for name in EXPERTS}
-    made = make("Meine Größe", "models:models 1/pretrained.safetensors", experts)
-    keep(store, made)
+    made = make_model_set("Meine Größe", "models:models 1/pretrained.safetensors", experts)
+    store_model_set(store, made)
     at = open_app("merge", odd / "das Maß", models=made.id, chain="task_arithmetic")
     assert not at.exception and not at.error
-    at = finish(press(at, "Run"))
+    at = run_until_idle(press(at, "Run"))
     assert not at.exception and not at.error, words(at)
-    (job,) = data.runner().jobs()
+    (job,) = page_data.job_queue().jobs()
     assert job.state == "done", job.error
-    assert data.store().run(job.id).experts == EXPERTS
+    assert page_data.store().run(job.id).experts == EXPERTS
     for page in ("scores", "masks", "compare", "conflicts"):
         at = open_app(page, odd / "das Maß", run=job.id, runs=job.id)
         assert not at.exception and not at.error

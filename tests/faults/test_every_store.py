@@ -14,15 +14,15 @@ from pathlib import Path
 
 import pytest
 from daily import EVERY_STAGE, sampled
-from damage import faults
+from damage import damage_each_file
 from fault_store import leftovers
-from faulty_disk import FULL, READ_ONLY, contents, count, faulty
-from nursery import Nursery
+from faulty_disk import FULL, READ_ONLY, contents, count, fail_writing
+from nursery import ProcessForker
 from stored_runs import ID
-from stored_things import ABSENT, CASES, KINDS, NEW, OLD, THINGS, Thing, read_result, write_result
+from stored_things import ABSENT, CASES, KINDS, NEW, OLD, THINGS, StoredThing, read_result, write_result
 
 from merging.base.errors import StoreError
-from merging.study.runs.store import Store
+from merging.study.runs.run_store import Store
 from merging.tasks import results as results_module
 
 SIGKILLED = -9
@@ -34,7 +34,7 @@ def without_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "fsync", lambda descriptor: None)
 
 
-def begun(thing: Thing, folder: Path, before: int) -> Callable[[], None]:
+def begun(thing: StoredThing, folder: Path, before: int) -> Callable[[], None]:
     """What leaves a store with that version, or an empty one, at ``folder``/store."""
     (folder / "first").mkdir()
     if before == OLD:
@@ -56,7 +56,7 @@ def stored(root: Path) -> dict[str, bytes | None]:
 @EVERY_STAGE
 @pytest.mark.parametrize(("name", "before"), CASES)
 def test_a_writer_that_is_killed_at_any_change_of_the_disk(
-    nursery: Nursery, environment: Mapping[str, str], tmp_path: Path, name: str, before: int, every: bool
+    nursery: ProcessForker, environment: Mapping[str, str], tmp_path: Path, name: str, before: int, every: bool
 ) -> None:
     thing, root = THINGS[name], tmp_path / "store"
     renew = begun(thing, tmp_path, before)
@@ -98,7 +98,7 @@ def test_a_disk_that_refuses_any_call(tmp_path: Path, name: str, before: int, er
     there, calls = stored(root), count(root, lambda: thing.write(root, NEW))
     for number, call in enumerate(calls, start=1):
         renew()
-        with faulty(root, error, number, number if alone else float("inf")):
+        with fail_writing(root, error, number, number if alone else float("inf")):
             try:
                 thing.write(root, NEW)
                 done.append(call)
@@ -122,7 +122,7 @@ def test_a_disk_that_refuses_any_call(tmp_path: Path, name: str, before: int, er
 @pytest.mark.full
 @pytest.mark.parametrize("name", [name for name, thing in THINGS.items() if thing.before == (ABSENT, OLD)])
 def test_two_processes_write_it_while_another_one_reads(
-    nursery: Nursery, environment: Mapping[str, str], tmp_path: Path, name: str
+    nursery: ProcessForker, environment: Mapping[str, str], tmp_path: Path, name: str
 ) -> None:
     thing, root = THINGS[name], tmp_path / "store"
     begun(thing, tmp_path, OLD)()
@@ -146,7 +146,7 @@ def test_every_fault_of_a_result_is_seen_and_set_aside_once(
     write_result(store.root, kind, OLD)
     entry, aside = store.root / kind.folder / ID, store.root / "corrupt"
     shutil.copytree(entry, tmp_path / "whole")
-    for what, path in faults(entry):
+    for what, path in damage_each_file(entry):
         caplog.clear()
         try:
             assert read_result(found.find(ID)) == ABSENT, what

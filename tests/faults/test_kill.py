@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 from daily import EVERY_STAGE, sampled
 from fault_store import FaultStore, check_after_restart, entries, leftovers
-from nursery import Nursery, submit
-from stages import PUBLISHING, chosen
-from stand_in_jobs import ended
+from nursery import ProcessForker, submit
+from stages import PUBLISHING, choose_stages
+from stand_in_jobs import wait_for_end
 
-from merging.study.runner import Runner
-from merging.study.runs.store import Store
-from merging.tasks.queue.records import Job, State
+from merging.study.run_queue import RunQueue
+from merging.study.runs.run_store import Store
+from merging.tasks.queue.job_records import Job, State
 
 MOST = 8  # stages at which a job is killed, unless it has more visible renames
 WORKS = ("merge", "sweep", "export")
@@ -29,7 +29,9 @@ SIGKILLED = -9
 class Case:
     """One kind of work, what the store is before and after it, and the stages of its two processes."""
 
-    def __init__(self, nursery: Nursery, stocked: FaultStore, name: str, folder: Path, env: Mapping[str, str]) -> None:
+    def __init__(
+        self, nursery: ProcessForker, stocked: FaultStore, name: str, folder: Path, env: Mapping[str, str]
+    ) -> None:
         self.nursery, self.stocked, self.folder, self.env = nursery, stocked, folder, env
         self.root = folder / "store"  # the same for every attempt: paths are in commands
         self.request = next(work for work in stocked.works if work.name == name).request(self.root)
@@ -58,13 +60,13 @@ class Case:
 
     def check_after_restart(self, told: State | None = None) -> None:
         """A new server finds nothing half, says what happened, and can finish the work."""
-        runner = Runner(Store(self.root, libraries=()), device="cpu")
+        runner = RunQueue(Store(self.root, libraries=()), device="cpu")
         try:
             check_after_restart(self.root, self.before, self.after)
             jobs = runner.jobs()
             assert [job.state for job in jobs] == ([] if not jobs else [told or check_told(jobs[0])])
             again = runner.again(jobs[0].id) if jobs else submit(runner, self.request)
-            job = ended(runner, again.id)
+            job = wait_for_end(runner, again.id)
             assert (job.state, job.error) == (State.DONE, "")
             assert entries(self.root) == self.after
             assert leftovers(self.root) == []
@@ -81,7 +83,8 @@ def check_told(job: Job) -> State:
 
 @pytest.fixture
 def case(
-    request: pytest.FixtureRequest, nursery: Nursery, stocked: FaultStore, tmp_path: Path, environment: dict[str, str],
+    request: pytest.FixtureRequest, nursery: ProcessForker, stocked: FaultStore, tmp_path: Path, environment: dict[str,
+    str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[Case]:  # fmt: skip
     monkeypatch.setattr("subprocess.Popen", nursery.popen())
@@ -93,7 +96,7 @@ def case(
 @EVERY_STAGE
 @pytest.mark.parametrize("case", WORKS, indirect=True)
 def test_job_and_server_killed_at_a_stage_of_the_job(case: Case, every: bool) -> None:
-    for number in sampled(chosen(case.stages["job"], MOST), every, "job and server"):
+    for number in sampled(choose_stages(case.stages["job"], MOST), every, "job and server"):
         case.renew()
         code = case.serve(None, {"kill_at": number}, with_server=True)
         assert code == SIGKILLED, case.stages["job"][number - 1]
@@ -104,7 +107,7 @@ def test_job_and_server_killed_at_a_stage_of_the_job(case: Case, every: bool) ->
 @pytest.mark.parametrize("case", ["merge"], indirect=True)
 def test_the_server_alone_killed_at_a_stage_of_its_own(case: Case, every: bool) -> None:
     """Its job goes on; a new server sees that, and does not take what was done for interrupted."""
-    for number in sampled(chosen(case.stages["server"], 12), every, "server alone"):
+    for number in sampled(choose_stages(case.stages["server"], 12), every, "server alone"):
         case.renew()
         stage = case.stages["server"][number - 1]
         assert case.serve({"kill_at": number}, {}) == SIGKILLED, stage
@@ -118,10 +121,10 @@ def test_the_job_alone_killed(case: Case, monkeypatch: pytest.MonkeyPatch) -> No
     publishing = next(n for n, name in enumerate(case.stages["job"], 1) if name.startswith(PUBLISHING))
     for number in (publishing - 1, publishing):
         case.renew()
-        runner = Runner(Store(case.root, libraries=()), device="cpu")
+        runner = RunQueue(Store(case.root, libraries=()), device="cpu")
         with monkeypatch.context() as patch:
             patch.setattr("subprocess.Popen", case.nursery.popen({"root": str(case.root), "kill_at": number}))
-            job = ended(runner, submit(runner, case.request).id)
+            job = wait_for_end(runner, submit(runner, case.request).id)
         assert job.state == State.FAILED
         assert job.error.startswith("It was killed"), "whether memory was short depends on the machine"
         check_after_restart(case.root, case.before, case.after)

@@ -10,15 +10,15 @@ from typing import Any
 import pytest
 from daily import some_of
 from fault_store import FaultStore
-from nursery import Nursery
-from page_harness import finish, labels, press, words
-from stand_in_jobs import on_disk, orphan, until
+from nursery import ProcessForker
+from page_harness import labels, press, run_until_idle, words
+from stand_in_jobs import start_orphan, wait_until, write_job
 
-from app.reading import data
-from app.text import safe_text
-from merging.base.files.processes import NOBODY, ProcessId
-from merging.study.runs.store import Store
-from merging.tasks.queue.records import State
+from app.page_text import safe_text
+from app.reading import page_data
+from merging.base.files.processes import NO_PROCESS, ProcessId
+from merging.study.runs.run_store import Store
+from merging.tasks.queue.job_records import State
 
 STOPPED = "Mergescope or the process of this job was stopped."
 SENTENCES = {
@@ -29,7 +29,7 @@ SENTENCES = {
 
 @pytest.mark.parametrize("name", some_of(SENTENCES, "merge"))
 def test_the_tray_says_what_happened_and_runs_it_again(
-    nursery: Nursery, stocked: FaultStore, environment: Mapping[str, str], open_app: Any, tiny_folder: Path,
+    nursery: ProcessForker, stocked: FaultStore, environment: Mapping[str, str], open_app: Any, tiny_folder: Path,
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str,
 ) -> None:  # fmt: skip
     root = stocked.copy(tmp_path / "store")
@@ -45,20 +45,20 @@ def test_the_tray_says_what_happened_and_runs_it_again(
     assert not at.exception
     assert ":material/power_off: interrupted" in words(at) and safe_text(SENTENCES[name], 300) in words(at)
     press(at, "Resume" if name == "sweep" else "Run again")
-    at = finish(at)
+    at = run_until_idle(at)
     assert not at.exception
-    assert [job.state for job in data.runner().jobs()] == [State.DONE]
+    assert [job.state for job in page_data.job_queue().jobs()] == [State.DONE]
     assert ":material/check_circle: done" in words(at) and "Run again" not in labels(at, "button")
 
 
 @pytest.mark.full
 def test_the_tray_names_a_process_that_was_halted(open_app: Any, tiny_folder: Path, tmp_path: Path) -> None:
-    with orphan() as process:
+    with start_orphan() as process:
         process.send_signal(signal.SIGSTOP)
         store = Store(tmp_path / "store", libraries=())
-        on_disk(store, State.RUNNING, NOBODY, ProcessId.of(process.pid))
-        at = until(lambda: (at := open_app("home", tiny_folder)) and "was halted" in words(at) and at)
+        write_job(store, State.RUNNING, NO_PROCESS, ProcessId.of(process.pid))
+        at = wait_until(lambda: (at := open_app("home", tiny_folder)) and "was halted" in words(at) and at)
         assert f"Process {process.pid} was halted by a signal." in words(at)
         press(at, "Cancel")
         process.wait(60)
-        assert ":material/cancel: cancelled" in words(finish(at))
+        assert ":material/cancel: cancelled" in words(run_until_idle(at))

@@ -11,18 +11,18 @@ from pathlib import Path
 
 import pytest
 from fault_store import Entries, FaultStore, Request, check_locks_are_free, entries, leftovers
-from nursery import Child, Nursery
-from stand_in_jobs import until
+from nursery import ForkedProcess, ProcessForker
+from stand_in_jobs import wait_until
 
 from merging.base.errors import Cancelled
 from merging.base.files.locks import hold_lock
 from merging.recipes.recipe import Recipe
-from merging.study.runner import Runner
+from merging.study.run_queue import RunQueue
 from merging.study.runs.execute import execute
-from merging.study.runs.inputs import open_inputs
-from merging.study.runs.store import Store
+from merging.study.runs.opened_recipe import open_inputs
+from merging.study.runs.run_store import Store
 from merging.tasks.context import Context
-from merging.tasks.queue.records import State
+from merging.tasks.queue.job_records import State
 
 WORKS = ("merge", "sweep", "export")
 SOON = 0.5  # seconds until all begin
@@ -32,13 +32,13 @@ PATIENCE = 60.0  # seconds that a wait which should not be may take
 class Shared:
     """A store that several processes work on."""
 
-    def __init__(self, nursery: Nursery, stocked: FaultStore, folder: Path, env: Mapping[str, str]) -> None:
+    def __init__(self, nursery: ProcessForker, stocked: FaultStore, folder: Path, env: Mapping[str, str]) -> None:
         self.nursery, self.folder, self.env = nursery, folder, env
         self.root = stocked.copy(folder / "store")
         self.before = entries(self.root)
         self.requests = {work.name: work.request(self.root) for work in stocked.works}
 
-    def begin(self, works: Sequence[tuple[str, Request]], unlocked: bool = False) -> list[Child]:
+    def begin(self, works: Sequence[tuple[str, Request]], unlocked: bool = False) -> list[ForkedProcess]:
         """Servers and command lines that begin at the same time."""
         when = time.time() + SOON
         return [
@@ -64,20 +64,20 @@ class Shared:
         device = [] if "--device" in words else ["--device", "cpu"]
         return [*words, "--store", str(self.root), *device]
 
-    def hold(self, run_id: str) -> Child:
+    def hold(self, run_id: str) -> ForkedProcess:
         """A process that holds the lock of a run."""
         ready, log = self.folder / "ready", self.folder / "log"
         how = {"root": str(self.root), "run_id": run_id, "ready": str(ready)}
         holder = self.nursery.start("hold", self.env, log, **how)
-        until(ready.exists)
+        wait_until(ready.exists)
         return holder
 
-    def finish(self, children: Sequence[Child]) -> Entries:
+    def finish(self, children: Sequence[ForkedProcess]) -> Entries:
         """What is there when all have ended well."""
         for number, child in enumerate(children):
             assert child.wait() == 0, (self.folder / f"log{number}").read_text()
         self.nursery.settle()
-        runner = Runner(Store(self.root, libraries=()), device="cpu")
+        runner = RunQueue(Store(self.root, libraries=()), device="cpu")
         assert {job.state for job in runner.jobs()} <= {State.DONE}
         assert leftovers(self.root) == []
         check_locks_are_free(self.root)
@@ -86,14 +86,16 @@ class Shared:
 
 
 @pytest.fixture
-def shared(nursery: Nursery, stocked: FaultStore, tmp_path: Path, environment: Mapping[str, str]) -> Iterator[Shared]:
+def shared(
+    nursery: ProcessForker, stocked: FaultStore, tmp_path: Path, environment: Mapping[str, str]
+) -> Iterator[Shared]:
     yield Shared(nursery, stocked, tmp_path, environment)
     nursery.settle()
 
 
 @pytest.fixture(scope="module")
 def alone(
-    nursery: Nursery, stocked: FaultStore, tiny_folder: Path, tmp_path_factory: pytest.TempPathFactory
+    nursery: ProcessForker, stocked: FaultStore, tiny_folder: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Callable[[str], Entries]:
     """What a store holds after one kind of work that nobody else did."""
     env = {**os.environ, "MERGESCOPE_BENCHMARK": str(tiny_folder)}

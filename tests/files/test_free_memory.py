@@ -9,7 +9,7 @@ import pytest
 from merging.base import free_memory as module
 from merging.base import threads
 from merging.base.free_memory import free_memory
-from merging.tasks.queue import spare
+from merging.tasks.queue import spare_process
 
 MACHINE = 8 << 30
 
@@ -117,8 +117,8 @@ def test_memory_ran_out_if_hardly_any_was_free_at_the_last_looks(group, monkeypa
 def test_layers_at_once_and_the_spare_process_keep_to_it(group, monkeypatch: pytest.MonkeyPatch):
     lines("0::/")
     group("", module.VERSION_2, 1 << 30, 1 << 29)
-    assert threads.budget() == 1 << 28
-    kept = spare.Spare()
-    monkeypatch.setattr(spare, "WorkerProcess", lambda *_: pytest.fail("there is no memory for a process"))
+    assert threads.piece_memory() == 1 << 28
+    kept = spare_process.SpareProcess()
+    monkeypatch.setattr(spare_process, "WorkerProcess", lambda *_: pytest.fail("there is no memory for a process"))
     kept._kept.set()
     kept.renew()

@@ -11,7 +11,7 @@ from blake3 import blake3
 
 from merging.base.files import atomic, disk
 from merging.models.formats import safetensors
-from merging.models.formats.opening import open_checkpoint
+from merging.models.formats.model_sources import open_checkpoint
 from merging.models.tensor_info import TensorInfo
 
 
@@ -71,7 +71,7 @@ def test_the_last_piece_goes_to_the_disk_before_the_file_is_complete(
 
 
 def test_what_was_just_written_is_not_hashed_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with atomic.written(tmp_path, "entry", lambda folder: False, "It") as folder:
+    with atomic.write_folder(tmp_path, "entry", lambda folder: False, "It") as folder:
         (folder / "file").write_bytes(b"content")
     entry = tmp_path / "entry"
     hashed: list[Path] = []

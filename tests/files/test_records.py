@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from faulty_disk import faulty
+from faulty_disk import fail_writing
 
 from merging.base.errors import StoreError
 from merging.base.files import records
@@ -88,7 +88,7 @@ def test_a_small_file_has_room_on_a_full_disk_as_often_as_was_reserved(tmp_path:
     place.write_text("first")
     records.reserve(tmp_path)
     assert all((tmp_path / name).stat().st_blocks for name in records.RESERVES)
-    with faulty(tmp_path, in_place=True):
+    with fail_writing(tmp_path, in_place=True):
         with pytest.raises(OSError, match="No space"):
             records.write_bytes(place, b"second")
         with pytest.raises(OSError, match="No space"):

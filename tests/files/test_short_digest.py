@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from app.widgets.fit_report import subject_of
+from app.widgets.fit_report import job_subject
 from merging.base import settings
 from merging.base.files.short_digest import SHORT_DIGEST, short_digest
-from merging.sharing.catalog.model_sets import make
+from merging.sharing.catalog.model_set_store import make_model_set
 from merging.study.sweeps.sweep import Sweep
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -41,8 +41,8 @@ def test_names_of_texts_stay_as_they_are(text, name):
 
 
 def test_names_of_sets_and_of_choices_of_models_stay_as_they_are():
-    assert make("A", "models:p.pt", {"é": "models:a.pt", "b": "hf:x/y"}).id == "87e391e41c65"
-    assert subject_of("models:p.pt", {"é": "\ud800", "b": "hf:x/y"}) == "ec106e8fee5e"
+    assert make_model_set("A", "models:p.pt", {"é": "models:a.pt", "b": "hf:x/y"}).id == "87e391e41c65"
+    assert job_subject("models:p.pt", {"é": "\ud800", "b": "hf:x/y"}) == "ec106e8fee5e"
 
 
 @pytest.mark.parametrize("name", ["0123456789ab\n", "0123456789aB", "0123456789a", "0123456789abc", "٠123456789ab"])

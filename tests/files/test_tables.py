@@ -20,7 +20,7 @@ from merging.base.files.tables import (
     Columns,
     Frames,
     csv_bytes,
-    plain,
+    plain_tables,
     read_columns,
     read_table,
     stored_table,
@@ -183,6 +183,6 @@ def test_frames_are_a_dictionary_of_data_frames() -> None:
     )
     asked = frames()
     assert asked["a"] is asked["a"] and isinstance(asked, dict) and list(asked) == ["a", "b"]
-    assert isinstance(plain(frames())["a"], Columns) and plain({"b": frame})["b"] is frame
+    assert isinstance(plain_tables(frames())["a"], Columns) and plain_tables({"b": frame})["b"] is frame
     with pytest.raises(KeyError):
         frames()["c"]

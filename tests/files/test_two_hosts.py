@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from merging.base.files import atomic, locks, processes, records, temporary
-from merging.base.files.disk import appeared
+from merging.base.files.disk import exists_on_shared_disk
 from merging.base.files.processes import ProcessId
 from merging.base.files.temporary import ABANDONED
 
@@ -113,8 +113,8 @@ def test_a_name_that_was_missing_a_moment_ago_is_looked_for_again(tmp_path: Path
     listdir, exists = os.listdir, Path.exists
     monkeypatch.setattr(os, "listdir", lambda path: looked.append(str(path)) or listdir(path))
     monkeypatch.setattr(Path, "exists", lambda path: bool(looked) and exists(path))
-    assert appeared(tmp_path / "entry") and looked == [str(tmp_path)]
-    assert not appeared(tmp_path / "other") and not appeared(tmp_path / "nowhere" / "entry")
+    assert exists_on_shared_disk(tmp_path / "entry") and looked == [str(tmp_path)]
+    assert not exists_on_shared_disk(tmp_path / "other") and not exists_on_shared_disk(tmp_path / "nowhere" / "entry")
 
 
 def test_a_lock_of_another_computer_does_not_stop_anybody_for_ever(tmp_path: Path, be: Be) -> None:
@@ -122,7 +122,7 @@ def test_a_lock_of_another_computer_does_not_stop_anybody_for_ever(tmp_path: Pat
     be(OTHER)
     with locks.hold_lock(path) as first:
         be(ONE)
-        with locks.hold_lock(path, tell=seen.append, longest=0.1) as second:
+        with locks.hold_lock(path, notify=seen.append, longest=0.1) as second:
             assert (first, second) == (True, False)
     assert {(holder.host, holder.away) for holder in seen} <= {(OTHER, True)}
     with locks.hold_lock(path, longest=0.1) as free:  # a computer that is gone holds no lock

@@ -27,9 +27,9 @@ from safetensors.torch import load_file, save_file
 
 import merging
 from merging.base.errors import CheckpointError
-from merging.base.files.paths import inside
+from merging.base.files.paths import resolve_contained
 from merging.models.formats import safetensors
-from merging.models.formats.opening import open_checkpoint
+from merging.models.formats.model_sources import open_checkpoint
 from merging.models.tensor_info import DTYPE_NAMES, dtype_name
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -64,7 +64,7 @@ MEASURE = """
 import sys, resource
 from pathlib import Path
 from merging.base.errors import CheckpointError
-from merging.models.formats.opening import open_checkpoint
+from merging.models.formats.model_sources import open_checkpoint
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 for path in sys.argv[1:]:
     try:
@@ -140,7 +140,7 @@ def test_snapshots_of_the_hub_cache_open(tmp_path):
     _link(Path("../../../other"), repository / "snapshots" / "abc" / "config.json")
     (tmp_path / "other").write_text("{}")
     with pytest.raises(CheckpointError, match="leads outside of its folder"):
-        inside(repository / "snapshots" / "abc" / "config.json")
+        resolve_contained(repository / "snapshots" / "abc" / "config.json")
 
 
 def _unlisted(index, folder):

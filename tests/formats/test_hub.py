@@ -19,13 +19,13 @@ from safetensors.torch import save
 from merging.base import settings
 from merging.base.errors import Cancelled, CheckpointError
 from merging.base.open_clip_import import prepare_torchvision
-from merging.base.progress import Progress, watched
-from merging.cli.model_options import found_model
+from merging.base.progress import Progress, watch_progress
+from merging.cli.model_options import find_model
 from merging.models.architecture import Architecture
-from merging.models.formats import hub
-from merging.models.formats.opening import ModelRef, open_checkpoint
+from merging.models.formats import hub_models
+from merging.models.formats.model_sources import ModelRef, open_checkpoint
 from merging.models.hub import fetch as fetch_module
-from merging.models.hub.cache import cache_folder
+from merging.models.hub.blob_cache import cache_folder
 from merging.tasks.context import Context
 
 CONFIG = {"model_cfg": {"embed_dim": tiny.EMBED, "quick_gelu": True, "vision_cfg": tiny.ARCHITECTURE["vision_cfg"]}}
@@ -47,7 +47,7 @@ def there(loopback: LoopbackHub) -> LoopbackHub:
 
 def test_a_model_is_fetched_once_and_opened(there: LoopbackHub) -> None:
     seen: list[Progress] = []
-    path = hub.fetch("hf-hub:tiny/clip", context=Context(progress=seen.append))
+    path = hub_models.fetch("hf-hub:tiny/clip", context=Context(progress=seen.append))
     assert path.name == "open_clip_model.safetensors" and seen[-1].phase == f"Fetching from {there.host}"
     assert sorted(file.name for file in path.parent.iterdir()) == [
         "open_clip_config.json",
@@ -63,11 +63,11 @@ def test_a_model_is_fetched_once_and_opened(there: LoopbackHub) -> None:
 
 @pytest.mark.parametrize("setting", ["on", "cached"])
 def test_a_fetched_model_is_found_without_a_network(there: LoopbackHub, monkeypatch, setting: str) -> None:
-    path = hub.fetch("hf-hub:tiny/clip")
+    path = hub_models.fetch("hf-hub:tiny/clip")
     commit = path.parent.name
     there.stop()
     monkeypatch.setenv(settings.HUB_SWITCH, setting)
-    assert hub.fetch("hf-hub:tiny/clip") == hub.fetch(f"hf-hub:tiny/clip@{commit}") == path
+    assert hub_models.fetch("hf-hub:tiny/clip") == hub_models.fetch(f"hf-hub:tiny/clip@{commit}") == path
     assert Architecture.of(open_checkpoint("hf-hub:tiny/clip")).width == tiny.WIDTH
 
 
@@ -98,17 +98,17 @@ def test_a_file_of_that_name_comes_first(there: LoopbackHub, tmp_path: Path, mon
     open_checkpoint("ViT-B-32/mine")
     assert not there.requests
     problems: list[str] = []
-    found_model("hf-hub:tiny/clip", "the pretrained model", problems)
+    find_model("hf-hub:tiny/clip", "the pretrained model", problems)
     assert not problems
 
 
 def test_shards_and_adapters_are_taken_whole() -> None:
     shards = ["model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"]
-    assert hub.needed_files([*shards, INDEX, "config.json", "evil.py"]) == [INDEX, *shards, "config.json"]
+    assert hub_models.needed_files([*shards, INDEX, "config.json", "evil.py"]) == [INDEX, *shards, "config.json"]
     adapter = ["adapter_config.json", "adapter_model.bin", "adapter_model.safetensors", "model.safetensors"]
-    assert hub.needed_files(adapter) == ["adapter_model.safetensors", "adapter_config.json"]
-    assert hub.needed_files(["pytorch_model.bin", "model.safetensors"]) == ["model.safetensors"]
-    assert hub.needed_files(["flax_model.msgpack", "config.json"]) == []
+    assert hub_models.needed_files(adapter) == ["adapter_model.safetensors", "adapter_config.json"]
+    assert hub_models.needed_files(["pytorch_model.bin", "model.safetensors"]) == ["model.safetensors"]
+    assert hub_models.needed_files(["flax_model.msgpack", "config.json"]) == []
 
 
 def test_without_a_network_there_is_a_plain_sentence(there: LoopbackHub) -> None:
@@ -120,19 +120,19 @@ def test_without_a_network_there_is_a_plain_sentence(there: LoopbackHub) -> None
 
 def test_what_is_not_there_is_said(there: LoopbackHub, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(CheckpointError, match=f"no public model tiny/other on {there.host}"):
-        hub.fetch("hf-hub:tiny/other")
+        hub_models.fetch("hf-hub:tiny/other")
     there.add("model", "tiny/code", {"modeling.py": b""})
     with pytest.raises(CheckpointError, match=f"tiny/code on {there.host} has no weights that can be read"):
-        hub.fetch("hf-hub:tiny/code")
+        hub_models.fetch("hf-hub:tiny/code")
     there.add("model", "tiny/gated", FILES, gated=True)
     with pytest.raises(CheckpointError, match=r"asks for accepted terms: accept them at its page, .* set HF_TOKEN"):
-        hub.fetch("hf-hub:tiny/gated")
+        hub_models.fetch("hf-hub:tiny/gated")
     for odd in ("hf-hub:clip", "hf-hub:../../etc/passwd", "hf-hub:a/b@../c", "hf-hub:a/b c", "hf-hub:https://x/y"):
         with pytest.raises(CheckpointError, match="write hf-hub:organization/name"):
-            hub.fetch(odd)
+            hub_models.fetch(odd)
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
     with pytest.raises(CheckpointError, match="pip install huggingface_hub"):
-        hub.fetch("hf-hub:tiny/clip")
+        hub_models.fetch("hf-hub:tiny/clip")
 
 
 def test_it_can_be_switched_off_and_held_to_the_cache(there: LoopbackHub, monkeypatch) -> None:
@@ -152,15 +152,15 @@ def test_it_can_be_switched_off_and_held_to_the_cache(there: LoopbackHub, monkey
 
 def test_a_download_can_be_stopped_and_needs_room(there: LoopbackHub, monkeypatch) -> None:
     with pytest.raises(Cancelled):
-        hub.fetch("hf-hub:tiny/clip", context=Context(cancel=lambda: True))
+        hub_models.fetch("hf-hub:tiny/clip", context=Context(cancel=lambda: True))
     monkeypatch.setattr(fetch_module, "free_bytes", lambda folder: 10)
     with pytest.raises(CheckpointError, match="10 bytes are free"):
-        hub.fetch("hf-hub:tiny/clip")
+        hub_models.fetch("hf-hub:tiny/clip")
 
 
 def test_who_stands_behind_the_process_sees_and_stops_a_download(there: LoopbackHub) -> None:
     stop, seen = threading.Event(), list[Progress]()
-    with watched(seen.append), watched(cancel=stop):
+    with watch_progress(seen.append), watch_progress(cancel=stop):
         open_checkpoint("hf-hub:tiny/clip")
         assert seen[-1].phase == f"Fetching from {there.host}"
         stop.set()
@@ -196,6 +196,6 @@ def test_a_cache_that_lacks_a_shard_is_not_used(there: LoopbackHub) -> None:
     (place / "refs" / "main").write_text(commit)
     (folder / INDEX).write_text(json.dumps({"weight_map": {"a": SHARD}}))
     with pytest.raises(CheckpointError, match="no public model"):
-        hub.fetch("hf-hub:tiny/big")
+        hub_models.fetch("hf-hub:tiny/big")
     (folder / SHARD).write_bytes(b"")
-    assert hub.fetch("hf-hub:tiny/big").name == INDEX
+    assert hub_models.fetch("hf-hub:tiny/big").name == INDEX

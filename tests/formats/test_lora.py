@@ -8,13 +8,13 @@ import warnings
 import pytest
 import torch
 from namings import to_naming
-from real_models import opened, visual
+from real_models import open_state, visual
 
 import merging
 from merging.base.errors import CheckpointError
 from merging.models.checkpoint import MappingCheckpoint
-from merging.models.formats.opening import open_checkpoint
-from merging.models.inspection.fit import fit
+from merging.models.formats.model_sources import open_checkpoint
+from merging.models.inspection.fit_check import check_fit
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +66,7 @@ def test_lora_adapters_give_what_peft_merges(kind, peft, projecting, tmp_path):
     changed = {n for n in expected if not torch.equal(expected[n], projecting.state_dict()[n])}
     for name in set(expected) - changed:
         assert torch.equal(found[name], expected[name])
-    assert fit(base, {"a": open_checkpoint(tmp_path / "adapter")}, values=True).ok
+    assert check_fit(base, {"a": open_checkpoint(tmp_path / "adapter")}, values=True).ok
     merged = merging.merge(projecting.state_dict(), {"a": tmp_path / "adapter"}, params={"scaling": 1.0}, device="cpu")
     assert all(torch.allclose(merged.state_dict[n], v, atol=1e-6) for n, v in expected.items())
 
@@ -111,7 +111,7 @@ def test_settings_of_adapters_that_nobody_knows_are_said(peft, projecting, tmp_p
 def test_adapters_of_open_clip_models(peft, clip, tmp_path):
     layers = r"visual\.transformer.*"
     expected = adapted(peft, clip, tmp_path / "mlp", target_modules=layers + "(c_fc|c_proj)")
-    found = open_checkpoint(tmp_path / "mlp", like=opened(dict(clip.state_dict())))
+    found = open_checkpoint(tmp_path / "mlp", like=open_state(dict(clip.state_dict())))
     assert all(torch.allclose(found.read(name), value, atol=1e-6) for name, value in expected.items())
     assert "of 4 tensors" in found.notes[-1]
     adapted(peft, clip, tmp_path / "attention", target_modules=layers + "attn")

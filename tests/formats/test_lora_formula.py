@@ -11,7 +11,7 @@ import tiny
 import torch
 from safetensors.torch import save_file
 
-from merging.models.formats.opening import open_checkpoint
+from merging.models.formats.model_sources import open_checkpoint
 
 LAYER = "visual.transformer.resblocks.1.mlp.c_fc"
 RANK = 3

@@ -14,13 +14,13 @@ from safetensors.torch import load_file, save_file
 
 import merging
 from merging.base.errors import CheckpointError
-from merging.engine.work import chain_work
-from merging.models.formats.lora import AdaptedCheckpoint
-from merging.models.formats.opening import open_checkpoint
-from merging.models.inspection.fit import fit
+from merging.engine.chain_work import chain_work
+from merging.models.formats.adapter_checkpoint import AdaptedCheckpoint
+from merging.models.formats.model_sources import open_checkpoint
+from merging.models.inspection.fit_check import check_fit
 from merging.recipes.recipe import Recipe
 from merging.study.runs.estimate import tensor_bytes
-from merging.study.runs.inputs import open_inputs
+from merging.study.runs.opened_recipe import open_inputs
 
 SIZES = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
 
@@ -51,20 +51,20 @@ def test_an_adapter_of_another_base_is_said_with_both_names(peft, tmp_path):
         model.save_pretrained(tmp_path / name)
     adapted(peft, t.LlamaForCausalLM.from_pretrained(tmp_path / "llama"), tmp_path / "a", target_modules=["q_proj"])
     experts = {"a": tmp_path / "a"}
-    assert not fit(tmp_path / "llama", experts, values=False).problems
-    assert not fit(tmp_path / "llama" / "model.safetensors", experts, values=False).problems
-    report = fit(tmp_path / "llama-chat", experts, values=False)
+    assert not check_fit(tmp_path / "llama", experts, values=False).problems
+    assert not check_fit(tmp_path / "llama" / "model.safetensors", experts, values=False).problems
+    report = check_fit(tmp_path / "llama-chat", experts, values=False)
     said = "Its adapter_config.json names 'llama' as its base, but is applied to 'llama-chat'."
     assert report.ok and report.text() == f"a: {said}"
     with pytest.raises(
         CheckpointError, match=r"does not have\. Its adapter_config\.json names 'llama' as its base, but"
     ) as e:
-        fit(tmp_path / "gpt2", experts)
+        check_fit(tmp_path / "gpt2", experts)
     assert str(e.value).endswith("is applied to 'gpt2'.")
     file = tmp_path / "a" / "adapter_config.json"
     for stated, agrees in (("meta/Llama-Chat", True), ("meta/llama", False), (None, True), ("", True), (7, True)):
         file.write_text(json.dumps(json.loads(file.read_text("utf-8")) | {"base_model_name_or_path": stated}), "utf-8")
-        assert bool(fit(tmp_path / "llama-chat", experts, values=False).problems) != agrees, stated
+        assert bool(check_fit(tmp_path / "llama-chat", experts, values=False).problems) != agrees, stated
 
 
 def test_a_base_in_the_folder_of_the_call_is_called_by_that_folder(peft, tmp_path, monkeypatch):
@@ -75,11 +75,11 @@ def test_a_base_in_the_folder_of_the_call_is_called_by_that_folder(peft, tmp_pat
     adapted(peft, t.LlamaForCausalLM.from_pretrained(tmp_path / "llama"), tmp_path / "a", target_modules=["q_proj"])
     monkeypatch.chdir(tmp_path / "llama")
     for base in (".", "model.safetensors"):
-        assert not fit(base, {"a": tmp_path / "a"}, values=False).problems, base
+        assert not check_fit(base, {"a": tmp_path / "a"}, values=False).problems, base
     monkeypatch.chdir(tmp_path / "shards")
     assert len(list(Path().glob("model-*"))) > 1
     for base in (".", "model.safetensors.index.json"):
-        said = fit(base, {"a": tmp_path / "a"}, values=False).text()
+        said = check_fit(base, {"a": tmp_path / "a"}, values=False).text()
         assert said == "a: Its adapter_config.json names 'llama' as its base, but is applied to 'shards'.", base
 
 
@@ -188,7 +188,7 @@ def test_what_no_adapter_names_counts_only_if_asked_for(peft, tmp_path):
     for seed, name in enumerate("ab"):
         adapted(peft, model, tmp_path / name, seed, target_modules=["q_proj"])
     experts = {name: tmp_path / name for name in "ab"}
-    report = fit(tmp_path / "base", experts)
+    report = check_fit(tmp_path / "base", experts)
     assert (
         report.ok
         and "19 tensors that no adapter changes are the pretrained model's, and count nowhere." in report.notes
@@ -218,7 +218,7 @@ def test_an_adapters_head_is_kept_per_task(peft, tmp_path):
         model = t.BertForSequenceClassification.from_pretrained(tmp_path / "base", num_labels=labels)
         adapted(peft, model, tmp_path / name, target_modules=["query"], modules_to_save=["classifier"])
         experts[name] = tmp_path / name
-    report = fit(tmp_path / "base", experts)
+    report = check_fit(tmp_path / "base", experts)
     assert report.ok and "two: the names begin with 'bert.', which was taken off." in report.notes
     heads = merging.merge(tmp_path / "base", experts, device="cpu").heads
     assert heads["three"]["classifier.weight"].shape == (3, 16) and heads["two"]["classifier.bias"].shape == (2,)
@@ -230,7 +230,7 @@ def test_an_adapter_of_another_network_is_refused(peft, tmp_path):
     gpt2(t).save_pretrained(tmp_path / "base")
     adapted(peft, llama(t), tmp_path / "adapter", target_modules=["q_proj"])
     with pytest.raises(CheckpointError, match=r"self_attn\.q_proj\.weight', which the pretrained model does not have"):
-        fit(tmp_path / "base", {"a": tmp_path / "adapter"})
+        check_fit(tmp_path / "base", {"a": tmp_path / "adapter"})
     assert json.loads((tmp_path / "adapter" / "adapter_config.json").read_text("utf-8"))["peft_type"] == "LORA"
 
 
@@ -242,7 +242,7 @@ def test_tied_embeddings_are_replaced_alike_or_not_at_all(saved, peft, tmp_path)
     model.save_pretrained(tmp_path / "base")
     adapted(peft, model, tmp_path / "a", target_modules=["q_proj"], modules_to_save=saved)
     with pytest.raises(CheckpointError, match=r"a has its own .* shares one tensor among its input and output"):
-        fit(tmp_path / "base", {"a": tmp_path / "a"}).raise_if_bad()
+        check_fit(tmp_path / "base", {"a": tmp_path / "a"}).raise_if_bad()
     if len(saved) == 1:
         return
     file = tmp_path / "a" / "adapter_model.safetensors"

@@ -10,16 +10,16 @@ import pytest
 import tiny
 
 from merging.base.errors import CheckpointError
-from merging.models.formats import opening
-from merging.models.formats.opening import ModelRef, open_models
+from merging.models.formats import model_sources
+from merging.models.formats.model_sources import ModelRef, open_models
 
 
 def test_it_is_located_once_and_not_before_it_is_needed(
     tiny_family: tiny.Family, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     located: list[str] = []
-    locate = opening.locate
-    monkeypatch.setattr(opening, "locate", lambda text, base: located.append(text) or locate(text, base))
+    locate = model_sources.locate
+    monkeypatch.setattr(model_sources, "locate", lambda text, base: located.append(text) or locate(text, base))
     model = ModelRef(str(tiny_family.pretrained))
     assert not located
     assert model.exists() and not model.remote and model.fetch() == tiny_family.pretrained
@@ -46,5 +46,5 @@ def test_names_mean_the_same_from_every_folder(tmp_path: Path) -> None:
 
 
 def test_naming_models_loads_no_torch() -> None:
-    code = "import sys, merging.models.formats.opening; sys.exit('torch' in sys.modules)"
+    code = "import sys, merging.models.formats.model_sources; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

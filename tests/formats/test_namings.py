@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 import torch
 from namings import to_naming
-from real_models import prefixed, save, visual
+from real_models import add_prefix, save, visual
 from safetensors.torch import save_file
 
 from merging.base.errors import CheckpointError
-from merging.models.formats.opening import open_checkpoint
+from merging.models.formats.model_sources import open_checkpoint
 
 
 def test_packed_tensors_are_read_in_any_span(clip, tmp_path):
@@ -32,6 +32,6 @@ def test_other_namings_are_refused(clip):
 
 
 def test_several_towers_are_refused(clip, tmp_path):
-    save(prefixed(visual(clip), "a.") | prefixed(visual(clip), "b."), tmp_path / "x.pt")
+    save(add_prefix(visual(clip), "a.") | add_prefix(visual(clip), "b."), tmp_path / "x.pt")
     with pytest.raises(CheckpointError, match="several visual towers"):
         open_checkpoint(tmp_path / "x.pt")

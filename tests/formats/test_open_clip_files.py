@@ -7,10 +7,10 @@ import pickle
 
 import pytest
 import torch
-from real_models import EMBED, SIZES, prefixed, save, visual
+from real_models import EMBED, SIZES, add_prefix, save, visual
 
 from merging.models.architecture import Architecture
-from merging.models.formats.opening import open_checkpoint
+from merging.models.formats.model_sources import open_checkpoint
 
 TRAINING = {"epoch": 3, "optimizer": {"state": {0: {"step": torch.ones(1)}}}, "args": {"lr": 1e-5}}
 
@@ -42,13 +42,13 @@ WRITERS = {
     "image encoder": lambda m, p: save(ImageEncoder(m), p),
     "legacy image encoder": lambda m, p: save(ImageEncoder(m), p, **LEGACY),
     "pickled image encoder": lambda m, p: dump(ImageEncoder(m), p),
-    "trainer": lambda m, p: save(TRAINING | {"state_dict": prefixed(m.state_dict(), "module.")}, p),
+    "trainer": lambda m, p: save(TRAINING | {"state_dict": add_prefix(m.state_dict(), "module.")}, p),
     "trainer with average": lambda m, p: save(
-        TRAINING | {"model": m.state_dict(), "model_ema": prefixed(m.state_dict(), "module.")}, p
+        TRAINING | {"model": m.state_dict(), "model_ema": add_prefix(m.state_dict(), "module.")}, p
     ),
-    "image encoder's names": lambda m, p: save(prefixed(m.state_dict(), "image_encoder.model."), p),
+    "image encoder's names": lambda m, p: save(add_prefix(m.state_dict(), "image_encoder.model."), p),
     "classifier": lambda m, p: save(
-        prefixed(m.state_dict(), "image_encoder.model.") | {"classification_head.weight": torch.ones(5, EMBED)}, p
+        add_prefix(m.state_dict(), "image_encoder.model.") | {"classification_head.weight": torch.ones(5, EMBED)}, p
     ),
 }
 
@@ -68,7 +68,7 @@ def test_torch_files_of_open_clip_models_come_in_bit_for_bit(kind, clip, tmp_pat
 
 def test_a_bare_tower_keeps_its_names(clip, tmp_path):
     save(clip.visual.state_dict(), tmp_path / "tower.pt")
-    save(prefixed(clip.visual.state_dict(), "module."), tmp_path / "wrapped.pt")
+    save(add_prefix(clip.visual.state_dict(), "module."), tmp_path / "wrapped.pt")
     for name in ("tower.pt", "wrapped.pt"):
         assert set(open_checkpoint(tmp_path / name).infos) == set(clip.visual.state_dict())
 

@@ -7,8 +7,8 @@ import pytest
 from safetensors.torch import save_file
 
 import merging
-from merging.models.formats.opening import open_checkpoint
-from merging.models.inspection.fit import fit
+from merging.models.formats.model_sources import open_checkpoint
+from merging.models.inspection.fit_check import check_fit
 from merging.models.network_facts import title_of
 
 
@@ -25,7 +25,7 @@ def team(request, tmp_path):
 def test_all_tensors_are_opened_and_merged(team):
     base, pretrained, experts = team
     assert set(open_checkpoint(pretrained).infos) == set(base)
-    report = fit(pretrained, experts)
+    report = check_fit(pretrained, experts)
     assert report.mergeable and not report.problems
     assert set(merging.merge(pretrained, experts, "task_arithmetic").state_dict) == set(base)
 

@@ -11,9 +11,9 @@ import tiny
 from safetensors.torch import save_file
 
 from merging.base.errors import CheckpointError
-from merging.models.formats import referenced
-from merging.models.formats.opening import open_checkpoint
-from merging.models.formats.referenced import MARK, MOST, place_of_model, write_reference
+from merging.models.formats import referenced_model
+from merging.models.formats.model_sources import open_checkpoint
+from merging.models.formats.referenced_model import MARK, MOST, resolve_model_path, write_reference
 
 STATE = tiny.pretrained()
 
@@ -55,7 +55,7 @@ def test_it_is_the_model_with_its_own_metadata(reference: Path, model: Path) -> 
     opened, direct = open_checkpoint(reference), open_checkpoint(model)
     assert set(opened.infos) == set(direct.infos) and opened.metadata["role"] == "pretrained"
     assert all(opened.read(name).equal(direct.read(name)) for name in direct.infos)
-    assert place_of_model(str(reference)) == str(model) and place_of_model(str(model)) == str(model)
+    assert resolve_model_path(str(reference)) == str(model) and resolve_model_path(str(model)) == str(model)
 
 
 def test_a_model_that_is_gone_is_named_with_what_to_do(reference: Path, model: Path) -> None:
@@ -141,10 +141,10 @@ def test_it_counts_in_a_folder_called_models_and_if_it_is_small(
     elsewhere = reference.parent.with_name("other") / reference.name
     elsewhere.parent.mkdir()
     elsewhere.write_bytes(reference.read_bytes())
-    assert "refers to" not in refused(elsewhere) and place_of_model(str(elsewhere)) == str(elsewhere)
+    assert "refers to" not in refused(elsewhere) and resolve_model_path(str(elsewhere)) == str(elsewhere)
     raw = reference.read_bytes()
-    monkeypatch.setattr(referenced, "MOST", len(raw) - 1)
-    assert referenced.MOST < MOST and not referenced.is_reference(reference, raw)
+    monkeypatch.setattr(referenced_model, "MOST", len(raw) - 1)
+    assert referenced_model.MOST < MOST and not referenced_model.is_reference(reference, raw)
 
 
 def test_a_name_with_odd_characters_fakes_no_line(reference: Path) -> None:

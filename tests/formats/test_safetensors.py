@@ -12,7 +12,7 @@ from safetensors_header import container, entry
 
 from merging.base.errors import CheckpointError
 from merging.models.checkpoint import MappingCheckpoint
-from merging.models.formats.opening import open_checkpoint
+from merging.models.formats.model_sources import open_checkpoint
 from merging.models.formats.safetensors import SafetensorsWriter, save
 from merging.models.tensor_info import TensorInfo
 

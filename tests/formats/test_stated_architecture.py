@@ -12,14 +12,14 @@ import torch
 import merging
 from merging.base.errors import CheckpointError, RecipeError
 from merging.cli.main import main
-from merging.models.architecture import Architecture, stated_by, with_architecture
+from merging.models.architecture import Architecture, architecture_in_metadata, with_architecture
 from merging.models.checkpoint import MappingCheckpoint
+from merging.models.formats.model_sources import open_checkpoint
 from merging.models.formats.named_architecture import named_architecture
-from merging.models.formats.opening import open_checkpoint
 from merging.models.stated_architecture import NOTHING_STATED, StatedArchitecture
 from merging.recipes.chain_text import parse_chain
 from merging.recipes.recipe import Recipe
-from merging.sharing.export.export import export
+from merging.sharing.export.model_export import export
 
 HEADS = "heads=2,activation=gelu"
 
@@ -94,7 +94,9 @@ def test_a_folder_of_experts_that_is_called_like_a_model_is_not_a_configuration(
 def test_what_a_file_states_stays_and_what_it_contradicts_is_refused_with_both_values():
     known = tiny.checkpoint(tiny.pretrained())
     same = with_architecture(known, StatedArchitecture(heads=2, width=16, activation="quick_gelu", text_heads=4))
-    assert Architecture.of(same) == Architecture.of(known) and stated_by(same)["text_cfg"] == {"heads": 4}
+    assert Architecture.of(same) == Architecture.of(known) and architecture_in_metadata(same)["text_cfg"] == {
+        "heads": 4
+    }
     assert same.digest == known.digest and with_architecture(known, NOTHING_STATED) is known
     with pytest.raises(CheckpointError) as refused:
         with_architecture(known, StatedArchitecture(heads=4, patch_size=16, activation="gelu"))

@@ -6,13 +6,13 @@ import peers
 import pytest
 import torch
 from namings import to_naming
-from real_models import EMBED, prefixed, save
+from real_models import EMBED, add_prefix, save
 
 import merging
 from merging.images.image_encoder import Encoder
-from merging.models.architecture import Architecture, stated_by
-from merging.models.formats.opening import open_checkpoint
-from merging.models.inspection.fit import fit
+from merging.models.architecture import Architecture, architecture_in_metadata
+from merging.models.formats.model_sources import open_checkpoint
+from merging.models.inspection.fit_check import check_fit
 
 
 def test_transformers_models_give_their_own_features(projecting, tmp_path):
@@ -33,12 +33,12 @@ def test_whole_modules_tell_their_activation_by_their_classes(projecting, option
     for number, (vision, quick_gelu) in enumerate(peers.FAMILIES.values()):
         torch.save(peers.clip(vision, EMBED, quick_gelu=quick_gelu), tmp_path / f"{number}.pt", **options)
         opened = open_checkpoint(tmp_path / f"{number}.pt")
-        assert stated_by(opened) == {"quick_gelu": quick_gelu}
+        assert architecture_in_metadata(opened) == {"quick_gelu": quick_gelu}
         like = peers.known(opened.state_dict(), vision, not quick_gelu)
         assert Architecture.of(opened, like).quick_gelu == quick_gelu
         assert Architecture.of(opened, like).heads == Architecture.of(like).heads
     torch.save(projecting, tmp_path / "hf.pt", **options)
-    assert stated_by(open_checkpoint(tmp_path / "hf.pt")) == {"quick_gelu": False}
+    assert architecture_in_metadata(open_checkpoint(tmp_path / "hf.pt")) == {"quick_gelu": False}
     approximate = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.GELU("tanh"))
     torch.save(approximate, tmp_path / "tanh.pt", **options)
     assert not open_checkpoint(tmp_path / "tanh.pt").metadata
@@ -58,7 +58,7 @@ def test_transformers_kinds_and_prefixes_give_the_same_tower(transformers, visio
     whole.save_pretrained(tmp_path / "whole")
     plain.save_pretrained(tmp_path / "plain", max_shard_size="20KB")
     save(state | {"vision_model.embeddings.position_ids": torch.arange(17)[None]}, tmp_path / "old.bin")
-    save(prefixed(state, "clip_model."), tmp_path / "wrapped.bin")
+    save(add_prefix(state, "clip_model."), tmp_path / "wrapped.bin")
     assert (tmp_path / "plain" / "model.safetensors.index.json").exists()
     projecting.save_pretrained(tmp_path / "projecting")
     expected = open_checkpoint(tmp_path / "projecting").state_dict()
@@ -76,7 +76,7 @@ def test_open_clip_and_transformers_merge_with_one_another(projecting, tmp_path)
     base = open_checkpoint(tmp_path / "hf").state_dict()
     tuned = {name: value + 0.01 * torch.randn_like(value) for name, value in base.items()}
     save(base, tmp_path / "base.pt")
-    save(prefixed(tuned, "model."), tmp_path / "tuned.pt")
+    save(add_prefix(tuned, "model."), tmp_path / "tuned.pt")
     save(to_naming(tuned, "hf"), tmp_path / "tuned_hf.pt")
     bare = {name.removeprefix("visual."): value for name, value in tuned.items()}
     expected = merging.merge(base, {"a": tuned}, "ties", {"scope": "tensor"}, device="cpu").state_dict
@@ -98,7 +98,7 @@ def test_a_projection_that_an_expert_leaves_out_is_kept(projecting, tmp_path):
     save(base, tmp_path / "base.pt")
     save({n: v + 0.01 for n, v in base.items() if n.startswith("vision_model.")}, tmp_path / "tuned.pt")
     pretrained, expert = open_checkpoint(tmp_path / "base.pt"), open_checkpoint(tmp_path / "tuned.pt")
-    report = fit(pretrained, {"a": expert})
+    report = check_fit(pretrained, {"a": expert})
     assert report.ok and any("no output projection" in note for note in report.notes)
     merged = merging.merge(tmp_path / "base.pt", {"a": tmp_path / "tuned.pt"}, device="cpu").state_dict
     assert torch.equal(merged["visual_projection.weight"], base["visual_projection.weight"])

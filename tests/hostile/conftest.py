@@ -14,10 +14,10 @@ from hostile_texts import TEXTS
 from merging.images.benchmarks.benchmark import Benchmark
 from merging.recipes.recipe import Recipe
 from merging.study import measure
-from merging.study.analysis import subject
+from merging.study.analysis import measurement_subject
 from merging.study.runs.execute import execute
 from merging.study.runs.run import Run
-from merging.study.runs.store import Store
+from merging.study.runs.run_store import Store
 from merging.tasks.context import Context
 
 MEASURED = ("predictions", "drift", "signs", "pairs", "features")
@@ -39,7 +39,7 @@ def hostile_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for key in MEASURED:
             measure.measure(key, making, benchmark, run.id, context=Context(device="cpu"))
     (folder / "made" / "runs").rename(folder / "runs")
-    (folder / "made" / subject.FOLDER).rename(folder / subject.FOLDER)
+    (folder / "made" / measurement_subject.FOLDER).rename(folder / measurement_subject.FOLDER)
     return folder
 
 

@@ -17,9 +17,9 @@ from merging.base.files.tables import FORMULA, csv_bytes, read_table, write_tabl
 from merging.cli.main import main
 from merging.images.benchmarks.benchmark import Benchmark
 from merging.recipes.recipe import Recipe
-from merging.sharing.export.export import export
+from merging.sharing.export.model_export import export
 from merging.study.runs.execute import execute
-from merging.study.runs.store import Store
+from merging.study.runs.run_store import Store
 
 ODD = {**TEXTS, "return": "\r", "line": "\n", "tab": "\t=1", "quote": '"', "missing": "NA", "empty": "", "number": "1"}
 

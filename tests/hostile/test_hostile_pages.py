@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from direct_bench import DirectBench
+from direct_bench import DirectPreviewProcess
 from hostile_texts import TEXTS, active
 
 from app.reading import previews
@@ -64,8 +64,8 @@ def faults(at: Any) -> list[tuple[str, str, list[str]]]:
 @pytest.fixture(autouse=True)
 def bench(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tables about images are made in this process."""
-    direct = DirectBench()
-    monkeypatch.setattr(previews, "bench", lambda: direct)
+    direct = DirectPreviewProcess()
+    monkeypatch.setattr(previews, "preview_process", lambda: direct)
 
 
 @pytest.mark.full

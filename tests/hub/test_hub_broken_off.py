@@ -17,7 +17,7 @@ from loopback_hub import STORAGE, LoopbackHub
 from merging.base.errors import Cancelled, HubError
 from merging.base.progress import Progress
 from merging.models.hub import download
-from merging.models.hub.cache import bytes_here, place_of, snapshot
+from merging.models.hub.blob_cache import count_cached_bytes, repository_folder, snapshot
 from merging.models.hub.fetch import fetch
 from merging.models.hub.repository import Repository, RepositoryFile
 from merging.tasks.context import Context
@@ -93,7 +93,7 @@ def test_a_server_that_ignores_ranges_sends_all(loopback: LoopbackHub, model: Re
 
 
 def test_bytes_that_come_again_are_counted_as_more_to_do(loopback: LoopbackHub, model: Repository) -> None:
-    part = place_of(model) / "blobs" / f"{DIGEST}.part"
+    part = repository_folder(model) / "blobs" / f"{DIGEST}.part"
     part.parent.mkdir(parents=True)
     part.write_bytes(BYTES[:300_000])
     loopback.fail(port=STORAGE, ranges=False)
@@ -104,7 +104,7 @@ def test_bytes_that_come_again_are_counted_as_more_to_do(loopback: LoopbackHub, 
 
 
 def test_what_an_earlier_call_left_is_used_or_dropped(loopback: LoopbackHub, model: Repository) -> None:
-    part = place_of(model) / "blobs" / f"{DIGEST}.part"
+    part = repository_folder(model) / "blobs" / f"{DIGEST}.part"
     part.parent.mkdir(parents=True)
     part.write_bytes(BYTES)
     assert (fetch(model, [FILE]) / FILE.name).read_bytes() == BYTES and ranges(loopback) == []
@@ -122,7 +122,7 @@ def test_a_changed_byte_is_noticed_and_the_file_removed(loopback: LoopbackHub, m
     with pytest.raises(HubError, match=f"its sha256 is ([0-9a-f]{{64}}), expected is {DIGEST}") as error:
         fetch(model, [FILE])
     assert error.value.reason == "digest" and loopback.host in str(error.value)
-    assert not [path for path in (place_of(model) / "blobs").iterdir() if DIGEST in path.name]
+    assert not [path for path in (repository_folder(model) / "blobs").iterdir() if DIGEST in path.name]
     assert (fetch(model, [FILE]) / FILE.name).read_bytes() == BYTES
 
 
@@ -177,7 +177,7 @@ def test_cancel_is_heeded_at_once_and_says_what_is_kept(loopback, model, monkeyp
     stop, times = threading.Event(), []
 
     def ask() -> bool:
-        if bytes_here(model, [FILE]) > 60_000 and not times:
+        if count_cached_bytes(model, [FILE]) > 60_000 and not times:
             times.append(time.monotonic())
             stop.set()
         return stop.is_set()
@@ -236,10 +236,10 @@ def test_a_killed_process_leaves_a_part_that_the_next_goes_on_from(loopback, tmp
     )  # fmt: skip
     loopback.fail(port=STORAGE, stall=len(content) // 2)
     process = started(loopback, tmp_path / "home", model, file)
-    until(lambda: bytes_here(model, [file]) > len(content) // 2 - (1 << 20))
+    until(lambda: count_cached_bytes(model, [file]) > len(content) // 2 - (1 << 20))
     process.send_signal(signal.SIGKILL)
     process.communicate(timeout=60)
-    kept = bytes_here(model, [file])
+    kept = count_cached_bytes(model, [file])
     assert (fetch(model, [file]) / FILE.name).stat().st_size == len(content)
     assert ranges(loopback) == ["", f"bytes={kept}-"] and kept > len(content) // 2 - (1 << 20)
 

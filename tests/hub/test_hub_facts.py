@@ -13,10 +13,10 @@ from huggingface_hub import constants
 from loopback_hub import LoopbackHub
 
 from merging.base.errors import Cancelled, HubError
-from merging.models.hub import client, line
-from merging.models.hub import facts as facts_module
-from merging.models.hub.facts import facts
+from merging.models.hub import client, download_threads
+from merging.models.hub import repository_facts as facts_module
 from merging.models.hub.repository import Repository, RepositoryFile
+from merging.models.hub.repository_facts import fetch_facts
 from merging.tasks.context import Context
 
 FILES = {"config.json": b"{}", "model.safetensors": b"weights"}
@@ -24,7 +24,7 @@ FILES = {"config.json": b"{}", "model.safetensors": b"weights"}
 
 def test_sizes_and_digests_are_the_hub_s(loopback: LoopbackHub) -> None:
     commit = loopback.add("model", "tiny/clip", FILES)
-    stated = facts(Repository("model", "tiny/clip"))
+    stated = fetch_facts(Repository("model", "tiny/clip"))
     assert (stated.revision, stated.license, stated.gated) == (commit, None, False)
     small, large = stated.files
     sent = loopback.repositories["model", "tiny/clip"].commits[commit]
@@ -45,7 +45,7 @@ def test_the_library_counts_no_use_even_if_others_imported_it_first(monkeypatch:
 )
 def test_the_license_is_as_the_card_states_it(loopback: LoopbackHub, license, text) -> None:
     loopback.add("dataset", "tiny/data", FILES, license=license, gated=True)
-    stated = facts(Repository("dataset", "tiny/data"))
+    stated = fetch_facts(Repository("dataset", "tiny/data"))
     assert (stated.license, stated.gated) == (text, True)
 
 
@@ -53,7 +53,9 @@ def test_a_commit_a_branch_and_a_tag_are_revisions(loopback: LoopbackHub) -> Non
     first = loopback.add("dataset", "tiny/data", FILES)
     second = loopback.add("dataset", "tiny/data", FILES | {"README.md": b"new"})
     parquet = loopback.add("dataset", "tiny/data", {"default/test/0000.parquet": b"p"}, branch="refs/convert/parquet")
-    given = [facts(Repository("dataset", "tiny/data", at)).revision for at in (None, first, "refs/convert/parquet")]
+    given = [
+        fetch_facts(Repository("dataset", "tiny/data", at)).revision for at in (None, first, "refs/convert/parquet")
+    ]
     assert given == [second, first, parquet]
 
 
@@ -61,7 +63,9 @@ def test_a_busy_hub_is_asked_again_after_the_delay_that_it_states(
     loopback: LoopbackHub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     waited = list[float]()
-    monkeypatch.setattr(line.Line, "wait", lambda self, seconds=0.0: waited.append(seconds) if seconds else None)
+    monkeypatch.setattr(
+        download_threads.DownloadThreads, "wait", lambda self, seconds=0.0: waited.append(seconds) if seconds else None
+    )
     loopback.add("model", "tiny/clip", FILES)
     date = formatdate(time.time() + 20, usegmt=True)  # which has no fractions of a second
     for status, headers in (
@@ -70,10 +74,10 @@ def test_a_busy_hub_is_asked_again_after_the_delay_that_it_states(
         (503, {"Retry-After": date}),
     ):
         loopback.fail(status=status, headers=headers)
-        facts(Repository("model", "tiny/clip"))
+        fetch_facts(Repository("model", "tiny/clip"))
     assert waited[:2] == [7.0, 7.0] and 10 < waited[2] <= 20 and len(waited) == 3
     loopback.fail(status=503, times=3, headers={"RateLimit": '"api";r=9;t=99'})
-    facts(Repository("model", "tiny/clip"))
+    fetch_facts(Repository("model", "tiny/clip"))
     assert max(waited[3:]) < 1 and loopback.count("/api/models/") == 2 + 2 + 2 + 4
 
 
@@ -83,7 +87,7 @@ def test_after_five_tries_it_says_that_it_is_busy(loopback: LoopbackHub) -> None
     with pytest.raises(
         HubError, match=rf"{loopback.host} did not send tiny/clip \(HTTP 503\): try again later"
     ) as error:
-        facts(Repository("model", "tiny/clip"))
+        fetch_facts(Repository("model", "tiny/clip"))
     assert loopback.count("/api/models/") == 6 and (error.value.reason, error.value.later) == ("busy", True)
 
 
@@ -95,7 +99,7 @@ def test_waiting_for_an_answer_is_cancelled_at_once(loopback: LoopbackHub, monke
     threading.Timer(0.3, stop.set).start()
     start = time.monotonic()
     with pytest.raises(Cancelled):
-        facts(Repository("model", "tiny/clip"), Context(cancel=stop))
+        fetch_facts(Repository("model", "tiny/clip"), Context(cancel=stop))
     assert time.monotonic() - start < 10  # the server answers after a minute; alone it takes 1.5 s
 
 
@@ -105,7 +109,7 @@ def test_answers_that_lead_out_of_the_cache_are_refused(loopback: LoopbackHub, m
     info = SimpleNamespace(sha=answer.get("sha", "a" * 40), siblings=[entry], card_data=None, gated=False)
     monkeypatch.setattr("huggingface_hub.HfApi.model_info", lambda *words, **options: info)
     with pytest.raises(HubError, match=f"^{loopback.host} does not answer as the Hub does about tiny/clip"):
-        facts(Repository("model", "tiny/clip"))
+        fetch_facts(Repository("model", "tiny/clip"))
 
 
 @pytest.mark.parametrize("pointer", [{}, {"sha256": ""}, {"sha256": "short"}])
@@ -115,4 +119,4 @@ def test_a_large_file_is_never_known_by_the_id_of_its_pointer(loopback: Loopback
     entry = SimpleNamespace(rfilename="model.safetensors", size=7, lfs=lfs, blob_id="b" * 40)
     info = SimpleNamespace(sha="a" * 40, siblings=[entry], card_data=None, gated=False)
     monkeypatch.setattr("huggingface_hub.HfApi.model_info", lambda *words, **options: info)
-    assert facts(Repository("model", "tiny/clip")).files == (RepositoryFile("model.safetensors", 7),)
+    assert fetch_facts(Repository("model", "tiny/clip")).files == (RepositoryFile("model.safetensors", 7),)

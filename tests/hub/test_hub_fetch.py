@@ -12,10 +12,10 @@ from loopback_hub import ACCEPTED, HUB, OWN_STORAGE, STORAGE, LoopbackHub
 from merging.base.errors import HubError
 from merging.base.progress import Progress
 from merging.base.settings import HUB_SWITCH
-from merging.models.hub.cache import bytes_here, place_of, read_ref, snapshot
-from merging.models.hub.facts import facts
+from merging.models.hub.blob_cache import count_cached_bytes, read_ref, repository_folder, snapshot
 from merging.models.hub.fetch import fetch
 from merging.models.hub.repository import Repository, RepositoryFile
+from merging.models.hub.repository_facts import fetch_facts
 from merging.tasks.context import Context
 
 MODEL = Repository("model", "tiny/clip")
@@ -47,7 +47,7 @@ def test_files_lie_where_other_programs_look(loopback: LoopbackHub) -> None:
     for name in FILES:
         assert cached(MODEL, name) == cached(repository, name) == folder / name
     assert (folder / "model.safetensors").readlink().name == hashlib.sha256(b"weights").hexdigest()
-    assert not list(place_of(MODEL).rglob("*.part"))
+    assert not list(repository_folder(MODEL).rglob("*.part"))
     assert loopback.count("/api/agent-harnesses") == 0
 
 
@@ -119,7 +119,7 @@ def test_a_repository_under_its_old_name_is_found_at_its_new_one(loopback: Loopb
     repository, files = pinned(loopback)
     loopback.renamed["old/clip"] = "tiny/clip"
     old = Repository("model", "old/clip", repository.revision)
-    assert facts(old).revision == repository.revision
+    assert fetch_facts(old).revision == repository.revision
     folder = fetch(old, files)
     assert (folder / "model.safetensors").read_bytes() == FILES["model.safetensors"]
     assert {seen.token for seen in loopback.requests if seen.port == HUB} == {ACCEPTED}
@@ -135,12 +135,12 @@ def test_redirects_without_an_end_are_refused(loopback: LoopbackHub) -> None:
 def test_the_branch_is_noted_unless_it_has_moved_on(loopback: LoopbackHub) -> None:
     repository, files = pinned(loopback)
     fetch(repository, files)
-    assert read_ref(place_of(MODEL), "main") == repository.revision
+    assert read_ref(repository_folder(MODEL), "main") == repository.revision
     old = loopback.add("dataset", "tiny/data", {"a.parquet": b"old"})
     loopback.add("dataset", "tiny/data", {"a.parquet": b"new"})
     data = Repository("dataset", "tiny/data", old)
     assert (fetch(data, [RepositoryFile("a.parquet")]) / "a.parquet").read_bytes() == b"old"
-    assert not read_ref(place_of(data), "main") and cached(data, "a.parquet")
+    assert not read_ref(repository_folder(data), "main") and cached(data, "a.parquet")
     newest = Repository("dataset", "tiny/data")
     assert (fetch(newest, [RepositoryFile("a.parquet")]) / "a.parquet").read_bytes() == b"new"
     assert cached(data, "a.parquet") != cached(newest, "a.parquet"), "each at its own commit"
@@ -149,7 +149,7 @@ def test_the_branch_is_noted_unless_it_has_moved_on(loopback: LoopbackHub) -> No
 def test_a_pinned_file_may_lie_at_another_commit_if_it_is_the_same(loopback: LoopbackHub) -> None:
     repository, files = pinned(loopback)
     loopback.add("model", "tiny/clip", FILES | {"README.md": b"moved on"})
-    stated = facts(MODEL)
+    stated = fetch_facts(MODEL)
     fetch(MODEL, stated.files, stated=stated)
     weights = next(file for file in files if file.name == "model.safetensors")
     assert cached(repository, "model.safetensors") is None
@@ -172,12 +172,12 @@ def test_other_folders_get_the_same_layout(loopback: LoopbackHub, tmp_path: Path
 def test_progress_counts_the_bytes_that_are_missing(loopback: LoopbackHub) -> None:
     repository, files = pinned(loopback, {"a.bin": b"a" * 300_000, "b.bin": b"b" * 500_000, "c.json": b"c" * 7})
     fetch(repository, files[:1])
-    assert bytes_here(repository, files) == 300_000
+    assert count_cached_bytes(repository, files) == 300_000
     seen: list[Progress] = []
     fetch(repository, files, context=Context(progress=seen.append))
     assert (seen[0].done, seen[-1].done, seen[-1].total) == (0, 500_007, 500_007)
     assert seen[-1].phase == f"Fetching from {loopback.host}"
-    assert bytes_here(repository, files) == 800_007
+    assert count_cached_bytes(repository, files) == 800_007
 
 
 def test_what_was_not_fetched_whole_is_not_shown(loopback: LoopbackHub) -> None:

@@ -9,17 +9,17 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from faulty_disk import FULL, faulty
+from faulty_disk import FULL, fail_writing
 from loopback_hub import ACCEPTED, HUB, STORAGE, STRANGER, LoopbackHub
 
 from merging.base.errors import HUB_REASONS, HubError
 from merging.base.settings import HUB_SWITCH
-from merging.models.hub import client, failures
+from merging.models.hub import client, hub_errors
 from merging.models.hub import fetch as fetch_module
-from merging.models.hub.cache import place_of
-from merging.models.hub.facts import facts
+from merging.models.hub.blob_cache import repository_folder
 from merging.models.hub.fetch import fetch
 from merging.models.hub.repository import Repository, RepositoryFile
+from merging.models.hub.repository_facts import fetch_facts
 
 BYTES = b"weights" * 100_000
 FILE = RepositoryFile("model.safetensors", len(BYTES))
@@ -63,7 +63,9 @@ def test_the_token_goes_to_the_hub_alone_and_is_never_written(loopback, gated, m
     assert tokens == {HUB: {ACCEPTED}, STORAGE: {""}}
     assert ACCEPTED not in caplog.text + "".join(capfd.readouterr())
     assert not [
-        path for path in place_of(gated).rglob("*") if path.is_file() and ACCEPTED.encode() in path.read_bytes()
+        path
+        for path in repository_folder(gated).rglob("*")
+        if path.is_file() and ACCEPTED.encode() in path.read_bytes()
     ]
     assert folder.is_dir()
 
@@ -81,7 +83,7 @@ def test_what_is_not_there_is_named(loopback: LoopbackHub) -> None:
     sentence, reason = failure_of(Repository("model", "tiny/clip", commit))
     assert f"has no file model.safetensors at {commit[:12]}" in sentence and reason == "missing"
     with pytest.raises(HubError, match=f"tiny/clip on {loopback.host} has no revision v9"):
-        facts(Repository("model", "tiny/clip", "v9"))
+        fetch_facts(Repository("model", "tiny/clip", "v9"))
 
 
 def test_without_a_connection_the_host_is_named(loopback: LoopbackHub, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -102,7 +104,7 @@ def test_a_setting_is_named_and_nothing_asked(loopback: LoopbackHub, monkeypatch
         "give its path."
     )
     with pytest.raises(HubError, match=f"MERGESCOPE_HUB={setting}"):
-        facts(Repository("model", "tiny/clip"))
+        fetch_facts(Repository("model", "tiny/clip"))
     assert reason == "setting" and not loopback.requests
 
 
@@ -126,15 +128,18 @@ def test_a_full_disk_is_said_before_and_during(loopback, monkeypatch: pytest.Mon
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(fetch_module, "free_bytes", lambda folder: 1000)
         sentence, reason = failure_of(model)
-    cache = place_of(model).parent
+    cache = repository_folder(model).parent
     assert f"tiny/clip takes 700 kB, and 1 kB are free in {cache}" in sentence and "HF_HOME" in sentence
     assert reason == "disk" and not loopback.requests
     loopback.fail(port=STORAGE, cut=300_000)
     loopback.fail(port=STORAGE, status=400)
     failure_of(model)
-    with faulty(place_of(model) / "blobs", FULL, 2):
+    with fail_writing(repository_folder(model) / "blobs", FULL, 2):
         sentence, reason = failure_of(model)
-    assert f"The disk of {place_of(model)} is full: free some space, or set HF_HOME" in sentence and reason == "disk"
+    assert (
+        f"The disk of {repository_folder(model)} is full: free some space, or set HF_HOME" in sentence
+        and reason == "disk"
+    )
     assert "300 kB of 700 kB are kept, and the next download goes on from there" in sentence
     assert (fetch(model, [FILE]) / FILE.name).read_bytes() == BYTES
 
@@ -157,14 +162,14 @@ class ProxyError(Exception):
 def test_certificates_and_proxies_are_named_with_their_variable(monkeypatch: pytest.MonkeyPatch) -> None:
     model = Repository("model", "tiny/clip")
     refused = ConnectError("[SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed: certificate is not yet valid")
-    sentence = str(failures.explained(refused, model))
+    sentence = str(hub_errors.explain_error(refused, model))
     assert "certificate is not yet valid" in sentence and "clock" in sentence and "SSL_CERT_FILE" in sentence
     assert "CERTIFICATE_VERIFY_FAILED" in str(ssl.SSLError(1, "[SSL: CERTIFICATE_VERIFY_FAILED] certificate")), "as ssl"
-    for name in failures.PROXIES:
+    for name in hub_errors.PROXIES:
         monkeypatch.delenv(name, raising=False)
         monkeypatch.delenv(name.lower(), raising=False)
     monkeypatch.setenv("https_proxy", "http://user:secret@proxy:1")
-    sentence = str(failures.explained(ProxyError("407 Proxy Authentication Required"), model))
+    sentence = str(hub_errors.explain_error(ProxyError("407 Proxy Authentication Required"), model))
     assert sentence == (
         "The proxy on the way to huggingface.co failed (407 Proxy Authentication Required): HTTPS_PROXY sets it."
     )
@@ -174,14 +179,14 @@ def test_certificates_and_proxies_are_named_with_their_variable(monkeypatch: pyt
 def test_other_answers_are_named_by_their_status(status: int, later: bool) -> None:
     error = Exception("Client error for url 'https://storage/?signature=secret'")
     error.response = SimpleNamespace(status_code=status)  # type: ignore[attr-defined]
-    explained = failures.explained(error, Repository("model", "tiny/clip"), "config.json")
+    explained = hub_errors.explain_error(error, Repository("model", "tiny/clip"), "config.json")
     assert isinstance(explained, HubError) and explained.later is later
     assert f"HTTP {status}" in str(explained) and "secret" not in str(explained)
 
 
 def test_an_error_of_the_disk_names_its_place() -> None:
     error = OSError(errno.EROFS, "Read-only file system", "/cache/x")
-    sentence = str(failures.explained(error, Repository("model", "tiny/clip")))
+    sentence = str(hub_errors.explain_error(error, Repository("model", "tiny/clip")))
     assert sentence.startswith("/cache/x cannot be written to (Read-only file system): set HF_HOME")
 
 

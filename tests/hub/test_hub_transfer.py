@@ -5,15 +5,15 @@ from __future__ import annotations
 import pytest
 
 from merging.base.progress import Progress
-from merging.models.hub import transfer
-from merging.models.hub.transfer import Transfer
+from merging.models.hub import fetch_progress
+from merging.models.hub.fetch_progress import FetchProgress
 from merging.tasks.context import QUIET, Context
 
 
 def test_bytes_of_all_fetches_are_counted_together(monkeypatch: pytest.MonkeyPatch) -> None:
     now, seen = [100.0], list[Progress]()
-    monkeypatch.setattr(transfer.time, "monotonic", lambda: now[0])
-    together = Transfer(4000, Context(progress=seen.append))
+    monkeypatch.setattr(fetch_progress.time, "monotonic", lambda: now[0])
+    together = FetchProgress(4000, Context(progress=seen.append))
     first = together.part().progress
     assert first is not None
     for now[0], done in ((100.1, 100), (101.0, 1000)):
@@ -32,4 +32,4 @@ def test_bytes_of_all_fetches_are_counted_together(monkeypatch: pytest.MonkeyPat
     assert third is not None
     third(Progress("Fetching", 500, 500, None, ""))
     assert seen[-1].done == 6500
-    assert Transfer(1, QUIET).part() is QUIET
+    assert FetchProgress(1, QUIET).part() is QUIET

@@ -19,8 +19,8 @@ from torch import Tensor
 import merging
 from merging.base.errors import CompatibilityError
 from merging.models.checkpoint import Checkpoint, MappingCheckpoint
-from merging.models.formats.opening import open_checkpoint
-from merging.models.inspection.fit import fit
+from merging.models.formats.model_sources import open_checkpoint
+from merging.models.inspection.fit_check import check_fit
 from merging.models.inspection.fit_report import FitReport
 
 BLOCKS = "visual.transformer.resblocks."
@@ -52,7 +52,7 @@ def test_an_expert_of_another_activation_is_refused() -> None:
     base, tuned = tiny.family(("a", "b"))
     below = stating(base, "pretrained", quick_gelu=True)
     experts = {"a": stating(tuned["a"], "a", quick_gelu=False), "b": stating(tuned["b"], "b", quick_gelu=True)}
-    report = fit(below, experts, values=False)
+    report = check_fit(below, experts, values=False)
     assert errors(report) == [("a", "activation", "quick_gelu", "gelu")]
     assert "a: activation: expected quick_gelu, found gelu. " in report.text()
     with pytest.raises(CompatibilityError, match="expected quick_gelu, found gelu"):
@@ -67,7 +67,9 @@ def test_what_one_side_leaves_open_is_not_compared(own: dict[str, Any], others: 
     base, tuned = tiny.family(("a",))
     stated = {**others, "vision_cfg": {"head_width": 4}} if others else {}
     for left_open in ({}, {"vision_cfg": {}}, {"vision_cfg": {"head_width": 5}}):
-        report = fit(stating(base, "p", **own, **left_open), {"a": stating(tuned["a"], "a", **stated)}, values=False)
+        report = check_fit(
+            stating(base, "p", **own, **left_open), {"a": stating(tuned["a"], "a", **stated)}, values=False
+        )
         assert report.ok and not report.problems
 
 
@@ -78,7 +80,7 @@ def test_experts_that_contradict_each_other_are_refused() -> None:
         "b": stating(tuned["b"], "b", quick_gelu=False),
         "c": stating(tuned["c"], "c", quick_gelu=True),
     }
-    report = fit(stating(base, "pretrained"), experts, values=False)
+    report = check_fit(stating(base, "pretrained"), experts, values=False)
     assert errors(report) == [("c", "activation", "gelu, as b has", "quick_gelu")]
 
 
@@ -86,7 +88,7 @@ def test_an_expert_with_other_heads_is_refused() -> None:
     base, tuned = tiny.family(("a",))
     wide, narrow = tiny.ARCHITECTURE, {**tiny.ARCHITECTURE, "vision_cfg": {"head_width": 4}}
     below, experts = stating(base, "pretrained", **wide), {"a": stating(tuned["a"], "a", **narrow)}
-    report = fit(below, experts, values=False)
+    report = check_fit(below, experts, values=False)
     assert errors(report) == [("a", "heads", "2", "4")]
     assert "a: heads: expected 2, found 4. " in report.text()
     with pytest.raises(CompatibilityError, match="heads: expected 2, found 4"):
@@ -114,7 +116,7 @@ def test_files_that_state_other_heads_are_refused(tmp_path: Path) -> None:
 def test_another_depth_is_one_error(layers: int, text: str, naming: str) -> None:
     base, tuned = tiny.family(("a",))
     below, expert = to_naming(base, naming), to_naming(deeper(tuned["a"], layers), naming)
-    report = fit(MappingCheckpoint(below, "pretrained"), {"a": MappingCheckpoint(expert, "a")}, values=True)
+    report = check_fit(MappingCheckpoint(below, "pretrained"), {"a": MappingCheckpoint(expert, "a")}, values=True)
     assert [(p.checkpoint, p.problem, p.severity) for p in report.problems] == [("a", "depth", "error")]
     assert text in report.text()
     with pytest.raises(CompatibilityError, match="depth: expected 2 layers"):
@@ -139,7 +141,7 @@ def test_another_depth_of_another_network_is_one_error(kind: str, tower: str, bl
     experts = {"a": other_kinds.expert(base, 1), "b": with_blocks(kind, tower, blocks, other_kinds.expert(base, 2))}
     expected = f"2 blocks in the {tower}" if tower else "2 blocks"
     for state in (experts["b"], {f"module.{name}": value for name, value in experts["b"].items()}):
-        report = fit(base, {"a": experts["a"], "b": state})
+        report = check_fit(base, {"a": experts["a"], "b": state})
         assert errors(report) == [("b", "depth", expected, found)]
     said = f"b: depth: expected {expected}, found {found}. Choose experts that are as deep as the pretrained model."
     with pytest.raises(CompatibilityError) as caught:
@@ -151,7 +153,7 @@ def test_a_tensor_that_a_block_lacks_is_no_other_depth() -> None:
     base = other_kinds.pretrained("BERT")
     expert = other_kinds.expert(base, 1)
     del expert["bert.encoder.layer.1.output.dense.bias"]
-    assert [(p.problem, p.tensor) for p in fit(base, {"a": expert, "b": other_kinds.expert(base, 2)}).errors] == [
+    assert [(p.problem, p.tensor) for p in check_fit(base, {"a": expert, "b": other_kinds.expert(base, 2)}).errors] == [
         ("missing", "bert.encoder.layer.1.output.dense.bias")
     ]
 
@@ -175,7 +177,7 @@ def test_an_extra_text_tower_or_head_is_no_other_depth(tmp_path: Path) -> None:
     for naming in ("open_clip", "open_clip_tower"):  # without a prefix, the names of both towers look alike
         below = MappingCheckpoint(to_naming(base, naming), "pretrained")
         opened = open_checkpoint(MappingCheckpoint(expert, "a"), like=below)
-        report = fit(below, {"a": opened}, values=False)
+        report = check_fit(below, {"a": opened}, values=False)
         assert report.ok and {p.problem for p in report.problems} == {"extra"}
         assert "classifier.weight" in {p.tensor for p in report.problems}
         assert not report.doubts
@@ -184,23 +186,23 @@ def test_an_extra_text_tower_or_head_is_no_other_depth(tmp_path: Path) -> None:
 def test_a_layer_without_a_tensor_is_a_missing_tensor() -> None:
     base, tuned = tiny.family(("a",))
     del tuned["a"][f"{BLOCKS}1.ln_1.bias"]
-    report = fit(MappingCheckpoint(base, "p"), {"a": MappingCheckpoint(tuned["a"], "a")}, values=False)
+    report = check_fit(MappingCheckpoint(base, "p"), {"a": MappingCheckpoint(tuned["a"], "a")}, values=False)
     assert [(p.tensor, p.problem) for p in report.problems] == [(f"{BLOCKS}1.ln_1.bias", "missing")]
 
 
 def test_a_dropped_projection_is_named(tmp_path: Path) -> None:
     base, tuned = tiny.family(("a",))
     bare = {name: value for name, value in base.items() if name != "visual.proj"}
-    report = fit(MappingCheckpoint(bare, "pretrained"), {"a": MappingCheckpoint(tuned["a"], "a")}, values=False)
+    report = check_fit(MappingCheckpoint(bare, "pretrained"), {"a": MappingCheckpoint(tuned["a"], "a")}, values=False)
     assert report.ok and [(p.tensor, p.problem) for p in report.doubts] == [("visual.proj", "projection")]
     assert any("no output projection (visual.proj)" in note for note in report.notes)
     hugging_face = to_naming(tuned["a"], "hf")
     del hugging_face["visual_projection.weight"]
     save_file({name: value.contiguous() for name, value in hugging_face.items()}, tmp_path / "a.safetensors")
-    report = fit(MappingCheckpoint(base, "pretrained"), {"a": tmp_path / "a.safetensors"}, values=False)
+    report = check_fit(MappingCheckpoint(base, "pretrained"), {"a": tmp_path / "a.safetensors"}, values=False)
     assert report.ok and any("the pretrained model's visual.proj is kept" in note for note in report.notes)
     missing = {name: value for name, value in tuned["a"].items() if name != "visual.proj"}
-    report = fit(MappingCheckpoint(base, "pretrained"), {"a": MappingCheckpoint(missing, "a")}, values=False)
+    report = check_fit(MappingCheckpoint(base, "pretrained"), {"a": MappingCheckpoint(missing, "a")}, values=False)
     assert [(p.tensor, p.problem) for p in report.errors] == [("visual.proj", "missing")]
 
 
@@ -209,6 +211,6 @@ def test_a_projection_beside_the_tower_is_named_among_what_was_ignored(tmp_path:
     expert = {f"clip.{name}": value for name, value in tuned["a"].items() if name != "visual.proj"}
     others = {f"other.{number}": torch.ones(2) for number in range(9)}
     save_file({**others, **expert, "visual_projection": tuned["a"]["visual.proj"]}, tmp_path / "a.safetensors")
-    report = fit(MappingCheckpoint(base, "pretrained"), {"a": tmp_path / "a.safetensors"}, values=False)
+    report = check_fit(MappingCheckpoint(base, "pretrained"), {"a": tmp_path / "a.safetensors"}, values=False)
     caution = next(p.found for p in report.problems if p.problem == "opened" and "ignored" in p.found)
     assert "visual_projection" in caution

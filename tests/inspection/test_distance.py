@@ -9,7 +9,7 @@ import tiny
 import torch
 
 from merging.models.checkpoint import MappingCheckpoint
-from merging.models.inspection.fit import fit
+from merging.models.inspection.fit_check import check_fit
 
 
 def flat(state: tiny.StateDict) -> torch.Tensor:
@@ -19,7 +19,7 @@ def flat(state: tiny.StateDict) -> torch.Tensor:
 def test_ratio_and_cosine_are_those_of_all_weights() -> None:
     base, experts = tiny.family(("a", "b"))
     opened = {name: MappingCheckpoint(state, name) for name, state in experts.items()}
-    report = fit(MappingCheckpoint(base, "pretrained"), opened, values=True)
+    report = check_fit(MappingCheckpoint(base, "pretrained"), opened, values=True)
     before = flat(base)
     for name, state in experts.items():
         after, distance = flat(state), report.distances[name]
@@ -31,7 +31,7 @@ def test_ratio_and_cosine_are_those_of_all_weights() -> None:
 def test_a_ratio_needs_weights() -> None:
     base, experts = tiny.family(("a",))
     zeros = {name: torch.zeros_like(value) for name, value in base.items()}
-    report = fit(MappingCheckpoint(zeros, "pretrained"), {"a": MappingCheckpoint(experts["a"], "a")}, values=True)
+    report = check_fit(MappingCheckpoint(zeros, "pretrained"), {"a": MappingCheckpoint(experts["a"], "a")}, values=True)
     assert math.isnan(report.distances["a"].ratio) and math.isnan(report.distances["a"].cosine)
 
 
@@ -40,6 +40,6 @@ def test_a_large_change_is_unrelated_whatever_its_direction(factor: float, unrel
     """The cosine of the first three is 1; the change of the last is 110 %."""
     base = tiny.pretrained()
     scaled = MappingCheckpoint({name: value * factor for name, value in base.items()}, "a")
-    distance = fit(MappingCheckpoint(base, "pretrained"), {"a": scaled}, values=True).distances["a"]
+    distance = check_fit(MappingCheckpoint(base, "pretrained"), {"a": scaled}, values=True).distances["a"]
     assert distance.unrelated == unrelated
     assert distance.ratio == pytest.approx(abs(factor - 1), rel=1e-5)

@@ -7,13 +7,13 @@ import torch
 from torch import Tensor
 
 from merging.models.checkpoint import MappingCheckpoint
-from merging.models.inspection.fit import fit
+from merging.models.inspection.fit_check import check_fit
 from merging.models.inspection.fit_report import DOUBTS, FIXES, FitReport
 
 
 def report(base: dict[str, Tensor], experts: dict[str, dict[str, Tensor]]) -> FitReport:
     opened = {name: MappingCheckpoint(state, name) for name, state in experts.items()}
-    return fit(MappingCheckpoint(base, "pretrained"), opened)
+    return check_fit(MappingCheckpoint(base, "pretrained"), opened)
 
 
 def test_every_doubt_is_a_kind_of_problem() -> None:

@@ -9,7 +9,7 @@ import torch
 import merging
 from merging.base.errors import CompatibilityError
 from merging.models.checkpoint import MappingCheckpoint
-from merging.models.inspection.fit import fit
+from merging.models.inspection.fit_check import check_fit
 
 
 def test_the_report_names_everything_that_does_not_fit():
@@ -22,7 +22,7 @@ def test_the_report_names_everything_that_does_not_fit():
     bad["visual.ln_pre.bias"] = bad["visual.ln_pre.bias"].half()
     bad["visual.ln_post.bias"][[2, 5]] = torch.tensor([float("nan"), float("inf")])
     opened = {name: MappingCheckpoint(state, name) for name, state in experts.items()}
-    report = fit(MappingCheckpoint(base, "pretrained"), opened, values=True)
+    report = check_fit(MappingCheckpoint(base, "pretrained"), opened, values=True)
     found = {(p.tensor, p.problem, p.severity) for p in report.problems}
     assert found == {
         ("visual.conv1.weight", "missing", "error"),
@@ -59,13 +59,13 @@ def test_numbers_that_are_not_finite_are_all_named_and_nothing_comes_out(where):
 
 def test_one_tensor_is_counted_as_one():
     base = {"layers.0.norm.weight": torch.ones(4), "layers.0.position_ids": torch.arange(3)}
-    report = fit(base, {"a": base | {"layers.0.norm.weight": torch.full((4,), 1.1)}})
+    report = check_fit(base, {"a": base | {"layers.0.norm.weight": torch.full((4,), 1.1)}})
     assert report.notes == (
         "1 tensor with 4 numbers is merged.",
         "1 tensor is kept as the pretrained model has it: 1 position_ids.",
     )
     alone = {"layers.0.norm.weight": torch.ones(4)}
-    assert fit(alone, {"a": {"layers.0.norm.weight": torch.full((4,), 1.1)}}).text() == "The one tensor fits."
+    assert check_fit(alone, {"a": {"layers.0.norm.weight": torch.full((4,), 1.1)}}).text() == "The one tensor fits."
 
 
 def test_no_experts_is_an_error():

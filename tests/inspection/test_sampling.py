@@ -15,14 +15,14 @@ from merging.base.errors import Cancelled
 from merging.base.progress import Progress
 from merging.base.settings import BUNDLED
 from merging.models.checkpoint import Checkpoint, MappingCheckpoint, Spans
-from merging.models.formats.opening import open_checkpoint
+from merging.models.checkpoint_views import convert_naming
+from merging.models.formats.model_sources import open_checkpoint
 from merging.models.formats.safetensors import SafetensorsCheckpoint, save
 from merging.models.inspection.distance import Distance
-from merging.models.inspection.fit import fit
+from merging.models.inspection.fit_check import check_fit
 from merging.models.inspection.fit_report import FitReport
-from merging.models.inspection.model_sample import draw
-from merging.models.inspection.sampling import RUNS, WHOLE, pieces
-from merging.models.views import in_naming
+from merging.models.inspection.model_sample import sample_model
+from merging.models.inspection.tensor_pieces import RUN_COUNT, WHOLE, tensor_pieces
 from merging.tasks.context import Context
 
 EXPERTS = ("digits", "fashion", "flags", "land", "letters", "multitask", "signs", "street", "textures")
@@ -47,29 +47,29 @@ def truth(base: Checkpoint, expert: Checkpoint) -> tuple[float, float]:
 
 
 def sampled(base: Checkpoint, **experts: Checkpoint) -> FitReport:
-    return fit(base, experts, values=False, sample=True)
+    return check_fit(base, experts, values=False, sample=True)
 
 
 def in_list(base: Checkpoint, expert: Checkpoint) -> Distance:
     """The distance as the list of models has it."""
-    own, below = draw(expert), draw(base)
+    own, below = sample_model(expert), sample_model(base)
     assert own is not None and below is not None
     return own.distance(below)
 
 
 @pytest.mark.parametrize("numel", [WHOLE + 1, 4099, 768 * 768, 3072 * 768])
 def test_runs_are_spread_over_the_whole_tensor(numel: int) -> None:
-    (piece,) = pieces("w", numel, sampled=True)
-    assert piece.sampled and len(piece.spans) == RUNS and piece.weight * piece.numel == pytest.approx(numel)
+    (piece,) = tensor_pieces("w", numel, sampled=True)
+    assert piece.sampled and len(piece.spans) == RUN_COUNT and piece.weight * piece.numel == pytest.approx(numel)
     for part, (start, stop) in enumerate(piece.spans):
-        assert part * numel / RUNS - 1 <= start < stop <= (part + 1) * numel / RUNS
+        assert part * numel / RUN_COUNT - 1 <= start < stop <= (part + 1) * numel / RUN_COUNT
     assert [piece.position(i) for i in (0, piece.numel - 1)] == [piece.spans[0][0], piece.spans[-1][1] - 1]
-    assert list(pieces("visual.w", numel, sampled=True)) == [piece]  # a tower is sampled alike under both names
+    assert list(tensor_pieces("visual.w", numel, sampled=True)) == [piece]  # a tower is sampled alike under both names
 
 
 def test_small_tensors_and_all_numbers_are_read_whole() -> None:
     for name, numel, some in (("a", WHOLE, True), ("a", 3_000_000, False), ("a", 0, True)):
-        read = [span for piece in pieces(name, numel, some) for span in piece.spans]
+        read = [span for piece in tensor_pieces(name, numel, some) for span in piece.spans]
         assert sum(stop - start for start, stop in read) == numel
         assert [start for start, _ in read] == [0, *(stop for _, stop in read)][: len(read)]
 
@@ -78,7 +78,7 @@ def test_runs_do_not_fall_into_step_with_rows() -> None:
     starts = [
         start % 768
         for layer in range(12)
-        for piece in pieces(f"transformer.resblocks.{layer}.mlp.c_fc.weight", 3072 * 768, sampled=True)
+        for piece in tensor_pieces(f"transformer.resblocks.{layer}.mlp.c_fc.weight", 3072 * 768, sampled=True)
         for start, _ in piece.spans
     ]
     assert len(set(starts)) > 80 and all(min(abs(start - at) for start in starts) < 50 for at in range(0, 768, 64))
@@ -151,7 +151,7 @@ def test_a_sample_never_contradicts_the_full_count(pattern: Callable[[str, Tenso
     moved = math.sqrt(sum(float(v.square().sum()) for v in noise.values()))
     state = {name: value + ratio * size / moved * noise[name] for name, value in base.items()}
     below, expert = MappingCheckpoint(base, "base"), MappingCheckpoint(state, "a")
-    whole, some = fit(below, {"a": expert}, values=True), sampled(below, a=expert)
+    whole, some = check_fit(below, {"a": expert}, values=True), sampled(below, a=expert)
     assert whole.distances["a"].ratio == pytest.approx(ratio, rel=1e-4)
     assert [p.problem for p in some.doubts] == [p.problem for p in whole.doubts]
     if not some.distances["a"].sampled:  # then every number was read
@@ -162,7 +162,7 @@ def test_a_sample_never_contradicts_the_full_count(pattern: Callable[[str, Tenso
 
 def elsewhere(base: Mapping[str, Tensor]) -> StateDict:
     """The weights with one change, where no sample looks."""
-    (piece,) = pieces(PROJ, base[PROJ].numel(), sampled=True)
+    (piece,) = tensor_pieces(PROJ, base[PROJ].numel(), sampled=True)
     position = next(i for i in range(base[PROJ].numel()) if not any(a <= i < b for a, b in piece.spans))
     changed = {name: value.clone() for name, value in base.items()}
     changed[PROJ].reshape(-1)[position] += 0.5
@@ -182,14 +182,14 @@ def test_reading_an_expert_whole_is_followed_and_can_be_stopped() -> None:
     below, scalars = MappingCheckpoint(base, "base"), sum(value.numel() for value in base.values())
     steps: list[Progress] = []
     tuned = MappingCheckpoint({name: 1.01 * value for name, value in base.items()}, "b")
-    fit(below, {"b": tuned}, values=False, sample=True, context=Context(progress=steps.append))
+    check_fit(below, {"b": tuned}, values=False, sample=True, context=Context(progress=steps.append))
     assert steps == []  # a sample is quick
     experts = {"a": MappingCheckpoint(elsewhere(base), "a"), "b": tuned}
-    fit(below, experts, values=False, sample=True, context=Context(progress=steps.append))
+    check_fit(below, experts, values=False, sample=True, context=Context(progress=steps.append))
     assert [step.done for step in steps] == sorted({step.done for step in steps})
     assert len(steps) == len(base) and steps[-1].done == steps[-1].total == 2 * scalars
     with pytest.raises(Cancelled):
-        fit(
+        check_fit(
             below,
             experts,
             values=False,
@@ -209,7 +209,7 @@ def test_a_pretrained_model_of_zeros_can_be_compared(kept: int) -> None:
 
 def test_numbers_that_are_not_finite_are_named_with_what_was_read() -> None:
     base, numel = middle(), middle()[PROJ].numel()
-    (piece,) = pieces(PROJ, numel, sampled=True)
+    (piece,) = tensor_pieces(PROJ, numel, sampled=True)
     broken = {name: value.clone() for name, value in base.items()}
     at = piece.position(70)
     broken[PROJ].reshape(-1)[[at, at + 1]] = torch.tensor([math.nan, math.inf])
@@ -217,21 +217,21 @@ def test_numbers_that_are_not_finite_are_named_with_what_was_read() -> None:
     assert [(p.tensor, p.problem) for p in report.errors] == [(PROJ, "not finite")]
     words = f"2 NaN or infinite among the {piece.numel} of {numel:,} numbers that were read, first at {at}"
     assert words in report.text() and "whether all numbers are finite is not known" in report.read
-    report = fit(MappingCheckpoint(base, "base"), {"a": MappingCheckpoint(broken, "a")})
+    report = check_fit(MappingCheckpoint(base, "base"), {"a": MappingCheckpoint(broken, "a")})
     assert f"2 NaN or infinite, first at {at}" in report.text()
 
 
 def test_models_that_are_small_are_read_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     base, experts = MappingCheckpoint(middle(), "base"), {"a": MappingCheckpoint(middle(3), "a")}
-    assert not fit(base, experts, sample=True).sampled
-    monkeypatch.setattr("merging.models.inspection.fit.SMALL", base.nbytes)
-    report = fit(base, experts, sample=True)
+    assert not check_fit(base, experts, sample=True).sampled
+    monkeypatch.setattr("merging.models.inspection.fit_check.SMALL", base.nbytes)
+    report = check_fit(base, experts, sample=True)
     assert report.sampled and "sample" in report.read and report.distances["a"].sampled
 
 
 def test_a_sample_reads_little_of_a_large_model() -> None:
     shapes = random_towers.shapes(**random_towers.B32)
-    read = [piece for name, shape in shapes.items() for piece in pieces(name, math.prod(shape), sampled=True)]
+    read = [piece for name, shape in shapes.items() for piece in tensor_pieces(name, math.prod(shape), sampled=True)]
     assert sum(piece.numel for piece in read) < 0.002 * sum(map(math.prod, shapes.values()))
     assert sum(len(piece.spans) for piece in read) < 1000
 
@@ -249,15 +249,15 @@ def test_a_sample_is_read_once_from_every_model(tmp_path: Path, monkeypatch: pyt
 
     monkeypatch.setattr(SafetensorsCheckpoint, "read_spans", counted)
     monkeypatch.setattr(SafetensorsCheckpoint, "read_flat", None)
-    monkeypatch.setattr("merging.models.inspection.fit.SMALL", 0)
-    report = fit(files[0], {"a": files[1], "b": files[2]}, sample=True)
+    monkeypatch.setattr("merging.models.inspection.fit_check.SMALL", 0)
+    report = check_fit(files[0], {"a": files[1], "b": files[2]}, sample=True)
     assert report.sampled and len(read) == len(set(read)) == 3 * len(middle())
 
 
 def test_a_part_of_a_tensor_has_the_numbers_at_its_places(tmp_path: Path) -> None:
     """q, k and v of a packed matrix, as a view gives them, and a transposed projection."""
     save(tmp_path / "m.safetensors", middle())
-    view = in_naming(open_checkpoint(tmp_path / "m.safetensors"), "hf")
+    view = convert_naming(open_checkpoint(tmp_path / "m.safetensors"), "hf")
     for name, info in view.infos.items():
         flat, spans = (
             view.read(name).flatten(),
@@ -270,7 +270,7 @@ def test_the_runs_of_a_sample_count_for_the_whole_of_their_tensor() -> None:
     base, expert = MappingCheckpoint(middle(), "base"), MappingCheckpoint(middle(3), "a")
     change = below = 0.0
     for name, info in base.infos.items():
-        for piece in pieces(name, info.numel, sampled=True):
+        for piece in tensor_pieces(name, info.numel, sampled=True):
             x, y = piece.finite(base, name), piece.finite(expert, name)
             change, below = change + piece.weight * float((y - x) @ (y - x)), below + piece.weight * float(x @ x)
     assert sampled(base, a=expert).distances["a"].ratio == pytest.approx(math.sqrt(change / below), rel=1e-9)

@@ -15,11 +15,11 @@ import pytest
 
 from merging.images.benchmarks.benchmark import Benchmark
 from merging.recipes.recipe import Recipe
-from merging.study.previews.bench import Bench, PreviewRequest, PreviewState
-from merging.study.previews.samples import PreviewSample
-from merging.study.previews.work import Previewer
+from merging.study.previews.preview_process import PreviewProcess, PreviewRequest, PreviewState
+from merging.study.previews.preview_samples import PreviewSample
+from merging.study.previews.previewer import Previewer
 from merging.study.runs.execute import execute
-from merging.study.runs.store import Store
+from merging.study.runs.run_store import Store
 from merging.tasks import process
 from merging.tasks.context import Context
 from merging.tasks.process import RequestLoop
@@ -42,7 +42,7 @@ def wait(condition) -> bool:
     return bool(condition())
 
 
-def answered(bench: Bench, session: str, asked: PreviewRequest) -> PreviewState:
+def answered(bench: PreviewProcess, session: str, asked: PreviewRequest) -> PreviewState:
     bench.ask(session, asked)
     assert wait(lambda: bench.state(session, asked).done)
     return bench.state(session, asked)
@@ -103,7 +103,7 @@ def test_one_warm_process_answers_and_ends_when_idle(tiny_benchmark, tmp_path):
     asked = request(tiny_benchmark)
     run = execute(Recipe.from_yaml(asked.recipe), store, benchmark=tiny_benchmark, context=Context(device="cpu"))
     charged: list[tuple[str, int]] = []
-    bench = Bench("cpu", idle=2.0, charge=lambda session, images: charged.append((session, images)))
+    bench = PreviewProcess("cpu", idle=2.0, charge=lambda session, images: charged.append((session, images)))
     try:
         assert bench.pid == 0
         state = answered(bench, "a", asked)
@@ -127,7 +127,7 @@ def test_one_warm_process_answers_and_ends_when_idle(tiny_benchmark, tmp_path):
 
 
 def test_a_killed_process_is_started_again_and_then_given_up(tiny_benchmark):
-    bench = Bench("cpu")
+    bench = PreviewProcess("cpu")
     try:
         first = request(tiny_benchmark, per_task=2)
         bench.ask("a", first)
@@ -156,5 +156,5 @@ def test_a_process_that_cannot_start_is_an_error(tiny_benchmark, monkeypatch):
         raise OSError(11, "Resource temporarily unavailable")
 
     monkeypatch.setattr(subprocess, "Popen", refuse)
-    state = Bench("cpu").ask("a", request(tiny_benchmark))
+    state = PreviewProcess("cpu").ask("a", request(tiny_benchmark))
     assert state.done and "cannot be started: Resource temporarily unavailable" in state.error

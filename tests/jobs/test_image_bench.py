@@ -8,21 +8,21 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from direct_bench import answered
+from direct_bench import answer_tables
 from torch import Tensor
 
-from merging.recipes.presets import preset
+from merging.recipes.presets import find_preset
 from merging.recipes.recipe import Recipe
 from merging.study import image_stages
 from merging.study.image_stages import DRAFTS, ERROR
-from merging.study.one_image.studied import image_of, image_of_pixels
-from merging.study.one_image.tables import ImageTables
-from merging.study.one_image.towers import IN_MEMORY, Towers
-from merging.study.previews import models
-from merging.study.previews.bench import TABLE, Bench, ImageRequest, PreviewState, TableName
+from merging.study.one_image.image_tables import ImageTables
+from merging.study.one_image.named_towers import IN_MEMORY, Towers
+from merging.study.one_image.studied_image import find_image, image_from_pixels
+from merging.study.previews import models_in_memory
+from merging.study.previews.preview_process import TABLE, ImageRequest, PreviewProcess, PreviewState, TableName
 from merging.study.runs.execute import execute
-from merging.study.runs.inputs import OpenedRecipe
-from merging.study.runs.store import Store
+from merging.study.runs.opened_recipe import OpenedRecipe
+from merging.study.runs.run_store import Store
 from merging.tasks.context import Context
 
 IMAGE = "letters:reporting:4"
@@ -31,7 +31,7 @@ IMAGE = "letters:reporting:4"
 @pytest.fixture(scope="module")
 def run(tmp_path_factory, tiny_benchmark):
     store = Store(tmp_path_factory.mktemp("store"), libraries=())
-    recipe = preset("task_arithmetic").recipe(tiny_benchmark.pretrained, tiny_benchmark.experts)
+    recipe = find_preset("task_arithmetic").recipe(tiny_benchmark.pretrained, tiny_benchmark.experts)
     return execute(recipe, store, benchmark=tiny_benchmark)
 
 
@@ -41,14 +41,14 @@ def request(benchmark, run, *names: tuple[str, str, str], **more) -> ImageReques
 
 
 def tables(asked: ImageRequest) -> dict[TableName, pd.DataFrame]:
-    state = answered(asked)
+    state = answer_tables(asked)
     assert not state.error, state.error
     return state.tables
 
 
 def test_tables_are_the_library_s_own(tiny_benchmark, run):
     store = Store(run.path.parent.parent, libraries=())
-    made, image = ImageTables(Towers(store, tiny_benchmark, Context("cpu"))), image_of(tiny_benchmark, IMAGE)
+    made, image = ImageTables(Towers(store, tiny_benchmark, Context("cpu"))), find_image(tiny_benchmark, IMAGE)
     names = [
         ("lens", run.id, ""), ("restore", run.id, "pretrained"), ("attention", run.id, "1"),
         ("attention", run.id, "rollout"), ("sentence", run.id, "pretrained"), ("says", run.id, "pretrained"),
@@ -68,7 +68,7 @@ def test_a_table_that_cannot_be_made_leaves_the_others(tiny_benchmark, run):
     found = tables(request(tiny_benchmark, run, *names))
     assert [ERROR in found[name] for name in names] == [True, True, True, False]
     assert "There is no run" in found[names[0]][ERROR][0] and "no expert" in found[names[1]][ERROR][0]
-    state = answered(request(tiny_benchmark, run, names[-1], image="letters:reporting:99999"))
+    state = answer_tables(request(tiny_benchmark, run, names[-1], image="letters:reporting:99999"))
     assert "images in the split" in state.error and not state.tables
 
 
@@ -83,7 +83,7 @@ def test_a_draft_is_merged_in_memory_and_has_a_key_of_its_own(tiny_benchmark, ru
     same = ["depth", "number", "probability", "rank"]
     pd.testing.assert_frame_equal(found[names[0]][same], found[names[2]][same], rtol=1e-5)
     lot = Recipe.build("adamerging", {"steps": 1}, [], tiny_benchmark.pretrained, tiny_benchmark.experts)
-    assert answered(request(tiny_benchmark, run, names[0], draft=lot.to_yaml())).error  # it learns
+    assert answer_tables(request(tiny_benchmark, run, names[0], draft=lot.to_yaml())).error  # it learns
 
 
 def test_drafts_of_sessions_that_take_turns_stay_in_memory(tiny_benchmark, run, monkeypatch):
@@ -91,9 +91,9 @@ def test_drafts_of_sessions_that_take_turns_stay_in_memory(tiny_benchmark, run, 
 
     def merged(opened: OpenedRecipe, *given: Any) -> dict[str, dict[str, Tensor]]:
         merged_scalings.append(opened.recipe.merge.params.values()["scaling"])
-        return models.merged(opened, *given)
+        return models_in_memory.merge_in_memory(opened, *given)
 
-    monkeypatch.setattr(image_stages, "merged", merged)
+    monkeypatch.setattr(image_stages, "merge_in_memory", merged)
     image_stages.open_tables.cache_clear()
 
     def ask(*scalings: float) -> list[float]:
@@ -119,7 +119,7 @@ def test_an_own_picture_is_sent_as_pixels(tiny_benchmark, run):
     )  # fmt: skip
     found = tables(asked)["lens", "pretrained", ""]
     made = ImageTables(Towers(Store(run.path.parent.parent, libraries=()), tiny_benchmark, Context("cpu")))
-    expected = made.lens(image_of_pixels(tiny_benchmark, pixels, "letters"), "pretrained")
+    expected = made.lens(image_from_pixels(tiny_benchmark, pixels, "letters"), "pretrained")
     pd.testing.assert_frame_equal(found, expected, check_dtype=False)
     assert not found["right"].any()
 
@@ -141,7 +141,7 @@ def test_the_process_sends_tables_as_they_are_made(tiny_benchmark, run):
     import time
 
     charged: list[tuple[str, int]] = []
-    bench = Bench("cpu", idle=2.0, charge=lambda session, images: charged.append((session, images)))
+    bench = PreviewProcess("cpu", idle=2.0, charge=lambda session, images: charged.append((session, images)))
     asked = request(tiny_benchmark, run, ("lens", run.id, ""), ("restore", run.id, "pretrained"))
     try:
         state: PreviewState | None = bench.ask("a", asked)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 from plain_recipes import plain_recipe
-from stand_in_jobs import SLEEP, ended, until
+from stand_in_jobs import SLEEP, wait_for_end, wait_until
 
 from merging.recipes.recipe import Recipe
-from merging.tasks.queue.records import State
+from merging.tasks.queue.job_records import State
 
 
 def learning(benchmark, steps=4):
@@ -27,16 +27,16 @@ def keep(store, job_id):
 def test_a_job_pauses_and_goes_on(runner, store, tiny_benchmark):
     job = runner.submit(learning(tiny_benchmark, 5000))
     assert job.can_pause
-    until(lambda: "step" in runner.get(job.id).detail)
+    wait_until(lambda: "step" in runner.get(job.id).detail)
     runner.pause(job.id)
-    stopped = ended(runner, job.id)
+    stopped = wait_for_end(runner, job.id)
     assert stopped.state == State.PAUSED and stopped.kept
     assert store.learned_so_far(job.id).exists()
     again = runner.again(job.id)
     assert again.live
-    until(lambda: "step" in runner.get(job.id).detail)
+    wait_until(lambda: "step" in runner.get(job.id).detail)
     runner.cancel(job.id)
-    assert ended(runner, job.id).state == State.CANCELLED
+    assert wait_for_end(runner, job.id).state == State.CANCELLED
     assert not store.learned_so_far(job.id).exists()
 
 
@@ -46,7 +46,7 @@ def test_nothing_is_kept_of_what_is_cancelled_or_dismissed(runner, store, child,
     job = runner.submit(learning(tiny_benchmark))
     kept = keep(store, job.id)
     runner.cancel(job.id)
-    stopped = ended(runner, job.id)
+    stopped = wait_for_end(runner, job.id)
     assert stopped.state == State.CANCELLED and not stopped.kept
     if way == "dismiss":
         keep(store, job.id)
@@ -57,10 +57,10 @@ def test_nothing_is_kept_of_what_is_cancelled_or_dismissed(runner, store, child,
 def test_the_points_of_a_cancelled_sweep_are_kept_if_it_had_begun(runner, child):
     child(SLEEP)
     first, second = (runner.sweep(digit * 12, "A sweep").id for digit in "ab")
-    until(lambda: runner.get(first).state == State.RUNNING)
+    wait_until(lambda: runner.get(first).state == State.RUNNING)
     runner.cancel(second)
     runner.cancel(first)
-    assert ended(runner, first).kept and not ended(runner, second).kept
+    assert wait_for_end(runner, first).kept and not wait_for_end(runner, second).kept
 
 
 FORGETFUL = """
@@ -79,7 +79,7 @@ def test_a_closing_server_does_not_make_what_learns_forget(runner, store, child,
     child(FORGETFUL.format(str(store.root / "learning")))
     job = runner.submit(learning(tiny_benchmark))
     kept = keep(store, job.id)
-    until(lambda: (log := store.root / "jobs" / job.id / "log.txt").exists() and "ready" in log.read_text())
+    wait_until(lambda: (log := store.root / "jobs" / job.id / "log.txt").exists() and "ready" in log.read_text())
     runner.close()
     assert runner.get(job.id).state == State.INTERRUPTED
     assert "goes on from there" in runner.get(job.id).error
@@ -89,7 +89,7 @@ def test_a_closing_server_does_not_make_what_learns_forget(runner, store, child,
 def test_only_what_learns_can_pause(runner, child, tiny_benchmark):
     child(SLEEP)
     plain = runner.submit(plain_recipe(tiny_benchmark))
-    until(lambda: runner.get(plain.id).state == State.RUNNING)
+    wait_until(lambda: runner.get(plain.id).state == State.RUNNING)
     assert not plain.can_pause
     runner.pause(plain.id)
     assert runner.get(plain.id).state == State.RUNNING

@@ -7,12 +7,12 @@ import time
 
 import pytest
 from plain_recipes import plain_recipe
-from stand_in_jobs import SLEEP, ended, on_disk, until
+from stand_in_jobs import SLEEP, wait_for_end, wait_until, write_job
 
 from merging.base.files.processes import ProcessId
-from merging.study.runner import Runner
+from merging.study.run_queue import RunQueue
 from merging.tasks.queue import job_queue as queue
-from merging.tasks.queue.records import EVENTS, SILENT, STATE, JobFiles, State
+from merging.tasks.queue.job_records import EVENTS, SILENT, STATE, JobFiles, State
 
 AWAY = ProcessId(os.getpid(), 1.0, "22222222")  # the number of a process that lives here
 
@@ -26,7 +26,7 @@ def last_written(files, seconds):
 
 @pytest.mark.parametrize("state", [State.RUNNING, State.QUEUED])
 def test_a_job_of_another_computer_goes_on_as_long_as_its_files_change(store, state):
-    runner, files = Runner(store), JobFiles(store.root / "jobs", on_disk(store, state, AWAY, AWAY))
+    runner, files = RunQueue(store), JobFiles(store.root / "jobs", write_job(store, state, AWAY, AWAY))
 
     def seen():
         job = runner.get(files.job_id)
@@ -45,14 +45,14 @@ def test_a_job_of_another_computer_goes_on_as_long_as_its_files_change(store, st
 
 def test_the_queue_does_not_wait_for_the_job_of_another_computer(runner, store, child, tiny_benchmark):
     child(SLEEP)
-    other = on_disk(store, State.RUNNING, AWAY, AWAY)
+    other = write_job(store, State.RUNNING, AWAY, AWAY)
     job = runner.submit(plain_recipe(tiny_benchmark))
-    until(lambda: runner.get(job.id).state == State.RUNNING, 10)
+    wait_until(lambda: runner.get(job.id).state == State.RUNNING, 10)
     assert runner.get(other).state == State.RUNNING
 
 
 def test_a_job_of_another_computer_is_cancelled_there(runner, store, child, tiny_benchmark, monkeypatch):
-    other = JobFiles(store.root / "jobs", on_disk(store, State.RUNNING, AWAY, AWAY))
+    other = JobFiles(store.root / "jobs", write_job(store, State.RUNNING, AWAY, AWAY))
     stopped = []
     monkeypatch.setattr(queue, "stop_orphan", lambda *given: stopped.append(given))
     runner.cancel(other.job_id)
@@ -61,16 +61,16 @@ def test_a_job_of_another_computer_is_cancelled_there(runner, store, child, tiny
     monkeypatch.setattr(queue, "LOOK", 0.1)
     child(SLEEP)
     own = JobFiles(store.root / "jobs", runner.submit(plain_recipe(tiny_benchmark)).id)
-    until(lambda: runner.get(own.job_id).state == State.RUNNING)
+    wait_until(lambda: runner.get(own.job_id).state == State.RUNNING)
     own.mark_cancelled()  # as the other computer does
-    assert ended(runner, own.job_id).state == State.CANCELLED
+    assert wait_for_end(runner, own.job_id).state == State.CANCELLED
 
 
 def test_a_server_shows_that_it_has_its_jobs(runner, store, child, tiny_benchmark, monkeypatch):
     monkeypatch.setattr(queue, "BEAT", 0.1)
     child(SLEEP)
     ids = [runner.submit(plain_recipe(tiny_benchmark, 0.1 * n)).id for n in (1, 2)]
-    until(lambda: runner.get(ids[0]).state == State.RUNNING)
+    wait_until(lambda: runner.get(ids[0]).state == State.RUNNING)
     for files in (JobFiles(store.root / "jobs", job_id) for job_id in ids):
         last_written(files, 1.1 * SILENT)
-        until(lambda files=files: not files.silent(), 10)
+        wait_until(lambda files=files: not files.silent(), 10)

@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from merging.base.files.processes import NOBODY
-from merging.tasks.queue.kinds import MERGE, SWEEP
+from merging.base.files.processes import NO_PROCESS
+from merging.tasks.queue.job_kinds import MERGE, SWEEP
+from merging.tasks.queue.job_records import Record, State
 from merging.tasks.queue.outcome import Traces, judge_code, judge_left
-from merging.tasks.queue.records import Record, State
 
 
 def record(kind: str, **fields: Any) -> Record:
-    return Record(State.RUNNING, "A job", "/", False, 1.0, NOBODY, kind=kind, subject="0" * 12, **fields)
+    return Record(State.RUNNING, "A job", "/", False, 1.0, NO_PROCESS, kind=kind, subject="0" * 12, **fields)
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from merging.tasks.queue.records import ProcessId
+from merging.tasks.queue.job_records import ProcessId
 
 
 def test_this_process_is_alive_and_not_elsewhere() -> None:

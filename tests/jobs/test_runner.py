@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from plain_recipes import plain_recipe
-from stand_in_jobs import EVENT, LEAVE, SLEEP, STUBBORN, child_of, ended, until
+from stand_in_jobs import EVENT, LEAVE, SLEEP, STUBBORN, child_command, wait_for_end, wait_until
 
 from merging.base import free_memory
 from merging.base.errors import CheckpointError, StoreError
@@ -18,14 +18,14 @@ from merging.recipes.recipe import Recipe
 from merging.study.runs.execute import execute
 from merging.tasks.context import Context
 from merging.tasks.queue import child_process
-from merging.tasks.queue.records import JobFiles, State
+from merging.tasks.queue.job_records import JobFiles, State
 
 
 @pytest.mark.full
 def test_a_real_merge_ends_up_in_the_store(runner, store, tiny_benchmark):
     job = runner.submit(plain_recipe(tiny_benchmark))
     assert runner.submit(plain_recipe(tiny_benchmark)).id == job.id
-    done = ended(runner, job.id)
+    done = wait_for_end(runner, job.id)
     assert (done.state, done.error, done.fraction, done.position) == (State.DONE, "", 1.0, 0)
     assert store.run(done.subject).scores is not None
     assert runner.submit(plain_recipe(tiny_benchmark)).submitted == job.submitted
@@ -57,7 +57,9 @@ def test_a_run_without_scores_is_not_done_unless_it_cannot_have_any(runner, stor
 def test_progress_is_read_from_the_events(runner, store, child, tiny_benchmark):
     child(SLEEP, EVENT)
     job = runner.submit(plain_recipe(tiny_benchmark))
-    job = until(lambda: (found := runner.get(job.id)).state == State.RUNNING and found.phase == "Merging" and found)
+    job = wait_until(
+        lambda: (found := runner.get(job.id)).state == State.RUNNING and found.phase == "Merging" and found
+    )
     assert (job.detail, job.fraction, job.seconds_left) == ("a tensor", 0.25, 3.0)
     with (store.root / "jobs" / job.id / "events.jsonl").open("a") as file:
         file.write('{"phase": "Evaluating", "fraction": 0.5}\n{"phase": "half a li')
@@ -72,13 +74,13 @@ def test_one_at_a_time_in_order(runner, child, tiny_benchmark):
     ids = [runner.submit(plain_recipe(tiny_benchmark, 0.1 * n)).id for n in range(1, 4)]
     assert [job.id for job in runner.jobs()] == ids[::-1]
     assert [job.id for job in runner.jobs({ids[0], "none"})] == [ids[0]]
-    until(lambda: runner.get(ids[0]).state == State.RUNNING)
+    wait_until(lambda: runner.get(ids[0]).state == State.RUNNING)
     assert [runner.get(i).position for i in ids] == [0, 1, 2]
     runner.cancel(ids[1])
     assert [runner.get(i).state for i in ids] == [State.RUNNING, State.CANCELLED, State.QUEUED]
     assert runner.get(ids[2]).position == 1
     runner.cancel(ids[0])
-    until(lambda: runner.get(ids[2]).state == State.RUNNING)
+    wait_until(lambda: runner.get(ids[2]).state == State.RUNNING)
     assert runner.get(ids[0]).state == State.CANCELLED
     runner.cancel(ids[0])  # has ended: nothing happens
     assert runner.get(ids[2]).state == State.RUNNING
@@ -88,12 +90,12 @@ def test_a_deaf_child_is_killed_in_three_seconds(runner, child, store, tiny_benc
     monkeypatch.setattr(child_process, "PATIENCE", 0.5)
     child(STUBBORN)
     job = runner.submit(plain_recipe(tiny_benchmark))
-    until((store.root / "jobs" / job.id / "log.txt").exists)
-    until(lambda: "deaf" in (store.root / "jobs" / job.id / "log.txt").read_text())
+    wait_until((store.root / "jobs" / job.id / "log.txt").exists)
+    wait_until(lambda: "deaf" in (store.root / "jobs" / job.id / "log.txt").read_text())
     started = time.monotonic()
     runner.cancel(job.id)
     assert time.monotonic() - started < 0.2  # whoever asks does not wait
-    assert ended(runner, job.id).state == State.CANCELLED
+    assert wait_for_end(runner, job.id).state == State.CANCELLED
     assert time.monotonic() - started < 3
 
 
@@ -107,7 +109,7 @@ def test_a_deaf_child_is_killed_in_three_seconds(runner, child, store, tiny_benc
 )
 def test_how_a_child_dies_is_said(runner, child, tiny_benchmark, code, error):
     child(code)
-    job = ended(runner, runner.submit(plain_recipe(tiny_benchmark)).id)
+    job = wait_for_end(runner, runner.submit(plain_recipe(tiny_benchmark)).id)
     assert job.state == State.FAILED
     assert error in job.error
 
@@ -124,13 +126,13 @@ def test_a_killed_child_ran_out_of_memory_where_that_is_likely(
         monkeypatch.setattr(free_memory, "free_memory", lambda: free_memory.LOW - 1)
     write = f"open({str(counts)!r}, 'w').write('oom_kill 4')" if shown == "counted" else "import time; time.sleep(0.5)"
     child(f"{write}; import os; os.kill(os.getpid(), 9)")
-    job = ended(runner, runner.submit(plain_recipe(tiny_benchmark)).id)
+    job = wait_for_end(runner, runner.submit(plain_recipe(tiny_benchmark)).id)
     assert "killed, likely because the computer ran out of memory" in job.error
 
 
 def test_a_failure_gives_the_childs_own_sentence_and_can_be_tried_again(runner, child, tiny_benchmark):
     child("raise SystemExit(1)", {"error": "Two tensors do not fit.", "code": 1})
-    job = ended(runner, runner.submit(plain_recipe(tiny_benchmark)).id)
+    job = wait_for_end(runner, runner.submit(plain_recipe(tiny_benchmark)).id)
     assert (job.state, job.error) == (State.FAILED, "Two tensors do not fit.")
     child(SLEEP)
     again = runner.submit(plain_recipe(tiny_benchmark))
@@ -142,7 +144,7 @@ def test_a_failure_gives_the_childs_own_sentence_and_can_be_tried_again(runner, 
 def test_what_a_killed_child_left_is_swept(runner, child, store, tiny_benchmark):
     leave = LEAVE.format(str(store.root / "runs")) + "; import os; os.kill(os.getpid(), 9)"
     child(leave)
-    ended(runner, runner.submit(plain_recipe(tiny_benchmark)).id)
+    wait_for_end(runner, runner.submit(plain_recipe(tiny_benchmark)).id)
     assert list((store.root / "runs").iterdir()) == []
 
 
@@ -159,7 +161,7 @@ def test_the_child_gets_all_cores_once_and_starts_elsewhere(store, monkeypatch):
     monkeypatch.setenv("MERGESCOPE_BENCHMARK", "relative")
     files = JobFiles(store.root / "jobs", "a" * 12)
     files.create("merge: ties\n", title="A job", base=Path("/"), subject="a" * 12)
-    _, found = child_of(files, store, monkeypatch)
+    _, found = child_command(files, store, monkeypatch)
     assert int(found["OMP_NUM_THREADS"]) == len(os.sched_getaffinity(0))
     assert found["OMP_WAIT_POLICY"] == "PASSIVE"
     assert os.path.isabs(found["MERGESCOPE_BENCHMARK"])  # noqa: PTH117
@@ -170,8 +172,8 @@ def test_a_command_is_a_job_with_its_own_words(runner, store, child, monkeypatch
     words = ("export", "0" * 12, "--out", "/x")
     job = runner.command("export-hf", "0" * 12, "An export", words)
     assert (job.subject, job.kind, job.words) == ("0" * 12, "export-hf", words)
-    assert ended(runner, job.id).state == State.DONE
-    command, _ = child_of(JobFiles(store.root / "jobs", job.id), store, monkeypatch)
+    assert wait_for_end(runner, job.id).state == State.DONE
+    command, _ = child_command(JobFiles(store.root / "jobs", job.id), store, monkeypatch)
     assert command[1 : 3 + len(words)] == ["-m", "merging", *words] and "--device" not in command
 
 
@@ -179,14 +181,14 @@ def test_a_command_is_a_job_with_its_own_words(runner, store, child, monkeypatch
 def test_a_recipe_follows_its_command_only_if_that_is_done(runner, child, tiny_benchmark, fails):
     child("raise SystemExit(1)" if fails else "pass")
     job = runner.command("read", "a" * 12, "Reading", ["digest"], then=plain_recipe(tiny_benchmark))
-    assert ended(runner, job.id).state == (State.FAILED if fails else State.DONE)
+    assert wait_for_end(runner, job.id).state == (State.FAILED if fails else State.DONE)
     assert [job.title for job in runner.jobs() if job.kind == "merge"] == ([] if fails else ["task_arithmetic"])
 
 
 def test_a_recipe_that_cannot_follow_says_why(runner, child, tmp_path):
     child("pass")
     gone = Recipe.build("ties", {}, [], str(tmp_path / "gone.safetensors"), {"a": "x"})
-    job = ended(runner, runner.command("read", "a" * 12, "Reading", ["digest"], then=gone).id)
+    job = wait_for_end(runner, runner.command("read", "a" * 12, "Reading", ["digest"], then=gone).id)
     assert job.state == State.FAILED
     assert "gone.safetensors: not found" in job.error
 
@@ -196,7 +198,7 @@ def test_what_a_cancelled_export_leaves_is_removed(runner, store, child, tmp_pat
     leave = LEAVE.format(str(out.parent)).replace("print", "there = ")
     child(f"{leave}; (there / 'weights').write_text('half'); import time; time.sleep(60)")
     job = runner.command("export-hf", "0" * 12, "An export", ["export", "0" * 12, "--out", str(out)])
-    until(lambda: list(out.parent.glob("*/weights")))
+    wait_until(lambda: list(out.parent.glob("*/weights")))
     runner.cancel(job.id)
-    assert ended(runner, job.id).state == State.CANCELLED
+    assert wait_for_end(runner, job.id).state == State.CANCELLED
     assert list(out.parent.iterdir()) == []

@@ -7,14 +7,14 @@ import time
 
 import pytest
 from plain_recipes import plain_recipe
-from stand_in_jobs import LEAVE, SLEEP, ended, on_disk, orphan, until
+from stand_in_jobs import LEAVE, SLEEP, start_orphan, wait_for_end, wait_until, write_job
 
 from merging.base import settings
 from merging.base.errors import StoreError
-from merging.base.files.processes import NOBODY, ProcessId
-from merging.study.runner import Runner
+from merging.base.files.processes import NO_PROCESS, ProcessId
+from merging.study.run_queue import RunQueue
 from merging.tasks.queue.child_process import child_environment
-from merging.tasks.queue.records import JobFiles, State
+from merging.tasks.queue.job_records import JobFiles, State
 
 
 @pytest.fixture
@@ -24,7 +24,7 @@ def several(store, child, monkeypatch, tiny_folder):
     monkeypatch.setenv(settings.WORKERS, "tls://far:8786")
     monkeypatch.setenv(settings.JOBS, "2")
     child(SLEEP)
-    made = Runner(store, device="cpu")
+    made = RunQueue(store, device="cpu")
     yield made
     made.close()
 
@@ -34,7 +34,7 @@ def submitted(runner, benchmark, count, **said):
 
 
 def running(runner, *ids):
-    return until(lambda: {job.id for job in runner.jobs() if job.state == State.RUNNING} == set(ids), 10)
+    return wait_until(lambda: {job.id for job in runner.jobs() if job.state == State.RUNNING} == set(ids), 10)
 
 
 @pytest.mark.parametrize(
@@ -92,15 +92,15 @@ def test_a_job_that_ends_leaves_the_folders_of_those_that_run(several, child, st
     child(LEAVE.format(str(store.root / "runs")) + "; import time; time.sleep(60)")
     ids = submitted(several, tiny_benchmark, 2)
     running(several, *ids)
-    until(lambda: len(list((store.root / "runs").glob("*"))) == 2)
+    wait_until(lambda: len(list((store.root / "runs").glob("*"))) == 2)
     several.cancel(ids[0])
-    assert ended(several, ids[0]).state == State.CANCELLED
+    assert wait_for_end(several, ids[0]).state == State.CANCELLED
     assert len(list((store.root / "runs").glob("*"))) == 1 and several.get(ids[1]).state == State.RUNNING
 
 
 def test_the_child_of_a_dead_server_takes_a_place(several, store, tiny_benchmark):
-    with orphan() as process:
-        other = on_disk(store, State.RUNNING, NOBODY, ProcessId.of(process.pid))
+    with start_orphan() as process:
+        other = write_job(store, State.RUNNING, NO_PROCESS, ProcessId.of(process.pid))
         ids = submitted(several, tiny_benchmark, 2)
         running(several, other, ids[0])
         time.sleep(0.3)
@@ -109,7 +109,7 @@ def test_the_child_of_a_dead_server_takes_a_place(several, store, tiny_benchmark
 
 
 def test_two_servers_on_one_store_share_the_places_and_never_compute_the_same(several, store, tiny_benchmark):
-    other = Runner(store, device="cpu")
+    other = RunQueue(store, device="cpu")
     try:
         ids = submitted(several, tiny_benchmark, 2)
         running(several, *ids)

@@ -13,14 +13,14 @@ from pathlib import Path
 import psutil
 import pytest
 from plain_recipes import plain_recipe
-from stand_in_jobs import ended, until
+from stand_in_jobs import wait_for_end, wait_until
 
-from merging.study.previews.bench import Bench, PreviewRequest
+from merging.study.previews.preview_process import PreviewProcess, PreviewRequest
 from merging.tasks.queue import child_process
-from merging.tasks.queue import spare as spare_module
+from merging.tasks.queue import spare_process as spare_module
 from merging.tasks.queue.child_process import child_environment
-from merging.tasks.queue.records import JobFiles, State
-from merging.tasks.queue.spare import LOADED, Spare
+from merging.tasks.queue.job_records import JobFiles, State
+from merging.tasks.queue.spare_process import LOADED, SpareProcess
 
 ROOT = Path(__file__).resolve().parents[2]
 ONCE = ("-n1", "-r1")  # words of timeit, which runs the code that follows once and so stands for any program
@@ -35,7 +35,7 @@ def light(monkeypatch):
 
 @pytest.fixture
 def spare(light):
-    made = Spare()
+    made = SpareProcess()
     made.keep_one()
     yield made
     made.close()
@@ -95,7 +95,7 @@ def test_it_ends_as_the_module_ends(spare, tmp_path, waits, words, code, says):
 def test_one_that_was_killed_while_it_waited_is_missed_by_nobody(spare, tmp_path, noticed):
     killed = spare.pid
     os.kill(killed, signal.SIGKILL)
-    until(lambda: psutil.Process(killed).status() == psutil.STATUS_ZOMBIE)
+    wait_until(lambda: psutil.Process(killed).status() == psutil.STATUS_ZOMBIE)
     assert not noticed or spare.pid == 0
     pid, code, text = ran(spare, tmp_path / "log", "print('done')")
     assert (pid != killed, code) == (True, 0) and text.startswith("done")
@@ -108,7 +108,7 @@ def test_one_that_never_reads_its_order_is_replaced(spare, tmp_path, monkeypatch
     os.kill(waiting, signal.SIGSTOP)  # the order is in its pipe, and stays there
 
     def killed():
-        until(lambda: spare.pid == 0)
+        wait_until(lambda: spare.pid == 0)
         os.kill(waiting, end)
 
     thread = threading.Thread(target=killed)
@@ -132,13 +132,13 @@ def test_an_order_longer_than_a_pipe_holds_is_read_or_given_to_another_process(s
 
 def test_after_the_process_of_previews_another_one_follows_by_itself(light, monkeypatch):
     monkeypatch.setattr(spare_module, "WATCH", 0.02)
-    made = Spare()
+    made = SpareProcess()
     made.keep_one()
     first = made.pid
     try:
         process = made.start_answering({"device": "cpu", "idle": 0.01, "nice": 0})
         assert process.pid == first
-        until(lambda: made.pid not in (0, first))
+        wait_until(lambda: made.pid not in (0, first))
         assert list(process.answers()) == [] and process.process.wait(60) == 0
         process.leave()
     finally:
@@ -163,7 +163,7 @@ def test_threads_are_counted_when_torch_is_loaded(spare, tmp_path):
 def test_there_is_none_where_memory_is_short(light, monkeypatch):
     monkeypatch.setattr(spare_module, "WATCH", 0.02)
     monkeypatch.setattr(spare_module, "free_memory", lambda: spare_module.ROOM - 1)
-    made = Spare()
+    made = SpareProcess()
     made.keep_one()
     assert made.pid == 0
     monkeypatch.setattr(spare_module, "free_memory", lambda: 1 << 40)
@@ -171,7 +171,7 @@ def test_there_is_none_where_memory_is_short(light, monkeypatch):
     dropped = made.pid
     assert dropped
     monkeypatch.setattr(spare_module, "free_memory", lambda: spare_module.LEAST - 1)
-    until(lambda: not psutil.pid_exists(dropped))
+    wait_until(lambda: not psutil.pid_exists(dropped))
     made.close()
 
 
@@ -208,10 +208,10 @@ def test_every_job_has_a_process_of_its_own(runner, store, light, monkeypatch, t
     first = runner.spare.pid
     ids = [runner.submit(plain_recipe(tiny_benchmark, 0.1 * n)).id for n in (1, 2)]  # as two sessions click at once
     for run_id in ids:
-        ended(runner, run_id)
+        wait_for_end(runner, run_id)
     workers = [JobFiles(store.root / "jobs", run_id).read().worker.pid for run_id in ids]
     assert workers[0] == first and workers[1] != first
-    until(lambda: runner.spare.pid)
+    wait_until(lambda: runner.spare.pid)
     assert runner.spare.pid not in workers
 
 
@@ -221,9 +221,9 @@ def test_a_job_in_it_is_cancelled_and_killed_as_any(runner, store, light, monkey
     ends = {}
     for scaling, end in ((0.1, runner.cancel), (0.2, lambda run_id: os.kill(worker(store, run_id), signal.SIGKILL))):
         run_id = runner.submit(plain_recipe(tiny_benchmark, scaling)).id
-        until(lambda run_id=run_id: runner.get(run_id).state == State.RUNNING and worker(store, run_id))
+        wait_until(lambda run_id=run_id: runner.get(run_id).state == State.RUNNING and worker(store, run_id))
         end(run_id)
-        ends[end] = ended(runner, run_id)
+        ends[end] = wait_for_end(runner, run_id)
         assert not psutil.pid_exists(worker(store, run_id))
     cancelled, killed = ends.values()
     assert cancelled.state == State.CANCELLED
@@ -238,19 +238,19 @@ def worker(store, run_id) -> int:
 def test_a_real_merge_and_a_preview_in_spare_processes(runner, store, tiny_benchmark):
     runner.spare.keep_one()
     waiting = runner.spare.pid
-    job = ended(runner, runner.submit(plain_recipe(tiny_benchmark)).id)
+    job = wait_for_end(runner, runner.submit(plain_recipe(tiny_benchmark)).id)
     assert (job.state, worker(store, job.id)) == (State.DONE, waiting)
     assert store.run(job.id).scores is not None
     assert "RuntimeWarning" not in (store.root / "jobs" / job.id / "log.txt").read_text()
-    waiting = until(lambda: runner.spare.pid)
-    bench = Bench("cpu", start=runner.spare.start_answering)
+    waiting = wait_until(lambda: runner.spare.pid)
+    bench = PreviewProcess("cpu", start=runner.spare.start_answering)
     recipe, folder = plain_recipe(tiny_benchmark).to_yaml(), str(tiny_benchmark.folder)
     asked = PreviewRequest(recipe=recipe, benchmark=folder, store="s", per_task=2)
     try:
         bench.ask("a", asked)
         assert bench.pid == waiting
-        until(lambda: bench.state("a", asked).done)
+        wait_until(lambda: bench.state("a", asked).done)
         assert bench.state("a", asked).preview.n == 12
-        until(lambda: runner.spare.pid)  # the next one, although no job has ended
+        wait_until(lambda: runner.spare.pid)  # the next one, although no job has ended
     finally:
         bench.close()

@@ -8,9 +8,9 @@ import pytest
 from lesson_text import LESSON
 
 from merging.images.benchmarks.benchmark import Benchmark
-from merging.study.runs.store import Store
-from merging.teaching.context import LessonContext
-from merging.teaching.reading import parse
+from merging.study.runs.run_store import Store
+from merging.teaching.lesson_context import LessonContext
+from merging.teaching.lesson_files import parse_lesson
 
 
 @pytest.fixture(scope="session")
@@ -22,4 +22,4 @@ def benchmark_bundled() -> Benchmark:
 def small(benchmark_bundled: Benchmark, tmp_path_factory: pytest.TempPathFactory) -> LessonContext:
     """A lesson with names for two runs and a sweep, on the bundled library and an empty store."""
     store = Store(tmp_path_factory.mktemp("store"), benchmark=benchmark_bundled.digest)
-    return LessonContext(store, benchmark_bundled, parse(LESSON, Path("small.yaml")))
+    return LessonContext(store, benchmark_bundled, parse_lesson(LESSON, Path("small.yaml")))

@@ -13,23 +13,23 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from merging.study.analysis import stored
-from merging.study.runner import Runner
-from merging.study.sweeps import compute as sweeping
-from merging.study.sweeps import storage
+from merging.study.analysis import measurement_store
+from merging.study.run_queue import RunQueue
+from merging.study.sweeps import sweep_session as sweeping
+from merging.study.sweeps import sweep_storage
 from merging.study.sweeps.known_points import KnownPoints
-from merging.teaching.context import LessonContext
 from merging.teaching.fact import Fact
-from merging.teaching.facts.computing import compute
-from merging.teaching.facts.scores import rows_of
-from merging.teaching.kinds import FACTS
+from merging.teaching.fact_kinds import FACT_KINDS
+from merging.teaching.facts.fact_computation import compute_fact
+from merging.teaching.facts.score_facts import read_score_rows
 from merging.teaching.lesson import FactSpec
+from merging.teaching.lesson_context import LessonContext
 
 Context = LessonContext
 
 
 def fact(context: Context, name: str, **arguments: Any) -> Fact:
-    return compute(FactSpec(name, arguments), context)
+    return compute_fact(FactSpec(name, arguments), context)
 
 
 def scores(context: Context, alias: str) -> list[dict[str, Any]]:
@@ -53,13 +53,17 @@ def mean(context: Context, alias: str, inside: bool) -> float:
 def table(context: Context, key: str, name: str, alias: str = "") -> pd.DataFrame:
     run = context.needed_run(alias) if alias else context.merges[0]
     of_benchmark = key in ("exemplars", "task_counts")
-    found = stored.find(key, context.store, context.benchmark, "" if of_benchmark else run.id)
+    found = measurement_store.find_measurement_result(
+        key, context.store, context.benchmark, "" if of_benchmark else run.id
+    )
     assert found is not None
     return found.table(name)
 
 
 def array(context: Context, alias: str) -> Any:
-    found = stored.find("features", context.store, context.benchmark, context.needed_run(alias).id)
+    found = measurement_store.find_measurement_result(
+        "features", context.store, context.benchmark, context.needed_run(alias).id
+    )
     assert found is not None
     return found.array("features").astype(np.float64)
 
@@ -142,8 +146,8 @@ def exemplars(context: Context) -> float:
 
 def points(context: Context) -> list[dict[str, float]]:
     """Line, value, means in and out of domain of every point of the sweep over λ."""
-    sweep = storage.find(context.store, context.id("lam"))
-    rows, every = [], sweeping.plan(sweep, context.benchmark)
+    sweep = sweep_storage.find_sweep(context.store, context.id("lam"))
+    rows, every = [], sweeping.plan_sweep(sweep, context.benchmark)
     known = KnownPoints(every, context.store, context.benchmark, sweep.sample.on(context.benchmark)).now()
     for planned in every:
         point = known[planned.name]
@@ -224,7 +228,7 @@ def test_a_fact_is_what_the_tables_say(small: Context, name: str, arguments: dic
 
 
 def test_every_fact_over_tables_is_recomputed() -> None:
-    assert {name for name, *_ in PLAIN} == {name for name, kind in FACTS.items() if not kind.now}
+    assert {name for name, *_ in PLAIN} == {name for name, kind in FACT_KINDS.items() if not kind.now}
 
 
 def test_a_paired_interval_is_narrower_than_one_of_independent_models(small: Context) -> None:
@@ -307,7 +311,7 @@ def test_facts_and_stored_jobs_name_runs_as_lists_do(small: Context, monkeypatch
     run = next(run for run in small.merges if run.title == "Ties")
     assert run.name == "TIES (sum, λ 0.3)"
     monkeypatch.setattr(LessonContext, "needed_run", lambda _context, _alias: run)
-    assert rows_of(small, "x")[2] == run.name
-    runner = Runner(small.store)
+    assert read_score_rows(small, "x")[2] == run.name
+    runner = RunQueue(small.store)
     assert runner.get(run.id).title == run.name
     runner.close()

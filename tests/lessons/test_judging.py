@@ -12,19 +12,19 @@ import pytest
 from lesson_text import LESSON
 
 from merging.base.files import atomic
-from merging.base.files.plain_yaml import plain_yaml
+from merging.base.files.plain_yaml import read_plain_yaml
 from merging.base.settings import LIBRARY
 from merging.images.benchmarks.benchmark import Benchmark
-from merging.study.runs.store import Store
-from merging.teaching import check, verdicts
-from merging.teaching.context import LessonContext
+from merging.study.runs.run_store import Store
+from merging.teaching import lesson_check, paper_verdict
 from merging.teaching.fact import Fact
-from merging.teaching.goals import holds
+from merging.teaching.goals import is_met
 from merging.teaching.lesson import FactSpec, Goal, Lesson, Paper
-from merging.teaching.reading import lessons, parse, read_lesson
+from merging.teaching.lesson_context import LessonContext
+from merging.teaching.lesson_files import list_lessons, parse_lesson, read_lesson
 from merging.teaching.skeleton import skeleton
 
-BUNDLED = {lesson.key: lesson for lesson in lessons()}
+BUNDLED = {lesson.key: lesson for lesson in list_lessons()}
 
 
 def of(context: LessonContext, lesson: Lesson) -> LessonContext:
@@ -32,8 +32,8 @@ def of(context: LessonContext, lesson: Lesson) -> LessonContext:
 
 
 def found(context: LessonContext, text: str) -> str:
-    lesson = parse(text, Path("small.yaml"))
-    return "\n".join(check.problems(lesson, of(context, lesson)))
+    lesson = parse_lesson(text, Path("small.yaml"))
+    return "\n".join(lesson_check.find_problems(lesson, of(context, lesson)))
 
 
 # Goals
@@ -41,26 +41,31 @@ def found(context: LessonContext, text: str) -> str:
 
 def test_a_goal_is_judged_from_the_address(small: LessonContext) -> None:
     at_least = Goal(key="ratio", low=0.8)
-    assert [holds(at_least, small, {"ratio": text}) for text in ("0.8", "0.79", "x", "")] == [True, False, False, False]
-    assert holds(at_least, small, {}) is False
+    assert [is_met(at_least, small, {"ratio": text}) for text in ("0.8", "0.79", "x", "")] == [
+        True,
+        False,
+        False,
+        False,
+    ]
+    assert is_met(at_least, small, {}) is False
     between = Goal(key="ratio", low=0.2, high=0.3)
-    assert [holds(between, small, {"ratio": text}) for text in ("0.3", "0.31", "nan")] == [True, False, False]
-    assert holds(Goal(key="density", equal=0.2), small, {"density": "0.20"})
-    assert holds(Goal(key="criterion", equal="in domain"), small, {"criterion": "in domain"})
+    assert [is_met(between, small, {"ratio": text}) for text in ("0.3", "0.31", "nan")] == [True, False, False]
+    assert is_met(Goal(key="density", equal=0.2), small, {"density": "0.20"})
+    assert is_met(Goal(key="criterion", equal="in domain"), small, {"criterion": "in domain"})
     run = Goal(key="run", equal="@lw")
-    assert holds(run, small, {"run": small.id("lw")}) and holds(run, small, {"run": small.id("lw")[:6]})
-    assert not holds(run, small, {"run": small.id("ta")}) and not holds(run, small, {})
-    assert not holds(Goal(key="run", equal="@nowhere"), small, {"run": ""})
+    assert is_met(run, small, {"run": small.id("lw")}) and is_met(run, small, {"run": small.id("lw")[:6]})
+    assert not is_met(run, small, {"run": small.id("ta")}) and not is_met(run, small, {})
+    assert not is_met(Goal(key="run", equal="@nowhere"), small, {"run": ""})
 
 
 def test_a_goal_is_judged_from_facts(small: LessonContext) -> None:
     goal = small.lesson.steps[0].goal
     assert goal is not None
     view = small.view(small.lesson.steps[0].view)
-    assert [holds(goal, small, view | {"ratio": ratio}) for ratio in ("0.7", "0.9")] == [False, True]
-    assert holds(goal, small, {}) is None
+    assert [is_met(goal, small, view | {"ratio": ratio}) for ratio in ("0.7", "0.9")] == [False, True]
+    assert is_met(goal, small, {}) is None
     unknown = Goal(FactSpec("put_back", {"run": "lw", "over": "out"}), low=0)
-    assert holds(unknown, small, {}) is None
+    assert is_met(unknown, small, {}) is None
 
 
 # Verdicts
@@ -68,9 +73,9 @@ def test_a_goal_is_judged_from_facts(small: LessonContext) -> None:
 
 def judged(monkeypatch: pytest.MonkeyPatch, context: LessonContext, said: list[float], *facts: Fact) -> str:
     left = list(facts)
-    monkeypatch.setattr(verdicts, "compute", lambda spec, context: left.pop(0))
+    monkeypatch.setattr(paper_verdict, "compute_fact", lambda spec, context: left.pop(0))
     paper = Paper("lwptv", "", {str(n): value for n, value in enumerate(said)}, "%", (FactSpec("null"),) * len(facts))
-    return verdicts.verdict(paper, context)
+    return paper_verdict.judge_paper(paper, context)
 
 
 def test_a_verdict_follows_the_numbers(monkeypatch: pytest.MonkeyPatch, small: LessonContext) -> None:
@@ -95,7 +100,7 @@ def test_a_verdict_follows_the_numbers(monkeypatch: pytest.MonkeyPatch, small: L
 
 @pytest.mark.parametrize("key", BUNDLED)
 def test_every_bundled_lesson_can_be_taught_on_the_bundled_library(small: LessonContext, key: str) -> None:
-    assert check.problems(BUNDLED[key], of(small, BUNDLED[key])) == []
+    assert lesson_check.find_problems(BUNDLED[key], of(small, BUNDLED[key])) == []
 
 
 def test_without_a_library_every_fact_says_that_it_is_missing(benchmark_bundled: Benchmark, tmp_path: Path) -> None:
@@ -103,17 +108,19 @@ def test_without_a_library_every_fact_says_that_it_is_missing(benchmark_bundled:
     for lesson in BUNDLED.values():
         context = LessonContext(empty, benchmark_bundled, lesson)
         assert all(
-            verdicts.verdict(step.paper, context) == "not reproduced here" for step in lesson.steps if step.paper
+            paper_verdict.judge_paper(step.paper, context) == "not reproduced here"
+            for step in lesson.steps
+            if step.paper
         )
-        assert "is not stored here" in check.problems(lesson, context)[0]
-        assert any("not measured here" in text for _, text in check.texts(lesson, context))
+        assert "is not stored here" in lesson_check.find_problems(lesson, context)[0]
+        assert any("not measured here" in text for _, text in lesson_check.fill_texts(lesson, context))
 
 
 def test_the_skeleton_can_be_taught_as_it_is(small: LessonContext, tmp_path: Path) -> None:
     path = tmp_path / "own.yaml"
     path.write_text(skeleton("own"), encoding="utf-8")
     lesson = read_lesson(path)
-    assert check.problems(lesson, of(small, lesson)) == []
+    assert lesson_check.find_problems(lesson, of(small, lesson)) == []
 
 
 @pytest.mark.parametrize(
@@ -144,7 +151,7 @@ def test_the_check_finds_numbers_that_were_typed(small: LessonContext) -> None:
 
 
 def test_a_share_without_interval_is_found(small: LessonContext, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(check, "compute", lambda spec, context: Fact(0.5, "%"))
+    monkeypatch.setattr(lesson_check, "compute_fact", lambda spec, context: Fact(0.5, "%"))
     problems = found(small, LESSON)
     assert "The fact of before (accuracy) has no interval" in problems
     assert "(kept) has no interval" not in problems
@@ -163,19 +170,21 @@ def test_a_changed_table_changes_the_text(small: LessonContext, benchmark_bundle
     atomic.seal(folder)
     store = Store(tmp_path / "store", (tmp_path / "runs", LIBRARY), benchmark=benchmark_bundled.digest)
     changed = LessonContext(store, benchmark_bundled, small.lesson)
-    texts = [check.texts(one.lesson, one)[0][1] for one in (small, changed)]
+    texts = [lesson_check.fill_texts(one.lesson, one)[0][1] for one in (small, changed)]
     assert "69.4 %" in texts[0] and "it is 0.0 %" in texts[1]
 
 
 def test_the_list_of_places_is_that_of_the_app() -> None:
-    written: Any = plain_yaml(check.PLACES.read_text("utf-8"))
+    written: Any = read_plain_yaml(lesson_check.PLACES.read_text("utf-8"))
     assert written == app_places.places(), "Run tests/support/app_places.py"
 
 
 def test_an_explanation_is_short(small: LessonContext) -> None:
-    lesson = parse(skeleton("small"), Path("small.yaml"))
+    lesson = parse_lesson(skeleton("small"), Path("small.yaml"))
     steps = tuple(
         dataclasses.replace(step, say="word " * 121) if step.kind == "explain" else step for step in lesson.steps
     )
     long = dataclasses.replace(lesson, steps=steps)
-    assert any("at most 120 words; this one has 121" in text for text in check.problems(long, of(small, long)))
+    assert any(
+        "at most 120 words; this one has 121" in text for text in lesson_check.find_problems(long, of(small, long))
+    )

@@ -10,17 +10,17 @@ from lesson_text import LESSON
 
 from merging.base.errors import LessonError
 from merging.base.files.plain_yaml import MAX_CHARACTERS
-from merging.teaching import reading
+from merging.teaching import lesson_files
 from merging.teaching.lesson import FactSpec
 from merging.teaching.skeleton import skeleton
 
 
 def parse(text: str) -> object:
-    return reading.parse(text, Path("small.yaml"))
+    return lesson_files.parse_lesson(text, Path("small.yaml"))
 
 
 def test_a_lesson_is_read_with_its_steps_facts_and_goals() -> None:
-    lesson = reading.parse(LESSON, Path("small.yaml"))
+    lesson = lesson_files.parse_lesson(LESSON, Path("small.yaml"))
     step = lesson.steps[0]
     assert step.view == {"run": "@lw", "ratio": "0.7", "shared_mask": "true"} and step.show == {"ratio": "0.9"}
     assert lesson.facts["kept"] == FactSpec("kept", {"run": "lw", "of": "scalars"})
@@ -107,30 +107,30 @@ def test_a_large_file_is_refused_unread(tmp_path: Path) -> None:
     large = tmp_path / "large.yaml"
     large.write_bytes(b"a" * 1_000_000)
     with pytest.raises(LessonError, match=rf"large.yaml has 1,000,000 bytes; at most {MAX_CHARACTERS:,}"):
-        reading.read_lesson(large)
+        lesson_files.read_lesson(large)
     (tmp_path / "latin.yaml").write_bytes(b"title: \xe4")
     with pytest.raises(LessonError, match=r"latin\.yaml is not text in UTF-8"):
-        reading.read_lesson(tmp_path / "latin.yaml")
+        lesson_files.read_lesson(tmp_path / "latin.yaml")
     with pytest.raises(LessonError, match=r"nothing\.yaml cannot be read: No such file"):
-        reading.read_lesson(tmp_path / "nothing.yaml")
+        lesson_files.read_lesson(tmp_path / "nothing.yaml")
 
 
 def test_own_folders_add_lessons_and_say_what_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "own.yaml").write_text(skeleton("own"), encoding="utf-8")
     (tmp_path / "broken.yaml").write_text("version: 1\n", encoding="utf-8")
     (tmp_path / "pretty_maps.yaml").write_text(skeleton("pretty_maps"), encoding="utf-8")
-    monkeypatch.setenv(reading.FOLDERS, os.pathsep.join([str(tmp_path), str(tmp_path / "none")]))
+    monkeypatch.setenv(lesson_files.FOLDERS, os.pathsep.join([str(tmp_path), str(tmp_path / "none")]))
     refused: list[LessonError] = []
-    found = {lesson.key: lesson for lesson in reading.lessons(refused=refused)}
-    assert found["own"].path.parent == tmp_path and found["pretty_maps"].path.parent == reading.BUNDLED
+    found = {lesson.key: lesson for lesson in lesson_files.list_lessons(refused=refused)}
+    assert found["own"].path.parent == tmp_path and found["pretty_maps"].path.parent == lesson_files.BUNDLED_LESSONS
     assert ["broken.yaml" in str(error) for error in refused] == [True]
     with pytest.raises(LessonError, match=r"broken\.yaml"):
-        reading.lessons()
+        lesson_files.list_lessons()
 
 
 def test_a_changed_file_is_read_again(tmp_path: Path) -> None:
     path = tmp_path / "own.yaml"
     path.write_text(skeleton("own"), encoding="utf-8")
-    assert reading.read_lesson(path) is reading.read_lesson(path)
+    assert lesson_files.read_lesson(path) is lesson_files.read_lesson(path)
     path.write_text(skeleton("own").replace("title: A title", "title: Another"), encoding="utf-8")
-    assert reading.read_lesson(path).title == "Another"
+    assert lesson_files.read_lesson(path).title == "Another"

@@ -8,8 +8,14 @@ import pytest
 
 from merging.base.errors import LessonError
 from merging.teaching.fact import Fact
-from merging.teaching.fill import fill
-from merging.teaching.progress import MOST_CHARACTERS, did, did_text, said, said_text
+from merging.teaching.fill import fill_facts
+from merging.teaching.lesson_progress import (
+    MOST_CHARACTERS,
+    format_answers,
+    format_finished_steps,
+    parse_answers,
+    parse_finished_steps,
+)
 
 SHARE = Fact(0.69404, "%", 0.673, 0.716, 1680, "reporting")
 
@@ -33,26 +39,32 @@ def test_a_fact_writes_itself(fact: Fact, short: str, long: str) -> None:
 def test_facts_are_filled_in_outside_formulas_only() -> None:
     facts = {"k": SHARE, "name": Fact(name="a*b_<i>")}
     assert (
-        fill(r"$\tau_{k}$ {k}, {k:long}", facts)
+        fill_facts(r"$\tau_{k}$ {k}, {k:long}", facts)
         == "$\\tau_{k}$ 69.4\u00a0%, 69.4\u00a0% (67.3 to 71.6, n = 1,680, reporting half)"
     )
-    assert fill("{name}", facts) == r"a\*b\_\<i\>"
+    assert fill_facts("{name}", facts) == r"a\*b\_\<i\>"
     for wrong in ("{kk}", "{k:short}", "{}"):
         with pytest.raises(LessonError, match="not declared"):
-            fill(wrong, facts)
+            fill_facts(wrong, facts)
 
 
 def test_progress_is_read_back() -> None:
-    assert did(did_text([1, 3, 12])) == {1, 3, 12} and did_text([]) == "" and did_text([5]) == "g"
-    assert did("zz") == did("g" * 14) == frozenset() and did("v", 3) == {1, 2, 3}
+    assert (
+        parse_finished_steps(format_finished_steps([1, 3, 12])) == {1, 3, 12}
+        and format_finished_steps([]) == ""
+        and format_finished_steps([5]) == "g"
+    )
+    assert parse_finished_steps("zz") == parse_finished_steps("g" * 14) == frozenset() and parse_finished_steps(
+        "v", 3
+    ) == {1, 2, 3}
     values = {2: (69.4, 0.0), 4: (-1.25,), 12: (3.0,)}
-    assert said(said_text(values)) == values
-    assert said("2_60~x_1~4_~7_nan~100_1~٣_1") == {2: (60.0,)}
+    assert parse_answers(format_answers(values)) == values
+    assert parse_answers("2_60~x_1~4_~7_nan~100_1~٣_1") == {2: (60.0,)}
 
 
 def test_what_was_said_fits_the_address() -> None:
     many = dict.fromkeys(range(1, 13), (12.345, 99.875, -3.5, 1.0, 2.0))
-    text = said_text(many)
-    assert len(text) <= MOST_CHARACTERS and max(said(text)) == 12
-    assert said(text)[12] == many[12]
-    assert said_text({1: (math.inf,), 2: ()}) == ""
+    text = format_answers(many)
+    assert len(text) <= MOST_CHARACTERS and max(parse_answers(text)) == 12
+    assert parse_answers(text)[12] == many[12]
+    assert format_answers({1: (math.inf,), 2: ()}) == ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import common_checks
 import pytest
 import torch
-from blends import blend, blended, plain_entropy
+from blends import blend_by_hand, open_blend, plain_entropy
 
 import merging
 from merging.base.numerics.linear_algebra import inner_products, weighted_sum
@@ -55,7 +55,7 @@ def slopes(family, tasks, coefficients):
     """The derivative of the summed entropies by every coefficient (K, L), and the entropies."""
     base, experts = family
     found, order = {}, list(base)
-    with blend(base, experts, tasks) as model:
+    with open_blend(base, experts, tasks) as model:
         model.visit(lambda slot, _: weighted_sum(slot.task_vectors, coefficients[:, order.index(slot.name)].tolist()))
         losses = model.entropies(0, 32, 0)
         model.visit(lambda slot, gradient: found.update({slot.name: inner_products(slot.task_vectors, gradient)}))
@@ -67,13 +67,13 @@ def test_contracted_gradients_are_finite_differences(family, tasks):
     draw = torch.Generator().manual_seed(0)
     coefficients = 0.6 * torch.rand(len(experts), len(base), dtype=torch.float64, generator=draw)
     found, losses = slopes(family, tasks, coefficients)
-    assert losses == pytest.approx(plain_entropy(blended(base, experts, coefficients), tasks), rel=1e-10)
+    assert losses == pytest.approx(plain_entropy(blend_by_hand(base, experts, coefficients), tasks), rel=1e-10)
     step = 1e-5
     for at in range(0, coefficients.numel(), 7):
         moved = [coefficients.clone() for _ in range(2)]
         moved[0].view(-1)[at] += step
         moved[1].view(-1)[at] -= step
-        up, down = (sum(plain_entropy(blended(base, experts, c), tasks)) for c in moved)
+        up, down = (sum(plain_entropy(blend_by_hand(base, experts, c), tasks)) for c in moved)
         assert float(found.view(-1)[at]) == pytest.approx((up - down) / (2 * step), rel=1e-5, abs=1e-8)
 
 

@@ -14,13 +14,13 @@ from torch import Tensor
 import merging
 from merging.engine.modules.mixed_tower import tower_tensors
 from merging.engine.modules.modules import Modules
-from merging.images import batches
+from merging.images import batch_sizes
 from merging.images.image_encoder import Encoder
 from merging.methods.adapts import surgery, twin, wemoe
 from merging.methods.learning import entropies
 from merging.methods.slot import Slot
 from merging.models.checkpoint import MappingCheckpoint
-from merging.models.families import describe
+from merging.models.families import classify_parameters
 
 IMAGES = golden_adapt.images()
 OWN = IMAGES[TASKS[0]].images
@@ -44,7 +44,7 @@ def features(state: State, modules: Modules, images: Tensor = OWN) -> Tensor:
 
 
 def close(found: Tensor, expected: Tensor, tolerance: float = 1e-12) -> bool:
-    return golden_adapt.off(found, expected) <= tolerance
+    return golden_adapt.relative_distance(found, expected) <= tolerance
 
 
 # --- surgery ---------------------------------------------------------------------------------------------------------
@@ -88,7 +88,7 @@ def test_surgery_falls_on_a_fixed_batch_and_its_gradient_is_autograd_s() -> None
     rows = torch.randn(7, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     module = {name: value.clone() + 0.1 for name, value in modules.learned.own[TASKS[0]].items()}
     leaves = {name: value.clone().requires_grad_() for name, value in module.items()}
-    (surgery.corrected(rows, leaves) - rows.flip(0)).abs().mean().backward()
+    (surgery.correct_features(rows, leaves) - rows.flip(0)).abs().mean().backward()
     loss, slopes = surgery.gradients(rows, rows.flip(0), module)
     assert all(close(slopes[name], leaf.grad) for name, leaf in leaves.items()) and loss > 0
     base, experts = golden_adapt.models()
@@ -199,7 +199,7 @@ def test_given_weights_go_with_their_images_in_every_batch(monkeypatch: pytest.M
     modules = adapted("twin", {"density": 1.0, "steps": 0})
     weights = torch.eye(len(TASKS)).repeat(len(OWN), 1)[: len(OWN)]
     together = modules.mixed_features(OWN, weights)
-    monkeypatch.setattr(batches, "BATCH_CPU", 2 * 5)
+    monkeypatch.setattr(batch_sizes, "BATCH_CPU", 2 * 5)
     assert 1 < modules.batch_size < len(OWN)
     assert close(modules.mixed_features(OWN, weights), together, 1e-11)
 
@@ -238,8 +238,8 @@ def test_twin_loses_the_discarded_singular_values() -> None:
 def test_twin_rounds_the_rank_down(density: float, rank: int) -> None:
     """0.29 · 100 is 28.999999999999996 in binary fractions."""
     vectors = torch.randn(2, 100, 120, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
-    slot = Slot(describe(["visual.proj"])[0], ("a", "b"), torch.zeros_like(vectors[0]), vectors)
-    parts = twin.stores(slot, twin.TwinParams(density=density))
+    slot = Slot(classify_parameters(["visual.proj"])[0], ("a", "b"), torch.zeros_like(vectors[0]), vectors)
+    parts = twin.stored_factors(slot, twin.TwinParams(density=density))
     assert [tuple(part[".left"].shape) for part in parts] == [(100, rank)] * 2
 
 

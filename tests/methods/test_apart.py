@@ -12,19 +12,19 @@ from apart_models import (
     PROJECTIONS,
     data_of,
     difference,
-    merged,
-    name_by_name,
-    packed,
-    separate,
+    merge_name_by_name,
+    merge_states,
+    to_open_clip_names,
+    to_transformers_names,
     write,
 )
 
 import merging
 from merging.methods import registry
-from merging.methods.apart import APART, ApartBlend, is_apart, packed_tensors
 from merging.methods.method import Adapt
 from merging.methods.slot import Slot
-from merging.models.families import describe, thirds, whole_name
+from merging.methods.split_qkv import APART, SplitBlend, is_split, packed_tensors
+from merging.models.families import classify_parameters, qkv_parameters, whole_name
 
 METHODS = {method.key: method for method in merging.list_methods() if not isinstance(method, Adapt)}
 HAVING = [key for key, method in METHODS.items() if APART in method.params.bounds()]
@@ -47,19 +47,25 @@ def variants(key: str) -> list[dict[str, Any]]:
 def test_the_option_is_where_the_result_differs_and_gives_the_merge_of_three_tensors(key: str) -> None:
     method = METHODS[key]
     base, experts = common_checks.family()
-    apart_base, apart_experts = separate(base), {name: separate(state) for name, state in experts.items()}
+    apart_base, apart_experts = (
+        to_transformers_names(base),
+        {name: to_transformers_names(state) for name, state in experts.items()},
+    )
     images, differing = data_of(method, experts), []
     for params in variants(key):
         recipe = common_checks.recipe(method, params)
-        whole = common_checks.states(merged(recipe, base, experts, **images))
-        three = [packed(s) for s in common_checks.states(merged(recipe, apart_base, apart_experts, **images))]
+        whole = common_checks.states(merge_states(recipe, base, experts, **images))
+        three = [
+            to_open_clip_names(s)
+            for s in common_checks.states(merge_states(recipe, apart_base, apart_experts, **images))
+        ]
         differs = max(difference(a, b, base) for a, b in zip(whole, three, strict=True)) > ROUNDING
         differing += [params] if differs else []
         if key in HAVING:
             chosen = common_checks.recipe(method, params | {APART: True})
             (step,) = [step for step in chosen.steps if step.key == key]
-            assert is_apart(step.params) == differs, params
-            (state,) = common_checks.states(merged(chosen, base, experts, **images))
+            assert is_split(step.params) == differs, params
+            (state,) = common_checks.states(merge_states(chosen, base, experts, **images))
             assert difference(state, three[0], base) < ROUNDING, params
     assert bool(differing) == (key in HAVING or key in DRAWS)
     assert not (key in HAVING and key in DRAWS)
@@ -74,9 +80,10 @@ def test_what_is_put_on_top_of_a_model_has_no_such_option() -> None:
 def test_folders_of_transformers_merge_as_name_by_name(key: str, tmp_path: Any) -> None:
     method = METHODS[key]
     base, experts = common_checks.family(torch.float32)
-    pretrained = separate(base)
+    pretrained = to_transformers_names(base)
     plain = {
-        name: {n: v for n, v in separate(state).items() if n not in PROJECTIONS} for name, state in experts.items()
+        name: {n: v for n, v in to_transformers_names(state).items() if n not in PROJECTIONS}
+        for name, state in experts.items()
     }
     folders = {name: write(tmp_path / name, state) for name, state in plain.items()}
     params = {"scope": "tensor"} if key == "ties" else common_checks.SHORT.get(key, {})
@@ -87,7 +94,7 @@ def test_folders_of_transformers_merge_as_name_by_name(key: str, tmp_path: Any) 
         device="cpu",
     )  # fmt: skip
     whole = {name: {PROJECTIONS[1]: pretrained[PROJECTIONS[1]]} | state for name, state in plain.items()}
-    expected = name_by_name(method, params, pretrained, whole)
+    expected = merge_name_by_name(method, params, pretrained, whole)
     assert set(result.state_dict) == set(pretrained)
     for name, value in expected.items():
         change = float((value - pretrained[name]).norm())
@@ -105,9 +112,9 @@ def test_tensors_in_memory_are_thirds_by_the_ends_of_their_names() -> None:
     assert all(torch.equal(bare[n.removeprefix("visual.")], value) for n, value in one.items())
     # Tensors under Transformers' names are merged as they are, with and without the option.
     for params in ({}, {APART: True}):
-        names = {name: separate(state) for name, state in experts.items()}
-        three = merging.merge(separate(base), names, "iso_c", params, device="cpu").state_dict
-        assert difference(packed(three), one, base) < ROUNDING
+        names = {name: to_transformers_names(state) for name, state in experts.items()}
+        three = merging.merge(to_transformers_names(base), names, "iso_c", params, device="cpu").state_dict
+        assert difference(to_open_clip_names(three), one, base) < ROUNDING
 
 
 # --- thirds ----------------------------------------------------------------------------------------------------------
@@ -115,7 +122,7 @@ def test_tensors_in_memory_are_thirds_by_the_ends_of_their_names() -> None:
 
 def slot_of(height: int = 6, width: int = 2, **more: Any) -> tuple[Slot, Any]:
     values = torch.arange(height * width, dtype=torch.float64).reshape(height, width)
-    (parameter,) = describe(["visual.transformer.resblocks.3.attn.in_proj_weight"])
+    (parameter,) = classify_parameters(["visual.transformer.resblocks.3.attn.in_proj_weight"])
     checkpoint = common_checks.MappingCheckpoint({parameter.name: values}, "x")
     slot = Slot(parameter, ("a", "b"), values, torch.stack([values, -values]), **more)
     return slot, packed_tensors([parameter], checkpoint.infos).get(parameter.name)
@@ -138,7 +145,7 @@ def test_thirds_are_rows_with_names_of_their_own() -> None:
     assert notes == [("table", {"tensor": parts[2].name, "part": "attn.v_proj", "numel": 4, "share": 1})]
     assert {whole_name(part.name) for part in parts} == {stem}
     assert whole_name("x[1]") == "x[1]" and whole_name("[query") == "[query" and whole_name("query]") == "query]"
-    assert thirds(replace(slot.parameter, part="mlp.c_fc")) == ()
+    assert qkv_parameters(replace(slot.parameter, part="mlp.c_fc")) == ()
 
 
 @pytest.mark.parametrize(("start", "stop"), [(0, 12), (0, 3), (3, 9), (5, 6), (4, 8), (7, 12)])
@@ -176,7 +183,7 @@ def test_lwptv_masks_thirds_by_themselves_and_says_so() -> None:
     before = base[ATTENTION].split(16)
     assert torch.equal(rows[1], before[1])  # although iso_c lifts all directions of the packed tensor
     assert not torch.equal(rows[0], before[0]) and not torch.equal(rows[2], before[2])
-    assert list(result.tables["tensors"]["tensor"]) == [p.name for p in describe(base)]
+    assert list(result.tables["tensors"]["tensor"]) == [p.name for p in classify_parameters(base)]
 
 
 @pytest.mark.parametrize("key", [key for key in HAVING if key not in IMAGES])
@@ -187,24 +194,24 @@ def test_pieces_of_thirds_equal_whole_tensors(key: str) -> None:
         return
     whole = common_checks.merge(method, base, experts, {APART: True}).state_dict
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("merging.engine.inputs.PIECE_CPU", 29)
-        patch.setattr("merging.engine.inputs.BLOCK_CPU", 131)
+        patch.setattr("merging.engine.run_inputs.PIECE_CPU", 29)
+        patch.setattr("merging.engine.run_inputs.BLOCK_CPU", 131)
         pieces = common_checks.merge(method, base, experts, {APART: True}).state_dict
     assert difference(pieces, whole, base) < 1e-9
 
 
 def test_a_tensor_whose_thirds_are_all_dropped_is_not_read() -> None:
     base, experts = common_checks.family()
-    method = registry.edit("lwptv")
+    method = registry.find_edit("lwptv")
     merged_all = common_checks.merge(method, base, experts, {"prune_ratio": 1.0, APART: True}).state_dict
     assert all(torch.equal(merged_all[name], base[name]) for name in base)
 
 
 def test_cat_notes_what_it_removes_of_every_third() -> None:
     base, experts = common_checks.family()
-    method = registry.edit("cat")
+    method = registry.find_edit("cat")
     recipe = common_checks.recipe(method, {APART: True})
-    table = merged(recipe, base, experts, **data_of(method, experts)).tables["cat"]
+    table = merge_states(recipe, base, experts, **data_of(method, experts)).tables["cat"]
     rows = table[table["tensor"] == f"{ATTENTION}[query]"]
     assert len(rows) == len(experts) and set(rows["numel"]) == {256} and set(rows["part"]) == {"attn.q_proj"}
     assert ATTENTION not in set(table["tensor"])
@@ -212,9 +219,9 @@ def test_cat_notes_what_it_removes_of_every_third() -> None:
 
 def test_a_learned_coefficient_belongs_to_a_third() -> None:
     base, experts = common_checks.family()
-    method = registry.merge("adamerging")
+    method = registry.find_merge("adamerging")
     recipe = common_checks.recipe(method, {APART: True})
-    tables = merged(recipe, base, experts, **data_of(method, experts)).tables
+    tables = merge_states(recipe, base, experts, **data_of(method, experts)).tables
     learned = tables["coefficients"].set_index(["expert", "tensor"])["coefficient"]
     values = [learned["expert 0", f"{ATTENTION}[{word}]"] for word in ("query", "key", "value")]
     assert len(set(values)) == 3
@@ -226,7 +233,7 @@ def test_a_blend_of_thirds_is_the_blend_for_all_but_tensors() -> None:
         def __getattr__(self, name: str) -> Any:
             return lambda *given: (name, given)
 
-    blend = ApartBlend(Recorded(), {})  # type: ignore[arg-type]
+    blend = SplitBlend(Recorded(), {})  # type: ignore[arg-type]
     assert blend.entropies(1, 2, 3) == ("entropies", (1, 2, 3))
     assert blend.cross_entropy("a") == ("cross_entropy", ("a",))
     assert blend.masks() == ("masks", ()) and blend.restored() == ("restored", ())

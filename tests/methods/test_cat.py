@@ -8,14 +8,14 @@ import common_checks
 import pytest
 import tiny
 import torch
-from layer_slots import D_IN, EXPERTS, NAME, close, draw, noted, rows_of, slot_of
+from layer_slots import D_IN, EXPERTS, NAME, assert_near, draw, record_notes, rows_of, slot_of
 
 import merging
 from merging.engine import run as engine
 from merging.images.image_encoder import Encoder
 from merging.methods.moments import Moments
-from merging.methods.registry import edit
-from merging.methods.shared.cat_conflicts import Conflict, LinearConflicts, joined
+from merging.methods.registry import find_edit
+from merging.methods.shared.cat_conflicts import Conflict, LinearConflicts, join_conflicts
 from merging.models.checkpoint import MappingCheckpoint
 from merging.models.families import Role
 from merging.recipes.recipe import Recipe
@@ -36,7 +36,7 @@ def _top(matrix, count):
 
 
 def _cat(slot, **params):
-    method = edit("cat")
+    method = find_edit("cat")
 
     class Stream:
         experts = slot.experts
@@ -92,13 +92,13 @@ def test_cats_two_routes_are_one(tradeoff, monkeypatch):
 
 def test_cat_removes_all_directions_in_one_projection():
     rows = rows_of(20)
-    slot, told = noted(slot_of(rows))
+    slot, told = record_notes(slot_of(rows))
     trimmed, conflicts = _cat(slot, components=2, tradeoff=0.5)
     for i, (before, after) in enumerate(zip(slot.task_vectors, trimmed, strict=True)):
         bases = [_top(_matrix(slot.task_vectors, rows, k, 0.5), 2) for k in range(EXPERTS) if k != i]
         together = torch.cat(bases, dim=1)
-        assert close(after, before - together @ torch.linalg.pinv(together) @ before)
-        assert all(close(basis.T @ after, torch.zeros(2, D_IN).double()) for basis in bases)
+        assert assert_near(after, before - together @ torch.linalg.pinv(together) @ before)
+        assert all(assert_near(basis.T @ after, torch.zeros(2, D_IN).double()) for basis in bases)
         assert told[i]["removed"] == pytest.approx(1 - float(after.square().sum() / before.square().sum()))
         assert told[i]["conflicts"] == 2 and told[i]["expert"] == f"expert {i}"
         assert told[i]["conflict_sum"] == pytest.approx(float(conflicts[i].scores.sum()))
@@ -109,10 +109,10 @@ def test_conflicts_that_share_directions_remove_them_once_and_nothing_else():
     basis, other = torch.linalg.qr(draw(1, 8, 3)).Q.split((2, 1), dim=1)
     turned = torch.stack([basis.sum(dim=1), basis[:, 0] - basis[:, 1]], dim=1) / 2**0.5  # the same plane
     vector, scores = draw(2, 8, 5), torch.ones(2).double()
-    both = joined([Conflict(basis, scores), Conflict(turned, scores), Conflict(other, scores[:1])])
+    both = join_conflicts([Conflict(basis, scores), Conflict(turned, scores), Conflict(other, scores[:1])])
     assert both.where.shape == (8, 3) and len(both.scores) == 5
     spanned = torch.cat([basis, other], dim=1)
-    assert close(both.removed_from(vector), vector - spanned @ spanned.T @ vector)
+    assert assert_near(both.removed_from(vector), vector - spanned @ spanned.T @ vector)
 
 
 def test_cat_sequential_is_the_literal_algorithm():
@@ -126,7 +126,7 @@ def test_cat_sequential_is_the_literal_algorithm():
                 expected[i] = expected[i] - basis @ basis.T @ expected[i]
     found, _ = _cat(slot, components=2, tradeoff=0.5, mode="sequential")
     joint, _ = _cat(slot, components=2, tradeoff=0.5)
-    assert close(found, expected) and not close(joint, expected, 1e-3)
+    assert assert_near(found, expected) and not assert_near(joint, expected, 1e-3)
 
 
 @pytest.mark.parametrize("mode", ["joint", "sequential"])
@@ -223,7 +223,7 @@ def test_cat_looks_at_the_exemplars_once_however_often_its_result_is_streamed(mo
     monkeypatch.setattr(Encoder, "run", run)
     images = {n: torch.randn(2, 3, tiny.SIZE, tiny.SIZE) for n in states}
     chain = Recipe.build("ties", edits=["cat"])
-    result = engine.run(chain, tiny.checkpoint(base), experts, exemplars=images, context=Context(device="cpu"))
+    result = engine.run_recipe(chain, tiny.checkpoint(base), experts, exemplars=images, context=Context(device="cpu"))
     assert ran == [section for section in range(4) for _ in experts]
     assert len(result.tables["cat"]) == len(base) * len(states)
 

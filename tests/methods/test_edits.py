@@ -59,15 +59,17 @@ def bits(state):
 @settings(max_examples=30, derandomize=True, deadline=None)
 @given(start=st.integers(0, 500), numel=st.integers(0, 300), rate=st.sampled_from([0.0, 0.25, 0.5, 0.7, 0.999, 1.0]))
 def test_a_piece_draws_what_the_whole_tensor_would(start, numel, rate):
-    whole = random_masks.survivors("dare", 3, rate, slot(1000))
-    assert torch.equal(random_masks.survivors("dare", 3, rate, slot(numel, start)), whole[:, start : start + numel])
+    whole = random_masks.sample_survivors("dare", 3, rate, slot(1000))
+    assert torch.equal(
+        random_masks.sample_survivors("dare", 3, rate, slot(numel, start)), whole[:, start : start + numel]
+    )
 
 
 def test_draws_never_change():
     """Stored runs are reproduced only while these numbers stay."""
 
     def drawn(rate):
-        found = random_masks.survivors("dare", 0, rate, slot(16, experts=("cars", "dtd")))
+        found = random_masks.sample_survivors("dare", 0, rate, slot(16, experts=("cars", "dtd")))
         return ["".join(map(str, row)) for row in found.tolist()]
 
     assert drawn(0.5) == ["0000111011111110", "1001111101101000"]
@@ -77,7 +79,7 @@ def test_draws_never_change():
 @pytest.mark.parametrize("rate", [0.001, 0.25, 0.5, 0.7, 0.9])
 def test_shares_are_as_told(rate):
     numel = 400_000
-    stays = random_masks.survivors("dare", 0, rate, slot(numel, experts="abcde")).double()
+    stays = random_masks.sample_survivors("dare", 0, rate, slot(numel, experts="abcde")).double()
     spread = (rate * (1 - rate) / numel) ** 0.5
     assert ((stays.mean(dim=1) - (1 - rate)).abs() < 4 * spread).all()
     together = torch.corrcoef(torch.cat([stays, stays.roll(1, dims=1)]))  # experts and neighbors are independent
@@ -94,13 +96,13 @@ def test_a_rate_is_not_rounded_on_average():
 
 
 def test_a_higher_rate_drops_more_of_the_same():
-    kept = [random_masks.survivors("dare", 0, rate, slot(5000)) for rate in (0.1, 0.3, 0.31, 0.5, 0.9)]
+    kept = [random_masks.sample_survivors("dare", 0, rate, slot(5000)) for rate in (0.1, 0.3, 0.31, 0.5, 0.9)]
     assert all((more >= less).all() for more, less in itertools.pairwise(kept))
 
 
 def test_what_draws_the_seed_and_the_names_all_matter():
     def draw(drawer="dare", seed=0, name="visual.proj", expert="a"):
-        return random_masks.survivors(drawer, seed, 0.5, slot(4000, experts=(expert,), name=name)).double()[0]
+        return random_masks.sample_survivors(drawer, seed, 0.5, slot(4000, experts=(expert,), name=name)).double()[0]
 
     one = draw()
     for other in (draw(drawer="random_mask"), draw(seed=1), draw(name="visual.conv1.weight"), draw(expert="b")):
@@ -124,8 +126,8 @@ def test_order_and_pieces_change_no_draw(key, monkeypatch):
     backward = dict(reversed(base.items()))
     again = bits(merged(backward, experts, [key], "ties", {"density": 1.0}).state_dict)
     assert all(torch.equal(again[n], value) for n, value in plain.items())
-    monkeypatch.setattr("merging.engine.inputs.PIECE_CPU", 5)
-    monkeypatch.setattr("merging.engine.inputs.BLOCK_CPU", 77)
+    monkeypatch.setattr("merging.engine.run_inputs.PIECE_CPU", 5)
+    monkeypatch.setattr("merging.engine.run_inputs.BLOCK_CPU", 77)
     pieces = bits(merged(base, experts, [key], "ties", {"density": 1.0}).state_dict)
     assert all(torch.equal(pieces[n], value) for n, value in plain.items())
 
@@ -181,9 +183,9 @@ def test_what_nobody_keeps_stays_pretrained_bit_for_bit(key, merge):
     """After any merge, those that mix scalars included; -0.0 too."""
     base, experts = family()
     edits = [(key, MOST[key])]
-    method = registry.merge(merge)
+    method = registry.find_merge(merge)
     params = {"steps": 3} if "steps" in method.params.bounds() else {}
-    if reason := method.refuses(method.params.build(params), [(key, registry.edit(key).params.build({}))]):
+    if reason := method.refuses(method.params.build(params), [(key, registry.find_edit(key).params.build({}))]):
         pytest.skip(reason)
     lone = [merged(base, {n: e}, edits, params={"scaling": 1.0}).state_dict for n, e in experts.items()]
     free = {n: torch.stack([(state[n] == base[n]) for state in lone]).all(dim=0) for n in base}
@@ -275,9 +277,14 @@ def test_awd_gradient_is_that_of_its_loss():
     vectors = task_vectors(base, experts)
     gram = (vectors @ vectors.T).numpy()
     at = np.array([0.05, -0.02, 0.1, 0.03])
-    found = gram @ task_vector_overlap.gradient(gram, at, 0.3)  # by coefficients, from the combination that it is
+    found = gram @ task_vector_overlap.overlap_gradient(
+        gram, at, 0.3
+    )  # by coefficients, from the combination that it is
     for k, step in enumerate(1e-6 * np.eye(4)):
-        slope = (task_vector_overlap.loss(gram, at + step, 0.3) - task_vector_overlap.loss(gram, at - step, 0.3)) / 2e-6
+        slope = (
+            task_vector_overlap.overlap_loss(gram, at + step, 0.3)
+            - task_vector_overlap.overlap_loss(gram, at - step, 0.3)
+        ) / 2e-6
         assert abs(slope - found[k]) < 1e-6 * np.abs(found).max()
 
 
@@ -349,7 +356,7 @@ def test_wise_ft_is_another_scaling(merge):
 
 
 def test_random_steps_are_refused_only_for_the_same_seed():
-    dare = registry.edit("dare")
+    dare = registry.find_edit("dare")
     first = dare.params.build({"seed": 4})
     assert dare.refuses(first, [("dare", first)]) and not dare.refuses(first, [])
     assert not dare.refuses(first, [("dare", dataclasses.replace(first, seed=5))])

@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from merging.base.errors import ParameterError
-from merging.methods.factor_rules import FactorRule, parse_rules, resolve, rules_of, rules_text, rules_words
+from merging.methods.factor_rules import FactorRule, describe_rules, parse_rules, read_rules, resolve, rules_text
 from merging.methods.simplify_factors import simplify
 from merging.models.checkpoint import MappingCheckpoint
-from merging.models.families import Role, describe
+from merging.models.families import Role, classify_parameters
 
 AT = "visual.transformer.resblocks."
 KINDS = ("ln_1.weight", "ln_1.bias", "attn.in_proj_weight", "attn.in_proj_bias", "mlp.c_fc.weight", "mlp.c_fc.bias")
@@ -21,7 +21,7 @@ NAMES = [
     "visual.conv1.weight", "visual.positional_embedding", "visual.proj", "visual.ln_post.weight",
     *(f"{AT}{block}.{kind}" for block in range(4) for kind in KINDS),
 ]  # fmt: skip
-PARAMETERS = describe(NAMES)
+PARAMETERS = classify_parameters(NAMES)
 EXPERTS = ("digits", "letters", "signs")
 
 
@@ -43,7 +43,7 @@ def table(line: str, default: float = 1.0) -> dict[tuple[str, str], float]:
 def test_lines_and_plain_data_read_back_to_equal_rules(rules):
     line = rules_text(rules)
     assert parse_rules(line) == rules
-    assert rules_of([rule.plain() for rule in rules]) == rules
+    assert read_rules([rule.plain() for rule in rules]) == rules
     assert not set(line) & set(",;:&~# \n\t")
 
 
@@ -64,11 +64,11 @@ def test_lines_and_plain_data_read_back_to_equal_rules(rules):
 def test_each_selector_has_its_form(line, plain):
     (rule,) = parse_rules(line)
     assert rule.plain() == plain
-    assert rules_text(rules_of([plain])) == line
+    assert rules_text(read_rules([plain])) == line
 
 
 def test_blocks_may_be_numbers_and_joined_by_commas():
-    assert rules_of([{"blocks": 3, "factor": 0}, {"blocks": "0, 2-3", "factor": 0}]) == parse_rules("b3=0+b0/b2-3=0")
+    assert read_rules([{"blocks": 3, "factor": 0}, {"blocks": "0, 2-3", "factor": 0}]) == parse_rules("b3=0+b0/b2-3=0")
 
 
 def test_minus_zero_is_zero():
@@ -87,7 +87,7 @@ def test_minus_zero_is_zero():
     ],
 )
 def test_words_are_short_and_in_one_line(line, words):
-    assert rules_words(parse_rules(line)) == words
+    assert describe_rules(parse_rules(line)) == words
 
 
 # --- what they come to -----------------------------------------------------------------------------------------------
@@ -120,7 +120,7 @@ def test_patterns_fit_separate_queries_keys_and_values():
         "vision_model.encoder.layers.0.self_attn.q_proj.weight",
         "vision_model.encoder.layers.0.layer_norm1.weight",
     ]
-    resolved = resolve(parse_rules("t.*.attn.in_proj_weight=0"), 1.0, ["a"], describe(names))
+    resolved = resolve(parse_rules("t.*.attn.in_proj_weight=0"), 1.0, ["a"], classify_parameters(names))
     assert dict(zip(resolved.tensors, resolved.values[0], strict=True)) == {names[0]: 0.0, names[1]: 1.0}
 
 
@@ -131,7 +131,7 @@ def test_the_digest_is_of_the_factors_and_not_of_the_rules():
     assert digest("b0=0+b1=0.5") == digest("b1=0.5+b0=0") == digest("b0-1=0+b1=0.5")
     assert digest("all=0.5") == digest("", 0.5)
     assert len({digest("b0=0+b0-1=0.5"), digest("b0-1=0.5+b0=0"), digest("e.digits=0"), digest("e.letters=0")}) == 4
-    other = describe([name.replace("visual.", "") for name in NAMES])
+    other = classify_parameters([name.replace("visual.", "") for name in NAMES])
     assert resolve((), 1.0, EXPERTS, other).digest != digest("")
 
 
@@ -156,7 +156,7 @@ def test_rules_that_match_nothing_are_named(line, problem):
 
 def test_roles_that_a_model_lacks_are_named():
     with pytest.raises(ParameterError, match="the model has none in roles 'conv'"):
-        resolve(parse_rules("r.conv=0"), 1.0, EXPERTS, describe(["visual.proj"]))
+        resolve(parse_rules("r.conv=0"), 1.0, EXPERTS, classify_parameters(["visual.proj"]))
 
 
 @pytest.mark.parametrize(
@@ -193,7 +193,7 @@ def test_roles_that_a_model_lacks_are_named():
 )
 def test_what_is_no_table_of_rules_is_refused_and_named(rules, problem):
     with pytest.raises(ParameterError, match=problem):
-        rules_of(rules)
+        read_rules(rules)
 
 
 # --- the fewest rules ------------------------------------------------------------------------------------------------

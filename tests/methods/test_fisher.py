@@ -8,22 +8,22 @@ import common_checks
 import pytest
 import tiny
 import torch
-from plain_gradients import gathered, slot_with
+from plain_gradients import gather_plain, make_slot
 
 import merging
 from merging.engine import run as engine
 from merging.methods import registry
-from merging.methods.merges.fisher import FisherParams, Weighing, fisher
+from merging.methods.merges.fisher import FisherParams, FisherWeights, fisher
 from merging.methods.slot import Gradients
-from merging.models.formats.opening import open_checkpoint
+from merging.models.formats.model_sources import open_checkpoint
 from merging.recipes.recipe import Recipe
 from merging.study.runs.execute import execute
-from merging.study.runs.store import Store
+from merging.study.runs.run_store import Store
 from merging.tasks.context import Context
 
 # --- Fisher ----------------------------------------------------------------------------------------------------------
 
-FISHER = registry.merge("fisher")
+FISHER = registry.find_merge("fisher")
 
 
 def _states(family):
@@ -36,7 +36,7 @@ def _flat(state):
 
 def test_fisher_is_the_weighted_mean_of_the_experts(family, shown):
     base, experts = family
-    information = gathered(base, experts, shown, Gradients.FISHER)
+    information = gather_plain(base, experts, shown, Gradients.FISHER)
     flat = torch.cat([rows.flatten(1) for rows in information.values()], dim=1)
     for normalize in (True, False):
         scaled = flat / flat.norm(dim=1, keepdim=True) if normalize else flat
@@ -67,10 +67,10 @@ def test_fisher_of_equal_experts_is_the_expert(family):
 
 def test_fisher_of_constant_endless_and_no_information():
     vectors = [[1.0, 2.0, -3.0], [5.0, 0.0, 1.0]]
-    even = Weighing((1.0, 1.0), 0.0)
+    even = FisherWeights((1.0, 1.0), 0.0)
 
     def merged(information):
-        return fisher(slot_with(vectors, Gradients.FISHER, information), FisherParams(), even).tolist()
+        return fisher(make_slot(vectors, Gradients.FISHER, information), FisherParams(), even).tolist()
 
     assert merged([[0.7] * 3] * 2) == pytest.approx([3.0, 1.0, -1.0])
     assert merged([[1e30] * 3, [1.0] * 3]) == pytest.approx(vectors[0])
@@ -115,7 +115,7 @@ def test_a_recipe_draws_labeled_exemplars(tmp_path, tiny_benchmark, merge, edits
     run = execute(recipe, Store(tmp_path, libraries=()), benchmark=tiny_benchmark, context=Context(device="cpu"))
     assert run.scores is not None and run.seed == 2
     stored = open_checkpoint(run.model_path)
-    again = engine.run(
+    again = engine.run_recipe(
         recipe,
         open_checkpoint(sources[0]),
         {name: open_checkpoint(path) for name, path in sources[1].items()},

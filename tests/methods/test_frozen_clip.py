@@ -12,7 +12,7 @@ from namings import to_naming
 from safetensors.torch import save_file
 
 from merging.methods import registry
-from merging.models.formats.opening import open_checkpoint
+from merging.models.formats.model_sources import open_checkpoint
 
 FROZEN = json.loads(frozen_clip.FILE.read_text(encoding="utf-8"))
 METHODS = {f"{method.role} {method.key}": method for method in frozen_clip.tested()}
@@ -28,7 +28,7 @@ def test_run_ids_and_results_are_unchanged(name):
         frozen_clip.run_id(common_checks.recipe(METHODS[name], frozen_clip.STEPS.get(METHODS[name].key)))
         == FROZEN["ids"][name]
     )
-    found, expected = frozen_clip.merged(METHODS[name]), FROZEN["results"][name]
+    found, expected = frozen_clip.merge_digests(METHODS[name]), FROZEN["results"][name]
     if frozen_clip.same_bits(METHODS[name]):
         assert found == expected
     else:
@@ -49,5 +49,5 @@ def test_files_of_transformers_give_the_same_bytes(tmp_path):
         save_file(to_naming(state, "hf"), tmp_path / f"{name}.safetensors")
         opened[name] = open_checkpoint(tmp_path / f"{name}.safetensors", name, like=tiny.checkpoint(base))
     states = {name: one.state_dict() for name, one in opened.items()}
-    result = common_checks.merge(registry.merge("task_arithmetic"), base, states)
+    result = common_checks.merge(registry.find_merge("task_arithmetic"), base, states)
     assert [frozen_clip.bits(result.state_dict)] == FROZEN["results"]["merge task_arithmetic"]

@@ -15,7 +15,7 @@ from safetensors.torch import load_file
 import merging
 from merging.base.numerics import eigen
 from merging.methods import registry
-from merging.study.measurements.signs import agreement, count_votes
+from merging.study.measurements.signs import count_votes, mean_agreement
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 MANIFEST = json.loads((GOLDEN / "manifest.json").read_text())
@@ -114,7 +114,7 @@ def test_every_method_has_a_case_or_a_reason():
     assert keys - having == set(NONE)
 
 
-@pytest.mark.parametrize("device,rounding", devices.with_cases((torch.float64, 1e-9), (torch.float32, 1e-4)))
+@pytest.mark.parametrize("device,rounding", devices.cross_with_devices((torch.float64, 1e-9), (torch.float32, 1e-4)))
 @pytest.mark.parametrize("name", CHAINS)
 def test_golden(name, device, rounding, inputs):
     dtype, tolerance = rounding
@@ -181,5 +181,5 @@ def test_golden_agreement_of_signs(inputs):
     """Over all positions of all tensors."""
     pretrained, experts, _ = inputs
     vectors = [torch.cat([(expert[n] - pretrained[n]).flatten() for n in pretrained]) for expert in experts.values()]
-    mean = agreement(count_votes(torch.stack(vectors))).mean
+    mean = mean_agreement(count_votes(torch.stack(vectors))).mean
     assert mean == pytest.approx(MANIFEST["sign_agreement_mean"], rel=1e-12)

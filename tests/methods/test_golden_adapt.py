@@ -33,7 +33,7 @@ def test_no_case_is_lost_and_no_file_has_changed() -> None:
     assert whole.hexdigest() == DIGEST
 
 
-@pytest.mark.parametrize("device,tolerances", devices.with_cases(FLOAT64, FLOAT32))
+@pytest.mark.parametrize("device,tolerances", devices.cross_with_devices(FLOAT64, FLOAT32))
 @pytest.mark.parametrize("name", LEARNED)
 def test_exact_cases(name: str, device: str, tolerances: tuple[torch.dtype, float, float]) -> None:
     dtype, of_state, of_trace = tolerances
@@ -42,7 +42,7 @@ def test_exact_cases(name: str, device: str, tolerances: tuple[torch.dtype, floa
     if "coefficients" in expected:
         _check_coefficients(result.tables, expected, CASES[name]["params"], of_trace)
     if "losses" in expected:
-        assert golden_adapt.off(_by_task(result.tables["learning"]), expected["losses"]) <= of_trace
+        assert golden_adapt.relative_distance(_by_task(result.tables["learning"]), expected["losses"]) <= of_trace
     if "masks" in expected:
         kept = result.tables["localization"].pivot(index="expert", columns="tensor", values="kept")
         counts = torch.stack([piece.sum(dim=1) for piece in expected["masks"].split(_numels(), dim=1)], dim=1)
@@ -73,13 +73,13 @@ def _check_coefficients(tables: dict[str, pd.DataFrame], expected: dict, params:
     live = [at for at, gone in zip(order, pruned.tolist(), strict=True) if not gone]
     assert final["coefficient"].isna().tolist() == final["pruned"].tolist()
     shrunk = torch.tensor(final["coefficient"].to_numpy()).reshape(shape)[:, ~pruned]
-    assert golden_adapt.off(shrunk, params.get("shrink", 1.0) * coefficients[-1][:, live]) <= tolerance
+    assert golden_adapt.relative_distance(shrunk, params.get("shrink", 1.0) * coefficients[-1][:, live]) <= tolerance
     assert sorted(history["step"].unique()) == sorted({*range(0, steps, 10), steps})
     for step, rows in history.groupby("step"):
         values = torch.tensor(rows["coefficient"].to_numpy()).reshape(shape)
-        assert golden_adapt.off(values, coefficients[step][:, live]) <= tolerance
+        assert golden_adapt.relative_distance(values, coefficients[step][:, live]) <= tolerance
     if steps:
-        assert golden_adapt.off(_by_task(tables["learning"]).T, expected["entropy"]) <= tolerance
+        assert golden_adapt.relative_distance(_by_task(tables["learning"]).T, expected["entropy"]) <= tolerance
 
 
 def test_pruned_tensors_keep_the_pretrained_bits() -> None:

@@ -28,7 +28,7 @@ def test_no_case_is_lost_and_no_file_has_changed() -> None:
     assert whole.hexdigest() == DIGEST
 
 
-@pytest.mark.parametrize("device,tolerances", devices.with_cases(FLOAT64, FLOAT32))
+@pytest.mark.parametrize("device,tolerances", devices.cross_with_devices(FLOAT64, FLOAT32))
 @pytest.mark.parametrize("name", sorted(CHAINS))
 def test_exact_cases(name: str, device: str, tolerances: tuple[torch.dtype, float, float, float]) -> None:
     dtype, of_state, of_outputs, of_modules = tolerances
@@ -39,7 +39,10 @@ def test_exact_cases(name: str, device: str, tolerances: tuple[torch.dtype, floa
     assert {key: tuple(modules.tensors[key].shape) for key in learned} == {
         k: tuple(v.shape) for k, v in learned.items()
     }
-    assert all(golden_adapt.off(modules.tensors[key].double(), value) <= of_modules for key, value in learned.items())
+    assert all(
+        golden_adapt.relative_distance(modules.tensors[key].double(), value) <= of_modules
+        for key, value in learned.items()
+    )
     for k, task in enumerate(TASKS):
         found = {
             "features": modules.features(images[task].images, task),
@@ -52,7 +55,7 @@ def test_exact_cases(name: str, device: str, tolerances: tuple[torch.dtype, floa
             assert (value is None) == (f"{what}.{task}" not in outputs)
             if value is not None:
                 assert value.dtype == dtype
-                assert golden_adapt.off(value.double(), outputs[f"{what}.{task}"]) <= of_outputs
+                assert golden_adapt.relative_distance(value.double(), outputs[f"{what}.{task}"]) <= of_outputs
     _check_losses(result.tables, golden_adapt.trace(name), of_outputs)
 
 
@@ -61,9 +64,9 @@ def _check_losses(tables, expected, tolerance: float) -> None:
     own = tables["learning_adapt"] if "coefficients" in expected else tables["learning"]
     rows = {expert: torch.tensor(rows["loss"].to_numpy()) for expert, rows in own.groupby("expert")}
     if "losses" in expected:
-        assert golden_adapt.off(rows["router"], expected["losses"]) <= tolerance
+        assert golden_adapt.relative_distance(rows["router"], expected["losses"]) <= tolerance
         return
     for k, task in enumerate(TASKS):
         of_task = expected.get(f"losses.{task}")
         of_task = expected["entropy"][:, k] if of_task is None else of_task
-        assert golden_adapt.off(rows[task], of_task) <= tolerance
+        assert golden_adapt.relative_distance(rows[task], of_task) <= tolerance

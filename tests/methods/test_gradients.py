@@ -13,7 +13,7 @@ import plain_tower
 import pytest
 import tiny
 import torch
-from plain_gradients import gathered, gradient, inputs_of, logits
+from plain_gradients import gather_plain, gradient, logits, make_inputs
 
 import merging
 from merging.base.errors import Cancelled, CompatibilityError, MergingError, NeedsError
@@ -24,8 +24,8 @@ from merging.methods.method import Needs
 from merging.methods.slot import Gradients
 from merging.recipes.recipe import Recipe
 
-TATR = registry.edit("tatr")
-FISHER = registry.merge("fisher")
+TATR = registry.find_edit("tatr")
+FISHER = registry.find_merge("fisher")
 
 
 # --- gradients -------------------------------------------------------------------------------------------------------
@@ -36,7 +36,7 @@ FISHER = registry.merge("fisher")
 def test_absolute_gradients_equal_a_loop_of_backward_passes(family, shown, together, monkeypatch):
     monkeypatch.setattr("merging.engine.gradients.EXAMPLES", together)
     base, experts = family
-    found = gathered(base, experts, shown, Gradients.SENSITIVITY)
+    found = gather_plain(base, experts, shown, Gradients.SENSITIVITY)
     for k, task in enumerate(shown.values()):
         single = [gradient(base, *pair, task) for pair in zip(task.images, task.labels, strict=True)]
         for name, rows in found.items():
@@ -51,7 +51,7 @@ def test_squared_gradients_are_of_the_expert_and_of_labels_it_may_predict(family
     one = {n: TaskExemplars(task.images[:1], None, task.head, task.logit_scale) for n, task in shown.items()}
     drawn = set()
     for seed in range(6):
-        found = gathered(base, experts, one, Gradients.FISHER, seed)
+        found = gather_plain(base, experts, one, Gradients.FISHER, seed)
         for k, (name, task) in enumerate(one.items()):
             classes = [gradient(experts[name], task.images[0], torch.tensor(c), task) for c in range(5)]
             fits = [c for c in range(5) if all(torch.allclose(found[n][k], classes[c][n] ** 2, 1e-9) for n in base)]
@@ -64,7 +64,7 @@ def test_squared_gradients_are_of_the_expert_and_of_labels_it_may_predict(family
 def test_absolute_gradients_equal_finite_differences(family, shown):
     base, experts = family
     name, task = next(iter(shown.items()))
-    found = gathered(base, {name: experts[name]}, shown, Gradients.SENSITIVITY)
+    found = gather_plain(base, {name: experts[name]}, shown, Gradients.SENSITIVITY)
 
     def losses(state):
         pairs = zip(task.images, task.labels, strict=True)
@@ -87,7 +87,7 @@ def test_the_sampled_estimate_is_unbiased(family, shown):
     name, task = next(iter(shown.items()))
     count, image, state = 2000, task.images[0], experts[name]
     often = {name: TaskExemplars(image.expand(count, -1, -1, -1), None, task.head, task.logit_scale)}
-    found = gathered(base, {name: state}, often, Gradients.FISHER)
+    found = gather_plain(base, {name: state}, often, Gradients.FISHER)
     shares = logits(state, image, task).softmax(0)
     assert (shares > 0.01).sum() >= 3  # else there is little to draw
     squares = [gradient(state, image, torch.tensor(c), task) for c in range(5)]
@@ -102,9 +102,9 @@ def test_the_sampled_estimate_is_unbiased(family, shown):
 
 def test_hugging_face_names_give_the_same_gradients(family, shown):
     base, experts = family
-    plain = gathered(base, experts, shown, Gradients.SENSITIVITY)
+    plain = gather_plain(base, experts, shown, Gradients.SENSITIVITY)
     renamed = {n: plain_tower.hugging_face(state) for n, state in experts.items()}
-    other = gathered(plain_tower.hugging_face(base), renamed, shown, Gradients.SENSITIVITY)
+    other = gather_plain(plain_tower.hugging_face(base), renamed, shown, Gradients.SENSITIVITY)
     for k in range(len(experts)):
         expected = plain_tower.hugging_face({n: rows[k] for n, rows in plain.items()})
         assert all(torch.allclose(other[n][k], expected[n]) for n in other)
@@ -115,13 +115,13 @@ def test_one_experts_gradients_are_means_over_its_images(family, shown):
     base, (name, *_) = family[0], family[1]
     one, task = {name: family[1][name]}, shown[name]
     few = replace(task, images=task.images[:2], labels=task.labels[:2])
-    found = gathered(base, one, {name: few}, Gradients.SENSITIVITY)
+    found = gather_plain(base, one, {name: few}, Gradients.SENSITIVITY)
     single = [gradient(base, *pair, few) for pair in zip(few.images, few.labels, strict=True)]
     for tensor in ("visual.proj", "visual.ln_post.bias", "visual.conv1.weight"):
         expected = torch.stack([each[tensor].abs() for each in single]).mean(dim=0)
         assert torch.allclose(found[tensor][0], expected, rtol=1e-9, atol=1e-12), tensor
     image = replace(task, images=task.images[:1], labels=None, logit_scale=300.0)
-    squares = gathered(base, one, {name: image}, Gradients.FISHER)["visual.proj"][0]
+    squares = gather_plain(base, one, {name: image}, Gradients.FISHER)["visual.proj"][0]
     likely = int(logits(one[name], image.images[0], image).argmax())
     expected = gradient(one[name], image.images[0], torch.tensor(likely), image)["visual.proj"] ** 2
     assert float(logits(one[name], image.images[0], image).softmax(dim=0)[likely]) > 0.999
@@ -133,7 +133,7 @@ def test_every_image_takes_the_label_that_its_own_number_draws(family, shown):
     base, (name, *_) = family[0], family[1]
     few = replace(shown[name], images=shown[name].images[:4], labels=None)
     state = {name: family[1][name]}
-    found = gathered(base, state, {name: few}, Gradients.FISHER, seed=2)["visual.proj"][0]
+    found = gather_plain(base, state, {name: few}, Gradients.FISHER, seed=2)["visual.proj"][0]
     digest = hashlib.blake2b(json.dumps(["labels", 2, name]).encode(), digest_size=16).digest()
     numbers = np.random.default_rng(int.from_bytes(digest, "little")).random(4)
     squares = []
@@ -147,10 +147,12 @@ def test_every_image_takes_the_label_that_its_own_number_draws(family, shown):
 def test_label_draws_depend_on_the_experts_name_and_not_on_its_place(family, shown):
     base, experts = family
     (name, state), task = next(iter(experts.items())), next(iter(shown.values()))
-    twins = gathered(base, {name: state, "other": state}, {name: task, "other": task}, Gradients.FISHER)["visual.proj"]
+    twins = gather_plain(base, {name: state, "other": state}, {name: task, "other": task}, Gradients.FISHER)[
+        "visual.proj"
+    ]
     assert not torch.equal(*twins)
-    forward = gathered(base, experts, shown, Gradients.FISHER)
-    backward = gathered(base, dict(reversed(experts.items())), shown, Gradients.FISHER)
+    forward = gather_plain(base, experts, shown, Gradients.FISHER)
+    backward = gather_plain(base, dict(reversed(experts.items())), shown, Gradients.FISHER)
     assert all(torch.equal(rows, backward[n].flip(0)) for n, rows in forward.items())
 
 
@@ -243,8 +245,8 @@ def test_exemplars_that_do_not_fit_the_tower_are_refused(family, shown, wrong, m
 
 def test_images_alone_that_are_none_are_refused_with_the_experts_name(family):
     with pytest.raises(NeedsError, match="Exemplars of 'expert 0': Exemplars are a tensor"):
-        engine.run(
-            Recipe.build("lot"), tiny.checkpoint(family[0]), inputs_of(*family).experts, exemplars={"expert 0": 7}
+        engine.run_recipe(
+            Recipe.build("lot"), tiny.checkpoint(family[0]), make_inputs(*family).experts, exemplars={"expert 0": 7}
         )
 
 

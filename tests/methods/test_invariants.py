@@ -17,19 +17,19 @@ from drawn_families import (
     PARAMETERS,
     Params,
     State,
+    add_states,
     assert_same,
     changes,
     families,
     family,
     few_examples,
-    flat,
+    flatten,
     is_linear,
     is_matrix,
-    only,
     parameters,
-    plus,
-    shaped,
-    times,
+    scale_state,
+    scale_tensors,
+    unflatten,
 )
 from hypothesis import given
 from hypothesis import strategies as st
@@ -75,7 +75,7 @@ def test_longer_task_vectors_change_the_model_as_much_more(key, data):
     factor = data.draw(st.sampled_from([0.25, 8.0] if found.on_a_grid else [0.25, 8.0, 1.7]))  # ties stay ties
     one, more = changes(method, found, params, merge), changes(method, found, params, merge, factor)
     for task, state in one.items():
-        assert_same(more[task], times(factor, state), found)
+        assert_same(more[task], scale_state(factor, state), found)
 
 
 @pytest.mark.parametrize("key", sorted(NOT_PROPORTIONAL))
@@ -83,7 +83,9 @@ def test_exceptions_are_needed(key):
     method, found = METHODS[key], family(0, 3, "related")
     with pytest.raises(AssertionError, match="differs"):
         assert_same(
-            changes(method, found, {}, factor=8.0)["merged"], times(8.0, changes(method, found, {})["merged"]), found
+            changes(method, found, {}, factor=8.0)["merged"],
+            scale_state(8.0, changes(method, found, {})["merged"]),
+            found,
         )
 
 
@@ -91,15 +93,15 @@ def test_exceptions_are_needed(key):
 
 
 def trimmed(state: State, params: Params) -> State:
-    values = flat(state)
+    values = flatten(state)
     limit = values.abs().sort().values[len(values) - int(len(values) * params["density"]) - 1]
-    return shaped(values * (values.abs() >= limit))
+    return unflatten(values * (values.abs() >= limit))
 
 
 def largest(state: State, params: Params) -> State:
-    values = flat(state)
+    values = flatten(state)
     limit = values.abs().sort().values[math.ceil(len(values) * params["prune_ratio"]) - 1]
-    return shaped(values * (values.abs() >= limit))
+    return unflatten(values * (values.abs() >= limit))
 
 
 def middling(state: State, params: Params) -> State:
@@ -117,11 +119,11 @@ def middling(state: State, params: Params) -> State:
 
 def winners(state: State, params: Params) -> State:
     """PCB with one competitor: clipped, and only what lies above the density's limit."""
-    values = flat(state)
+    values = flatten(state)
     ordered = values.abs().sort().values
     low, high = ordered[int(len(values) * params["clip"])], ordered[int(len(values) * (1 - params["clip"]) - 1)]
     above = values.abs() > ordered[int(len(values) * (1 - params["density"]))]
-    return shaped(values.sign() * values.abs().clamp(low, high) * above)
+    return unflatten(values.sign() * values.abs().clamp(low, high) * above)
 
 
 def flattened(state: State, params: Params) -> State:
@@ -147,7 +149,7 @@ def unchanged(state: State, params: Params) -> State:
 
 
 def nothing(state: State, params: Params) -> State:
-    return times(0.0, state)
+    return scale_state(0.0, state)
 
 
 def drawn(factor: float) -> Callable[[State, Params, State], State]:
@@ -169,7 +171,7 @@ ONE: dict[str, tuple[Params, Callable[..., State]]] = {
     "tsv_m": ({}, unchanged),
     "iso_c": ({}, flattened),
     "iso_cts": ({"common_fraction": 0.4}, flattened),
-    "wudi": ({"steps": 3}, lambda state, params: only(state, is_linear)),
+    "wudi": ({"steps": 3}, lambda state, params: scale_tensors(state, is_linear)),
     "lot": ({}, unchanged),
     "regmean": ({}, unchanged),
     "lwptv": ({}, nothing),
@@ -180,7 +182,7 @@ ONE: dict[str, tuple[Params, Callable[..., State]]] = {
     "dare": ({"drop_rate": 0.8}, drawn(1 / (1 - 0.8))),
     "random_mask": ({"prune_ratio": 0.4}, drawn(1.0)),
     "awd": ({}, unchanged),
-    "wise_ft": ({"alpha": 0.3}, lambda state, params: times(0.3, state)),
+    "wise_ft": ({"alpha": 0.3}, lambda state, params: scale_state(0.3, state)),
     "lines": ({"base": 0.4, "slope": 0.9}, by_depth),
 }
 
@@ -211,12 +213,12 @@ def first(alone: Alone) -> State:
 
 
 def summed(alone: Alone) -> State:
-    return plus(*alone())
+    return add_states(*alone())
 
 
 def summed_matrices(alone: Alone) -> State:
     states = alone()
-    return only(states[0], is_matrix, len(states), 1.0)
+    return scale_tensors(states[0], is_matrix, len(states), 1.0)
 
 
 # key -> pairs of parameters and what K equal experts give with them, told by what each of them gives alone.
@@ -226,12 +228,12 @@ EQUAL: dict[str, list[tuple[Params, Callable[[Alone], State]]]] = {
     "ties": [({"aggregation": "sum"}, summed), ({"aggregation": "mean"}, first), ({"scope": "tensor"}, summed)],
     "consensus": [
         ({"mask_scale": 0.3}, summed),
-        ({"mask_scale": 1.0}, lambda alone: times(0.0, first(alone))),  # at least 1 / (K - 1)
+        ({"mask_scale": 1.0}, lambda alone: scale_state(0.0, first(alone))),  # at least 1 / (K - 1)
     ],
     "pcb": [({"density": 0.2}, first)],
     "model_stock": [({}, first)],
     "emr": [({}, first)],
-    "sce": [({}, first), ({"density": 0.4}, lambda alone: times(0.0, first(alone)))],  # nothing varies
+    "sce": [({}, first), ({"density": 0.4}, lambda alone: scale_state(0.0, first(alone)))],  # nothing varies
     "drm": [({"density": 0.25}, first), ({"density": 0.25, "direction": "vertical"}, first)],
     "tsv_m": [({}, lambda alone: alone(rank_fraction=1 / len(alone()))[0])],
     "iso_c": [({}, summed_matrices)],
@@ -239,7 +241,7 @@ EQUAL: dict[str, list[tuple[Params, Callable[[Alone], State]]]] = {
     "wudi": [({"steps": 0}, summed)],
     "lot": [({}, first)],
     "regmean": [({}, first)],
-    "lwptv": [({}, lambda alone: times(0.0, first(alone))), ({"score": "mean_abs"}, summed)],
+    "lwptv": [({}, lambda alone: scale_state(0.0, first(alone))), ({"score": "mean_abs"}, summed)],
     "magnitude": [({"prune_ratio": 0.4}, summed)],
     "trim": [({"density": 0.4}, summed), ({"density": 0.4, "elect": False}, summed)],
     "breadcrumbs": [({"density": 0.6, "gamma": 0.2}, summed)],

@@ -12,16 +12,16 @@ from drawn_families import (
     Family,
     Params,
     State,
+    add_states,
     assert_same,
     changes,
     families,
     few_examples,
-    flat,
+    flatten,
     is_linear,
-    only,
-    plus,
-    shaped,
-    times,
+    scale_state,
+    scale_tensors,
+    unflatten,
 )
 from hypothesis import given
 from hypothesis import strategies as st
@@ -36,9 +36,9 @@ PLAIN, PRETRAINED = "what the chain gives without it", "the pretrained model"
 
 def elected(found: Family) -> State:
     """The sum of the scalars that have the sign of their sum, nothing trimmed."""
-    vectors = torch.stack([flat(vector) for vector in found.vectors.values()])
+    vectors = torch.stack([flatten(vector) for vector in found.vectors.values()])
     sign = vectors.sum(dim=0).sign()
-    return shaped((vectors * (vectors * sign > 0)).sum(dim=0))
+    return unflatten((vectors * (vectors * sign > 0)).sum(dim=0))
 
 
 # (key, parameter, its value) -> other parameters, and what it comes to: a word, a merge with its parameters, a rule.
@@ -66,7 +66,7 @@ LIMITS: dict[tuple[str, str, float], tuple[Params, Any]] = {
     ("iso_cts", "common_fraction", 1.0): ({}, ("iso_c", {})),
     ("wudi", "steps", 0): (
         {"others": "mean"},
-        lambda found: only(elsewhere(found), is_linear, len(found.vectors), 1.0),
+        lambda found: scale_tensors(elsewhere(found), is_linear, len(found.vectors), 1.0),
     ),
     ("regmean", "alpha", 1.0): ({}, lambda found: by_layer(found, diagonal=False)),
     ("regmean", "alpha", 0.0): ({}, lambda found: by_layer(found, diagonal=True)),
@@ -88,7 +88,7 @@ NO_LIMIT = {
 
 def elsewhere(found: Family) -> State:
     """The mean task vector."""
-    return times(1 / len(found.vectors), plus(*found.vectors.values()))
+    return scale_state(1 / len(found.vectors), add_states(*found.vectors.values()))
 
 
 def by_layer(found: Family, diagonal: bool) -> State:
@@ -113,15 +113,15 @@ def test_limits(at, data):
     merge = data.draw(st.sampled_from(["task_arithmetic", "ties"]))
     (state,) = changes(method, found, params | {name: value}, merge).values()
     if comes_to == PLAIN:
-        (expected,) = changes(registry.merge(merge), found, {"scaling": 1.0}).values()
+        (expected,) = changes(registry.find_merge(merge), found, {"scaling": 1.0}).values()
     elif comes_to == PRETRAINED:
-        expected = times(0.0, state)
+        expected = scale_state(0.0, state)
         assert all(not v.any() for v in state.values())
     elif callable(comes_to):
         expected = comes_to(found)
     else:
         other, its = comes_to
-        (expected,) = changes(registry.merge(other), found, its).values()
+        (expected,) = changes(registry.find_merge(other), found, its).values()
     assert_same(state, expected, found)
 
 

@@ -6,13 +6,13 @@ import common_checks
 import pytest
 import tiny
 import torch
-from blends import blend
+from blends import open_blend
 
 import merging
 from merging.base.errors import NeedsError
 from merging.images.image_encoder import Encoder
-from merging.methods.merges.localize_and_stitch import Localized, localize_and_stitch
-from merging.methods.shared.localization import Scores
+from merging.methods.merges.localize_and_stitch import LocalizedMasks, localize_and_stitch
+from merging.methods.shared.localization import MaskScores
 from merging.methods.slot import Slot
 
 ARCHITECTURE = "heads=2,activation=quick_gelu"
@@ -55,7 +55,7 @@ def test_stitching_takes_the_mean_of_what_masks_keep(start):
     rows = torch.arange(1.0, 19.0).reshape(3, 6) ** 2
     slot = Slot(PARAMETER, ("a", "b", "c"), torch.zeros(6 - start), rows[:, start:], start)
     expected = torch.tensor([1.0, (4 + 64) / 2, 0.0, (16 + 100 + 256) / 3, 121.0, 36.0])[start:]
-    assert torch.allclose(localize_and_stitch(slot, None, Localized(masks=Given(masks))), expected)
+    assert torch.allclose(localize_and_stitch(slot, None, LocalizedMasks(masks=Given(masks))), expected)
 
 
 @pytest.mark.parametrize("density", [1e-9, 0.001, 0.05, 0.37])
@@ -111,8 +111,8 @@ def test_a_step_is_that_of_the_formula(family, regularizer):
     """Scores and losses against autograd through θ0 + σ(S) τ."""
     base, experts = family
     (name, state), task = next(iter(experts.items())), next(iter(common_checks.labeled_exemplars(experts).values()))
-    scores = Scores(limit=0.05, bias=1.5, lr=3e3, l1=0.5, regularizer=regularizer)
-    with blend(base, {name: state}, {name: task}) as model:
+    scores = MaskScores(limit=0.05, bias=1.5, lr=3e3, l1=0.5, regularizer=regularizer)
+    with open_blend(base, {name: state}, {name: task}) as model:
         model.visit(scores.start, name)
         begin = {tensor: value.clone() for tensor, value in scores.values.items()}
         loss = model.cross_entropy(name)

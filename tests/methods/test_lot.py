@@ -5,7 +5,7 @@ from __future__ import annotations
 import common_checks
 import pytest
 import torch
-from layer_slots import D_IN, D_OUT, EXPERTS, close, draw, drift, noted, rows_of, run, slot_of
+from layer_slots import D_IN, D_OUT, EXPERTS, assert_near, draw, drift, record_notes, rows_of, run, slot_of
 
 import merging
 from merging.methods.shared import least_squares
@@ -22,8 +22,8 @@ def test_lot_has_no_gradient_in_the_directions_it_keeps(count, rtol):
     values, vectors = torch.linalg.eigh(gram)
     kept = vectors[:, values > (D_IN * 2**-23 if rtol is None else rtol) * values[-1]]
     assert (kept.shape[1] == D_IN) == (count == 40 and rtol is None)
-    assert close(kept.T @ (gram @ found.T - target), torch.zeros(kept.shape[1], D_OUT).double(), 1e-8)
-    assert close(found @ kept @ kept.T, found)  # nothing outside of them
+    assert assert_near(kept.T @ (gram @ found.T - target), torch.zeros(kept.shape[1], D_OUT).double(), 1e-8)
+    assert assert_near(found @ kept @ kept.T, found)  # nothing outside of them
 
 
 def test_lots_drift_is_not_above_anything_elses():
@@ -41,22 +41,22 @@ def test_lot_on_orthogonal_features_has_no_drift():
     frame = torch.linalg.qr(draw(0, D_IN, D_IN)).Q
     spaces = frame.split(D_IN // EXPERTS, dim=1)
     rows = [draw(k, 20, space.shape[1]) @ space.T for k, space in enumerate(spaces)]
-    slot, told = noted(slot_of(rows))
+    slot, told = record_notes(slot_of(rows))
     found = run("lot", slot, scaling=1.0)
-    assert close(found, sum(v @ space @ space.T for v, space in zip(slot.task_vectors, spaces, strict=True)))
+    assert assert_near(found, sum(v @ space @ space.T for v, space in zip(slot.task_vectors, spaces, strict=True)))
     assert told[0]["drift"] < 1e-12 * told[0]["drift_zero"]
 
 
 def test_lot_is_the_mean_on_equal_inputs():
     rows = [draw(0, 30, D_IN)] * EXPERTS
     slot = slot_of(rows)
-    assert close(run("lot", slot, scaling=0.7), 0.7 * slot.task_vectors.mean(dim=0))
+    assert assert_near(run("lot", slot, scaling=0.7), 0.7 * slot.task_vectors.mean(dim=0))
 
 
 @pytest.mark.parametrize("count,rtol", [(40, None), (2, None), (40, 0.5)])
 def test_lot_says_what_it_minimized(count, rtol):
     rows = rows_of(count)
-    slot, told = noted(slot_of(rows))
+    slot, told = record_notes(slot_of(rows))
     found = run("lot", slot, scaling=1.0, rtol=rtol)
     (row,) = told
     values = torch.linalg.eigvalsh(sum(x.T @ x for x in rows))
@@ -79,12 +79,12 @@ def test_lot_weighs_norm_scales_by_the_energy_of_their_inputs():
     rows = [x.index_fill(1, torch.tensor([4]), 0.0) for x in rows]  # a channel that nothing enters
     for x in rows:
         x[:, 7] *= 1e-3  # and one that hardly anything enters
-    slot, told = noted(slot_of(rows, role=Role.NORM_SCALE))
+    slot, told = record_notes(slot_of(rows, role=Role.NORM_SCALE))
     found = run("lot", slot, scaling=1.0)
     energy = torch.stack([x.square().sum(dim=0) for x in rows])
     energy[:, 4] = 0
     expected = (energy * slot.task_vectors).sum(dim=0) / energy.sum(dim=0).clamp(min=1e-10)
-    assert close(found, expected) and found[4] == 0
+    assert assert_near(found, expected) and found[4] == 0
     mean = slot.task_vectors.mean(dim=0)
     for key, scale in (("drift", found), ("drift_mean", mean), ("drift_zero", torch.zeros_like(mean))):
         assert told[0][key] == pytest.approx(float((energy * (scale - slot.task_vectors).square()).sum()))

@@ -38,7 +38,7 @@ def thin_slot(height, width, ranks, seed=0):
 
 
 def merged(key, slot):
-    method = registry.merge(key.partition(",")[0])
+    method = registry.find_merge(key.partition(",")[0])
     return method.run(slot, method.params.build(CASES[key]), None)
 
 

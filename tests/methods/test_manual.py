@@ -16,7 +16,7 @@ from merging.methods import registry
 from merging.methods.factor_rules import FactorRule, rules_text
 from merging.recipes.recipe import Recipe
 
-MERGES = [method.key for method in registry.methods() if method.role == "merge"]
+MERGES = [method.key for method in registry.list_methods() if method.role == "merge"]
 BLOCK = "visual.transformer.resblocks.0."
 # A plain one, one with a survey, one that gives a model per task, and one of whole matrices.
 WHOLE = ("task_arithmetic", "ties", "emr", "tsv_m")
@@ -36,7 +36,7 @@ def family(dtype=torch.float32):
 def merge(key="task_arithmetic", edits=(), params=None, **options):
     base, experts = family(options.pop("dtype", torch.float32))
     given, params = (
-        common_checks.data(registry.merge(key), experts),
+        common_checks.data(registry.find_merge(key), experts),
         {**common_checks.SHORT.get(key, {}), **(params or {})},
     )
     return merging.merge(tiny.checkpoint(base), experts, key, params, edits=edits, device="cpu", **given, **options)
@@ -157,8 +157,8 @@ def test_before_a_global_threshold_it_changes_other_tensors_too(key):
 def test_pieces_give_what_whole_tensors_give(key, when, monkeypatch):
     chain = [manual("b0/r.linear=0.5+b1=0", when=when)]
     whole = common_checks.states(merge(key, chain))
-    monkeypatch.setattr("merging.engine.inputs.PIECE_CPU", 29)
-    monkeypatch.setattr("merging.engine.inputs.BLOCK_CPU", 131)
+    monkeypatch.setattr("merging.engine.run_inputs.PIECE_CPU", 29)
+    monkeypatch.setattr("merging.engine.run_inputs.BLOCK_CPU", 131)
     for one, other in zip(common_checks.states(merge(key, chain)), whole, strict=True):
         assert all(torch.allclose(value, other[name], atol=1e-6) for name, value in one.items())
 

@@ -15,7 +15,7 @@ from torch import Tensor
 
 import merging
 from merging.base.errors import ParameterError
-from merging.engine.evaluation.unknown_task import choose
+from merging.engine.evaluation.unknown_task import choose_heads
 from merging.engine.modules.mixed_tower import tower_tensors
 from merging.engine.modules.modules import Modules
 from merging.images.image_encoder import Encoder
@@ -121,15 +121,17 @@ def test_routing_and_features_are_the_reference_s(params: dict[str, Any]) -> Non
         sizes.add(len(taken))
         assert named[at].nonzero()[:, 0].tolist() == taken
         plain = encoder(model_of([TASKS[k] for k in taken], given.scaling), modules)(IMAGES[at : at + 1])
-        assert golden_adapt.off(features[at : at + 1], plain) < 1e-9
-        assert golden_adapt.off(modules.features(IMAGES[at : at + 1]), plain) < 1e-9  # whatever is beside it
+        assert golden_adapt.relative_distance(features[at : at + 1], plain) < 1e-9
+        assert (
+            golden_adapt.relative_distance(modules.features(IMAGES[at : at + 1]), plain) < 1e-9
+        )  # whatever is beside it
     assert max(sizes) == min(given.most, 2 if given.threshold else given.most)  # several are taken where they may be
 
 
 def test_all_tasks_at_once_are_tsv_m() -> None:
     modules = adapted({"threshold": 0.0, "most": 3})
     merged = encoder(modules.merged.state_dict(), modules)(IMAGES)
-    assert golden_adapt.off(modules.features(IMAGES), merged) < 1e-9
+    assert golden_adapt.relative_distance(modules.features(IMAGES), merged) < 1e-9
 
 
 def test_one_task_alone_is_its_own_and_needs_no_standard() -> None:
@@ -140,9 +142,9 @@ def test_one_task_alone_is_its_own_and_needs_no_standard() -> None:
 
 def test_tasks_are_taken_by_weight_and_at_least_one() -> None:
     shares = torch.tensor([[0.5, 0.3, 0.2, 0.0], [0.26, 0.25, 0.25, 0.24], [0.1, 0.15, 0.7, 0.05]])
-    chosen = mass.taken(shares, MassParams(threshold=0.2, most=3))
+    chosen = mass.select_tasks(shares, MassParams(threshold=0.2, most=3))
     assert chosen.tolist() == [[True, True, False, False], [True, True, True, False], [False, False, True, False]]
-    assert mass.taken(shares, MassParams(threshold=1.0)).sum(dim=1).tolist() == [1, 1, 1]
+    assert mass.select_tasks(shares, MassParams(threshold=1.0)).sum(dim=1).tolist() == [1, 1, 1]
 
 
 def test_a_direction_that_only_one_task_has_is_its_own() -> None:
@@ -178,5 +180,5 @@ def test_the_largest_cosine_among_the_named_tasks_chooses_head_and_class() -> No
     }
     features = torch.tensor([[0.0, 5.0, 0.0], [0.0, 5.0, 0.0], [0.0, 0.1, 0.2]])
     named = torch.tensor([[True, True, True], [False, True, True], [True, True, True]])
-    chosen, classes = choose(features, named, heads)
+    chosen, classes = choose_heads(features, named, heads)
     assert chosen.tolist() == [0, 2, 2] and classes.tolist() == [1, 0, 1]

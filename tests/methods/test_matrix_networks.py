@@ -9,8 +9,8 @@ import torch
 import merging
 from merging.methods import registry
 from merging.methods.method import Needs
-from merging.models.families import BY_ROW
-from merging.models.network_inference import describe
+from merging.models.families import ROWWISE_ROLES
+from merging.models.network_inference import describe_parameters
 from merging.models.tensor_info import TensorInfo
 
 DRAWN_BY_PLACE = {"dare", "random_mask"}  # what they draw depends on where a number is stored
@@ -23,7 +23,7 @@ def _applies(method):
 
 CHAINS = [
     (method.key, ()) if method.role == "merge" else ("weight_averaging", (method.key,))
-    for method in registry.methods()
+    for method in registry.list_methods()
     if method.role != "adapt" and _applies(method) and method.key not in DRAWN_BY_PLACE
 ]
 
@@ -34,7 +34,7 @@ def team(kind):
 
 
 def parameters(state):
-    return describe({name: TensorInfo(tuple(value.shape), value.dtype) for name, value in state.items()})
+    return describe_parameters({name: TensorInfo(tuple(value.shape), value.dtype) for name, value in state.items()})
 
 
 def rows_of(base, experts, turned):
@@ -75,7 +75,7 @@ def test_tables_of_tokens_take_the_mean(method, kind):
     merged = merging.merge(base, experts, method, params | {"scaling": 1.0}, device="cpu").state_dict
     for p in parameters(base):
         mean = (experts["a"][p.name] + experts["b"][p.name]) / 2
-        if p.role in BY_ROW:
+        if p.role in ROWWISE_ROLES:
             torch.testing.assert_close(merged[p.name], mean)
         elif p.role == "linear":
             assert not torch.allclose(merged[p.name], mean, atol=1e-5)

@@ -273,7 +273,7 @@ def _sce(rows, **params):
     """SCE of one vector with these task vectors."""
     vectors = torch.tensor(rows, dtype=torch.float64)
     slot = Slot(Parameter("visual.ln_post.bias", Role.SHIFT, "", "", None, 0), ("",) * len(rows), vectors[0], vectors)
-    method = registry.merge("sce")
+    method = registry.find_merge("sce")
     return method.run(slot, method.params.build(params), None).tolist()
 
 

@@ -111,7 +111,7 @@ WRONG = {
 def test_a_method_that_is_wrong_on_purpose_is_caught(name, monkeypatch):
     run, check = WRONG[name]
     wrong = dataclasses.replace(
-        registry.merge("task_arithmetic"),
+        registry.find_merge("task_arithmetic"),
         key="wrong",
         params=WrongParams,
         run=run,
@@ -124,14 +124,14 @@ def test_a_method_that_is_wrong_on_purpose_is_caught(name, monkeypatch):
 
 def test_a_key_cannot_be_taken_twice():
     with pytest.raises(ValueError, match="two merges have the key 'ties'"):
-        register(registry.merge("ties"))
+        register(registry.find_merge("ties"))
 
 
 def test_unknown_methods_are_answered_with_the_nearest():
     with pytest.raises(merging.base.errors.UnknownMethodError, match="Did you mean 'task_arithmetic'"):
-        registry.merge("task_arithmetics")
+        registry.find_merge("task_arithmetics")
     with pytest.raises(merging.base.errors.UnknownMethodError, match="'lwptv' is an edit"):
-        registry.merge("lwptv")
+        registry.find_merge("lwptv")
 
 
 # --- what single methods promise -------------------------------------------------------------------------------------
@@ -150,7 +150,7 @@ def test_what_lwptv_masks_stays_pretrained_bit_for_bit(key, granularity):
     base = {name: value.clone() for name, value in base.items()}
     for value in base.values():
         value.view(-1)[0] = -0.0
-    data, params = common_checks.data(registry.merge(key), experts), common_checks.SHORT.get(key)
+    data, params = common_checks.data(registry.find_merge(key), experts), common_checks.SHORT.get(key)
     edits = [("lwptv", {"prune_ratio": 0.8, "granularity": granularity})]
     result = merging.merge(tiny.checkpoint(base), experts, key, params, edits=edits, device="cpu", **data)
     vectors = {n: torch.stack([e[n] - base[n] for e in experts.values()]) for n in base}
@@ -187,7 +187,7 @@ def test_lwptv_at_its_limits(granularity, shared):
 
 def test_lwptv_says_when_it_prunes_everything():
     base, experts = _family()
-    lwptv = registry.edit("lwptv")
+    lwptv = registry.find_edit("lwptv")
     one = merge(lwptv, base, {"a": experts["expert 0"]})
     same = merge(lwptv, base, {"a": experts["expert 0"], "b": experts["expert 0"]})
     assert "one expert" in one.warnings[0] and "identical" in same.warnings[0]
@@ -198,7 +198,7 @@ def test_ties_keeps_what_the_convention_says():
     base, experts = _family()
     (name, expert), *_ = experts.items()
     for density in (0.05, 0.2, 0.73):
-        result = merge(registry.merge("ties"), base, {name: expert}, {"density": density, "scaling": 1.0})
+        result = merge(registry.find_merge("ties"), base, {name: expert}, {"density": density, "scaling": 1.0})
         kept = sum(int((result.state_dict[n] != base[n]).sum()) for n in base)
         assert kept == int(sum(v.numel() for v in base.values()) * density) + 1
 

@@ -7,7 +7,7 @@ import plain_tower
 import pytest
 import tiny
 import torch
-from layer_slots import D_IN, EXPERTS, close, draw, noted, rows_of, run, slot_of
+from layer_slots import D_IN, EXPERTS, assert_near, draw, record_notes, rows_of, run, slot_of
 
 import merging
 from merging.engine import run as engine
@@ -45,34 +45,34 @@ def test_regmean_without_off_diagonals_is_a_mean_weighted_by_energy():
     slot = slot_of(rows)
     energy = torch.stack([x.square().sum(dim=0) for x in rows])[:, None]
     expected = (energy * slot.task_vectors).sum(dim=0) / energy.sum(dim=0)
-    assert close(run("regmean", slot, alpha=0.0), expected)
+    assert assert_near(run("regmean", slot, alpha=0.0), expected)
 
 
 @pytest.mark.parametrize("alpha", [0.5, 1.0])
 def test_regmean_limits(alpha):
     same = slot_of([draw(0, 30, D_IN)] * EXPERTS)
-    assert close(run("regmean", same, alpha=alpha), same.task_vectors.mean(dim=0))
+    assert assert_near(run("regmean", same, alpha=alpha), same.task_vectors.mean(dim=0))
     slot = slot_of(rows_of(30))
     identical = slot.with_task_vectors(slot.task_vectors[:1].expand(EXPERTS, -1, -1))
-    assert close(run("regmean", identical, alpha=alpha), identical.task_vectors[0])
+    assert assert_near(run("regmean", identical, alpha=alpha), identical.task_vectors[0])
 
 
 def test_regmean_with_whole_grams_is_lot_where_they_can_be_inverted():
     slot = slot_of(rows_of(40))
-    assert close(run("regmean", slot, alpha=1.0), run("lot", slot, scaling=1.0))
+    assert assert_near(run("regmean", slot, alpha=1.0), run("lot", slot, scaling=1.0))
 
 
 def test_regmean_with_few_exemplars_loses_pretrained_weights_at_alpha_one_only():
     """The literal pseudo-inverse of whole weights; the part that it loses is in the table. LOT keeps it."""
     rows = rows_of(2)
-    slot, told = noted(slot_of(rows))
+    slot, told = record_notes(slot_of(rows))
     found = slot.pretrained + run("regmean", slot, alpha=1.0)
     gram = sum(x.T @ x for x in rows)
     inverse = torch.linalg.pinv(gram, rtol=1e-12, hermitian=True)
     target = sum(x.T @ x @ w.T for x, w in zip(rows, _weights(slot), strict=True))
-    assert close(found, (inverse @ target).T)
+    assert assert_near(found, (inverse @ target).T)
     lost = slot.pretrained @ (torch.eye(D_IN).double() - gram @ inverse)
-    assert close(found, slot.pretrained + run("lot", slot, scaling=1.0, rtol=1e-12) - lost)
+    assert assert_near(found, slot.pretrained + run("lot", slot, scaling=1.0, rtol=1e-12) - lost)
     assert told[0]["rank"] == 9 and told[0]["rows"] == 9 and told[0]["width"] == D_IN
     assert told[0]["pretrained_lost"] == pytest.approx(float(lost.square().sum() / slot.pretrained.square().sum()))
     assert told[0]["pretrained_lost"] > 0.1
@@ -84,7 +84,7 @@ def test_regmean_with_few_exemplars_loses_pretrained_weights_at_alpha_one_only()
 @pytest.mark.parametrize("alpha", [0.9, 1.0])
 def test_regmean_says_how_well_conditioned_its_equations_are(alpha):
     rows = rows_of(60)
-    slot, told = noted(slot_of(rows))
+    slot, told = record_notes(slot_of(rows))
     run("regmean", slot, alpha=alpha)
     values = torch.linalg.eigvalsh(sum(_shrunk(x, alpha) for x in rows))
     exact = float(values[-1] / values[0])
@@ -95,12 +95,12 @@ def test_regmean_says_how_well_conditioned_its_equations_are(alpha):
 
 def test_regmean_keeps_the_pretrained_weights_of_inputs_that_are_always_zero():
     rows = [x.index_fill(1, torch.tensor([2, 5]), 0.0) for x in rows_of(30)]
-    slot, told = noted(slot_of(rows))
+    slot, told = record_notes(slot_of(rows))
     found = run("regmean", slot, alpha=0.95)
     assert (found[:, [2, 5]] == 0).all() and told[0]["rank"] == D_IN - 2
     rest = [i for i in range(D_IN) if i not in (2, 5)]
     smaller = slot_of([x[:, rest] for x in rows]).with_task_vectors(slot.task_vectors[:, :, rest])
-    assert close(found[:, rest], run("regmean", smaller, alpha=0.95))
+    assert assert_near(found[:, rest], run("regmean", smaller, alpha=0.95))
     nothing = slot_of([torch.zeros(4, D_IN).double()] * EXPERTS)
     assert (run("regmean", nothing, alpha=0.5) == 0).all()
 
@@ -109,7 +109,7 @@ def test_regmean_falls_back_when_rounding_spoils_the_factorization(monkeypatch):
     slot = slot_of(rows_of(40))
     expected = run("regmean", slot, alpha=0.9)
     monkeypatch.setattr(torch.linalg, "cholesky_ex", lambda gram: (gram, torch.tensor(3)))
-    assert close(run("regmean", slot, alpha=0.9), expected)
+    assert assert_near(run("regmean", slot, alpha=0.9), expected)
 
 
 def test_regmean_takes_the_mean_of_what_is_no_linear_weight():
@@ -121,7 +121,7 @@ def test_regmean_takes_the_mean_of_what_is_no_linear_weight():
     assert set(result.tables["regmean"]["tensor"]) == regressed
     for name in base:
         mean = torch.stack([e[name] for e in experts.values()]).mean(dim=0)
-        assert close(result.state_dict[name], mean) == (name not in regressed)
+        assert assert_near(result.state_dict[name], mean) == (name not in regressed)
 
 
 # --- both under either naming ----------------------------------------------------------------------------------------
@@ -134,7 +134,9 @@ def test_packed_and_separate_attention_weights_give_one_model(key):
 
     def merged(opened):
         experts = {n: opened(s) for n, s in states.items()}
-        return engine.run(Recipe.build(key), opened(base), experts, exemplars=images, context=Context("cpu")).state_dict
+        return engine.run_recipe(
+            Recipe.build(key), opened(base), experts, exemplars=images, context=Context("cpu")
+        ).state_dict
 
     def renamed(state):
         found = MappingCheckpoint(plain_tower.hugging_face(state), "hf")

@@ -9,18 +9,18 @@ import pytest
 import tiny
 import torch
 from common_checks import State, assert_close
-from held_tensors import held
+from held_tensors import find_tensors
 
 import merging
 from merging.base.errors import NeedsError
 from merging.engine.merged_inputs import MergedInputs
-from merging.images import batches
+from merging.images import batch_sizes
 from merging.methods import registry
 from merging.models.checkpoint import MappingCheckpoint
 from merging.models.families import EMBEDDINGS, OUTPUT
 from merging.recipes.recipe import Recipe
-from merging.study.previews import moments
-from merging.study.runs.inputs import open_inputs
+from merging.study.previews import moments_in_memory
+from merging.study.runs.opened_recipe import open_inputs
 
 V, AT = "visual.", "visual.transformer.resblocks.{}."
 HEADS = 2
@@ -103,7 +103,7 @@ def merge(base: State, experts: dict[str, State], images: Any, **options: Any) -
 @pytest.mark.parametrize("alpha", [0.95, 0.5])
 @pytest.mark.parametrize("batch", [1, 10, 1000])  # tokens: one image, two images, all
 def test_it_is_the_plain_pass(alpha: float, batch: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(batches, "BATCH_CPU", batch)
+    monkeypatch.setattr(batch_sizes, "BATCH_CPU", batch)
     base, experts = common_checks.family()
     images = images_of(experts)
     found = merge(base, experts, images, params={"alpha": alpha}).state_dict
@@ -152,8 +152,8 @@ def test_memory_holds_one_merged_section_and_one_set_of_tokens() -> None:
     for parameter in parameters:
         inputs.moments(parameter)
         inputs.add(parameter.name, torch.zeros(experts["a"].infos[parameter.name].shape))
-        merged = [t for _, t in held(inputs._merged)]
-        tokens = [t for _, t in held(inputs._tokens)]
+        merged = [t for _, t in find_tensors(inputs._merged)]
+        tokens = [t for _, t in find_tensors(inputs._tokens)]
         assert sum(t.numel() for t in merged) <= block  # larger than the stem
         assert [t.shape for t in tokens] == [(6, tiny.TOKENS, tiny.WIDTH)] * (
             2 if parameter.section != EMBEDDINGS else 0
@@ -172,9 +172,9 @@ def test_layer_inputs_are_refused_and_experts_without_images_named() -> None:
 
 def test_the_preview_says_why_there_is_none(tiny_benchmark: Any) -> None:
     chain = Recipe.of_method(
-        registry.merge("regmean_pp"),
+        registry.find_merge("regmean_pp"),
         pretrained=tiny_benchmark.pretrained,
         experts=tiny_benchmark.experts,
     )
     with pytest.raises(NeedsError, match="runs the exemplars through every layer"):
-        moments.refuse(open_inputs(chain, benchmark=tiny_benchmark))
+        moments_in_memory.refuse_uncacheable(open_inputs(chain, benchmark=tiny_benchmark))

@@ -56,15 +56,15 @@ def test_the_live_table_equals_the_edits():
         merging.merge(base, experts, edits=[("lwptv", {"prune_ratio": ratio})]).tables["saliency"]
         for ratio in (0.7, 0.3)
     ]
-    assert saliency.with_ratio(tables[0], 0.3).equals(tables[1])
+    assert saliency.apply_ratio(tables[0], 0.3).equals(tables[1])
 
 
 def test_query_key_and_value_of_a_table_become_one_tensor():
     base, experts = tiny.family()
     table = merging.merge(base, experts, edits=[("lwptv", {"apart": True})]).tables["saliency"]
     packed = merging.merge(base, experts, edits=["lwptv"]).tables["saliency"]
-    whole = saliency.whole_tensors(table)
-    assert saliency.whole_tensors(packed) is packed
+    whole = saliency.join_thirds(table)
+    assert saliency.join_thirds(packed) is packed
     facts = ["expert", "tensor", "order", "section", "role", "part", "numel"]
     assert whole[facts].equals(packed[facts]) and list(whole) == list(packed)
     assert np.allclose(whole["saliency"], packed["saliency"])  # thirds of one size: the mean is that of all scalars

@@ -6,7 +6,7 @@ import common_checks
 import pytest
 import tiny
 import torch
-from plain_gradients import slot_with
+from plain_gradients import make_slot
 
 import merging
 from merging.methods import registry
@@ -15,13 +15,13 @@ from merging.methods.slot import Gradients
 
 # --- TATR ------------------------------------------------------------------------------------------------------------
 
-TATR = registry.edit("tatr")
-FISHER = registry.merge("fisher")
+TATR = registry.find_edit("tatr")
+FISHER = registry.find_merge("fisher")
 
 
 def test_conflict_of_worked_numbers():
     felt, vectors = [[1, 2, 0, 1], [0.5, 0, 3, 1]], [[1, -1, 2, 0], [2, 1, -1, 4]]
-    found = conflict(slot_with(vectors, Gradients.SENSITIVITY, felt), TatrParams())
+    found = conflict(make_slot(vectors, Gradients.SENSITIVITY, felt), TatrParams())
     assert found.tolist() == [2.5, 2.0, 6.0, 4.0]
 
 
@@ -29,7 +29,7 @@ def test_conflict_of_worked_numbers():
 def test_conflict_equals_the_sum_over_pairs(sensitivity):
     draw = torch.Generator().manual_seed(0)
     felt, vectors = torch.rand((5, 40), generator=draw), torch.randn((5, 40), generator=draw)
-    slot = slot_with(vectors.tolist(), Gradients.SENSITIVITY, felt.tolist())
+    slot = make_slot(vectors.tolist(), Gradients.SENSITIVITY, felt.tolist())
     found = conflict(slot, TatrParams(sensitivity=sensitivity))
     weights = felt if sensitivity == "gradient" else vectors.abs()
     expected = sum(weights[i].double() * vectors[j].double().abs() for i in range(5) for j in range(5) if i != j)
@@ -44,7 +44,7 @@ def test_so_many_scalars_are_kept(family, sensitivity, keep):
     params = {"keep": keep, "sensitivity": sensitivity}
     options = {"exemplars": None} if sensitivity == "magnitude" else {}
     found = common_checks.merge(TATR, base, experts, params, **options).state_dict
-    plain = common_checks.merge(registry.merge("task_arithmetic"), base, experts).state_dict
+    plain = common_checks.merge(registry.find_merge("task_arithmetic"), base, experts).state_dict
     same = {n: found[n] == plain[n] for n in base}
     masked = sum(int((~mask).sum()) for mask in same.values())
     numel = sum(value.numel() for value in base.values())
@@ -55,7 +55,7 @@ def test_so_many_scalars_are_kept(family, sensitivity, keep):
 @pytest.mark.parametrize("params", [{"keep": 1.0}, {"keep": 1.0, "sensitivity": "magnitude"}])
 def test_keeping_everything_is_task_arithmetic(family, params):
     found = common_checks.merge(TATR, *family, params, exemplars=None).state_dict
-    plain = common_checks.merge(registry.merge("task_arithmetic"), *family).state_dict
+    plain = common_checks.merge(registry.find_merge("task_arithmetic"), *family).state_dict
     assert all(torch.equal(value, plain[n]) for n, value in found.items())
 
 
@@ -76,14 +76,14 @@ def test_scalars_without_conflict_stay_when_the_threshold_is_zero(family):
     base, experts = family
     pair = {"a": experts["expert 0"], "b": base}
     found = common_checks.merge(TATR, base, pair, {"sensitivity": "magnitude"}, exemplars=None).state_dict
-    plain = common_checks.merge(registry.merge("task_arithmetic"), base, pair).state_dict
+    plain = common_checks.merge(registry.find_merge("task_arithmetic"), base, pair).state_dict
     assert all(torch.equal(value, plain[n]) for n, value in found.items())
 
 
 def test_the_mask_does_not_depend_on_how_tensors_stream(family, shown, monkeypatch):
     """Surveys stream in pieces where the merge takes whole tensors; a scalar at the threshold must not notice."""
-    monkeypatch.setattr("merging.engine.inputs.PIECE_CPU", 7)
-    monkeypatch.setattr("merging.engine.inputs.BLOCK_CPU", 33)
+    monkeypatch.setattr("merging.engine.run_inputs.PIECE_CPU", 7)
+    monkeypatch.setattr("merging.engine.run_inputs.BLOCK_CPU", 33)
     base, experts = family
     numel = sum(value.numel() for value in base.values())
     whole = {"scope": "tensor", "density": 1.0}

@@ -10,7 +10,7 @@ import tiny
 import torch
 
 import merging
-from merging.engine import inputs
+from merging.engine import run_inputs
 from merging.methods import registry
 from merging.methods.merges import ties
 from merging.methods.slot import Slot
@@ -60,10 +60,10 @@ def test_only_pieces_in_which_the_majority_decides_are_merged_twice(
     sign: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The tie of one piece, and weights of -0.0, to which nothing is added with the sign of the majority."""
-    monkeypatch.setattr(inputs, "BLOCK_CPU", 8)
-    monkeypatch.setattr(inputs, "PIECE_CPU", 8)
+    monkeypatch.setattr(run_inputs, "BLOCK_CPU", 8)
+    monkeypatch.setattr(run_inputs, "PIECE_CPU", 8)
     merged_slots: list[str] = []
-    plain, decided = ties.ties, registry.method("merge", "ties")
+    plain, decided = ties.ties, registry.find_method("merge", "ties")
 
     def counted(slot: Slot, *rest: Any) -> torch.Tensor:
         merged_slots.append(f"{slot.name} {slot.start}")

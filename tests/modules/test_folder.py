@@ -20,8 +20,8 @@ from safetensors.torch import load_file, save_file
 import merging
 from merging.base.errors import CheckpointError, StoreError
 from merging.engine.modules.modules import Modules
-from merging.engine.modules.reading import read
-from merging.engine.modules.writing import file_names, merged_tower
+from merging.engine.modules.reading_modules import read_modules
+from merging.engine.modules.writing_modules import file_names, merged_tower
 from merging.models.checkpoint import MappingCheckpoint
 
 IMAGES = golden_adapt.images()[TASKS[0]].images
@@ -106,7 +106,7 @@ def test_modules_of_another_model_are_refused(modules: Modules, folder: Path) ->
     state = modules.merged.state_dict()
     state["visual.proj"] = state["visual.proj"] + 1e-3
     with pytest.raises(CheckpointError, match="made for another model"):
-        read(folder, MappingCheckpoint(state, "merged"))
+        read_modules(folder, MappingCheckpoint(state, "merged"))
 
 
 Change = Callable[[dict[str, Any], Path], Any]

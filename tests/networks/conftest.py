@@ -19,8 +19,10 @@ def files_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Files]
     def of(kind: str) -> Files:
         if kind not in written:
             at = tmp_path_factory.mktemp("kind")
-            base = family_files.save(family_files.made(kind), at / "base")
-            experts = {name: family_files.save(family_files.made(kind, n), at / name) for n, name in enumerate("ab", 1)}
+            base = family_files.save(family_files.make_model(kind), at / "base")
+            experts = {
+                name: family_files.save(family_files.make_model(kind, n), at / name) for n, name in enumerate("ab", 1)
+            }
             written[kind] = base, experts
         return written[kind]
 

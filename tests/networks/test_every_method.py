@@ -12,10 +12,10 @@ import merging
 from merging.base.errors import FamilyError, NeedsError
 from merging.methods import registry
 from merging.methods.method import Needs
-from merging.models.formats.opening import open_checkpoint
+from merging.models.formats.model_sources import open_checkpoint
 
 FEW = some_of(("T5", "GPT-2", "Mixtral", "ResNet"), "T5", "ResNet")
-METHODS = [method for method in registry.methods() if method.role != "adapt"]
+METHODS = [method for method in registry.list_methods() if method.role != "adapt"]
 OF_CLIP = {"adamerging", "localize_and_stitch", "regmean_pp"}  # which run images through CLIP towers
 GRADIENTS = {"fisher": "fisher", "tatr": "sensitivity"}
 # Linear weights without rows: experts of a layer, a pooling query's attention, attention of one sequence to another.

@@ -10,7 +10,7 @@ import torch
 from family_files import KINDS
 from safetensors.torch import load_file, save_file
 
-from merging.models.expert_names import unchanged, under_names_of
+from merging.models.expert_names import keep_name, match_names
 from merging.models.network_facts import facts_of
 
 OTHERS = ("timm", "torch", "layers", "anything")
@@ -40,7 +40,7 @@ def test_the_facts_give_the_names_that_the_library_gives(kind, files_of, tmp_pat
     found = traced(kind, base, tmp_path / "traced")
     stored = load_file(base / family_files.WEIGHTS).keys()
     facts = facts_of(stored)
-    names = under_names_of(stored, found, facts.later_name if facts else unchanged).stored
+    names = match_names(stored, found, facts.later_name if facts else keep_name).stored
     assert len(found) > 10
     assert names == {file: one for one, file in found.items()}
 
@@ -48,5 +48,5 @@ def test_the_facts_give_the_names_that_the_library_gives(kind, files_of, tmp_pat
 def test_hostile_prefixes_cost_no_more_than_their_length():
     found = [f"p{number}.x.w" for number in range(20_000)]
     started = time.process_time()
-    assert len(under_names_of(["x.w", "y"], found).stored) == len(found)
+    assert len(match_names(["x.w", "y"], found).stored) == len(found)
     assert time.process_time() - started < 3

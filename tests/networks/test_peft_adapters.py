@@ -12,11 +12,11 @@ import torch
 from family_files import KINDS
 
 import merging
-from merging.models.formats.opening import open_checkpoint
+from merging.models.formats.model_sources import open_checkpoint
 from merging.recipes.recipe import Recipe
-from merging.sharing.export.export import export
+from merging.sharing.export.model_export import export
 from merging.study.runs.execute import execute
-from merging.study.runs.store import Store
+from merging.study.runs.run_store import Store
 from merging.tasks.context import Context
 
 TARGETS = {
@@ -52,7 +52,7 @@ def test_merged_adapters_are_what_peft_and_the_library_compute(kind, files_of, t
     recipe = Recipe.build("weight_averaging", pretrained=str(base), experts=places)
     run = execute(recipe, Store(tmp_path / "store", libraries=()), evaluate=False, context=Context(device="cpu"))
     export(run, tmp_path / "out", to="hf")
-    by_hand = family_files.mean_by_hand(family_files.load(kind, base), others)
+    by_hand = family_files.average_by_hand(family_files.load(kind, base), others)
     given = KINDS[kind].given()
     merged = family_files.outputs(family_files.load(kind, tmp_path / "out"), given)
     torch.testing.assert_close(merged, family_files.outputs(by_hand, given), rtol=1e-4, atol=1e-5)

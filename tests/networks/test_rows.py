@@ -9,13 +9,13 @@ from family_files import EVERY_KIND, KINDS
 
 import merging
 from merging.models.families import UNMERGED
-from merging.models.formats.opening import open_checkpoint
-from merging.models.inspection.fit import fit
+from merging.models.formats.model_sources import open_checkpoint
+from merging.models.inspection.fit_check import check_fit
 from merging.models.network_facts import title_of
 from merging.recipes.recipe import Recipe
-from merging.sharing.export.export import export
+from merging.sharing.export.model_export import export
 from merging.study.runs.execute import execute
-from merging.study.runs.store import Store
+from merging.study.runs.run_store import Store
 from merging.tasks.context import Context
 
 
@@ -38,7 +38,7 @@ def test_files_of_a_library_are_recognized_and_fit(kind, files_of):
             towers.setdefault(p.tower, set()).add(p.block)
     assert {tower: len(blocks) for tower, blocks in towers.items()} == KINDS[kind].towers
     assert title_of(opened.infos) == KINDS[kind].said
-    report = fit(base, experts)
+    report = check_fit(base, experts)
     assert report.ok and report.tensors == len(opened.infos)
     assert not any("output projection" in note for note in report.notes)
 
@@ -54,7 +54,7 @@ def test_the_mean_is_what_the_library_computes_from_weights_put_in_by_hand(kind,
     assert sorted(written.infos) == sorted(was.infos) and dict(written.infos) == dict(was.infos)
     merged = family_files.load(kind, tmp_path / "out")
     others = [family_files.load(kind, path) for path in experts.values()]
-    by_hand = family_files.mean_by_hand(family_files.load(kind, base), others)
+    by_hand = family_files.average_by_hand(family_files.load(kind, base), others)
     given = KINDS[kind].given()
     results = zip(*(family_files.outputs(model, given) for model in (merged, by_hand, others[0])), strict=True)
     differs = False

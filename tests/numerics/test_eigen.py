@@ -10,7 +10,7 @@ import torch
 
 from merging.base.numerics import eigen as module
 from merging.base.numerics import linear_algebra
-from merging.base.numerics.eigen import LARGE, eigen, is_part
+from merging.base.numerics.eigen import LARGE, decompose_symmetric, finds_only_part
 
 SIDE = LARGE + 3
 
@@ -24,7 +24,7 @@ def matrix() -> torch.Tensor:
 @pytest.mark.parametrize("count", [None, 1, 40, SIDE // 2, SIDE, 2 * SIDE])
 def test_eigenpairs_are_torchs(matrix: torch.Tensor, count: int | None) -> None:
     expect, _ = torch.linalg.eigh(matrix)
-    values, vectors = eigen(matrix.tril(), count)  # the lower triangle is all that is read
+    values, vectors = decompose_symmetric(matrix.tril(), count)  # the lower triangle is all that is read
     number = min(count or SIDE, SIDE)
     assert values.shape == (number,) and vectors.shape == (SIDE, number)
     torch.testing.assert_close(values, expect[-number:], rtol=0, atol=1e-11)
@@ -33,19 +33,19 @@ def test_eigenpairs_are_torchs(matrix: torch.Tensor, count: int | None) -> None:
 
 
 def test_only_few_of_a_large_matrix_are_found_without_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert [is_part(SIDE, count) for count in (None, 1, SIDE // 4, SIDE // 4 + 1)] == [False, True, True, False]
-    assert not is_part(LARGE - 1, 1)
+    assert [finds_only_part(SIDE, count) for count in (None, 1, SIDE // 4, SIDE // 4 + 1)] == [False, True, True, False]
+    assert not finds_only_part(LARGE - 1, 1)
     called: list[str] = []
-    call = module.lapack
+    call = module.call_lapack
 
     def noted(name: str, *arguments: object) -> int:
         called.append(name)
         return call(name, *arguments)
 
-    monkeypatch.setattr(module, "lapack", noted)
-    eigen(torch.eye(SIDE, dtype=torch.float64), 3)
-    eigen(torch.eye(SIDE, dtype=torch.float64))
-    eigen(torch.eye(LARGE - 1, dtype=torch.float64))
+    monkeypatch.setattr(module, "call_lapack", noted)
+    decompose_symmetric(torch.eye(SIDE, dtype=torch.float64), 3)
+    decompose_symmetric(torch.eye(SIDE, dtype=torch.float64))
+    decompose_symmetric(torch.eye(LARGE - 1, dtype=torch.float64))
     assert called == ["dsyevr", "dsyevd"]
 
 
@@ -53,18 +53,18 @@ def test_only_few_of_a_large_matrix_are_found_without_the_others(monkeypatch: py
 def test_torch_takes_over_where_lapack_fails(
     matrix: torch.Tensor, count: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "lapack", lambda *arguments: 1)
-    values, vectors = eigen(matrix, count)
+    monkeypatch.setattr(module, "call_lapack", lambda *arguments: 1)
+    values, vectors = decompose_symmetric(matrix, count)
     torch.testing.assert_close(matrix @ vectors, vectors * values, rtol=0, atol=1e-11)
 
 
 def test_matrices_of_low_rank_and_zero() -> None:
     thin = torch.randn(SIDE, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
     for count in (None, 100):
-        values = eigen(thin @ thin.T, count)[0]
+        values = decompose_symmetric(thin @ thin.T, count)[0]
         torch.testing.assert_close(values[-5:].sqrt(), torch.linalg.svdvals(thin).flip(0))
         assert float(values[:-5].abs().max()) < 1e-11 * float(values[-1])
-        assert not eigen(torch.zeros(SIDE, SIDE, dtype=torch.float64), count)[0].any()
+        assert not decompose_symmetric(torch.zeros(SIDE, SIDE, dtype=torch.float64), count)[0].any()
 
 
 def test_other_threads_go_on_while_a_matrix_is_decomposed(matrix: torch.Tensor) -> None:
@@ -77,7 +77,7 @@ def test_other_threads_go_on_while_a_matrix_is_decomposed(matrix: torch.Tensor) 
             started.set()
             stop.wait(1e-4)
 
-    eigen(matrix)  # loads the routine
+    decompose_symmetric(matrix)  # loads the routine
     before = sys.getswitchinterval()
     sys.setswitchinterval(1000.0)
     thread = threading.Thread(target=count)
@@ -86,7 +86,7 @@ def test_other_threads_go_on_while_a_matrix_is_decomposed(matrix: torch.Tensor) 
         assert started.wait(60)
         reached = counted[0]
         for _ in range(5):
-            eigen(matrix)
+            decompose_symmetric(matrix)
         assert counted[0] > reached
     finally:
         sys.setswitchinterval(before)
@@ -107,5 +107,5 @@ def test_polar_factors_of_badly_conditioned_matrices_are_exact_without_a_wide_de
         raise AssertionError("a wide decomposition")
 
     monkeypatch.setattr(torch.linalg, "svd", refuse)
-    found = linear_algebra.polar((left * sizes) @ right.T)
+    found = linear_algebra.polar_factor((left * sizes) @ right.T)
     torch.testing.assert_close(found, left @ right.T, rtol=0, atol=1e-14 / smallest)

@@ -7,7 +7,7 @@ import torch
 from naive_merges import SHAPES, SVD_MERGES, assert_same, draw, low_rank, naive_polar, orthogonal, run
 
 from merging.base.errors import MergingError
-from merging.base.numerics.linear_algebra import left_basis, lower_gram, polar, truncated_svd
+from merging.base.numerics.linear_algebra import left_basis, lower_gram, polar_factor, truncated_svd
 
 
 @pytest.mark.parametrize("shape", [*SHAPES, (1, 1), (130, 5)])
@@ -18,7 +18,7 @@ def test_truncated_decompositions_at_every_condition(shape):
         spectrum = torch.logspace(0, torch.log10(torch.tensor(smallest)).item(), full, dtype=torch.float64)
         left, right = orthogonal(shape[0], 1)[:, :full], orthogonal(shape[1], 2)[:, :full]
         matrix = left * spectrum @ right.T
-        assert_same(polar(matrix), left @ right.T, max(1e-10, 1e-14 / smallest))
+        assert_same(polar_factor(matrix), left @ right.T, max(1e-10, 1e-14 / smallest))
         for count in {1, full // 2, full}:
             found = truncated_svd(matrix, count)
             assert_same(found.values, spectrum[:count], 1e-10)
@@ -32,18 +32,18 @@ def test_directions_that_do_not_exist_are_left_out(shape):
     matrix = low_rank(2, *shape)
     found = truncated_svd(matrix, 3)
     assert len(found.values) == 2 and found.left.shape == (shape[0], 2) and found.right.shape == (2, shape[1])
-    assert torch.linalg.matrix_rank(polar(matrix)) == 2
-    assert_same(polar(matrix), naive_polar(matrix))
+    assert torch.linalg.matrix_rank(polar_factor(matrix)) == 2
+    assert_same(polar_factor(matrix), naive_polar(matrix))
     assert left_basis(matrix[None], 0.0).shape[1] == 2
     nothing = torch.zeros(shape, dtype=torch.float64)
-    assert not polar(nothing).any() and len(truncated_svd(nothing, 2).values) == 0
+    assert not polar_factor(nothing).any() and len(truncated_svd(nothing, 2).values) == 0
     assert left_basis(nothing[None], 0.01).shape == (shape[0], 0)
 
 
 def test_empty_matrices_have_empty_factors():
     for shape in ((0, 4), (4, 0), (0, 0)):
         empty = torch.zeros(shape, dtype=torch.float64)
-        assert polar(empty).shape == shape and len(truncated_svd(empty, 1).values) == 0
+        assert polar_factor(empty).shape == shape and len(truncated_svd(empty, 1).values) == 0
         for key in ("drm", *SVD_MERGES, "wudi"):
             assert run(key, empty.expand(3, *shape)).shape == shape
 

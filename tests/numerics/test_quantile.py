@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from merging.base.numerics.quantile import Thinned, kth_smallest
+from merging.base.numerics.quantile import SampledRows, kth_smallest
 
 VALUES = st.floats(0, 1e6, width=32) | st.sampled_from([0.0, 1.0, 2.0])
 
@@ -67,7 +67,7 @@ def test_a_thinned_stream_takes_the_place_of_the_first_pass_and_decides_nothing(
             passes[-1] += 1
             return list(rows.split(400, dim=1))
 
-        assert kth_smallest(whole, [700, 700], thinned=Thinned(thinned, rows.shape[1])) == expected
+        assert kth_smallest(whole, [700, 700], thinned=SampledRows(thinned, rows.shape[1])) == expected
         assert strides == [61]
     assert passes[0] == 1
 
@@ -83,7 +83,7 @@ def test_a_sample_of_runs_whose_numbers_are_alike_needs_no_further_pass():
         passes.append(1)
         return [row]
 
-    sample = Thinned(lambda stride: [row.reshape(-1, 1024)[::stride].reshape(1, -1)], row.shape[1])
+    sample = SampledRows(lambda stride: [row.reshape(-1, 1024)[::stride].reshape(1, -1)], row.shape[1])
     ranks = [row.shape[1] * share // 100 for share in range(5, 100, 10)]
     found = kth_smallest(whole, ranks, thinned=sample)
     assert found == row.sort().values[0, ranks].tolist() and len(passes) == 1

@@ -8,18 +8,18 @@ import pytest
 import merging
 from merging.base.errors import Cancelled, CheckpointError, NeedsError, StoreError, TaskError
 from merging.engine import run as engine
-from merging.engine.evaluation.evaluate import answers, evaluate, per_task_parts
+from merging.engine.evaluation.evaluate import compute_answers, evaluate, per_task_parts
 from merging.images.benchmarks.benchmark import Benchmark
 from merging.recipes.recipe import Recipe
-from merging.study.previews import moments
+from merging.study.previews import moments_in_memory
 from merging.study.previews.bootstrap import paired_differences
-from merging.study.previews.result import Preview
-from merging.study.previews.samples import PreviewSample
-from merging.study.previews.work import Previewer
+from merging.study.previews.preview import Preview
+from merging.study.previews.preview_samples import PreviewSample
+from merging.study.previews.previewer import Previewer
 from merging.study.runs.execute import execute
-from merging.study.runs.inputs import open_inputs
-from merging.study.runs.reference_models import references
-from merging.study.runs.store import Store
+from merging.study.runs.opened_recipe import open_inputs
+from merging.study.runs.reference_models import find_references
+from merging.study.runs.run_store import Store
 from merging.tasks.context import Context
 
 CHAINS = {
@@ -55,7 +55,7 @@ def test_its_answers_are_those_of_a_stored_run(chain, tiny_benchmark, tmp_path):
     assert preview.n == scores["n"].sum() and preview.half == "choosing"
     if not run.per_task:
         parts = per_task_parts({"merged": run.model_path}, tiny_benchmark)
-        for answer in answers(parts, tiny_benchmark, ("choosing",), Context(device="cpu")):
+        for answer in compute_answers(parts, tiny_benchmark, ("choosing",), Context(device="cpu")):
             rows = table[table["task"] == answer.task.key]
             assert (rows["predicted"].to_numpy() == answer.predicted[rows["place"].to_numpy()]).all()
             assert (rows["label"].to_numpy() == answer.labels[rows["place"].to_numpy()]).all()
@@ -111,8 +111,8 @@ def test_what_did_not_change_is_not_computed_again(chain, rules, tiny_benchmark,
     changed = recipe_of(tiny_benchmark, chain, rules)
     previewed(previewer, recipe)
     written = []
-    run = engine.run
-    monkeypatch.setattr(engine, "run", lambda *args, **kw: written.append(kw["only"]) or run(*args, **kw))
+    run = engine.run_recipe
+    monkeypatch.setattr(engine, "run_recipe", lambda *args, **kw: written.append(kw["only"]) or run(*args, **kw))
     starts = []
     features = previewer.tokens.features
 
@@ -138,7 +138,7 @@ def test_models_made_by_parts_are_the_engine_s(chain, tiny_benchmark):
         previewer.begin(recipe_of(tiny_benchmark, chain), PreviewSample(2))
         models = previewer.begin(changed, PreviewSample(2)).merges[0].models
         opened = open_inputs(changed, benchmark=tiny_benchmark)
-        whole = engine.run(changed, opened.pretrained, opened.experts, context=Context(device="cpu"))
+        whole = engine.run_recipe(changed, opened.pretrained, opened.experts, context=Context(device="cpu"))
         for name, state in (whole.task_state_dicts or {"merged": whole.state_dict}).items():
             assert all((models[name].tensors[key] == value).all() for key, value in state.items()), (rules, name)
 
@@ -146,8 +146,8 @@ def test_models_made_by_parts_are_the_engine_s(chain, tiny_benchmark):
 def test_a_stored_run_with_weights_is_not_merged_again(tiny_benchmark, tmp_path, monkeypatch):
     store = Store(tmp_path, libraries=())
     run = execute(recipe_of(tiny_benchmark, "lot"), store, benchmark=tiny_benchmark, context=Context(device="cpu"))
-    monkeypatch.setattr(engine, "run", None)
-    monkeypatch.setattr(moments, "LIMIT", 0)
+    monkeypatch.setattr(engine, "run_recipe", None)
+    monkeypatch.setattr(moments_in_memory, "LIMIT", 0)
     put_back = recipe_of(tiny_benchmark, "lot", "b0=0")
     preview = merging.preview(put_back, 8, run, benchmark=tiny_benchmark, device="cpu")
     assert preview.reference == "lot" and preview.n == 48
@@ -156,7 +156,9 @@ def test_a_stored_run_with_weights_is_not_merged_again(tiny_benchmark, tmp_path,
 def test_a_reference_that_is_no_merge_or_has_other_files_is_refused(tiny_benchmark, tmp_path):
     store = Store(tmp_path, libraries=())
     expert = next(
-        run for run in references(store, tiny_benchmark, context=Context(device="cpu")).values() if run.kind == "expert"
+        run
+        for run in find_references(store, tiny_benchmark, context=Context(device="cpu")).values()
+        if run.kind == "expert"
     )
     with pytest.raises(StoreError, match="is no merge"):
         merging.preview(recipe_of(tiny_benchmark), 8, expert, benchmark=tiny_benchmark)
@@ -171,9 +173,9 @@ def test_exemplars_whose_moments_cannot_be_kept_are_refused(tiny_benchmark, monk
     recipe = recipe_of(tiny_benchmark, "lot")
     previewer = Previewer(tiny_benchmark, "cpu")
     previewed(previewer, recipe)
-    monkeypatch.setattr(moments, "CapturedInputs", None)  # they are at hand now
+    monkeypatch.setattr(moments_in_memory, "CapturedInputs", None)  # they are at hand now
     previewed(previewer, recipe_of(tiny_benchmark, "lot", scaling=0.7))
-    monkeypatch.setattr(moments, "LIMIT", 10)
+    monkeypatch.setattr(moments_in_memory, "LIMIT", 10)
     with pytest.raises(NeedsError, match="not at hand"):
         merging.preview(recipe, 8, benchmark=tiny_benchmark)
     gradients = Recipe.build("fisher", {}, [], tiny_benchmark.pretrained, tiny_benchmark.experts)

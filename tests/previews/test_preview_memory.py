@@ -9,17 +9,17 @@ from weakref import WeakValueDictionary
 import pandas as pd
 import pytest
 import torch
-from pretend_device import NAME, pretended
+from pretend_device import NAME, pretend_device
 
 from merging.images.benchmarks.benchmark import Benchmark
 from merging.recipes.recipe import Recipe
 from merging.study.previews import preview_stages
-from merging.study.previews.memory import Memory, bytes_of
-from merging.study.previews.models import move
-from merging.study.previews.moments import KeptMoments
-from merging.study.previews.samples import PreviewSample
-from merging.study.previews.work import Previewer
-from merging.study.runs.inputs import open_inputs
+from merging.study.previews.models_in_memory import move_models
+from merging.study.previews.moments_in_memory import MomentsInMemory
+from merging.study.previews.preview_memory import Memory, count_bytes
+from merging.study.previews.preview_samples import PreviewSample
+from merging.study.previews.previewer import Previewer
+from merging.study.runs.opened_recipe import open_inputs
 from merging.tasks.context import Context
 
 
@@ -55,19 +55,19 @@ def test_the_least_recently_used_gives_way_and_the_bound_is_of_the_sum():
 
 def test_what_several_models_share_counts_once():
     weight = torch.zeros(6)
-    assert bytes_of([weight, weight, torch.zeros(2)]) == 32
+    assert count_bytes([weight, weight, torch.zeros(2)]) == 32
 
 
 def test_moments_are_counted(tiny_benchmark):
     opened = open_inputs(recipe_of(tiny_benchmark, "lot"), benchmark=tiny_benchmark)
-    kept = KeptMoments(opened, tiny_benchmark, "cpu")
+    kept = MomentsInMemory(opened, tiny_benchmark, "cpu")
     images = kept.nbytes
     assert images == len(opened.experts) * 6 * 3 * 16 * 16 * 4
     for parameter in opened.pretrained.parameters:
         kept.moments(parameter)
     linear = [p for p in opened.pretrained.parameters if kept.moments(p) is not None]
     each = {id(one): one for p in linear for one in kept.moments(p)}
-    assert kept.nbytes > images + sum(bytes_of(one.tensors) for one in each.values()) > images
+    assert kept.nbytes > images + sum(count_bytes(one.tensors) for one in each.values()) > images
     previewer = Previewer(tiny_benchmark, "cpu")
     plain = Previewer(tiny_benchmark, "cpu")
     for own, merge in ((previewer, "lot"), (plain, "task_arithmetic")):
@@ -98,7 +98,7 @@ def test_on_a_full_device_previews_take_smaller_pieces_and_then_the_cpu(free, la
     expected = Previewer(tiny_benchmark, "cpu").begin(recipe, sample).finish()
     copied = []
     for memory in ({}, {"free": free, "largest": largest}):
-        with pretended(**memory) as seen:
+        with pretend_device(**memory) as seen:
             found = Previewer(tiny_benchmark, NAME).begin(recipe, sample).finish()
         copied.append(max(seen.to_device))
     assert found.device == device and bool(seen.refused) == (device == "CPU")
@@ -109,11 +109,11 @@ def test_on_a_full_device_previews_take_smaller_pieces_and_then_the_cpu(free, la
 
 
 def test_models_that_move_to_another_device_share_what_they_shared(tiny_benchmark):
-    with pretended():
+    with pretend_device():
         previewer = Previewer(tiny_benchmark, NAME)
         work = previewer.begin(recipe_of(tiny_benchmark, scaling=0.0), PreviewSample(4))
         models = [one.models["merged"] for one in work.merges]
-        move(models, torch.device("cpu"))
+        move_models(models, torch.device("cpu"))
     assert all(model.encoder.device == torch.device("cpu") for model in models)
     first, second = (model.encoder.tensors for model in models)
     assert first["class_embedding"] is second["class_embedding"]

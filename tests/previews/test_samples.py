@@ -7,8 +7,8 @@ import pytest
 
 from merging.base.errors import ParameterError
 from merging.images.benchmarks.benchmark import Benchmark
-from merging.study.previews import samples
-from merging.study.previews.samples import PreviewSample, batches, drawn
+from merging.study.previews import preview_samples
+from merging.study.previews.preview_samples import PreviewSample, image_batches, sample_tasks
 
 
 def labels_of(counts: list[int]) -> np.ndarray:
@@ -58,20 +58,20 @@ def test_only_the_choosing_half_is_read(tiny_benchmark, monkeypatch):
     asked = []
     read = Benchmark.images
     monkeypatch.setattr(Benchmark, "images", lambda own, key, split: asked.append(split) or read(own, key, split))
-    sampled = drawn(tiny_benchmark, PreviewSample(3))
-    assert set(asked) == {"choosing"} and samples.HALF == "choosing"
+    sampled = sample_tasks(tiny_benchmark, PreviewSample(3))
+    assert set(asked) == {"choosing"} and preview_samples.HALF == "choosing"
     for key, task in sampled.items():
         images, labels = read(tiny_benchmark, key, "choosing")
         assert (task.images == images[task.places]).all() and (task.labels == labels[task.places]).all()
 
 
 def test_batches_hold_every_image_once(tiny_benchmark, monkeypatch):
-    monkeypatch.setattr(samples, "BATCH", 7)
-    sampled = drawn(tiny_benchmark, PreviewSample(6))
+    monkeypatch.setattr(preview_samples, "BATCH", 7)
+    sampled = sample_tasks(tiny_benchmark, PreviewSample(6))
     seen = {key: [] for key in sampled}
     keys = set()
     for start, stop in ((0, 4), (4, None)):
-        for batch in batches(sampled, list(sampled), start, stop, "b"):
+        for batch in image_batches(sampled, list(sampled), start, stop, "b"):
             assert len(batch.images) <= 7
             keys.add(batch.key)
             for key, span, first in batch.parts:
@@ -79,5 +79,7 @@ def test_batches_hold_every_image_once(tiny_benchmark, monkeypatch):
                 seen[key] += places
                 assert (batch.images[span] == sampled[key].images[places]).all()
     assert seen == {key: list(range(len(task.labels))) for key, task in sampled.items()}
-    again = [b.key for start, stop in ((0, 4), (4, None)) for b in batches(sampled, list(sampled), start, stop, "b")]
+    again = [
+        b.key for start, stop in ((0, 4), (4, None)) for b in image_batches(sampled, list(sampled), start, stop, "b")
+    ]
     assert len(again) == len(keys) and set(again) == keys

@@ -9,10 +9,10 @@ import torch
 
 from merging.images.image_encoder import Encoder
 from merging.models.architecture import Architecture
-from merging.study.previews.samples import ImageBatch
-from merging.study.previews.token_cache import Keeping, TokenCache
+from merging.study.previews.preview_samples import ImageBatch
+from merging.study.previews.token_cache import CacheResolution, TokenCache
 
-ALL = Keeping(1, torch.float32)
+ALL = CacheResolution(1, torch.float32)
 TOKENS = 6 * tiny.TOKENS * tiny.WIDTH * 4  # bytes that enter one section for one batch
 
 
@@ -60,7 +60,7 @@ def test_other_images_and_other_sections_share_nothing(base):
 
 def test_half_precision_is_close(base):
     cache, names = TokenCache(), ["stem", "a", "b", "head"]
-    half = Keeping(1, torch.float16)
+    half = CacheResolution(1, torch.float16)
     first = cache.features(encoder(base), names, batch(), prepare, half)
     again = cache.features(encoder(base), names, batch(), prepare, half)
     assert first.equal(whole(encoder(base))) and not again.equal(first)
@@ -87,11 +87,11 @@ def test_depths_are_thinned_out_before_tokens_are_rounded():
     bundled = Architecture(image_size=32, patch_size=8, width=192, layers=6, heads=4, embed_dim=96, quick_gelu=True)
     vit = Architecture(image_size=224, patch_size=32, width=768, layers=12, heads=12, embed_dim=512, quick_gelu=True)
     large = Architecture(image_size=224, patch_size=14, width=1024, layers=24, heads=16, embed_dim=768, quick_gelu=True)
-    assert Keeping.of(bundled, 480) == Keeping(1, torch.float32)  # 44 MB
-    assert Keeping.of(bundled, 3600) == Keeping(2, torch.float32)
-    assert Keeping.of(vit, 128) == Keeping(1, torch.float32)  # 256 MB
-    assert Keeping.of(vit, 512) == Keeping(3, torch.float16)
-    assert Keeping.of(large, 128) == Keeping(9, torch.float16)
-    assert Keeping.of(large, 10_000) == Keeping(0, torch.float32)
-    assert [section for section in range(1, 8) if Keeping(3, torch.float16).keeps(section)] == [1, 4, 7]
-    assert not any(Keeping(0, torch.float32).keeps(section) for section in range(8))
+    assert CacheResolution.of(bundled, 480) == CacheResolution(1, torch.float32)  # 44 MB
+    assert CacheResolution.of(bundled, 3600) == CacheResolution(2, torch.float32)
+    assert CacheResolution.of(vit, 128) == CacheResolution(1, torch.float32)  # 256 MB
+    assert CacheResolution.of(vit, 512) == CacheResolution(3, torch.float16)
+    assert CacheResolution.of(large, 128) == CacheResolution(9, torch.float16)
+    assert CacheResolution.of(large, 10_000) == CacheResolution(0, torch.float32)
+    assert [section for section in range(1, 8) if CacheResolution(3, torch.float16).keeps(section)] == [1, 4, 7]
+    assert not any(CacheResolution(0, torch.float32).keeps(section) for section in range(8))

@@ -11,11 +11,27 @@ import pytest
 
 from merging.base.errors import TaskError
 from merging.images.prompt_sets import prompts
-from merging.recipes.papers.published import FIGURES, OUTSIDE, TASKS
-from merging.recipes.presets import preset
-from merging.sharing.published.catalogue import HUB, Experiment, experiment, experiment_keys, experiments
-from merging.sharing.published.parts import APART, CATALOGUE, DATA_SET, MODEL, PACKED, PARTS, TEST, parts, read_parts
-from merging.sharing.published.rows import printed_experts
+from merging.recipes.papers.published_figures import FIGURES, OUTSIDE, TASKS
+from merging.recipes.presets import find_preset
+from merging.sharing.published.catalogue_parts import (
+    CATALOGUE,
+    DATA_SET,
+    MODEL,
+    PACKED,
+    PARTS,
+    SPLIT_QKV_FIELD,
+    TEST,
+    read_parts,
+    read_shared_parts,
+)
+from merging.sharing.published.experiment_catalogue import (
+    HUB,
+    Experiment,
+    list_experiment_keys,
+    list_experiments,
+    read_experiment,
+)
+from merging.sharing.published.row_variants import find_printed_experts
 
 KEYS = (
     "clip-b32-8", "clip-b16-8", "clip-l14-8", "clip-b32-14", "clip-b32-20", "clip-b16-8-lora", "clip-b32-8-drive",
@@ -28,25 +44,25 @@ GIGABYTES = {  # models and test sets in domain, rounded, as they are announced
 
 
 def test_every_experiment_is_there_and_can_be_read() -> None:
-    assert experiment_keys() == KEYS
-    assert [one.key for one in experiments()] == list(KEYS)
+    assert list_experiment_keys() == KEYS
+    assert [one.key for one in list_experiments()] == list(KEYS)
 
 
-@pytest.mark.parametrize("one", experiments(), ids=lambda one: one.key)
+@pytest.mark.parametrize("one", list_experiments(), ids=lambda one: one.key)
 def test_an_experiment_has_the_tasks_of_its_key_and_rows_of_presets(one: Experiment) -> None:
     counts = {"smoke": 2, "clip-b32-14": 14, "clip-b32-20": 20}
     assert len(one.tasks) == counts.get(one.key, 8)
     assert one.is_papers_eight == (len(one.tasks) == 8)
     assert len({row.key for row in one.rows}) == len(one.rows) > 2
     for row in one.rows:
-        preset(row.preset)
+        find_preset(row.preset)
     if len(one.tasks) == 8:
         assert [each.column for each in one.outside] == list(OUTSIDE) and one.off_by_default == ("imagenet",)
 
 
-@pytest.mark.parametrize("one", experiments(), ids=lambda one: one.key)
+@pytest.mark.parametrize("one", list_experiments(), ids=lambda one: one.key)
 def test_sizes_are_those_announced(one: Experiment) -> None:
-    known, used = parts().repositories, next(iter(one.models.values()))
+    known, used = read_shared_parts().repositories, next(iter(one.models.values()))
     uses = {(use.repository, use.part) for use in (used.pretrained, *([used.text] if used.text else []))}
     uses |= {(use.repository, use.part) for use in (used.experts[task.key] for task in one.tasks)}
     models = sum(known[name].parts[part].about or 0 for name, part in uses)
@@ -56,44 +72,44 @@ def test_sizes_are_those_announced(one: Experiment) -> None:
     assert data / 1e9 == pytest.approx(announced[1], rel=0.03)
 
 
-@pytest.mark.parametrize("one", experiments(), ids=lambda one: one.key)
+@pytest.mark.parametrize("one", list_experiments(), ids=lambda one: one.key)
 def test_the_gate_has_a_printed_accuracy_for_every_expert(one: Experiment) -> None:
     for used in one.models.values():
-        printed = printed_experts(one, used.tower, used.by)
+        printed = find_printed_experts(one, used.tower, used.by)
         assert list(printed) == [task.key for task in one.tasks]
         assert all(50 < value <= 100 for value in printed.values())
 
 
 def test_test_sets_have_prompts_and_the_papers_columns() -> None:
-    sets = parts().test_sets
+    sets = read_shared_parts().test_sets
     assert {one.column for one in sets.values()} - {None} == {*TASKS, *OUTSIDE}
     for one in sets.values():
         names = prompts(one.prompts).class_names if one.prompts else one.classes
-        assert len(names) > 1 and parts().repositories[one.repository].kind == DATA_SET
+        assert len(names) > 1 and read_shared_parts().repositories[one.repository].kind == DATA_SET
     assert sets["emnist_letters"].prompts is None and len(sets["emnist_letters"].classes) == 26
 
 
 def test_a_test_set_in_a_folder_of_its_own_names_it_as_its_configuration() -> None:
     """Other configurations may lie beside it in a cache that other programs use as well."""
-    for one in parts().test_sets.values():
-        files = parts().repositories[one.repository].parts[TEST].files
+    for one in read_shared_parts().test_sets.values():
+        files = read_shared_parts().repositories[one.repository].parts[TEST].files
         folders = {file.name.rpartition("/")[0] for file in files} - {"", "data", "test"}
         assert folders == ({one.configuration} if one.configuration else set()), one.key
-    assert sum(bool(one.configuration) for one in parts().test_sets.values()) == 5
+    assert sum(bool(one.configuration) for one in read_shared_parts().test_sets.values()) == 5
 
 
 def test_no_repository_is_there_twice_and_each_is_used() -> None:
     text = (PARTS / "repositories.json").read_text("utf-8")
-    used = {use.repository for each in parts().models.values() for use in each.experts.values()}
-    used |= {each.pretrained.repository for each in parts().models.values()}
-    used |= {each.text.repository for each in parts().models.values() if each.text}
-    used |= {one.repository for one in parts().test_sets.values()}
-    assert used == set(parts().repositories)
+    used = {use.repository for each in read_shared_parts().models.values() for use in each.experts.values()}
+    used |= {each.pretrained.repository for each in read_shared_parts().models.values()}
+    used |= {each.text.repository for each in read_shared_parts().models.values() if each.text}
+    used |= {one.repository for one in read_shared_parts().test_sets.values()}
+    assert used == set(read_shared_parts().repositories)
     assert all(text.count(f'"{name}": {{') == 1 for name in used)
 
 
 def test_what_nobody_has_read_is_null_and_what_was_read_is_dated() -> None:
-    repositories = parts().repositories.values()
+    repositories = read_shared_parts().repositories.values()
     assert all(one.revision is None for one in repositories)  # no commit was seen
     assert {one.read for one in repositories} == {None, "2026-11"}
     assert all((one.license is None) == (one.read is None) for one in repositories)
@@ -102,12 +118,12 @@ def test_what_nobody_has_read_is_null_and_what_was_read_is_dated() -> None:
 
 
 def test_sources_of_rows_that_run_twice_say_how_they_group() -> None:
-    twice = {row.preset for one in experiments() for row in one.rows if row.names_matter}
+    twice = {row.preset for one in list_experiments() for row in one.rows if row.names_matter}
     assert twice == {"task_arithmetic_lwptv", "ties_lwptv", "pcb_lwptv", "drm_h", "tsv_m", "iso_c", "iso_cts", "wudi"}
-    assert {source.names for source in parts().sources.values()} == {PACKED, APART}
-    assert parts().sources["FusionBench"].names == APART
+    assert {source.names for source in read_shared_parts().sources.values()} == {PACKED, SPLIT_QKV_FIELD}
+    assert read_shared_parts().sources["FusionBench"].names == SPLIT_QKV_FIELD
     named = {figure.source.partition(",")[0] for figure in FIGURES}
-    assert set(parts().sources) <= named
+    assert set(read_shared_parts().sources) <= named
 
 
 # Wrong files
@@ -202,7 +218,7 @@ def test_a_wrong_part_names_its_file_entry_and_field(tmp_path, file, path, field
 def test_a_wrong_experiment_names_its_field(tmp_path, fields, problem) -> None:
     made = copy(tmp_path, "smoke.json", lambda data: entry(data, **fields))
     with pytest.raises(TaskError) as error:
-        experiment("smoke", made)
+        read_experiment("smoke", made)
     assert problem in str(error.value)
 
 
@@ -212,12 +228,12 @@ def test_files_that_are_no_catalogue_are_named(tmp_path) -> None:
     (tmp_path / "list.json").write_text("[]", "utf-8")
     for key, problem in (("odd", "odd.json is no JSON"), ("twice", "'a' is there twice"), ("list", "a mapping is")):
         with pytest.raises(TaskError, match=problem):
-            experiment(key, tmp_path)
+            read_experiment(key, tmp_path)
     with pytest.raises(TaskError, match="Did you mean 'smoke'"):
-        experiment("smoky")
+        read_experiment("smoky")
 
 
 def test_the_first_models_are_those_of_the_hub_where_there_are_any() -> None:
-    firsts = {one.key: next(iter(one.models)) for one in experiments()}
+    firsts = {one.key: next(iter(one.models)) for one in list_experiments()}
     assert [key for key, whose in firsts.items() if whose != HUB] == ["clip-b32-8-drive"]
-    assert {one.kind for one in parts().repositories.values()} == {MODEL, DATA_SET}
+    assert {one.kind for one in read_shared_parts().repositories.values()} == {MODEL, DATA_SET}

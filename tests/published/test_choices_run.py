@@ -12,12 +12,12 @@ from loopback_hub import LoopbackHub
 from published_calls import accuracies, keys, row, run
 
 from merging.images.prompt_sets import HUB, prompts
-from merging.recipes.papers.published import ILHARCO
-from merging.sharing.published.catalogue import experiment
-from merging.sharing.published.verdicts import NOT_COMPARABLE
+from merging.recipes.papers.published_figures import ILHARCO
+from merging.sharing.published.accuracy_verdicts import NOT_COMPARABLE
+from merging.sharing.published.experiment_catalogue import read_experiment
 
 pytestmark = pytest.mark.full
-EIGHT = experiment("clip-b32-8")
+EIGHT = read_experiment("clip-b32-8")
 EXPERTS = "tanganke/clip-vit-base-patch32"
 
 

@@ -11,16 +11,16 @@ import pytest
 
 from merging.models.hub.repository import RepositoryFile
 from merging.sharing.published import reference_scores
-from merging.sharing.published.catalogue import experiment
-from merging.sharing.published.choice import choose
-from merging.sharing.published.experiment_run import ExperimentRun, place_of
-from merging.sharing.published.lock import Lock, PinnedRepository, write_lock
-from merging.sharing.published.measured_rows import FILE, MeasuredFiles, MeasuredTable, write_measured
-from merging.sharing.published.rows import INDIVIDUAL, PRETRAINED, variants
-from merging.sharing.published.table import MeasuredRow
-from merging.sharing.published.verdicts import TaskScore
+from merging.sharing.published.accuracy_verdicts import TaskScore
+from merging.sharing.published.choice import make_choice
+from merging.sharing.published.comparison_table import MeasuredRow
+from merging.sharing.published.experiment_catalogue import read_experiment
+from merging.sharing.published.experiment_run import ExperimentRun, find_folders
+from merging.sharing.published.measured_rows import MEASURED_FILE, MeasuredFiles, MeasuredTable, write_measured
+from merging.sharing.published.repository_lock import Lock, PinnedRepository, write_lock
+from merging.sharing.published.row_variants import INDIVIDUAL, PRETRAINED, list_variants
 
-SMOKE = experiment("smoke")
+SMOKE = read_experiment("smoke")
 IDS = {"pretrained": "p", "mnist": "m", "eurosat": "e"}
 BENCHMARK: Any = SimpleNamespace(digest="of these images", experts={"mnist": "", "eurosat": ""})
 ALL = {PRETRAINED, INDIVIDUAL, "averaging"}
@@ -30,12 +30,12 @@ ALL = {PRETRAINED, INDIVIDUAL, "averaging"}
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ExperimentRun:
     """A run whose rows were all measured, with models of these ids."""
     models(monkeypatch)
-    choice, scores = choose(SMOKE, rows=["averaging"]), {"mnist": TaskScore("mnist", 0.5, 10)}
-    rows = (PRETRAINED, INDIVIDUAL, variants(SMOKE, choice)[0])
+    choice, scores = make_choice(SMOKE, rows=["averaging"]), {"mnist": TaskScore("mnist", 0.5, 10)}
+    rows = (PRETRAINED, INDIVIDUAL, list_variants(SMOKE, choice)[0])
     table = MeasuredTable("one CPU", BENCHMARK.digest, choice, IDS, MeasuredFiles((), ()))
     for each in rows:
         table = table.with_row(MeasuredRow(each, scores))
-    place = place_of("smoke", tmp_path)
+    place = find_folders("smoke", tmp_path)
     place.folder.mkdir(parents=True)
     write_measured(place.folder, table)
     return ExperimentRun(SMOKE, choice, place, "cpu")
@@ -56,13 +56,13 @@ def test_rows_are_written_with_what_is_pinned_now(
             for each, day in ((name, "2026-11-02"), ("of/another", "2026-11-09"))}  # fmt: skip
     write_lock(run.place.folder, replace(Lock(pins), latest=(name, "of/another")))
     files = MeasuredFiles((name,), ("2026-11-02",))
-    assert reference_scores.known_measured(run, BENCHMARK).files == files
-    (run.place.folder / FILE).unlink()
-    assert reference_scores.known_measured(run, BENCHMARK).files == files
+    assert reference_scores.find_measured(run, BENCHMARK).files == files
+    (run.place.folder / MEASURED_FILE).unlink()
+    assert reference_scores.find_measured(run, BENCHMARK).files == files
 
 
 def known(run: ExperimentRun) -> set[str]:
-    table = reference_scores.known_measured(run, BENCHMARK)
+    table = reference_scores.find_measured(run, BENCHMARK)
     assert table.choice == run.choice
     assert table.references == {name: reference_scores.reference_id(BENCHMARK, name) for name in IDS}
     return set(table.rows)
@@ -77,7 +77,7 @@ def test_other_experts_are_measured_again_and_so_are_rows_of_them(
 ) -> None:
     models(monkeypatch, eurosat="of another file")
     assert known(run) == {PRETRAINED}
-    folder = replace(run, choice=choose(SMOKE, experts=str(tmp_path), rows=["averaging"]))
+    folder = replace(run, choice=make_choice(SMOKE, experts=str(tmp_path), rows=["averaging"]))
     assert known(folder) == {PRETRAINED}
     models(monkeypatch)
     assert known(folder) == {PRETRAINED, INDIVIDUAL}  # the same files, wherever they are

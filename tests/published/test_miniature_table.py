@@ -12,13 +12,13 @@ import pytest
 from loopback_hub import LoopbackHub
 
 from merging.cli.main import main
-from merging.recipes.papers.published import B32, FIGURES, REFERENCES, Figure, Printed
-from merging.sharing.published import rows as rows_module
-from merging.sharing.published.catalogue import experiment
-from merging.sharing.published.verdicts import AGREES, DIFFERS, NOT_COMPARABLE, REPRODUCED, WITHIN_SPLIT
+from merging.recipes.papers.published_figures import B32, FIGURES, REFERENCES, Figure, Printed
+from merging.sharing.published import row_variants as rows_module
+from merging.sharing.published.accuracy_verdicts import AGREES, DIFFERS, NOT_COMPARABLE, REPRODUCED, WITHIN_SPLIT
+from merging.sharing.published.experiment_catalogue import read_experiment
 
 pytestmark = pytest.mark.full
-EIGHT = experiment("clip-b32-8")
+EIGHT = read_experiment("clip-b32-8")
 TASKS = [one.key for one in EIGHT.tasks]
 STORED = Path(__file__).with_name("miniature.json")  # accuracies in percent, by row and task
 SPLIT = "LwPTV, Tables 2 and 5"  # a source of which some test sets are other images

@@ -10,28 +10,28 @@ import pytest
 
 from merging.base.errors import HubError, TaskError
 from merging.models.hub.repository import RepositoryFacts, RepositoryFile
-from merging.sharing.published.catalogue import experiment
-from merging.sharing.published.choice import Choice, choose, left_out, needed_parts, sets_of
-from merging.sharing.published.experiment_run import Place
-from merging.sharing.published.lock import (
+from merging.sharing.published.catalogue_parts import ModelFile, read_shared_parts
+from merging.sharing.published.choice import Choice, list_left_out_rows, list_needed_parts, list_test_sets, make_choice
+from merging.sharing.published.experiment_catalogue import read_experiment
+from merging.sharing.published.experiment_run import ExperimentFolders
+from merging.sharing.published.experiment_texts import plan_data, plan_rows, plan_sentences
+from merging.sharing.published.fetch_plan import UNPINNED, count_passes, estimate_encoding_seconds, make_plan
+from merging.sharing.published.rates import FETCHING_RATE
+from merging.sharing.published.repository_lock import (
     Lock,
-    files_of,
+    find_model_name,
+    find_repository,
     license_text,
-    name_to_open,
-    names_for,
+    list_files,
+    match_names,
     read_lock,
-    repository_of,
     write_lock,
 )
-from merging.sharing.published.parts import ModelFile, parts
-from merging.sharing.published.plan import UNPINNED, count_passes, encoding_seconds, make_plan
-from merging.sharing.published.rates import FETCHED
-from merging.sharing.published.texts import plan_data, plan_rows, plan_sentences
 
-EIGHT, SMOKE = experiment("clip-b32-8"), experiment("smoke")
+EIGHT, SMOKE = read_experiment("clip-b32-8"), read_experiment("smoke")
 COMMIT, OTHER = "a" * 40, "b" * 40
-EUROSAT = parts().repositories["tanganke/eurosat"]
-DRIVE = parts().repositories["SphereLab/vision_models_in_FDA"]
+EUROSAT = read_shared_parts().repositories["tanganke/eurosat"]
+DRIVE = read_shared_parts().repositories["SphereLab/vision_models_in_FDA"]
 
 
 def facts(*files: RepositoryFile, revision: str = COMMIT, license: str | None = None) -> RepositoryFacts:
@@ -40,19 +40,22 @@ def facts(*files: RepositoryFile, revision: str = COMMIT, license: str | None = 
 
 @pytest.fixture(autouse=True)
 def empty_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr("merging.models.hub.cache.cache_folder", lambda: tmp_path / "hub")
+    monkeypatch.setattr("merging.models.hub.blob_cache.cache_folder", lambda: tmp_path / "hub")
 
 
 # What is chosen
 
 
 def test_by_default_a_thousand_images_and_no_row_that_needs_exemplars() -> None:
-    choice = choose(EIGHT)
+    choice = make_choice(EIGHT)
     assert (choice.images, choice.exemplars, choice.experts, choice.outside) == (1000, 0, "hub", False)
-    assert left_out(EIGHT, choice) == ("lot", "regmean", "fisher")
-    assert choose(EIGHT, exemplars=16).rows == tuple(row.key for row in EIGHT.rows)
-    assert choose(EIGHT, rows=["regmean", "ties"]).exemplars == 64
-    assert choose(EIGHT, images="all").images is None and choose(EIGHT, images="all").images_text == "on all images"
+    assert list_left_out_rows(EIGHT, choice) == ("lot", "regmean", "fisher")
+    assert make_choice(EIGHT, exemplars=16).rows == tuple(row.key for row in EIGHT.rows)
+    assert make_choice(EIGHT, rows=["regmean", "ties"]).exemplars == 64
+    assert (
+        make_choice(EIGHT, images="all").images is None
+        and make_choice(EIGHT, images="all").images_text == "on all images"
+    )
 
 
 @pytest.mark.parametrize(
@@ -68,35 +71,38 @@ def test_by_default_a_thousand_images_and_no_row_that_needs_exemplars() -> None:
 )
 def test_what_cannot_be_chosen_is_named(options, problem: str) -> None:
     with pytest.raises(TaskError) as error:
-        choose(EIGHT, **options)
+        make_choice(EIGHT, **options)
     assert problem in str(error.value)
 
 
 def test_experts_and_imagenet_must_be_in_the_experiment() -> None:
     with pytest.raises(TaskError, match="has no experts 'published'; it has hub"):
-        choose(SMOKE, experts="published")
+        make_choice(SMOKE, experts="published")
     with pytest.raises(TaskError, match="has no ImageNet"):
-        choose(SMOKE, imagenet=True)
-    assert choose(EIGHT, experts="published").experts == "published"
+        make_choice(SMOKE, imagenet=True)
+    assert make_choice(EIGHT, experts="published").experts == "published"
 
 
 def test_imagenet_is_scored_only_if_it_is_asked_for() -> None:
-    keys = [[one.key for one in sets_of(EIGHT, choose(EIGHT, **options))] for options in
+    keys = [[one.key for one in list_test_sets(EIGHT, make_choice(EIGHT, **options))] for options in
             ({}, {"outside": True}, {"imagenet": True})]  # fmt: skip
     assert [len(each) for each in keys] == [8, 20, 21] and "imagenet" not in keys[1] and keys[2][-1] == "imagenet"
 
 
 def test_train_splits_are_needed_only_for_exemplars_and_a_folder_brings_its_own_models(tmp_path) -> None:
-    plain, drawn = needed_parts(EIGHT, choose(EIGHT)), needed_parts(EIGHT, choose(EIGHT, exemplars=4))
+    plain, drawn = (
+        list_needed_parts(EIGHT, make_choice(EIGHT)),
+        list_needed_parts(EIGHT, make_choice(EIGHT, exemplars=4)),
+    )
     assert {use.part for use in plain} == {"model", "test"} and len(drawn) == len(plain) + 8
-    folder = needed_parts(EIGHT, choose(EIGHT, experts=str(tmp_path)))
+    folder = list_needed_parts(EIGHT, make_choice(EIGHT, experts=str(tmp_path)))
     assert [purpose for purpose in folder.values() if "test set" not in purpose] == ["text tower"]
-    published = needed_parts(EIGHT, choose(EIGHT, experts="published"))
+    published = list_needed_parts(EIGHT, make_choice(EIGHT, experts="published"))
     assert published[ModelFile(DRIVE.name, "sun397")] == "expert for SUN397"
 
 
 def test_a_choice_is_read_as_it_was_written() -> None:
-    choice = choose(EIGHT, images="all", imagenet=True, exemplars=8, seed=3)
+    choice = make_choice(EIGHT, images="all", imagenet=True, exemplars=8, seed=3)
     assert Choice.read(choice.plain(), "choice.json") == choice
     with pytest.raises(TaskError, match=r"choice.json: field seed: a whole number from 0 on is needed; got '3'"):
         Choice.read(choice.plain() | {"seed": "3"}, "choice.json")
@@ -124,25 +130,25 @@ TEST_FILE = RepositoryFile("data/test-00000-of-00001.parquet", 9_000_000, "c" * 
 )
 def test_weights_are_taken_in_the_format_that_is_there(weights: list[str], taken: list[str]) -> None:
     use = EIGHT.models["hub"].pretrained
-    listed = parts().repositories[use.repository]
+    listed = read_shared_parts().repositories[use.repository]
     lock = Lock().with_facts(listed, facts(*map(RepositoryFile, ["config.json", "README.md", *weights])))
-    assert {file.name for file in files_of(listed, use.part, lock)} == {"config.json", *taken}
-    assert name_to_open(use, lock) == taken[0]
+    assert {file.name for file in list_files(listed, use.part, lock)} == {"config.json", *taken}
+    assert find_model_name(use, lock) == taken[0]
 
 
 def test_an_adapter_and_a_whole_model_do_not_stand_for_each_other() -> None:
     whole = ["config.json", "model.safetensors"]
-    assert names_for("adapter_model.safetensors", whole) == []
-    assert names_for("adapter_model.safetensors", [*whole, "adapter_model.bin"]) == ["adapter_model.bin"]
-    assert names_for("pytorch_model.bin", ["adapter_config.json", "adapter_model.safetensors"]) == []
+    assert match_names("adapter_model.safetensors", whole) == []
+    assert match_names("adapter_model.safetensors", [*whole, "adapter_model.bin"]) == ["adapter_model.bin"]
+    assert match_names("pytorch_model.bin", ["adapter_config.json", "adapter_model.safetensors"]) == []
 
 
 def test_the_first_facts_pin_a_repository_and_later_ones_must_agree(tmp_path) -> None:
     lock = Lock().with_facts(EUROSAT, facts(TEST_FILE, RepositoryFile("README.md", 10)), today=date(2026, 12, 1))
     write_lock(tmp_path, lock)
     assert read_lock(tmp_path) == lock and read_lock(tmp_path / "none") == Lock()
-    assert repository_of(EUROSAT, lock).revision == COMMIT and repository_of(EUROSAT, Lock()).revision is None
-    assert files_of(EUROSAT, "test", lock) == (TEST_FILE,)
+    assert find_repository(EUROSAT, lock).revision == COMMIT and find_repository(EUROSAT, Lock()).revision is None
+    assert list_files(EUROSAT, "test", lock) == (TEST_FILE,)
     assert license_text(EUROSAT, lock) == "none stated" and lock.repositories[EUROSAT.name].read == "2026-12-01"
     with pytest.raises(HubError, match=f"was pinned at {COMMIT}, and {OTHER} was given"):
         lock.with_facts(EUROSAT, facts(TEST_FILE, revision=OTHER))
@@ -152,7 +158,7 @@ def test_the_first_facts_pin_a_repository_and_later_ones_must_agree(tmp_path) ->
 
 
 def test_a_carried_lock_comes_before_the_one_here_for_its_repositories(tmp_path) -> None:
-    place = Place(tmp_path / "store", "smoke", tmp_path / "carried")
+    place = ExperimentFolders(tmp_path / "store", "smoke", tmp_path / "carried")
     here = (
         Lock()
         .with_facts(EUROSAT, facts(TEST_FILE))
@@ -175,7 +181,7 @@ def test_a_carried_lock_comes_before_the_one_here_for_its_repositories(tmp_path)
 
 def test_the_catalogue_s_commit_and_digests_are_held_to() -> None:
     known = replace(EUROSAT, revision=OTHER)
-    assert repository_of(known, Lock()).revision == OTHER
+    assert find_repository(known, Lock()).revision == OTHER
     with pytest.raises(HubError, match="--latest takes the new one"):
         Lock().with_facts(known, facts(TEST_FILE))
     name = "ViT-B-32/SUN397/finetuned.pt"
@@ -190,7 +196,7 @@ def test_the_catalogue_s_commit_and_digests_are_held_to() -> None:
 def test_a_file_that_is_gone_is_named_with_what_there_is() -> None:
     lock = Lock().with_facts(EUROSAT, facts(RepositoryFile("data/train.parquet", 1)))
     with pytest.raises(HubError, match=r"tanganke/eurosat has no file data/test-00000-of-00001.parquet at aaaa.*train"):
-        files_of(EUROSAT, "test", lock)
+        list_files(EUROSAT, "test", lock)
 
 
 def test_a_lock_that_cannot_be_read_is_not_taken_for_none(tmp_path) -> None:
@@ -206,7 +212,7 @@ def test_a_lock_that_cannot_be_read_is_not_taken_for_none(tmp_path) -> None:
 
 
 def test_the_plan_of_an_empty_cache_has_all_to_fetch_roughly() -> None:
-    plan = make_plan(SMOKE, choose(SMOKE), Lock(), cores=2)
+    plan = make_plan(SMOKE, make_choice(SMOKE), Lock(), cores=2)
     assert plan.to_fetch == 605_000_000 + 2 * 349_800_000 + 2_600_000 + 9_100_000
     assert (plan.here, plan.sizes_exact, plan.complete, plan.host) == (0, False, False, "huggingface.co")
     assert plan.fetch_seconds == plan.to_fetch / 10e6
@@ -219,32 +225,35 @@ def test_the_plan_of_an_empty_cache_has_all_to_fetch_roughly() -> None:
 
 def test_what_is_pinned_is_exact_and_what_is_here_is_not_fetched(tmp_path) -> None:
     lock = Lock().with_facts(EUROSAT, facts(TEST_FILE, license="mit"))
-    (part,) = [each for each in make_plan(SMOKE, choose(SMOKE), lock).parts if each.repository == EUROSAT.name]
+    (part,) = [each for each in make_plan(SMOKE, make_choice(SMOKE), lock).parts if each.repository == EUROSAT.name]
     assert (part.nbytes, part.exact, part.license, part.revision) == (9_000_000, True, "mit", COMMIT)
     folder = tmp_path / "hub" / "datasets--tanganke--eurosat" / "snapshots" / COMMIT / "data"
     folder.mkdir(parents=True)
     with (folder / "test-00000-of-00001.parquet").open("wb") as file:
         file.truncate(9_000_000)
-    plan = make_plan(SMOKE, choose(SMOKE), lock, rates={FETCHED: 1e6})
+    plan = make_plan(SMOKE, make_choice(SMOKE), lock, rates={FETCHING_RATE: 1e6})
     (part,) = [each for each in plan.parts if each.repository == EUROSAT.name]
     assert part.complete and part.missing == 0 and plan.here == 9_000_000
     assert plan.rate_measured and "the rate of the last download" in " ".join(plan_sentences(plan))
 
 
 def test_too_little_room_and_unknown_sizes_are_said(monkeypatch) -> None:
-    monkeypatch.setattr("merging.sharing.published.plan.free_bytes", lambda place: 1_000_000)
-    words = " ".join(plan_sentences(make_plan(EIGHT, choose(EIGHT, exemplars=4), Lock())))
+    monkeypatch.setattr("merging.sharing.published.fetch_plan.free_bytes", lambda place: 1_000_000)
+    words = " ".join(plan_sentences(make_plan(EIGHT, make_choice(EIGHT, exemplars=4), Lock())))
     assert "That is more than is free. Set HF_HOME" in words
     assert "Not known in advance: the size of exemplars of SUN397" in words
-    assert "Left out, as they need exemplars" in " ".join(plan_sentences(make_plan(EIGHT, choose(EIGHT), Lock())))
+    assert "Left out, as they need exemplars" in " ".join(plan_sentences(make_plan(EIGHT, make_choice(EIGHT), Lock())))
 
 
 def test_passes_count_the_pretrained_model_each_expert_and_every_row() -> None:
-    all_images, few = choose(EIGHT, images="all"), choose(EIGHT, images="100", outside=True)
+    all_images, few = make_choice(EIGHT, images="all"), make_choice(EIGHT, images="100", outside=True)
     assert count_passes(EIGHT, all_images, 12) == (87_433, 87_433 * 14)
     assert count_passes(EIGHT, few, 3) == (2000, 800 * 5 + 1200 * 4)
-    assert encoding_seconds("ViT-B/32", 900, "cpu", 2) == 50 and encoding_seconds("ViT-L/14", 900, "cpu", 2) == 900
-    assert encoding_seconds("ViT-L/14", 400, "cuda", 2) == 1
+    assert (
+        estimate_encoding_seconds("ViT-B/32", 900, "cpu", 2) == 50
+        and estimate_encoding_seconds("ViT-L/14", 900, "cpu", 2) == 900
+    )
+    assert estimate_encoding_seconds("ViT-L/14", 400, "cuda", 2) == 1
 
 
 @pytest.mark.parametrize("change", [{"revision": "/home/u/.ssh"}, {"revision": "main"}, {"git_id": "../../victim.txt"}])

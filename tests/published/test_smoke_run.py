@@ -17,11 +17,11 @@ from published_calls import call, keys, row, run
 from merging.base.errors import RecipeError
 from merging.engine import run as engine
 from merging.images.benchmarks.benchmark import Benchmark
-from merging.models.formats.opening import open_checkpoint
-from merging.models.hub import cache
+from merging.models.formats.model_sources import open_checkpoint
+from merging.models.hub import blob_cache
 from merging.sharing.published import row_runs
-from merging.sharing.published.rows import RowVariant
-from merging.study.runs.store import Store
+from merging.sharing.published.row_variants import RowVariant
+from merging.study.runs.run_store import Store
 
 
 def test_a_second_run_asks_for_nothing_nor_one_without_a_network(
@@ -92,7 +92,7 @@ def test_neither_images_nor_models_are_stored_again(hub: LoopbackHub, capsys: An
 
 def kept(home: Path) -> dict[Path, tuple[int, int]]:
     """The whole files in a cache, each with what tells it from another one of its name."""
-    states = {path: path.stat() for path in home.rglob("blobs/*") if path.suffix != cache.PART}
+    states = {path: path.stat() for path in home.rglob("blobs/*") if path.suffix != blob_cache.PART}
     return {path: (state.st_ino, state.st_mtime_ns) for path, state in states.items()}
 
 
@@ -100,7 +100,7 @@ def kept(home: Path) -> dict[Path, tuple[int, int]]:
 def test_stopped_while_it_fetches_it_goes_on(
     hub: LoopbackHub, capsys: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    link, linked = cache.link, []
+    link, linked = blob_cache.link, []
 
     def interrupted(*args: Any) -> None:
         link(*args)
@@ -108,11 +108,11 @@ def test_stopped_while_it_fetches_it_goes_on(
         if len(linked) == 3:
             os.kill(os.getpid(), signal.SIGINT)
 
-    monkeypatch.setattr(cache, "link", interrupted)
+    monkeypatch.setattr(blob_cache, "link", interrupted)
     code, said, err = call(capsys, "run", "smoke", "--yes")
     assert code == 130 and "Cancelled" in said["error"] and len(linked) < 8, (said, err)
     before = kept(tmp_path / "home")
-    monkeypatch.setattr(cache, "link", link)
+    monkeypatch.setattr(blob_cache, "link", link)
     assert len(run(capsys)["rows"]) == 5
     # Files are compared, not requests: a busy server may note one late that was given up and repeated.
     after = kept(tmp_path / "home")
@@ -133,13 +133,13 @@ def test_stopped_between_recipes_it_goes_on(hub: LoopbackHub, capsys: Any, monke
     assert call(capsys, "run", "smoke", "--yes")[0] == 130
     assert merged == ["Weight Averaging", "Task Arithmetic"]
     monkeypatch.setattr(row_runs, "execute", execute)
-    merge, streamed = engine.run, list[object]()
+    merge, streamed = engine.run_recipe, list[object]()
 
     def noted(recipe: Any, *args: Any, **options: Any) -> Any:
         streamed.append(recipe)
         return merge(recipe, *args, **options)
 
-    monkeypatch.setattr(engine, "run", noted)
+    monkeypatch.setattr(engine, "run_recipe", noted)
     assert len(run(capsys)["rows"]) == 5
     assert len(streamed) == 2  # the first row's model was still there
 

@@ -11,20 +11,19 @@ import pytest
 
 from merging.base.errors import RecipeError
 from merging.methods import registry
-from merging.sharing.published.catalogue import experiment
-from merging.sharing.published.choice import Choice, choose, models
-from merging.sharing.published.parts import APART, PACKED
-from merging.sharing.published.rows import (
-    INDIVIDUAL,
-    PRETRAINED,
-    RowVariant,
-    beside,
-    beside_reference,
-    printed_experts,
-    variants,
+from merging.sharing.published.accuracy_verdicts import (
+    AGREES,
+    DIFFERS,
+    NOT_COMPARABLE,
+    REPRODUCED,
+    WITHIN_SPLIT,
+    TaskScore,
 )
-from merging.sharing.published.table import MeasuredRow, PublishedTable, build
-from merging.sharing.published.texts import (
+from merging.sharing.published.catalogue_parts import PACKED, SPLIT_QKV_FIELD
+from merging.sharing.published.choice import Choice, find_models, make_choice
+from merging.sharing.published.comparison_table import MeasuredRow, PublishedTable, build_table
+from merging.sharing.published.experiment_catalogue import read_experiment
+from merging.sharing.published.experiment_texts import (
     table_csv,
     table_data,
     table_markdown,
@@ -32,20 +31,28 @@ from merging.sharing.published.texts import (
     table_sentences,
     task_rows,
 )
-from merging.sharing.published.verdicts import AGREES, DIFFERS, NOT_COMPARABLE, REPRODUCED, WITHIN_SPLIT, TaskScore
+from merging.sharing.published.row_variants import (
+    INDIVIDUAL,
+    PRETRAINED,
+    RowVariant,
+    find_figures,
+    find_printed_experts,
+    find_reference_figures,
+    list_variants,
+)
 
-EIGHT, DRIVE, SMOKE = (experiment(key) for key in ("clip-b32-8", "clip-b32-8-drive", "smoke"))
+EIGHT, DRIVE, SMOKE = (read_experiment(key) for key in ("clip-b32-8", "clip-b32-8-drive", "smoke"))
 AVERAGING = [65.4, 62.6, 70.8, 76.9, 64.5, 54.9, 86.3, 50.9]
 PLAIN = [63.2, 59.8, 60.7, 46.0, 31.6, 32.5, 48.2, 43.9]
 
 
 def variant(key: str, one: Any = EIGHT) -> RowVariant:
-    return {each.key: each for each in variants(one, choose(one, exemplars=64))}[key]
+    return {each.key: each for each in list_variants(one, make_choice(one, exemplars=64))}[key]
 
 
 def figures(key: str, one: Any = EIGHT, exemplars: int = 64) -> list[tuple[str, float, str]]:
     used = next(iter(one.models.values()))
-    pairs = beside(variant(key, one), one, used.tower, used.by, exemplars)
+    pairs = find_figures(variant(key, one), one, used.tower, used.by, exemplars)
     return [(each.figure.source, each.figure.printed.in_domain, each.why_not) for each in pairs]
 
 
@@ -55,19 +62,19 @@ def scored(one: Any, percents: list[float], n: int = 10_000) -> dict[str, TaskSc
 
 def experts(one: Any, n: int = 10_000) -> MeasuredRow:
     used = next(iter(one.models.values()))
-    return MeasuredRow(INDIVIDUAL, scored(one, list(printed_experts(one, used.tower, used.by).values()), n))
+    return MeasuredRow(INDIVIDUAL, scored(one, list(find_printed_experts(one, used.tower, used.by).values()), n))
 
 
 def made(one: Any, *rows: MeasuredRow, images: str = "all", **options: Any) -> PublishedTable:
-    choice: Choice = choose(one, images=images, **options.pop("chosen", {}))
-    return build(one, choice, models(one, choice), rows, device="one CPU", **options)
+    choice: Choice = make_choice(one, images=images, **options.pop("chosen", {}))
+    return build_table(one, choice, find_models(one, choice), rows, device="one CPU", **options)
 
 
 # Rows
 
 
 def test_rows_that_care_for_the_grouping_run_twice_and_meet_a_source_that_did_the_same() -> None:
-    keys = [each.key for each in variants(EIGHT, choose(EIGHT))]
+    keys = [each.key for each in list_variants(EIGHT, make_choice(EIGHT))]
     assert keys[:5] == [
         "averaging",
         "task_arithmetic",
@@ -98,14 +105,14 @@ def test_values_and_exemplars_that_a_source_does_not_share_are_said() -> None:
 
 
 def test_a_pretrained_model_meets_a_source_that_scored_the_same_images() -> None:
-    adapters = experiment("clip-b16-8-lora")
+    adapters = read_experiment("clip-b16-8-lora")
     used = adapters.models["hub"]
-    first = beside_reference(PRETRAINED, adapters, used.tower, used.by)[0]
+    first = find_reference_figures(PRETRAINED, adapters, used.tower, used.by)[0]
     assert (first.figure.source, first.figure.printed.in_domain, first.why_not) == ("FusionBench", 55.3, "")
 
 
 def test_a_recipe_has_the_row_s_values_and_exemplars() -> None:
-    recipe = variant("lot", experiment("clip-l14-8")).recipe("p", {"a": "x"}, 16, 3)
+    recipe = variant("lot", read_experiment("clip-l14-8")).recipe("p", {"a": "x"}, 16, 3)
     assert recipe.merge.params.values()["scaling"] == 1.5 and recipe.exemplars.values() == {"per_task": 16, "seed": 3}
     assert variant("wudi_mean/packed").recipe("p", {"a": "x"}).merge.params.values()["others"] == "mean"
     assert variant("lwptv_ties/packed").recipe("p", {}).count_dead_params
@@ -114,13 +121,13 @@ def test_a_recipe_has_the_row_s_values_and_exemplars() -> None:
 
 def test_apart_is_a_parameter_of_the_methods_that_have_it() -> None:
     row = variant("iso_c/apart")
-    if APART in registry.merge("iso_c").params.bounds():
-        assert row.recipe("p", {}).merge.params.values()[APART] is True
-        assert variant("iso_c/packed").recipe("p", {}).merge.params.values()[APART] is False
+    if SPLIT_QKV_FIELD in registry.find_merge("iso_c").params.bounds():
+        assert row.recipe("p", {}).merge.params.values()[SPLIT_QKV_FIELD] is True
+        assert variant("iso_c/packed").recipe("p", {}).merge.params.values()[SPLIT_QKV_FIELD] is False
     else:
         with pytest.raises(RecipeError, match="none of its methods takes q, k and v apart"):
             row.recipe("p", {})
-    assert (row.names, variant("iso_c/packed").names) == (APART, PACKED)
+    assert (row.names, variant("iso_c/packed").names) == (SPLIT_QKV_FIELD, PACKED)
 
 
 # The table
@@ -175,7 +182,7 @@ def test_references_of_other_tasks_are_compared_over_those_tasks() -> None:
         (pytest.approx(47.1), True), (pytest.approx(99.3), True),
     ]  # fmt: skip
     assert [row.inside.verdict.word for row in table.rows] == [REPRODUCED] * 2
-    many = experiment("clip-b32-20")
+    many = read_experiment("clip-b32-20")
     assert made(many, experts(many)).rows[0].inside.verdict.word == REPRODUCED
 
 

@@ -10,12 +10,19 @@ from merging.base.errors import RecipeError
 from merging.methods import registry
 from merging.methods.params import Params
 from merging.models.network_facts import all_facts
-from merging.recipes.papers.beyond import BEYOND, BEYOND_FILE, COLUMNS, MEASURES, MODELS, read_beyond
-from merging.recipes.presets import NETWORK_PRESETS, PRESETS, offered
+from merging.recipes.papers.other_networks import (
+    BEYOND_FILE,
+    COLUMNS,
+    MEASURES,
+    MODELS,
+    OTHER_NETWORK_FIGURES,
+    read_beyond,
+)
+from merging.recipes.presets import NETWORK_PRESETS, PRESETS, list_offered
 
 
 def of(model: str, name: str) -> dict[str, float]:
-    (figure,) = [figure for figure in BEYOND if (figure.model, figure.name) == (model, name)]
+    (figure,) = [figure for figure in OTHER_NETWORK_FIGURES if (figure.model, figure.name) == (model, name)]
     return dict(figure.values)
 
 
@@ -27,20 +34,20 @@ def test_values_are_those_of_the_papers() -> None:
     assert lot == {"COCO": 0.91, "Flickr30k": 0.54, "TextCaps": 0.44, "OKVQA": 38.35, "TextVQA": 20.82,
                    "ScienceQA": 48.24}  # fmt: skip
     assert not {"average", "in_domain"} & set(lot)  # CIDEr and accuracy have no mean
-    assert [sum(figure.model == model for figure in BEYOND) for model in MODELS] == [7, 7, 7, 7, 9, 8]
+    assert [sum(figure.model == model for figure in OTHER_NETWORK_FIGURES) for model in MODELS] == [7, 7, 7, 7, 9, 8]
 
 
 def test_printed_h_scores_are_those_of_their_parts() -> None:
-    for figure in BEYOND:
+    for figure in OTHER_NETWORK_FIGURES:
         if "h_score" in figure.values:
             one, other = figure.values["in_domain"], figure.values["out_of_domain"]
             assert figure.values["h_score"] == pytest.approx(2 * one * other / (one + other), abs=0.11), figure.name
 
 
 def test_chains_state_methods_and_values_that_exist() -> None:
-    for figure in BEYOND:
+    for figure in OTHER_NETWORK_FIGURES:
         for place, (key, values) in enumerate(figure.chain, 1):
-            method = registry.merge(key) if place == len(figure.chain) else registry.edit(key)
+            method = registry.find_merge(key) if place == len(figure.chain) else registry.find_edit(key)
             params: type[Params] = method.params
             assert params.build(values).values().items() >= values.items()
 
@@ -51,14 +58,14 @@ def test_models_and_presets_are_of_networks_that_the_facts_know() -> None:
 
 
 def test_a_network_is_offered_its_own_values_first_and_clip_its_own_only() -> None:
-    assert offered("") == PRESETS
-    first = offered("T5")
+    assert list_offered("") == PRESETS
+    first = list_offered("T5")
     assert [each.title for each in first[:2]] == ["T5 · Task Arithmetic", "T5 · TIES"]
     ties = first[1].recipe("p", {"a": "x"})
     assert ties.merge.params.values().items() >= {"density": 0.2, "aggregation": "mean", "scaling": 1.0}.items()
     assert not ties.count_dead_params
     assert not any(each.adapt or each.recipe("p", {"a": "x"}).needs for each in first)
-    assert offered("GPT-2")[0] in PRESETS
+    assert list_offered("GPT-2")[0] in PRESETS
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from merging.methods.method import Citation, Method
 from merging.methods.shared import citations
 
 PAGE = Path(__file__).resolve().parents[2] / "CITATION.md"
-METHODS = registry.methods()
+METHODS = registry.list_methods()
 
 
 def test_the_page_is_the_one_that_make_citation_writes() -> None:

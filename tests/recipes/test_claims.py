@@ -13,7 +13,7 @@ import yaml
 from merging.base.errors import RecipeError
 from merging.recipes.papers import claims
 from merging.recipes.papers.claims import CLAIMS, CLAIMS_FILE, CURVES, Claim, read_claims
-from merging.recipes.papers.published import B32, FIGURES, REFERENCES
+from merging.recipes.papers.published_figures import B32, FIGURES, REFERENCES
 
 SECOND = Path(__file__).with_name("printed_claims.txt")
 NUMBER = re.compile(r"\d+(?:\.\d+)?(?:e-\d+)?")
@@ -85,9 +85,9 @@ def test_differences_keep_the_printed_precision() -> None:
 
 def test_two_rows_of_a_table_make_a_claim() -> None:
     first, second = (next(f for f in FIGURES if f.name == name) for name in ("LOT Merging", "Task Arithmetic"))
-    claim = claims.of_figures(first, second)
+    claim = claims.compare_figures(first, second)
     assert (claim.printed, claim.difference, claim.direction) == (("82.7", "69.1"), "+13.6", 1)
-    without_table = claims.of_figures(*[next(f for f in FIGURES if f.source == "FusionBench")] * 2)
+    without_table = claims.compare_figures(*[next(f for f in FIGURES if f.source == "FusionBench")] * 2)
     assert (without_table.paper, without_table.where) == ("FusionBench", "ViT-B/32")
 
 

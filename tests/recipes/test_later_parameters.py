@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 import merging
-from merging.methods.apart import APART
 from merging.methods.method import Edit
+from merging.methods.split_qkv import APART
 from merging.recipes.chain_text import WrittenChain, parse_chain
 from merging.recipes.recipe import Recipe
 

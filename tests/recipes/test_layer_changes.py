@@ -8,12 +8,12 @@ import torch
 
 import merging
 from merging.base.errors import RecipeError
-from merging.models.families import describe
-from merging.recipes.layer_changes import ChosenLayer, given_back, scaled, single_factor
+from merging.models.families import classify_parameters
+from merging.recipes.layer_changes import ChosenLayer, restrict_to_expert, scale_layer, single_factor
 from merging.recipes.recipe import Recipe
 
 BASE, EXPERTS = tiny.family()
-PARAMETERS = describe(BASE)
+PARAMETERS = classify_parameters(BASE)
 TENSOR = "visual.transformer.resblocks.0.mlp.c_fc.weight"
 LAYER = ChosenLayer(TENSOR, "block 0", "linear")
 
@@ -44,7 +44,7 @@ def changed(one, other):
 def test_what_is_put_back_has_the_pretrained_bits_and_nothing_else_moves(merge, edits, reach, inside):
     plain = recipe(merge, edits=edits)
     before = merged(plain)
-    after = merged(scaled(plain, ChosenLayer(TENSOR, "block 0", "linear", reach), 0.0, PARAMETERS))
+    after = merged(scale_layer(plain, ChosenLayer(TENSOR, "block 0", "linear", reach), 0.0, PARAMETERS))
     names = {p.name for p in PARAMETERS if inside(p)}
     assert changed(before, after) == {name for name in names if not torch.equal(before[name], BASE[name])}
     assert all(torch.equal(after[name], BASE[name]) for name in names)
@@ -54,20 +54,20 @@ def test_what_is_put_back_has_the_pretrained_bits_and_nothing_else_moves(merge, 
 def test_the_ends_of_the_network_count_as_blocks(section):
     plain = recipe()
     one = next(p for p in PARAMETERS if p.section == section)
-    after = merged(scaled(plain, ChosenLayer(one.name, section, str(one.role), "block"), 0.0, PARAMETERS))
+    after = merged(scale_layer(plain, ChosenLayer(one.name, section, str(one.role), "block"), 0.0, PARAMETERS))
     assert changed(merged(plain), after) == {p.name for p in PARAMETERS if p.section == section}
 
 
 def test_changes_of_one_recipe_multiply():
     plain = recipe()
-    half = scaled(plain, LAYER, 0.5, PARAMETERS)
-    both = scaled(half, ChosenLayer(TENSOR, "block 0", "linear", "block"), 0.5, PARAMETERS)
+    half = scale_layer(plain, LAYER, 0.5, PARAMETERS)
+    both = scale_layer(half, ChosenLayer(TENSOR, "block 0", "linear", "block"), 0.5, PARAMETERS)
     assert len(both.edits) == 1
     moved, before = merged(both), merged(plain)
     bias = TENSOR.replace("weight", "bias")
     torch.testing.assert_close(moved[TENSOR] - BASE[TENSOR], 0.25 * (before[TENSOR] - BASE[TENSOR]), rtol=0, atol=1e-6)
     torch.testing.assert_close(moved[bias] - BASE[bias], 0.5 * (before[bias] - BASE[bias]), rtol=0, atol=1e-6)
-    back = merged(scaled(both, LAYER, 0.0, PARAMETERS))
+    back = merged(scale_layer(both, LAYER, 0.0, PARAMETERS))
     assert torch.equal(back[TENSOR], BASE[TENSOR]) and torch.equal(back[bias], moved[bias])
 
 
@@ -85,7 +85,7 @@ def test_the_factor_of_a_single_expert(merge, params, factor):
 
 
 def test_a_small_coefficient_gives_back_as_much_as_the_edit_takes():
-    after = merged(given_back(recipe("task_arithmetic", {"scaling": 0.05}), LAYER, "digits"))
+    after = merged(restrict_to_expert(recipe("task_arithmetic", {"scaling": 0.05}), LAYER, "digits"))
     half = BASE[TENSOR] + (EXPERTS["digits"][TENSOR] - BASE[TENSOR]) / 2
     torch.testing.assert_close(after[TENSOR], half, rtol=0, atol=1e-5)
 
@@ -93,25 +93,25 @@ def test_a_small_coefficient_gives_back_as_much_as_the_edit_takes():
 @pytest.mark.parametrize("merge", ["task_arithmetic", "weight_averaging"])
 def test_a_sum_gives_a_layer_back_to_its_expert(merge):
     plain = recipe(merge)
-    given = given_back(plain, LAYER, "digits")
+    given = restrict_to_expert(plain, LAYER, "digits")
     after = merged(given)
     torch.testing.assert_close(after[TENSOR], EXPERTS["digits"][TENSOR], rtol=0, atol=1e-5)
     assert changed(merged(plain), after) == {TENSOR}
-    both = merged(scaled(given, LAYER, 0.0, PARAMETERS))  # what works after the merge stays last
+    both = merged(scale_layer(given, LAYER, 0.0, PARAMETERS))  # what works after the merge stays last
     assert torch.equal(both[TENSOR], BASE[TENSOR])
-    again = given_back(scaled(plain, LAYER, 0.5, PARAMETERS), LAYER, "digits")
+    again = restrict_to_expert(scale_layer(plain, LAYER, 0.5, PARAMETERS), LAYER, "digits")
     assert [step.params.values()["when"] for step in again.edits] == ["before", "after"]
 
 
 def test_one_expert_alone_is_given_its_layer():
     alone = Recipe.build("task_arithmetic", experts={"digits": "memory"})
-    after = merged(given_back(alone, LAYER, "digits"), {"digits": EXPERTS["digits"]})
+    after = merged(restrict_to_expert(alone, LAYER, "digits"), {"digits": EXPERTS["digits"]})
     torch.testing.assert_close(after[TENSOR], EXPERTS["digits"][TENSOR], rtol=0, atol=1e-5)
 
 
 def test_an_expert_that_is_not_merged_is_refused():
     with pytest.raises(RecipeError, match="does not merge 'tigers'"):
-        given_back(recipe(), LAYER, "tigers")
+        restrict_to_expert(recipe(), LAYER, "tigers")
 
 
 def test_a_name_with_signs_of_patterns_means_itself():

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from merging.recipes.logs import adapt_logs_of, logs_of
+from merging.recipes.learning_logs import adapt_logs_of, logs_of
 from merging.recipes.recipe import Recipe
 
 TRIM, LESS = ("trim", {"density": 0.2}), ("trim", {"density": 0.3})

@@ -11,13 +11,21 @@ from typing import Any
 import pytest
 
 from merging.base.errors import RecipeError
-from merging.base.files.plain_yaml import plain_yaml, write_yaml
+from merging.base.files.plain_yaml import read_plain_yaml, write_yaml
 from merging.methods import registry
-from merging.recipes.papers import ablations, beyond, combinations, published
+from merging.recipes.papers import ablations, combinations, other_networks, published_figures
 from merging.recipes.papers.claims import CURVES
 from merging.recipes.papers.combinations import PRESETS_FILE, SECTIONS, read_combinations, read_sections
-from merging.recipes.papers.published import COLUMNS, EXPERTS, FIGURES, OUTSIDE, PUBLISHED_FILE, TASKS, read_figures
-from merging.recipes.presets import NETWORK_PRESETS, PRESETS, Preset, preset
+from merging.recipes.papers.published_figures import (
+    COLUMNS,
+    EXPERTS,
+    FIGURES,
+    OUTSIDE,
+    PUBLISHED_FILE,
+    TASKS,
+    read_figures,
+)
+from merging.recipes.presets import NETWORK_PRESETS, PRESETS, Preset, find_preset
 
 OURS = "ours: "  # how the source of a combination begins that no paper reports
 NOT_REGISTERED: set[str] = set()  # methods of which papers print figures, and which are not implemented
@@ -28,7 +36,7 @@ NOT_REGISTERED: set[str] = set()  # methods of which papers print figures, and w
 
 def test_the_file_of_presets_is_plain_yaml() -> None:
     """The reader of untrusted YAML refuses keys that are written twice; the fast one lets the last win."""
-    assert plain_yaml(PRESETS_FILE.read_text("utf-8")) == read_sections()
+    assert read_plain_yaml(PRESETS_FILE.read_text("utf-8")) == read_sections()
 
 
 def test_keys_and_titles_of_presets_are_unique() -> None:
@@ -39,9 +47,9 @@ def test_keys_and_titles_of_presets_are_unique() -> None:
 
 @pytest.mark.parametrize("each", (*PRESETS, *NETWORK_PRESETS), ids=lambda each: each.key)
 def test_a_preset_states_methods_and_values_that_exist(each: Preset) -> None:
-    steps = [(registry.edit(key), values) for key, values in each.edits]
-    steps += [(registry.adapt(each.adapt[0]), each.adapt[1])] if each.adapt else []
-    for method, values in [*steps, (registry.merge(each.merge), each.params | each.large)]:
+    steps = [(registry.find_edit(key), values) for key, values in each.edits]
+    steps += [(registry.find_adapt(each.adapt[0]), each.adapt[1])] if each.adapt else []
+    for method, values in [*steps, (registry.find_merge(each.merge), each.params | each.large)]:
         built = method.params.build(values).values()
         assert {name: type(value) for name, value in values.items()} == {name: type(built[name]) for name in values}
     assert set(each.large) <= set(each.params)
@@ -58,12 +66,12 @@ def test_every_source_names_a_paper_and_every_paper_is_named() -> None:
     for name in read_sections()["papers"]:
         assert any(f"{{{name}}}" in row["source"] for row in rows), name
     assert not any("{" in each.source for each in PRESETS)
-    assert preset("ties").source == "Yang et al., ICLR 2024; Zhang et al. (LwPTV), NeurIPS 2025, Table 2"
+    assert find_preset("ties").source == "Yang et al., ICLR 2024; Zhang et al. (LwPTV), NeurIPS 2025, Table 2"
 
 
 def changed_presets(folder: Path, section: str, **fields: Any) -> Path:
     """A copy of the file of presets with one row of a section, where ``fields`` are changed; None removes one."""
-    sections: dict[str, Any] = plain_yaml(PRESETS_FILE.read_text("utf-8"))
+    sections: dict[str, Any] = read_plain_yaml(PRESETS_FILE.read_text("utf-8"))
     is_family = section == "families"
     row = sections[section]["lwptv" if is_family else 0] | fields
     kept = {name: value for name, value in row.items() if value is not None}
@@ -140,11 +148,11 @@ def test_an_odd_file_of_presets_is_named(tmp_path: Path, text: str, problem: str
 
 def test_figures_name_methods_that_are_registered() -> None:
     keys = {key for figure in FIGURES for key, _ in figure.chain + figure.adapt}
-    assert keys - {method.key for method in registry.methods()} == NOT_REGISTERED
+    assert keys - {method.key for method in registry.list_methods()} == NOT_REGISTERED
 
 
 @pytest.mark.parametrize("figure", FIGURES, ids=lambda figure: f"{figure.name}, {figure.model}, {figure.source}")
-def test_values_of_a_figure_are_of_the_types_that_its_methods_take(figure: published.Figure) -> None:
+def test_values_of_a_figure_are_of_the_types_that_its_methods_take(figure: published_figures.Figure) -> None:
     places = ["edit"] * (len(figure.chain) - 1) + ["merge"] + ["adapt"] * len(figure.adapt)
     for role, (key, stated) in zip(places, figure.chain + figure.adapt, strict=True):
         if key not in NOT_REGISTERED:
@@ -155,13 +163,15 @@ def test_values_of_a_figure_are_of_the_types_that_its_methods_take(figure: publi
 
 def test_a_figure_with_an_adapt_is_of_no_chain_without_it() -> None:
     surgery = next(figure for figure in FIGURES if figure.name == "Surgery Merging")
-    plain = next(figure for figure in FIGURES if figure.name == "Task Arithmetic" and figure.model == published.B32)
+    plain = next(
+        figure for figure in FIGURES if figure.name == "Task Arithmetic" and figure.model == published_figures.B32
+    )
     steps, above = [("task_arithmetic", {"scaling": 0.3})], [("surgery", {"rank": 16})]
     assert (surgery.chain, surgery.adapt) == ((("task_arithmetic", {"scaling": 0.3}),), (("surgery", {}),))
     assert surgery.is_of(steps, above) and plain.is_of(steps)
     assert not surgery.is_of(steps) and not plain.is_of(steps, above)
-    assert surgery in published.with_method("adapt", "surgery")
-    assert plain not in published.with_method("adapt", "surgery")
+    assert surgery in published_figures.with_method("adapt", "surgery")
+    assert plain not in published_figures.with_method("adapt", "surgery")
 
 
 def test_presets_that_learn_do_so_on_images_that_are_not_scored_unless_told() -> None:
@@ -175,7 +185,7 @@ def test_presets_that_learn_do_so_on_images_that_are_not_scored_unless_told() ->
 
 
 def test_averages_of_experts_are_those_of_their_accuracies() -> None:
-    assert len(EXPERTS) == sum(map(len, (published.REFERENCES["individual"], read_figures()["experts"])))
+    assert len(EXPERTS) == sum(map(len, (published_figures.REFERENCES["individual"], read_figures()["experts"])))
     for printed in EXPERTS.values():
         if printed.tasks:
             assert sum(printed.tasks) / len(TASKS) == pytest.approx(printed.in_domain, abs=0.09)
@@ -183,7 +193,7 @@ def test_averages_of_experts_are_those_of_their_accuracies() -> None:
 
 def test_every_source_of_figures_is_used() -> None:
     used = {figure.source.split(",")[0] for figure in FIGURES} | {curve.paper for curve in CURVES}
-    assert used == set(published.SOURCES)
+    assert used == set(published_figures.SOURCES)
     adapters = {"Hugging Face, LoRA"}  # of which no merges are printed
     assert {figure.experts for figure in FIGURES} == {experts for experts, _ in EXPERTS} - adapters
 
@@ -249,7 +259,9 @@ def test_other_columns_are_refused(tmp_path: Path) -> None:
         read_figures(path)
 
 
-@pytest.mark.parametrize("module", [combinations, ablations, published, beyond], ids=lambda module: module.__name__)
+@pytest.mark.parametrize(
+    "module", [combinations, ablations, published_figures, other_networks], ids=lambda module: module.__name__
+)
 def test_reading_the_files_loads_nothing_slow(module: Any) -> None:
     code = f"import sys, {module.__name__}; sys.exit('torch' in sys.modules or 'pandas' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from merging.recipes.papers import published
-from merging.recipes.papers.published import OUTSIDE, PUBLISHED_FILE, TASKS, Figure, read_figures
+from merging.recipes.papers import published_figures
+from merging.recipes.papers.published_figures import OUTSIDE, PUBLISHED_FILE, TASKS, Figure, read_figures
 
 TABLES = Path(__file__).with_name("printed_tables.txt")
 # Sources of which rows are one average, so that nothing in them can be swapped.
@@ -42,7 +42,7 @@ def first_reading(path: Path = PUBLISHED_FILE) -> dict[Key, dict[str, float]]:
 
 def values(figure: Figure) -> dict[str, float]:
     printed = figure.printed
-    averages = zip(published.AVERAGES, printed[: len(published.AVERAGES)], strict=True)
+    averages = zip(published_figures.AVERAGES, printed[: len(published_figures.AVERAGES)], strict=True)
     row = {name: value for name, value in averages if value is not None}
     row |= dict(zip(TASKS, printed.tasks, strict=False)) | dict(zip(OUTSIDE, printed.outside, strict=False))
     return row if figure.seconds is None else row | {"seconds": figure.seconds}

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from merging.base.errors import ParameterError, RecipeError, UnknownMethodError
 from merging.methods import registry
-from merging.recipes.presets import PRESETS, preset
+from merging.recipes.presets import PRESETS, find_preset
 from merging.recipes.recipe import Recipe
-from merging.recipes.unlabeled import TestData
+from merging.recipes.unlabeled_images import TestData
 
 EXPERTS = {"a": "a.safetensors", "b": "b.safetensors"}
 DIGESTS = {"a": "1" * 64, "b": "2" * 64}
@@ -42,9 +42,9 @@ def _steps(methods):
     )
 
 
-EDITS = [m for m in registry.methods() if m.role == "edit"]
-MERGES = [m for m in registry.methods() if m.role == "merge"]
-ADAPTS = [m for m in registry.methods() if m.role == "adapt"]
+EDITS = [m for m in registry.list_methods() if m.role == "edit"]
+MERGES = [m for m in registry.list_methods() if m.role == "merge"]
+ADAPTS = [m for m in registry.list_methods() if m.role == "adapt"]
 TEST_DATA = st.fixed_dictionaries({}, optional={n: _values(b) for n, b in TestData.bounds().items()})
 # Every character that YAML can carry at all.
 TEXT = st.text(st.characters(exclude_categories=("Cs", "Cc"), include_characters="\t\n"), max_size=30)
@@ -156,11 +156,11 @@ def test_every_preset_builds(entry):
     recipe = entry.recipe("p", EXPERTS)
     assert recipe.title == entry.title
     assert entry.source
-    assert preset(entry.key) is entry
+    assert find_preset(entry.key) is entry
 
 
 def test_presets_know_what_papers_set_otherwise_for_large_models():
-    small, large = (preset("ties").recipe("p", EXPERTS, large=large) for large in (False, True))
+    small, large = (find_preset("ties").recipe("p", EXPERTS, large=large) for large in (False, True))
     assert small.merge.params.values()["scaling"] == 0.3 and large.merge.params.values()["scaling"] == 0.4
 
 
@@ -169,7 +169,7 @@ def test_presets_are_distinct():
     assert len({entry.title for entry in PRESETS}) == len(PRESETS)
     assert len({entry.recipe("p", EXPERTS).chain_digest for entry in PRESETS}) == len(PRESETS)
     with pytest.raises(RecipeError, match="Did you mean 'ties_mean'"):
-        preset("ties_meen")
+        find_preset("ties_meen")
 
 
 def test_exemplars_enter_the_recipe_of_chains_that_need_them():

@@ -27,7 +27,7 @@ def run_id(of: Recipe, digests: dict[str, str] = DIGESTS, benchmark: str = "x", 
 
 def test_a_new_version_of_a_method_makes_another_run(monkeypatch: pytest.MonkeyPatch) -> None:
     before = run_id(recipe())
-    newer = dataclasses.replace(registry.merge("ties"), version=registry.merge("ties").version + 1)
+    newer = dataclasses.replace(registry.find_merge("ties"), version=registry.find_merge("ties").version + 1)
     monkeypatch.setitem(REGISTERED, ("merge", "ties"), newer)
     assert run_id(recipe()) != before
 

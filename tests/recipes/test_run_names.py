@@ -9,10 +9,10 @@ import pytest
 import tiny_library
 
 from merging.images.benchmarks.benchmark import Benchmark
-from merging.recipes.presets import LWPTV, PRESETS, name_of, partners, preset
+from merging.recipes.presets import LWPTV, PRESETS, find_preset, name_of, partners
 from merging.recipes.recipe import Recipe
 from merging.study.runs.execute import execute
-from merging.study.runs.store import Store
+from merging.study.runs.run_store import Store
 
 
 @pytest.mark.parametrize(
@@ -34,7 +34,7 @@ def test_a_name_has_the_values_of_its_merge(title: str, params: dict[str, Any], 
 def test_a_runs_name_is_of_its_recipe_and_its_title_and_id_stay(tmp_path: Path) -> None:
     benchmark = Benchmark.load(tiny_library.write(tmp_path / "library", ()))
     store = Store(tmp_path / "store", libraries=())
-    recipe = preset("ties").recipe(benchmark.pretrained, benchmark.experts, large=True)
+    recipe = find_preset("ties").recipe(benchmark.pretrained, benchmark.experts, large=True)
     run = execute(recipe, store, benchmark=benchmark, evaluate=False, keep_model=False)
     assert (run.title, run.name) == ("Ties", "TIES (sum, λ 0.4)")
     own = Recipe.build("ties", {"scaling": 0.7}, [], benchmark.pretrained, benchmark.experts, "Mine")
@@ -45,6 +45,6 @@ def test_a_runs_name_is_of_its_recipe_and_its_title_and_id_stay(tmp_path: Path) 
 def test_no_two_names_in_lists_are_alike_but_for_capitals() -> None:
     names = [one.name_in_lists() for one in (*PRESETS, *partners())]
     assert len({name.casefold() for name in names}) == len(names)
-    assert preset("ties").name_in_lists(large=True) == "TIES (sum, λ 0.4)"
-    assert preset("ties_mean").plugged(LWPTV).name_in_lists() == "TIES-Merging (mean, λ 1) w/ LwPTV"
+    assert find_preset("ties").name_in_lists(large=True) == "TIES (sum, λ 0.4)"
+    assert find_preset("ties_mean").plugged(LWPTV).name_in_lists() == "TIES-Merging (mean, λ 1) w/ LwPTV"
     assert not [name for name in names if name.startswith("Ties")]

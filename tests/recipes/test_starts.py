@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from merging.recipes.learning_start import start_of
 from merging.recipes.recipe import Recipe
-from merging.recipes.starts import start_of
 
 PRUNED = [("lwptv", {"prune_ratio": 0.6})]
 

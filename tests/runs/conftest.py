@@ -10,7 +10,7 @@ from merging.methods import registry
 from merging.methods.method import Merge
 from merging.recipes.recipe import Recipe
 from merging.study.runs.execute import execute
-from merging.study.runs.store import Store
+from merging.study.runs.run_store import Store
 
 
 @pytest.fixture
@@ -38,10 +38,10 @@ def run_it(store, tiny_benchmark):
 def per_task():
     """A merge that gives one model per task: each expert, halved."""
     method = Merge(
-        key="halves", title="Halves", summary="", formula="", cite=registry.merge("ties").cite, per_task=True,
+        key="halves", title="Halves", summary="", formula="", cite=registry.find_merge("ties").cite, per_task=True,
         run=lambda slot, params, found: slot.task_vectors / 2,
     )  # fmt: skip
-    registry.methods()
+    registry.list_methods()
     method_module.REGISTERED["merge", "halves"] = method
     yield method
     del method_module.REGISTERED["merge", "halves"]

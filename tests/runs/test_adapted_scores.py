@@ -9,9 +9,9 @@ import pytest
 from merging.base.errors import Cancelled, NeedsError, Paused
 from merging.images.benchmarks.benchmark import Benchmark
 from merging.recipes.recipe import Recipe
-from merging.study.runs.estimate import ADAPTING, MERGING, estimate
-from merging.study.runs.inputs import open_inputs
-from merging.study.runs.store import Store
+from merging.study.runs.estimate import ADAPTING, MERGING, estimate_run
+from merging.study.runs.opened_recipe import open_inputs
+from merging.study.runs.run_store import Store
 
 SHORT = {"steps": 6, "batch": 4, "lr": 0.01}
 ADAPTS = {"surgery": {"steps": 40, "rank": 4}, "wemoe": {"steps": 3, "batch": 4}, "twin": {"steps": 20},
@@ -151,7 +151,7 @@ def test_experts_that_are_no_tasks_are_named(chain, run_it, tiny_benchmark):
 
 def test_learning_is_in_the_estimate(chain, adapted, tiny_benchmark):
     def work(recipe):
-        return estimate(open_inputs(recipe, benchmark=tiny_benchmark), tiny_benchmark).work
+        return estimate_run(open_inputs(recipe, benchmark=tiny_benchmark), tiny_benchmark).work
 
     assert work(chain(params=SHORT | {"steps": 600}))[MERGING] > 10 * work(chain())[MERGING]
     assert work(chain("task_arithmetic", {}))[ADAPTING] == 0

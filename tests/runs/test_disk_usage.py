@@ -9,9 +9,9 @@ import tiny
 
 from merging.base.errors import StoreError
 from merging.base.files.disk import folder_size
-from merging.sharing.export import stored
-from merging.study.runs.disk_usage import WEIGHTS, usage
-from merging.study.runs.store import Store
+from merging.sharing.export import stored_exports
+from merging.study.runs.disk_usage import WEIGHTS, measure_usage
+from merging.study.runs.run_store import Store
 
 
 def test_room_is_counted_by_what_takes_it(tmp_path: Path) -> None:
@@ -23,10 +23,10 @@ def test_room_is_counted_by_what_takes_it(tmp_path: Path) -> None:
     }.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_bytes(bytes(size))
-    found = usage(tmp_path)
+    found = measure_usage(tmp_path)
     assert (found[WEIGHTS], found["tables and scores of runs"], found["measurements"]) == (50, 7, 3)
     assert sum(found.values()) == 62 == folder_size(tmp_path)
-    assert sum(usage(tmp_path / "nowhere").values()) == 0
+    assert sum(measure_usage(tmp_path / "nowhere").values()) == 0
 
 
 def test_weights_can_be_dropped_and_the_rest_stays(tmp_path: Path, tiny_family: tiny.Family) -> None:
@@ -50,15 +50,15 @@ def test_weights_can_be_dropped_and_the_rest_stays(tmp_path: Path, tiny_family: 
 
 
 def test_exports_are_found_by_their_folders(tmp_path: Path) -> None:
-    place = stored.place(tmp_path, "0123456789ab", "hf")
+    place = stored_exports.default_folder(tmp_path, "0123456789ab", "hf")
     (place / "tables").mkdir(parents=True)
     (place / "README.md").write_text("card")
     (place / "tables" / "a.csv").write_text("x")
     (tmp_path / "exports" / "something else").mkdir()
-    (found,) = stored.exports(tmp_path)
+    (found,) = stored_exports.exports(tmp_path)
     assert (found.run_id, found.to, found.card(), found.nbytes) == ("0123456789ab", "hf", "card", 5)
     assert [name for name, _ in found.files] == ["README.md", "tables/a.csv"]
-    stored.delete(tmp_path, stored.Export("x", "hf", tmp_path))
+    stored_exports.delete_export(tmp_path, stored_exports.StoredExport("x", "hf", tmp_path))
     assert place.exists()
-    stored.delete(tmp_path, found)
-    assert list(stored.exports(tmp_path)) == [] == list(stored.exports(tmp_path / "nowhere"))
+    stored_exports.delete_export(tmp_path, found)
+    assert list(stored_exports.exports(tmp_path)) == [] == list(stored_exports.exports(tmp_path / "nowhere"))

@@ -12,9 +12,9 @@ import pytest
 
 from merging.base.errors import StoreError
 from merging.study.runs import drafts as stored_drafts
-from merging.study.runs.disk_usage import usage
+from merging.study.runs.disk_usage import measure_usage
 from merging.study.runs.drafts import Drafts
-from merging.study.runs.store import Store
+from merging.study.runs.run_store import Store
 from merging.tasks.quarantine import FOLDER
 
 A, B = "a" * 32, "b" * 32
@@ -201,4 +201,4 @@ def test_a_draft_under_the_name_of_another_is_damaged(drafts: Drafts, store: Sto
 
 def test_the_disk_that_drafts_take_is_shown(drafts: Drafts, store: Store) -> None:
     drafts.keep("report", {}, parts={A: lambda: bytes(1000)})
-    assert usage(store.root)["drafts of reports and paintings"] > 1000
+    assert measure_usage(store.root)["drafts of reports and paintings"] > 1000

@@ -5,38 +5,38 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from pretend_device import NAME, pretended
+from pretend_device import NAME, pretend_device
 
 from merging.images.benchmarks.benchmark import SPLITS
 from merging.recipes.recipe import Recipe
-from merging.study.runs.estimate import ADAPTING, EVALUATING, MERGING, estimate
-from merging.study.runs.inputs import open_inputs
+from merging.study.runs.estimate import ADAPTING, EVALUATING, MERGING, estimate_run
+from merging.study.runs.opened_recipe import open_inputs
 from merging.study.runs.run import PRECOMPUTED
 
 
 def test_the_estimate_learns_from_own_runs(recipe, run_it, store, tiny_benchmark):
     opened = open_inputs(recipe)
-    first = estimate(opened, tiny_benchmark, device="cpu")
+    first = estimate_run(opened, tiny_benchmark, device="cpu")
     assert first.seconds == sum(first.phases.values()) > 0
     assert first.anonymous_bytes > 0 and not first.learned
     assert first.reads_bytes >= opened.nbytes
     run = run_it(recipe)
-    learned = estimate(opened, tiny_benchmark, store.runs(), "cpu")
+    learned = estimate_run(opened, tiny_benchmark, store.runs(), "cpu")
     assert learned.phases[MERGING] == pytest.approx(run.seconds[MERGING]) and learned.learned
     other = open_inputs(Recipe.build("ties", {}, [], recipe.pretrained, dict(recipe.experts)))
-    assert not estimate(other, tiny_benchmark, store.runs(), "cpu").learned  # no run of its chain
+    assert not estimate_run(other, tiny_benchmark, store.runs(), "cpu").learned  # no run of its chain
     precomputed = [replace(run, provenance=PRECOMPUTED)]
-    assert not estimate(opened, tiny_benchmark, precomputed, "cpu").learned
-    assert estimate(opened, None, store.runs(), "cpu").seconds < learned.seconds
-    with pretended():  # runs on one device say nothing of another
-        assert not estimate(opened, tiny_benchmark, [run], NAME).learned
-        assert estimate(opened, tiny_benchmark, [replace(run, device=NAME.upper())], NAME).learned
+    assert not estimate_run(opened, tiny_benchmark, precomputed, "cpu").learned
+    assert estimate_run(opened, None, store.runs(), "cpu").seconds < learned.seconds
+    with pretend_device():  # runs on one device say nothing of another
+        assert not estimate_run(opened, tiny_benchmark, [run], NAME).learned
+        assert estimate_run(opened, tiny_benchmark, [replace(run, device=NAME.upper())], NAME).learned
 
 
 def test_the_estimate_knows_what_methods_compute_beyond_passes_over_the_scalars(tiny_benchmark):
     def work(merge, params=None, **settings):
         recipe = Recipe.build(merge, params or {}, [], tiny_benchmark.pretrained, tiny_benchmark.experts, **settings)
-        return estimate(open_inputs(recipe)).work[MERGING]
+        return estimate_run(open_inputs(recipe)).work[MERGING]
 
     plain = work("task_arithmetic")
     few, many = (work("lot", exemplars={"per_task": n}) for n in (2, 66))
@@ -51,7 +51,7 @@ def test_the_estimate_knows_what_methods_compute_beyond_passes_over_the_scalars(
 def test_the_estimate_knows_the_memory_that_exemplars_and_decompositions_take(tiny_benchmark):
     def memory(merge, **settings):
         recipe = Recipe.build(merge, {}, [], tiny_benchmark.pretrained, tiny_benchmark.experts, **settings)
-        return estimate(open_inputs(recipe)).anonymous_bytes
+        return estimate_run(open_inputs(recipe)).anonymous_bytes
 
     few, many = (memory("lot", exemplars={"per_task": n}) for n in (2, 66))
     image = next(iter(tiny_benchmark.labeled_exemplars(2, 0).values())).images[0]
@@ -62,7 +62,7 @@ def test_the_estimate_knows_the_memory_that_exemplars_and_decompositions_take(ti
 def adapted_work(tiny_benchmark, adapt, params=None, merge="weight_averaging", **settings):
     models = (tiny_benchmark.pretrained, tiny_benchmark.experts)
     recipe = Recipe.build(merge, {}, [], *models, adapt=adapt and (adapt, params or {}), **settings)
-    return estimate(open_inputs(recipe), tiny_benchmark).work
+    return estimate_run(open_inputs(recipe), tiny_benchmark).work
 
 
 def test_the_estimate_counts_the_updates_of_adapts_that_learn_on_features(tiny_benchmark):

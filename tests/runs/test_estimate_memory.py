@@ -10,8 +10,8 @@ import torch
 
 from merging.base import threads as at_once
 from merging.recipes.recipe import Recipe
-from merging.study.runs.estimate import estimate
-from merging.study.runs.inputs import open_inputs
+from merging.study.runs.estimate import estimate_run
+from merging.study.runs.opened_recipe import open_inputs
 
 BASE = 6 << 30  # what a merge of ViT-L/14 may take
 SLACK = 4.0  # an estimate is for the worst order of layers, none of which share a moment, and a chain with an edit
@@ -21,7 +21,7 @@ def estimated(files: list[Path], merge: str, threads: int, monkeypatch: pytest.M
     experts = {path.stem: str(path) for path in files[1:]}
     with monkeypatch.context() as patch:
         patch.setattr(torch, "get_num_threads", lambda: threads)
-        return estimate(open_inputs(Recipe.build(merge, {}, [], str(files[0]), experts))).anonymous_bytes
+        return estimate_run(open_inputs(Recipe.build(merge, {}, [], str(files[0]), experts))).anonymous_bytes
 
 
 @measured_memory.ONLY_LINUX

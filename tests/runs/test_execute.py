@@ -22,12 +22,12 @@ from merging.engine import run as engine
 from merging.engine.evaluation.evaluate import evaluate
 from merging.images.benchmarks.benchmark import Benchmark
 from merging.images.benchmarks.manifest import MADE_BY, MANIFEST
-from merging.models import digests
+from merging.models import digest_cache
 from merging.recipes.recipe import Recipe
-from merging.study.runs import compute
 from merging.study.runs import execute as execution
-from merging.study.runs.inputs import open_inputs
-from merging.study.runs.store import Store
+from merging.study.runs import run_work
+from merging.study.runs.opened_recipe import open_inputs
+from merging.study.runs.run_store import Store
 from merging.tasks.context import Context
 
 
@@ -46,7 +46,7 @@ def test_a_run_holds_everything(recipe, run_it, tiny_benchmark):
     assert (run.kind, run.device, run.title) == ("merge", "CPU", "lwptv → ties")
     assert set(run.seconds) == {"reading", "merging", "evaluating"}
     assert set(run.versions) == {"mergescope", "python", "torch", "numpy"}
-    assert run.inputs["experts/digits"] == digests.DIGESTS.digest(open_inputs(recipe).experts["digits"])
+    assert run.inputs["experts/digits"] == digest_cache.DIGESTS.digest(open_inputs(recipe).experts["digits"])
 
 
 def test_an_option_that_does_not_exist_is_refused(recipe, tiny_benchmark, tmp_path):
@@ -54,12 +54,12 @@ def test_an_option_that_does_not_exist_is_refused(recipe, tiny_benchmark, tmp_pa
     with pytest.raises(TypeError, match="A run has no option evalute; it has evaluate, "):
         execution.execute(recipe, store, benchmark=tiny_benchmark, evalute=False)
     with pytest.raises(TypeError, match="A merge is given no exemplar"):
-        engine.run(recipe, opened.pretrained, opened.experts, exemplar={})
+        engine.run_recipe(recipe, opened.pretrained, opened.experts, exemplar={})
 
 
 def test_the_second_call_computes_nothing(recipe, run_it, monkeypatch):
     first = run_it(recipe)
-    monkeypatch.setattr(execution, "Work", None)
+    monkeypatch.setattr(execution, "RunWork", None)
     again = run_it(replace(recipe, title="another title"))
     assert (again.id, again.created) == (first.id, first.created)
 
@@ -98,7 +98,7 @@ def test_scores_can_come_later(recipe, run_it, monkeypatch):
     before = run.model_path.read_bytes()
     tables = {name: run.table(name) for name in run.tables}
     assert run_it(recipe, evaluate=False).created == run.created
-    monkeypatch.setattr(compute.engine, "run", None)  # the weights are there: nothing is merged again
+    monkeypatch.setattr(run_work.engine, "run", None)  # the weights are there: nothing is merged again
     scored = run_it(recipe)
     assert scored.scores is not None
     assert scored.model_path.read_bytes() == before
@@ -211,7 +211,7 @@ def test_what_does_not_fit_is_refused_before_anything_is_written(recipe, run_it,
     monkeypatch.setattr("shutil.disk_usage", lambda path: usage._replace(free=1000))
     with pytest.raises(StoreError, match=r"needs 19\.8 kB on the disk that holds the runs; 1 kB are free"):
         run_it(recipe)
-    monkeypatch.setattr(compute, "free_memory", lambda: 1000)
+    monkeypatch.setattr(run_work, "free_memory", lambda: 1000)
     with pytest.raises(MergingError, match=r"of memory; 1 kB are free"):
         run_it(recipe)
     assert not store.root.exists() or not list(store.root.glob("runs/*"))

@@ -12,10 +12,10 @@ import pytest
 
 from merging.images.benchmarks.benchmark import Benchmark
 from merging.recipes.recipe import Recipe
-from merging.study.runs import compute
+from merging.study.runs import run_work
 from merging.study.runs.execute import execute
-from merging.study.runs.inputs import open_inputs
-from merging.study.runs.store import Store
+from merging.study.runs.opened_recipe import open_inputs
+from merging.study.runs.run_store import Store
 from merging.tasks.context import Context
 
 
@@ -55,7 +55,7 @@ def test_threads_on_the_same_run(recipe, run_it, store, monkeypatch, locked):
         return lambda *args: computed.append(1) or method(*args)
 
     for name in ("merge", "add_scores"):
-        monkeypatch.setattr(compute.Work, name, counted(getattr(compute.Work, name)))
+        monkeypatch.setattr(run_work.RunWork, name, counted(getattr(run_work.RunWork, name)))
     if not locked:
         monkeypatch.setattr(Store, "lock", lambda self, *args: contextlib.nullcontext())
 

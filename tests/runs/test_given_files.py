@@ -16,17 +16,17 @@ from app.session.draft import Draft
 from merging.base.errors import MergingError
 from merging.cli import exit_codes
 from merging.cli.main import main
-from merging.engine.capture.files import GradientMeans
-from merging.engine.capture.rows import LayerRows
+from merging.engine.capture.data_files import GradientMeans
+from merging.engine.capture.row_store import LayerRows
 from merging.methods.moments import Moments
-from merging.models.formats.opening import open_checkpoint
-from merging.models.network_inference import describe
+from merging.models.formats.model_sources import open_checkpoint
+from merging.models.network_inference import describe_parameters
 from merging.models.tensor_info import TensorInfo
 from merging.recipes.recipe import Recipe
-from merging.sharing.export.provenance import anonymous
-from merging.study.runs.inputs import open_inputs
-from merging.study.runs.store import Store
-from merging.study.sweeps.sweep import resolved
+from merging.sharing.export.export_provenance import anonymize_recipe
+from merging.study.runs.opened_recipe import open_inputs
+from merging.study.runs.run_store import Store
+from merging.study.sweeps.sweep import with_absolute_paths
 
 ROWS = {"a": "rows/a.safetensors", "b": "rows/b.safetensors"}
 
@@ -38,7 +38,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     base, draw = other_kinds.pretrained("GPT-2"), torch.Generator().manual_seed(0)
     (root / "rows").mkdir()
     save_file(base, root / "base.safetensors")
-    tensors = describe({name: TensorInfo(tuple(value.shape), value.dtype) for name, value in base.items()})
+    tensors = describe_parameters({name: TensorInfo(tuple(value.shape), value.dtype) for name, value in base.items()})
     for seed, name in enumerate("ab", start=1):
         save_file(other_kinds.expert(base, seed), root / f"{name}.safetensors")
         digest = open_checkpoint(root / f"{name}.safetensors").digest
@@ -113,7 +113,7 @@ def test_the_command_line_takes_files(folder: Path, tmp_path: Path, merge: str, 
     files = {name: folder / "rows" / f"{file.format(name)}.safetensors" for name in "ab"}
     given = [word for name, path in files.items() for word in (option, f"{name}={path}")]
     chain = tmp_path / "chain.yaml"
-    chain.write_text(resolved(recipe(merge), folder).to_yaml(), "utf-8")
+    chain.write_text(with_absolute_paths(recipe(merge), folder).to_yaml(), "utf-8")
     words = ["run", str(chain), *given, "--store", str(tmp_path / "store"), "--no-evaluate", "--device", "cpu"]
     assert main(words) == exit_codes.DONE
     (run,) = Store(tmp_path / "store", libraries=()).runs()
@@ -142,8 +142,8 @@ def test_ids_depend_on_what_files_hold_and_not_on_where_they_are(folder: Path, t
 
 def test_recipes_carry_their_files(folder: Path) -> None:
     chain = recipe(layer_inputs={"a": "/home/ada/a.safetensors", "b": "rows/b.safetensors"})
-    assert anonymous(chain).plain()["layer_inputs"] == {"a": "a.safetensors", "b": "b.safetensors"}
-    assert resolved(chain, folder).plain()["layer_inputs"]["b"] == str(folder / "rows/b.safetensors")
+    assert anonymize_recipe(chain).plain()["layer_inputs"] == {"a": "a.safetensors", "b": "b.safetensors"}
+    assert with_absolute_paths(chain, folder).plain()["layer_inputs"]["b"] == str(folder / "rows/b.safetensors")
     draft = Draft.of(chain)
     assert draft.recipe(dict(chain.experts)).given == chain.given
     draft.experts = ["b"]

@@ -15,19 +15,28 @@ from merging.base.files.atomic import is_whole, seal
 from merging.base.files.records import write_json
 from merging.base.files.tables import PACKED, read_table, write_table
 from merging.images.benchmarks.benchmark import Benchmark
-from merging.recipes.presets import LEARNING, PRESETS, partners, preset
-from merging.study.analysis import stored as stored_measurements
+from merging.recipes.presets import LEARNING, PRESETS, find_preset, partners
+from merging.study.analysis import measurement_store as stored_measurements
 from merging.study.runs import edit_pairs
 from merging.study.runs.execute import execute
-from merging.study.runs.inputs import open_inputs
-from merging.study.runs.reference_models import references
+from merging.study.runs.opened_recipe import open_inputs
+from merging.study.runs.reference_models import find_references
 from merging.study.runs.run import FACTS as RUN_FACTS
 from merging.study.runs.run import PRECOMPUTED, SALIENCY
-from merging.study.runs.store import Store
-from merging.study.sweeps import compute, points, storage
+from merging.study.runs.run_store import Store
+from merging.study.sweeps import points, sweep_session, sweep_storage
 from sample_data import library
-from sample_data.build.shelf import HISTORY, PACK_ABOVE, finish, pack, shorten, table_path, thinned
-from sample_data.library import AWAITED, LEARNED, MEASURED, MEASUREMENTS, RUNS, add, planned, take
+from sample_data.build.library_entries import HISTORY, PACK_ABOVE, pack, remove_seconds, shorten, table_path, thin_steps
+from sample_data.library import (
+    AWAITED_PRESETS,
+    LEARNED,
+    MEASURED,
+    MEASUREMENTS,
+    RUNS,
+    add,
+    copy_finished_runs,
+    plan_sweeps,
+)
 
 FACTS = {RUN_FACTS, stored_measurements.FACTS, points.FACTS}
 POINTS = settings.BUNDLED / points.FOLDER
@@ -46,8 +55,8 @@ def store(tmp_path):
 @pytest.mark.full
 def test_every_preset_is_there_with_its_partner_and_not_stale(benchmark, store):
     """A changed method, parameter, checkpoint or test image changes an id or a digest: run `make library`."""
-    assert {one.key for one in PRESETS} - AWAITED < {one.key for one in RUNS}
-    assert {one.key for one in (*PRESETS, *partners())} >= AWAITED
+    assert {one.key for one in PRESETS} - AWAITED_PRESETS < {one.key for one in RUNS}
+    assert {one.key for one in (*PRESETS, *partners())} >= AWAITED_PRESETS
     assert list(LEARNED) == [one.key for one in PRESETS if one.key in LEARNED] and set(LEARNED) <= LEARNING
     for one in RUNS:
         run = store.run(open_inputs(one.recipe(benchmark.pretrained, benchmark.experts)).run_id())
@@ -67,24 +76,24 @@ def test_saliency_is_left_out_only_where_another_run_has_it(store):
 @pytest.mark.full
 def test_every_measurement_is_there_and_not_stale(benchmark, store):
     recipes = {one.key: one.recipe(benchmark.pretrained, benchmark.experts) for one in PRESETS}
-    pretrained = references(store, benchmark, compute=False)["pretrained"].id
+    pretrained = find_references(store, benchmark, compute=False)["pretrained"].id
     for kind, key in MEASUREMENTS:
         run = open_inputs(recipes[key]).run_id() if key in recipes else pretrained if key else ""
-        found = stored_measurements.find(kind, store, benchmark, run)
+        found = stored_measurements.find_measurement_result(kind, store, benchmark, run)
         assert found is not None, (kind, key)
         assert found.provenance == PRECOMPUTED
         assert all(len(found.table(name)) for name in found.tables)
 
 
 def test_every_sweep_is_there_and_complete(benchmark, store):
-    assert set(storage.listed(store)) == {wanted.id for wanted in planned(benchmark)}
-    for wanted in planned(benchmark):
-        found = [points.find(store, one.name) for one in compute.plan(wanted, benchmark)]
+    assert set(sweep_storage.list_sweeps(store)) == {wanted.id for wanted in plan_sweeps(benchmark)}
+    for wanted in plan_sweeps(benchmark):
+        found = [points.find_point(store, one.name) for one in sweep_session.plan_sweep(wanted, benchmark)]
         assert found and all(point and point.provenance == PRECOMPUTED for point in found)
 
 
 def test_every_reference_is_there(benchmark, store):
-    found = references(store, benchmark, compute=False)
+    found = find_references(store, benchmark, compute=False)
     assert set(found) == {"pretrained", "multitask", *benchmark.experts}
     assert {run.benchmark for run in found.values()} == {benchmark.digest}
 
@@ -121,7 +130,7 @@ def test_steps_of_learning_keep_few_digits_and_everything_else_all(tmp_path):
     write_json(entry / RUN_FACTS, {"seconds": {"merging": 1.0}, "created": "2026-01-01", "tables": schemas})
     seal(entry)
     for _ in range(2):  # what is short already stays as it is
-        finish(tmp_path, RUN_FACTS)
+        remove_seconds(tmp_path, RUN_FACTS)
         facts = json.loads((entry / RUN_FACTS).read_bytes())
         assert is_whole(entry) and facts["seconds"] == {} and facts["created"] is None
         for name, kept in {**dict.fromkeys(HISTORY, 0.123), "coefficients": 0.123456}.items():
@@ -139,9 +148,15 @@ def test_many_steps_are_thinned_out_but_for_the_last(tmp_path):
         shorten(tmp_path, "coefficient_steps", schema)
     kept = read_table(table_path(tmp_path, "coefficient_steps"), schema)
     assert kept["step"].tolist() == [*range(0, 481, 40), 505]
-    assert thinned([], 3) == set() and thinned([1, 2, 3], 3) == {1, 2, 3} and thinned([1, 2, 3, 4, 5], 3) == {1, 3, 5}
-    left = thinned(range(1, 7), 3)
-    assert left == {1, 3, 5, 6} and thinned(sorted(left), 3) == left  # the last one stays, so one more is none too many
+    assert (
+        thin_steps([], 3) == set()
+        and thin_steps([1, 2, 3], 3) == {1, 2, 3}
+        and thin_steps([1, 2, 3, 4, 5], 3) == {1, 3, 5}
+    )
+    left = thin_steps(range(1, 7), 3)
+    assert (
+        left == {1, 3, 5, 6} and thin_steps(sorted(left), 3) == left
+    )  # the last one stays, so one more is none too many
 
 
 @pytest.fixture
@@ -166,26 +181,26 @@ def content(run):
 
 
 def test_a_run_of_its_own_is_added_without_weights_and_seconds(shelf, tiny_benchmark):
-    chosen = preset("localize_and_stitch_dataless")
+    chosen = find_preset("localize_and_stitch_dataless")
     for _ in range(2):
         add(chosen, tiny_benchmark)
     (run,) = on_the_shelf(shelf)
     assert run.provenance == PRECOMPUTED and run.title == chosen.title and run.has_scores
     assert run.seconds == {} and run.created is None and not run.has_model and is_whole(run.path)
-    assert (shelf / library.LIST).read_text() == f"{chosen.key}\n"
+    assert (shelf / library.LEARNED_LIST).read_text() == f"{chosen.key}\n"
 
 
 def test_what_is_measured_of_a_run_that_learned_comes_with_it(shelf, tiny_benchmark):
-    add(preset("lw_adamerging_quick"), tiny_benchmark)
+    add(find_preset("lw_adamerging_quick"), tiny_benchmark)
     (run,) = on_the_shelf(shelf)
     here = Store(shelf / "none", libraries=(shelf / "runs",))
-    measured = stored_measurements.find("along_steps", here, tiny_benchmark, run.id)
+    measured = stored_measurements.find_measurement_result("along_steps", here, tiny_benchmark, run.id)
     assert measured is not None and measured.provenance == PRECOMPUTED and measured.seconds is None
     assert set(measured.table("losses")["step"]) == set(run.table("coefficient_steps")["step"])
 
 
 def test_a_finished_run_of_a_store_is_taken_as_it_is_and_not_computed_again(shelf, tiny_benchmark, monkeypatch, capsys):
-    chosen, awaited = preset("localize_and_stitch_dataless"), preset("surgery")
+    chosen, awaited = find_preset("localize_and_stitch_dataless"), find_preset("surgery")
     store = Store(shelf / "store", libraries=())
     theirs = execute(chosen.recipe(tiny_benchmark.pretrained, tiny_benchmark.experts), store, benchmark=tiny_benchmark)
     before = content(theirs)
@@ -193,36 +208,36 @@ def test_a_finished_run_of_a_store_is_taken_as_it_is_and_not_computed_again(shel
     (computed,) = on_the_shelf(shelf)
     added = content(computed)
     monkeypatch.setattr(library, "execute", None)
-    assert take([awaited, chosen], store, tiny_benchmark) == [chosen.key]
+    assert copy_finished_runs([awaited, chosen], store, tiny_benchmark) == [chosen.key]
     assert f"{awaited.title}: no finished run" in capsys.readouterr().out
     (run,) = on_the_shelf(shelf)
     assert content(run) == added
     assert not run.has_model and run.created is None and theirs.has_model and theirs.created
     assert content(theirs) == before
-    assert (shelf / library.LIST).read_text() == f"{chosen.key}\n"
+    assert (shelf / library.LEARNED_LIST).read_text() == f"{chosen.key}\n"
 
 
 def test_a_run_whose_recipe_is_written_otherwise_is_left_and_a_damaged_one_refused(shelf, tiny_benchmark, capsys):
-    chosen = preset("localize_and_stitch_dataless")
+    chosen = find_preset("localize_and_stitch_dataless")
     recipe = chosen.recipe(tiny_benchmark.pretrained, tiny_benchmark.experts)
     store = Store(shelf / "store", libraries=())
     run = execute(replace(recipe, title="Mine"), store, benchmark=tiny_benchmark)
-    assert take([chosen], store, tiny_benchmark) == [] and on_the_shelf(shelf) == []
+    assert copy_finished_runs([chosen], store, tiny_benchmark) == [] and on_the_shelf(shelf) == []
     assert "its recipe is written otherwise" in capsys.readouterr().out
     store.delete(run.id)
     run = execute(recipe, store, benchmark=tiny_benchmark)
     table = run.path / "tables" / "tensors.csv"
     table.write_text(table.read_text().replace("visual", "virtual"[:6], 1))
     with pytest.raises(StoreError, match=r"tensors\.csv"):
-        take([chosen], store, tiny_benchmark)
-    assert on_the_shelf(shelf) == [] and not (shelf / library.LIST).exists()
+        copy_finished_runs([chosen], store, tiny_benchmark)
+    assert on_the_shelf(shelf) == [] and not (shelf / library.LEARNED_LIST).exists()
 
 
 @pytest.mark.parametrize("key", ["task_arithmetic_lwptv", "ties"])
 @pytest.mark.full
 def test_a_run_computed_now_equals_the_stored_one(key, benchmark, tmp_path, store):
     """The scores may differ by an image or two where another processor rounds otherwise; the tables not visibly."""
-    recipe = preset(key).recipe(benchmark.pretrained, benchmark.experts)
+    recipe = find_preset(key).recipe(benchmark.pretrained, benchmark.experts)
     fresh = execute(recipe, Store(tmp_path / "fresh", libraries=()), benchmark=benchmark)
     stored = store.run(fresh.id)
     merged = fresh.scores.merge(stored.scores, on=["task", "split"], validate="one_to_one")

@@ -15,8 +15,8 @@ from merging.recipes.chain_text import parse_chain
 from merging.recipes.recipe import Recipe
 from merging.study.runs import edit_pairs
 from merging.study.runs.execute import execute
-from merging.study.runs.inputs import open_inputs
-from merging.study.runs.store import Store
+from merging.study.runs.opened_recipe import open_inputs
+from merging.study.runs.run_store import Store
 from merging.tasks.context import Context
 
 
@@ -116,13 +116,13 @@ def test_rules_that_give_the_same_factors_are_one_edit_in_pairs(tiny_benchmark: 
         return execute(recipe, store, benchmark=tiny_benchmark, evaluate=False, context=Context(device="cpu"))
 
     runs = [run("ties"), run("ties", "b1=0.5+b0=0"), run("task_arithmetic"), run("task_arithmetic", "b0-1=0+b1=0.5")]
-    first, other = edit_pairs.pairs(runs)
-    assert first.front == other.front and edit_pairs.fronts([first, other]) == [first.front]
+    first, other = edit_pairs.find_pairs(runs)
+    assert first.front == other.front and edit_pairs.leading_edits([first, other]) == [first.front]
     assert other.belongs_to(first.front)
     again = Recipe.build("ties", {}, [("manual", {"rules": "b0=0+b1=0.5"})], "elsewhere", tiny_benchmark.experts)
-    assert edit_pairs.find(again, runs) is runs[1]
-    rows = edit_pairs.matrix(runs, first.front, "Manual")
+    assert edit_pairs.find_run(again, runs) is runs[1]
+    rows = edit_pairs.plugin_matrix(runs, first.front, "Manual")
     assert {row.plugged.id for row in rows if row.plugged} == {runs[1].id, runs[3].id}
     for rules, when in (("b0-1=0", "before"), ("b0=0+b1=0.5", "after")):
-        different = edit_pairs.pairs([*runs[:3], run("task_arithmetic", rules, when=when)])
-        assert len(edit_pairs.fronts(different)) == 2
+        different = edit_pairs.find_pairs([*runs[:3], run("task_arithmetic", rules, when=when)])
+        assert len(edit_pairs.leading_edits(different)) == 2

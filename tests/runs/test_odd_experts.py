@@ -15,7 +15,7 @@ from merging.base.errors import CompatibilityError
 from merging.engine import run as engine
 from merging.recipes.recipe import Recipe
 from merging.study.runs.run import FACTS
-from merging.study.runs.store import Store
+from merging.study.runs.run_store import Store
 from merging.tasks.context import Context
 
 
@@ -29,10 +29,10 @@ def test_a_result_names_them_and_its_numbers_stay(caplog):
     base, experts = odd_experts.family()
     with caplog.at_level(logging.WARNING, "merging"):
         result = merging.merge(base, experts, "ties", device="cpu")
-    assert not odd_experts.unsaid("\n".join(result.warnings)) and len(result.warnings) == 3
+    assert not odd_experts.list_unwarned("\n".join(result.warnings)) and len(result.warnings) == 3
     assert [record.getMessage() for record in caplog.records] == list(result.warnings)
     opened = {name: tiny.checkpoint(state) for name, state in experts.items()}
-    unchecked = engine.run(Recipe.build("ties"), tiny.checkpoint(base), opened, context=Context(device="cpu"))
+    unchecked = engine.run_recipe(Recipe.build("ties"), tiny.checkpoint(base), opened, context=Context(device="cpu"))
     assert all(torch.equal(result.state_dict[name], unchecked.state_dict[name]) for name in base)
 
 
@@ -51,10 +51,10 @@ def test_a_doubt_about_names_and_shapes_is_said_once():
 
 def test_a_strict_merge_is_refused_before_any_work(monkeypatch):
     base, experts = odd_experts.family()
-    monkeypatch.setattr(engine, "run", None)
+    monkeypatch.setattr(engine, "run_recipe", None)
     with pytest.raises(CompatibilityError, match="Nothing was merged") as raised:
         merging.merge(base, experts, "ties", device="cpu", strict=True)
-    assert not odd_experts.unsaid(str(raised.value)) and len(raised.value.report.doubts) == 3
+    assert not odd_experts.list_unwarned(str(raised.value)) and len(raised.value.report.doubts) == 3
 
 
 def test_what_is_not_merged_may_hold_anything():
@@ -78,7 +78,7 @@ def test_a_run_keeps_the_warnings_and_its_id(odd, run_it, store):
     heard = []
     run = run_it(odd, evaluate=False, warn=heard.append)
     written = json.loads((run.path / FACTS).read_bytes())
-    assert heard == written["warnings"] == list(run.cautions) and not odd_experts.unsaid("\n".join(heard))
+    assert heard == written["warnings"] == list(run.cautions) and not odd_experts.list_unwarned("\n".join(heard))
     heard.clear()
     again = run_it(odd, warn=heard.append, evaluate=False)
     assert (again.id, again.warnings, heard) == (run.id, run.warnings, [])  # nothing is computed, nothing checked

@@ -11,8 +11,8 @@ import viz_tables
 import viz
 from merging.methods import registry
 from merging.recipes.papers.ablations import LWPTV_FAMILY
-from merging.recipes.papers.published import B32, FIGURES, OUTSIDE
-from merging.recipes.presets import PLUGIN, PRESETS, bases, partners, preset, refusal
+from merging.recipes.papers.published_figures import B32, FIGURES, OUTSIDE
+from merging.recipes.presets import PLUGIN, PRESETS, bases, find_preset, partners, refusal
 from merging.recipes.recipe import Exemplars, Recipe
 from merging.recipes.step import Step
 from merging.study.runs import edit_pairs
@@ -39,16 +39,16 @@ def run(edits: Edits, merge: str = "ties", params: dict[str, Any] | None = None,
 
 
 def found(*runs: Any) -> list[tuple[str, str]]:
-    return [(pair.plain.title, pair.plugged.title) for pair in edit_pairs.pairs(runs)]
+    return [(pair.plain.title, pair.plugged.title) for pair in edit_pairs.find_pairs(runs)]
 
 
 PLUGGED = run([("lwptv", {})])
 
 
 def test_one_edit_more_in_front_makes_a_pair() -> None:
-    (pair,) = edit_pairs.pairs([PLUGGED, run([])])
+    (pair,) = edit_pairs.find_pairs([PLUGGED, run([])])
     assert (pair.plain.title, pair.plugged.title) == ("ties", "lwptv → ties")
-    assert pair.front == LeadingEdit(Step("lwptv", registry.edit("lwptv").params()))
+    assert pair.front == LeadingEdit(Step("lwptv", registry.find_edit("lwptv").params()))
     longer = run([("lwptv", {}), ("magnitude", {})])
     assert found(run([("magnitude", {})]), longer) == [("magnitude → ties", "lwptv → magnitude → ties")]
 
@@ -95,33 +95,33 @@ def test_exemplars_are_the_same_draw_or_the_edits_own() -> None:
     assert found(lot, run([("lwptv", {})], "lot"))
     assert not found(other, run([("lwptv", {})], "lot"))
     few, many = (run([("cat", {})], exemplars={"per_task": number}) for number in (2, 64))
-    pairs = edit_pairs.pairs([run([]), few, many, lot, run([("cat", {})], "lot")])
+    pairs = edit_pairs.find_pairs([run([]), few, many, lot, run([("cat", {})], "lot")])
     assert [pair.front.draw for pair in pairs] == [Exemplars(per_task=2), Exemplars(per_task=64), None]
-    fronts = edit_pairs.fronts(pairs)
+    fronts = edit_pairs.leading_edits(pairs)
     assert [front.draw for front in fronts] == [Exemplars(per_task=2), Exemplars(per_task=64)]
     assert [sum(pair.belongs_to(front) for pair in pairs) for front in fronts] == [2, 2]
 
 
 def test_the_first_run_of_a_chain_counts() -> None:
     own, stored = run([], id="own"), run([], id="stored")
-    assert [pair.plain.id for pair in edit_pairs.pairs([own, stored, PLUGGED])] == ["own"]
+    assert [pair.plain.id for pair in edit_pairs.find_pairs([own, stored, PLUGGED])] == ["own"]
 
 
 def test_a_run_of_another_version_is_left_out() -> None:
     odd = run([], id="odd")
     odd.recipe_yaml = "merge: no_such_merge"
     assert found(odd, PLUGGED) == []
-    assert edit_pairs.recipe_of(odd) is None
+    assert edit_pairs.read_recipe(odd) is None
 
 
 def test_the_matrix_holds_every_base_and_says_what_is_missing() -> None:
-    model = preset("ties").recipe("p", {"a": "/files/a", "b": "/files/b"})
+    model = find_preset("ties").recipe("p", {"a": "/files/a", "b": "/files/b"})
     edits = [(step.key, step.params.values()) for step in model.edits]
     plain = run(edits, model.merge.key, model.merge.params.values(), counted=True)
     rest = run([("magnitude", {"prune_ratio": 0.1}), ("lines", {})])
     both = [rest, run([("lwptv", {}), ("magnitude", {"prune_ratio": 0.1}), ("lines", {})])]
-    front = LeadingEdit(Step("lwptv", registry.edit("lwptv").params()))
-    entries = edit_pairs.matrix([plain, *both], front, "LwPTV")
+    front = LeadingEdit(Step("lwptv", registry.find_edit("lwptv").params()))
+    entries = edit_pairs.plugin_matrix([plain, *both], front, "LwPTV")
     titles = [entry.title for entry in entries]
     assert titles == [*(base.name_in_lists() for base in bases("lwptv")), rest.title]
     ties, last = entries[titles.index("TIES (sum, λ 0.3)")], entries[-1]
@@ -133,16 +133,16 @@ def test_the_matrix_holds_every_base_and_says_what_is_missing() -> None:
 
 
 def test_a_merge_that_refuses_the_edit_says_why() -> None:
-    front = LeadingEdit(Step("dare", registry.edit("dare").params()))
-    entries = {entry.title: entry for entry in edit_pairs.matrix([PLUGGED], front, "DARE")}
+    front = LeadingEdit(Step("dare", registry.find_edit("dare").params()))
+    entries = {entry.title: entry for entry in edit_pairs.plugin_matrix([PLUGGED], front, "DARE")}
     stock = entries["Model Stock, across tasks"]
     assert "matter of chance" in stock.refused and not stock.missing
     assert "DARE-TIES (mean, λ 1)" not in entries  # it holds the edit already
 
 
 def test_an_edits_own_exemplars_are_those_of_its_pairs() -> None:
-    front = LeadingEdit(Step("cat", registry.edit("cat").params()), Exemplars(per_task=2))
-    entries = {entry.title: entry for entry in edit_pairs.matrix([PLUGGED], front, "CAT")}
+    front = LeadingEdit(Step("cat", registry.find_edit("cat").params()), Exemplars(per_task=2))
+    entries = {entry.title: entry for entry in edit_pairs.plugin_matrix([PLUGGED], front, "CAT")}
     assert [recipe.exemplars for recipe in entries["TIES (sum, λ 0.3)"].missing] == [None, Exemplars(per_task=2)]
     assert [recipe.exemplars for recipe in entries["LOT Merging"].missing] == [Exemplars(), Exemplars()]
 
@@ -182,13 +182,13 @@ def test_every_merge_that_has_a_preset_has_a_partner() -> None:
 
 def test_a_published_preset_with_the_edit_is_what_the_rule_makes() -> None:
     for key in ("task_arithmetic", "ties", "pcb"):
-        made, known = preset(key).plugged(), preset(f"{key}_{PLUGIN[0]}")
+        made, known = find_preset(key).plugged(), find_preset(f"{key}_{PLUGIN[0]}")
         assert made.key == known.key
         assert made.recipe("p", {}).chain_digest == known.recipe("p", {}).chain_digest
 
 
 def test_the_family_is_made_of_presets_on_one_merge() -> None:
-    recipes = {key: preset(key).recipe("p", {"a": "x"}) for key in LWPTV_FAMILY.keys}
+    recipes = {key: find_preset(key).recipe("p", {"a": "x"}) for key in LWPTV_FAMILY.keys}
     assert len(recipes) == len(LWPTV_FAMILY.keys)
     assert {LWPTV_FAMILY.group(key) for key in recipes} == {"Without it", "The whole method", *LWPTV_FAMILY.groups}
     whole, base = recipes[LWPTV_FAMILY.whole], recipes[LWPTV_FAMILY.base]

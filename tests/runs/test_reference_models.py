@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import tiny
 
-from merging.study.runs.reference_models import references
+from merging.study.runs.reference_models import find_references
 from merging.tasks.context import Context
 
 
 def test_references(store, tiny_benchmark):
-    assert references(store, tiny_benchmark, compute=False) == {}
-    found = references(store, tiny_benchmark, context=Context(device="cpu"))
+    assert find_references(store, tiny_benchmark, compute=False) == {}
+    found = find_references(store, tiny_benchmark, context=Context(device="cpu"))
     assert list(found) == ["pretrained", *tiny.EXPERTS, "multitask"]
     assert [run.kind for run in found.values()] == ["pretrained", *["expert"] * 4, "multitask"]
     assert found["digits"].experts == ("digits",)
@@ -21,5 +21,5 @@ def test_references(store, tiny_benchmark):
         name: run.scores.query("split == 'reporting'").set_index("task")["accuracy"] for name, run in found.items()
     }
     assert all(accuracies[task][task] >= accuracies["pretrained"][task] for task in tiny.EXPERTS)
-    again = references(store, tiny_benchmark, compute=False)
+    again = find_references(store, tiny_benchmark, compute=False)
     assert {name: run.created for name, run in again.items()} == {name: run.created for name, run in found.items()}

@@ -10,14 +10,14 @@ import pytest
 from safetensors.torch import save_file
 
 from merging.base.errors import MergingError
-from merging.cli import exporting
+from merging.cli import run_and_export
 from merging.models.families import LINEAR_MAPS
 from merging.recipes.recipe import Recipe
 from merging.study.runs import execute as module
-from merging.study.runs.estimate import MERGING, estimate
+from merging.study.runs.estimate import MERGING, estimate_run
 from merging.study.runs.execute import execute
-from merging.study.runs.inputs import OpenedRecipe, open_inputs
-from merging.study.runs.store import Store
+from merging.study.runs.opened_recipe import OpenedRecipe, open_inputs
+from merging.study.runs.run_store import Store
 from merging.tasks.context import Context
 
 MATRIX = ("drm", "tsv_m", "lot")
@@ -41,7 +41,7 @@ def test_what_does_not_fit_is_named_before_anything_is_read(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     recipe, store = recipe_of(kind, "drm", tmp_path), Store(tmp_path / "store", libraries=())
-    plan = estimate(open_inputs(recipe))
+    plan = estimate_run(open_inputs(recipe))
     free = max(plan.whole.values()) - 1
     largest = {name for name, size in plan.whole.items() if size > free}
     monkeypatch.setattr(module, "free_memory", lambda: free)
@@ -59,17 +59,17 @@ def test_what_does_not_fit_is_named_before_anything_is_read(
 @pytest.mark.parametrize("merge", MATRIX)
 def test_tables_of_tokens_are_no_matrices(merge: str, tmp_path: Path) -> None:
     (tmp_path / "few").mkdir()
-    few = estimate(open_inputs(recipe_of("Llama", merge, tmp_path / "few")))
+    few = estimate_run(open_inputs(recipe_of("Llama", merge, tmp_path / "few")))
     opened = open_inputs(recipe_of("Llama", merge, tmp_path, 300_000))
-    many = estimate(opened)
+    many = estimate_run(opened)
     assert "model.embed_tokens.weight" in few.whole and "model.embed_tokens.weight" not in many.whole
     linear = [p for p in opened.pretrained.parameters if p.role in LINEAR_MAPS]
     assert few.matrices == many.matrices == len(linear) > 0
     assert many.anonymous_bytes < 4 * (1 << 20) * 3 * 4 * 4 + few.anonymous_bytes
     more = many.work[MERGING] - few.work[MERGING]
     assert more == pytest.approx(
-        estimate(open_inputs(recipe_of("Llama", "weight_averaging", tmp_path, 300_000))).work[MERGING]
-        - estimate(open_inputs(recipe_of("Llama", "weight_averaging", tmp_path / "few"))).work[MERGING]
+        estimate_run(open_inputs(recipe_of("Llama", "weight_averaging", tmp_path, 300_000))).work[MERGING]
+        - estimate_run(open_inputs(recipe_of("Llama", "weight_averaging", tmp_path / "few"))).work[MERGING]
     )
 
 
@@ -77,9 +77,9 @@ def test_long_merges_of_matrices_say_what_they_take_before_they_start(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     recipe, store = recipe_of("T5", "drm", tmp_path), Store(tmp_path / "store", libraries=())
-    execute(recipe, store, evaluate=False, announce=exporting.print_estimate, context=Context(device="cpu"))
+    execute(recipe, store, evaluate=False, announce=run_and_export.print_estimate, context=Context(device="cpu"))
     assert capsys.readouterr().err == ""  # it takes no time
-    monkeypatch.setattr(exporting, "WHILE", 0.0)
-    execute(recipe, Store(tmp_path / "other", libraries=()), evaluate=False, announce=exporting.print_estimate)
+    monkeypatch.setattr(run_and_export, "WHILE_COMPUTING", 0.0)
+    execute(recipe, Store(tmp_path / "other", libraries=()), evaluate=False, announce=run_and_export.print_estimate)
     said = capsys.readouterr().err
     assert said.startswith("It takes ") and "matrices as a whole: about " in said and said.endswith("of memory.\n")

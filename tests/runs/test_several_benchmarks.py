@@ -8,7 +8,7 @@ from plain_recipes import plain_recipe
 
 from merging.images.benchmarks.benchmark import Benchmark
 from merging.study.runs.execute import execute
-from merging.study.runs.store import Store
+from merging.study.runs.run_store import Store
 from merging.tasks.context import Context
 
 

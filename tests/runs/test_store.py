@@ -16,8 +16,8 @@ from stored_runs import ID, OTHER, TABLE, fill, write_run
 from merging.base.errors import Cancelled, StoreError
 from merging.base.files.processes import ProcessId, this_process
 from merging.base.files.tables import read_table, write_table
-from merging.study.runs.facts import facts
-from merging.study.runs.store import Store
+from merging.study.runs.run_facts import run_facts
+from merging.study.runs.run_store import Store
 from merging.tasks.context import Context
 
 
@@ -115,7 +115,7 @@ def test_a_library_is_read_and_never_written(tmp_path, caplog):
 
 def test_dates_are_left_out_on_request(tmp_path):
     assert Store(tmp_path, dated=False).dated is False
-    assert facts(run_id=ID, created=False, device="CPU")["created"] is None
+    assert run_facts(run_id=ID, created=False, device="CPU")["created"] is None
 
 
 def test_newest_first_and_precomputed_last(tmp_path):

@@ -12,9 +12,9 @@ import pytest
 from merging.base.files.records import JsonRecords
 from merging.base.files.tables import SCORES, Columns
 from merging.images.benchmarks.metrics import wilson
-from merging.sharing.evaluator_session import PROGRAMS, known_programs
+from merging.sharing.evaluator_session import PROGRAMS, list_programs
 from merging.study.imported_scores import FOLDER, find_scores, forget_scores, imported_scores, store_scores
-from merging.study.runs.store import Store
+from merging.study.runs.run_store import Store
 from merging.study.score_table import GIVEN, H_SCORE, INSIDE, MEAN, MEASURED, OUTSIDE, PROGRAM, Score, ScoreTable
 from merging.study.sweeps import points
 
@@ -83,7 +83,7 @@ WRONG: dict[str, dict[str, Any]] = {
 def test_wrong_scores_that_another_program_sealed_count_as_absent(part: dict[str, Any], tmp_path: Path) -> None:
     seal(tmp_path, "a.csv", Score(**{"task": "rte", "metric": "f1", "value": 0.5, **part}))
     assert find_scores(tmp_path, RUN) is None
-    assert points.find(Store(tmp_path, libraries=()), RUN) is None
+    assert points.find_point(Store(tmp_path, libraries=()), RUN) is None
 
 
 def test_names_that_another_program_sealed_bring_no_escapes_to_a_terminal(tmp_path: Path) -> None:
@@ -91,9 +91,9 @@ def test_names_that_another_program_sealed_bring_no_escapes_to_a_terminal(tmp_pa
     seal(tmp_path, hostile, Score("r\x1bte", "f1", 0.5))
     store = Store(tmp_path, libraries=())
     JsonRecords(tmp_path / PROGRAMS, points.VERSION).write("2" * 12, {"name": hostile})
-    found, point = find_scores(tmp_path, RUN), points.find(store, RUN)
+    found, point = find_scores(tmp_path, RUN), points.find_point(store, RUN)
     assert found is not None and point is not None
-    shown = [found.origin, point.program, *known_programs(store).values()]
+    shown = [found.origin, point.program, *list_programs(store).values()]
     assert len(shown) == 3 and all(name.startswith("\\x1b[2Jeval.py") and len(name) < 90 for name in shown)
     assert {one.task for table in (found, point.score_table) for one in table.scores} == {"r\\x1bte"}
 
@@ -103,4 +103,4 @@ def seal(root: Path, origin: str, score: Score) -> None:
     tables = {SCORES: Columns(given(score).columns)}
     imported_scores(root).write(RUN, {"source": PROGRAM, "origin": origin, SCORES: {}}, tables)
     facts = {"name": RUN, "device": "CPU", PROGRAM: origin, SCORES: {}}
-    points.results(Store(root, libraries=())).write(RUN, facts, tables)
+    points.point_results(Store(root, libraries=())).write(RUN, facts, tables)

@@ -19,7 +19,7 @@ from merging.engine import run as engine
 from merging.methods.method import Edit, Merge, Method, Needs
 from merging.methods.slot import Slot
 from merging.models.checkpoint import MappingCheckpoint
-from merging.models.families import describe
+from merging.models.families import classify_parameters
 from merging.recipes.recipe import Recipe
 from merging.tasks.context import Context
 
@@ -32,12 +32,12 @@ CONFIG = {
 }  # fmt: skip
 
 
-def separate(state: Mapping[str, Tensor]) -> State:
+def to_transformers_names(state: Mapping[str, Tensor]) -> State:
     """A state dict under Transformers' names."""
     return to_naming(state, "hf")
 
 
-def packed(state: Mapping[str, Tensor]) -> State:
+def to_open_clip_names(state: Mapping[str, Tensor]) -> State:
     """A state dict under open_clip's names."""
     return to_naming(state, "open_clip")
 
@@ -62,10 +62,10 @@ def data_of(method: Method, names: Mapping[str, Any]) -> dict[str, Any]:
     return {"exemplars": tasks}
 
 
-def merged(recipe: Recipe, base: State, experts: Mapping[str, State], **options: Any) -> engine.MergeResult:
+def merge_states(recipe: Recipe, base: State, experts: Mapping[str, State], **options: Any) -> engine.MergeResult:
     """The merge of state dicts under the names that they have."""
     opened = {name: MappingCheckpoint(state, name) for name, state in experts.items()}
-    return engine.run(recipe, tiny.checkpoint(base), opened, context=Context(device="cpu"), **options)
+    return engine.run_recipe(recipe, tiny.checkpoint(base), opened, context=Context(device="cpu"), **options)
 
 
 def difference(one: Mapping[str, Tensor], other: Mapping[str, Tensor], base: Mapping[str, Tensor]) -> float:
@@ -79,7 +79,7 @@ def difference(one: Mapping[str, Tensor], other: Mapping[str, Tensor], base: Map
 
 
 @dataclass(frozen=True)
-class Listed:
+class ListedSlots:
     """A stream of whole tensors in a list."""
 
     slots: list[Slot]
@@ -112,18 +112,18 @@ class Listed:
         raise AssertionError("no method that treats tensors one by one asks for samples")
 
 
-def name_by_name(
+def merge_name_by_name(
     method: Edit | Merge, params: Mapping[str, Any], base: State, experts: Mapping[str, State], scaling: float = 0.3
 ) -> State:
     """A merge without the engine: every tensor of the files a slot; after an edit, the sum times ``scaling``."""
     built = method.params.build(params)
     slots = [
         Slot(p, tuple(experts), base[p.name], torch.stack([state[p.name] - base[p.name] for state in experts.values()]))
-        for p in describe(base)
+        for p in classify_parameters(base)
     ]
     statistics = None
     if method.survey is not None and method.surveys(built):
-        statistics = method.survey(Listed(slots), built).statistics
+        statistics = method.survey(ListedSlots(slots), built).statistics
     changes = {slot.name: method.run(slot, built, statistics) for slot in slots}
     if isinstance(method, Edit):
         changes = {name: scaling * vectors.sum(dim=0) for name, vectors in changes.items()}

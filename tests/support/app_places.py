@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT)]
 
 from merging.base.files.plain_yaml import write_yaml  # noqa: E402
-from merging.teaching.check import PLACES  # noqa: E402
+from merging.teaching.lesson_check import PLACES  # noqa: E402
 
 
 def constants(path: Path) -> dict[str, object]:
@@ -36,7 +36,7 @@ def constants(path: Path) -> dict[str, object]:
 def places() -> dict[str, list[str]]:
     """Pages, keys and charts, each in alphabetical order."""
     from app.session.address import KEYS
-    from viz.registry import charts
+    from viz.chart_registry import charts
 
     sections = constants(ROOT / "app" / "main.py")["SECTIONS"]
     assert isinstance(sections, dict)

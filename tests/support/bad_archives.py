@@ -22,14 +22,14 @@ UTF8 = 0x800
 END = b"PK\x05\x06"
 
 
-def saved(values: torch.Tensor) -> bytes:
+def torch_bytes(values: torch.Tensor) -> bytes:
     file = io.BytesIO()
     torch.save({"w": values}, file)
     return file.getvalue()
 
 
 VALUES = torch.arange(16.0)
-BY_TORCH = saved(VALUES)
+BY_TORCH = torch_bytes(VALUES)
 PICKLE = zipfile.ZipFile(io.BytesIO(BY_TORCH)).read("archive/data.pkl")
 NUMBERS = bytes(VALUES.numpy().tobytes())
 
@@ -100,7 +100,7 @@ def archive(
     return bytes(content)
 
 
-def changed(number: int, **changes: Any) -> list[Member]:
+def change_member(number: int, **changes: Any) -> list[Member]:
     """The members, one of them changed."""
     members = list(MEMBERS)
     members[number] = replace(members[number], **changes)
@@ -112,7 +112,7 @@ def longs(*values: int) -> bytes:
     return struct.pack(f"<HH{len(values)}Q", 1, 8 * len(values), *values)
 
 
-def shifted(by: int) -> bytes:
+def shift_offsets(by: int) -> bytes:
     """All offsets say ``by`` too much, so zipfile takes ``by`` bytes before the archive as missing."""
     offsets = (0, SECOND, SECOND + len(MEMBERS[1].header()) + len(NUMBERS))
     return archive([replace(m, offset=at + by) for m, at in zip(MEMBERS, offsets, strict=True)], shift=by)
@@ -152,41 +152,47 @@ REFUSED: dict[str, tuple[bytes, str]] = {
     "directory of 4 GB": (archive(grow=ONES - 1000), "zip directory takes 4,294,"),
     "directory ends in something else": (archive(directory=b"PK\x05\x05\x04\0abcd"), "truncated"),
     "directory ends in half an entry": (archive(directory=DIRECTORY[:30]), "truncated"),
-    "wrong signature of an entry": (archive(changed(1, signature=b"PK\x01\x03")), "truncated"),
-    "wrong signature of a header": (archive(changed(1, local={"signature": b"PK\x03\x05"})), "truncated"),
-    "member behind the file": (archive(changed(1, offset=1 << 31)), "truncated"),
-    "member one byte off": (archive(changed(1, offset=SECOND + 1)), "truncated"),
-    "member larger than the file": (archive(changed(1, packed=1 << 30, size=1 << 30)), "truncated"),
-    "long name in a header": (archive(changed(1, local={"name": b"x" * 60_000, "size": 0}))[:-60_000], "truncated|end"),
+    "wrong signature of an entry": (archive(change_member(1, signature=b"PK\x01\x03")), "truncated"),
+    "wrong signature of a header": (archive(change_member(1, local={"signature": b"PK\x03\x05"})), "truncated"),
+    "member behind the file": (archive(change_member(1, offset=1 << 31)), "truncated"),
+    "member one byte off": (archive(change_member(1, offset=SECOND + 1)), "truncated"),
+    "member larger than the file": (archive(change_member(1, packed=1 << 30, size=1 << 30)), "truncated"),
+    "long name in a header": (archive(change_member(1, local={"name": b"x" * 60_000, "size": 0}))[:-60_000],
+        "truncated|end"),
     "overlap": (overlapping(), "overlap"),
-    "encrypted in the directory": (archive(changed(1, flags=1, local={"flags": 0})), "encrypted"),
-    "encrypted in the header": (archive(changed(1, local={"flags": 1})), "encrypted"),
-    "compressed in the directory": (archive(changed(1, method=8, local={"method": 0})), "compressed"),
-    "compressed in the header": (archive(changed(1, local={"method": 8})), "compressed"),
-    "two sizes": (archive(changed(1, packed=60)), "compressed"),
+    "encrypted in the directory": (archive(change_member(1, flags=1, local={"flags": 0})), "encrypted"),
+    "encrypted in the header": (archive(change_member(1, local={"flags": 1})), "encrypted"),
+    "compressed in the directory": (archive(change_member(1, method=8, local={"method": 0})), "compressed"),
+    "compressed in the header": (archive(change_member(1, local={"method": 8})), "compressed"),
+    "two sizes": (archive(change_member(1, packed=60)), "compressed"),
     "same name": (archive([*MEMBERS, MEMBERS[1]]), "two members"),
     "second pickle": (archive([*MEMBERS, Member(b"other/data.pkl", PICKLE)]), "2 members called data.pkl"),
-    "pickle behind a NUL": (archive(changed(0, name=b"archive/data.pkl\0")), "no data.pkl"),
-    "storage behind dots": (archive(changed(1, name=b"archive/data/../data/0")), "has nothing"),
-    "64-bit size missing": (archive(changed(1, size=ONES, packed=ONES)), "truncated"),
-    "64-bit size in the wrong field": (archive(changed(1, size=ONES, packed=ONES, extra=b"\x09\0\x10\0" + bytes(16))),
+    "pickle behind a NUL": (archive(change_member(0, name=b"archive/data.pkl\0")), "no data.pkl"),
+    "storage behind dots": (archive(change_member(1, name=b"archive/data/../data/0")), "has nothing"),
+    "64-bit size missing": (archive(change_member(1, size=ONES, packed=ONES)), "truncated"),
+    "64-bit size in the wrong field": (archive(change_member(1, size=ONES, packed=ONES,
+        extra=b"\x09\0\x10\0" + bytes(16))),
                                        "truncated"),
-    "64-bit size of 2^63": (archive(changed(1, size=ONES, packed=ONES, extra=longs(1 << 63, 1 << 63))), "truncated"),
-    "64-bit offset of 2^64": (archive(changed(1, offset=ONES, extra=longs((1 << 64) - 1))), "truncated"),
+    "64-bit size of 2^63": (archive(change_member(1, size=ONES, packed=ONES, extra=longs(1 << 63, 1 << 63))),
+        "truncated"),
+    "64-bit offset of 2^64": (archive(change_member(1, offset=ONES, extra=longs((1 << 64) - 1))), "truncated"),
     "64-bit end of 2^64 bytes": (archive(long={"size": (1 << 64) - 1}), "zip directory takes 18,446"),
     "64-bit end leads out": (archive(long={"offset": 1 << 63}), "truncated"),
     "zipfile: something before it": (b"PK\x03\x04" + GOOD, "truncated"),
     "zipfile: behind another one": (GOOD + OTHER, "truncated"),
     "zipfile: another one in the comment": (archive(comment=OTHER), "truncated"),
-    "zipfile: all offsets too large": (shifted(64), "truncated"),
+    "zipfile: all offsets too large": (shift_offsets(64), "truncated"),
     "zipfile: locator leads nowhere": (archive(long={"at": 1 << 63}), "truncated"),
     "zipfile: locator leads to no end": (archive(long={"at": 0}), "truncated"),
     "zipfile: locator leads to another end": (with_second_end(), "truncated"),
-    "zipfile: two extra fields": (archive(changed(1, size=ONES, packed=ONES, extra=longs(ONES, ONES) + longs(64, 64))),
+    "zipfile: two extra fields": (archive(change_member(1, size=ONES, packed=ONES, extra=longs(ONES, ONES) + longs(64,
+        64))),
                                   "truncated"),
-    "zipfile: two extra fields with offsets": (archive(changed(1, offset=ONES, extra=longs(ONES) + longs(SECOND))),
+    "zipfile: two extra fields with offsets": (archive(change_member(1, offset=ONES,
+        extra=longs(ONES) + longs(SECOND))),
                                                "truncated"),
-    "zipfile: size of 2^64": (archive(changed(1, size=ONES, packed=ONES, extra=longs((1 << 64) - 1, 64) + longs(64))),
+    "zipfile: size of 2^64": (archive(change_member(1, size=ONES, packed=ONES, extra=longs((1 << 64) - 1,
+        64) + longs(64))),
                              "compressed"),
     "zipfile: same name in two encodings": (archive([*MEMBERS, Member("archive/é".encode(), b"1"),
                                                      Member("archive/é".encode(), b"2", UTF8)]), "two members"),
@@ -209,10 +215,12 @@ UNUSUAL = {
     "by hand": GOOD,
     "comment": archive(comment=b"hello"),
     "64-bit end": archive(long={}),
-    "64-bit sizes": archive(changed(1, size=ONES, packed=ONES, extra=longs(64, 64))),
-    "64-bit offset": archive(changed(1, offset=ONES, extra=longs(SECOND))),
-    "other extra field before": archive(changed(1, size=ONES, packed=ONES, extra=b"UT\x05\0abcde" + longs(64, 64))),
-    "sizes behind the data": archive(changed(1, flags=8, local={"size": 0})),
-    "padded header": archive(changed(1, local={"extra": b"FB\x10\0" + bytes(16)})),
+    "64-bit sizes": archive(change_member(1, size=ONES, packed=ONES, extra=longs(64, 64))),
+    "64-bit offset": archive(change_member(1, offset=ONES, extra=longs(SECOND))),
+    "other extra field before": archive(
+        change_member(1, size=ONES, packed=ONES, extra=b"UT\x05\0abcde" + longs(64, 64))
+    ),
+    "sizes behind the data": archive(change_member(1, flags=8, local={"size": 0})),
+    "padded header": archive(change_member(1, local={"extra": b"FB\x10\0" + bytes(16)})),
     "odd names": archive([*MEMBERS, Member(b"", b"1"), Member(b"../\0\xff", b"2"), Member(b"C:\\x\n", b"3")]),
 }

@@ -42,7 +42,9 @@ class Runs:
         return self.function, (self.path, "w") if self.function is open else (self.path,)
 
 
-def zipped(folder: Path, content: bytes, change: Callable[[zipfile.ZipFile], None] = lambda z: None) -> Path:
+def write_torch_archive(
+    folder: Path, content: bytes, change: Callable[[zipfile.ZipFile], None] = lambda z: None
+) -> Path:
     """A torch archive with that pickle."""
     path = folder / "bad.pt"
     with zipfile.ZipFile(path, "w") as archive:
@@ -61,7 +63,7 @@ def raw(build: Callable[[Path], bytes], name: str = "bad.bin") -> Callable[[Path
     return write
 
 
-def called(module: str, name: str, *, stack: bool = False) -> Callable[[Path], bytes]:
+def call_name(module: str, name: str, *, stack: bool = False) -> Callable[[Path], bytes]:
     """A pickle that calls a name with the marker's path."""
 
     def build(folder: Path) -> bytes:

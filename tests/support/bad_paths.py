@@ -28,7 +28,7 @@ def shards(folder: Path, change: Callable[[dict[str, Any], Path], None]) -> Path
     return path
 
 
-def pointing(target: str) -> Callable[[Path], Path]:
+def point_index_to(target: str) -> Callable[[Path], Path]:
     def build(folder: Path) -> Path:
         save_file({"w": torch.ones(1)}, folder.parent / "secret.safetensors")
         return shards(folder, lambda index, _: index["weight_map"].update(w=target.format(folder.parent)))
@@ -36,7 +36,7 @@ def pointing(target: str) -> Callable[[Path], Path]:
     return build
 
 
-def linked(target: Callable[[Path], Path], name: str = "bad.safetensors") -> Callable[[Path], Path]:
+def link_to(target: Callable[[Path], Path], name: str = "bad.safetensors") -> Callable[[Path], Path]:
     def build(folder: Path) -> Path:
         (folder / name).symlink_to(target(folder))
         return folder / name
@@ -44,7 +44,7 @@ def linked(target: Callable[[Path], Path], name: str = "bad.safetensors") -> Cal
     return build
 
 
-def outside(folder: Path) -> Path:
+def write_outside(folder: Path) -> Path:
     path = folder.parent / f"secret-{folder.name}.safetensors"
     save_file(state(), path)
     return path
@@ -65,23 +65,26 @@ def to_pickle(folder: Path) -> Path:
 PATHS: dict[str, tuple[Callable[[Path], Path], str]] = {
     "folder": (lambda f: f, "folder without a checkpoint"),
     "missing": (lambda f: f / "nowhere.safetensors", "not found"),
-    "link out": (linked(outside), "link that leads outside"),
-    "folder with a link out": (lambda f: linked(outside, "model.safetensors")(f).parent, "link that leads outside"),
-    "folder with a link out to nothing": (
-        lambda f: linked(lambda g: g.parent / "gone", "model.safetensors")(f).parent,
+    "link out": (link_to(write_outside), "link that leads outside"),
+    "folder with a link out": (
+        lambda f: link_to(write_outside, "model.safetensors")(f).parent,
         "link that leads outside",
     ),
-    "link into nothing": (linked(lambda f: f / "gone"), "^bad.safetensors: not found: it is a link"),
-    "link in a circle": (linked(lambda f: f / "bad.safetensors"), "not found or not readable"),
+    "folder with a link out to nothing": (
+        lambda f: link_to(lambda g: g.parent / "gone", "model.safetensors")(f).parent,
+        "link that leads outside",
+    ),
+    "link into nothing": (link_to(lambda f: f / "gone"), "^bad.safetensors: not found: it is a link"),
+    "link in a circle": (link_to(lambda f: f / "bad.safetensors"), "not found or not readable"),
     "pipe": (pipe, "not a regular file"),
     "missing shard": (
         lambda f: shards(f, lambda i, at: (at / "model-00002-of-00002.safetensors").unlink()),
         "'model-00002-of-00002.safetensors' is missing",
     ),
-    "dot dot": (pointing("../secret.safetensors"), "outside of its folder"),
-    "absolute": (pointing("{}/secret.safetensors"), "outside of its folder"),
-    "backslash": (pointing("..\\secret.safetensors"), "outside of its folder"),
-    "unc": (pointing("\\\\127.0.0.1\\share\\x.safetensors"), "outside of its folder"),
+    "dot dot": (point_index_to("../secret.safetensors"), "outside of its folder"),
+    "absolute": (point_index_to("{}/secret.safetensors"), "outside of its folder"),
+    "backslash": (point_index_to("..\\secret.safetensors"), "outside of its folder"),
+    "unc": (point_index_to("\\\\127.0.0.1\\share\\x.safetensors"), "outside of its folder"),
     "tensor not there": (
         lambda f: shards(f, lambda i, _: i["weight_map"].update(w="model-00001-of-00002.safetensors")),
         "'w' is not in 'model-00001-of-00002.safetensors'",

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from bad_parts import state, torch_saved, zipped
+from bad_parts import state, torch_saved, write_torch_archive
 from safetensors.torch import save_file
 
 
@@ -33,7 +33,7 @@ def tensor_pickle(size: tuple[int, ...], stride: tuple[int, ...], numel: int, of
 
 
 def viewed(*args: Any) -> Callable[[Path], Path]:
-    return lambda folder: zipped(folder, tensor_pickle(*args))
+    return lambda folder: write_torch_archive(folder, tensor_pickle(*args))
 
 
 def bomb(folder: Path) -> Path:
@@ -48,11 +48,11 @@ def laughs(folder: Path) -> Path:
     steps = b"".join(
         b"](" + b"h" + bytes([i]) * 1 + (b"h" + bytes([i])) * 9 + b"eq" + bytes([i + 1]) for i in range(60)
     )
-    return zipped(folder, b"\x80\x02]q\x00" + steps + b".")
+    return write_torch_archive(folder, b"\x80\x02]q\x00" + steps + b".")
 
 
 def memo_bomb(folder: Path) -> Path:
-    return zipped(folder, b"\x80\x02" + b"N0" * 600_000 + b".")
+    return write_torch_archive(folder, b"\x80\x02" + b"N0" * 600_000 + b".")
 
 
 def truncated(folder: Path) -> Path:
@@ -62,7 +62,7 @@ def truncated(folder: Path) -> Path:
 
 
 def scripted(folder: Path) -> Path:
-    return zipped(folder, pickle.dumps({}, 2), lambda z: z.writestr("archive/code/__torch__.py", "x"))
+    return write_torch_archive(folder, pickle.dumps({}, 2), lambda z: z.writestr("archive/code/__torch__.py", "x"))
 
 
 def several(folder: Path) -> Path:
@@ -86,7 +86,7 @@ def shared_items(folder: Path) -> Path:
     """200 dictionaries, each made of the same list of 10,000 pairs."""
     pairs = b"X\x01\x00\x00\x00kK\x01\x86q\x03]q\x04(" + b"h\x03" * 10_000 + b"e"
     made = b"ccollections\nOrderedDict\nq\x05}(" + b"".join(b"U\x04%04xh\x05h\x04\x85R" % i for i in range(200))
-    return zipped(folder, b"\x80\x02" + pairs + made + b"u.")
+    return write_torch_archive(folder, b"\x80\x02" + pairs + made + b"u.")
 
 
 def shared_parameters(folder: Path) -> Path:
@@ -94,12 +94,14 @@ def shared_parameters(folder: Path) -> Path:
     things = b"}q\x03(" + b"".join(b"U\x05%05xN" % i for i in range(10_000)) + b"u}q\x06c__main__\nModule\nq\x05"
     part = b"h\x05)\x81}(U\x0b_parametersh\x03U\x08_modulesh\x06ub"
     parts = b"}(" + b"".join(b"U\x04%04x" % i + part for i in range(200)) + b"u"
-    return zipped(folder, b"\x80\x02" + things + b")\x81}(U\x0b_parametersh\x06U\x08_modules" + parts + b"ub.")
+    return write_torch_archive(
+        folder, b"\x80\x02" + things + b")\x81}(U\x0b_parametersh\x06U\x08_modules" + parts + b"ub."
+    )
 
 
 def slow_memo(folder: Path) -> Path:
     """130,000 entries of the memo whose numbers have the same hash."""
-    return zipped(
+    return write_torch_archive(
         folder, b"\x80\x02N" + b"".join(b"p%d\n" % (i * sys.hash_info.modulus) for i in range(130_000)) + b"."
     )
 
@@ -107,7 +109,7 @@ def slow_memo(folder: Path) -> Path:
 def slow_name(folder: Path) -> Path:
     """A class with a name of a million letters, made 100,000 times."""
     text = b"X" + struct.pack("<I", 1 << 20) + b"A" * (1 << 20)
-    return zipped(folder, b"\x80\x04" + text * 2 + b"\x93q\x00" + b"h\x00)R0" * 100_000 + b".")
+    return write_torch_archive(folder, b"\x80\x04" + text * 2 + b"\x93q\x00" + b"h\x00)R0" * 100_000 + b".")
 
 
 def long_parameter(folder: Path) -> Path:
@@ -123,7 +125,7 @@ def long_parameter(folder: Path) -> Path:
 def long_number(folder: Path) -> Path:
     """A state dict whose key is a number that Python refuses to print."""
     tensor = tensor_pickle((2,), (1,), 16).removesuffix(b"s.").split(b"X\x01\x00\x00\x00w", 1)[1]
-    return zipped(folder, b"\x80\x02}L0x" + b"F" * 4000 + b"\n" + tensor + b"s.")
+    return write_torch_archive(folder, b"\x80\x02}L0x" + b"F" * 4000 + b"\n" + tensor + b"s.")
 
 
 def adapter(alpha: str) -> Callable[[Path], Path]:

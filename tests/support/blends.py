@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from merging.base.progress import Meter
-from merging.engine.inputs import Inputs
 from merging.engine.learning.blend import EngineBlend
-from merging.engine.learning.kept import Kept
+from merging.engine.learning.learning_state import LearningState
+from merging.engine.run_inputs import RunInputs
 from merging.engine.stream import Stage, Stream
 from merging.images.exemplars import TaskExemplars
 from merging.images.image_encoder import Encoder
@@ -23,18 +23,20 @@ State = dict[str, Tensor]
 
 
 @contextmanager
-def blend(
+def open_blend(
     base: State, experts: Mapping[str, State], tasks: Mapping[str, TaskExemplars], edits: tuple[Stage, ...] = ()
 ) -> Iterator[EngineBlend]:
     """The blend of this family, for as long as the block runs."""
     opened = {name: MappingCheckpoint(state, name) for name, state in experts.items()}
-    inputs = Inputs(tiny.checkpoint(base), opened, None, torch.device("cpu"))
+    inputs = RunInputs(tiny.checkpoint(base), opened, None, torch.device("cpu"))
     meter = Meter(0)
     with ExitStack() as files:
-        yield EngineBlend(inputs, edits, Stream(inputs, edits, True, meter, ""), tasks, Kept(), meter, files, 0)
+        yield EngineBlend(
+            inputs, edits, Stream(inputs, edits, True, meter, ""), tasks, LearningState(), meter, files, 0
+        )
 
 
-def blended(base: State, experts: Mapping[str, State], coefficients: Tensor) -> State:
+def blend_by_hand(base: State, experts: Mapping[str, State], coefficients: Tensor) -> State:
     """The merged model at coefficients (K, L)."""
     return {
         name: value + sum(c * (state[name] - value) for c, state in zip(row, experts.values(), strict=True))

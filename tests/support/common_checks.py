@@ -20,7 +20,7 @@ from contexts import context_of
 
 from merging.base.errors import MergingError, NeedsError, ParameterError
 from merging.engine import run as engine
-from merging.engine.adapting import adapt
+from merging.engine.adapt import adapt
 from merging.images.exemplars import TaskExemplars
 from merging.images.image_encoder import Encoder
 from merging.methods.method import Adapt, Edit, Method, Needs
@@ -132,7 +132,7 @@ def merge(
     context = context_of(options, DEVICE)
     options = {**data(method, experts), "context": context, **options}
     chain, pretrained = recipe(method, params), tiny.checkpoint(base)
-    result = engine.run(chain, pretrained, opened, **options)
+    result = engine.run_recipe(chain, pretrained, opened, **options)
     if chain.adapt is None:
         return result
     merged = MappingCheckpoint(result.state_dict, "merged")
@@ -219,7 +219,7 @@ def one_expert_at_full_strength(method: Method) -> None:
     chain = Recipe.build("task_arithmetic", {"scaling": 1.0}, edits=[method.key]) if isinstance(method, Edit) else None
     opened = {name: MappingCheckpoint(state, name) for name, state in experts.items()}
     chain = chain or recipe(method, full)
-    found = engine.run(chain, tiny.checkpoint(base), opened, context=Context(DEVICE), **data(method, experts))
+    found = engine.run_recipe(chain, tiny.checkpoint(base), opened, context=Context(DEVICE), **data(method, experts))
     for state in states(found):
         assert_close(state, expert, base)
 
@@ -229,8 +229,8 @@ def pieces_equal_whole_tensors(method: Method) -> None:
     base, experts = family()
     whole = usual(method, DEVICE)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("merging.engine.inputs.PIECE_CPU", 29)
-        patch.setattr("merging.engine.inputs.BLOCK_CPU", 131)
+        patch.setattr("merging.engine.run_inputs.PIECE_CPU", 29)
+        patch.setattr("merging.engine.run_inputs.BLOCK_CPU", 131)
         pieces = states(merge(method, base, experts))
     for one, other in zip(whole, pieces, strict=True):
         assert_close(other, one, base)

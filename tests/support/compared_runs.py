@@ -12,11 +12,11 @@ LWPTV, TIES, CAT, EMR, FEW = "Task Arithmetic w/ LwPTV", "Ties", "CAT Merging", 
 PRETRAINED = "Pretrained"
 
 
-def both(folder: Path, a: str = TIES, b: str = LWPTV) -> dict[str, str]:
+def link_to_both(folder: Path, a: str = TIES, b: str = LWPTV) -> dict[str, str]:
     """The part of a link that names two runs."""
     known = runs(folder)
     return {"run": known[a].id, "run_b": known[b].id}
 
 
-def warned(at: Any) -> str:
+def read_warnings(at: Any) -> str:
     return " ".join(str(warning.value) for warning in at.warning)

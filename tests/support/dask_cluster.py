@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[2]
 COMMANDS = re.search(r"```sh\n(mkdir -m 700.*?)```", (ROOT / "docs" / "cluster.md").read_text("utf-8"), re.DOTALL)
 
 
-def begun(*words: str, folder: Path = ROOT, **environment: str) -> subprocess.Popen[str]:
+def start_command(*words: str, folder: Path = ROOT, **environment: str) -> subprocess.Popen[str]:
     """A command of this program, once it has printed that it is there."""
     process = subprocess.Popen(
         [sys.executable, "-m", "merging", *words], cwd=folder, env=os.environ | environment, text=True,
@@ -28,7 +28,7 @@ def begun(*words: str, folder: Path = ROOT, **environment: str) -> subprocess.Po
     return process
 
 
-def ended(process: subprocess.Popen[str]) -> None:
+def end_process(process: subprocess.Popen[str]) -> None:
     """Kill a command and what it started."""
     with process:
         below = psutil.Process(process.pid).children(recursive=True) if process.poll() is None else []
@@ -36,14 +36,14 @@ def ended(process: subprocess.Popen[str]) -> None:
             each.kill()
 
 
-def until(true: Callable[[], Any], seconds: float = 60) -> None:
+def wait_until(true: Callable[[], Any], seconds: float = 60) -> None:
     end = time.monotonic() + seconds
     while not true():
         assert time.monotonic() < end
         time.sleep(0.05)
 
 
-def certified(folder: Path) -> str:
+def make_certificates(folder: Path) -> str:
     """The folder of certificates that the commands in docs/cluster.md make; empty without openssl."""
     if shutil.which("openssl") is None:
         return ""
@@ -67,7 +67,7 @@ class Cluster:
             ("scheduler", "--port", "0", "--file", str(self.file)),
             ("worker", str(self.file), "--count", "2", "--folder", str(self.folder)),
         ):
-            self.processes.append(begun(*words))
+            self.processes.append(start_command(*words))
 
     @property
     def scheduler(self) -> subprocess.Popen[str]:

@@ -11,6 +11,6 @@ DEVICES = ["cpu", *ACCELERATORS]
 WITH_FLOAT64 = [device for device in DEVICES if device != "mps"]
 
 
-def with_cases(*cases: tuple[Any, ...]) -> list[tuple[str, tuple[Any, ...]]]:
+def cross_with_devices(*cases: tuple[Any, ...]) -> list[tuple[str, tuple[Any, ...]]]:
     """Every device with every case, whose first entry is a dtype; MPS has no float64."""
     return [(device, case) for device in DEVICES for case in cases if (device, case[0]) != ("mps", torch.float64)]

@@ -10,11 +10,11 @@ import pandas as pd
 
 from merging.base.errors import MergingError
 from merging.study.image_stages import image_stages
-from merging.study.previews.bench import ImageRequest, PreviewState, TableName
+from merging.study.previews.preview_process import ImageRequest, PreviewState, TableName
 from merging.tasks.context import Context
 
 
-class DirectBench:
+class DirectPreviewProcess:
     """Answers requests about images; ``asked`` are all of them."""
 
     def __init__(self) -> None:
@@ -23,7 +23,7 @@ class DirectBench:
 
     def ask(self, session: str, request: ImageRequest) -> PreviewState:
         self.asked.append(request)
-        self._states[session] = answered(request)
+        self._states[session] = answer_tables(request)
         return self._states[session]
 
     def state(self, session: str, request: ImageRequest) -> PreviewState | None:
@@ -34,7 +34,7 @@ class DirectBench:
         self._states.pop(session, None)
 
 
-def answered(request: ImageRequest) -> PreviewState:
+def answer_tables(request: ImageRequest) -> PreviewState:
     """All tables of a request, sent through JSON as between processes."""
     tables: dict[TableName, pd.DataFrame] = {}
     plain: dict[str, Any] = json.loads(json.dumps(asdict(request)))

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import merging
 from merging.methods import registry
 from merging.methods.method import Edit, Merge, Method, Needs
-from merging.models.families import Role, describe
+from merging.models.families import Role, classify_parameters
 
 State = dict[str, torch.Tensor]
 Params = dict[str, Any]
@@ -35,7 +35,7 @@ SHAPES = {
     f"{AT}1.mlp.c_proj.bias": (8,),
     "visual.proj": (8, 6),
 }
-PARAMETERS = {p.name: p for p in describe(SHAPES)}
+PARAMETERS = {p.name: p for p in classify_parameters(SHAPES)}
 FEEDS = {n: s[1] for n, s in SHAPES.items() if PARAMETERS[n].role == Role.LINEAR} | {f"{AT}0.ln_1.weight": 8}
 KINDS = ("unrelated", "related", "on a grid", "one idle")
 
@@ -115,7 +115,7 @@ def changes(
     """What a chain with this method adds to the pretrained weights: one state, or one per task."""
     chain = ([(method.key, params)], merge, {"scaling": 1.0}) if isinstance(method, Edit) else ([], method.key, params)
     edits, last, end = chain
-    if "scaling" not in registry.merge(last).params.bounds():
+    if "scaling" not in registry.find_merge(last).params.bounds():
         end = {k: v for k, v in end.items() if k != "scaling"}
     inputs = found.rows if method.key in FED else None
     result = merging.merge(found.base, found.experts(factor), last, end, edits, layer_inputs=inputs, device="cpu")
@@ -134,15 +134,15 @@ def assert_same(found: State, expected: State, unit: Family) -> None:
     assert error <= TOLERANCE * size, f"differs by {error / size:.1e}"
 
 
-def times(factor: float, state: State) -> State:
+def scale_state(factor: float, state: State) -> State:
     return {n: factor * v for n, v in state.items()}
 
 
-def plus(*states: State) -> State:
+def add_states(*states: State) -> State:
     return {n: sum(state[n] for state in states) for n in states[0]}
 
 
-def only(state: State, which: Callable[[str], bool], factor: float = 1.0, rest: float = 0.0) -> State:
+def scale_tensors(state: State, which: Callable[[str], bool], factor: float = 1.0, rest: float = 0.0) -> State:
     """The tensors that ``which`` names times ``factor``, the others times ``rest``."""
     return {n: v * (factor if which(n) else rest) for n, v in state.items()}
 
@@ -155,11 +155,11 @@ def is_linear(name: str) -> bool:
     return PARAMETERS[name].role == Role.LINEAR
 
 
-def flat(state: State) -> torch.Tensor:
+def flatten(state: State) -> torch.Tensor:
     return torch.cat([v.flatten() for v in state.values()])
 
 
-def shaped(values: torch.Tensor) -> State:
+def unflatten(values: torch.Tensor) -> State:
     parts = values.split([math.prod(s) for s in SHAPES.values()])
     return {n: part.reshape(s) for (n, s), part in zip(SHAPES.items(), parts, strict=True)}
 

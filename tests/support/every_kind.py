@@ -19,9 +19,9 @@ from merging.study.measure import measure
 from merging.study.measure_several import WantedMeasurement, measure_several
 from merging.study.runs.execute import execute
 from merging.study.runs.execute_several import WantedRun, execute_several
-from merging.study.runs.store import Store
-from merging.study.sweeps.compute import run as run_sweep
+from merging.study.runs.run_store import Store
 from merging.study.sweeps.sweep import LINE, PLANE, Axis
+from merging.study.sweeps.sweep_session import run_sweep
 from merging.tasks import worker
 from merging.tasks.context import QUIET, Context
 from merging.tasks.kinds import ABOUT, Request, find_kind
@@ -36,7 +36,7 @@ def _recipe(benchmark: Benchmark, merge: str, params: Mapping[str, Any] | None =
     return Recipe.build(merge, params or {}, ("lwptv",), benchmark.pretrained, benchmark.experts)
 
 
-def computed_by(workers: Workers | None, context: Context) -> Context:
+def use_workers(workers: Workers | None, context: Context) -> Context:
     """The context in which these workers compute, or this process."""
     return replace(context, workers=workers or "")
 
@@ -48,17 +48,17 @@ def _points(benchmark: Benchmark, store: Store, workers: Workers | None, context
         small_sweeps.sweep(benchmark, kind=LINE, axes=(Axis("alpha", (0.5, 1.0)),), images=7),
         small_sweeps.sweep(benchmark, kind=PLANE, axes=plane),
     ):
-        run_sweep(made, store, benchmark, context=computed_by(workers, context))
+        run_sweep(made, store, benchmark, context=use_workers(workers, context))
 
 
 def _trials(benchmark: Benchmark, store: Store, workers: Workers | None, context: Context) -> None:
     for key in ("exemplars", "drm_ablations", "task_counts"):
-        measure(key, store, benchmark, context=computed_by(workers, context))
+        measure(key, store, benchmark, context=use_workers(workers, context))
 
 
 def _tensors(benchmark: Benchmark, store: Store, workers: Workers | None, context: Context) -> None:
     for merge, params in (("drm", {}), ("tsv_m", {}), ("wudi", {"steps": 3})):
-        chain, computing = _recipe(benchmark, merge, params), computed_by(workers, context)
+        chain, computing = _recipe(benchmark, merge, params), use_workers(workers, context)
         execute(chain, store, benchmark=benchmark, evaluate=False, context=computing)
 
 
@@ -66,13 +66,13 @@ def _scores(benchmark: Benchmark, store: Store, workers: Workers | None, context
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(stored_features, "WORTH", 1)  # features are kept however few images they are of
         chain = _recipe(benchmark, "task_arithmetic")
-        execute(chain, store, benchmark=benchmark, context=computed_by(workers, context))
+        execute(chain, store, benchmark=benchmark, context=use_workers(workers, context))
 
 
 def _runs(benchmark: Benchmark, store: Store, workers: Workers | None, context: Context) -> None:
     merges = ("task_arithmetic", "ties", "weight_averaging", "tsv_m")
     wanted = [WantedRun(_recipe(benchmark, merge)) for merge in merges]
-    _raise_first(execute_several(wanted, store, benchmark=benchmark, context=computed_by(workers, context)))
+    _raise_first(execute_several(wanted, store, benchmark=benchmark, context=use_workers(workers, context)))
 
 
 def _measurements(benchmark: Benchmark, store: Store, workers: Workers | None, context: Context) -> None:
@@ -83,7 +83,7 @@ def _measurements(benchmark: Benchmark, store: Store, workers: Workers | None, c
         for merge in ("ties", "task_arithmetic")
     ]
     wanted = [WantedMeasurement(key, run.id) for key in ("drift", "signs", "predictions") for run in made]
-    _raise_first(measure_several(wanted, store, benchmark, context=computed_by(workers, context)))
+    _raise_first(measure_several(wanted, store, benchmark, context=use_workers(workers, context)))
 
 
 def _raise_first(found: list[Any]) -> None:
@@ -93,7 +93,7 @@ def _raise_first(found: list[Any]) -> None:
             raise error
 
 
-EVERY: Mapping[str, tuple[str, Compute]] = {  # what progress calls it, and work that consists of such tasks
+ALL_KINDS: Mapping[str, tuple[str, Compute]] = {  # what progress calls it, and work that consists of such tasks
     "point": ("Point", _points), "trial": ("Trial", _trials), "tensor": ("Tensor", _tensors),
     "score": ("Evaluation", _scores), "run": ("Run", _runs), "measure": ("Measurement", _measurements),
 }  # fmt: skip
@@ -112,7 +112,7 @@ def stored_bytes(store: Store) -> dict[str, Any]:
     return found
 
 
-class Recorded(Executor):
+class RecordingPool(Executor):
     """Threads that note what they are asked; what is about the worker itself is not noted."""
 
     def __init__(self) -> None:
@@ -129,7 +129,7 @@ class Recorded(Executor):
         self.pool.shutdown(wait, cancel_futures=cancel_futures)
 
 
-def before_each_task(monkeypatch: pytest.MonkeyPatch, act: Callable[[str, Request], None]) -> None:
+def call_before_each_task(monkeypatch: pytest.MonkeyPatch, act: Callable[[str, Request], None]) -> None:
     """Let workers in this process call ``act`` with the kind and the request of a task before they compute it."""
 
     def found(key: str) -> Any:

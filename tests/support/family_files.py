@@ -30,7 +30,7 @@ def _text(**more: Any) -> dict[str, Tensor]:
     return {"input_ids": torch.randint(4, TOKENS, (2, 6), generator=torch.Generator().manual_seed(1))} | more
 
 
-def _answered() -> dict[str, Tensor]:
+def _answer_inputs() -> dict[str, Tensor]:
     return _text(decoder_input_ids=torch.tensor([[2, 5, 6, 7], [2, 9, 8, 4]]))
 
 
@@ -75,7 +75,7 @@ class Kind:
     towers: Mapping[str, int] = field(default_factory=lambda: {"": BLOCKS})
 
 
-def _of(model: str, config: str, **sizes: Any) -> Callable[[], nn.Module]:
+def _make_from_config(model: str, config: str, **sizes: Any) -> Callable[[], nn.Module]:
     """A class of Transformers on a configuration."""
 
     def made() -> nn.Module:
@@ -88,7 +88,7 @@ def _of(model: str, config: str, **sizes: Any) -> Callable[[], nn.Module]:
 
 def _llama_like(name: str, **more: Any) -> Kind:
     sizes = {**SIZES, **TEXT, "num_key_value_heads": 1, "head_dim": 8, **more}
-    return Kind(_of(f"{name}ForCausalLM", f"{name}Config", **sizes), _text, LLAMA)
+    return Kind(_make_from_config(f"{name}ForCausalLM", f"{name}Config", **sizes), _text, LLAMA)
 
 
 def _llava() -> nn.Module:
@@ -181,20 +181,24 @@ BOTH = {"encoder": BLOCKS, "decoder": BLOCKS}
 EXPERTS_OF_LAYER = {"num_experts_per_tok": 2, "num_key_value_heads": 1}
 
 KINDS: dict[str, Kind] = {
-    "BERT": Kind(_of("BertForSequenceClassification", "BertConfig", **SIZES, **TEXT), _text, BERT),
-    "RoBERTa": Kind(_of("RobertaForMaskedLM", "RobertaConfig", **SIZES, **TEXT), _text, BERT),
+    "BERT": Kind(_make_from_config("BertForSequenceClassification", "BertConfig", **SIZES, **TEXT), _text, BERT),
+    "RoBERTa": Kind(_make_from_config("RobertaForMaskedLM", "RobertaConfig", **SIZES, **TEXT), _text, BERT),
     "DeBERTa-v3": Kind(
-        _of("DebertaV2ForSequenceClassification", "DebertaV2Config", **SIZES, **TEXT, relative_attention=True,
+        _make_from_config("DebertaV2ForSequenceClassification", "DebertaV2Config", **SIZES, **TEXT,
+        relative_attention=True,
             share_att_key=True, pos_att_type=["p2c", "c2p"], position_buckets=4, norm_rel_ebd="layer_norm",
             max_position_embeddings=16),
         _text, "DeBERTa",
     ),
     "DistilBERT": Kind(
-        _of("DistilBertForMaskedLM", "DistilBertConfig", **TEXT, dim=HIDDEN, n_layers=BLOCKS, n_heads=2, hidden_dim=24),
+        _make_from_config("DistilBertForMaskedLM", "DistilBertConfig", **TEXT, dim=HIDDEN, n_layers=BLOCKS, n_heads=2,
+        hidden_dim=24),
         _text, "DistilBERT",
     ),
-    "T5": Kind(_of("T5ForConditionalGeneration", "T5Config", **TEXT, **T5_SIZES), _answered, "T5", BOTH),
-    "BART": Kind(_of("BartForConditionalGeneration", "BartConfig", **TEXT, **BART_SIZES), _answered, "BART", BOTH),
+    "T5": Kind(_make_from_config("T5ForConditionalGeneration", "T5Config", **TEXT, **T5_SIZES), _answer_inputs, "T5",
+        BOTH),
+    "BART": Kind(_make_from_config("BartForConditionalGeneration", "BartConfig", **TEXT, **BART_SIZES), _answer_inputs,
+        "BART", BOTH),
     "Llama": _llama_like("Llama"),
     "Qwen2": _llama_like("Qwen2"),
     "Qwen3": _llama_like("Qwen3"),
@@ -204,33 +208,39 @@ KINDS: dict[str, Kind] = {
     "Mixtral": _llama_like("Mixtral", num_local_experts=4, num_experts_per_tok=2),
     "Qwen3-MoE": _llama_like("Qwen3Moe", num_experts=4, num_experts_per_tok=2, moe_intermediate_size=8),
     "GPT-2": Kind(
-        _of("GPT2LMHeadModel", "GPT2Config", **TEXT, n_embd=HIDDEN, n_layer=BLOCKS, n_head=2), _text, "GPT-2",
+        _make_from_config("GPT2LMHeadModel", "GPT2Config", **TEXT, n_embd=HIDDEN, n_layer=BLOCKS, n_head=2), _text,
+        "GPT-2",
     ),
-    "ViT": Kind(_of("ViTForImageClassification", "ViTConfig", **SIZES, **PICTURE), _images, "ViT"),
-    "DINOv2": Kind(_of("Dinov2ForImageClassification", "Dinov2Config", **SIZES, **PICTURE), _images, "DINOv2"),
-    "SigLIP": Kind(_of("SiglipVisionModel", "SiglipVisionConfig", **SIZES, **PICTURE), _images, "SigLIP"),
+    "ViT": Kind(_make_from_config("ViTForImageClassification", "ViTConfig", **SIZES, **PICTURE), _images, "ViT"),
+    "DINOv2": Kind(_make_from_config("Dinov2ForImageClassification", "Dinov2Config", **SIZES, **PICTURE), _images,
+        "DINOv2"),
+    "SigLIP": Kind(_make_from_config("SiglipVisionModel", "SiglipVisionConfig", **SIZES, **PICTURE), _images, "SigLIP"),
     "Swin": Kind(
-        _of("SwinForImageClassification", "SwinConfig", image_size=IMAGE, patch_size=2, embed_dim=8, depths=[2, 2],
+        _make_from_config("SwinForImageClassification", "SwinConfig", image_size=IMAGE, patch_size=2, embed_dim=8,
+        depths=[2, 2],
             num_heads=[2, 2], window_size=2),
         _images, "Swin", {"": 4},
     ),
     "ConvNeXt": Kind(
-        _of("ConvNextForImageClassification", "ConvNextConfig", hidden_sizes=[8, 16], depths=[1, 2], num_stages=2,
+        _make_from_config("ConvNextForImageClassification", "ConvNextConfig", hidden_sizes=[8, 16], depths=[1, 2],
+        num_stages=2,
             patch_size=4, image_size=IMAGE),
         _images, "ConvNeXt", {"": 3},
     ),
     "RegNet": Kind(
-        _of("RegNetForImageClassification", "RegNetConfig", embedding_size=8, hidden_sizes=[8, 16], depths=[1, 2],
+        _make_from_config("RegNetForImageClassification", "RegNetConfig", embedding_size=8, hidden_sizes=[8, 16],
+        depths=[1, 2],
             groups_width=8),
         _images, "ResNet or RegNet", {"": 3},
     ),
     "ResNet": Kind(
-        _of("ResNetForImageClassification", "ResNetConfig", embedding_size=8, hidden_sizes=[8, 16], depths=[1, 2],
+        _make_from_config("ResNetForImageClassification", "ResNetConfig", embedding_size=8, hidden_sizes=[8, 16],
+        depths=[1, 2],
             layer_type="basic"),
         _images, "ResNet or RegNet", {"": 3},
     ),
     "Whisper": Kind(
-        _of("WhisperForConditionalGeneration", "WhisperConfig", **TEXT, **BART_SIZES, num_mel_bins=8,
+        _make_from_config("WhisperForConditionalGeneration", "WhisperConfig", **TEXT, **BART_SIZES, num_mel_bins=8,
             max_source_positions=12, max_target_positions=8, decoder_start_token_id=2, suppress_tokens=None,
             begin_suppress_tokens=None),
         _sounds, "Whisper", BOTH,
@@ -256,7 +266,7 @@ SOME = ("T5", "GPT-2", "Mixtral", "SigLIP", "Gemma", "ResNet", "layers without b
 EVERY_KIND = pytest.mark.parametrize("kind", some_of(KINDS, *SOME))
 
 
-def made(kind: str, seed: int = 0) -> nn.Module:
+def make_model(kind: str, seed: int = 0) -> nn.Module:
     """The pretrained model of a kind, or an expert of it: its weights moved, its running statistics too."""
     torch.manual_seed(0)
     model = KINDS[kind].make().eval()
@@ -290,7 +300,7 @@ def save(model: nn.Module, folder: Path) -> Path:
 
 def load(kind: str, folder: Path) -> nn.Module:
     """The model in a folder, by its library."""
-    model = made(kind)
+    model = make_model(kind)
     if not hasattr(model, "from_pretrained"):
         model.load_state_dict(load_file(folder / WEIGHTS))
         return model
@@ -308,7 +318,7 @@ def outputs(model: nn.Module, given: Mapping[str, Tensor]) -> list[Tensor]:
     return [value for value in listed if isinstance(value, Tensor) and value.is_floating_point()]
 
 
-def mean_by_hand(pretrained: nn.Module, experts: list[nn.Module]) -> nn.Module:
+def average_by_hand(pretrained: nn.Module, experts: list[nn.Module]) -> nn.Module:
     """A module that holds the mean of the experts' weights and running statistics."""
     states = [dict(expert.state_dict()) for expert in experts]
     with torch.no_grad():

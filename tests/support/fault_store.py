@@ -16,11 +16,11 @@ from merging.base.files.locks import hold_lock
 from merging.base.files.temporary import is_temporary
 from merging.cli.main import main
 from merging.images.benchmarks.benchmark import Benchmark
-from merging.sharing.export import stored
+from merging.sharing.export import stored_exports
 from merging.study import measure
 from merging.study.runs.execute import execute
-from merging.study.runs.store import Store
-from merging.study.sweeps import storage
+from merging.study.runs.run_store import Store
+from merging.study.sweeps import sweep_storage
 from merging.study.sweeps.sweep import Axis
 from merging.tasks.context import Context
 
@@ -64,7 +64,7 @@ def write(folder: Path, benchmark: Benchmark) -> FaultStore:
     sweep = small_sweeps.sweep(benchmark, "task_arithmetic", images=8)
     half = Axis(small_sweeps.RATIO.target, small_sweeps.RATIO.values[:2])
     small_sweeps.run(small_sweeps.sweep(benchmark, images=8, axes=(half,)), store, benchmark)
-    storage.keep(sweep, store)
+    sweep_storage.store_sweep(sweep, store)
     assert main([*_exporting(root, run.id), "--store", str(root)]) == 0
     (root / "exports" / f"{run.id}-hf" / "README.md").write_text("An earlier export.")
     works = (
@@ -77,7 +77,7 @@ def write(folder: Path, benchmark: Benchmark) -> FaultStore:
 
 
 def _exporting(root: Path, run_id: str) -> list[str]:
-    return stored.words(run_id, "hf", stored.place(root, run_id, "hf"), "cpu")
+    return stored_exports.export_command(run_id, "hf", stored_exports.default_folder(root, run_id, "hf"), "cpu")
 
 
 # What must hold

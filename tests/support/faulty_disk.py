@@ -135,7 +135,7 @@ def _close(disk: FaultyDisk, plain: Callable[[int], None]) -> Callable[[int], No
 
 
 @contextlib.contextmanager
-def faulty(
+def fail_writing(
     root: Path, error: int = FULL, first: float = 1, last: float = float("inf"), in_place: bool = False
 ) -> Iterator[FaultyDisk]:
     """While the block runs, writing below ``root`` fails from call number ``first`` to ``last``."""
@@ -160,7 +160,7 @@ def faulty(
 
 def count(root: Path, work: Callable[[], Any]) -> list[str]:
     """The calls that write below a folder while ``work`` runs, none of which fails."""
-    with faulty(root, first=float("inf")) as disk:
+    with fail_writing(root, first=float("inf")) as disk:
         work()
     return disk.calls
 

@@ -41,12 +41,12 @@ def run_checks(checks: list[Callable[[str], None]], key: str) -> None:
         pytest.fail("\n\n".join(broken), pytrace=False)
 
 
-def one_chart(key: str) -> Chart:
+def cut_to_one_chart(key: str) -> Chart:
     return next(chart for chart in CHARTS if chart.key == key)
 
 
 @cache
-def drawn(key: str, number: int = 4) -> go.Figure:
+def draw_example(key: str, number: int = 4) -> go.Figure:
     """The example figure, drawn once for all tests that only look at it."""
     return viz.draw(key, TABLES[key](number))
 
@@ -54,7 +54,7 @@ def drawn(key: str, number: int = 4) -> go.Figure:
 @cache
 def spec_of(key: str) -> str:
     """That figure as JSON."""
-    return str(drawn(key).to_json())
+    return str(draw_example(key).to_json())
 
 
 def strings(value: Any) -> Iterator[str]:
@@ -71,5 +71,5 @@ def traces(fig: go.Figure, name: str) -> list[Any]:
     return [trace for trace in fig.data if trace.name == name]
 
 
-def shown_on_axis(fig: go.Figure, axis: str) -> bool:
+def axis_texts(fig: go.Figure, axis: str) -> bool:
     return fig.layout[axis].visible is not False

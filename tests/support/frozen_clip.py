@@ -20,7 +20,7 @@ from merging.base import settings
 from merging.methods import registry
 from merging.methods.method import Adapt, Method, Needs
 from merging.models.checkpoint import MappingCheckpoint
-from merging.models.formats.opening import open_checkpoint
+from merging.models.formats.model_sources import open_checkpoint
 from merging.recipes.recipe import Recipe
 
 FILE = Path(__file__).parents[1] / "methods" / "frozen_clip.json"
@@ -71,7 +71,7 @@ def sums(state: dict[str, torch.Tensor], base: dict[str, torch.Tensor]) -> list[
     return found
 
 
-def merged(method: Method) -> Any:
+def merge_digests(method: Method) -> Any:
     """A method's results on the tiny towers: a digest of each state dict, or the sums of its changes."""
     base, experts = models()
     states = common_checks.states(common_checks.merge(method, base, experts, STEPS.get(method.key)))
@@ -104,13 +104,13 @@ def bundled_ids() -> dict[str, str]:
 
 def tested() -> list[Method]:
     """Every registered edit and merge."""
-    return [method for method in registry.methods() if not isinstance(method, Adapt)]
+    return [method for method in registry.list_methods() if not isinstance(method, Adapt)]
 
 
 def frozen() -> Frozen:
     """Everything that is held, computed now."""
     return {
-        "results": {f"{method.role} {method.key}": merged(method) for method in tested()},
+        "results": {f"{method.role} {method.key}": merge_digests(method) for method in tested()},
         "ids": {
             f"{method.role} {method.key}": run_id(common_checks.recipe(method, STEPS.get(method.key)))
             for method in tested()

@@ -30,18 +30,18 @@ from merging.base.files import strict_json
 from merging.base.files.atomic import DamagedError
 from merging.base.files.npz import Npz
 from merging.cli.model_options import parse_experts
-from merging.engine.evaluation.known_features import CachedFeatures
-from merging.images.benchmarks.build.description import Description, read_classes
-from merging.images.data_sets.opening import checked
-from merging.images.data_sets.references import encoded
+from merging.engine.evaluation.feature_file import FeatureFile
+from merging.images.benchmarks.build.benchmark_description import Description, read_classes
+from merging.images.data_sets.data_set_formats import check_labels
+from merging.images.data_sets.image_references import read_encoded
 from merging.images.data_sets.web_dataset import TarData, Tars
-from merging.images.heads import read_head
-from merging.models.formats.configs import beside
-from merging.models.formats.recognition import open_path
+from merging.images.zero_shot_heads import read_head
+from merging.models.formats.configs import read_config_beside
+from merging.models.formats.format_recognition import open_path
 from merging.recipes.chain_text import parse_chain
 from merging.recipes.recipe import Recipe
-from merging.study.runs.drafts import parsed
-from merging.study.runs.store import Store
+from merging.study.runs.drafts import parse_draft
+from merging.study.runs.run_store import Store
 from merging.study.sweeps.sweep import Sweep
 
 FOLDER = Path(tempfile.gettempdir())  # where inputs are written before they are opened; the fuzzer sets another
@@ -66,39 +66,39 @@ def written(data: bytes, name: str) -> Path:
 # --- checkpoints -----------------------------------------------------------------------------------------------------
 
 
-def opened(name: str, data: bytes) -> None:
+def read_checkpoint(name: str, data: bytes) -> None:
     """All that opening a checkpoint reads, and the first numbers of every tensor."""
     checkpoint = open_path(written(data, name), name, name)
     for tensor, info in checkpoint.infos.items():
         checkpoint.read_flat(tensor, 0, min(info.numel, MOST_READ))
 
 
-def headed(data: bytes) -> None:
+def read_header(data: bytes) -> None:
     """The bytes as the header of a safetensors file of the right length, which random changes seldom keep."""
-    opened("fuzzed.safetensors", struct.pack("<Q", len(data)) + data + bytes(62))
+    read_checkpoint("fuzzed.safetensors", struct.pack("<Q", len(data)) + data + bytes(62))
 
 
-def archived(data: bytes) -> None:
+def read_archive(data: bytes) -> None:
     """The bytes as the pickle in a torch archive whose checksums are right."""
     content = io.BytesIO()
     with zipfile.ZipFile(content, "w") as archive:
         for name, part in {"data.pkl": data, "version": b"3\n", "data/0": bytes(64), "data/1": bytes(64)}.items():
             archive.writestr(f"archive/{name}", part)
-    opened("fuzzed.pt", content.getvalue())
+    read_checkpoint("fuzzed.pt", content.getvalue())
 
 
-def configured(data: bytes) -> None:
+def read_configuration(data: bytes) -> None:
     """The bytes as the configuration beside a file of weights."""
     for name, weights in {
         "config.json": "model.safetensors",
         "open_clip_config.json": "open_clip_model.safetensors",
     }.items():
         written(data, name)
-        beside(FOLDER / weights)
+        read_config_beside(FOLDER / weights)
         (FOLDER / name).unlink()
 
 
-def headed_task(data: bytes) -> None:
+def read_task_header(data: bytes) -> None:
     read_head(written(data, "head.pt"), None, 4)
 
 
@@ -146,7 +146,7 @@ def configurations() -> list[bytes]:
 # --- data, recipes, addresses ----------------------------------------------------------------------------------------
 
 
-def unpacked(data: bytes) -> None:
+def read_npz(data: bytes) -> None:
     with Npz(written(data, "fuzzed.npz")) as archive:
         for name, info in archive.infos.items():
             if info.nbytes <= 1 << 20:
@@ -164,12 +164,12 @@ def npz(**arrays: Any) -> bytes:
     return content.getvalue()
 
 
-def arrayed(data: bytes) -> None:
+def read_npz_array(data: bytes) -> None:
     """The bytes as an array in an archive whose checksums are right."""
     content = io.BytesIO()
     with zipfile.ZipFile(content, "w") as archive:
         archive.writestr("images.npy", data)
-    unpacked(content.getvalue())
+    read_npz(content.getvalue())
 
 
 def npy(array: Any) -> bytes:
@@ -178,7 +178,7 @@ def npy(array: Any) -> bytes:
     return content.getvalue()
 
 
-def described(data: bytes) -> None:
+def read_description(data: bytes) -> None:
     Description.load(written(data, "benchmark.yaml"))
 
 
@@ -186,11 +186,11 @@ def classes(data: bytes) -> None:
     read_classes(written(data, "classes.json" if data[:1] in b"[{" else "classes.txt"))
 
 
-def sampled(data: bytes) -> None:
+def read_tar(data: bytes) -> None:
     path = written(data, "fuzzed.tar")
-    data_set = checked(TarData(Tars(path.name, path.parent, {"whole": [path]})), path.name)
+    data_set = check_labels(TarData(Tars(path.name, path.parent, {"whole": [path]})), path.name)
     places = (data_set.reference("whole", index) for index in range(len(data_set.parts["whole"])))
-    list(encoded(place for place in places if place))
+    list(read_encoded(place for place in places if place))
 
 
 def samples() -> list[bytes]:
@@ -204,10 +204,10 @@ def samples() -> list[bytes]:
 
 
 def stored_features(data: bytes) -> None:
-    CachedFeatures.load(written(data, "features.npz"))
+    FeatureFile.load(written(data, "features.npz"))
 
 
-def linked(data: bytes) -> None:
+def read_link(data: bytes) -> None:
     """The bytes as the query of a link: the chain that is built, experts, runs and sweeps."""
     for key, value in parse_qsl(data.decode("utf-8", "replace"), keep_blank_values=True, max_num_fields=50):
         if key == "chain":
@@ -225,17 +225,17 @@ def text(read: Callable[[str], Any]) -> Callable[[bytes], None]:
     return of_bytes
 
 
-def drafted(data: bytes) -> None:
+def read_draft(data: bytes) -> None:
     """The bytes as the file of a draft, once as they are, and once as its second line under the right checksum."""
     for raw in (data, hashlib.sha256(data).hexdigest().encode() + b"\n" + data):
         with contextlib.suppress(DamagedError):
-            parsed(raw)
+            parse_draft(raw)
 
 
-def reported(data: bytes) -> None:
+def read_stored_report(data: bytes) -> None:
     """The bytes as the texts and order of a stored report, and as a table of one."""
     if data.startswith(b"{"):
-        report_codec.decode(strict_json.parse(data, "a report"), lambda name: REPORT_TABLE)
+        report_codec.decode(strict_json.parse_json(data, "a report"), lambda name: REPORT_TABLE)
     else:
         report_codec.read_table(data)
 
@@ -282,25 +282,29 @@ LINKS = (
 )
 
 READERS = {
-    "safetensors": Reader(partial(opened, "fuzzed.safetensors"), lambda: [save(state())]),
-    "safetensors_header": Reader(headed, headers),
-    "torch_zip": Reader(partial(opened, "fuzzed.pt"), torch_files),
-    "torch_zip_pickle": Reader(archived, inner_pickles),
-    "torch_legacy": Reader(partial(opened, "fuzzed.pth"), lambda: torch_files(_use_new_zipfile_serialization=False)),
-    "pickle": Reader(partial(opened, "fuzzed.pkl"), pickles),
-    "head": Reader(headed_task, lambda: [torch_file({"weight": torch.eye(3, 4)}), save({"weight": torch.eye(4)})]),
-    "configuration": Reader(configured, configurations),
-    "npz": Reader(unpacked, lambda: [npz(images=np.zeros((2, 4, 4, 3), np.uint8), labels=np.arange(2)), npz(a=1.5)]),
-    "npz_array": Reader(arrayed, lambda: [npy(np.zeros((2, 3), np.uint8)), npy(np.array("text")), npy(np.ones(2))]),
-    "tar": Reader(sampled, samples),
+    "safetensors": Reader(partial(read_checkpoint, "fuzzed.safetensors"), lambda: [save(state())]),
+    "safetensors_header": Reader(read_header, headers),
+    "torch_zip": Reader(partial(read_checkpoint, "fuzzed.pt"), torch_files),
+    "torch_zip_pickle": Reader(read_archive, inner_pickles),
+    "torch_legacy": Reader(
+        partial(read_checkpoint, "fuzzed.pth"), lambda: torch_files(_use_new_zipfile_serialization=False)
+    ),
+    "pickle": Reader(partial(read_checkpoint, "fuzzed.pkl"), pickles),
+    "head": Reader(read_task_header, lambda: [torch_file({"weight": torch.eye(3, 4)}), save({"weight": torch.eye(4)})]),
+    "configuration": Reader(read_configuration, configurations),
+    "npz": Reader(read_npz, lambda: [npz(images=np.zeros((2, 4, 4, 3), np.uint8), labels=np.arange(2)), npz(a=1.5)]),
+    "npz_array": Reader(
+        read_npz_array, lambda: [npy(np.zeros((2, 3), np.uint8)), npy(np.array("text")), npy(np.ones(2))]
+    ),
+    "tar": Reader(read_tar, samples),
     "features": Reader(stored_features, lambda: [npz(**FEATURES)]),
     "recipe": Reader(text(Recipe.from_yaml), lambda: [RECIPE.encode()]),
     "sweep": Reader(text(Sweep.from_yaml), lambda: [SWEEP.encode()]),
-    "benchmark": Reader(described, lambda: [BENCHMARK.encode()]),
+    "benchmark": Reader(read_description, lambda: [BENCHMARK.encode()]),
     "classes": Reader(classes, lambda: [b"apple\npear\n", b'["apple", "pear"]', b'{"a": "apple"}']),
-    "draft": Reader(drafted, lambda: [DRAFT]),
-    "report": Reader(reported, lambda: [REPORT, REPORT_TABLE]),
-    "address": Reader(linked, lambda: [link.encode() for link in LINKS]),
+    "draft": Reader(read_draft, lambda: [DRAFT]),
+    "report": Reader(read_stored_report, lambda: [REPORT, REPORT_TABLE]),
+    "address": Reader(read_link, lambda: [link.encode() for link in LINKS]),
 }
 
 

@@ -76,6 +76,6 @@ def trace(name: str) -> State:
     return load(f"expect_{name}.trace")
 
 
-def off(found: Tensor, expected: Tensor) -> float:
+def relative_distance(found: Tensor, expected: Tensor) -> float:
     """The relative distance of two tensors."""
     return float((found - expected).norm() / expected.norm())

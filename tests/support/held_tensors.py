@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor
 
 
-def held(thing: Any, holder: Any = None, known: set[int] | None = None) -> Iterator[tuple[Any, Tensor]]:
+def find_tensors(thing: Any, holder: Any = None, known: set[int] | None = None) -> Iterator[tuple[Any, Tensor]]:
     """(object, tensor) for every tensor in attributes, mappings and sequences; each object is looked into once."""
     known = set() if known is None else known
     if isinstance(thing, Tensor):
@@ -22,4 +22,4 @@ def held(thing: Any, holder: Any = None, known: set[int] | None = None) -> Itera
         else:
             inside, holder = list(getattr(thing, "__dict__", {}).values()), thing
         for part in inside:
-            yield from held(part, holder, known)
+            yield from find_tensors(part, holder, known)

@@ -9,9 +9,9 @@ import sys
 import psutil
 import pytest
 
-from merging.study.runner import Runner
-from merging.study.runs.store import Store
-from merging.tasks.queue.records import JobFiles
+from merging.study.run_queue import RunQueue
+from merging.study.runs.run_store import Store
+from merging.tasks.queue.job_records import JobFiles
 
 
 @pytest.fixture
@@ -30,7 +30,7 @@ def no_child_is_left():
 @pytest.fixture
 def runner(store, monkeypatch, tiny_folder):
     monkeypatch.setenv("MERGESCOPE_BENCHMARK", str(tiny_folder))
-    made = Runner(store, device="cpu")
+    made = RunQueue(store, device="cpu")
     yield made
     made.close()
 

@@ -111,6 +111,6 @@ def reach(page: Page, control: Locator) -> None:
     raise AssertionError(f"No Tab reaches {control}")
 
 
-def missed(page: Page) -> list[str]:
+def list_missed(page: Page) -> list[str]:
     """After a walk: the visible, enabled controls that it has not reached; of a row of choices, one counts."""
     return list(page.evaluate(MISSED))

@@ -7,7 +7,7 @@ import dataclasses
 import torch
 
 from merging.methods.moments import Moments
-from merging.methods.registry import merge
+from merging.methods.registry import find_merge
 from merging.methods.slot import Slot
 from merging.models.families import Parameter, Role
 
@@ -37,11 +37,11 @@ def rows_of(count, seed=10, width=D_IN, experts=EXPERTS):
 
 
 def run(key, slot, **params):
-    method = merge(key)
+    method = find_merge(key)
     return method.run(slot, method.params.build(params), None)
 
 
-def noted(slot):
+def record_notes(slot):
     """The slot, and the rows of tables that it is told."""
     told = []
     return dataclasses.replace(slot, note=lambda table, **row: told.append(row | {"table": table})), told
@@ -52,5 +52,5 @@ def drift(slot, rows, change):
     return sum(float((x @ (change - v).T).square().sum()) for x, v in zip(rows, slot.task_vectors, strict=True))
 
 
-def close(found, expected, tolerance=1e-9):
+def assert_near(found, expected, tolerance=1e-9):
     return float((found - expected).norm()) <= tolerance * max(float(expected.norm()), 1.0)

@@ -14,7 +14,7 @@ import viz_tables
 from merging.base.files.records import write_json
 from merging.base.files.tables import write_table
 from merging.study.runs.run import FACTS, Run
-from merging.study.runs.store import Store
+from merging.study.runs.run_store import Store
 
 LAYERWISE, TASKWISE, MODULES, ROUTED, MASKED = (f"aaaa0000000{number}" for number in range(1, 6))
 TITLES = {

@@ -51,7 +51,7 @@ def measured():
 MERGE = """
 from merging.models.architecture import shown_sizes
 from merging.engine.run import run
-from merging.models.formats.opening import open_checkpoint
+from merging.models.formats.model_sources import open_checkpoint
 from merging.models.formats.safetensors import SafetensorsWriter
 from merging.recipes.recipe import Recipe
 from merging.tasks.context import Context

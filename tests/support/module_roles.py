@@ -25,7 +25,7 @@ def infos(model: nn.Module) -> dict[str, TensorInfo]:
     return {name: TensorInfo(tuple(value.shape), value.dtype) for name, value in listed if name in own}
 
 
-def allowed(module: nn.Module, last: str, sides: int, buffer: bool) -> set[Role]:
+def allowed_roles(module: nn.Module, last: str, sides: int, buffer: bool) -> set[Role]:
     """The roles that a tensor called ``last`` may have in a module."""
     if buffer:
         return {Role.STATISTIC} if last.startswith("running_") else {Role.BUFFER}
@@ -40,7 +40,7 @@ def allowed(module: nn.Module, last: str, sides: int, buffer: bool) -> set[Role]
     return {Role.NORM_SCALE} if "Norm" in kind else OF_SIDES.get(sides, {Role.STACK, Role.EMBEDDING, Role.CONV})
 
 
-def held(model: nn.Module) -> Iterator[tuple[str, nn.Module, str, int, bool]]:
+def list_held_tensors(model: nn.Module) -> Iterator[tuple[str, nn.Module, str, int, bool]]:
     """Name, module, last word, number of sides and whether it is a buffer, of every tensor that a module holds."""
     for path, module in model.named_modules():
         for buffer, found in ((False, module.named_parameters), (True, module.named_buffers)):
@@ -48,15 +48,15 @@ def held(model: nn.Module) -> Iterator[tuple[str, nn.Module, str, int, bool]]:
                 yield f"{path}.{last}" if path else last, module, last, value.dim(), buffer
 
 
-def misread(model: nn.Module, parameters: Iterable[Parameter]) -> list[str]:
+def list_misread(model: nn.Module, parameters: Iterable[Parameter]) -> list[str]:
     """Tensors with a role or an orientation that their modules do not have: name, class and role."""
     inferred = {parameter.name: parameter for parameter in parameters}
     wrong = []
-    for name, module, last, sides, buffer in held(model):
+    for name, module, last, sides, buffer in list_held_tensors(model):
         if (found := inferred.get(name)) is None:
             continue  # it is not kept in files, or is tied to one that is
         turned = type(module).__name__ == "Conv1D" and last == "weight"
-        if found.role not in allowed(module, last, sides, buffer) or found.transposed != turned:
+        if found.role not in allowed_roles(module, last, sides, buffer) or found.transposed != turned:
             wrong.append(f"{name} of {type(module).__name__}: {found.role}{', transposed' if found.transposed else ''}")
     return wrong
 

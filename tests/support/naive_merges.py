@@ -29,7 +29,7 @@ def low_rank(rank, *shape, seed=0):
 
 def run(key, vectors, name=LINEAR, role=Role.LINEAR, tick=lambda share: None, **params):
     """One merge on one tensor."""
-    method = registry.merge(key)
+    method = registry.find_merge(key)
     experts = tuple(str(k) for k in range(len(vectors)))
     parameter = Parameter(name, role, "", "", None, 0)
     slot = Slot(parameter, experts, torch.zeros_like(vectors[0]), vectors, tick=tick)

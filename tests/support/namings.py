@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from torch import Tensor
 
 from merging.models.checkpoint import MappingCheckpoint
-from merging.models.views import in_naming
+from merging.models.checkpoint_views import convert_naming
 
 
 def to_naming(state: Mapping[str, Tensor], naming: str) -> dict[str, Tensor]:
     """``in_naming`` for a state dict in memory."""
-    view = in_naming(MappingCheckpoint(state, "The state dict"), naming)
+    view = convert_naming(MappingCheckpoint(state, "The state dict"), naming)
     return {name: view.read(name).contiguous() for name in view.infos}

@@ -1,6 +1,6 @@
 """A process that has imported everything and forks, so that a test can start and kill many processes quickly.
 
-The test's side is ``Nursery``; the other side is this file run as a program, which takes one JSON request a line.
+The test's side is ``ProcessForker``; the other side is this file run as a program, which takes one JSON request a line.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from threading import Lock
 from typing import IO, Any
 
 import psutil
-from stages import Stages
+from stages import ProcessStages
 
 ROOT = Path(__file__).resolve().parents[2]
 PR_SET_CHILD_SUBREAPER = 36
 
 
-class Child:
+class ForkedProcess:
     """A forked process with the part of Popen's interface that the queue of jobs uses."""
 
     def __init__(self, pid: int, reap: Callable[[int], int | None]) -> None:
@@ -54,7 +54,7 @@ class Child:
         return code
 
 
-class Nursery:
+class ProcessForker:
     """The test's side: starts processes and asks for their exit codes."""
 
     def __init__(self) -> None:
@@ -72,15 +72,17 @@ class Nursery:
         self._process.wait(60)
         self._process.stdout.close()
 
-    def start(self, work: str, environment: Mapping[str, str], log: Path, **arguments: Any) -> Child:
+    def start(self, work: str, environment: Mapping[str, str], log: Path, **arguments: Any) -> ForkedProcess:
         """Fork a process that does ``work``, a function of this file, and prints to ``log``."""
         request = {"work": work, "environment": dict(environment), "log": str(log), "arguments": arguments}
-        return Child(int(self._ask(request)), lambda pid: self._ask({"pid": pid}))
+        return ForkedProcess(int(self._ask(request)), lambda pid: self._ask({"pid": pid}))
 
-    def popen(self, stages: Mapping[str, Any] | None = None) -> Callable[..., Child]:
+    def popen(self, stages: Mapping[str, Any] | None = None) -> Callable[..., ForkedProcess]:
         """What can stand for ``subprocess.Popen`` where the queue starts children; they are watched by ``stages``."""
 
-        def start(command: Sequence[str], *, env: Mapping[str, str], stdout: IO[bytes], **options: Any) -> Child:
+        def start(
+            command: Sequence[str], *, env: Mapping[str, str], stdout: IO[bytes], **options: Any
+        ) -> ForkedProcess:
             return self.start("command", env, Path(stdout.name), words=list(command[3:]), stages=stages)
 
         return start
@@ -103,7 +105,7 @@ def command(words: Sequence[str], stages: Mapping[str, Any] | None = None) -> in
     """A command of the command line."""
     from merging.cli.main import main
 
-    with watched(stages):
+    with count_stages(stages):
         return main(list(words))
 
 
@@ -115,13 +117,13 @@ def serve(
 
     ``stages`` are its own, ``job`` those of its jobs; ``with_server``: what kills a job kills it, too.
     """
-    from merging.study.runner import Runner
-    from merging.study.runs.store import Store
+    from merging.study.run_queue import RunQueue
+    from merging.study.runs.run_store import Store
 
     watch = dict(job or {}) | ({"also": [os.getpid()]} if with_server else {})
     subprocess.Popen = lambda command, **options: _fork_command(command, watch if job else None, **options)
-    with watched(stages):
-        runner = Runner(Store(Path(root), libraries=()), device="cpu")
+    with count_stages(stages):
+        runner = RunQueue(Store(Path(root), libraries=()), device="cpu")
         for request in asked:
             submit(runner, request)
         while any(job.live for job in runner.jobs()):
@@ -130,13 +132,13 @@ def serve(
     return 0
 
 
-def at_once(how: str, begin: float, unlocked: bool, **arguments: Any) -> int:
+def run_together(how: str, begin: float, unlocked: bool, **arguments: Any) -> int:
     """Other work, begun at a time, with locks that lock nothing if ``unlocked``."""
-    from merging.study.runs import store
+    from merging.study.runs import run_store
     from merging.tasks.queue import job_queue
 
     if unlocked:
-        for module in (job_queue, store):
+        for module in (job_queue, run_store):
             module.hold_lock = lambda *arguments, **options: contextlib.nullcontext(True)  # type: ignore[attr-defined]
     time.sleep(max(0.0, begin - time.time()))
     return int(globals()[how](**arguments))
@@ -144,7 +146,7 @@ def at_once(how: str, begin: float, unlocked: bool, **arguments: Any) -> int:
 
 def hold(root: str, run_id: str, ready: str) -> int:
     """Hold the lock of a run for as long as this process lives."""
-    from merging.study.runs.store import Store
+    from merging.study.runs.run_store import Store
 
     with Store(Path(root), libraries=()).lock(run_id):
         Path(ready).touch()
@@ -157,11 +159,11 @@ def change(name: str, root: str, calls: str, kill_at: float) -> int:
 
     The file ``calls`` lists all those calls if none kills.
     """
-    from faulty_disk import KILLED, faulty
+    from faulty_disk import KILLED, fail_writing
     from stored_things import NEW, THINGS
 
     os.fsync = lambda descriptor: None  # type: ignore[assignment]
-    with faulty(Path(root), KILLED, kill_at, kill_at) as disk:
+    with fail_writing(Path(root), KILLED, kill_at, kill_at) as disk:
         THINGS[name].write(Path(root), NEW)
     Path(calls).write_text("\n".join(disk.calls))
     return 0
@@ -189,12 +191,12 @@ def submit(runner: Any, request: Sequence[Any]) -> Any:
 
 
 @contextlib.contextmanager
-def watched(stages: Mapping[str, Any] | None) -> Iterator[None]:
+def count_stages(stages: Mapping[str, Any] | None) -> Iterator[None]:
     """Count the stages of this process, if there are any to be counted."""
     if stages is None:
         yield
         return
-    counted = Stages(**stages)
+    counted = ProcessStages(**stages)
     counted.begin()
     yield
     counted.end()
@@ -203,9 +205,9 @@ def watched(stages: Mapping[str, Any] | None) -> Iterator[None]:
 def _fork_command(
     command_line: Sequence[str], stages: Mapping[str, Any] | None, *, env: Mapping[str, str], stdout: IO[bytes],
     **options: Any,
-) -> Child:  # fmt: skip
+) -> ForkedProcess:  # fmt: skip
     words = list(command_line[3:])
-    return Child(_fork(lambda: command(words, stages), env, stdout.name), _reap)
+    return ForkedProcess(_fork(lambda: command(words, stages), env, stdout.name), _reap)
 
 
 def _fork(work: Callable[[], int], environment: Mapping[str, str], log: str) -> int:
@@ -259,8 +261,8 @@ def _warm() -> None:
 
     torch.set_num_threads(1)
     for name in (
-        "merging.cli.main", "merging.cli.exporting", "merging.study.runner", "merging.study.runs.execute",
-        "merging.study.sweeps.compute", "merging.study.sweeps.tables", "merging.study.measurements.signs",
+        "merging.cli.main", "merging.cli.run_and_export", "merging.study.run_queue", "merging.study.runs.execute",
+        "merging.study.sweeps.sweep_session", "merging.study.sweeps.sweep_tables", "merging.study.measurements.signs",
         "merging.study.measure", "merging.study.runs.reference_models",
         "merging.cli.commands.run", "merging.cli.commands.export", "merging.cli.commands.sweep",
         "merging.cli.commands.measure", "pandas", "filelock", "stored_things",

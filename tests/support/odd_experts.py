@@ -32,6 +32,6 @@ def write(folder: Path) -> tiny.Family:
     )
 
 
-def unsaid(text: str) -> set[str]:
+def list_unwarned(text: str) -> set[str]:
     """The odd experts on which a text has no warning."""
     return {name for name, sentence in SENTENCES.items() if sentence not in text}

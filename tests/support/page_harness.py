@@ -14,10 +14,10 @@ import streamlit as st
 from streamlit.proto.WidgetStates_pb2 import WidgetStates
 from streamlit.testing.v1 import AppTest
 
-from app import permission, singletons
-from app.reading import data
+from app import permissions, process_values
+from app.reading import page_data
 from merging.study.runs.run import Run
-from merging.study.runs.store import Store
+from merging.study.runs.run_store import Store
 
 MAIN = Path(__file__).resolve().parents[2] / "app" / "main.py"
 EXPLAINED = re.compile(r"\[([^\]]*)\]\(methods\?word=[^)]*\)")
@@ -31,7 +31,7 @@ def forget() -> None:
     """Empty all that the app keeps between pages and sessions."""
     st.cache_data.clear()
     st.cache_resource.clear()
-    singletons.forget()
+    process_values.forget_values()
     forgotten[0] += 1
 
 
@@ -66,10 +66,10 @@ def press(at: AppTest, label: str) -> AppTest:
     return next(button for button in at.button if button.label == label).click().run()
 
 
-def finish(at: AppTest) -> AppTest:
+def run_until_idle(at: AppTest) -> AppTest:
     """Run the page until nothing is live any more."""
     limit = time.monotonic() + SLOW
-    while any(job.live for job in data.runner().jobs()) and time.monotonic() < limit:
+    while any(job.live for job in page_data.job_queue().jobs()) and time.monotonic() < limit:
         time.sleep(0.2)
     return at.run()
 
@@ -109,7 +109,9 @@ def serve_several(monkeypatch: pytest.MonkeyPatch, how: str) -> None:
     if how == "switch":
         monkeypatch.setenv("MERGESCOPE_SHARED", "1")
     else:
-        monkeypatch.setattr(permission, "is_here", lambda _host: False)  # the server listens on another address
+        monkeypatch.setattr(
+            permissions, "is_this_machine", lambda _host: False
+        )  # the server listens on another address
 
 
 def picker(at: AppTest, kind: str) -> Any:

@@ -26,5 +26,5 @@ class EveryKind(Params):
     on: bool = flag(True, label="On", help="A switch.")
 
 
-KINDS = {method.key: method.params for method in registry.methods()}
+KINDS = {method.key: method.params for method in registry.list_methods()}
 KINDS |= {"every_kind": EveryKind, "exemplars": Exemplars}

@@ -8,25 +8,25 @@ import tiny
 import torch
 
 from merging.base.progress import Meter
-from merging.engine.gradients import gather
-from merging.engine.inputs import Inputs
+from merging.engine.gradients import gather_gradients
+from merging.engine.run_inputs import RunInputs
 from merging.images.image_encoder import Encoder
 from merging.methods.slot import Slot
 from merging.models.checkpoint import MappingCheckpoint, UnusedText
-from merging.models.families import describe
+from merging.models.families import classify_parameters
 
-(PARAMETER,) = describe(["visual.proj"])
+(PARAMETER,) = classify_parameters(["visual.proj"])
 
 
-def inputs_of(base, experts):
+def make_inputs(base, experts):
     opened = {name: MappingCheckpoint(state, name) for name, state in experts.items()}
-    return Inputs(tiny.checkpoint(base), opened, None, torch.device("cpu"), UnusedText())
+    return RunInputs(tiny.checkpoint(base), opened, None, torch.device("cpu"), UnusedText())
 
 
-def gathered(base, experts, shown, kind, seed=0):
+def gather_plain(base, experts, shown, kind, seed=0):
     """{tensor: (K, *S)}"""
-    inputs = inputs_of(base, experts)
-    with gather({kind}, inputs, shown, seed, Meter(0)) as found:
+    inputs = make_inputs(base, experts)
+    with gather_gradients({kind}, inputs, shown, seed, Meter(0)) as found:
         return {n: found[kind].read(n, 0, v.numel()).reshape(-1, *v.shape) for n, v in base.items()}
 
 
@@ -45,7 +45,7 @@ def gradient(state, image, label, task):
     return {name: leaf.grad for name, leaf in leaves.items()}
 
 
-def slot_with(vectors, kind, gradients):
+def make_slot(vectors, kind, gradients):
     vectors, gradients = (torch.tensor(rows, dtype=torch.float64) for rows in (vectors, gradients))
     names = tuple(f"expert {k}" for k in range(len(vectors)))
     return Slot(PARAMETER, names, torch.zeros_like(vectors[0]), vectors, gradients={kind: gradients})

@@ -32,7 +32,7 @@ COPIES = ("aten::copy_", "aten::_to_copy")
 
 
 @dataclass
-class Pretended:
+class PretendedMemory:
     """What crossed between the two sides, as numbers of scalars, and how much memory the device pretends to have."""
 
     free: int = 1 << 34  # bytes, as the device states them
@@ -42,14 +42,14 @@ class Pretended:
     refused: int = 0  # allocations
 
 
-NOW = Pretended()
+NOW = PretendedMemory()
 
 
 @contextmanager
-def pretended(**memory: int) -> Iterator[Pretended]:
-    """What is copied while the block runs; ``memory`` sets the numbers of ``Pretended``."""
+def pretend_device(**memory: int) -> Iterator[PretendedMemory]:
+    """What is copied while the block runs; ``memory`` sets the numbers of ``PretendedMemory``."""
     global NOW  # noqa: PLW0603 - torch's kernels have no other place to look
-    before, NOW = NOW, Pretended(**memory)
+    before, NOW = NOW, PretendedMemory(**memory)
     try:
         yield NOW
     finally:
@@ -90,20 +90,20 @@ class PretendTensor(Tensor):
             if parts is not NotImplemented:
                 return parts
         with torch.inference_mode(False):  # views that are made in it cannot be wrapped
-            return _computed(func, args, kwargs)
+            return _compute(func, args, kwargs)
 
 
-def _computed(func: Any, args: Any, kwargs: Any) -> Any:
+def _compute(func: Any, args: Any, kwargs: Any) -> Any:
     name = func._schema.name
     if name in READS:
         raise _refusal(name)
     if name in COPIES:
-        return _copied(func, args, kwargs)
+        return _count_copy(func, args, kwargs)
     _check_sides(name, (args, kwargs))
     if kwargs.get("device") is not None:
         kwargs = {**kwargs, "device": torch.device("cpu")}
     result = func(*tree_map(_inner, args), **tree_map(_inner, kwargs))
-    return _as_written(func, args, kwargs, tree_map(_wrapped, result))
+    return _find_written(func, args, kwargs, tree_map(_wrap, result))
 
 
 def _refusal(name: str) -> RuntimeError:
@@ -114,7 +114,7 @@ def _inner(value: Any) -> Any:
     return value.inner if isinstance(value, PretendTensor) else value
 
 
-def _wrapped(value: Any) -> Any:
+def _wrap(value: Any) -> Any:
     return PretendTensor(value) if isinstance(value, Tensor) else value
 
 
@@ -126,7 +126,7 @@ def _check_sides(name: str, arguments: Any) -> None:
     tree_map(check, arguments)
 
 
-def _as_written(func: Any, args: Any, kwargs: Any, result: Any) -> Any:
+def _find_written(func: Any, args: Any, kwargs: Any, result: Any) -> Any:
     """The very tensors that an operation wrote into, where it gives them back."""
     schema = func._schema
     if not schema.is_mutable:
@@ -136,7 +136,7 @@ def _as_written(func: Any, args: Any, kwargs: Any, result: Any) -> Any:
     return written[0] if len(written) == 1 else tuple(written)
 
 
-def _copied(func: Any, args: Any, kwargs: Any) -> Any:
+def _count_copy(func: Any, args: Any, kwargs: Any) -> Any:
     """``copy_`` and ``_to_copy``, the two operations that cross; what crosses is counted."""
     if func._schema.name == "aten::_to_copy":
         device = kwargs.get("device")

@@ -22,8 +22,8 @@ from loopback_hub import LoopbackHub
 from safetensors.torch import load, save
 from torch import Tensor
 
-from merging.sharing.published.catalogue import Experiment
-from merging.sharing.published.parts import MODEL, ListedFile, ListedPart, parts
+from merging.sharing.published.catalogue_parts import MODEL, ListedFile, ListedPart, read_shared_parts
+from merging.sharing.published.experiment_catalogue import Experiment
 
 WIDTH, LAYERS, EMBED, TEXT, WORDS, CONTEXT = 64, 2, 32, 32, 49408, 77
 SIZES = {"width": WIDTH, "layers": LAYERS, "patch": 16, "side": 2, "embed": EMBED}
@@ -172,7 +172,7 @@ def folder_of_experts(root: Path, tasks: Sequence[str], size: float = 0.02) -> P
 
 def listed(patch: pytest.MonkeyPatch, experiment: Experiment) -> None:
     """Let the catalogue list the files of the experts that have layouts of their own."""
-    known = parts().repositories
+    known = read_shared_parts().repositories
     for task, names in LAYOUTS.items():
         if task in (experts := next(iter(experiment.models.values())).experts):
             one = known[experts[task].repository]

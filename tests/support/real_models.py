@@ -22,9 +22,9 @@ def save(thing, path, **options):
         torch.save(thing, path, **options)
 
 
-def prefixed(state, prefix):
+def add_prefix(state, prefix):
     return {prefix + name: value for name, value in state.items()}
 
 
-def opened(state, name="x"):
+def open_state(state, name="x"):
     return MappingCheckpoint(state, name)

@@ -9,11 +9,11 @@ from typing import Any
 import viz_tables
 
 from viz.report import document
-from viz.report.contents import Report, ReportView, Source
-from viz.report.guard import Private
+from viz.report.private_names import PrivateNames
+from viz.report.report_contents import Report, ReportView, Source
 
-NOBODY = Private()
-ANN = Private(("/home/ann", "/srv/work"), ("ann", "ann-laptop"))
+NOBODY = PrivateNames()
+ANN = PrivateNames(("/home/ann", "/srv/work"), ("ann", "ann-laptop"))
 PROGRAM = "Plotly"  # what stands for plotly.js
 VOID = {"meta", "br", "wbr", "img", "link", "hr", "input"}
 

@@ -9,10 +9,10 @@ import tiny
 from namings import to_naming
 from safetensors.torch import save_file
 
-from merging.sharing.catalog import scan
-from merging.sharing.catalog.groups import ModelGroup
-from merging.sharing.catalog.recognize import ModelFacts, recognize
-from merging.sharing.catalog.scan import CatalogEntry, Listing
+from merging.sharing.catalog import model_listing
+from merging.sharing.catalog.model_groups import ModelGroup
+from merging.sharing.catalog.model_listing import CatalogEntry, Listing
+from merging.sharing.catalog.model_recognition import ModelFacts, recognize_model
 
 CONFIG = {
     "model_type": "clip_vision_model", "hidden_act": "quick_gelu", "hidden_size": tiny.WIDTH, "num_attention_heads": 2,
@@ -20,15 +20,15 @@ CONFIG = {
 }  # fmt: skip
 
 
-def listed(folder: Path) -> Listing:
-    return scan.models_folder(folder.name, folder)
+def list_folder(folder: Path) -> Listing:
+    return model_listing.list_models_folder(folder.name, folder)
 
 
-def seen(folder: Path) -> list[tuple[CatalogEntry, ModelFacts]]:
-    return [(item, recognize(item)) for item in listed(folder).items]
+def recognize_folder(folder: Path) -> list[tuple[CatalogEntry, ModelFacts]]:
+    return [(item, recognize_model(item)) for item in list_folder(folder).items]
 
 
-def one(found: list[ModelGroup]) -> ModelGroup:
+def only_group(found: list[ModelGroup]) -> ModelGroup:
     assert len(found) == 1, found
     return found[0]
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from merging.teaching import reading
+from merging.teaching import lesson_files
 
 KEY = "small"
 TEXT = """\
@@ -75,5 +75,5 @@ def install(folder: Path, patch: pytest.MonkeyPatch) -> Path:
     """Make this lesson the only one, in a folder of its own."""
     folder.mkdir(exist_ok=True)
     (folder / f"{KEY}.yaml").write_text(TEXT, encoding="utf-8")
-    patch.setattr(reading, "BUNDLED", folder)
+    patch.setattr(lesson_files, "BUNDLED_LESSONS", folder)
     return folder

@@ -9,9 +9,9 @@ from contexts import context_of
 
 from merging.images.benchmarks.benchmark import Benchmark
 from merging.recipes.recipe import Recipe
-from merging.study.runs.store import Store
-from merging.study.sweeps import compute as sweep_compute
-from merging.study.sweeps import points, storage
+from merging.study.runs.run_store import Store
+from merging.study.sweeps import points, sweep_storage
+from merging.study.sweeps import sweep_session as sweep_compute
 from merging.study.sweeps.known_points import KnownPoints
 from merging.study.sweeps.sweep import Axis, Sweep
 
@@ -42,20 +42,22 @@ def sweep(benchmark: Benchmark, *merges: str, **said: Any) -> Sweep:
     return Sweep(**({"recipes": recipes, "axes": (RATIO,), "images": 0} | said))
 
 
-def run(found: Sweep, store: Store, benchmark: Benchmark, **said: Any) -> sweep_compute.Outcome:
-    storage.keep(found, store)
-    return sweep_compute.run(found, store, benchmark, context=context_of(said), **said)
+def run(found: Sweep, store: Store, benchmark: Benchmark, **said: Any) -> sweep_compute.SweepOutcome:
+    sweep_storage.store_sweep(found, store)
+    return sweep_compute.run_sweep(found, store, benchmark, context=context_of(said), **said)
 
 
 def names(store: Store) -> set[str]:
-    return {path.name for path in points.folder(store).glob("?" * 12)}
+    return {path.name for path in points.points_folder(store).glob("?" * 12)}
 
 
-def facts_of(store: Store) -> list[dict[str, Any]]:
+def read_facts(store: Store) -> list[dict[str, Any]]:
     """What is stored about every point."""
-    return [json.loads((points.folder(store) / name / points.FACTS).read_bytes()) for name in sorted(names(store))]
+    return [
+        json.loads((points.points_folder(store) / name / points.FACTS).read_bytes()) for name in sorted(names(store))
+    ]
 
 
-def points_of(found: Sweep, store: Store, benchmark: Benchmark) -> dict[str, points.Point]:
-    every, sample = sweep_compute.plan(found, benchmark), found.sample.on(benchmark)
+def read_points(found: Sweep, store: Store, benchmark: Benchmark) -> dict[str, points.Point]:
+    every, sample = sweep_compute.plan_sweep(found, benchmark), found.sample.on(benchmark)
     return dict(KnownPoints(every, store, benchmark, sample).now())

@@ -22,7 +22,7 @@ VARYING = re.compile(r"[0-9a-f]{32}-\d+-\d+-[0-9a-f]{8}")
 HIDDEN = re.compile(r"/(?:tmp|old)-[0-9a-f]{32}-[^/]*/.*")  # within a temporary folder
 
 
-class Stages:
+class ProcessStages:
     """Counts the stages of this process below a folder; at ``kill_at`` it and the processes ``also`` are killed."""
 
     def __init__(self, root: str, kill_at: int = 0, also: Sequence[int] = (), log: str = "") -> None:
@@ -88,7 +88,7 @@ def _plain(path: Any) -> str:
     return VARYING.sub("*", Path(os.fspath(path)).name)
 
 
-def chosen(names: Sequence[str], most: int) -> list[int]:
+def choose_stages(names: Sequence[str], most: int) -> list[int]:
     """Numbers of stages: the first, the last, those around every visible rename, and others evenly up to ``most``.
 
     Of stages of one name in a row only the first counts.

@@ -8,8 +8,8 @@ import sys
 import time
 from pathlib import Path
 
-from merging.base.files.processes import NOBODY
-from merging.tasks.queue.records import JobFiles
+from merging.base.files.processes import NO_PROCESS
+from merging.tasks.queue.job_records import JobFiles
 
 SLEEP = "import time; time.sleep(60)"
 STUBBORN = (
@@ -23,13 +23,13 @@ LEAVE = (
 )
 
 
-def left_by_a_dead_process(root):
+def make_abandoned_folder(root):
     """A temporary folder in ``root`` whose writer has ended."""
     said = subprocess.run([sys.executable, "-c", LEAVE.format(str(root))], capture_output=True, text=True, check=True)
     return Path(said.stdout.strip())
 
 
-def until(condition, seconds=120.0):
+def wait_until(condition, seconds=120.0):
     end = time.monotonic() + seconds
     while not (found := condition()):
         assert time.monotonic() < end, "it takes too long"
@@ -37,20 +37,20 @@ def until(condition, seconds=120.0):
     return found
 
 
-def ended(runner, run_id):
-    return until(lambda: (job := runner.get(run_id)) and not job.live and job)
+def wait_for_end(runner, run_id):
+    return wait_until(lambda: (job := runner.get(run_id)) and not job.live and job)
 
 
-def on_disk(store, state, owner, worker=None):
+def write_job(store, state, owner, worker=None):
     """A job as a server that is gone has left it."""
     files = JobFiles(store.root / "jobs", "a" * 12)
     files.create("merge: ties\n", title="A job", base=Path("/"), subject="a" * 12)
-    files.update(state=state, owner=owner, worker=worker or NOBODY)
+    files.update(state=state, owner=owner, worker=worker or NO_PROCESS)
     return files.job_id
 
 
 @contextlib.contextmanager
-def orphan():
+def start_orphan():
     """A process whose server is gone."""
     process = subprocess.Popen([sys.executable, "-c", SLEEP], start_new_session=True)
     try:
@@ -60,7 +60,7 @@ def orphan():
         process.wait()
 
 
-def child_of(files, store, monkeypatch):
+def child_command(files, store, monkeypatch):
     """The command of the child that would be started for a job, and its environment."""
     with monkeypatch.context() as patch:
         patch.setattr(subprocess, "Popen", lambda command, **options: (command, options["env"]))

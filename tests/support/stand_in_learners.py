@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import pytest
 
 from merging.methods import registry
-from merging.methods.adapting import Learned, Shapes
+from merging.methods.adapted_network import Learned, Shapes
 from merging.methods.method import REGISTERED, Adapt, Merge, Needs
 from merging.methods.params import Params, integer
 from merging.methods.slot import Survey
@@ -22,7 +22,7 @@ class LensParams(Params):
 
 def register_stand_ins(patch: pytest.MonkeyPatch) -> None:
     """Register the merge ``guess`` and the adapt ``lens`` for one test."""
-    cite = registry.merge("ties").cite
+    cite = registry.find_merge("ties").cite
     guess = Merge(
         key="guess", title="Guess", summary="", formula="", cite=cite, needs=Needs.TEST_DATA, heads=True,
         run=lambda slot, params, found: slot.task_vectors.mean(dim=0), learn=lambda blend, params: Survey(None),
@@ -32,6 +32,6 @@ def register_stand_ins(patch: pytest.MonkeyPatch) -> None:
         train=lambda network, params: Learned(), shapes=lambda params, sizes: Shapes(),
         features=lambda tower, learned, images, task: tower.features(images),
     )  # fmt: skip
-    registry.methods()
+    registry.list_methods()
     for method in (guess, lens):
         patch.setitem(REGISTERED, (method.role, method.key), method)

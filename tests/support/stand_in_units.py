@@ -14,9 +14,9 @@ from merging.tasks.kinds import TaskKind
 
 
 def call(unit: str, request: bytes) -> bytes:
-    """As ``worker.call``; "stand_in" waits, kills its process, or says where it ran."""
+    """As ``worker.answer_request``; "stand_in" waits, kills its process, or says where it ran."""
     if unit != "stand_in":
-        return worker.call(unit, request)
+        return worker.answer_request(unit, request)
     wanted = json.loads(request)
     if wanted.get("begun"):
         with Path(wanted["begun"]).open("a", encoding="utf-8") as file:
@@ -26,10 +26,10 @@ def call(unit: str, request: bytes) -> bytes:
         if "unless" in wanted:
             Path(wanted["unless"]).touch()
         os._exit(9)
-    return json.dumps({"answer": said()}).encode()
+    return json.dumps({"answer": describe_process()}).encode()
 
 
-def said() -> dict[str, Any]:
+def describe_process() -> dict[str, Any]:
     names = ("CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS", "MALLOC_TRIM_THRESHOLD_")
     return {"pid": os.getpid(), "environment": {name: os.environ.get(name) for name in names}}
 
@@ -37,9 +37,9 @@ def said() -> dict[str, Any]:
 RAISED: Exception = RecipeError("")
 
 
-def raises(*_said: Any) -> Any:
+def raise_error(*_said: Any) -> Any:
     """A task that fails with ``RAISED``."""
     raise RAISED
 
 
-KIND = TaskKind("unit", lambda request: None, raises)
+KIND = TaskKind("unit", lambda request: None, raise_error)

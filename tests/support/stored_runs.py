@@ -8,8 +8,8 @@ import pandas as pd
 
 from merging.base.files.records import write_json
 from merging.base.files.tables import write_table
-from merging.study.runs.facts import facts
 from merging.study.runs.run import FACTS
+from merging.study.runs.run_facts import run_facts
 
 ID, OTHER = "0123456789ab", "ba9876543210"
 
@@ -29,7 +29,7 @@ def fill(folder, run_id=ID, title="A run", **changes):
     schema = write_table(folder, "saliency", TABLE)
     (folder / "recipe.yaml").write_text("merge: ties\nexperts: {a: a.safetensors}\n")
     (folder / "model.safetensors").write_bytes(bytes(range(256)) * 16)
-    said = facts(
+    said = run_facts(
         run_id=run_id, created=True, device="CPU", kind="merge", title=title, seconds={"merging": 1.0}, warnings=[],
         seed=None, chain=["ties"], experts=["a"], inputs={}, benchmark=None, work={},
         sizes={"files": 4096, "header": 0, "dead": 0},

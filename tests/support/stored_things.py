@@ -14,28 +14,28 @@ import tiny
 from stored_runs import ID, fill
 
 from merging.base.errors import StoreError
-from merging.base.files.atomic import appearing_file
+from merging.base.files.atomic import replace_file
 from merging.models.formats.safetensors import save
 from merging.recipes.recipe import Recipe
-from merging.sharing.catalog import model_sets, uploads
-from merging.sharing.export.destination import appearing, mark
-from merging.study.analysis import stored
+from merging.sharing.catalog import model_set_store, uploaded_models
+from merging.sharing.export.destination import replace_folder, write_mark
+from merging.study.analysis import measurement_store
 from merging.study.runs import run
 from merging.study.runs.drafts import Drafts
-from merging.study.runs.store import Store
-from merging.study.sweeps import points, storage
+from merging.study.runs.run_store import Store
+from merging.study.sweeps import points, sweep_storage
 from merging.study.sweeps.sweep import Axis, Sweep
 from merging.tasks.quarantine import Quarantine
 from merging.tasks.results import Result, ResultKind, Results
 
-KINDS = {kind.noun: kind for kind in (run.KIND, stored.KIND, points.KIND)}
+KINDS = {kind.noun: kind for kind in (run.KIND, measurement_store.KIND, points.KIND)}
 OLD, NEW, ABSENT, MIXED = 1, 2, 0, -1
 TOKEN = "x" * 22
 ROWS = 300
 
 
 @dataclass(frozen=True)
-class Thing:
+class StoredThing:
     """One stored thing: ``write`` puts a version of it in place of another one, and ``read`` says which is there.
 
     ``read`` gives ``ABSENT`` for none, and fails if what is there is no version. Errors call it as ``called`` matches.
@@ -76,8 +76,8 @@ def read_result(found: Result | None) -> int:
     return int(found.facts["number"]) if len(set.union(*numbers)) == 1 else MIXED
 
 
-def _result(kind: ResultKind) -> Thing:
-    return Thing(
+def _result(kind: ResultKind) -> StoredThing:
+    return StoredThing(
         f"The {kind.noun}", lambda root, number: write_result(root, kind, number),
         lambda root: read_result(results(root, kind).find(ID)), folder=True,
     )  # fmt: skip
@@ -118,8 +118,8 @@ def _loss_of_weights(root: Path, number: int) -> None:
         Store(root, libraries=()).drop_models(ID)
 
 
-def _set(number: int) -> model_sets.ModelSet:
-    return model_sets.make(f"Größe {number}", "/a/b", {"x": "/c/d"})
+def _set(number: int) -> model_set_store.ModelSet:
+    return model_set_store.make_model_set(f"Größe {number}", "/a/b", {"x": "/c/d"})
 
 
 def _sweep(number: int) -> Sweep:
@@ -128,7 +128,9 @@ def _sweep(number: int) -> Sweep:
 
 
 def _read_sweep(root: Path) -> int:
-    return next((int(each.title.split()[1]) for each in storage.listed(Store(root, libraries=())).values()), ABSENT)
+    return next(
+        (int(each.title.split()[1]) for each in sweep_storage.list_sweeps(Store(root, libraries=())).values()), ABSENT
+    )
 
 
 def _draft(root: Path, number: int) -> None:
@@ -150,10 +152,10 @@ def _read_draft(root: Path) -> int:
 
 
 def _export(root: Path, number: int) -> None:
-    with appearing(root / "exports" / "model", overwrite=True) as folder:
+    with replace_folder(root / "exports" / "model", overwrite=True) as folder:
         for name in ("a", "b"):
             (folder / name).write_text(str(number))
-        mark(folder, None, "hf")
+        write_mark(folder, None, "hf")
 
 
 def _read_export(root: Path) -> int:
@@ -166,7 +168,7 @@ def _read_export(root: Path) -> int:
 
 
 def _file(root: Path, number: int) -> None:
-    with appearing_file(root / "exports" / "file.bin") as path:
+    with replace_file(root / "exports" / "file.bin") as path:
         path.write_bytes(bytes([number]) * ROWS)
 
 
@@ -181,24 +183,26 @@ def _read_file(root: Path) -> int:
 
 def _upload(root: Path, number: int) -> None:
     save(root.with_name("own.safetensors"), tiny.family(("flags",))[0])
-    uploads.keep(root, "my model.safetensors", root.with_name("own.safetensors").read_bytes())
+    uploaded_models.store_upload(root, "my model.safetensors", root.with_name("own.safetensors").read_bytes())
 
 
 THINGS = {
-    "a measurement": _result(stored.KIND),
+    "a measurement": _result(measurement_store.KIND),
     "a point": _result(points.KIND),
-    "a run": Thing(f"Run {ID}", _write_run, _read_run, folder=True),
-    "a deletion": Thing(f"Run {ID}", _deletion, _read_run, (OLD,), ABSENT, folder=True),
-    "a loss of weights": Thing(f"Run {ID}", _loss_of_weights, _read_run, (OLD,), folder=True),
-    "a set": Thing(
-        "The set", lambda root, number: model_sets.keep(root, _set(number)),
-        lambda root: next((int(each.title.split()[1]) for each in model_sets.all_sets(root)), ABSENT),
+    "a run": StoredThing(f"Run {ID}", _write_run, _read_run, folder=True),
+    "a deletion": StoredThing(f"Run {ID}", _deletion, _read_run, (OLD,), ABSENT, folder=True),
+    "a loss of weights": StoredThing(f"Run {ID}", _loss_of_weights, _read_run, (OLD,), folder=True),
+    "a set": StoredThing(
+        "The set", lambda root, number: model_set_store.store_model_set(root, _set(number)),
+        lambda root: next((int(each.title.split()[1]) for each in model_set_store.list_model_sets(root)), ABSENT),
     ),
-    "a sweep": Thing("The sweep", lambda root, n: storage.keep(_sweep(n), Store(root, libraries=())), _read_sweep),
-    "a draft": Thing("The draft of the report", _draft, _read_draft),
-    "an export": Thing("(model|/exports)", _export, _read_export, folder=True),
-    "a file": Thing("file.bin", _file, _read_file),
-    "an upload": Thing("my_model.safetensors", _upload, lambda root: NEW * len(uploads.items(root)), (ABSENT,)),
+    "a sweep": StoredThing("The sweep", lambda root, n: sweep_storage.store_sweep(_sweep(n), Store(root,
+        libraries=())), _read_sweep),
+    "a draft": StoredThing("The draft of the report", _draft, _read_draft),
+    "an export": StoredThing("(model|/exports)", _export, _read_export, folder=True),
+    "a file": StoredThing("file.bin", _file, _read_file),
+    "an upload": StoredThing("my_model.safetensors", _upload,
+        lambda root: NEW * len(uploaded_models.list_uploads(root)), (ABSENT,)),
 }  # fmt: skip
 
 

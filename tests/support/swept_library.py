@@ -8,24 +8,24 @@ from typing import Any
 from streamlit.testing.v1 import AppTest
 
 from merging.images.benchmarks.benchmark import Benchmark
-from merging.recipes.presets import preset
-from merging.study.runs.store import Store
-from merging.study.sweeps import compute as sweep_compute
-from merging.study.sweeps import points, storage
+from merging.recipes.presets import find_preset
+from merging.study.runs.run_store import Store
+from merging.study.sweeps import points, sweep_storage
+from merging.study.sweeps import sweep_session as sweep_compute
 from merging.study.sweeps.sweep import Axis, Sweep
-from merging.study.sweeps.tables import averages, table
+from merging.study.sweeps.sweep_tables import average_rows, sweep_table
 from merging.tasks.context import Context
 
 
-def swept(folder: Path, store: Path, compute: int | None = None, **said: Any) -> Sweep:
+def run_library_sweep(folder: Path, store: Path, compute: int | None = None, **said: Any) -> Sweep:
     """A sweep of the library's benchmark in a store, with so many of its points (None: all)."""
     benchmark, own = Benchmark.load(folder), Store(store, libraries=(folder / "runs",))
     keys = said.pop("presets", ("task_arithmetic_lwptv", "ties_lwptv"))
-    recipes = tuple(preset(key).recipe(benchmark.pretrained, benchmark.experts) for key in keys)
+    recipes = tuple(find_preset(key).recipe(benchmark.pretrained, benchmark.experts) for key in keys)
     found = Sweep(recipes=recipes, **({"axes": (Axis("lwptv.prune_ratio", (0.0, 0.5, 0.9)),), "images": 8} | said))
-    storage.keep(found, own)
+    sweep_storage.store_sweep(found, own)
     asked = iter(range(10_000))
-    sweep_compute.run(
+    sweep_compute.run_sweep(
         found, own, benchmark, context=Context("cpu", pause=lambda: compute is not None and next(asked) >= compute)
     )
     return found
@@ -34,9 +34,9 @@ def swept(folder: Path, store: Path, compute: int | None = None, **said: Any) ->
 def means_of(found: Sweep, folder: Path, store: Path) -> Any:
     """The averages of every point of a sweep."""
     benchmark, own = Benchmark.load(folder), Store(store, libraries=(folder / "runs",))
-    planned = sweep_compute.plan(found, benchmark)
-    computed = {one.name: point for one in planned if (point := points.find(own, one.name))}
-    return averages(table(found, planned, computed))
+    planned = sweep_compute.plan_sweep(found, benchmark)
+    computed = {one.name: point for one in planned if (point := points.find_point(own, one.name))}
+    return average_rows(sweep_table(found, planned, computed))
 
 
 def picker(at: AppTest, name: str) -> Any:

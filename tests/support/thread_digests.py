@@ -23,18 +23,18 @@ from bench import tower
 from torch import Tensor
 
 from merging.engine import run as engine
-from merging.engine.adapting import adapt
-from merging.engine.evaluation.image_features import features
+from merging.engine.adapt import adapt
+from merging.engine.evaluation.image_features import compute_features
 from merging.images.benchmarks.benchmark import Benchmark
 from merging.images.exemplars import TaskExemplars
-from merging.images.heads import build
 from merging.images.image_encoder import Encoder
 from merging.images.text_encoder import TextTower
+from merging.images.zero_shot_heads import build
 from merging.methods import registry
 from merging.models.architecture import Architecture
 from merging.models.checkpoint import MappingCheckpoint
 from merging.recipes.recipe import Recipe
-from merging.study.runs.store import Store
+from merging.study.runs.run_store import Store
 from merging.study.sweeps import points
 from merging.tasks.context import Context
 
@@ -88,14 +88,14 @@ def digest(parts: Mapping[str, Mapping[str, Tensor]], tables: Mapping[str, pd.Da
     return total.hexdigest()
 
 
-def merged(recipe: Recipe, models: dict[str, MappingCheckpoint]) -> str:
+def digest_merge(recipe: Recipe, models: dict[str, MappingCheckpoint]) -> str:
     """What a recipe makes of these models: tensors, what is stored and learned beside them, and tables."""
     pretrained, *experts = models.values()
     named = {expert.name: expert for expert in experts}
     shown = tasks(list(named))
     data: dict[str, Any] = {"exemplars": shown if recipe.exemplars else None}
     data["test_data"] = common_checks.unlabeled(shown) if recipe.test_data else None
-    result = engine.run(recipe, pretrained, named, context=Context(device="cpu"), **data)
+    result = engine.run_recipe(recipe, pretrained, named, context=Context(device="cpu"), **data)
     parts, tables = dict(result.task_state_dicts or {"merged": result.state_dict}), dict(result.tables)
     if recipe.adapt:
         below = MappingCheckpoint(result.state_dict, "merged")
@@ -108,16 +108,16 @@ def merged(recipe: Recipe, models: dict[str, MappingCheckpoint]) -> str:
     return digest(parts, tables)
 
 
-def of_method(name: str, models: dict[str, MappingCheckpoint]) -> str:
+def digest_method(name: str, models: dict[str, MappingCheckpoint]) -> str:
     """What "merge ties" makes of these models; "one router" is WEMoE's other way."""
     if name == "one router":
         shared = {"steps": 3, "shared": True, "routing": "image"}
-        return merged(Recipe.build("task_arithmetic", adapt=("wemoe", shared)), models)
+        return digest_merge(Recipe.build("task_arithmetic", adapt=("wemoe", shared)), models)
     role, key = name.split()
-    return merged(common_checks.recipe(registry.method(role, key), QUICK.get(key)), models)
+    return digest_merge(common_checks.recipe(registry.find_method(role, key), QUICK.get(key)), models)
 
 
-def of_head() -> str:
+def digest_head() -> str:
     """A head of ten prompts."""
     torch.manual_seed(2)
     blocks = {n.removeprefix("visual."): v for n, v in tower(128, 2, PATCH, 5, OUT).items() if ".resblocks." in n}
@@ -133,34 +133,34 @@ def of_head() -> str:
     return digest({"": {"rows": head.rows}})
 
 
-def of_features(model: MappingCheckpoint) -> str:
+def digest_features(model: MappingCheckpoint) -> str:
     """Features of images."""
     images = torch.randn(IMAGES, 3, SIDE, SIDE, generator=torch.Generator().manual_seed(4))
-    return digest({"": {"": features(Encoder.of(model), images)}})
+    return digest({"": {"": compute_features(Encoder.of(model), images)}})
 
 
-def of(name: str, models: dict[str, MappingCheckpoint]) -> str:
+def digest_named(name: str, models: dict[str, MappingCheckpoint]) -> str:
     """The digest of one of ``LEARNING``."""
     if name == "head":
-        return of_head()
-    return of_features(models["pretrained"]) if name == "features" else of_method(name, models)
+        return digest_head()
+    return digest_features(models["pretrained"]) if name == "features" else digest_method(name, models)
 
 
-def everything(folder: Path) -> Iterator[tuple[str, str]]:
+def digest_everything(folder: Path) -> Iterator[tuple[str, str]]:
     """Every method in the narrow tower, some in the wide one, a head, features, and points as they are stored."""
     narrow, wide = family(NARROW), family(WIDE)
-    every = [f"{method.role} {method.key}" for method in registry.methods()]
+    every = [f"{method.role} {method.key}" for method in registry.list_methods()]
     for name in dict.fromkeys((*every, *LEARNING)):
-        yield name, of(name, narrow)
+        yield name, digest_named(name, narrow)
     for name in every:
         if name.split()[1] in WIDE_ONES:
-            yield f"{name}, wide", of(name, wide)
+            yield f"{name}, wide", digest_named(name, wide)
     benchmark, store = Benchmark.load(tiny.write_benchmark(folder / "bench")), Store(folder / "store")
     small_sweeps.run(small_sweeps.sweep(benchmark, "ties"), store, benchmark)
-    for path in sorted(points.folder(store).rglob("scores.csv")):
+    for path in sorted(points.points_folder(store).rglob("scores.csv")):
         yield f"point {path.parent.name}", hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 if __name__ == "__main__":
     torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))  # else no more than there are cores
-    print(json.dumps({"threads": str(torch.get_num_threads()), **dict(everything(Path(sys.argv[1])))}))
+    print(json.dumps({"threads": str(torch.get_num_threads()), **dict(digest_everything(Path(sys.argv[1])))}))

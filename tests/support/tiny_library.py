@@ -9,11 +9,11 @@ from pathlib import Path
 import tiny
 
 from merging.images.benchmarks.benchmark import Benchmark
-from merging.recipes.presets import preset
+from merging.recipes.presets import find_preset
 from merging.study import measure as measuring
-from merging.study.analysis import subject
+from merging.study.analysis import measurement_subject
 from merging.study.runs import execute, reference_models
-from merging.study.runs.store import Store
+from merging.study.runs.run_store import Store
 from merging.tasks.context import Context
 
 PRESETS = ("weight_averaging", "task_arithmetic_lwptv", "ties")
@@ -26,9 +26,9 @@ def write(folder: Path, presets: Sequence[str] = PRESETS, halved: Collection[str
     tiny.write_benchmark(folder, halved)
     benchmark = Benchmark.load(folder)
     library = Store(folder / "making", libraries=(), dated=False)
-    reference_models.references(library, benchmark)
-    recipes = [preset(key).recipe(benchmark.pretrained, benchmark.experts) for key in presets]
-    nasty = preset("task_arithmetic").recipe(benchmark.pretrained, benchmark.experts)
+    reference_models.find_references(library, benchmark)
+    recipes = [find_preset(key).recipe(benchmark.pretrained, benchmark.experts) for key in presets]
+    nasty = find_preset("task_arithmetic").recipe(benchmark.pretrained, benchmark.experts)
     for recipe in (*recipes, replace(nasty, title=NASTY)):
         execute.execute(recipe, library, benchmark=benchmark, keep_model=False)
     (folder / "making" / "runs").rename(folder / "runs")
@@ -45,4 +45,4 @@ def measure(folder: Path, *ablated: str) -> None:
             measuring.measure("signs", store, benchmark, run.id, context=Context(device="cpu"))
         if run.title in ablated:
             measuring.measure("ablation", store, benchmark, run.id, context=Context(device="cpu"))
-    (folder / "measuring" / subject.FOLDER).rename(folder / subject.FOLDER)
+    (folder / "measuring" / measurement_subject.FOLDER).rename(folder / measurement_subject.FOLDER)

@@ -147,9 +147,9 @@ def writing_calls() -> dict[str, tuple[Function, list[str]]]:
     return found
 
 
-def asks(function: Function) -> bool:
+def asks_permission(function: Function) -> bool:
     """Whether a function asks whether visitors may do that: by its decorator, or in its own body."""
     named = [ast.unparse(one) for one in function.node.decorator_list]
     return any(one.startswith("asks(Act.") for one in named) or any(
-        name == "app.permission.require" for name, _ in function.calls
+        name == "app.permissions.require" for name, _ in function.calls
     )

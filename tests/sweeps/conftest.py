@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from merging.study.runs.store import Store
+from merging.study.runs.run_store import Store
 
 
 @pytest.fixture

@@ -12,12 +12,12 @@ from small_sweeps import names, run, sweep
 
 from merging.base.errors import RecipeError
 from merging.images.benchmarks.benchmark import Benchmark
-from merging.study.runs.inputs import OpenedRecipe, open_inputs
-from merging.study.runs.store import Store
-from merging.study.sweeps import compute, points, storage
+from merging.study.runs.opened_recipe import OpenedRecipe, open_inputs
+from merging.study.runs.run_store import Store
+from merging.study.sweeps import points, sweep_session, sweep_storage
 from merging.study.sweeps import sweep as sweeps
-from merging.study.sweeps.known_points import KnownPoints, absent
-from merging.study.sweeps.points import Sample
+from merging.study.sweeps.known_points import KnownPoints, list_absent
+from merging.study.sweeps.points import PointSample
 from merging.study.sweeps.sweep import Axis, Sweep
 from merging.tasks import results
 from merging.tasks.context import Context
@@ -29,7 +29,7 @@ def known(tiny_benchmark: Benchmark, store: Store) -> KnownPoints:
     found, asked = sweep(tiny_benchmark, images=4), iter(range(9))
     run(found, store, tiny_benchmark, pause=lambda: next(asked) >= 1)
     sample = found.sample.on(tiny_benchmark)
-    return KnownPoints(compute.plan(found, tiny_benchmark), store, tiny_benchmark, sample)
+    return KnownPoints(sweep_session.plan_sweep(found, tiny_benchmark), store, tiny_benchmark, sample)
 
 
 def count(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str) -> list[Any]:
@@ -46,19 +46,19 @@ def test_every_point_is_read_once(
     reads = count(monkeypatch, results, "read_columns")
     assert len(known.now()) == len(known.now()) == 1 == len(reads) and known.changes == 1
     sample = sweep(tiny_benchmark, images=4).sample.on(tiny_benchmark)
-    assert absent(known.planned, store, tiny_benchmark, sample) == known.planned[1:]
+    assert list_absent(known.planned, store, tiny_benchmark, sample) == known.planned[1:]
     run(sweep(tiny_benchmark, images=4), store, tiny_benchmark)
     reads.clear()
     assert list(known.now()) == [one.name for one in known.planned] and known.changes == 2
     assert len(reads) == 2
     gone = known.planned[1].name
-    shutil.rmtree(points.folder(store) / gone)
+    shutil.rmtree(points.points_folder(store) / gone)
     assert set(known.now()) == names(store) == {one.name for one in known.planned} - {gone} and known.changes == 3
 
 
 def test_a_point_that_was_replaced_is_read_again(known: KnownPoints, store: Store, tmp_path: Path) -> None:
     (name,) = known.now()
-    place = points.folder(store) / name
+    place = points.points_folder(store) / name
     shutil.copytree(place, tmp_path / "copy")
     place.rename(tmp_path / "old")
     (tmp_path / "copy").rename(place)
@@ -70,14 +70,14 @@ def test_points_that_are_runs_are_known(tiny_benchmark: Benchmark, store: Store)
     from merging.study.runs.execute import execute
 
     found = sweep(tiny_benchmark)
-    planned, sample = compute.plan(found, tiny_benchmark), found.sample.on(tiny_benchmark)
+    planned, sample = sweep_session.plan_sweep(found, tiny_benchmark), found.sample.on(tiny_benchmark)
     known = KnownPoints(planned, store, tiny_benchmark, sample)
-    assert not known.now() and len(absent(planned, store, tiny_benchmark, sample)) == 3
+    assert not known.now() and len(list_absent(planned, store, tiny_benchmark, sample)) == 3
     execute(planned[0].place.recipe, store, benchmark=tiny_benchmark, context=Context(device="cpu"))
     assert list(known.now()) == [planned[0].name]
     known.now()
     assert known.changes == 1
-    assert absent(planned, store, tiny_benchmark, sample) == planned[1:]
+    assert list_absent(planned, store, tiny_benchmark, sample) == planned[1:]
 
 
 def test_the_images_are_counted_once_for_a_plan(
@@ -88,7 +88,7 @@ def test_the_images_are_counted_once_for_a_plan(
     for values in ratios:
         found = sweep(tiny_benchmark, axes=(Axis("lwptv.prune_ratio", values),))
         with monkeypatch.context() as patch:
-            normal = count(patch, Sample, "on")
+            normal = count(patch, PointSample, "on")
             run(found, store, tiny_benchmark, pause=lambda: True)
             counts.append(len(normal))
     assert counts[0] == counts[1]
@@ -100,7 +100,7 @@ def test_a_plan_reads_what_its_points_share_once(tiny_benchmark: Benchmark, monk
         found = sweep(tiny_benchmark, axes=(Axis("lwptv.prune_ratio", values),))
         with monkeypatch.context() as patch:
             digests = count(patch, OpenedRecipe, "digests")
-            named = compute.plan(found, tiny_benchmark)
+            named = sweep_session.plan_sweep(found, tiny_benchmark)
         opened.append(len(digests))
         assert len({one.name for one in named}) == len(values)
         assert [one.run_id for one in named] == [open_inputs(one.place.recipe).run_id() for one in named]
@@ -125,6 +125,6 @@ def test_a_sweep_that_another_computer_has_just_stored_is_found(
     tiny_benchmark: Benchmark, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = sweep(tiny_benchmark)
-    storage.keep(found, store)
-    hide_until_listed(monkeypatch, store.root / storage.FOLDER / f"{found.id}.yaml")
-    assert storage.find(store, found.id) == found
+    sweep_storage.store_sweep(found, store)
+    hide_until_listed(monkeypatch, store.root / sweep_storage.FOLDER / f"{found.id}.yaml")
+    assert sweep_storage.find_sweep(store, found.id) == found

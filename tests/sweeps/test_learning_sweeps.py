@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from small_sweeps import points_of, recipe, run, value_of
+from small_sweeps import read_points, recipe, run, value_of
 
 from merging.base.errors import RecipeError
 from merging.images.benchmarks.benchmark import Benchmark
 from merging.recipes.recipe import Recipe
 from merging.study.runs.execute import execute
-from merging.study.runs.store import Store
-from merging.study.sweeps import axis as axes
+from merging.study.runs.run_store import Store
+from merging.study.sweeps import sweep_target as axes
 from merging.study.sweeps.sweep import LINE, Axis, Sweep
 from merging.tasks.context import Context
 
@@ -25,15 +25,15 @@ def adapted(benchmark: Benchmark, **options: Any) -> Recipe:
 
 def test_what_an_adapt_and_its_images_have_can_be_varied(tiny_benchmark: Benchmark) -> None:
     one = adapted(tiny_benchmark, test_data={"per_task": 6})
-    targets = {target.name for target in axes.targets([one])}
+    targets = {target.name for target in axes.list_targets([one])}
     assert {"surgery.rank", "surgery.lr", "test_data.per_task", "test_data.seed", "lwptv.prune_ratio"} <= targets
     assert value_of(one, "test_data.per_task") == 6 and value_of(adapted(tiny_benchmark), STEPS.target) == 8
-    varied = axes.varied(one, "surgery.rank", 3)
+    varied = axes.vary_recipe(one, "surgery.rank", 3)
     assert varied.adapt is not None and varied.adapt.params.values()["rank"] == 3
     assert (varied.merge, varied.edits, varied.test_data) == (one.merge, one.edits, one.test_data)
-    fewer = axes.varied(one, "test_data.per_task", 2)
+    fewer = axes.vary_recipe(one, "test_data.per_task", 2)
     assert fewer.test_data is not None and fewer.test_data.per_task == 2
-    assert axes.varied(one, "task_arithmetic.scaling", 0.5).adapt == one.adapt
+    assert axes.vary_recipe(one, "task_arithmetic.scaling", 0.5).adapt == one.adapt
 
 
 def test_it_says_where_it_is_judged_on_images_that_were_seen(tiny_benchmark: Benchmark, store: Store) -> None:
@@ -51,12 +51,12 @@ def test_it_says_where_it_is_judged_on_images_that_were_seen(tiny_benchmark: Ben
 def test_points_are_scored_through_the_modules(tiny_benchmark: Benchmark, store: Store, tmp_path: Any) -> None:
     made = Sweep(recipes=(adapted(tiny_benchmark),), axes=(STEPS,), images=0)
     run(made, store, tiny_benchmark)
-    scores = {point.scores["correct"].sum() for point in points_of(made, store, tiny_benchmark).values()}
+    scores = {point.scores["correct"].sum() for point in read_points(made, store, tiny_benchmark).values()}
     runs = Store(tmp_path / "runs", libraries=())
     expected = set()
     for value in STEPS.values:
         stored = execute(
-            axes.varied(adapted(tiny_benchmark), STEPS.target, value),
+            axes.vary_recipe(adapted(tiny_benchmark), STEPS.target, value),
             runs,
             benchmark=tiny_benchmark,
             context=Context(device="cpu"),

@@ -13,22 +13,22 @@ import torch
 from merging.images.benchmarks.benchmark import Benchmark
 from merging.models.checkpoint import MappingCheckpoint
 from merging.study.sweeps import points
-from merging.study.sweeps.points import Sample
+from merging.study.sweeps.points import PointSample
 from merging.study.sweeps.weighted_sum import CombinedCheckpoint
 
 
 def test_a_points_name_depends_on_the_model_and_on_all_of_its_sample(
     tiny_benchmark: Benchmark, other_benchmark: Benchmark
 ) -> None:
-    sample = Sample("choosing", 5, 0, ("flags",))
+    sample = PointSample("choosing", 5, 0, ("flags",))
     others = [
-        Sample("reporting", 5, 0, ("flags",)), Sample("choosing", 6, 0, ("flags",)),
-        Sample("choosing", 5, 1, ("flags",)), Sample("choosing", 5, 0, ("leaves",)),
+        PointSample("reporting", 5, 0, ("flags",)), PointSample("choosing", 6, 0, ("flags",)),
+        PointSample("choosing", 5, 1, ("flags",)), PointSample("choosing", 5, 0, ("leaves",)),
     ]  # fmt: skip
-    names = [points.name_of(["m"], tiny_benchmark, each) for each in (sample, *others)]
-    names += [points.name_of(["n"], tiny_benchmark, sample), points.name_of(["m"], other_benchmark, sample)]
+    names = [points.name_point(["m"], tiny_benchmark, each) for each in (sample, *others)]
+    names += [points.name_point(["n"], tiny_benchmark, sample), points.name_point(["m"], other_benchmark, sample)]
     assert len(set(names)) == len(names) == 7
-    assert points.name_of(["m"], tiny_benchmark, sample) == names[0]
+    assert points.name_point(["m"], tiny_benchmark, sample) == names[0]
 
 
 def test_a_runs_scores_are_a_point_of_the_same_split_and_tasks(tiny_benchmark: Benchmark) -> None:
@@ -37,15 +37,15 @@ def test_a_runs_scores_are_a_point_of_the_same_split_and_tasks(tiny_benchmark: B
     run = SimpleNamespace(benchmark=tiny_benchmark.digest, scores=scores, device="CPU", provenance="p", versions={})
     store: Any = SimpleNamespace(candidates=lambda run_id: [run])
 
-    def rows_of(sample: Sample) -> list[tuple[str, str]] | None:
-        point = points.of_run(store, "0" * 12, "name", tiny_benchmark, sample)
+    def rows_of(sample: PointSample) -> list[tuple[str, str]] | None:
+        point = points.point_of_run(store, "0" * 12, "name", tiny_benchmark, sample)
         return None if point is None else list(zip(point.scores["split"], point.scores["task"], strict=True))
 
-    assert rows_of(Sample("choosing")) == rows[:2] and rows_of(Sample("reporting")) == rows[2:]
-    assert rows_of(Sample("reporting", tasks=("leaves",))) == [("reporting", "leaves")]
-    assert rows_of(Sample("choosing", images=1)) is None
+    assert rows_of(PointSample("choosing")) == rows[:2] and rows_of(PointSample("reporting")) == rows[2:]
+    assert rows_of(PointSample("reporting", tasks=("leaves",))) == [("reporting", "leaves")]
+    assert rows_of(PointSample("choosing", images=1)) is None
     run.benchmark = "another"
-    assert rows_of(Sample("choosing")) is None
+    assert rows_of(PointSample("choosing")) is None
 
 
 @pytest.mark.parametrize("coefficient", [0.5, 1.0])

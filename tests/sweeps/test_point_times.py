@@ -9,7 +9,7 @@ from small_sweeps import names, run, sweep
 from merging.base.files.tables import Columns
 from merging.images.benchmarks.benchmark import Benchmark
 from merging.study.runs.run import THIS_MACHINE
-from merging.study.runs.store import Store
+from merging.study.runs.run_store import Store
 from merging.study.sweeps import points
 from merging.study.sweeps.points import Point
 
@@ -18,11 +18,11 @@ def note(store: Store, number: int, **about: Any) -> None:
     """Store a point without rows that took so many seconds."""
     seconds = {"merging": float(number), "evaluating": 1.0}
     table = Columns({name: [] for name in points.COLUMNS})
-    points.write(store, Point(f"{number:012x}", table, "CPU", THIS_MACHINE, seconds), about)
+    points.write_point(store, Point(f"{number:012x}", table, "CPU", THIS_MACHINE, seconds), about)
 
 
 def noted(store: Store) -> list[float]:
-    return [times["seconds"]["merging"] for times in points.latest_times(store)]
+    return [times["seconds"]["merging"] for times in points.read_latest_times(store)]
 
 
 def test_the_latest_times_are_read_and_the_file_stays_short(store: Store) -> None:
@@ -33,7 +33,7 @@ def test_the_latest_times_are_read_and_the_file_stays_short(store: Store) -> Non
 
 
 def test_times_are_no_part_of_the_store(store: Store) -> None:
-    assert points.latest_times(store) == []
+    assert points.read_latest_times(store) == []
     note(store, 1)
     place = points.times_file(store)
     assert place.is_file() and store.root.absolute() not in place.parents
@@ -49,4 +49,4 @@ def test_times_are_no_part_of_the_store(store: Store) -> None:
 def test_where_times_cannot_be_written_points_are(tiny_benchmark: Benchmark, store: Store) -> None:
     points.times_file(store).mkdir()
     run(sweep(tiny_benchmark), store, tiny_benchmark)
-    assert len(names(store)) == 3 and points.latest_times(store) == []
+    assert len(names(store)) == 3 and points.read_latest_times(store) == []

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import tiny
 import torch
-from small_sweeps import RATIO, names, points_of, recipe, run, sweep
+from small_sweeps import RATIO, names, read_points, recipe, run, sweep
 
 from merging.base.errors import CompatibilityError, RecipeError
 from merging.engine.evaluation.evaluate import evaluate
@@ -17,13 +17,13 @@ from merging.images.benchmarks.benchmark import Benchmark
 from merging.images.benchmarks.metrics import summarize
 from merging.models.checkpoint import MappingCheckpoint
 from merging.study.runs import execute
-from merging.study.runs.store import Store
-from merging.study.sweeps import axis as axes
-from merging.study.sweeps import compute as sweep_compute
-from merging.study.sweeps import points, tables
-from merging.study.sweeps.axis import EXPERTS
-from merging.study.sweeps.points import DrawnImages, Sample
+from merging.study.runs.run_store import Store
+from merging.study.sweeps import points, sweep_tables
+from merging.study.sweeps import sweep_session as sweep_compute
+from merging.study.sweeps import sweep_target as axes
+from merging.study.sweeps.points import PointSample, SampledBenchmark
 from merging.study.sweeps.sweep import LINE, PLANE, Axis, Sweep
+from merging.study.sweeps.sweep_target import EXPERTS
 from merging.study.sweeps.weighted_sum import CombinedCheckpoint
 from merging.tasks.context import Context
 
@@ -66,13 +66,13 @@ def test_where_a_merge_lies_in_its_plane(tiny_benchmark: Benchmark, store: Store
     axes_ = tuple(Axis(name, (0.0, 1.0)) for name in pair)
     plain = Sweep(recipes=(recipe(tiny_benchmark, edits=[]),), axes=axes_, kind=PLANE, images=0)
     outcome = run(plain, store, tiny_benchmark)
-    assert outcome == sweep_compute.Outcome(5, 5, False)
-    merged = next(one for one in sweep_compute.plan(plain, tiny_benchmark) if not one.place.values)
-    notes = points.find(store, merged.name).notes  # type: ignore[union-attr]
+    assert outcome == sweep_compute.SweepOutcome(5, 5, False)
+    merged = next(one for one in sweep_compute.plan_sweep(plain, tiny_benchmark) if not one.place.values)
+    notes = points.find_point(store, merged.name).notes  # type: ignore[union-attr]
     assert notes["at"] == pytest.approx(dict.fromkeys(pair, 0.3), abs=2e-3)  # stored in float16
     assert notes["off_plane"] < 0.02
-    found = points_of(plain, store, tiny_benchmark)
-    rows = tables.table(plain, sweep_compute.plan(plain, tiny_benchmark), found)
+    found = read_points(plain, store, tiny_benchmark)
+    rows = sweep_tables.sweep_table(plain, sweep_compute.plan_sweep(plain, tiny_benchmark), found)
     assert set(rows["task"]) == set(pair) and len(rows) == 8
     corner = rows[(rows["x"] == 1) & (rows["y"] == 0)].set_index("task")["correct"]
     own = evaluate(
@@ -88,9 +88,9 @@ def test_where_a_merge_lies_in_its_plane(tiny_benchmark: Benchmark, store: Store
 def test_points_have_the_scores_of_the_run_of_the_same_recipe(tiny_benchmark: Benchmark, store: Store) -> None:
     made = sweep(tiny_benchmark, "task_arithmetic", "ties")
     run(made, store, tiny_benchmark)
-    every = sweep_compute.plan(made, tiny_benchmark)
-    found = points_of(made, store, tiny_benchmark)
-    means = tables.averages(tables.table(made, every, found)).set_index("point")
+    every = sweep_compute.plan_sweep(made, tiny_benchmark)
+    found = read_points(made, store, tiny_benchmark)
+    means = sweep_tables.average_rows(sweep_tables.sweep_table(made, every, found)).set_index("point")
     other = Store(store.root / "other", libraries=())
     for one in every:
         stored = execute.execute(one.place.recipe, other, benchmark=tiny_benchmark, context=Context(device="cpu"))
@@ -106,32 +106,32 @@ def test_merges_of_one_model_per_task_are_judged_as_runs_are(tiny_benchmark: Ben
     emr = recipe(tiny_benchmark, "emr")
     made = Sweep(recipes=(emr,), axes=(Axis(RATIO.target, (0.2, 0.7)),), images=0)
     run(made, store, tiny_benchmark)
-    one = next(one for one in sweep_compute.plan(made, tiny_benchmark) if one.place.values == (0.7,))
+    one = next(one for one in sweep_compute.plan_sweep(made, tiny_benchmark) if one.place.values == (0.7,))
     stored = execute.execute(one.place.recipe, Store(store.root / "x", libraries=()), benchmark=tiny_benchmark)
     assert stored.scores is not None
     expected = stored.scores[stored.scores["split"] == "choosing"].reset_index(drop=True)
-    assert points.find(store, one.name).scores.to_csv() == expected.to_csv()  # type: ignore[union-attr]
+    assert points.find_point(store, one.name).scores.to_csv() == expected.to_csv()  # type: ignore[union-attr]
     with pytest.raises(RecipeError, match="no line through it"):
         Sweep(recipes=(emr,), axes=(Axis("alpha", (0.0, 1.0)),), kind=LINE)
 
 
 def test_points_that_a_stored_run_has_are_taken_from_it(tiny_benchmark: Benchmark, store: Store) -> None:
     made = sweep(tiny_benchmark)
-    middle = axes.varied(made.recipes[0], RATIO.target, 0.5)
+    middle = axes.vary_recipe(made.recipes[0], RATIO.target, 0.5)
     execute.execute(middle, store, benchmark=tiny_benchmark, context=Context(device="cpu"))
-    assert tables.budget(made, store, tiny_benchmark).stored == 1
+    assert sweep_tables.estimate_cost(made, store, tiny_benchmark).stored == 1
     run(made, store, tiny_benchmark)
     assert len(names(store)) == 2
-    assert len(points_of(made, store, tiny_benchmark)) == 3
+    assert len(read_points(made, store, tiny_benchmark)) == 3
     few = replace(made, images=5)  # the run was evaluated on all images
-    assert tables.budget(few, store, tiny_benchmark).stored == 0
+    assert sweep_tables.estimate_cost(few, store, tiny_benchmark).stored == 0
 
 
 def test_a_line_ends_in_the_pretrained_and_the_merged_model(tiny_benchmark: Benchmark, store: Store) -> None:
     line = sweep(tiny_benchmark, kind=LINE, axes=(Axis("alpha", (0.0, 0.5, 1.0)),))
     run(line, store, tiny_benchmark)
-    every = {one.place.values[0]: one for one in sweep_compute.plan(line, tiny_benchmark)}
-    found = points_of(line, store, tiny_benchmark)
+    every = {one.place.values[0]: one for one in sweep_compute.plan_sweep(line, tiny_benchmark)}
+    found = read_points(line, store, tiny_benchmark)
     zero = evaluate(tiny_benchmark.pretrained, tiny_benchmark, splits=("choosing",), context=Context(device="cpu"))
     assert found[every[0.0].name].scores["correct"].tolist() == zero["correct"].tolist()
     stored = execute.execute(line.recipes[0], Store(store.root / "x", libraries=()), benchmark=tiny_benchmark)
@@ -143,18 +143,23 @@ def test_a_line_ends_in_the_pretrained_and_the_merged_model(tiny_benchmark: Benc
 
 def one_by_one(made: Sweep, every: Any, found: Any) -> list[dict[str, Any]]:
     """The rows of the averages, each made of one point alone, as pages do."""
-    whole = [(one, found[one.name], tables.rows_of(made, one, found[one.name])) for one in tables.in_order(every)]
-    return [dict(zip(tables.average_columns(made), tables.average_of(*each), strict=True)) for each in whole]
+    whole = [
+        (one, found[one.name], sweep_tables.point_rows(made, one, found[one.name]))
+        for one in sweep_tables.sort_points(every)
+    ]
+    return [
+        dict(zip(sweep_tables.average_columns(made), sweep_tables.average_row(*each), strict=True)) for each in whole
+    ]
 
 
 def test_a_point_that_lines_share_counts_once(tiny_benchmark: Benchmark, store: Store) -> None:
     lines = sweep(tiny_benchmark, "task_arithmetic", "ties", kind=LINE, axes=(Axis("alpha", (0.0, 1.0)),))
     assert len(lines.places) == 4
-    assert tables.budget(lines, store, tiny_benchmark).points == 3
-    assert run(lines, store, tiny_benchmark) == sweep_compute.Outcome(3, 3, False)
-    every = sweep_compute.plan(lines, tiny_benchmark)
-    found = points_of(lines, store, tiny_benchmark)
-    means = tables.averages(tables.table(lines, every, found))
+    assert sweep_tables.estimate_cost(lines, store, tiny_benchmark).points == 3
+    assert run(lines, store, tiny_benchmark) == sweep_compute.SweepOutcome(3, 3, False)
+    every = sweep_compute.plan_sweep(lines, tiny_benchmark)
+    found = read_points(lines, store, tiny_benchmark)
+    means = sweep_tables.average_rows(sweep_tables.sweep_table(lines, every, found))
     assert one_by_one(lines, every, found) == means.to_dict("records")
     assert list(means["x"]) == [0.0, 1.0, 0.0, 1.0]  # and is on both lines
     assert means["in_domain"].iloc[0] == means["in_domain"].iloc[2]
@@ -162,7 +167,7 @@ def test_a_point_that_lines_share_counts_once(tiny_benchmark: Benchmark, store: 
 
 def test_a_draw_of_images_is_seeded_and_of_the_stated_size(tiny_benchmark: Benchmark) -> None:
     def shown(images: int, seed: int) -> Any:
-        return DrawnImages.of(tiny_benchmark, Sample(images=images, seed=seed)).images("circles", "choosing")
+        return SampledBenchmark.of(tiny_benchmark, PointSample(images=images, seed=seed)).images("circles", "choosing")
 
     few, labels = shown(7, 0)
     assert len(few) == len(labels) == 7
@@ -171,19 +176,23 @@ def test_a_draw_of_images_is_seeded_and_of_the_stated_size(tiny_benchmark: Bench
     places = [int(np.flatnonzero((whole == image).all(axis=(1, 2, 3)))[0]) for image in few]
     assert [every[place] for place in places] == list(labels)
     assert (
-        len(shown(500, 0)[0]) == tiny.CHOOSING == DrawnImages.of(tiny_benchmark, Sample()).count("circles", "choosing")
+        len(shown(500, 0)[0])
+        == tiny.CHOOSING
+        == SampledBenchmark.of(tiny_benchmark, PointSample()).count("circles", "choosing")
     )
-    assert Sample(images=500, seed=3).on(tiny_benchmark) == Sample()  # nothing is drawn, so the seed means nothing
-    exemplars = DrawnImages.of(tiny_benchmark, Sample(images=3)).labeled_exemplars(8)
+    assert (
+        PointSample(images=500, seed=3).on(tiny_benchmark) == PointSample()
+    )  # nothing is drawn, so the seed means nothing
+    exemplars = SampledBenchmark.of(tiny_benchmark, PointSample(images=3)).labeled_exemplars(8)
     assert all(len(task.images) == 8 for task in exemplars.values())
 
 
 def test_left_out_experts_tasks_are_in_neither_average(tiny_benchmark: Benchmark, store: Store) -> None:
     made = sweep(tiny_benchmark, axes=(Axis(EXPERTS, (2.0, 4.0)),))
     run(made, store, tiny_benchmark)
-    every = sweep_compute.plan(made, tiny_benchmark)
-    found = points_of(made, store, tiny_benchmark)
-    means = tables.averages(tables.table(made, every, found))
+    every = sweep_compute.plan_sweep(made, tiny_benchmark)
+    found = read_points(made, store, tiny_benchmark)
+    means = sweep_tables.average_rows(sweep_tables.sweep_table(made, every, found))
     assert one_by_one(made, every, found) == means.to_dict("records")
     means = means.set_index("x")
     assert means["tasks_in"].to_dict() == {2.0: 2, 4.0: 4}

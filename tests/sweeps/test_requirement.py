@@ -10,8 +10,16 @@ import pytest
 
 from merging.base.errors import ParameterError
 from merging.images.benchmarks.metrics import wilson
-from merging.study.sweeps.requirement import DRAWS, Requirement, best, certainty, crosses, judged, parse_requirement
-from merging.study.sweeps.tables import averages
+from merging.study.sweeps.requirement import (
+    DRAWS,
+    Requirement,
+    best_point,
+    certainty,
+    is_uncertain,
+    judge_points,
+    parse_requirement,
+)
+from merging.study.sweeps.sweep_tables import average_rows
 
 N = 40
 COUNTS = {  # right ones of 40 images, by point and task: two in domain, two out of domain
@@ -36,9 +44,9 @@ def rows(counts: dict[str, dict[str, int]] = COUNTS) -> pd.DataFrame:
 
 def table_under(text: str) -> pd.DataFrame:
     found = rows()
-    return judged(found, averages(found), parse_requirement(text, ["digits", "land", "kana", "greek"])).set_index(
-        "point"
-    )
+    return judge_points(
+        found, average_rows(found), parse_requirement(text, ["digits", "land", "kana", "greek"])
+    ).set_index("point")
 
 
 def test_each_point_is_judged_by_the_mean_over_the_required_tasks() -> None:
@@ -60,7 +68,7 @@ def test_a_task_is_judged_by_its_own_accuracy_and_interval() -> None:
 
 def test_the_best_of_those_that_meet_it_or_else_the_nearest() -> None:
     def chosen(text: str, by: str) -> tuple[str, bool]:
-        return best(table_under(text).reset_index(), by)
+        return best_point(table_under(text).reset_index(), by)
 
     assert chosen("out=0", "in_domain") == ("high", True)
     assert chosen("out=0.8", "in_domain") == ("mid", True)
@@ -72,10 +80,10 @@ def test_the_best_of_those_that_meet_it_or_else_the_nearest() -> None:
 
 def test_without_scores_out_of_domain_no_point_meets_a_bound_there() -> None:
     inside = rows()[rows()["in_domain"]]
-    table = judged(inside, averages(inside), Requirement("out", 0.0))
+    table = judge_points(inside, average_rows(inside), Requirement("out", 0.0))
     assert not table["meets"].any() and table["certainty"].isna().all()
-    assert best(table, "h_score") == ("low", False)
-    assert best(judged(inside, averages(inside), Requirement("in", 0.5)), "h_score") == ("high", True)
+    assert best_point(table, "h_score") == ("low", False)
+    assert best_point(judge_points(inside, average_rows(inside), Requirement("in", 0.5)), "h_score") == ("high", True)
 
 
 def test_certainty_is_the_share_of_all_draws_with_replacement() -> None:
@@ -98,10 +106,11 @@ def test_certainty_does_not_depend_on_other_points_or_the_order_of_tasks() -> No
     alone = found[found["point"] == "mid"]
     requirement = Requirement("out", 0.8)
     assert (
-        judged(alone, averages(alone), requirement)["certainty"].iloc[0] == table_under("out=0.8")["certainty"]["mid"]
+        judge_points(alone, average_rows(alone), requirement)["certainty"].iloc[0]
+        == table_under("out=0.8")["certainty"]["mid"]
     )
     twice = pd.concat([found, found.assign(line=1)])  # two recipes may begin at the same model
-    both = judged(twice, averages(twice), requirement)
+    both = judge_points(twice, average_rows(twice), requirement)
     assert both.groupby("point")["certainty"].nunique().tolist() == [1, 1, 1]
     assert both["certainty"].tolist()[:3] == table_under("out=0.8")["certainty"].tolist()
 
@@ -114,7 +123,7 @@ def test_certainty_at_the_ends() -> None:
 
 def test_an_interval_that_reaches_to_both_sides_crosses() -> None:
     table = table_under("out=0.8")
-    assert [crosses(table.loc[point], Requirement("out", 0.8)) for point in table.index] == [False, True, False]
+    assert [is_uncertain(table.loc[point], Requirement("out", 0.8)) for point in table.index] == [False, True, False]
 
 
 @pytest.mark.parametrize(

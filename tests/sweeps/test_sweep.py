@@ -17,13 +17,13 @@ from merging.images.benchmarks.benchmark import Benchmark
 from merging.methods import registry
 from merging.methods.params import Bound
 from merging.recipes.presets import PRESETS
-from merging.study.runs.store import Store
-from merging.study.sweeps import axis as axes
-from merging.study.sweeps import compute as sweep_compute
-from merging.study.sweeps import points, storage, tables
+from merging.study.runs.run_store import Store
+from merging.study.sweeps import points, sweep_storage, sweep_tables
 from merging.study.sweeps import sweep as sweep_module
-from merging.study.sweeps.axis import ALPHA, EXPERTS, LAMBDA
+from merging.study.sweeps import sweep_session as sweep_compute
+from merging.study.sweeps import sweep_target as axes
 from merging.study.sweeps.sweep import LINE, PLANE, Axis, Sweep
+from merging.study.sweeps.sweep_target import ALPHA, EXPERTS, LAMBDA
 
 # What can be varied
 
@@ -32,17 +32,17 @@ def test_every_numeric_parameter_of_every_preset_can_be_varied(tiny_benchmark: B
     """Values that are offered are valid, reach the recipe, and nothing but numbers is offered."""
     for preset in PRESETS:
         base = preset.recipe(tiny_benchmark.pretrained, tiny_benchmark.experts)
-        known = axes.targets([base])
+        known = axes.list_targets([base])
         numeric = [b for _, step in base.stages for b in step.params.bounds().values() if b.kind in axes.NUMBERS]
         of_steps = [t for t in known if "." in t.name and t.name.partition(".")[0] not in ("exemplars", "test_data")]
         assert len(of_steps) == len(numeric)
         for target in known:
-            values = axes.offered(target.bound)
+            values = axes.propose_values(target.bound)
             assert 2 <= len(values) <= 20, (preset.key, target.name, values)
             assert axes.check_values(values, target.bound, "x") == values
             for value in (values[0], values[-1]):
                 try:
-                    changed = axes.varied(base, target.name, value)
+                    changed = axes.vary_recipe(base, target.name, value)
                 except RecipeError:
                     continue  # a value with which a chain makes no sense, such as trimming to nothing before TIES
                 assert (
@@ -52,11 +52,11 @@ def test_every_numeric_parameter_of_every_preset_can_be_varied(tiny_benchmark: B
 
 def test_offered_values_are_round() -> None:
     share = Bound(kind="real", default=0.5, label="x", help="", low=0.0, high=1.0)
-    assert axes.offered(share) == tuple(round(i / 10, 10) for i in range(11))
-    assert axes.offered(replace(share, open_low=True)) == tuple(round(i / 10, 10) for i in range(1, 11))
-    assert {0.0, 1.0, 1.5} <= set(axes.offered(ALPHA)) and {0.0, 1.0} <= set(axes.offered(LAMBDA))
+    assert axes.propose_values(share) == tuple(round(i / 10, 10) for i in range(11))
+    assert axes.propose_values(replace(share, open_low=True)) == tuple(round(i / 10, 10) for i in range(1, 11))
+    assert {0.0, 1.0, 1.5} <= set(axes.propose_values(ALPHA)) and {0.0, 1.0} <= set(axes.propose_values(LAMBDA))
     whole = Bound(kind="integer", default=4, label="x", help="", low=1, slider=(1, 64))
-    assert all(value.is_integer() for value in axes.offered(whole))
+    assert all(value.is_integer() for value in axes.propose_values(whole))
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ def test_offered_values_are_round() -> None:
 )
 def test_values_are_read_and_written(text: str, values: tuple[float, ...]) -> None:
     assert axes.parse_values(text, "x") == pytest.approx(values)
-    assert axes.parse_values(axes.written(values), "x") == pytest.approx(values)
+    assert axes.parse_values(axes.write_values(values), "x") == pytest.approx(values)
 
 
 @pytest.mark.parametrize("text", ["a lot", "0:1:0", "1:0:0.1", "0:1", "0:1:1e-9", "0:inf:1", "nan:1:0.1"])
@@ -108,7 +108,7 @@ def test_a_sweep_that_makes_no_sense_says_so(tiny_benchmark: Benchmark, said: di
 
 def test_several_recipes_vary_what_they_share(tiny_benchmark: Benchmark) -> None:
     ours = [recipe(tiny_benchmark, merge) for merge in ("task_arithmetic", "ties")]
-    assert [target.name for target in axes.targets(ours)] == ["lwptv.prune_ratio", EXPERTS, "scaling"]
+    assert [target.name for target in axes.list_targets(ours)] == ["lwptv.prune_ratio", EXPERTS, "scaling"]
     made = sweep(tiny_benchmark, "task_arithmetic", "ties", axes=(Axis("scaling", (0.1, 0.2)),))
     assert {value_of(place.recipe, "scaling") for place in made.places} == {0.1, 0.2}
     with pytest.raises(RecipeError, match="takes one recipe"):
@@ -117,24 +117,24 @@ def test_several_recipes_vary_what_they_share(tiny_benchmark: Benchmark) -> None
 
 def test_the_second_step_of_a_key_has_a_name_of_its_own(tiny_benchmark: Benchmark) -> None:
     twice = recipe(tiny_benchmark, edits=[("dare", {"drop_rate": 0.2}), ("dare", {"drop_rate": 0.4, "seed": 1})])
-    changed = axes.varied(twice, "dare#2.drop_rate", 0.9)
+    changed = axes.vary_recipe(twice, "dare#2.drop_rate", 0.9)
     assert [step.params.values()["drop_rate"] for step in changed.edits] == [0.2, 0.9]
-    assert axes.varied(twice, "dare.drop_rate", 0.9).edits[0].params.values()["drop_rate"] == 0.9
+    assert axes.vary_recipe(twice, "dare.drop_rate", 0.9).edits[0].params.values()["drop_rate"] == 0.9
 
 
 def test_experts_come_in_one_seeded_order(tiny_benchmark: Benchmark) -> None:
     base = recipe(tiny_benchmark)
-    chosen = [{name for name, _ in axes.varied(base, EXPERTS, count, seed=3).experts} for count in (1, 2, 3, 4)]
+    chosen = [{name for name, _ in axes.vary_recipe(base, EXPERTS, count, seed=3).experts} for count in (1, 2, 3, 4)]
     assert [len(names) for names in chosen] == [1, 2, 3, 4]
     assert all(a < b for a, b in pairwise(chosen))
-    orders = {tuple(axes.varied(base, EXPERTS, 2, seed).experts) for seed in range(8)}
+    orders = {tuple(axes.vary_recipe(base, EXPERTS, 2, seed).experts) for seed in range(8)}
     assert len(orders) > 1
 
 
 def test_exemplars_are_varied_where_a_chain_needs_them(tiny_benchmark: Benchmark) -> None:
     lot = recipe(tiny_benchmark, "lot", edits=[])
-    assert axes.varied(lot, "exemplars.per_task", 4).exemplars.per_task == 4  # type: ignore[union-attr]
-    assert not [target for target in axes.targets([recipe(tiny_benchmark)]) if "exemplars" in target.name]
+    assert axes.vary_recipe(lot, "exemplars.per_task", 4).exemplars.per_task == 4  # type: ignore[union-attr]
+    assert not [target for target in axes.list_targets([recipe(tiny_benchmark)]) if "exemplars" in target.name]
 
 
 # What a sweep is
@@ -150,14 +150,14 @@ def test_a_sweep_reads_back(tiny_benchmark: Benchmark, store: Store, kind: str) 
     made = sweep(tiny_benchmark, kind=kind, seed=4, images=8, title="Mine: a <b>title</b>", **said)
     assert Sweep.from_yaml(made.to_yaml()) == made
     assert replace(made, title="").id == made.id != replace(made, seed=5).id
-    storage.keep(made, store)
-    assert storage.find(store, made.id) == made
-    storage.keep(replace(made, title="Renamed"), store)
-    assert [found.title for found in storage.listed(store).values()] == ["Renamed"]
-    storage.delete(store, made.id)
-    assert not storage.listed(store)
+    sweep_storage.store_sweep(made, store)
+    assert sweep_storage.find_sweep(store, made.id) == made
+    sweep_storage.store_sweep(replace(made, title="Renamed"), store)
+    assert [found.title for found in sweep_storage.list_sweeps(store).values()] == ["Renamed"]
+    sweep_storage.delete_sweep(store, made.id)
+    assert not sweep_storage.list_sweeps(store)
     with pytest.raises(StoreError, match="cannot be deleted"):
-        storage.delete(store, made.id)
+        sweep_storage.delete_sweep(store, made.id)
 
 
 def test_precomputed_sweeps_are_listed_by_title_whenever_their_files_were_written(
@@ -167,10 +167,10 @@ def test_precomputed_sweeps_are_listed_by_title_whenever_their_files_were_writte
     own = Store(tmp_path / "own", libraries=(tmp_path / "library" / "runs",))
     made = {title: sweep(tiny_benchmark, seed=seed, title=title) for seed, title in enumerate(("B", "", "A"))}
     for each in made.values():
-        storage.keep(each, library)
-    assert [each.title for each in storage.listed(own).values()] == ["", "A", "B"]
-    storage.keep(made["B"], own)  # own ones come first
-    assert [each.title for each in storage.listed(own).values()] == ["B", "", "A"]
+        sweep_storage.store_sweep(each, library)
+    assert [each.title for each in sweep_storage.list_sweeps(own).values()] == ["", "A", "B"]
+    sweep_storage.store_sweep(made["B"], own)  # own ones come first
+    assert [each.title for each in sweep_storage.list_sweeps(own).values()] == ["B", "", "A"]
 
 
 STORED = """version: 1
@@ -193,15 +193,15 @@ def test_sweeps_stored_by_earlier_versions_keep_their_ids() -> None:
 
 def test_sweeps_that_cannot_be_read_are_left_out(tiny_benchmark: Benchmark, store: Store) -> None:
     made = sweep(tiny_benchmark)
-    storage.keep(made, store)
-    folder = store.root / storage.FOLDER
+    sweep_storage.store_sweep(made, store)
+    folder = store.root / sweep_storage.FOLDER
     (folder / "000000000000.yaml").write_text(made.to_yaml())  # says that it is another one
     (folder / "111111111111.yaml").write_text("recipes: [&a {}, *a]")
     (folder / "222222222222.yaml").write_bytes(b"\xff")
-    assert list(storage.listed(store)) == [made.id]
+    assert list(sweep_storage.list_sweeps(store)) == [made.id]
     for bad in ("333333333333", "../../etc/passwd"):
         with pytest.raises(StoreError):
-            storage.find(store, bad)
+            sweep_storage.find_sweep(store, bad)
 
 
 @pytest.mark.parametrize(
@@ -235,7 +235,7 @@ def test_the_ends_and_the_middle_come_first(tiny_benchmark: Benchmark) -> None:
 
 def test_methods_are_found_by_sweeps_without_being_named() -> None:
     """No file of the sweeps knows a method or one of its parameters by name."""
-    keys = {method.key for method in registry.methods()}
-    for module in (axes, points, sweep_module, sweep_compute, tables):
+    keys = {method.key for method in registry.list_methods()}
+    for module in (axes, points, sweep_module, sweep_compute, sweep_tables):
         source = Path(str(module.__file__)).read_text("utf-8")
         assert not [key for key in keys if f'"{key}"' in source], module.__name__

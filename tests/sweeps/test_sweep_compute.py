@@ -11,27 +11,27 @@ from typing import Any
 
 import pytest
 import torch
-from pretend_device import NAME, pretended
-from small_sweeps import RATIO, facts_of, names, points_of, recipe, run, sweep
-from stand_in_jobs import until
+from pretend_device import NAME, pretend_device
+from small_sweeps import RATIO, names, read_facts, read_points, recipe, run, sweep
+from stand_in_jobs import wait_until
 
 import merging
 from merging.base.errors import MergingError
 from merging.cli import exit_codes
 from merging.cli.main import main
 from merging.engine import run as engine
-from merging.engine.capture.files import GradientMeans
+from merging.engine.capture.data_files import GradientMeans
 from merging.images.benchmarks.benchmark import Benchmark
-from merging.models.formats.opening import open_checkpoint
-from merging.study.runner import Runner
+from merging.models.formats.model_sources import open_checkpoint
+from merging.study.run_queue import RunQueue
 from merging.study.runs.execute import execute
-from merging.study.runs.store import Store
-from merging.study.sweeps import compute as sweep_compute
-from merging.study.sweeps import points, storage, tables
+from merging.study.runs.run_store import Store
+from merging.study.sweeps import points, sweep_storage, sweep_tables
+from merging.study.sweeps import sweep_session as sweep_compute
 from merging.study.sweeps.sweep import LINE, Axis
 from merging.tasks.context import Context
-from merging.tasks.queue.kinds import SWEEP
-from merging.tasks.queue.records import JobFiles, State
+from merging.tasks.queue.job_kinds import SWEEP
+from merging.tasks.queue.job_records import JobFiles, State
 
 ON_CPU = "PRETEND ran out of memory even with small pieces, so the CPU computed this."
 
@@ -42,28 +42,28 @@ ON_CPU = "PRETEND ran out of memory even with small pieces, so the CPU computed 
 def test_a_paused_sweep_goes_on_where_it_was(tiny_benchmark: Benchmark, store: Store) -> None:
     made = sweep(tiny_benchmark, "task_arithmetic", "ties")
     asked = iter(range(99))
-    assert run(made, store, tiny_benchmark, pause=lambda: next(asked) >= 2) == sweep_compute.Outcome(2, 6, True)
-    first = {name: (points.folder(store) / name).stat().st_mtime_ns for name in names(store)}
+    assert run(made, store, tiny_benchmark, pause=lambda: next(asked) >= 2) == sweep_compute.SweepOutcome(2, 6, True)
+    first = {name: (points.points_folder(store) / name).stat().st_mtime_ns for name in names(store)}
     said: list[str] = []
     run(made, store, tiny_benchmark, progress=lambda progress: said.append(progress.phase))
     assert len(names(store)) == 6
-    assert {about["capability"] for about in facts_of(store)} == {torch.backends.cpu.get_cpu_capability()}
-    assert [times["threads"] for times in points.latest_times(store)] == [1] * 6
-    assert all((points.folder(store) / name).stat().st_mtime_ns == time_ for name, time_ in first.items())
+    assert {about["capability"] for about in read_facts(store)} == {torch.backends.cpu.get_cpu_capability()}
+    assert [times["threads"] for times in points.read_latest_times(store)] == [1] * 6
+    assert all((points.points_folder(store) / name).stat().st_mtime_ns == time_ for name, time_ in first.items())
     assert list(dict.fromkeys(said)) == [f"Point {number} of 6" for number in (3, 4, 5, 6)]
 
 
 def test_a_failing_point_does_not_stop_the_others(
     tiny_benchmark: Benchmark, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made, compute = sweep(tiny_benchmark), sweep_compute.Session.compute
+    made, compute = sweep(tiny_benchmark), sweep_compute.SweepSession.compute
 
     def fail(self: Any, planned: sweep_compute.NamedPoint, tell: Any) -> Any:
         if planned.place.values == (0.5,):
             raise MergingError("The merged tensor overflows.")
         return compute(self, planned, tell)
 
-    monkeypatch.setattr(sweep_compute.Session, "compute", fail)
+    monkeypatch.setattr(sweep_compute.SweepSession, "compute", fail)
     with pytest.raises(MergingError, match=r"1 of 3 points .* lwptv.prune_ratio 0.5: The merged tensor overflows"):
         run(made, store, tiny_benchmark)
     assert len(names(store)) == 2
@@ -71,12 +71,12 @@ def test_a_failing_point_does_not_stop_the_others(
 
 def test_the_budget_learns_from_points(tiny_benchmark: Benchmark, store: Store) -> None:
     made = sweep(tiny_benchmark, images=8)
-    guess = tables.budget(made, store, tiny_benchmark)
+    guess = sweep_tables.estimate_cost(made, store, tiny_benchmark)
     assert (guess.points, guess.stored, guess.known) == (3, 0, False) and guess.seconds > 0
     asked = iter(range(99))
     run(made, store, tiny_benchmark, pause=lambda: next(asked) >= 1)
-    learned = tables.budget(made, store, tiny_benchmark)
-    (took,) = (facts["seconds"] for facts in points.latest_times(store))
+    learned = sweep_tables.estimate_cost(made, store, tiny_benchmark)
+    (took,) = (facts["seconds"] for facts in points.read_latest_times(store))
     assert (learned.stored, learned.known) == (1, True)
     assert learned.each == pytest.approx(sum(took.values()), rel=0.02)
 
@@ -118,35 +118,35 @@ def test_the_command_describes_pauses_and_goes_on(
 @pytest.fixture
 def runner(store: Store, tiny_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setenv("MERGESCOPE_BENCHMARK", str(tiny_folder))
-    made = Runner(store, device="cpu")
+    made = RunQueue(store, device="cpu")
     yield made
     made.close()
 
 
 @pytest.mark.full
 def test_a_job_computes_a_sweep_and_pauses(
-    runner: Runner, store: Store, tiny_benchmark: Benchmark, monkeypatch: pytest.MonkeyPatch
+    runner: RunQueue, store: Store, tiny_benchmark: Benchmark, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = sweep(tiny_benchmark, axes=(Axis(RATIO.target, tuple(round(i / 90, 4) for i in range(90))),))
-    storage.keep(made, store)
+    sweep_storage.store_sweep(made, store)
     job = runner.sweep(made.id, "mine")
     assert (job.title, job.kind, job.subject) == ("Sweep: mine", SWEEP, made.id)
     assert runner.sweep(made.id, "mine").submitted == job.submitted
-    until(lambda: points.folder(store).is_dir() and len(names(store)) >= 2)
+    wait_until(lambda: points.points_folder(store).is_dir() and len(names(store)) >= 2)
     runner.pause(job.id)
-    until(lambda: not runner.get(job.id).live)
+    wait_until(lambda: not runner.get(job.id).live)
     assert runner.get(job.id).state == State.PAUSED
     assert 2 <= len(names(store)) < 90
     wait = [sys.executable, "-c", "import time; time.sleep(9)"]
     monkeypatch.setattr(JobFiles, "start", lambda *_: subprocess.Popen(wait, start_new_session=True))
     other = replace(made, seed=1)
-    storage.keep(other, store)
+    sweep_storage.store_sweep(other, store)
     runner.sweep(made.id, "mine")
     waiting = runner.sweep(other.id, "other")
     runner.pause(waiting.id)
     assert runner.get(waiting.id).state == State.PAUSED
     runner.cancel(job.id)
-    until(lambda: runner.get(job.id).state == State.CANCELLED)
+    wait_until(lambda: runner.get(job.id).state == State.CANCELLED)
 
 
 # Accelerators
@@ -157,20 +157,22 @@ def test_a_point_names_the_device_that_computed_it_and_the_sweep_warns_once(
     tiny_benchmark: Benchmark, store: Store, limit: int, device: str, words: list[str]
 ) -> None:
     made, told = sweep(tiny_benchmark, axes=(Axis("lwptv.prune_ratio", (0.0, 0.5)),)), list[str]()
-    with pretended(largest=limit):
-        sweep_compute.run(made, store, tiny_benchmark, context=Context(device=NAME, warn=told.append))
-    assert [point.device for point in points_of(made, store, tiny_benchmark).values()] == [device] * 2
+    with pretend_device(largest=limit):
+        sweep_compute.run_sweep(made, store, tiny_benchmark, context=Context(device=NAME, warn=told.append))
+    assert [point.device for point in read_points(made, store, tiny_benchmark).values()] == [device] * 2
     assert told == words
-    assert all(facts.get("warnings", []) == words for facts in facts_of(store))
+    assert all(facts.get("warnings", []) == words for facts in read_facts(store))
 
 
 def test_every_point_has_the_warnings_of_its_merge(tiny_benchmark: Benchmark, monkeypatch: Any) -> None:
-    merge, answers = engine.run, []
-    monkeypatch.setattr(engine, "run", lambda *a, **o: answers.append(1) or replace(merge(*a, **o), warnings=("!",)))
+    merge, answers = engine.run_recipe, []
+    monkeypatch.setattr(
+        engine, "run_recipe", lambda *a, **o: answers.append(1) or replace(merge(*a, **o), warnings=("!",))
+    )
     line = sweep(tiny_benchmark, kind=LINE, axes=(Axis("alpha", (0.25, 0.5)),))
     for made, merges in ((line, 1), (sweep(tiny_benchmark), 3)):
         answers.clear()
-        session = sweep_compute.Session(tiny_benchmark, made.sample, Context("cpu"))
+        session = sweep_compute.SweepSession(tiny_benchmark, made.sample, Context("cpu"))
         facts = [session.compute(session.plan(place), session.context)[1] for place in made.places]
         assert len(answers) == merges and all(about["warnings"] == ["!"] for about in facts)
 
@@ -179,9 +181,11 @@ def test_the_cost_is_that_of_the_device(tiny_benchmark: Benchmark, store: Store)
     made = sweep(tiny_benchmark)
     run(made, store, tiny_benchmark)
     more = replace(made, axes=(Axis("lwptv.prune_ratio", (0.0, 0.25)),))
-    assert tables.budget(more, store, tiny_benchmark, device="cpu").known
-    with pretended():
-        assert not tables.budget(more, store, tiny_benchmark, device=NAME).known, "points of the CPU say nothing of it"
+    assert sweep_tables.estimate_cost(more, store, tiny_benchmark, device="cpu").known
+    with pretend_device():
+        assert not sweep_tables.estimate_cost(more, store, tiny_benchmark, device=NAME).known, (
+            "points of the CPU say nothing of it"
+        )
 
 
 # Files of data
@@ -199,8 +203,8 @@ def test_points_read_the_files_of_gradients_that_a_recipe_names(
     made = sweep(tiny_benchmark, axes=(Axis("experts", (2.0, 3.0)),))
     made = replace(made, recipes=(recipe(tiny_benchmark, "fisher", edits=[], gradients=files),))
     run(made, store, tiny_benchmark)
-    found = points_of(made, store, tiny_benchmark)
-    for planned in sweep_compute.plan(made, tiny_benchmark):
+    found = read_points(made, store, tiny_benchmark)
+    for planned in sweep_compute.plan_sweep(made, tiny_benchmark):
         stored = execute(planned.place.recipe, Store(tmp_path / "runs", libraries=()), benchmark=tiny_benchmark)
         assert stored.id == planned.run_id
         scores = stored.scores[stored.scores["split"] == made.split]

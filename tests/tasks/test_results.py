@@ -12,7 +12,7 @@ from stored_runs import write_run
 
 from merging.base.errors import StoreError
 from merging.base.files.atomic import MANIFEST, seal
-from merging.study.runs.store import Store
+from merging.study.runs.run_store import Store
 from merging.tasks.quarantine import Quarantine
 from merging.tasks.results import Result, ResultKind, Results
 

@@ -8,7 +8,7 @@ import torch
 
 import merging
 from merging.base.errors import CompatibilityError
-from merging.models.inspection.fit import fit
+from merging.models.inspection.fit_check import check_fit
 
 FIX = "Merge experts that all have this head, or that all lack it; leave out the pretrained model itself."
 
@@ -43,7 +43,7 @@ def test_an_expert_that_is_the_pretrained_model_is_named():
     experts = {"rte": tuned(1), "cb": tuned(2), "full": base()}
     head = "the pretrained model's head cls (2 tensors)"
     assert said(experts) == f"full has {head}, unchanged, which rte, cb lack. {FIX}"
-    assert {problem.checkpoint for problem in fit(base(), experts).errors} == {"full"}
+    assert {problem.checkpoint for problem in check_fit(base(), experts).errors} == {"full"}
 
 
 def test_the_smaller_side_is_named():
@@ -64,5 +64,5 @@ def test_a_part_of_a_head_is_missing_as_any_tensor_is():
 def test_an_encoder_that_lacks_the_decoder_is_no_other_head():
     whole = other_kinds.pretrained("T5")
     encoder = {name: value for name, value in other_kinds.expert(whole, 1).items() if not name.startswith("decoder.")}
-    report = fit(whole, {"a": encoder, "b": other_kinds.expert(whole, 2)})
+    report = check_fit(whole, {"a": encoder, "b": other_kinds.expert(whole, 2)})
     assert {(problem.checkpoint, problem.problem) for problem in report.errors} == {("a", "missing")}

@@ -13,14 +13,14 @@ import merging
 from merging.base.errors import CheckpointError, CompatibilityError
 from merging.base.files.tables import SCORES
 from merging.models.checkpoint import MappingCheckpoint
-from merging.models.inspection.fit import fit
+from merging.models.inspection.fit_check import check_fit
 from merging.models.network_facts import facts_of
-from merging.models.team.heads_file import FILE, read_heads
+from merging.models.team.task_heads_file import FILE, read_heads
 from merging.models.team.tokenizers import tokens
 from merging.recipes.recipe import Recipe
 from merging.study.runs.execute import execute
-from merging.study.runs.inputs import opened
-from merging.study.runs.store import Store
+from merging.study.runs.opened_recipe import with_checkpoints
+from merging.study.runs.run_store import Store
 from merging.tasks.context import Context
 
 DRAW = torch.Generator().manual_seed(7)
@@ -52,7 +52,7 @@ def test_classifiers_of_a_bare_model_merge_and_keep_their_heads():
     base = bert()
     experts = {"a": classifier(base, 1, 2), "b": classifier(base, 2, 3)}
     bare = without("bert.", base)
-    report = fit(bare, experts)
+    report = check_fit(bare, experts)
     assert report.ok
     assert {
         "a: the names begin with 'bert.', which was taken off.",
@@ -73,7 +73,7 @@ def test_heads_of_the_pretraining_are_the_pretrained_models():
     base = bert() | {"cls.predictions.bias": drawn(20), "cls.predictions.transform.dense.weight": drawn(16, 16)}
     experts = {"a": classifier(bert(), 1, 2), "b": classifier(bert(), 2, 2)}
     names = "cls.predictions.bias, cls.predictions.transform.dense.weight"
-    assert f"2 tensors that no expert has are the pretrained model's: {names}." in fit(base, experts).notes
+    assert f"2 tensors that no expert has are the pretrained model's: {names}." in check_fit(base, experts).notes
     result = merging.merge(base, experts, "weight_averaging", device="cpu")
     assert torch.equal(result.state_dict["cls.predictions.bias"], base["cls.predictions.bias"])
     assert "cls.predictions.bias" not in set(result.tables["tensors"]["tensor"])
@@ -85,7 +85,9 @@ def test_heads_of_the_pretraining_are_the_pretrained_models():
 def test_a_head_that_every_model_has_in_one_shape_is_merged():
     base = other_kinds.pretrained("BERT")
     experts = {name: other_kinds.expert(base, seed) for seed, name in enumerate("ab")}
-    assert "classifier.weight, classifier.bias: merged; every model has it in one shape." in fit(base, experts).notes
+    assert (
+        "classifier.weight, classifier.bias: merged; every model has it in one shape." in check_fit(base, experts).notes
+    )
     result = merging.merge(base, experts, "weight_averaging", device="cpu")
     torch.testing.assert_close(result.state_dict["classifier.weight"], mean_of(experts, "classifier.weight"))
     assert result.heads == {}
@@ -100,7 +102,7 @@ def test_a_head_of_one_layer_stands_beside_one_of_two():
     layers = [{f"classifier.layer.{at}.weight": drawn(2, 16), f"classifier.layer.{at}.bias": drawn(2)} for at in (0, 1)]
     base = bert()
     experts = {"a": other_kinds.expert(base, 1) | layers[0] | layers[1], "b": other_kinds.expert(base, 2) | layers[0]}
-    assert fit(base, experts).ok
+    assert check_fit(base, experts).ok
     heads = merging.merge(base, experts, "weight_averaging", device="cpu").heads
     assert set(heads["a"]) == {*layers[0], *layers[1]} and set(heads["b"]) == set(layers[0])
 
@@ -111,7 +113,10 @@ def test_names_of_the_current_library_are_the_same_tensors():
     experts = {name: other_kinds.expert(base, seed) for seed, name in enumerate("ab")}
     later = {facts.later_name(name): value for name, value in experts["b"].items()}
     assert later.keys() != base.keys()
-    assert "b: names of Transformers 5 were brought to the file's." in fit(base, {"a": experts["a"], "b": later}).notes
+    assert (
+        "b: names of Transformers 5 were brought to the file's."
+        in check_fit(base, {"a": experts["a"], "b": later}).notes
+    )
     result = merging.merge(base, {"a": experts["a"], "b": later}, "weight_averaging", device="cpu").state_dict
     assert list(result) == list(base)
     assert all(torch.allclose(value, mean_of(experts, name)) for name, value in result.items())
@@ -121,7 +126,7 @@ def test_names_of_the_current_library_are_the_same_tensors():
 def test_what_trainers_put_before_names_is_taken_off(start):
     base = bert()
     expert = {start + name: value for name, value in classifier(base, 1, 2).items()}
-    report = fit(base, {"a": expert})
+    report = check_fit(base, {"a": expert})
     assert report.ok and f"a: the names begin with {start!r}, which was taken off." in report.notes
 
 
@@ -149,7 +154,7 @@ def test_tokens_that_one_expert_has_more_are_left_out(tmp_path):
     base = other_kinds.pretrained("Llama")
     experts = {"a": other_kinds.expert(base, 1), "b": other_kinds.expert(base, 2)}
     experts["b"] = tokens_of(experts["b"], lambda rows: torch.cat([rows, drawn(2, 16)]))
-    assert "b has 2 more tokens, which are left out." in fit(base, experts).notes
+    assert "b has 2 more tokens, which are left out." in check_fit(base, experts).notes
     result = merging.merge(base, experts, "weight_averaging", device="cpu")
     want = (experts["a"]["lm_head.weight"] + experts["b"]["lm_head.weight"][:20]) / 2
     torch.testing.assert_close(result.state_dict["lm_head.weight"], want)
@@ -161,7 +166,7 @@ def test_tokens_that_one_expert_has_more_are_left_out(tmp_path):
         (paths[name] / "vocab.json").write_text(json.dumps({word: at for at, word in enumerate(words)}), "utf-8")
         save_file({n: value.contiguous() for n, value in state.items()}, paths[name] / "model.safetensors")
     first = paths.pop("pretrained")
-    assert "b has 2 more tokens ('<pad>', '<sep>'), which are left out." in fit(first, paths).notes
+    assert "b has 2 more tokens ('<pad>', '<sep>'), which are left out." in check_fit(first, paths).notes
     swapped = {f"w{number}": number for number in range(20)} | {"w1": 2, "w2": 1, "<pad>": 20}
     (paths["b"] / "vocab.json").write_text(json.dumps(swapped), "utf-8")
     with pytest.raises(CompatibilityError) as refused:
@@ -179,7 +184,7 @@ def test_tokens_that_one_expert_has_more_are_left_out(tmp_path):
 def test_without_tokenizers_rows_that_point_elsewhere_are_refused():
     base = other_kinds.pretrained("Llama")
     other = tokens_of(other_kinds.expert(base, 1), lambda rows: torch.cat([rows.flip(0), drawn(1, 16)]))
-    assert [p.problem for p in fit(base, {"a": other}).errors] == ["other tokens"]
+    assert [p.problem for p in check_fit(base, {"a": other}).errors] == ["other tokens"]
 
 
 def test_fewer_tokens_keep_the_pretrained_models():
@@ -220,7 +225,7 @@ def test_quantized_experts_are_refused():
     del packed[name + "weight"]
     text = "e is quantized (GPTQ); task vectors need full numbers. Give the model it was made from."
     experts = {"a": other_kinds.expert(base, 2), "e": packed}
-    assert fit(base, experts).text() == text
+    assert check_fit(base, experts).text() == text
     with pytest.raises(CompatibilityError, match=r"^e is quantized \(GPTQ\)"):
         merging.merge(base, experts, "weight_averaging", device="cpu")
 
@@ -228,7 +233,7 @@ def test_quantized_experts_are_refused():
 def test_gguf_files_are_refused(tmp_path):
     (tmp_path / "model.gguf").write_bytes(b"GGUF" + bytes(100))
     with pytest.raises(CheckpointError, match=r"model\.gguf is quantized \(GGUF\); task vectors need full numbers"):
-        fit(tmp_path / "model.gguf", {"a": tmp_path / "model.gguf"})
+        check_fit(tmp_path / "model.gguf", {"a": tmp_path / "model.gguf"})
 
 
 def test_pickled_shards_open_as_one_model(tmp_path):
@@ -260,7 +265,7 @@ def test_heads_are_stored_with_the_run_and_the_vocabulary_enters_its_id(tmp_path
     one = MappingCheckpoint(base, "pretrained")
     other = {"a": MappingCheckpoint(states["a"], "a")}
     ids = [
-        opened(Recipe.build("ties", experts={"a": "memory"}, vocabulary=rows), one, other).run_id()
+        with_checkpoints(Recipe.build("ties", experts={"a": "memory"}, vocabulary=rows), one, other).run_id()
         for rows in ("common", "pretrained")
     ]
     assert ids[0] != ids[1]

@@ -13,8 +13,8 @@ import merging
 from merging.base.errors import CompatibilityError
 from merging.base.files.strict_json import MAX_VALUES
 from merging.cli.main import main
-from merging.models.formats.opening import open_checkpoint
-from merging.models.inspection.fit import fit
+from merging.models.formats.model_sources import open_checkpoint
+from merging.models.inspection.fit_check import check_fit
 from merging.models.team import tokenizers
 from merging.sharing.catalog import fit_reports
 
@@ -59,19 +59,23 @@ def test_equal_sizes_in_another_order_are_refused(team):
 
 
 def test_equal_sizes_in_one_order_fit(team):
-    report = fit(*with_words(team))
+    report = check_fit(*with_words(team))
     assert report.ok and not any("tokens" in note for note in report.notes)
 
 
 def test_no_token_in_common_is_said(team):
     base, experts = with_words(team, b=[word.upper() for word in WORDS])
-    assert fit(base, experts).text().startswith("b has no token in common with the pretrained model. Merge models of")
+    assert (
+        check_fit(base, experts)
+        .text()
+        .startswith("b has no token in common with the pretrained model. Merge models of")
+    )
 
 
 def test_without_tokenizers_the_report_says_that_order_was_not_checked(team, capsys):
     base, experts = with_words(team)
     (team["b"] / "vocab.json").unlink()
-    report = fit(base, experts)
+    report = check_fit(base, experts)
     assert report.ok and [note for note in report.notes if "tokens" in note] == [UNCHECKED]
     words = ["fit", "--pretrained", str(base), "--expert", f"a={experts['a']}", "--expert", f"b={experts['b']}"]
     assert main(words) == 0
@@ -79,7 +83,7 @@ def test_without_tokenizers_the_report_says_that_order_was_not_checked(team, cap
     assert main([*words, "--json"]) == 0
     assert UNCHECKED in json.loads(capsys.readouterr().out)["notes"]
     (base / "vocab.json").unlink()
-    assert UNCHECKED.replace("b:", "a:") in fit(base, experts).notes
+    assert UNCHECKED.replace("b:", "a:") in check_fit(base, experts).notes
 
 
 def test_an_adapter_that_leaves_the_tokens_alone_has_nothing_to_check(team, tmp_path):
@@ -92,9 +96,9 @@ def test_an_adapter_that_leaves_the_tokens_alone_has_nothing_to_check(team, tmp_
     config = {"peft_type": "LORA", "r": 2, "lora_alpha": 2}
     (tmp_path / "lora" / "adapter_config.json").write_text(json.dumps(config), "utf-8")
     experts = {"b": tmp_path / "lora"}
-    assert UNCHECKED not in fit(team["pretrained"], experts).notes
+    assert UNCHECKED not in check_fit(team["pretrained"], experts).notes
     with_words(team | {"lora": tmp_path / "lora"}, lora=SWAPPED)  # trained with another tokenizer than the model's
-    assert [problem.problem for problem in fit(team["pretrained"], experts).errors] == ["other tokens"]
+    assert [problem.problem for problem in check_fit(team["pretrained"], experts).errors] == ["other tokens"]
 
 
 def test_a_large_tokenizer_is_read(tmp_path):
@@ -115,8 +119,8 @@ def test_a_tokenizer_that_is_put_right_is_read_again(team, tmp_path):
     base, experts = with_words(team, b=SWAPPED)
     below = open_checkpoint(base, "pretrained")
     opened = {name: open_checkpoint(path, name, like=below) for name, path in experts.items()}
-    fit_reports.keep(tmp_path / "store", below, opened, fit(below, opened))
-    assert not fit_reports.find(tmp_path / "store", below, opened).ok
+    fit_reports.store_report(tmp_path / "store", below, opened, check_fit(below, opened))
+    assert not fit_reports.find_report(tmp_path / "store", below, opened).ok
     with_words(team)
-    assert fit_reports.find(tmp_path / "store", below, opened) is None
-    assert fit(below, opened).ok
+    assert fit_reports.find_report(tmp_path / "store", below, opened) is None
+    assert check_fit(below, opened).ok

@@ -15,9 +15,9 @@ import pytest
 from figure_colors import parts
 
 from viz import theme
-from viz.figures import put_back
-from viz.figures.masks import manual_canvas, saliency
-from viz.ground import DARK
+from viz.dark_ground import DARK
+from viz.figures import revert_figures
+from viz.figures.masks import manual_canvas, saliency_figures
 
 Floats = npt.NDArray[np.float64]
 KINDS = {
@@ -81,11 +81,11 @@ def test_colors_of_categories_stay_apart(kind: str, turned: bool) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_scales_stay_in_order(kind: str) -> None:
     assert (np.diff(lightness(theme.SEQUENTIAL, kind)) > 0).all()
-    for scale in (theme.DIVERGING, put_back.MARGIN.colors):
+    for scale in (theme.DIVERGING, revert_figures.MARGIN.colors):
         both = lightness(scale, kind)
         middle = len(both) // 2
         assert (np.diff(both[: middle + 1]) > 0).all() and (np.diff(both[middle:]) < 0).all()
         ends = [as_seen(str(scale[place][1]), kind) for place in (1, -2)]
         assert np.linalg.norm(ends[0] - ends[1]) >= 2 * APART
-    steps = [lightness(scale, kind) for scale in (saliency.MASK_SCALE, manual_canvas.SCALE)]
+    steps = [lightness(scale, kind) for scale in (saliency_figures.MASK_SCALE, manual_canvas.SCALE)]
     assert all((np.diff(step) <= 1e-9).all() for step in steps)  # the more is kept, the darker

@@ -8,7 +8,7 @@ import viz_tables
 
 import viz
 from viz.chart import ChartError
-from viz.registry import find
+from viz.chart_registry import find
 
 
 def test_lines_have_the_shares_and_their_intervals():

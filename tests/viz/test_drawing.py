@@ -32,7 +32,7 @@ def fill_texts_and_lines(fig) -> None:
 @pytest.mark.parametrize("fill", [fill_fields_inside_fields, fill_texts_and_lines])
 def test_a_layout_is_filled_as_plotly_fills_it(fill) -> None:
     drawn, expected = both(fill)
-    del expected["template"]  # the drawing's comes with ``theme.finish``
+    del expected["template"]  # the drawing's comes with ``theme.finish_figure``
     drawn.pop("template", None)
     assert drawn == expected
 

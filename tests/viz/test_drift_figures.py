@@ -10,7 +10,7 @@ import viz_tables
 import viz
 from viz import theme
 from viz.chart import ChartError
-from viz.registry import find
+from viz.chart_registry import find
 
 
 def _named(fig, name):

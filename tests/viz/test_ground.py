@@ -9,23 +9,23 @@ import numpy as np
 import pandas as pd
 import pytest
 from figure_colors import colors, contrast, parts
-from figures import KEYS, TABLES, drawn, run_checks
+from figures import KEYS, TABLES, draw_example, run_checks
 
 import viz
-from viz import ground, theme
+from viz import dark_ground, theme
 from viz.chart import ChartError
-from viz.figures import put_back
-from viz.figures.masks import manual_canvas, saliency
+from viz.figures import revert_figures
+from viz.figures.masks import manual_canvas, saliency_figures
 
-WHITE, BLACK = "#FFFFFF", ground.DARK[theme.GROUND]
+WHITE, BLACK = "#FFFFFF", dark_ground.DARK[theme.GROUND]
 MARK, TEXT = 3.0, 4.5  # least contrasts
 STAY = {  # on both grounds
     *theme.PALETTE[:7], *(look.color for look in theme.KINDS.values()), *theme.ROLE_COLORS.values(),
     theme.RUN_A, theme.RUN_B, theme.ON_LIGHT, theme.ON_DARK, theme.CLEAR,
 }  # fmt: skip
-TINTS = {theme.tint(color, opacity) for color in theme.PALETTE for opacity in ground.TINTS}
+TINTS = {theme.tint(color, opacity) for color in theme.PALETTE for opacity in dark_ground.TINTS}
 ON_MARKS = {theme.ON_LIGHT, theme.ON_DARK, theme.CLEAR}  # of texts that stand on a mark, or are hidden below one
-KNOWN = {WHITE: STAY | TINTS | set(ground.DARK), BLACK: STAY | TINTS | set(ground.LIGHT)}
+KNOWN = {WHITE: STAY | TINTS | set(dark_ground.DARK), BLACK: STAY | TINTS | set(dark_ground.LIGHT)}
 
 
 def dark(key: str) -> Any:
@@ -46,7 +46,7 @@ def scale_colors(value: Any) -> Iterator[str]:
 
 
 def figure_can_be_read_on_both_grounds(key: str) -> None:
-    figures = {WHITE: drawn(key), BLACK: dark(key)}
+    figures = {WHITE: draw_example(key), BLACK: dark(key)}
     for below, figure in figures.items():
         fields = [*colors(figure.to_plotly_json())]
         assert {color for _, color in fields} <= KNOWN[below]
@@ -71,13 +71,13 @@ def same(one: Any, other: Any) -> bool:
 
 
 def colors_of_a_dark_figure_give_the_light_one_back(key: str) -> None:
-    light, turned = drawn(key), dark(key)
+    light, turned = draw_example(key), dark(key)
     shown = {color for _, color in colors(light.to_plotly_json())} | {*scale_colors(light.to_plotly_json())}
-    assert not shown & set(ground.LIGHT)  # else the browser could not tell which it was
+    assert not shown & set(dark_ground.LIGHT)  # else the browser could not tell which it was
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ground, "DARK", ground.LIGHT)
-        patch.setattr(ground, "TEMPLATE", theme.TEMPLATE)
-        back = ground.on_dark(turned)
+        patch.setattr(dark_ground, "DARK", dark_ground.LIGHT)
+        patch.setattr(dark_ground, "TEMPLATE", theme.TEMPLATE)
+        back = dark_ground.to_dark_ground(turned)
     for one, other in zip(light.data, back.data, strict=True):
         assert same(one.to_plotly_json(), other.to_plotly_json())
     assert same(light.layout.to_plotly_json(), back.layout.to_plotly_json())
@@ -90,13 +90,14 @@ CATEGORIES = {color.upper() for color in LOOKS} | SIDES
 IN_WORDS = {"compare_agreement": {"#FDD9A8"}}  # cells that say in words what they are
 SCALES = [
     [list(step) for step in scale]
-    for scale in (theme.SEQUENTIAL, theme.DIVERGING, put_back.FADE, put_back.MARGIN.colors, saliency.MASK_SCALE,
+    for scale in (theme.SEQUENTIAL, theme.DIVERGING, revert_figures.FADE, revert_figures.MARGIN.colors,
+        saliency_figures.MASK_SCALE,
                   manual_canvas.SCALE)
 ]  # fmt: skip
 
 
 def figure_has_no_colors_besides_palette_grays_and_scales(key: str) -> None:
-    figure = drawn(key)
+    figure = draw_example(key)
     others = set()
     for _, color in colors(figure.to_plotly_json()):
         *rgb, alpha = parts(color) or (0.0, 0.0, 0.0, 0.0)
@@ -115,28 +116,28 @@ def test_every_check_holds(key: str) -> None:
 
 
 def test_a_role_is_as_faint_on_one_ground_as_on_the_other() -> None:
-    for light, dark in ground.DARK.items():
+    for light, dark in dark_ground.DARK.items():
         on_white, on_black = contrast(light, WHITE), contrast(dark, BLACK)
         assert on_black >= min(MARK, on_white) - (0.2 if light.startswith("rgba") else 0.03), light
         assert on_white >= 2 or on_black == pytest.approx(on_white, abs=0.12), light
 
 
 def test_the_table_and_the_templates() -> None:
-    assert len(ground.LIGHT) == len(ground.DARK) and not set(ground.LIGHT) & set(ground.DARK)
-    for template, below in ((theme.TEMPLATE.layout, theme.GROUND), (ground.TEMPLATE.layout, BLACK)):
+    assert len(dark_ground.LIGHT) == len(dark_ground.DARK) and not set(dark_ground.LIGHT) & set(dark_ground.DARK)
+    for template, below in ((theme.TEMPLATE.layout, theme.GROUND), (dark_ground.TEMPLATE.layout, BLACK)):
         assert template.paper_bgcolor == template.plot_bgcolor == template.hoverlabel.bgcolor == below
         for font in (template.font, template.hoverlabel.font, template.annotationdefaults.font):
             assert contrast(font.color, below) > 12
         assert contrast(template.xaxis.linecolor, below) >= TEXT
     assert min(contrast(color, behind) for color in (theme.INK, theme.FADED) for behind in (WHITE, theme.PANEL)) >= TEXT
-    assert ground.TEMPLATE.layout.colorscale == theme.TEMPLATE.layout.colorscale
-    assert contrast(ground.DARK[theme.KEPT], BLACK) >= 7
+    assert dark_ground.TEMPLATE.layout.colorscale == theme.TEMPLATE.layout.colorscale
+    assert contrast(dark_ground.DARK[theme.KEPT], BLACK) >= 7
     with pytest.raises(ChartError, match="option ground is 'gray'; it takes 'light', 'dark'"):
         viz.draw(KEYS[0], TABLES[KEYS[0]](4), ground="gray")
 
 
 def test_only_colors_are_turned_and_scales_of_masks() -> None:
-    light, turned = drawn("saliency_matrix"), dark("saliency_matrix")
+    light, turned = draw_example("saliency_matrix"), dark("saliency_matrix")
     scales = {
         trace.name: trace.colorscale == one.colorscale
         for one, trace in zip(light.data, turned.data, strict=True)
@@ -146,6 +147,6 @@ def test_only_colors_are_turned_and_scales_of_masks() -> None:
     named = theme.notice("masks", "white")
     named.layout.meta = {"color": "white"}
     named.add_scatter(x=np.zeros(2), y=[0, 0], text="white", marker={"color": ["white", "black"]})
-    after = ground.on_dark(named)
+    after = dark_ground.to_dark_ground(named)
     assert after.layout.annotations[0].text == after.data[0].text == after.layout.meta["color"] == "white"
     assert list(after.data[0].marker.color) == [BLACK, "black"]

@@ -9,7 +9,7 @@ from figures import traces
 
 import viz
 from viz import theme
-from viz.registry import find
+from viz.chart_registry import find
 
 
 def test_pruned_tensors_are_gray_and_have_no_number() -> None:

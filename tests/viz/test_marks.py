@@ -11,12 +11,12 @@ import numpy as np
 import pandas as pd
 import pytest
 import viz_tables
-from figures import KEYS, drawn, one_chart, run_checks
+from figures import KEYS, cut_to_one_chart, draw_example, run_checks
 
 import viz
-from app.saving import data
+from app.saving import csv_files
+from viz.figure_text import count, percent, real
 from viz.marks import MARK, TEXT, marks
-from viz.text import count, percent, real
 
 # Without hover texts, without numbers, or with words about other numbers than those of the axes.
 WORDLESS = {
@@ -27,7 +27,7 @@ WORDLESS = {
 
 @cache
 def table_of(key: str) -> pd.DataFrame:
-    return marks(drawn(key), one_chart(key).picks)
+    return marks(draw_example(key), cut_to_one_chart(key).picks)
 
 
 def plain(name: str) -> str:
@@ -35,7 +35,7 @@ def plain(name: str) -> str:
 
 
 def every_explained_mark_is_a_row(key: str) -> None:
-    table, figure = table_of(key), drawn(key)
+    table, figure = table_of(key), draw_example(key)
     names = list(dict.fromkeys(table[MARK]))
     for trace in figure.data:
         if trace.hoverinfo == "skip" or trace.type == "heatmap":
@@ -75,13 +75,13 @@ def _says(row: dict[Any, Any]) -> bool:
 
 def the_file_can_be_read_as_csv(key: str) -> None:
     table = table_of(key)
-    read = pd.read_csv(io.BytesIO(data.csv_with_source(table, {}, "From here, n = 4")))
+    read = pd.read_csv(io.BytesIO(csv_files.csv_with_source(table, {}, "From here, n = 4")))
     assert (
-        list(read.columns) == [*(name for name in table if not name.startswith("(")), data.SOURCE]
+        list(read.columns) == [*(name for name in table if not name.startswith("(")), csv_files.SOURCE]
         or len(read.columns) == len(table.columns) + 1
     )
     assert len(read) == len(table)
-    assert read[data.SOURCE].iloc[0] == "From here, n = 4" and read[data.SOURCE].iloc[1:].isna().all()
+    assert read[csv_files.SOURCE].iloc[0] == "From here, n = 4" and read[csv_files.SOURCE].iloc[1:].isna().all()
     numeric = table.select_dtypes("number").to_numpy()
     np.testing.assert_allclose(read[table.select_dtypes("number").columns].to_numpy(), numeric, rtol=1e-9)
 
@@ -96,7 +96,7 @@ def test_what_the_chart_computes_is_in_the_file() -> None:
     """Options change what is drawn, and so the file; what is left out is not in it."""
     table = viz_tables.task_accuracy(3)
     table.loc[table["task"] == table["task"].iloc[0], "expert"] = np.nan
-    rows = marks(viz.draw("task_accuracy", table, normalized=True), one_chart("task_accuracy").picks)
+    rows = marks(viz.draw("task_accuracy", table, normalized=True), cut_to_one_chart("task_accuracy").picks)
     kept = table[table["expert"] > 0]
     own = rows.dropna(subset=["task"])
     assert len(own) == len(kept) and set(own["task"]) == set(kept["task"])
@@ -110,14 +110,16 @@ def test_what_the_chart_computes_is_in_the_file() -> None:
 
 def test_maps_on_a_log_scale_give_the_number_itself() -> None:
     table = viz_tables.saliency_matrix(4)
-    rows = marks(viz.draw("saliency_matrix", table), one_chart("saliency_matrix").picks).dropna(subset=["saliency"])
+    rows = marks(viz.draw("saliency_matrix", table), cut_to_one_chart("saliency_matrix").picks).dropna(
+        subset=["saliency"]
+    )
     own = table.set_index(["expert", "tensor"])["saliency"]
     pairs = pd.MultiIndex.from_frame(rows[["expert", "tensor"]])
     np.testing.assert_allclose(rows["saliency"].to_numpy(), own.reindex(pairs).to_numpy(), rtol=1e-5)
 
 
 def test_experts_are_keys_in_the_file() -> None:
-    content = data.csv_with_source(
+    content = csv_files.csv_with_source(
         pd.DataFrame({"expert": ["Land use", "x"], "value": [1, 2]}), {"Land use": "land"}, "s"
     )
     assert content.decode().splitlines() == ["expert,value,source", "land,1,s", "x,2,"]

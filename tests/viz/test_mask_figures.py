@@ -9,10 +9,10 @@ import numpy as np
 import pandas as pd
 import pytest
 import viz_tables
-from figures import one_chart, traces
+from figures import cut_to_one_chart, traces
 
 import viz
-from viz import text, theme
+from viz import figure_text, theme
 from viz.chart import ChartError
 
 # --- saliency_matrix
@@ -43,7 +43,7 @@ def test_saliency_matrix_hovers_and_clicks_name_the_cell_they_lie_on() -> None:
         rows = np.asarray(cells.base) + 0.5
         for x, y, (expert, tensor), words in zip(cells.x, rows, cells.customdata, cells.text, strict=True):
             assert heat.z[int(y), int(x)] == pytest.approx(by_name[expert, tensor], rel=1e-6)
-            assert tensor in words and expert in words and text.real(by_name[expert, tensor]) in words
+            assert tensor in words and expert in words and figure_text.real(by_name[expert, tensor]) in words
 
 
 def test_saliency_matrix_covers_every_cell_with_a_bar_that_takes_the_click() -> None:
@@ -54,7 +54,7 @@ def test_saliency_matrix_covers_every_cell_with_a_bar_that_takes_the_click() -> 
         covered = {(int(base + 0.5), int(x)) for base, x, y in zip(cells.base, cells.x, cells.y, strict=True) if y == 1}
         assert covered == {(i, j) for i in range(heat.z.shape[0]) for j in range(heat.z.shape[1])}
     shared = [{"customdata": {"0": "", "1": "visual.proj"}}]
-    assert one_chart("saliency_matrix").picked(shared) == {"tensor": "visual.proj"}
+    assert cut_to_one_chart("saliency_matrix").picked(shared) == {"tensor": "visual.proj"}
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from itertools import pairwise
 import pytest
 from figures import HOSTILE
 
-from viz import text, theme
+from viz import figure_text, theme
 from viz.drawing import Drawing, scatter
 from viz.parts import legends
 
@@ -35,20 +35,21 @@ def test_config_has_no_selection_tools_where_clicks_matter() -> None:
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_safe_text(name: str) -> None:
-    safe = text.safe_text(name)
+    safe = figure_text.safe_text(name)
     assert not set(safe) & set("<>$\u202e\x00\n\ud800")
-    assert len(text.clean_text(name)) <= 80
-    json.dumps(text.identifier(name)).encode("utf-8")
-    assert text.safe_text("mlp.c_fc 100%") == "mlp.c_fc 100%"
+    assert len(figure_text.clean_text(name)) <= 80
+    json.dumps(figure_text.identifier(name)).encode("utf-8")
+    assert figure_text.safe_text("mlp.c_fc 100%") == "mlp.c_fc 100%"
 
 
 def test_numbers_are_written_one_way() -> None:
-    assert [text.percent(0.6234), text.percent(float("nan")), text.count(12345), text.real(0.000123456)] == [
+    assert [figure_text.percent(0.6234), figure_text.percent(float("nan")), figure_text.count(12345),
+        figure_text.real(0.000123456)] == [
         "62.3%", "—", "12,345", "0.000123",
     ]  # fmt: skip
-    assert [text.power(v) for v in (0, 1e-4, 2.5e-5, 0.5)] == ["0", "10⁻⁴", "2.5·10⁻⁵", "0.5"]
-    assert text.short_name("visual.transformer.resblocks.3.mlp.c_fc.weight", 20) == "visual.tr…_fc.weight"
-    assert text.first_few("abcde", 2) == "a, b and 3 more"
+    assert [figure_text.power(v) for v in (0, 1e-4, 2.5e-5, 0.5)] == ["0", "10⁻⁴", "2.5·10⁻⁵", "0.5"]
+    assert figure_text.short_name("visual.transformer.resblocks.3.mlp.c_fc.weight", 20) == "visual.tr…_fc.weight"
+    assert figure_text.first_few("abcde", 2) == "a, b and 3 more"
 
 
 def test_ticks_are_round_and_inside() -> None:
@@ -60,15 +61,15 @@ def test_ticks_are_round_and_inside() -> None:
 
 def test_a_legend_beside_wide_margins_has_more_rows() -> None:
     names = [f"A run with a name, {number}" for number in range(6)]
-    ends = [legends.above(names, margins=margins)[1] for margins in (-300, legends.USUAL, 300)]
+    ends = [legends.legend_above(names, margins=margins)[1] for margins in (-300, legends.USUAL, 300)]
     assert ends[0] < ends[1] < ends[2]
-    assert legends.above(names)[1] == ends[1] == legends.ROW * legends.rows(names)
-    assert legends.rows(names, 1) == 1 + len(names)  # even the first does not fit
+    assert legends.legend_above(names)[1] == ends[1] == legends.ROW * legends.count_legend_rows(names)
+    assert legends.count_legend_rows(names, 1) == 1 + len(names)  # even the first does not fit
 
 
 def test_a_group_in_several_panels_has_one_entry_and_namesakes_have_their_own() -> None:
     line = {"x": [0], "y": [0], "name": "Ties"}
     fig = Drawing(scatter(**line, legendgroup=group) for group in ("run 1", "run 1", "run 2"))
     fig.add_trace(scatter(**line, legendgroup="run 3", hoverinfo="skip", showlegend=False))
-    legends.one_entry_each(fig)
+    legends.merge_entries(fig)
     assert [trace["showlegend"] for trace in fig.data] == [True, False, True, False]

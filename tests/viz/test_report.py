@@ -12,13 +12,13 @@ from dataclasses import replace
 import pandas as pd
 import pytest
 import viz_tables
-from loading import loaded_by
+from loading import list_loaded_modules
 from report_reader import NOBODY, PROGRAM, Reader, report, source, view
 
 import viz
-from viz.registry import find
-from viz.report import document, guard, render
-from viz.report.contents import ReportError, ReportView
+from viz.chart_registry import find
+from viz.report import document, private_names, render
+from viz.report.report_contents import ReportError, ReportView
 
 KEYS = [chart.key for chart in viz.charts()]
 HOSTILE = [
@@ -73,7 +73,7 @@ def test_nothing_in_the_document_leads_outside(everything: str, read: Reader) ->
         if "href" in attributes:
             assert tag == "a" and str(attributes["href"]).removeprefix("#") in ids
     assert not re.search(r"url\(|@import|https?:", read.style)
-    bare = guard.NUMBERS.sub("", everything.replace(document.plotly_js(), ""))
+    bare = private_names.NUMBERS.sub("", everything.replace(document.plotly_js(), ""))
     assert re.findall(r"\b\w+://[^'\"<]{0,40}|\W//[\w-]+\.\w+", bare) == []
 
 
@@ -185,7 +185,7 @@ def test_markup_in_any_text_is_shown_as_it_is(evil: str) -> None:
 
 
 def test_only_what_is_made_here_is_marked_safe() -> None:
-    texts = {path.name: path.read_text("utf-8") for path in document.HERE.glob("*.j2")}
+    texts = {path.name: path.read_text("utf-8") for path in document.REPORT_FOLDER.glob("*.j2")}
     marked = {(name, value) for name, text in texts.items() for value in re.findall(r"(\S+)\s*\|\s*safe\b", text)}
     in_page = {("page.html.j2", value) for value in ("style", "body", "script")}
     in_report = {("report.html.j2", value) for value in ("section.figure", "report.kept")}
@@ -194,8 +194,8 @@ def test_only_what_is_made_here_is_marked_safe() -> None:
 
 
 def test_the_templates_are_loaded_only_to_write() -> None:
-    assert "jinja2" not in loaded_by("import viz.report.document")
-    assert "jinja2" in loaded_by("from viz.report import templates; templates.environment()")
+    assert "jinja2" not in list_loaded_modules("import viz.report.document")
+    assert "jinja2" in list_loaded_modules("from viz.report import templates; templates.environment()")
 
 
 def test_a_figure_cannot_end_the_script_that_holds_it() -> None:

@@ -10,9 +10,9 @@ import pytest
 import viz_tables
 from report_reader import ANN, report, source, view
 
-from viz.report import guard, render
-from viz.report.contents import Report, ReportError, ReportView
-from viz.report.guard import Private, leak, this_machine
+from viz.report import private_names, render
+from viz.report.private_names import PrivateNames, find_leak, find_private_names
+from viz.report.report_contents import Report, ReportError, ReportView
 
 PRIVATE: list[tuple[str, Callable[[str], Report], str]] = [
     ("title", lambda text: report(title=text), "The report's title"),
@@ -38,7 +38,7 @@ def test_what_is_private_is_refused_by_name(what: str, make: Callable[[str], Rep
     for text in ("/home/ann/experts/digits.pt", "made by ann", "ANN-laptop", "http://localhost:8501"):
         with pytest.raises(ReportError, match=named):
             render(make(text), ANN)
-    guard.check(make("made by Anna, annotated"), ANN)
+    private_names.check_report(make("made by Anna, annotated"), ANN)
 
 
 @pytest.mark.parametrize(
@@ -60,11 +60,11 @@ def test_what_is_private_is_refused_by_name(what: str, make: Callable[[str], Rep
     ],
 )
 def test_what_gives_a_machine_away(text: str, found: str) -> None:
-    assert (found in leak(text, ANN)[0]) if found else leak(text, ANN) == ("", "")
+    assert (found in find_leak(text, ANN)[0]) if found else find_leak(text, ANN) == ("", "")
 
 
 def test_a_name_that_is_a_word_can_be_allowed() -> None:
-    made, fisher = report(introduction="Fisher merging."), Private((), ("fisher",))
+    made, fisher = report(introduction="Fisher merging."), PrivateNames((), ("fisher",))
     with pytest.raises(ReportError) as caught:
         render(made, fisher)
     assert caught.value.word == "fisher"
@@ -76,15 +76,15 @@ def test_this_machine_is_known(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -
     monkeypatch.setenv("LOGNAME", "zoe")
     monkeypatch.setattr("socket.gethostname", lambda: "zoes-box.example")
     monkeypatch.chdir(tmp_path)
-    found = this_machine(["/mnt/store"])
+    found = find_private_names(["/mnt/store"])
     assert {"/home/zoe", str(tmp_path), "/mnt/store"} == set(found.folders)
     assert {"zoe", "zoes-box", "zoes-box.example"} == set(found.names)
     monkeypatch.setenv("LOGNAME", "root")
-    assert "root" not in this_machine().names  # the root mean square is no user
+    assert "root" not in find_private_names().names  # the root mean square is no user
 
 
 def test_the_finished_document_is_read_once_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(guard, "check", lambda *_: None)
+    monkeypatch.setattr(private_names, "check_report", lambda *_: None)
     with pytest.raises(ReportError, match="The finished document contains the path of a folder"):
         render(report(view(note="/home/ann/x")), ANN)
     with pytest.raises(ReportError, match="The finished document"):
@@ -92,6 +92,6 @@ def test_the_finished_document_is_read_once_more(monkeypatch: pytest.MonkeyPatch
 
 
 def test_numbers_are_not_taken_for_names() -> None:
-    guard.check_document('{"bdata":"AAAA/ann/AAAA"}', ANN)
+    private_names.check_document('{"bdata":"AAAA/ann/AAAA"}', ANN)
     with pytest.raises(ReportError):
-        guard.check_document('{"name":"x/ann/y"}', ANN)
+        private_names.check_document('{"name":"x/ann/y"}', ANN)

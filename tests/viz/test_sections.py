@@ -5,7 +5,7 @@ from __future__ import annotations
 import pandas as pd
 
 from viz.parts import tensor_columns
-from viz.parts.tensor_columns import Columns
+from viz.parts.tensor_columns import TensorColumns
 
 ONE = ["embeddings", "block 0", "block 0", "block 1", "output"]
 TWO = ["embeddings", "encoder block 0", "encoder block 1", "encoder output", "decoder block 0", "decoder block 1",
@@ -14,7 +14,7 @@ TWO = ["embeddings", "encoder block 0", "encoder block 1", "encoder output", "de
 
 def columns(labels):
     names = [f"t{at}" for at in range(len(labels))]
-    return Columns.of(pd.DataFrame({"tensor": names, "order": range(len(labels)), "section": labels}))
+    return TensorColumns.of(pd.DataFrame({"tensor": names, "order": range(len(labels)), "section": labels}))
 
 
 def test_blocks_are_numbered_in_their_middles():
@@ -30,12 +30,12 @@ def test_towers_stand_below_the_numbers_of_their_middle_blocks():
 
 
 def test_names_of_towers_are_no_markup():
-    assert "<b>" not in tensor_columns.ticks(tensor_columns.spans_of(["<b>x</b> block 0"]))["ticktext"][0]
+    assert "<b>" not in tensor_columns.ticks(tensor_columns.find_spans(["<b>x</b> block 0"]))["ticktext"][0]
 
 
 def test_sections_are_short_in_labels():
     names = ("block 3", "encoder block 3", "output")
-    assert [tensor_columns.short(name) for name in names] == [
+    assert [tensor_columns.short_section(name) for name in names] == [
         "3",
         "encoder 3",
         "output",

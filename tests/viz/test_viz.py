@@ -10,8 +10,19 @@ import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 import pytest
-from figures import CHARTS, HOSTILE, KEYS, TABLES, drawn, one_chart, run_checks, shown_on_axis, spec_of, strings
-from loading import loaded_by
+from figures import (
+    CHARTS,
+    HOSTILE,
+    KEYS,
+    TABLES,
+    axis_texts,
+    cut_to_one_chart,
+    draw_example,
+    run_checks,
+    spec_of,
+    strings,
+)
+from loading import list_loaded_modules
 from plotly.basedatatypes import BasePlotlyType
 
 import viz
@@ -44,7 +55,7 @@ def test_the_registry_holds_the_charts() -> None:
 @check
 def figure_is_complete(key: str) -> None:
     for number in (1, 4, 20):
-        check_fields(drawn(key, number), key)
+        check_fields(draw_example(key, number), key)
 
 
 def check_fields(fig: go.Figure, key: str) -> None:
@@ -64,7 +75,7 @@ def check_fields(fig: go.Figure, key: str) -> None:
 @check
 def plotly_knows_every_field_and_changes_none(key: str) -> None:
     """What Python's plotly would convert, such as a name of a color scale, a browser may not know."""
-    for fig in (drawn(key, 1), drawn(key)):
+    for fig in (draw_example(key, 1), draw_example(key)):
         for part in (fig.layout, *fig.data):
             read_all(part, part.to_plotly_json())
         unchecked = json.loads(fig.to_json())
@@ -90,7 +101,7 @@ def filled(fields: Any) -> Any:
 
 @check
 def every_trace_is_named_finite_and_explained(key: str) -> None:
-    for trace in [trace for number in (1, 4, 20) for trace in drawn(key, number).data]:
+    for trace in [trace for number in (1, 4, 20) for trace in draw_example(key, number).data]:
         assert trace.name
         assert trace.hovertemplate or trace.hoverinfo == "skip"
         assert "%{x}" not in (trace.hovertemplate or "")
@@ -115,25 +126,25 @@ def no_missing_number_is_shown(key: str) -> None:
 
 @check
 def hover_texts_belong_to_their_points(key: str) -> None:
-    for trace in drawn(key).data:
+    for trace in draw_example(key).data:
         if trace.text is not None:
             assert len(trace.text) == len(trace.y)
         if trace.customdata is not None:
             assert len(trace.customdata) == len(trace.y)
-            assert all(len(item) == len(one_chart(key).picks) for item in trace.customdata)
+            assert all(len(item) == len(cut_to_one_chart(key).picks) for item in trace.customdata)
 
 
 @check
 def an_empty_table_gives_a_sentence(key: str) -> None:
     fig = viz.draw(key, TABLES[key](2).iloc[:0])
     assert len(fig.data) == 0
-    assert fig.layout.annotations[0].text == one_chart(key).empty == fig.layout.meta["alt"]
-    assert not shown_on_axis(fig, "xaxis") and not shown_on_axis(fig, "yaxis")
+    assert fig.layout.annotations[0].text == cut_to_one_chart(key).empty == fig.layout.meta["alt"]
+    assert not axis_texts(fig, "xaxis") and not axis_texts(fig, "yaxis")
 
 
 @check
 def a_missing_column_is_named(key: str) -> None:
-    for column in one_chart(key).columns:
+    for column in cut_to_one_chart(key).columns:
         with pytest.raises(ChartError, match=rf"{key} needs '{column}'"):
             viz.draw(key, TABLES[key](2).drop(columns=column))
 
@@ -141,7 +152,7 @@ def a_missing_column_is_named(key: str) -> None:
 @check
 def a_repeated_row_is_refused(key: str) -> None:
     table = TABLES[key](2)
-    if not one_chart(key).rows:
+    if not cut_to_one_chart(key).rows:
         return
     with pytest.raises(ChartError, match="repeated"):
         viz.draw(key, pd.concat([table, table.iloc[:1]]))
@@ -179,8 +190,8 @@ def hostile_names_are_escaped(key: str) -> None:
 
 @check
 def clicks_hand_back_raw_names(key: str) -> None:
-    chart = one_chart(key)
-    for trace in drawn(key).data:
+    chart = cut_to_one_chart(key)
+    for trace in draw_example(key).data:
         if trace.customdata is None or trace.name == "Final mask cells":
             continue
         picked = chart.picked([{"customdata": {str(i): v for i, v in enumerate(trace.customdata[0])}}])
@@ -192,9 +203,9 @@ def clicks_hand_back_raw_names(key: str) -> None:
 
 @check
 def presenting_fits_the_window_without_touching_the_numbers(key: str) -> None:
-    plain, large = drawn(key), viz.draw(key, TABLES[key](4), present=True)
+    plain, large = draw_example(key), viz.draw(key, TABLES[key](4), present=True)
     assert large.layout.height == theme.PRESENTED_HEIGHT > 0.7 * theme.PRESENTED_LINES
-    large = theme.enlarged(large, 2.0)
+    large = theme.enlarge_figure(large, 2.0)
     assert large.layout.height == 2 * theme.PRESENTED_HEIGHT
     assert large.layout.template.layout.font.size == 2 * theme.FONT
     for small, big in zip(plain.data, large.data, strict=True):
@@ -228,7 +239,7 @@ def the_table_is_left_alone(key: str) -> None:
 
 @check
 def names_may_be_numbers(key: str) -> None:
-    table, chart = TABLES[key](3), one_chart(key)
+    table, chart = TABLES[key](3), cut_to_one_chart(key)
     names = NAMES & {*chart.rows, *chart.picks, *({"group"} if "group" in chart.columns else ())}
     numbers = table.assign(**{name: pd.factorize(table[name])[0] for name in names})
     assert viz.draw(key, numbers).to_json() == viz.draw(key, numbers.astype(dict.fromkeys(names, str))).to_json()
@@ -243,7 +254,7 @@ def the_index_of_a_table_does_not_matter(key: str) -> None:
 
 @check
 def a_missing_flag_is_false(key: str) -> None:
-    table, chart = TABLES[key](4), one_chart(key)
+    table, chart = TABLES[key](4), cut_to_one_chart(key)
     for name in (*chart.columns, *chart.optional):
         if name in table and pd.api.types.is_bool_dtype(table[name]):
             first = table.assign(**{name: [False, *table[name].tolist()[1:]]})
@@ -253,7 +264,7 @@ def a_missing_flag_is_false(key: str) -> None:
 
 @check
 def a_missing_number_may_be_none(key: str) -> None:
-    table, chart = TABLES[key](4), one_chart(key)
+    table, chart = TABLES[key](4), cut_to_one_chart(key)
     for name in (*chart.columns, *chart.optional):
         if name in table and pd.api.types.is_float_dtype(table[name]):
             missing = table.assign(**{name: [np.nan, *table[name].tolist()[1:]]})
@@ -283,8 +294,8 @@ def test_figures_stay_small(key: str, sizes: tuple[int, ...]) -> None:
 
 def test_importing_viz_loads_neither_plotly_nor_streamlit() -> None:
     never = {"streamlit", "torch", "merging"}
-    assert not (never | {"plotly"}) & loaded_by("import viz")
-    loaded = loaded_by("import viz; viz.charts()")
+    assert not (never | {"plotly"}) & list_loaded_modules("import viz")
+    loaded = list_loaded_modules("import viz; viz.charts()")
     assert "plotly" in loaded and not never & loaded
 
 
@@ -307,4 +318,4 @@ import viz.theme
 
 
 def test_another_thread_may_import_pandas_at_the_same_time() -> None:
-    assert "viz.theme" in loaded_by(HALF_IMPORTED)
+    assert "viz.theme" in list_loaded_modules(HALF_IMPORTED)

@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from dask_cluster import Cluster, certified, ended
-from every_kind import EVERY, Bytes, stored_bytes
+from dask_cluster import Cluster, end_process, make_certificates
+from every_kind import ALL_KINDS, Bytes, stored_bytes
 from torch_threads import torch_threads
 
 from merging.base.settings import CERTIFICATES
 from merging.images.benchmarks.benchmark import Benchmark
-from merging.study.runs.store import Store
+from merging.study.runs.run_store import Store
 from merging.study.trials import drm_ablations, exemplar_sensitivity, task_counts
 from merging.tasks.context import Context
 from merging.tasks.workers.workers import Workers
@@ -40,14 +40,14 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     pytest.importorskip("distributed", reason="Dask is not installed; pip install -r requirements-workers.txt")
     folder = tmp_path_factory.mktemp("cluster")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(CERTIFICATES, certified(folder))
+        patch.setenv(CERTIFICATES, make_certificates(folder))
         made = Cluster(folder)
         try:
             made.start()
             yield made
         finally:
             for process in made.processes:
-                ended(process)
+                end_process(process)
 
 
 @pytest.fixture
@@ -80,7 +80,7 @@ def here(tiny_benchmark: Benchmark, tmp_path_factory: pytest.TempPathFactory, sm
         if kind not in found:
             store = Store(tmp_path_factory.mktemp(kind), libraries=())
             with torch_threads(1):
-                EVERY[kind][1](tiny_benchmark, store, None, Context("cpu"))
+                ALL_KINDS[kind][1](tiny_benchmark, store, None, Context("cpu"))
             found[kind] = stored_bytes(store)
         return found[kind]
 

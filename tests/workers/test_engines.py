@@ -13,21 +13,21 @@ from typing import Any
 import click
 import psutil
 import pytest
-from dask_cluster import ROOT, Cluster, begun, certified, ended, until
+from dask_cluster import ROOT, Cluster, end_process, make_certificates, start_command, wait_until
 from small_sweeps import RATIO, names, recipe, run, sweep
 
 from merging.base.errors import Cancelled, WorkerError, WorkersGone
 from merging.base.settings import CERTIFICATES
 from merging.cli import exit_codes
-from merging.cli.commands.amounts import LIFETIME, MEMORY
+from merging.cli.commands.worker_amounts import LIFETIME, MEMORY
 from merging.cli.main import main
 from merging.images.benchmarks.benchmark import Benchmark
 from merging.study.runs.execute_several import WantedRun, execute_several
-from merging.study.runs.store import Store
+from merging.study.runs.run_store import Store
 from merging.study.sweeps.sweep import Axis, Sweep
 from merging.tasks.context import Context
-from merging.tasks.workers.about import about
-from merging.tasks.workers.pools import opened
+from merging.tasks.workers.pools import open_pool
+from merging.tasks.workers.worker_facts import describe_worker
 
 pytestmark = pytest.mark.filterwarnings("default")  # of the engines' own making
 LISTENING = "LISTEN"
@@ -39,7 +39,7 @@ def many(benchmark: Benchmark, count: int) -> Sweep:
 
 def both_are_there(cluster: Cluster) -> bool:
     """Whether two workers have joined the scheduler, which takes them a while after their processes began."""
-    with opened(str(cluster.file), device="cpu") as workers:
+    with open_pool(str(cluster.file), device="cpu") as workers:
         return workers is not None and workers.count == 2
 
 
@@ -48,9 +48,9 @@ def both_are_there(cluster: Cluster) -> bool:
 def test_cancel_stops_what_dask_writes_and_some_workers_can_be_left_out(
     cluster: Cluster, tiny_benchmark: Benchmark, store: Store
 ) -> None:
-    until(lambda: both_are_there(cluster))
+    wait_until(lambda: both_are_there(cluster))
     stop = threading.Event()
-    with opened(f"{cluster.file} only={platform.node()}", device="cpu") as workers:
+    with open_pool(f"{cluster.file} only={platform.node()}", device="cpu") as workers:
         assert workers is not None and workers.count == 2
         long = recipe(tiny_benchmark, "wudi", params={"steps": 100_000})
         with pytest.raises(Cancelled):
@@ -59,8 +59,8 @@ def test_cancel_stops_what_dask_writes_and_some_workers_can_be_left_out(
                 [WantedRun(long)], store, benchmark=tiny_benchmark,
                 context=Context("cpu", cancel=stop, workers=workers),
             )  # fmt: skip
-        until(lambda: not list(store.root.rglob("*tmp-*")), 10)  # what the worker was writing
-        kind = str(about({"device": "cpu"})["kind"])
+        wait_until(lambda: not list(store.root.rglob("*tmp-*")), 10)  # what the worker was writing
+        kind = str(describe_worker({"device": "cpu"})["kind"])
         assert workers.only is not None
         assert not workers.only([{"kind": kind, "at": "tcp://10.9.9.9:1"}], True).present()
         assert workers.each is not None
@@ -75,20 +75,20 @@ def test_cancel_stops_what_dask_writes_and_some_workers_can_be_left_out(
 def test_nothing_listens_to_others_and_memory_is_kept(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    until(lambda: len(cluster.workers()) == 2)  # the one that was killed is back
+    wait_until(lambda: len(cluster.workers()) == 2)  # the one that was killed is back
     everyone = [cluster.scheduler.pid, cluster.worker.pid, *(each.pid for each in cluster.workers())]
     ports = [one for pid in everyone for one in psutil.Process(pid).net_connections() if one.status == LISTENING]
     assert len(ports) >= 4 and {one.laddr.ip for one in ports} == {"127.0.0.1"}
     assert all("MALLOC_TRIM_THRESHOLD_" not in each.environ() for each in cluster.workers())
-    until(lambda: main(["workers", "--workers", str(cluster.file), "--device", "cpu"]) == exit_codes.DONE)
+    wait_until(lambda: main(["workers", "--workers", str(cluster.file), "--device", "cpu"]) == exit_codes.DONE)
     assert " of work at a time." in capsys.readouterr().out
-    if stranger := certified(tmp_path):
+    if stranger := make_certificates(tmp_path):
         monkeypatch.setenv(CERTIFICATES, stranger)
         monkeypatch.setattr("merging.tasks.workers.dask_pool.CONNECTING", 2.0)
-        with pytest.raises(WorkersGone, match="No scheduler answers at tls://"), opened(str(cluster.file)):
+        with pytest.raises(WorkersGone, match="No scheduler answers at tls://"), open_pool(str(cluster.file)):
             pass
         plain = json.loads(cluster.file.read_text("utf-8"))["address"].replace("tls:", "tcp:")
-        with pytest.raises(WorkersGone, match="No scheduler answers at tcp://"), opened(plain):
+        with pytest.raises(WorkersGone, match="No scheduler answers at tcp://"), open_pool(plain):
             pass
 
 
@@ -100,13 +100,13 @@ def test_a_worker_with_other_sources_gets_no_work(
     shutil.copytree(ROOT / "merging", tmp_path / "merging", ignore=shutil.ignore_patterns("__pycache__"))
     with (tmp_path / "merging" / "study" / "sweeps" / "point_task.py").open("a", encoding="utf-8") as file:
         file.write("\n\ndef point(request):\n    raise WorkerError('Other sources computed this.')\n")
-    other, said = begun("worker", str(cluster.file), "--folder", str(tmp_path), folder=tmp_path), list[str]()
+    other, said = start_command("worker", str(cluster.file), "--folder", str(tmp_path), folder=tmp_path), list[str]()
     try:
-        with opened(str(cluster.file), said.append, "cpu") as workers:
+        with open_pool(str(cluster.file), said.append, "cpu") as workers:
             assert workers is not None and workers.count == 2
             run(many(tiny_benchmark, 16), store, tiny_benchmark, workers=workers)
     finally:
-        ended(other)
+        end_process(other)
     assert (
         re.match(r"Worker .* runs Mergescope .* this program is .* Update it, or leave it out with --only\.", said[0])
         and said[1:] == []
@@ -117,7 +117,7 @@ def test_a_worker_with_other_sources_gets_no_work(
 @pytest.mark.engine
 def test_cancel_leaves_no_unit_behind(cluster: Cluster, tiny_benchmark: Benchmark, store: Store) -> None:
     stop = threading.Event()
-    with opened(str(cluster.file), device="cpu") as workers:
+    with open_pool(str(cluster.file), device="cpu") as workers:
         with pytest.raises(Cancelled):
             run(
                 many(tiny_benchmark, 64), store, tiny_benchmark, workers=workers, cancel=stop,
@@ -125,7 +125,7 @@ def test_cancel_leaves_no_unit_behind(cluster: Cluster, tiny_benchmark: Benchmar
             )  # fmt: skip
         assert workers is not None
         client = workers.executor._client  # type: ignore[attr-defined]
-        until(lambda: not any(client.processing().values()), 5)
+        wait_until(lambda: not any(client.processing().values()), 5)
     assert 1 <= len(names(store)) < 64
 
 
@@ -143,7 +143,7 @@ def test_a_killed_scheduler_leaves_the_rest_for_later(  # the last one of the cl
     made = many(tiny_benchmark, 16)
     with (
         pytest.raises(WorkersGone, match=r"^The workers at \S+ are gone\. \d+ of 16 points are kept\. Resume"),
-        opened(str(cluster.file), device="cpu") as workers,
+        open_pool(str(cluster.file), device="cpu") as workers,
     ):
         run(made, store, tiny_benchmark, workers=workers, progress=kill)
     assert 2 <= (kept := len(names(store))) < 16
@@ -173,15 +173,15 @@ def test_an_address_of_others_needs_certificates(tmp_path: Path, monkeypatch: py
         ("tcp://10.0.0.1:8786", "take code from anyone"), ("tls://10.0.0.1:8786", "needs certificates"),
         ("http://127.0.0.1:1", "An address is tls://"),
     ):  # fmt: skip
-        with pytest.raises(WorkerError, match=words), opened(text):
+        with pytest.raises(WorkerError, match=words), open_pool(text):
             pass
     monkeypatch.setenv(CERTIFICATES, str(tmp_path))
-    with pytest.raises(WorkerError, match=r"ca\.pem, cert\.pem, key\.pem is missing"), opened("tls://10.0.0.1:8786"):
+    with pytest.raises(WorkerError, match=r"ca\.pem, cert\.pem, key\.pem is missing"), open_pool("tls://10.0.0.1:8786"):
         pass
     for name in ("ca.pem", "cert.pem", "key.pem"):
         (tmp_path / name).touch()
     tmp_path.chmod(0o755)
-    with pytest.raises(WorkerError, match="Others may read"), opened("tls://10.0.0.1:8786"):
+    with pytest.raises(WorkerError, match="Others may read"), open_pool("tls://10.0.0.1:8786"):
         pass
 
 
@@ -191,13 +191,13 @@ def test_without_a_scheduler_work_is_left_for_later(
     pytest.importorskip("distributed", reason="Dask is not installed; pip install -r requirements-workers.txt")
     monkeypatch.setenv("MERGESCOPE_BENCHMARK", str(tiny_folder))
     away = str(tmp_path / "none.json")
-    with pytest.raises(WorkersGone, match="not the file of a scheduler that runs"), opened(away):
+    with pytest.raises(WorkersGone, match="not the file of a scheduler that runs"), open_pool(away):
         pass
     assert main(["workers", "--workers", away, "--store", str(tmp_path)]) == exit_codes.FAILED  # nothing to resume
     assert "start one with --file" in capsys.readouterr().err
     away = "tcp://127.0.0.1:9"
     monkeypatch.setattr("merging.tasks.workers.dask_pool.CONNECTING", 0.5)
-    with pytest.raises(WorkersGone, match="No scheduler answers at"), opened(away):
+    with pytest.raises(WorkersGone, match="No scheduler answers at"), open_pool(away):
         pass
     command = ["measure", "task_counts", "--workers", away, "--store", str(tmp_path / "store")]
     assert main(command) == exit_codes.PAUSED

@@ -14,16 +14,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from every_kind import EVERY, Bytes, Recorded, before_each_task, stored_bytes
+from every_kind import ALL_KINDS, Bytes, RecordingPool, call_before_each_task, stored_bytes
 
 from merging.base.errors import MergingError, WorkerError
 from merging.base.files import atomic
 from merging.images.benchmarks.benchmark import Benchmark
-from merging.study.runs.store import Store
+from merging.study.runs.run_store import Store
 from merging.tasks.context import Context
 from merging.tasks.kinds import Request, find_kind
-from merging.tasks.store_mark import marked
-from merging.tasks.worker import answered, call, last_inputs, written
+from merging.tasks.store_mark import write_mark
+from merging.tasks.worker import answer_request, decode_answer, encode_request, last_inputs
 from merging.tasks.workers.workers import Workers
 
 pytestmark = pytest.mark.usefixtures("smaller_measurements")
@@ -31,13 +31,13 @@ FAILING = {  # what is said of a task that fails; an evaluation is then made her
     "point": r"1 of \d+ points .* lwptv\.prune_ratio \S+: {}", "trial": "^{}$", "tensor": r"^Tensor \S+: {}$",
     "score": "^Evaluated here, what is left: {}$", "run": "^{}$", "measure": "^{}$",
 }  # fmt: skip
-FILES = [kind for kind in EVERY if kind != "score"]  # which is about a model that this program has just made
+FILES = [kind for kind in ALL_KINDS if kind != "score"]  # which is about a model that this program has just made
 
 
 @pytest.fixture
 def threads(threads: Workers) -> Workers:
     """Two workers in this process that note what they are asked."""
-    threads.executor = Recorded()
+    threads.executor = RecordingPool()
     last_inputs.clear()
     return threads
 
@@ -50,13 +50,17 @@ def asked_of(workers: Workers) -> list[tuple[str, dict[str, Any]]]:
 def compute(kind: str, benchmark: Benchmark, folder: Path, workers: Workers) -> tuple[Mapping[str, Any], list[str]]:
     """What a store holds when a kind of work has ended, and the warnings."""
     store, warned = Store(folder, libraries=()), list[str]()
-    EVERY[kind][1](benchmark, store, workers, Context("cpu", warn=warned.append))
+    ALL_KINDS[kind][1](benchmark, store, workers, Context("cpu", warn=warned.append))
     return stored_bytes(store), warned
 
 
 @pytest.mark.parametrize(
     ("kind", "error"),
-    [*((kind, MergingError("It overflows.")) for kind in EVERY), ("point", MemoryError()), ("tensor", MemoryError())],
+    [
+        *((kind, MergingError("It overflows.")) for kind in ALL_KINDS),
+        ("point", MemoryError()),
+        ("tensor", MemoryError()),
+    ],
 )
 def test_an_error_is_an_answer_and_the_rest_is_computed_later(
     tiny_benchmark: Benchmark, here: Bytes, tmp_path: Path, threads: Workers, monkeypatch: pytest.MonkeyPatch,
@@ -71,7 +75,7 @@ def test_an_error_is_an_answer_and_the_rest_is_computed_later(
             raise error
 
     with monkeypatch.context() as patch:
-        before_each_task(patch, fail)
+        call_before_each_task(patch, fail)
         try:
             _, said = compute(kind, tiny_benchmark, tmp_path, threads)
         except MergingError as raised:
@@ -80,7 +84,7 @@ def test_an_error_is_an_answer_and_the_rest_is_computed_later(
     words = str(error) or "A worker ran out of memory"
     assert re.search(FAILING[kind].format(re.escape(words) if str(error) else f"{words}.*"), said[-1]), said
     assert len(begun) == len(set(begun)), "it is not tried again"
-    threads.executor = Recorded()  # the first has work left
+    threads.executor = RecordingPool()  # the first has work left
     assert compute(kind, tiny_benchmark, tmp_path, threads)[0] == here(kind)
     assert not list(tmp_path.rglob("*tmp-*"))
 
@@ -96,7 +100,7 @@ def test_work_that_needs_more_memory_than_workers_have_is_refused_before(
     assert not asked_of(threads)
 
 
-@pytest.mark.parametrize("kind", EVERY)
+@pytest.mark.parametrize("kind", ALL_KINDS)
 def test_a_disk_that_was_full_once_ends_it_and_the_rest_is_computed_later(
     tiny_benchmark: Benchmark, here: Bytes, tmp_path: Path, threads: Workers, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
@@ -114,7 +118,7 @@ def test_a_disk_that_was_full_once_ends_it_and_the_rest_is_computed_later(
     assert compute(kind, tiny_benchmark, tmp_path, threads)[0] == here(kind)
 
 
-@pytest.mark.parametrize("kind", EVERY)
+@pytest.mark.parametrize("kind", ALL_KINDS)
 def test_what_is_stored_is_not_asked_for(
     tiny_benchmark: Benchmark, tmp_path: Path, threads: Workers, kind: str
 ) -> None:
@@ -122,7 +126,7 @@ def test_what_is_stored_is_not_asked_for(
     asked = list(asked_of(threads))
     names = [request["name"] for each, request in asked if each == kind]
     assert names and (kind == "tensor" or len(set(names)) == len(names))
-    assert all(len(written(request)) < 10_000 for _, request in asked)
+    assert all(len(encode_request(request)) < 10_000 for _, request in asked)
     assert compute(kind, tiny_benchmark, tmp_path, threads)[0] == before and asked_of(threads) == asked
 
 
@@ -143,17 +147,17 @@ def test_a_worker_refuses_other_files_and_names_a_missing_one(
         file.with_suffix(".new").replace(file)
 
     other = f"(sees other checkpoints or images than .* for this {noun}|no longer the ones of this run)"
-    with marked(store.root) as mark:
+    with write_mark(store.root) as mark:
 
         def again() -> Any:
             last_inputs.clear()
-            return answered(call(kind, written({**request, "probe": mark})))
+            return decode_answer(answer_request(kind, encode_request({**request, "probe": mark})))
 
         request = first_request()
         assert again()
         if kind != "tensor":  # whose request is named by its tensor
             with pytest.raises(WorkerError, match=other):
-                answered(call(kind, written({**request, "probe": mark, "name": "0" * 12})))
+                decode_answer(answer_request(kind, encode_request({**request, "probe": mark, "name": "0" * 12})))
         shutil.rmtree(store.root / "measured", ignore_errors=True)  # what is there would be found
         replace(models / "digits.safetensors", "circles.safetensors")
         with pytest.raises(MergingError, match=other):

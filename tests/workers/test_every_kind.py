@@ -12,19 +12,19 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from dask_cluster import Cluster, until
-from every_kind import EVERY, Bytes, Recorded, before_each_task, stored_bytes
+from dask_cluster import Cluster, wait_until
+from every_kind import ALL_KINDS, Bytes, RecordingPool, call_before_each_task, stored_bytes
 from torch_threads import torch_threads
 
 from merging.base.errors import Cancelled, Paused, WorkersGone
 from merging.base.progress import Progress
 from merging.images.benchmarks.benchmark import Benchmark
-from merging.study.runs.store import Store
+from merging.study.runs.run_store import Store
 from merging.tasks.context import Context
 from merging.tasks.kinds import ABOUT, KINDS, Request
 from merging.tasks.workers import fan_out
-from merging.tasks.workers.checking import survey
-from merging.tasks.workers.pools import opened
+from merging.tasks.workers.checking import question_workers
+from merging.tasks.workers.pools import open_pool
 from merging.tasks.workers.workers import Workers
 
 pytestmark = pytest.mark.usefixtures("smaller_measurements")
@@ -43,16 +43,16 @@ def executor(request: pytest.FixtureRequest) -> Iterator[Workers | None]:
     text = request.param
     if text == DASK:
         cluster: Cluster = request.getfixturevalue("cluster")
-        until(lambda: len(cluster.workers()) == 2)
+        wait_until(lambda: len(cluster.workers()) == 2)
         text = str(cluster.file)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("OMP_NUM_THREADS", "2")
-        with opened(text, device="cpu") as workers:
+        with open_pool(text, device="cpu") as workers:
             yield workers
 
 
 def test_every_kind_is_tested() -> None:
-    assert {*EVERY, ABOUT} == set(KINDS)
+    assert {*ALL_KINDS, ABOUT} == set(KINDS)
 
 
 @pytest.mark.parametrize(
@@ -64,11 +64,11 @@ def test_every_kind_is_tested() -> None:
     ],
     indirect=["executor"],
 )  # fmt: skip
-@pytest.mark.parametrize("kind", EVERY)
+@pytest.mark.parametrize("kind", ALL_KINDS)
 def test_it_is_the_same_bytes_whoever_computes(
     tiny_benchmark: Benchmark, here: Bytes, tmp_path: Path, executor: Workers | None, count: int, kind: str
 ) -> None:
-    (noun, compute), store, said = EVERY[kind], Store(tmp_path, libraries=()), list[str]()
+    (noun, compute), store, said = ALL_KINDS[kind], Store(tmp_path, libraries=()), list[str]()
     with torch_threads(count):
         compute(tiny_benchmark, store, executor, Context("cpu", lambda now: said.append(now.phase)))
     assert stored_bytes(store) == here(kind)
@@ -83,7 +83,7 @@ def test_it_is_the_same_bytes_whoever_computes(
 @pytest.mark.parametrize(
     ("executor", "kind"),
     [
-        *(pytest.param("2", kind, marks=pytest.mark.full) for kind in EVERY),
+        *(pytest.param("2", kind, marks=pytest.mark.full) for kind in ALL_KINDS),
         *(pytest.param(text, kind, marks=ENGINE) for text in ENGINES for kind in ("point", "run")),
     ],
     indirect=["executor"],
@@ -91,9 +91,9 @@ def test_it_is_the_same_bytes_whoever_computes(
 def test_a_killed_worker_loses_nothing(
     tiny_benchmark: Benchmark, here: Bytes, tmp_path: Path, executor: Workers, kind: str
 ) -> None:
-    (noun, compute), store, warned = EVERY[kind], Store(tmp_path, libraries=()), list[str]()
-    until(lambda: executor.present() and executor.count == 2)  # the one that was killed before is back
-    victims = [int(each["pid"]) for each in survey(executor)][:1]
+    (noun, compute), store, warned = ALL_KINDS[kind], Store(tmp_path, libraries=()), list[str]()
+    wait_until(lambda: executor.present() and executor.count == 2)  # the one that was killed before is back
+    victims = [int(each["pid"]) for each in question_workers(executor)][:1]
 
     def kill(now: Progress) -> None:
         if now.phase.startswith(noun) and victims:
@@ -105,19 +105,19 @@ def test_a_killed_worker_loses_nothing(
     assert not list(Store(store.root, libraries=()).root.rglob("*tmp-*"))
 
 
-@pytest.mark.parametrize("kind", EVERY)
+@pytest.mark.parametrize("kind", ALL_KINDS)
 def test_cancel_waits_for_no_task(
     tiny_benchmark: Benchmark, tmp_path: Path, threads: Workers, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
-    (_, compute), store = EVERY[kind], Store(tmp_path, libraries=())
+    (_, compute), store = ALL_KINDS[kind], Store(tmp_path, libraries=())
     stop, release, begun = threading.Event(), threading.Event(), list[bool]()
 
     def hold(_kind: str, _request: Request) -> None:
         stop.set()
         begun.append(release.wait(20))
 
-    before_each_task(monkeypatch, hold)
-    threads.executor = Recorded()
+    call_before_each_task(monkeypatch, hold)
+    threads.executor = RecordingPool()
     with pytest.raises(Cancelled):
         compute(tiny_benchmark, store, threads, Context("cpu", cancel=stop))
     assert not begun and len(threads.executor.asked) <= fan_out.WINDOW * 2
@@ -128,12 +128,12 @@ def test_cancel_waits_for_no_task(
 
 
 @pytest.mark.parametrize("stop", [1, 2])
-@pytest.mark.parametrize("kind", EVERY)
+@pytest.mark.parametrize("kind", ALL_KINDS)
 def test_cancel_ends_what_is_computed_here(tiny_benchmark: Benchmark, tmp_path: Path, kind: str, stop: int) -> None:
     store, seen = Store(tmp_path, libraries=()), dict[str, None]()
     context = Context("cpu", lambda now: seen.update({now.phase: None}), lambda: len(seen) >= stop)
     with pytest.raises(Cancelled):
-        EVERY[kind][1](tiny_benchmark, store, None, context)
+        ALL_KINDS[kind][1](tiny_benchmark, store, None, context)
     assert not list(store.root.rglob("*tmp-*"))
 
 
@@ -149,7 +149,7 @@ def test_what_is_finished_is_kept_when_all_workers_are_gone(
     tiny_benchmark: Benchmark, tmp_path: Path, threads: Workers, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     monkeypatch.setattr(fan_out, "GONE", 0.1)
-    (noun, compute), store, gone = EVERY[kind], Store(tmp_path, libraries=()), threading.Event()
+    (noun, compute), store, gone = ALL_KINDS[kind], Store(tmp_path, libraries=()), threading.Event()
     leaving = replace(
         threads, present=lambda: not gone.is_set(), lost=(RuntimeError,), called="the workers at tls://a", kind="a kind"
     )
@@ -167,7 +167,7 @@ def test_what_is_finished_is_kept_when_all_workers_are_gone(
 def test_a_pause_lets_the_window_finish(
     tiny_benchmark: Benchmark, tmp_path: Path, threads: Workers, kind: str, words: str
 ) -> None:
-    (_, compute), store, asked = EVERY[kind], Store(tmp_path, libraries=()), iter(range(99))
+    (_, compute), store, asked = ALL_KINDS[kind], Store(tmp_path, libraries=()), iter(range(99))
     context = Context("cpu", pause=lambda: next(asked) >= 2)
     with pytest.raises(Paused, match=words) if words else contextlib.nullcontext():
         compute(tiny_benchmark, store, threads, context)

@@ -21,7 +21,7 @@ from merging.tasks import kinds
 from merging.tasks.context import Context
 from merging.tasks.workers import fan_out as fan_out_module
 from merging.tasks.workers.fan_out import WINDOW, FanOut, WorkerTask
-from merging.tasks.workers.pools import processes
+from merging.tasks.workers.pools import open_processes
 from merging.tasks.workers.workers import Workers
 
 
@@ -81,14 +81,14 @@ class Heard:
 
 @pytest.fixture(autouse=True)
 def stand_ins(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fan_out_module, "call", stand_in_units.call)
+    monkeypatch.setattr(fan_out_module, "answer_request", stand_in_units.call)
     monkeypatch.setattr(kinds, "KINDS", {"stand_in": "stand_in_units:KIND"})
 
 
 @pytest.fixture(scope="module")
 def pool() -> Iterator[Workers]:
     """Two real processes, for all tests of this file."""
-    workers = processes(["", ""], "two processes")
+    workers = open_processes(["", ""], "two processes")
     yield workers
     workers.close(workers.executor)
 
@@ -202,7 +202,7 @@ def test_it_says_who_computes_at_first_and_when_that_changes(monkeypatch: pytest
         return b"{}"
 
     monkeypatch.setattr(fan_out_module, "WAKE", 0.05)
-    monkeypatch.setattr(fan_out_module, "call", wait)
+    monkeypatch.setattr(fan_out_module, "answer_request", wait)
     with ThreadPoolExecutor(2) as pool:
         workers = Workers(pool, 2, present=present)
         context = Context(progress=lambda now: said.append(now.phase))

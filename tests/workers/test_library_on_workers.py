@@ -11,10 +11,10 @@ import pytest
 from merging.base import settings
 from merging.cli.main import main
 from merging.images.benchmarks.benchmark import Benchmark
-from merging.recipes.presets import preset
-from merging.study.runs.store import Store
+from merging.recipes.presets import find_preset
+from merging.study.runs.run_store import Store
 from merging.study.trials import drm_ablations
-from merging.tasks.workers.pools import processes
+from merging.tasks.workers.pools import open_processes
 from merging.teaching.skeleton import skeleton
 from sample_data import library
 
@@ -24,11 +24,11 @@ RUN_ONLY = ("threads", "work", "seconds")  # what a run's facts say of who compu
 def built(folder: Path, benchmark: Benchmark, count: int) -> dict[str, Any]:
     """Every file of a library that so many workers built; the manifests and what says who computed are left out."""
     folder.mkdir()
-    workers = processes([""] * count, f"{count} processes") if count else None
+    workers = open_processes([""] * count, f"{count} processes") if count else None
     with pytest.MonkeyPatch.context() as patch:
         for name, place in (("LIBRARY", folder / "runs"), ("BUNDLED", folder)):
             patch.setattr(settings, name, place)
-        library.rebuild(benchmark, keep=False, workers=workers)
+        library.rebuild_library(benchmark, keep=False, workers=workers)
     if workers is not None:
         workers.close(workers.executor)
     found: dict[str, Any] = {}
@@ -47,7 +47,7 @@ def test_a_library_is_the_same_bytes_whoever_computes(
     tiny_benchmark: Benchmark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     keys = ("task_arithmetic", "ties")
-    monkeypatch.setattr(library, "RUNS", tuple(map(preset, keys)))
+    monkeypatch.setattr(library, "RUNS", tuple(map(find_preset, keys)))
     kinds = (("drift", "ties"), ("signs", "ties"), ("drm_ablations", None))
     monkeypatch.setattr(library, "MEASUREMENTS", kinds)
     monkeypatch.setattr(library, "SWEEPS", ((("ties",), {"ties.scaling": (0.5, 1.0)}, "two"),))

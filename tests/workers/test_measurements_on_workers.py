@@ -12,19 +12,19 @@ import pytest
 import torch
 
 from merging.base.errors import MergingError
-from merging.base.threads import cores
+from merging.base.threads import parallel_pieces
 from merging.cli import exit_codes
 from merging.cli.main import main
 from merging.images.benchmarks.benchmark import Benchmark
 from merging.recipes.recipe import Recipe
 from merging.study import measure_several as several
 from merging.study import measurement_task
-from merging.study.analysis.stored import Measured
-from merging.study.analysis.subject import MeasurementResult
+from merging.study.analysis.measurement_store import StoredMeasurement
+from merging.study.analysis.measurement_subject import MeasurementResult
 from merging.study.measure import measure
 from merging.study.measure_several import WantedMeasurement, measure_several
 from merging.study.runs.execute import execute
-from merging.study.runs.store import Store
+from merging.study.runs.run_store import Store
 from merging.tasks.context import Context
 from merging.tasks.results import Results
 from merging.tasks.workers.workers import Workers
@@ -55,7 +55,7 @@ def test_one_failure_does_not_stop_others_and_what_is_timed_comes_last(
     store, began = store_with(made, tmp_path / "store"), list[str]()
     first = made[1][0]
 
-    def fail(key: str, *said: Any, **more: Any) -> Measured:
+    def fail(key: str, *said: Any, **more: Any) -> StoredMeasurement:
         began.append(key)
         if key == "drift":
             raise MergingError("The features overflow.")
@@ -71,7 +71,7 @@ def test_one_failure_does_not_stop_others_and_what_is_timed_comes_last(
         [WantedMeasurement(*one) for one in each], store, tiny_benchmark, context=Context("cpu", workers=threads)
     )
     assert sorted(began[:2]) == ["drift", "signs"] and began[2:] == ["task_counts here", "method_times here"]
-    assert isinstance(found[1], Measured) and str(found[3]) == "The features overflow."
+    assert isinstance(found[1], StoredMeasurement) and str(found[3]) == "The features overflow."
     assert "There is no run" in str(found[4])
     threads.memory = 1000
     asked = [WantedMeasurement("pairs", first)]
@@ -94,7 +94,7 @@ def test_what_is_stored_is_read_once_and_what_is_measured_here_is_not_read_again
     monkeypatch.setattr(several, "measure", lambda *_said, **_more: new)
     each = [WantedMeasurement("signs", first), WantedMeasurement("task_counts")]
     found = measure_several(each, store, tiny_benchmark, context=Context("cpu"))
-    assert isinstance(found[0], Measured) and found[1] is new and reads.count(stored.path) == 1
+    assert isinstance(found[0], StoredMeasurement) and found[1] is new and reads.count(stored.path) == 1
 
 
 def test_a_measurement_has_one_thread_and_leaves_the_cores_to_pieces(
@@ -103,7 +103,7 @@ def test_a_measurement_has_one_thread_and_leaves_the_cores_to_pieces(
     store, seen, before = store_with(made, tmp_path / "store"), list[tuple[int, int]](), torch.get_num_threads()
 
     def noted(*_said: Any) -> MeasurementResult:
-        seen.append((torch.get_num_threads(), cores()))
+        seen.append((torch.get_num_threads(), parallel_pieces()))
         return MeasurementResult({"t": pd.DataFrame({"a": [1]})}, {})
 
     monkeypatch.setattr("merging.study.measurements.drift.measure_drift", noted)

@@ -1,4 +1,4 @@
-"""What is pickled between a program and its workers: the name of ``worker.call``, and byte strings."""
+"""What is pickled between a program and its workers: the name of ``worker.answer_request``, and byte strings."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import pytest
 from small_sweeps import run, sweep
 
 from merging.images.benchmarks.benchmark import Benchmark
-from merging.study.runs.store import Store
-from merging.tasks.workers.pools import processes
+from merging.study.runs.run_store import Store
+from merging.tasks.workers.pools import open_processes
 
 OF_THE_POOL = {("concurrent.futures.process", "_ResultItem")}
 
@@ -44,7 +44,7 @@ def test_workers_are_given_one_function_and_bytes_and_give_bytes(
         found.append(item)
         return item
 
-    workers = processes([""], "one process")
+    workers = open_processes([""], "one process")
     monkeypatch.setattr(ProcessPoolExecutor, "submit", noted)
     monkeypatch.setattr(ForkingPickler, "loads", load)
     run(sweep(tiny_benchmark), store, tiny_benchmark, workers=workers)

@@ -17,12 +17,12 @@ from merging.base.errors import StoreError
 from merging.cli import exit_codes
 from merging.cli.main import main
 from merging.images.benchmarks.benchmark import Benchmark
-from merging.models import digests
-from merging.models.formats import handed_out
-from merging.study.runner import Runner
-from merging.study.runs.store import Store
-from merging.study.sweeps import compute as sweep_compute
-from merging.study.sweeps import points, storage
+from merging.models import digest_cache
+from merging.models.formats import files_on_workers
+from merging.study.run_queue import RunQueue
+from merging.study.runs.run_store import Store
+from merging.study.sweeps import points, sweep_storage
+from merging.study.sweeps import sweep_session as sweep_compute
 from merging.study.sweeps.sweep import Axis, Sweep, SweepPoint
 from merging.tasks.context import Context
 from merging.tasks.workers.workers import Workers
@@ -44,7 +44,7 @@ def test_shares_of_a_sweep_are_the_sweep(tiny_benchmark: Benchmark, store: Store
     for number in range(2):
         run(made, shared, tiny_benchmark, share=(number, 2))
     assert bytes_of(shared) == bytes_of(store)
-    assert len(points.latest_times(shared)) == len(names(shared)), "times lie beside the store"
+    assert len(points.read_latest_times(shared)) == len(names(shared)), "times lie beside the store"
 
 
 def test_a_point_from_a_worker_is_the_same_file_whatever_it_took(
@@ -52,16 +52,16 @@ def test_a_point_from_a_worker_is_the_same_file_whatever_it_took(
 ) -> None:
     made, other = sweep(tiny_benchmark), Store(tmp_path / "other", libraries=())
     run(made, store, tiny_benchmark)
-    compute = sweep_compute.Session.compute
+    compute = sweep_compute.SweepSession.compute
 
     def slowly(self: Any, planned: Any, stages: Any) -> Any:
         point, about = compute(self, planned, stages)
         return replace(point, seconds=dict.fromkeys(point.seconds, 9.0)), about | {"threads": 64}
 
-    monkeypatch.setattr(sweep_compute.Session, "compute", slowly)
+    monkeypatch.setattr(sweep_compute.SweepSession, "compute", slowly)
     run(made, other, tiny_benchmark, workers=threads)
     assert bytes_of(other) == bytes_of(store)
-    times = [(one["threads"], set(one["seconds"].values())) for one in points.latest_times(other)]
+    times = [(one["threads"], set(one["seconds"].values())) for one in points.read_latest_times(other)]
     assert times == [(64, {9.0})] * 3
 
 
@@ -75,7 +75,7 @@ def test_the_last_points_that_cannot_be_stored_end_it(
         time.sleep(0.3)  # the last answer has been taken
         raise StoreError("The disk is full.")
 
-    monkeypatch.setattr(points, "write", full)
+    monkeypatch.setattr(points, "write_point", full)
     with pytest.raises(StoreError, match="The disk is full"):
         run(sweep(tiny_benchmark), store, tiny_benchmark, workers=threads)
 
@@ -89,7 +89,7 @@ def test_points_that_cannot_be_stored_end_a_pause(
         time.sleep(0.5)  # it is paused meanwhile
         raise StoreError("The disk is full.")
 
-    monkeypatch.setattr(points, "write", full)
+    monkeypatch.setattr(points, "write_point", full)
     with pytest.raises(StoreError, match="The disk is full"):
         run(sweep(tiny_benchmark), store, tiny_benchmark, workers=threads, pause=lambda: next(asked) >= 2)
 
@@ -98,7 +98,7 @@ def test_points_that_cannot_be_stored_end_a_pause(
 def test_what_another_sweep_has_stored_meanwhile_is_not_computed_again(
     tiny_benchmark: Benchmark, store: Store, monkeypatch: pytest.MonkeyPatch, here: bool
 ) -> None:
-    compute, made, computed = sweep_compute.Session.compute, many(tiny_benchmark), list[str]()
+    compute, made, computed = sweep_compute.SweepSession.compute, many(tiny_benchmark), list[str]()
 
     def beside(self: Any, planned: Any, context: Any) -> Any:
         computed.append(planned.name)
@@ -106,7 +106,7 @@ def test_what_another_sweep_has_stored_meanwhile_is_not_computed_again(
             run(made, store, tiny_benchmark)
         return compute(self, planned, context)
 
-    monkeypatch.setattr(sweep_compute.Session, "compute", beside)
+    monkeypatch.setattr(sweep_compute.SweepSession, "compute", beside)
     with ThreadPoolExecutor(1) as pool:
         run(made, store, tiny_benchmark, workers="" if here else Workers(pool, 1))
     assert len(computed) <= 12 + 2 and len(names(store)) == 12, "all once, and what was asked for before"
@@ -117,22 +117,22 @@ def test_what_another_sweep_has_stored_meanwhile_is_not_computed_again(
 
 def asked(benchmark: Benchmark) -> dict[str, Any]:
     made = sweep(benchmark)
-    session = sweep_compute.Session(benchmark, made.sample, Context("cpu"))
+    session = sweep_compute.SweepSession(benchmark, made.sample, Context("cpu"))
     return session.request(session.plan(made.places[0]))
 
 
 def test_a_digest_is_believed_of_the_same_file_only(copied: Benchmark, monkeypatch: pytest.MonkeyPatch) -> None:
-    request, fresh = asked(copied), digests.DigestCache()
-    monkeypatch.setattr(handed_out, "DIGESTS", fresh)
-    session = sweep_compute.Session(copied, points.Sample.from_plain(request["sample"]), Context("cpu"))
+    request, fresh = asked(copied), digest_cache.DigestCache()
+    monkeypatch.setattr(files_on_workers, "DIGESTS", fresh)
+    session = sweep_compute.SweepSession(copied, points.PointSample.from_plain(request["sample"]), Context("cpu"))
     for given, checkpoint in zip(
         request["digests"], session.opened(SweepPoint.from_plain(request["place"]).recipe), strict=True
     ):
         inode, size, changed = given["file"]
         for other in ([inode + 1, size, changed], [inode, size + 1, changed], [inode, size, changed + 1]):
-            handed_out.believe(checkpoint, given | {"file": other})
+            files_on_workers.check_handed_digest(checkpoint, given | {"file": other})
             assert fresh.remembered(checkpoint.state()) == ""
-        handed_out.believe(checkpoint, given)
+        files_on_workers.check_handed_digest(checkpoint, given)
         assert fresh.remembered(checkpoint.state()) == given["digest"] == checkpoint.digest
 
 
@@ -145,8 +145,8 @@ def test_a_job_computes_on_the_workers_of_its_server(
 ) -> None:
     for name, value in {"WORKERS": "2", "BENCHMARK": str(tiny_benchmark.folder)}.items():
         monkeypatch.setenv(f"MERGESCOPE_{name}", value)
-    made, runner = many(tiny_benchmark), Runner(store, device="cpu")
-    storage.keep(made, store)
+    made, runner = many(tiny_benchmark), RunQueue(store, device="cpu")
+    sweep_storage.store_sweep(made, store)
     phases, end = set[str](), time.monotonic() + 60
     job = runner.sweep(made.id, "on two")
     while job.live and time.monotonic() < end:
@@ -169,7 +169,7 @@ def test_shares_of_a_described_sweep_are_the_sweep(
     vary = ["--vary", "lwptv.prune_ratio=0:1:0.2", "--images", "4"]
     assert main(["sweep", str(file), *vary, "--describe", *common]) == exit_codes.DONE
     made = capsys.readouterr().out.strip()
-    assert len(made) == 12 and not points.folder(store).exists()
+    assert len(made) == 12 and not points.points_folder(store).exists()
     stored = set[str]()
     for number in range(4):
         assert main(["sweep", "--stored", made, "--share", f"{number}/4", *common]) == exit_codes.DONE

@@ -19,16 +19,16 @@ import pytest
 from merging.base.errors import MergingError, ParameterError, WorkerError
 from merging.cli.main import main
 from merging.tasks.queue.child_process import child_environment
-from merging.tasks.worker import answered
+from merging.tasks.worker import decode_answer
 from merging.tasks.workers import pools
-from merging.tasks.workers.about import about
-from merging.tasks.workers.checking import checked
-from merging.tasks.workers.choice import parsed
-from merging.tasks.workers.pools import opened, visible_gpus
+from merging.tasks.workers.checking import check_workers
+from merging.tasks.workers.pools import open_pool, visible_gpus
+from merging.tasks.workers.worker_choice import parse_choice
+from merging.tasks.workers.worker_facts import describe_worker
 from merging.tasks.workers.workers import Workers
 
 ROOT = Path(__file__).resolve().parents[2]
-OWN = about({"device": "cpu"})
+OWN = describe_worker({"device": "cpu"})
 
 
 def threads() -> Workers:
@@ -46,7 +46,7 @@ def number() -> int:
 
 def test_no_text_is_this_process() -> None:
     for text in ("", "  "):
-        with opened(text) as workers:
+        with open_pool(text) as workers:
             assert workers is None
 
 
@@ -59,13 +59,13 @@ def test_no_text_is_this_process() -> None:
     ],
 )  # fmt: skip
 def test_other_texts_are_refused(text: str, error: type[MergingError], words: str) -> None:
-    with pytest.raises(error, match=words), opened(text):
+    with pytest.raises(error, match=words), open_pool(text):
         pass
 
 
 @pytest.mark.parametrize("name,count", [("threads", 2), ("executor", 3)])
 def test_a_function_gives_workers(name: str, count: int) -> None:
-    with opened(f"{__name__}:{name}", device="cpu") as workers:
+    with open_pool(f"{__name__}:{name}", device="cpu") as workers:
         assert workers is not None and workers.count == count
 
 
@@ -83,9 +83,9 @@ def test_each_process_sees_one_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,2")
     seen: list[Any] = []
-    survey = checking.survey
-    monkeypatch.setattr(checking, "survey", lambda *said: seen.extend(survey(*said)) or seen)
-    with opened("gpus", device="cpu") as workers:
+    survey = checking.question_workers
+    monkeypatch.setattr(checking, "question_workers", lambda *said: seen.extend(survey(*said)) or seen)
+    with open_pool("gpus", device="cpu") as workers:
         assert workers is not None and workers.count == 2
     assert {each["gpu"] for each in seen} == {"0", "2"}
 
@@ -118,7 +118,7 @@ def pretending(*found: dict[str, Any], only: bool = False) -> tuple[Workers, lis
 
     workers.each = lambda unit, request: {name: json.dumps({"answer": said}).encode() for name, said in answers.items()}
     workers.only = restricted if only else None
-    assert answered(workers.each("about", b"")["0"])["name"] == answers["0"]["name"]
+    assert decode_answer(workers.each("about", b"")["0"])["name"] == answers["0"]["name"]
     return workers, kept
 
 
@@ -128,10 +128,10 @@ def pretending(*found: dict[str, Any], only: bool = False) -> tuple[Workers, lis
 def test_another_program_is_refused_by_name(other: dict[str, Any]) -> None:
     workers, _ = pretending({}, other)
     with pytest.raises(WorkerError, match=r"^Worker gpu1 runs Mergescope .* this program is Mergescope"):
-        checked(workers, lambda sentence: None, "cpu")
+        check_workers(workers, lambda sentence: None, "cpu")
     workers, kept = pretending({}, other, only=True)
     said: list[str] = []
-    assert checked(workers, said.append, "cpu").count == 1
+    assert check_workers(workers, said.append, "cpu").count == 1
     assert kept == [{"gpu0"}] and said[0].startswith("Worker gpu1 runs")
 
 
@@ -139,35 +139,35 @@ def test_other_hardware_is_left_out_and_named() -> None:
     gpu = {"hardware": "NVIDIA A100"}
     workers, kept = pretending(gpu, {}, gpu, only=True)
     said: list[str] = []
-    fitting = checked(workers, said.append, "cpu")
+    fitting = check_workers(workers, said.append, "cpu")
     assert (fitting.count, fitting.hardware) == (2, "NVIDIA A100")
     assert kept == [{"gpu0", "gpu2"}]
     assert said == [f"1 of 3 workers is left out: computing on {OWN['hardware']}, the others on NVIDIA A100."]
     with pytest.raises(WorkerError, match="one kind of machine"):
-        checked(pretending(gpu, {})[0], said.append, "cpu")
-    assert checked(pretending({}, {"python": "3.99"})[0], said.append, "cpu").count == 2
+        check_workers(pretending(gpu, {})[0], said.append, "cpu")
+    assert check_workers(pretending({}, {"python": "3.99"})[0], said.append, "cpu").count == 2
 
 
 def test_only_keeps_the_workers_of_some_machines() -> None:
     other = {"sources": "9af1" + "0" * 60}
     workers, kept = pretending({}, other, {"name": "gpu2 GPU 0"}, {"name": "gpu2 GPU 1"}, only=True)
     said: list[str] = []
-    assert checked(workers, said.append, "cpu", only=("gpu0", "gpu2")).count == 3
+    assert check_workers(workers, said.append, "cpu", only=("gpu0", "gpu2")).count == 3
     assert kept == [{"gpu0", "gpu2 GPU 0", "gpu2 GPU 1"}] and said == [], "of gpu1 nothing is said"
     with pytest.raises(WorkerError, match=r"^There is no worker on gpu9\. There are some on gpu0, gpu1, gpu2\."):
-        checked(workers, said.append, "cpu", only=("gpu0", "gpu9"))
+        check_workers(workers, said.append, "cpu", only=("gpu0", "gpu9"))
     with pytest.raises(WorkerError, match="--only cannot leave some out"):
-        checked(pretending({}, {})[0], said.append, "cpu", only=("gpu0",))
-    assert checked(pretending({}, {})[0], said.append, "cpu", only=("gpu0", "gpu1")).count == 2
+        check_workers(pretending({}, {})[0], said.append, "cpu", only=("gpu0",))
+    assert check_workers(pretending({}, {})[0], said.append, "cpu", only=("gpu0", "gpu1")).count == 2
 
 
 def test_mixed_lets_other_hardware_in_but_no_other_program() -> None:
     gpu = {"hardware": "NVIDIA A100"}
     workers, kept = pretending(gpu, {}, {"torch": "1.0"}, only=True)
     said: list[str] = []
-    assert checked(workers, said.append, "cpu", mixed=True).count == 2
+    assert check_workers(workers, said.append, "cpu", mixed=True).count == 2
     assert kept == [{"gpu0", "gpu1"}] and len(said) == 1 and said[0].endswith("or leave it out with --only.")
-    assert checked(pretending(gpu, {})[0], said.append, "cpu", mixed=True).count == 2
+    assert check_workers(pretending(gpu, {})[0], said.append, "cpu", mixed=True).count == 2
 
 
 @pytest.mark.parametrize(
@@ -178,7 +178,7 @@ def test_mixed_lets_other_hardware_in_but_no_other_program() -> None:
     ],
 )  # fmt: skip
 def test_the_text_says_which_of_the_workers(text: str, parts: tuple[Any, ...]) -> None:
-    assert tuple(parsed(text)) == parts and parsed(parsed(text).text) == parsed(text)
+    assert tuple(parse_choice(text)) == parts and parse_choice(parse_choice(text).text) == parse_choice(text)
 
 
 def test_commands_and_jobs_take_the_choice(
@@ -188,23 +188,23 @@ def test_commands_and_jobs_take_the_choice(
     monkeypatch.setenv("MERGESCOPE_WORKERS", "scheduler.json only=a")
     assert child_environment()["MERGESCOPE_WORKERS"] == f"{tmp_path}/scheduler.json only=a"
     here, taken = platform.node(), list[Any]()
-    monkeypatch.setattr(pools, "checked", lambda *said: taken.append(said[3:]) or said[0])
+    monkeypatch.setattr(pools, "check_workers", lambda *said: taken.append(said[3:]) or said[0])
     function = f"{__name__}:threads"
     assert main(["workers", "--workers", f"{function} mixed", "--device", "cpu"]) == 0
     assert main(["workers", "--workers", function, "--only", f"{here}, b", "--device", "cpu"]) == 0
     assert taken == [((), False), ((here, "b"), False)], "only points are mixed"
     assert main(["workers", "--workers", "", "--only", here]) == 2
     assert "--only and --mixed choose among workers" in capsys.readouterr().err
-    with opened(f"{function} mixed", mixable=True):
+    with open_pool(f"{function} mixed", mixable=True):
         assert taken[-1] == ((), True)
 
 
 def test_neighbors_share_the_memory_of_their_machine() -> None:
     gib = 1 << 30
     machines = [{"memory": 9 * gib, "name": f"big GPU {n}"} for n in range(3)] + [{"memory": 4 * gib}]
-    assert checked(pretending(*machines)[0], str, "cpu").memory == 3 * gib
+    assert check_workers(pretending(*machines)[0], str, "cpu").memory == 3 * gib
     limited = [*machines, {"memory": 4 * gib, "limit": 2 * gib}]
-    workers = checked(pretending(*limited)[0], str, "cpu")
+    workers = check_workers(pretending(*limited)[0], str, "cpu")
     assert workers.memory == 2 * gib
     workers.check_memory(2 * gib, "a point")
     with pytest.raises(WorkerError, match=r"^A point needs about 2\.5 GB of memory; the workers have 2\.15 GB each\."):

@@ -20,7 +20,7 @@ from merging.study.runs import execute_several as several
 from merging.study.runs import run_task
 from merging.study.runs.execute_several import WantedRun, execute_several
 from merging.study.runs.run import Run
-from merging.study.runs.store import Store
+from merging.study.runs.run_store import Store
 from merging.tasks import store_mark
 from merging.tasks.context import Context
 from merging.tasks.workers import checking
@@ -78,8 +78,8 @@ def test_a_run_that_cannot_be_planned_is_not_counted(tiny_benchmark: Benchmark, 
 def test_workers_that_do_not_see_the_store_do_nothing(
     tiny_benchmark: Benchmark, store: Store, threads: Workers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(checking, "about", lambda request: {})
-    monkeypatch.setattr("merging.tasks.workers.about.sees", lambda probe: False)
+    monkeypatch.setattr(checking, "describe_worker", lambda request: {})
+    monkeypatch.setattr("merging.tasks.workers.worker_facts.sees", lambda probe: False)
     monkeypatch.setattr(run_task, "execute", None)
     said = list[str]()
     threads.memory = 1  # a run would not fit
@@ -93,13 +93,13 @@ def test_workers_that_do_not_see_the_store_do_nothing(
 
 def test_a_worker_stops_when_the_asker_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store_mark, "LOOK", 0.0)
-    with store_mark.marked(tmp_path / "store") as mark:
-        gone = store_mark.is_forsaken(mark)
+    with store_mark.write_mark(tmp_path / "store") as mark:
+        gone = store_mark.watch_for_end(mark)
         time.sleep(0.01)
         assert not gone()
     assert gone()
     with pytest.raises(WorkerError, match=rf"^The workers do not see the store at {tmp_path / 'store'}; put MERGE"):
-        store_mark.is_forsaken(mark)
+        store_mark.watch_for_end(mark)
 
 
 # What a worker sees

@@ -109,7 +109,9 @@ def test_what_lies_in_a_store_that_workers_do_not_see_is_computed_here(
 ) -> None:
     unit["in_store"] = True
     for sees in (True, False):
-        monkeypatch.setattr(task_map, "survey", lambda *_, sees=sees: [{"sees_store": True}, {"sees_store": sees}])
+        monkeypatch.setattr(
+            task_map, "question_workers", lambda *_, sees=sees: [{"sees_store": True}, {"sees_store": sees}]
+        )
         phases, warned = set[str](), list[str]()
         said = {"progress": lambda now, phases=phases: phases.add(now.phase), "warn": warned.append}
         assert sorted(answers(NAMES, threads, folder=tmp_path, **said)[0]) == [*NAMES]

@@ -17,8 +17,8 @@ from contexts import context_of
 from merging.base.errors import WorkerError
 from merging.cli import exit_codes
 from merging.cli.main import main
-from merging.engine.outputs import Stored, Tally
-from merging.engine.work import one_by_one
+from merging.engine.chain_work import separable_tensors
+from merging.engine.outputs import StoredSlot, Tally
 from merging.images.benchmarks.benchmark import Benchmark
 from merging.models.formats.safetensors import file_bytes
 from merging.models.tensor_info import TensorInfo
@@ -26,9 +26,9 @@ from merging.recipes.recipe import Recipe
 from merging.study.measure import measure
 from merging.study.runs import tensor_file
 from merging.study.runs.execute import execute
-from merging.study.runs.inputs import open_inputs
+from merging.study.runs.opened_recipe import open_inputs
 from merging.study.runs.run import Run
-from merging.study.runs.store import Store
+from merging.study.runs.run_store import Store
 from merging.tasks.context import Context
 from merging.tasks.worker import last_inputs
 from merging.tasks.workers import checking, pools
@@ -50,7 +50,7 @@ def ran(recipe: Recipe, benchmark: Benchmark, folder: Path, **said: Any) -> Run:
 def alone(recipe: Recipe) -> int:
     """How many tensors of a chain can be computed alone."""
     opened = open_inputs(recipe)
-    return len(one_by_one(recipe, opened.pretrained, len(opened.experts)))
+    return len(separable_tensors(recipe, opened.pretrained, len(opened.experts)))
 
 
 def digest(run: Run) -> str:
@@ -64,7 +64,7 @@ def lent(monkeypatch: pytest.MonkeyPatch) -> Callable[[Workers], None]:
     """Makes workers of the test's own those that any text names."""
 
     def lend(workers: Workers) -> None:
-        monkeypatch.setattr(pools, "opened", lambda *_: contextlib.nullcontext(workers))
+        monkeypatch.setattr(pools, "open_pool", lambda *_: contextlib.nullcontext(workers))
 
     return lend
 
@@ -117,7 +117,7 @@ def test_a_method_says_itself_whether_its_tensors_can_be_computed_alone(tiny_ben
 def test_workers_on_other_hardware_are_left_alone(
     tiny_benchmark: Benchmark, tmp_path: Path, threads: Workers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(checking, "hardware", lambda device: "NVIDIA A100")
+    monkeypatch.setattr(checking, "hardware_name", lambda device: "NVIDIA A100")
     threads.hardware = "CPU AVX2"
     said = list[str]()
     ran(chain(tiny_benchmark, "drm"), tiny_benchmark, tmp_path, workers="threads", warn=said.append)
@@ -137,17 +137,17 @@ def test_what_is_merged_again_for_a_measurement_is_merged_here(
 def test_what_is_another_tensor_is_refused() -> None:
     values, rows = torch.arange(6.0).reshape(2, 3), {"table": [{"tensor": "a", "order": 3, "share": 0.1}]}
     tally = Tally(torch.tensor([5, 5]), torch.tensor([0.1, 1 / 3], dtype=torch.float64))
-    raw = tensor_file.tensor_file(Stored("a", 0, [values], tally), rows)
+    raw = tensor_file.write_tensor_file(StoredSlot("a", 0, [values], tally), rows)
     info = TensorInfo((2, 3), torch.float32)
-    stored, noted = tensor_file.stored_of(raw, "a", info)
+    stored, noted = tensor_file.read_tensor_file(raw, "a", info)
     assert torch.equal(stored.values[0], values) and noted == rows
     assert torch.equal(stored.tally.squared, tally.squared) and torch.equal(stored.tally.kept, tally.kept)
     for name, other in (("b", info), ("a", TensorInfo((3, 2), torch.float32)), ("a", TensorInfo((2, 3), torch.int32))):
         with pytest.raises(WorkerError, match=r"answered with a \[2, 3\] instead of"):
-            tensor_file.stored_of(raw, name, other)
+            tensor_file.read_tensor_file(raw, name, other)
     for wrong in (b"", raw[:-1], file_bytes("a", values, {}), b"\0" * 64):
         with pytest.raises(WorkerError, match="something else than a tensor"):
-            tensor_file.stored_of(wrong, "a", info)
+            tensor_file.read_tensor_file(wrong, "a", info)
 
 
 def test_the_command_takes_workers(

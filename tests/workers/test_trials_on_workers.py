@@ -18,16 +18,16 @@ from merging.cli import exit_codes
 from merging.cli.main import main
 from merging.images.benchmarks.benchmark import Benchmark
 from merging.recipes.recipe import Recipe
-from merging.study.analysis.registry import kind
-from merging.study.analysis.stored import entry_name
-from merging.study.analysis.subject import MeasurementResult, PlannedTrial, TrialInputs
+from merging.study.analysis.measurement_registry import find_measurement
+from merging.study.analysis.measurement_store import entry_name
+from merging.study.analysis.measurement_subject import MeasurementResult, PlannedTrial, TrialInputs
 from merging.study.measure import measure
 from merging.study.runs.execute import execute
-from merging.study.runs.store import Store
+from merging.study.runs.run_store import Store
 from merging.study.trials import planned_trials, task_counts, trial_merges, trial_task
 from merging.tasks.context import Context
 from merging.tasks.kinds import TRIAL
-from merging.tasks.worker import answered, call, written
+from merging.tasks.worker import answer_request, decode_answer, encode_request
 from merging.tasks.workers.workers import Workers
 
 
@@ -54,7 +54,7 @@ def test_a_trial_that_is_too_large_is_told_before(
     tiny_benchmark: Benchmark, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begun = list[str]()
-    monkeypatch.setattr(trial_task, "computation", begun.append)
+    monkeypatch.setattr(trial_task, "find_computation", begun.append)
     monkeypatch.setattr(trial_merges, "free_memory", lambda: 1000)
     with pytest.raises(MergingError, match=r"^A trial needs about .* of memory; 1 kB are free\.$"):
         measured("exemplars", store, tiny_benchmark)
@@ -65,7 +65,7 @@ def test_a_trial_that_is_too_large_is_told_before(
 def test_when_all_workers_are_gone_what_they_answered_is_kept_for_workers_of_their_kind(
     here: Store, tiny_benchmark: Benchmark, store: Store, monkeypatch: pytest.MonkeyPatch, later: str
 ) -> None:
-    gone, begun, merge = threading.Event(), list[str](), task_counts.merge
+    gone, begun, merge = threading.Event(), list[str](), task_counts.merge_in_memory
 
     def counted(recipe: Recipe, *said: Any) -> Any:
         begun.append(recipe.title)
@@ -76,7 +76,7 @@ def test_when_all_workers_are_gone_what_they_answered_is_kept_for_workers_of_the
             gone.set()
             first.shutdown(wait=False, cancel_futures=True)
 
-    monkeypatch.setattr(task_counts, "merge", counted)
+    monkeypatch.setattr(task_counts, "merge_in_memory", counted)
     monkeypatch.setattr("merging.tasks.workers.fan_out.GONE", 0.1)
     with ThreadPoolExecutor(2) as first, ThreadPoolExecutor(2) as second:
         told = {"lost": (RuntimeError,), "present": lambda: not gone.is_set(), "kind": "same"}
@@ -102,8 +102,8 @@ def test_answers_come_in_the_order_of_the_plan(tiny_benchmark: Benchmark, monkey
         begun.append(asked["say"])
         return {"said": asked["say"], "third": 1 / 3}
 
-    monkeypatch.setattr(trial_task, "computation", lambda key: computed)
-    monkeypatch.setattr(trial_task, "in_room", lambda device, compute: (compute(device), ("It ran out.",)))
+    monkeypatch.setattr(trial_task, "find_computation", lambda key: computed)
+    monkeypatch.setattr(trial_task, "retry_on_oom", lambda device, compute: (compute(device), ("It ran out.",)))
     one = Workers(ThreadPoolExecutor(1), 1)  # of two, either may be the first to begin
     warned = list[str]()
     context = Context("cpu", lambda now: fractions.append(now.fraction), warn=warned.append, workers=one)
@@ -121,13 +121,15 @@ def test_answers_come_in_the_order_of_the_plan(tiny_benchmark: Benchmark, monkey
 def test_a_worker_finds_the_experts_in_its_own_benchmark(copied: Benchmark) -> None:
     trials = planned_trials.Trials("exemplars", TrialInputs(copied), Context("cpu"))
     request = trials.request(PlannedTrial("own", {"own": "digits"}))
-    assert str(copied.folder / "models").encode() not in written(request), "a worker may have the benchmark elsewhere"
+    assert str(copied.folder / "models").encode() not in encode_request(request), (
+        "a worker may have the benchmark elsewhere"
+    )
     (copied.folder / "models" / "digits.safetensors").unlink()
     words = rf"does not see the expert digits in {copied.folder}; set MERGESCOPE_BENCHMARK there"
     with pytest.raises(WorkerError, match=words):
-        answered(call(TRIAL, written(request)))
+        decode_answer(answer_request(TRIAL, encode_request(request)))
     with pytest.raises(WorkerError, match="Feature drift does not consist of trials"):
-        answered(call(TRIAL, written(request | {"measurement": "drift"})))
+        decode_answer(answer_request(TRIAL, encode_request(request | {"measurement": "drift"})))
 
 
 # The command
@@ -156,8 +158,8 @@ def test_the_command_refuses_workers_that_there_are_not(
 def test_what_another_process_measures_is_not_measured_at_the_same_time(
     here: Store, tiny_benchmark: Benchmark, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(task_counts, "merge", None)
-    name = entry_name(kind("task_counts"), store, tiny_benchmark, "")
+    monkeypatch.setattr(task_counts, "merge_in_memory", None)
+    name = entry_name(find_measurement("task_counts"), store, tiny_benchmark, "")
     phases, waits = list[str](), threading.Event()
 
     def said(progress: Any) -> None:

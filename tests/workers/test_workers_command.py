@@ -9,8 +9,8 @@ import pytest
 
 from merging.base.files.processes import this_process
 from merging.cli.main import main
-from merging.study.runs.store import Store
-from merging.tasks.queue.records import JobFiles, State
+from merging.study.runs.run_store import Store
+from merging.tasks.queue.job_records import JobFiles, State
 
 
 def computing(store: Store, subject: str, title: str, event: object, state: State = State.RUNNING) -> None:

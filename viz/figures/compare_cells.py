@@ -10,12 +10,12 @@ import numpy.typing as npt
 import pandas as pd
 
 from viz import theme
-from viz.chart import TENSOR, chart, in_order
+from viz.chart import TENSOR, chart, distinct_names
 from viz.drawing import Drawing, Picture, Trace
-from viz.hover import LAYER, hover_texts, in_words
-from viz.parts import axes, depth, tensor_columns
-from viz.parts.cells import click_targets
-from viz.text import clean_text, percent, plural, real, safe_text
+from viz.figure_text import clean_text, percent, plural, real, safe_text
+from viz.hover import LAYER, describe_extreme, hover_texts
+from viz.parts import axes, heat_maps, tensor_columns
+from viz.parts.cell_targets import click_targets
 
 ROW, LOW, GAP, TOP, BOTTOM, RIGHT = 21, 88, 34, 42, 62, 104  # px; LOW is the least height that a color bar needs
 TICK, TITLE, SHORT = 15, 18, 11  # px: a tick of a color bar, a line of its title; letters that fit above it
@@ -55,13 +55,13 @@ def compare_cells(
     it is in percentage points.
     """
     table = table.assign(row=table["row"].map(str))  # names, which may be numbers
-    rows, columns = in_order(table["row"]), tensor_columns.Columns.of(table)
+    rows, columns = distinct_names(table["row"]), tensor_columns.TensorColumns.of(table)
     cells = _cells(table, rows, columns).assign(label_a=labels[0], label_b=labels[1])
     values = cells[["a", "b"]].to_numpy()
     positive = values[values > 0]
     low = positive.min() if log and len(positive) else np.nanmin(values, initial=0)  # a linear scale includes zero
-    scale = depth.Scale(what, log, limits or (float(low), float(np.nanmax(values, initial=0))), percents)
-    change = depth.Scale("points" if percents else "B − A", log=False, diverging=True)
+    scale = heat_maps.ColorScale(what, log, limits or (float(low), float(np.nanmax(values, initial=0))), percents)
+    change = heat_maps.ColorScale("points" if percents else "B − A", log=False, diverging=True)
     domains, inner = axes.stack_panels([max(len(rows) * ROW, LOW)] * 3, GAP)
     bars = [(domains[1][0], domains[0][1]), *domains[1:]]  # the first color bar is that of A and B
     fig = Drawing()
@@ -73,7 +73,7 @@ def compare_cells(
             fig.add_trace(_map(values, scale, place, span, inner))
     formats: dict[str, Any] = {
         "number": lambda value: percent(value, 2) if percents else real(value),
-        "signed": lambda value: _signed(value, percents),
+        "signed": lambda value: _format_difference(value, percents),
     }
     texts = hover_texts(cells, HOVER, **formats)
     for axis, name in zip(AXES, SIDES.values(), strict=True):
@@ -86,11 +86,11 @@ def compare_cells(
         f"{plural(len(rows), 'row')} and {plural(len(columns.names), 'column')}, and the difference."
     )
     far = cells.assign(far=cells["difference"].abs())
-    most = in_words(far, "far", LARGEST, **formats) if (far["far"] > 0).any() else " The runs do not differ."
+    most = describe_extreme(far, "far", LARGEST, **formats) if (far["far"] > 0).any() else " The runs do not differ."
     return Picture(fig, words + most, inner + TOP + BOTTOM, what)
 
 
-def _cells(table: pd.DataFrame, rows: Sequence[str], columns: tensor_columns.Columns) -> pd.DataFrame:
+def _cells(table: pd.DataFrame, rows: Sequence[str], columns: tensor_columns.TensorColumns) -> pd.DataFrame:
     """A row for each cell of the maps, row by row: both numbers and the difference, NaN where there is none."""
     pairs = pd.MultiIndex.from_product([rows, columns.names], names=["row", "tensor"])
     numbers = table.set_index(["row", "tensor"])[["a", "b"]].astype(np.float64).reindex(pairs)
@@ -102,16 +102,20 @@ def _cells(table: pd.DataFrame, rows: Sequence[str], columns: tensor_columns.Col
 
 
 def _map(
-    values: npt.NDArray[np.float64], scale: depth.Scale, place: int, domain: Sequence[float], inner: float
+    values: npt.NDArray[np.float64], scale: heat_maps.ColorScale, place: int, domain: Sequence[float], inner: float
 ) -> Trace:
     name, shown = ("A", "B", "B − A")[place], place != 1
-    heat = depth.heat(values, scale, xaxis="x", yaxis=AXES[place], ygap=1, showscale=shown, name=name)
-    title = {"text": _in_two_lines(scale.title), "side": "top"}
-    bar = _roomy(heat["colorbar"], (domain[1] - domain[0]) * inner) | depth.bar_beside(domain) | {"title": title}
+    heat = heat_maps.heat(values, scale, xaxis="x", yaxis=AXES[place], ygap=1, showscale=shown, name=name)
+    title = {"text": _break_title(scale.title), "side": "top"}
+    bar = (
+        _fit_ticks(heat["colorbar"], (domain[1] - domain[0]) * inner)
+        | heat_maps.panel_color_bar(domain)
+        | {"title": title}
+    )
     return heat | {"colorbar": bar}
 
 
-def _roomy(bar: dict[str, Any], length: float) -> dict[str, Any]:
+def _fit_ticks(bar: dict[str, Any], length: float) -> dict[str, Any]:
     """The color bar with all ticks, or only both ends and the middle if its length has no room for more."""
     places, texts = list(bar["tickvals"]), list(bar["ticktext"])
     if len(places) * TICK <= length - TITLE:
@@ -120,7 +124,7 @@ def _roomy(bar: dict[str, Any], length: float) -> dict[str, Any]:
     return bar | {"tickvals": [places[k] for k in kept], "ticktext": [texts[k] for k in kept]}
 
 
-def _in_two_lines(title: str) -> str:
+def _break_title(title: str) -> str:
     """A title broken near its middle if it is too long for the width of a color bar."""
     words = title.split()
     at = min(range(1, len(words)), key=lambda k: abs(len(" ".join(words[:k])) - len(title) / 2), default=0)
@@ -130,7 +134,7 @@ def _in_two_lines(title: str) -> str:
 
 def _lay_out(
     fig: Drawing,
-    columns: tensor_columns.Columns,
+    columns: tensor_columns.TensorColumns,
     titles: list[str],
     domains: list[list[float]],
     captions: list[str],
@@ -139,9 +143,11 @@ def _lay_out(
 ) -> None:
     named = columns.tensors["section"].is_unique  # every column is a section of its own
     title = {"text": f"{safe_text(over, 40)} ({len(columns.names)}) in forward order; numbers are blocks"}
-    fig.update_xaxes(**columns.axis() | (_each(columns) if named else {}) | {"title": title, "anchor": "y3"})
+    fig.update_xaxes(
+        **columns.axis() | (_every_column_ticks(columns) if named else {}) | {"title": title, "anchor": "y3"}
+    )
     for axis, domain in zip(AXES, domains, strict=True):
-        settings = axes.of_names(safe_text(unit, 24), titles, down=True, domain=domain, anchor="x")
+        settings = axes.name_axis(safe_text(unit, 24), titles, down=True, domain=domain, anchor="x")
         fig.update_layout({axis.replace("y", "yaxis"): settings})
     headings = [theme.caption(text, domain[1]) for text, domain in zip(captions, domains, strict=True)]
     fig.update_layout(
@@ -152,14 +158,14 @@ def _lay_out(
     )  # fmt: skip
 
 
-def _each(columns: tensor_columns.Columns) -> dict[str, Any]:
+def _every_column_ticks(columns: tensor_columns.TensorColumns) -> dict[str, Any]:
     """A tick for every column; names other than numbers go one line lower, clear of their neighbors."""
-    names = [tensor_columns.short(name) for name in columns.tensors["section"]]
+    names = [tensor_columns.short_section(name) for name in columns.tensors["section"]]
     names = [safe_text(name, 16) if name.isdigit() else f"<br>{safe_text(name, 16)}" for name in names]
     return {"tickvals": list(range(len(names))), "ticktext": names}
 
 
-def _signed(difference: float, percents: bool) -> str:
+def _format_difference(difference: float, percents: bool) -> str:
     """A difference with its sign, of shares in percentage points; "—" where there is none."""
     if not np.isfinite(difference):
         return "—"

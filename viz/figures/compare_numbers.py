@@ -9,12 +9,12 @@ import numpy as np
 import pandas as pd
 
 from viz import theme
-from viz.chart import chart, in_order
+from viz.chart import chart, distinct_names
 from viz.drawing import Drawing, Picture, Trace, scatter
+from viz.figure_text import clean_text, count, plural, real, safe_text, short_name
 from viz.hover import hover_texts
 from viz.parts import axes, legends, series
-from viz.parts.cells import click_targets
-from viz.text import clean_text, count, plural, real, safe_text, short_name
+from viz.parts.cell_targets import click_targets
 
 ROW, CELL = 24, 96  # px: heights of a row of dots (or a heading), and of a cell of agreement
 SIDES = {"a": "A", "b": "B", "difference": "B − A"}
@@ -58,13 +58,13 @@ def compare_scores(table: pd.DataFrame, *, labels: Labels = ("A", "B")) -> Pictu
 
     scope (key), group (its heading), a and b (accuracies or H-scores). A filled dot has an interval without zero.
     """
-    headings = in_order(table["group"])
+    headings = distinct_names(table["group"])
     first, *others = (table[table["group"] == group] for group in headings)  # the averages have an order of their own
     groups = [first, *(rows.sort_values("difference", ascending=False, kind="stable") for rows in others)]
     heads = np.cumsum([0, *(len(rows) + 1 for rows in groups)])
     places = np.concatenate([head + 1 + np.arange(len(rows)) for head, rows in zip(heads[:-1], groups, strict=True)])
     table = pd.concat(groups).assign(label_a=labels[0], label_b=labels[1])
-    sure, end = series.clear(table), int(heads[-1])
+    sure, end = series.excludes_zero(table), int(heads[-1])
     colors = np.where(sure, np.where(table["difference"] > 0, theme.RUN_B, theme.RUN_A), theme.TIE).tolist()
     dots = series.marks(
         table, 100 * table["difference"], places, theme.Look(theme.FADED, "circle"), DIFFERENCE, picks=("scope",),
@@ -72,9 +72,9 @@ def compare_scores(table: pd.DataFrame, *, labels: Labels = ("A", "B")) -> Pictu
         error_x=series.interval(table, "difference", theme.FADED, factor=100, thickness=1.6, width=3),
     )  # fmt: skip
     fig = Drawing([dots])
-    fig.update_xaxes(**axes.of_points("B − A", table[["difference", "low", "high"]]), ticksuffix="")
+    fig.update_xaxes(**axes.points_axis("B − A", table[["difference", "low", "high"]]), ticksuffix="")
     titles = list(table["title"])
-    names = axes.of_names("Data set or average", titles, 28, showgrid=True)
+    names = axes.name_axis("Data set or average", titles, 28, showgrid=True)
     fig.update_yaxes(**names | {"tickvals": places.astype(np.float32), "range": [end - 0.4, -0.6]})
     for head, group in zip(heads.tolist(), headings, strict=False):
         fig.add_annotation(axes.heading(group, head))
@@ -115,7 +115,7 @@ def compare_agreement(
     fig.update_traces("Cells", meta={"columns": numbers})
     for axis, label, name in (("xaxis", labels[1], "B"), ("yaxis", labels[0], "A")):
         title, ends = f"{name}: {safe_text(label, 34)}", [f"{name} {word}" for word in ORDER]
-        fig.update_layout({axis: axes.of_names(title, ends, down=name == "A", ticks="")})
+        fig.update_layout({axis: axes.name_axis(title, ends, down=name == "A", ticks="")})
     boxes = [{"type": "rect", "x0": x - 0.5, "x1": x + 0.5, "y0": y - 0.5, "y1": y + 0.5} for y, x in places]
     for pair, (y, x), box, text in zip(pairs, places, boxes, hover_texts(cells, CELL_TEXT, **IMAGES), strict=True):
         fig.add_shape(box, fillcolor=AGREEMENT[pair][1], layer="below", line={"color": theme.GROUND, "width": 3})
@@ -141,14 +141,14 @@ def compare_tensor(table: pd.DataFrame, *, tensor: str = "", labels: Labels = ("
     the expert's tensor; filled dots).
     """
     table = series.finite_rows(table, *SIDES)
-    names = in_order(table["expert"])
+    names = distinct_names(table["expert"])
     both = table[["a", "b", "threshold_a", "threshold_b"]].to_numpy(np.float64)
     high = 1.1 * float(np.nanmax(both, initial=0)) or 1.0
     far = 1.25 * float(table["difference"].abs().max()) or high
     fig = Drawing()
     for side, name, up in zip("AB", labels, (38, 22), strict=True):  # side by side they do not fit narrow pages
         fig.add_annotation(theme.caption(f"<b>{side}</b>: {safe_text(name, 60)}", 1.0), yshift=up)
-    for axis, (side, title), domain in zip(("x", "x2", "x3"), SIDES.items(), axes.side_by_side(3, GAP), strict=True):
+    for axis, (side, title), domain in zip(("x", "x2", "x3"), SIDES.items(), axes.panel_domains(3, GAP), strict=True):
         ends = [-far, far] if side == "difference" else [0.0, high]
         fig.add_traces(_dots(table, side, axis))
         fig.add_annotation(theme.caption(f"<b>{title}</b>", 1.0, x=domain[0]))
@@ -156,7 +156,7 @@ def compare_tensor(table: pd.DataFrame, *, tensor: str = "", labels: Labels = ("
             "domain": domain, "range": ends, "nticks": 4, "exponentformat": "power",
             "title": {"text": f"Saliency, {title}"}, "zeroline": side == "difference", "zerolinecolor": theme.INK,
         }  # fmt: skip
-    fig.update_yaxes(**axes.of_names("Expert", names, down=True) | {"showgrid": True})
+    fig.update_yaxes(**axes.name_axis("Expert", names, down=True) | {"showgrid": True})
     fig.update_layout(showlegend=False, margin={"l": axes.room(names) + 44, "t": 74, "r": 24, "b": 64})
     what = f"Saliency of {clean_text(short_name(tensor), 60)}" if tensor else "Saliency"
     higher, lower = (int((sign * table["difference"] > 0).sum()) for sign in (1, -1))
@@ -221,7 +221,7 @@ def compare_spectrum(table: pd.DataFrame, *, labels: Labels = ("A", "B")) -> Pic
     )  # fmt: skip
     a, b = (plural(int(table[side].notna().sum()), "direction") for side in ("a", "b"))
     alt = f"Singular values of {a} of A and {b} of B; B is larger in {int((table['difference'] > 0).sum())}."
-    return legends.with_legend(fig, alt, 420, str(last), left=84, gap=24)
+    return legends.add_legend(fig, alt, 420, str(last), left=84, gap=24)
 
 
 @chart(
@@ -264,7 +264,7 @@ def compare_distance(table: pd.DataFrame, *, labels: Labels = ("A", "B"), what: 
             },
         })  # fmt: skip
     if "difference" in panels:
-        fig.add_shape(axes.upright(0, theme.edge(1), "x3", "y3 domain", layer="above"))
+        fig.add_shape(axes.vertical_line(0, theme.edge(1), "x3", "y3 domain", layer="above"))
     fig.update_layout(barmode="overlay", showlegend=False, margin={"l": 70, "r": 20, "t": 36, "b": 50})
     who = {side: f"{SIDES[side]}, {clean_text(name, 40)}" for side, name in names.items()} | {"difference": "B − A"}
     means = table[table["panel"].isin(panels)].drop_duplicates("panel").set_index("panel")["mean"]

@@ -6,13 +6,13 @@ import numpy as np
 import pandas as pd
 
 from viz import theme
-from viz.chart import TENSOR, Names, chart, in_order
+from viz.chart import TENSOR, Names, chart, distinct_names
 from viz.drawing import Drawing, Picture
-from viz.hover import LAYER, extremes, in_words
-from viz.parts import depth, matrix, series, tensor_columns
-from viz.parts.cells import NO_CELL, Cell
-from viz.parts.legends import with_legend
-from viz.text import plural
+from viz.figure_text import plural
+from viz.hover import LAYER, describe_extreme, describe_extremes
+from viz.parts import heat_maps, matrix, series, tensor_columns
+from viz.parts.cell_targets import NO_CELL, CellPosition
+from viz.parts.legends import add_legend
 
 COEFFICIENT = f"<b>{{tensor:short}}</b><br>{{expert}}: {{coefficient:learned}}<br>{LAYER}"
 EXTREME = "{expert:plain 40} in {tensor:plain}, {coefficient:decimal}"
@@ -36,7 +36,7 @@ MOST_SHARED = "It is largest for {first:plain 40}, of whose mask {second:plain 4
     empty="This merge learned no coefficient for each tensor.",
 )
 def coefficient_map(
-    table: pd.DataFrame, *, selected: Cell = NO_CELL, limits: depth.Limits = None, step: int | None = None
+    table: pd.DataFrame, *, selected: CellPosition = NO_CELL, limits: heat_maps.Limits = None, step: int | None = None
 ) -> Picture:
     """A heat map, experts by tensors in forward order; tensors that an edit pruned are gray.
 
@@ -45,13 +45,14 @@ def coefficient_map(
     """
     pruned = table["pruned"].to_numpy(bool) if "pruned" in table else np.zeros(len(table), bool)
     table = table.assign(coefficient=table["coefficient"].mask(pruned))
-    kept = series.drawn_rows(table, "coefficient", lack="every tensor was pruned")
+    kept = series.require_finite_rows(table, "coefficient", lack="every tensor was pruned")
     mean, span = kept["coefficient"].mean(), (min(0.0, kept["coefficient"].min()), kept["coefficient"].max())
     of = f"{plural(table['tensor'].nunique(), 'tensor')} for {plural(table['expert'].nunique(), 'expert')}"
-    most, least = extremes(kept, "coefficient", EXTREME)
-    picture = depth.heat_map(
-        table, "expert", "coefficient", depth.Scale("coefficient", log=False, limits=limits or span), COEFFICIENT,
-        selected, formats={"learned": _learned}, alt=f"Learned coefficients of {of}"
+    most, least = describe_extremes(kept, "coefficient", EXTREME)
+    picture = heat_maps.heat_map(
+        table, "expert", "coefficient", heat_maps.ColorScale("coefficient", log=False, limits=limits or span),
+        COEFFICIENT,
+        selected, formats={"learned": _describe_coefficient}, alt=f"Learned coefficients of {of}"
         f"{f' at step {step:,}' if step is not None else ''}. Largest for {most}; smallest for {least}. "
         f"Their mean is {mean:.2f}.",
     )  # fmt: skip
@@ -61,7 +62,7 @@ def coefficient_map(
     return picture
 
 
-def _learned(value: float) -> str:
+def _describe_coefficient(value: float) -> str:
     return f"coefficient {value:.3f}".replace("-", "−") if np.isfinite(value) else "pruned, no coefficient"
 
 
@@ -75,21 +76,21 @@ def _learned(value: float) -> str:
 )
 def coefficient_sums(table: pd.DataFrame, *, runs: Names = None, selected: str | None = None) -> Picture:
     """A dotted line for each run of Σ λ over its experts by tensor; a pruned tensor (NaN) is a gap (LwPTV, Fig. 8)."""
-    columns, names = tensor_columns.Columns.of(table), in_order(table["run"])
-    drawn = columns.with_places(series.drawn_rows(table, "total", lack="every tensor was pruned"))
+    columns, names = tensor_columns.TensorColumns.of(table), distinct_names(table["run"])
+    drawn = columns.with_places(series.require_finite_rows(table, "total", lack="every tensor was pruned"))
     look = theme.looks(runs or names)
     fig = Drawing([
         series.marks(
             rows, "place", "total", look[name], TOTAL, picks=("tensor",), size=7, line={"width": 1, "dash": "dot"},
             marker={"opacity": 1}, **entry,
         )
-        for name, rows, entry in series.each(drawn, "run", names)
+        for name, rows, entry in series.rows_by_name(drawn, "run", names)
     ])  # fmt: skip
     fig.update_yaxes(title={"text": "Sum of the coefficients<br>over the experts"})
     columns.lay_out(fig, selected)
     words = f"Summed coefficients of {plural(len(names), 'run')} in {plural(drawn['tensor'].nunique(), 'tensor')}."
-    most = in_words(drawn, "total", " The largest, {total:real}, is {label:plain 40}'s in {tensor:plain}.")
-    return with_legend(fig, words + most, 350, str(len(columns.names)))
+    most = describe_extreme(drawn, "total", " The largest, {total:real}, is {label:plain 40}'s in {tensor:plain}.")
+    return add_legend(fig, words + most, 350, str(len(columns.names)))
 
 
 @chart(
@@ -100,15 +101,18 @@ def coefficient_sums(table: pd.DataFrame, *, runs: Names = None, selected: str |
     picks=("expert", "tensor"),
     empty="This merge has no masks of scalars.",
 )
-def localization_map(table: pd.DataFrame, *, selected: Cell = NO_CELL, limits: depth.Limits = None) -> Picture:
+def localization_map(
+    table: pd.DataFrame, *, selected: CellPosition = NO_CELL, limits: heat_maps.Limits = None
+) -> Picture:
     """A heat map, experts by tensors in forward order, of the share of scalars that each expert's mask keeps."""
     table = table.assign(share=(table["kept"] / table["numel"]).where(table["numel"] > 0, 0.0))
     sums = table.groupby("expert", as_index=False)[["kept", "numel"]].sum()
     sums["share"] = sums["kept"] / sums["numel"].clip(lower=1)
     words = f"Masks of {plural(len(sums), 'expert')} over {plural(table['tensor'].nunique(), 'tensor')}."
-    most, least = extremes(sums, "share", "{share:percent 2} ({expert:plain 40})")
-    return depth.heat_map(
-        table, "expert", "share", depth.Scale("kept share", log=False, limits=limits, percent=True), KEPT, selected,
+    most, least = describe_extremes(sums, "share", "{share:percent 2} ({expert:plain 40})")
+    return heat_maps.heat_map(
+        table, "expert", "share", heat_maps.ColorScale("kept share", log=False, limits=limits, percent=True), KEPT,
+        selected,
         alt=f"{words} They keep from {least} to {most} of the scalars.",
     )  # fmt: skip
 
@@ -123,12 +127,12 @@ def localization_map(table: pd.DataFrame, *, selected: Cell = NO_CELL, limits: d
 )
 def localization_overlap(table: pd.DataFrame) -> Picture:
     """A matrix of experts: of the scalars that the first's mask keeps, the share that the second's keeps as well."""
-    others = series.drawn_rows(
+    others = series.require_finite_rows(
         table[table["first"] != table["second"]], "share", lack="there are no two masks to compare"
     )
-    names = in_order([*table["first"], *table["second"]])
-    rows, columns = (matrix.Side(title, names, names) for title in ("Mask of", "Also kept by"))
-    scale = depth.Scale("shared of the<br>row's mask", log=False, percent=True)
-    fig = matrix.of_table(others, rows, columns, ("first", "second"), "share", SHARED, scale)
-    words = f"Overlap of the masks of {plural(len(names), 'expert')}. {in_words(others, 'share', MOST_SHARED)}"
+    names = distinct_names([*table["first"], *table["second"]])
+    rows, columns = (matrix.MatrixSide(title, names, names) for title in ("Mask of", "Also kept by"))
+    scale = heat_maps.ColorScale("shared of the<br>row's mask", log=False, percent=True)
+    fig = matrix.draw_table_matrix(others, rows, columns, ("first", "second"), "share", SHARED, scale)
+    words = f"Overlap of the masks of {plural(len(names), 'expert')}. {describe_extreme(others, 'share', MOST_SHARED)}"
     return Picture(fig, words, matrix.height(fig, len(names)), str(len(names)))

@@ -9,17 +9,17 @@ import numpy as np
 import pandas as pd
 
 from viz import theme
-from viz.chart import Names, chart, in_order
+from viz.chart import Names, chart, distinct_names
 from viz.drawing import Drawing, Picture, Trace
-from viz.hover import hover_texts, in_words
-from viz.parts import axes, series, sweep
-from viz.parts.legends import with_legend
-from viz.text import clean_text, plural, real, safe_text, short_name
+from viz.figure_text import clean_text, plural, real, safe_text, short_name
+from viz.hover import describe_extreme, hover_texts
+from viz.parts import axes, series, sweep_panels
+from viz.parts.legends import add_legend
 
 OVERALL = theme.Look(theme.FADED, "circle-open")  # no expert has this color
 MARKED = 60  # points of a line up to which each is a mark
 SIZE: dict[str, Any] = {"inner": 330, "right": 24, "gap": 14}  # of the figures
-HERE: dict[str, Any] = {"name": "Here, mean over tasks", "legendgroup": "here"}
+OWN_LINE: dict[str, Any] = {"name": "Here, mean over tasks", "legendgroup": "here"}
 MEAN = (
     "<b>Step {step:count}</b><br>mean {mean:percent} over {tasks:plural task}"
     "<br>{worst:text 40} {low:percent} to {best:text 40} {high:percent}[<br>{n:count} images]"
@@ -53,26 +53,26 @@ def accuracy_steps(table: pd.DataFrame, *, published: pd.DataFrame | None = None
     ``published`` has method, step, accuracy and source: what authors logged for other models and other images, as a
     dotted line behind.
     """
-    table = series.drawn_rows(table, "accuracy", lack="no step has an accuracy")
+    table = series.require_finite_rows(table, "accuracy", lack="no step has an accuracy")
     look, means, printed = theme.looks(["here"])["here"], _means(table), []
     if published is not None:
         published = published.assign(label="◇ " + published["method"] + ": " + published["source"])
         printed = [
             series.published_marks(rows, "step", PRINTED, **entry)
-            for _, rows, entry in series.each(published, "method")
+            for _, rows, entry in series.rows_by_name(published, "method")
         ]
     area = theme.tint(look.color, 0.15)
     fig = Drawing([
         *printed,
         series.band(means["step"], means["low"], means["high"], area, name="Worst task to best", showlegend=False),
-        series.marks(means, "step", "mean", look, MEAN, line={"width": 2.5}, **HERE),
+        series.marks(means, "step", "mean", look, MEAN, line={"width": 2.5}, **OWN_LINE),
     ])  # fmt: skip
     fig.update_xaxes(**_axis([*table["step"], *([] if published is None else published["step"])]))
     fig.update_yaxes(title={"text": "In-domain accuracy (%)"}, tickformat=".0%")
     words = f"In-domain accuracy of {plural(table['task'].nunique(), 'task')} at {plural(len(means), 'step')}: "
     ends = ", ".join(hover_texts(means.iloc[[0, -1]], "{mean:percent} at step {step:count}"))
-    best = in_words(means, "mean", " It is highest at step {step:count}, {mean:percent}.")
-    return with_legend(fig, f"{words}{ends}.{best}", **SIZE)
+    best = describe_extreme(means, "mean", " It is highest at step {step:count}, {mean:percent}.")
+    return add_legend(fig, f"{words}{ends}.{best}", **SIZE)
 
 
 def _means(table: pd.DataFrame) -> pd.DataFrame:
@@ -111,11 +111,13 @@ def coefficient_steps(
     ends = series.finite_rows(table.sort_values("step", kind="stable"), "coefficient")
     ends = ends.drop_duplicates("expert", keep="last")
     if len(ends):
-        words += in_words(ends, "coefficient", " {expert:plain 40} ends highest, at {coefficient:decimal}")
-        lowest = in_words(ends, "coefficient", ", {expert:plain 40} lowest, at {coefficient:decimal}", least=True)
+        words += describe_extreme(ends, "coefficient", " {expert:plain 40} ends highest, at {coefficient:decimal}")
+        lowest = describe_extreme(
+            ends, "coefficient", ", {expert:plain 40} lowest, at {coefficient:decimal}", least=True
+        )
         words += f"{lowest if len(ends) > 1 else ''}."
     fig = _lines(table, "coefficient", title, COEFFICIENT, at, experts, band=band)
-    return with_legend(fig, words, state=tensor, **SIZE)
+    return add_legend(fig, words, state=tensor, **SIZE)
 
 
 @chart(
@@ -147,10 +149,10 @@ def learning_loss(
         tasks = tasks[tasks["expert"] != overall]
     hover = LINE + (f"mean loss of the last {window} steps" if window > 1 else "loss") + LOSS
     fig = _lines(table, "loss", safe_text(unit), hover, at, experts, window=window, overall=overall)
-    return with_legend(fig, _losses_in_words(tasks, table, unit, experts), state=unit, **SIZE)
+    return add_legend(fig, _describe_losses(tasks, table, unit, experts), state=unit, **SIZE)
 
 
-def _losses_in_words(points: pd.DataFrame, table: pd.DataFrame, unit: str, experts: Names) -> str:
+def _describe_losses(points: pd.DataFrame, table: pd.DataFrame, unit: str, experts: Names) -> str:
     """What the lines show; ``points`` are theirs, by step."""
     names = (points if len(points) else table)["expert"]
     together = experts is not None and not set(names) & set(experts)  # one loss, of a router for instance
@@ -162,7 +164,7 @@ def _losses_in_words(points: pd.DataFrame, table: pd.DataFrame, unit: str, exper
         return f"{words} It goes from {real(points['loss'].iloc[0])} to {real(points['loss'].iloc[-1])}."
     ends = points.groupby("expert", sort=False, as_index=False)["loss"].agg(["first", "last"])
     falls = int((ends["last"] < ends["first"]).sum())
-    highest = in_words(ends, "last", "it ends highest on {expert:plain 40}, {last:real}")
+    highest = describe_extreme(ends, "last", "it ends highest on {expert:plain 40}, {last:real}")
     return f"{words} It falls on {falls} of them; {highest}."
 
 
@@ -184,10 +186,10 @@ def _lines(
     are those of ``learning_loss``.
     """
     table = table.sort_values("step", kind="stable")
-    experts = in_order([*(names or ()), *table["expert"]])
+    experts = distinct_names([*(names or ()), *table["expert"]])
     looks = theme.looks([expert for expert in experts if expert != overall]) | {overall: OVERALL}
     fig = Drawing()
-    for expert, rows, entry in series.each(series.finite_rows(table, value), "expert", experts, label="expert"):
+    for expert, rows, entry in series.rows_by_name(series.finite_rows(table, value), "expert", experts, label="expert"):
         look, behind = looks[expert], entry | {"showlegend": False}
         if window > 1:
             style = {"color": look.color, "width": 1}
@@ -203,13 +205,13 @@ def _lines(
     few = {"dtick": 1} if np.ptp(table["step"]) < 8 else {}  # steps are whole numbers
     fig.update_xaxes(**_axis(table["step"]), **few)
     fig.update_yaxes(title={"text": title})
-    fig.update_layout(shapes=[axes.upright(at, sweep.CHOSEN)] if at is not None else [])
+    fig.update_layout(shapes=[axes.vertical_line(at, sweep_panels.SELECTED_POINT)] if at is not None else [])
     return fig
 
 
 def _axis(steps: Iterable[float]) -> dict[str, object]:
     """Settings of an axis of these steps."""
-    return {"title": {"text": "Step of learning"}, "range": sweep.stretch(None, steps), "tickformat": ",d"}
+    return {"title": {"text": "Step of learning"}, "range": sweep_panels.axis_range(None, steps), "tickformat": ",d"}
 
 
 def _running_mean(values: pd.Series[float], window: int) -> pd.Series[float]:
@@ -232,17 +234,17 @@ def entropy_loss(table: pd.DataFrame, *, tasks: Names = None, selected: str | No
     entropy (mean of the model's predictions, nats), loss (cross-entropy with labels, nats). Where a path goes left and
     up, entropy falls while the loss rises. The path of the task ``selected`` is emphasized.
     """
-    drawn = series.drawn_rows(
+    drawn = series.require_finite_rows(
         table.sort_values("step", kind="stable"), "entropy", "loss", lack="no step has both numbers"
     )
-    look = theme.looks(tasks or in_order(drawn["task"]))
+    look = theme.looks(tasks or distinct_names(drawn["task"]))
     fig = Drawing([
         _path(rows, look[task], **entry, opacity=1 if selected in (None, task) else 0.3)
-        for task, rows, entry in series.each(drawn, "task", label="title")
+        for task, rows, entry in series.rows_by_name(drawn, "task", label="title")
     ])  # fmt: skip
     fig.update_xaxes(title={"text": "Mean entropy of the predictions (nats)"}, rangemode="tozero")
     fig.update_yaxes(title={"text": "Cross-entropy with the labels (nats)"}, rangemode="tozero")
-    return with_legend(fig, _misled_in_words(drawn), **SIZE | {"inner": 430})
+    return add_legend(fig, _describe_misled(drawn), **SIZE | {"inner": 430})
 
 
 def _path(rows: pd.DataFrame, look: theme.Look, **fields: Any) -> Trace:
@@ -257,7 +259,7 @@ def _path(rows: pd.DataFrame, look: theme.Look, **fields: Any) -> Trace:
     )  # fmt: skip
 
 
-def _misled_in_words(drawn: pd.DataFrame) -> str:
+def _describe_misled(drawn: pd.DataFrame) -> str:
     ends = drawn.groupby("title", sort=False)[["entropy", "loss"]].agg(["first", "last"])
     entropy, loss = (ends[name]["last"] - ends[name]["first"] for name in ("entropy", "loss"))
     misled = [clean_text(title, 40) for title in ends.index[np.array((entropy < 0) & (loss > 0))]]

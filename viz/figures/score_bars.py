@@ -10,11 +10,11 @@ import numpy as np
 import pandas as pd
 
 from viz import theme
-from viz.chart import ChartError, Names, NothingToDraw, chart, in_order
+from viz.chart import ChartError, Names, NothingToDraw, chart, distinct_names
 from viz.drawing import Drawing, Picture, Trace
-from viz.hover import hover_texts, in_words
+from viz.figure_text import clean_text, percent, plural, real, safe_text
+from viz.hover import describe_extreme, hover_texts
 from viz.parts import axes, lanes, legends, series
-from viz.text import clean_text, percent, plural, real, safe_text
 
 REFERENCES: dict[str, tuple[str, dict[str, Any], str]] = {
     "expert": ("Own expert", {"color": theme.INK, "width": 2.5}, "line-ns"),
@@ -67,11 +67,11 @@ def task_accuracy(table: pd.DataFrame, *, normalized: bool = False, runs: Names 
     expert (own expert's accuracy), zero_shot (pretrained's) and chance are drawn as ticks. ``normalized`` divides by
     ``expert``; tasks without one are left out, and a note counts them.
     """
-    tasks = in_order(table["task"])
+    tasks = distinct_names(table["task"])
     table = _normalize(table) if normalized else table
     if table.empty:
         raise NothingToDraw("Nothing to draw: no task has its own expert's accuracy.")
-    names, inside = in_order(table["run"]), table["in_domain"].astype(bool)
+    names, inside = distinct_names(table["run"]), table["in_domain"].astype(bool)
     looks, rows = theme.looks(runs or names), lanes.Lanes(names, 11, max(28, len(names) * 11 + 12))
     groups = (("In-domain tasks", table[inside]), ("Out-of-domain tasks", table[~inside]))
     panels = [(title, own, own.drop_duplicates("task")) for title, own in groups if len(own)]
@@ -81,7 +81,7 @@ def task_accuracy(table: pd.DataFrame, *, normalized: bool = False, runs: Names 
         fig.add_traces(_references(first, f"y{axis}", normalized))
         fig.add_traces(lanes.dots(rows, own, list(first["task"]), "accuracy", looks, HOVER, axis=axis))
         beside = {"text": "Task", "standoff": 8 + widest - axes.room(first["title"])}
-        settings = axes.of_names("Task", list(first["title"]), down=True, domain=domain, anchor="x")
+        settings = axes.name_axis("Task", list(first["title"]), down=True, domain=domain, anchor="x")
         fig.update_layout({f"yaxis{axis}": settings | {"title": beside}})
         fig.update_layout(shapes=[*fig.layout.get("shapes", ()), *lanes.tints(len(first), axis)])
         fig.add_annotation(theme.caption(f"<b>{title}</b>", domain[1]))
@@ -90,14 +90,14 @@ def task_accuracy(table: pd.DataFrame, *, normalized: bool = False, runs: Names 
     ends[0] = max(-0.01, ends[0])
     fig.update_xaxes(title={"text": title}, tickformat=".0%", anchor=f"y{'2' * (len(panels) - 1)}", range=ends)
     if normalized:
-        fig.add_shape(axes.upright(1, {"color": theme.INK, "width": 1.2, "dash": "dash"}))
+        fig.add_shape(axes.vertical_line(1, {"color": theme.INK, "width": 1.2, "dash": "dash"}))
     left_out = len(tasks) - table["task"].nunique()
     words = f"Left out, no accuracy of its own expert: {plural(left_out, 'task')}" if left_out else ""
     notes, _ = axes.note(words, 46)
     fig.update_layout(annotations=[*fig.annotations, *notes])
-    legends.one_entry_each(fig)
+    legends.merge_entries(fig)
     below = 54 + (20 if left_out else 0)
-    return legends.with_legend(
+    return legends.add_legend(
         fig, _highest(table, normalized), inner + 34 + below, str(normalized), left=widest + 38, right=30, below=below,
         gap=34, wide=True,
     )  # fmt: skip
@@ -158,34 +158,34 @@ def given_scores(table: pd.DataFrame, *, runs: Names = None) -> Picture:
     origin (the file or program), source ("given" or "program"), better ("higher", "lower" or empty), proportion (bool:
     drawn as percent).
     """
-    table = _in_words(series.drawn_rows(table, "value", lack="no score is a number"))
-    names = in_order(table["run"])
+    table = _format_scores(series.require_finite_rows(table, "value", lack="no score is a number"))
+    names = distinct_names(table["run"])
     looks = {
         run: look._replace(symbol="diamond-open")
-        for run, look in theme.looks(in_order([*(runs or ()), *names])).items()
+        for run, look in theme.looks(distinct_names([*(runs or ()), *names])).items()
     }
     rows = lanes.Lanes(names, 13, max(30, len(names) * 13 + 12))
     panels = [own for _, own in table.groupby("metric", sort=False)]
     domains, inner = axes.stack_panels([own["task"].nunique() * rows.row for own in panels], 78)
     fig, wide = Drawing(), axes.room(table["task"], 28)
     for place, (own, domain) in enumerate(zip(panels, domains, strict=True)):
-        axis, tasks = str(place + 1) if place else "", in_order(own["task"])
+        axis, tasks = str(place + 1) if place else "", distinct_names(own["task"])
         fig.add_traces(lanes.dots(
             rows, own, tasks, "value", looks, GIVEN, axis=axis, xaxis=f"x{axis}", size=11,
             marker={"line": {"width": 2}},
         ))  # fmt: skip
         beside = {"text": "Task", "standoff": 8 + wide}
-        settings = axes.of_names("Task", tasks, 28, down=True, domain=domain, anchor=f"x{axis}")
+        settings = axes.name_axis("Task", tasks, 28, down=True, domain=domain, anchor=f"x{axis}")
         across = {**_scale(own), "anchor": f"y{axis}"}
         fig.update_layout({f"xaxis{axis}": across, f"yaxis{axis}": settings | {"title": beside}})
-    legends.one_entry_each(fig)
+    legends.merge_entries(fig)
     counts = (plural(table[name].nunique(), name) for name in ("run", "task", "metric"))
     alt = "{} on {}, measured elsewhere, in {}.".format(*counts)
-    alt += "".join(in_words(own, "value", LARGEST) for own in panels[:3])
-    return legends.with_legend(fig, alt, inner + 82, left=wide + 40, right=30, gap=26, wide=True)
+    alt += "".join(describe_extreme(own, "value", LARGEST) for own in panels[:3])
+    return legends.add_legend(fig, alt, inner + 82, left=wide + 40, right=30, gap=26, wide=True)
 
 
-def _in_words(table: pd.DataFrame) -> pd.DataFrame:
+def _format_scores(table: pd.DataFrame) -> pd.DataFrame:
     """The table with its numbers as texts: proportions in percent, empty where there is no number."""
     shares = table["proportion"].eq(True) if "proportion" in table else [False] * len(table)
     texts = {
@@ -229,7 +229,7 @@ def storage(table: pd.DataFrame) -> Picture:
     if unknown := sorted(set(table["account"].astype(str)) - set(ACCOUNTS)):
         takes = ", ".join(ACCOUNTS)
         raise ChartError(f"storage does not know the account {clean_text(unknown[0])!r}; it takes {takes}")
-    sums = series.drawn_rows(_sums(table), "bytes", lack="these runs did not record their storage")
+    sums = series.require_finite_rows(_sums(table), "bytes", lack="these runs did not record their storage")
     runs = table.drop_duplicates("run")
     lines = [textwrap.wrap(clean_text(label), 24, max_lines=3, placeholder=" …") for label in runs["label"]]
     accounts = [account for account in ACCOUNTS if account in set(sums["account"])]
@@ -240,14 +240,16 @@ def storage(table: pd.DataFrame) -> Picture:
     most = max(sums["bytes"].max() / MIB, 1e-6)
     fig.update_xaxes(title={"text": "MiB (2²⁰ bytes)"}, range=[0, 1.12 * most])
     names = ["<br>".join(map(safe_text, own)) or "\xa0" for own in lines]
-    fig.update_yaxes(**axes.of_names("Run", names, down=True) | {"ticktext": names, "fixedrange": False})
+    fig.update_yaxes(**axes.name_axis("Run", names, down=True) | {"ticktext": names, "fixedrange": False})
     legend = {"orientation": "h", "x": 0, "xref": "container", "y": 1, "yref": "container", "yanchor": "top"}
     margin = {"t": 58, "b": 56, "l": axes.room(line for own in lines for line in own or [" "]) + 40, "r": 64}
     fig.update_layout(barmode="overlay", legend=legend | {"tracegroupgap": 0}, margin=margin)
     words = f"{plural(sums['run'].nunique(), 'run')}."
     for account in accounts:
         own = sums[sums["account"] == account]
-        words += in_words(own, "bytes", LEAST, least=True, **FORMATS) + in_words(own, "bytes", MOST, **FORMATS)
+        words += describe_extreme(own, "bytes", LEAST, least=True, **FORMATS) + describe_extreme(
+            own, "bytes", MOST, **FORMATS
+        )
     return Picture(fig, words, len(runs) * rows.row + 114)
 
 

@@ -10,10 +10,10 @@ import pandas as pd
 from viz import theme
 from viz.chart import ChartError, chart
 from viz.drawing import Picture, Trace
-from viz.hover import hover_texts, in_words
+from viz.figure_text import clean_text, plural
+from viz.hover import describe_extreme, hover_texts
 from viz.parts import legends, plane
-from viz.parts.plane import IN, OUT, SCORES, Labels, Point, Window
-from viz.text import clean_text, plural
+from viz.parts.plane import IN, OUT, SCORES, Labels, PlotWindow, Point
 
 KIND_NAMES: Mapping[str, str] = {
     "pretrained": "Pretrained",
@@ -40,9 +40,9 @@ BEST = " {label:plain}, {h_score:percent} (in-domain {in_domain:percent}, out-of
 START = "Start: "  # before the label of a model that an arrow begins at
 PLAIN, PLUGGED = "plain", "plugged"  # the two ends of a pair
 RISES, FALLS = theme.Look(theme.BLUE, "circle"), theme.Look(theme.VERMILION, "diamond")  # the end with the edit, by H
-ALONE = theme.Look(theme.FADED, "circle-open")
+UNPAIRED_LOOK = theme.Look(theme.FADED, "circle-open")
 FAINT = theme.INTERVAL  # intervals: two for every merge
-FAR = 0.5  # share of the range of all ends; starts farther outside would squeeze the others into a corner
+FAR_SHARE = 0.5  # share of the range of all ends; starts farther outside would squeeze the others into a corner
 OUTSIDE = "{pair:text 26} starts outside, at {in_domain:percent} in, {out_of_domain:percent} out"
 MOST = 3  # starts outside that are named
 LARGEST = "; the largest change is {pair:plain}'s, {gained_h_score:points} points."
@@ -73,18 +73,18 @@ def id_ood_scatter(table: pd.DataFrame, *, selected: str | None = None, arrows: 
 
 def _draw_runs(table: pd.DataFrame, selected: str | None, arrows: Pairs) -> Picture:
     """The picture of ``id_ood_scatter``."""
-    _check(table)
-    drawn, left_out = plane.split(table)
-    plane.need_rows(drawn, left_out)
+    _check_table(table)
+    drawn, left_out = plane.split_complete(table)
+    plane.require_rows(drawn, left_out)
     adapts = drawn["adapts_on_test"].eq(True) if "adapts_on_test" in drawn else pd.Series(False, drawn.index)
     drawn = drawn.assign(adapts=np.where(adapts, "†", ""))
     top = TOP + (20 if PAPER in set(drawn["kind"]) else 0)
-    joined, at = _joined(arrows, table, drawn), plane.points(drawn)
+    joined, at = _arrow_pairs(arrows, table, drawn), plane.points(drawn)
     texts = hover_texts(drawn, "{label:text 36}[ {adapts}]{kind:sign}", sign=lambda kind: SIGNS.get(kind, ""))
     first = {end for pair in joined for end in pair}
     labels = Labels(drawn, texts, (700, 1300), HEIGHT - top - BOTTOM, clear=True, first=first)
     pointers = [plane.arrow(at[start], at[end]) for start, end in joined]
-    fig = plane.draw(_marks_by_kind(drawn), Window.of(drawn), labels, pointers, left_out)
+    fig = plane.draw(_marks_by_kind(drawn), PlotWindow.of(drawn), labels, pointers, left_out)
     for point, run in zip(at, drawn["run"], strict=True):
         if run == selected:  # a circle in px, so that it stays round
             fig.add_shape(
@@ -99,7 +99,7 @@ def _draw_runs(table: pd.DataFrame, selected: str | None, arrows: Pairs) -> Pict
     return Picture(fig, _best_run(drawn, left_out), HEIGHT)
 
 
-def _check(table: pd.DataFrame) -> None:
+def _check_table(table: pd.DataFrame) -> None:
     """Raise ChartError for an unknown kind, and for averages over different tasks, which no picture can compare."""
     if unknown := sorted(set(table["kind"].astype(str)) - set(KIND_NAMES)):
         raise ChartError(f"id_ood_scatter does not know the kind {unknown[0]!r}; it takes {', '.join(KIND_NAMES)}")
@@ -109,7 +109,7 @@ def _check(table: pd.DataFrame) -> None:
             raise ChartError(f"id_ood_scatter takes runs of one set of experts; the table has {len(sets)} sets")
 
 
-def _joined(arrows: Pairs, table: pd.DataFrame, drawn: pd.DataFrame) -> list[tuple[int, int]]:
+def _arrow_pairs(arrows: Pairs, table: pd.DataFrame, drawn: pd.DataFrame) -> list[tuple[int, int]]:
     """Pairs of rows of ``drawn`` that arrows join, without pairs that contain a left-out run."""
     pairs = arrows[["from", "to"]].itertuples(index=False) if isinstance(arrows, pd.DataFrame) else arrows
     place = {run: row for row, run in enumerate(drawn["run"])}
@@ -147,7 +147,7 @@ def _best_run(drawn: pd.DataFrame, left_out: pd.DataFrame) -> str:
     counts = {"run": kinds.isin(MERGES), "reference": kinds.isin(REFERENCES), "published result": kinds == PAPER}
     marks = [plural(int(of_kind.sum()), noun) for noun, of_kind in counts.items() if of_kind.any()]
     sentence = f"{', '.join(marks)}. Highest H-score{' of a merge' if len(merges) else ''}:"
-    sentence += in_words(merges if len(merges) else drawn, "h_score", BEST)
+    sentence += describe_extreme(merges if len(merges) else drawn, "h_score", BEST)
     return sentence + (f" {len(left_out):,} left out." if len(left_out) else "")
 
 
@@ -169,17 +169,17 @@ def learning_arrows(table: pd.DataFrame, *, selected: str | None = None) -> Pict
     pairs = _pairs(table)
     begun = table["run"].isin({start for start, _ in pairs})
     marked = table.assign(label=[START * own + str(label) for own, label in zip(begun, table["label"], strict=True)])
-    return _draw_runs(marked, selected, pairs)._replace(alt=_arrows_in_words(table, pairs))
+    return _draw_runs(marked, selected, pairs)._replace(alt=_describe_arrows(table, pairs))
 
 
 def _pairs(table: pd.DataFrame) -> list[tuple[str, str]]:
     """Start and end of every arrow whose ends both have all scores."""
-    scored, _ = plane.split(table)
+    scored, _ = plane.split_complete(table)
     ids = set(scored["run"])
     return [pair for pair in zip(scored["start"].astype(str), scored["run"], strict=True) if pair[0] in ids]
 
 
-def _arrows_in_words(table: pd.DataFrame, pairs: list[tuple[str, str]]) -> str:
+def _describe_arrows(table: pd.DataFrame, pairs: list[tuple[str, str]]) -> str:
     rows = {row["run"]: row for row in table.to_dict("records")}
     words = f"In- and out-of-domain accuracy of {plural(len(table), 'model')}, with {plural(len(pairs), 'arrow')} from "
     words += "the start of learning to the learned model."
@@ -209,9 +209,9 @@ def plugin_arrows(table: pd.DataFrame, *, edit: str = "the edit") -> Picture:
     if unknown := sorted(set(table["kind"].astype(str)) - {PLAIN, PLUGGED, *REFERENCES}):
         raise ChartError(f"plugin_arrows does not know the kind {unknown[0]!r}")
     drawn, left_out = _whole_pairs(table)
-    plane.need_rows(drawn, left_out)
-    starts, plugged, far = drawn["kind"] == PLAIN, drawn["kind"] == PLUGGED, _far(drawn)
-    window = Window.of(drawn[~far])
+    plane.require_rows(drawn, left_out)
+    starts, plugged, far = drawn["kind"] == PLAIN, drawn["kind"] == PLUGGED, _is_far_start(drawn)
+    window = PlotWindow.of(drawn[~far])
     before = drawn[starts].set_index("pair")
     gains = {
         f"gained_{name}": (drawn[name] - drawn["pair"].map(before[name])).where(plugged)
@@ -221,15 +221,15 @@ def plugin_arrows(table: pd.DataFrame, *, edit: str = "the edit") -> Picture:
     after = drawn[plugged]
     joined = zip(plane.points(before.loc[after["pair"]]), plane.points(after), after["gained_h_score"], strict=True)
     arrows = [
-        plane.arrow(_entering(start, end, window), end, (RISES if gain >= 0 else FALLS).color)
+        plane.arrow(_visible_start(start, end, window), end, (RISES if gain >= 0 else FALLS).color)
         for start, end, gain in joined
     ]
-    ends, outside = drawn[~starts], _outside(drawn[far])
+    ends, outside = drawn[~starts], _describe_far_starts(drawn[far])
     texts = hover_texts(ends, "{pair:text 26}")
     labels = Labels(ends, texts, (500, 1200), 500, beside=plane.points(drawn[starts]))
     fig = plane.draw(_marks_by_change(drawn), window, labels, arrows, left_out, outside)
     more = theme.LINE_HEIGHT * len(outside)
-    return legends.with_legend(
+    return legends.add_legend(
         fig, _best_change(after, left_out, edit), 592 + more, edit, left=plane.LEFT, right=plane.RIGHT, gap=10,
         below=82 + more,
     )  # fmt: skip
@@ -237,25 +237,25 @@ def plugin_arrows(table: pd.DataFrame, *, edit: str = "the edit") -> Picture:
 
 def _whole_pairs(table: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
     """The rows that are drawn, and the others, which lack scores or the other end."""
-    complete, left_out = plane.split(table)
+    complete, left_out = plane.split_complete(table)
     is_end = complete["kind"].isin([PLAIN, PLUGGED])
     kinds = complete[is_end].groupby("pair")["kind"].nunique()
     single = is_end & ~complete["pair"].isin(kinds[kinds == 2].index)
     return complete[~single].reset_index(drop=True), pd.concat([left_out, complete[single]])
 
 
-def _far(drawn: pd.DataFrame) -> pd.Series[bool]:
+def _is_far_start(drawn: pd.DataFrame) -> pd.Series[bool]:
     """Which rows are starts far outside the range of all ends."""
     starts = drawn["kind"] == PLAIN
     far = pd.Series(False, drawn.index)
     for name in (IN, OUT):
         ends = drawn[~starts][name]
-        room = FAR * max(float(ends.max() - ends.min()), 0.1)
+        room = FAR_SHARE * max(float(ends.max() - ends.min()), 0.1)
         far |= starts & ~drawn[name].between(ends.min() - room, ends.max() + room)
     return far
 
 
-def _entering(start: Point, end: Point, window: Window) -> Point:
+def _visible_start(start: Point, end: Point, window: PlotWindow) -> Point:
     """The point where an arrow's visible part begins: its start, or where it enters the plot."""
     steps = [from_ - to for from_, to in zip(start, end, strict=True)]
     limits = [(bound - at) / step for at, step, ends in zip(end, steps, window, strict=True) if step for bound in ends]
@@ -263,7 +263,7 @@ def _entering(start: Point, end: Point, window: Window) -> Point:
     return end[0] + share * steps[0], end[1] + share * steps[1]
 
 
-def _outside(far: pd.DataFrame) -> list[str]:
+def _describe_far_starts(far: pd.DataFrame) -> list[str]:
     """Lines that say where arrows from outside the plot start."""
     lines = hover_texts(far, OUTSIDE)
     rest = len(lines) - MOST
@@ -276,7 +276,7 @@ def _marks_by_change(drawn: pd.DataFrame) -> list[Trace]:
     filled = [("With it, H-score not lower", RISES, gain >= 0), ("With it, H-score lower", FALLS, gain < 0)]
     traces = []
     for name, look, chosen in [
-        ("Without the edit", ALONE, kind == PLAIN), *filled,
+        ("Without the edit", UNPAIRED_LOOK, kind == PLAIN), *filled,
         *((KIND_NAMES[name], theme.KINDS[name], kind == name) for name in REFERENCES),
     ]:  # fmt: skip
         line = theme.edge(0.8) if look in (RISES, FALLS) else {"color": look.color, "width": 2}
@@ -290,5 +290,5 @@ def _best_change(after: pd.DataFrame, left_out: pd.DataFrame, edit: str) -> str:
     sentence = f"{plural(len(after), 'merge')} without and with {clean_text(edit, 40)} in front."
     if len(after):
         sentence += f" The H-score does not fall for {int((after['gained_h_score'] >= 0).sum())}"
-        sentence += in_words(after, "gained_h_score", LARGEST)
+        sentence += describe_extreme(after, "gained_h_score", LARGEST)
     return sentence + (f" {plural(len(left_out), 'row')} left out." if len(left_out) else "")

@@ -10,12 +10,12 @@ import numpy as np
 import pandas as pd
 
 from viz import theme
-from viz.text import safe_text
+from viz.figure_text import safe_text
 
 CHARACTERS = 78  # in a line under a chart on a narrow page
 
 
-def of_names(title: str, names: Sequence[object], limit: int = 24, down: bool = False, **more: Any) -> dict[str, Any]:
+def name_axis(title: str, names: Sequence[object], limit: int = 24, down: bool = False, **more: Any) -> dict[str, Any]:
     """Settings of an axis with a place for each name, 0 first; ``down`` puts the first on top."""
     ends = [-0.5, len(names) - 0.5]
     return {
@@ -25,13 +25,13 @@ def of_names(title: str, names: Sequence[object], limit: int = 24, down: bool = 
     }  # fmt: skip
 
 
-def of_numbers(title: str, numbers: Sequence[int], places: Any = None, **more: Any) -> dict[str, Any]:
+def number_axis(title: str, numbers: Sequence[int], places: Any = None, **more: Any) -> dict[str, Any]:
     """Settings of an axis with a tick at each of these whole numbers, at their ``places`` if these are others."""
     ticks = {"tickvals": numbers if places is None else places, "ticktext": list(map(str, numbers))}
     return {"title": {"text": title}, "tickmode": "array", **ticks, **more}
 
 
-def of_points(title: str, changes: pd.DataFrame) -> dict[str, Any]:
+def points_axis(title: str, changes: pd.DataFrame) -> dict[str, Any]:
     """Settings of an axis of ``changes`` of accuracy in percentage points, as far down as up from the line at zero."""
     far = 100 * max(0.01, 1.06 * float(np.nanmax(np.abs(changes.to_numpy(np.float64)))))
     zero = {"zeroline": True, "zerolinecolor": theme.INK, "zerolinewidth": 1.2}
@@ -56,10 +56,10 @@ def note(words: str, below: float) -> tuple[list[dict[str, Any]], float]:
         return [], 0
     lines = textwrap.wrap(words, CHARACTERS)
     text = "<br>".join(safe_text(line, CHARACTERS + 1) for line in lines)
-    return [under(text, below)], theme.LINE_HEIGHT * len(lines) + 6
+    return [annotate_below(text, below)], theme.LINE_HEIGHT * len(lines) + 6
 
 
-def under(text: str, below: float) -> dict[str, Any]:
+def annotate_below(text: str, below: float) -> dict[str, Any]:
     """A faint annotation ``below`` px under the plot; ``text`` is escaped."""
     style = {"align": "left", "font": {"color": theme.FADED}}
     return theme.caption(text, 0, yanchor="top", yshift=-below, **style)
@@ -71,7 +71,7 @@ def heading(name: str, y: float) -> dict[str, Any]:
     return theme.caption(f"<b>{safe_text(name, 40)}</b>", y, **beside)
 
 
-def chosen(place: int | None) -> list[dict[str, Any]]:
+def selection_frame(place: int | None) -> list[dict[str, Any]]:
     """The frame around the column of what is selected; none if it has no place."""
     if place is None:
         return []
@@ -81,7 +81,7 @@ def chosen(place: int | None) -> list[dict[str, Any]]:
     }]  # fmt: skip
 
 
-def upright(
+def vertical_line(
     x: float, line: dict[str, Any], xref: str = "x", yref: str = "paper", layer: str = "below"
 ) -> dict[str, Any]:
     """Shape of a line up through all panels at one number, behind their marks; ``yref`` may name one of them."""
@@ -89,7 +89,7 @@ def upright(
     return {"type": "line", **ends, "line": line, "layer": layer}
 
 
-def across(y: float, line: dict[str, Any], xref: str = "x domain", layer: str = "below") -> dict[str, Any]:
+def horizontal_line(y: float, line: dict[str, Any], xref: str = "x domain", layer: str = "below") -> dict[str, Any]:
     """Shape of a line across the plot at one number, behind its marks."""
     ends = {"xref": xref, "yref": "y", "x0": 0, "x1": 1, "y0": y, "y1": y}
     return {"type": "line", **ends, "line": line, "layer": layer}
@@ -101,7 +101,7 @@ def step_edges(places: Any) -> np.ndarray[Any, np.dtype[np.float32]]:
     return np.stack([at - 0.5, at + 0.5], axis=1).ravel().astype(np.float32)
 
 
-def side_by_side(number: int, gap: float) -> list[list[float]]:
+def panel_domains(number: int, gap: float) -> list[list[float]]:
     """The domains of so many equal panels, ``gap`` apart (share of the width)."""
     width = (1 - gap * (number - 1)) / number
     return [[at * (width + gap), min(1.0, at * (width + gap) + width)] for at in range(number)]

@@ -42,7 +42,7 @@ def dots(
 
     ``axis`` is the number of the y axis; see ``series.marks``.
     """
-    for run, own, entry in series.each(series.finite_rows(table, value), "run", lanes.runs):
+    for run, own, entry in series.rows_by_name(series.finite_rows(table, value), "run", lanes.runs):
         look = looks[run]
         faint = theme.FADED if look.color == theme.PALETTE[6] else look.color  # a thin yellow line is invisible
         yield series.marks(
@@ -54,16 +54,16 @@ def dots(
 def tints(rows: int, axis: str = "") -> list[dict[str, Any]]:
     """A tint behind every other row, which guides the eye along it."""
     tint = {"fillcolor": theme.PANEL, "line": {"width": 0}, "layer": "below"}
-    return [_across(row, axis) | tint for row in range(0, rows, 2)]
+    return [_row_rectangle(row, axis) | tint for row in range(0, rows, 2)]
 
 
-def chosen(rows: Sequence[str], selected: str | None) -> list[dict[str, Any]]:
+def selection_frame(rows: Sequence[str], selected: str | None) -> list[dict[str, Any]]:
     """The frame around the row of what is selected; none if it has no row."""
     frame = {"line": {"color": theme.ACCENT, "width": 2}, "name": "selected"}
-    return [_across(rows.index(selected), "") | frame] if selected in rows else []
+    return [_row_rectangle(rows.index(selected), "") | frame] if selected in rows else []
 
 
-def _across(row: int, axis: str) -> dict[str, Any]:
+def _row_rectangle(row: int, axis: str) -> dict[str, Any]:
     return {
         "type": "rect", "xref": "x domain", "yref": f"y{axis}", "x0": 0, "x1": 1, "y0": row - 0.5, "y1": row + 0.5,
     }  # fmt: skip

@@ -8,7 +8,7 @@ from typing import Any
 
 from viz import theme
 from viz.drawing import Drawing, Picture, Trace
-from viz.text import safe_text
+from viz.figure_text import safe_text
 
 NARROW = 440  # px: width of a legend on that page, beside margins of the usual width
 USUAL = 110  # px: those margins, left and right
@@ -21,7 +21,7 @@ def entry(name: object) -> str:
     return safe_text(name, LONGEST)
 
 
-def rows(names: Sequence[str], width: float = NARROW) -> int:
+def count_legend_rows(names: Sequence[str], width: float = NARROW) -> int:
     """Number of rows of ``width`` px that these names take; an entry that does not fit begins another row."""
     number, used = 1, 0.0
     for wide in (theme.text_width(entry(name)) + SWATCH for name in names):
@@ -29,7 +29,7 @@ def rows(names: Sequence[str], width: float = NARROW) -> int:
     return number
 
 
-def above(
+def legend_above(
     names: Sequence[str], title: str = "", start: float = 0, margins: float = USUAL
 ) -> tuple[dict[str, Any], float]:
     """Settings of a legend ``start`` px below the upper edge of the figure, and the px from that edge to its end.
@@ -44,7 +44,7 @@ def above(
     }  # fmt: skip
     if title:
         settings["title"] = small | {"text": title}
-    return settings, start + ROW * rows([title, *names] if title else names, NARROW + USUAL - margins)
+    return settings, start + ROW * count_legend_rows([title, *names] if title else names, NARROW + USUAL - margins)
 
 
 def entries(traces: Sequence[Trace]) -> list[str]:
@@ -55,7 +55,7 @@ def entries(traces: Sequence[Trace]) -> list[str]:
     return [html.unescape(name) for _, name in names]
 
 
-def with_legend(
+def add_legend(
     fig: Drawing,
     alt: str,
     inner: float,
@@ -74,12 +74,12 @@ def with_legend(
     margins the legend has less room. ``title`` is that of the legend.
     """
     names = entries(fig.data)
-    legend, top = above(names, title, margins=left + right if wide else USUAL) if names else ({}, 0.0)
+    legend, top = legend_above(names, title, margins=left + right if wide else USUAL) if names else ({}, 0.0)
     fig.update_layout(legend=legend, margin={"l": left, "r": right, "t": top + gap, "b": below})
     return Picture(fig, alt, inner + top, state)
 
 
-def one_entry_each(fig: Drawing) -> None:
+def merge_entries(fig: Drawing) -> None:
     """Give a group that is drawn in several panels one entry in the legend, which hides all of it."""
     seen: set[str] = set()
     for trace in fig.data:

@@ -12,16 +12,16 @@ import pandas as pd
 from viz import theme
 from viz.chart import ChartError
 from viz.drawing import Drawing, Trace
+from viz.figure_text import safe_text
 from viz.hover import hover_texts
-from viz.parts import axes, depth, series
-from viz.parts.cells import click_targets
-from viz.text import safe_text
+from viz.parts import axes, heat_maps, series
+from viz.parts.cell_targets import click_targets
 
 NUMBERED = 12  # columns up to which numbers are written into the cells
 ROW, TOP, RIGHT, TILT, LONGEST = 34, 26, 110, 30, 20  # px, px, px, degrees, characters
 
 
-class Side(NamedTuple):
+class MatrixSide(NamedTuple):
     """One side of a matrix: the title of its axis, its names, and their titles."""
 
     title: str
@@ -30,7 +30,11 @@ class Side(NamedTuple):
 
 
 def draw(
-    rows: Side, columns: Side, values: npt.NDArray[np.float64], texts: Sequence[str], scale: depth.Scale
+    rows: MatrixSide,
+    columns: MatrixSide,
+    values: npt.NDArray[np.float64],
+    texts: Sequence[str],
+    scale: heat_maps.ColorScale,
 ) -> Drawing:
     """The matrix with ``values`` (rows, columns), in which a missing number is a gray cell; cells take clicks.
 
@@ -39,7 +43,7 @@ def draw(
     y, x = np.nonzero(np.isfinite(values))
     numbers = values[y, x]
     places = {"x": x.astype(np.float32), "y": y.astype(np.float32)}
-    heat = depth.heat(numbers, scale, **places, xgap=2, ygap=2)
+    heat = heat_maps.heat(numbers, scale, **places, xgap=2, ygap=2)
     heat["colorbar"]["title"]["text"] += "<br>\xa0"  # a line apart from the highest number
     traces = [heat]
     if len(columns.names) <= NUMBERED:
@@ -58,8 +62,14 @@ def write_numbers(x: Any, y: Any, texts: Sequence[str], dark: Iterable[bool]) ->
     return series.words(x, y, texts, "Values", textfont={"size": theme.SMALL, "color": colors})
 
 
-def of_table(
-    table: pd.DataFrame, rows: Side, columns: Side, by: tuple[str, str], value: str, hover: str, scale: depth.Scale
+def draw_table_matrix(
+    table: pd.DataFrame,
+    rows: MatrixSide,
+    columns: MatrixSide,
+    by: tuple[str, str],
+    value: str,
+    hover: str,
+    scale: heat_maps.ColorScale,
 ) -> Drawing:
     """The matrix of a table with a row for each cell, whose row and column its columns ``by`` name.
 
@@ -75,13 +85,13 @@ def of_table(
     return draw(rows, columns, values, ordered, scale)
 
 
-def of_models(
+def draw_model_matrices(
     table: pd.DataFrame,
     rows: tuple[str, str],
     columns: tuple[str, str],
     value: str,
     hover: str,
-    scale: depth.Scale,
+    scale: heat_maps.ColorScale,
     names: Sequence[str] | None = None,
     across: Sequence[str] | None = None,
     grouped: bool = True,
@@ -94,24 +104,25 @@ def of_models(
     clicks.
     """
     models = table.drop_duplicates("model")
-    down, side = (_sorted(table[name]) for _, name in (rows, columns))
+    down, side = (_sort_names(table[name]) for _, name in (rows, columns))
     places = pd.MultiIndex.from_product([down, models["model"], side])
     cells = table.set_index([rows[1], "model", columns[1]], drop=False).loc[places].reset_index(drop=True)
     shape = (len(down), len(models) * len(side))
     named, titles = list(names or map(str, down)), list(across or map(str, side)) * len(models)
     fig = draw(
-        Side(rows[0], named, named), Side(columns[0], titles, titles), cells[value].to_numpy(np.float64).reshape(shape),
+        MatrixSide(rows[0], named, named), MatrixSide(columns[0], titles, titles),
+        cells[value].to_numpy(np.float64).reshape(shape),
         hover_texts(cells, hover, **formats), scale,
     )  # fmt: skip
     fig.update_traces("Cells", customdata=None)
     if grouped:
-        group(fig, models["title"].tolist(), len(side), len(down))
+        draw_groups(fig, models["title"].tolist(), len(side), len(down))
     records = cells.to_dict("records")
     by_row = [records[at : at + shape[1]] for at in range(0, len(records), shape[1])]
     return fig, by_row, ",".join(models["model"])
 
 
-def _sorted(values: pd.Series[Any]) -> list[Any]:
+def _sort_names(values: pd.Series[Any]) -> list[Any]:
     """The different numbers in their order, or the different names as they come."""
     different = list(dict.fromkeys(values))
     return sorted(different) if pd.api.types.is_numeric_dtype(values) else different
@@ -121,7 +132,7 @@ def _number(number: float, percent: bool) -> str:
     return f"{100 * number:.0f}" if percent else f"{number:.2f}".replace("-", "−")
 
 
-def group(fig: Drawing, titles: Sequence[str], size: int, rows: int) -> None:
+def draw_groups(fig: Drawing, titles: Sequence[str], size: int, rows: int) -> None:
     """Write titles over groups of ``size`` columns each, and draw lines between them."""
     for number, title in enumerate(titles):
         first = number * size - 0.5
@@ -137,12 +148,12 @@ def height(fig: Drawing, rows: int) -> float:
     return TOP + ROW * max(rows, 4) + float(fig.layout["margin"]["b"])
 
 
-def _lay_out(fig: Drawing, rows: Side, columns: Side) -> None:
+def _lay_out(fig: Drawing, rows: MatrixSide, columns: MatrixSide) -> None:
     across = [safe_text(title, LONGEST) for title in columns.titles]
     short = max(map(len, across)) <= 3  # such as numbers of blocks, which need no tilt
     tilt = 0 if short else -TILT
-    fig.update_xaxes(**axes.of_names(columns.title, columns.titles, LONGEST, tickangle=tilt, ticks=""))
-    fig.update_yaxes(**axes.of_names(rows.title, rows.titles, LONGEST, down=True))
+    fig.update_xaxes(**axes.name_axis(columns.title, columns.titles, LONGEST, tickangle=tilt, ticks=""))
+    fig.update_yaxes(**axes.name_axis(rows.title, rows.titles, LONGEST, down=True))
     bottom = 56 if short else max(map(theme.text_width, across)) * float(np.sin(np.radians(TILT))) + 50
     margin = {"l": axes.room(rows.titles, LONGEST, 30) + 40, "r": RIGHT, "t": TOP, "b": round(bottom)}
     fig.update_layout(barmode="overlay", showlegend=False, margin=margin, plot_bgcolor=theme.PANEL)

@@ -13,18 +13,18 @@ import pandas as pd
 from viz import theme
 from viz.chart import ChartError
 from viz.drawing import Drawing, Trace, heatmap
+from viz.figure_text import safe_text
 from viz.hover import hover_texts
-from viz.parts import depth
-from viz.parts.matrix import Side
-from viz.text import safe_text
+from viz.parts import heat_maps
+from viz.parts.matrix import MatrixSide
 
 UNIT, CAPTION, PAD = 132, 24, 5  # px of a place: its side, the line over its grid, and the space around it
 TOP, RIGHT, BOTTOM, LONGEST = 62, 110, 16, 22
-VEIL = 0.68  # opacity of the cells over the picture
+GRID_OPACITY = 0.68  # opacity of the cells over the picture
 PNG = re.compile(r"data:image/png;base64,[A-Za-z0-9+/]+=*")
 
 
-class Cells(NamedTuple):
+class GridCells(NamedTuple):
     """One grid: its numbers (rows, columns), their hover texts, and a line over it; texts are escaped."""
 
     values: npt.NDArray[np.float64]
@@ -32,14 +32,14 @@ class Cells(NamedTuple):
     note: str = ""
 
 
-def of_models(
+def draw_model_grids(
     table: pd.DataFrame,
     by: str,
-    rows: Side,
+    rows: MatrixSide,
     columns: str,
     value: str,
     hover: str,
-    scale: depth.Scale,
+    scale: heat_maps.ColorScale,
     picture: str = "",
     wide: bool = False,
     *,
@@ -61,11 +61,11 @@ def of_models(
         )
         for (row, model), own in table.groupby([table[by].astype(str), "model"], sort=False)
     }
-    fig = _draw(grids, rows, Side(columns, list(at), models["title"].tolist()), scale, picture, wide)
+    fig = _draw(grids, rows, MatrixSide(columns, list(at), models["title"].tolist()), scale, picture, wide)
     return fig, TOP + BOTTOM + UNIT * max(len(rows.names), 1)
 
 
-def _cells(patches: pd.DataFrame, value: str, texts: pd.Series[str], note: str) -> Cells:
+def _cells(patches: pd.DataFrame, value: str, texts: pd.Series[str], note: str) -> GridCells:
     """One grid from a row for each patch. Raises ChartError if they are not one number for each place."""
     y, x = (patches[name].to_numpy(int) for name in ("row", "column"))
     side = int(max(y.max(), x.max())) + 1
@@ -73,10 +73,10 @@ def _cells(patches: pd.DataFrame, value: str, texts: pd.Series[str], note: str) 
     values[y, x], words[y, x] = patches[value], texts
     if not np.isfinite(values).all():
         raise ChartError(f"a picture needs one finite number for each of its {side} × {side} patches")
-    return Cells(values, words.tolist(), note)
+    return GridCells(values, words.tolist(), note)
 
 
-def checked(picture: str) -> str:
+def check_picture(picture: str) -> str:
     """A picture's data, if it is a PNG in base64 or empty. Raises ChartError."""
     if picture and not PNG.fullmatch(picture):
         raise ChartError("a picture is a PNG as a data URI in base64")
@@ -84,13 +84,18 @@ def checked(picture: str) -> str:
 
 
 def _draw(
-    grids: Mapping[tuple[int, int], Cells], rows: Side, columns: Side, scale: depth.Scale, picture: str, wide: bool
+    grids: Mapping[tuple[int, int], GridCells],
+    rows: MatrixSide,
+    columns: MatrixSide,
+    scale: heat_maps.ColorScale,
+    picture: str,
+    wide: bool,
 ) -> Drawing:
     """Grids by (row, column) of a plane, each over the picture; all have the same colors."""
     if wide and len(rows.names) > len(columns.names):
         grids, rows, columns = {(column, row): grid for (row, column), grid in grids.items()}, columns, rows
     every = np.concatenate([grid.values.ravel() for grid in grids.values()])
-    _, colors = depth.colored(every, scale)
+    _, colors = heat_maps.color_values(every, scale)
     traces: list[Trace] = []
     notes, pictures = [], []
     for place, ((row, column), grid) in enumerate(grids.items()):
@@ -106,26 +111,31 @@ def _draw(
 
 
 def _heat(
-    grid: Cells, corner: tuple[float, float], size: float, scale: depth.Scale, colors: dict[str, Any], first: bool
+    grid: GridCells,
+    corner: tuple[float, float],
+    size: float,
+    scale: heat_maps.ColorScale,
+    colors: dict[str, Any],
+    first: bool,
 ) -> Trace:
     centers = [(np.arange(count) + 0.5) / count * size for count in grid.values.shape]
     return heatmap(
         x=(corner[0] + centers[1]).astype(np.float32), y=(corner[1] + centers[0]).astype(np.float32),
         z=grid.values.astype(np.float32), text=grid.texts, hovertemplate="%{text}<extra></extra>", name="Patches",
-        opacity=VEIL, xgap=1, ygap=1, showscale=first,
+        opacity=GRID_OPACITY, xgap=1, ygap=1, showscale=first,
         colorscale=theme.DIVERGING if scale.diverging else theme.SEQUENTIAL, **colors,
     )  # fmt: skip
 
 
 def _picture(picture: str, left: float, top: float, size: float) -> dict[str, Any]:
     return {
-        "source": checked(picture), "xref": "x", "yref": "y", "x": left, "y": top, "sizex": size, "sizey": size,
+        "source": check_picture(picture), "xref": "x", "yref": "y", "x": left, "y": top, "sizex": size, "sizey": size,
         "xanchor": "left", "yanchor": "top", "sizing": "stretch", "layer": "below",
     }  # fmt: skip
 
 
-def _lay_out(fig: Drawing, rows: Side, columns: Side) -> None:
-    across, down = ([_wrapped(title) for title in side.titles] for side in (columns, rows))
+def _lay_out(fig: Drawing, rows: MatrixSide, columns: MatrixSide) -> None:
+    across, down = ([_wrap_title(title) for title in side.titles] for side in (columns, rows))
     ticks = {"tickmode": "array", "showgrid": False, "fixedrange": True, "ticks": "", "zeroline": False}
     middle = (1 + CAPTION / UNIT) / 2
     fig.update_xaxes(
@@ -141,7 +151,7 @@ def _lay_out(fig: Drawing, rows: Side, columns: Side) -> None:
     fig.update_layout(showlegend=False, margin={"l": left, "r": RIGHT, "t": TOP, "b": BOTTOM})
 
 
-def _wrapped(title: str) -> str:
+def _wrap_title(title: str) -> str:
     """A title in at most two lines."""
     words, lines = str(title).split(" "), [""]
     for word in words:

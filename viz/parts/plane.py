@@ -12,8 +12,8 @@ import pandas as pd
 from viz import theme
 from viz.chart import NothingToDraw
 from viz.drawing import Drawing, Trace
+from viz.figure_text import clean_text, first_few, percent, plural
 from viz.parts import axes, series
-from viz.text import clean_text, first_few, percent, plural
 
 LEFT, RIGHT = 62, 30  # px: margins
 IN, OUT = "in_domain", "out_of_domain"
@@ -31,14 +31,14 @@ PLACES = (*((h, v, 6) for h, v in CORNERS), *((h, v, gap) for gap in (18, 26, 40
 LINED = 15  # px: a label farther from its mark than this gets a line to it
 
 
-class Window(NamedTuple):
+class PlotWindow(NamedTuple):
     """The ranges of both axes."""
 
     x: list[float]
     y: list[float]
 
     @classmethod
-    def of(cls, rows: pd.DataFrame) -> Window:
+    def of(cls, rows: pd.DataFrame) -> PlotWindow:
         """The ranges of every mark and interval, inside 0 to 1 and never so narrow that noise looks large."""
         return cls(_range(rows, "in"), _range(rows, "out"))
 
@@ -65,16 +65,16 @@ class Labels(NamedTuple):
     first: Collection[int] = ()
 
 
-def split(table: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
+def split_complete(table: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Rows that have all three scores, and the others."""
     complete = np.isfinite(table[[*SIDES.values(), "h_score"]].to_numpy(np.float64)).all(axis=1)
     return table[complete].reset_index(drop=True), table[~complete]
 
 
-def need_rows(drawn: pd.DataFrame, left_out: pd.DataFrame) -> None:
+def require_rows(drawn: pd.DataFrame, left_out: pd.DataFrame) -> None:
     """Raise NothingToDraw, with the names of the rows that are not drawn, if none is."""
     if drawn.empty:
-        raise NothingToDraw(f"Nothing to draw: {_left_out(left_out)}")
+        raise NothingToDraw(f"Nothing to draw: {_describe_left_out(left_out)}")
 
 
 def points(rows: pd.DataFrame) -> list[Point]:
@@ -93,7 +93,7 @@ def marks(rows: pd.DataFrame, look: theme.Look, hover: str, error: str, **fields
 
 def draw(
     traces: Iterable[Trace],
-    window: Window,
+    window: PlotWindow,
     labels: Labels,
     arrows: Sequence[dict[str, Any]],
     left_out: pd.DataFrame,
@@ -104,7 +104,7 @@ def draw(
     A note counts the rows without scores and the marks without a label; ``notes`` follow, a line each.
     """
     curves, names = _curves(window)
-    placed = _placed(window, labels, arrows, [(name["x"], name["y"]) for name in names])
+    placed = _place_labels(window, labels, arrows, [(name["x"], name["y"]) for name in names])
     fig = Drawing([*curves, *traces])
     for update, side, title, ends in (
         (fig.update_xaxes, "in", "In-domain", window.x),
@@ -113,10 +113,10 @@ def draw(
         tasks = _tasks(labels.rows, f"tasks_{side}")
         update(title={"text": f"{title} accuracy, mean over {tasks} (%)"}, range=ends, tickformat=".0%")
     unlabeled = len(labels.rows) - len(placed)
-    first = [_left_out(left_out)] if len(left_out) else []
+    first = [_describe_left_out(left_out)] if len(left_out) else []
     first += [f"{plural(unlabeled, 'mark')} unlabeled for lack of room"] if unlabeled else []
     text = "<br>".join(filter(None, (". ".join(first), *notes)))
-    fig.update_layout(annotations=[*names, *arrows, *placed, *([axes.under(text, 50)] if text else [])])
+    fig.update_layout(annotations=[*names, *arrows, *placed, *([axes.annotate_below(text, 50)] if text else [])])
     return fig
 
 
@@ -137,9 +137,9 @@ def _range(rows: pd.DataFrame, side: str) -> list[float]:
     return [max(0.0, low - pad), min(1.0 + 0.2 * pad, high + pad)]
 
 
-def _curves(window: Window) -> tuple[list[Trace], list[dict[str, Any]]]:
+def _curves(window: PlotWindow) -> tuple[list[Trace], list[dict[str, Any]]]:
     """Thin curves of equal H = 2·in·out/(in + out), each labeled where it leaves the plot."""
-    lowest, highest = (_harmonic(window.x[end], window.y[end]) for end in (0, 1))
+    lowest, highest = (_harmonic_mean(window.x[end], window.y[end]) for end in (0, 1))
     step = next((s for s in (0.01, 0.02, 0.05, 0.1) if (highest - lowest) / s <= 7), 0.2)
     curves, labels = [], []
     for level in np.arange(np.ceil(lowest / step), np.floor(highest / step) + 1) * step:
@@ -156,12 +156,12 @@ def _curves(window: Window) -> tuple[list[Trace], list[dict[str, Any]]]:
     return curves, labels
 
 
-def _harmonic(a: float, b: float) -> float:
+def _harmonic_mean(a: float, b: float) -> float:
     return 2 * a * b / (a + b) if a + b > 0 else 0.0
 
 
-def _placed(
-    window: Window, labels: Labels, arrows: Sequence[dict[str, Any]], corners: list[Point]
+def _place_labels(
+    window: PlotWindow, labels: Labels, arrows: Sequence[dict[str, Any]], corners: list[Point]
 ) -> list[dict[str, Any]]:
     """The labels that have room on narrow and on wide pages; ``corners`` are the lower right ones of curves' labels."""
     at, views = points(labels.rows), []
@@ -177,7 +177,7 @@ def _placed(
     return place_labels(labels.texts, at, views, labels.first)
 
 
-def _interval_boxes(rows: pd.DataFrame, window: Window, size: Point) -> list[Box]:
+def _interval_boxes(rows: pd.DataFrame, window: PlotWindow, size: Point) -> list[Box]:
     ends = ["in_low", "in_high", "out_low", "out_high"]
     if not set(ends) <= set(rows):
         return []
@@ -196,7 +196,7 @@ def _tasks(rows: pd.DataFrame, name: str) -> str:
     return plural(int(counts.pop()), "task") if len(counts) == 1 else "tasks"
 
 
-def _left_out(rows: pd.DataFrame) -> str:
+def _describe_left_out(rows: pd.DataFrame) -> str:
     short = [clean_text(label, 28) for label in rows["label"]]
     return f"Left out, no accuracy or H-score ({len(rows)}): {first_few(short, 2)}"
 
@@ -238,14 +238,14 @@ def place_labels(
         wide, high = theme.text_width(texts[index]), theme.SMALL + 3
         for side, up, gap in PLACES:
             boxes = [_box(view.marks[index], side, up, gap, wide, high) for view in views]
-            if all(_is_free(*found) for found in zip(boxes, views, obstacles, strict=True)):
+            if all(_has_room(*found) for found in zip(boxes, views, obstacles, strict=True)):
                 obstacles = [np.vstack([found, box]) for found, box in zip(obstacles, boxes, strict=True)]
                 annotations.append(_annotation(texts[index], data[index], side, up, gap))
                 break
     return annotations
 
 
-def _is_free(box: Box, view: PlotArea, obstacles: npt.NDArray[np.float64]) -> bool:
+def _has_room(box: Box, view: PlotArea, obstacles: npt.NDArray[np.float64]) -> bool:
     """Whether a box lies inside the view, and no row (x, y, width, height) of ``obstacles`` overlaps it."""
     if box.outside(view.size):
         return False

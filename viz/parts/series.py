@@ -10,14 +10,14 @@ import numpy.typing as npt
 import pandas as pd
 
 from viz import theme
-from viz.chart import NothingToDraw, in_order
+from viz.chart import NothingToDraw, distinct_names
 from viz.drawing import Trace, bar, scatter
+from viz.figure_text import identifier, safe_text
 from viz.hover import hover_texts
 from viz.parts import legends
-from viz.text import identifier, safe_text
 
 Values = npt.NDArray[np.float32]
-UNTOUCHED: dict[str, Any] = {"unselected": {"marker": {"opacity": 1}}}  # a click elsewhere leaves a mark as it is
+NO_POINTER: dict[str, Any] = {"unselected": {"marker": {"opacity": 1}}}  # a click elsewhere leaves a mark as it is
 Formats = Mapping[str, Callable[[Any], str]]
 
 
@@ -88,7 +88,7 @@ def pointer_fields(
     fields["hovertemplate"] = "%{text}<extra></extra>"
     if picks:
         columns = [[identifier(value) for value in rows[name]] for name in picks]
-        fields |= {"customdata": list(map(list, zip(*columns, strict=True))), **UNTOUCHED}
+        fields |= {"customdata": list(map(list, zip(*columns, strict=True))), **NO_POINTER}
     return fields
 
 
@@ -108,7 +108,7 @@ def words(x: Any, y: Any, texts: Sequence[str], name: str, **fields: Any) -> Tra
 def ring(x: Any, y: Any, name: str, size: float = 17, width: float = 3, **fields: Any) -> Trace:
     """Rings around what is selected, in the accent color; a click elsewhere leaves them as they are."""
     marker = {"symbol": "circle-open", "size": size, "color": theme.ACCENT, "line": {"width": width}}
-    shown = {"name": name, "hoverinfo": "skip", "showlegend": False, **UNTOUCHED, **fields}
+    shown = {"name": name, "hoverinfo": "skip", "showlegend": False, **NO_POINTER, **fields}
     return scatter(x=_floats(x), y=_floats(y), mode="markers", marker=marker, **shown)
 
 
@@ -144,17 +144,17 @@ def interval(
     }  # fmt: skip
 
 
-def clear(rows: pd.DataFrame) -> npt.NDArray[np.bool_]:
+def excludes_zero(rows: pd.DataFrame) -> npt.NDArray[np.bool_]:
     """Whether the interval of each row leaves zero out."""
     return ((rows["low"].astype(float) > 0) | (rows["high"].astype(float) < 0)).to_numpy(bool)
 
 
-def each(
+def rows_by_name(
     table: pd.DataFrame, by: str, names: Sequence[str] | None = None, label: str = "label"
 ) -> Iterator[tuple[str, pd.DataFrame, dict[str, Any]]]:
     """Each name in the column ``by`` that has rows, in the order of ``names``, with its rows and its legend entry."""
     column = table[by].astype(str)
-    for name in in_order(column) if names is None else names:
+    for name in distinct_names(column) if names is None else names:
         rows = table[column == name]
         if len(rows):
             group = safe_text(f"{by} {name}")
@@ -172,7 +172,7 @@ def numbers(rows: pd.DataFrame, values: str | Any) -> Values:
     return _floats(rows[values] if isinstance(values, str) else values)
 
 
-def drawn_rows(table: pd.DataFrame, *columns: str, lack: str) -> pd.DataFrame:
+def require_finite_rows(table: pd.DataFrame, *columns: str, lack: str) -> pd.DataFrame:
     """``finite_rows``, at least one. Raises NothingToDraw, which says what they ``lack``."""
     rows = finite_rows(table, *columns)
     if rows.empty:

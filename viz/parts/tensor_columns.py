@@ -15,11 +15,11 @@ from typing import Any, NamedTuple, Self
 import pandas as pd
 
 from viz import theme
-from viz.chart import in_forward_order, in_order, one_of
+from viz.chart import check_option, distinct_names, sort_forward
 from viz.drawing import Drawing
+from viz.figure_text import safe_text
 from viz.parts import axes
-from viz.parts.cells import every_cell
-from viz.text import safe_text
+from viz.parts.cell_targets import every_cell
 
 BLOCK = re.compile(r"(?:(?P<tower>.+) )?block (?P<number>\d+)")
 GROUPS = {  # order of the columns -> how the title of their axis says it
@@ -46,7 +46,7 @@ class Span(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Columns:
+class TensorColumns:
     """The tensors of a table, one row each, in the order in which they are drawn."""
 
     tensors: pd.DataFrame
@@ -55,7 +55,7 @@ class Columns:
     @classmethod
     def of(cls, table: pd.DataFrame, group: str = "order") -> Self:
         """The distinct tensors of a table with tensor, order, section, role and part. Raises ChartError."""
-        return cls(ordered(table, group), group)
+        return cls(order_tensors(table, group), group)
 
     @property
     def names(self) -> list[str]:
@@ -65,7 +65,7 @@ class Columns:
     @property
     def spans(self) -> list[Span]:
         """Every sequence of columns of one group."""
-        return spans_of(list(_labels(self.tensors, self.group)))
+        return find_spans(list(_labels(self.tensors, self.group)))
 
     def place(self, tensor: str | None) -> int | None:
         """The column of a tensor, None if it has none."""
@@ -130,7 +130,7 @@ class Columns:
         """Lines between groups, inside the panels of these y axes only."""
         line = {"color": color, "width": width}
         return [
-            axes.upright(span.first - 0.5, line, yref=f"{panel} domain", layer="above")
+            axes.vertical_line(span.first - 0.5, line, yref=f"{panel} domain", layer="above")
             for span in self.spans[1:]
             for panel in panels
         ]
@@ -139,7 +139,7 @@ class Columns:
         """Give a plot of marks its x axis, with lines between groups and a frame around the column of a tensor."""
         fig.update_xaxes(**self.axis())
         fig.update_layout(
-            shapes=[*self.separators(theme.GRID, 1), *axes.chosen(self.place(selected))],
+            shapes=[*self.separators(theme.GRID, 1), *axes.selection_frame(self.place(selected))],
             annotations=[*fig.annotations, *self.end_labels()],
         )
 
@@ -149,13 +149,13 @@ def is_block(section: str) -> bool:
     return BLOCK.fullmatch(section) is not None
 
 
-def short(section: str) -> str:
+def short_section(section: str) -> str:
     """A block as its number, with its tower if there are several ("encoder 3"); other names as they are."""
     match = BLOCK.fullmatch(section)
     return " ".join(filter(None, match.groups())) if match else section
 
 
-def spans_of(labels: Sequence[str]) -> list[Span]:
+def find_spans(labels: Sequence[str]) -> list[Span]:
     """Every sequence of columns with one label."""
     starts = [j for j in range(len(labels)) if j == 0 or labels[j] != labels[j - 1]]
     return [Span(labels[a], a, b - 1) for a, b in zip(starts, [*starts[1:], len(labels)], strict=True)]
@@ -172,18 +172,18 @@ def ticks(groups: Iterable[Span]) -> dict[str, Any]:
     return {"tickvals": [span.middle for span, _ in inside], "ticktext": texts}
 
 
-def ordered(table: pd.DataFrame, group: str) -> pd.DataFrame:
+def order_tensors(table: pd.DataFrame, group: str) -> pd.DataFrame:
     """One row a tensor in the order of the columns.
 
     ``group`` is order (forward order), block (kinds of layer lined up inside each block) or part (same kinds side by
     side). Raises ChartError.
     """
-    one_of("group", group, tuple(GROUPS))
-    tensors = in_forward_order(table.drop_duplicates("tensor")).reset_index(drop=True)
+    check_option("group", group, tuple(GROUPS))
+    tensors = sort_forward(table.drop_duplicates("tensor")).reset_index(drop=True)
     if group == "order":
         return tensors
     first, second = (
-        column.map({name: at for at, name in enumerate(in_order(column))})
+        column.map({name: at for at, name in enumerate(distinct_names(column))})
         for column in (_labels(tensors, group), tensors["part"].astype(str))
     )
     keys = pd.DataFrame({"first": first, "second": second if group == "block" else 0, "order": tensors["order"]})

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from viz.report.contents import Entry, Report, ReportError, ReportView, Source
+from viz.report.report_contents import Entry, Report, ReportError, ReportView, Source
 
 if TYPE_CHECKING:
-    from viz.report.guard import Private
+    from viz.report.private_names import PrivateNames
 
 __all__ = ["Entry", "Report", "ReportError", "ReportView", "Source", "render"]
 
 
-def render(report: Report, private: Private | None = None) -> str:
+def render(report: Report, private: PrivateNames | None = None) -> str:
     """The report as one HTML document; the same report gives the same text.
 
     ``private`` is what must not be in it, by default the folders and names of this machine and its user.
@@ -24,6 +24,6 @@ def render(report: Report, private: Private | None = None) -> str:
     Raises:
         ReportError: something private is in it, or it has no view. ChartError: a view cannot be drawn.
     """
-    from viz.report import document, guard
+    from viz.report import document, private_names
 
-    return document.write(report, private or guard.this_machine())
+    return document.write_report(report, private or private_names.find_private_names())

@@ -17,15 +17,15 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from viz.report import guard, templates
-from viz.report.contents import Report, ReportError, ReportView, Source
-from viz.report.tables import TableText, table_text
-from viz.text import plural
+from viz.figure_text import plural
+from viz.report import private_names, templates
+from viz.report.report_contents import Report, ReportError, ReportView, Source
+from viz.report.report_tables import TableText, table_text
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
-HERE = Path(__file__).parent
+REPORT_FOLDER = Path(__file__).parent
 MOST_NAMED = 8  # runs that a figure names, and that show their recipes unfolded
 UNTITLED = "A report of merged models"
 
@@ -46,17 +46,17 @@ class Section:
     table: TableText | None
 
 
-def write(report: Report, private: guard.Private) -> str:
+def write_report(report: Report, private: private_names.PrivateNames) -> str:
     """The document; raises ReportError if something private is in it, or if it has neither view nor entry.
 
     A learner's own words in ``entries`` are theirs: they are not checked.
     """
     if not report.views and not report.entries:
         raise ReportError("There is nothing in the report yet. Add views to it first.")
-    guard.check(report, private)
+    private_names.check_report(report, private)
     title = report.title.strip() or UNTITLED
     write_body = partial(
-        templates.write,
+        templates.fill_template,
         "report.html.j2",
         title=title,
         counts=_counts(report),
@@ -65,16 +65,16 @@ def write(report: Report, private: guard.Private) -> str:
         fold_recipes=len(report.sources) > MOST_NAMED,  # many recipes would hide how the runs differ
     )
     style, draw = (_file(name) for name in ("style.css", "draw.js"))
-    guard.check_document(
+    private_names.check_document(
         write_body(report=replace(report, entries=(), kept="")) + style + draw, private
     )  # without plotly.js, which has nothing private and is megabytes long
-    return _page(title, write_body(report=replace(report, kept=script_text(report.kept))), drawn=bool(report.views))
+    return _page(title, write_body(report=replace(report, kept=escape_script(report.kept))), drawn=bool(report.views))
 
 
 def write_figure(figure: go.Figure, title: str, notes: Sequence[str]) -> str:
     """One figure as a document of its own, under its title and above its notes, which are plain text."""
     words = figure.layout.meta["alt"]
-    body = templates.write("figure.html.j2", title=title, notes=notes, words=words, figure=figure_json(figure))
+    body = templates.fill_template("figure.html.j2", title=title, notes=notes, words=words, figure=figure_json(figure))
     return _page(title, body)
 
 
@@ -82,7 +82,7 @@ def _page(title: str, body: str, drawn: bool = True) -> str:
     """A body whose texts are escaped as a whole document; without figures it needs no script."""
     scripts = (plotly_js(), _file("draw.js")) if drawn else ()
     hashes, style = [_hash(script) for script in scripts], _file("style.css")
-    return templates.write("page.html.j2", title=title, style=style, body=body, scripts=scripts, hashes=hashes)
+    return templates.fill_template("page.html.j2", title=title, style=style, body=body, scripts=scripts, hashes=hashes)
 
 
 def plotly_js() -> str:
@@ -102,7 +102,7 @@ def plain_figure(figure: go.Figure) -> dict[str, Any]:
     """A figure as plain data, with room for its tool bar, without what only the app uses of it."""
     from viz import theme
 
-    plain: dict[str, Any] = json.loads(theme.with_bar(figure).to_json(validate=False))
+    plain: dict[str, Any] = json.loads(theme.add_toolbar_strip(figure).to_json(validate=False))
     plain["layout"].pop("dragmode", None)  # a report does not read a lasso's selection
     for trace in plain["data"]:
         trace.pop("customdata", None)  # what a click returns to the app
@@ -113,10 +113,10 @@ def plain_figure(figure: go.Figure) -> dict[str, Any]:
 
 def script_json(value: object) -> str:
     """Plain data as JSON that may stand inside a script element: no tag and no comment can begin in it."""
-    return script_text(json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")))
+    return escape_script(json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")))
 
 
-def script_text(text: str) -> str:
+def escape_script(text: str) -> str:
     """Such JSON, given as text."""
     return re.sub(r"[<>&\u2028\u2029]", lambda sign: f"\\u{ord(sign[0]):04x}", text)
 
@@ -130,7 +130,7 @@ def _counts(report: Report) -> str:
 
 def _section(report: Report, number: int, view: ReportView) -> Section:
     """Draw a view, and put its section together."""
-    from viz.registry import find
+    from viz.chart_registry import find
 
     chart, options = find(view.key), {name: value for name, value in view.options.items() if name != "present"}
     figure = chart(view.table, **options)
@@ -155,4 +155,4 @@ def _hash(script: str) -> str:
 
 
 def _file(name: str) -> str:
-    return (HERE / name).read_text("utf-8")
+    return (REPORT_FOLDER / name).read_text("utf-8")

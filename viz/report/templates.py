@@ -11,31 +11,31 @@ from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from viz.text import clean_text
+from viz.figure_text import clean_text
 
 if TYPE_CHECKING:
     import jinja2
 
-HERE = Path(__file__).parent
+TEMPLATE_FOLDER = Path(__file__).parent
 SHORT, LINE, LONG = 120, 200, 5000  # characters of a name, of a heading, and of a paragraph
 
 
 @cache
-def environment(folder: Path = HERE) -> jinja2.Environment:
+def environment(folder: Path = TEMPLATE_FOLDER) -> jinja2.Environment:
     """The environment that compiles the templates of a folder, and of this one beside them; made once."""
     import jinja2  # only a report needs it, and only when it is written
 
     environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader([folder, HERE]), autoescape=True, undefined=jinja2.StrictUndefined,
+        loader=jinja2.FileSystemLoader([folder, TEMPLATE_FOLDER]), autoescape=True, undefined=jinja2.StrictUndefined,
         trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True,
     )  # fmt: skip
     for name, limit in {"short": SHORT, "line": LINE, "long": LONG}.items():
         environment.filters[name] = partial(clean_text, limit=limit)
-    environment.filters |= {"anchor": anchor, "lines": lines, "paragraphs": paragraphs}
+    environment.filters |= {"anchor": anchor, "lines": cut_lines, "paragraphs": split_paragraphs}
     return environment
 
 
-def write(template: str, folder: Path = HERE, **values: Any) -> str:
+def fill_template(template: str, folder: Path = TEMPLATE_FOLDER, **values: Any) -> str:
     """The text of a template of a folder, filled with these values."""
     return environment(folder).get_template(template).render(**values)
 
@@ -45,12 +45,12 @@ def anchor(identity: str) -> str:
     return re.sub(r"[^0-9A-Za-z-]", "-", identity)[:64]
 
 
-def lines(text: str) -> str:
+def cut_lines(text: str) -> str:
     """Text with every line cut to ``LINE`` characters, and with invisible characters written as their codes."""
     return "\n".join(clean_text(line, LINE) for line in text.splitlines())
 
 
-def paragraphs(text: str) -> list[list[str]]:
+def split_paragraphs(text: str) -> list[list[str]]:
     """Free text as paragraphs of lines: an empty line begins a new paragraph, and line ends are kept."""
     blocks = re.split(r"\n[ \t]*\n", text.replace("\r\n", "\n").replace("\r", "\n").strip())
     return [block.strip("\n").replace("\t", " ").split("\n") for block in blocks if block.strip()]

@@ -5,58 +5,60 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from app.reading import data
-from app.session import benchmark
+from app.reading import page_data
+from app.session import benchmark_choice
 from merging.base.errors import MergingError
 from merging.models.hub import client
 
 if TYPE_CHECKING:
-    from merging.sharing.published.catalogue import Experiment
     from merging.sharing.published.choice import Choice
-    from merging.sharing.published.experiment_run import Place
-    from merging.sharing.published.plan import FetchPlan
-    from merging.sharing.published.table import PublishedTable
+    from merging.sharing.published.comparison_table import PublishedTable
+    from merging.sharing.published.experiment_catalogue import Experiment
+    from merging.sharing.published.experiment_run import ExperimentFolders
+    from merging.sharing.published.fetch_plan import FetchPlan
 
 
 @lru_cache(maxsize=1)
 def all_experiments() -> tuple[Experiment, ...]:
     """Every experiment of the catalogue, in its order."""
-    from merging.sharing.published.catalogue import experiments
+    from merging.sharing.published.experiment_catalogue import list_experiments
 
-    return experiments()
+    return list_experiments()
 
 
-def place(chosen: Experiment) -> Place:
+def experiment_folder(chosen: Experiment) -> ExperimentFolders:
     """Where an experiment's own files are in this store."""
-    from merging.sharing.published.experiment_run import place_of
+    from merging.sharing.published.experiment_run import find_folders
 
-    return place_of(chosen.key, data.store().root)
+    return find_folders(chosen.key, page_data.store().root)
 
 
-def plan(chosen: Experiment, choice: Choice) -> FetchPlan:
+def fetch_plan(chosen: Experiment, choice: Choice) -> FetchPlan:
     """What a choice would fetch and cost on the device that jobs compute on; no network is asked."""
     from merging.base.devices import choose_device
-    from merging.sharing.published import steps
+    from merging.sharing.published import experiment_steps
 
-    return steps.plan(chosen, choice, place(chosen), choose_device(data.runner().device).type)
+    return experiment_steps.make_choice_plan(
+        chosen, choice, experiment_folder(chosen), choose_device(page_data.job_queue().device).type
+    )
 
 
-def host() -> str:
+def hub_host() -> str:
     """The host of the Hub."""
     return client.host()
 
 
-def setting() -> str:
+def forbidding_setting() -> str:
     """The value of MERGESCOPE_HUB that forbids this server to download; empty if it may."""
-    return client.switched_off()
+    return client.blocked_by_setting()
 
 
-def kept_choice(chosen: Experiment) -> Choice | None:
+def last_choice(chosen: Experiment) -> Choice | None:
     """What was chosen when the experiment ran here last; None if it has not run."""
-    from merging.sharing.published import steps
+    from merging.sharing.published import experiment_steps
 
     try:
-        return steps.kept_choice(place(chosen))
+        return experiment_steps.read_choice(experiment_folder(chosen))
     except MergingError:
         return None
 
@@ -69,29 +71,29 @@ def measured_choice(chosen: Experiment) -> Choice | None:
     """
     from merging.sharing.published import measured_rows
 
-    return measured_rows.measured_choice(place(chosen).folder)
+    return measured_rows.read_measured_choice(experiment_folder(chosen).folder)
 
 
-def table(chosen: Experiment) -> PublishedTable | None:
+def computed_table(chosen: Experiment) -> PublishedTable | None:
     """The table of what was computed so far, as what it was computed; None before the first row.
 
     Raises:
         TaskError: what was computed cannot be read.
     """
-    from merging.sharing.published import steps
+    from merging.sharing.published import experiment_steps
 
-    if kept_choice(chosen) is None or measured_choice(chosen) is None:
+    if last_choice(chosen) is None or measured_choice(chosen) is None:
         return None
-    return steps.kept_table(chosen, place(chosen))
+    return experiment_steps.read_published_table(chosen, experiment_folder(chosen))
 
 
 def is_computed(chosen: Experiment, choice: Choice) -> bool:
     """Whether the table has every row of a choice."""
-    from merging.sharing.published.rows import INDIVIDUAL, PRETRAINED, variants
+    from merging.sharing.published.row_variants import INDIVIDUAL, PRETRAINED, list_variants
 
-    if measured_choice(chosen) != choice or (made := table(chosen)) is None:
+    if measured_choice(chosen) != choice or (made := computed_table(chosen)) is None:
         return False
-    needed = {PRETRAINED, INDIVIDUAL, *(variant.key for variant in variants(chosen, choice))}
+    needed = {PRETRAINED, INDIVIDUAL, *(variant.key for variant in list_variants(chosen, choice))}
     return needed <= {row.key for row in made.rows}
 
 
@@ -101,17 +103,21 @@ def read_cards(chosen: Experiment, choice: Choice) -> None:
     Raises:
         HubError: in one sentence what is wrong and what to do.
     """
-    from merging.sharing.published import steps
+    from merging.sharing.published import experiment_steps
 
-    steps.pin(chosen, choice, place(chosen))
+    experiment_steps.pin_repositories(chosen, choice, experiment_folder(chosen))
 
 
 def benchmark_key(chosen: Experiment) -> str:
     """The key of an experiment's benchmark; empty if it is not made yet."""
-    return benchmark.name_of(place(chosen).benchmark) if (place(chosen).benchmark / "tasks.json").is_file() else ""
+    return (
+        benchmark_choice.key_of_folder(experiment_folder(chosen).benchmark)
+        if (experiment_folder(chosen).benchmark / "tasks.json").is_file()
+        else ""
+    )
 
 
-def opened() -> Experiment | None:
+def open_experiment() -> Experiment | None:
     """The experiment whose benchmark this session works on; None for other benchmarks."""
-    folder = benchmark.folder()
-    return next((one for one in all_experiments() if place(one).benchmark == folder), None)
+    folder = benchmark_choice.benchmark_folder()
+    return next((one for one in all_experiments() if experiment_folder(one).benchmark == folder), None)

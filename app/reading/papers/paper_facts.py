@@ -12,22 +12,22 @@ from typing import TYPE_CHECKING
 
 import streamlit as st
 
-from app.reading import data, measurements, program_sweeps, samples, sweeps
-from app.session import benchmark as session_benchmark
+from app.reading import measurements, page_data, program_sweeps, samples, sweeps
+from app.session import benchmark_choice as session_benchmark
 from merging.base.errors import MergingError
 from merging.base.files import atomic
 from merging.recipes.papers.claims import Claim
-from merging.recipes.presets import preset
-from merging.study.paper_facts import accuracies, network
+from merging.recipes.presets import find_preset
+from merging.study.paper_facts import accuracy_facts, network_facts
 from merging.study.paper_facts.comparison import Comparison
 from merging.study.runs import edit_pairs
 from merging.study.runs.run import PRECOMPUTED, Run
-from merging.study.sweeps import storage as sweep_storage
+from merging.study.sweeps import sweep_storage
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from merging.study.analysis.stored import Measured
+    from merging.study.analysis.measurement_store import StoredMeasurement
     from merging.study.sweeps.sweep import Sweep
 
 Fact = Callable[..., Comparison | None]
@@ -35,19 +35,19 @@ FOLDERS = ("runs", "measured", "sweeps", "points")  # what changes when somethin
 PRETRAINED = "pretrained"
 
 
-def of_claim(claim: Claim) -> Comparison | None:
+def compare_claim(claim: Claim) -> Comparison | None:
     """Our side of a claim; computed again when something was stored since."""
-    return _of_claim(claim.key, data.digest(), _state(), claim)
+    return _compare_cached(claim.key, page_data.current_digest(), _store_state(), claim)
 
 
-def _state() -> tuple[int, ...]:
+def _store_state() -> tuple[int, ...]:
     """A state that changes when this machine stores a run, a measurement or a point."""
-    root = data.store().root
+    root = page_data.store().root
     return tuple(number for name in FOLDERS for number in atomic.state_of(root, (name,)) or (0,))
 
 
-@st.cache_data(max_entries=4 * data.KEPT, show_spinner=False)
-def _of_claim(key: str, digest: str, state: tuple[int, ...], _claim: Claim) -> Comparison | None:
+@st.cache_data(max_entries=4 * page_data.CACHED, show_spinner=False)
+def _compare_cached(key: str, digest: str, state: tuple[int, ...], _claim: Claim) -> Comparison | None:
     fact = FACTS.get(_claim.fact)
     try:
         return fact(**_claim.arguments) if fact else None
@@ -55,84 +55,88 @@ def _of_claim(key: str, digest: str, state: tuple[int, ...], _claim: Claim) -> C
         return None
 
 
-def _stored() -> list[Run]:
+def _stored_runs() -> list[Run]:
     """Every stored run that belongs here, read once for all claims of a view."""
-    return _stored_at(data.digest(), _state())
+    return _stored_runs_at(page_data.current_digest(), _store_state())
 
 
 @st.cache_resource(max_entries=4, show_spinner=False)
-def _stored_at(digest: str, state: tuple[int, ...]) -> list[Run]:
+def _stored_runs_at(digest: str, state: tuple[int, ...]) -> list[Run]:
     bundled = session_benchmark.is_bundled()
-    return [run for run in data.stored() if run.provenance == PRECOMPUTED or not bundled]
+    return [run for run in page_data.stored_runs() if run.provenance == PRECOMPUTED or not bundled]
 
 
-def is_source(one: Run | Sweep) -> bool:
+def may_be_source(one: Run | Sweep) -> bool:
     """Whether facts may be of this run or sweep."""
     own = not session_benchmark.is_bundled()
     if not isinstance(one, Run):
-        return not program_sweeps.network(one) and (own or not sweep_storage.is_own(data.store(), one.id))
-    return one.provenance == PRECOMPUTED or (own and one.benchmark == data.digest())
+        return not program_sweeps.network_of_sweep(one) and (own or not sweep_storage.is_own(page_data.store(), one.id))
+    return one.provenance == PRECOMPUTED or (own and one.benchmark == page_data.current_digest())
 
 
 def _whole_benchmark() -> list[Run]:
     """The evaluated merges of all experts of the benchmark, of one subject."""
-    experts = set(data.benchmark().experts)
-    runs = [run for run in data.scored_runs(_stored()) if set(run.experts) == experts]
+    experts = set(page_data.benchmark().experts)
+    runs = [run for run in page_data.scored_runs(_stored_runs()) if set(run.experts) == experts]
     return edit_pairs.by_subject(runs)[0] if runs else []
 
 
-def run_of(key: str, runs: Sequence[Run]) -> Run | None:
+def find_preset_run(key: str, runs: Sequence[Run]) -> Run | None:
     """The run of a preset on all experts of the benchmark, among runs of one subject."""
-    models = data.bundled()
-    recipe = preset(key).recipe(models.pretrained, dict(models.experts), large=data.is_large(models.pretrained))
-    return edit_pairs.find(recipe, runs)
+    models = page_data.benchmark_models()
+    recipe = find_preset(key).recipe(
+        models.pretrained, dict(models.experts), large=page_data.is_large(models.pretrained)
+    )
+    return edit_pairs.find_run(recipe, runs)
 
 
 def _runs(*keys: str) -> list[Run]:
     """The runs of presets; fewer if some are not stored."""
     among = _whole_benchmark()
-    return [run for key in keys if (run := run_of(key, among))]
+    return [run for key in keys if (run := find_preset_run(key, among))]
 
 
-def _measured(kind: str, key: str) -> Measured | None:
+def _preset_measurement(kind: str, key: str) -> StoredMeasurement | None:
     """A measurement of the run of a preset."""
     runs = _runs(key)
-    return measurements.find(kind, runs[0].id) if runs else None
+    return measurements.find_measurement(kind, runs[0].id) if runs else None
 
 
-def _accuracy(first: str, second: str, over: str) -> Comparison | None:
+def _compare_accuracy(first: str, second: str, over: str) -> Comparison | None:
     runs = _runs(first, second)
-    return between(*runs, over=over) if len(runs) == 2 else None
+    return compare_runs(*runs, over=over) if len(runs) == 2 else None
 
 
-def between(first: Run, second: Run, *, over: str) -> Comparison | None:
+def compare_runs(first: Run, second: Run, *, over: str) -> Comparison | None:
     """The averages of two runs."""
-    stored = _stored()
-    one, other = data.summary(first, stored), data.summary(second, stored)
-    return accuracies.of_averages(one, other, over) if one and other else None
+    stored = _stored_runs()
+    one, other = page_data.summary(first, stored), page_data.summary(second, stored)
+    return accuracy_facts.compare_averages(one, other, over) if one and other else None
 
 
 def _storage(first: str, second: str) -> Comparison | None:
-    from merging.study.analysis.storage_accounting import storage
+    from merging.study.analysis.storage_accounting import storage_table
 
-    tables = [storage(run) for run in _runs(first, second)]
+    tables = [storage_table(run) for run in _runs(first, second)]
     sizes = [float(table[table["account"] == "paper"]["bytes"].sum()) for table in tables]
-    return network.sizes(*sizes) if len(sizes) == 2 else None
+    return network_facts.compare_file_sizes(*sizes) if len(sizes) == 2 else None
 
 
 def _sweeps() -> list[Sweep]:
     """The stored sweeps that the benchmark measures."""
-    return [sweep for sweep in sweep_storage.listed(data.store()).values() if is_source(sweep)]
+    return [sweep for sweep in sweep_storage.list_sweeps(page_data.store()).values() if may_be_source(sweep)]
 
 
 def _sweep(chain: list[str], target: str, first: float, second: float, over: str) -> Comparison | None:
     for sweep in _sweeps():
         lines = [line for line, recipe in enumerate(sweep.recipes) if [step.key for step in recipe.steps] == chain]
         if [axis.target for axis in sweep.axes] == [target] and lines:
-            rows = sweeps.results(sweep).averages
+            rows = sweeps.sweep_results(sweep).averages
             rows = rows[rows["line"] == lines[0]].set_index("x") if len(rows) else rows
             if {first, second} <= set(rows.index):
-                return accuracies.of_averages(rows.loc[first], rows.loc[second], over, samples.part(sweep.split))
+                return accuracy_facts.compare_averages(
+                    rows.loc[first], rows.loc[second], over, samples.scored_part(sweep.split)
+                )
     return None
 
 
@@ -145,33 +149,33 @@ def _range(target: str, first: str, second: str, params: Mapping[str, float]) ->
         ]
         if [axis.target for axis in sweep.axes] != [target] or not {first, second} <= set(merges):
             continue
-        stored = sweeps.results(sweep)
+        stored = sweeps.sweep_results(sweep)
         if stored.complete:
             tasks = stored.tasks[stored.tasks["in_domain"].astype(bool)]
             lines = [tasks[tasks["line"] == merges.index(merge)] for merge in (first, second)]
-            return accuracies.of_ranges(*lines, samples.part(sweep.split))
+            return accuracy_facts.compare_ranges(*lines, samples.scored_part(sweep.split))
     return None
 
 
 def _benchmark(kind: str, name: str) -> pd.DataFrame | None:
     """A table of a measurement of the benchmark."""
-    measured = measurements.find(kind)
-    return measurements.table(measured, name) if measured else None
+    measured = measurements.find_measurement(kind)
+    return measurements.measured_table(measured, name) if measured else None
 
 
 def _exemplars(method: str, first: int, second: int) -> Comparison | None:
     table = _benchmark(measurements.EXEMPLARS, "accuracy")
-    return None if table is None else accuracies.by_exemplars(table, method, first, second)
+    return None if table is None else accuracy_facts.compare_exemplars(table, method, first, second)
 
 
-def _altered(exemplars: int) -> Comparison | None:
+def _compare_altered(exemplars: int) -> Comparison | None:
     table = _benchmark(measurements.EXEMPLARS, "weights")
-    return None if table is None else accuracies.altered(table, exemplars)
+    return None if table is None else accuracy_facts.compare_altered(table, exemplars)
 
 
 def _counts(first: str, second: str, size: int) -> Comparison | None:
     table = _benchmark(measurements.TASK_COUNTS, "counts")
-    return None if table is None else accuracies.by_size(table, first, second, size)
+    return None if table is None else accuracy_facts.compare_sizes(table, first, second, size)
 
 
 def _drm(method: str, variant: str) -> Comparison | None:
@@ -185,70 +189,80 @@ def _ranks(method: str, cut: float) -> Comparison | None:
         return None
     rows = table[table["method"] == method]
     chosen = rows[rows["cut"] == cut]
-    return accuracies.of_averages(chosen.iloc[0], rows[rows["cut"] == 0].iloc[0]) if len(chosen) else None
+    return accuracy_facts.compare_averages(chosen.iloc[0], rows[rows["cut"] == 0].iloc[0]) if len(chosen) else None
 
 
 def _against_first(table: pd.DataFrame, method: str, chosen: pd.Series[bool]) -> Comparison | None:
     """The first row of a method, which is the whole method, against the chosen one."""
     whole, other = table[table["method"] == method], table[(table["method"] == method) & chosen]
-    return accuracies.of_averages(whole.iloc[0], other.iloc[0]) if len(other) else None
+    return accuracy_facts.compare_averages(whole.iloc[0], other.iloc[0]) if len(other) else None
 
 
 def _ablation(preset: str, kind: str) -> Comparison | None:
     from merging.study.measurements.parameter_kinds import NOTHING
 
-    measured = _measured(measurements.ABLATION, preset)
+    measured = _preset_measurement(measurements.ABLATION, preset)
     if measured is None:
         return None
-    rows = measurements.table(measured, measurements.ABLATION)
-    return accuracies.of_rows(rows[rows["kind"] == NOTHING], rows[rows["kind"] == kind])
+    rows = measurements.measured_table(measured, measurements.ABLATION)
+    return accuracy_facts.compare_means(rows[rows["kind"] == NOTHING], rows[rows["kind"] == kind])
 
 
 def _masks(ratio: float) -> pd.DataFrame | None:
-    from merging.methods.shared.saliency import with_ratio
+    from merging.methods.shared.saliency import apply_ratio
 
     runs = _whole_benchmark()
-    return with_ratio(data.saliency(runs[0], data.runs(data.stored()))[0], ratio, True) if runs else None
+    return (
+        apply_ratio(page_data.saliency(runs[0], page_data.merges_of(page_data.stored_runs()))[0], ratio, True)
+        if runs
+        else None
+    )
 
 
 def _overlap(ratio: float) -> Comparison | None:
     masks = _masks(ratio)
-    return None if masks is None else network.overlap(masks, ratio)
+    return None if masks is None else network_facts.compare_mask_overlap(masks, ratio)
 
 
 def _components(ratio: float) -> Comparison | None:
     masks = _masks(ratio)
-    return None if masks is None else network.by_component(masks)
+    return None if masks is None else network_facts.compare_components(masks)
 
 
 def _depth(preset: str) -> Comparison | None:
-    measured = _measured(measurements.DRIFT, preset)
-    return None if measured is None else network.depth(measurements.table(measured, "cumulative"))
+    measured = _preset_measurement(measurements.DRIFT, preset)
+    return (
+        None
+        if measured is None
+        else network_facts.compare_drift_by_depth(measurements.measured_table(measured, "cumulative"))
+    )
 
 
 def _correlation() -> Comparison | None:
-    pairs = [(run, one) for run in _whole_benchmark() if (one := measurements.find(measurements.DRIFT, run.id))]
-    points = measurements.against_accuracy(pairs, data.stored())
-    return network.drift_and_loss(points) if len(points) else None
+    pairs = [
+        (run, one) for run in _whole_benchmark() if (one := measurements.find_measurement(measurements.DRIFT, run.id))
+    ]
+    points = measurements.drift_and_accuracy(pairs, page_data.stored_runs())
+    return network_facts.drift_and_loss(points) if len(points) else None
 
 
 def _spread(first: str, second: str) -> Comparison | None:
-    from merging.study.analysis.correlation import lost
+    from merging.study.analysis.correlation import accuracy_lost
 
-    runs, stored, drops = _runs(first, second), data.stored(), []
+    runs, stored, drops = _runs(first, second), page_data.stored_runs(), []
     for run in runs:
-        own, scores = data.expert_scores(run.benchmark, stored), data.scores(run)
+        own, scores = page_data.expert_scores(run.benchmark, stored), page_data.scores(run)
         experts = {task: row["accuracy"] for task, row in own.items() if task in run.experts}
         if scores is not None and experts:
-            drops.append(lost(scores, experts))
-    return network.evenness(*drops) if len(drops) == 2 else None
+            drops.append(accuracy_lost(scores, experts))
+    return network_facts.compare_evenness(*drops) if len(drops) == 2 else None
 
 
-def _features(key: str) -> Measured | None:
+def _features(key: str) -> StoredMeasurement | None:
     if key == PRETRAINED:
-        run = data.references(data.digest(), data.stored()).get(PRETRAINED)
-        return measurements.find(measurements.FEATURES, run.id) if run else None
-    return _measured(measurements.FEATURES, key)
+        run = page_data.references(page_data.current_digest(), page_data.stored_runs()).get(PRETRAINED)
+        return measurements.find_measurement(measurements.FEATURES, run.id) if run else None
+    return _preset_measurement(measurements.FEATURES, key)
 
 
 def _neighbors(first: str, second: str) -> Comparison | None:
@@ -256,40 +270,40 @@ def _neighbors(first: str, second: str) -> Comparison | None:
     for key in (first, second):
         if (measured := _features(key)) is None:
             return None
-        table = measurements.table(measured, "separability")
+        table = measurements.measured_table(measured, "separability")
         rows.append(table[table["task"] == "all"].iloc[0])
-    return network.neighbors(*rows)
+    return network_facts.compare_neighbors(*rows)
 
 
 def _distance(first: str, second: str) -> Comparison | None:
     import numpy as np
 
-    from merging.study.analysis.separability import distances
+    from merging.study.analysis.separability import reference_distances
 
     found = [_features(key) for key in (first, second, PRETRAINED)]
     arrays = [measured.array("features").astype(np.float32) for measured in found if measured]
     if len(arrays) < 3:
         return None
     one, other, base = arrays
-    return network.distance(distances(one, base), distances(other, base))
+    return network_facts.compare_distances(reference_distances(one, base), reference_distances(other, base))
 
 
 def _agreement(first: str, second: str, density: float) -> Comparison | None:
     from merging.study.measurements import signs
 
     runs = _whole_benchmark()
-    measured = measurements.find(measurements.SIGNS, runs[0].id) if runs else None
+    measured = measurements.find_measurement(measurements.SIGNS, runs[0].id) if runs else None
     if measured is None:
         return None
-    counts = signs.counts_of(measurements.table(measured, "votes"), measured.notes["tasks"])
-    one, other = (signs.agreement(counts[space, density]) for space in (first, second))
-    return network.agreement((one.mean, one.positions), (other.mean, other.positions))
+    counts = signs.read_counts(measurements.measured_table(measured, "votes"), measured.notes["tasks"])
+    one, other = (signs.mean_agreement(counts[space, density]) for space in (first, second))
+    return network_facts.compare_agreement((one.mean, one.positions), (other.mean, other.positions))
 
 
 def _times(first: str, second: str) -> Comparison | None:
     table = _benchmark(measurements.METHOD_TIMES, "times")
     rows = {} if table is None else {row["key"]: row for _, row in table.iterrows()}
-    return network.times(rows[first], rows[second]) if {first, second} <= set(rows) else None
+    return network_facts.compare_times(rows[first], rows[second]) if {first, second} <= set(rows) else None
 
 
 def _coefficients(first: str, second: str) -> Comparison | None:
@@ -297,18 +311,18 @@ def _coefficients(first: str, second: str) -> Comparison | None:
     history, tables = "coefficient_steps", []
     for run in _runs(first, second):
         if history in run.tables:
-            table = data.table(run.id, history)
+            table = page_data.run_table(run.id, history)
             tables.append(table[table["step"] == table["step"].max()])
-    return network.coefficient_sums(*tables) if len(tables) == 2 else None
+    return network_facts.compare_coefficient_sums(*tables) if len(tables) == 2 else None
 
 
 FACTS: Mapping[str, Fact] = {
-    "accuracy": _accuracy,
+    "accuracy": _compare_accuracy,
     "storage": _storage,
     "sweep": _sweep,
     "range": _range,
     "exemplars": _exemplars,
-    "altered": _altered,
+    "altered": _compare_altered,
     "counts": _counts,
     "drm": _drm,
     "ranks": _ranks,
@@ -324,4 +338,4 @@ FACTS: Mapping[str, Fact] = {
     "agreement": _agreement,
     "times": _times,
 }
-SHOWN = ("swing",)  # facts of what a page computes at the moment, which it passes on
+SHOWN_UNITS = ("swing",)  # facts of what a page computes at the moment, which it passes on

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 import streamlit as st
 
 from app.reading import measurements, samples
-from app.reading.papers import published as published_rows
-from app.widgets import chart, paper_line
+from app.reading.papers import published_tables as published_rows
+from app.widgets import chart_view, paper_line
 from app.widgets.jobs import measure_button
-from viz.text import percent, plural, span
+from viz.figure_text import percent, plural, span
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -23,40 +23,42 @@ GROUPS = {"in domain": ("in_domain", "in_low", "in_high", "n_in"),
           "out of domain": ("out_of_domain", "out_low", "out_high", "n_out")}  # fmt: skip
 
 
-def view() -> None:
+def draw_view() -> None:
     """DRM with one part left out at a time (DRM, Tables 3, 7 and 8), and with fewer ranks (Fig. 6)."""
-    if (measurement := measurements.find(measurements.DRM_ABLATIONS)) is None:
-        measure_button.missing_benchmark(measurements.DRM_ABLATIONS, NOT_MEASURED)
+    if (measurement := measurements.find_measurement(measurements.DRM_ABLATIONS)) is None:
+        measure_button.draw_missing_benchmark(measurements.DRM_ABLATIONS, NOT_MEASURED)
         return
-    rows = measurements.table(measurement, "ablations")
+    rows = measurements.measured_table(measurement, "ablations")
     st.header("What does each part of DRM do?", anchor=False)
-    _table(rows)
+    _draw_table(rows)
     inside, outside = (f"n = {span(rows[name])}" for name in ("n_in", "n_out"))
     st.caption(
-        f"Means over data sets on the {samples.part()} with 95% intervals; {inside} images over "
+        f"Means over data sets on the {samples.scored_part()} with 95% intervals; {inside} images over "
         f"{plural(int(rows['tasks_in'].max()), 'task')} in domain, {outside} over "
         f"{plural(int(rows['tasks_out'].max()), 'task')} out of domain. All rows are evaluated on the same images, so "
         "a change is more certain than the intervals suggest. Everything else stays as in the full method. No value is "
         "tuned again, so a row that shrinks the merged task vector (sums divided by the number of tasks do) also loses "
         "accuracy by that. Figures marked ◇ are the paper's (DRM, Tables 1, 3, 7 and 8), for other experts on other "
-        f"images: compare only their order. {measure_button.origin([measurement])}"
+        f"images: compare only their order. {measure_button.origin_in_words([measurement])}"
     )
-    paper_line.show(paper_line.of("conflicts/drm_ablations"))
+    paper_line.draw_lines(paper_line.claim_lines("conflicts/drm_ablations"))
     caption = (
         "Every dot drops the singular values up to some share of the largest, before anything else; point at a dot to "
         "see which share. Matrices lose different shares of their ranks, and the axis shows the mean; the paper drops "
         f"the same share of every matrix. Bars are 95% intervals. {inside} images in domain, {outside} out of domain, "
-        f"{samples.part()}. {measure_button.origin([measurement])}"
+        f"{samples.scored_part()}. {measure_button.origin_in_words([measurement])}"
     )
-    table = truncation(measurements.table(measurement, "ranks"))
-    paper = paper_line.of("conflicts/rank_truncation")
-    chart.chart("rank_truncation", table, name="drm_rank_truncation", caption=caption, description=paper, of=())
-    paper_line.show(paper)
+    table = truncation_table(measurements.measured_table(measurement, "ranks"))
+    paper = paper_line.claim_lines("conflicts/rank_truncation")
+    chart_view.draw_chart(
+        "rank_truncation", table, name="drm_rank_truncation", caption=caption, description=paper, of=()
+    )
+    paper_line.draw_lines(paper)
 
 
-def _table(rows: pd.DataFrame) -> None:
+def _draw_table(rows: pd.DataFrame) -> None:
     whole = rows.drop_duplicates("method").set_index("method")["in_domain"]
-    printed = published()
+    printed = published_accuracies()
     cells = rows[["method", "variant"]].assign(
         In=100 * rows["in_domain"],
         change=100 * (rows["in_domain"] - rows["method"].map(whole)),
@@ -96,9 +98,9 @@ def _intervals(rows: pd.DataFrame, low: str, high: str) -> list[str]:
     return [f"{percent(a)} to {percent(b)}" for a, b in zip(rows[low], rows[high], strict=True)]
 
 
-def published() -> dict[str, float]:
+def published_accuracies() -> dict[str, float]:
     """Chain -> in-domain accuracy in percent that the DRM paper prints for it on the compared tower."""
-    from merging.recipes.papers.published import FROM_DRM
+    from merging.recipes.papers.published_figures import FROM_DRM
     from merging.recipes.recipe import Recipe
 
     accuracies = {}
@@ -109,7 +111,7 @@ def published() -> dict[str, float]:
     return accuracies
 
 
-def truncation(ranks: pd.DataFrame) -> pd.DataFrame:
+def truncation_table(ranks: pd.DataFrame) -> pd.DataFrame:
     """The table of the chart: a row for each method, cut and group of tasks."""
     import pandas as pd
 

@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 import streamlit as st
 
-from app import text
-from app.reading import data
+from app import page_text
+from app.reading import page_data
 from app.session import address, selection
-from app.session.clicks import fragment
-from app.views.conflicts import layers, signs
-from app.widgets import chart, paper_line, selected
+from app.session.click_errors import guarded_fragment
+from app.views.conflicts import linear_layers, sign_agreement
+from app.widgets import chart_view, paper_line, selection_pickers
 from merging.base.text import duration_text
-from merging.study.paper_facts.network import swing
+from merging.study.paper_facts.network_facts import dropped_share_range
 from merging.study.runs.run import Run
-from viz.text import percent, plural
+from viz.figure_text import percent, plural
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -28,32 +28,32 @@ if TYPE_CHECKING:
 # Label in pickers and links -> name in tables and charts.
 Key = tuple[str, str, bool]  # run, layer, vertical
 DIRECTIONS = {"H, side by side": False, "V, on top of each other": True}
-ALONG = {"row norm before renormalization": "norm", "share of its energy": "energy", "energy so far": "cumulative"}
-RANKED = {"each expert alone": False, "all together": True}
+COLORS = {"row norm before renormalization": "norm", "share of its energy": "energy", "energy so far": "cumulative"}
+RANKINGS = {"each expert alone": False, "all together": True}
 RATIO = 0.5
-PATIENCE = 3.0  # a decomposition that takes longer, in seconds, waits for a click
-SHARING = "H decomposes the experts' matrices side by side: a shared output space. V stacks them: a shared input space."
+MOST_SECONDS = 3.0  # a decomposition that takes longer, in seconds, waits for a click
+HELP = "H decomposes the experts' matrices side by side: a shared output space. V stacks them: a shared input space."
 RANKING = "DRM ranks the entries of all experts together; its Figure 3 prunes each expert's matrix by itself."
-ASKING = (
+OFFER = (
     "This layer has {count} matrices of {height:,} × {width:,}. Decomposing them takes about {seconds} here; "
     "pruning and drawing take a few seconds more."
 )
 
 
-def decomposed(run: Run, layer: str, vertical: bool) -> JointSpace | None:
+def decompose_or_offer(run: Run, layer: str, vertical: bool) -> JointSpace | None:
     """The joint space of a layer; None while a long decomposition waits for a click."""
-    seconds, place = layers.expected(run, layer, vertical), st.empty()
-    if seconds > PATIENCE:
-        count, height, width = layers.matrices(run.id, layer).shape
+    seconds, place = linear_layers.expected_seconds(run, layer, vertical), st.empty()
+    if seconds > MOST_SECONDS:
+        count, height, width = linear_layers.task_matrices(run.id, layer).shape
         with place.container(border=True):
-            st.markdown(ASKING.format(count=count, height=height, width=width, seconds=duration_text(seconds)))
+            st.markdown(OFFER.format(count=count, height=height, width=width, seconds=duration_text(seconds)))
             if not st.button("Decompose", key="decompose"):
                 return None
     if not seconds:
-        return layers.space(run, layer, vertical)
+        return linear_layers.decompose_layer(run, layer, vertical)
     label = f"Decomposing, about {duration_text(seconds)} …"
     bar = place.progress(0.0, label)
-    decomposition = layers.space(run, layer, vertical, lambda share: bar.progress(share, label))
+    decomposition = linear_layers.decompose_layer(run, layer, vertical, lambda share: bar.progress(share, label))
     place.empty()
     return decomposition
 
@@ -63,44 +63,44 @@ def pick_direction() -> bool:
     picked = st.segmented_control(
         "Direction", DIRECTIONS, default=next(iter(DIRECTIONS)), key=address.DIRECTION, bind=address.BIND,
         required=True,
-        help=SHARING,
+        help=HELP,
     )  # fmt: skip
     return DIRECTIONS[picked]
 
 
-@fragment
-def view(run: Run) -> None:
+@guarded_fragment
+def draw_view(run: Run) -> None:
     """The panel of one layer."""
     with st.container(horizontal=True, gap="medium"):
-        layer = layers.choose(run, layers.middle(run))
+        layer = linear_layers.pick_layer(run, linear_layers.middle_layer(run))
         vertical = pick_direction()
         cut = st.slider(
-            "Rank cut", 0.0, 0.1, signs.CUT, 0.005, format="%.3f", key=address.RANK_CUT, bind=address.BIND,
-            help=signs.CUTTING, width=240,
+            "Rank cut", 0.0, 0.1, sign_agreement.CUT, 0.005, format="%.3f", key=address.RANK_CUT, bind=address.BIND,
+            help=sign_agreement.RANK_CUT_HELP, width=240,
         )  # fmt: skip
     if not layer:
         st.info("Choose a layer above.")
         return
-    if (whole := decomposed(run, layer, vertical)) is None:
+    if (whole := decompose_or_offer(run, layer, vertical)) is None:
         return
     if not len(whole.values):
         st.info("No expert changed this layer.")
         return
     key = (run.id, layer, vertical)
-    spectrum(key, whole, cut)
-    expert = energy(run, key, whole, cut)
-    pruning(key, whole, cut, expert)
+    draw_spectrum(key, whole, cut)
+    expert = draw_energy(run, key, whole, cut)
+    draw_pruning(key, whole, cut, expert)
 
 
-def about(key: Key) -> dict[str, Any]:
+def report_options(key: Key) -> dict[str, Any]:
     """What the report says about every picture: the layer, the space, and the run of these experts."""
-    run = data.store().find(key[0])
+    run = page_data.store().find(key[0])
     side = "V (a shared input space)" if key[2] else "H (a shared output space)"
-    sentence = f"The layer {text.safe_text(key[1])} in the joint space {side}."
+    sentence = f"The layer {page_text.safe_text(key[1])} in the joint space {side}."
     return {"description": sentence, "of": [run] if run else []}
 
 
-def spectrum(key: Key, whole: JointSpace, cut: float) -> None:
+def draw_spectrum(key: Key, whole: JointSpace, cut: float) -> None:
     """Singular values and the rank cut."""
     table = spectrum_table(key, cut, whole)
     kept = table[table["kept"]]
@@ -110,10 +110,12 @@ def spectrum(key: Key, whole: JointSpace, cut: float) -> None:
         f"with {percent(float(kept['energy'].max()), 2)} of the energy (squared entries). DRM's released code "
         "cuts at 0.01; the paper says it does not cut."
     )
-    chart.chart("joint_spectrum", table, name=f"spectrum_{key[0][:8]}", rank_tol=cut, caption=caption, **about(key))
+    chart_view.draw_chart(
+        "joint_spectrum", table, name=f"spectrum_{key[0][:8]}", rank_tol=cut, caption=caption, **report_options(key)
+    )
 
 
-@st.cache_data(max_entries=data.KEPT, show_spinner=False)
+@st.cache_data(max_entries=page_data.CACHED, show_spinner=False)
 def spectrum_table(key: Key, cut: float, _whole: JointSpace) -> pd.DataFrame:
     """Singular values of a space."""
     from merging.study.analysis.drm_joint_space import spectrum
@@ -121,12 +123,12 @@ def spectrum_table(key: Key, cut: float, _whole: JointSpace) -> pd.DataFrame:
     return spectrum(_whole, cut)
 
 
-def energy(run: Run, key: Key, whole: JointSpace, cut: float) -> str | None:
+def draw_energy(run: Run, key: Key, whole: JointSpace, cut: float) -> str | None:
     """Energy and row norms by expert and direction; returns the chosen expert."""
-    chart.ask("joint_energy")
+    chart_view.draw_question("joint_energy")
     with st.container(horizontal=True, gap="medium"):
-        value = ALONG[st.selectbox("Color", ALONG, key=address.ENERGY_METRIC, bind=address.BIND, width=290)]
-        expert = selected.pick(address.EXPERT, run.experts, "Expert", first=run.experts[0], width=220)
+        value = COLORS[st.selectbox("Color", COLORS, key=address.ENERGY_METRIC, bind=address.BIND, width=290)]
+        expert = selection_pickers.pick_selected(address.EXPERT, run.experts, "Expert", first=run.experts[0], width=220)
     table = energy_table(key, cut, whole)
     runs = int((table["last"] - table["first"]).max()) + 1
     joined = (
@@ -139,37 +141,39 @@ def energy(run: Run, key: Key, whole: JointSpace, cut: float) -> str | None:
         f"row norms add up to 1 over the experts, {(1 / len(run.experts)) ** 0.5:.2f} each if all share it "
         f"equally.{joined}"
     )
-    chart.chart(
+    chart_view.draw_chart(
         "joint_energy", table, name=f"energy_{key[0][:8]}", headed=True, on_click=choose_expert, value=value,
-        selected=expert, caption=caption, **about(key),
+        selected=expert, caption=caption, **report_options(key),
     )  # fmt: skip
     return expert
 
 
 def choose_expert() -> None:
     """Callback of a click on the energies."""
-    if cell := chart.clicked("joint_energy"):
-        selection.choose(address.EXPERT, cell["expert"])
+    if cell := chart_view.clicked_mark("joint_energy"):
+        selection.choose_value(address.EXPERT, cell["expert"])
 
 
-@st.cache_data(max_entries=data.KEPT, show_spinner=False)
+@st.cache_data(max_entries=page_data.CACHED, show_spinner=False)
 def energy_table(key: Key, cut: float, _whole: JointSpace) -> pd.DataFrame:
     """Energies and row norms of a space, by expert and direction."""
-    from merging.study.analysis.drm_joint_space import energies
+    from merging.study.analysis.drm_joint_space import energy_by_direction
 
-    return energies(_whole.cut(cut))
+    return energy_by_direction(_whole.cut(cut))
 
 
-def pruning(key: Key, whole: JointSpace, cut: float, expert: str | None) -> None:
+def draw_pruning(key: Key, whole: JointSpace, cut: float, expert: str | None) -> None:
     """What pruning drops from every basis vector, and the four steps, at the same prune ratio."""
-    chart.ask("joint_dropped")
+    chart_view.draw_question("joint_dropped")
     with st.container(horizontal=True, gap="medium"):
         ratio = st.slider(
             "Prune ratio", 0.0, 0.95, RATIO, 0.05, format="percent", key=address.JOINT_RATIO, bind=address.BIND,
             width=260,
         )  # fmt: skip
-        ranked = st.selectbox("Entries ranked", RANKED, key=address.RANKING, bind=address.BIND, width=200, help=RANKING)
-    joint = RANKED[ranked]
+        ranked = st.selectbox(
+            "Entries ranked", RANKINGS, key=address.RANKING, bind=address.BIND, width=200, help=RANKING
+        )
+    joint = RANKINGS[ranked]
     table = dropped_table(key, cut, ratio, joint, whole)
     means = [percent(float(rows["dropped"].mean())) for _, rows in table.groupby("renorm")]
     caption = (
@@ -179,12 +183,15 @@ def pruning(key: Key, whole: JointSpace, cut: float, expert: str | None) -> None
         "over the rows differs."
     )
     drawn = table[table["expert"] == expert] if expert else table
-    paper, of = paper_line.of("conflicts/joint_space", {"swing": swing(drawn)}), about(key)
-    chart.chart(
+    paper, of = (
+        paper_line.claim_lines("conflicts/joint_space", {"swing": dropped_share_range(drawn)}),
+        report_options(key),
+    )
+    chart_view.draw_chart(
         "joint_dropped", table, name=f"dropped_{key[0][:8]}", headed=True, expert=expert, ratio=ratio, caption=caption,
         **of | {"description": f"{of['description']} {paper}"},
     )  # fmt: skip
-    paper_line.show(paper)
+    paper_line.draw_lines(paper)
     pictures, facts = steps_table(key, cut, ratio, joint, whole)
     caption = (
         "Every cell is the mean of |x| over a block of the real matrix, at most 96 × 256 cells a step. Steps 1 to 3 "
@@ -195,22 +202,22 @@ def pruning(key: Key, whole: JointSpace, cut: float, expert: str | None) -> None
         "entries together."
     )
     name = f"steps_{key[0][:8]}"
-    chart.chart("joint_steps", pictures, name=name, vertical=key[2], caption=caption, **about(key))
+    chart_view.draw_chart("joint_steps", pictures, name=name, vertical=key[2], caption=caption, **report_options(key))
 
 
-@st.cache_data(max_entries=data.KEPT, show_spinner="Pruning the layer …")
+@st.cache_data(max_entries=page_data.CACHED, show_spinner="Pruning the layer …")
 def dropped_table(key: Key, cut: float, ratio: float, joint: bool, _whole: JointSpace) -> pd.DataFrame:
     """The share of every basis vector that pruning drops."""
-    from merging.study.analysis.drm_joint_space import dropped
+    from merging.study.analysis.drm_joint_space import dropped_shares
 
-    return dropped(_whole.cut(cut), ratio, joint)
+    return dropped_shares(_whole.cut(cut), ratio, joint)
 
 
-@st.cache_data(max_entries=data.KEPT, show_spinner="Pruning and merging the layer …")
+@st.cache_data(max_entries=page_data.CACHED, show_spinner="Pruning and merging the layer …")
 def steps_table(
     key: Key, cut: float, ratio: float, joint: bool, _whole: JointSpace
 ) -> tuple[pd.DataFrame, dict[str, float]]:
     """The reduced matrices of every step, and the numbers for the caption."""
-    from merging.study.analysis.drm_joint_space import steps
+    from merging.study.analysis.drm_joint_space import algorithm_steps
 
-    return steps(_whole.cut(cut), ratio, joint)
+    return algorithm_steps(_whole.cut(cut), ratio, joint)

@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING, Any
 
 import streamlit as st
 
-from app import text
+from app import page_text
 from app.reading import measurements, samples
-from app.reading.figures import kept_table
+from app.reading.figures import cache_table
 from app.session import address
-from app.widgets import chart, paper_line
+from app.widgets import chart_view, paper_line
 from app.widgets.jobs import measure_button
-from viz.text import span
+from viz.figure_text import span
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from merging.study.analysis.stored import Measured
+    from merging.study.analysis.measurement_store import StoredMeasurement
 
 NOT_MEASURED = (
     "How accuracy depends on the number of tasks has not been measured on this benchmark. This merges up to ten "
@@ -36,57 +36,57 @@ READING = (
 )
 
 
-def view() -> None:
+def draw_view() -> None:
     """Accuracy against how many experts are merged (DRM, Fig. 2), and paired t-tests (DRM, Table 5)."""
-    if (measurement := measurements.find(measurements.TASK_COUNTS)) is None:
-        measure_button.missing_benchmark(measurements.TASK_COUNTS, NOT_MEASURED)
+    if (measurement := measurements.find_measurement(measurements.TASK_COUNTS)) is None:
+        measure_button.draw_missing_benchmark(measurements.TASK_COUNTS, NOT_MEASURED)
         return
     table = _averages(measurement)
-    chart.ask("task_counts")
+    chart_view.draw_question("task_counts")
     relative = st.toggle("Relative to each task's own expert", key=address.RELATIVE_ACCURACY, bind=address.BIND)
     value = "normalized" if relative else "accuracy"
-    notes, images = measurement.notes, span(measurements.table(measurement, "counts")["n"])
+    notes, images = measurement.notes, span(measurements.measured_table(measurement, "counts")["n"])
     caption = (
         f"Each dot is one subset of the experts; the line connects the means. At most {notes['most']} subsets of each "
         f"size, all if there are fewer, the same for every method: {notes['subsets']} subsets, drawn with seed "
         f"{notes['seed']}. Accuracy is on the tasks of the merged experts only, on n = {images} images of "
-        f"each task's {samples.part()}, the same images everywhere. Every method keeps its preset's "
+        f"each task's {samples.scored_part()}, the same images everywhere. Every method keeps its preset's "
         f"parameters at every "
         "size; a scaling chosen for eight experts, such as Task Arithmetic's, is not optimal for two. DARE-TIES "
         "draws what it drops with seed 0. "
-        f"{measure_button.origin([measurement])}"
+        f"{measure_button.origin_in_words([measurement])}"
     )
-    paper = paper_line.of("conflicts/task_counts")
-    chart.chart(
+    paper = paper_line.claim_lines("conflicts/task_counts")
+    chart_view.draw_chart(
         "task_counts", table, name="number_of_tasks", headed=True, value=value, caption=caption, description=paper,
         of=(),
     )  # fmt: skip
-    paper_line.show(paper)
-    _tests(table, value)
+    paper_line.draw_lines(paper)
+    _draw_tests(table, value)
 
 
-@kept_table
-def _averages(measurement: Measured) -> pd.DataFrame:
-    from merging.study.trials.task_counts import averages
+@cache_table
+def _averages(measurement: StoredMeasurement) -> pd.DataFrame:
+    from merging.study.trials.task_counts import average_counts
 
-    return averages(*(measurements.table(measurement, name) for name in ("counts", "experts")))
+    return average_counts(*(measurements.measured_table(measurement, name) for name in ("counts", "experts")))
 
 
-@kept_table
-def _paired(table: pd.DataFrame, chosen: str, value: str) -> pd.DataFrame:
+@cache_table
+def _paired_tests(table: pd.DataFrame, chosen: str, value: str) -> pd.DataFrame:
     from merging.study.trials.task_counts import paired_tests
 
     return paired_tests(table, chosen, value)
 
 
-def _tests(table: pd.DataFrame, value: str) -> None:
+def _draw_tests(table: pd.DataFrame, value: str) -> None:
     from merging.study.trials.task_counts import REFERENCE
 
     st.header("Is one method better than another, no matter which experts are merged?", anchor=False)
     methods = list(dict.fromkeys(table["method"]))
     first = methods.index(REFERENCE) if REFERENCE in methods else 0
     chosen = st.selectbox("Compare", methods, first, key=address.TESTED_METHOD, bind=address.BIND, width=320)
-    tests = _paired(table, chosen, value)
+    tests = _paired_tests(table, chosen, value)
     cells = tests.assign(
         cell=[_cell(d, p) for d, p in zip(tests["difference"], tests["p"], strict=True)],
         size=[f"{size} experts" for size in tests["size"]],
@@ -105,7 +105,7 @@ def _tests(table: pd.DataFrame, value: str) -> None:
     )
     st.caption(
         "Mean difference in percentage points and the one-sided p of a paired t-test over subsets, as in the paper's "
-        f"Table 5. {READING.format(text.safe_text(chosen, 40))}"
+        f"Table 5. {READING.format(page_text.safe_text(chosen, 40))}"
     )
 
 

@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING
 
 import streamlit as st
 
-from app import text
+from app import page_text
 from app.reading import measurements, samples
-from app.reading.figures import kept_table
+from app.reading.figures import cache_table
 from app.reading.measurements import Pairs
 from app.session import address
-from app.widgets import chart, paper_line
+from app.widgets import chart_view, paper_line
 from app.widgets.jobs import measure_button
 from app.widgets.run_picker import pick_one
-from merging.study.analysis.stored import Measured
+from merging.study.analysis.measurement_store import StoredMeasurement
 from merging.study.runs.run import Run
-from viz.text import span
+from viz.figure_text import span
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -25,26 +25,26 @@ if TYPE_CHECKING:
 # Label in pickers and links -> name in tables and charts.
 TOKENS = {"class token": "class", "mean of all tokens": "mean"}
 DISTANCES = {"1 − cosine": "cosine", "mean |difference|": "l1"}
-HALVES = (
+HALVES_NOTE = (
     "Drift of the final features on n = {} images per task of the choosing half; accuracy on n = {} images per "
     "task of the reporting half. The halves do not overlap."
 )
-OVER = {
+POINT_GROUPS = {
     "all points": "all points",
     "tasks of one run": "tasks of one run (mean)",
     "runs on one task": "runs on one task (mean)",
 }
 
 
-def view(pairs: Pairs, stored: Sequence[Run]) -> None:
+def draw_view(pairs: Pairs, stored: Sequence[Run]) -> None:
     """The charts and tables of the chosen runs."""
     with st.container(horizontal=True, gap="medium"):
         token = st.selectbox("Features", TOKENS, key=address.TOKEN, bind=address.BIND, width=220)
         distance = pick_distance()
         band = pick_one([run for run, _ in pairs], "Band over the tasks of").id
-    by_depth(pairs, token, distance, band)
-    against_accuracy(pairs, stored, distance)
-    consistency([run for run, _ in pairs], stored)
+    draw_lines(pairs, token, distance, band)
+    draw_accuracy(pairs, stored, distance)
+    draw_consistency([run for run, _ in pairs], stored)
 
 
 def pick_distance() -> str:
@@ -52,62 +52,63 @@ def pick_distance() -> str:
     return DISTANCES[st.selectbox("Distance", DISTANCES, key=address.DISTANCE, bind=address.BIND, width=220)]
 
 
-def by_depth(pairs: Pairs, token: str, distance: str, band: str) -> None:
+def draw_lines(pairs: Pairs, token: str, distance: str, band: str) -> None:
     """A line for each run (LOT, Fig. 1b)."""
     measured = [measurement for _, measurement in pairs]
-    table = measurements.by_depth(pairs, TOKENS[token])
+    table = measurements.drift_by_depth(pairs, TOKENS[token])
     colors = [run.id for run, _ in pairs]
-    paper = paper_line.of("drift/by_depth")
-    chart.chart(
+    paper = paper_line.claim_lines("drift/by_depth")
+    chart_view.draw_chart(
         "drift_depth", table, name=f"drift_by_depth_{distance}", value=distance, runs=colors, band=band,
-        caption=in_words(table, measured, token), description=paper,
+        caption=lines_in_words(table, measured, token), description=paper,
     )  # fmt: skip
-    paper_line.show(paper, [run for run, _ in pairs])
+    paper_line.draw_lines(paper, [run for run, _ in pairs])
 
 
-def in_words(table: pd.DataFrame, measured: Sequence[Measured], token: str) -> str:
+def lines_in_words(table: pd.DataFrame, measured: Sequence[StoredMeasurement], token: str) -> str:
     """What the lines of the table show."""
     tasks = table.groupby("run")["task"].nunique().tolist() if "run" in table else []
     return (
-        f"Lines are means over {_counted(tasks)}; the band runs from the task that drifts least to the one that drifts "
+        f"Lines are means over {_tasks_in_words(tasks)}; the band runs from the task that drifts least to the one "
+        f"that drifts "
         "most. Each task's images pass through the merged model and the task's own expert, and the features "
-        f"({text.safe_text(token)}) are compared after every part. n = {span(table['n'])} images per task "
-        f"of the choosing half, never the reporting half. {measure_button.origin(measured)}"
+        f"({page_text.safe_text(token)}) are compared after every part. n = {span(table['n'])} images per task "
+        f"of the choosing half, never the reporting half. {measure_button.origin_in_words(measured)}"
     )
 
 
-def _counted(tasks: Sequence[int]) -> str:
+def _tasks_in_words(tasks: Sequence[int]) -> str:
     """'tasks', or how many of them, if the runs merge different numbers of experts."""
     return f"{span(tasks)} tasks, each run's own, so not of the same images" if len(set(tasks)) > 1 else "tasks"
 
 
-def against_accuracy(pairs: Pairs, stored: Sequence[Run], distance: str) -> None:
+def draw_accuracy(pairs: Pairs, stored: Sequence[Run], distance: str) -> None:
     """A point for each task and run (LOT, Fig. 1a), with correlations."""
-    points = measurements.against_accuracy(pairs, stored)
-    fit = measurements.fit(points, distance) if len(points) else None
+    points = measurements.drift_and_accuracy(pairs, stored)
+    fit = measurements.fit_drift_line(points, distance) if len(points) else None
     line = None if fit is None else (fit.slope, fit.intercept, fit.pearson, fit.spearman, fit.n)
-    paper = paper_line.of("drift/against_accuracy")
-    images = "" if points.empty else HALVES.format(span(points["n"]), span(points["n_scored"]))
-    chart.chart(
+    paper = paper_line.claim_lines("drift/against_accuracy")
+    images = "" if points.empty else HALVES_NOTE.format(span(points["n"]), span(points["n_scored"]))
+    chart_view.draw_chart(
         "drift_accuracy",
         points,
         name=f"drift_against_accuracy_{distance}",
         value=distance,
         fit=line,
         runs=[run.id for run, _ in pairs],
-        tasks=list(measurements.titles()),
+        tasks=list(measurements.titles_by_task()),
         caption=images,
         description=paper,
     )
-    paper_line.show(paper, [run for run, _ in pairs])
+    paper_line.draw_lines(paper, [run for run, _ in pairs])
     if len(points):
-        correlations(points, distance)
+        draw_correlations(points, distance)
 
 
-def correlations(points: pd.DataFrame, value: str) -> None:
+def draw_correlations(points: pd.DataFrame, value: str) -> None:
     """Correlations over all points, within runs and within tasks."""
     table = _correlations(points, value)
-    table["over"] = table["over"].map(OVER)
+    table["over"] = table["over"].map(POINT_GROUPS)
     number = st.column_config.NumberColumn
     columns = {
         "over": st.column_config.TextColumn("Correlation", width="medium"),
@@ -123,17 +124,17 @@ def correlations(points: pd.DataFrame, value: str) -> None:
     )
 
 
-@kept_table
+@cache_table
 def _correlations(points: pd.DataFrame, value: str) -> pd.DataFrame:
     from merging.study.analysis.correlation import correlations
 
     return correlations(points, value, "lost")
 
 
-def consistency(runs: Sequence[Run], stored: Sequence[Run]) -> None:
+def draw_consistency(runs: Sequence[Run], stored: Sequence[Run]) -> None:
     """LOT's Table 10, from stored accuracies."""
     st.header("How evenly does each merge serve its tasks?", anchor=False)
-    table = measurements.consistency(runs, stored)
+    table = measurements.loss_spread(runs, stored)
     if table.empty:
         st.info("None of these runs was evaluated together with its experts.")
         return
@@ -150,6 +151,7 @@ def consistency(runs: Sequence[Run], stored: Sequence[Run]) -> None:
     st.dataframe(table, hide_index=True, column_config=columns, alt="Consistency of every run over its tasks")
     st.caption(
         "A drop is the accuracy of the task's own expert minus that of the merge, in percentage points, on the "
-        f"{samples.part()}. Its standard deviation over tasks (n − 1) is LOT's measure of inconsistency (Table 10)."
+        f"{samples.scored_part()}. Its standard deviation over tasks (n − 1) is LOT's measure of inconsistency "
+        f"(Table 10)."
     )
-    paper_line.show(paper_line.of("drift/consistency"), runs)
+    paper_line.draw_lines(paper_line.claim_lines("drift/consistency"), runs)

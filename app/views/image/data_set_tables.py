@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from app.reading import data, measurements
-from app.reading.figures import kept_table
+from app.reading import measurements, page_data
+from app.reading.figures import cache_table
 from app.reading.measurements import Pairs
-from merging.study.analysis.stored import Measured
+from merging.study.analysis.measurement_store import StoredMeasurement
 from merging.study.previews.bootstrap import IN_DOMAIN
 from merging.study.runs.run import Run
 
@@ -18,13 +18,13 @@ COLUMNS = ["depth", "share", "low", "high", "n"]
 REFERENCE = "reference"
 
 
-def by_depth(pairs: Pairs, value: str, over: str) -> pd.DataFrame:
+def depth_table(pairs: Pairs, value: str, over: str) -> pd.DataFrame:
     """The table of ``data_set_depths``: "turns", "parts" or "accuracy", of a domain or a data set."""
     import pandas as pd
 
     frames = []
     for place, (run, measured) in enumerate(pairs):
-        rows = measurements.table(measured, value).rename(columns={"accuracy": "share"})
+        rows = measurements.measured_table(measured, value).rename(columns={"accuracy": "share"})
         rows = rows[rows["over"] == over]
         models = rows["model"] if "model" in rows else pd.Series("run", rows.index)
         own = rows[models == "run"]
@@ -36,42 +36,42 @@ def by_depth(pairs: Pairs, value: str, over: str) -> pd.DataFrame:
     return pd.concat(frames, ignore_index=True)
 
 
-def mended(pairs: Pairs, over: str, donor: str) -> pd.DataFrame:
+def mended_table(pairs: Pairs, over: str, donor: str) -> pd.DataFrame:
     """The table of ``data_set_mended``, with the tokens of the ``donor``: "reference" or "pretrained"."""
     import pandas as pd
 
     frames = []
     for run, measured in pairs:
-        rows = measurements.table(measured, "mended")
+        rows = measurements.measured_table(measured, "mended")
         rows = rows[(rows["over"] == over) & (rows["donor"] == donor)]
         frames.append(rows[[*COLUMNS, "tokens"]].assign(run=run.id, label=run.name))
     return pd.concat(frames, ignore_index=True)
 
 
-def by_task(run: Run, measured: Measured, value: str) -> pd.DataFrame:
+def task_table(run: Run, measured: StoredMeasurement, value: str) -> pd.DataFrame:
     """The table of ``data_set_tasks``; restoring is by the reference's class token, whose images are known."""
-    rows = measurements.table(measured, value)
+    rows = measurements.measured_table(measured, value)
     if value == "mended":
         rows = rows[(rows["donor"] == REFERENCE) & (rows["tokens"] == "class")]
-    titles = measurements.titles()
+    titles = measurements.titles_by_task()
     rows = rows[rows["over"].isin(list(titles))].rename(columns={"over": "task"})
     return rows[["task", *COLUMNS]].assign(title=rows["task"].map(titles), label=run.name)
 
 
-def overs(pairs: Pairs) -> dict[str, str]:
+def image_groups(pairs: Pairs) -> dict[str, str]:
     """What can be counted, by the names in pickers: both domains, then every data set."""
-    titles, known = measurements.titles(), {}
+    titles, known = measurements.titles_by_task(), {}
     for _, measured in pairs:
-        for over in measurements.table(measured, "turns")["over"]:
+        for over in measurements.measured_table(measured, "turns")["over"]:
             known[titles.get(over, str(over))] = str(over)
     return dict(sorted(known.items(), key=lambda item: item[1] in titles))
 
 
-@kept_table
-def images(measured: Measured, value: str, task: str, depth: int) -> pd.DataFrame:
+@cache_table
+def cell_images(measured: StoredMeasurement, value: str, task: str, depth: int) -> pd.DataFrame:
     """The images behind a cell of ``data_set_tasks``."""
-    from merging.study.measurements.depths import of_data_sets
+    from merging.study.measurements.depths import read_depths
     from merging.study.measurements.find_images import find_by_depth
 
-    benchmark = data.benchmark()
-    return find_by_depth(value, of_data_sets(measured, benchmark, {task}), benchmark, depth=depth)
+    benchmark = page_data.benchmark()
+    return find_by_depth(value, read_depths(measured, benchmark, {task}), benchmark, depth=depth)

@@ -7,33 +7,33 @@ from typing import TYPE_CHECKING
 
 import streamlit as st
 
-from app import text
+from app import page_text
 from app.reading import measurements, samples
 from app.reading.measurements import Pairs
 from app.session import address
-from app.session.clicks import fragment
+from app.session.click_errors import guarded_fragment
 from app.views.image import data_set_tables
-from app.widgets import chart, run_picker, thumbnails
+from app.widgets import chart_view, run_picker, thumbnails
 from app.widgets.jobs import measure_button
 from merging.base.files.tables import csv_bytes
-from merging.study.analysis.stored import Measured
+from merging.study.analysis.measurement_store import StoredMeasurement
 from merging.study.runs.run import Run
-from viz.text import clean_text, plural, span
+from viz.figure_text import clean_text, plural, span
 
 if TYPE_CHECKING:
     import pandas as pd
 
 SPLIT = "reporting"
-ASKED = {  # label in the picker and in links -> column of the measurement
+METRICS = {  # label in the picker and in links -> column of the measurement
     "where answers turn": "turns",
     "where they part from the reference": "parts",
     "accuracy when read out": "accuracy",
 }
-DONORS = {"the reference": "reference", "the pretrained model": "pretrained"}
-CELLS = {**{name: ASKED[name] for name in list(ASKED)[:2]}, "what restoring fixes": "mended"}
+TOKEN_MODELS = {"the reference": "reference", "the pretrained model": "pretrained"}
+CELL_METRICS = {**{name: METRICS[name] for name in list(METRICS)[:2]}, "what restoring fixes": "mended"}
 NOT_MEASURED = "Answers by depth have not been measured for"
 LOOKED_AT = "Depth 0 is before block 0, b after b blocks. Early depths were never trained to be read out like the last."
-TURNS = {
+METRIC_NOTES = {
     "turns": "A line sums to 100 %: every image turns once, at the depth from which its final answer stays.",
     "parts": "The depth from which the answer differs from the reference's to the end; images that end alike never do.",
     "accuracy": LOOKED_AT,
@@ -44,91 +44,97 @@ BROKEN = (
 )
 INTERVALS = "95 % intervals: bootstrap of images within data sets, {draws:,} draws, seed {seed}."
 MODULES = "{} {} modules on the merged model, whose answers are not those of one network: left out here."
-MOST, LISTED = 12, 4  # images shown at once, and runs whose numbers of images are listed
+MOST, MOST_LISTED = 12, 4  # images shown at once, and runs whose numbers of images are listed
 
 
-def data_set_view(runs: Sequence[Run]) -> None:
+def draw_view(runs: Sequence[Run]) -> None:
     """Draw all of it for the runs that merge the first one's experts."""
     if learned := [run for run in runs if run.adapt]:
-        titles = text.listed([f"**{text.safe_text(run.name, 60)}**" for run in learned])
+        titles = page_text.join_words([f"**{page_text.safe_text(run.name, 60)}**" for run in learned])
         st.caption(MODULES.format(titles, "has" if len(learned) == 1 else "have"))
     merges = [run for run in runs if run.kind == "merge" and not run.adapt]
     if not merges:
         st.info("Choose a merge above to see its answers by depth over whole data sets.")
         return
-    groups = run_picker.one_set(merges)
-    results = [(run, measurements.find(measurements.DEPTHS, run.id)) for run in groups[0]]
+    groups = run_picker.group_by_models(merges)
+    results = [(run, measurements.find_measurement(measurements.DEPTHS, run.id)) for run in groups[0]]
     pairs = [(run, measured) for run, measured in results if measured is not None]
     if rest := [run for run, measured in results if measured is None]:
-        measure_button.missing(measurements.DEPTHS, rest, NOT_MEASURED, [measured for _, measured in pairs])
+        measure_button.draw_missing(measurements.DEPTHS, rest, NOT_MEASURED, [measured for _, measured in pairs])
     if pairs:
-        over_data_sets(pairs)
-        every_data_set(pairs)
-    run_picker.other_sets(groups)
+        draw_depths(pairs)
+        draw_data_sets(pairs)
+    run_picker.draw_other_groups(groups)
 
 
-@fragment
-def over_data_sets(pairs: Pairs) -> None:
+@guarded_fragment
+def draw_depths(pairs: Pairs) -> None:
     """Lines for each run over depth, and what restoring fixes; the pickers redraw only them."""
-    overs = data_set_tables.overs(pairs)
+    overs = data_set_tables.image_groups(pairs)
     names = list(overs)
     with st.container(horizontal=True, gap="medium"):
         name = st.selectbox(
             "Over the images of", names, key=address.IMAGE_GROUP, bind=address.BIND,
             width=240,
         )  # fmt: skip
-        asked = ASKED[st.selectbox("Count", ASKED, key=address.DEPTH_METRIC, bind=address.BIND, width=300)]
-        donor = DONORS[st.selectbox("Restore tokens of", DONORS, key=address.TOKEN_MODEL, bind=address.BIND, width=240)]
+        asked = METRICS[st.selectbox("Count", METRICS, key=address.DEPTH_METRIC, bind=address.BIND, width=300)]
+        donor = TOKEN_MODELS[
+            st.selectbox("Restore tokens of", TOKEN_MODELS, key=address.TOKEN_MODEL, bind=address.BIND, width=240)
+        ]
     over, ids, runs = overs[name], [run.id for run, _ in pairs], [run for run, _ in pairs]
     where = clean_text(name, 60)
-    lines = data_set_tables.by_depth(pairs, asked, over)
-    chart.chart(
+    lines = data_set_tables.depth_table(pairs, asked, over)
+    chart_view.draw_chart(
         "data_set_depths", lines, name=f"by_depth_{asked}_{over}", value=asked, runs=ids, over=where, of=runs,
-        caption=f"{TURNS[asked]} {numbers(pairs, lines, where, asked)}",
+        caption=f"{METRIC_NOTES[asked]} {numbers_in_words(pairs, lines, where, asked)}",
     )  # fmt: skip
-    table = data_set_tables.mended(pairs, over, donor)
-    chart.chart(
+    table = data_set_tables.mended_table(pairs, over, donor)
+    chart_view.draw_chart(
         "data_set_mended", table, name=f"mended_{donor}_{over}", runs=ids, over=where, of=runs,
-        caption=f"{BROKEN} {numbers(pairs, table, where, 'mended')}",
+        caption=f"{BROKEN} {numbers_in_words(pairs, table, where, 'mended')}",
     )  # fmt: skip
 
 
-def numbers(pairs: Pairs, table: pd.DataFrame, where: str, asked: str) -> str:
+def numbers_in_words(pairs: Pairs, table: pd.DataFrame, where: str, asked: str) -> str:
     """How many images, which half, how intervals were made, and where it was measured; Markdown."""
     notes = pairs[0][1].notes
     counts = table.drop_duplicates("run").set_index("label")["n"].astype(int)
-    each = [f"{n:,} for {text.safe_text(label, 40)}" for label, n in counts.items()]
-    n = text.listed(each) if counts.nunique() > 1 and len(each) <= LISTED else span(counts)
+    each = [f"{n:,} for {page_text.safe_text(label, 40)}" for label, n in counts.items()]
+    n = page_text.join_words(each) if counts.nunique() > 1 and len(each) <= MOST_LISTED else span(counts)
     kind, intervals = (
         "broken images" if asked == "mended" else "images",
         INTERVALS.format(draws=notes["resamples"], seed=notes["resample_seed"]),
     )
     return (
-        f"{text.safe_text(where[:1].upper() + where[1:])}: n = {n} {kind} of the {samples.part()}. {intervals} "
-        f"{measure_button.origin([measured for _, measured in pairs])}"
+        f"{page_text.safe_text(where[:1].upper() + where[1:])}: n = {n} {kind} of the {samples.scored_part()}. "
+        f"{intervals} "
+        f"{measure_button.origin_in_words([measured for _, measured in pairs])}"
     )
 
 
 def choose_cell() -> None:
     """Callback of a click: the cell's data set and depth go into their pickers."""
-    if cell := chart.clicked("data_set_tasks"):
-        st.session_state[address.LISTED_DATA_SET] = measurements.titles()[cell["task"]]
+    if cell := chart_view.clicked_mark("data_set_tasks"):
+        st.session_state[address.LISTED_DATA_SET] = measurements.titles_by_task()[cell["task"]]
         st.session_state[address.DEPTH] = int(cell["depth"])
 
 
-@fragment
-def every_data_set(pairs: Pairs) -> None:
+@guarded_fragment
+def draw_data_sets(pairs: Pairs) -> None:
     """One run, data set by data set, and the images behind the chosen cell."""
-    chart.ask("data_set_tasks")
+    chart_view.draw_question("data_set_tasks")
     with st.container(horizontal=True, gap="medium"):
         run = run_picker.pick_one([run for run, _ in pairs], "Run")
-        value = CELLS[st.selectbox("Cells say", CELLS, key=address.CELL_METRIC, bind=address.BIND, width=300)]
+        value = CELL_METRICS[
+            st.selectbox("Cells say", CELL_METRICS, key=address.CELL_METRIC, bind=address.BIND, width=300)
+        ]
     measured = next(one for other, one in pairs if other.id == run.id)
-    table = data_set_tables.by_task(run, measured, value)
-    chart.chart(
+    table = data_set_tables.task_table(run, measured, value)
+    labeled = table.assign(run=table["task"], label=table["title"])
+    chart_view.draw_chart(
         "data_set_tasks", table, name=f"tasks_{value}_{run.id[:8]}", headed=True, value=value, on_click=choose_cell,
         of=[run], caption=f"{LOOKED_AT} Click a cell, or choose below, to see its images. "
-        f"{numbers([(run, measured)], table.assign(run=table['task'], label=table['title']), 'Each data set', value)}",
+        f"{numbers_in_words([(run, measured)], labeled, 'Each data set', value)}",
     )  # fmt: skip
     titles = dict(zip(table["title"], table["task"], strict=True))
     with st.container(horizontal=True, gap="medium"):
@@ -138,33 +144,33 @@ def every_data_set(pairs: Pairs) -> None:
         depths = sorted(set(table["depth"].astype(int)))
         depth = st.selectbox("Depth", depths, key=address.DEPTH, bind=address.BIND, width=120)
     if title is not None:
-        behind(run, measured, value, titles[title], int(depth))
+        draw_cell_images(run, measured, value, titles[title], int(depth))
 
 
-def behind(run: Run, measured: Measured, value: str, task: str, depth: int) -> None:
+def draw_cell_images(run: Run, measured: StoredMeasurement, value: str, task: str, depth: int) -> None:
     """The images of a cell as thumbnails that open on this page."""
-    found = data_set_tables.images(measured, value, task, depth)
-    title = f"{measurements.titles()[task]}, {in_words(value, depth)}, {run.name}"
+    found = data_set_tables.cell_images(measured, value, task, depth)
+    title = f"{measurements.titles_by_task()[task]}, {cell_in_words(value, depth)}, {run.name}"
     if found.empty:
-        st.caption(f"No image: {text.safe_text(title, 120)}.")
+        st.caption(f"No image: {page_text.safe_text(title, 120)}.")
         return
     with st.container(horizontal=True, vertical_alignment="center"):
-        st.markdown(f"**{plural(len(found), 'image')}**: {text.safe_text(title, 120)}.")
+        st.markdown(f"**{plural(len(found), 'image')}**: {page_text.safe_text(title, 120)}.")
         st.download_button(
             "Images (CSV)", lambda: csv_bytes(found), f"images_{value}_{task}_{depth}.csv", "text/csv",
             on_click="ignore", type="tertiary", icon=":material/table:",
         )  # fmt: skip
     shown = found.head(MOST).to_dict("records")
     tiles = [
-        thumbnails.Shown(f"{task}:{row['number']}", str(row["class"]), (("answer", str(row["answer"])),))
+        thumbnails.Thumbnail(f"{task}:{row['number']}", str(row["class"]), (("answer", str(row["answer"])),))
         for row in shown
     ]
-    thumbnails.strip(tiles, SPLIT, [run], title)
+    thumbnails.draw_strip(tiles, SPLIT, [run], title)
     if len(found) > MOST:
         st.caption(f"Showing the first {MOST}; the file has all.")
 
 
-def in_words(value: str, depth: int) -> str:
+def cell_in_words(value: str, depth: int) -> str:
     """What a cell counts, in words."""
     if value == "mended":
         return f"fixed by the class token before block {depth}"

@@ -7,49 +7,50 @@ from typing import TYPE_CHECKING
 
 import streamlit as st
 
-from app import text
-from app.reading import data as reading
-from app.reading.pictures import images
-from app.views.image import data
-from app.views.image.data import Study, Tables
-from app.widgets import chart
-from merging.study.previews.bench import TableName
-from viz.text import count, percent
+from app import page_text
+from app.reading import page_data as reading
+from app.reading.benchmark_images import split_images
+from app.views.image import study_tables
+from app.views.image.study_tables import ImageStudy, StudyTables
+from app.widgets import chart_view
+from merging.study.previews.preview_process import TableName
+from viz.figure_text import count, percent
 
 if TYPE_CHECKING:
     import pandas as pd
 
-SHOWN = 8
+MOST_SHOWN = 8
 CAPTION = (
     "The {} images of the choosing half of the same domain whose unit features have the largest cosine; the image "
     "itself is left out. A frame marks those that another model has among its own {}."
 )
 
 
-def wanted(study: Study) -> list[TableName]:
+def needed_tables(study: ImageStudy) -> list[TableName]:
     """The tables of this view."""
     return [*study.each("neighbors"), *study.pairs("overlap")]
 
 
-def draw(study: Study, tables: Tables) -> None:
+def draw_neighbors(study: ImageStudy, tables: StudyTables) -> None:
     """The pictures, and the share of neighbors that a run keeps."""
     table = tables.joined(study.each("neighbors"))
     if table is None:
         return
-    table = table[table["rank"] <= SHOWN].reset_index(drop=True)
+    table = table[table["rank"] <= MOST_SHOWN].reset_index(drop=True)
     counts = Counter(table["image"])
     table = table.assign(shared=[counts[name] > 1 for name in table["image"]])
-    words = " ".join(_kept(study, tables))
-    chart.chart(
-        "image_neighbors", table, name=f"neighbors_{data.file_name(study)}", of=study.runs, pictures=_pictures(table),
-        sentence=tables.words, caption=CAPTION.format(SHOWN, SHOWN),
-        description=f"{data.about(study, tables)} {words}".strip(),
+    words = " ".join(_shared_in_words(study, tables))
+    chart_view.draw_chart(
+        "image_neighbors", table, name=f"neighbors_{study_tables.file_stem(study)}", of=study.runs,
+        pictures=_pictures(table),
+        sentence=tables.words, caption=CAPTION.format(MOST_SHOWN, MOST_SHOWN),
+        description=f"{study_tables.study_in_words(study, tables)} {words}".strip(),
     )  # fmt: skip
     if words:
         st.markdown(words)
 
 
-def _kept(study: Study, tables: Tables) -> list[str]:
+def _shared_in_words(study: ImageStudy, tables: StudyTables) -> list[str]:
     """How many of the nearest 20 each run shares with its reference, beside the data set's mean; Markdown."""
     sentences = []
     for name in study.pairs("overlap"):
@@ -57,7 +58,7 @@ def _kept(study: Study, tables: Tables) -> list[str]:
         if found is None or found.empty:
             continue
         row = found.iloc[0]
-        titles = [text.safe_text(study.title(key), 60) for key in (name.model, name.other)]
+        titles = [page_text.safe_text(study.title(key), 60) for key in (name.model, name.other)]
         usual = f"; the mean over {count(row['n'])} images of the choosing half is {percent(row['mean'], 0)}"
         sentences.append(
             f"{titles[0]} shares {percent(row['overlap'], 0)} of the 20 nearest with {titles[1]}"
@@ -73,5 +74,5 @@ def _pictures(table: pd.DataFrame) -> dict[str, str]:
     for name in dict.fromkeys(table["image"]):
         task, split, number = str(name).split(":")
         if task in known:
-            pictures[str(name)] = data.data_uri(images(task, split)[int(number)])
+            pictures[str(name)] = study_tables.data_uri(split_images(task, split)[int(number)])
     return pictures

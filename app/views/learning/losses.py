@@ -6,15 +6,15 @@ from collections.abc import Sequence
 
 import streamlit as st
 
-from app import text
-from app.reading import data as stored_data
+from app import page_text
+from app.reading import page_data as stored_data
 from app.reading import score_tables
 from app.session import pages
-from app.views.learning import along_steps, data, starts
-from app.widgets import chart, page
+from app.views.learning import along_steps, learning_tables, start_runs
+from app.widgets import chart_view, page_parts
 from merging.study.runs.run import Run
 
-PARTS = {data.TRACE: "the merge", data.ADAPT_TRACE: "what adapts it"}
+PARTS = {learning_tables.TRACE: "the merge", learning_tables.ADAPT_TRACE: "what adapts it"}
 UNKNOWN_START = (
     "To see what learning bought, this merge is set beside the model that it started from, evaluated on the same "
     "images. That start is not stored yet."
@@ -24,46 +24,47 @@ BATCH = "The loss of every step's images, of each task by itself, before the ste
 TOGETHER = "The loss of every step's images, of all tasks together, before the step."
 
 
-def view(run: Run, stored: Sequence[Run]) -> None:
+def draw_view(run: Run, stored: Sequence[Run]) -> None:
     """The losses over the steps, and the arrow from the start to the learned model."""
-    if data.TRACE in run.tables:
-        both = data.ADAPT_TRACE in run.tables
-        part = data.TRACE
+    if learning_tables.TRACE in run.tables:
+        both = learning_tables.ADAPT_TRACE in run.tables
+        part = learning_tables.TRACE
         if both:
             part = st.segmented_control(
-                "Loss of", list(PARTS), default=data.TRACE, format_func=PARTS.__getitem__, key=f"loss_{run.id}",
+                "Loss of", list(PARTS), default=learning_tables.TRACE, format_func=PARTS.__getitem__,
+                key=f"loss_{run.id}",
                 required=True,
             )  # fmt: skip
-        of_adapt = part == data.ADAPT_TRACE or not both
-        table = stored_data.table(run.id, part)
+        of_adapt = part == learning_tables.ADAPT_TRACE or not both
+        table = stored_data.run_table(run.id, part)
         images = BATCH if set(table["expert"]) & set(run.experts) else TOGETHER
-        chart.chart(
-            "learning_loss", table, name=f"{part}_{run.id[:8]}", unit=starts.loss_of(run, of_adapt),
-            experts=list(run.experts), of=[run], caption=f"{images} {text.adapted(run)}".strip(),
+        chart_view.draw_chart(
+            "learning_loss", table, name=f"{part}_{run.id[:8]}", unit=start_runs.loss_in_words(run, of_adapt),
+            experts=list(run.experts), of=[run], caption=f"{images} {page_text.adapting_in_words(run)}".strip(),
         )  # fmt: skip
-    if data.STEPS in run.tables:
-        along_steps.view(run)
-    _arrow(run, stored)
+    if learning_tables.STEPS in run.tables:
+        along_steps.draw_view(run)
+    _draw_arrow(run, stored)
 
 
-def _arrow(run: Run, stored: Sequence[Run]) -> None:
+def _draw_arrow(run: Run, stored: Sequence[Run]) -> None:
     """The run beside its start on the plane of in-domain and out-of-domain accuracy."""
     if not run.has_scores:
         st.info(NOT_SCORED)
         return
-    start = starts.find(run, stored)
+    start = start_runs.find_start(run, stored)
     if start is None:
-        if recipe := starts.recipe(run):
-            chart.ask("learning_arrows")
-            page.empty(UNKNOWN_START, "Merge the start", pages.MERGE, chain=starts.chain(recipe))
+        if recipe := start_runs.start_recipe(run):
+            chart_view.draw_question("learning_arrows")
+            page_parts.draw_empty(UNKNOWN_START, "Merge the start", pages.MERGE, chain=start_runs.start_chain(recipe))
         return
-    trace = data.ADAPT_TRACE if data.ADAPT_TRACE in run.tables else data.TRACE
+    trace = learning_tables.ADAPT_TRACE if learning_tables.ADAPT_TRACE in run.tables else learning_tables.TRACE
     if run.adapt and trace in run.tables:
-        along_steps.view_ends(run, start, int(stored_data.table(run.id, trace)["step"].max()) + 1)
-    averages = score_tables.averages([start, run], stored)
+        along_steps.draw_ends(run, start, int(stored_data.run_table(run.id, trace)["step"].max()) + 1)
+    averages = score_tables.averages_table([start, run], stored)
     table = averages.assign(start=["" if one != run.id else start.id for one in averages["run"]])
     sentence = score_tables.averages_in_words(averages)
-    chart.chart(
+    chart_view.draw_chart(
         "learning_arrows", table, name=f"learning_arrow_{run.id[:8]}", of=[start, run],
-        description=sentence, caption=f"{text.adapted(run)} {sentence}".strip(),
+        description=sentence, caption=f"{page_text.adapting_in_words(run)} {sentence}".strip(),
     )  # fmt: skip

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from app.reading import lessons, polls
-from app.session import state
-from app.session.clicks import fragment
-from app.views.lessons import guessing
-from app.views.lessons.learner import Place
-from app.widgets.chart import chart
+from app.reading import offered_lessons, polls
+from app.session import view_state
+from app.session.click_errors import guarded_fragment
+from app.views.lessons import guess_widgets
+from app.views.lessons.learner import LessonPosition
+from app.widgets.chart_view import draw_chart
 from merging.teaching.fact import Fact
-from merging.teaching.polls import median
-from viz.text import clean_text, plural
+from merging.teaching.poll_counts import median
+from viz.figure_text import clean_text, plural
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -24,70 +24,70 @@ REFRESH = 2.0  # seconds between two readings of the counts
 NOT_PEOPLE = "Sessions, not people: a tab that is opened again counts again. Only counts are kept, for a day."
 
 
-def shown(at: Place) -> bool:
+def is_class_shown(at: LessonPosition) -> bool:
     """Whether a step's answers are drawn in place of the guess: a class is under way, and the step is presented."""
-    return state.present() and bool(polls.code()) and at.step.kind in {"predict", "check"}
+    return view_state.is_presenting() and bool(polls.class_code()) and at.step.kind in {"predict", "check"}
 
 
-def chart_of(at: Place) -> str:
+def chart_key(at: LessonPosition) -> str:
     """The key of the chart that shows the class's answers to a step; empty where they are not shown."""
-    if not shown(at):
+    if not is_class_shown(at):
         return ""
     return f"guess_{CURVE}" if at.step.guess is not None and at.step.guess.kind == CURVE else CHART
 
 
-def draw(at: Place, facts: Sequence[Fact], withheld: bool) -> None:
+def draw_answers(at: LessonPosition, facts: Sequence[Fact], withheld: bool) -> None:
     """The class's answers so far; they are read again and again."""
-    fragment(_draw, run_every=REFRESH)(at, facts, withheld)
+    guarded_fragment(_draw, run_every=REFRESH)(at, facts, withheld)
 
 
-def _draw(at: Place, facts: Sequence[Fact], withheld: bool) -> None:
-    counts = polls.counts(at.lesson.key, at.number)
+def _draw(at: LessonPosition, facts: Sequence[Fact], withheld: bool) -> None:
+    counts = polls.answer_counts(at.lesson.key, at.number)
     name = f"class_{at.lesson.key}_{at.number}"
     caption = NOT_PEOPLE
     guess = at.step.guess
     if guess is not None and guess.kind == CURVE:
         medians = [median(one) for one in counts]
-        key, table, options = guessing.picture(guess, medians, facts, withheld)
-        options["guessed"] = _whose(counts)
+        key, table, options = guess_widgets.guess_picture(guess, medians, facts, withheld)
+        options["guessed"] = _guessers_in_words(counts)
         caption = f"The median guess of the class. {caption}"
     else:
-        key, table, options = CHART, rows(at, facts, counts), {"withheld": withheld, "code": polls.code()}
-    chart(key, table, name=name, headed=True, caption=caption, of=[], **options)
+        key, table, options = CHART, answer_rows(at, facts, counts), {"withheld": withheld, "code": polls.class_code()}
+    draw_chart(key, table, name=name, headed=True, caption=caption, of=[], **options)
 
 
-def _whose(counts: Sequence[dict[float, int]]) -> str:
+def _guessers_in_words(counts: Sequence[dict[float, int]]) -> str:
     """Whose guess is drawn: the class by its code, and how many sessions count."""
     sessions = sum(counts[0].values()) if counts else 0
     said = f"median of {plural(sessions, 'session')}" if sessions else "no session has answered yet"
-    return f"Class {polls.code()}: {said}"
+    return f"Class {polls.class_code()}: {said}"
 
 
-def rows(at: Place, facts: Sequence[Fact], counts: Sequence[dict[float, int]]) -> pd.DataFrame:
+def answer_rows(at: LessonPosition, facts: Sequence[Fact], counts: Sequence[dict[float, int]]) -> pd.DataFrame:
     """A row for each answer: answer (in words), sessions, truth."""
     import pandas as pd
 
     first = counts[0] if counts else {}
-    named = _bins(at, facts, first) if _numeric(at) else _names(at, facts, first)
+    named = _bins(at, facts, first) if _is_numeric(at) else _names(at, facts, first)
     return pd.DataFrame(named, columns=["answer", "sessions", "truth"])
 
 
-def median_in_words(at: Place) -> str:
+def median_in_words(at: LessonPosition) -> str:
     """The median guess of the class, in words; empty if there is no class, or the guess is no number."""
-    if not _numeric(at) or not polls.code() or at.step.guess is None:
+    if not _is_numeric(at) or not polls.class_code() or at.step.guess is None:
         return ""
-    counts = polls.counts(at.lesson.key, at.number)
+    counts = polls.answer_counts(at.lesson.key, at.number)
     if not counts:
         return ""
     guessed = f"{median(counts[0]):g} {at.step.guess.unit}".strip()
     return f"{guessed} (the median of {plural(sum(counts[0].values()), 'session')})"
 
 
-def _numeric(at: Place) -> bool:
+def _is_numeric(at: LessonPosition) -> bool:
     return at.step.guess is not None and at.step.guess.kind == "number"
 
 
-def _bins(at: Place, facts: Sequence[Fact], counts: dict[float, int]) -> list[tuple[str, int, bool]]:
+def _bins(at: LessonPosition, facts: Sequence[Fact], counts: dict[float, int]) -> list[tuple[str, int, bool]]:
     """Guessed numbers by tenths of the axis; the last one holds its end."""
     guess = at.step.guess
     assert guess is not None  # called for guessed numbers
@@ -105,17 +105,17 @@ def _bins(at: Place, facts: Sequence[Fact], counts: dict[float, int]) -> list[tu
     ]
 
 
-def _names(at: Place, facts: Sequence[Fact], counts: dict[float, int]) -> list[tuple[str, int, bool]]:
+def _names(at: LessonPosition, facts: Sequence[Fact], counts: dict[float, int]) -> list[tuple[str, int, bool]]:
     """Answers by name: the options of a choice, what was put first in an order, marked cells, answers of a question."""
     guess = at.step.guess
     if guess is None:
-        names = [clean_text(lessons.filled(at.lesson, answer.text), 120) for answer in at.step.answers]
+        names = [clean_text(offered_lessons.fill_in(at.lesson, answer.text), 120) for answer in at.step.answers]
         right = {k for k, answer in enumerate(at.step.answers) if answer.right}
     else:
-        names = guessing.names_of(guess, facts)
+        names = guess_widgets.option_names(guess, facts)
         known = bool(facts) and not any(fact.missing for fact in facts)
         cells = {k for k, cell in enumerate(facts[0].cells) if cell.holds} if known and guess.kind == "cells" else set()
-        right = cells or ({guessing.right(guess, facts)} if known and guess.kind != "cells" else set())
+        right = cells or ({guess_widgets.right_option(guess, facts)} if known and guess.kind != "cells" else set())
     given = [(name, counts.get(float(k), 0), k in right) for k, name in enumerate(names)]
     if guess is not None and guess.kind == "cells":  # most of a map's cells are marked in no session
         given = sorted((one for one in given if one[1]), key=lambda one: -one[1])[: 2 * BINS]

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from app.reading import data
-from app.widgets import chart, paper_line
-from merging.study.paper_facts.network import components
+from app.reading import page_data
+from app.widgets import chart_view, paper_line
+from merging.study.paper_facts.network_facts import component_of_tensors
 from merging.study.runs.run import Run
-from viz.text import percent, plural
+from viz.figure_text import percent, plural
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 FACTORS = "factors"  # the table of a run that multiplied its task vectors by factors
 
 
-def in_words(table: pd.DataFrame, ratio: float, own: float | None) -> str:
+def kept_in_words(table: pd.DataFrame, ratio: float, own: float | None) -> str:
     """What the final mask keeps, in Markdown; ``own`` is the ratio that the run used, None if it did not prune."""
     tensors = table.groupby("tensor", sort=False).agg(numel=("numel", "first"), final=("final", "any"))
     kept = tensors[tensors["final"]]
@@ -29,11 +29,11 @@ def in_words(table: pd.DataFrame, ratio: float, own: float | None) -> str:
     )
 
 
-def unpruned(run: Run) -> str:
+def unpruned_in_words(run: Run) -> str:
     """What a run did with its tensors instead of pruning them by their saliency, in Markdown."""
     if FACTORS not in run.tables:
         return "This run did not prune tensors."
-    table = data.table(run.id, FACTORS)
+    table = page_data.run_table(run.id, FACTORS)
     zero = (table["factor"] == 0).groupby(table["tensor"], sort=False).all()
     back, tensors = int(zero.sum()), len(zero)
     return (
@@ -42,25 +42,25 @@ def unpruned(run: Run) -> str:
     )
 
 
-def by_masks(table: pd.DataFrame) -> pd.DataFrame:
+def kept_by_masks(table: pd.DataFrame) -> pd.DataFrame:
     """A row for each tensor of a table of masks: whether it is kept for any expert."""
     kept = table.groupby("tensor", sort=False)["final"].any().to_numpy()
-    return table.drop_duplicates("tensor").assign(kept=kept, component=components)
+    return table.drop_duplicates("tensor").assign(kept=kept, component=component_of_tensors)
 
 
-def by_weights(run: Run) -> tuple[pd.DataFrame, str]:
+def kept_by_weights(run: Run) -> tuple[pd.DataFrame, str]:
     """A row for each tensor of a run with the scalars that the merge changed; and how they are counted."""
-    table = data.table(run.id, "tensors")
+    table = page_data.run_table(run.id, "tensors")
     whose = "any of its models differs" if run.per_task else "the merged model differs"
     rule = f"Every scalar in which {whose} from the pretrained one counts as kept, before rounding to its data type."
-    return table.assign(kept=table["kept_numel"] > 0, component=components), rule
+    return table.assign(kept=table["kept_numel"] > 0, component=component_of_tensors), rule
 
 
-def draw(table: pd.DataFrame, run: Run, by: str, rule: str) -> None:
+def draw_kept_share(table: pd.DataFrame, run: Run, by: str, rule: str) -> None:
     """The chart of shares kept, split ``by`` role, kind of layer or component; ``rule`` says how they are counted."""
-    paper = paper_line.of("masks/kept_share")
-    chart.chart(
+    paper = paper_line.claim_lines("masks/kept_share")
+    chart_view.draw_chart(
         "kept_share", table, name=f"kept_share_{run.id[:8]}", headed=True, by=by,
         description=f"{rule} {paper}", of=[run],
     )  # fmt: skip
-    paper_line.show(paper, [run])
+    paper_line.draw_lines(paper, [run])

@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING
 
 import streamlit as st
 
-from app import text
+from app import page_text
 from app.reading import measurements
-from app.session import address, painted
-from app.session.clicks import fragment
+from app.session import address, painting_state
+from app.session.click_errors import guarded_fragment
 from app.views.masks import paint_link, paint_numbers, paint_run, paint_tools
-from app.views.masks.paint_sheet import Sheet
-from app.widgets import chart
+from app.views.masks.paint_sheet import PaintSheet
+from app.widgets import chart_view
 from app.widgets.jobs import measure_button
-from merging.study.analysis.registry import MEASURES
+from merging.study.analysis.measurement_registry import MEASURES
 from merging.study.runs.run import Run
 
 if TYPE_CHECKING:
@@ -27,13 +27,13 @@ NOT_LINKED = (
     "The address does not hold this painting: it takes too many rules, and the store cannot be written to. Reloading "
     "the page loses it."
 )
-WHOLE = (
+WHOLE_TENSORS_NOTE = (
     "This run masks query, key and value apart. Factors are of whole tensors: here one counts as kept where any of the "
     "three is, and its saliency is their mean."
 )
 
 
-def switch() -> bool:
+def draw_paint_switch() -> bool:
     """Draw the switch that makes the final mask a canvas; whether it is on."""
     return st.toggle(
         "Paint", key=address.PAINTING, bind=address.BIND,
@@ -41,7 +41,7 @@ def switch() -> bool:
     )  # fmt: skip
 
 
-def show(
+def draw_painting(
     run: Run, masks: pd.DataFrame, ratio: float, own: pd.DataFrame | None, group: str, *, thirds: bool = False
 ) -> None:
     """Draw the canvas of a run and all that belongs to it.
@@ -49,18 +49,18 @@ def show(
     ``masks`` are those at ``ratio``, ``own`` those that the run itself used, None if it pruned no tensors; ``thirds``
     says that the run's masks are of query, key and value apart.
     """
-    chart.ask(paint_tools.CANVAS)
+    chart_view.draw_question(paint_tools.CANVAS)
     if thirds:
-        st.caption(WHOLE)
+        st.caption(WHOLE_TENSORS_NOTE)
     kept = None if own is None else own["final"].to_numpy(bool).reshape(own["expert"].nunique(), -1)
-    canvas(Sheet(run, masks, ratio, kept, group, _squares(run, masks), _losses(run, masks)))
+    draw_canvas(PaintSheet(run, masks, ratio, kept, group, _squares(run, masks), _losses(run, masks)))
 
 
 def _squares(run: Run, masks: pd.DataFrame) -> Factors | None:
     """Squared norms of the task vectors (K, L), if they are measured."""
-    if (measured := measurements.find(measurements.PAIRS, run.id)) is None:
+    if (measured := measurements.find_measurement(measurements.PAIRS, run.id)) is None:
         return None
-    rows = measurements.table(measured, "experts").set_index(["expert", "order"])["square"]
+    rows = measurements.measured_table(measured, "experts").set_index(["expert", "order"])["square"]
     return _as_matrix(rows, masks, "order")
 
 
@@ -69,9 +69,9 @@ def _losses(run: Run, masks: pd.DataFrame) -> Factors | None:
 
     It is the mean of those in and out of domain.
     """
-    if FIRST_ORDER not in MEASURES or (measured := measurements.find(FIRST_ORDER, run.id)) is None:
+    if FIRST_ORDER not in MEASURES or (measured := measurements.find_measurement(FIRST_ORDER, run.id)) is None:
         return None
-    rows = measurements.table(measured, "experts").groupby(["expert", "tensor"])["take_out"].mean()
+    rows = measurements.measured_table(measured, "experts").groupby(["expert", "tensor"])["take_out"].mean()
     return _as_matrix(rows, masks, "tensor")
 
 
@@ -81,38 +81,41 @@ def _as_matrix(rows: pd.Series[float], masks: pd.DataFrame, column: str) -> Fact
     return rows.reindex(cells).to_numpy().reshape(masks["expert"].nunique(), -1)
 
 
-@fragment
-def canvas(sheet: Sheet) -> None:
+@guarded_fragment
+def draw_canvas(sheet: PaintSheet) -> None:
     """The part of the page that a stroke redraws."""
 
     def read(words: str) -> Factors:
-        return paint_link.factors_of(words, sheet.experts, sheet.parameters)
+        return paint_link.read_factors(words, sheet.experts, sheet.parameters)
 
-    painting, problem = painted.current(sheet.experts, list(sheet.facts["tensor"]), read)
+    painting, problem = painting_state.follow_address(sheet.experts, list(sheet.facts["tensor"]), read)
     if problem:
         st.warning(
-            f"The painting in this link cannot be shown: {text.safe_text(problem, 400)}", icon=":material/link_off:"
+            f"The painting in this link cannot be shown: {page_text.safe_text(problem, 400)}",
+            icon=":material/link_off:",
         )
-    area = paint_tools.bar(len(painting.done), len(painting.undone))
+    area = paint_tools.draw_tool_bar(len(painting.done), len(painting.undone))
     picture = st.container()
-    paint_tools.fill(sheet)
-    paint_tools.start(sheet)
+    paint_tools.draw_fill(sheet)
+    paint_tools.draw_start(sheet)
     with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
-        most = paint_numbers.budget(len(sheet.facts))
-        kept = paint_numbers.in_words(sheet, painting.factors, most)
+        most = paint_numbers.draw_budget_field(len(sheet.facts))
+        kept = paint_numbers.kept_in_words(sheet, painting.factors, most)
         st.markdown(kept, width="stretch")
     with picture:
-        chart.chart(
+        chart_view.draw_chart(
             paint_tools.CANVAS, sheet.table(painting.factors), name=f"painted_{sheet.run.id[:8]}", headed=True,
-            on_click=chart.Gesture(area, paint_tools.on_gesture(sheet)), group=sheet.group,
-            brush=paint_tools.brush(), description=kept, of=[sheet.run],
+            on_click=chart_view.Gesture(area, paint_tools.gesture_callback(sheet)), group=sheet.group,
+            brush=paint_tools.brush_factor(), description=kept, of=[sheet.run],
         )  # fmt: skip
-    paint_numbers.by_expert(sheet, painting.factors)
+    paint_numbers.draw_expert_table(sheet, painting.factors)
     if sheet.squares is None:
-        measure_button.missing(
+        measure_button.draw_missing(
             measurements.PAIRS, [sheet.run], "The norms of the task vectors are not measured yet for"
         )
-    linked = painted.write(lambda factors: paint_link.text_of(factors, sheet.experts, sheet.parameters))
+    linked = painting_state.write_painting(
+        lambda factors: paint_link.write_factors(factors, sheet.experts, sheet.parameters)
+    )
     if not linked and (painting.factors != 1).any():
         st.caption(NOT_LINKED)
-    paint_run.show(sheet, painting)
+    paint_run.draw_run_panel(sheet, painting)

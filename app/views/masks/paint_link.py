@@ -9,8 +9,8 @@ from collections.abc import Sequence
 import numpy as np
 import streamlit as st
 
-from app.reading import data
-from app.session import painted
+from app.reading import page_data
+from app.session import painting_state
 from app.session.painting import Factors
 from merging.base.errors import ParameterError, StoreError
 from merging.base.files import strict_json
@@ -18,45 +18,45 @@ from merging.methods.factor_rules import LARGEST, FactorRule, parse_rules, resol
 from merging.models.families import Parameter
 from merging.study.runs.drafts import Drafts
 
-KEPT = 256  # tables whose rules are remembered
+CACHED = 256  # tables whose rules are remembered
 LONGEST = 1500  # characters of the rules in the address
 DRAFT, KIND = "~", "painting"  # how the address begins where a draft holds the factors, and the draft's kind
-MOST_DRAFTED = 100  # tables in a session's draft, the last ones
+MOST_TABLES = 100  # tables in a session's draft, the last ones
 
 
-def rules_of(factors: Factors, experts: Sequence[str], tensors: Sequence[Parameter]) -> tuple[FactorRule, ...]:
+def fit_rules(factors: Factors, experts: Sequence[str], tensors: Sequence[Parameter]) -> tuple[FactorRule, ...]:
     """Few rules that give these factors (K, L)."""
     return _rules_of(factors.tobytes(), tuple(experts), tuple(tensors))
 
 
-@st.cache_data(max_entries=KEPT, show_spinner=False)
+@st.cache_data(max_entries=CACHED, show_spinner=False)
 def _rules_of(raw: bytes, experts: tuple[str, ...], tensors: tuple[Parameter, ...]) -> tuple[FactorRule, ...]:
     from merging.methods.simplify_factors import simplify
 
     return simplify(np.frombuffer(raw).reshape(len(experts), -1), experts, tensors)
 
 
-def text_of(factors: Factors, experts: Sequence[str], tensors: Sequence[Parameter]) -> str:
+def write_factors(factors: Factors, experts: Sequence[str], tensors: Sequence[Parameter]) -> str:
     """The text of the factors in the address; empty if all are 1, or if it is too long and the store is read-only."""
-    text = rules_text(rules_of(factors, experts, tensors))
+    text = rules_text(fit_rules(factors, experts, tensors))
     if len(text) <= LONGEST:
         return text
     content = {"experts": list(experts), "tensors": [p.name for p in tensors], "factors": factors.tolist()}
     raw = json.dumps(content, separators=(",", ":")).encode("utf-8", "backslashreplace")
-    name, drafted = hashlib.sha256(raw).hexdigest()[:32], painted.drafted()
+    name, drafted = hashlib.sha256(raw).hexdigest()[:32], painting_state.stored_draft()
     drafted.tables.pop(name, None)
     drafted.tables[name] = raw
-    for oldest in list(drafted.tables)[:-MOST_DRAFTED]:
+    for oldest in list(drafted.tables)[:-MOST_TABLES]:
         del drafted.tables[oldest]
     parts = {part: (lambda raw=raw: raw) for part, raw in drafted.tables.items()}
     try:
-        drafted.token = Drafts(data.store()).keep(KIND, {"title": "factors painted by hand"}, drafted.token, parts)
+        drafted.token = Drafts(page_data.store()).keep(KIND, {"title": "factors painted by hand"}, drafted.token, parts)
     except StoreError:
         return ""
     return f"{DRAFT}{drafted.token}.{name}"
 
 
-def factors_of(text: str, experts: Sequence[str], tensors: Sequence[Parameter]) -> Factors:
+def read_factors(text: str, experts: Sequence[str], tensors: Sequence[Parameter]) -> Factors:
     """The factors (K, L) that a text in the address stands for.
 
     Raises:
@@ -65,7 +65,7 @@ def factors_of(text: str, experts: Sequence[str], tensors: Sequence[Parameter]) 
     if not text.startswith(DRAFT):
         return resolve(parse_rules(text), 1.0, experts, tensors).values
     token, _, name = text.removeprefix(DRAFT).partition(".")
-    content = strict_json.parse(Drafts(data.store()).part(KIND, token, name), name[:40], "the painting")
+    content = strict_json.parse_json(Drafts(page_data.store()).part(KIND, token, name), name[:40], "the painting")
     names = [name.encode("utf-8", "backslashreplace").decode() for name in (*experts, *(p.name for p in tensors))]
     if [*content.get("experts", ()), *content.get("tensors", ())] != names:
         raise ParameterError("It was painted on other experts, or on another architecture, than this run's.")

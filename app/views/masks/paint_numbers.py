@@ -7,20 +7,20 @@ from typing import TYPE_CHECKING
 import numpy as np
 import streamlit as st
 
-from app.reading import names
+from app.reading import expert_names
 from app.session import address
 from app.session.painting import Factors
-from app.views.masks.paint_sheet import Sheet
-from app.widgets import page
+from app.views.masks.paint_sheet import PaintSheet
+from app.widgets import page_parts
 from merging.base.text import size_text
 from merging.study.analysis.storage_accounting import PAPER_BYTES
-from viz.text import percent, plural
+from viz.figure_text import percent, plural
 
 if TYPE_CHECKING:
     import pandas as pd
 
 
-def budget(tensors: int) -> int | None:
+def draw_budget_field(tensors: int) -> int | None:
     """Draw the field of the most tensors that may be kept; None if there is no such bound."""
     return st.number_input(
         "Budget, in tensors", 0, tensors, None, key=address.TENSOR_BUDGET, bind=address.BIND, placeholder="none",
@@ -28,7 +28,7 @@ def budget(tensors: int) -> int | None:
     )  # fmt: skip
 
 
-def in_words(sheet: Sheet, factors: Factors, most: int | None) -> str:
+def kept_in_words(sheet: PaintSheet, factors: Factors, most: int | None) -> str:
     """What is kept, in Markdown."""
     kept = (factors != 0).any(axis=0)
     tensors, scalars, all_scalars = int(kept.sum()), int(sheet.numels[kept].sum()), int(sheet.numels.sum())
@@ -44,7 +44,7 @@ def in_words(sheet: Sheet, factors: Factors, most: int | None) -> str:
     )
 
 
-def _overlap(sheet: Sheet, factors: Factors) -> str:
+def _overlap(sheet: PaintSheet, factors: Factors) -> str:
     painted_cells, masked = factors != 0, sheet.matrix("final").astype(bool)
     both, either = int((painted_cells & masked).sum()), int((painted_cells | masked).sum())
     if not either:
@@ -55,20 +55,20 @@ def _overlap(sheet: Sheet, factors: Factors) -> str:
     )
 
 
-def by_expert(sheet: Sheet, factors: Factors) -> None:
+def draw_expert_table(sheet: PaintSheet, factors: Factors) -> None:
     """Draw a row for each expert: tensors, scalars, and the norm of its task vector that is left."""
     table = expert_table(sheet, factors).dropna(axis="columns", how="all")  # norms that are not measured
     table = table.assign(**{name: 100 * table[name] for name in ("scalars", "norm") if name in table})
     shares = {name: st.column_config.NumberColumn(label, format="%.1f%%") for name, label in (
         ("scalars", "Scalars kept"), ("norm", "Norm left of the task vector"))}  # fmt: skip
     st.dataframe(
-        table, hide_index=True, height=page.table_height(len(table), 320),
+        table, hide_index=True, height=page_parts.table_height(len(table), 320),
         column_config={"expert": "Expert", "tensors": "Tensors kept", **shares},
         alt="Tensors, scalars and norm that are kept for every expert",
     )  # fmt: skip
 
 
-def expert_table(sheet: Sheet, factors: Factors) -> pd.DataFrame:
+def expert_table(sheet: PaintSheet, factors: Factors) -> pd.DataFrame:
     """expert, tensors (kept), scalars (share), norm (after painting, over the whole task vector's; NaN if unknown)."""
     import pandas as pd
 
@@ -79,7 +79,7 @@ def expert_table(sheet: Sheet, factors: Factors) -> pd.DataFrame:
         norm = np.sqrt(np.divide(left, whole, out=norm, where=whole > 0))
     return pd.DataFrame(
         {
-            "expert": [names.expert(key) for key in sheet.experts],
+            "expert": [expert_names.expert_name(key) for key in sheet.experts],
             "tensors": kept.sum(axis=1),
             "scalars": kept @ numels / max(numels.sum(), 1),
             "norm": norm,

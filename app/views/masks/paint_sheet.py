@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from app.session.painting import Cells, Factors
 from merging.models.families import Parameter
-from merging.study.runs.run import Run, parameters_of
+from merging.study.runs.run import Run, read_parameters
 
 if TYPE_CHECKING:
     import numpy as np
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Sheet:
+class PaintSheet:
     """A run's K experts and L tensors; ``masks`` is a table of the masks at ``ratio``, expert by expert."""
 
     run: Run
@@ -42,7 +42,7 @@ class Sheet:
     @cached_property
     def parameters(self) -> list[Parameter]:
         """The tensors, as rules take them."""
-        return parameters_of(self.facts)
+        return read_parameters(self.facts)
 
     @property
     def numels(self) -> NDArray[np.int64]:

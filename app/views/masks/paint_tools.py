@@ -7,13 +7,13 @@ from collections.abc import Callable
 import numpy as np
 import streamlit as st
 
-from app.session import painted
-from app.session.painting import Cells, boxed_cells, chosen, clicked_cells, largest, random_tensors
-from app.views.masks.paint_sheet import Sheet
-from app.widgets import chart
+from app.session import painting_state
+from app.session.painting import Cells, boxed_cells, clicked_cells, largest_tensors, random_tensors, select_names
+from app.views.masks.paint_sheet import PaintSheet
+from app.widgets import chart_view
 from merging.methods.factor_rules import LARGEST
-from viz.parts.tensor_columns import ordered
-from viz.text import clean_text
+from viz.figure_text import clean_text
+from viz.parts.tensor_columns import order_tensors
 
 CANVAS = "manual_canvas"
 CLICK, RECTANGLE = "Click", "Rectangle"
@@ -22,27 +22,27 @@ BRUSHES = ("0", "1", "0.5", VALUE)
 TOOL, BRUSH, FACTOR = "paint_tool", "paint_brush", "paint_factor"
 # Label in the picker -> the column of the tensors' facts; the first is for all tensors.
 EVERYWHERE = "everywhere"
-PLACES = {
+PARTS = {
     EVERYWHERE: "",
     "in blocks": "section",
     "in kinds of layer": "part",
     "in roles": "role",
     "in tensors": "tensor",
 }
-WHO, WHERE, WHICH = "paint_experts", "paint_where", "paint_which"
-HOW = {
+EXPERTS_KEY, PLACE_KEY, PART_KEY = "paint_experts", "paint_where", "paint_which"
+TOOL_HINTS = {
     CLICK: "Click a cell, a name of a row or, below the map, the name of a block; the row **all** paints every expert.",
     RECTANGLE: "Drag over cells, over names of rows, or over names of blocks. Single clicks do nothing meanwhile.",
 }
 
 
-def brush() -> float:
+def brush_factor() -> float:
     """The factor that the next stroke paints."""
     picked = str(st.session_state.get(BRUSH) or BRUSHES[0])
     return float(st.session_state.get(FACTOR, 1.5)) if picked == VALUE else float(picked)
 
 
-def bar(strokes: int, undone: int) -> str:
+def draw_tool_bar(strokes: int, undone: int) -> str:
     """Draw the tool, the brush, undo and redo; the area that the tool draws on the chart, empty for clicks."""
     with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
         tool = st.segmented_control("Tool", (CLICK, RECTANGLE), default=CLICK, key=TOOL, required=True)
@@ -60,32 +60,32 @@ def bar(strokes: int, undone: int) -> str:
             f"Redo ({undone})", key="paint_redo", icon=":material/redo:", shortcut="Ctrl+Shift+Z", on_click=_redo,
             disabled=not undone,
         )  # fmt: skip
-    st.caption(HOW[tool])
+    st.caption(TOOL_HINTS[tool])
     return "box" if tool == RECTANGLE else ""
 
 
 def _undo() -> None:
-    if painting := painted.painting():
+    if painting := painting_state.painting():
         painting.undo()
 
 
 def _redo() -> None:
-    if painting := painted.painting():
+    if painting := painting_state.painting():
         painting.redo()
 
 
-def on_gesture(sheet: Sheet) -> Callable[[], None]:
+def gesture_callback(sheet: PaintSheet) -> Callable[[], None]:
     """The callback of the canvas: paints what was clicked, or the rectangle that was drawn."""
 
     def paint() -> None:
         if st.session_state.get(TOOL) != RECTANGLE:
-            if (mark := chart.clicked(CANVAS)) is not None:
+            if (mark := chart_view.clicked_mark(CANVAS)) is not None:
                 facts = {name: list(sheet.facts[name]) for name in ("tensor", "section", "part")}
                 _paint(clicked_cells(sheet.experts, facts, mark), _mark_words(mark))
             return
         place = {name: index for index, name in enumerate(sheet.facts["tensor"])}
-        order = [place[name] for name in ordered(sheet.facts, sheet.group)["tensor"]]
-        for box in chart.boxed(CANVAS):
+        order = [place[name] for name in order_tensors(sheet.facts, sheet.group)["tensor"]]
+        for box in chart_view.drawn_boxes(CANVAS):
             _paint(boxed_cells(len(sheet.experts), order, box), "a rectangle")
 
     return paint
@@ -97,41 +97,41 @@ def _mark_words(mark: dict[str, str]) -> str:
 
 
 def _paint(cells: Cells, words: str) -> None:
-    painting, factor = painted.painting(), brush()
+    painting, factor = painting_state.painting(), brush_factor()
     if painting is not None and painting.factors.shape == cells.shape:
         painting.paint(cells, factor, f"{factor:g} on {words}")
 
 
-def fill(sheet: Sheet) -> None:
+def draw_fill(sheet: PaintSheet) -> None:
     """Draw the pickers that paint without a mouse: whose tensors, which ones, and the button."""
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
         who = st.multiselect(
-            "Paint the tensors of", sheet.experts, key=WHO, placeholder="all experts", width=230,
+            "Paint the tensors of", sheet.experts, key=EXPERTS_KEY, placeholder="all experts", width=230,
             format_func=clean_text,
         )  # fmt: skip
-        where = st.selectbox("Where", PLACES, key=WHERE, width=170)
+        where = st.selectbox("Where", PARTS, key=PLACE_KEY, width=170)
         which: list[str] = []
-        if column := PLACES[where]:
+        if column := PARTS[where]:
             names = list(dict.fromkeys(sheet.facts[column]))
             which = st.multiselect(
-                "Which", names, key=f"{WHICH}_{column}", placeholder="Choose", width=300, format_func=clean_text
+                "Which", names, key=f"{PART_KEY}_{column}", placeholder="Choose", width=300, format_func=clean_text
             )
         st.button(
-            f"Paint {brush():g}", key="paint_fill", icon=":material/format_paint:", on_click=_fill,
+            f"Paint {brush_factor():g}", key="paint_fill", icon=":material/format_paint:", on_click=_fill,
             args=(sheet, column, who, which), disabled=bool(column and not which),
         )  # fmt: skip
 
 
-def _fill(sheet: Sheet, column: str, who: list[str], which: list[str]) -> None:
-    columns = chosen(list(sheet.facts[column]), which) if column else np.ones(len(sheet.facts), bool)
+def _fill(sheet: PaintSheet, column: str, who: list[str], which: list[str]) -> None:
+    columns = select_names(list(sheet.facts[column]), which) if column else np.ones(len(sheet.facts), bool)
     where = ", ".join(which) or "everything"
-    _paint(np.outer(chosen(sheet.experts, who), columns), f"{where} of {', '.join(who) or 'all experts'}")
+    _paint(np.outer(select_names(sheet.experts, who), columns), f"{where} of {', '.join(who) or 'all experts'}")
 
 
 # Where to start
 
 
-def start(sheet: Sheet) -> None:
+def draw_start(sheet: PaintSheet) -> None:
     """Draw the picker of tables to start from."""
     starts = _starts(sheet)
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
@@ -154,7 +154,7 @@ FIRST_ORDER = (
 )
 
 
-def _starts(sheet: Sheet) -> dict[str, str]:
+def _starts(sheet: PaintSheet) -> dict[str, str]:
     """What one can start from, and what that is."""
     size = f"{int(sheet.numels[sheet.matrix('final').astype(bool).any(axis=0)].sum()):,}"
     own = (
@@ -173,21 +173,21 @@ def _starts(sheet: Sheet) -> dict[str, str]:
     }
 
 
-def _start(sheet: Sheet, name: str, number: int) -> None:
+def _start(sheet: PaintSheet, name: str, number: int) -> None:
     kept = start_mask(sheet, name, number)
     detail = {RANDOM: f", seed {number}", LARGEST_ONES: f", k = {number}", LWPTV: f", {sheet.ratio:g}"}.get(name, "")
-    if (painting := painted.painting()) and painting.factors.shape == kept.shape:
+    if (painting := painting_state.painting()) and painting.factors.shape == kept.shape:
         painting.replace(kept.astype(np.float64), f"start from {name}{detail}")
 
 
-def start_mask(sheet: Sheet, name: str, number: int = 0) -> Cells:
+def start_mask(sheet: PaintSheet, name: str, number: int = 0) -> Cells:
     """Which cells (K, L) have the factor 1 in one of the tables to start from; ``number`` is the seed, or k."""
     final = sheet.matrix("final").astype(bool)
     if name == RANDOM:
         scalars = int(sheet.numels[final.any(axis=0)].sum())
         return random_tensors(sheet.numels.tolist(), scalars, len(sheet.experts), number)
     if name == LARGEST_ONES:
-        return largest(sheet.matrix("saliency").astype(np.float64), number)
+        return largest_tensors(sheet.matrix("saliency").astype(np.float64), number)
     if name == GRADIENT and sheet.losses is not None:
         return ~(sheet.losses > 0)
     if name == THIS_RUN and sheet.own_mask is not None:

@@ -8,34 +8,34 @@ from typing import TYPE_CHECKING, Any
 
 import streamlit as st
 
-from app import text
-from app.permission import asks
-from app.reading import data
-from app.reading import models as model_files
-from app.session import benchmark, clicks
-from app.session.clicks import fragment
+from app import page_text
+from app.permissions import requires
+from app.reading import listed_models as model_files
+from app.reading import page_data
+from app.session import benchmark_choice, click_errors
+from app.session.click_errors import guarded_fragment
 from app.views.models import benchmark_options, benchmark_plan
 from app.widgets import fit_report
-from app.widgets.jobs import own_machine, tray
+from app.widgets.jobs import refused_action, tray
 from merging.base import settings
 from merging.base.errors import MergingError, TaskError
 from merging.base.files.short_digest import short_digest
-from merging.base.modes import Act
+from merging.base.modes import VisitorAction
 from merging.images.benchmarks import benchmark_folders
 from merging.images.benchmarks.manifest import first_damage
-from merging.models.references import OWN_PREFIX
-from viz.text import clean_text
+from merging.models.model_references import OWN_PREFIX
+from viz.figure_text import clean_text
 
 if TYPE_CHECKING:
     from app.views.models.benchmark_plan import DataSetFacts
-    from merging.sharing.catalog.data_sets import DataSetLocation
-    from merging.sharing.catalog.model_sets import ModelSet
-    from merging.sharing.catalog.scan import CatalogEntry
-    from merging.tasks.queue.records import Job
+    from merging.sharing.catalog.data_set_catalog import DataSetLocation
+    from merging.sharing.catalog.model_listing import CatalogEntry
+    from merging.sharing.catalog.model_set_store import ModelSet
+    from merging.tasks.queue.job_records import Job
 
 BUILD, PROBLEM, TYPED = "data", "build_problem", "data_typed"
 NONE = "none: out of domain"
-OWN_NAMES, BY_HAND, PUBLISHED, HEAD = "own", "by hand", "prompts:", "head:"
+OWN_NAMES, BY_HAND, PROMPTS_PREFIX, HEAD_PREFIX = "own", "by hand", "prompts:", "head:"
 MOST = 40  # data sets in a benchmark
 NOTHING = (
     "No data set was found. One is a folder with a folder of images for each class (perhaps in parts `train`, `val` "
@@ -45,22 +45,22 @@ NOTHING = (
 LEARN = "`sample_data/README.md` states which images are drawn, and which data sets are refused."
 
 
-def typed() -> str:
+def typed_path() -> str:
     """The typed path, which the field below shows; empty where typing is not allowed."""
-    return str(st.session_state.get(TYPED, "")).strip() if model_files.local() else ""
+    return str(st.session_state.get(TYPED, "")).strip() if model_files.is_local() else ""
 
 
-def form(listed: Sequence[CatalogEntry]) -> None:
+def draw_form(listed: Sequence[CatalogEntry]) -> None:
     """Pickers of models and data sets, what was recognized, and the button."""
     st.header("Make a benchmark from your images", anchor=False)
-    if own_machine.refused(Act.COMMAND):
+    if refused_action.draw_refusal(VisitorAction.COMMAND):
         return
-    _jobs()
+    _draw_jobs()
     with st.container(border=True):
-        _sources()
-        places = {one.reference: one for one in model_files.data_sets(typed())}
+        _draw_sources()
+        places = {one.reference: one for one in model_files.list_data_sets(typed_path())}
         try:
-            sets = data.model_sets()
+            sets = page_data.model_sets()
         except TaskError:
             sets = {}
         if not sets:
@@ -78,17 +78,17 @@ def form(listed: Sequence[CatalogEntry]) -> None:
             st.caption(f"Nothing is computed until you have seen what was recognized. {LEARN}")
             return
         tasks = _tasks([places[reference] for reference in chosen], models, listed)
-        name, plain = benchmark_options.options(models, tasks, listed)
+        name, plain = benchmark_options.draw_options(models, tasks, listed)
         if tasks:
-            _offer(name, plain)
+            _draw_offer(name, plain)
 
 
-def _sources() -> None:
+def _draw_sources() -> None:
     """Where data sets come from: listed folders, and a typed path if only this machine's user can reach the app."""
-    folder_names = [f"**{text.safe_text(name)}**" for name in settings.models_folders()]
+    folder_names = [f"**{page_text.safe_text(name)}**" for name in settings.models_folders()]
     if folder_names:
-        st.markdown(f":material/folder_open: Data sets in {text.listed(folder_names)} are listed.")
-    if not model_files.local():
+        st.markdown(f":material/folder_open: Data sets in {page_text.join_words(folder_names)} are listed.")
+    if not model_files.is_local():
         return
     st.text_input(
         "Folder of your data sets", key=TYPED, max_chars=1000, placeholder="/home/me/data",
@@ -108,38 +108,38 @@ def _tasks(
     places: Sequence[DataSetLocation], models: ModelSet, listed: Sequence[CatalogEntry]
 ) -> dict[str, dict[str, Any]]:
     """The fields of each data set in the description, as chosen or proposed here."""
-    from merging.sharing.catalog import data_sets
+    from merging.sharing.catalog import data_set_catalog
 
     tasks: dict[str, dict[str, Any]] = {}
     for one in places:
         key = short_digest(one.reference)
         with st.container(border=True, gap="small"):
-            st.markdown(f":material/photo_library: **{text.safe_text(one.place, 120)}**")
+            st.markdown(f":material/photo_library: **{page_text.safe_text(one.place, 120)}**")
             configuration = _configuration(key, one.reference)
-            facts = benchmark_plan.inspect(one.reference, configuration)
+            facts = benchmark_plan.inspect_data_set(one.reference, configuration)
             if facts.problem:
-                st.error(text.safe_text(facts.problem, 600), icon=":material/block:")
+                st.error(page_text.safe_text(facts.problem, 600), icon=":material/block:")
                 continue
-            st.caption(text.safe_text(facts.sentence, 400))
+            st.caption(page_text.safe_text(facts.sentence, 400))
             with st.grid(3, min_column_width=170):
                 name = st.text_input(
-                    "Task", data_sets.task_key(one.name, tasks), max_chars=40, key=f"task_{key}",
+                    "Task", data_set_catalog.choose_task_key(one.name, tasks), max_chars=40, key=f"task_{key}",
                     help="Small letters, digits, - and _.",
                 ).strip()  # fmt: skip
                 expert = _expert(key, one.name, models)
                 names = _names(key, one.name, facts, listed)
             task = {"images": one.reference, "expert": expert, "configuration": configuration, **names}
             if "classes" in names:
-                task["classes"] = _by_hand(key)
+                task["classes"] = _typed_names(key)
         if name in tasks:
-            st.error(f"Two data sets have the name {text.safe_text(name)}; rename one.")
+            st.error(f"Two data sets have the name {page_text.safe_text(name)}; rename one.")
         tasks[name] = {option: value for option, value in task.items() if value}
     return tasks
 
 
 def _configuration(key: str, reference: str) -> str | None:
     """Which of a data set's configurations is used; None, and nothing to choose, if it has not several."""
-    names = benchmark_plan.configurations(reference)
+    names = benchmark_plan.configuration_names(reference)
     if not names:
         return None
     return st.selectbox(
@@ -150,10 +150,10 @@ def _configuration(key: str, reference: str) -> str | None:
 
 def _expert(key: str, name: str, models: ModelSet) -> str | None:
     """The reference of the expert that was trained for a data set; proposed by name."""
-    from merging.sharing.catalog.data_sets import alike
+    from merging.sharing.catalog.data_set_catalog import find_alike
 
     experts = dict(models.experts)
-    near = alike(name, experts)
+    near = find_alike(name, experts)
     picked = st.selectbox(
         "Its expert", [NONE, *experts], 1 + list(experts).index(near) if near else 0, key=f"expert_{models.id}_{key}",
         format_func=lambda one: clean_text(one, 60),
@@ -161,7 +161,7 @@ def _expert(key: str, name: str, models: ModelSet) -> str | None:
     return experts.get(picked)
 
 
-def _by_hand(key: str) -> list[str]:
+def _typed_names(key: str) -> list[str]:
     """Typed class names."""
     typed = st.text_area(
         "Class names, one per line, in the order of the labels", key=f"classes_{key}", height=120, max_chars=100_000
@@ -172,21 +172,21 @@ def _by_hand(key: str) -> list[str]:
 def _names(key: str, name: str, facts: DataSetFacts, listed: Sequence[CatalogEntry]) -> dict[str, str]:
     """Where the head of a task comes from: the data's class names, published or typed ones, or a released head."""
     from merging.images.prompt_sets import prompt_keys, prompts
-    from merging.sharing.catalog.data_sets import alike
-    from merging.sharing.catalog.groups import HEAD_NAME
+    from merging.sharing.catalog.data_set_catalog import find_alike
+    from merging.sharing.catalog.model_groups import HEAD_NAME
 
-    heads = {f"{HEAD}{item.reference}": item for item in listed if HEAD_NAME.fullmatch(item.name)}
-    named = [f"{PUBLISHED}{key}" for key in prompt_keys()]
+    heads = {f"{HEAD_PREFIX}{item.reference}": item for item in listed if HEAD_NAME.fullmatch(item.name)}
+    named = [f"{PROMPTS_PREFIX}{key}" for key in prompt_keys()]
     options = [*([OWN_NAMES] if facts.class_names else []), BY_HAND, *heads, *named]
     of_name = {item.name[5:]: one for one, item in heads.items()}  # behind "head_"
-    released, of_papers = alike(name, of_name), benchmark_plan.fitting(name, facts.class_names)
-    first = of_name[released] if released else f"{PUBLISHED}{of_papers}" if of_papers else options[0]
+    released, of_papers = find_alike(name, of_name), benchmark_plan.find_prompts(name, facts.class_names)
+    first = of_name[released] if released else f"{PROMPTS_PREFIX}{of_papers}" if of_papers else options[0]
 
     def label(option: str) -> str:
         if option in heads:
             return f"released {clean_text(heads[option].name, 40)}"
-        if option.startswith(PUBLISHED):
-            return f"names of {prompts(option.removeprefix(PUBLISHED)).title}"
+        if option.startswith(PROMPTS_PREFIX):
+            return f"names of {prompts(option.removeprefix(PROMPTS_PREFIX)).title}"
         return "the data's own names" if option == OWN_NAMES else "typed by hand"
 
     picked = st.selectbox("Class names", options, options.index(first), format_func=label, key=f"names_{key}")
@@ -194,10 +194,10 @@ def _names(key: str, name: str, facts: DataSetFacts, listed: Sequence[CatalogEnt
         return {"head": heads[picked].reference} | ({"prompts": of_papers} if of_papers else {})
     if picked == BY_HAND:
         return {"classes": ""}
-    return {} if picked == OWN_NAMES else _published(key, picked.removeprefix(PUBLISHED))
+    return {} if picked == OWN_NAMES else _published_prompts(key, picked.removeprefix(PROMPTS_PREFIX))
 
 
-def _published(key: str, prompts_key: str) -> dict[str, str]:
+def _published_prompts(key: str, prompts_key: str) -> dict[str, str]:
     """Published prompts, in the wording that is chosen where the Hub writes class names otherwise."""
     from merging.images.prompt_sets import CLIP, HUB, prompts
 
@@ -212,18 +212,18 @@ def _published(key: str, prompts_key: str) -> dict[str, str]:
     return {"prompts": prompts_key} | ({"wording": picked} if picked != CLIP else {})
 
 
-def _offer(name: str, plain: Mapping[str, Any]) -> None:
+def _draw_offer(name: str, plain: Mapping[str, Any]) -> None:
     """What was recognized, what making it takes, and the button."""
-    out = benchmark_folders.place_of(name, data.store().root)
+    out = benchmark_folders.own_folder(name, page_data.store().root)
     try:
         if not benchmark_folders.NAME.fullmatch(name):
             raise TaskError("The name of a benchmark consists of small letters, digits, - and _.")
         if out.exists():
             st.info(f"A benchmark named {name} exists already; choose another name.")
             return
-        benchmark_plan.show(plain, out)
+        benchmark_plan.draw_plan(plain, out)
     except (MergingError, OSError) as error:
-        st.error(text.safe_text(error, 1200), icon=":material/block:")
+        st.error(page_text.safe_text(error, 1200), icon=":material/block:")
         return
     evaluate = st.checkbox(
         "Evaluate the pretrained model and every expert, too", True, key="build_evaluate",
@@ -234,78 +234,85 @@ def _offer(name: str, plain: Mapping[str, Any]) -> None:
         args=(name, dict(plain), evaluate),
     )  # fmt: skip
     if problem := st.session_state.pop(PROBLEM, ""):
-        st.error(text.safe_text(problem, 600), icon=":material/error:")
+        st.error(page_text.safe_text(problem, 600), icon=":material/error:")
 
 
-@clicks.guarded
-@asks(Act.COMMAND)
+@click_errors.guard_callback
+@requires(VisitorAction.COMMAND)
 def _start(name: str, plain: Mapping[str, Any], evaluate: bool) -> None:
     """Callback: write the description and queue the job."""
-    out = benchmark_folders.place_of(name, data.store().root)
+    out = benchmark_folders.own_folder(name, page_data.store().root)
     described = out.with_name(f"{name}.yaml")
     try:
-        benchmark_plan.keep(described, plain)
+        benchmark_plan.store_description(described, plain)
         _queue(name, out, described, evaluate)
     except (MergingError, OSError) as error:
         st.session_state[PROBLEM] = str(error)
 
 
-def make_again() -> None:
+def draw_make_again() -> None:
     """If this session's benchmark was made here and is damaged: a button that makes it again from its description."""
-    path = benchmark.folder()
+    path = benchmark_choice.benchmark_folder()
     described = path.with_name(f"{path.name}.yaml")
-    if not benchmark.key().startswith(OWN_PREFIX) or not described.is_file() or not model_files.local():
+    if (
+        not benchmark_choice.current_key().startswith(OWN_PREFIX)
+        or not described.is_file()
+        or not model_files.is_local()
+    ):
         return
     with st.spinner("Checking the benchmark's files …"):
         damage = first_damage(path)
     if damage:
-        st.caption(f":material/healing: {text.safe_text(damage, 400)}")
+        st.caption(f":material/healing: {page_text.safe_text(damage, 400)}")
         st.button(
             "Set it aside and make it again", key="build_again", icon=":material/replay:", on_click=_make_again,
             args=(path, damage),
         )  # fmt: skip
 
 
-@clicks.guarded
-@asks(Act.DELETE)
+@click_errors.guard_callback
+@requires(VisitorAction.DELETE)
 def _make_again(path: Path, reason: str) -> None:
     """Callback: move the damaged benchmark away, switch to the server's, and queue the job."""
     described, library = path.with_name(f"{path.name}.yaml"), (path / "runs").is_dir()
-    benchmark.use(benchmark_folders.SERVER)
-    data.store().damaged.put_aside(path, "benchmark", reason)
+    benchmark_choice.switch_benchmark(benchmark_folders.SERVER)
+    page_data.store().damaged.put_aside(path, "benchmark", reason)
     _queue(path.name, path, described, library)
 
 
 def _queue(name: str, out: Path, described: Path, evaluate: bool) -> None:
     words = ["benchmark", "make", str(out.absolute()), "--from", str(described.absolute())]
-    words += [*(["--evaluate"] if evaluate else []), "--device", data.runner().device]
-    data.runner().command(BUILD, subject(name), f"Making the benchmark {name}", words)
+    words += [*(["--evaluate"] if evaluate else []), "--device", page_data.job_queue().device]
+    page_data.job_queue().command(BUILD, job_subject(name), f"Making the benchmark {name}", words)
 
 
-def subject(name: str) -> str:
+def job_subject(name: str) -> str:
     """The subject of the job."""
-    return fit_report.subject_of(name, {})
+    return fit_report.job_subject(name, {})
 
 
-def _jobs() -> None:
+def _draw_jobs() -> None:
     """Benchmarks in progress, and a button that switches to a finished one."""
     live = any(job.live for job in _build_jobs())
-    fragment(_show_jobs, run_every=tray.POLL if live else None)()
+    guarded_fragment(_show_jobs, run_every=tray.POLL if live else None)()
 
 
 def _build_jobs() -> list[Job]:
-    return [job for job in data.runner().jobs() if job.kind == BUILD]
+    return [job for job in page_data.job_queue().jobs() if job.kind == BUILD]
 
 
 def _show_jobs() -> None:
-    built = {subject(path.name): (key, path) for key, path in benchmark_folders.built(data.store().root).items()}
+    built = {
+        job_subject(path.name): (key, path)
+        for key, path in benchmark_folders.list_built(page_data.store().root).items()
+    }
     for job in _build_jobs():
         key, path = built.get(job.subject, ("", None))
         if job.live or job.error:
-            tray.show(job, "build")
-        elif path is not None and key != benchmark.key():
+            tray.draw_job(job, "build")
+        elif path is not None and key != benchmark_choice.current_key():
             with st.container(border=True, horizontal=True, vertical_alignment="center"):
-                st.markdown(f":material/check_circle: The benchmark **{text.safe_text(path.name)}** is ready.")
+                st.markdown(f":material/check_circle: The benchmark **{page_text.safe_text(path.name)}** is ready.")
                 if st.button("Switch to it", key=f"use_{job.id}", type="primary"):
-                    benchmark.use(key)
+                    benchmark_choice.switch_benchmark(key)
                     st.rerun()  # the whole page, not this fragment of it

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import streamlit as st
 
-from app.reading import data
+from app.reading import page_data
 from app.views.models import benchmark_plan
 from merging.images.benchmarks import benchmark_folders
-from viz.text import clean_text
+from viz.figure_text import clean_text
 
 if TYPE_CHECKING:
-    from merging.sharing.catalog.model_sets import ModelSet
-    from merging.sharing.catalog.scan import CatalogEntry
+    from merging.sharing.catalog.model_listing import CatalogEntry
+    from merging.sharing.catalog.model_set_store import ModelSet
 
 FIRST = "mine"  # the proposed name
 WHOLE_HELP = "Then no images are left to choose values on, unless a data set has a validation part."
@@ -25,12 +25,16 @@ BY_REFERENCE_HELP = (
 )
 
 
-def options(models: ModelSet, tasks: Mapping[str, Any], listed: Sequence[CatalogEntry]) -> tuple[str, dict[str, Any]]:
+def draw_options(
+    models: ModelSet, tasks: Mapping[str, Any], listed: Sequence[CatalogEntry]
+) -> tuple[str, dict[str, Any]]:
     """The benchmark's name, and its description as plain data."""
-    from merging.sharing.catalog.data_sets import task_key
+    from merging.sharing.catalog.data_set_catalog import choose_task_key
 
     with st.grid(3, min_column_width=170):
-        free = task_key(FIRST, [path.name for path in benchmark_folders.built(data.store().root).values()])
+        free = choose_task_key(
+            FIRST, [path.name for path in benchmark_folders.list_built(page_data.store().root).values()]
+        )
         name = st.text_input("Name of the benchmark", free, max_chars=40, key="build_name").strip()
         images = st.number_input(
             "Images of each test set, at most" if st.session_state.get("build_whole") else
@@ -51,22 +55,22 @@ def options(models: ModelSet, tasks: Mapping[str, Any], listed: Sequence[Catalog
         )  # fmt: skip
     plain = {"pretrained": models.pretrained, "images": images, "exemplars": exemplars, "seed": seed}
     plain |= {"text": tower} if tower != models.pretrained else {}
-    return name, {**plain, **_chosen(tasks, limited=images > 0), "tasks": dict(tasks)}
+    return name, {**plain, **_draw_switches(tasks, limited=images > 0), "tasks": dict(tasks)}
 
 
-def _chosen(tasks: Mapping[str, Any], *, limited: bool) -> dict[str, bool]:
+def _draw_switches(tasks: Mapping[str, Any], *, limited: bool) -> dict[str, bool]:
     """What is switched on, of what applies: a draw is balanced only if not all images are taken."""
     switches = {}
     with st.container(horizontal=True, gap="medium"):
         switches["whole"] = st.toggle("Report on whole test sets", key="build_whole", help=WHOLE_HELP)
         if limited:
             switches["balanced"] = st.toggle("Equally many of every class", key="build_balanced", help=BALANCED_HELP)
-        if tasks and all(_referable(task) for task in tasks.values()):
+        if tasks and all(_can_refer(task) for task in tasks.values()):
             switches["by_reference"] = st.toggle(
                 "Leave images in their files", key="build_by_reference", help=BY_REFERENCE_HELP
             )
     return {name: True for name, on in switches.items() if on}
 
 
-def _referable(task: Mapping[str, Any]) -> bool:
-    return benchmark_plan.inspect(task["images"], task.get("configuration")).referable
+def _can_refer(task: Mapping[str, Any]) -> bool:
+    return benchmark_plan.inspect_data_set(task["images"], task.get("configuration")).referable

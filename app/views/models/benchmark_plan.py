@@ -9,21 +9,21 @@ from typing import Any
 
 import streamlit as st
 
-from app import text
-from app.permission import asks
-from app.reading import data
+from app import page_text
+from app.permissions import requires
+from app.reading import page_data
 from merging.base.errors import MergingError
-from merging.base.modes import Act
+from merging.base.modes import VisitorAction
 from merging.base.text import first_few, size_text
-from merging.models.references import locate
-from viz.text import clean_text, plural
+from merging.models.model_references import locate
+from viz.figure_text import clean_text, plural
 
 ORDER = ("train", "validation", "test", "whole")  # of the parts of a data set
-FRESH = 60.0  # seconds for which facts about data sets are cached
+CACHE_SECONDS = 60.0  # seconds for which facts about data sets are cached
 
 
 @dataclass(frozen=True)
-class Summary:
+class PlanSummary:
     """Rows of the table, one for each task; total bytes and counts; cautions."""
 
     rows: list[dict[str, Any]]
@@ -46,12 +46,12 @@ class DataSetFacts:
     referable: bool = False
 
 
-def configurations(reference: str) -> tuple[str, ...]:
+def configuration_names(reference: str) -> tuple[str, ...]:
     """The names of a data set's configurations; empty if it has none to choose from."""
-    return _configurations(reference, data.file_state(reference))
+    return _configurations(reference, page_data.file_state(reference))
 
 
-@st.cache_data(max_entries=data.KEPT, ttl=FRESH, show_spinner=False)
+@st.cache_data(max_entries=page_data.CACHED, ttl=CACHE_SECONDS, show_spinner=False)
 def _configurations(reference: str, state: tuple[int, ...]) -> tuple[str, ...]:
     from merging.images.data_sets.hub_cache import snapshot
     from merging.images.data_sets.table_layouts import configurations
@@ -63,14 +63,14 @@ def _configurations(reference: str, state: tuple[int, ...]) -> tuple[str, ...]:
     return names if len(names) > 1 else ()
 
 
-def inspect(reference: str, configuration: str | None = None) -> DataSetFacts:
+def inspect_data_set(reference: str, configuration: str | None = None) -> DataSetFacts:
     """What a data set is by itself, in one of its configurations if it has several."""
-    return _inspect(reference, configuration, data.file_state(reference))
+    return _inspect(reference, configuration, page_data.file_state(reference))
 
 
-@st.cache_data(max_entries=data.KEPT, ttl=FRESH, show_spinner="Inspecting the data set …")
+@st.cache_data(max_entries=page_data.CACHED, ttl=CACHE_SECONDS, show_spinner="Inspecting the data set …")
 def _inspect(reference: str, configuration: str | None, state: tuple[int, ...]) -> DataSetFacts:
-    from merging.images.data_sets.opening import open_data
+    from merging.images.data_sets.data_set_formats import open_data
 
     try:
         data_set = open_data(locate(reference), configuration=configuration)
@@ -85,13 +85,13 @@ def _inspect(reference: str, configuration: str | None, state: tuple[int, ...]) 
     return DataSetFacts(sentence, tuple(names), referable=referable)
 
 
-def fitting(name: str, names: Sequence[str]) -> str | None:
+def find_prompts(name: str, names: Sequence[str]) -> str | None:
     """The key of the published prompts for a data set of that name, if its classes match."""
     from merging.base.errors import TaskError
     from merging.images.prompt_sets import prompts
-    from merging.sharing.catalog.data_sets import published
+    from merging.sharing.catalog.data_set_catalog import find_prompt_key
 
-    if not (key := published(name)) or not names:
+    if not (key := find_prompt_key(name)) or not names:
         return key
     try:
         prompts(key).match(names)
@@ -100,7 +100,7 @@ def fitting(name: str, names: Sequence[str]) -> str | None:
     return key
 
 
-def show(plain: Mapping[str, Any], out: Path) -> None:
+def draw_plan(plain: Mapping[str, Any], out: Path) -> None:
     """The table, cautions, and what making the benchmark takes.
 
     Raises:
@@ -110,7 +110,7 @@ def show(plain: Mapping[str, Any], out: Path) -> None:
 
     references = [plain["pretrained"], plain.get("text", "")]
     references += [task.get(name, "") for task in plain["tasks"].values() for name in ("images", "expert", "head")]
-    summary = _summary(write_yaml(dict(plain)), tuple(data.file_state(one) for one in references if one), out)
+    summary = _summary(write_yaml(dict(plain)), tuple(page_data.file_state(one) for one in references if one), out)
     st.markdown("**What was recognized**")
     st.dataframe(
         [{name: clean_text(value, 200) if isinstance(value, str) else value for name, value in row.items()}
@@ -119,20 +119,20 @@ def show(plain: Mapping[str, Any], out: Path) -> None:
         column_config={"Task": st.column_config.TextColumn(pinned=True, width=120)},
     )  # fmt: skip
     for caution in summary.cautions:
-        st.caption(f":material/warning: {text.safe_text(caution, 400)}")
+        st.caption(f":material/warning: {page_text.safe_text(caution, 400)}")
     heads = f"; heads are built from {plural(summary.prompts, 'prompt')}" if summary.prompts else ""
     images, size = plural(summary.images, "image"), size_text(summary.nbytes)
     kept = "decoded once; they stay in their files" if plain.get("by_reference") else "read and stored"
     st.markdown(f":material/timer: Up to **{images}** are {kept}, **{size}** on the disk with the models{heads}.")
 
 
-@st.cache_data(max_entries=data.KEPT, ttl=FRESH, show_spinner="Inspecting the data sets …")
-def _summary(described: str, states: tuple[tuple[int, ...], ...], out: Path) -> Summary:
-    from merging.base.files.plain_yaml import plain_yaml
-    from merging.images.benchmarks.build.benchmark_plan import check_room, plan
-    from merging.images.benchmarks.build.description import Description
+@st.cache_data(max_entries=page_data.CACHED, ttl=CACHE_SECONDS, show_spinner="Inspecting the data sets …")
+def _summary(described: str, states: tuple[tuple[int, ...], ...], out: Path) -> PlanSummary:
+    from merging.base.files.plain_yaml import read_plain_yaml
+    from merging.images.benchmarks.build.benchmark_description import Description
+    from merging.images.benchmarks.build.benchmark_plan import check_room, plan_benchmark
 
-    planned = plan(Description.of(plain_yaml(described), Path.cwd()), tower=False)
+    planned = plan_benchmark(Description.of(read_plain_yaml(described), Path.cwd()), tower=False)
     check_room(planned, out)
     rows, cautions = [], list(planned.models.cautions)
     if not planned.models.trained:
@@ -151,16 +151,16 @@ def _summary(described: str, states: tuple[tuple[int, ...], ...], out: Path) -> 
         )
         cautions += [f"{task.source.key}: {line}" for line in (*task.data.notes, *task.classes.cautions)]
         cautions += [f"{task.source.key}: {line}" for line in task.split.cautions if task.source.expert]
-    return Summary(rows, planned.images, planned.prompts, planned.nbytes, cautions)
+    return PlanSummary(rows, planned.images, planned.prompts, planned.nbytes, cautions)
 
 
-@asks(Act.COMMAND)
-def keep(path: Path, plain: Mapping[str, Any]) -> None:
+@requires(VisitorAction.COMMAND)
+def store_description(path: Path, plain: Mapping[str, Any]) -> None:
     """Write a description to the file that the job reads. Raises StoreError if the store cannot be written to."""
-    from merging.base.files.disk import OTHER_STORE, explained
+    from merging.base.files.disk import OTHER_STORE, explain_os_errors
     from merging.base.files.plain_yaml import write_yaml
     from merging.base.files.records import write_text
 
-    with explained("The description of the benchmark", OTHER_STORE):
+    with explain_os_errors("The description of the benchmark", OTHER_STORE):
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         write_text(path, write_yaml(dict(plain)))

@@ -7,25 +7,25 @@ from typing import TYPE_CHECKING
 
 import streamlit as st
 
-from app import text
-from app.permission import asks
-from app.reading import data, models, recipes
-from app.reading.models import Shelf
-from app.session import benchmark, clicks, pages, state
-from app.views.models import benchmarks
-from app.widgets import fit_report, page
-from app.widgets.jobs import own_machine
+from app import page_text
+from app.permissions import requires
+from app.reading import listed_models, page_data, recipes
+from app.reading.listed_models import ListedModels
+from app.session import benchmark_choice, click_errors, pages, view_state
+from app.views.models import benchmark_picker
+from app.widgets import fit_report, page_parts
+from app.widgets.jobs import refused_action
 from merging.base.errors import MergingError
-from merging.base.modes import Act
+from merging.base.modes import VisitorAction
 from merging.base.text import first_few
-from viz.text import clean_text, plural
+from viz.figure_text import clean_text, plural
 
 if TYPE_CHECKING:
-    from merging.sharing.catalog.groups import ModelGroup
-    from merging.sharing.catalog.recognize import ModelFacts
-    from merging.sharing.catalog.scan import CatalogEntry
+    from merging.sharing.catalog.model_groups import ModelGroup
+    from merging.sharing.catalog.model_listing import CatalogEntry
+    from merging.sharing.catalog.model_recognition import ModelFacts
 
-GROUP, PROBLEM, MADE = "set_group", "set_problem", "set_made"
+GROUP, PROBLEM, MADE_NOTICE = "set_group", "set_problem", "set_made"
 NAMED_HELP = "Charts show these names; an expert named like a task of the benchmark is scored in domain on it."
 NO_SCORES = (
     "Merges of these models are **not evaluated** here: {} Merging, masks, conflicts and export work nevertheless. For "
@@ -35,18 +35,18 @@ OTHER_NETWORK = (
     "These models are of {}. Merges of them are **not evaluated** here, as images pass through CLIP towers. Merging, "
     "masks, conflicts and export work."
 )
-MAKE = "python -m merging benchmark make mine --pretrained PRETRAINED --task cars=DATA,prompts=cars,expert=CARS"
+MAKE_COMMAND = "python -m merging benchmark make mine --pretrained PRETRAINED --task cars=DATA,prompts=cars,expert=CARS"
 
 
-def chooser(shelf: Shelf, groups: Sequence[ModelGroup]) -> None:
+def draw_form(shelf: ListedModels, groups: Sequence[ModelGroup]) -> None:
     """The form: which models belong together, which is pretrained, names of the experts, whether all fit."""
     st.header("Use these models for a merge", anchor=False)
-    if made := st.session_state.pop(MADE, None):
+    if made := st.session_state.pop(MADE_NOTICE, None):
         with st.container(border=True, horizontal=True, vertical_alignment="center"):
-            st.markdown(f":material/check_circle: **{text.safe_text(made[0])}** is now on the Merge page.")
-            page.open_page(pages.MERGE, "Open in Merge", "merge", models=made[1])
-    usable = {item.reference: item for item, facts in shelf.readable if _usable(facts)}
-    if not any(not models.is_bundled(item) for item in usable.values()):
+            st.markdown(f":material/check_circle: **{page_text.safe_text(made[0])}** is now on the Merge page.")
+            page_parts.draw_page_link(pages.MERGE, "Open in Merge", "merge", models=made[1])
+    usable = {item.reference: item for item, facts in shelf.readable if _can_merge(facts)}
+    if not any(not listed_models.is_bundled(item) for item in usable.values()):
         st.info(
             "None of your models is listed yet. List a folder above, then choose here which models belong together."
         )
@@ -58,17 +58,17 @@ def chooser(shelf: Shelf, groups: Sequence[ModelGroup]) -> None:
     if chosen is None:
         return
     pretrained, references = chosen
-    experts = _named(prefix, group, references, {ref: item.place for ref, item in usable.items()})
+    experts = _edit_names(prefix, group, references, {ref: item.place for ref, item in usable.items()})
     try:
-        fits = fit_report.show(pretrained, experts, "shelf")
-        evaluation(pretrained, experts)
+        fits = fit_report.draw_report(pretrained, experts, "shelf")
+        draw_evaluation(pretrained, experts)
     except MergingError as error:
-        st.error(text.safe_text(error, 800), icon=":material/block:")
+        st.error(page_text.safe_text(error, 800), icon=":material/block:")
         return
     _keep(prefix, group, pretrained, experts, fits)
 
 
-def _usable(facts: ModelFacts) -> bool:
+def _can_merge(facts: ModelFacts) -> bool:
     """Whether a file can be merged at all."""
     return facts.kind == "adapter" or (facts.kind == "model" and not facts.problem)
 
@@ -78,7 +78,7 @@ def _subject(group: ModelGroup | None) -> str:
     if group is None:
         return "own"
     below = group.pretrained.reference if group.pretrained else ""
-    return fit_report.subject_of(below, {name: item.reference for name, item in group.experts.items()})
+    return fit_report.job_subject(below, {name: item.reference for name, item in group.experts.items()})
 
 
 def _group(groups: Sequence[ModelGroup]) -> ModelGroup | None:
@@ -99,9 +99,9 @@ def _group(groups: Sequence[ModelGroup]) -> ModelGroup | None:
     if group.guessed:
         notes.append("the pretrained model was found by distance: it is the nearest to all of them")
     if group.apart:
-        names = text.listed([clean_text(name, 40) for name in group.apart[:5]])
+        names = page_text.join_words([clean_text(name, 40) for name in group.apart[:5]])
         notes.append(f"left out, because they seem to come from another pretrained model: {names}")
-    st.caption(text.safe_text(f"{'. '.join(one[0].upper() + one[1:] for one in notes)}.", 500))
+    st.caption(page_text.safe_text(f"{'. '.join(one[0].upper() + one[1:] for one in notes)}.", 500))
     return group
 
 
@@ -127,9 +127,11 @@ def _models(prefix: str, group: ModelGroup | None, names: Mapping[str, str]) -> 
     return pretrained, experts
 
 
-def _named(prefix: str, group: ModelGroup | None, references: Sequence[str], own: Mapping[str, str]) -> dict[str, str]:
+def _edit_names(
+    prefix: str, group: ModelGroup | None, references: Sequence[str], own: Mapping[str, str]
+) -> dict[str, str]:
     """{name: reference} of the experts; the names can be edited."""
-    from merging.sharing.catalog.model_sets import LONGEST, free_name, usable_name
+    from merging.sharing.catalog.model_set_store import LONGEST_NAME, choose_free_name, make_usable_name
 
     group_names = {item.reference: name for name, item in group.experts.items()} if group else {}
     experts: dict[str, str] = {}
@@ -137,18 +139,18 @@ def _named(prefix: str, group: ModelGroup | None, references: Sequence[str], own
         st.caption(NAMED_HELP)
         with st.grid(3, min_column_width=170):
             for reference in references:
-                name = usable_name(group_names.get(reference) or _last(own[reference]))
+                name = make_usable_name(group_names.get(reference) or _default_name(own[reference]))
                 typed = st.text_input(
-                    text.safe_text("/".join(own[reference].split("/")[-2:]), 50),
+                    page_text.safe_text("/".join(own[reference].split("/")[-2:]), 50),
                     name,
-                    max_chars=LONGEST,
+                    max_chars=LONGEST_NAME,
                     key=f"{prefix}_name_{reference}",
                 )
-                experts[free_name(typed.strip() or name, experts)] = reference
+                experts[choose_free_name(typed.strip() or name, experts)] = reference
     return experts
 
 
-def _last(place: str) -> str:
+def _default_name(place: str) -> str:
     """The default name of an expert: its file, or its folder if the file has a generic name."""
     *folders, last = place.split("/")
     stem, dot, _ = last.rpartition(".")
@@ -156,15 +158,15 @@ def _last(place: str) -> str:
     return folders[-1] if folders and stem in {"model", "finetuned", "checkpoint", "adapter_model"} else stem
 
 
-def evaluation(pretrained: str, experts: Mapping[str, str]) -> None:
+def draw_evaluation(pretrained: str, experts: Mapping[str, str]) -> None:
     """Says why merges of these models cannot be evaluated and what to do; or that no task belongs to the experts."""
-    if network := recipes.network(pretrained):
-        st.markdown(f":material/info: {OTHER_NETWORK.format(text.safe_text(network, 60))}")
-    elif reason := data.not_evaluated(pretrained):
-        st.markdown(f":material/info: {NO_SCORES.format(text.safe_text(reason, 300))}")
-        st.code(MAKE, language=None, wrap_lines=True)
-    elif not set(experts) & set(tasks := data.benchmark().experts):
-        named = text.safe_text(first_few(tasks), 300)
+    if network := recipes.network_name(pretrained):
+        st.markdown(f":material/info: {OTHER_NETWORK.format(page_text.safe_text(network, 60))}")
+    elif reason := page_data.why_not_evaluated(pretrained):
+        st.markdown(f":material/info: {NO_SCORES.format(page_text.safe_text(reason, 300))}")
+        st.code(MAKE_COMMAND, language=None, wrap_lines=True)
+    elif not set(experts) & set(tasks := page_data.benchmark().experts):
+        named = page_text.safe_text(first_few(tasks), 300)
         st.markdown(
             ":material/info: None of these experts is named like a task of the benchmark, so all its data sets count "
             f"as out of domain. Its tasks are {named}."
@@ -173,79 +175,86 @@ def evaluation(pretrained: str, experts: Mapping[str, str]) -> None:
 
 def _keep(prefix: str, group: ModelGroup | None, pretrained: str, experts: Mapping[str, str], fits: bool) -> None:
     """The title, and the button that puts the set on the Merge page."""
-    if own_machine.refused(Act.MERGE):
+    if refused_action.draw_refusal(VisitorAction.MERGE):
         return
-    from merging.sharing.catalog.model_sets import LONGEST, usable_name
+    from merging.sharing.catalog.model_set_store import LONGEST_NAME, make_usable_name
 
     with st.container(horizontal=True, vertical_alignment="bottom"):
-        begin = usable_name(group.title) if group else "My models"
-        title = st.text_input("Title of the set", begin, max_chars=LONGEST, key=f"{prefix}_title", width=320)
+        begin = make_usable_name(group.title) if group else "My models"
+        title = st.text_input("Title of the set", begin, max_chars=LONGEST_NAME, key=f"{prefix}_title", width=320)
         st.button(
             "Add to the Merge page", type="primary", icon=":material/playlist_add:", key="keep_set",
             on_click=_save, args=(title, pretrained, dict(experts)), disabled=not fits,
         )  # fmt: skip
     if problem := st.session_state.pop(PROBLEM, ""):
-        st.error(text.safe_text(problem, 400), icon=":material/error:")
+        st.error(page_text.safe_text(problem, 400), icon=":material/error:")
 
 
-@clicks.guarded
-@asks(Act.MERGE)
+@click_errors.guard_callback
+@requires(VisitorAction.MERGE)
 def _save(title: str, pretrained: str, experts: Mapping[str, str]) -> None:
     """Callback: store the set."""
-    from merging.sharing.catalog.model_sets import all_sets, free_name, keep, make
+    from merging.sharing.catalog.model_set_store import (
+        choose_free_name,
+        list_model_sets,
+        make_model_set,
+        store_model_set,
+    )
 
-    root = data.store().root
+    root = page_data.store().root
     try:
-        made = make(title, pretrained, experts)
-        taken = [other.title for other in all_sets(root) if other.id != made.id]
-        made = make(free_name(made.title, taken), pretrained, experts)
-        keep(root, made)
+        made = make_model_set(title, pretrained, experts)
+        taken = [other.title for other in list_model_sets(root) if other.id != made.id]
+        made = make_model_set(choose_free_name(made.title, taken), pretrained, experts)
+        store_model_set(root, made)
     except MergingError as error:
         st.session_state[PROBLEM] = str(error)
     else:
-        st.session_state[MADE] = made.title, made.id
-        state.pick_set(made.id)
+        st.session_state[MADE_NOTICE] = made.title, made.id
+        view_state.pick_set(made.id)
 
 
-def saved() -> None:
+def draw_saved_sets() -> None:
     """The sets on the Merge page."""
-    from merging.sharing.catalog.model_sets import all_sets
+    from merging.sharing.catalog.model_set_store import list_model_sets
 
-    if not (sets := all_sets(data.store().root)):
+    if not (sets := list_model_sets(page_data.store().root)):
         return
     st.header("Sets on the Merge page", anchor=False)
     for made in sets:
         with st.container(border=True, horizontal=True, vertical_alignment="center"):
-            names = text.listed([clean_text(name, 30) for name, _ in made.experts[:6]])
+            names = page_text.join_words([clean_text(name, 30) for name, _ in made.experts[:6]])
             more = f" and {len(made.experts) - 6} more" if len(made.experts) > 6 else ""
-            st.markdown(f"**{text.safe_text(made.title)}**  \n:small[:gray[{text.safe_text(names + more, 300)}]]")
-            page.open_page(pages.MERGE, "Open in Merge", "merge", models=made.id)
-            if models.local():
+            st.markdown(
+                f"**{page_text.safe_text(made.title)}**  \n:small[:gray[{page_text.safe_text(names + more, 300)}]]"
+            )
+            page_parts.draw_page_link(pages.MERGE, "Open in Merge", "merge", models=made.id)
+            if listed_models.is_local():
                 st.button(
                     "Forget", key=f"forget_{made.id}", type="tertiary", on_click=_forget, args=(made.id,),
                     help="Removes the set from the Merge page. Its files and runs stay.",
                 )  # fmt: skip
 
 
-@clicks.guarded
-@asks(Act.DELETE)
+@click_errors.guard_callback
+@requires(VisitorAction.DELETE)
 def _forget(set_id: str) -> None:
     """Callback: remove a set from the Merge page."""
-    from merging.sharing.catalog.model_sets import forget
+    from merging.sharing.catalog.model_set_store import delete_model_set
 
-    forget(data.store().root, set_id)
+    delete_model_set(page_data.store().root, set_id)
 
 
-def folders(shelf: Shelf) -> None:
+def draw_folders(shelf: ListedModels) -> None:
     """Listed benchmark folders, each with a button that switches to it."""
     for item in shelf.benchmarks:
-        if item.path.resolve() == benchmark.folder():
+        if item.path.resolve() == benchmark_choice.benchmark_folder():
             continue
         with st.container(horizontal=True, vertical_alignment="center"):
-            st.markdown(f":material/dataset: **{text.safe_text(item.place, 100)}** is a benchmark folder.")
+            st.markdown(f":material/dataset: **{page_text.safe_text(item.place, 100)}** is a benchmark folder.")
             st.button("Switch to it", key=f"use_{item.key}", type="tertiary", on_click=_switch_to, args=(item,))
 
 
 def _switch_to(item: CatalogEntry) -> None:
     """Callback: switch to a listed benchmark folder."""
-    benchmark.use(benchmarks.key(item))
+    benchmark_choice.switch_benchmark(benchmark_picker.folder_key(item))

@@ -6,18 +6,18 @@ from typing import TYPE_CHECKING
 
 import streamlit as st
 
-from app import text
-from app.reading import models as model_files
+from app import page_text
+from app.reading import listed_models as model_files
 from app.reading.papers import experiments
 from merging.base.errors import TaskError
 from merging.images.prompt_sets import CLIP, HUB, WORDINGS
 
 if TYPE_CHECKING:
-    from merging.sharing.published.catalogue import Experiment
     from merging.sharing.published.choice import Choice
+    from merging.sharing.published.experiment_catalogue import Experiment
 
 FOLDER = "a folder"
-WHOSE = {"hub": "those on the Hub", "published": "the papers'", FOLDER: "in a folder of this machine"}
+EXPERT_SOURCES = {"hub": "those on the Hub", "published": "the papers'", FOLDER: "in a folder of this machine"}
 WORDS = {CLIP: "as CLIP’s authors write them", HUB: "as the Hub writes them"}
 ROWS_HELP = (
     "Each is a recipe with the values that its paper states, computed twice where it matters whether query, key and "
@@ -25,11 +25,11 @@ ROWS_HELP = (
 )
 
 
-def choose(chosen: Experiment) -> Choice | None:
+def draw_choice(chosen: Experiment) -> Choice | None:
     """The fields, filled with what ran here last; None, with the reason on the page, if they make no choice."""
-    from merging.sharing.published.choice import choose, needs_exemplars
+    from merging.sharing.published.choice import make_choice, needs_exemplars
 
-    known, key = experiments.kept_choice(chosen) or choose(chosen), chosen.key
+    known, key = experiments.last_choice(chosen) or make_choice(chosen), chosen.key
     rows = {row.key: row for row in chosen.rows}
     with st.grid(3, min_column_width=200):
         with st.container(gap="xsmall"):
@@ -69,19 +69,19 @@ def choose(chosen: Experiment) -> Choice | None:
             )  # fmt: skip
         seed = st.number_input("Seed of the draw", 0, 1_000_000, known.seed, key=f"pub_seed_{key}", width=160)
     try:
-        return choose(
+        return make_choice(
             chosen, images="all" if whole else str(images), outside=outside, imagenet=imagenet, rows=picked,
             experts=experts, exemplars=exemplars, seed=seed, tasks=own, wording=wording,
         )  # fmt: skip
     except TaskError as error:
-        st.error(text.safe_text(error, 600), icon=":material/block:")
+        st.error(page_text.safe_text(error, 600), icon=":material/block:")
         return None
 
 
 def _title(chosen: Experiment, key: str) -> str:
-    from merging.recipes.presets import preset
+    from merging.recipes.presets import find_preset
 
-    return preset(next(row for row in chosen.rows if row.key == key).preset).title
+    return find_preset(next(row for row in chosen.rows if row.key == key).preset).title
 
 
 def _experts(chosen: Experiment, known: Choice) -> str:
@@ -89,11 +89,11 @@ def _experts(chosen: Experiment, known: Choice) -> str:
 
     It is empty as long as no folder is typed.
     """
-    offered = [*chosen.models, *([FOLDER] if model_files.local() else [])]
+    offered = [*chosen.models, *([FOLDER] if model_files.is_local() else [])]
     first = known.experts if known.experts in offered else FOLDER
     with st.container(gap="xsmall"):
         picked = st.selectbox(
-            "Experts", offered, offered.index(first) if first in offered else 0, format_func=WHOSE.__getitem__,
+            "Experts", offered, offered.index(first) if first in offered else 0, format_func=EXPERT_SOURCES.__getitem__,
             key=f"pub_experts_{chosen.key}",
         )  # fmt: skip
         if picked != FOLDER:

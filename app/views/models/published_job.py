@@ -8,23 +8,23 @@ from typing import TYPE_CHECKING
 
 import streamlit as st
 
-from app import text
-from app.reading import data
+from app import page_text
+from app.reading import page_data
 from app.reading.papers import experiments
-from app.session import clicks
-from app.session.clicks import fragment
-from app.widgets.jobs import own_machine, tray
+from app.session import click_errors
+from app.session.click_errors import guarded_fragment
+from app.widgets.jobs import refused_action, tray
 from merging.base import settings
-from merging.base.modes import Act
+from merging.base.modes import VisitorAction
 from merging.base.settings import HUB_SWITCH
 from merging.base.text import duration_text, size_text
-from merging.tasks.queue.kinds import PUBLISHED
-from merging.tasks.queue.records import Job
+from merging.tasks.queue.job_kinds import PUBLISHED
+from merging.tasks.queue.job_records import Job
 
 if TYPE_CHECKING:
-    from merging.sharing.published.catalogue import Experiment
     from merging.sharing.published.choice import Choice
-    from merging.sharing.published.plan import FetchPlan
+    from merging.sharing.published.experiment_catalogue import Experiment
+    from merging.sharing.published.fetch_plan import FetchPlan
 
 RUN, FETCH = "run", "fetch"
 FORBIDDEN = (
@@ -34,21 +34,21 @@ FORBIDDEN = (
 NOT_READ = "First the cards of these repositories are read: {} is asked for commits, licenses and exact sizes."
 
 
-def show(chosen: Experiment, choice: Choice, plan: FetchPlan) -> None:
+def draw_job(chosen: Experiment, choice: Choice, plan: FetchPlan) -> None:
     """Draw the progress of the experiment's job, or else what can be begun."""
     job = _job(chosen)
     if job is not None and (job.live or job.state != "done"):
-        fragment(_progress, run_every=tray.POLL if job.live else None)(chosen.key)
+        guarded_fragment(_draw_progress, run_every=tray.POLL if job.live else None)(chosen.key)
         if job.live:
-            tray.follow([job])
+            tray.follow_jobs([job])
             return
-    setting = experiments.setting()
-    if own_machine.refused(Act.COMMAND):
+    setting = experiments.forbidding_setting()
+    if refused_action.draw_refusal(VisitorAction.COMMAND):
         return
     if plan.complete:
         _compute(chosen, choice, plan)
     elif setting:
-        _forbidden(chosen, choice, plan, setting)
+        _draw_forbidden(chosen, choice, plan, setting)
     elif any(part.revision is None for part in plan.parts):
         _read_first(chosen, choice)
     else:
@@ -57,13 +57,15 @@ def show(chosen: Experiment, choice: Choice, plan: FetchPlan) -> None:
 
 def _job(chosen: Experiment) -> Job | None:
     """The newest job of an experiment."""
-    return next((job for job in data.runner().jobs() if job.kind == PUBLISHED and job.subject == chosen.key), None)
+    return next(
+        (job for job in page_data.job_queue().jobs() if job.kind == PUBLISHED and job.subject == chosen.key), None
+    )
 
 
-def _progress(key: str) -> None:
-    for job in data.runner().jobs():
+def _draw_progress(key: str) -> None:
+    for job in page_data.job_queue().jobs():
         if job.kind == PUBLISHED and job.subject == key:
-            tray.show(job, "published")
+            tray.draw_job(job, "published")
             return
 
 
@@ -74,19 +76,20 @@ def _compute(chosen: Experiment, choice: Choice, plan: FetchPlan) -> None:
         return
     time = duration_text(plan.compute_seconds)
     st.markdown(f"Everything is here. **Compute {_rows(plan)}**, for about {time} on {plan.device}?")
-    _button("Compute", RUN, chosen, choice, primary=True)
+    _draw_button("Compute", RUN, chosen, choice, primary=True)
 
 
 def _fetch(chosen: Experiment, choice: Choice, plan: FetchPlan) -> None:
     """The question where files are missing."""
     size, time = size_text(plan.to_fetch), duration_text(plan.fetch_seconds)
     st.markdown(
-        f"**Fetch {size} from {text.safe_text(plan.host)}** (about {time}) **and compute {_rows(plan)}**, for about "
+        f"**Fetch {size} from {page_text.safe_text(plan.host)}** (about {time}) **and compute {_rows(plan)}**, for "
+        f"about "
         f"{duration_text(plan.compute_seconds)} on {plan.device}?"
     )
     with st.container(horizontal=True):
-        _button("Fetch and compute", RUN, chosen, choice, primary=True)
-        _button("Only fetch", FETCH, chosen, choice)
+        _draw_button("Fetch and compute", RUN, chosen, choice, primary=True)
+        _draw_button("Only fetch", FETCH, chosen, choice)
 
 
 def _rows(plan: FetchPlan) -> str:
@@ -95,7 +98,7 @@ def _rows(plan: FetchPlan) -> str:
 
 def _read_first(chosen: Experiment, choice: Choice) -> None:
     """The button that reads the cards, without which no license is known."""
-    host = text.safe_text(experiments.host())
+    host = page_text.safe_text(experiments.hub_host())
     st.markdown(NOT_READ.format(host))
     st.button(
         "Read licenses and sizes", type="primary", icon=":material/fact_check:", key=f"pub_read_{chosen.key}",
@@ -103,16 +106,16 @@ def _read_first(chosen: Experiment, choice: Choice) -> None:
     )  # fmt: skip
 
 
-@clicks.guarded
+@click_errors.guard_callback
 def _read(chosen: Experiment, choice: Choice) -> None:
     """Callback: ask the Hub about every repository."""
     with st.spinner("Reading the cards …"):
         experiments.read_cards(chosen, choice)
 
 
-def _forbidden(chosen: Experiment, choice: Choice, plan: FetchPlan, setting: str) -> None:
+def _draw_forbidden(chosen: Experiment, choice: Choice, plan: FetchPlan, setting: str) -> None:
     """Why nothing is fetched from here, and the command to type instead."""
-    from merging.sharing.published.texts import command_words
+    from merging.sharing.published.experiment_texts import command_words
 
     st.info(FORBIDDEN.format(HUB_SWITCH, setting, HUB_SWITCH), icon=":material/cloud_off:")
     words = [*command_words(RUN, chosen, choice), *settings.store_words()]
@@ -122,19 +125,19 @@ def _forbidden(chosen: Experiment, choice: Choice, plan: FetchPlan, setting: str
     st.caption(f"Here already: {here}.")
 
 
-def _button(label: str, action: str, chosen: Experiment, choice: Choice, *, primary: bool = False) -> None:
-    from merging.sharing.published.texts import command_words
+def _draw_button(label: str, action: str, chosen: Experiment, choice: Choice, *, primary: bool = False) -> None:
+    from merging.sharing.published.experiment_texts import command_words
 
     words = [*command_words(action, chosen, choice), "--yes"]
-    words += ["--device", data.runner().device] if action == RUN else []
+    words += ["--device", page_data.job_queue().device] if action == RUN else []
     st.button(
         label, type="primary" if primary else "secondary", icon=":material/cloud_download:" if not primary else None,
         key=f"pub_{action}_{chosen.key}", on_click=_start, args=(chosen.key, action, words),
     )  # fmt: skip
 
 
-@clicks.guarded
+@click_errors.guard_callback
 def _start(key: str, action: str, words: Sequence[str]) -> None:
     """Callback: queue the job."""
     title = f"Published experiment {key}" if action == RUN else f"Files of the published experiment {key}"
-    data.runner().command(PUBLISHED, key, title, words)
+    page_data.job_queue().command(PUBLISHED, key, title, words)

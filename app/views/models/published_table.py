@@ -7,55 +7,55 @@ from typing import TYPE_CHECKING
 
 import streamlit as st
 
-from app import text
+from app import page_text
 from app.reading.papers import experiments
-from app.session import benchmark, pages
-from app.widgets import page
+from app.session import benchmark_choice, pages
+from app.widgets import page_parts
 from merging.base.errors import MergingError
-from viz.text import clean_text
+from viz.figure_text import clean_text
 
 if TYPE_CHECKING:
-    from merging.sharing.published.catalogue import Experiment
-    from merging.sharing.published.table import PublishedTable
+    from merging.sharing.published.comparison_table import PublishedTable
+    from merging.sharing.published.experiment_catalogue import Experiment
 
 MOST_TALL = 460  # px of the table by task
 
 
-def show(chosen: Experiment) -> None:
+def draw_table(chosen: Experiment) -> None:
     """Draw the table of what was computed so far, if there is one."""
     try:
-        table = experiments.table(chosen)
+        table = experiments.computed_table(chosen)
     except MergingError as error:
-        st.error(text.safe_text(error, 800), icon=":material/error:")
+        st.error(page_text.safe_text(error, 800), icon=":material/error:")
         return
     if table is None:
         return
     st.header("Ours beside the papers’", anchor=False)
-    _numbers(table)
-    _downloads(table)
-    _doors(chosen)
+    _draw_numbers(table)
+    _draw_downloads(table)
+    _draw_benchmark_link(chosen)
 
 
-def _numbers(table: PublishedTable) -> None:
+def _draw_numbers(table: PublishedTable) -> None:
     """The averages with their verdicts, then every task of every row, then what is to be known of them."""
-    from merging.sharing.published.texts import table_rows, table_sentences, task_rows
+    from merging.sharing.published.experiment_texts import table_rows, table_sentences, task_rows
 
     first, *notes = table_sentences(table)
-    st.markdown(text.safe_text(first, 400))
+    st.markdown(page_text.safe_text(first, 400))
     averages = table_rows(table)
-    _grid(averages, "Averages of every row with intervals, printed values and verdicts", len(averages))
+    _draw_grid(averages, "Averages of every row with intervals, printed values and verdicts", len(averages))
     st.markdown("**Task by task**")
-    _grid(task_rows(table), "Accuracies of every row, task by task", MOST_TALL)
-    st.caption("  \n".join(text.safe_text(note, 600) for note in notes))
+    _draw_grid(task_rows(table), "Accuracies of every row, task by task", MOST_TALL)
+    st.caption("  \n".join(page_text.safe_text(note, 600) for note in notes))
 
 
-def _grid(rows: Sequence[Sequence[str]], alt: str, most: int) -> None:
+def _draw_grid(rows: Sequence[Sequence[str]], alt: str, most: int) -> None:
     head, *lines = rows
-    names = _distinct(head)
+    names = _distinct_heads(head)
     used = [place for place, name in enumerate(names) if place == 0 or any(line[place] for line in lines)]
     st.dataframe(
         [{names[place]: clean_text(line[place], 300) for place in used} for line in lines],
-        hide_index=True, height="content" if most <= len(rows) else page.table_height(len(lines), most), alt=alt,
+        hide_index=True, height="content" if most <= len(rows) else page_parts.table_height(len(lines), most), alt=alt,
         column_config={
             names[0]: st.column_config.TextColumn(pinned=True, width=170),
             "Verdict": st.column_config.TextColumn(width=330),
@@ -63,7 +63,7 @@ def _grid(rows: Sequence[Sequence[str]], alt: str, most: int) -> None:
     )  # fmt: skip
 
 
-def _distinct(head: Sequence[str]) -> list[str]:
+def _distinct_heads(head: Sequence[str]) -> list[str]:
     """Names of columns; those that come twice, in domain and out of it, say which they are."""
     names: list[str] = []
     for name in head:
@@ -74,9 +74,9 @@ def _distinct(head: Sequence[str]) -> list[str]:
     return names
 
 
-def _downloads(table: PublishedTable) -> None:
+def _draw_downloads(table: PublishedTable) -> None:
     """The same numbers as files."""
-    from merging.sharing.published.texts import table_csv, table_markdown
+    from merging.sharing.published.experiment_texts import table_csv, table_markdown
 
     files = {"Markdown": ("md", "text/markdown", table_markdown), "CSV": ("csv", "text/csv", table_csv)}
     with st.container(horizontal=True):
@@ -87,15 +87,20 @@ def _downloads(table: PublishedTable) -> None:
             )  # fmt: skip
 
 
-def _doors(chosen: Experiment) -> None:
+def _draw_benchmark_link(chosen: Experiment) -> None:
     """Its benchmark on every page: a button that switches to it, or a link to its scores."""
     key = experiments.benchmark_key(chosen)
     if not key:
         return
     with st.container(border=True, horizontal=True, vertical_alignment="center"):
-        if experiments.opened() is chosen:
+        if experiments.open_experiment() is chosen:
             st.markdown("Every page now works on these models and images.")
-            page.open_page(pages.SCORES, "Scores", "monitoring")
+            page_parts.draw_page_link(pages.SCORES, "Scores", "monitoring")
         else:
             st.markdown("Its models, images and runs can be opened on every page.")
-            st.button("Open its benchmark", key=f"pub_open_{chosen.key}", on_click=benchmark.use, args=(key,))
+            st.button(
+                "Open its benchmark",
+                key=f"pub_open_{chosen.key}",
+                on_click=benchmark_choice.switch_benchmark,
+                args=(key,),
+            )

@@ -8,62 +8,66 @@ from typing import TYPE_CHECKING
 
 import streamlit as st
 
-from app import text
-from app.reading import data
+from app import page_text
+from app.reading import page_data
 from app.session import pages, run_choice
-from app.views.runs import actions, export, lineage, run_scores
-from app.views.runs.storage import size
-from app.widgets import page, run_picker
+from app.views.runs import run_actions, run_exports, run_lineage, run_scores
+from app.views.runs.disk_usage import run_size
+from app.widgets import page_parts, run_picker
 from merging.base.errors import MergingError
 from merging.base.files.short_digest import short_digest
 from merging.study.runs.run import PRECOMPUTED, Run
-from viz.text import clean_text, plural
+from viz.figure_text import clean_text, plural
 
 if TYPE_CHECKING:
     import pandas as pd
 
-CHOSEN, NUMBER = "chosen_runs", "runs_table_number"
+PICKER_KEY, TABLE_NUMBER = "chosen_runs", "runs_table_number"
 MOST_TALL = 440  # px of the table
 PERCENT = {"in": "In", "out": "Out", "h": "H-score"}
 
 
-def show(stored: Sequence[Run]) -> None:
+def draw_runs(stored: Sequence[Run]) -> None:
     """Table, actions, exports, lineage."""
-    runs = data.runs(stored)
+    runs = page_data.merges_of(stored)
     if not runs:
-        page.empty("There is no run yet. Merge some experts and the result appears here.", "Merge experts", pages.MERGE)
-        page.link()
+        page_parts.draw_empty(
+            "There is no run yet. Merge some experts and the result appears here.", "Merge experts", pages.MERGE
+        )
+        page_parts.draw_link()
         return
     by_id = {run.id: run for run in runs}
-    chosen, missing = run_choice.marked_runs(list(by_id))
+    chosen, missing = run_choice.selected_runs(list(by_id))
     if missing:
-        run_picker.missing_runs(missing)
+        run_picker.draw_missing_runs(missing)
         return
-    actions.notices()
-    _table(runs, chosen, stored)
-    _others()
-    st.session_state[CHOSEN] = chosen  # the callbacks stored the user's choice
+    run_actions.draw_notices()
+    _draw_table(runs, chosen, stored)
+    _draw_other_count()
+    st.session_state[PICKER_KEY] = chosen  # the callbacks stored the user's choice
     st.multiselect(
-        "Chosen runs", list(by_id), format_func=lambda run_id: text.label(by_id[run_id]), key=CHOSEN,
-        on_change=_from_picker, placeholder="Choose rows of the table, or runs here",
+        "Chosen runs", list(by_id), format_func=lambda run_id: page_text.run_label(by_id[run_id]), key=PICKER_KEY,
+        on_change=_select_from_picker, placeholder="Choose rows of the table, or runs here",
     )  # fmt: skip
     selected = [by_id[run_id] for run_id in chosen]
     if not selected:
         st.caption("Choose one run to see its lineage and to export it; choose two to compare them.")
-        page.link()
+        page_parts.draw_link()
         return
     for run in selected:
-        run_picker.cautions(run, text.safe_text(text.label(run), 100))
-    actions.show(selected)
+        run_picker.draw_cautions(run, page_text.safe_text(page_text.run_label(run), 100))
+    run_actions.draw_actions(selected)
     if len(selected) == 1:
-        run_scores.section(selected[0])
-    export.section(selected)
-    lineage.show(selected[0], stored)
+        run_scores.draw_scores(selected[0])
+    run_exports.draw_exports(selected)
+    run_lineage.draw_lineage(selected[0], stored)
 
 
-def _others() -> None:
+def _draw_other_count() -> None:
     """The number of runs that are not in the table because they were scored on another benchmark."""
-    if count := sum(not data.belongs(run) for run in data.store().runs() if run.provenance != PRECOMPUTED):
+    if count := sum(
+        not page_data.belongs_here(run) for run in page_data.store().runs() if run.provenance != PRECOMPUTED
+    ):
         are = "is" if count == 1 else "are"
         st.caption(
             f":material/dataset: {plural(count, 'more run')} of this machine {are} scored on other benchmarks. "
@@ -71,21 +75,21 @@ def _others() -> None:
         )
 
 
-def _table(runs: Sequence[Run], chosen: Sequence[str], stored: Sequence[Run]) -> None:
+def _draw_table(runs: Sequence[Run], chosen: Sequence[str], stored: Sequence[Run]) -> None:
     """One row for each run; rows can be selected."""
     ids = [run.id for run in runs]
     rows = _rows(runs, stored)
     number = st.column_config.NumberColumn
     column = st.column_config.TextColumn
     # The key changes with the list of runs: Streamlit stores a selection by row number.
-    key = f"runs_{short_digest(' '.join(ids))}_{st.session_state.get(NUMBER, 0)}"
+    key = f"runs_{short_digest(' '.join(ids))}_{st.session_state.get(TABLE_NUMBER, 0)}"
     st.dataframe(
         rows,
         hide_index=True,
         placeholder="—",
-        height=page.table_height(len(rows), MOST_TALL),
+        height=page_parts.table_height(len(rows), MOST_TALL),
         key=key,
-        on_select=partial(_from_table, key, ids),
+        on_select=partial(_select_from_table, key, ids),
         selection_mode="multi-row",
         selection_default={"selection": {"rows": [ids.index(run_id) for run_id in chosen], "columns": [], "cells": []}},
         column_config={
@@ -111,20 +115,20 @@ def _rows(runs: Sequence[Run], stored: Sequence[Run]) -> pd.DataFrame:
 
     rows = []
     for run in runs:
-        summary = data.summary(run, stored)
+        summary = page_data.summary(run, stored)
         rows.append(
             {
-                "title": clean_text(text.titled(run), 100),
+                "title": clean_text(page_text.title_with_note(run), 100),
                 "in": None if summary is None else 100 * summary.in_domain,
                 "out": None if summary is None else 100 * summary.out_of_domain,
                 "h": None if summary is None else 100 * summary.h_score,
                 "n": None if summary is None else f"{summary.n_in:,} in, {summary.n_out:,} out",
                 "warnings": len(run.cautions) or None,
-                "chain": clean_text(chain(run), 200),
+                "chain": clean_text(chain_of_run(run), 200),
                 "made": "precomputed" if run.provenance == PRECOMPUTED else f"here, {clean_text(run.device, 30)}",
                 "experts": len(run.experts),
                 "Seed": run.seed,
-                "size": size(run) / 1e6,
+                "size": run_size(run) / 1e6,
                 "weights": run.has_model,
                 "date": (run.created or "")[:16].replace("T", " "),
                 "id": run.id,
@@ -133,21 +137,21 @@ def _rows(runs: Sequence[Run], stored: Sequence[Run]) -> pd.DataFrame:
     return pd.DataFrame(rows).astype({"Seed": "Int64", "warnings": "Int64", **dict.fromkeys(PERCENT, "float64")})
 
 
-def chain(run: Run) -> str:
+def chain_of_run(run: Run) -> str:
     """The recipe's chain in words."""
     try:
-        return text.chain_words(run.recipe) if run.recipe else ""
+        return page_text.chain_words(run.recipe) if run.recipe else ""
     except MergingError:
         return " → ".join(run.chain)
 
 
-def _from_table(key: str, ids: Sequence[str]) -> None:
+def _select_from_table(key: str, ids: Sequence[str]) -> None:
     """Callback: choose the selected rows."""
     rows = st.session_state[key].selection.rows
-    run_choice.mark_runs([ids[row] for row in rows if row < len(ids)])
+    run_choice.select_runs([ids[row] for row in rows if row < len(ids)])
 
 
-def _from_picker() -> None:
+def _select_from_picker() -> None:
     """Callback: choose the runs in the picker; the table is redrawn with their rows selected."""
-    run_choice.mark_runs(st.session_state[CHOSEN])
-    st.session_state[NUMBER] = st.session_state.get(NUMBER, 0) + 1
+    run_choice.select_runs(st.session_state[PICKER_KEY])
+    st.session_state[TABLE_NUMBER] = st.session_state.get(TABLE_NUMBER, 0) + 1

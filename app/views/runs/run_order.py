@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from app.reading import data
+from app.reading import page_data
 from merging.study.runs.run import Run
-from viz.text import clean_text
+from viz.figure_text import clean_text
 
 ORDERS = {"own runs first": "", "H-score": "h_score", "in-domain": "in_domain", "out-of-domain": "out_of_domain"}
 
@@ -15,20 +15,20 @@ ORDERS = {"own runs first": "", "H-score": "h_score", "in-domain": "in_domain", 
 def find_runs(runs: Sequence[Run], words: str) -> list[Run]:
     """The runs whose title, chain, experts or id contain all the words."""
     searched = words.casefold().split()
-    return [run for run in runs if all(word in _searchable(run) for word in searched)]
+    return [run for run in runs if all(word in _searched_text(run) for word in searched)]
 
 
-def _searchable(run: Run) -> str:
+def _searched_text(run: Run) -> str:
     return " ".join([clean_text(f"{run.name} {run.title}", 500), *run.chain, *run.experts, run.id]).casefold()
 
 
-def ordered(runs: Sequence[Run], order: str, stored: Sequence[Run]) -> list[Run]:
+def sort_runs(runs: Sequence[Run], order: str, stored: Sequence[Run]) -> list[Run]:
     """The runs in one of ``ORDERS``, best first; those without a score come last."""
     name = ORDERS[order]
     return sorted(runs, key=lambda run: _score(run, name, stored), reverse=True) if name else list(runs)
 
 
 def _score(run: Run, name: str, stored: Sequence[Run]) -> float:
-    summary = data.summary(run, stored)
+    summary = page_data.summary(run, stored)
     value = math.nan if summary is None else float(getattr(summary, name))
     return -1.0 if math.isnan(value) else value

@@ -6,45 +6,45 @@ import math
 
 import streamlit as st
 
-from app import text
-from app.permission import asks
-from app.reading import data, imported_runs, models
-from app.session import clicks, pages
-from app.widgets import page
+from app import page_text
+from app.permissions import requires
+from app.reading import imported_runs, listed_models, page_data
+from app.session import click_errors, pages
+from app.widgets import page_parts
 from app.widgets.jobs import tray
 from merging.base.errors import MergingError
-from merging.base.modes import Act
+from merging.base.modes import VisitorAction
 from merging.study.imported_scores import forget_scores, store_scores
 from merging.study.runs.run import Run
 from merging.study.score_files import parse_scores
 from merging.study.score_table import ScoreTable
-from viz.text import clean_text, percent, real
+from viz.figure_text import clean_text, percent, real
 
 COUNT, KIND = "given_scores_count", "scores"  # KIND of the jobs
 HELP = "CSV with the columns task,split,metric,value,n (split and n may be empty), or the JSON that lm-eval writes."
 MOST_TALL = 320  # px of the table
 
 
-def section(run: Run) -> None:
+def draw_scores(run: Run) -> None:
     """A run's imported scores; draws nothing for CLIP, whose runs are measured here, unless one has some."""
     scores = imported_runs.find_scores(run.id)
     if not run.network and not scores:
         return
     st.header("Scores measured elsewhere", anchor=False)
     if scores:
-        _shown(run, scores)
+        _draw_table(run, scores)
     else:
         st.markdown(imported_runs.NO_SCORES)
-    if models.local():
-        _program(run)
-        _field(run)
+    if listed_models.is_local():
+        _draw_program_button(run)
+        _draw_field(run)
     elif not scores:
         st.caption("Several people use this server, so scores cannot be given here.")
 
 
-def _shown(run: Run, table: ScoreTable) -> None:
+def _draw_table(run: Run, table: ScoreTable) -> None:
     """The scores as a table, their file, and what can be done with them."""
-    st.markdown(f"◇ Given in **{text.safe_text(table.origin, 90)}**, not measured by this program.")
+    st.markdown(f"◇ Given in **{page_text.safe_text(table.origin, 90)}**, not measured by this program.")
     columns = {"Task": [], "Split": [], "Metric": [], "Value": [], "95% interval": [], "n": []}  # type: ignore[var-annotated]
     for score in table.scores:
         shown = percent if score.proportion else real
@@ -61,45 +61,45 @@ def _shown(run: Run, table: ScoreTable) -> None:
             column.append(cell)
     if not any(columns["Split"]):
         del columns["Split"]
-    height = page.table_height(len(table.scores), MOST_TALL)
+    height = page_parts.table_height(len(table.scores), MOST_TALL)
     st.dataframe(columns, hide_index=True, height=height, placeholder="—", alt="Scores that this run was given")
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
-        page.open_page(pages.SCORES, "Scores", "monitoring", runs=run.id)
-        if models.local():
+        page_parts.draw_page_link(pages.SCORES, "Scores", "monitoring", runs=run.id)
+        if listed_models.is_local():
             st.button("Remove", icon=":material/close:", type="tertiary", key="given_remove",
                       on_click=_remove, args=(run.id,), help="Removes these scores; the run stays.")  # fmt: skip
 
 
-def _program(run: Run) -> None:
+def _draw_program_button(run: Run) -> None:
     """The button that lets the program of MERGESCOPE_EVALUATOR measure the run; draws nothing without a program."""
     from merging.sharing.evaluator_program import find_evaluator
 
     try:
         program = find_evaluator()
     except MergingError as error:
-        st.error(text.safe_text(str(error), 400), icon=":material/block:")
+        st.error(page_text.safe_text(str(error), 400), icon=":material/block:")
         return
     if program is None or not run.network:
         return
-    jobs = [job for job in data.runner().jobs() if job.kind == KIND and job.subject == run.id]
+    jobs = [job for job in page_data.job_queue().jobs() if job.kind == KIND and job.subject == run.id]
     if jobs and (jobs[0].live or jobs[0].state != "done"):
-        tray.show(jobs[0], f"scores_{run.id}")
+        tray.draw_job(jobs[0], f"scores_{run.id}")
         if jobs[0].live:
             return
     st.button(
-        f"Measure with {text.safe_text(program.name, 60)}", icon=":material/play_arrow:", key="given_measure",
+        f"Measure with {page_text.safe_text(program.name, 60)}", icon=":material/play_arrow:", key="given_measure",
         on_click=_measure, args=(run.id, run.name), disabled=not run.has_model,
         help=None if run.has_model else "The weights of this run are not stored; its recipe makes them again.",
     )  # fmt: skip
 
 
-@clicks.guarded
+@click_errors.guard_callback
 def _measure(run_id: str, title: str) -> None:
     """Callback: let the program measure a run."""
-    data.runner().command(KIND, run_id, f"Scores of {title}", ["scores", run_id, "--evaluate"])
+    page_data.job_queue().command(KIND, run_id, f"Scores of {title}", ["scores", run_id, "--evaluate"])
 
 
-def _field(run: Run) -> None:
+def _draw_field(run: Run) -> None:
     """The place to give a file; a new one each time, so that a file is read once."""
     count = st.session_state.get(COUNT, 0)
     file = st.file_uploader(
@@ -110,20 +110,20 @@ def _field(run: Run) -> None:
     try:
         _keep(run.id, file.name, file.getvalue())
     except MergingError as error:
-        st.error(text.safe_text(str(error), 400), icon=":material/block:")
+        st.error(page_text.safe_text(str(error), 400), icon=":material/block:")
         return
     st.session_state[COUNT] = count + 1
     st.rerun()  # what was given stands above the field
 
 
-@asks(Act.UPLOAD)
+@requires(VisitorAction.UPLOAD)
 def _keep(run_id: str, name: str, content: bytes) -> None:
     """Keep the scores of an uploaded file."""
-    store_scores(data.store().root, run_id, parse_scores(content, name))
+    store_scores(page_data.store().root, run_id, parse_scores(content, name))
 
 
-@clicks.guarded
-@asks(Act.DELETE)
+@click_errors.guard_callback
+@requires(VisitorAction.DELETE)
 def _remove(run_id: str) -> None:
     """Callback: forget the scores that a run was given."""
-    forget_scores(data.store().root, run_id)
+    forget_scores(page_data.store().root, run_id)

@@ -6,17 +6,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from app.reading import data, score_tables
-from app.reading.papers import published
-from app.reading.papers.published import OURS, SOURCE, Row
-from merging.engine.work import passes_of
+from app.reading import page_data, score_tables
+from app.reading.papers import published_tables
+from app.reading.papers.published_tables import OURS, SOURCE, PaperRow
+from merging.engine.chain_work import count_passes
 from merging.recipes.papers.ablations import AblationFamily
-from merging.recipes.papers.published import FROM_LWPTV, Figure
-from merging.recipes.presets import preset
+from merging.recipes.papers.published_figures import FROM_LWPTV, Figure
+from merging.recipes.presets import find_preset
 from merging.recipes.recipe import Recipe
 from merging.study.runs import edit_pairs
 from merging.study.runs.run import Run
-from viz.text import clean_text, span
+from viz.figure_text import clean_text, span
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -27,7 +27,7 @@ CHANGES = {(OURS, "In, change"): "in_domain", (OURS, "Out, change"): "out_of_dom
 
 
 @dataclass(frozen=True)
-class Member:
+class AblationMember:
     """One of a family: its recipe on the chosen experts, its run if there is one, and the paper's figures.
 
     ``title`` omits the merge that all members share.
@@ -40,48 +40,48 @@ class Member:
     figures: tuple[Figure, ...]
 
 
-def members(runs: Sequence[Run], family: AblationFamily) -> list[Member]:
+def find_members(runs: Sequence[Run], family: AblationFamily) -> list[AblationMember]:
     """All members of the family, in its order; the runs merge the same experts."""
-    model = next((recipe for run in runs if (recipe := edit_pairs.recipe_of(run))), None)
+    model = next((recipe for run in runs if (recipe := edit_pairs.read_recipe(run))), None)
     if model is None:
         return []
-    family_members, common = [], f"{preset(family.base).title} w/ "
+    family_members, common = [], f"{find_preset(family.base).title} w/ "
     for key in family.keys:
-        variant = preset(key)
-        recipe = variant.recipe(model.pretrained, dict(model.experts), large=data.is_large(model.pretrained))
+        variant = find_preset(key)
+        recipe = variant.recipe(model.pretrained, dict(model.experts), large=page_data.is_large(model.pretrained))
         steps = [(step.key, step.params.values()) for step in recipe.steps]
-        figures = tuple(f for f in FROM_LWPTV if f.model == published.main_tower() and f.is_of(steps))
+        figures = tuple(f for f in FROM_LWPTV if f.model == published_tables.main_tower() and f.is_of(steps))
         title = variant.title.removeprefix(common)
         family_members.append(
-            Member(key, title[:1].upper() + title[1:], recipe, edit_pairs.find(recipe, runs), figures)
+            AblationMember(key, title[:1].upper() + title[1:], recipe, edit_pairs.find_run(recipe, runs), figures)
         )
     return family_members
 
 
-def means(members: Sequence[Member], family: AblationFamily, stored: Sequence[Run]) -> pd.DataFrame:
+def means_table(members: Sequence[AblationMember], family: AblationFamily, stored: Sequence[Run]) -> pd.DataFrame:
     """The paper's averages and ours, a row for each member; two rows where the paper does not state all values."""
     rows, groups, passes = [], [], []
     for member in members:
         stated, open_ = ({f.model: f for f in member.figures if f.unstated == unstated} for unstated in (False, True))
         if open_:
-            rows.append(Row(f"{member.title.split(',')[0]}, paper", open_, None))
+            rows.append(PaperRow(f"{member.title.split(',')[0]}, paper", open_, None))
         if member.run or not open_:
-            rows.append(Row(member.title, stated, member.run))
+            rows.append(PaperRow(member.title, stated, member.run))
         groups += [family.group(member.key)] * (len(rows) - len(groups))
-        passes += [str(passes_of(member.recipe))] * (len(rows) - len(passes))
-    table = published.table(rows, stored)
+        passes += [str(count_passes(member.recipe))] * (len(rows) - len(passes))
+    table = published_tables.paper_table(rows, stored)
     references = [""] * (len(table) - len(rows))  # they have no group, and merge nothing
     table.insert(1, GROUP, groups + references)
     table.insert(2, PASSES, passes + references)
     base = next((member.run for member in members if member.key == family.base), None)
     for place, (column, value) in enumerate(CHANGES.items()):
         cells = [_change(row.run, base, value, stored) for row in rows] + references
-        table.insert(_after(table, (OURS, "Norm.")) + place, column, cells)
+        table.insert(_column_position(table, (OURS, "Norm.")) + place, column, cells)
     table = table[[name for name in table.columns if name != SOURCE] + [SOURCE]]  # nearly all have the same
     return table
 
 
-def _after(table: pd.DataFrame, column: tuple[str, str]) -> int:
+def _column_position(table: pd.DataFrame, column: tuple[str, str]) -> int:
     """The position after a column, or the end if the table lacks it."""
     columns = list(table.columns)
     return columns.index(column) + 1 if column in columns else len(columns)
@@ -90,29 +90,31 @@ def _after(table: pd.DataFrame, column: tuple[str, str]) -> int:
 def _change(run: Run | None, base: Run | None, value: str, stored: Sequence[Run]) -> str:
     if run is None or base is None or run.id == base.id:
         return ""
-    now, before = data.summary(run, stored), data.summary(base, stored)
+    now, before = page_data.summary(run, stored), page_data.summary(base, stored)
     if now is None or before is None:
         return ""
     points = round(100 * (getattr(now, value) - getattr(before, value)), 1)
     return f"{points + 0.0:+.1f}"  # + 0.0 turns -0.0 into 0.0
 
 
-def named(table: pd.DataFrame, members: Sequence[Member]) -> pd.DataFrame:
+def name_rows(table: pd.DataFrame, members: Sequence[AblationMember]) -> pd.DataFrame:
     """A table of runs with the members' titles as labels; other runs keep theirs."""
     titles = {member.run.id: member.title for member in members if member.run}
     return table.assign(label=[titles.get(run, label) for run, label in zip(table["run"], table["label"], strict=True)])
 
 
-def ends(members: Sequence[Member], family: AblationFamily) -> list[tuple[str, str]]:
+def arrow_ends(members: Sequence[AblationMember], family: AblationFamily) -> list[tuple[str, str]]:
     """The arrow from the merge alone to the whole method, if both have runs."""
     ids = {member.key: member.run.id for member in members if member.run}
     return [(ids[family.base], ids[family.whole])] if {family.base, family.whole} <= set(ids) else []
 
 
-def data_sets(members: Sequence[Member], stored: Sequence[Run], inside: bool, intervals: bool) -> pd.DataFrame:
+def data_set_table(
+    members: Sequence[AblationMember], stored: Sequence[Run], inside: bool, intervals: bool
+) -> pd.DataFrame:
     """A row for each member, a column for the mean and one for each data set, in percent."""
     runs = [member.run for member in members if member.run]
-    rows = score_tables.accuracies(runs, stored)
+    rows = score_tables.accuracies_table(runs, stored)
     rows = rows[rows["in_domain"] == inside]
     mean = 100 * rows.groupby("run", sort=False)["accuracy"].mean()
     wide = 100 * rows.pivot(index="run", columns="title", values="accuracy")
@@ -131,13 +133,13 @@ def data_sets(members: Sequence[Member], stored: Sequence[Run], inside: bool, in
     return wide.reset_index(drop=True).rename_axis(columns=None)
 
 
-def images(members: Sequence[Member]) -> str:
+def images_in_words(members: Sequence[AblationMember]) -> str:
     """The number of images of a data set, or the range over data sets."""
-    scores = [rows for member in members if member.run and (rows := data.scores(member.run)) is not None]
+    scores = [rows for member in members if member.run and (rows := page_data.scores(member.run)) is not None]
     return span(n for rows in scores for n in rows["n"])
 
 
-def printed(members: Sequence[Member], names: Sequence[str], field: str) -> pd.DataFrame:
+def printed_table(members: Sequence[AblationMember], names: Sequence[str], field: str) -> pd.DataFrame:
     """The paper's figures for each member on the paper's data sets, on ViT-B/32."""
     import pandas as pd
 

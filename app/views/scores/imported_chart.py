@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 import streamlit as st
 
-from app import text
-from app.reading import data, imported_runs
+from app import page_text
+from app.reading import imported_runs, page_data
 from app.session import address, pages, run_choice
-from app.widgets import chart, page
+from app.widgets import chart_view, page_parts
 from merging.study.runs.run import Run
-from viz.text import plural
+from viz.figure_text import plural
 
 KIND, CHOSEN, METRICS = "given_kind", "given_runs", "given_metrics"
 SHOWN, FEW = 6, 4  # runs, and metrics, that are shown at first
@@ -21,34 +21,39 @@ CAPTION = (
 )
 
 
-def linked(stored: Sequence[Run]) -> list[Run]:
+def runs_of_link(stored: Sequence[Run]) -> list[Run]:
     """The runs of other networks than CLIP that the address names, none if it names another one."""
     ids = [run_id for run_id in st.query_params.get(address.RUNS, "").split(",") if run_id]
-    others = {run.id: run for run in data.runs(stored) if run.network}
+    others = {run.id: run for run in page_data.merges_of(stored) if run.network}
     return [others[run_id] for run_id in ids] if ids and all(run_id in others for run_id in ids) else []
 
 
-def view(runs: Sequence[Run]) -> None:
+def draw_linked(runs: Sequence[Run]) -> None:
     """The runs that a link names."""
     without = [run for run in runs if imported_runs.find_scores(run.id) is None]
     for run in without:
-        st.info(f"**{text.safe_text(run.name, 60)}**, of {text.safe_text(run.network, 60)}: {imported_runs.NO_SCORES}")
+        st.info(
+            f"**{page_text.safe_text(run.name, 60)}**, of {page_text.safe_text(run.network, 60)}: "
+            f"{imported_runs.NO_SCORES}"
+        )
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         if without:
-            page.open_page(
+            page_parts.draw_page_link(
                 pages.MODELS, "Give them as a file", "upload", models_view="runs", selected_runs=without[0].id
             )
         st.button("Show other runs", on_click=run_choice.clear_link)
 
 
-def section(stored: Sequence[Run], first: Sequence[Run] = ()) -> None:
+def draw_section(stored: Sequence[Run], first: Sequence[Run] = ()) -> None:
     """The chart of runs that were given scores, ``first`` at first; draws nothing if there is none."""
-    runs = imported_runs.having(data.runs(stored))
+    runs = imported_runs.runs_with_scores(page_data.merges_of(stored))
     if not runs:
-        _without(stored)
+        _draw_without(stored)
         return
-    kinds = list(dict.fromkeys(imported_runs.kind(run) for run in [*imported_runs.having(first), *runs]))
-    chart.ask("given_scores")
+    kinds = list(
+        dict.fromkeys(imported_runs.network_kind(run) for run in [*imported_runs.runs_with_scores(first), *runs])
+    )
+    chart_view.draw_question("given_scores")
     chosen_kind = kinds[0]
     if len(kinds) > 1:
         chosen_kind = st.segmented_control(
@@ -57,42 +62,44 @@ def section(stored: Sequence[Run], first: Sequence[Run] = ()) -> None:
             default=kinds[0],
             key=KIND,
             required=True,
-            format_func=lambda name: text.safe_text(name, 60),
+            format_func=lambda name: page_text.safe_text(name, 60),
         )
-    by_id = {run.id: run for run in runs if imported_runs.kind(run) == chosen_kind}
+    by_id = {run.id: run for run in runs if imported_runs.network_kind(run) == chosen_kind}
     named = [run.id for run in first if run.id in by_id]
     key = f"{CHOSEN}_{chosen_kind}_{'_'.join(named)}"
     chosen = st.multiselect(
         "Runs with given scores", list(by_id), default=named or list(by_id)[:SHOWN], key=key,
-        format_func=lambda run_id: text.label(by_id[run_id]), placeholder="Choose runs to compare",
+        format_func=lambda run_id: page_text.run_label(by_id[run_id]), placeholder="Choose runs to compare",
     )  # fmt: skip
-    draw([by_id[run_id] for run_id in chosen], list(by_id))
-    _without(stored)
+    draw_runs([by_id[run_id] for run_id in chosen], list(by_id))
+    _draw_without(stored)
 
 
-def draw(runs: Sequence[Run], colors: Sequence[str]) -> None:
+def draw_runs(runs: Sequence[Run], colors: Sequence[str]) -> None:
     """The chart of these runs, which are of one kind; ``colors`` are the ids that fix the colors."""
     if not runs:
         st.info("Choose at least one run above.")
         return
-    table = imported_runs.table(runs)
+    table = imported_runs.imported_table(runs)
     metrics = list(dict.fromkeys(table["metric"]))
     if len(metrics) > FEW:
         shown = st.multiselect("Metrics", metrics, default=metrics[:FEW], key=METRICS)
         table = table[table["metric"].isin(shown)]
-    sources = text.listed([f"**{text.safe_text(name, 90)}**" for name in dict.fromkeys(table["origin"])])
-    chart.chart(
+    sources = page_text.join_words([f"**{page_text.safe_text(name, 90)}**" for name in dict.fromkeys(table["origin"])])
+    chart_view.draw_chart(
         "given_scores", table, name="scores_given", headed=True, runs=list(colors), of=list(runs),
         caption=f"Given in {sources}. {CAPTION}",
     )  # fmt: skip
 
 
-def _without(stored: Sequence[Run]) -> None:
+def _draw_without(stored: Sequence[Run]) -> None:
     """Say how many runs of other networks have no scores."""
-    others = [run for run in data.runs(stored) if run.network]
-    scored = {run.id for run in imported_runs.having(others)}
+    others = [run for run in page_data.merges_of(stored) if run.network]
+    scored = {run.id for run in imported_runs.runs_with_scores(others)}
     if count := len(others) - len(scored):
-        networks = text.listed(sorted({text.safe_text(run.network, 60) for run in others if run.id not in scored}))
+        networks = page_text.join_words(
+            sorted({page_text.safe_text(run.network, 60) for run in others if run.id not in scored})
+        )
         have = "has" if count == 1 else "have"
         st.caption(
             f"{plural(count, 'run')} of {networks} {have} no scores. Give them as a file on Models & runs, or start "

@@ -9,23 +9,22 @@ from typing import TYPE_CHECKING, Any
 
 import streamlit as st
 
-from app import text
-from app.reading import data, score_tables
-from app.reading import names as expert_names
-from app.reading.papers import published
+from app import page_text
+from app.reading import expert_names, page_data, score_tables
+from app.reading.papers import published_tables
 from app.session import address
 from merging.methods import registry
 from merging.methods.method import Needs
 from merging.recipes.chain_text import exemplars_text, step_text
-from merging.recipes.papers.published import FIGURES, Figure
+from merging.recipes.papers.published_figures import FIGURES, Figure
 from merging.recipes.presets import PLUGIN
 from merging.recipes.recipe import NEEDS_EXEMPLARS, Exemplars
 from merging.recipes.step import Step
 from merging.study.runs import edit_pairs
 from merging.study.runs.edit_pairs import EditPairRow, LeadingEdit
 from merging.study.runs.run import Run
+from viz.figure_text import percent, plural
 from viz.figures.score_plane import PLAIN, PLUGGED
-from viz.text import percent, plural
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -39,7 +38,7 @@ def pick_group(runs: Sequence[Run]) -> list[Run]:
     """The runs of one set of experts, with a picker where there are several sets."""
     groups: dict[str, list[Run]] = {}
     for group in edit_pairs.by_subject(runs):
-        label = expert_names.of_experts(group[0].experts, 60)
+        label = expert_names.experts_in_words(group[0].experts, 60)
         same = sum(other == label or other.startswith(f"{label} (") for other in groups)
         groups[f"{label} ({same + 1})" if same else label] = group
     if len(groups) == 1:
@@ -48,46 +47,46 @@ def pick_group(runs: Sequence[Run]) -> list[Run]:
     return groups[chosen]
 
 
-def fronts(runs: Sequence[Run]) -> dict[str, LeadingEdit]:
+def leading_edits(runs: Sequence[Run]) -> dict[str, LeadingEdit]:
     """{text of a chain: edit} for the edits that have pairs among the runs; that of ``PLUGIN`` always, and first."""
     key, params = PLUGIN
-    step = Step(key, registry.edit(key).params.build(params))
-    leading = edit_pairs.fronts(edit_pairs.pairs(runs))
+    step = Step(key, registry.find_edit(key).params.build(params))
+    leading = edit_pairs.leading_edits(edit_pairs.find_pairs(runs))
     first = [front for front in leading if front.step == step] or [LeadingEdit(step)]
-    order = {method.key: place for place, method in enumerate(registry.methods())}
+    order = {method.key: place for place, method in enumerate(registry.list_methods())}
     rest = [front for front in leading if front.step != step]
     return {
-        written(front): front
+        edit_text(front): front
         for front in [*first, *sorted(rest, key=lambda front: (front.step.key != key, order[front.step.key]))]
     }
 
 
-def written(front: LeadingEdit) -> str:
+def edit_text(front: LeadingEdit) -> str:
     """An edit as a link writes it; the draw of its exemplars comes first."""
-    edit = step_text(registry.edit(front.step.key), front.step.params.values())
+    edit = step_text(registry.find_edit(front.step.key), front.step.params.values())
     return f"{exemplars_text(front.draw.values())};{edit}" if front.draw else edit
 
 
-def in_words(front: LeadingEdit) -> str:
+def edit_in_words(front: LeadingEdit) -> str:
     """An edit in words, with its numbers if they are few, and with values that are not its defaults."""
-    numbers = [bound for bound in front.step.params.bounds().values() if bound.kind in text.NUMBERS]
+    numbers = [bound for bound in front.step.params.bounds().values() if bound.kind in page_text.NUMBERS]
     drawn = f", {plural(front.draw.per_task, 'exemplar')} per task" if front.draw else ""
-    return text.step_words(front.step, numbers=len(numbers) <= FEW) + drawn
+    return page_text.step_words(front.step, numbers=len(numbers) <= FEW) + drawn
 
 
-def name(front: LeadingEdit) -> str:
+def edit_name(front: LeadingEdit) -> str:
     """An edit for titles, with values that are not its defaults."""
-    return text.step_words(front.step, numbers=False)
+    return page_text.step_words(front.step, numbers=False)
 
 
-def entries(runs: Sequence[Run], front: LeadingEdit) -> list[EditPairRow]:
+def find_edit_pairs(runs: Sequence[Run], front: LeadingEdit) -> list[EditPairRow]:
     """The merges that have runs and that the edit can be put in front of."""
-    recipe = next((one for run in runs if (one := edit_pairs.recipe_of(run))), None)
+    recipe = next((one for run in runs if (one := edit_pairs.read_recipe(run))), None)
     if recipe is None:
         return []
     if front.draw is None and _needs_exemplars(front.step):
         front = LeadingEdit(front.step, Exemplars())
-    rows = edit_pairs.matrix(runs, front, name(front), large=data.is_large(recipe.pretrained))
+    rows = edit_pairs.plugin_matrix(runs, front, edit_name(front), large=page_data.is_large(recipe.pretrained))
     titles = [entry.title for entry in rows]
     return [entry if titles.count(entry.title) == 1 else _with_id(entry) for entry in rows]
 
@@ -99,40 +98,40 @@ def _with_id(entry: EditPairRow) -> EditPairRow:
 
 
 def _needs_exemplars(step: Step) -> bool:
-    needed: Needs = registry.edit(step.key).needed(step.params)
+    needed: Needs = registry.find_edit(step.key).needed(step.params)
     return needed in NEEDS_EXEMPLARS
 
 
-def points(pairs: Sequence[EditPairRow], stored: Sequence[Run]) -> pd.DataFrame:
+def pair_points(pairs: Sequence[EditPairRow], stored: Sequence[Run]) -> pd.DataFrame:
     """The table of the chart: the references, then two rows for each entry that has both runs."""
     import pandas as pd
 
-    ends = [(entry, kind, run) for entry in pairs for kind, run in _ends(entry)]
-    averages = score_tables.averages([run for *_, run in ends], stored)
+    ends = [(entry, kind, run) for entry in pairs for kind, run in _pair_ends(entry)]
+    averages = score_tables.averages_table([run for *_, run in ends], stored)
     references = averages[averages["kind"].isin(score_tables.NAMES)]
     by_run = averages.drop_duplicates("run").set_index("run")
     rows = pd.DataFrame([{**by_run.loc[run.id], "run": run.id} for *_, run in ends])
     rows = rows.assign(
-        pair=[titled(entry) for entry, *_ in ends],
+        pair=[pair_title(entry) for entry, *_ in ends],
         kind=[kind for _, kind, _ in ends],
-        label=[text.titled(run) for *_, run in ends],
+        label=[page_text.title_with_note(run) for *_, run in ends],
     )
     return pd.concat([references.assign(pair=references["label"]), rows], ignore_index=True)
 
 
-def _ends(entry: EditPairRow) -> list[tuple[str, Run]]:
+def _pair_ends(entry: EditPairRow) -> list[tuple[str, Run]]:
     runs = ((PLAIN, entry.plain), (PLUGGED, entry.plugged))
     return [(kind, run) for kind, run in runs if run] if entry.plain and entry.plugged else []
 
 
-def titled(entry: EditPairRow) -> str:
+def pair_title(entry: EditPairRow) -> str:
     """A merge's name, marked ‡ if an image's task must be known, and † if it adapted on the scored images."""
     runs = [run for run in (entry.plain, entry.plugged) if run]
     marked = entry.title + (" ‡" if any(run.needs_task for run in runs) else "")
     return marked + (" †" if any(run.adapts_on_test for run in runs) else "")
 
 
-def matrix(table: pd.DataFrame, pairs: Sequence[EditPairRow]) -> pd.DataFrame:
+def matrix_table(table: pd.DataFrame, pairs: Sequence[EditPairRow]) -> pd.DataFrame:
     """One row for each pair of the chart's table, in percent; columns have two header rows."""
     import pandas as pd
 
@@ -147,8 +146,8 @@ def matrix(table: pd.DataFrame, pairs: Sequence[EditPairRow]) -> pd.DataFrame:
         }
     printed = [_printed_changes(entry) for entry in pairs if entry.plain and entry.plugged]
     if any(changes for changes in printed):
-        paper = published.MODELS[published.main_tower()]
-        for key, name in zip(VALUES, published.AVERAGES, strict=False):  # the first columns of papers' tables
+        paper = published_tables.MODELS[published_tables.main_tower()]
+        for key, name in zip(VALUES, published_tables.AVERAGES, strict=False):  # the first columns of papers' tables
             columns[paper, f"{name}, change"] = [changes.get(key, math.nan) for changes in printed]
     for key, title in COUNTS.items():
         columns |= {(f"{title}, 95%", head): _intervals(side, key) for head, side in _sides(plain, plugged)}
@@ -169,7 +168,7 @@ def _intervals(rows: pd.DataFrame, side: str) -> list[str]:
 
 def _printed_changes(entry: EditPairRow) -> Mapping[str, float]:
     """The change of a paper's printed averages between the same two chains, in points."""
-    figures = [_printed(run) for run in (entry.plain, entry.plugged)]
+    figures = [_printed_figure(run) for run in (entry.plain, entry.plugged)]
     plain, plugged = figures
     if plain is None or plugged is None:
         return {}
@@ -181,11 +180,11 @@ def _printed_changes(entry: EditPairRow) -> Mapping[str, float]:
     return changes
 
 
-def _printed(run: Run | None) -> Figure | None:
+def _printed_figure(run: Run | None) -> Figure | None:
     """The paper's figure for a run's chain on the compared tower that includes out-of-domain accuracy."""
-    recipe = edit_pairs.recipe_of(run) if run else None
+    recipe = edit_pairs.read_recipe(run) if run else None
     steps = [(step.key, step.params.values()) for step in recipe.steps] if recipe and not recipe.adapt else []
-    tower = published.main_tower()
+    tower = published_tables.main_tower()
     for figure in FIGURES:
         if figure.model == tower and not figure.unstated and figure.printed.h_score and figure.is_of(steps):
             return figure

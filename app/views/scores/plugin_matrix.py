@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING, Any
 
 import streamlit as st
 
-from app import text
+from app import page_text
 from app.reading import samples
-from app.reading.papers import published as published_rows
-from app.reading.papers.published import printed_color
-from app.session import state
+from app.reading.papers import published_tables as published_rows
+from app.reading.papers.published_tables import printed_color
+from app.session import view_state
 from app.views.scores import plugin_data
-from app.widgets import chart, page, paper_line
+from app.widgets import chart_view, page_parts, paper_line
 from app.widgets.jobs import compute_button
 from merging.base.files import tables
 from merging.study.runs.edit_pairs import EditPairRow, LeadingEdit
 from merging.study.runs.run import Run
-from viz.text import clean_text, plural
+from viz.figure_text import clean_text, plural
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -29,60 +29,62 @@ CHANGE = "In percentage points, with the edit minus without it."
 DIFFERENCES = "The paper prints the two averages; their difference is computed here."
 
 
-def view(runs: Sequence[Run], stored: Sequence[Run]) -> None:
+def draw_view(runs: Sequence[Run], stored: Sequence[Run]) -> None:
     """The chart, its numbers, and the merges that are not computed yet."""
     with st.container(horizontal=True, gap="medium", vertical_alignment="bottom"):
         group = plugin_data.pick_group(runs)
         front = _pick_front(group)
-    pairs = plugin_data.entries(group, front)
+    pairs = plugin_data.find_edit_pairs(group, front)
     if whole := [entry for entry in pairs if entry.plain and entry.plugged]:
-        _whole(whole, front, stored)
+        _draw_matrix(whole, front, stored)
     else:
         st.info("No merge has been run both with and without this edit. Compute some below.")
-    _refused(pairs)
-    compute_button.missing([recipe for entry in pairs for recipe in entry.missing], "plugin", stored)
+    _draw_refused(pairs)
+    compute_button.draw_missing([recipe for entry in pairs for recipe in entry.missing], "plugin", stored)
 
 
 def _pick_front(runs: Sequence[Run]) -> LeadingEdit:
     """The picker of the edit in front; a link may name an edit without a pair."""
-    choices = plugin_data.fronts(runs)
-    chosen, missing = state.picked_front(list(choices), next(iter(choices)))
+    choices = plugin_data.leading_edits(runs)
+    chosen, missing = view_state.picked_edit(list(choices), next(iter(choices)))
     st.session_state[PICKER] = chosen
     st.selectbox(
         "Edit in front of the merge",
         list(choices),
-        format_func=lambda written: plugin_data.in_words(choices[written]),
+        format_func=lambda written: plugin_data.edit_in_words(choices[written]),
         key=PICKER,
-        on_change=state.pick_front_from,
+        on_change=view_state.pick_edit_from,
         args=(PICKER,),
         width=420,
         help="All edits by which two stored runs differ.",
     )
     if missing:
-        sentence = NOT_HERE.format(text.safe_text(missing, 80), text.safe_text(plugin_data.in_words(choices[chosen])))
+        sentence = NOT_HERE.format(
+            page_text.safe_text(missing, 80), page_text.safe_text(plugin_data.edit_in_words(choices[chosen]))
+        )
         st.warning(sentence, icon=":material/link_off:")
     return choices[chosen]
 
 
-def _whole(pairs: Sequence[EditPairRow], front: LeadingEdit, stored: Sequence[Run]) -> None:
-    points = plugin_data.points(pairs, stored)
-    table = plugin_data.matrix(points, pairs)
-    name = clean_text(plugin_data.name(front), 60)
+def _draw_matrix(pairs: Sequence[EditPairRow], front: LeadingEdit, stored: Sequence[Run]) -> None:
+    points = plugin_data.pair_points(pairs, stored)
+    table = plugin_data.matrix_table(points, pairs)
+    name = clean_text(plugin_data.edit_name(front), 60)
     words = _in_words(table, name)
     st.markdown(words)
-    for sentence in text.marks(run for entry in pairs for run in (entry.plain, entry.plugged) if run):
-        page.caution(sentence, st.caption)
+    for sentence in page_text.marks_in_words(run for entry in pairs for run in (entry.plain, entry.plugged) if run):
+        page_parts.draw_caution(sentence, st.caption)
     caption = (
         "Each arrow starts at a merge alone (open mark) and ends at the same merge of the same experts with the edit "
         "in front (filled mark). Gray bars are 95% intervals; both ends are evaluated on the same images, so a change "
         "is more certain than the intervals suggest. The merges keep their own parameters; none is tuned for the edit."
     )
-    paper = paper_line.of("scores/plugin_matrix")
-    chart.chart(
+    paper = paper_line.claim_lines("scores/plugin_matrix")
+    chart_view.draw_chart(
         "plugin_arrows", points, name="scores_plugin", edit=name, caption=caption, description=f"{words} {paper}"
     )
-    paper_line.show(paper, [run for entry in pairs for run in (entry.plain, entry.plugged) if run])
-    _table(table, name)
+    paper_line.draw_lines(paper, [run for entry in pairs for run in (entry.plain, entry.plugged) if run])
+    _draw_table(table, name)
 
 
 def _in_words(table: pd.DataFrame, name: str) -> str:
@@ -91,12 +93,12 @@ def _in_words(table: pd.DataFrame, name: str) -> str:
     rises = int((changes["H-score"] >= 0).sum())
     medians = ", ".join(f"{title.lower()} {change.median():+.1f}" for title, change in changes.items())
     return (
-        f"With **{text.safe_text(name)}** in front, the H-score of {rises} of {plural(len(table), 'merge')} does "
-        f"not drop. Median change in points: {text.safe_text(medians.replace('h-score', 'H-score'), 120)}."
+        f"With **{page_text.safe_text(name)}** in front, the H-score of {rises} of {plural(len(table), 'merge')} does "
+        f"not drop. Median change in points: {page_text.safe_text(medians.replace('h-score', 'H-score'), 120)}."
     )
 
 
-def _table(table: pd.DataFrame, name: str) -> None:
+def _draw_table(table: pd.DataFrame, name: str) -> None:
     st.header("Every merge, without and with it", anchor=False)
     printed = [column for column in table.columns if column[0] == published_rows.MODELS[published_rows.main_tower()]]
     st.dataframe(
@@ -119,7 +121,8 @@ def _table(table: pd.DataFrame, name: str) -> None:
         else ""
     )
     st.caption(
-        f"Means over data sets on the {samples.part()}, in percent; changes in points. Click a column head to sort. "
+        f"Means over data sets on the {samples.scored_part()}, in percent; changes in points. Click a column head "
+        f"to sort. "
         f"Images are counted over all data sets.{note}"
     )
 
@@ -137,8 +140,10 @@ def _column(group: str, name: str) -> Any:
     return st.column_config.TextColumn(alignment="right")
 
 
-def _refused(pairs: Sequence[EditPairRow]) -> None:
+def _draw_refused(pairs: Sequence[EditPairRow]) -> None:
     """The merges that the edit cannot be combined with, and why."""
     for entry in pairs:
         if entry.refused:
-            st.markdown(f":material/block: **{text.safe_text(entry.title)}**: {text.safe_text(entry.refused, 300)}")
+            st.markdown(
+                f":material/block: **{page_text.safe_text(entry.title)}**: {page_text.safe_text(entry.refused, 300)}"
+            )

@@ -7,37 +7,37 @@ from typing import TYPE_CHECKING
 
 import streamlit as st
 
-from app import text
-from app.reading import data
-from app.widgets import chart, paper_line
+from app import page_text
+from app.reading import page_data
+from app.widgets import chart_view, paper_line
 from merging.study.runs.run import Run
 
 if TYPE_CHECKING:
     import pandas as pd
 
 LABEL = 250  # px, enough for most names with "(one model per task)"
-COUNTED = (
+COUNTED_NOTE = (
     "Paper's rule: 4 bytes for each non-zero entry of the merged task vector, none for positions (LwPTV, Table 15); a "
     "dense vector counts in full, including unused text tensors of the checkpoint. Files: the written files. Changes "
     "only: the difference from the pretrained model, with a header and each tensor omitted, whole, with a bitmap or "
     "with coordinates, whichever is smallest; it is useful only with the pretrained model. All that its user needs: "
     "the model and the heads of the merged tasks. 1 MiB is 1,048,576 bytes."
 )
-SHARED = (
+SHARED_NOTE = (
     " If models of several tasks share one task vector, it is counted once, with a bit for each scalar and one number "
     "per task, and together with the pretrained model in what a user needs; the files contain every model in full."
 )
 
 
-def section(runs: Sequence[Run]) -> None:
+def draw_stored_size(runs: Sequence[Run]) -> None:
     """The bytes of the merges, counted in four ways."""
     from viz.figures.score_bars import ACCOUNTS
 
     run_ids = tuple(run.id for run in runs)
-    words = COUNTED + (SHARED if any(run.per_task for run in runs) else "")
-    paper = paper_line.of("scores/stored_size")
-    chart.chart("storage", _table(run_ids), name="scores_storage", description=f"{words} {paper}", of=runs)
-    paper_line.show(paper, runs)
+    words = COUNTED_NOTE + (SHARED_NOTE if any(run.per_task for run in runs) else "")
+    paper = paper_line.claim_lines("scores/stored_size")
+    chart_view.draw_chart("storage", _table(run_ids), name="scores_storage", description=f"{words} {paper}", of=runs)
+    paper_line.draw_lines(paper, runs)
     number = st.column_config.NumberColumn
     st.dataframe(
         _by_run(run_ids, tuple(ACCOUNTS)),
@@ -52,18 +52,20 @@ def section(runs: Sequence[Run]) -> None:
     st.caption(words)
 
 
-@st.cache_data(max_entries=data.KEPT, show_spinner=False)
+@st.cache_data(max_entries=page_data.CACHED, show_spinner=False)
 def _table(run_ids: tuple[str, ...]) -> pd.DataFrame:
     """One row for each run, account and part, in bytes."""
     import pandas as pd
 
-    from merging.study.analysis.storage_accounting import storage
+    from merging.study.analysis.storage_accounting import storage_table
 
-    runs = [data.store().run(run_id) for run_id in run_ids]
-    return pd.concat([storage(run).assign(run=run.id, label=text.titled(run)) for run in runs], ignore_index=True)
+    runs = [page_data.store().run(run_id) for run_id in run_ids]
+    return pd.concat(
+        [storage_table(run).assign(run=run.id, label=page_text.title_with_note(run)) for run in runs], ignore_index=True
+    )
 
 
-@st.cache_data(max_entries=data.KEPT, show_spinner=False)
+@st.cache_data(max_entries=page_data.CACHED, show_spinner=False)
 def _by_run(run_ids: tuple[str, ...], accounts: tuple[str, ...]) -> pd.DataFrame:
     """One row for each run, a column in MiB for each account."""
     from merging.study.analysis.storage_accounting import MIB

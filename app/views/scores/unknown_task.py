@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import streamlit as st
 
-from app import text
-from app.reading import data, samples
+from app import page_text
+from app.reading import page_data, samples
 from merging.engine.evaluation.unknown_task import UNKNOWN_TASK
 from merging.images.benchmarks.metrics import average
 from merging.study.runs.run import Run
@@ -16,7 +16,7 @@ from merging.study.runs.run import Run
 if TYPE_CHECKING:
     import pandas as pd
 
-WORDS = (
+NOTE = (
     "**Another score** than those above: there the head of an image's task is given, here the router names the tasks "
     "an image may belong to, and the class with the largest cosine among their heads is the answer. An image counts if "
     "both its head and its class are right. {}, with 95% intervals (the mean's is "
@@ -33,7 +33,7 @@ PERCENT = {
 SHARES = ("known", "own_head")  # of which the table has no interval
 
 
-def section(runs: Sequence[Run]) -> None:
+def draw_unknown_task(runs: Sequence[Run]) -> None:
     """Every task's accuracy where the task is unknown, of the runs whose method can name one."""
     having = [run for run in runs if UNKNOWN_TASK in run.tables]
     if not having:
@@ -53,25 +53,33 @@ def section(runs: Sequence[Run]) -> None:
         },
         alt="Accuracy of every task where the task of an image is unknown",
     )
-    st.caption(WORDS.format(samples.part().capitalize()))
+    st.caption(NOTE.format(samples.scored_part().capitalize()))
 
 
-@st.cache_data(max_entries=data.KEPT, show_spinner=False)
+@st.cache_data(max_entries=page_data.CACHED, show_spinner=False)
 def _rows(run_ids: tuple[str, ...]) -> pd.DataFrame:
     """One row for each run and merged task, in percent, and one for each run with their mean."""
     import pandas as pd
 
     frames = []
     for run_id in run_ids:
-        run = data.store().run(run_id)
-        table, scores = run.table(UNKNOWN_TASK), data.scores(run)
-        table = table[table["split"] == data.SPLIT]
+        run = page_data.store().run(run_id)
+        table, scores = run.table(UNKNOWN_TASK), page_data.scores(run)
+        table = table[table["split"] == page_data.SPLIT]
         known = {} if scores is None else dict(zip(scores["task"], scores["accuracy"], strict=True))
-        table = table.assign(label=text.titled(run), run=run.id, known=table["task"].map(known).astype(float))
+        table = table.assign(
+            label=page_text.title_with_note(run), run=run.id, known=table["task"].map(known).astype(float)
+        )
         accuracy, low, high = average(table)
         means = {"accuracy": [accuracy], "low": [low], "high": [high], **{key: [table[key].mean()] for key in SHARES}}
         mean = pd.DataFrame(
-            {"label": [text.titled(run)], "title": ["Mean"], "run": [run.id], "n": [table["n"].sum()], **means}
+            {
+                "label": [page_text.title_with_note(run)],
+                "title": ["Mean"],
+                "run": [run.id],
+                "n": [table["n"].sum()],
+                **means,
+            }
         )
         frames += [table, mean]
     rows = pd.concat(frames, ignore_index=True)[["label", "title", *PERCENT, "n", "run"]]

@@ -9,48 +9,52 @@ from typing import Any
 
 import streamlit as st
 
-from app import text
-from app.reading import data, samples, sweeps
+from app import page_text
+from app.reading import page_data, samples, sweeps
 from app.reading.sweeps import SweepResults
-from app.session import pages, pickers, state
-from app.views.sweeps.subject import Subject, verdict
-from app.widgets import page, preview, run_picker
-from app.widgets.jobs import own_machine, tray
+from app.session import pages, polled_pickers, view_state
+from app.views.sweeps.best_point import BestPoint, draw_verdict
+from app.widgets import page_parts, preview_panel, run_picker
+from app.widgets.jobs import refused_action, tray
 from merging.base.errors import StoreError
 from merging.study.runs.run import Run
 from merging.study.sweeps.sweep import PLANE, NamedPoint
-from viz.figures.sweeps import Mark
-from viz.text import percent, plural
+from viz.figure_text import percent, plural
+from viz.figures.sweep_figures import Mark
 
 
-def panel(results: SweepResults, subject: Subject, chosen: str, stored: Sequence[Run]) -> None:
+def draw_panel(results: SweepResults, subject: BestPoint, chosen: str, stored: Sequence[Run]) -> None:
     """The picker of points, the scores of the chosen one, and a link to its run."""
     points = [str(point) for point in results.averages["point"].drop_duplicates()]
-    key = pickers.key(f"chosen_point_{results.sweep.id}", chosen)  # two sweeps may share a point under other names
+    key = polled_pickers.picker_key(
+        f"chosen_point_{results.sweep.id}", chosen
+    )  # two sweeps may share a point under other names
     with st.container(border=True, key="chosen"):
         st.selectbox(
             "Chosen point (click one in a picture, or pick it here)",
             points,
             format_func=results.names.__getitem__,
             key=key,
-            on_change=state.pick_point_from,
+            on_change=view_state.pick_point_from,
             args=(key,),
         )
         if chosen == subject.best and subject.met:
-            st.caption(f"The best point{' that meets the bound' if subject.requirement else ''}{_so_far(results)}.")
+            st.caption(
+                f"The best point{' that meets the bound' if subject.requirement else ''}{_points_so_far(results)}."
+            )
         elif chosen != subject.best:
             st.button("Show the best point", icon=":material/star:", type="tertiary", key="show_best",
-                      on_click=state.pick_point, args=("",))  # fmt: skip
-        verdict(subject, chosen)
-        _scores(results.scores[chosen], f"On the {samples.part(results.sweep.split)}, as in the charts")
-        _run(results.planned(chosen), stored)
+                      on_click=view_state.pick_point, args=("",))  # fmt: skip
+        draw_verdict(subject, chosen)
+        _draw_scores(results.scores[chosen], f"On the {samples.scored_part(results.sweep.split)}, as in the charts")
+        _draw_run(results.planned(chosen), stored)
 
 
-def _so_far(results: SweepResults) -> str:
+def _points_so_far(results: SweepResults) -> str:
     return "" if results.complete else " so far"
 
 
-def _scores(row: Mapping[str, Any], words: str) -> None:
+def _draw_scores(row: Mapping[str, Any], words: str) -> None:
     st.markdown(f"**{words}**")
     with st.grid(3, min_column_width=130):
         for name, score, low, high, tasks, n in (
@@ -68,45 +72,47 @@ def _scores(row: Mapping[str, Any], words: str) -> None:
                 st.caption("harmonic mean of the two")
 
 
-def _run(one: NamedPoint, stored: Sequence[Run]) -> None:
+def _draw_run(one: NamedPoint, stored: Sequence[Run]) -> None:
     """The point as a run: its scores on the reporting half, or a button that computes it."""
     if not one.run_id:
         st.caption("This point interpolates weights and has no recipe, so it cannot be opened as a run.")
         return
-    run = data.store().find(one.run_id)
-    summary = data.summary(run, stored) if run is not None and run.has_scores else None
+    run = page_data.store().find(one.run_id)
+    summary = page_data.summary(run, stored) if run is not None and run.has_scores else None
     if run is not None and summary is not None:
         fields = ("in_domain", "in_low", "in_high", "out_of_domain", "out_low", "out_high", "h_score")
         counts = ("tasks_in", "tasks_out", "n_in", "n_out")
-        _scores({name: getattr(summary, name) for name in (*fields, *counts)}, f"As a run, on the {samples.part()}")
+        _draw_scores(
+            {name: getattr(summary, name) for name in (*fields, *counts)}, f"As a run, on the {samples.scored_part()}"
+        )
         with st.container(horizontal=True, vertical_alignment="center"):
-            page.open_page(pages.SCORES, "Open in Scores", "monitoring", runs=run.id)
-            page.open_page(pages.MASKS, "Masks", "grid_on", run=run.id)
-            run_picker.recipe_buttons(run, "chosen")
+            page_parts.draw_page_link(pages.SCORES, "Open in Scores", "monitoring", runs=run.id)
+            page_parts.draw_page_link(pages.MASKS, "Masks", "grid_on", run=run.id)
+            run_picker.draw_recipe_button(run, "chosen")
         return
-    preview.show(one.place.recipe, None, "sweeps")
+    preview_panel.draw_preview(one.place.recipe, None, "sweeps")
     try:
-        job = data.runner().get(one.run_id)
+        job = page_data.job_queue().get(one.run_id)
     except StoreError:
         job = None
     if job is not None and job.live:
         st.markdown(":material/hourglass_top: Its run is being computed; the tray on the left shows the progress.")
         return
     if job is not None and job.error:
-        tray.show(job, "sweep")
-    if own_machine.recipe_instead(one.place.recipe, "point"):
+        tray.draw_job(job, "sweep")
+    if refused_action.draw_recipe_refusal(one.place.recipe, "point"):
         return
     clicked = st.button(
         "Open as a run", icon=":material/open_in_new:", type="primary", key="open_run",
-        help=f"Stores the merged model and evaluates it on all images, also those of the {samples.part()}.",
+        help=f"Stores the merged model and evaluates it on all images, also those of the {samples.scored_part()}.",
     )  # fmt: skip
     if clicked:
         recipe = one.place.recipe
-        data.runner().submit(replace(recipe, title=text.chain_title(recipe)))
+        page_data.job_queue().submit(replace(recipe, title=page_text.chain_title(recipe)))
         st.rerun()  # the whole page, so that the tray follows the job from now on
 
 
-def marks(results: SweepResults) -> list[Mark]:
+def known_models(results: SweepResults) -> list[Mark]:
     """Known models in a plane: pretrained, both experts, and the chain's merge of the two."""
     if results.sweep.kind != PLANE:
         return []
@@ -117,7 +123,7 @@ def marks(results: SweepResults) -> list[Mark]:
         (f"Expert {second}", 0.0, 1.0, "individual"),
     ]
     if at := _merge_at(results).get("at"):
-        models.append((f"Merge: {sweeps.titles(results.sweep)[0]}", at[first], at[second], "merge"))
+        models.append((f"Merge: {sweeps.recipe_titles(results.sweep)[0]}", at[first], at[second], "merge"))
     return models
 
 
@@ -127,7 +133,7 @@ def _merge_at(results: SweepResults) -> Mapping[str, Any]:
     return point.notes if point is not None else {}
 
 
-def off_plane(results: SweepResults) -> str:
+def off_plane_in_words(results: SweepResults) -> str:
     """The distance of the merge of the two experts from their plane, and its own accuracy, as a caption."""
     notes = _merge_at(results)
     one = next((one for one in results.every if not one.place.values), None)

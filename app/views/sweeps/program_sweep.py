@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import streamlit as st
 
-from app import text
+from app import page_text
 from app.reading import program_sweeps
 from app.reading.program_sweeps import ProgramResults
 from app.reading.sweeps import SweepPoints
-from app.widgets import chart
+from app.widgets import chart_view
 from merging.study.sweeps.sweep import Sweep
 
 NO_PROGRAM = (
@@ -30,23 +30,23 @@ def choose_results(sweep: Sweep) -> ProgramResults:
     return found[place]
 
 
-def can_go_on(results: SweepPoints) -> bool:
+def can_compute(results: SweepPoints) -> bool:
     """Whether the missing points of a sweep can be computed here: those that a program measures need one."""
     return not isinstance(results, ProgramResults) or bool(program_sweeps.present_program()[0])
 
 
-def draw(results: ProgramResults, network: str) -> None:
+def draw_results(results: ProgramResults, network: str) -> None:
     """The chart of the measured points, or why there is none."""
     sweep = results.sweep
     if not results.complete and not program_sweeps.present_program()[0]:
-        st.info(NO_PROGRAM.format(text.safe_text(network, 60)))
+        st.info(NO_PROGRAM.format(page_text.safe_text(network, 60)))
     if not results.points:
         st.info("No point is measured yet. The first one appears here as soon as it is.")
         return
-    table = program_sweeps.table(results)
-    chart.chart(
+    table = program_sweeps.program_table(results)
+    chart_view.draw_chart(
         "sweep_given", table, name=f"sweep_{sweep.id}", title=sweep.labels[0], values=list(sweep.axes[0].values),
-        series=list(dict.fromkeys(table["series"])), note=program_sweeps.note(results), of=(),
+        series=list(dict.fromkeys(table["series"])), note=program_sweeps.program_note(results), of=(),
     )  # fmt: skip
     with st.expander("Every point as a table", icon=":material/table:"):
         columns = ["label", *(name for name in "xy" if name in table), "metric", "value", "n", "run"]

@@ -6,71 +6,71 @@ from collections.abc import Sequence
 
 import streamlit as st
 
-from app import text
-from app.reading import data
+from app import page_text
+from app.reading import page_data
 from app.reading import recipes as recipes_reading
-from app.session import clicks
-from app.widgets.jobs import own_machine
-from app.widgets.jobs.missing_box import GO_ON, box
+from app.session import click_errors
+from app.widgets.jobs import refused_action
+from app.widgets.jobs.missing_box import GO_ON, draw_box
 from merging.base.errors import MergingError
-from merging.base.modes import Act
-from merging.base.text import duration_text, estimated_from, size_text
+from merging.base.modes import VisitorAction
+from merging.base.text import duration_text, estimate_basis, size_text
 from merging.recipes.recipe import Recipe
 from merging.study.runs.run import Run
-from merging.tasks.queue.kinds import MERGE
-from merging.tasks.queue.records import Job
+from merging.tasks.queue.job_kinds import MERGE
+from merging.tasks.queue.job_records import Job
 
 
-def missing(recipes: Sequence[Recipe], key: str, stored: Sequence[Run]) -> None:
+def draw_missing(recipes: Sequence[Recipe], key: str, stored: Sequence[Run]) -> None:
     """The box of recipes without a run: those in the queue, those that failed, and a button for the rest."""
     if not recipes:
         return
-    jobs = {job.recipe_yaml: job for job in reversed(data.runner().here()) if job.kind == MERGE}
+    jobs = {job.recipe_yaml: job for job in reversed(page_data.job_queue().here()) if job.kind == MERGE}
 
     def running(live: list[Recipe], queued: list[Job]) -> None:
-        st.markdown(f":material/hourglass_top: In the queue: {_named(live)}. {GO_ON}")
-        if job_ids := [job.id for job in queued if data.runner().may_stop(job.id)]:
+        st.markdown(f":material/hourglass_top: In the queue: {_titles_in_words(live)}. {GO_ON}")
+        if job_ids := [job.id for job in queued if page_data.job_queue().may_stop(job.id)]:
             st.button("Cancel them", key=f"stop_{key}", on_click=_stop, args=(job_ids,), type="tertiary")
 
     def offer(rest: list[Recipe]) -> None:
-        st.markdown(f"Not computed yet: {_named(rest)}.")
+        st.markdown(f"Not computed yet: {_titles_in_words(rest)}.")
         _offer(rest, key, stored)
 
-    box(key, [(recipe, jobs.get(recipe.to_yaml())) for recipe in recipes], running, offer)
+    draw_box(key, [(recipe, jobs.get(recipe.to_yaml())) for recipe in recipes], running, offer)
 
 
 def _offer(recipes: Sequence[Recipe], key: str, stored: Sequence[Run]) -> None:
     """The time and memory that they take, and the button."""
     try:
-        estimates = recipes_reading.estimates(recipes, stored)
+        estimates = recipes_reading.estimate_recipes(recipes, stored)
     except MergingError as error:
-        st.markdown(f"They cannot be computed here: {text.safe_text(error, 400)}")
+        st.markdown(f"They cannot be computed here: {page_text.safe_text(error, 400)}")
         return
     seconds = duration_text(sum(estimate.seconds for estimate in estimates))
     memory = size_text(max(estimate.anonymous_bytes for estimate in estimates))
-    alone = data.runner().runner.at_once == 1
+    alone = page_data.job_queue().runner.at_once == 1
     turns, each = ("one after the other ", "") if alone else ("", " each")
-    source = estimated_from(all(estimate.learned for estimate in estimates), "run")
+    source = estimate_basis(all(estimate.learned for estimate in estimates), "run")
     st.markdown(
         f":material/timer: About **{seconds}** of computing with evaluation ({source}), {turns}in the background; up "
         f"to {memory} of memory{each}."
     )
-    if own_machine.refused(Act.MERGE):
+    if refused_action.draw_refusal(VisitorAction.MERGE):
         return
     label = f"Compute {'it' if len(recipes) == 1 else f'all {len(recipes)}'}"
     st.button(label, key=f"compute_{key}", on_click=_start, args=(recipes,))
 
 
-@clicks.guarded
+@click_errors.guard_callback
 def _start(recipes: Sequence[Recipe]) -> None:
     for recipe in recipes:
-        data.runner().submit(recipe)
+        page_data.job_queue().submit(recipe)
 
 
 def _stop(job_ids: Sequence[str]) -> None:
     for job_id in reversed(job_ids):  # waiting jobs first, so that none of them starts
-        data.runner().cancel(job_id)
+        page_data.job_queue().cancel(job_id)
 
 
-def _named(recipes: Sequence[Recipe]) -> str:
-    return text.listed([f"**{text.safe_text(recipe.title or recipe.text(), 60)}**" for recipe in recipes])
+def _titles_in_words(recipes: Sequence[Recipe]) -> str:
+    return page_text.join_words([f"**{page_text.safe_text(recipe.title or recipe.text(), 60)}**" for recipe in recipes])

@@ -8,13 +8,13 @@ from typing import TypeVar
 import streamlit as st
 
 from app.widgets.jobs import tray
-from merging.tasks.queue.records import Job
+from merging.tasks.queue.job_records import Job
 
 Item = TypeVar("Item")
 GO_ON = "You can go on working: the tray on the left shows the progress on every page."
 
 
-def box(
+def draw_box(
     key: str,
     items: Sequence[tuple[Item, Job | None]],
     running: Callable[[list[Item], list[Job]], None],
@@ -28,10 +28,10 @@ def box(
     rest = [(item, job) for item, job in items if job is None or not job.live]
     with st.container(border=True, key=f"missing_{key}"):
         if live:
-            tray.follow([job for _, job in live])
+            tray.follow_jobs([job for _, job in live])
             running([item for item, _ in live], [job for _, job in live])
         for _, job in rest:
             if job is not None and job.error:
-                tray.show(job, key)
+                tray.draw_job(job, key)
         if rest:
             offer([item for item, _ in rest])

@@ -10,17 +10,17 @@ from typing import NamedTuple
 
 import streamlit as st
 
-from app import permission, text
-from app.reading import data, measurements
-from app.session import address, clicks, pages, run_choice, state
-from app.session import benchmark as session_benchmark
-from app.session.clicks import fragment
-from app.widgets import page as page_parts
+from app import page_text, permissions
+from app.reading import measurements, page_data
+from app.session import address, click_errors, pages, run_choice, view_state
+from app.session import benchmark_choice as session_benchmark
+from app.session.click_errors import guarded_fragment
+from app.widgets import page_parts
 from merging.base.errors import MergingError
-from merging.base.modes import Act
+from merging.base.modes import VisitorAction
 from merging.base.text import duration_text
-from merging.tasks.queue.kinds import MERGE, PUBLISHED, SWEEP
-from merging.tasks.queue.records import Job
+from merging.tasks.queue.job_kinds import MERGE, PUBLISHED, SWEEP
+from merging.tasks.queue.job_records import Job
 
 
 class ResultView(NamedTuple):
@@ -56,7 +56,7 @@ RESULT_VIEWS = {  # of measurements; those that are not here are on Drift
     measurements.FEATURE_BANK: IMAGE._replace(query={address.IMAGE_VIEW: "neighbors"}),
     measurements.METHOD_TIMES: ResultView(pages.METHODS, "Methods", "category"),
 }
-LABELS = {"data": "Data", PUBLISHED: "Published"}  # of links to what a command made
+PAGE_LABELS = {"data": "Data", PUBLISHED: "Published"}  # of links to what a command made
 PUBLISHED_VIEW = {address.BENCHMARK_SOURCE: "published experiments"}
 HALTED = "Process {} was halted by a signal. Let it go on, or cancel."
 STEP = re.compile(r"\bstep \d")  # in a detail that says how far learning is
@@ -71,22 +71,22 @@ ICONS = {
 }
 
 
-def tray() -> None:
+def draw_tray() -> None:
     """Draw the tray; it polls only while a job is live, or where the page still shows one as live."""
-    live = any(job.live for job in data.runner().mine()) or bool(st.session_state.get("_live"))
-    fragment(_tray, run_every=POLL if live else None)(live)
+    live = any(job.live for job in page_data.job_queue().mine()) or bool(st.session_state.get("_live"))
+    guarded_fragment(_draw_tray, run_every=POLL if live else None)(live)
 
 
-def follow(jobs: Sequence[Job]) -> None:
+def follow_jobs(jobs: Sequence[Job]) -> None:
     """Note jobs that the page shows as live: one that ends before the tray is drawn would stay so on the page."""
     st.session_state["_live"] = st.session_state.get("_live", set()) | {job.id for job in jobs}
 
 
-def _tray(was_live: bool) -> None:
-    jobs = data.runner().mine()
+def _draw_tray(was_live: bool) -> None:
+    jobs = page_data.job_queue().mine()
     live = sorted((job for job in jobs if job.live), key=lambda job: job.position)  # running jobs come first
     followed = st.session_state.get("_live", set())  # a page can show another session's job
-    now = {job.id for job in live} | {job.id for job in data.runner().jobs() if job.live and job.id in followed}
+    now = {job.id for job in live} | {job.id for job in page_data.job_queue().jobs() if job.live and job.id in followed}
     if was_live and now != st.session_state.get("_live"):
         had_jobs = "_live" in st.session_state
         st.session_state["_live"] = now
@@ -97,125 +97,127 @@ def _tray(was_live: bool) -> None:
     st.markdown("**Jobs**")
     shown = max(SHOWN, sum(job.state == "running" for job in live))
     for job in [*live, *(job for job in jobs if not job.live)][:shown]:
-        show(job, "tray")
+        draw_job(job, "tray")
 
 
-def show(job: Job, place: str) -> None:
+def draw_job(job: Job, place: str) -> None:
     """Draw one job: its progress, the time left, and its buttons."""
-    clicks.show_soon()
+    click_errors.rerun_for_problem()
     with st.container(border=True, gap="xsmall"):
-        st.markdown(text.safe_text(job.title, 60))
+        st.markdown(page_text.safe_text(job.title, 60))
         if job.state == "running":
             left = f", about {duration_text(job.seconds_left)} left" if job.seconds_left is not None else ""
-            phase = text.safe_text(job.phase or "Starting")
-            st.progress(min(max(job.fraction, 0.0), 1.0), f"{phase}{left}{_where(job)}")
+            phase = page_text.safe_text(job.phase or "Starting")
+            st.progress(min(max(job.fraction, 0.0), 1.0), f"{phase}{left}{_job_location(job)}")
             if STEP.search(job.detail):
-                st.caption(f":material/model_training: {text.safe_text(job.detail)}")
+                st.caption(f":material/model_training: {page_text.safe_text(job.detail)}")
             elif job.kind == PUBLISHED and job.detail:
-                st.caption(f":material/downloading: {text.safe_text(job.detail, 120)}")
+                st.caption(f":material/downloading: {page_text.safe_text(job.detail, 120)}")
             if job.halted:
                 st.caption(f":material/front_hand: {HALTED.format(job.halted)}")
         elif job.state == "queued":
             soon = f", starts in about {duration_text(job.starts_in)}" if job.starts_in is not None else ""
-            st.caption(f":material/schedule: queued, place {job.position}{soon}{_where(job)}")
+            st.caption(f":material/schedule: queued, place {job.position}{soon}{_job_location(job)}")
         else:
-            st.caption(f":material/{ICONS.get(job.state, 'info')}: {job.state}{_where(job)}")
+            st.caption(f":material/{ICONS.get(job.state, 'info')}: {job.state}{_job_location(job)}")
             if job.error:
-                st.caption(text.safe_text(job.error, 300))
+                st.caption(page_text.safe_text(job.error, 300))
         with st.container(horizontal=True, vertical_alignment="center", gap="xsmall"):
-            buttons(job, place)
+            draw_buttons(job, place)
 
 
-def _where(job: Job) -> str:
+def _job_location(job: Job) -> str:
     """The benchmark that a job works on, if it is not this session's, and whether another computer has it."""
-    other = data.runner().elsewhere(job)
+    other = page_data.job_queue().elsewhere(job)
     at = ", on another computer" if job.away else ""
-    return at + (f", on {text.safe_text(session_benchmark.title(Path(job.benchmark)), 40)}" if other else "")
+    return at + (
+        f", on {page_text.safe_text(session_benchmark.benchmark_title(Path(job.benchmark)), 40)}" if other else ""
+    )
 
 
-def buttons(job: Job, place: str) -> None:
+def draw_buttons(job: Job, place: str) -> None:
     """Draw the buttons and links of a job."""
-    may_stop = data.runner().may_stop(job.id)
+    may_stop = page_data.job_queue().may_stop(job.id)
     if job.live:
-        if may_stop and job.can_pause and permission.allows(Act.MANAGE):
-            st.button("Pause", key=f"pause_{place}_{job.id}", on_click=data.runner().pause, args=(job.id,))
+        if may_stop and job.can_pause and permissions.is_allowed(VisitorAction.MANAGE):
+            st.button("Pause", key=f"pause_{place}_{job.id}", on_click=page_data.job_queue().pause, args=(job.id,))
         if may_stop:
-            st.button("Cancel", key=f"cancel_{place}_{job.id}", on_click=data.runner().cancel, args=(job.id,))
+            st.button("Cancel", key=f"cancel_{place}_{job.id}", on_click=page_data.job_queue().cancel, args=(job.id,))
         return
-    if data.runner().elsewhere(job):
-        if where := session_benchmark.name_of(Path(job.benchmark)):
-            switch_benchmark(job, place, where)
+    if page_data.job_queue().elsewhere(job):
+        if where := session_benchmark.key_of_folder(Path(job.benchmark)):
+            draw_switch_button(job, place, where)
     elif place == "tray" and job.kind == SWEEP:  # the computed points can be shown, whatever stopped the sweep
-        open_result(pages.SWEEPS, "Sweeps", "tune", job, state.pick_sweep, sweep=job.subject)
+        draw_result_link(pages.SWEEPS, "Sweeps", "tune", job, view_state.pick_sweep, sweep=job.subject)
     elif job.state == "done" and place == "tray" and job.kind != MERGE:
-        open_measurement(job)
+        draw_measurement_link(job)
     elif job.state == "done" and place == "tray":
-        open_merge(job)
-    if not may_stop or not permission.allows(Act.MANAGE):
+        draw_merge_links(job)
+    if not may_stop or not permissions.is_allowed(VisitorAction.MANAGE):
         return
     if job.state != "done":
-        again(job, place)
+        draw_again_button(job, place)
     st.button(
         "Dismiss",
         key=f"dismiss_{place}_{job.id}",
-        on_click=data.runner().dismiss,
+        on_click=page_data.job_queue().dismiss,
         args=(job.id,),
         type="tertiary",
     )
 
 
-def again(job: Job, place: str) -> None:
+def draw_again_button(job: Job, place: str) -> None:
     """Draw a button that submits a job once more as it was, such as after a restart."""
     label = "Resume" if job.kept else "Run again"
     if not st.button(label, key=f"again_{place}_{job.id}", icon=":material/replay:", type="tertiary"):
         return
     try:
-        data.runner().again(job.id)
+        page_data.job_queue().again(job.id)
     except MergingError as error:
-        st.caption(f":material/error: {text.safe_text(error, 300)}")
+        st.caption(f":material/error: {page_text.safe_text(error, 300)}")
     else:
         st.rerun()  # the whole page, which follows the job from now on
 
 
-def switch_benchmark(job: Job, place: str, benchmark: str) -> None:
+def draw_switch_button(job: Job, place: str, benchmark: str) -> None:
     """Draw a button that switches to the benchmark that a job works on."""
     if st.button("Switch to it", key=f"go_{place}_{job.id}", type="tertiary"):
-        session_benchmark.use(benchmark)
+        session_benchmark.switch_benchmark(benchmark)
         st.rerun()  # the whole page
 
 
-def open_result(page: str, label: str, icon: str, job: Job, pick: Callable[[str], None], **query: str) -> None:
+def draw_result_link(page: str, label: str, icon: str, job: Job, pick: Callable[[str], None], **query: str) -> None:
     """Draw a link to a job's result; on that very page, which reads no second link, a button that picks the result."""
-    if Path(page).stem != state.place().partition("?")[0]:
-        page_parts.open_page(page, label, icon, **query)
+    if Path(page).stem != view_state.relative_address().partition("?")[0]:
+        page_parts.draw_page_link(page, label, icon, **query)
     elif st.button(
         label, icon=f":material/{icon}:", key=f"show_{job.id}", type="tertiary", on_click=pick, args=(job.subject,)
     ):
         st.rerun()  # the whole page
 
 
-def open_merge(job: Job) -> None:
+def draw_merge_links(job: Job) -> None:
     """Draw links to a merge's scores, to its masks if it has no scores, and to what it learned."""
-    run = data.store().find(job.subject)
+    run = page_data.store().find(job.subject)
     if run is not None and run.has_scores:
-        open_result(
+        draw_result_link(
             pages.SCORES, "Scores", "monitoring", job, lambda run_id: run_choice.pick_runs([run_id]), runs=job.subject
         )
     elif run is not None:
-        open_result(pages.MASKS, "Masks", "grid_on", job, run_choice.pick_run, run=job.subject)
+        draw_result_link(pages.MASKS, "Masks", "grid_on", job, run_choice.pick_run, run=job.subject)
     if job.can_pause:  # it learned
-        open_result(pages.LEARNING, "Learning", "model_training", job, run_choice.pick_run, run=job.subject)
+        draw_result_link(pages.LEARNING, "Learning", "model_training", job, run_choice.pick_run, run=job.subject)
 
 
-def open_measurement(job: Job) -> None:
+def draw_measurement_link(job: Job) -> None:
     """Draw a link to the view of a job's measurement, or to what a command made."""
     if job.words:
         exported = job.kind.startswith("export")
         link_query = {address.MODELS_VIEW: "runs", address.SELECTED_RUNS: job.subject} if exported else {}
         link_query |= {address.MODELS_VIEW: "data"} if job.kind in {"data", PUBLISHED} else {}
         link_query |= PUBLISHED_VIEW | {address.EXPERIMENT: job.subject} if job.kind == PUBLISHED else {}
-        label = "Export" if exported else LABELS.get(job.kind, "Models")
-        page_parts.open_page(pages.MODELS, label, "inventory_2", **link_query)
+        label = "Export" if exported else PAGE_LABELS.get(job.kind, "Models")
+        page_parts.draw_page_link(pages.MODELS, label, "inventory_2", **link_query)
         return
     page, label, icon, query = RESULT_VIEWS.get(job.kind, DRIFT)
     one_run = page in {pages.CONFLICTS, pages.COMPARE, pages.LEARNING}
@@ -226,4 +228,4 @@ def open_measurement(job: Job) -> None:
             (run_choice.pick_run if one_run else lambda chosen: run_choice.pick_runs([chosen]))(run_id)
         st.session_state.update(query)
 
-    open_result(page, label, icon, job, pick, **runs, **query)
+    draw_result_link(page, label, icon, job, pick, **runs, **query)

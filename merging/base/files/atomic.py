@@ -20,9 +20,9 @@ from typing import Any
 from blake3 import blake3
 
 from merging.base.files import disk
-from merging.base.files.disk import OTHER_STORE, explained, sync
+from merging.base.files.disk import OTHER_STORE, explain_os_errors, sync
 from merging.base.files.records import write_json
-from merging.base.files.temporary import OLD, kind_left_behind, temporary_name
+from merging.base.files.temporary import OLD, temporary_kind, temporary_name
 
 MANIFEST = "manifest.json"
 TAKEN = {errno.ENOTEMPTY, errno.EEXIST}  # what a rename says where another writer was first
@@ -61,7 +61,7 @@ def seal(folder: Path) -> dict[str, FileState]:
         kind = BLAKE3 if state.st_size > LARGE else SHA256
         content_hash = file_hash(path, kind)
         manifest[name] = {kind: content_hash, "size": state.st_size}
-        states[name] = _state(state, content_hash)
+        states[name] = _file_state(state, content_hash)
         sync(path)
     for inner in sorted({path.parent for path in files}):
         sync(inner)
@@ -73,12 +73,12 @@ def seal(folder: Path) -> dict[str, FileState]:
 def publish(folder: Path, final: Path) -> bool:
     """Rename a sealed folder to its final path; False if another writer was first (ours is then dropped)."""
     try:
-        with disk.renaming(folder, final):
+        with disk.rename_in_block(folder, final):
             folder.rename(final)
     except OSError as error:
         if error.errno not in TAKEN:
             raise
-        drop(folder)
+        remove_temporary(folder)
         return False
     with contextlib.suppress(OSError):  # it is there and whole, whatever becomes of the sync
         sync(final.parent)
@@ -86,28 +86,28 @@ def publish(folder: Path, final: Path) -> bool:
 
 
 @contextlib.contextmanager
-def written(root: Path, name: str, whole: Callable[[Path], bool], what: str) -> Iterator[Path]:
+def write_folder(root: Path, name: str, whole: Callable[[Path], bool], what: str) -> Iterator[Path]:
     """A folder to fill, which then becomes ``root``/``name``; an existing entry stays if it is ``whole``.
 
     Raises:
         StoreError: the store cannot be written to; the message begins with ``what`` is written.
     """
-    with explained(what, OTHER_STORE):
+    with explain_os_errors(what, OTHER_STORE):
         folder, final = make_temporary(root), root / name
         try:
             yield folder
             states = seal(folder)
             there = final.exists() and not whole(final)
             if replace(folder, final) if there else publish(folder, final):
-                _verified.update((str(final / name), *state) for name, state in states.items())
+                _verified_files.update((str(final / name), *state) for name, state in states.items())
         finally:
-            drop(folder)
+            remove_temporary(folder)
 
 
 def require_writable(root: Path, what: str) -> None:
     """Raise StoreError if ``what`` could not be written below ``root``; asked before long work."""
-    with explained(what, OTHER_STORE):
-        drop(make_temporary(root))
+    with explain_os_errors(what, OTHER_STORE):
+        remove_temporary(make_temporary(root))
 
 
 def replace(folder: Path, final: Path) -> bool:
@@ -122,10 +122,10 @@ def replace(folder: Path, final: Path) -> bool:
             final.rename(aside / final.name)
         return publish(folder, final)
     finally:
-        _put_back(aside)
+        _restore(aside)
 
 
-def _put_back(aside: Path) -> None:
+def _restore(aside: Path) -> None:
     """Rename what lies aside to its final path if that is free, else remove it; what cannot be renamed stays."""
     with contextlib.suppress(OSError):
         for old in aside.iterdir():
@@ -145,12 +145,12 @@ def retire(final: Path, what: str = "") -> None:
         StoreError: it cannot be removed; the message begins with ``what`` it is, by default its name.
     """
     away = final.with_name(temporary_name())
-    with explained(what or final.name, OTHER_STORE, "removed"), contextlib.suppress(FileNotFoundError):
+    with explain_os_errors(what or final.name, OTHER_STORE, "removed"), contextlib.suppress(FileNotFoundError):
         final.rename(away)
-    drop(away)  # also after a rename that happened, but whose reply a network file system has lost
+    remove_temporary(away)  # also after a rename that happened, but whose reply a network file system has lost
 
 
-def drop(folder: Path) -> None:
+def remove_temporary(folder: Path) -> None:
     """Remove a temporary folder; errors are ignored. Another thread may just have put a file there: try thrice."""
     for _ in range(3):
         shutil.rmtree(folder, ignore_errors=True)
@@ -168,7 +168,7 @@ def read_manifest(folder: Path) -> Manifest:
         files = json.loads((folder / MANIFEST).read_bytes())["files"]
         for name, entry in files.items():
             size = (folder / name).stat().st_size
-            if size != entry["size"] or not isinstance(entry[_kind(entry)], str):
+            if size != entry["size"] or not isinstance(entry[_hash_kind(entry)], str):
                 raise DamagedError(f"{name} has {size} bytes, its manifest says {entry['size']}")
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise DamagedError(f"its manifest cannot be trusted: {error}") from None
@@ -184,10 +184,10 @@ def state_of(folder: Path, names: Iterable[str]) -> tuple[int, ...]:
     return tuple(number for stat in stats for number in (stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns))
 
 
-_verified: set[tuple[str, int, int, int, str]] = set()  # path and state of good files
+_verified_files: set[tuple[str, int, int, int, str]] = set()  # path and state of good files
 
 
-def verified(folder: Path, manifest: Mapping[str, Mapping[str, Any]], name: str) -> Path:
+def verify_file(folder: Path, manifest: Mapping[str, Mapping[str, Any]], name: str) -> Path:
     """The path of one file, after its hash was checked; once per process unless the file changes.
 
     Raises:
@@ -197,22 +197,22 @@ def verified(folder: Path, manifest: Mapping[str, Mapping[str, Any]], name: str)
     if name not in manifest:
         raise DamagedError(f"{name} is not in its manifest")
     try:
-        kind = _kind(manifest[name])
-        seen = (str(path), *_state(path.stat(), str(manifest[name][kind])))
-        if seen not in _verified:
+        kind = _hash_kind(manifest[name])
+        seen = (str(path), *_file_state(path.stat(), str(manifest[name][kind])))
+        if seen not in _verified_files:
             if file_hash(path, kind) != manifest[name][kind]:
                 raise DamagedError(f"{name} does not have the {NAMES[kind]} that its manifest gives")
-            _verified.add(seen)
+            _verified_files.add(seen)
     except OSError as error:
         raise DamagedError(f"{name} cannot be read: {error.strerror}") from None
     return path
 
 
-def _state(status: os.stat_result, content_hash: str) -> FileState:
+def _file_state(status: os.stat_result, content_hash: str) -> FileState:
     return status.st_ino, status.st_size, status.st_mtime_ns, content_hash
 
 
-def _kind(entry: Mapping[str, Any]) -> str:
+def _hash_kind(entry: Mapping[str, Any]) -> str:
     """Which hash an entry of a manifest gives."""
     return BLAKE3 if BLAKE3 in entry else SHA256
 
@@ -230,7 +230,7 @@ def check_whole(folder: Path) -> None:
     """Raise DamagedError, which names the file, unless every file is what the manifest says."""
     manifest = read_manifest(folder)
     for name in manifest:
-        verified(folder, manifest, name)
+        verify_file(folder, manifest, name)
 
 
 def is_damaged(folder: Path) -> bool:
@@ -256,11 +256,11 @@ def sweep(root: Path) -> None:
     """Remove what dead writers left in a folder, and put back what they had put aside."""
     with contextlib.suppress(OSError):  # there is no such folder, or it must not be read
         for path in root.iterdir():
-            kind = kind_left_behind(path)
+            kind = temporary_kind(path)
             if kind == OLD:
-                _put_back(path)
+                _restore(path)
             elif kind and path.is_dir():
-                drop(path)
+                remove_temporary(path)
             elif kind:
                 path.unlink(missing_ok=True)
 
@@ -276,12 +276,12 @@ def file_hash(path: Path, kind: str = SHA256) -> str:
 
 
 @contextlib.contextmanager
-def appearing_file(path: Path) -> Iterator[Path]:
+def replace_file(path: Path) -> Iterator[Path]:
     """A temporary path for one file, which replaces ``path`` when the block ends without an error."""
     with temporary_beside(path) as partial:
         yield partial / path.name
         disk.sync_all(partial)
-        with disk.renaming(partial / path.name, path):
+        with disk.rename_in_block(partial / path.name, path):
             (partial / path.name).replace(path)
         with contextlib.suppress(OSError):  # it is there and whole, whatever becomes of the sync
             sync(path.absolute().parent)
@@ -292,14 +292,14 @@ def temporary_beside(place: Path) -> Iterator[Path]:
     """A temporary folder beside a path; after a failure nothing remains, not even new folders above it."""
     place = place.absolute()
     missing = [path for path in place.parents if not path.exists()]
-    with explained(place.name):
+    with explain_os_errors(place.name):
         place.parent.mkdir(parents=True, exist_ok=True)
         sweep(place.parent)
         partial = make_temporary(place.parent)
         try:
             yield partial
         finally:
-            drop(partial)
+            remove_temporary(partial)
             for path in missing:  # new folders that stayed empty are removed again
                 with contextlib.suppress(OSError):
                     path.rmdir()

@@ -35,7 +35,7 @@ def nearest_existing(folder: Path) -> Path:
 
 
 @contextlib.contextmanager
-def explained(what: str, elsewhere: str = "choose another place", done: str = "written") -> Iterator[None]:
+def explain_os_errors(what: str, remedy: str = "choose another place", done: str = "written") -> Iterator[None]:
     """Turn an OSError raised while ``what`` is ``done`` into a StoreError that says so; ``elsewhere`` is a way out."""
     try:
         yield
@@ -44,14 +44,19 @@ def explained(what: str, elsewhere: str = "choose another place", done: str = "w
     except OSError as error:
         kept = " Nothing of it was kept." if done == "written" else ""
         if error.errno in FULL:
-            words = f"The disk is full ({_words(error)}): {what} was not {done}.{kept} Free some space, or {elsewhere}."
+            words = (
+                f"The disk is full ({_describe_os_error(error)}): {what} was not {done}.{kept} "
+                f"Free some space, or {remedy}."
+            )
         else:
-            still = STILL if elsewhere == OTHER_STORE else ""
-            words = f"{what} cannot be {done} ({_words(error)}).{kept}{still} {elsewhere[0].upper()}{elsewhere[1:]}."
+            still = STILL if remedy == OTHER_STORE else ""
+            words = (
+                f"{what} cannot be {done} ({_describe_os_error(error)}).{kept}{still} {remedy[0].upper()}{remedy[1:]}."
+            )
         raise StoreError(words) from None
 
 
-def _words(error: OSError) -> str:
+def _describe_os_error(error: OSError) -> str:
     """The system's words for an error, with the name of the file unless it is a temporary one."""
     path = error.filename if isinstance(error.filename, str | bytes | Path) else ""
     name = printable(Path(os.fsdecode(path)).name, 80)
@@ -74,7 +79,7 @@ def sync(path: Path) -> None:
 
 
 @contextlib.contextmanager
-def renaming(source: Path, target: Path) -> Iterator[None]:
+def rename_in_block(source: Path, target: Path) -> Iterator[None]:
     """Rename ``source`` to ``target`` in the block; a FileNotFoundError is ignored if the rename has happened.
 
     A network file system whose reply is lost asks again, and is then told that there is nothing to rename.
@@ -95,7 +100,7 @@ def _identity(path: Path) -> tuple[int, int, int] | None:
     return state.st_dev, state.st_ino, state.st_mtime_ns  # the number of a deleted one is soon given to another
 
 
-def appeared(path: Path) -> bool:
+def exists_on_shared_disk(path: Path) -> bool:
     """Whether it is there, also if another computer has only just put it there.
 
     A network file system may remember for a minute that a name was missing; listing the folder refreshes that.
@@ -123,7 +128,7 @@ def reserve(descriptor: int, size: int) -> None:
     os.ftruncate(descriptor, size)
 
 
-def no_temporary_room(use: str, needed: int) -> MergingError:
+def temporary_space_error(use: str, needed: int) -> MergingError:
     """What is raised where the folder for temporary files lacks ``needed`` bytes; ``use`` is who takes them."""
     return MergingError(
         f"{use} {size_text(needed)} in the folder for temporary files, {tempfile.gettempdir()}, which has less free. "
@@ -131,25 +136,25 @@ def no_temporary_room(use: str, needed: int) -> MergingError:
     )
 
 
-def require_room(place: Path, needed: int) -> None:
+def require_space(path: Path, needed: int) -> None:
     """Raise StoreError if ``needed`` bytes are more than the disk has free."""
-    free = free_bytes(place)
+    free = free_bytes(path)
     if needed > free:
-        raise StoreError(f"{place.name} needs {size_text(needed)} on its disk; {size_text(free)} are free.")
+        raise StoreError(f"{path.name} needs {size_text(needed)} on its disk; {size_text(free)} are free.")
 
 
 def folder_size(folder: Path) -> int:
     """Bytes of all files in a folder and its subfolders."""
-    return sum(size for *_, size in files_below(folder, ()))
+    return sum(size for *_, size in list_files_below(folder, ()))
 
 
-def files_below(folder: Path, parents: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], str, int]]:
+def list_files_below(folder: Path, parents: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], str, int]]:
     """(folders on the way, name, size) of every file; files that vanish meanwhile are left out."""
     try:
         with os.scandir(folder) as entries:
             for entry in entries:
                 if entry.is_dir(follow_symlinks=False):
-                    yield from files_below(Path(entry.path), (*parents, entry.name))
+                    yield from list_files_below(Path(entry.path), (*parents, entry.name))
                 else:
                     yield parents, entry.name, entry.stat(follow_symlinks=False).st_size
     except OSError:

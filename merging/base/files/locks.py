@@ -9,7 +9,7 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from merging.base.files.processes import NOBODY, ProcessId, this_process
+from merging.base.files.processes import NO_PROCESS, ProcessId, this_process
 
 LOOK = 0.5  # seconds between two looks at the holder
 LONGEST = 3600.0  # seconds that anybody waits
@@ -19,7 +19,7 @@ LONGEST = 3600.0  # seconds that anybody waits
 def hold_lock(
     path: Path,
     check: Callable[[], None] = lambda: None,
-    tell: Callable[[ProcessId], None] = lambda holder: None,
+    notify: Callable[[ProcessId], None] = lambda holder: None,
     longest: float = LONGEST,
 ) -> Iterator[bool]:
     """Hold a lock while the block runs; gives whether it is held.
@@ -28,7 +28,7 @@ def hold_lock(
     after ``longest`` seconds. While another process holds it, ``tell`` is called with that process (number 0 if it did
     not say), and ``check``, which may raise to stop waiting.
     """
-    lock = _acquire(path, check, tell, longest)
+    lock = _acquire(path, check, notify, longest)
     try:
         yield lock is not None
     finally:
@@ -37,7 +37,7 @@ def hold_lock(
 
 
 def _acquire(
-    path: Path, check: Callable[[], None], tell: Callable[[ProcessId], None], longest: float
+    path: Path, check: Callable[[], None], notify: Callable[[ProcessId], None], longest: float
 ) -> FileLock | None:
     end = time.monotonic() + longest
     try:
@@ -51,7 +51,7 @@ def _acquire(
             holder = _holder(path)
             if holder.halted() or time.monotonic() > end:
                 return None
-            tell(holder)
+            notify(holder)
     except (OSError, NotImplementedError):
         return None
     with contextlib.suppress(OSError):
@@ -64,4 +64,4 @@ def _holder(path: Path) -> ProcessId:
     with contextlib.suppress(OSError, ValueError):
         if process := ProcessId.parse(path.read_text("ascii")):
             return process
-    return NOBODY
+    return NO_PROCESS

@@ -23,7 +23,7 @@ from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from merging.base.errors import CheckpointError, TaskError
-from merging.base.files.paths import inside, open_regular, state_of
+from merging.base.files.paths import open_regular, path_state, resolve_contained
 from merging.base.text import first_few, printable
 
 MAX_MEMBERS = 1000
@@ -54,13 +54,13 @@ class ArrayInfo:
         return count
 
 
-def array_infos(path: Path) -> Mapping[str, ArrayInfo]:
+def read_array_infos(path: Path) -> Mapping[str, ArrayInfo]:
     """Shape and dtype of each array of an archive, read again only when the file has changed; raises as ``Npz``."""
-    return _array_infos(path, state_of(path))
+    return _read_array_infos(path, path_state(path))
 
 
 @lru_cache(maxsize=512)
-def _array_infos(path: Path, state: tuple[int, ...]) -> Mapping[str, ArrayInfo]:
+def _read_array_infos(path: Path, state: tuple[int, ...]) -> Mapping[str, ArrayInfo]:
     with Npz(path) as arrays:
         return arrays.infos
 
@@ -75,7 +75,7 @@ class Npz:
     def __init__(self, path: Path) -> None:
         self.name = printable(path.name)
         try:
-            descriptor = open_regular(inside(path))
+            descriptor = open_regular(resolve_contained(path))
         except CheckpointError as error:
             raise TaskError(str(error)) from None
         file = os.fdopen(descriptor, "rb")
@@ -181,7 +181,7 @@ class Npz:
         self.close()
 
 
-def write(path: Path, arrays: Mapping[str, tuple[ArrayInfo, Iterable[bytes]]]) -> None:
+def write_npz(path: Path, arrays: Mapping[str, tuple[ArrayInfo, Iterable[bytes]]]) -> None:
     """Write arrays whose bytes are given in pieces; the same arrays give the same file."""
     with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:
         for name, (info, pieces) in arrays.items():

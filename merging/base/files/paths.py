@@ -12,7 +12,7 @@ from merging.base.text import printable
 MOST = 5000  # entries of a model's folder whose state is read
 
 
-def encodable(path: Path) -> bool:
+def is_utf8(path: Path) -> bool:
     """Whether a path is UTF-8, so that a file of text can hold it."""
     try:
         str(path).encode()
@@ -21,7 +21,7 @@ def encodable(path: Path) -> bool:
     return True
 
 
-def inside(path: Path) -> Path:
+def resolve_contained(path: Path) -> Path:
     """The file at a path, links followed.
 
     Links may lead inside their folder, and from a snapshot of the Hub's cache to the blobs beside it or to those that
@@ -77,7 +77,7 @@ def file_state(descriptor: int) -> tuple[int, ...]:
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
 
-def state_of(path: Path) -> tuple[int, ...]:
+def path_state(path: Path) -> tuple[int, ...]:
     """Numbers that change when a file, or one in a model's folder, is written to; empty if there is no such path."""
     try:
         paths = sorted(path.iterdir())[:MOST] if path.is_dir() else [path]
@@ -87,7 +87,7 @@ def state_of(path: Path) -> tuple[int, ...]:
     return tuple(number for entry in stats for number in (entry.st_size, entry.st_mtime_ns, entry.st_ino))
 
 
-def take_name(name: str, used: set[str]) -> str:
+def choose_unique_name(name: str, used: set[str]) -> str:
     """The name, longer where another one is like it on a disk that ignores upper and lower case; ``used`` grows."""
     while name.casefold() in used:
         name += "_"

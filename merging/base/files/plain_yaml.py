@@ -21,7 +21,7 @@ MAX_DIGITS = 40
 PLAIN = {f"tag:yaml.org,2002:{kind}" for kind in ("str", "int", "float", "bool", "null", "map", "seq")}
 
 
-def plain_yaml(text: str, what: str = "recipe") -> Any:
+def read_plain_yaml(text: str, what: str = "recipe") -> Any:
     """The data in a YAML document; ``what`` is what messages call it.
 
     Raises:
@@ -49,7 +49,7 @@ def check_fields(data: Any, what: str, fields: Sequence[str], version: int) -> d
     return data
 
 
-def text_of(value: Any, field: str, what: str = "recipe") -> str:
+def read_text_field(value: Any, field: str, what: str = "recipe") -> str:
     """A piece of text; numbers are taken as they are written, anything else is refused. Raises RecipeError."""
     if isinstance(value, (str, int, float)) and not isinstance(value, bool):
         text = str(value)
@@ -64,7 +64,7 @@ def _read(text: str) -> Any:
     try:
         return _Loader(text).get_single_data()
     except yaml.YAMLError as error:
-        raise RecipeError(f"is not valid YAML{_where(error)}.") from None
+        raise RecipeError(f"is not valid YAML{_describe_yaml_error(error)}.") from None
     except (ValueError, RecursionError) as error:
         if isinstance(error, RecipeError):
             raise
@@ -72,21 +72,23 @@ def _read(text: str) -> Any:
 
 
 def write_yaml(data: Any) -> str:
-    """A YAML document that ``plain_yaml`` reads back to equal data, keys in order; invisible characters are escaped."""
+    """A YAML document that ``read_plain_yaml`` reads back to equal data, keys in order; invisible characters are
+    escaped.
+    """
     document = yaml.safe_dump(data, sort_keys=False, allow_unicode=True)
     if all(line.isprintable() for line in document.split("\n")):
         return document
     return yaml.safe_dump(data, sort_keys=False, allow_unicode=False)
 
 
-def _where(error: yaml.YAMLError) -> str:
+def _describe_yaml_error(error: yaml.YAMLError) -> str:
     """The line and the problem, without the excerpt that the parser draws."""
     mark, problem = getattr(error, "problem_mark", None), getattr(error, "problem", None)
     line = f" in line {mark.line + 1}" if mark else ""
     return f"{line}: {printable(str(problem or 'it cannot be parsed'), 200)}"
 
 
-def _refused(at: yaml.Event | yaml.Node, why: str) -> RecipeError:
+def _refusal(at: yaml.Event | yaml.Node, why: str) -> RecipeError:
     line = f", line {at.start_mark.line + 1}" if at.start_mark else ""
     return RecipeError(f"cannot be read{line}: {why}.")
 
@@ -100,23 +102,23 @@ class _Loader(yaml.SafeLoader):
         event: yaml.Event = super().get_event()  # type: ignore[no-untyped-call]
         self.depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
         if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None):
-            raise _refused(event, "anchors and aliases (&, *) are not used here")
+            raise _refusal(event, "anchors and aliases (&, *) are not used here")
         if self.depth > MAX_DEPTH:
-            raise _refused(event, f"lists are nested more than {MAX_DEPTH} deep")
+            raise _refusal(event, f"lists are nested more than {MAX_DEPTH} deep")
         return event
 
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
         if node.tag == "tag:yaml.org,2002:timestamp":  # so that 2001-02-03 may be a title
             node.tag = "tag:yaml.org,2002:str"
         if node.tag not in PLAIN:
-            raise _refused(node, f"tags such as {node.tag[:40]!r} are not used here")
+            raise _refusal(node, f"tags such as {node.tag[:40]!r} are not used here")
         if node.tag.endswith(("int", "float")) and len(str(node.value)) > MAX_DIGITS:
-            raise _refused(node, "a number has too many digits")
+            raise _refusal(node, "a number has too many digits")
         return super().construct_object(node, deep=deep)
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         names = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
         for name in names:
             if names.count(name) > 1:
-                raise _refused(node, f"{name[:40]!r} is written twice")
+                raise _refusal(node, f"{name[:40]!r} is written twice")
         return super().construct_mapping(node, deep=deep)

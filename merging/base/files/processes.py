@@ -36,7 +36,7 @@ class ProcessId:
     def of(cls, pid: int) -> Self:
         """The process that has this number now; number 0 if it is gone."""
         try:
-            return cls(pid, _birth(psutil.Process(pid)), this_host())
+            return cls(pid, _start_time(psutil.Process(pid)), this_host())
         except psutil.Error:
             return cls()
 
@@ -67,7 +67,7 @@ class ProcessId:
             return ""
         try:
             process = psutil.Process(self.pid)
-            born, status = _birth(process), process.status()
+            born, status = _start_time(process), process.status()
         except psutil.Error:
             return ""
         return "" if abs(born - self.born) >= SAME or status in DEAD else str(status)
@@ -89,20 +89,20 @@ class ProcessId:
         return self.pid != os.getpid() and self.working()
 
 
-NOBODY = ProcessId()
+NO_PROCESS = ProcessId()
 
 
 def this_process() -> ProcessId:
     """This process."""
-    return _known(os.getpid())
+    return _find_process(os.getpid())
 
 
 @cache
-def _known(pid: int) -> ProcessId:
+def _find_process(pid: int) -> ProcessId:
     return ProcessId.of(pid)
 
 
-def _birth(process: psutil.Process) -> float:
+def _start_time(process: psutil.Process) -> float:
     """Seconds; psutil adds the computer's start on Linux, which changes when the clock is set."""
     return process.create_time() - (psutil.boot_time() if psutil.LINUX else 0.0)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from merging.base.errors import MergingError
-from merging.base.files.disk import FULL, renaming, sync
+from merging.base.files.disk import FULL, rename_in_block, sync
 from merging.base.files.temporary import temporary_name
 
 RESERVES, RESERVED = ("reserve-1", "reserve-2"), 1 << 13  # files that keep room, and bytes of each
@@ -29,7 +29,7 @@ def write_bytes(path: Path, raw: bytes) -> None:
     try:
         partial.write_bytes(raw)
         sync(partial)
-        with renaming(partial, path):
+        with rename_in_block(partial, path):
             partial.replace(path)
     finally:
         partial.unlink(missing_ok=True)
@@ -61,18 +61,18 @@ def write_reserved(path: Path, raw: bytes) -> None:
             file.write(raw)
             file.truncate()
         sync(place)
-        with renaming(place, path):
+        with rename_in_block(place, path):
             place.replace(path)
 
 
-def json_bytes(data: Any) -> bytes:
+def encode_json(data: Any) -> bytes:
     """Strict JSON (no NaN), as ``write_json`` writes it."""
     return (json.dumps(data, indent=1, allow_nan=False, ensure_ascii=False) + "\n").encode()
 
 
 def write_json(path: Path, data: Any) -> None:
     """Write strict JSON (no NaN); after a failure the file has not changed."""
-    write_bytes(path, json_bytes(data))
+    write_bytes(path, encode_json(data))
 
 
 @dataclass(frozen=True)

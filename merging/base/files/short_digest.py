@@ -19,12 +19,12 @@ def short_digest(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:DIGITS]
 
 
-def beginning_with(written: str, names: Iterable[str]) -> list[str]:
+def match_prefix(written: str, names: Iterable[str]) -> list[str]:
     """The names that begin with what is written, if that are at least six hexadecimal digits; none otherwise."""
     return [name for name in names if name.startswith(written)] if BEGINNING.fullmatch(written) else []
 
 
-def resolved(written: str, names: Iterable[str]) -> str:
+def resolve_prefix(written: str, names: Iterable[str]) -> str:
     """The one name that begins with what is written; what is written itself if there is none, or more than one."""
-    found = beginning_with(written, dict.fromkeys(names))
+    found = match_prefix(written, dict.fromkeys(names))
     return found[0] if len(found) == 1 else written

@@ -17,7 +17,7 @@ MAX_VALUES = 500_000  # separated by commas; a header of a thousand tensors has 
 STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
 
 
-def parse(raw: bytes, label: str, what: str = "the file", most: int = MAX_VALUES) -> dict[str, Any]:
+def parse_json(raw: bytes, label: str, what: str = "the file", most: int = MAX_VALUES) -> dict[str, Any]:
     """The mapping in a JSON text of ``most`` values; in messages ``what`` names the text and ``label`` its file.
 
     Raises:
@@ -31,7 +31,7 @@ def parse(raw: bytes, label: str, what: str = "the file", most: int = MAX_VALUES
             raise CheckpointError(f"{label}: {what} names {twice[:80]!r} twice.")
         return mapping
 
-    if _crowded(raw, most):
+    if _has_too_many_values(raw, most):
         raise CheckpointError(f"{label}: {what} lists more than {most:,} values; refused.")
     try:
         entries = json.loads(raw.decode("utf-8"), object_pairs_hook=unique)
@@ -48,7 +48,7 @@ def parse(raw: bytes, label: str, what: str = "the file", most: int = MAX_VALUES
     return entries
 
 
-def _crowded(raw: bytes, most: int) -> bool:
+def _has_too_many_values(raw: bytes, most: int) -> bool:
     """Whether there are too many commas; commas in texts do not count."""
     if raw.count(b",") <= most:
         return False

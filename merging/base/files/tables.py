@@ -39,7 +39,7 @@ class Columns(Mapping[str, NDArray[Any]]):
 
     def __init__(self, columns: Mapping[str, Any]) -> None:
         rows = next((len(values) for values in columns.values() if not _is_single(values)), 1)
-        self._arrays = {name: _array(values, rows) for name, values in columns.items()}
+        self._arrays = {name: _column_array(values, rows) for name, values in columns.items()}
 
     @classmethod
     def of_rows(cls, names: Sequence[str], rows: Sequence[Sequence[Any]]) -> Self:
@@ -70,7 +70,7 @@ def _is_single(values: object) -> bool:
     return isinstance(values, str) or not hasattr(values, "__len__")
 
 
-def _array(values: Any, rows: int) -> NDArray[Any]:
+def _column_array(values: Any, rows: int) -> NDArray[Any]:
     """A column; ``values`` are those of all rows, or a single one."""
     listed = [values] * rows if _is_single(values) else values
     texts = any(isinstance(value, str) for value in listed)
@@ -115,7 +115,7 @@ class Frames(dict[str, Any]):
         return dict(super().items())
 
 
-def plain(tables: Mapping[str, pd.DataFrame]) -> Mapping[str, Table]:
+def plain_tables(tables: Mapping[str, pd.DataFrame]) -> Mapping[str, Table]:
     """Tables as they were made: no DataFrame is made of ``Columns``."""
     return tables.plain() if isinstance(tables, Frames) else tables
 
@@ -124,19 +124,21 @@ def csv_bytes(table: Table) -> bytes:
     """The table as CSV; a text that a spreadsheet would run as a formula gets an apostrophe in front."""
     if isinstance(table, Columns):
         texts = {name: values for name, values in table.items() if values.dtype == "O"}
-        inert = {name: [_inert(value) for value in values] for name, values in texts.items()}
-        return _csv_text(Columns({_inert(name): inert.get(name, values) for name, values in table.items()})).encode()
+        inert = {name: [_escape_formula(value) for value in values] for name, values in texts.items()}
+        return _csv_text(
+            Columns({_escape_formula(name): inert.get(name, values) for name, values in table.items()})
+        ).encode()
     safe = table.copy()
     for name in safe.columns:
         if safe[name].dtype.kind not in "biufc":
-            safe[name] = [_inert(value) for value in safe[name]]
-    safe.columns = [_inert(name) for name in safe.columns]
+            safe[name] = [_escape_formula(value) for value in safe[name]]
+    safe.columns = [_escape_formula(name) for name in safe.columns]
     out = io.StringIO()
-    safe.to_csv(out, index=False, quoting=_quoting(safe), lineterminator="\n")
+    safe.to_csv(out, index=False, quoting=_quoting_style(safe), lineterminator="\n")
     return out.getvalue().encode()
 
 
-def _inert(value: object) -> str:
+def _escape_formula(value: object) -> str:
     text = "" if value is None else str(value)
     return f"'{text}" if text.startswith(FORMULA) else text
 
@@ -144,19 +146,19 @@ def _inert(value: object) -> str:
 def _csv_text(table: Columns) -> str:
     """The table as pandas writes it."""
     out = io.StringIO()
-    writer = csv.writer(out, quoting=_quoting(table), lineterminator="\n")
+    writer = csv.writer(out, quoting=_quoting_style(table), lineterminator="\n")
     writer.writerow(table)
-    writer.writerows(zip(*map(_cells, table.values()), strict=True))
+    writer.writerows(zip(*map(_format_cells, table.values()), strict=True))
     return out.getvalue()
 
 
-def _cells(values: NDArray[Any]) -> list[str]:
+def _format_cells(values: NDArray[Any]) -> list[str]:
     """The texts of a column."""
     cells: list[str] = values.astype(str).tolist() if values.dtype.kind in "biuf" else values.tolist()
     return ["" if cell == "nan" else cell for cell in cells] if values.dtype.kind == "f" else cells
 
 
-def _quoting(table: Table) -> Literal[0, 1]:
+def _quoting_style(table: Table) -> Literal[0, 1]:
     """What to quote: all cells if a text holds a carriage return, which would stay bare and end its line."""
     texts = [list(table), *(values for _, values in table.items() if values.dtype.kind not in "biufc")]
     bare = any("\r" in str(text) for column in texts for text in column)
@@ -187,7 +189,7 @@ def write_table(folder: Path, name: str, table: Table, *, packed: bool = False) 
     if isinstance(table, Columns):
         text = _csv_text(table).encode()
     else:
-        text = table.to_csv(index=False, quoting=_quoting(table), lineterminator="\n").encode()
+        text = table.to_csv(index=False, quoting=_quoting_style(table), lineterminator="\n").encode()
     if packed and len(text) <= UNPACKED_LIMIT:
         path.with_name(path.name + PACKED).write_bytes(gzip.compress(text, mtime=0))
     else:
@@ -214,9 +216,9 @@ def read_columns(path: Path, schema: Mapping[str, str]) -> Columns:
     Raises:
         StoreError: as ``read_table``.
     """
-    content = unpacked(path) if path.suffix == PACKED else path.read_bytes()
+    content = read_unpacked(path) if path.suffix == PACKED else path.read_bytes()
     columns = _columns(content.decode("utf-8-sig"))
-    return Columns({name: _typed(columns[name], kind) for name, kind in schema.items()})
+    return Columns({name: _parse_cells(columns[name], kind) for name, kind in schema.items()})
 
 
 def _columns(text: str) -> dict[str, list[str]]:
@@ -230,7 +232,7 @@ def _columns(text: str) -> dict[str, list[str]]:
     return {name: list(column) for name, column in zip(head, cells, strict=True)}
 
 
-def unpacked(path: Path) -> bytes:
+def read_unpacked(path: Path) -> bytes:
     """The bytes of a packed table or array; a file that would unpack to more than the limit is read no further.
 
     Raises:
@@ -247,7 +249,7 @@ def unpacked(path: Path) -> bytes:
     return content
 
 
-def _typed(cells: Sequence[str], kind: str) -> NDArray[Any]:
+def _parse_cells(cells: Sequence[str], kind: str) -> NDArray[Any]:
     """A column of a kind of ``_kind``."""
     if kind == "bool":
         return np.array([cell == "True" for cell in cells], np.bool_)

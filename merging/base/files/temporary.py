@@ -25,7 +25,7 @@ def is_temporary(name: str) -> bool:
     return NAME.fullmatch(name) is not None
 
 
-def kind_left_behind(path: Path) -> str:
+def temporary_kind(path: Path) -> str:
     """``NEW`` or ``OLD`` if a dead process left this temporary file or folder behind; empty for everything else."""
     match = NAME.fullmatch(path.name)
     if match is None:
@@ -33,11 +33,11 @@ def kind_left_behind(path: Path) -> str:
     writer = ProcessId.parse(match["writer"])
     if writer is None:
         return ""
-    left = not writer.alive() if writer.here else _unchanged(path)
+    left = not writer.alive() if writer.here else _is_unchanged(path)
     return match["kind"] if left else ""
 
 
-def _unchanged(path: Path) -> bool:
+def _is_unchanged(path: Path) -> bool:
     """Whether nothing in it has changed for ``ABANDONED`` seconds."""
     times = [0.0]
     for inner in (path, *path.rglob("*")):

@@ -19,13 +19,13 @@ ROUNDING = {torch.float64: 1e-10, torch.float32: 1e-5}
 PIECE = 1 << 15  # entries per task
 
 
-def pruned(entries: Tensor, density: float, renorm: bool, joint: bool) -> Iterator[tuple[slice, Tensor]]:
+def prune_rows(entries: Tensor, density: float, renorm: bool, joint: bool) -> Iterator[tuple[slice, Tensor]]:
     """Rows and their entries (K, rows, n); entries that are not among the largest ``density`` of all are set to zero.
 
     Entries are ranked over all tasks together if ``joint``, else task by task; in units of their own row's length if
     ``renorm``, else of the basis vector's singular value. round(ρN) + 1 of N and ties survive, never a zero.
     """
-    unit = units(entries, renorm)
+    unit = row_units(entries, renorm)
     limits = _limits(entries, unit, density, 1 if joint else len(entries))
     for rows in _pieces(entries):
         part = entries[:, rows]
@@ -37,14 +37,14 @@ def prune_rank(numel: int, density: float) -> int:
     return numel - round(density * numel) - 1
 
 
-def units(entries: Tensor, renorm: bool = True) -> Tensor:
+def row_units(entries: Tensor, renorm: bool = True) -> Tensor:
     """The unit in which each row's entries are ranked for pruning, (K, r, 1); infinity for rows of rounding errors."""
     lengths = entries.norm(dim=-1, keepdim=True)  # renormalization moves the lengths into the singular values
     rounding = lengths <= ROUNDING[entries.dtype] * lengths.norm(dim=1, keepdim=True)
     return torch.where(rounding, torch.inf, lengths if renorm else lengths.norm(dim=0, keepdim=True))
 
 
-def averaged(entries: Tensor, elect: bool, disjoint: bool) -> Tensor:
+def average_rows(entries: Tensor, elect: bool, disjoint: bool) -> Tensor:
     """The mean (rows, n) of pruned rows of all tasks (K, rows, n); ``entries`` may be overwritten."""
     if elect:
         # An exact tie elects no sign: the majority of all signs would depend on the arbitrary sign of each row.

@@ -21,12 +21,12 @@ LARGE = 640  # side of a matrix from which scipy's LAPACK is used
 FEW = 4  # up to a fourth of the vectors, finding only them is cheaper
 
 
-def is_part(size: float, count: int | None) -> bool:
+def finds_only_part(size: float, count: int | None) -> bool:
     """Whether ``count`` of ``size`` eigenvectors are found without the others."""
     return count is not None and size >= LARGE and FEW * count <= size
 
 
-def eigen(matrix: Tensor, count: int | None = None) -> tuple[Tensor, Tensor]:
+def decompose_symmetric(matrix: Tensor, count: int | None = None) -> tuple[Tensor, Tensor]:
     """Eigenvalues (r,), ascending, and orthonormal eigenvectors (n, r) of a symmetric matrix (n, n).
 
     Its lower triangle is all that is read. With a ``count`` only so many of the largest, r = min(count, n).
@@ -36,45 +36,47 @@ def eigen(matrix: Tensor, count: int | None = None) -> tuple[Tensor, Tensor]:
     """
     size = len(matrix)
     here = matrix.device.type == "cpu" and matrix.dtype == torch.float64 and size >= LARGE
-    pair = _by_lapack(matrix, count if is_part(size, count) else None) if here and count != 0 else None
+    pair = (
+        _decompose_by_lapack(matrix, count if finds_only_part(size, count) else None) if here and count != 0 else None
+    )
     values, vectors = torch.linalg.eigh(matrix) if pair is None else pair
     first = 0 if count is None else max(len(values) - count, 0)
     return values[first:], vectors[:, first:]
 
 
-def _by_lapack(matrix: Tensor, count: int | None) -> tuple[Tensor, Tensor] | None:
+def _decompose_by_lapack(matrix: Tensor, count: int | None) -> tuple[Tensor, Tensor] | None:
     """All eigenpairs, or the ``count`` largest; None if LAPACK does not find them."""
     if not torch.isfinite(matrix.sum()):
         return None
     copy = matrix.clone(memory_format=torch.contiguous_format)  # a lower triangle by rows is an upper one by columns
-    return _all(copy) if count is None else _largest(copy, count)
+    return _all_pairs(copy) if count is None else _largest_pairs(copy, count)
 
 
-def _all(matrix: Tensor) -> tuple[Tensor, Tensor] | None:
+def _all_pairs(matrix: Tensor) -> tuple[Tensor, Tensor] | None:
     """By divide and conquer (dsyevd), which puts the vectors in the place of the matrix."""
     size, values = len(matrix), matrix.new_empty(len(matrix))
-    failed = lapack("dsyevd", "V", "U", size, matrix, size, values)
+    failed = call_lapack("dsyevd", "V", "U", size, matrix, size, values)
     return None if failed else (values, matrix.T)
 
 
-def _largest(matrix: Tensor, count: int) -> tuple[Tensor, Tensor] | None:
+def _largest_pairs(matrix: Tensor, count: int) -> tuple[Tensor, Tensor] | None:
     """By bisection and inverse iteration (dsyevr)."""
     size, values = len(matrix), matrix.new_empty(len(matrix))
     vectors, support = matrix.new_empty(count, size), torch.empty(2 * count, dtype=torch.int32)
     place = (0.0, 0.0, size - count + 1, size, 0.0)  # no interval of values; places from 1 on; the best tolerance
     number = ctypes.c_int()
-    failed = lapack("dsyevr", "V", "I", "U", size, matrix, size, *place, number, values, vectors, size, support)
+    failed = call_lapack("dsyevr", "V", "I", "U", size, matrix, size, *place, number, values, vectors, size, support)
     return None if failed or number.value != count else (values[:count], vectors.T)
 
 
-def lapack(name: str, *arguments: Any) -> int:
+def call_lapack(name: str, *arguments: Any) -> int:
     """Call a routine of LAPACK that ends with two workspaces and an error number, which is returned."""
     routine, info = _routine(name), ctypes.c_int()
     work, whole = torch.empty(1, dtype=torch.float64), torch.empty(1, dtype=torch.int32)
     for sizes in ((-1, -1), None):  # first it says which sizes it needs
         lengths = sizes or (len(work), len(whole))
         every = (*arguments, work, lengths[0], whole, lengths[1], info)
-        kept = [_reference(argument) for argument in every]
+        kept = [_address_of(argument) for argument in every]
         routine(*kept)
         if sizes:
             work = torch.empty(int(work), dtype=torch.float64)
@@ -82,7 +84,7 @@ def lapack(name: str, *arguments: Any) -> int:
     return info.value
 
 
-def _reference(argument: Any) -> Any:
+def _address_of(argument: Any) -> Any:
     """What LAPACK is given in the place of an argument: its address."""
     if isinstance(argument, Tensor):
         return ctypes.c_void_p(argument.data_ptr())
@@ -98,7 +100,7 @@ def _routine(name: str) -> Callable[..., None]:
     """One of scipy's LAPACK routines, which runs without the interpreter's lock."""
     from scipy.linalg import cython_lapack
 
-    _one_thread()
+    _limit_scipy_threads()
     capsule, python = cython_lapack.__pyx_capi__[name], ctypes.pythonapi
     python.PyCapsule_GetName.restype, python.PyCapsule_GetName.argtypes = ctypes.c_char_p, [ctypes.py_object]
     signature = python.PyCapsule_GetName(capsule)
@@ -107,7 +109,7 @@ def _routine(name: str) -> Callable[..., None]:
     return ctypes.CFUNCTYPE(None)(python.PyCapsule_GetPointer(capsule, signature))
 
 
-def _one_thread() -> None:
+def _limit_scipy_threads() -> None:
     """Keep scipy's own linear algebra library to one thread; numpy's and torch's are others."""
     from threadpoolctl import ThreadpoolController
 

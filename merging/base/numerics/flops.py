@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from merging.base.numerics.eigen import is_part
+from merging.base.numerics.eigen import finds_only_part
 from merging.base.numerics.linear_algebra import STRIPES
 
 EIGEN = 10  # times n³: all eigenvalues and eigenvectors of a symmetric matrix (n, n)
@@ -50,7 +50,7 @@ def symmetric_product(side: float, length: float) -> float:
 
 def eigen(size: float, count: int | None = None) -> float:
     """An eigen-decomposition of a symmetric matrix (size, size), or its ``count`` largest eigenpairs."""
-    return (PART if is_part(size, count) else EIGEN) * float(size) ** 3
+    return (PART if finds_only_part(size, count) else EIGEN) * float(size) ** 3
 
 
 def cholesky(size: int) -> float:
@@ -70,7 +70,7 @@ def polar(rows: int, columns: int) -> float:
     return symmetric_product(short, long) + eigen(short) + 2 * product(short, short, long)
 
 
-def into_core(matrix: LinearMap, ranks: float) -> float:
+def core_projection(matrix: LinearMap, ranks: float) -> float:
     """Bases of what thin factors of so many ``ranks`` together span, and what is found in them as a whole matrix."""
     bases = 2 * product(matrix.outputs + matrix.inputs, ranks, ranks)
     return bases + product(ranks, ranks, matrix.inputs) + product(matrix.outputs, ranks, matrix.inputs)

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from merging.base.errors import MergingError
-from merging.base.numerics.eigen import eigen
+from merging.base.numerics.eigen import decompose_symmetric
 from merging.base.numerics.finite import all_finite
 
 EXISTS = 1e-10  # a singular value below this share of the largest is a rounding error
@@ -34,17 +34,17 @@ class Factors:
     right: Tensor
 
 
-def double(tensor: Tensor) -> Tensor:
+def to_float64(tensor: Tensor) -> Tensor:
     """The tensor in float64; on the CPU if its device has no float64."""
-    return with_doubles(tensor).to(torch.float64)
+    return on_float64_device(tensor).to(torch.float64)
 
 
-def with_doubles(tensor: Tensor) -> Tensor:
+def on_float64_device(tensor: Tensor) -> Tensor:
     """The tensor on its device, or on the CPU if its device has no float64."""
     return tensor.cpu() if tensor.device.type in NO_DOUBLES else tensor
 
 
-def numbers(*scalars: Tensor) -> list[float]:
+def to_numbers(*scalars: Tensor) -> list[float]:
     """Scalars as numbers on the host, copied there together."""
     found: list[float] = torch.stack(scalars).cpu().tolist()
     return found
@@ -59,9 +59,9 @@ def lower_gram(blocks: Tensor) -> Tensor:
         MergingError: squares of these numbers overflow float64.
     """
     size = blocks.shape[1]
-    total = torch.zeros(size, size, dtype=torch.float64, device=with_doubles(blocks[:0]).device)
+    total = torch.zeros(size, size, dtype=torch.float64, device=on_float64_device(blocks[:0]).device)
     for block in blocks:
-        exact = double(block)
+        exact = to_float64(block)
         add_lower_product(total, exact, exact)
     if not all_finite(total.diagonal()):
         raise MergingError("The task vectors are too large to be factorized. Are these checkpoints of one family?")
@@ -75,7 +75,7 @@ def add_lower_product(total: Tensor, left: Tensor, right: Tensor) -> None:
         total[start:stop, :stop].addmm_(left[start:stop], right[:stop].T)
 
 
-def symmetric(lower: Tensor) -> Tensor:
+def fill_symmetric(lower: Tensor) -> Tensor:
     """The symmetric matrix (m, m) that is given on and below the diagonal."""
     return lower.tril() + lower.tril(-1).mT
 
@@ -94,9 +94,9 @@ def left_factors(blocks: Tensor, rank_tol: float) -> tuple[Tensor, Tensor]:
     count, height, width = blocks.shape
     outer = None
     if height > count * width:  # the other side is smaller: an exact change of basis first
-        outer, blocks = torch.linalg.qr(torch.cat([double(block) for block in blocks], dim=1))
+        outer, blocks = torch.linalg.qr(torch.cat([to_float64(block) for block in blocks], dim=1))
         blocks = blocks[None]
-    squares, vectors = eigen(lower_gram(blocks))
+    squares, vectors = decompose_symmetric(lower_gram(blocks))
     floor = max(rank_tol**2, len(squares) * torch.finfo(squares.dtype).eps)
     dropped = int((squares <= floor * squares[-1:].clamp(min=0)).sum().cpu())
     basis: Tensor = vectors[:, dropped:]
@@ -105,7 +105,7 @@ def left_factors(blocks: Tensor, rank_tol: float) -> tuple[Tensor, Tensor]:
 
 def truncated_svd(matrix: Tensor, count: int) -> Factors:
     """The ``count`` largest singular values of a matrix (m, n) with their vectors; fewer if fewer exist."""
-    exact = double(matrix)
+    exact = to_float64(matrix)
     tall = exact.shape[0] > exact.shape[1]
     left, values, right = _wide_svd(exact.T if tall else exact, count)
     return Factors(right.T, values, left.T) if tall else Factors(left, values, right)
@@ -113,9 +113,9 @@ def truncated_svd(matrix: Tensor, count: int) -> Factors:
 
 def _wide_svd(matrix: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor]:
     """``truncated_svd`` for m <= n, from the small Gram matrix if the ``count`` values are not too small for it."""
-    squares, vectors = eigen(lower_gram(matrix[None]), count)
+    squares, vectors = decompose_symmetric(lower_gram(matrix[None]), count)
     squares, vectors = squares.flip(0), vectors.flip(1)
-    if _well_conditioned(squares):
+    if _is_well_conditioned(squares):
         values = squares.sqrt()
         return vectors, values, (vectors.T @ matrix) / values[:, None]
     return _full_svd(matrix, count)
@@ -127,15 +127,15 @@ def _full_svd(matrix: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor]:
     return left[:, kept], values[kept], right[kept]
 
 
-def polar(matrix: Tensor) -> Tensor:
+def polar_factor(matrix: Tensor) -> Tensor:
     """The orthogonal polar factor P Qᵀ (m, n) of P diag(d) Qᵀ over the nonzero d, in float64."""
-    exact = double(matrix)
+    exact = to_float64(matrix)
     if exact.shape[0] > exact.shape[1]:
-        return polar(exact.T).T
-    squares, vectors = eigen(lower_gram(exact[None]))
-    if _well_conditioned(squares.flip(0)):
+        return polar_factor(exact.T).T
+    squares, vectors = decompose_symmetric(lower_gram(exact[None]))
+    if _is_well_conditioned(squares.flip(0)):
         left, right = vectors / squares.sqrt(), vectors.T @ exact
-    elif (frame := _straightened(vectors.T @ exact)) is not None:
+    elif (frame := _orthogonalize_rows(vectors.T @ exact)) is not None:
         left, right = vectors, frame
     else:
         left, _, right = _full_svd(exact, len(exact))
@@ -143,7 +143,7 @@ def polar(matrix: Tensor) -> Tensor:
     return factor
 
 
-def _straightened(rows: Tensor) -> Tensor | None:
+def _orthogonalize_rows(rows: Tensor) -> Tensor | None:
     """The orthogonal polar factor of rows (r, n) that are nearly orthogonal to each other; None if they are not.
 
     Eigenvectors of an ill-conditioned Gram matrix leave small cosines C between the rows, of lengths d. To first order
@@ -163,15 +163,15 @@ def _straightened(rows: Tensor) -> Tensor | None:
     return straight
 
 
-def _well_conditioned(squares: Tensor) -> bool:
+def _is_well_conditioned(squares: Tensor) -> bool:
     """Whether eigenvalues (r,) of a Gram matrix, descending, are all accurate."""
     return len(squares) == 0 or bool((squares[-1] > SAFE * squares[0]).cpu())
 
 
 def inner_products(rows: Tensor, other: Tensor) -> Tensor:
     """Inner products (K,) in float64, on the CPU, of tensors (K, *S) with another one (*S)."""
-    exact = double(other).reshape(-1)
-    return torch.stack([torch.dot(double(row).reshape(-1), exact) for row in rows]).cpu()
+    exact = to_float64(other).reshape(-1)
+    return torch.stack([torch.dot(to_float64(row).reshape(-1), exact) for row in rows]).cpu()
 
 
 def weighted_sum(rows: Tensor, weights: Sequence[float]) -> Tensor:

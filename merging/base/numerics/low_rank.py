@@ -43,7 +43,7 @@ class LowRank:
 
 
 @dataclass(frozen=True, slots=True)
-class Thin:
+class ThinFactor:
     """A matrix of low rank that is not read yet, with the columns that its ``up`` will have."""
 
     rank: int
@@ -51,7 +51,7 @@ class Thin:
 
 
 @dataclass(frozen=True, slots=True)
-class Core:
+class CoreMatrices:
     """Matrices (K, m, n) as ``left`` (m, a), ``cores`` (K, a, b) and ``right`` (b, n), the outer two orthonormal."""
 
     left: Tensor
@@ -63,21 +63,21 @@ class Core:
         return self.left @ matrix @ self.right
 
 
-def core(matrices: Sequence[LowRank]) -> Core:
+def find_core(matrices: Sequence[LowRank]) -> CoreMatrices:
     """The small matrices that stand for these."""
     left, ups = torch.linalg.qr(torch.cat([matrix.up for matrix in matrices], dim=1))
     right, downs = torch.linalg.qr(torch.cat([matrix.down for matrix in matrices]).mT)
     ranks = [matrix.rank for matrix in matrices]
     parts = zip(ups.split(ranks, dim=1), downs.split(ranks, dim=1), strict=True)
-    return Core(left, torch.stack([up @ down.mT for up, down in parts]), right.mT)
+    return CoreMatrices(left, torch.stack([up @ down.mT for up, down in parts]), right.mT)
 
 
 def low_rank_basis(matrices: Sequence[LowRank], rank_tol: float) -> Tensor:
     """``linear_algebra.left_basis`` (m, r) of these matrices side by side."""
-    small = core(matrices)
+    small = find_core(matrices)
     return small.left @ left_basis(small.cores, rank_tol)
 
 
-def in_basis(basis: Tensor, matrices: Sequence[LowRank]) -> Tensor:
+def project_on_basis(basis: Tensor, matrices: Sequence[LowRank]) -> Tensor:
     """The matrices in a basis (m, r) of their columns, (K, r, n)."""
     return torch.stack([(basis.mT @ matrix.up) @ matrix.down for matrix in matrices])

@@ -29,7 +29,7 @@ Rows = Callable[[], Iterable[Tensor]]  # streams (K, n) pieces of K rows, anew a
 Mapped = Callable[[Callable[[Tensor], T]], Iterable[T]]
 
 
-class Thinned(NamedTuple):
+class SampledRows(NamedTuple):
     """A faster stream of a sample of the rows: called with n, it gives one in n of the ``total`` numbers of each.
 
     They may lie side by side in groups, which are spread evenly over the rows.
@@ -120,7 +120,7 @@ class _Bracket:
             return self.low
         if position < self.at_low + inside:
             kth = position - self.at_low
-            return _kth(self.inside.values, kth)
+            return _value_at_rank(self.inside.values, kth)
         if position < self.at_low + inside + self.at_high:
             return self.high
         self._move(math.nextafter(self.high, math.inf), math.inf)
@@ -136,7 +136,7 @@ def kth_smallest(
     rows: Rows,
     ranks: Sequence[int],
     zeros: int = 0,
-    thinned: Thinned | None = None,
+    thinned: SampledRows | None = None,
     mapped: Mapped[list[_Counts]] | None = None,
 ) -> list[float]:
     """For each of K rows of non-negative numbers, its value of 0-based rank ``ranks[k]`` in ascending order.
@@ -160,10 +160,14 @@ def kth_smallest(
     return [answers[k] for k in range(len(brackets))]
 
 
-def _brackets(rows: Rows, ranks: Sequence[int], thinned: Thinned | None) -> list[_Bracket]:
+def _brackets(rows: Rows, ranks: Sequence[int], thinned: SampledRows | None) -> list[_Bracket]:
     """What a sample says of every rank; nothing where there are no numbers."""
-    sample, total = _sample(rows) if thinned is None else (_piles(thinned.rows(SAMPLE_STRIDE)), thinned.total)
-    return [_bracket(sample[k % len(sample)], min(rank, total - 1), total) for k, rank in enumerate(ranks) if total]
+    sample, total = (
+        _sample_rows(rows) if thinned is None else (_collect_rows(thinned.rows(SAMPLE_STRIDE)), thinned.total)
+    )
+    return [
+        _bracket_rank(sample[k % len(sample)], min(rank, total - 1), total) for k, rank in enumerate(ranks) if total
+    ]
 
 
 def _count(rows: Rows, brackets: Mapping[int, _Bracket], mapped: Mapped[list[_Counts]] | None) -> None:
@@ -177,7 +181,7 @@ def _count(rows: Rows, brackets: Mapping[int, _Bracket], mapped: Mapped[list[_Co
             bracket.add(one)
 
 
-def _sample(rows: Rows) -> tuple[list[NDArray[Any]], int]:
+def _sample_rows(rows: Rows) -> tuple[list[NDArray[Any]], int]:
     """Every SAMPLE_STRIDE-th number of each row, K arrays (m,), and the length of a row."""
     total = 0
 
@@ -188,10 +192,10 @@ def _sample(rows: Rows) -> tuple[list[NDArray[Any]], int]:
             yield flat[:, -total % SAMPLE_STRIDE :: SAMPLE_STRIDE]
             total += flat.shape[1]
 
-    return _piles(sampled()), total
+    return _collect_rows(sampled()), total
 
 
-def _piles(pieces: Iterable[Tensor]) -> list[NDArray[Any]]:
+def _collect_rows(pieces: Iterable[Tensor]) -> list[NDArray[Any]]:
     """Rows (m,) of pieces (K, n) side by side."""
     piles: list[_Pile] = []
     for piece in pieces:
@@ -201,19 +205,19 @@ def _piles(pieces: Iterable[Tensor]) -> list[NDArray[Any]]:
     return [pile.values for pile in piles]
 
 
-def _bracket(sample: NDArray[Any], rank: int, total: int) -> _Bracket:
+def _bracket_rank(sample: NDArray[Any], rank: int, total: int) -> _Bracket:
     size = len(sample)
     share = rank / total
     margin = SIGMAS * max(math.sqrt(size * share * (1 - share)), _unevenness(sample, share)) + 2
     low, high = math.floor(share * size - margin), math.ceil(share * size + margin)
     return _Bracket(
         rank=rank,
-        low=_kth(sample, low) if low >= 0 else 0.0,
-        high=_kth(sample, high) if high < size else math.inf,
+        low=_value_at_rank(sample, low) if low >= 0 else 0.0,
+        high=_value_at_rank(sample, high) if high < size else math.inf,
     )
 
 
-def _kth(values: NDArray[Any], rank: int) -> float:
+def _value_at_rank(values: NDArray[Any], rank: int) -> float:
     """The value of a rank; numpy takes ten times as long for two ranks at once."""
     return float(np.partition(values, rank)[rank])
 
@@ -227,6 +231,6 @@ def _unevenness(sample: NDArray[Any], share: float) -> float:
     if whole < FEW_GROUPS * GROUP:
         return 0.0
     few = sample[::FEWER]
-    near = _kth(few, int(share * (len(few) - 1)))
+    near = _value_at_rank(few, int(share * (len(few) - 1)))
     below = np.count_nonzero(sample[:whole].reshape(-1, GROUP) < near, axis=1)
     return float(np.sqrt(np.square(np.diff(below)).mean() / 2 * len(below)))

@@ -70,15 +70,15 @@ def trim_each(
         yield trim_vectors(tensors, row if density < 1 else None)
 
 
-def elected_sign(kept: Tensor, tie_sign: float) -> Tensor:
+def elect_sign(kept: Tensor, tie_sign: float) -> Tensor:
     """The sign of every scalar's sum, (K, *S) -> (*S); exact ties take ``tie_sign``."""
     sign = kept.sum(dim=0).sign()
     return sign + tie_sign * (1 - sign.abs())
 
 
-def elect(kept: Tensor) -> Election:
+def count_election(kept: Tensor) -> Election:
     """The election between trimmed tensors (K, *S)."""
-    sign, signs = elected_sign(kept, 0.0), kept.sign()
+    sign, signs = elect_sign(kept, 0.0), kept.sign()
     tied = signs * (sign == 0)
     parts = (signs != 0, signs * sign > 0, tied < 0, tied > 0)
     kept_of, agreeing, minus, plus = (part.flatten(1).sum(dim=1).cpu().numpy() for part in parts)

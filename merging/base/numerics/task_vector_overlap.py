@@ -13,7 +13,7 @@ Array = NDArray[np.float64]
 PARALLEL = 1e-12  # |cos| this near to 1 has gradient zero; rounding errors must not start a descent
 
 
-def cosines(gram: Array, coefficients: Array) -> tuple[Array, Array]:
+def expert_cosines(gram: Array, coefficients: Array) -> tuple[Array, Array]:
     """Cosines (K, K) of the task vectors less the redundant one, 0 on the diagonal and for zero vectors; 1/norms (K,).
 
     Experts that equal the pretrained model have no direction; their cosines and inverse norms are 0.
@@ -27,23 +27,23 @@ def cosines(gram: Array, coefficients: Array) -> tuple[Array, Array]:
     return cos, inverse
 
 
-def loss(gram: Array, coefficients: Array, penalty: float) -> float:
+def overlap_loss(gram: Array, coefficients: Array, penalty: float) -> float:
     """Mean |cos| over pairs of experts plus the penalized length of the redundant vector."""
-    pairs = _pairs(gram)
+    pairs = _count_pairs(gram)
     length = max(float(coefficients @ gram @ coefficients), 0.0) ** 0.5
-    return float(np.abs(cosines(gram, coefficients)[0]).sum() / pairs) + penalty * length if pairs else 0.0
+    return float(np.abs(expert_cosines(gram, coefficients)[0]).sum() / pairs) + penalty * length if pairs else 0.0
 
 
-def gradient(gram: Array, coefficients: Array, penalty: float) -> Array:
-    """The gradient of ``loss`` by the redundant vector, as combination of task vectors (K,)."""
-    cos, inverse = cosines(gram, coefficients)
+def overlap_gradient(gram: Array, coefficients: Array, penalty: float) -> Array:
+    """The gradient of ``overlap_loss`` by the redundant vector, as combination of task vectors (K,)."""
+    cos, inverse = expert_cosines(gram, coefficients)
     pull = np.where(np.abs(cos) < 1 - PARALLEL, np.sign(cos), 0.0)
     weights = (pull * (cos * inverse[:, None] ** 2 - np.outer(inverse, inverse))).sum(axis=1)
-    slope: Array = 2 * weights @ (np.eye(len(gram)) - coefficients) / max(_pairs(gram), 1)
+    slope: Array = 2 * weights @ (np.eye(len(gram)) - coefficients) / max(_count_pairs(gram), 1)
     square = float(coefficients @ gram @ coefficients)
     return slope + penalty * coefficients / square**0.5 if square > 0 else slope
 
 
-def _pairs(gram: Array) -> int:
+def _count_pairs(gram: Array) -> int:
     moved = int(np.count_nonzero(gram.diagonal()))
     return moved * (moved - 1)

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from merging.base.text import percent
-from merging.cli.benchmark_options import description, description_options
+from merging.base.text import percent_with_interval
+from merging.cli.benchmark_options import description_options, join_descriptions
 from merging.cli.call import Call
 from merging.cli.exit_codes import DONE, FAILED
 from merging.cli.option_types import PATH
 from merging.cli.options import Command, OrderedGroup, argument, device_option, events_option, nice_option, option
-from merging.cli.output import columns, dumps, reporting
-from merging.models.formats.opening import ModelRef
+from merging.cli.output import columns, encode_json, report_progress
+from merging.models.formats.model_sources import ModelRef
 
 if TYPE_CHECKING:
     from merging.images.benchmarks.benchmark import Benchmark
@@ -40,21 +40,21 @@ def benchmark() -> None:
 @click.pass_obj
 def make(call: Call, folder: Path, described: Mapping[str, Any], overwrite: bool, evaluate: bool, device: str) -> int:
     """Write a benchmark folder from data sets, experts and heads."""
-    from merging.images.benchmarks.build import write
-    from merging.study.runs.reference_models import references
-    from merging.study.runs.store import Store
+    from merging.images.benchmarks.build import benchmark_folder
+    from merging.study.runs.reference_models import find_references
+    from merging.study.runs.run_store import Store
 
-    plan, shares = description(described), {MAKING: 1.0, EVALUATING: float(evaluate)}
-    with reporting(call.events) as progress:
+    plan, shares = join_descriptions(described), {MAKING: 1.0, EVALUATING: float(evaluate)}
+    with report_progress(call.events) as progress:
         parts = call.context(progress, device).parts(shares)
 
         def complete(made: Benchmark) -> None:
             if evaluate:
                 library = Store(made.folder, libraries=(), dated=False)  # where the app looks for precomputed runs
-                references(library, made, context=parts[EVALUATING])
+                find_references(library, made, context=parts[EVALUATING])
 
-        made = write.make(plan, folder, force=overwrite, complete=complete, context=parts[MAKING])
-    _show(call, made, folder)
+        made = benchmark_folder.write_benchmark(plan, folder, force=overwrite, complete=complete, context=parts[MAKING])
+    _print_benchmark(call, made, folder)
     return DONE
 
 
@@ -79,9 +79,9 @@ def check(call: Call, folder: Path) -> int:
                 problems.append(str(error))
     problems = list(dict.fromkeys(problems))
     if problems:
-        print(dumps({"problems": problems}) if call.json else first_few(problems, 20))
+        print(encode_json({"problems": problems}) if call.json else first_few(problems, 20))
         return FAILED
-    _show(call, opened, folder)
+    _print_benchmark(call, opened, folder)
     return DONE
 
 
@@ -93,25 +93,25 @@ def find(call: Call, folder: Path, place: Path) -> int:
     """Find the images' files and the models that a benchmark refers to where they lie now."""
     from merging.images.benchmarks.benchmark import Benchmark
 
-    with reporting(None) as progress:
+    with report_progress(None) as progress:
         problems = Benchmark.load(folder.resolve()).find(place.resolve(), call.context(progress).meter(0))
     if call.json:
-        print(dumps({"problems": problems}))
+        print(encode_json({"problems": problems}))
     else:
         print("\n".join(problems) or "All files are there, and are the ones that the benchmark was made of.")
     return FAILED if problems else DONE
 
 
-def _show(call: Call, benchmark: Benchmark, folder: Path) -> None:
+def _print_benchmark(call: Call, benchmark: Benchmark, folder: Path) -> None:
     """Say what a benchmark holds, and what is to be known of how it was made."""
     import json
 
+    from merging.images.benchmarks.image_draws import draws
     from merging.images.benchmarks.manifest import MANIFEST
-    from merging.images.benchmarks.test_images import draws
 
     manifest = json.loads((folder / MANIFEST).read_bytes())
     if call.json:
-        print(dumps({"folder": benchmark.folder, "digest": benchmark.digest, "manifest": manifest}))
+        print(encode_json({"folder": benchmark.folder, "digest": benchmark.digest, "manifest": manifest}))
         return
     rows: list[tuple[str, ...]] = [("task", "classes", "exemplars", "choosing", "reporting", "expert")]
     for task in benchmark.tasks:
@@ -139,13 +139,13 @@ def _show(call: Call, benchmark: Benchmark, folder: Path) -> None:
 def look(call: Call, path: Path, image_column: str | None, label_column: str | None, configuration: str | None) -> int:
     """What a data set holds, without writing anything."""
     from merging.base.text import first_few
-    from merging.images.data_sets.opening import open_data
+    from merging.images.data_sets.data_set_formats import open_data
 
     data = open_data(path, image=image_column, label=label_column, configuration=configuration)
     parts = {part: len(labels) for part, labels in data.parts.items()}
     if call.json:
         facts = {"kind": data.kind, "parts": parts, "classes": data.classes, "class_names": data.class_names}
-        print(dumps({**facts, "notes": data.notes}))
+        print(encode_json({**facts, "notes": data.notes}))
         return DONE
     counts = ", ".join(f"{part} {count:,}" for part, count in parts.items())
     print(f"{data.kind}: {counts} images, {data.classes} classes")
@@ -161,12 +161,12 @@ def look(call: Call, path: Path, image_column: str | None, label_column: str | N
 @click.pass_obj
 def score(call: Call, features: Path, model: str, head: Path) -> int:
     """Accuracy of a model from features that were computed before."""
-    from merging.engine.evaluation.known_features import CachedFeatures
-    from merging.images.heads import read_head
+    from merging.engine.evaluation.feature_file import FeatureFile
+    from merging.images.zero_shot_heads import read_head
 
-    cached = CachedFeatures.load(features)
+    cached = FeatureFile.load(features)
     rows = read_head(head, None, cached.features.shape[1]).rows
     scores = cached.score(ModelRef(model).open(), rows)
-    share = percent(scores["accuracy"], scores["low"], scores["high"])
-    print(dumps(scores) if call.json else f"{share}, {scores['n']} images")
+    share = percent_with_interval(scores["accuracy"], scores["low"], scores["high"])
+    print(encode_json(scores) if call.json else f"{share}, {scores['n']} images")
     return DONE

@@ -8,34 +8,34 @@ import click
 
 from merging.cli.call import Call
 from merging.cli.exit_codes import DONE, UsageError
-from merging.cli.export_options import SINGLE, ExportOptions, export_options
+from merging.cli.export_options import SINGLE_FILE_SUFFIX, ExportOptions, export_options
 from merging.cli.model_options import ModelType
 from merging.cli.option_types import PATH
 from merging.cli.options import Command, argument, option
-from merging.cli.output import dumps, export_facts, reporting
-from merging.models.formats.opening import ModelRef
+from merging.cli.output import encode_json, export_facts, report_progress
+from merging.models.formats.model_sources import ModelRef
 
 
-def _destination(ctx: click.Context, param: click.Parameter, out: Path | None) -> Path | None:
+def _choose_folder(ctx: click.Context, param: click.Parameter, out: Path | None) -> Path | None:
     """The folder to write, which must be free; by default it is named after the checkpoint and the target."""
     from merging.sharing.export.destination import refusal
 
     model, to = ctx.params.get("checkpoint"), ctx.params.get("to")
     if out is None and model is not None:
-        out = Path(f"{_stem(getattr(model, 'text', model))}-{to}")  # one that was not found is still text
-    if out is not None and out.suffix == SINGLE and not out.is_dir():
+        out = Path(f"{_name_after(getattr(model, 'text', model))}-{to}")  # one that was not found is still text
+    if out is not None and out.suffix == SINGLE_FILE_SUFFIX and not out.is_dir():
         raise UsageError([f"{out} is named like a file, and convert writes a folder; choose another --out."])
     if out is not None and (reason := refusal(out, overwrite=ctx.params["overwrite"] or ctx.params["force"])):
         raise UsageError([reason])
     return out
 
 
-def _stem(reference: str) -> str:
+def _name_after(reference: str) -> str:
     """What to call a folder made of a checkpoint."""
     from merging.models.formats.configs import SUFFIXES
-    from merging.models.references import BUNDLED_PREFIX, HUB_PREFIX, without_folders
+    from merging.models.model_references import BUNDLED_PREFIX, HUB_PREFIX, strip_folders
 
-    name = without_folders(reference).removeprefix(BUNDLED_PREFIX).removeprefix(HUB_PREFIX).partition("@")[0]
+    name = strip_folders(reference).removeprefix(BUNDLED_PREFIX).removeprefix(HUB_PREFIX).partition("@")[0]
     for suffix in SUFFIXES:
         name = name.removesuffix(suffix)
     return name.replace("/", "-") or "model"
@@ -53,20 +53,20 @@ def _stem(reference: str) -> str:
 @option(
     "--out",
     type=PATH,
-    callback=_destination,
+    callback=_choose_folder,
     help="the folder to write (default: the checkpoint's name and the target's)",
 )
 @click.pass_obj
 def convert(call: Call, checkpoint: ModelRef, base: ModelRef | None, how: ExportOptions, out: Path) -> int:
     """Write a checkpoint of any format for Transformers or open_clip."""
-    from merging.cli.exporting import announce
-    from merging.sharing.export.export import export
+    from merging.cli.run_and_export import announce_export
+    from merging.sharing.export.model_export import export
 
-    announced = announce(checkpoint, base, how, out)
-    with reporting(None) as progress:
+    announced = announce_export(checkpoint, base, how, out)
+    with report_progress(None) as progress:
         exported = export(checkpoint, out, base=base, context=call.context(progress), **vars(how))
     if call.json:
-        print(dumps(export_facts(exported)))
+        print(encode_json(export_facts(exported)))
     else:
         notes = () if announced else exported.notes
         print("\n".join((*exported.warnings, *notes, f"Written to {exported.folder}: {', '.join(exported.files)}")))

@@ -9,8 +9,8 @@ from merging.cli.call import Call
 from merging.cli.exit_codes import DONE
 from merging.cli.model_options import ModelType, activation_option, architecture_option
 from merging.cli.options import Command, argument, device_option
-from merging.cli.output import drawn_of, dumps, reporting, score_table
-from merging.models.formats.opening import ModelRef
+from merging.cli.output import encode_json, report_progress, sampled_images, score_table
+from merging.models.formats.model_sources import ModelRef
 
 
 @click.command(cls=Command)
@@ -23,21 +23,21 @@ def evaluate(call: Call, checkpoint: ModelRef, activation: str | None, architect
     """Accuracy of a checkpoint on the benchmark."""
     from merging.engine.evaluation.evaluate import evaluate as score
     from merging.images.benchmarks.benchmark import SPLITS, Benchmark
-    from merging.images.benchmarks.test_images import REPORTING, draws
+    from merging.images.benchmarks.image_draws import REPORTING, draws
     from merging.models.architecture import with_activation, with_architecture
-    from merging.models.heads import refuse_head
+    from merging.models.head_detection import refuse_head
     from merging.models.stated_architecture import StatedArchitecture
 
     given, benchmark = StatedArchitecture.parse(architecture), Benchmark.load()
     opened = with_activation(with_architecture(refuse_head(checkpoint.open()), given), activation or "")
     if reason := benchmark.misfit(opened):
         raise MergingError(f"{opened.name} cannot be evaluated: {reason}")
-    with reporting(None) as progress:
+    with report_progress(None) as progress:
         scores = score(opened, benchmark, context=call.context(progress, device))
     taken = {split: draws(benchmark.folder, split) for split in SPLITS}
     if call.json:
         rows = scores.to_dict("records")
-        print(dumps([row | drawn_of(taken[str(row["split"])].get(str(row["task"]))) for row in rows]))
+        print(encode_json([row | sampled_images(taken[str(row["split"])].get(str(row["task"]))) for row in rows]))
     else:
         print(score_table(scores, drawn={key: one.text for key, one in taken[REPORTING].items()}))
     return DONE

@@ -27,12 +27,12 @@ def export(
     """Export the model of a stored run as a folder."""
     from merging.base import settings
     from merging.base.errors import StoreError
-    from merging.cli.exporting import announce_run, check_export, report, write
-    from merging.cli.output import reporting
-    from merging.sharing.export.weights import WRITING
+    from merging.cli.output import report_progress
+    from merging.cli.run_and_export import announce_run_export, check_export, print_run, write_export
+    from merging.sharing.export.weight_files import WRITING_PHASE
     from merging.study.runs.estimate import MERGING
     from merging.study.runs.execute import execute
-    from merging.study.runs.store import Store
+    from merging.study.runs.run_store import Store
 
     runs = Store(store, libraries=(settings.benchmark_folder() / "runs",))
     stored = runs.run(runs.full_id(run))
@@ -42,11 +42,11 @@ def export(
             f"Run {stored.id} is the evaluation of one checkpoint, not a merge; convert that file instead."
         )
     check_export(recipe, out, how)
-    announced = announce_run(stored, recipe, how, out)
-    with reporting(call.events) as progress:
-        parts = call.context(progress, device).parts({MERGING: 0.0 if stored.has_model else 5.0, WRITING: 1.0})
+    announced = announce_run_export(stored, recipe, how, out)
+    with report_progress(call.events) as progress:
+        parts = call.context(progress, device).parts({MERGING: 0.0 if stored.has_model else 5.0, WRITING_PHASE: 1.0})
         if not stored.has_model:  # of some runs only tables are kept
             stored = execute(recipe, runs, evaluate=not no_evaluate, need_model=True, context=parts[MERGING])
-        exported = write(stored, out, how, parts[WRITING])
-    report(call, stored, exported, announced=announced)
+        exported = write_export(stored, out, how, parts[WRITING_PHASE])
+    print_run(call, stored, exported, announced=announced)
     return DONE

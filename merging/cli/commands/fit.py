@@ -19,8 +19,8 @@ from merging.cli.model_options import (
     vocabulary_option,
 )
 from merging.cli.options import Command, argument, job_options, option
-from merging.cli.output import columns, dumps, reporting
-from merging.models.formats.opening import ModelRef
+from merging.cli.output import columns, encode_json, report_progress
+from merging.models.formats.model_sources import ModelRef
 
 if TYPE_CHECKING:
     from merging.models.inspection.fit_report import FitReport
@@ -54,28 +54,28 @@ def fit(
     """Check whether checkpoints can be merged."""
     from merging.base.settings import store_root
     from merging.models.architecture import with_architecture
-    from merging.models.digests import DIGESTS
-    from merging.models.formats.opening import open_models
-    from merging.models.inspection.fit import fit as compare
+    from merging.models.digest_cache import DIGESTS
+    from merging.models.formats.model_sources import open_models
+    from merging.models.inspection.fit_check import check_fit as compare
     from merging.models.inspection.fit_report import FITS
     from merging.models.stated_architecture import StatedArchitecture
     from merging.sharing.catalog import fit_reports
-    from merging.study.runs.store import Store
+    from merging.study.runs.run_store import Store
 
     given = StatedArchitecture.parse(architecture)
     base, opened = open_models(pretrained, experts)
     base = with_architecture(base, given)
     opened = {name: with_architecture(expert, given, sizes=False) for name, expert in opened.items()}
-    with reporting(call.events) as progress:
+    with report_progress(call.events) as progress:
         context = call.context(progress)
         report = compare(base, opened, values=values or None, sample=True, vocabulary=vocabulary, context=context)
     shown = report.without("activation") if activation else report  # one for all, whatever the files state
-    print(dumps(_facts(shown)) if call.json else "\n".join(_lines(shown)))
+    print(encode_json(_facts(shown)) if call.json else "\n".join(_lines(shown)))
     if keep:  # the report is printed already, whatever the store takes
         root = Store(store or store_root(), libraries=()).root  # its runs say by which digests they know checkpoints
         for checkpoint in (base, *opened.values()):
             DIGESTS.keep(root, checkpoint)
-        fit_reports.keep(root, base, opened, report)
+        fit_reports.store_report(root, base, opened, report)
     return DONE if keep or shown.verdict == FITS else FAILED
 
 
@@ -113,11 +113,11 @@ def _lines(report: FitReport) -> Iterator[str]:
 def digest(call: Call, checkpoints: Sequence[ModelRef], store: Path | None) -> int:
     """Digests of checkpoints' tensors, remembered for the app."""
     from merging.base.settings import store_root
-    from merging.models.digests import DIGESTS
-    from merging.study.runs.store import Store
+    from merging.models.digest_cache import DIGESTS
+    from merging.study.runs.run_store import Store
 
     opened = [model.open(model.text) for model in checkpoints]
-    with reporting(call.events) as progress:
+    with report_progress(call.events) as progress:
         digests = DIGESTS.read(Store(store or store_root(), libraries=()).root, opened, call.context(progress))
-    print(dumps(digests) if call.json else columns([(value, name) for name, value in digests.items()]))
+    print(encode_json(digests) if call.json else columns([(value, name) for name, value in digests.items()]))
     return DONE

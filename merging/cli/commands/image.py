@@ -12,22 +12,22 @@ from merging.base.text import first_few, printable
 from merging.cli.call import Call
 from merging.cli.exit_codes import DONE
 from merging.cli.options import Command, argument, device_option, option, store_option
-from merging.cli.output import columns, dumps, reporting
+from merging.cli.output import columns, encode_json, report_progress
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from merging.images.benchmarks.benchmark import Benchmark
-    from merging.study.one_image.studied import StudiedImage
-    from merging.study.one_image.tables import ImageTables
-    from merging.study.one_image.towers import Towers
+    from merging.study.one_image.image_tables import ImageTables
+    from merging.study.one_image.named_towers import Towers
+    from merging.study.one_image.studied_image import StudiedImage
     from merging.study.runs.run import Run
 
 TABLES = ("lens", "accuracy", "attention", "attention_change", "drift", "restore", "restore_tokens", "occlude",
           "neighbors", "overlap")  # fmt: skip
-USUAL = tuple(name for name in TABLES if name not in ("attention", "restore_tokens"))  # the others are long
+USUAL_TABLES = tuple(name for name in TABLES if name not in ("attention", "restore_tokens"))  # the others are long
 QUESTIONS = ("turns", "parts", "drift", "mended", "broken")  # of --find
-SHOWN = 20  # images that are listed as text
+MOST_SHOWN = 20  # images that are listed as text
 
 
 @click.command(cls=Command)
@@ -48,70 +48,70 @@ def image(
     """Follow one image through a run, block by block."""
     from merging.base import settings
     from merging.images.benchmarks.benchmark import Benchmark
-    from merging.study.one_image.tables import ImageTables
-    from merging.study.one_image.towers import Towers
-    from merging.study.runs.store import Store
+    from merging.study.one_image.image_tables import ImageTables
+    from merging.study.one_image.named_towers import Towers
+    from merging.study.runs.run_store import Store
 
     if bool(image) == bool(find):
         raise TaskError("Name one image (TASK:SPLIT:N, or a file), or ask for some with --find.")
     runs, benchmark = Store(store, libraries=(settings.benchmark_folder() / "runs",)), Benchmark.load()
     opened = runs.run(runs.full_id(run))
-    with reporting(None) as progress:
+    with report_progress(None) as progress:
         towers = Towers(runs, benchmark, call.context(progress, device))
         if find:
-            listed = _find(towers, opened, find, depth)
-            print(dumps(listed.to_dict("records")) if call.json else _listing(listed, benchmark))
+            listed = _find_images(towers, opened, find, depth)
+            print(encode_json(listed.to_dict("records")) if call.json else _listing(listed, benchmark))
             return DONE
-        studied = _studied(benchmark, image, head)
-        facts = _facts(ImageTables(towers), opened, studied, against, tables or USUAL)
-    print(dumps(facts) if call.json else _text(facts))
+        studied = _open_image(benchmark, image, head)
+        facts = _facts(ImageTables(towers), opened, studied, against, tables or USUAL_TABLES)
+    print(encode_json(facts) if call.json else _text(facts))
     return DONE
 
 
-def _find(towers: Towers, run: Run, question: str, depth: int) -> pd.DataFrame:
+def _find_images(towers: Towers, run: Run, question: str, depth: int) -> pd.DataFrame:
     """The images that fit, by the stored measurement; it is made first where it is missing."""
     from merging.study import measure
     from merging.study.measurements import depths
     from merging.study.measurements.find_images import find_by_depth
 
     measured = measure.measure("depths", towers.store, towers.benchmark, run.id, context=towers.context)
-    by_task = depths.of_data_sets(measured, towers.benchmark)
+    by_task = depths.read_depths(measured, towers.benchmark)
     return find_by_depth(question, by_task, towers.benchmark, depth=depth)
 
 
-def _studied(benchmark: Benchmark, image: str, head: str) -> StudiedImage:
+def _open_image(benchmark: Benchmark, image: str, head: str) -> StudiedImage:
     from merging.images.own_image import MOST_BYTES
-    from merging.study.one_image import studied
+    from merging.study.one_image import studied_image
 
     path = Path(image)
     if not path.is_file():
-        return studied.image_of(benchmark, image, head)
+        return studied_image.find_image(benchmark, image, head)
     if not head:
         keys = first_few([task.key for task in benchmark.tasks], 20)
         raise TaskError(f"{printable(path.name)} is in no data set, so --head has to name one: {keys}.")
     with path.open("rb") as file:
         data = file.read(MOST_BYTES + 1)
-    return studied.image_from_file(benchmark, data, path.name, head)
+    return studied_image.read_image_file(benchmark, data, path.name, head)
 
 
 def _facts(made: ImageTables, run: Run, studied: StudiedImage, against: str, names: tuple[str, ...]) -> dict[str, Any]:
     """What is printed: the image, the models, the sentence and the tables."""
-    from merging.study.one_image.neighbors import same_domain
-    from merging.study.one_image.towers import model_of, reference_of
+    from merging.study.one_image.named_towers import model_key, reference_key
+    from merging.study.one_image.nearest_images import same_domain
 
     task = studied.task.key
-    key, reference = model_of(run, task), against or reference_of(run, task)
+    key, reference = model_key(run, task), against or reference_key(run, task)
     near = same_domain(made.towers.benchmark, task, run.experts)
     calls = {
-        "lens": lambda: _both(made.lens(studied, key), made.lens(studied, reference)),
+        "lens": lambda: _join_tables(made.lens(studied, key), made.lens(studied, reference)),
         "accuracy": lambda: made.accuracy(studied, key, reference),
-        "attention": lambda: _both(made.attention(studied, key), made.attention(studied, reference)),
+        "attention": lambda: _join_tables(made.attention(studied, key), made.attention(studied, reference)),
         "attention_change": lambda: made.attention_change(studied, key, reference),
         "drift": lambda: made.drift(studied, key, reference),
         "restore": lambda: made.restore(studied, key, reference),
         "restore_tokens": lambda: made.restore(studied, key, reference, tokens=True),
         "occlude": lambda: made.occlude(studied, key, reference),
-        "neighbors": lambda: _both(made.neighbors(studied, key, near), made.neighbors(studied, reference, near)),
+        "neighbors": lambda: _join_tables(made.neighbors(studied, key, near), made.neighbors(studied, reference, near)),
         "overlap": lambda: made.overlap(studied, key, reference, near),
     }
     label = None if studied.label is None else studied.class_name(studied.label)
@@ -122,7 +122,7 @@ def _facts(made: ImageTables, run: Run, studied: StudiedImage, against: str, nam
     }  # fmt: skip
 
 
-def _both(one: pd.DataFrame, other: pd.DataFrame) -> pd.DataFrame:
+def _join_tables(one: pd.DataFrame, other: pd.DataFrame) -> pd.DataFrame:
     import pandas as pd
 
     return pd.concat([one, other], ignore_index=True)
@@ -146,10 +146,10 @@ def _text(facts: dict[str, Any]) -> str:
 
 def _listing(listed: pd.DataFrame, benchmark: Benchmark) -> str:
     """The first images as a table, and how many there are."""
-    from merging.images.benchmarks import test_images
+    from merging.images.benchmarks import image_draws
 
     rows: list[tuple[str, ...]] = [("image", "class", "answer", "value")]
-    for row in listed.head(SHOWN).to_dict("records"):
+    for row in listed.head(MOST_SHOWN).to_dict("records"):
         rows.append((*(printable(str(row[name])) for name in ("image", "class", "answer")), f"{row['value']:.3g}"))
-    of = test_images.part(whole=test_images.is_whole(benchmark.folder))
-    return f"{columns(rows)}\n{len(listed):,} images of the {of}; at most {SHOWN} are listed, --json has all."
+    of = image_draws.part(whole=image_draws.is_whole(benchmark.folder))
+    return f"{columns(rows)}\n{len(listed):,} images of the {of}; at most {MOST_SHOWN} are listed, --json has all."

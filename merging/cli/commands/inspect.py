@@ -12,8 +12,8 @@ from merging.cli.call import Call
 from merging.cli.exit_codes import DONE
 from merging.cli.model_options import ModelType, architecture_option, family_option
 from merging.cli.options import Command, argument, option
-from merging.cli.output import columns, dumps, reporting
-from merging.models.formats.opening import ModelRef
+from merging.cli.output import columns, encode_json, report_progress
+from merging.models.formats.model_sources import ModelRef
 
 if TYPE_CHECKING:
     from merging.models.checkpoint import Checkpoint
@@ -36,9 +36,9 @@ def inspect(call: Call, checkpoint: ModelRef, architecture: str, family: str, no
     if tensors:
         print(_tensors(opened, call.json))
         return DONE
-    with reporting(None) as progress:
+    with report_progress(None) as progress:
         facts = checkpoint_facts.inspect(opened, digest=not no_digest, context=call.context(progress))
-    print(dumps(facts) if call.json else "\n".join(_lines(facts)))
+    print(encode_json(facts) if call.json else "\n".join(_lines(facts)))
     return DONE
 
 
@@ -49,7 +49,7 @@ def _tensors(opened: Checkpoint, json: bool) -> str:
     table = tensor_table(opened).astype({"block": object})
     records = table.where(table.notna(), None).to_dict("records")
     if json:
-        return dumps(records)
+        return encode_json(records)
     rows: list[tuple[str, ...]] = [("tensor", "section", "role", "shape", "type", "becomes")]
     for row in records:
         role = f"{row['role']}, transposed" if row["transposed"] else row["role"]

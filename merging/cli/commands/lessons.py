@@ -22,11 +22,11 @@ from merging.cli.options import (
     option,
     workers_option,
 )
-from merging.cli.output import columns, dumps, reporting, warn
+from merging.cli.output import columns, encode_json, print_warning, report_progress
 
 if TYPE_CHECKING:
-    from merging.teaching.context import LessonContext
     from merging.teaching.lesson import Lesson
+    from merging.teaching.lesson_context import LessonContext
 
 
 @click.group(cls=OrderedGroup, invoke_without_command=True, no_args_is_help=False, subcommand_metavar="[ACTION ...]")
@@ -35,25 +35,25 @@ if TYPE_CHECKING:
 def lessons(ctx: click.Context, json: bool) -> int | None:
     """List the lessons, check them, or begin one."""
     ctx.obj.json = ctx.obj.json or json
-    return None if ctx.invoked_subcommand is not None else _list(ctx.obj)
+    return None if ctx.invoked_subcommand is not None else _print_lessons(ctx.obj)
 
 
 @lessons.command("list", cls=Command)
 @click.pass_obj
-def listed(call: Call) -> int:
+def list_found_lessons(call: Call) -> int:
     """Every lesson that is found, and every file that cannot be read."""
-    return _list(call)
+    return _print_lessons(call)
 
 
-def _list(call: Call) -> int:
-    from merging.teaching import reading
+def _print_lessons(call: Call) -> int:
+    from merging.teaching import lesson_files
 
     refused: list[LessonError] = []
-    found = reading.lessons(refused=refused)
+    found = lesson_files.list_lessons(refused=refused)
     if call.json:
         names = ("key", "title", "question", "minutes", "level", "after")
         rows = [{name: getattr(one, name) for name in names} | {"steps": len(one.steps)} for one in found]
-        print(dumps({"lessons": rows, "refused": [str(error) for error in refused]}))
+        print(encode_json({"lessons": rows, "refused": [str(error) for error in refused]}))
     else:
         table = [("key", "title", "minutes", "level", "steps")]
         table += [(one.key, one.title, str(one.minutes), one.level, str(len(one.steps))) for one in found]
@@ -72,19 +72,21 @@ def _list(call: Call) -> int:
 @click.pass_obj
 def check(call: Call, file: Path | None, compute: bool, store: Path | None, device: str) -> int:
     """Check lessons: every page, key, run and fact, with each text as a learner reads it."""
-    from merging.teaching import reading
-    from merging.teaching.check import problems, texts
+    from merging.teaching import lesson_files
+    from merging.teaching.lesson_check import fill_texts, find_problems
 
-    chosen = [reading.read_lesson(file)] if file is not None else reading.lessons()
+    chosen = [lesson_files.read_lesson(file)] if file is not None else lesson_files.list_lessons()
     if compute:
-        _compute(call, [_context(lesson, store) for lesson in chosen], device)
+        _compute_missing(call, [_make_context(lesson, store) for lesson in chosen], device)
     results = []
     for lesson in chosen:
-        context = _context(lesson, store)
-        results.append((lesson, texts(lesson, context), problems(lesson, context)))
+        context = _make_context(lesson, store)
+        results.append((lesson, fill_texts(lesson, context), find_problems(lesson, context)))
     if call.json:
         names = ("lesson", "texts", "problems")
-        print(dumps([dict(zip(names, (lesson.key, said, wrong), strict=True)) for lesson, said, wrong in results]))
+        print(
+            encode_json([dict(zip(names, (lesson.key, said, wrong), strict=True)) for lesson, said, wrong in results])
+        )
     else:
         for lesson, said, wrong in results:
             _print(lesson, said, wrong)
@@ -100,18 +102,18 @@ def _print(lesson: Lesson, said: list[tuple[str, str]], wrong: list[str]) -> Non
     print(f"  {len(wrong)} problems." if wrong else "  No problems.")
 
 
-def _context(lesson: Lesson, store: Path | None) -> LessonContext:
+def _make_context(lesson: Lesson, store: Path | None) -> LessonContext:
     from merging.base import settings
     from merging.images.benchmarks.benchmark import Benchmark
-    from merging.study.runs.store import Store
-    from merging.teaching.context import LessonContext
+    from merging.study.runs.run_store import Store
+    from merging.teaching.lesson_context import LessonContext
 
     benchmark = Benchmark.load()
     libraries = (settings.benchmark_folder() / "runs",)
     return LessonContext(Store(store, libraries=libraries, benchmark=benchmark.digest), benchmark, lesson)
 
 
-def _compute(call: Call, contexts: Sequence[LessonContext], device: str) -> None:
+def _compute_missing(call: Call, contexts: Sequence[LessonContext], device: str) -> None:
     """Run the recipes of all lessons that have no run, and measure what facts need and is not stored.
 
     Raises:
@@ -119,19 +121,23 @@ def _compute(call: Call, contexts: Sequence[LessonContext], device: str) -> None
     """
     from merging.study.measure_several import WantedMeasurement, measure_several
     from merging.study.runs.execute_several import WantedRun, execute_several
-    from merging.tasks.workers.pools import opened
-    from merging.teaching.check import specs
-    from merging.teaching.facts.computing import compute
+    from merging.tasks.workers.pools import open_pool
+    from merging.teaching.facts.fact_computation import compute_fact
+    from merging.teaching.lesson_check import list_fact_specs
 
     if not contexts:
         return
     store, benchmark = contexts[0].store, contexts[0].benchmark
     recipes = [context.recipe(alias) for context in contexts for alias in context.missing()]
-    with reporting(call.events) as progress, opened(call.workers, warn, device) as computing:
+    with report_progress(call.events) as progress, open_pool(call.workers, print_warning, device) as computing:
         computation = replace(call.context(progress, device), workers=computing or "")
         several = execute_several([*map(WantedRun, recipes)], store, benchmark=benchmark, context=computation)
         found: list[Any] = [*several]
-        facts = [compute(spec, context) for context in map(_fresh, contexts) for spec in specs(context.lesson).values()]
+        facts = [
+            compute_fact(spec, context)
+            for context in map(_renew_context, contexts)
+            for spec in list_fact_specs(context.lesson).values()
+        ]
         wanted = [WantedMeasurement(fact.measure, fact.run) for fact in facts if fact.measure]
         found += measure_several([*dict.fromkeys(wanted)], store, benchmark, context=computation)
     for each in found:
@@ -139,8 +145,8 @@ def _compute(call: Call, contexts: Sequence[LessonContext], device: str) -> None
             raise each
 
 
-def _fresh(context: LessonContext) -> LessonContext:
-    from merging.teaching.context import LessonContext
+def _renew_context(context: LessonContext) -> LessonContext:
+    from merging.teaching.lesson_context import LessonContext
 
     return LessonContext(context.store, context.benchmark, context.lesson)
 
@@ -167,5 +173,5 @@ def new(call: Call, key: str, to: Path) -> int:
         raise UsageError(wrong)
     write_text(path, skeleton(key))
     said: dict[str, Any] = {"written": str(path)}
-    print(dumps(said) if call.json else f"Written to {path}. Then: python -m merging lessons check {path}")
+    print(encode_json(said) if call.json else f"Written to {path}. Then: python -m merging lessons check {path}")
     return DONE

@@ -13,11 +13,11 @@ from merging.cli.call import Call
 from merging.cli.exit_codes import DONE, FAILED, UsageError
 from merging.cli.model_options import layer_inputs_option
 from merging.cli.options import Command, argument, device_option, job_options, workers_option
-from merging.cli.output import dumps, reporting, warn
+from merging.cli.output import encode_json, print_warning, report_progress
 
 if TYPE_CHECKING:
-    from merging.study.analysis.stored import Measured
-    from merging.study.runs.store import Store
+    from merging.study.analysis.measurement_store import StoredMeasurement
+    from merging.study.runs.run_store import Store
 
 
 @click.command(cls=Command)
@@ -41,38 +41,38 @@ def measure(
     from merging.base import settings
     from merging.images.benchmarks.benchmark import Benchmark
     from merging.study import measure as measuring
-    from merging.study.runs.store import Store
+    from merging.study.runs.run_store import Store
 
     there = Store(store, libraries=(settings.benchmark_folder() / "runs",))
     ids, keys = [there.full_id(run) for run in runs] or [""], [key.strip() for key in what.split(",")]
     if layer_inputs and (len(ids) > 1 or keys != ["layer_drift"]):
         raise UsageError(["--layer-inputs names files for layer_drift of one run."])
     if len(ids) * len(keys) > 1:
-        return _several(call, [(key, run_id) for key in keys for run_id in ids], there, device)
-    with reporting(call.events) as progress:
+        return _measure_several(call, [(key, run_id) for key in keys for run_id in ids], there, device)
+    with report_progress(call.events) as progress:
         result = measuring.measure(
             what, there, Benchmark.load(), ids[0], layer_inputs=layer_inputs,
-            context=call.context(progress, device, warn),
+            context=call.context(progress, device, print_warning),
         )  # fmt: skip
     if call.json:
-        print(dumps(_facts_of(result)))
+        print(encode_json(_result_facts(result)))
     else:
         _print(result)
     return DONE
 
 
-def _several(call: Call, wanted: Sequence[tuple[str, str]], store: Store, device: str) -> int:
+def _measure_several(call: Call, wanted: Sequence[tuple[str, str]], store: Store, device: str) -> int:
     """Measure all, and report what came in their order."""
     from merging.images.benchmarks.benchmark import Benchmark
     from merging.study.measure_several import WantedMeasurement, measure_several
 
     each = [WantedMeasurement(*one) for one in wanted]
-    with reporting(call.events) as progress:
-        found = measure_several(each, store, Benchmark.load(), context=call.context(progress, device, warn))
+    with report_progress(call.events) as progress:
+        found = measure_several(each, store, Benchmark.load(), context=call.context(progress, device, print_warning))
     done = [one for one in found if not isinstance(one, Exception)]
     failures = {" ".join(one).strip(): str(came) for one, came in zip(wanted, found, strict=True) if came not in done}
     if call.json:
-        print(dumps({"measured": [_facts_of(one) for one in done], "failed": failures}))
+        print(encode_json({"measured": [_result_facts(one) for one in done], "failed": failures}))
     else:
         for one in done:
             _print(one)
@@ -81,23 +81,23 @@ def _several(call: Call, wanted: Sequence[tuple[str, str]], store: Store, device
     return FAILED if failures else DONE
 
 
-def _facts_of(result: Measured) -> dict[str, Any]:
+def _result_facts(result: StoredMeasurement) -> dict[str, Any]:
     names = ("key", "run_id", "device", "seconds", "provenance", "notes", "path")
     tables = {name: result.table(name).to_dict("records") for name in result.tables}
     return {name: getattr(result, name) for name in names} | {"tables": tables}
 
 
-def _print(result: Measured) -> None:
-    from merging.study.analysis import registry, stored
+def _print(result: StoredMeasurement) -> None:
+    from merging.study.analysis import measurement_registry, measurement_store
     from merging.study.runs.run import PRECOMPUTED
 
-    title = registry.kind(result.key).title
+    title = measurement_registry.find_measurement(result.key).title
     took = (
         "precomputed"
         if result.seconds is None or result.provenance == PRECOMPUTED
         else f"{result.seconds:.1f} s on this machine"
     )
     print(f"{title} on {result.device}, {took}: {', '.join(result.tables)}")
-    if memory := result.notes.get(stored.MEMORY):
+    if memory := result.notes.get(measurement_store.MEMORY):
         print(memory)
     print(f"Written to {result.path}")

@@ -10,27 +10,27 @@ import click
 
 from merging.cli.call import Call
 from merging.cli.exit_codes import DONE, UsageError
-from merging.cli.export_options import ExportOptions, export_options, out_problems
+from merging.cli.export_options import ExportOptions, export_options, find_out_problems
 from merging.cli.model_options import (
     checkpoint_options,
     data_options,
     family_option,
-    named_models,
+    list_named_models,
     vocabulary_option,
 )
 from merging.cli.option_types import PATH, StepType, TestDataType
 from merging.cli.options import SPEC_HELP, Command, RunChoices, option, run_options, store_option
-from merging.models.formats.opening import ModelRef
+from merging.models.formats.model_sources import ModelRef
 
 
-def _free(ctx: click.Context, param: click.Parameter, out: Path | None) -> Path | None:
+def _check_destination(ctx: click.Context, param: click.Parameter, out: Path | None) -> Path | None:
     """A place that can be written to."""
-    if out is not None and (problems := out_problems(out, ctx.params["overwrite"] or ctx.params["force"])):
+    if out is not None and (problems := find_out_problems(out, ctx.params["overwrite"] or ctx.params["force"])):
         raise UsageError(problems)
     return out
 
 
-def _at_most_one(
+def _check_adapt(
     ctx: click.Context, param: click.Parameter, steps: Sequence[tuple[str, Mapping[str, Any]]]
 ) -> tuple[str, Mapping[str, Any]] | None:
     """The adapt, if there is one."""
@@ -39,7 +39,7 @@ def _at_most_one(
     return steps[0] if steps else None
 
 
-@click.command(cls=Command, epilog=SPEC_HELP, reads=named_models)
+@click.command(cls=Command, epilog=SPEC_HELP, reads=list_named_models)
 @checkpoint_options
 @option(
     "--edit", "edits", type=StepType("edit"), multiple=True, metavar="SPEC", help="an edit; may be given repeatedly"
@@ -51,7 +51,7 @@ def _at_most_one(
     metavar="SPEC",
     help="the merge (default: task_arithmetic)",
 )
-@option("--adapt", "adapt", type=StepType("adapt"), multiple=True, callback=_at_most_one, metavar="SPEC",
+@option("--adapt", "adapt", type=StepType("adapt"), multiple=True, callback=_check_adapt, metavar="SPEC",
         help="what is put on top of the merged model, such as surgery:rank=16")  # fmt: skip
 @option("--test-data", type=TestDataType(), default={}, metavar="SPLIT[:per_task=N,seed=N]",
         help="images that are learned from without labels: choosing (default), reporting or exemplars")  # fmt: skip
@@ -64,7 +64,7 @@ def _at_most_one(
     "--out",
     type=PATH,
     required=True,
-    callback=_free,
+    callback=_check_destination,
     help="a folder for everything, or a .safetensors file for the weights alone",
 )
 @export_options
@@ -87,7 +87,7 @@ def merge(
 ) -> int:
     """Merge checkpoints and export the model."""
     from merging.base.errors import RecipeError
-    from merging.cli.exporting import compute
+    from merging.cli.run_and_export import compute_run
     from merging.recipes.recipe import Recipe
 
     key, params = merge
@@ -100,5 +100,5 @@ def merge(
     recipe.refuse_unread(given)
     if chain["test_data"] and recipe.test_data is None:
         raise RecipeError("No step of this chain learns from test data; leave out --test-data.")
-    compute(call, recipe, store, out, how, choices)
+    compute_run(call, recipe, store, out, how, choices)
     return DONE

@@ -10,7 +10,7 @@ import click
 from merging.cli.call import Call
 from merging.cli.exit_codes import DONE
 from merging.cli.options import Command
-from merging.cli.output import columns, dumps
+from merging.cli.output import columns, encode_json
 
 if TYPE_CHECKING:
     from merging.methods.method import Method
@@ -24,9 +24,13 @@ def methods(call: Call) -> int:
 
     if call.json:
         work = _work()
-        print(dumps([_facts(method) | {"work": work.get((method.role, method.key))} for method in registry.methods()]))
+        print(
+            encode_json(
+                [_facts(method) | {"work": work.get((method.role, method.key))} for method in registry.list_methods()]
+            )
+        )
         return DONE
-    for method in registry.methods():
+    for method in registry.list_methods():
         print(f"{method.role}  {method.key}  {method.title}  (needs: {method.needs})")
         bounds = method.params.bounds().items()
         rows = [(name, bound.describe(), f"default {_default(bound.default)}", bound.help) for name, bound in bounds]

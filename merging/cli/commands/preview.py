@@ -11,14 +11,14 @@ from merging.base.text import printable
 from merging.cli.call import Call
 from merging.cli.exit_codes import DONE
 from merging.cli.options import Command, argument, device_option, option, store_option
-from merging.cli.output import columns, dumps
-from merging.cli.recipe_words import recipe_of
+from merging.cli.output import columns, encode_json
+from merging.cli.recipe_argument import find_recipe
 
 if TYPE_CHECKING:
     from merging.recipes.recipe import Recipe
-    from merging.study.previews.result import Preview
+    from merging.study.previews.preview import Preview
     from merging.study.runs.run import Run
-    from merging.study.runs.store import Store
+    from merging.study.runs.run_store import Store
 
 
 @click.command(cls=Command)
@@ -35,20 +35,20 @@ def preview(
     """Say what a recipe would score, on a sample and against a reference."""
     import merging
     from merging.base import settings
-    from merging.study.previews.samples import PreviewSample
-    from merging.study.runs.store import Store
+    from merging.study.previews.preview_samples import PreviewSample
+    from merging.study.runs.run_store import Store
 
     sample, runs = PreviewSample(per_task, seed), Store(store, libraries=(settings.benchmark_folder() / "runs",))
-    given = recipe_of(recipe, runs), sample, _reference(against, runs)
+    given = find_recipe(recipe, runs), sample, _read_reference(against, runs)
     result = merging.preview(*given, device=device, cancel=call.stop)
-    print(dumps({"preview": True, "half": result.half, **result.plain()}) if call.json else _text(result))
+    print(encode_json({"preview": True, "half": result.half, **result.plain()}) if call.json else _text(result))
     return DONE
 
 
-def _reference(word: str, store: Store) -> Run | Recipe | None:
+def _read_reference(word: str, store: Store) -> Run | Recipe | None:
     """What a recipe is compared with; the weights of a stored run are taken as they are."""
     run = store.find(word) if word and not Path(word).exists() else None
-    return run or (recipe_of(word, store) if word else None)
+    return run or (find_recipe(word, store) if word else None)
 
 
 def _text(preview: Preview) -> str:

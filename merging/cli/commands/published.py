@@ -32,17 +32,17 @@ from merging.cli.options import (
     pause_option,
     store_option,
 )
-from merging.cli.output import columns, dumps, reporting, warn
+from merging.cli.output import columns, encode_json, print_warning, report_progress
 from merging.tasks.context import Context
 
 if TYPE_CHECKING:
-    from merging.sharing.published.catalogue import Experiment
     from merging.sharing.published.choice import Choice
-    from merging.sharing.published.experiment_run import ExperimentRun, Place
-    from merging.sharing.published.lock import Lock
-    from merging.sharing.published.plan import FetchPlan
-    from merging.sharing.published.steps import ExperimentStep
-    from merging.sharing.published.table import PublishedTable
+    from merging.sharing.published.comparison_table import PublishedTable
+    from merging.sharing.published.experiment_catalogue import Experiment
+    from merging.sharing.published.experiment_run import ExperimentFolders, ExperimentRun
+    from merging.sharing.published.experiment_steps import ExperimentStep
+    from merging.sharing.published.fetch_plan import FetchPlan
+    from merging.sharing.published.repository_lock import Lock
 
 QUESTION = "Fetch and compute this?"
 FETCHING_STEPS = 2  # the steps that need a network come first
@@ -56,20 +56,20 @@ def published(ctx: click.Context, json: bool) -> int | None:
     if ctx.invoked_subcommand is not None:
         return None
     ctx.obj.json = ctx.obj.json or json
-    return _list(ctx.obj)
+    return _print_experiments(ctx.obj)
 
 
-def _list(call: Call) -> int:
+def _print_experiments(call: Call) -> int:
     """Every experiment: what it needs, what of that is here, and how long it takes with what is chosen by default."""
-    from merging.sharing.published.catalogue import experiments
-    from merging.sharing.published.choice import choose
-    from merging.sharing.published.experiment_run import place_of
-    from merging.sharing.published.steps import plan
-    from merging.sharing.published.texts import plan_data
+    from merging.sharing.published.choice import make_choice
+    from merging.sharing.published.experiment_catalogue import list_experiments
+    from merging.sharing.published.experiment_run import find_folders
+    from merging.sharing.published.experiment_steps import make_choice_plan
+    from merging.sharing.published.experiment_texts import plan_data
 
-    plans = [plan(one, choose(one), place_of(one.key), "cpu") for one in experiments()]
+    plans = [make_choice_plan(one, make_choice(one), find_folders(one.key), "cpu") for one in list_experiments()]
     if call.json:
-        print(dumps([plan_data(each) for each in plans]))
+        print(encode_json([plan_data(each) for each in plans]))
         return DONE
     rows = [("key", "experiment", "to fetch", "here", "computing", "licenses")]
     for each in plans:
@@ -93,10 +93,10 @@ def _list(call: Call) -> int:
 @click.pass_obj
 def plan(call: Call, chosen: Experiment, choice: Choice, store: Path | None, into: Path | None, device: str) -> int:
     """What an experiment would fetch and cost; nothing is fetched."""
-    from merging.sharing.published.experiment_run import ExperimentRun, place_of
+    from merging.sharing.published.experiment_run import ExperimentRun, find_folders
 
-    place = _carried(place_of(chosen.key, store, into))
-    _show_plan(call, _plan(ExperimentRun(chosen, choice, place, device)))
+    place = _require_fetched_folder(find_folders(chosen.key, store, into))
+    _print_plan(call, _make_plan(ExperimentRun(chosen, choice, place, device)))
     return DONE
 
 
@@ -111,18 +111,20 @@ def fetch(
     call: Call, chosen: Experiment, choice: Choice, into: Path | None, fetching: FetchOptions, store: Path | None
 ) -> int:
     """Only fetch what an experiment needs, for a machine with a network."""
-    from merging.sharing.published.experiment_run import ExperimentRun, place_of
-    from merging.sharing.published.steps import STEPS
+    from merging.sharing.published.experiment_run import ExperimentRun, find_folders
+    from merging.sharing.published.experiment_steps import STEPS
 
     run = ExperimentRun(
-        chosen, choice, place_of(chosen.key, store, into), "cpu", fetching.latest, fetching.revisions,
+        chosen, choice, find_folders(chosen.key, store, into), "cpu", fetching.latest, fetching.revisions,
         fetching.bytes_a_second,
     )  # fmt: skip
-    if _agreed_to_fetch(call, run, fetching):
-        _run(call, run, STEPS[:FETCHING_STEPS])
-    after = _plan(run)
+    if _confirm_fetching(call, run, fetching):
+        _run_steps(call, run, STEPS[:FETCHING_STEPS])
+    after = _make_plan(run)
     print(
-        dumps({"place": after.place, "bytes": after.here}) if call.json else f"{size_text(after.here)} in {after.place}"
+        encode_json({"place": after.place, "bytes": after.here})
+        if call.json
+        else f"{size_text(after.here)} in {after.place}"
     )
     return DONE
 
@@ -142,15 +144,15 @@ def run(
     fetching: FetchOptions, store: Path | None, device: str,
 ) -> int:  # fmt: skip
     """Plan, fetch, make the benchmark, run the recipes, print the table; stopped, it goes on where it was."""
-    from merging.sharing.published.experiment_run import ExperimentRun, place_of
-    from merging.sharing.published.steps import STEPS, keep_choice, kept_table
+    from merging.sharing.published.experiment_run import ExperimentRun, find_folders
+    from merging.sharing.published.experiment_steps import STEPS, read_published_table, store_choice
 
-    place = _carried(place_of(chosen.key, store, into))
+    place = _require_fetched_folder(find_folders(chosen.key, store, into))
     run = ExperimentRun(chosen, choice, place, device, fetching.latest, fetching.revisions, fetching.bytes_a_second)
-    missing = _agreed_to_fetch(call, run, fetching)
-    keep_choice(place, choice)
-    _run(call, run, STEPS if missing else STEPS[FETCHING_STEPS:])
-    return _finish(call, kept_table(chosen, place), to, expect)
+    missing = _confirm_fetching(call, run, fetching)
+    store_choice(place, choice)
+    _run_steps(call, run, STEPS if missing else STEPS[FETCHING_STEPS:])
+    return _print_table(call, read_published_table(chosen, place), to, expect)
 
 
 @published.command(cls=Command)
@@ -161,16 +163,16 @@ def run(
 @click.pass_obj
 def table(call: Call, key: str, store: Path | None, to: Path | None, expect: str | None) -> int:
     """Print the table of what was computed."""
-    from merging.sharing.published.catalogue import experiment
-    from merging.sharing.published.experiment_run import place_of
-    from merging.sharing.published.steps import kept_table
+    from merging.sharing.published.experiment_catalogue import read_experiment
+    from merging.sharing.published.experiment_run import find_folders
+    from merging.sharing.published.experiment_steps import read_published_table
 
-    return _finish(call, kept_table(experiment(key), place_of(key, store)), to, expect)
+    return _print_table(call, read_published_table(read_experiment(key), find_folders(key, store)), to, expect)
 
 
-def _carried(place: Place) -> Place:
+def _require_fetched_folder(place: ExperimentFolders) -> ExperimentFolders:
     """The place, whose folder to read from must be one that ``fetch --into`` has written for this experiment."""
-    from merging.sharing.published.lock import LOCK
+    from merging.sharing.published.repository_lock import LOCK
 
     folder = place.carried
     if folder is not None and not (folder / LOCK).is_file():
@@ -180,57 +182,59 @@ def _carried(place: Place) -> Place:
     return place
 
 
-def _plan(run: ExperimentRun, lock: Lock | None = None) -> FetchPlan:
+def _make_plan(run: ExperimentRun, lock: Lock | None = None) -> FetchPlan:
     from merging.base.devices import choose_device
-    from merging.sharing.published.steps import plan as planned
+    from merging.sharing.published.experiment_steps import make_choice_plan as planned
 
     return planned(run.chosen, run.choice, run.place, choose_device(run.device).type, lock)
 
 
-def _show_plan(call: Call, planned: FetchPlan) -> None:
-    from merging.sharing.published.texts import plan_data, plan_rows, plan_sentences
+def _print_plan(call: Call, planned: FetchPlan) -> None:
+    from merging.sharing.published.experiment_texts import plan_data, plan_rows, plan_sentences
 
     if call.json:
-        print(dumps(plan_data(planned)))
+        print(encode_json(plan_data(planned)))
         return
     print(f"{planned.experiment}: {planned.title}\n{columns(plan_rows(planned))}")
     print("\n".join(plan_sentences(planned)), flush=True)
 
 
-def _agreed_to_fetch(call: Call, run: ExperimentRun, fetching: FetchOptions) -> bool:
+def _confirm_fetching(call: Call, run: ExperimentRun, fetching: FetchOptions) -> bool:
     """Whether something has to be fetched: then the plan is shown, and the question asked once.
 
     Other commits than those pinned are kept only after a yes.
     """
-    from merging.sharing.published.steps import pin
+    from merging.sharing.published.experiment_steps import pin_repositories
 
-    if not run.repins and _plan(run).complete:
+    if not run.repins and _make_plan(run).complete:
         return False
-    with _explained(call, run):
+    with _explain_failures(call, run):
         context = Context(cancel=call.halts)
-        lock = pin(run.chosen, run.choice, run.place, latest=run.latest, revisions=run.revisions, context=context)
-        planned = _plan(run, lock)
+        lock = pin_repositories(
+            run.chosen, run.choice, run.place, latest=run.latest, revisions=run.revisions, context=context
+        )
+        planned = _make_plan(run, lock)
     if not call.json and call.events is None:
-        _show_plan(call, planned)
-    if not fetching.yes and not _agreed():
+        _print_plan(call, planned)
+    if not fetching.yes and not _confirm():
         raise MergingError("Nothing was fetched.")
     if run.repins:
         run.place.keep_lock(lock)
     return True
 
 
-def _run(call: Call, run: ExperimentRun, steps: Sequence[ExperimentStep]) -> None:
+def _run_steps(call: Call, run: ExperimentRun, steps: Sequence[ExperimentStep]) -> None:
     """Run steps. A request to pause, or a Hub that is busy, leaves the rest for later."""
-    from merging.sharing.published.steps import run_steps
+    from merging.sharing.published.experiment_steps import run_steps
 
-    with _explained(call, run), reporting(call.events) as progress:
-        run_steps(run, steps, Context(progress=progress, cancel=call.halts, warn=warn))
+    with _explain_failures(call, run), report_progress(call.events) as progress:
+        run_steps(run, steps, Context(progress=progress, cancel=call.halts, warn=print_warning))
 
 
 @contextlib.contextmanager
-def _explained(call: Call, run: ExperimentRun) -> Iterator[None]:
+def _explain_failures(call: Call, run: ExperimentRun) -> Iterator[None]:
     """Say what a failure of the Hub means for the experiment, what can be done meanwhile, and that a pause is one."""
-    from merging.sharing.published.way_out import explained
+    from merging.sharing.published.fetch_failures import explain_failure
 
     try:
         yield
@@ -244,21 +248,22 @@ def _explained(call: Call, run: ExperimentRun) -> Iterator[None]:
         if error.later and error.reason != "connection":
             raise Paused(str(error)) from None
         with contextlib.suppress(HubError):  # what is pinned lacks a file, which the error says
-            error = explained(error, run, _plan(run))
+            error = explain_failure(error, run, _make_plan(run))
         raise error from None
 
 
-def _agreed() -> bool:
+def _confirm() -> bool:
     """Whether the question is answered with yes; without a terminal the question cannot be asked."""
     if not sys.stdin.isatty():
         raise UsageError(["This fetches files, and there is no terminal to ask: --yes answers."])
     return click.confirm(QUESTION, default=False, err=True)
 
 
-def _finish(call: Call, shown: PublishedTable, to: Path | None, expect: str | None) -> int:
+def _print_table(call: Call, shown: PublishedTable, to: Path | None, expect: str | None) -> int:
     """Print the table, write it where it is asked for, and say whether it is what is expected."""
     from merging.base.files.records import write_text
-    from merging.sharing.published.texts import (
+    from merging.sharing.published.accuracy_verdicts import is_expectation_met
+    from merging.sharing.published.experiment_texts import (
         table_csv,
         table_data,
         table_markdown,
@@ -266,14 +271,13 @@ def _finish(call: Call, shown: PublishedTable, to: Path | None, expect: str | No
         table_sentences,
         task_rows,
     )
-    from merging.sharing.published.verdicts import expectation_met
 
     if to is not None:
-        texts = {".md": table_markdown(shown), ".csv": table_csv(shown), ".json": dumps(table_data(shown)) + "\n"}
+        texts = {".md": table_markdown(shown), ".csv": table_csv(shown), ".json": encode_json(table_data(shown)) + "\n"}
         write_text(to, texts[to.suffix])
     if call.json:
-        print(dumps(table_data(shown)))
+        print(encode_json(table_data(shown)))
     else:
         print("\n".join(table_sentences(shown)))
         print(f"{columns(table_rows(shown))}\n\n{columns(task_rows(shown))}")
-    return DONE if expect is None or expectation_met(shown.verdicts, expect) else FAILED
+    return DONE if expect is None or is_expectation_met(shown.verdicts, expect) else FAILED

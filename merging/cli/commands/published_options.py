@@ -19,18 +19,18 @@ TABLE_FILES = (".md", ".csv", ".json")
 
 
 def _choice(key: str, rows: str, tasks: str, **given: Any) -> dict[str, Any]:
-    from merging.sharing.published.catalogue import experiment
-    from merging.sharing.published.choice import choose, narrowed
+    from merging.sharing.published.choice import make_choice, narrow_experiment
+    from merging.sharing.published.experiment_catalogue import read_experiment
 
     try:
-        chosen = experiment(key)
-        choice = choose(chosen, rows=_keys(rows), tasks=_keys(tasks), **given)
+        chosen = read_experiment(key)
+        choice = make_choice(chosen, rows=_split_keys(rows), tasks=_split_keys(tasks), **given)
     except TaskError as error:
         raise UsageError([str(error)]) from None
-    return {"chosen": narrowed(chosen, choice), "choice": choice}
+    return {"chosen": narrow_experiment(chosen, choice), "choice": choice}
 
 
-def _keys(listed: str) -> list[str]:
+def _split_keys(listed: str) -> list[str]:
     return [key.strip() for key in listed.split(",") if key.strip()]
 
 
@@ -55,13 +55,15 @@ choice_options = option_group(  # what of an experiment is run; the command gets
 )  # fmt: skip
 
 
-def _table_file(ctx: click.Context, param: click.Parameter, value: Path | None) -> Path | None:
+def _check_table_file(ctx: click.Context, param: click.Parameter, value: Path | None) -> Path | None:
     if value is not None and value.suffix not in TABLE_FILES:
         raise UsageError([f"A table is written to a file that ends in {', '.join(TABLE_FILES)}; got {value.name}."])
     return value
 
 
-to_option = option("--to", type=PATH, callback=_table_file, metavar="FILE", help="write the table: .md, .csv or .json")
+to_option = option(
+    "--to", type=PATH, callback=_check_table_file, metavar="FILE", help="write the table: .md, .csv or .json"
+)
 expect_option = option("--expect", type=click.Choice(["reproduced"]), help="exit with 1 if a judged row differs")
 into_option = option("--into", type=PATH, metavar="FOLDER", help="a cache of its own, to carry to another machine")
 from_option = option("--from", "into", type=PATH, metavar="FOLDER", help="a folder that `fetch --into` has written")
@@ -83,29 +85,31 @@ class FetchOptions:
         return None if self.limit_rate is None else self.limit_rate * MEGABYTE
 
 
-def _revisions(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
+def _parse_revisions(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
     """{repository: revision}."""
-    problems = [f"--revision is REPOSITORY=REVISION; got {value!r}." for value in values if not all(_split(value))]
+    problems = [
+        f"--revision is REPOSITORY=REVISION; got {value!r}." for value in values if not all(_split_revision(value))
+    ]
     if problems:
         raise UsageError(problems)
-    return dict(map(_split, values))
+    return dict(map(_split_revision, values))
 
 
-def _split(value: str) -> tuple[str, str]:
+def _split_revision(value: str) -> tuple[str, str]:
     repository, _, revision = value.partition("=")
     return repository.strip(), revision.strip()
 
 
-def _fetching(yes: bool, latest: bool, revisions: Mapping[str, str], limit_rate: float | None) -> dict[str, Any]:
+def _fetch_options(yes: bool, latest: bool, revisions: Mapping[str, str], limit_rate: float | None) -> dict[str, Any]:
     return {"fetching": FetchOptions(yes, latest, revisions, limit_rate)}
 
 
 fetch_options = option_group(  # how files are fetched; the command gets ``fetching``
-    _fetching,
+    _fetch_options,
     option("--yes", is_flag=True, help="do not ask"),
     option("--latest", is_flag=True, help="take newer commits than those pinned"),
     option(
-        "--revision", "revisions", multiple=True, callback=_revisions, metavar="REPOSITORY=REVISION",
+        "--revision", "revisions", multiple=True, callback=_parse_revisions, metavar="REPOSITORY=REVISION",
         help="take a repository at this branch, tag or commit, and pin that; again for another one",
     ),
     option(

@@ -15,26 +15,26 @@ from merging.cli.export_options import ExportOptions, export_options
 from merging.cli.model_options import data_options
 from merging.cli.option_types import PATH
 from merging.cli.options import Command, RunChoices, argument, job_options, option, run_options
-from merging.cli.output import dumps, reporting, warn
-from merging.models.formats.opening import ModelRef
+from merging.cli.output import encode_json, print_warning, report_progress
+from merging.models.formats.model_sources import ModelRef
 
 if TYPE_CHECKING:
     from merging.study.runs.execute import RunOptions
     from merging.study.runs.execute_several import WantedRun
 
 
-def _of_recipe(written: Mapping[str, Any]) -> list[ModelRef]:
+def _models_of_recipe(written: Mapping[str, Any]) -> list[ModelRef]:
     """The models that the first recipe's file names."""
-    from merging.base.files.plain_yaml import plain_yaml
+    from merging.base.files.plain_yaml import read_plain_yaml
 
     path = Path(written["recipes"][0])
-    recipe = plain_yaml(path.read_text("utf-8"))
+    recipe = read_plain_yaml(path.read_text("utf-8"))
     references = [recipe["pretrained"], *dict(recipe["experts"]).values()]
     base = Path(written.get("base") or path.absolute().parent)
     return [ModelRef(text, base) for text in references if isinstance(text, str)]
 
 
-@click.command(cls=Command, reads=_of_recipe)
+@click.command(cls=Command, reads=_models_of_recipe)
 @argument(
     "recipes",
     nargs=-1,
@@ -64,7 +64,7 @@ def run(
     choices: RunChoices,
 ) -> int:
     """Run recipe files into the store, such as those from the app."""
-    from merging.cli.exporting import compute
+    from merging.cli.run_and_export import compute_run
     from merging.recipes.recipe import Recipe
     from merging.study.runs.execute import RunOptions
     from merging.study.runs.execute_several import WantedRun
@@ -77,12 +77,12 @@ def run(
             raise UsageError(["--out is for one recipe. Export the others from the store: `export ID --out`."])
         options = RunOptions(evaluate=choices.evaluate, need_model=need_model, strict=choices.strict)
         wanted = [WantedRun(*pair) for pair in zip(chains, bases, strict=True)]
-        return _several(call, recipes, wanted, options, store, choices.device)
-    compute(call, chains[0], store, out, how, choices, need_model=need_model, base=bases[0])
+        return _run_several(call, recipes, wanted, options, store, choices.device)
+    compute_run(call, chains[0], store, out, how, choices, need_model=need_model, base=bases[0])
     return DONE
 
 
-def _several(
+def _run_several(
     call: Call,
     files: Sequence[Path],
     wanted: Sequence[WantedRun],
@@ -91,17 +91,17 @@ def _several(
     device: str,
 ) -> int:
     """Run several recipes, and report all of them, in their order."""
-    from merging.cli.exporting import facts_of, measure_by_program, report
+    from merging.cli.run_and_export import measure_by_program, print_run, run_facts
     from merging.study.runs.execute_several import execute_several
-    from merging.study.runs.store import Store
+    from merging.study.runs.run_store import Store
 
     printed: list[str] = []
 
     def print_doubt(doubt: str) -> None:
-        warn(doubt)
+        print_warning(doubt)
         printed.append(doubt)
 
-    with reporting(call.events) as progress:
+    with report_progress(call.events) as progress:
         context = call.context(progress, device, print_doubt)
         found = execute_several(wanted, Store(store), context=context, **options)
         kept = Store(store)
@@ -111,10 +111,10 @@ def _several(
     failures = {str(file): str(each) for file, each in zip(files, found, strict=True) if isinstance(each, Exception)}
     runs = [each for each in found if not isinstance(each, Exception)]
     if call.json:
-        print(dumps({"runs": [facts_of(each) for each in runs], "failed": failures}))
+        print(encode_json({"runs": [run_facts(each) for each in runs], "failed": failures}))
     else:
         for each in runs:
-            report(call, each, None, printed)
+            print_run(call, each, None, printed)
     for file, reason in failures.items():
         print(f"{file}: {reason}", file=sys.stderr)
     return FAILED if failures else DONE

@@ -12,10 +12,10 @@ from merging.cli.call import Call
 from merging.cli.exit_codes import DONE
 from merging.cli.option_types import PATH
 from merging.cli.options import Command, argument, job_options, option
-from merging.cli.output import dumps, reporting, score_line, warn
+from merging.cli.output import encode_json, print_warning, report_progress, score_line
 
 if TYPE_CHECKING:
-    from merging.study.runs.store import Store
+    from merging.study.runs.run_store import Store
 
 
 @click.command(cls=Command)
@@ -29,7 +29,7 @@ def scores(call: Call, run: str, source: Path | None, evaluate: bool, references
     """List scores that a run was given, or give it those of a file or a program."""
     from merging.base import settings
     from merging.study.imported_scores import find_scores, store_scores
-    from merging.study.runs.store import Store
+    from merging.study.runs.run_store import Store
     from merging.study.score_files import read_scores
 
     runs = Store(store, libraries=(settings.benchmark_folder() / "runs",))
@@ -37,11 +37,11 @@ def scores(call: Call, run: str, source: Path | None, evaluate: bool, references
     if source is not None:
         store_scores(runs.root, run_id, read_scores(source))
     if evaluate:
-        _measure(call, runs, run_id, references)
+        _measure_run(call, runs, run_id, references)
     found = find_scores(runs.root, run_id)
     if call.json:
         file, scores = (found.origin, found.scores) if found else ("", ())
-        print(dumps({"run": run_id, "file": file, "scores": [asdict(score) for score in scores]}))
+        print(encode_json({"run": run_id, "file": file, "scores": [asdict(score) for score in scores]}))
         return DONE
     if not found:
         print(f"Run {run_id} was given no scores; give them with --from FILE, or --evaluate.")
@@ -52,19 +52,19 @@ def scores(call: Call, run: str, source: Path | None, evaluate: bool, references
     return DONE
 
 
-def _measure(call: Call, runs: Store, run_id: str, references: bool) -> None:
+def _measure_run(call: Call, runs: Store, run_id: str, references: bool) -> None:
     """Measure a run with the user's program, in place of scores that it has."""
     from merging.base.errors import EvaluatorError
     from merging.sharing.evaluator_program import require_evaluator
-    from merging.sharing.measure_runs import measure, measure_references
+    from merging.sharing.measure_runs import measure_merged_models, measure_run
 
     program = require_evaluator("There is no program that measures models.")
     run = runs.run(run_id)
     if not run.network:
         raise EvaluatorError(f"Run {run_id} is of CLIP, which the benchmark measures: python -m merging run.")
-    with reporting(call.events) as progress:
+    with report_progress(call.events) as progress:
         context = call.context(progress)
-        measure(run, runs, program, context, again=True)
-        failed = measure_references(run, runs, program, context) if references else []
+        measure_run(run, runs, program, context, replace=True)
+        failed = measure_merged_models(run, runs, program, context) if references else []
     for sentence in failed:
-        warn(sentence)
+        print_warning(sentence)

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from merging.base.errors import Cancelled, Paused
-from merging.base.text import estimated_from, percent
+from merging.base.text import estimate_basis, percent_with_interval
 from merging.cli.call import Call
-from merging.cli.commands.program_sweep import open_program_session, show_points, tell_stored_points
+from merging.cli.commands.evaluator_sweep import open_program_session, print_points, print_stored_points
 from merging.cli.exit_codes import CANCELLED, DONE, PAUSED, UsageError
 from merging.cli.option_types import SHARE
 from merging.cli.options import (
@@ -22,22 +22,22 @@ from merging.cli.options import (
     device_option,
     job_options,
     mixed_option,
-    named_workers,
     option,
     pause_sweep_option,
+    read_workers_option,
     workers_option,
 )
-from merging.cli.output import columns, dumps, reporting, warn
-from merging.cli.recipe_words import recipe_of
+from merging.cli.output import columns, encode_json, print_warning, report_progress
+from merging.cli.recipe_argument import find_recipe
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from merging.study.runs.store import Store
-    from merging.study.sweeps.compute import Outcome
+    from merging.study.runs.run_store import Store
     from merging.study.sweeps.requirement import Requirement
     from merging.study.sweeps.sweep import Sweep
-    from merging.study.sweeps.tables import SweepCost
+    from merging.study.sweeps.sweep_session import SweepOutcome
+    from merging.study.sweeps.sweep_tables import SweepCost
 
 
 @dataclass(frozen=True)
@@ -95,61 +95,61 @@ def sweep(
 ) -> int:
     """Evaluate recipes at many values; stopped, it goes on where it was."""
     from merging.base import settings
-    from merging.base.files.short_digest import resolved
+    from merging.base.files.short_digest import resolve_prefix
     from merging.images.benchmarks.benchmark import Benchmark
-    from merging.sharing.evaluator_session import run_by_program
-    from merging.study.runs.store import Store
-    from merging.study.sweeps import compute, storage
+    from merging.sharing.evaluator_session import run_program_sweep
+    from merging.study.runs.run_store import Store
+    from merging.study.sweeps import sweep_session, sweep_storage
     from merging.study.sweeps.known_points import KnownPoints
     from merging.study.sweeps.requirement import parse_requirement
-    from merging.study.sweeps.tables import budget, table
+    from merging.study.sweeps.sweep_tables import estimate_cost, sweep_table
 
     runs, benchmark = Store(store, libraries=(settings.benchmark_folder() / "runs",)), Benchmark.load()
-    stored = stored and resolved(stored, storage.listed(runs))
-    chosen = storage.find(runs, stored) if stored else _described(SweepOptions(**options), runs)
+    stored = stored and resolve_prefix(stored, sweep_storage.list_sweeps(runs))
+    chosen = sweep_storage.find_sweep(runs, stored) if stored else _read_sweep(SweepOptions(**options), runs)
     tasks = chosen.sample.tasks or [task.key for task in benchmark.tasks]
     requirement = parse_requirement(subject_to, tasks) if subject_to else None
-    session = open_program_session(chosen, runs, benchmark, named_workers(), subject_to)
+    session = open_program_session(chosen, runs, benchmark, read_workers_option(), subject_to)
     if not stored:
-        storage.keep(chosen, runs)
-    planned = (session or compute.Session(benchmark, chosen.sample)).plan_sweep(chosen)
+        sweep_storage.store_sweep(chosen, runs)
+    planned = (session or sweep_session.SweepSession(benchmark, chosen.sample)).plan_sweep(chosen)
     if describe:
-        print(dumps({"id": chosen.id, "points": len(planned)}) if call.json else chosen.id)
+        print(encode_json({"id": chosen.id, "points": len(planned)}) if call.json else chosen.id)
         return DONE
     if call.events is None and not call.json:
         if session is None:
-            _tell_cost(budget(chosen, runs, benchmark, planned, device))
+            _print_cost(estimate_cost(chosen, runs, benchmark, planned, device))
         else:
-            tell_stored_points(planned, session)
-    run: Callable[..., Outcome] = partial(compute.run, chosen, runs, benchmark)
+            print_stored_points(planned, session)
+    run: Callable[..., SweepOutcome] = partial(sweep_session.run_sweep, chosen, runs, benchmark)
     if session is not None:
-        run = partial(run_by_program, chosen, session)
-    run = partial(run, share=share or compute.EVERYTHING)
-    code = _computed(call, run, chosen, device)
+        run = partial(run_program_sweep, chosen, session)
+    run = partial(run, share=share or sweep_session.EVERYTHING)
+    code = _compute_missing(call, run, chosen, device)
     if code != DONE:
         return code
     if share:
-        return _tell_share(call, chosen, share)
+        return _print_share(call, chosen, share)
     if session is not None:
-        show_points(chosen, planned, session, call.json)
+        print_points(chosen, planned, session, call.json)
         return DONE
     computed = KnownPoints(planned, runs, benchmark, chosen.sample.on(benchmark)).now()
-    _show(call, chosen, table(chosen, planned, computed), requirement, best_by)
+    _print_sweep(call, chosen, sweep_table(chosen, planned, computed), requirement, best_by)
     if not call.json:
         print(f"Sweep {chosen.id} is stored in {runs.root}")
     return DONE
 
 
-def _tell_cost(cost: SweepCost) -> None:
-    source = estimated_from(cost.known, "point")
+def _print_cost(cost: SweepCost) -> None:
+    source = estimate_basis(cost.known, "point")
     print(f"{cost.points} points, {cost.stored} of them stored; about {cost.seconds:.0f} s ({source}).", flush=True)
 
 
-def _computed(call: Call, run: Callable[..., Outcome], sweep: Sweep, device: str) -> int:
+def _compute_missing(call: Call, run: Callable[..., SweepOutcome], sweep: Sweep, device: str) -> int:
     """Compute what is missing, and say how that ended unless it is done."""
     try:
-        with reporting(call.events) as progress:
-            outcome = run(context=call.context(progress, device, warn))
+        with report_progress(call.events) as progress:
+            outcome = run(context=call.context(progress, device, print_warning))
     except Paused:
         raise
     except Cancelled:
@@ -161,32 +161,32 @@ def _computed(call: Call, run: Callable[..., Outcome], sweep: Sweep, device: str
     return DONE
 
 
-def _tell_share(call: Call, sweep: Sweep, share: tuple[int, int]) -> int:
+def _print_share(call: Call, sweep: Sweep, share: tuple[int, int]) -> int:
     """Say that the points of a share are stored; the table is shown with the others."""
     words = f"Share {share[0]}/{share[1]} of sweep {sweep.id} is stored; `sweep --stored {sweep.id}` shows all points."
-    print(dumps({"id": sweep.id, "share": list(share)}) if call.json else words)
+    print(encode_json({"id": sweep.id, "share": list(share)}) if call.json else words)
     return DONE
 
 
-def _show(call: Call, sweep: Sweep, rows: pd.DataFrame, requirement: Requirement | None, by: str) -> None:
+def _print_sweep(call: Call, sweep: Sweep, rows: pd.DataFrame, requirement: Requirement | None, by: str) -> None:
     """Print every point, and the best one of those that meet the requirement."""
     from merging.study.sweeps import requirement as requirements
-    from merging.study.sweeps.tables import averages
+    from merging.study.sweeps.sweep_tables import average_rows
 
-    means = averages(rows)
+    means = average_rows(rows)
     if requirement:
-        means = requirements.judged(rows, means, requirement)
-    point, met = requirements.best(means, requirements.BEST_BY[by])
+        means = requirements.judge_points(rows, means, requirement)
+    point, met = requirements.best_point(means, requirements.BEST_BY[by])
     if call.json:
         bootstrap = {"draws": requirements.DRAWS, "seed": requirements.SEED}
         subject = {"of": requirement.of, "at_least": requirement.at_least} | bootstrap if requirement else None
-        print(dumps({
+        print(encode_json({
             "id": sweep.id, "points": means.to_dict("records"), "tasks": rows.to_dict("records"),
             "subject_to": subject,
             "best": {"point": point, "by": requirements.BEST_BY[by], "meets": met},
         }))  # fmt: skip
         return
-    print(points_table(sweep, means))
+    print(format_points(sweep, means))
     row = means[means["point"] == point].iloc[0]
     values = ", ".join(f"{label} {row[name]:g}" for name, label in zip("xy", sweep.labels, strict=False))
     recipe = sweep.recipes[int(row["line"])]
@@ -195,32 +195,32 @@ def _show(call: Call, sweep: Sweep, rows: pd.DataFrame, requirement: Requirement
         print(f"Best by {'H-score' if by == 'h' else 'in domain'}: {place}.")
         return
     begin = "Best" if met else "No point meets it; nearest"
-    score = percent(row["required"], row["required_low"], row["required_high"])
+    score = percent_with_interval(row["required"], row["required_low"], row["required_high"])
     draws = f"{100 * row['certainty']:.0f} % of {requirements.DRAWS:,} draws of the images, seed {requirements.SEED}"
     bound = f"{requirements.score_name(requirement)} at least {100 * requirement.at_least:g} %"
     print(f"Subject to {bound}. {begin}: {place}.")
     print(f"It has {score}, n = {row['required_n']:.0f}, and meets it in {draws}.")
 
 
-def _described(options: SweepOptions, store: Store) -> Sweep:
+def _read_sweep(options: SweepOptions, store: Store) -> Sweep:
     """The sweep that the options describe. Raises UsageError if they describe none."""
-    from merging.study.sweeps import axis as axes
+    from merging.study.sweeps import sweep_target as axes
     from merging.study.sweeps.sweep import LINE, PLANE, VALUES, Axis, Sweep
 
     if not options.recipes:
         raise UsageError(["Name at least one recipe: a file, or the id of a stored run."])
-    recipes = tuple(recipe_of(word, store) for word in options.recipes)
+    recipes = tuple(find_recipe(word, store) for word in options.recipes)
     pairs = [word.partition("=") for word in options.vary]
     varied = tuple(Axis(target.strip(), axes.parse_values(values, target)) for target, _, values in pairs)
     kind = VALUES
     if options.line is not None:
-        text = options.line or axes.written(axes.offered(axes.ALPHA))
+        text = options.line or axes.write_values(axes.propose_values(axes.ALPHA))
         kind, varied = LINE, (Axis("alpha", axes.parse_values(text, "alpha")),)
     elif options.plane:
         given = {axis.target: axis for axis in varied}
         names = [name.strip() for name in options.plane.split(",")]
         kind = PLANE
-        varied = tuple(given.get(name) or Axis(name, axes.offered(axes.LAMBDA)) for name in names)
+        varied = tuple(given.get(name) or Axis(name, axes.propose_values(axes.LAMBDA)) for name in names)
     return Sweep(
         recipes=recipes,
         axes=varied,
@@ -232,7 +232,7 @@ def _described(options: SweepOptions, store: Store) -> Sweep:
     )
 
 
-def points_table(sweep: Sweep, rows: pd.DataFrame) -> str:
+def format_points(sweep: Sweep, rows: pd.DataFrame) -> str:
     """Averages of every point as a table, with the numbers of images in a line below, or in columns if they differ."""
     counts = rows[["n_in", "n_out"]].drop_duplicates()
     named = ("n in", "n out") if len(counts) > 1 else ()
@@ -243,8 +243,8 @@ def points_table(sweep: Sweep, rows: pd.DataFrame) -> str:
     for row in rows.to_dict("records"):
         recipe = sweep.recipes[int(row["line"])]
         values = [f"{row[name]:g}" for name in "xy" if name in row]
-        inside = percent(row["in_domain"], row["in_low"], row["in_high"])
-        outside = percent(row["out_of_domain"], row["out_low"], row["out_high"])
+        inside = percent_with_interval(row["in_domain"], row["in_low"], row["in_high"])
+        outside = percent_with_interval(row["out_of_domain"], row["out_low"], row["out_high"])
         h_score = "–" if row["h_score"] != row["h_score"] else f"{100 * row['h_score']:.1f} %"
         images = [f"{row[name]:,}" for name in counts] if named else []
         on = [str(row[name]) for name in devices]

@@ -9,7 +9,7 @@ import click
 
 from merging.base.text import duration_text, printable, size_text
 from merging.cli.call import Call
-from merging.cli.commands.amounts import LIFETIME, MEMORY
+from merging.cli.commands.worker_amounts import LIFETIME, MEMORY
 from merging.cli.exit_codes import DONE
 from merging.cli.option_types import PATH
 from merging.cli.options import (
@@ -20,12 +20,12 @@ from merging.cli.options import (
     store_option,
     workers_option,
 )
-from merging.cli.output import columns, dumps, warn
+from merging.cli.output import columns, encode_json, print_warning
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from merging.tasks.queue.records import Job
+    from merging.tasks.queue.job_records import Job
     from merging.tasks.workers.workers import Workers
 
 
@@ -74,28 +74,28 @@ def worker(call: Call, /, address: str, gpus: bool, count: int, folder: Path | N
 def workers(call: Call, store: Path | None, device: str) -> int:
     """List who computes, say whether they fit this program, and which jobs of the store compute now."""
     from merging.base.errors import WorkerError, WorkersGone
-    from merging.study.runs.store import Store
+    from merging.study.runs.run_store import Store
+    from merging.tasks.queue.job_records import State
     from merging.tasks.queue.known_jobs import KnownJobs
-    from merging.tasks.queue.records import State
-    from merging.tasks.workers.checking import survey
-    from merging.tasks.workers.pools import opened
+    from merging.tasks.workers.checking import question_workers
+    from merging.tasks.workers.pools import open_pool
 
     try:
-        with opened(call.workers, warn, device) as found:
-            listed = [] if found is None else survey(found, device)
+        with open_pool(call.workers, print_warning, device) as found:
+            listed = [] if found is None else question_workers(found, device)
     except WorkersGone as gone:  # there is nothing to resume
         raise WorkerError(str(gone)) from None
     jobs = [job for job in KnownJobs(Store(store)).jobs() if job.state == State.RUNNING]
     if call.json:
         names = ("id", "title", "kind", "phase", "fraction", "seconds_left", "away")
-        print(dumps({"workers": listed, "jobs": [{name: getattr(job, name) for name in names} for job in jobs]}))
+        print(encode_json({"workers": listed, "jobs": [{name: getattr(job, name) for name in names} for job in jobs]}))
         return DONE
-    _show(found, listed)
-    _show_jobs(jobs)
+    _print_workers(found, listed)
+    _print_jobs(jobs)
     return DONE
 
 
-def _show(found: Workers | None, listed: Sequence[Mapping[str, Any]]) -> None:
+def _print_workers(found: Workers | None, listed: Sequence[Mapping[str, Any]]) -> None:
     """Print the workers."""
     if found is None:
         print("No workers: this process computes. MERGESCOPE_WORKERS or --workers names some.")
@@ -116,7 +116,7 @@ def _show(found: Workers | None, listed: Sequence[Mapping[str, Any]]) -> None:
         print(f"They compute {found.count} unit{'s' * (found.count != 1)} of work at a time.")
 
 
-def _show_jobs(jobs: Sequence[Job]) -> None:
+def _print_jobs(jobs: Sequence[Job]) -> None:
     """Print the jobs that run, on how many workers each computes as it said last, and the time left."""
     rows = [("job", "now", "left")]
     for job in reversed(jobs):

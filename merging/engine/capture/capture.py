@@ -10,18 +10,18 @@ import torch
 
 from merging.base.errors import NeedsError
 from merging.base.text import first_few
-from merging.engine.capture.calls import Watcher
-from merging.engine.capture.names import weights_of
-from merging.engine.capture.plain_module import check_plain, checked_batches, evaluating, examples_in, passed
-from merging.engine.capture.rows import LayerRows, RowStore
-from merging.engine.capture.weights import KnownWeights
+from merging.engine.capture.known_weights import KnownWeights
+from merging.engine.capture.plain_module import check_batches, check_plain, count_examples, evaluation_mode, run_batch
+from merging.engine.capture.row_store import LayerRows, RowStore
+from merging.engine.capture.watcher import Watcher
+from merging.engine.capture.weight_names import match_weights
 from merging.models.checkpoint import Checkpoint
-from merging.models.digests import DIGESTS
+from merging.models.digest_cache import DIGESTS
 from merging.models.families import Role
-from merging.models.formats.opening import open_checkpoint
+from merging.models.formats.model_sources import open_checkpoint
 
 if TYPE_CHECKING:
-    from merging.models.formats.opening import Source
+    from merging.models.formats.model_sources import Source
 
 ROLES = (Role.LINEAR, Role.CONV, Role.PROJECTION, Role.NORM_SCALE)
 log = logging.getLogger("merging")
@@ -53,18 +53,18 @@ def capture(
     check_plain(model, "capture")
     if tokens is not None and (isinstance(tokens, bool) or not isinstance(tokens, int) or tokens < 1):
         raise NeedsError(f"tokens is how many rows of a weight are kept, 1 or more, or None for all; got {tokens!r}.")
-    expert = opened(like)
-    weights = weights_of(model, expert, only, ROLES)
+    expert = open_like(like)
+    weights = match_weights(model, expert, only, ROLES)
     if not weights:
         raise NeedsError(f"No weight of this module that rows enter is called like only={only!r}.")
     store = RowStore(tokens, seed)
     watcher, examples = Watcher(KnownWeights(weights), store), 0
-    with evaluating(model), torch.no_grad():
-        for batch in checked_batches(model, batches):
-            examples += examples_in(batch)
+    with evaluation_mode(model), torch.no_grad():
+        for batch in check_batches(model, batches):
+            examples += count_examples(batch)
             watcher.see(batch)
             with watcher:
-                passed(model, batch)
+                run_batch(model, batch)
             store.end_batch()
     moments = store.moments()
     if not examples:
@@ -77,6 +77,6 @@ def capture(
     return LayerRows(moments, examples, DIGESTS.digest(expert) if expert is not None else "")
 
 
-def opened(like: Source | None) -> Checkpoint | None:
+def open_like(like: Source | None) -> Checkpoint | None:
     """The expert's checkpoint that names tensors, if one is given."""
     return None if like is None else open_checkpoint(like, "like")

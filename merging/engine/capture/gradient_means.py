@@ -9,15 +9,15 @@ import torch
 from torch import Tensor
 
 from merging.base.errors import NeedsError
-from merging.engine.capture.capture import opened
-from merging.engine.capture.files import KINDS, GradientMeans
-from merging.engine.capture.names import weights_of
-from merging.engine.capture.plain_module import check_plain, checked_batches, evaluating
-from merging.models.digests import DIGESTS
+from merging.engine.capture.capture import open_like
+from merging.engine.capture.data_files import KINDS, GradientMeans
+from merging.engine.capture.plain_module import check_batches, check_plain, evaluation_mode
+from merging.engine.capture.weight_names import match_weights
+from merging.models.digest_cache import DIGESTS
 from merging.models.families import Role
 
 if TYPE_CHECKING:
-    from merging.models.formats.opening import Source
+    from merging.models.formats.model_sources import Source
 
 Loss = Callable[[torch.nn.Module, Any], Tensor]
 
@@ -43,17 +43,17 @@ def gradient_means(
     check_plain(model, "gradient_means")
     if kind not in KINDS:
         raise NeedsError(f"kind is {' or '.join(KINDS)}; got {kind!r}.")
-    expert = opened(like)
-    weights = weights_of(model, expert, "", [role for role in Role if role != Role.BUFFER])
+    expert = open_like(like)
+    weights = match_weights(model, expert, "", [role for role in Role if role != Role.BUFFER])
     frozen = {name: weight.requires_grad for name, weight in weights.items()}
     sums = {name: torch.zeros_like(weight, dtype=torch.float64) for name, weight in weights.items()}
     count = 0
     try:
         for weight in weights.values():
             weight.requires_grad_(True)
-        with evaluating(model), torch.enable_grad():
-            for batch in checked_batches(model, batches):
-                losses = _checked(loss(model, batch))
+        with evaluation_mode(model), torch.enable_grad():
+            for batch in check_batches(model, batches):
+                losses = _check_losses(loss(model, batch))
                 for i, one in enumerate(losses):
                     more = i + 1 < len(losses)
                     each = torch.autograd.grad(one, list(weights.values()), retain_graph=more, allow_unused=True)
@@ -72,7 +72,7 @@ def gradient_means(
     return GradientMeans(means, kind, count, DIGESTS.digest(expert) if expert is not None else "")
 
 
-def _checked(losses: Any) -> Tensor:
+def _check_losses(losses: Any) -> Tensor:
     """A loss for every example. Raises NeedsError for anything else."""
     if not isinstance(losses, Tensor) or losses.ndim != 1 or losses.grad_fn is None:
         what = tuple(losses.shape) if isinstance(losses, Tensor) else type(losses).__name__

@@ -38,7 +38,7 @@ def check_plain(model: Any, call: str) -> nn.Module:
 
 
 @contextmanager
-def evaluating(model: nn.Module) -> Iterator[None]:
+def evaluation_mode(model: nn.Module) -> Iterator[None]:
     """Evaluation mode without torch's fused attention, which hides the layers; afterwards all is as before."""
     training = {module: module.training for module in model.modules()}
     fast = torch.backends.mha.get_fastpath_enabled()
@@ -52,7 +52,7 @@ def evaluating(model: nn.Module) -> Iterator[None]:
             module.training = was
 
 
-def checked_batches(model: nn.Module, batches: Iterable[Any]) -> Iterator[Any]:
+def check_batches(model: nn.Module, batches: Iterable[Any]) -> Iterator[Any]:
     """Every batch on the module's device, a tensor or a mapping of keywords.
 
     Raises:
@@ -72,12 +72,12 @@ def checked_batches(model: nn.Module, batches: Iterable[Any]) -> Iterator[Any]:
             )
 
 
-def examples_in(batch: Any) -> int:
+def count_examples(batch: Any) -> int:
     """How many examples a batch has: the length of its first tensor."""
     tensors = [batch] if isinstance(batch, Tensor) else [v for v in batch.values() if isinstance(v, Tensor) and v.ndim]
     return len(tensors[0]) if tensors and tensors[0].ndim else 0
 
 
-def passed(model: nn.Module, batch: Any) -> Any:
+def run_batch(model: nn.Module, batch: Any) -> Any:
     """What the module gives for a batch."""
     return model(batch) if isinstance(batch, Tensor) else model(**batch)

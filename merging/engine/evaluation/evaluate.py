@@ -14,17 +14,17 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from merging.base.devices import choose_device, free_for_models, in_room
+from merging.base.devices import choose_device, free_for_models, retry_on_oom
 from merging.base.progress import Meter
-from merging.engine.evaluation.image_features import ImageModel, ModulesOfTask, answered, features_together
-from merging.engine.evaluation.stored_features import Answered, KeptFeatures
+from merging.engine.evaluation.image_features import ImageModel, ModulesOfTask, answer_features, features_together
+from merging.engine.evaluation.stored_features import FeatureAnswers, StoredFeatures
 from merging.engine.modules.modules import Modules
 from merging.images.benchmarks.benchmark import SPLITS, Benchmark, Task
 from merging.images.benchmarks.metrics import individual, wilson
 from merging.images.benchmarks.referenced_images import Images
 from merging.images.image_encoder import Encoder
 from merging.models.checkpoint import Checkpoint
-from merging.models.formats.opening import Source, open_checkpoint
+from merging.models.formats.model_sources import Source, open_checkpoint
 from merging.tasks.context import QUIET, Context
 
 KEPT_BYTES = 1 << 28  # of images that stay in memory for the next model
@@ -39,7 +39,7 @@ def evaluate(
     tasks: Sequence[str] | None = None,
     context: Context = QUIET,
     modules: Modules | None = None,
-    kept: KeptFeatures | None = None,
+    kept: StoredFeatures | None = None,
 ) -> pd.DataFrame:
     """Zero-shot top-1 accuracy: one row per (task, split) with classes, correct, n, accuracy and Wilson interval.
 
@@ -48,7 +48,7 @@ def evaluate(
     """
     keys = list(tasks) if tasks is not None else [task.key for task in benchmark.tasks]
     work = [EvaluatedModel("", model, keys, modules, kept)]
-    return score_table(_counted(work, benchmark, splits, context))
+    return score_table(_count_correct(work, benchmark, splits, context))
 
 
 def evaluate_per_task(
@@ -57,31 +57,31 @@ def evaluate_per_task(
     *,
     splits: Sequence[str] = SPLITS,
     context: Context = QUIET,
-    kept: KeptFeatures | None = None,
+    kept: StoredFeatures | None = None,
 ) -> pd.DataFrame:
     """The same where every task has a model of its own, as {task: model}.
 
     A task without one takes the mean over all models: nothing says which of them to use.
     """
     work = per_task_parts(models, benchmark, kept)
-    return score_table(_counted(work, benchmark, splits, context))
+    return score_table(_count_correct(work, benchmark, splits, context))
 
 
 Counted = tuple[str, Task, str, int, int]  # model, task, split, correct, n
 
 
-def _counted(
+def _count_correct(
     work: Sequence[EvaluatedModel], benchmark: Benchmark, splits: Sequence[str], context: Context
 ) -> list[Counted]:
     """Correct answers of every model by task and split, one model after another."""
 
     def counted_on(on: torch.device) -> list[Counted]:
-        every = answers(work, benchmark, splits, context.on(on))
+        every = compute_answers(work, benchmark, splits, context.on(on))
         counted = [(one.model, one.task, one.split, one.correct, one.n) for one in every]
         order = {part.name: number for number, part in enumerate(work)}
         return sorted(counted, key=lambda one: order[one[0]])
 
-    counted, words = in_room(choose_device(context.device), counted_on)
+    counted, words = retry_on_oom(choose_device(context.device), counted_on)
     for sentence in words:
         context.warn(sentence)
     return counted
@@ -95,7 +95,7 @@ class EvaluatedModel:
     model: Source
     tasks: Sequence[str]
     modules: Modules | None = None  # on top of the model
-    kept: KeptFeatures | None = None  # where its features are kept, which spares the passes the next time
+    kept: StoredFeatures | None = None  # where its features are kept, which spares the passes the next time
 
     def open(self) -> Checkpoint:
         """Its checkpoint. Raises CheckpointError if it cannot be read."""
@@ -129,7 +129,7 @@ class Answer:
 
 
 def per_task_parts(
-    models: Mapping[str, Source], benchmark: Benchmark, kept: KeptFeatures | None = None
+    models: Mapping[str, Source], benchmark: Benchmark, kept: StoredFeatures | None = None
 ) -> list[EvaluatedModel]:
     """The tasks of each model of a merge that gives one model per task: its own, and those that have no model."""
     keys = {task.key for task in benchmark.tasks}
@@ -141,7 +141,7 @@ def per_task_parts(
     return [part for part in work if part.tasks]
 
 
-def answers(
+def compute_answers(
     work: Sequence[EvaluatedModel], benchmark: Benchmark, splits: Sequence[str], context: Context = QUIET
 ) -> Iterator[Answer]:
     """Every model's answers, by task and split; a data set's splits that it does not have are left out.
@@ -153,16 +153,16 @@ def answers(
     benchmark.check_images(dict.fromkeys(key for part in work for key in part.tasks))
     read = _Images(benchmark)
     for group in _groups(work, benchmark, choose_device(context.device)):
-        models = [_Opened(part, benchmark, context.device) for part in group]
+        models = [_OpenedModel(part, benchmark, context.device) for part in group]
         for task in [benchmark.task(key) for key in dict.fromkeys(key for part in group for key in part.tasks)]:
             asked = [model for model in models if task.key in model.part.tasks]
             for split in splits:
                 if split in task.splits:
-                    yield from _answered(asked, benchmark, task, split, read, meter)
+                    yield from _answer_split(asked, benchmark, task, split, read, meter)
 
 
-def _answered(
-    models: Sequence[_Opened], benchmark: Benchmark, task: Task, split: str, read: _Images, meter: Meter
+def _answer_split(
+    models: Sequence[_OpenedModel], benchmark: Benchmark, task: Task, split: str, read: _Images, meter: Meter
 ) -> Iterator[Answer]:
     """The answers of models for a split: those that are kept, and the others from one pass over its images."""
     kept = {model.name: known for model in models if (known := model.read(task.key, split))}
@@ -176,7 +176,7 @@ def _answered(
         rows = iter(features_together(towers, images, meter, "Evaluating", detail, benchmark.preprocess))
     for model in models:
         if (known := kept.get(model.name)) is None:
-            known = answered(next(rows), benchmark.head(task.key), torch.from_numpy(labels))
+            known = answer_features(next(rows), benchmark.head(task.key), torch.from_numpy(labels))
             model.keep(task.key, split, known)
         else:
             meter.advance(len(labels), "Evaluating", detail)
@@ -229,7 +229,7 @@ def score_table(counted: Iterable[tuple[str, Task, str, int, int]]) -> pd.DataFr
     return individual(tables) if any(tables) else table.drop(columns="model")
 
 
-class _Opened:
+class _OpenedModel:
     """A model that is evaluated; it is read when the first images go through it, not if its answers are kept."""
 
     def __init__(self, part: EvaluatedModel, benchmark: Benchmark, device: str) -> None:
@@ -246,11 +246,11 @@ class _Opened:
         """What the images of a task go through."""
         return self._tower if isinstance(self._tower, Encoder) else ModulesOfTask(self._tower, key)
 
-    def read(self, key: str, split: str) -> Answered | None:
+    def read(self, key: str, split: str) -> FeatureAnswers | None:
         """Answers that were kept."""
         return self.part.kept.read(self._benchmark, key, split) if self.part.kept else None
 
-    def keep(self, key: str, split: str, answers_given: Answered) -> None:
+    def keep(self, key: str, split: str, answers_given: FeatureAnswers) -> None:
         """Keep answers, if there is a place for them."""
         if self.part.kept:
             self.part.kept.keep(self._benchmark, key, split, answers_given, self.through(key).architecture)

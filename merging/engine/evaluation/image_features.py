@@ -13,12 +13,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from merging.base.devices import is_host, moved
+from merging.base.devices import is_host, move_tensor
 from merging.base.progress import Meter
-from merging.base.threads import one_thread, side_by_side
-from merging.engine.evaluation.stored_features import Answered
+from merging.base.threads import limit_to_one_thread, run_in_threads
+from merging.engine.evaluation.stored_features import FeatureAnswers
 from merging.engine.modules.modules import Modules
-from merging.images.batches import batch_size, forward_bytes, short_batch
+from merging.images.batch_sizes import batch_size, forward_bytes, short_batch
 from merging.images.benchmarks.referenced_images import Images, ReferencedImages
 from merging.models.architecture import Architecture
 
@@ -73,7 +73,7 @@ class ModulesOfTask:
         return self.modules.features(images, self.task if own else None)
 
 
-def features(
+def compute_features(
     encoder: ImageModel,
     images: Tensor | Images,
     meter: Meter | None = None,
@@ -103,7 +103,7 @@ def features_together(
     with ExitStack() as stack:
         batches = stack.enter_context(_batches(images, encoders[0], prepare))
         passes = (partial(_through, encoders, batch) for batch in batches)
-        for found in stack.enter_context(side_by_side(passes, device, nbytes)):
+        for found in stack.enter_context(run_in_threads(passes, device, nbytes)):
             for features_of_batch, own in zip(found, rows, strict=True):
                 own.append(features_of_batch)
                 if len(own) > 1:  # an accelerator still computes the last batch, which need not be waited for
@@ -117,7 +117,7 @@ def features_together(
 def _through(encoders: Sequence[ImageModel], batch: Tensor) -> list[Tensor]:
     """Features of one batch by each model, on their device."""
     with torch.inference_mode():
-        inputs = moved(batch, encoders[0].device, batch.dtype)
+        inputs = move_tensor(batch, encoders[0].device, batch.dtype)
         return [encoder(inputs) for encoder in encoders]
 
 
@@ -141,7 +141,7 @@ def _batches(images: Tensor | Images, encoder: ImageModel, prepare: Prepare | No
 
 def cosines(image_features: Tensor, head: Tensor) -> Tensor:
     """Cosines (n, classes) of images and classes."""
-    with one_thread(image_features.device):
+    with limit_to_one_thread(image_features.device):
         return torch.nn.functional.normalize(image_features, dim=-1) @ head.T
 
 
@@ -151,7 +151,7 @@ def predict(image_features: Tensor, head: Tensor) -> NDArray[np.int64]:
     return classes
 
 
-def margins(image_features: Tensor, head: Tensor, labels: Tensor) -> Tensor:
+def cosine_margins(image_features: Tensor, head: Tensor, labels: Tensor) -> Tensor:
     """By how much the cosine of the right class exceeds the largest other one (n,); positive if the model is right."""
     similarities, right = cosines(image_features, head), labels[:, None]
     own = similarities.gather(1, right)[:, 0]
@@ -159,7 +159,7 @@ def margins(image_features: Tensor, head: Tensor, labels: Tensor) -> Tensor:
     return (own - other).clamp(-FARTHEST, FARTHEST)  # without another class there is no largest other one
 
 
-def answered(image_features: Tensor, head: Tensor, labels: Tensor) -> Answered:
+def answer_features(image_features: Tensor, head: Tensor, labels: Tensor) -> FeatureAnswers:
     """Features with the classes and margins that a head gives."""
-    margin = margins(image_features, head, labels).numpy()
-    return Answered(image_features, predict(image_features, head), margin)
+    margin = cosine_margins(image_features, head, labels).numpy()
+    return FeatureAnswers(image_features, predict(image_features, head), margin)

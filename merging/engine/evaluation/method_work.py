@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from merging.engine.learning.work import FORWARD_AND_BACKWARD
-from merging.engine.work import ChainWork, chain_work, forward_flops, tower_of
+from merging.engine.chain_work import ChainWork, chain_work, find_tower, forward_flops
+from merging.engine.learning.learning_work import FORWARD_AND_BACKWARD
 from merging.images.benchmarks.benchmark import Benchmark
 from merging.methods import registry
 from merging.methods.method import Adapt
 from merging.models.checkpoint import Checkpoint
-from merging.models.formats.opening import open_models
+from merging.models.formats.model_sources import open_models
 from merging.recipes.recipe import Recipe
 
 
@@ -23,27 +23,27 @@ def method_work(benchmark: Benchmark) -> dict[tuple[str, str], ChainWork]:
     """
     pretrained, experts = open_models(benchmark.pretrained, benchmark.experts)
     work = {}
-    for method in registry.methods():
+    for method in registry.list_methods():
         recipe = Recipe.of_method(method)
-        images = [_images(recipe, benchmark.count(name, recipe.adapted_on or "")) for name in experts]
+        images = [_count_images(recipe, benchmark.count(name, recipe.adapted_on or "")) for name in experts]
         chain = chain_work(recipe, pretrained, experts, images if recipe.test_data else ())
         if isinstance(method, Adapt):
-            chain = _adapted(chain, method, (pretrained, *experts.values()), images)
+            chain = _add_adapt_work(chain, method, (pretrained, *experts.values()), images)
         work[method.role, method.key] = chain
     return work
 
 
-def _images(recipe: Recipe, present: int) -> int:
+def _count_images(recipe: Recipe, present: int) -> int:
     """How many of a task's images a recipe draws."""
     settings = recipe.test_data or recipe.exemplars
     return 0 if settings is None else min(present, settings.per_task or present)
 
 
-def _adapted(chain: ChainWork, method: Adapt, models: Sequence[Checkpoint], images: Sequence[int]) -> ChainWork:
+def _add_adapt_work(chain: ChainWork, method: Adapt, models: Sequence[Checkpoint], images: Sequence[int]) -> ChainWork:
     """The work of a merge with that of the adapt on top of it; updates on features are not counted."""
     both_ways = method.learns_on(method.params(), images)
     forward = method.feature_passes * sum(images)
-    tower = tower_of(models[0])
+    tower = find_tower(models[0])
     flops = forward_flops(tower) * (forward + FORWARD_AND_BACKWARD * both_ways) if tower else 0.0
     read = [sum(info.nbytes for info in model.infos.values()) for model in models]
     reads = (sum(read) if method.stores else 0) + (sum(read[1:]) if method.needs_task else 0)

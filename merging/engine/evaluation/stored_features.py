@@ -20,7 +20,7 @@ from torch import Tensor
 
 from merging.base.errors import StoreError, TaskError
 from merging.base.files import npz
-from merging.base.files.atomic import appearing_file
+from merging.base.files.atomic import replace_file
 from merging.base.files.npz import ArrayInfo, Npz
 from merging.base.files.short_digest import short_digest
 from merging.models.architecture import Architecture
@@ -34,7 +34,7 @@ WORTH = 10**12  # operations of forward passes above which features are kept: 10
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Answered:
+class FeatureAnswers:
     """Features (n, embed_dim) of a split's images, the classes (n,) that they give, and the margins (n,)."""
 
     features: Tensor
@@ -43,7 +43,7 @@ class Answered:
 
 
 @dataclass(frozen=True, slots=True)
-class KeptFeatures:
+class StoredFeatures:
     """The kept features of one model, in a folder for those of all; ``model`` identifies its weights.
 
     They are also read in ``libraries``, which are never written to.
@@ -53,11 +53,11 @@ class KeptFeatures:
     model: str
     libraries: tuple[Path, ...] = ()
 
-    def of_part(self, name: str) -> KeptFeatures:
+    def of_part(self, name: str) -> StoredFeatures:
         """Those of one of several models that belong together."""
         return replace(self, model=f"{self.model} {name}")
 
-    def read(self, benchmark: Benchmark, key: str, split: str) -> Answered | None:
+    def read(self, benchmark: Benchmark, key: str, split: str) -> FeatureAnswers | None:
         """What was kept for a split; None if nothing was."""
         name = self._name(benchmark, key, split)
         path = next((place / name for place in (self.folder, *self.libraries) if (place / name).is_file()), None)
@@ -73,11 +73,11 @@ class KeptFeatures:
         with contextlib.suppress(OSError):
             os.utime(path)  # it is used, so it is among the last to be removed
         floats = torch.from_numpy(features.astype(np.float32))
-        return Answered(floats, predicted.astype(np.int64), margins.astype(np.float32))
+        return FeatureAnswers(floats, predicted.astype(np.int64), margins.astype(np.float32))
 
-    def keep(self, benchmark: Benchmark, key: str, split: str, given: Answered, tower: Architecture) -> None:
+    def keep(self, benchmark: Benchmark, key: str, split: str, given: FeatureAnswers, tower: Architecture) -> None:
         """Keep the answers of a split, if computing them again would take long; a full disk is no error."""
-        if not worth(len(given.features), tower):
+        if not is_worth_storing(len(given.features), tower):
             return
         with np.errstate(over="ignore"):
             halves = given.features.numpy().astype(np.float16)
@@ -89,15 +89,15 @@ class KeptFeatures:
             "margins": given.margins,
         }
         with contextlib.suppress(OSError, StoreError):
-            with appearing_file(self.folder / self._name(benchmark, key, split)) as partial:
-                npz.write(partial, {n: (ArrayInfo(a.shape, a.dtype), [a.tobytes()]) for n, a in arrays.items()})
+            with replace_file(self.folder / self._name(benchmark, key, split)) as partial:
+                npz.write_npz(partial, {n: (ArrayInfo(a.shape, a.dtype), [a.tobytes()]) for n, a in arrays.items()})
             _remove_oldest(self.folder)
 
     def _name(self, benchmark: Benchmark, key: str, split: str) -> str:
         return f"{short_digest(json.dumps([VERSION, self.model, benchmark.digest, key, split]))}.npz"
 
 
-def worth(images: int, tower: Architecture) -> bool:
+def is_worth_storing(images: int, tower: Architecture) -> bool:
     """Whether the features of so many images take long to compute."""
     return images * _operations(tower) >= WORTH
 

@@ -10,12 +10,12 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from merging.base.devices import choose_device, in_room
-from merging.base.threads import side_by_side
+from merging.base.devices import choose_device, retry_on_oom
+from merging.base.threads import run_in_threads
 from merging.engine.evaluation.evaluate import COLUMNS
 from merging.engine.evaluation.image_features import BATCH, cosines
 from merging.engine.modules.modules import Modules
-from merging.images.batches import at_most, forward_bytes
+from merging.images.batch_sizes import forward_bytes, limit_batch
 from merging.images.benchmarks.benchmark import SPLITS, Benchmark
 from merging.images.benchmarks.metrics import wilson
 from merging.tasks.context import QUIET, Context
@@ -23,7 +23,7 @@ from merging.tasks.context import QUIET, Context
 UNKNOWN_TASK = "task_unknown"  # the table's name
 
 
-def choose(features: Tensor, named: Tensor, heads: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
+def choose_heads(features: Tensor, named: Tensor, heads: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
     """The head (n,), by number, and the class (n,) of the largest cosine among the tasks that are ``named`` (n, K)."""
     best = [cosines(features, head).max(dim=1) for head in heads.values()]
     values = torch.stack([each.values for each in best], dim=1).masked_fill(~named, -torch.inf)
@@ -45,31 +45,31 @@ def evaluate_unknown_task(
     def scores_on(on: torch.device) -> pd.DataFrame:
         return _scores(modules.on(on), benchmark, splits, context)
 
-    scores, words = in_room(choose_device(context.device), scores_on)
+    scores, words = retry_on_oom(choose_device(context.device), scores_on)
     for sentence in words:
         context.warn(sentence)
     return scores
 
 
-def _chosen(here: Modules, batch: Tensor, heads: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
+def _choose_batch(here: Modules, batch: Tensor, heads: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
     """The head and the class that the modules choose for each image."""
     named = here.named_tasks(batch)
     assert named is not None
-    return choose(here.features(batch), named, heads)
+    return choose_heads(here.features(batch), named, heads)
 
 
 def _scores(here: Modules, benchmark: Benchmark, splits: Sequence[str], context: Context) -> pd.DataFrame:
     heads = {task: benchmark.head(task) for task in here.tasks}
     meter = context.meter(sum(benchmark.count(task, split) for task in here.tasks for split in splits))
-    rows, size = [], at_most(BATCH, here.architecture, here.device)
+    rows, size = [], limit_batch(BATCH, here.architecture, here.device)
     for number, key in enumerate(here.tasks):
         task = benchmark.task(key)
         for split in (split for split in splits if split in task.splits):
             images, labels = benchmark.images(key, split)
             own, correct, n = 0, 0, len(labels)
             parts = [slice(start, start + size) for start in range(0, n, size)]
-            choices = (partial(_chosen, here, benchmark.preprocess(images[part]), heads) for part in parts)
-            with side_by_side(choices, here.device, forward_bytes(size, here.architecture)) as results:
+            choices = (partial(_choose_batch, here, benchmark.preprocess(images[part]), heads) for part in parts)
+            with run_in_threads(choices, here.device, forward_bytes(size, here.architecture)) as results:
                 for part, (chosen, classes) in zip(parts, results, strict=True):
                     at_home = chosen == number
                     own += int(at_home.sum())

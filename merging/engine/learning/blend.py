@@ -9,14 +9,14 @@ from functools import cached_property, partial
 import torch
 from torch import Tensor
 
-from merging.base.numerics.linear_algebra import double, numbers
+from merging.base.numerics.linear_algebra import to_float64, to_numbers
 from merging.base.progress import Meter
-from merging.base.threads import cores, side_by_side
-from merging.engine.inputs import Inputs
-from merging.engine.learning.kept import Kept
-from merging.engine.learning.network import Network
-from merging.engine.learning.vectors import MaskFile, Vectors
+from merging.base.threads import parallel_pieces, run_in_threads
+from merging.engine.learning.edited_vectors import EditedVectors, MaskFile
+from merging.engine.learning.learned_network import LearnedNetwork
+from merging.engine.learning.learning_state import LearningState
 from merging.engine.needs import check_fits
+from merging.engine.run_inputs import RunInputs
 from merging.engine.stream import Stage, Stream
 from merging.images.exemplars import TaskExemplars
 from merging.methods.learning import Change, batch_order, entropies, log_predictions
@@ -38,11 +38,11 @@ class EngineBlend:
 
     def __init__(
         self,
-        inputs: Inputs,
+        inputs: RunInputs,
         edits: tuple[Stage, ...],
         slots: Stream,
         tasks: Mapping[str, TaskExemplars],
-        kept: Kept,
+        kept: LearningState,
         meter: Meter,
         files: ExitStack,
         work: int,
@@ -51,7 +51,7 @@ class EngineBlend:
         self._kept, self._meter, self._work, self._detail = kept, meter, work, ""
         meter.total += work
         self.live = tuple(p for p in inputs.parameters if not any(stage.drops(p) for stage in edits))
-        self._vectors = Vectors(inputs, edits, self.live, meter.silent())
+        self._vectors = EditedVectors(inputs, edits, self.live, meter.silent())
         files.callback(self._vectors.close)
 
     @property
@@ -60,8 +60,8 @@ class EngineBlend:
         return self._slots
 
     @cached_property
-    def _network(self) -> Network:
-        network = Network(self._inputs, {parameter.name for parameter in self.live})
+    def _network(self) -> LearnedNetwork:
+        network = LearnedNetwork(self._inputs, {parameter.name for parameter in self.live})
         for name, task in self._tasks.items():
             check_fits(name, task, network.architecture)
         return network
@@ -117,24 +117,24 @@ class EngineBlend:
             for number, (task, order) in enumerate(batches)
             for chosen in order.split(network.micro_batch)
         ]
-        apart = len(parts) > 1 and cores(self._inputs.device) > 1
+        apart = len(parts) > 1 and parallel_pieces(self._inputs.device) > 1
         passes = (partial(self._backward, network.aside() if apart else network, loss, *part[1:]) for part in parts)
-        with side_by_side(passes, self._inputs.device, nbytes) as results:
+        with run_in_threads(passes, self._inputs.device, nbytes) as results:
             for (number, _, chosen, _), (total, own) in zip(parts, results, strict=True):
                 if own is not network:
                     network.add(own)
                 sums[number].append(total)
                 self._meter.advance(len(chosen) * sum(self._inputs.numels), PHASE, self._detail)
                 self._kept.check()
-        return [sum(numbers(*own)) / len(order) for own, (_, order) in zip(sums, batches, strict=True)]
+        return [sum(to_numbers(*own)) / len(order) for own, (_, order) in zip(sums, batches, strict=True)]
 
     def _backward(
-        self, network: Network, loss: Loss, task: TaskExemplars, chosen: Tensor, count: int
-    ) -> tuple[Tensor, Network]:
+        self, network: LearnedNetwork, loss: Loss, task: TaskExemplars, chosen: Tensor, count: int
+    ) -> tuple[Tensor, LearnedNetwork]:
         """The sum of losses over these images, and the network, which holds the gradient of their ``count``-th part."""
         each = loss(network.features(task.images[chosen]), task, chosen)
         (each.sum() / count).backward()
-        return double(each.detach()).sum(), network
+        return to_float64(each.detach()).sum(), network
 
     def _entropy(self, features: Tensor, task: TaskExemplars, chosen: Tensor) -> Tensor:
         assert task.head is not None  # as the needs were checked

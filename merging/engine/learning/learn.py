@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from merging.base.text import first_few
 from merging.engine.learning.blend import PART, EngineBlend
-from merging.engine.learning.kept import Kept
+from merging.engine.learning.learning_state import LearningState
 from merging.engine.stream import Stage, Stream
 from merging.images.exemplars import TaskExemplars
 from merging.methods.slot import Survey
@@ -22,7 +22,7 @@ def learn(
     before: tuple[Stage, ...],
     slots: Stream,
     tasks: Mapping[str, TaskExemplars],
-    kept: Kept,
+    kept: LearningState,
     files: ExitStack,
 ) -> Survey:
     """What the method of a stage learns after the stages ``before`` it, on these images.
@@ -42,11 +42,11 @@ def learn(
         blend = EngineBlend(inputs, before, slots, chosen, kept, meter, files, work)
         survey = stage.method.learn(blend, stage.params)
         kept.settle(PART)
-    chain = chain_rules.doubts([(one.method, one.params) for one in (*before, stage)])
-    return replace(survey, warnings=(*survey.warnings, *chain, *few(chosen), *kept.warnings))
+    chain = chain_rules.list_doubts([(one.method, one.params) for one in (*before, stage)])
+    return replace(survey, warnings=(*survey.warnings, *chain, *warn_of_few_images(chosen), *kept.warnings))
 
 
-def few(tasks: Mapping[str, TaskExemplars]) -> list[str]:
+def warn_of_few_images(tasks: Mapping[str, TaskExemplars]) -> list[str]:
     """A sentence on tasks with few images to learn from, if there are some."""
     few = [name for name, task in tasks.items() if len(task.images) < FEW]
     return [f"There are fewer than {FEW} images to learn from of {first_few(few)}."] if few else []

@@ -169,7 +169,7 @@ class MixedEncoder(Encoder):
 
 @dataclass(frozen=True)
 class ModuleTower:
-    """The merged model with what is stored beside it, as ``merging.methods.adapting.AdaptedTower``.
+    """The merged model with what is stored beside it, as ``merging.methods.adapted_network.AdaptedTower``.
 
     ``base`` has the pretrained model's MLPs, for towers whose MLPs are routed, or all of its tensors.
     """

@@ -12,16 +12,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from merging.base.devices import moved
+from merging.base.devices import move_tensor
 from merging.base.errors import NeedsError
-from merging.base.threads import side_by_side
-from merging.engine.modules.card import card
+from merging.base.threads import run_in_threads
 from merging.engine.modules.mixed_tower import MixedEncoder, ModuleTower, StoredChanges, tower_tensors
-from merging.engine.modules.writing import save, write
-from merging.images.batches import batch_size, forward_bytes
-from merging.images.exemplars import described
+from merging.engine.modules.modules_card import write_card
+from merging.engine.modules.writing_modules import save_folder, write_modules
+from merging.images.batch_sizes import batch_size, forward_bytes
+from merging.images.exemplars import describe_value
 from merging.methods import registry
-from merging.methods.adapting import Learned
+from merging.methods.adapted_network import Learned
 from merging.methods.method import Adapt
 from merging.methods.params import Params
 from merging.models.architecture import Architecture
@@ -58,7 +58,7 @@ class Modules:
     @property
     def method(self) -> Adapt:
         """The registered adapt."""
-        return registry.adapt(self.key)
+        return registry.find_adapt(self.key)
 
     @cached_property
     def dtype(self) -> torch.dtype:
@@ -135,12 +135,12 @@ class Modules:
         Raises:
             StoreError: the folder exists already, or cannot be written.
         """
-        about = card(self.method, self.params, self.tasks, self.parts())
-        save(Path(folder), self.merged, self.architecture, self._entry, self.parts(), about)
+        about = write_card(self.method, self.params, self.tasks, self.parts())
+        save_folder(Path(folder), self.merged, self.architecture, self._entry, self.parts(), about)
 
     def write(self, folder: Path) -> list[str]:
         """Write the modules and their list into the folder of their merged model; gives the names of the files."""
-        return write(folder, self.merged, self.architecture, self._entry, self.parts())
+        return write_modules(folder, self.merged, self.architecture, self._entry, self.parts())
 
     @property
     def _entry(self) -> dict[str, Any]:
@@ -176,12 +176,12 @@ class Modules:
         """What ``run`` makes of images, with the rows that belong to them, batch by batch."""
         side = self.architecture.image_size
         if not isinstance(images, Tensor) or images.ndim != 4 or images.shape[1:] != (3, side, side):
-            raise NeedsError(f"Images must be a tensor (n, 3, {side}, {side}); got {described(images)}.")
+            raise NeedsError(f"Images must be a tensor (n, 3, {side}, {side}); got {describe_value(images)}.")
         batches = zip(*(tensor.split(self.batch_size) for tensor in (images, *rows)), strict=True)
         passes = (partial(self._one, run, *batch) for batch in batches)
-        with side_by_side(passes, self.device, forward_bytes(self.batch_size, self.architecture)) as results:
+        with run_in_threads(passes, self.device, forward_bytes(self.batch_size, self.architecture)) as results:
             return torch.cat(list(results))
 
     def _one(self, run: Callable[..., Tensor], *batch: Tensor) -> Tensor:
         with torch.inference_mode():
-            return run(*(moved(tensor, self.device, self.dtype) for tensor in batch)).cpu()
+            return run(*(move_tensor(tensor, self.device, self.dtype) for tensor in batch)).cpu()

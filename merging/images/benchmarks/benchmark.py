@@ -17,21 +17,21 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from merging.base.errors import CheckpointError, TaskError
-from merging.base.files.npz import Npz, array_infos
+from merging.base.files.npz import Npz, read_array_infos
 from merging.base.progress import Meter
 from merging.base.settings import BUNDLED, benchmark_folder
 from merging.base.text import did_you_mean
 from merging.images.benchmarks import data_set_locations
 from merging.images.benchmarks.data_set_locations import DIGESTS, SIZES, Location
-from merging.images.benchmarks.manifest import checked
+from merging.images.benchmarks.manifest import checked_path
 from merging.images.benchmarks.model_search import find_models
-from merging.images.benchmarks.referenced_images import PLACES, Images, referenced
+from merging.images.benchmarks.referenced_images import PLACES_ARRAY, Images, build_referenced
 from merging.images.exemplars import TaskExemplars
 from merging.models.architecture import Architecture
 from merging.models.checkpoint import Checkpoint
-from merging.models.formats.opening import ModelRef, open_checkpoint
-from merging.models.formats.referenced import SUFFIX as REFERENCE
-from merging.models.references import BUNDLED_PREFIX, PRETRAINED, reference_to
+from merging.models.formats.model_sources import ModelRef, open_checkpoint
+from merging.models.formats.referenced_model import SUFFIX as REFERENCE
+from merging.models.model_references import BUNDLED_PREFIX, PRETRAINED, reference_to
 
 SPLITS = ("choosing", "reporting")  # the halves of each test set: one to choose values on, one to report
 EXEMPLARS = "exemplars"  # from the training images; what methods may see
@@ -72,7 +72,7 @@ class Benchmark:
             TaskError: tasks.json is missing, malformed, or not as it was written; says what is wrong.
         """
         folder = folder or benchmark_folder()
-        path = checked(folder, "tasks.json")
+        path = checked_path(folder, "tasks.json")
         try:
             data = json.loads(path.read_text("utf-8"))
             pre = data["preprocess"]
@@ -160,8 +160,8 @@ class Benchmark:
         if task.referenced:
             files = self._files(task)
             with self._archive(key, split) as arrays:
-                places = arrays.read(_array(split, PLACES))
-            return referenced(files, places, self.image_size, f"{key}.npz")
+                places = arrays.read(_array(split, PLACES_ARRAY))
+            return build_referenced(files, places, self.image_size, f"{key}.npz")
         with self._archive(key, split) as arrays:
             images = arrays.read(_array(split, "images"))
         if images.dtype != np.uint8 or images.ndim != 4 or images.shape[3] != 3:
@@ -175,7 +175,7 @@ class Benchmark:
     def _archive(self, key: str, split: str) -> Iterator[Npz]:
         """The npz of a task, open to read a split."""
         self.require(key, split)
-        path = checked(self.folder, f"data/{key}.npz")
+        path = checked_path(self.folder, f"data/{key}.npz")
         with _reading(path, split), Npz(path) as arrays:
             yield arrays
 
@@ -201,27 +201,27 @@ class Benchmark:
         """
         problems = []
         for task in [task for task in self.tasks if task.referenced]:
-            places = data_set_locations.find(self._locations(task), below, meter)
-            data_set_locations.write(self.folder / "data" / f"{task.key}.npz", places)
-            problems.append(data_set_locations.missing(self.folder, task.title, places))
+            places = data_set_locations.find_moved(self._locations(task), below, meter)
+            data_set_locations.write_locations(self.folder / "data" / f"{task.key}.npz", places)
+            problems.append(data_set_locations.describe_missing(self.folder, task.title, places))
         return [*filter(None, problems), *find_models(self.folder, below, meter)]
 
     def _files(self, task: Task) -> list[Location]:
         """The files of a referenced task; raises TaskError if some are missing or have changed."""
         files = self._locations(task)
-        if problem := data_set_locations.missing(self.folder, task.title, files):
+        if problem := data_set_locations.describe_missing(self.folder, task.title, files):
             raise TaskError(problem)
         return files
 
     def _locations(self, task: Task) -> list[Location]:
         with self._archive(task.key, task.splits[-1]) as arrays:
             digests, sizes = arrays.read(DIGESTS), arrays.read(SIZES)
-        return data_set_locations.read(self.folder, task.key, digests, sizes)
+        return data_set_locations.read_locations(self.folder, task.key, digests, sizes)
 
     def count(self, key: str, split: str) -> int:
         """Number of images of a split, without reading them; 0 if it cannot be read."""
         try:
-            return array_infos(self.folder / "data" / f"{key}.npz")[_array(split, "labels")].shape[0]
+            return read_array_infos(self.folder / "data" / f"{key}.npz")[_array(split, "labels")].shape[0]
         except (TaskError, KeyError, IndexError):
             return 0
 
@@ -240,7 +240,7 @@ class Benchmark:
         drawn = {}
         for key in self.experts:
             images, labels = self.images(key, EXEMPLARS)
-            chosen = draw(len(images), per_task, seed)
+            chosen = sample_indices(len(images), per_task, seed)
             preprocessed, classes = self.preprocess(images[chosen]), torch.from_numpy(labels[chosen])
             drawn[key] = TaskExemplars(preprocessed, classes, self.head(key), self.logit_scale)
         return drawn
@@ -256,13 +256,13 @@ class Benchmark:
         for key in tasks:
             if key in known:
                 images = self.unlabeled(key, split)
-                chosen = draw(len(images), per_task, seed)
+                chosen = sample_indices(len(images), per_task, seed)
                 drawn[key] = TaskExemplars(self.preprocess(images[chosen]), None, self.head(key), self.logit_scale)
         return drawn
 
     @cached_property
     def _heads(self) -> Checkpoint:
-        return open_checkpoint(checked(self.folder, "heads.safetensors"))
+        return open_checkpoint(checked_path(self.folder, "heads.safetensors"))
 
     @property
     def logit_scale(self) -> float:
@@ -286,10 +286,10 @@ class Benchmark:
     @cached_property
     def digest(self) -> str:
         """sha-256 over all that a score depends on: tasks, images and heads. Raises TaskError if a file is damaged."""
-        total = hashlib.sha256(checked(self.folder, "tasks.json").read_bytes())
+        total = hashlib.sha256(checked_path(self.folder, "tasks.json").read_bytes())
         total.update(self._heads.digest.encode())
         for task in self.tasks:
-            with checked(self.folder, f"data/{task.key}.npz").open("rb") as file:
+            with checked_path(self.folder, f"data/{task.key}.npz").open("rb") as file:
                 while piece := file.read(PIECE):
                     total.update(piece)
         return total.hexdigest()
@@ -317,14 +317,14 @@ def model_file(folder: Path, name: str) -> Path:
     return reference if reference.is_file() and not own.is_file() else own
 
 
-def draw(images: int, per_task: int | None, seed: int) -> NDArray[np.int64]:
+def sample_indices(images: int, per_task: int | None, seed: int) -> NDArray[np.int64]:
     """The places of a seeded draw of so many images of a task, in order; None takes all."""
     return np.sort(np.random.default_rng(seed).permutation(images)[:per_task])
 
 
-def _array(split: str, of: str) -> str:
+def _array(split: str, content: str) -> str:
     """The name of an array in a task's npz."""
-    return f"{split.removesuffix('s')}_{of}"
+    return f"{split.removesuffix('s')}_{content}"
 
 
 @contextlib.contextmanager

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from merging.base import settings
 from merging.base.errors import CheckpointError
-from merging.models import references
-from merging.models.references import BENCHMARKS, MODELS_PREFIX, OWN_PREFIX
+from merging.models import model_references
+from merging.models.model_references import BENCHMARKS, MODELS_PREFIX, OWN_PREFIX
 
 BENCHMARK, HEADS = "tasks.json", "heads.safetensors"  # what every benchmark folder has
 TEXT_TOWER = "text_tower.safetensors"  # of the pretrained model, for exports; in folders made of a whole CLIP model
@@ -22,9 +22,9 @@ def is_benchmark(folder: Path) -> bool:
     return (folder / BENCHMARK).is_file() and (folder / HEADS).is_file()
 
 
-def seen_here(asked: str) -> Path:
+def resolve_benchmark(named_folder: str) -> Path:
     """The benchmark folder that another program names, or this one's own where there is none; its digest decides."""
-    return Path(asked) if is_benchmark(Path(asked)) else settings.benchmark_folder()
+    return Path(named_folder) if is_benchmark(Path(named_folder)) else settings.benchmark_folder()
 
 
 def state_of(folder: Path) -> tuple[int, ...]:
@@ -36,12 +36,12 @@ def state_of(folder: Path) -> tuple[int, ...]:
     return tuple(number for stat in stats for number in (stat.st_size, stat.st_mtime_ns, stat.st_ino))
 
 
-def place_of(name: str, root: Path) -> Path:
+def own_folder(name: str, root: Path) -> Path:
     """The folder in which the benchmark of that name is built, in the store at ``root``."""
     return root.resolve() / BENCHMARKS / name
 
 
-def built(root: Path) -> dict[str, Path]:
+def list_built(root: Path) -> dict[str, Path]:
     """{key: folder} of the benchmarks that were built in the store at ``root``."""
     try:
         folders = sorted((root.resolve() / BENCHMARKS).iterdir())
@@ -50,16 +50,16 @@ def built(root: Path) -> dict[str, Path]:
     return {f"{OWN_PREFIX}{path.name}": path for path in folders if NAME.fullmatch(path.name) and is_benchmark(path)}
 
 
-def find(key: str, root: Path) -> Path | None:
+def find_folder(key: str, root: Path) -> Path | None:
     """The benchmark folder of a key; None if there is none."""
     if key == SERVER:
         return settings.benchmark_folder()
     if key.startswith(OWN_PREFIX):
-        return built(root).get(key)
+        return list_built(root).get(key)
     if not key.startswith(MODELS_PREFIX):
         return None
     try:
-        folder = references.locate(key)
+        folder = model_references.locate(key)
     except CheckpointError:
         return None
     return folder.resolve() if is_benchmark(folder) else None
@@ -69,7 +69,7 @@ def key_of(folder: Path, root: Path) -> str:
     """The key of a folder in links; empty if it has none, because it is not listed."""
     if folder == settings.benchmark_folder():
         return SERVER
-    for key, path in built(root).items():
+    for key, path in list_built(root).items():
         if path.resolve() == folder.resolve():
             return key
     for name, listed in settings.models_folders().items():

@@ -20,11 +20,11 @@ from numpy.typing import NDArray
 
 from merging.base.errors import TaskError
 from merging.base.files.atomic import file_hash
-from merging.base.files.paths import encodable
+from merging.base.files.paths import is_utf8
 from merging.base.files.records import write_json
 from merging.base.progress import Meter
 from merging.base.text import first_few, printable
-from merging.models.formats.referenced import find_command
+from merging.models.formats.referenced_model import find_command
 
 SUFFIX = ".places.json"  # behind the name of a task
 DIGESTS, SIZES = "file_digests", "file_sizes"  # arrays of the npz: (F, 32) bytes of sha-256, and (F,) numbers of bytes
@@ -85,24 +85,24 @@ def _has_digest(path: Path, digest: str) -> bool:
         return False
 
 
-def place_file(path: Path) -> Path:
+def locations_file(path: Path) -> Path:
     """The file that says where the images of a task's npz lie."""
     return path.with_suffix(SUFFIX)
 
 
-def write(path: Path, locations: Sequence[Location]) -> None:
+def write_locations(path: Path, locations: Sequence[Location]) -> None:
     """Write where the files lie that a task's npz refers to."""
     entries = [{"place": str(one.file), "column": one.column, "mtime_ns": one.mtime_ns} for one in locations]
-    write_json(place_file(path), {"files": entries})
+    write_json(locations_file(path), {"files": entries})
 
 
-def read(folder: Path, key: str, digests: NDArray[Any], sizes: NDArray[Any]) -> list[Location]:
+def read_locations(folder: Path, key: str, digests: NDArray[Any], sizes: NDArray[Any]) -> list[Location]:
     """The files of a task, in the order of their numbers, which have these digests (F, 32) and sizes (F,).
 
     Raises:
         TaskError: what says where they lie is missing or damaged.
     """
-    path = place_file(folder / "data" / f"{key}.npz")
+    path = locations_file(folder / "data" / f"{key}.npz")
     try:
         entries = json.loads(path.read_bytes())["files"]
         return [
@@ -116,7 +116,7 @@ def read(folder: Path, key: str, digests: NDArray[Any], sizes: NDArray[Any]) -> 
         ) from None
 
 
-def missing(folder: Path, title: str, locations: Sequence[Location]) -> str:
+def describe_missing(folder: Path, title: str, locations: Sequence[Location]) -> str:
     """Which files cannot be used and how to get them, in words; empty if all are there and unchanged."""
     problems = [(one, problem) for one in locations if (problem := one.problem)]
     if not problems:
@@ -145,7 +145,7 @@ def _fetch(first: Location) -> str:
     )
 
 
-def find(locations: Sequence[Location], below: Path, meter: Meter) -> list[Location]:
+def find_moved(locations: Sequence[Location], search_folder: Path, meter: Meter) -> list[Location]:
     """The same files, those that cannot be used replaced by equal ones below a folder where there are some.
 
     Candidates have the same size, those of the same name come first. A file of the Hub's cache is called by its digest,
@@ -154,18 +154,18 @@ def find(locations: Sequence[Location], below: Path, meter: Meter) -> list[Locat
     """
     needed = {one.size for one in locations if one.problem}
     by_size: dict[int, list[Path]] = {}
-    for place, _, names in os.walk(below):
+    for place, _, names in os.walk(search_folder):
         meter.check()
         for name in names:
             path = Path(place) / name
             with contextlib.suppress(OSError):
-                if (size := path.stat().st_size) in needed and encodable(path):
+                if (size := path.stat().st_size) in needed and is_utf8(path):
                     by_size.setdefault(size, []).append(path)
     meter.total += sum(size * len(paths) for size, paths in by_size.items())
-    return [_found(one, by_size.get(one.size, []), meter) if one.problem else one for one in locations]
+    return [_match_location(one, by_size.get(one.size, []), meter) if one.problem else one for one in locations]
 
 
-def _found(one: Location, candidates: Sequence[Path], meter: Meter) -> Location:
+def _match_location(one: Location, candidates: Sequence[Path], meter: Meter) -> Location:
     """A file at one of these paths, if one of them has its content; the same location otherwise."""
     for path in sorted(candidates, key=lambda path: (path.resolve().name != one.digest, path.name != one.file.name)):
         meter.within(0, "Comparing files", printable(path.name, 80))

@@ -12,10 +12,10 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from merging.base.at_once import ahead, in_turns
 from merging.base.errors import TaskError
+from merging.base.parallel import map_in_threads, prefetch
 from merging.base.threads import ONE_THREAD
-from merging.images.data_sets.references import ImageReference, encoded
+from merging.images.data_sets.image_references import ImageReference, read_encoded
 from merging.images.preprocess import read_image, square
 
 T = TypeVar("T")
@@ -31,10 +31,10 @@ def threads() -> int:
 
 
 @contextmanager
-def decoding(
+def decode_images(
     references: Sequence[ImageReference],
     side: int,
-    then: Callable[[Sequence[Square]], T],
+    process: Callable[[Sequence[Square]], T],
     each: int = CHUNK,
     workers: int | None = None,
 ) -> Iterator[Iterator[T]]:
@@ -46,16 +46,16 @@ def decoding(
     workers = workers or threads()
 
     def read() -> Iterator[list[tuple[ImageReference, bytes | TaskError]]]:
-        pairs = zip(references, encoded(references), strict=True)
+        pairs = zip(references, read_encoded(references), strict=True)
         while chunk := list(islice(pairs, each)):
             yield chunk
 
     def decoded(chunk: Sequence[tuple[ImageReference, bytes | TaskError]]) -> T:
-        return then([_square(data, reference, side) for reference, data in chunk])
+        return process([_square(data, reference, side) for reference, data in chunk])
 
     with (
-        ahead(read()) as chunks,
-        in_turns((partial(decoded, chunk) for chunk in chunks), workers, 2 * workers, ONE_THREAD) as results,
+        prefetch(read()) as chunks,
+        map_in_threads((partial(decoded, chunk) for chunk in chunks), workers, 2 * workers, ONE_THREAD) as results,
     ):
         yield results
 
@@ -70,7 +70,7 @@ def _square(data: bytes | TaskError, reference: ImageReference, side: int) -> Sq
         return error
 
 
-def stacked(squares: Sequence[Square]) -> Pixels:
+def stack_pixels(squares: Sequence[Square]) -> Pixels:
     """Images (n, side, side, 3); raises TaskError if there are no pixels of one."""
     for one in squares:
         if isinstance(one, TaskError):

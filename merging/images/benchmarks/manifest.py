@@ -8,16 +8,16 @@ from pathlib import Path
 from typing import Any
 
 from merging.base.errors import TaskError
-from merging.base.files.atomic import DamagedError, file_hash, verified
+from merging.base.files.atomic import DamagedError, file_hash, verify_file
 from merging.base.text import printable
-from merging.models.formats.opening import ModelRef
+from merging.models.formats.model_sources import ModelRef
 
 MANIFEST = "manifest.json"
 MADE_BY = "python -m merging benchmark make"
-AGAIN = "Make the benchmark again, on Models & runs or with `benchmark make … --overwrite`."
+MAKE_AGAIN = "Make the benchmark again, on Models & runs or with `benchmark make … --overwrite`."
 
 
-def made_here(folder: Path) -> bool:
+def has_manifest(folder: Path) -> bool:
     """Whether a folder is a benchmark that ``make`` has written."""
     try:
         manifest = json.loads((folder / MANIFEST).read_bytes())
@@ -39,7 +39,7 @@ def _unchanged(path: Path, sha256: str) -> bool:
     return path.is_file() and file_hash(path) == sha256
 
 
-def checked(folder: Path, name: str) -> Path:
+def checked_path(folder: Path, name: str) -> Path:
     """The path of one file of a benchmark; folders that were not made here have nothing to compare with.
 
     Raises:
@@ -47,7 +47,7 @@ def checked(folder: Path, name: str) -> Path:
     """
     try:
         if name in (files := _manifest(folder).get("files", {})):
-            return verified(folder, files, name)
+            return verify_file(folder, files, name)
     except (DamagedError, TypeError) as damage:
         raise _damaged(folder, str(damage)) from None
     return folder / name
@@ -57,7 +57,7 @@ def first_damage(folder: Path) -> str:
     """What is damaged of a benchmark that was made here; empty if nothing is. A process reads each file once."""
     try:
         for name in _manifest(folder).get("files", {}):
-            checked(folder, name)
+            checked_path(folder, name)
     except TaskError as error:
         return str(error)
     return ""
@@ -90,4 +90,4 @@ def _manifest(folder: Path) -> Mapping[str, Any]:
 
 
 def _damaged(folder: Path, reason: str) -> TaskError:
-    return TaskError(f"The benchmark {printable(folder.name)} is damaged: {reason}. {AGAIN}")
+    return TaskError(f"The benchmark {printable(folder.name)} is damaged: {reason}. {MAKE_AGAIN}")

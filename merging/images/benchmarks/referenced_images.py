@@ -15,19 +15,19 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from merging.base.at_once import ahead
 from merging.base.errors import TaskError
+from merging.base.parallel import prefetch
 from merging.images.benchmarks.data_set_locations import Location
-from merging.images.benchmarks.image_decoding import CHUNK, Pixels, decoding, stacked
-from merging.images.data_sets.references import ImageReference
+from merging.images.benchmarks.image_decoding import CHUNK, Pixels, decode_images, stack_pixels
+from merging.images.data_sets.image_references import ImageReference
 
-KEPT = 256  # single images that stay in memory, for pages that show them again and again
-TAKEN = 1 << 26  # bytes of decoded images of a split that stay in memory
-PLACES = "places"  # the array of a split (n, 3), see ``ReferencedImages``
+CACHED_IMAGES = 256  # single images that stay in memory, for pages that show them again and again
+MAX_DECODED_BYTES = 1 << 26  # bytes of decoded images of a split that stay in memory
+PLACES_ARRAY = "places"  # the array of a split (n, 3), see ``ReferencedImages``
 
 
 @dataclass
-class _KeptImages:
+class _ImageCache:
     """Images that were asked for singly, by their place; the ones that were not used for longest are dropped."""
 
     images: OrderedDict[bytes, Pixels] = field(default_factory=OrderedDict)
@@ -42,7 +42,7 @@ class _KeptImages:
         pixels.flags.writeable = False  # sessions share it
         with self.lock:
             self.images[key] = pixels
-            while len(self.images) > KEPT:
+            while len(self.images) > CACHED_IMAGES:
                 self.images.popitem(last=False)
         return pixels
 
@@ -59,7 +59,7 @@ class ReferencedImages:
     files: Sequence[Location]
     places: NDArray[np.int64]
     side: int
-    _kept: _KeptImages = field(default_factory=_KeptImages, repr=False)
+    _kept: _ImageCache = field(default_factory=_ImageCache, repr=False)
 
     def __len__(self) -> int:
         return len(self.places)
@@ -87,7 +87,7 @@ class ReferencedImages:
         """All images (n, side, side, 3), in memory; files are read in the order of their rows."""
         pixels, start = np.empty(self.shape, np.uint8), 0
         order = np.lexsort(self.places.T[::-1])
-        with decoding(self.taking(order).references(), self.side, stacked) as chunks:
+        with decode_images(self.taking(order).references(), self.side, stack_pixels) as chunks:
             for chunk in chunks:
                 pixels[order[start : start + len(chunk)]] = chunk
                 start += len(chunk)
@@ -115,13 +115,15 @@ class ReferencedImages:
                 yield torch.cat(batch)
 
         with (
-            decoding(self.references(), self.side, lambda squares: prepare(stacked(squares)), each, workers) as chunks,
-            ahead(joined(chunks)) as batches,
+            decode_images(
+                self.references(), self.side, lambda squares: prepare(stack_pixels(squares)), each, workers
+            ) as chunks,
+            prefetch(joined(chunks)) as batches,
         ):
             yield batches
 
 
-def referenced(files: Sequence[Location], places: NDArray[Any], side: int, name: str) -> ReferencedImages:
+def build_referenced(files: Sequence[Location], places: NDArray[Any], side: int, name: str) -> ReferencedImages:
     """Images (side, side, 3) at places (n, 3); none is decoded yet.
 
     Raises:
@@ -139,8 +141,8 @@ def referenced(files: Sequence[Location], places: NDArray[Any], side: int, name:
 Images: TypeAlias = NDArray[np.uint8] | ReferencedImages
 
 
-def taken(images: Images, at: NDArray[Any], most: int = TAKEN) -> Images:
+def select_images(images: Images, indices: NDArray[Any], most: int = MAX_DECODED_BYTES) -> Images:
     """Some of the images, to be used again and again: in memory if they take at most so many bytes, or are there."""
-    if isinstance(images, ReferencedImages) and len(at) * 3 * images.side**2 > most:
-        return images.taking(at)
-    return images[at]
+    if isinstance(images, ReferencedImages) and len(indices) * 3 * images.side**2 > most:
+        return images.taking(indices)
+    return images[indices]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from merging.base.errors import CheckpointError, TaskError
-from merging.base.files.paths import inside
+from merging.base.files.paths import resolve_contained
 
 CLASS_NAMES_FILE = "classnames.txt"
 MAX_CLASSES_FILE = 1 << 20
@@ -14,7 +14,7 @@ MAX_CLASSES_FILE = 1 << 20
 def names_text(path: Path) -> str:
     """The text of a small file of class names. Raises TaskError if it cannot be read, or is not UTF-8."""
     try:
-        path = inside(path)
+        path = resolve_contained(path)
         if path.stat().st_size > MAX_CLASSES_FILE:
             raise TaskError(f"{path.name} is too large for a list of class names.")
         return path.read_text("utf-8-sig")

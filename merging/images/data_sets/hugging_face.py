@@ -20,9 +20,9 @@ from PIL import Image
 
 from merging.base.errors import TaskError
 from merging.base.text import first_few, printable
-from merging.images.data_sets.base import DataSet, Labels
 from merging.images.data_sets.class_list import listed_names
-from merging.images.data_sets.references import ImageReference
+from merging.images.data_sets.image_references import ImageReference
+from merging.images.data_sets.labeled_images import DataSet, Labels
 from merging.images.data_sets.table_files import TableFile, encoded_image
 from merging.images.data_sets.table_layouts import INFO, Tables, read_description
 from merging.images.preprocess import MAX_BYTES, read_image

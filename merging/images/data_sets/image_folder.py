@@ -12,8 +12,8 @@ from PIL import Image
 from merging.base.errors import TaskError
 from merging.base.files.paths import open_regular
 from merging.base.text import first_few, printable
-from merging.images.data_sets.base import WHOLE, DataSet, part_of
-from merging.images.data_sets.references import ImageReference
+from merging.images.data_sets.image_references import ImageReference
+from merging.images.data_sets.labeled_images import WHOLE, DataSet, part_of_name
 from merging.images.preprocess import MAX_BYTES, read_image
 
 SUFFIXES = (
@@ -51,7 +51,7 @@ class FolderData(DataSet):
     def _parts(self) -> dict[str, Path]:
         """Part -> its folder; the root itself where there are no parts."""
         folders = _folders(self._root)
-        part_names = {folder: part_of(folder.name) for folder in folders}
+        part_names = {folder: part_of_name(folder.name) for folder in folders}
         named = [folder for folder, part in part_names.items() if part]
         if not named or (len(named) == 1 and len(folders) > 1):  # a single "train" may well be a class
             return {WHOLE: self._root}

@@ -13,7 +13,7 @@ from PIL import Image
 from merging.base.errors import TaskError
 from merging.base.files.npz import Npz
 from merging.base.text import first_few
-from merging.images.data_sets.base import PART_NAMES, WHOLE, DataSet, Labels, part_of
+from merging.images.data_sets.labeled_images import PART_NAMES, WHOLE, DataSet, Labels, part_of_name
 from merging.images.preprocess import MAX_PIXELS, as_image
 
 IMAGES, LABELS = ("images", "image", "x", "data"), ("labels", "label", "y", "targets")
@@ -108,9 +108,9 @@ def _split(part_names: NDArray[Any], count: int, name: str) -> dict[str, NDArray
         got = f"{part_names.dtype} {part_names.shape}"
         raise TaskError(f"{name}: 'split' must name a part for each of the {count} images; got {got}.")
     words = np.unique(part_names).tolist()
-    if unknown := [word for word in words if part_of(word) is None]:
+    if unknown := [word for word in words if part_of_name(word) is None]:
         raise TaskError(f"{name}: 'split' has {first_few(unknown)}; parts are named train, val and test.")
     rows: dict[str, NDArray[np.intp]] = {}
-    for part in dict.fromkeys(str(part_of(word)) for word in words):
-        rows[part] = np.flatnonzero(np.isin(part_names, [word for word in words if part_of(word) == part]))
+    for part in dict.fromkeys(str(part_of_name(word)) for word in words):
+        rows[part] = np.flatnonzero(np.isin(part_names, [word for word in words if part_of_name(word) == part]))
     return rows

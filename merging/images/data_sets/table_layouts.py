@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from merging.base.errors import CheckpointError, TaskError
-from merging.base.files.paths import inside
+from merging.base.files.paths import resolve_contained
 from merging.base.text import did_you_mean, first_few, printable
-from merging.images.data_sets.base import TEST, TRAIN, VALIDATION, WHOLE, part_of
+from merging.images.data_sets.labeled_images import TEST, TRAIN, VALIDATION, WHOLE, part_of_name
 from merging.images.data_sets.table_files import is_parquet
 from merging.models.formats.configs import read_json
 
@@ -55,16 +55,16 @@ def find_tables(path: Path, name: str, configuration: str | None = None, split: 
     if (path / SPLITS_FILE).exists():
         names = read_description(path / SPLITS_FILE).get("splits", [])
         saved = [one for one in names if isinstance(one, str) and re.fullmatch(r"[\w.-]+", one)]
-        return _by_part(Tables(name, path, {one: _saved(path / one) for one in saved}), split)
+        return _group_by_part(Tables(name, path, {one: _saved(path / one) for one in saved}), split)
     splits = {} if configuration else _splits(path) or _splits(path / "data")
     if splits:
-        return _by_part(Tables(name, path, splits), split)
+        return _group_by_part(Tables(name, path, splits), split)
     if not (configurations := _configurations(path)):
         return None
     chosen = _chosen(configurations, configuration, name)
     others = first_few(one for one in configurations if one != chosen)
     notes = (f"The configuration {printable(chosen)!r} was chosen; there is also {others}.",) if others else ()
-    return _by_part(Tables(name, path, _splits(configurations[chosen]), notes), split)
+    return _group_by_part(Tables(name, path, _splits(configurations[chosen]), notes), split)
 
 
 def configurations(path: Path) -> tuple[str, ...]:
@@ -83,7 +83,7 @@ def _splits(folder: Path) -> Splits:
         named = folder.name if NUMBER.fullmatch(file.stem) else file.stem
         splits.setdefault(shard["split"] if shard else named, []).append(file)
     if not splits:
-        folders = {sub.name: _files(sub, ".parquet") for sub in _folders(folder) if part_of(sub.name)}
+        folders = {sub.name: _files(sub, ".parquet") for sub in _folders(folder) if part_of_name(sub.name)}
         splits = {split: files for split, files in folders.items() if files}
     return splits
 
@@ -107,18 +107,18 @@ def _chosen(configurations: Mapping[str, Path], chosen: str | None, name: str) -
     )
 
 
-def _by_part(tables: Tables, wanted: str | None) -> Tables:
+def _group_by_part(tables: Tables, wanted: str | None) -> Tables:
     """The same tables with the splits that are named like parts, and the wanted one; the others are ignored.
 
     A single split of another name is the whole data set. Raises TaskError if there are several and none is a part.
     """
     if len(tables.parts) == 1:
-        parts = {part_of(split) or (split if split == wanted else WHOLE): list(files)
+        parts = {part_of_name(split) or (split if split == wanted else WHOLE): list(files)
                  for split, files in tables.parts.items()}  # fmt: skip
     else:
         parts = {}
         for split, files in tables.parts.items():
-            if part := part_of(split) or (split if split == wanted else None):
+            if part := part_of_name(split) or (split if split == wanted else None):
                 parts.setdefault(part, []).extend(files)
     if not parts:
         raise TaskError(
@@ -181,7 +181,7 @@ def _files(folder: Path, suffix: str) -> list[Path]:
     files = [file for file in sorted(folder.glob(f"*{suffix}")) if not file.is_dir()]
     try:
         for file in files:
-            inside(file)
+            resolve_contained(file)
     except CheckpointError as error:
         raise TaskError(f"{folder.name}: {error}") from None
     return files

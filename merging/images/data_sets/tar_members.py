@@ -15,7 +15,7 @@ from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 
 from merging.base.errors import CheckpointError, TaskError
-from merging.base.files.paths import inside, open_regular
+from merging.base.files.paths import open_regular, resolve_contained
 from merging.base.text import printable
 
 MAX_HEADER = 1 << 20  # bytes read at once; headers take 512, long names some more
@@ -56,7 +56,7 @@ def members(path: Path) -> Iterator[TarMember]:
         TaskError: it is damaged, cut off, compressed, or holds links or names that lead out of its folder.
     """
     try:
-        with os.fdopen(open_regular(inside(path)), "rb") as file:
+        with os.fdopen(open_regular(resolve_contained(path)), "rb") as file:
             length = file.seek(0, io.SEEK_END)
             file.seek(0)
             with tarfile.open(fileobj=_HeaderReader(file), mode="r:") as archive:

@@ -12,11 +12,11 @@ import numpy as np
 from PIL import Image
 
 from merging.base.errors import CheckpointError, TaskError
-from merging.base.files.paths import inside, open_regular
+from merging.base.files.paths import open_regular, resolve_contained
 from merging.base.text import first_few, printable
-from merging.images.data_sets.base import WHOLE, DataSet, Labels, part_of
 from merging.images.data_sets.class_list import listed_names
-from merging.images.data_sets.references import ImageReference, encoded
+from merging.images.data_sets.image_references import ImageReference, read_encoded
+from merging.images.data_sets.labeled_images import WHOLE, DataSet, Labels, part_of_name
 from merging.images.data_sets.tar_members import TarMember, members
 from merging.images.preprocess import read_image
 
@@ -86,7 +86,7 @@ class TarData(DataSet):
 
     def pictures(self, part: str, at: Sequence[int]) -> Iterator[tuple[int, Image.Image | TaskError]]:
         places = [self._places[part][index] for index in at]
-        for index, place, data in zip(at, places, encoded(places), strict=True):
+        for index, place, data in zip(at, places, read_encoded(places), strict=True):
             try:
                 yield index, data if isinstance(data, TaskError) else read_image(data, place.label)
             except TaskError as error:
@@ -112,7 +112,7 @@ def _samples(file: Path) -> dict[str, dict[str, TarMember]]:
 
 def _descriptor(file: Path) -> int:
     try:
-        return open_regular(inside(file))
+        return open_regular(resolve_contained(file))
     except CheckpointError as error:
         raise TaskError(str(error)) from None
 
@@ -129,18 +129,23 @@ def find_tars(path: Path, name: str) -> Tars | None:
     notes: list[str] = []
     for root in (path, path / "data"):
         for folder in sorted(root.iterdir()) if root.is_dir() else ():
-            if (part := part_of(folder.name)) and folder.is_dir() and not folder.is_symlink() and (tars := _in(folder)):
+            if (
+                (part := part_of_name(folder.name))
+                and folder.is_dir()
+                and not folder.is_symlink()
+                and (tars := _list_tars(folder))
+            ):
                 parts.setdefault(part, []).extend(tars)
                 notes += _missing(folder, len(tars))
         if not parts:
-            parts = _by_name(_in(root), name)
+            parts = _group_by_part(_list_tars(root), name)
             notes = _missing(root, sum(map(len, parts.values()))) if parts else []
         if parts:
             return Tars(name, path, parts, tuple(notes))
     return None
 
 
-def _in(folder: Path) -> list[Path]:
+def _list_tars(folder: Path) -> list[Path]:
     """The tars in a folder, 2.tar before 10.tar."""
 
     def in_numbers(file: Path) -> list[str | int]:
@@ -149,12 +154,12 @@ def _in(folder: Path) -> list[Path]:
     return sorted(folder.glob("*.tar"), key=in_numbers)
 
 
-def _by_name(tars: Sequence[Path], name: str) -> dict[str, list[Path]]:
+def _group_by_part(tars: Sequence[Path], name: str) -> dict[str, list[Path]]:
     """Part -> its tars, by a word of their names such as train-0001; one part where no name has such a word."""
     parts: dict[str, list[Path]] = {}
     unknown = []
     for file in tars:
-        named = next((part for word in re.split(r"[-_.]", file.stem) if (part := part_of(word))), None)
+        named = next((part for word in re.split(r"[-_.]", file.stem) if (part := part_of_name(word))), None)
         parts.setdefault(named or WHOLE, []).append(file)
         unknown += [file.name] * (named is None)
     if unknown and len(unknown) < len(tars):

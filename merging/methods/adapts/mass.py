@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 
 from merging.base.errors import ParameterError
-from merging.methods.adapting import AdaptedTower, Learned, MergedNetwork, Parts, Shapes, Sizes
+from merging.methods.adapted_network import AdaptedTower, Learned, MergedNetwork, Parts, Shapes, Sizes
 from merging.methods.method import Adapt, register
 from merging.methods.params import Params, choice, fraction, integer
 from merging.methods.shared import citations, fields
-from merging.methods.shared.singular_vectors import RIGHT, factors, joined, kept_rank, thin
+from merging.methods.shared.singular_vectors import RIGHT, join_factors, kept_rank, read_factors, thin_factors
 from merging.methods.slot import Slot
 
 LAYERS = {"in_proj": "attn.in_proj_weight", "out_proj": "attn.out_proj.weight",
@@ -34,12 +34,12 @@ class MassParams(Params):
     scaling: float = fields.scaling(1.0, (0.0, 3.0), step=0.1)
 
 
-def stores(slot: Slot, params: MassParams) -> list[Parts]:
+def stored_bases(slot: Slot, params: MassParams) -> list[Parts]:
     """Every task's vector: of a matrix 1/K of the singular vectors, as TSV-M keeps them; others whole."""
     vectors = slot.task_vectors
     if slot.pretrained.ndim != 2:
         return [{"": vector} for vector in vectors]
-    return [thin(vector, kept_rank(min(vector.shape), len(vectors), None)) for vector in vectors]
+    return [thin_factors(vector, kept_rank(min(vector.shape), len(vectors), None)) for vector in vectors]
 
 
 def shapes(params: MassParams, sizes: Sizes) -> Shapes:
@@ -64,7 +64,7 @@ def weights(rows: Tensor, bases: list[Tensor | None]) -> Tensor:
     return ((left.mean(dim=1, keepdim=True) - left) / spread).softmax(dim=1)
 
 
-def taken(shares: Tensor, params: MassParams) -> Tensor:
+def select_tasks(shares: Tensor, params: MassParams) -> Tensor:
     """Which tasks (n, K) are taken by weights (n, K): the largest above the threshold, and the largest of all."""
     order = shares.argsort(dim=1, descending=True, stable=True).argsort(dim=1)  # every task's place
     return ((shares > params.threshold) & (order < params.most)) | (order == 0)
@@ -77,18 +77,18 @@ def routing(tower: AdaptedTower, learned: Learned, images: Tensor, params: MassP
     return weights(tower.entering(images, name), [parts.get(RIGHT) for parts in tower.stored(name)])
 
 
-def merged(parts: list[Parts], scaling: float) -> Tensor:
+def merge_parts(parts: list[Parts], scaling: float) -> Tensor:
     """TSV-M of the tasks of which these parts are stored: (m, n), or the mean of vectors that are stored whole."""
     if "" in parts[0]:
         return scaling * torch.stack([part[""] for part in parts]).mean(dim=0)
-    whole = joined([factors(part) for part in parts])
+    whole = join_factors([read_factors(part) for part in parts])
     return (scaling * (whole.left * whole.values) @ whole.right).to(parts[0][RIGHT])
 
 
 def features(tower: AdaptedTower, learned: Learned, images: Tensor, task: str | None, params: MassParams) -> Tensor:
     """Features (n, e) through the models of the tasks that are taken."""
-    chosen = taken(routing(tower, learned, images, params), params)
-    return tower.grouped(images, chosen, partial(merged, scaling=params.scaling))
+    chosen = select_tasks(routing(tower, learned, images, params), params)
+    return tower.grouped(images, chosen, partial(merge_parts, scaling=params.scaling))
 
 
 register(
@@ -107,8 +107,8 @@ register(
         shapes=shapes,
         features=features,
         routing=routing,
-        names=taken,
-        stores=stores,
+        names=select_tasks,
+        stores=stored_bases,
         as_they_came=True,
         mixes_on_pretrained=True,
         variant=(

@@ -9,7 +9,7 @@ from zlib import crc32
 import torch
 from torch import Tensor
 
-from merging.methods.adapting import AdaptedTower, Learned, MergedNetwork, Shapes, Sizes
+from merging.methods.adapted_network import AdaptedTower, Learned, MergedNetwork, Shapes, Sizes
 from merging.methods.learning import Adam, batch_order, require_finite
 from merging.methods.method import Adapt, Needs, register
 from merging.methods.params import Params, integer
@@ -37,7 +37,7 @@ def shapes(params: SurgeryParams, sizes: Sizes) -> Shapes:
     return Shapes(own={"down": (params.rank, sizes.embed_dim), "up": (sizes.embed_dim, params.rank)})
 
 
-def corrected(features: Tensor, module: Module) -> Tensor:
+def correct_features(features: Tensor, module: Module) -> Tensor:
     """Features (n, e) less what a task's module takes away."""
     return features - (features @ module["down"].T).relu() @ module["up"].T
 
@@ -60,7 +60,11 @@ def train(network: MergedNetwork, params: SurgeryParams) -> Learned:
         features, targets = network.merged_features(task), network.expert_features(task)
         bound = network.sizes.embed_dim**-0.5
         shape = shapes(params, network.sizes).own
-        down = routers.uniform([params.seed, crc32(task.encode())], bound, shape["down"]).to(features.dtype).double()
+        down = (
+            routers.sample_uniform([params.seed, crc32(task.encode())], bound, shape["down"])
+            .to(features.dtype)
+            .double()
+        )
         adam = Adam({"down": down, "up": torch.zeros(shape["up"], dtype=torch.float64)}, params.lr)
         for step in range(params.steps):
             order = batch_order(params.seed, task, len(features), params.batch, step)
@@ -73,7 +77,7 @@ def train(network: MergedNetwork, params: SurgeryParams) -> Learned:
             share = (k + (step + 1) / params.steps) / len(network.tasks)
             network.advance(f"{task} · step {step + 1} of {params.steps}", share)
         modules[task] = {name: value.to(features) for name, value in adam.values.items()}
-        shifts.append(shift_row(task, targets, features, corrected(features, modules[task])))
+        shifts.append(shift_row(task, targets, features, correct_features(features, modules[task])))
     learning = pd.DataFrame(rows, columns=["step", "expert", "loss"])
     return Learned(own=modules, tables={"learning": learning, "feature_shift": pd.DataFrame(shifts)})
 
@@ -81,7 +85,7 @@ def train(network: MergedNetwork, params: SurgeryParams) -> Learned:
 def features(tower: AdaptedTower, learned: Learned, images: Tensor, task: str | None, params: SurgeryParams) -> Tensor:
     """The merged model's features, corrected by the task's module if the task is known."""
     plain = tower.features(images)
-    return plain if task is None else corrected(plain, learned.own[task])
+    return plain if task is None else correct_features(plain, learned.own[task])
 
 
 register(

@@ -8,12 +8,12 @@ import torch
 import torch.nn.functional as nnf
 from torch import Tensor
 
-from merging.methods.adapting import AdaptedTower, Learned, MergedNetwork, Parts, Router, Shapes, Sizes
+from merging.methods.adapted_network import AdaptedTower, Learned, MergedNetwork, Parts, Router, Shapes, Sizes
 from merging.methods.learning import Adam, require_finite
 from merging.methods.method import Adapt, Needs, register
 from merging.methods.params import Params, fraction, integer
 from merging.methods.shared import citations, fields, routers
-from merging.methods.shared.singular_vectors import thin
+from merging.methods.shared.singular_vectors import thin_factors
 from merging.methods.shared.trimming import floor_share
 from merging.methods.slot import Slot
 
@@ -44,19 +44,19 @@ def shapes(params: TwinParams, sizes: Sizes) -> Shapes:
     return Shapes({"mean": (e,), "std": (e,), **linear})
 
 
-def stores(slot: Slot, params: TwinParams) -> list[Parts]:
+def stored_factors(slot: Slot, params: TwinParams) -> list[Parts]:
     """Every task's exclusive tensor: a matrix as two thin factors, singular values in the left one, others whole."""
     if slot.pretrained.ndim < 2 or params.density == 1:
         return [{"": vector} for vector in slot.task_vectors]
     matrices = slot.task_vectors.flatten(2)
     rank = floor_share(min(matrices.shape[1:]), params.density)
-    return [thin(matrix, rank) for matrix in matrices] if rank else [{} for _ in matrices]
+    return [thin_factors(matrix, rank) for matrix in matrices] if rank else [{} for _ in matrices]
 
 
 def logits(router: Router, features: Tensor) -> Tensor:
     """The router's logits (n, K) of the merged model's features (n, e)."""
     rows = (features - router["mean"]) / router["std"]
-    return routers.layers(router, rows, lambda hidden: nnf.leaky_relu(hidden, LEAK))
+    return routers.apply_layers(router, rows, lambda hidden: nnf.leaky_relu(hidden, LEAK))
 
 
 def train(network: MergedNetwork, params: TwinParams) -> Learned:
@@ -72,7 +72,7 @@ def train(network: MergedNetwork, params: TwinParams) -> Learned:
         if name not in known:
             layer, kind = int(name[2]), int(name.endswith("bias"))  # addresses count layers from 0
             inputs = shapes(params, network.sizes).router[f"fc{layer}.weight"][1]
-            drawn = routers.uniform([params.seed, layer - 1, kind], inputs**-0.5, shape)
+            drawn = routers.sample_uniform([params.seed, layer - 1, kind], inputs**-0.5, shape)
             start[name] = drawn.to(features.dtype).double()
     adam, losses = Adam(start, params.lr), []
     for step in range(params.steps):
@@ -116,7 +116,7 @@ register(
         features=features,
         updates=lambda params, images: (params.steps, params.steps * sum(images)),
         routing=routing,
-        stores=stores,
+        stores=stored_factors,
         names=lambda weights, params: nnf.one_hot(weights.argmax(dim=1), weights.shape[1]).bool(),
         exclusive=True,
         variant=(

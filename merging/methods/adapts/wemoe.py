@@ -8,7 +8,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from merging.methods.adapting import AdaptedTower, Learned, MergedNetwork, Parts, Router, Shapes, Sizes
+from merging.methods.adapted_network import AdaptedTower, Learned, MergedNetwork, Parts, Router, Shapes, Sizes
 from merging.methods.learning import Adam, require_finite
 from merging.methods.method import Adapt, Needs, register
 from merging.methods.params import Params, choice, flag, fraction, integer, real
@@ -45,25 +45,25 @@ class WemoeParams(Params):
 
 def shapes(params: WemoeParams, sizes: Sizes) -> Shapes:
     """What is learned: a router for every block, or one for all."""
-    of_one = routers.shapes(sizes.width, sizes.tasks, params.router_layers)
+    of_one = routers.router_shapes(sizes.width, sizes.tasks, params.router_layers)
     blocks = 1 if params.shared else sizes.blocks
     return Shapes({f"{block}.{name}": shape for block in range(blocks) for name, shape in of_one.items()})
 
 
-def drawn(params: WemoeParams, sizes: Sizes) -> Router:
+def initial_routers(params: WemoeParams, sizes: Sizes) -> Router:
     """The routers before learning: small weights, and a last bias that is the first weight of all tasks."""
     router = {}
     for name, shape in shapes(params, sizes).router.items():
         block, _, layer = name.partition(".")
         if layer.endswith("weight"):
-            router[name] = routers.normal([params.seed, int(block), int(layer[2])], SPREAD, shape)
+            router[name] = routers.sample_normal([params.seed, int(block), int(layer[2])], SPREAD, shape)
         else:
-            last = layer == routers.last_bias(params.router_layers)
+            last = layer == routers.last_bias_name(params.router_layers)
             router[name] = torch.full(shape, params.init if last else 0.0, dtype=torch.float64)
     return router
 
 
-def stores(slot: Slot, params: WemoeParams) -> list[Parts]:
+def stored_vectors(slot: Slot, params: WemoeParams) -> list[Parts]:
     """Every task's vector of an MLP tensor; with a density below 1 its largest scalars, the others zero."""
     vectors, kept = slot.task_vectors, int(params.density * slot.pretrained.numel())
     if kept < slot.pretrained.numel():
@@ -77,7 +77,7 @@ def train(network: MergedNetwork, params: WemoeParams) -> Learned:
     """Routers that lower the entropy of predictions, without labels."""
     import pandas as pd
 
-    start = {name: value.to(network.dtype).double() for name, value in drawn(params, network.sizes).items()}
+    start = {name: value.to(network.dtype).double() for name, value in initial_routers(params, network.sizes).items()}
     adam, losses = Adam(start, params.lr), list[tuple[float, ...]]()
     if state := network.restored():
         losses = [tuple(row) for row in state.pop("losses").tolist()]
@@ -86,7 +86,7 @@ def train(network: MergedNetwork, params: WemoeParams) -> Learned:
         router = {name: value.to(network.dtype) for name, value in adam.values.items()}
         each = params.routing == "image"
         now, slopes = network.entropies(
-            router, routers.route, each=each, seed=params.seed, batch=params.batch, step=step
+            router, routers.route_images, each=each, seed=params.seed, batch=params.batch, step=step
         )
         require_finite(now, step, network.tasks, "entropy", adam.values.values)
         adam.step({name: slope.to("cpu", torch.float64) for name, slope in slopes.items()})
@@ -101,7 +101,7 @@ def train(network: MergedNetwork, params: WemoeParams) -> Learned:
 
 def features(tower: AdaptedTower, learned: Learned, images: Tensor, task: str | None, params: WemoeParams) -> Tensor:
     """Features (n, e), every image routed by itself."""
-    return tower.routed(images, partial(routers.route, learned.router))
+    return tower.routed(images, partial(routers.route_images, learned.router))
 
 
 def routing(tower: AdaptedTower, learned: Learned, images: Tensor, params: WemoeParams) -> Tensor:
@@ -109,7 +109,7 @@ def routing(tower: AdaptedTower, learned: Learned, images: Tensor, params: Wemoe
     weights: list[Tensor] = []
 
     def noted(block: int, tokens: Tensor) -> Tensor:
-        weights.append(routers.route(learned.router, block, tokens))
+        weights.append(routers.route_images(learned.router, block, tokens))
         return weights[-1]
 
     tower.routed(images, noted)
@@ -135,7 +135,7 @@ register(
         shapes=shapes,
         features=features,
         routing=routing,
-        stores=stores,
+        stores=stored_vectors,
         stores_of=lambda parameter: parameter.part.startswith("mlp."),
         mixes_on_pretrained=True,
         variant=(

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from merging.base.numerics.flops import task_products
-from merging.base.numerics.task_vector_overlap import Array, cosines, gradient, loss
+from merging.base.numerics.task_vector_overlap import Array, expert_cosines, overlap_gradient, overlap_loss
 from merging.methods.method import Citation, Edit, register
 from merging.methods.params import Params, integer, real
 from merging.methods.slot import Slot, SlotStream, Survey
@@ -54,7 +54,7 @@ class AwdParams(Params):
 
 
 @dataclass(frozen=True)
-class Redundant:
+class RedundantVector:
     """The redundant vector as a combination of task vectors (K,), and from which ones it is subtracted (K,): 1 or 0."""
 
     coefficients: tuple[float, ...]
@@ -75,12 +75,12 @@ def survey(slots: SlotStream, params: AwdParams) -> Survey:
     gram: Array = ((total + total.T) / 2).numpy()
     coefficients = np.zeros(len(gram))
     for _ in range(params.steps):
-        coefficients = coefficients - params.lr * gradient(gram, coefficients, params.penalty)
-    before, after = (loss(gram, at, params.penalty) for at in (np.zeros(len(gram)), coefficients))
+        coefficients = coefficients - params.lr * overlap_gradient(gram, coefficients, params.penalty)
+    before, after = (overlap_loss(gram, at, params.penalty) for at in (np.zeros(len(gram)), coefficients))
     warnings = (f"awd raised its loss from {before:.4g} to {after:.4g}; lower lr.",) if after > before else ()
     moved = (gram.diagonal() > 0).astype(float)
     return Survey(
-        Redundant(tuple(coefficients.tolist()), tuple(moved.tolist())),
+        RedundantVector(tuple(coefficients.tolist()), tuple(moved.tolist())),
         {"coefficients": _table(slots.experts, gram, coefficients, moved)},
         warnings,
     )
@@ -91,7 +91,7 @@ def _table(experts: tuple[str, ...], gram: Array, coefficients: Array, moved: Ar
     import pandas as pd
 
     others = np.maximum(moved.sum() - 1, 1)
-    overlap = [np.abs(cosines(gram, at)[0]).sum(axis=1) / others for at in (np.zeros(len(gram)), coefficients)]
+    overlap = [np.abs(expert_cosines(gram, at)[0]).sum(axis=1) / others for at in (np.zeros(len(gram)), coefficients)]
     return pd.DataFrame(
         {
             "expert": experts,
@@ -104,7 +104,7 @@ def _table(experts: tuple[str, ...], gram: Array, coefficients: Array, moved: Ar
     )
 
 
-def awd(slot: Slot, params: AwdParams, statistics: Redundant) -> Tensor:
+def awd(slot: Slot, params: AwdParams, statistics: RedundantVector) -> Tensor:
     """Task vectors less the redundant vector, (K, *S) -> (K, *S)."""
     if not any(statistics.coefficients):
         return slot.task_vectors

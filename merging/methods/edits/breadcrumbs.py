@@ -28,10 +28,10 @@ class BreadcrumbsParams(Params):
         label="Outliers dropped",
         help="Share of each tensor's scalars that is dropped from the largest on; the rest goes from the smallest on.",
     )
-    apart: bool = fields.apart()
+    apart: bool = fields.split_qkv()
 
 
-def _own(slot: Slot, params: BreadcrumbsParams) -> Tensor | None:
+def _expert_masks(slot: Slot, params: BreadcrumbsParams) -> Tensor | None:
     """Which scalars each expert keeps, (K, *S); None for all."""
     sizes = slot.task_vectors.abs()
     numel, experts = slot.pretrained.numel(), len(sizes)
@@ -50,13 +50,13 @@ def _own(slot: Slot, params: BreadcrumbsParams) -> Tensor | None:
 
 def breadcrumbs(slot: Slot, params: BreadcrumbsParams, statistics: None) -> Tensor:
     """Task vectors with both ends of their sizes set to zero, (K, *S) -> (K, *S)."""
-    own = _own(slot, params)
+    own = _expert_masks(slot, params)
     return slot.task_vectors if own is None else slot.task_vectors * own
 
 
-def kept(slot: Slot, params: BreadcrumbsParams, statistics: None) -> Tensor | None:
+def kept_by_any(slot: Slot, params: BreadcrumbsParams, statistics: None) -> Tensor | None:
     """Which scalars any expert keeps, (*S); None for all."""
-    own = _own(slot, params)
+    own = _expert_masks(slot, params)
     return None if own is None else own.any(dim=0)
 
 
@@ -77,7 +77,7 @@ register(
         ),
         params=BreadcrumbsParams,
         run=breadcrumbs,
-        kept=kept,
+        kept=kept_by_any,
         variant="Density and gamma as in mergekit: int(γ·d) of the d scalars of a tensor go from the largest on, "
         "int(ρ·d) stay, with ties, and the rest goes from the smallest on; fewer outliers go where the density leaves "
         "no room. The paper's β is 1 - ρ - γ. The authors' code ranks within the last dimension of a tensor, ours "

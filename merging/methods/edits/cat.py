@@ -10,14 +10,20 @@ import torch
 from torch import Tensor
 
 from merging.base.numerics.flops import LinearMap, eigen, product, symmetric_product
-from merging.base.numerics.linear_algebra import double, numbers
+from merging.base.numerics.linear_algebra import to_float64, to_numbers
 from merging.methods.method import Citation, Edit, Needs, register
 from merging.methods.params import Params, choice, integer, real
 from merging.methods.shared import fields
-from merging.methods.shared.cat_conflicts import Conflict, LinearConflicts, ScalarConflicts, joined, mean_squares
-from merging.methods.shared.least_squares import as_stored, matrices
+from merging.methods.shared.cat_conflicts import (
+    Conflict,
+    LinearConflicts,
+    ScalarConflicts,
+    join_conflicts,
+    mean_squares,
+)
+from merging.methods.shared.least_squares import as_matrices, as_stored
 from merging.methods.slot import Slot, SlotStream, Survey
-from merging.models.families import BY_ROW, WEIGHTS, Role
+from merging.models.families import ROWWISE_ROLES, WEIGHTS, Role
 
 SEQUENTIAL = "sequential"
 SCALARS = {Role.SHIFT, Role.EMBEDDING, Role.NORM_SCALE}  # roles of tensors that act scalar by scalar
@@ -47,7 +53,7 @@ class CatParams(Params):
     mode: str = choice(
         "joint", SEQUENTIAL, label="Order", help="Drop what all tasks want at once, or task by task from what is left."
     )
-    apart: bool = fields.apart()
+    apart: bool = fields.split_qkv()
 
 
 Conflicts = dict[str, tuple[Conflict, ...]]  # tensor -> what each task wants removed from the others' vectors
@@ -58,16 +64,16 @@ def survey(slots: SlotStream, params: CatParams) -> Survey:
     """What every task wants removed, per tensor."""
     if len(slots.experts) == 1:
         return Survey({}, warnings=("cat with one expert changes nothing: there is no other task to disturb.",))
-    return Survey(dict(pair for pair in slots.map(partial(_wanted, params=params)) if pair is not None))
+    return Survey(dict(pair for pair in slots.map(partial(_find_removals, params=params)) if pair is not None))
 
 
-def _wanted(slot: Slot, params: CatParams) -> tuple[str, tuple[Conflict, ...]] | None:
+def _find_removals(slot: Slot, params: CatParams) -> tuple[str, tuple[Conflict, ...]] | None:
     """A tensor's name, and what every task wants removed of it; None leaves it unchanged."""
-    rule = _rule(slot, params)
+    rule = _removal_rule(slot, params)
     return None if rule is None else (slot.name, tuple(_conflicts(slot, params.mode, *rule)))
 
 
-def _rule(slot: Slot, params: CatParams) -> tuple[Callable[[Tensor], Objective], int] | None:
+def _removal_rule(slot: Slot, params: CatParams) -> tuple[Callable[[Tensor], Objective], int] | None:
     """The objective as a function of the task vectors, and how much to remove; None leaves a tensor unchanged."""
     if slot.role in {Role.SHIFT, Role.EMBEDDING}:
         return (lambda vectors: ScalarConflicts(vectors, None)), params.shift_components
@@ -82,7 +88,7 @@ def _rule(slot: Slot, params: CatParams) -> tuple[Callable[[Tensor], Objective],
 
 
 def _conflicts(slot: Slot, mode: str, objective: Callable[[Tensor], Objective], count: int) -> Iterator[Conflict]:
-    vectors = _flat(slot, double(slot.task_vectors))
+    vectors = _as_matrices(slot, to_float64(slot.task_vectors))
     current = objective(vectors)
     for task in range(len(vectors)):
         conflict = current.top(task, count)
@@ -98,27 +104,29 @@ def cat(slot: Slot, params: CatParams, statistics: Conflicts) -> Tensor:
     if (conflicts := statistics.get(slot.name)) is None:
         return slot.task_vectors
     trimmed = []
-    for i, vector in enumerate(_flat(slot, slot.task_vectors)):
+    for i, vector in enumerate(_as_matrices(slot, slot.task_vectors)):
         others, rest = [conflict for k, conflict in enumerate(conflicts) if k != i], vector
-        for conflict in others if params.mode == SEQUENTIAL else [joined(others)]:
+        for conflict in others if params.mode == SEQUENTIAL else [join_conflicts(others)]:
             rest = conflict.removed_from(rest)
         trimmed.append(rest)
-        _note(slot, slot.experts[i], conflicts[i], vector, rest)
+        _note_removal(slot, slot.experts[i], conflicts[i], vector, rest)
     stack = torch.stack(trimmed)
     return stack.reshape_as(slot.task_vectors) if slot.role in SCALARS else as_stored(stack, slot)
 
 
-def _flat(slot: Slot, vectors: Tensor) -> Tensor:
+def _as_matrices(slot: Slot, vectors: Tensor) -> Tensor:
     """Task vectors (K, *S) as matrices (K, d_out, d_in), or flat where every scalar acts alone."""
-    return vectors.flatten(1) if slot.role in SCALARS else matrices(slot, vectors)
+    return vectors.flatten(1) if slot.role in SCALARS else as_matrices(slot, vectors)
 
 
-def _note(slot: Slot, expert: str, conflict: Conflict, before: Tensor, after: Tensor) -> None:
+def _note_removal(slot: Slot, expert: str, conflict: Conflict, before: Tensor, after: Tensor) -> None:
     """A row of the table "cat": the share of its squared norm that an expert loses, and what its task wants removed.
 
     ``conflicts`` counts those directions or scalars; how much they disturb its task is given as sum and for the worst.
     """
-    size, left, total = numbers(*(torch.linalg.vector_norm(double(v)) for v in (before, after)), conflict.scores.sum())
+    size, left, total = to_numbers(
+        *(torch.linalg.vector_norm(to_float64(v)) for v in (before, after)), conflict.scores.sum()
+    )
     removed, scores = 1 - (left / size) ** 2 if size else 0.0, conflict.scores.cpu()
     columns = {
         "conflicts": len(scores),
@@ -152,7 +160,7 @@ register(
             year=2025,
         ),
         params=CatParams,
-        elementwise=lambda params, parameter: parameter.role in BY_ROW,
+        elementwise=lambda params, parameter: parameter.role in ROWWISE_ROLES,
         needs=Needs.EXEMPLARS,
         run=cat,
         algebra=_algebra,

@@ -9,7 +9,7 @@ from torch import Tensor
 from merging.methods.method import Citation, Earlier, Edit, register
 from merging.methods.params import Params, flag, fraction
 from merging.methods.shared import fields
-from merging.methods.shared.random_masks import survivors
+from merging.methods.shared.random_masks import sample_survivors
 from merging.methods.slot import Slot
 
 
@@ -32,13 +32,13 @@ def dare(slot: Slot, params: DareParams, statistics: None) -> Tensor:
     """Task vectors with scalars dropped at random and the rest rescaled, (K, *S) -> (K, *S)."""
     if params.drop_rate == 0.0:
         return slot.task_vectors
-    factors = survivors("dare", params.seed, params.drop_rate, slot).to(slot.task_vectors.dtype)
+    factors = sample_survivors("dare", params.seed, params.drop_rate, slot).to(slot.task_vectors.dtype)
     if params.rescale and params.drop_rate < 1.0:
         factors.mul_(1.0 / (1.0 - params.drop_rate))
     return factors.mul_(slot.task_vectors)
 
 
-def refuses(params: DareParams, before: Earlier) -> str:
+def find_refusal(params: DareParams, before: Earlier) -> str:
     """Why this step must not follow another one with the same seed; empty if none did."""
     if any(isinstance(earlier, DareParams) and earlier.seed == params.seed for _, earlier in before):
         return "Two dare steps with one seed drop the same scalars and rescale twice; give the second another seed."
@@ -61,7 +61,7 @@ register(
         ),
         params=DareParams,
         run=dare,
-        refuses=refuses,
+        refuses=find_refusal,
         elementwise=lambda params, parameter: True,
         variant="Applies to every tensor. DARE-TIES is dare → ties with density 1; with a lower one TIES trims what "
         "DARE left. Draws depend on the seed, the expert's and the tensor's names and the position alone. A dropped "

@@ -11,7 +11,7 @@ from torch import Tensor
 from merging.methods.method import Edit, register
 from merging.methods.params import Params, choice, flag
 from merging.methods.shared import citations, fields, saliency
-from merging.methods.shared.trimming import floor_share, smallest
+from merging.methods.shared.trimming import floor_share, kth_smallest_of_slots
 from merging.methods.slot import Slot, SlotStream, Survey
 from merging.models.families import Parameter
 
@@ -31,7 +31,7 @@ class LwptvParams(Params):
     granularity: str = choice(
         "tensor", "parameter", label="Granularity", help="Keep or drop whole tensors (LwPTV) or scalars (PwPTV)."
     )
-    apart: bool = fields.apart(("granularity", "tensor"))
+    apart: bool = fields.split_qkv(("granularity", "tensor"))
 
 
 Masks = dict[str, tuple[bool, ...]]  # tensor granularity: tensor -> kept, per expert
@@ -44,7 +44,7 @@ def survey(slots: SlotStream, params: LwptvParams) -> Survey:
     if len(slots.experts) == 1 and params.score == saliency.DEVIATION and params.prune_ratio > 0:
         warnings = ("lwptv with one expert prunes everything: a single task vector never deviates from its mean.",)
     if params.granularity == "parameter":
-        return Survey(_limits(slots, params), warnings=warnings)
+        return Survey(_find_thresholds(slots, params), warnings=warnings)
     scores = saliency.scores(slots, params.score)
     if len(slots.experts) > 1 and not scores.any() and params.prune_ratio > 0:
         warnings = ("lwptv prunes everything: the task vectors are identical, so none deviates from their mean.",)
@@ -63,7 +63,7 @@ def survey(slots: SlotStream, params: LwptvParams) -> Survey:
     return Survey(masks, {"saliency": table}, warnings)
 
 
-def _limits(slots: SlotStream, params: LwptvParams) -> Limits:
+def _find_thresholds(slots: SlotStream, params: LwptvParams) -> Limits:
     def deviations(slot: Slot) -> Tensor:
         return saliency.deviations(slot.task_vectors, params.score).flatten(1)
 
@@ -74,10 +74,10 @@ def _limits(slots: SlotStream, params: LwptvParams) -> Limits:
         return (-np.inf,) * experts
     if index >= counted:
         return (np.inf,) * experts
-    return tuple(smallest(slots, deviations, [index] * experts))
+    return tuple(kth_smallest_of_slots(slots, deviations, [index] * experts))
 
 
-def drops(parameter: Parameter, statistics: Masks | Limits) -> bool:
+def is_dropped(parameter: Parameter, statistics: Masks | Limits) -> bool:
     """Whether no expert keeps this tensor."""
     return isinstance(statistics, dict) and not any(statistics[parameter.name])
 
@@ -86,20 +86,20 @@ def lwptv(slot: Slot, params: LwptvParams, statistics: Masks | Limits) -> Tensor
     """Task vectors with the pruned part set to zero, (K, *S) -> (K, *S)."""
     vectors = slot.task_vectors
     if not isinstance(statistics, dict):
-        own = _own(slot, params, statistics)
+        own = _expert_masks(slot, params, statistics)
         return vectors * (own.any(dim=0) if params.shared else own)
     masks = statistics[slot.name]
     return vectors if all(masks) else vectors * vectors.new_tensor(masks).reshape(-1, *[1] * (vectors.dim() - 1))
 
 
-def kept(slot: Slot, params: LwptvParams, statistics: Masks | Limits) -> Tensor | None:
+def kept_by_any(slot: Slot, params: LwptvParams, statistics: Masks | Limits) -> Tensor | None:
     """Which scalars any expert keeps, (*S); None for all."""
     if isinstance(statistics, dict):
         return None if any(statistics[slot.name]) else torch.zeros_like(slot.pretrained, dtype=torch.bool)
-    return _own(slot, params, statistics).any(dim=0)
+    return _expert_masks(slot, params, statistics).any(dim=0)
 
 
-def _own(slot: Slot, params: LwptvParams, limits: Limits) -> Tensor:
+def _expert_masks(slot: Slot, params: LwptvParams, limits: Limits) -> Tensor:
     """Which scalars each expert keeps, (K, *S)."""
     shape = (-1, *[1] * slot.pretrained.dim())
     return saliency.deviations(slot.task_vectors, params.score) > slot.task_vectors.new_tensor(limits).reshape(shape)
@@ -118,8 +118,8 @@ register(
         survey=survey,
         survey_passes=1,
         elementwise=lambda params, parameter: True,
-        kept=kept,
-        drops=drops,
+        kept=kept_by_any,
+        drops=is_dropped,
         variant="A layer is one named tensor of any kind, with q, k and v in one unless apart is on. prune_ratio 0 "
         "keeps everything and 1 nothing (the literal rule would still prune one tensor, or run past the end). Ties at "
         "the threshold are pruned.",

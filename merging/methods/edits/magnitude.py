@@ -11,7 +11,7 @@ from merging.base.numerics.sign_election import trim_rank
 from merging.methods.method import Citation, Edit, register
 from merging.methods.params import Params
 from merging.methods.shared import fields
-from merging.methods.shared.trimming import density_of, sizes, smallest
+from merging.methods.shared.trimming import density_of, kth_smallest_of_slots, magnitudes
 from merging.methods.slot import Slot, SlotStream, Survey
 
 
@@ -28,12 +28,12 @@ def survey(slots: SlotStream, params: MagnitudeParams) -> Survey:
     thresholds = [float("inf")] * len(slots.experts)
     if params.prune_ratio < 1.0:
         rank = trim_rank(counted, density_of(params.prune_ratio))
-        thresholds = smallest(slots, sizes, [rank] * len(slots.experts))
+        thresholds = kth_smallest_of_slots(slots, magnitudes, [rank] * len(slots.experts))
     rows = {"expert": slots.experts, "threshold": thresholds, "numel": counted, "prune_ratio": params.prune_ratio}
     return Survey(tuple(thresholds), {"prune_thresholds": Columns(rows)})
 
 
-def _own(slot: Slot, thresholds: tuple[float, ...]) -> Tensor:
+def _expert_masks(slot: Slot, thresholds: tuple[float, ...]) -> Tensor:
     """Which scalars each expert keeps, (K, *S)."""
     shape = (-1, *[1] * slot.pretrained.dim())
     return slot.task_vectors.abs() >= slot.task_vectors.new_tensor(thresholds).reshape(shape)
@@ -41,12 +41,12 @@ def _own(slot: Slot, thresholds: tuple[float, ...]) -> Tensor:
 
 def magnitude(slot: Slot, params: MagnitudeParams, thresholds: tuple[float, ...] | None) -> Tensor:
     """Task vectors with their smallest scalars set to zero, (K, *S) -> (K, *S)."""
-    return slot.task_vectors if thresholds is None else slot.task_vectors * _own(slot, thresholds)
+    return slot.task_vectors if thresholds is None else slot.task_vectors * _expert_masks(slot, thresholds)
 
 
-def kept(slot: Slot, params: MagnitudeParams, thresholds: tuple[float, ...] | None) -> Tensor | None:
+def kept_by_any(slot: Slot, params: MagnitudeParams, thresholds: tuple[float, ...] | None) -> Tensor | None:
     """Which scalars any expert keeps, (*S); None for all."""
-    return None if thresholds is None else _own(slot, thresholds).any(dim=0)
+    return None if thresholds is None else _expert_masks(slot, thresholds).any(dim=0)
 
 
 register(
@@ -68,7 +68,7 @@ register(
         survey=survey,
         survey_when=lambda params: bool(params.prune_ratio > 0.0),
         survey_passes=2,
-        kept=kept,
+        kept=kept_by_any,
         elementwise=lambda params, parameter: True,
         version=2,  # the ⌈ηP⌉-th smallest scalar stays, as in TIES's trim; before, one fewer stayed where ηP is whole
         variant="One threshold per expert over all tensors (MWP in the LwPTV paper, there before task arithmetic); "

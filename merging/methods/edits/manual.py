@@ -51,19 +51,19 @@ class ManualParams(Params):
 Factors = dict[str, tuple[float, ...]]  # tensor -> its factor in every expert, or in the merged task vector
 
 
-def resolved(params: ManualParams, experts: Sequence[str], parameters: Sequence[Parameter]) -> ResolvedFactors:
+def resolve_params(params: ManualParams, experts: Sequence[str], parameters: Sequence[Parameter]) -> ResolvedFactors:
     """The factors of the experts' task vectors, or (1, L) of the merged one."""
     return resolve(params.rules, params.default, [MERGED] if params.when == AFTER else experts, parameters)
 
 
-def content(params: ManualParams, experts: Sequence[str], parameters: Sequence[Parameter]) -> dict[str, Any]:
+def canonical_content(params: ManualParams, experts: Sequence[str], parameters: Sequence[Parameter]) -> dict[str, Any]:
     """What is the same for every way of writing the same factors."""
-    return {"factors": resolved(params, experts, parameters).digest, "when": params.when}
+    return {"factors": resolve_params(params, experts, parameters).digest, "when": params.when}
 
 
-def plainest(params: ManualParams, experts: Sequence[str], parameters: Sequence[Parameter]) -> ManualParams:
+def simplify_params(params: ManualParams, experts: Sequence[str], parameters: Sequence[Parameter]) -> ManualParams:
     """The same factors in few rules, whatever rules gave them."""
-    table = resolved(params, experts, parameters)
+    table = resolve_params(params, experts, parameters)
     return ManualParams(rules=simplify(table.values, table.experts, parameters), when=params.when)
 
 
@@ -71,7 +71,7 @@ def survey(slots: SlotStream, params: ManualParams) -> Survey:
     """The factor of every tensor, without looking at the numbers in it."""
     import pandas as pd
 
-    table = resolved(params, slots.experts, slots.parameters)
+    table = resolve_params(params, slots.experts, slots.parameters)
     factors: Factors = {name: tuple(table.values[:, i].tolist()) for i, name in enumerate(table.tensors)}
     rows, tensors = len(table.experts), len(table.tensors)
     frame = pd.DataFrame(
@@ -86,7 +86,7 @@ def survey(slots: SlotStream, params: ManualParams) -> Survey:
     return Survey(factors, {"factors": frame}, warnings)
 
 
-def drops(parameter: Parameter, factors: Factors) -> bool:
+def is_dropped(parameter: Parameter, factors: Factors) -> bool:
     """Whether this tensor's factors are all 0."""
     return not any(factors[parameter.name])
 
@@ -99,12 +99,12 @@ def manual(slot: Slot, params: ManualParams, factors: Factors) -> Tensor:
     return vectors * vectors.new_tensor(own).reshape(-1, *[1] * (vectors.dim() - 1))
 
 
-def kept(slot: Slot, params: ManualParams, factors: Factors) -> Tensor | None:
+def kept_by_any(slot: Slot, params: ManualParams, factors: Factors) -> Tensor | None:
     """Which scalars stay in the merge, (*S): none where all factors are 0; None for all."""
     return None if any(factors[slot.name]) else torch.zeros_like(slot.pretrained, dtype=torch.bool)
 
 
-def refuses(params: ManualParams, before: Earlier) -> str:
+def find_refusal(params: ManualParams, before: Earlier) -> str:
     """Why these rules cannot work on the merged task vector; empty if they can."""
     number = next((i for i, rule in enumerate(params.rules, 1) if rule.experts), 0)
     if params.when == AFTER and number:
@@ -125,11 +125,11 @@ register(
         survey=survey,
         survey_passes=0,
         elementwise=lambda params, parameter: True,
-        kept=kept,
-        drops=drops,
-        refuses=refuses,
-        content=content,
-        plainest=plainest,
+        kept=kept_by_any,
+        drops=is_dropped,
+        refuses=find_refusal,
+        content=canonical_content,
+        plainest=simplify_params,
         after_merge=lambda params: params.when == AFTER,
         variant="No paper's method. After the merge, a factor changes its own tensor alone; before it, a merge with a "
         "threshold over all scalars (TIES, PCB, Consensus on TIES) chooses others elsewhere, too. What has the factor "

@@ -9,7 +9,7 @@ from torch import Tensor
 from merging.methods.method import Earlier, Edit, register
 from merging.methods.params import Params
 from merging.methods.shared import citations, fields
-from merging.methods.shared.random_masks import survivors
+from merging.methods.shared.random_masks import sample_survivors
 from merging.methods.slot import Slot
 
 
@@ -21,24 +21,24 @@ class RandomMaskParams(Params):
     seed: int = fields.mask_seed()
 
 
-def _own(slot: Slot, params: RandomMaskParams) -> Tensor:
+def _expert_masks(slot: Slot, params: RandomMaskParams) -> Tensor:
     """1 for what each expert keeps, else 0: (K, *S) bytes."""
-    return survivors("random_mask", params.seed, params.prune_ratio, slot)
+    return sample_survivors("random_mask", params.seed, params.prune_ratio, slot)
 
 
 def random_mask(slot: Slot, params: RandomMaskParams, statistics: None) -> Tensor:
     """Task vectors with scalars dropped at random, (K, *S) -> (K, *S)."""
     if params.prune_ratio == 0.0:
         return slot.task_vectors
-    return _own(slot, params).to(slot.task_vectors.dtype).mul_(slot.task_vectors)
+    return _expert_masks(slot, params).to(slot.task_vectors.dtype).mul_(slot.task_vectors)
 
 
-def kept(slot: Slot, params: RandomMaskParams, statistics: None) -> Tensor | None:
+def kept_by_any(slot: Slot, params: RandomMaskParams, statistics: None) -> Tensor | None:
     """Which scalars any expert keeps, (*S); None for all."""
-    return None if params.prune_ratio == 0.0 else _own(slot, params).any(dim=0).bool()
+    return None if params.prune_ratio == 0.0 else _expert_masks(slot, params).any(dim=0).bool()
 
 
-def refuses(params: RandomMaskParams, before: Earlier) -> str:
+def find_refusal(params: RandomMaskParams, before: Earlier) -> str:
     """Why this step must not follow another one with the same seed; empty if none did."""
     if any(isinstance(earlier, RandomMaskParams) and earlier.seed == params.seed for _, earlier in before):
         return "Two random_mask steps with one seed would drop the same scalars; give the second another seed."
@@ -54,8 +54,8 @@ register(
         cite=citations.LWPTV,
         params=RandomMaskParams,
         run=random_mask,
-        kept=kept,
-        refuses=refuses,
+        kept=kept_by_any,
+        refuses=find_refusal,
         elementwise=lambda params, parameter: True,
         variant="One mask per expert, drawn per scalar; the paper does not say whether its mask drops scalars or "
         "tensors, and its figure, close to the pretrained model's, is not to be expected of this one. What no expert "

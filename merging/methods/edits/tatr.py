@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from merging.base.numerics.linear_algebra import double
+from merging.base.numerics.linear_algebra import to_float64
 from merging.methods.method import Citation, Edit, Needs, register
 from merging.methods.params import Params, choice, fraction
-from merging.methods.shared.trimming import smallest
+from merging.methods.shared.trimming import kth_smallest_of_slots
 from merging.methods.slot import Gradients, Slot, SlotStream, Survey
 
 
@@ -36,7 +36,7 @@ class TatrParams(Params):
     )
 
 
-def _on_gradients(params: TatrParams) -> bool:
+def _uses_gradients(params: TatrParams) -> bool:
     return params.sensitivity == "gradient" and params.keep < 1.0
 
 
@@ -45,11 +45,11 @@ def conflict(slot: Slot, params: TatrParams) -> Tensor:
 
     Summed expert by expert, so that a piece gives bit for bit what the whole tensor gives.
     """
-    sensitivities = slot.gradients[Gradients.SENSITIVITY] if _on_gradients(params) else slot.task_vectors
-    all_sensitivity = torch.zeros_like(double(slot.pretrained))
+    sensitivities = slot.gradients[Gradients.SENSITIVITY] if _uses_gradients(params) else slot.task_vectors
+    all_sensitivity = torch.zeros_like(to_float64(slot.pretrained))
     all_moved, own = torch.zeros_like(all_sensitivity), torch.zeros_like(all_sensitivity)
     for row, vector in zip(sensitivities, slot.task_vectors, strict=True):
-        sensitivity, moved = double(row).abs(), double(vector).abs()
+        sensitivity, moved = to_float64(row).abs(), to_float64(vector).abs()
         all_sensitivity += sensitivity
         all_moved += moved
         own += sensitivity * moved
@@ -70,20 +70,20 @@ def survey(slots: SlotStream, params: TatrParams) -> Survey:
     rank = int(counted * params.keep) - 1
     threshold = -1.0
     if rank >= 0:
-        (threshold,) = smallest(slots, rows, [rank])
+        (threshold,) = kth_smallest_of_slots(slots, rows, [rank])
     table = pd.DataFrame({"threshold": [threshold], "numel": [counted], "keep": [params.keep]})
     # Where so many scalars are free of conflict that the threshold is zero, all of these are kept, not none.
     return Survey(threshold or sys.float_info.min, {"trust_region": table})
 
 
-def kept(slot: Slot, params: TatrParams, threshold: float | None) -> Tensor | None:
+def trust_region(slot: Slot, params: TatrParams, threshold: float | None) -> Tensor | None:
     """The trust region, (*S); None for everything."""
     return None if threshold is None else (conflict(slot, params) < threshold).to(slot.pretrained.device)
 
 
 def tatr(slot: Slot, params: TatrParams, threshold: float | None) -> Tensor:
     """Task vectors with everything outside the trust region set to zero, (K, *S) -> (K, *S)."""
-    mask = kept(slot, params, threshold)
+    mask = trust_region(slot, params, threshold)
     return slot.task_vectors if mask is None else slot.task_vectors * mask
 
 
@@ -105,13 +105,13 @@ register(
         ),
         params=TatrParams,
         needs=Needs.LABELED_EXEMPLARS,
-        needs_when=_on_gradients,
+        needs_when=_uses_gradients,
         gradients=Gradients.SENSITIVITY,
         run=tatr,
         survey=survey,
         survey_when=lambda params: params.keep < 1.0,
         survey_passes=2,
-        kept=kept,
+        kept=trust_region,
         elementwise=lambda params, parameter: True,
         variant="The absolute value is taken per exemplar, and one threshold holds over all tensors. With one expert "
         "nothing conflicts and everything is kept, where the literal rule would keep nothing; so do scalars without "

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor
 
-from merging.base.numerics.sign_election import elected_sign, trim_vectors
+from merging.base.numerics.sign_election import elect_sign, trim_vectors
 from merging.methods.method import Edit, register
 from merging.methods.params import Params, flag, fraction
 from merging.methods.shared import citations
-from merging.methods.shared.trimming import TrimThresholds, global_thresholds, majority
+from merging.methods.shared.trimming import TrimThresholds, global_thresholds, majority_sign
 from merging.methods.slot import Slot, SlotStream, Survey
 
 if TYPE_CHECKING:
@@ -34,28 +34,28 @@ def survey(slots: SlotStream, params: TrimParams) -> Survey:
     table: dict[str, Table] = {}
     if params.density < 1.0:
         thresholds, table = global_thresholds(slots, params.density)
-    tie_sign = majority(slots, lambda slot: trim_vectors(slot.task_vectors, thresholds)) if params.elect else 0.0
+    tie_sign = majority_sign(slots, lambda slot: trim_vectors(slot.task_vectors, thresholds)) if params.elect else 0.0
     return Survey(TrimThresholds(thresholds, tie_sign), table)
 
 
-def _own(slot: Slot, params: TrimParams, statistics: TrimThresholds) -> Tensor:
+def _expert_masks(slot: Slot, params: TrimParams, statistics: TrimThresholds) -> Tensor:
     """Which scalars each expert keeps, (K, *S)."""
     vectors = slot.task_vectors
     if params.elect:
         kept = trim_vectors(vectors, statistics.thresholds)
-        return kept * elected_sign(kept, statistics.tie_sign) > 0
+        return kept * elect_sign(kept, statistics.tie_sign) > 0
     assert statistics.thresholds is not None
     return vectors.abs() >= vectors.new_tensor(statistics.thresholds).reshape(-1, *[1] * slot.pretrained.dim())
 
 
 def trim(slot: Slot, params: TrimParams, statistics: TrimThresholds | None) -> Tensor:
     """Task vectors with all other scalars set to zero, (K, *S) -> (K, *S)."""
-    return slot.task_vectors if statistics is None else slot.task_vectors * _own(slot, params, statistics)
+    return slot.task_vectors if statistics is None else slot.task_vectors * _expert_masks(slot, params, statistics)
 
 
-def kept(slot: Slot, params: TrimParams, statistics: TrimThresholds | None) -> Tensor | None:
+def kept_by_any(slot: Slot, params: TrimParams, statistics: TrimThresholds | None) -> Tensor | None:
     """Which scalars any expert keeps, (*S); None for all."""
-    return None if statistics is None else _own(slot, params, statistics).any(dim=0)
+    return None if statistics is None else _expert_masks(slot, params, statistics).any(dim=0)
 
 
 register(
@@ -72,7 +72,7 @@ register(
         survey=survey,
         survey_when=lambda params: params.density < 1.0 or params.elect,
         survey_passes=3,
-        kept=kept,
+        kept=kept_by_any,
         elementwise=lambda params, parameter: True,
         variant="The ++ of AdaMerging++: every expert keeps its own task vector, so there is no mean over the experts "
         "that agree. Before task arithmetic it gives TIES with the aggregation sum. Thresholds are over the whole "

@@ -36,7 +36,7 @@ class AdamergingParams(Params):
         1.0, symbol=r"\eta", label="Shrink", help="Factor on all coefficients after the last step."
     )
     seed: int = fields.image_seed()
-    apart: bool = fields.apart(("granularity", "tensor"))
+    apart: bool = fields.split_qkv(("granularity", "tensor"))
 
 
 Coefficient = dict[str, tuple[float, ...]]  # by tensor, per expert
@@ -56,7 +56,7 @@ def learn(blend: Blend, params: AdamergingParams) -> Survey:
         return weighted_sum(slot.task_vectors, learned.used(slot.name).tolist())
 
     def descend(slot: Slot, gradient: Tensor | None) -> Tensor | None:
-        learned.move(adam, slot.name, _slopes(slot, gradient, adam.steps, learned.all_used))
+        learned.move(adam, slot.name, _coefficient_gradient(slot, gradient, adam.steps, learned.all_used))
         return write(slot, None) if adam.steps < params.steps else None
 
     if blend.live and adam.steps < params.steps:
@@ -68,7 +68,7 @@ def learn(blend: Blend, params: AdamergingParams) -> Survey:
         learned.note(losses)
         adam.begin()
         if by_task:
-            learned.move(adam, TASK, _summed_slopes(blend, adam.steps, learned.all_used))
+            learned.move(adam, TASK, _summed_gradient(blend, adam.steps, learned.all_used))
             if adam.steps < params.steps:
                 blend.visit(write)
         else:
@@ -76,10 +76,10 @@ def learn(blend: Blend, params: AdamergingParams) -> Survey:
         blend.say(f"step {adam.steps} of {params.steps} · entropy {sum(losses) / len(losses):.2f}")
         blend.keep(lambda: adam.state() | learned.state())
     tables = learned.tables(blend.slots.parameters, params.shrink)
-    return Survey(learned.merged(params.shrink), tables, _doubts(params))
+    return Survey(learned.merged(params.shrink), tables, _warn_of_params(params))
 
 
-def _slopes(slot: Slot, gradient: Tensor | None, steps: int, used: Callable[[], list[Tensor]]) -> Tensor:
+def _coefficient_gradient(slot: Slot, gradient: Tensor | None, steps: int, used: Callable[[], list[Tensor]]) -> Tensor:
     """The derivative of the loss by each expert's coefficient of a tensor (K,): ⟨gradient, task vector⟩."""
     if gradient is None:  # the tensor is not part of the tower that images go through
         return torch.zeros(len(slot.experts), dtype=torch.float64)
@@ -88,14 +88,14 @@ def _slopes(slot: Slot, gradient: Tensor | None, steps: int, used: Callable[[], 
     return slopes
 
 
-def _summed_slopes(blend: Blend, steps: int, used: Callable[[], list[Tensor]]) -> Tensor:
+def _summed_gradient(blend: Blend, steps: int, used: Callable[[], list[Tensor]]) -> Tensor:
     """The derivative of the loss by each expert's one coefficient (K,)."""
     slopes: list[Tensor] = []
-    blend.visit(lambda slot, gradient: slopes.append(_slopes(slot, gradient, steps, used)))
+    blend.visit(lambda slot, gradient: slopes.append(_coefficient_gradient(slot, gradient, steps, used)))
     return sum(slopes[1:], slopes[0])
 
 
-def _doubts(params: AdamergingParams) -> tuple[str, ...]:
+def _warn_of_params(params: AdamergingParams) -> tuple[str, ...]:
     if params.granularity == "task" and params.shrink != 1.0:
         return ("adamerging shrinks coefficients of whole tasks here; papers shrink those of single tensors only.",)
     return ()
@@ -106,11 +106,11 @@ def adamerging(slot: Slot, params: AdamergingParams, coefficients: Coefficient) 
     return weighted_sum(slot.task_vectors, coefficients.get(slot.name, (0.0,) * len(slot.experts)))
 
 
-def _images(params: AdamergingParams, images: Sequence[int]) -> int:
+def _count_images(params: AdamergingParams, images: Sequence[int]) -> int:
     return params.steps * sum(min(params.batch, count) for count in images)
 
 
-def _reads(params: AdamergingParams, experts: int) -> int:
+def _count_reads(params: AdamergingParams, experts: int) -> int:
     passes = 2 * params.steps if params.granularity == "task" else params.steps + 1
     return 1 + passes * (experts + 1) if params.steps else 0
 
@@ -127,8 +127,8 @@ register(
         needs=Needs.TEST_DATA,
         heads=True,
         learn=learn,
-        learns_on=_images,
-        learn_reads=_reads,
+        learns_on=_count_images,
+        learn_reads=_count_reads,
         loss="Entropy of the predictions (nats)",
         starts_from=lambda params: ("task_arithmetic", {"scaling": params.init}),
         run=adamerging,

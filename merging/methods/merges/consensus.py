@@ -11,7 +11,7 @@ from merging.methods.merges import ties
 from merging.methods.method import Citation, Merge, register
 from merging.methods.params import Params, choice, integer, real
 from merging.methods.shared import fields
-from merging.methods.shared.trimming import TrimThresholds, majority
+from merging.methods.shared.trimming import TrimThresholds, majority_sign
 from merging.methods.slot import Slot, SlotStream, Survey
 
 TASK_ARITHMETIC, TIES = "task_arithmetic", "ties"
@@ -51,7 +51,7 @@ def survey(slots: SlotStream, params: ConsensusParams) -> Survey:
     """The survey of TIES, for the base ``ties``."""
     survey = ties.survey(slots, TIES_SUM)
     thresholds: TrimThresholds = survey.statistics
-    sign = majority(slots, lambda slot: trim_vectors(slot.task_vectors, thresholds.thresholds))
+    sign = majority_sign(slots, lambda slot: trim_vectors(slot.task_vectors, thresholds.thresholds))
     return replace(survey, statistics=replace(thresholds, tie_sign=sign))
 
 

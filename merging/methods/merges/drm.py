@@ -7,14 +7,14 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from merging.base.numerics.drm_space import averaged, pruned
+from merging.base.numerics.drm_space import average_rows, prune_rows
 from merging.base.numerics.flops import LinearMap, eigen, product, symmetric_product
 from merging.base.numerics.linear_algebra import left_basis
-from merging.base.numerics.low_rank import in_basis, low_rank_basis
+from merging.base.numerics.low_rank import low_rank_basis, project_on_basis
 from merging.methods.method import Citation, Merge, register
 from merging.methods.params import Params, choice, flag, fraction
 from merging.methods.shared import fields
-from merging.methods.shared.least_squares import as_stored, matrices
+from merging.methods.shared.least_squares import as_matrices, as_stored
 from merging.methods.slot import Slot
 from merging.models.families import LINEAR_MAPS
 
@@ -49,7 +49,7 @@ class DrmParams(Params):
     pruning: str = choice(
         "joint", "individual", label="Pruning", help="Rank the entries of all tasks together, or of each task alone."
     )
-    apart: bool = fields.apart()
+    apart: bool = fields.split_qkv()
 
 
 def drm(slot: Slot, params: DrmParams, statistics: None) -> Tensor:
@@ -60,21 +60,21 @@ def drm(slot: Slot, params: DrmParams, statistics: None) -> Tensor:
     if (factors := slot.few_factors) is not None:
         thin = [factor.mT for factor in factors] if vertical else factors
         basis = low_rank_basis(thin, params.rank_tol)
-        entries, basis = in_basis(basis, thin).to(slot.task_vectors), basis.to(slot.task_vectors)
+        entries, basis = project_on_basis(basis, thin).to(slot.task_vectors), basis.to(slot.task_vectors)
     else:
-        blocks = matrices(slot).mT if vertical else matrices(slot)
+        blocks = as_matrices(slot).mT if vertical else as_matrices(slot)
         basis = left_basis(blocks, params.rank_tol).to(blocks)
         entries = basis.T @ blocks
     slot.tick(0.5)
-    merged = params.scaling * basis @ _merged(entries, params)
+    merged = params.scaling * basis @ _merge_entries(entries, params)
     return as_stored(merged.T if vertical else merged, slot)
 
 
-def _merged(entries: Tensor, params: DrmParams) -> Tensor:
+def _merge_entries(entries: Tensor, params: DrmParams) -> Tensor:
     """Tasks in the joint space (K, r, n) pruned, elected and averaged, row by row: (r, n)."""
     merged = torch.empty_like(entries[0])
-    for rows, part in pruned(entries, params.density, params.renorm, params.pruning == "joint"):
-        merged[rows] = averaged(part, params.elect, params.disjoint)
+    for rows, part in prune_rows(entries, params.density, params.renorm, params.pruning == "joint"):
+        merged[rows] = average_rows(part, params.elect, params.disjoint)
     return merged
 
 

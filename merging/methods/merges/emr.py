@@ -13,7 +13,7 @@ from merging.methods.slot import Slot, SlotStream, Survey
 Rescalers = tuple[float, ...]  # per expert
 
 
-def _masked(vectors: Tensor) -> tuple[Tensor, Tensor]:
+def _mask_unified(vectors: Tensor) -> tuple[Tensor, Tensor]:
     """The unified task vector where each task agrees with its sign, (K, *S), and that sign (*S)."""
     sign = vectors.sum(dim=0).sign_()
     sign.sub_(1 - sign.abs())  # zero becomes minus; six times as fast as a choice between two numbers
@@ -22,10 +22,10 @@ def _masked(vectors: Tensor) -> tuple[Tensor, Tensor]:
     return agreeing.sign_().mul_(largest), sign
 
 
-def _norms(slot: Slot) -> tuple[Tensor, Tensor]:
+def _l1_norms(slot: Slot) -> tuple[Tensor, Tensor]:
     """L1 norms (K,) of a slot's task vectors, and of the masked unified vectors."""
     vectors = slot.task_vectors.flatten(1)
-    each = (vectors.abs(), _masked(vectors)[0])
+    each = (vectors.abs(), _mask_unified(vectors)[0])
     own, unified = (sizes.sum(dim=1, dtype=torch.float64).cpu() for sizes in each)
     return own, unified
 
@@ -34,7 +34,7 @@ def survey(slots: SlotStream, params: NoParams) -> Survey:
     """Per expert, the rescaler that gives its masked unified vector the L1 norm of its task vector."""
     own = torch.zeros(len(slots.experts), dtype=torch.float64)
     unified = torch.zeros_like(own)
-    for of_own, of_unified in slots.map(_norms):
+    for of_own, of_unified in slots.map(_l1_norms):
         own += of_own
         unified += of_unified
     ratios = torch.where(unified > 0, own / unified, 0.0)  # an empty mask has nothing to rescale
@@ -50,7 +50,7 @@ def survey(slots: SlotStream, params: NoParams) -> Survey:
 
 def emr(slot: Slot, params: NoParams, rescalers: Rescalers) -> Tensor:
     """Each task's rescaled, masked unified vector, (K, *S) -> (K, *S)."""
-    sizes, sign = _masked(slot.task_vectors)
+    sizes, sign = _mask_unified(slot.task_vectors)
     return sizes.mul_(sign).mul_(sizes.new_tensor(rescalers).reshape(-1, *[1] * sign.dim()))
 
 

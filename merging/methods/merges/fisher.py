@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from merging.base.numerics.linear_algebra import double
+from merging.base.numerics.linear_algebra import to_float64
 from merging.methods.method import Citation, Merge, Needs, register
 from merging.methods.params import Params, flag, real
 from merging.methods.slot import Gradients, Slot, SlotStream, Survey
@@ -34,17 +34,17 @@ class FisherParams(Params):
 
 
 @dataclass(frozen=True)
-class Weighing:
+class FisherWeights:
     """How the experts' Fisher information becomes weights: multiplied by each one's ``scale``, plus ``floor``."""
 
     scale: tuple[float, ...]
     floor: float
 
 
-def _sums(slot: Slot) -> Tensor:
+def _information_sums(slot: Slot) -> Tensor:
     """Sums (K, 2) of a slot's squared Fisher information, and of the information itself."""
     rows = slot.gradients[Gradients.FISHER]
-    return torch.stack([torch.stack([double(row).square().sum(), double(row).sum()]) for row in rows])
+    return torch.stack([torch.stack([to_float64(row).square().sum(), to_float64(row).sum()]) for row in rows])
 
 
 def survey(slots: SlotStream, params: FisherParams) -> Survey:
@@ -52,7 +52,7 @@ def survey(slots: SlotStream, params: FisherParams) -> Survey:
     import pandas as pd
 
     total: Tensor | float = 0.0
-    for sums_of_slot in slots.map(_sums):
+    for sums_of_slot in slots.map(_information_sums):
         total = total + sums_of_slot
     squares, sums = torch.as_tensor(total).cpu().T.tolist()
     norms, means = [math.sqrt(square) for square in squares], [total / max(slots.numel, 1) for total in sums]
@@ -61,17 +61,17 @@ def survey(slots: SlotStream, params: FisherParams) -> Survey:
     flat = [name for name, norm in zip(slots.experts, norms, strict=True) if not norm]
     warnings = (f"fisher all but ignores {', '.join(flat)}: its predictions depend on no weight.",) if flat else ()
     table = pd.DataFrame({"expert": slots.experts, "fisher_norm": norms, "fisher_mean": means})
-    return Survey(Weighing(scale, floor), {"fisher": table}, warnings)
+    return Survey(FisherWeights(scale, floor), {"fisher": table}, warnings)
 
 
-def fisher(slot: Slot, params: FisherParams, weighing: Weighing) -> Tensor:
+def fisher(slot: Slot, params: FisherParams, weighing: FisherWeights) -> Tensor:
     """The weighted mean of the task vectors, (K, *S) -> (*S); the plain mean where no expert has any weight."""
-    total = torch.zeros_like(double(slot.pretrained))
+    total = torch.zeros_like(to_float64(slot.pretrained))
     merged = torch.zeros_like(total)
     for row, vector, scale in zip(slot.gradients[Gradients.FISHER], slot.task_vectors, weighing.scale, strict=True):
-        weight = double(row) * scale + weighing.floor
+        weight = to_float64(row) * scale + weighing.floor
         total += weight
-        merged += weight * double(vector)
+        merged += weight * to_float64(vector)
     mean = slot.task_vectors.mean(dim=0)
     return torch.where(total.to(mean) > 0, (merged / total).to(mean), mean)
 

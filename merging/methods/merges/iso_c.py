@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from merging.base.numerics import flops
-from merging.base.numerics.linear_algebra import double, polar
+from merging.base.numerics.linear_algebra import polar_factor, to_float64
 from merging.methods.method import Merge, register
 from merging.methods.params import Params
 from merging.methods.shared import citations, fields
-from merging.methods.shared.singular_vectors import MATRICES, decomposed, is_matrix
+from merging.methods.shared.singular_vectors import MATRICES, is_decomposed, matrices_to_decompose
 from merging.methods.slot import Slot
 
 
@@ -22,16 +22,16 @@ class IsoCParams(Params):
     scaling: float = fields.scaling(
         1.5, (0.0, 3.0), step=0.1, advice="The best value falls as the number of experts grows."
     )
-    apart: bool = fields.apart()
+    apart: bool = fields.split_qkv()
 
 
 def iso_c(slot: Slot, params: IsoCParams, statistics: None) -> Tensor:
     """The sum with a flat spectrum, (K, m, n) -> (m, n); the mean for tensors that are no matrices."""
-    if not is_matrix(slot):
+    if not is_decomposed(slot):
         return params.scaling * slot.task_vectors.mean(dim=0)
-    vectors, outside = decomposed(slot)
-    total = double(vectors).sum(dim=0)
-    frame = polar(total)
+    vectors, outside = matrices_to_decompose(slot)
+    total = to_float64(vectors).sum(dim=0)
+    frame = polar_factor(total)
     # The mean singular value: <polar(M), M> is their sum.
     level = (frame * total).sum() / max(min(slot.pretrained.shape), 1)
     return outside(params.scaling * level * frame).to(slot.task_vectors)

@@ -9,12 +9,12 @@ from torch import Tensor
 
 from merging.base.numerics import flops
 from merging.base.numerics.flops import LinearMap
-from merging.base.numerics.linear_algebra import Factors, double, polar, truncated_svd
+from merging.base.numerics.linear_algebra import Factors, polar_factor, to_float64, truncated_svd
 from merging.methods.merges.iso_c import IsoCParams
 from merging.methods.method import Merge, register
 from merging.methods.params import fraction
 from merging.methods.shared import citations
-from merging.methods.shared.singular_vectors import MATRICES, decomposed, is_matrix
+from merging.methods.shared.singular_vectors import MATRICES, is_decomposed, matrices_to_decompose
 from merging.methods.slot import Slot
 
 NOTHING = 1e-10  # a residual below this share of its task vector is rounding
@@ -34,19 +34,19 @@ class IsoCtsParams(IsoCParams):
 
 def iso_cts(slot: Slot, params: IsoCtsParams, statistics: None) -> Tensor:
     """Common and task-specific directions at one level, (K, m, n) -> (m, n); the mean for what is no matrix."""
-    if not is_matrix(slot):
+    if not is_decomposed(slot):
         return params.scaling * slot.task_vectors.mean(dim=0)
-    vectors, back = decomposed(slot)
+    vectors, back = matrices_to_decompose(slot)
     full = min(slot.pretrained.shape)
     common_count, own_count = direction_counts(full, len(vectors), params.common_fraction)
-    common = truncated_svd(double(vectors).sum(dim=0), common_count)
-    outside, own = _outside(common.left, vectors.shape[2]), []
+    common = truncated_svd(to_float64(vectors).sum(dim=0), common_count)
+    outside, own = _complement_basis(common.left, vectors.shape[2]), []
     for index, vector in enumerate(vectors):
-        own.append(_residual_svd(double(vector), common.left, outside, own_count))
+        own.append(_residual_svd(to_float64(vector), common.left, outside, own_count))
         slot.tick((index + 1) / (len(vectors) + 2))
     # The tasks' left vectors are orthogonal to the common ones already, so only they need a polar factor.
-    left = torch.cat([polar(torch.cat([part.left for part in own], dim=1)), common.left], dim=1)
-    right = polar(torch.cat([*(part.right for part in own), common.right]))
+    left = torch.cat([polar_factor(torch.cat([part.left for part in own], dim=1)), common.left], dim=1)
+    right = polar_factor(torch.cat([*(part.right for part in own), common.right]))
     level = torch.cat([*(part.values for part in own), common.values]).sum() / max(full, 1)
     return back(params.scaling * level * left @ right).to(slot.task_vectors)
 
@@ -60,7 +60,7 @@ def direction_counts(full: int, experts: int, common_fraction: float) -> tuple[i
     return full - own * experts, own
 
 
-def _outside(common: Tensor, width: int) -> Tensor | None:
+def _complement_basis(common: Tensor, width: int) -> Tensor | None:
     """A basis (m, m - r) of what is orthogonal to the common columns (m, r), if task vectors (m, n) are not tall."""
     return torch.linalg.qr(common, mode="complete").Q[:, common.shape[1] :] if len(common) <= width else None
 

@@ -12,7 +12,15 @@ from merging.methods.learning import Blend, Masks, require_finite
 from merging.methods.method import Citation, Merge, Needs, register
 from merging.methods.params import Params, choice, fraction, real
 from merging.methods.shared import fields
-from merging.methods.shared.localization import L1, RELEASED, MaskCounts, Path, Scores, largest, reaching
+from merging.methods.shared.localization import (
+    L1,
+    RELEASED,
+    MaskCounts,
+    MaskPath,
+    MaskScores,
+    reaches_limit,
+    size_limits,
+)
 from merging.methods.slot import Slot, SlotStream, Survey
 
 LEARNED, MAGNITUDE = "learned", "magnitude"
@@ -57,7 +65,7 @@ class LocalizeAndStitchParams(Params):
 
 
 @dataclass(frozen=True)
-class Localized:
+class LocalizedMasks:
     """Every expert's mask: learned, or by a limit on the size of scalars."""
 
     limits: tuple[float, ...] = ()
@@ -66,14 +74,14 @@ class Localized:
     def of(self, slot: Slot) -> Tensor:
         """Which scalars each expert's mask keeps, (K, *S)."""
         if self.masks is None:
-            return reaching(slot, self.limits)
+            return reaches_limit(slot, self.limits)
         stop = slot.start + slot.pretrained.numel()
         return self.masks.read(slot.name, slot.start, stop).reshape(slot.task_vectors.shape)
 
 
 def survey(slots: SlotStream, params: LocalizeAndStitchParams) -> Survey:
     """Masks of the largest scalars."""
-    localized = Localized(limits=largest(slots, params.density))
+    localized = LocalizedMasks(limits=size_limits(slots, params.density))
     counts = MaskCounts(slots.experts, slots.parameters, slots.numels)
     for name, shared in slots.map(lambda slot: (slot.name, counts.shared(localized.of(slot)))):
         counts.add(name, shared)
@@ -82,13 +90,13 @@ def survey(slots: SlotStream, params: LocalizeAndStitchParams) -> Survey:
 
 def learn(blend: Blend, params: LocalizeAndStitchParams) -> Survey:
     """Masks of the scalars with which, added to the pretrained model, each task's labeled exemplars are recognized."""
-    experts, path = blend.slots.experts, Path(blend.masks())
-    limits, kept = largest(blend.slots, params.init_density, least=1), blend.restored()
+    experts, path = blend.slots.experts, MaskPath(blend.masks())
+    limits, kept = size_limits(blend.slots, params.init_density, least=1), blend.restored()
     path.restore(kept)
     if path.rows:
         blend.skip(len(path.rows) / (params.steps * len(experts)))
     for task in range(path.finished, len(experts)):
-        scores = Scores(limits[task], params.bias, params.lr, params.l1, params.regularizer)
+        scores = MaskScores(limits[task], params.bias, params.lr, params.l1, params.regularizer)
         scores.restore(kept)
         kept = {}  # the scores that were kept are of one task
         _learn_one(blend, params, task, scores, path)
@@ -98,10 +106,10 @@ def learn(blend: Blend, params: LocalizeAndStitchParams) -> Survey:
     for parameter, numel in zip(blend.slots.parameters, blend.slots.numels, strict=True):
         counts.add(parameter.name, counts.shared(path.masks.read(parameter.name, 0, numel)))
     tables = counts.tables() | {"learning": path.table(experts, params.steps, sum(blend.slots.numels))}
-    return Survey(Localized(masks=path.masks), tables, counts.warnings("localize_and_stitch"))
+    return Survey(LocalizedMasks(masks=path.masks), tables, counts.warnings("localize_and_stitch"))
 
 
-def _learn_one(blend: Blend, params: LocalizeAndStitchParams, task: int, scores: Scores, path: Path) -> None:
+def _learn_one(blend: Blend, params: LocalizeAndStitchParams, task: int, scores: MaskScores, path: MaskPath) -> None:
     """All remaining steps of one task's scores."""
     experts = blend.slots.experts
     expert, place = experts[task], f"task {task + 1} of {len(experts)}, step"
@@ -118,18 +126,18 @@ def _learn_one(blend: Blend, params: LocalizeAndStitchParams, task: int, scores:
     scores.require_numbers(expert)
 
 
-def localize_and_stitch(slot: Slot, params: LocalizeAndStitchParams, localized: Localized) -> Tensor:
+def localize_and_stitch(slot: Slot, params: LocalizeAndStitchParams, localized: LocalizedMasks) -> Tensor:
     """The mean of the task vectors whose masks keep a scalar, zero where none does: (K, *S) -> (*S)."""
     masks = localized.of(slot)
     total = torch.where(masks, slot.task_vectors, 0).sum(dim=0)
     return total / masks.sum(dim=0).clamp(min=1)
 
 
-def _images(params: LocalizeAndStitchParams, images: Sequence[int]) -> int:
+def _count_images(params: LocalizeAndStitchParams, images: Sequence[int]) -> int:
     return params.steps * sum(images)
 
 
-def _reads(params: LocalizeAndStitchParams, experts: int) -> int:
+def _count_reads(params: LocalizeAndStitchParams, experts: int) -> int:
     return 2 * (experts + 1) + 1 + experts * (params.steps + 1) * 2  # every task's steps read its expert alone
 
 
@@ -154,8 +162,8 @@ register(
         needs_when=lambda params: bool(params.localize == LEARNED),
         heads=True,
         learn=learn,
-        learns_on=_images,
-        learn_reads=_reads,
+        learns_on=_count_images,
+        learn_reads=_count_reads,
         loss="Cross-entropy with the labels (nats)",
         run=localize_and_stitch,
         survey=survey,

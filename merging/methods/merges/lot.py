@@ -9,14 +9,14 @@ import torch
 from torch import Tensor
 
 from merging.base.numerics.flops import LinearMap, eigen, gram_products, product
-from merging.base.numerics.linear_algebra import double, numbers
+from merging.base.numerics.linear_algebra import to_float64, to_numbers
 from merging.methods.method import Citation, Merge, Needs, register
 from merging.methods.moments import Moments
 from merging.methods.params import Params, real
 from merging.methods.shared import fields
-from merging.methods.shared.least_squares import as_stored, least_squares, matrices
+from merging.methods.shared.least_squares import as_matrices, as_stored, least_squares
 from merging.methods.slot import Slot
-from merging.models.families import BY_ROW, WEIGHTS, Role
+from merging.models.families import ROWWISE_ROLES, WEIGHTS, Role
 
 EPS_FLOAT32 = 2.0**-23  # the published call inverts in float32; its cut-off is reproduced, its rounding is not
 SILENT = 1e-10  # energy of a channel below which it counts as unused
@@ -47,16 +47,16 @@ def lot(slot: Slot, params: LotParams, statistics: None) -> Tensor:
     if inputs is None:
         merged = slot.task_vectors.mean(dim=0)
     elif slot.role == Role.NORM_SCALE:
-        merged = _weighted(slot, inputs)
+        merged = _weighted_mean(slot, inputs)
     else:
         merged = _least_drift(slot, inputs, params.rtol)
     return params.scaling * merged
 
 
-def _weighted(slot: Slot, inputs: tuple[Moments, ...]) -> Tensor:
+def _weighted_mean(slot: Slot, inputs: tuple[Moments, ...]) -> Tensor:
     """Per channel, the mean weighted by each task's energy of the normalized input: (K, d) -> (d,)."""
     energy = torch.stack([moments.energy() for moments in inputs])
-    vectors = double(slot.task_vectors)
+    vectors = to_float64(slot.task_vectors)
     total = energy.sum(dim=0)
     merged = (energy * vectors).sum(dim=0) / total.clamp(min=SILENT)
 
@@ -64,7 +64,9 @@ def _weighted(slot: Slot, inputs: tuple[Moments, ...]) -> Tensor:
         return float((energy * (scale - vectors).square()).sum().cpu())
 
     kept = total[total > SILENT]
-    _note(slot, inputs, kept, total, (drift(merged), drift(vectors.mean(dim=0)), drift(torch.zeros_like(merged))))
+    _note_solution(
+        slot, inputs, kept, total, (drift(merged), drift(vectors.mean(dim=0)), drift(torch.zeros_like(merged)))
+    )
     return merged.to(slot.task_vectors)
 
 
@@ -75,19 +77,19 @@ def _least_drift(slot: Slot, inputs: tuple[Moments, ...], rtol: float | None) ->
     chosen = values > (inputs[0].width * EPS_FLOAT32 if rtol is None else rtol) * values[-1]
     kept = values[chosen]
     solution = sums.solution(kept, vectors[:, chosen])
-    mean = double(matrices(slot).mean(dim=0)).T
-    _note(slot, inputs, kept, values, (sums.least(solution), sums.value(mean), sums.energy))
+    mean = to_float64(as_matrices(slot).mean(dim=0)).T
+    _note_solution(slot, inputs, kept, values, (sums.least(solution), sums.value(mean), sums.energy))
     return as_stored(solution.T.to(slot.task_vectors), slot)
 
 
-def _note(
+def _note_solution(
     slot: Slot, inputs: tuple[Moments, ...], kept: Tensor, values: Tensor, drifts: tuple[float, float, float]
 ) -> None:
     """A row of the table "lot": how much of the inputs' spectrum counts, and the objective Σ_k ‖X_k (T - T_k)‖².
 
     The objective is given for the solution (before ``scaling``), for the mean task vector, and for zero (pretrained).
     """
-    trace, largest, kept_trace = numbers(values.sum(), values.max(), kept.sum())
+    trace, largest, kept_trace = to_numbers(values.sum(), values.max(), kept.sum())
     slot.note(
         "lot",
         rows=sum(moments.count for moments in inputs),
@@ -123,7 +125,7 @@ register(
             year=2025,
         ),
         params=LotParams,
-        elementwise=lambda params, parameter: parameter.role in BY_ROW,
+        elementwise=lambda params, parameter: parameter.role in ROWWISE_ROLES,
         needs=Needs.EXEMPLARS,
         run=lot,
         algebra=_algebra,

@@ -22,7 +22,7 @@ Coefficients = dict[str, float]  # tensor -> t
 class ModelStockParams(Params):
     """The parameters of Model Stock."""
 
-    apart: bool = fields.apart()
+    apart: bool = fields.split_qkv()
 
 
 def survey(slots: SlotStream, params: ModelStockParams) -> Survey:
@@ -32,7 +32,7 @@ def survey(slots: SlotStream, params: ModelStockParams) -> Survey:
     for name, gram in slots.map(lambda slot: (slot.name, _gram(slot))):
         grams[name] += gram
     cosines = [mean_cosine(grams[p.name]) for p in slots.parameters]
-    coefficients = {p.name: coefficient(c, experts) for p, c in zip(slots.parameters, cosines, strict=True)}
+    coefficients = {p.name: merge_coefficient(c, experts) for p, c in zip(slots.parameters, cosines, strict=True)}
     columns = {
         "tensor": list(coefficients),
         "order": [p.order for p in slots.parameters],
@@ -66,7 +66,7 @@ def mean_cosine(gram: Tensor) -> float:
     return float(cosines[first, second].nan_to_num(nan=0.0).mean())
 
 
-def coefficient(cosine: float, experts: int) -> float:
+def merge_coefficient(cosine: float, experts: int) -> float:
     """How far from the pretrained weights (0) to the experts' mean (1) the merged weights lie."""
     agreeing = min(max(cosine, 0.0), 1.0)
     return experts * agreeing / (1 + (experts - 1) * agreeing)
@@ -77,7 +77,7 @@ def model_stock(slot: Slot, params: ModelStockParams, coefficients: Coefficients
     return coefficients[slot.name] * slot.task_vectors.mean(dim=0)
 
 
-def refuses(params: ModelStockParams, before: Earlier) -> str:
+def find_refusal(params: ModelStockParams, before: Earlier) -> str:
     """Why it makes no sense after a random edit; empty if there is none before it."""
     if random := sorted({"dare", "random_mask"} & {key for key, _ in before}):
         return f"model_stock reads the angles between task vectors, and after {random[0]} those are a matter of chance."
@@ -105,7 +105,7 @@ register(
         algebra=lambda params, matrix: task_products(matrix),
         algebra_on=WEIGHTS,
         survey=survey,
-        refuses=refuses,
+        refuses=find_refusal,
         elementwise=lambda params, parameter: True,
         variant="Cross-task Model Stock: the paper merges several runs of one task, whose task vectors align; those of "
         "different tasks are nearly orthogonal, so this acts as weight averaging scaled down tensor by tensor. Cosines "

@@ -14,7 +14,7 @@ from merging.base.files.tables import Columns
 from merging.methods.method import Citation, Merge, register
 from merging.methods.params import Params, fraction
 from merging.methods.shared import fields
-from merging.methods.shared.trimming import sizes, smallest
+from merging.methods.shared.trimming import kth_smallest_of_slots, magnitudes
 from merging.methods.slot import Slot, SlotStream, Survey
 
 
@@ -43,7 +43,7 @@ class PcbParams(Params):
 
 
 @dataclass(frozen=True)
-class Limits:
+class PcbLimits:
     """Global quantities per expert: the range of sizes, then the score to exceed and the best score."""
 
     low: Sequence[float]
@@ -52,9 +52,9 @@ class Limits:
     top: Sequence[float] = ()
 
 
-def _compete(vectors: Tensor, limits: Limits) -> tuple[Tensor, Tensor]:
+def _compete(vectors: Tensor, limits: PcbLimits) -> tuple[Tensor, Tensor]:
     """Clipped task vectors and their scores, both (K, *S); scores are 0 where an expert's sizes are all equal."""
-    low, high = _column(limits.low, vectors), _column(limits.high, vectors)
+    low, high = _as_column(limits.low, vectors), _as_column(limits.high, vectors)
     # Not ``clamp``, which takes three times as long with limits per expert.
     sizes, sign, spread = vectors.abs().maximum(low).minimum(high), vectors.sign(), high - low
     level = (sizes - low) / torch.where(spread > 0, spread, 1.0)
@@ -72,7 +72,7 @@ def _tanh(values: Tensor) -> Tensor:
     return values
 
 
-def _column(values: Sequence[float], like: Tensor) -> Tensor:
+def _as_column(values: Sequence[float], like: Tensor) -> Tensor:
     return like.new_tensor(values).reshape(-1, *[1] * (like.dim() - 1))
 
 
@@ -84,26 +84,26 @@ def survey(slots: SlotStream, params: PcbParams) -> Survey:
         return [min(max(int(rank), 0), counted - 1) for rank in positions for _ in range(experts)]
 
     ends = ranks(counted * params.clip, counted * (1 - params.clip) - 1)
-    bounds = smallest(slots, sizes, ends)
-    size_range = Limits(bounds[:experts], bounds[experts:])
+    bounds = kth_smallest_of_slots(slots, magnitudes, ends)
+    size_range = PcbLimits(bounds[:experts], bounds[experts:])
 
     def scores(slot: Slot, sign: int = 1) -> Tensor:
         return _compete(slot.task_vectors, size_range)[1].mul_(sign).clamp_(min=0).flatten(1)
 
     bar = ranks(counted * (1 - params.density), counted - 1)
-    best = smallest(slots, scores, bar)
+    best = kth_smallest_of_slots(slots, scores, bar)
     if not all(best):  # where not even that score is positive, it is among the negative ones
         mirrored = [counted - 1 - rank for rank in bar]
-        worst = smallest(slots, partial(scores, sign=-1), mirrored)
+        worst = kth_smallest_of_slots(slots, partial(scores, sign=-1), mirrored)
         best = [above - below for above, below in zip(best, worst, strict=True)]
-    limits = Limits(size_range.low, size_range.high, best[:experts], best[experts:])
+    limits = PcbLimits(size_range.low, size_range.high, best[:experts], best[experts:])
     return Survey(limits, {"pcb_limits": Columns({"expert": slots.experts, **vars(limits), "numel": counted})})
 
 
-def pcb(slot: Slot, params: PcbParams, limits: Limits) -> Tensor:
+def pcb(slot: Slot, params: PcbParams, limits: PcbLimits) -> Tensor:
     """The mean of the clipped task vectors, weighted by how clearly each won: (K, *S) -> (*S)."""
     clipped, scores = _compete(slot.task_vectors, limits)
-    cut, top = _column(limits.cut, scores), _column(limits.top, scores)
+    cut, top = _as_column(limits.cut, scores), _as_column(limits.top, scores)
     room = top - cut
     weights = ((scores - cut) / torch.where(room > 0, room, 1.0)).clamp(0, 1)  # no room: no score above the cut
     return params.scaling * (weights * clipped).sum(dim=0) / weights.sum(dim=0).clamp(min=1e-12)

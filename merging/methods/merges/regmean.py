@@ -8,12 +8,12 @@ import torch
 from torch import Tensor
 
 from merging.base.numerics.flops import LinearMap, cholesky, gram_products, product
-from merging.base.numerics.linear_algebra import double
+from merging.base.numerics.linear_algebra import to_float64
 from merging.methods.method import Citation, Merge, Needs, register
 from merging.methods.params import Params, fraction
-from merging.methods.shared.least_squares import NormalEquations, as_stored, matrices, normal_equations, spectrum
+from merging.methods.shared.least_squares import NormalEquations, as_matrices, as_stored, normal_equations, spectrum
 from merging.methods.slot import Slot
-from merging.models.families import BY_ROW, Role
+from merging.models.families import ROWWISE_ROLES, Role
 
 EPS, TINY = torch.finfo(torch.float64).eps, torch.finfo(torch.float64).tiny
 ROUNDS = 6  # of power iteration, for an estimate of the condition number
@@ -38,13 +38,13 @@ def regmean(slot: Slot, params: RegmeanParams, statistics: None) -> Tensor:
         return slot.task_vectors.mean(dim=0)
 
     sums = normal_equations(slot, inputs, params.alpha)
-    columns = _shrunk(slot, sums) if params.alpha < 1 else None
+    columns = _solve_shrunk(slot, sums) if params.alpha < 1 else None
     if columns is None:
-        columns = _least_norm(slot, sums)
+        columns = _solve_least_norm(slot, sums)
     return as_stored(columns.T.to(slot.task_vectors), slot)
 
 
-def _shrunk(slot: Slot, sums: NormalEquations) -> Tensor | None:
+def _solve_shrunk(slot: Slot, sums: NormalEquations) -> Tensor | None:
     """The solution (d_in, d_out) for a positive definite matrix; None if rounding has made the matrix indefinite."""
     gram, unused = sums.gram, sums.gram.diagonal() == 0
     if unused.any().cpu():  # such a row is all zeros, on the right-hand side too, so the solution there is 0
@@ -52,11 +52,11 @@ def _shrunk(slot: Slot, sums: NormalEquations) -> Tensor | None:
     factor, failed = torch.linalg.cholesky_ex(gram)
     if failed.cpu():
         return None
-    _note(slot, sums, len(gram) - int(unused.sum().cpu()), _condition(gram, factor), True, 0.0)
+    _note_solution(slot, sums, len(gram) - int(unused.sum().cpu()), _estimate_condition(gram, factor), True, 0.0)
     return torch.cholesky_solve(sums.target, factor)
 
 
-def _least_norm(slot: Slot, sums: NormalEquations) -> Tensor:
+def _solve_least_norm(slot: Slot, sums: NormalEquations) -> Tensor:
     """The pseudo-inverse solution for whole weights, minus the pretrained ones (d_in, d_out).
 
     Directions that no exemplar excites get weight 0: there the pretrained weights are lost.
@@ -64,14 +64,14 @@ def _least_norm(slot: Slot, sums: NormalEquations) -> Tensor:
     values, vectors = spectrum(sums.gram)
     chosen = values > len(values) * EPS * values[-1]
     basis, kept = vectors[:, chosen], values[chosen]
-    pretrained = double(matrices(slot, slot.pretrained[None])[0]).T
+    pretrained = to_float64(as_matrices(slot, slot.pretrained[None])[0]).T
     lost = torch.zeros_like(pretrained) if chosen.all().cpu() else pretrained - basis @ (basis.T @ pretrained)
     share = float((lost.square().sum() / pretrained.square().sum().clamp(min=TINY)).cpu())
-    _note(slot, sums, len(kept), float((kept[-1] / kept[0]).cpu()) if len(kept) else 1.0, False, share)
+    _note_solution(slot, sums, len(kept), float((kept[-1] / kept[0]).cpu()) if len(kept) else 1.0, False, share)
     return basis @ ((basis.T @ sums.target) / kept[:, None]) - lost
 
 
-def _condition(gram: Tensor, factor: Tensor) -> float:
+def _estimate_condition(gram: Tensor, factor: Tensor) -> float:
     """The largest eigenvalue over the smallest, estimated from below by power iteration from a fixed start."""
     top = bottom = torch.linspace(1, 2, len(gram), dtype=gram.dtype, device=gram.device)[:, None]
     for _ in range(ROUNDS):
@@ -79,7 +79,7 @@ def _condition(gram: Tensor, factor: Tensor) -> float:
     return float((top.norm() * bottom.norm()).cpu())
 
 
-def _note(slot: Slot, sums: NormalEquations, rank: int, condition: float, at_least: bool, lost: float) -> None:
+def _note_solution(slot: Slot, sums: NormalEquations, rank: int, condition: float, at_least: bool, lost: float) -> None:
     """A row of the table "regmean": how well the exemplars determine the weights.
 
     ``condition`` is that of the matrix that was inverted, on the directions that count; where ``condition_is_at_least``
@@ -97,7 +97,7 @@ def _note(slot: Slot, sums: NormalEquations, rank: int, condition: float, at_lea
     )
 
 
-def algebra(params: RegmeanParams, matrix: LinearMap) -> float:
+def count_flops(params: RegmeanParams, matrix: LinearMap) -> float:
     """Floating-point operations of the regression of one linear map."""
     solving = cholesky(matrix.inputs) + product(matrix.outputs, matrix.inputs, matrix.inputs)
     return gram_products(matrix) + solving
@@ -119,10 +119,10 @@ register(
             arxiv="2212.09849",
         ),
         params=RegmeanParams,
-        elementwise=lambda params, parameter: parameter.role in BY_ROW,
+        elementwise=lambda params, parameter: parameter.role in ROWWISE_ROLES,
         needs=Needs.EXEMPLARS,
         run=regmean,
-        algebra=algebra,
+        algebra=count_flops,
         variant="Linear weights and the output projection; everything else takes the mean. The regression runs on task "
         "vectors in float64, which gives the same weights where the matrix can be inverted, and below alpha = 1 it "
         "can: inputs that are always zero then keep the pretrained weights. At alpha = 1 the pseudo-inverse of whole "

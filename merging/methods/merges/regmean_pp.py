@@ -41,7 +41,7 @@ register(
         needs=Needs.EXEMPLARS,
         through_merged=True,
         run=regmean_pp,
-        algebra=regmean.algebra,
+        algebra=regmean.count_flops,
         variant="The regression, its table and what takes the mean are RegMean's. The output projection is regressed, "
         "too, on what the merged blocks and each expert's last norm give; the authors' code leaves it pretrained. Gram "
         "matrices are sums over rows, not means, which differs only where tasks have unequal numbers of exemplars. "

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from merging.base.numerics.linear_algebra import double, numbers
+from merging.base.numerics.linear_algebra import to_float64, to_numbers
 from merging.methods.method import Citation, Merge, register
 from merging.methods.params import Params, fraction
 from merging.methods.shared import fields
@@ -26,10 +26,10 @@ class SceParams(Params):
         1.0, open_low=True, symbol=r"\rho", label="Density",
         help="Share of each tensor's scalars kept: those that vary most over the experts.",
     )  # fmt: skip
-    apart: bool = fields.apart()
+    apart: bool = fields.split_qkv()
 
 
-def _selected(vectors: Tensor, density: float) -> Tensor:
+def _select_scalars(vectors: Tensor, density: float) -> Tensor:
     """Which scalars (*S) of task vectors (K, *S) vary most over the experts; of equals, the first ones."""
     ordered = vectors.sort(dim=0).values  # so that rounding, and with it ties, do not depend on the order of experts
     variance = (ordered - ordered[0]).var(dim=0, correction=0).flatten()  # exactly 0 where all experts are equal
@@ -39,9 +39,11 @@ def _selected(vectors: Tensor, density: float) -> Tensor:
     return chosen.reshape(vectors.shape[1:])
 
 
-def _coefficients(vectors: Tensor) -> list[float]:
+def _mean_square_shares(vectors: Tensor) -> list[float]:
     """Each expert's share of the sum of mean squares; equal shares where that is 0."""
-    squares = numbers(*(double(vector).square().sum() for vector in vectors))  # all of one size: their sums will do
+    squares = to_numbers(
+        *(to_float64(vector).square().sum() for vector in vectors)
+    )  # all of one size: their sums will do
     total = sum(squares)
     return [square / total if total else 1 / len(squares) for square in squares]
 
@@ -50,10 +52,10 @@ def sce(slot: Slot, params: SceParams, statistics: None) -> Tensor:
     """Select, calculate, erase: (K, *S) -> (*S)."""
     vectors = slot.task_vectors
     if params.density < 1.0 and len(vectors) > 1:
-        vectors = vectors * _selected(vectors, params.density)
-    merged, weight = (torch.zeros_like(double(slot.pretrained)) for _ in range(2))
-    positive = sum((double(vector) for vector in vectors), merged) >= 0
-    for vector, coefficient in zip(map(double, vectors), _coefficients(vectors), strict=True):
+        vectors = vectors * _select_scalars(vectors, params.density)
+    merged, weight = (torch.zeros_like(to_float64(slot.pretrained)) for _ in range(2))
+    positive = sum((to_float64(vector) for vector in vectors), merged) >= 0
+    for vector, coefficient in zip(map(to_float64, vectors), _mean_square_shares(vectors), strict=True):
         share = coefficient * ((vector != 0) & ((vector > 0) == positive)).to(vector)
         merged += share * vector
         weight += share

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from merging.base.numerics.quantile import kth_smallest
-from merging.base.numerics.sign_election import elected_sign, trim_rank, trim_vectors
+from merging.base.numerics.sign_election import elect_sign, trim_rank, trim_vectors
 from merging.methods.method import Merge, register
 from merging.methods.params import Params, choice, fraction
 from merging.methods.shared import citations, fields
@@ -34,7 +34,7 @@ class TiesParams(Params):
     scope: str = choice(
         "global", "tensor", label="Trim scope", help="One threshold per expert over all tensors, or one per tensor."
     )
-    apart: bool = fields.apart(("scope", "tensor"))
+    apart: bool = fields.split_qkv(("scope", "tensor"))
 
 
 def _trim(slot: Slot, params: TiesParams, thresholds: tuple[float, ...] | None) -> Tensor:
@@ -57,10 +57,10 @@ def survey(slots: SlotStream, params: TiesParams) -> Survey:
 def ties(slot: Slot, params: TiesParams, statistics: TrimThresholds) -> Tensor:
     """Trim, elect, merge: (K, *S) -> (*S)."""
     kept = _trim(slot, params, statistics.thresholds)
-    return params.scaling * _agreed(kept, elected_sign(kept, statistics.tie_sign), params)
+    return params.scaling * _merge_elected(kept, elect_sign(kept, statistics.tie_sign), params)
 
 
-def _agreed(kept: Tensor, sign: Tensor, params: TiesParams) -> Tensor:
+def _merge_elected(kept: Tensor, sign: Tensor, params: TiesParams) -> Tensor:
     """Sum or mean of the scalars that have the elected sign, (K, *S) -> (*S)."""
     agreeing = (kept * sign).relu_()  # their sizes, zero elsewhere
     merged = agreeing.sum(dim=0) * sign
@@ -72,7 +72,7 @@ def provisional(slot: Slot, params: TiesParams, statistics: TrimThresholds) -> P
     kept = _trim(slot, params, statistics.thresholds)
     sign = kept.sum(dim=0).sign_()
     tied = 1 - sign.abs()
-    merged = _agreed(kept, sign + tied, params)
+    merged = _merge_elected(kept, sign + tied, params)
     # Of ties that kept something the sum is positive. The sign of a zero that is added shows only in a weight of -0.0.
     final = ((tied * merged).sum() == 0) & ~_holds_negative_zero(slot.pretrained)
     return Provisional(params.scaling * merged, sign.sum().long(), final)

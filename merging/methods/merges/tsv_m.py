@@ -12,7 +12,13 @@ from merging.base.numerics.linear_algebra import truncated_svd
 from merging.methods.method import Citation, Merge, register
 from merging.methods.params import Params, fraction
 from merging.methods.shared import fields
-from merging.methods.shared.singular_vectors import MATRICES, decomposed, is_matrix, joined, kept_rank
+from merging.methods.shared.singular_vectors import (
+    MATRICES,
+    is_decomposed,
+    join_factors,
+    kept_rank,
+    matrices_to_decompose,
+)
 from merging.methods.slot import Slot
 
 
@@ -30,20 +36,20 @@ class TsvMParams(Params):
         help="Share of each task's singular vectors that is kept; 1/K lets all tasks share the full rank.",
     )
     scaling: float = fields.scaling(1.0, (0.0, 3.0), step=0.1)
-    apart: bool = fields.apart()
+    apart: bool = fields.split_qkv()
 
 
 def tsv_m(slot: Slot, params: TsvMParams, statistics: None) -> Tensor:
     """The sum of whitened, truncated task vectors, (K, m, n) -> (m, n); the mean for tensors that are no matrices."""
-    if not is_matrix(slot):
+    if not is_decomposed(slot):
         return params.scaling * slot.task_vectors.mean(dim=0)
-    vectors, outside = decomposed(slot)
+    vectors, outside = matrices_to_decompose(slot)
     count = kept_rank(min(slot.pretrained.shape), len(vectors), params.rank_fraction)
     parts = []
     for index, vector in enumerate(vectors):
         parts.append(truncated_svd(vector, count))
         slot.tick((index + 1) / (len(vectors) + 2))  # the two polar factors take about as long as two tasks
-    whole = joined(parts)
+    whole = join_factors(parts)
     return outside(params.scaling * (whole.left * whole.values) @ whole.right).to(slot.task_vectors)
 
 

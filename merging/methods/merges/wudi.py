@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from merging.base.numerics.flops import LinearMap, product, symmetric_product
-from merging.base.numerics.linear_algebra import double, lower_gram, symmetric
+from merging.base.numerics.linear_algebra import fill_symmetric, lower_gram, to_float64
 from merging.methods.method import Citation, Merge, register
 from merging.methods.params import Params, choice, integer, real
 from merging.methods.shared import fields
@@ -41,7 +41,7 @@ class WudiParams(Params):
     others: str = choice(
         "pretrained", "mean", label="Other tensors", help="What is no linear weight stays pretrained, or is averaged."
     )
-    apart: bool = fields.apart()
+    apart: bool = fields.split_qkv()
 
 
 def wudi(slot: Slot, params: WudiParams, statistics: None) -> Tensor:
@@ -78,13 +78,13 @@ def normal_equations(vectors: Tensor) -> tuple[Tensor, Tensor]:
     Both are computed in float64, then rounded to the dtype of ``vectors``.
     """
     height, width = vectors.shape[1:]
-    total, target = double(vectors.new_zeros(width, width)), double(torch.zeros_like(vectors[0]))
+    total, target = to_float64(vectors.new_zeros(width, width)), to_float64(torch.zeros_like(vectors[0]))
     for vector in vectors:
-        exact = double(vector)
+        exact = to_float64(vector)
         if energy := float(exact.square().sum().cpu()):
-            gram = symmetric(lower_gram(exact.T[None])) / energy
+            gram = fill_symmetric(lower_gram(exact.T[None])) / energy
             total += gram
-            target += symmetric(lower_gram(exact[None])) @ (exact / energy) if height < width else exact @ gram
+            target += fill_symmetric(lower_gram(exact[None])) @ (exact / energy) if height < width else exact @ gram
     return total.to(vectors), target.to(vectors)
 
 

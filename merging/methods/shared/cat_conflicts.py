@@ -12,7 +12,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from merging.base.numerics.linear_algebra import add_lower_product, double
+from merging.base.numerics.linear_algebra import add_lower_product, to_float64
 from merging.methods.moments import Moments
 from merging.methods.shared.least_squares import spectrum
 
@@ -39,7 +39,7 @@ class Conflict:
         return rest
 
 
-def joined(conflicts: Sequence[Conflict]) -> Conflict:
+def join_conflicts(conflicts: Sequence[Conflict]) -> Conflict:
     """Several conflicts as one: all their positions, or one orthonormal basis of all their directions."""
     where, scores = [conflict.where for conflict in conflicts], torch.cat([conflict.scores for conflict in conflicts])
     if where[0].ndim == 1:
@@ -81,7 +81,7 @@ class LinearConflicts:
         """The outputs of one expert's task vector for the rows of a task, (n, d_out) over √n."""
         rows = self.inputs[task].rows
         assert rows is not None
-        outputs: Tensor = double(rows) @ self.vectors[expert].T / max(len(rows), 1) ** 0.5
+        outputs: Tensor = to_float64(rows) @ self.vectors[expert].T / max(len(rows), 1) ** 0.5
         return outputs
 
     def _from_grams(self, task: int, count: int) -> Conflict:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from merging.base.text import table
+from merging.base.text import markdown_table
 from merging.methods.method import Citation, Method
 
 TASK_ARITHMETIC = Citation(
@@ -119,7 +119,7 @@ def citation_page(methods: Iterable[Method]) -> str:
     for name, citation in uses:
         rows.setdefault(citation, []).append(name)
     cells = [(", ".join(names), _markdown(citation)) for citation, names in rows.items()]
-    return f"{HEAD}{table(('what', 'paper'), cells)}\n"
+    return f"{HEAD}{markdown_table(('what', 'paper'), cells)}\n"
 
 
 def _markdown(citation: Citation) -> str:

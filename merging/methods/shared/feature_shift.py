@@ -7,7 +7,7 @@ from typing import Any
 import torch.nn.functional as nnf
 from torch import Tensor
 
-from merging.base.numerics.linear_algebra import double, numbers
+from merging.base.numerics.linear_algebra import to_float64, to_numbers
 
 
 def shift_row(task: str, targets: Tensor, before: Tensor, after: Tensor) -> dict[str, Any]:
@@ -18,5 +18,5 @@ def shift_row(task: str, targets: Tensor, before: Tensor, after: Tensor) -> dict
     row: dict[str, Any] = {"task": task}
     for name, features in {"before": before, "after": after}.items():
         off, turned = (features - targets).abs(), 1 - nnf.cosine_similarity(features, targets, dim=1)
-        row[name], row[f"cosine_{name}"] = numbers(double(off).mean(), double(turned).mean())
+        row[name], row[f"cosine_{name}"] = to_numbers(to_float64(off).mean(), to_float64(turned).mean())
     return {**row, "n": len(targets)}

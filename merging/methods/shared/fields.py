@@ -23,10 +23,10 @@ def scaling(
     )
 
 
-def apart(when: tuple[str, Any] | None = None) -> Any:
-    """The field ``apart``: whether query, key and value of packed attention tensors count as three tensors.
+def split_qkv(when: tuple[str, Any] | None = None) -> Any:
+    """The field ``split_qkv``: whether query, key and value of packed attention tensors count as three tensors.
 
-    ``merging.methods.apart`` does it for every method that has the field; ``when`` is as in ``Bound``.
+    ``merging.methods.split_qkv`` does it for every method that has the field; ``when`` is as in ``Bound``.
     """
     return flag(
         False,

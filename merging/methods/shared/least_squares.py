@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from merging.base.numerics.eigen import eigen
-from merging.base.numerics.linear_algebra import double, lower_gram
+from merging.base.numerics.eigen import decompose_symmetric
+from merging.base.numerics.linear_algebra import lower_gram, to_float64
 from merging.models.families import Role
-from merging.models.tower_names import transposed
+from merging.models.tower_names import is_transposed_name
 
 if TYPE_CHECKING:
     from merging.methods.moments import Moments
@@ -24,19 +24,19 @@ if TYPE_CHECKING:
 RETRY = 1e-12  # share of the mean eigenvalue that is added where an eigen-decomposition does not converge
 
 
-def matrices(slot: Slot, tensors: Tensor | None = None) -> Tensor:
+def as_matrices(slot: Slot, tensors: Tensor | None = None) -> Tensor:
     """Task vectors of a linear map as (K, d_out, d_in), however they are stored; or other tensors (K, *S) like them."""
     stored = slot.task_vectors if tensors is None else tensors
     return stored.mT if _is_transposed(slot) else stored.flatten(2)
 
 
 def as_stored(matrix: Tensor, slot: Slot) -> Tensor:
-    """The inverse of ``matrices``: (..., d_out, d_in) in the slot's own shape (..., *S)."""
+    """The inverse of ``as_matrices``: (..., d_out, d_in) in the slot's own shape (..., *S)."""
     return matrix.mT if _is_transposed(slot) else matrix.reshape(*matrix.shape[:-2], *slot.pretrained.shape)
 
 
 def _is_transposed(slot: Slot) -> bool:
-    return slot.role == Role.PROJECTION and transposed(slot.name)
+    return slot.role == Role.PROJECTION and is_transposed_name(slot.name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,16 +104,16 @@ def least_squares(slot: Slot, inputs: tuple[Moments, ...]) -> NormalEquations | 
     rows = [moments.rows for moments in inputs if moments.rows is not None]
     if len(rows) < len(inputs) or sum(map(len, rows)) >= inputs[0].width:
         return normal_equations(slot, inputs)
-    exact = [double(of_expert) for of_expert in rows]
-    outputs = [x @ double(vector).T for x, vector in zip(exact, matrices(slot), strict=True)]
+    exact = [to_float64(of_expert) for of_expert in rows]
+    outputs = [x @ to_float64(vector).T for x, vector in zip(exact, as_matrices(slot), strict=True)]
     return FewRows(torch.cat(exact), torch.cat(outputs))
 
 
 def normal_equations(slot: Slot, inputs: tuple[Moments, ...], alpha: float = 1.0) -> NormalEquations:
     """The normal equations of a slot, with every G's entries off the diagonal times ``alpha``."""
     equations: NormalEquations | None = None
-    for k, (moments, vector) in enumerate(zip(inputs, matrices(slot), strict=True)):
-        gram, columns = moments.gram(), double(vector).T
+    for k, (moments, vector) in enumerate(zip(inputs, as_matrices(slot), strict=True)):
+        gram, columns = moments.gram(), to_float64(vector).T
         diagonal = gram.diagonal().clone()
         target = alpha * _product(moments, gram, columns) + (1 - alpha) * diagonal[:, None] * columns
         gram.mul_(alpha).diagonal().copy_(diagonal)
@@ -133,14 +133,14 @@ def _product(moments: Moments, gram: Tensor, columns: Tensor) -> Tensor:
     rows = moments.rows
     if rows is None or 2 * len(rows) >= moments.width:
         return gram @ columns
-    exact = double(rows)
+    exact = to_float64(rows)
     return exact.T @ (exact @ columns)
 
 
 def spectrum(gram: Tensor, count: int | None = None) -> tuple[Tensor, Tensor]:
     """Eigenvalues (r,), ascending, and eigenvectors (d, r) of a symmetric matrix (d, d); ``count`` are the largest."""
     try:
-        return eigen(gram, count)
+        return decompose_symmetric(gram, count)
     except torch.linalg.LinAlgError:  # type: ignore[attr-defined]  # happens at times on accelerators
         ridge = RETRY * gram.diagonal().mean()
-        return eigen(gram + ridge * torch.eye(len(gram), dtype=gram.dtype, device=gram.device), count)
+        return decompose_symmetric(gram + ridge * torch.eye(len(gram), dtype=gram.dtype, device=gram.device), count)

@@ -12,7 +12,7 @@ from torch import Tensor
 from merging.base.errors import MergingError
 from merging.base.text import first_few
 from merging.methods.learning import Masks
-from merging.methods.shared.trimming import sizes, smallest
+from merging.methods.shared.trimming import kth_smallest_of_slots, magnitudes
 from merging.methods.slot import Slot, SlotStream
 from merging.models.families import Parameter
 
@@ -23,7 +23,7 @@ PIECE = 1 << 20  # scalars whose masks are compared at a time
 L1, RELEASED = "l1", "released"
 
 
-def largest(slots: SlotStream, density: float, least: int = 0) -> tuple[float, ...]:
+def size_limits(slots: SlotStream, density: float, least: int = 0) -> tuple[float, ...]:
     """Per expert the size that its int(density · P) largest scalars reach, and ties; infinite where that is none.
 
     ``least`` scalars are asked for at least.
@@ -32,10 +32,10 @@ def largest(slots: SlotStream, density: float, least: int = 0) -> tuple[float, .
     count = max(int(density * counted), least)
     if count == 0:
         return (float("inf"),) * len(slots.experts)
-    return tuple(smallest(slots, sizes, [counted - count] * len(slots.experts)))
+    return tuple(kth_smallest_of_slots(slots, magnitudes, [counted - count] * len(slots.experts)))
 
 
-def reaching(slot: Slot, limits: Sequence[float]) -> Tensor:
+def reaches_limit(slot: Slot, limits: Sequence[float]) -> Tensor:
     """Which scalars reach each expert's limit, (K, *S)."""
     shape = (-1, *[1] * slot.pretrained.dim())
     return slot.task_vectors.abs() >= slot.task_vectors.new_tensor(limits).reshape(shape)
@@ -92,7 +92,7 @@ class MaskCounts:
                 f"{', '.join(shares)}.",)  # fmt: skip
 
 
-class Scores:
+class MaskScores:
     """One task's scores, a number a scalar, whose sigmoid is the soft mask on its task vector."""
 
     def __init__(self, limit: float, bias: float, lr: float, l1: float, regularizer: str) -> None:
@@ -105,7 +105,7 @@ class Scores:
         if slot.name in self.values:  # from a file
             self.values[slot.name] = self.values[slot.name].to(slot.pretrained)
         else:
-            up = reaching(slot, [self._limit])[0]
+            up = reaches_limit(slot, [self._limit])[0]
             self.values[slot.name] = torch.where(up, self._bias, -self._bias).to(slot.pretrained)
         return self.soft(slot)
 
@@ -152,14 +152,14 @@ class Scores:
         self.values = named
 
 
-class Path:
+class MaskPath:
     """What has been learned so far: finished masks, and the loss and the size of the mask before every step."""
 
     def __init__(self, masks: Masks) -> None:
         self.masks, self.finished = masks, 0
         self.rows: list[tuple[float, float]] = []  # of all steps of the first task, then of the next
 
-    def finish(self, scores: Scores) -> None:
+    def finish(self, scores: MaskScores) -> None:
         """Add the mask of the next task."""
         self.masks.append(scores.kept())
         self.finished += 1

@@ -24,7 +24,7 @@ PER_WORD = 8  # a word of the generator holds a byte for each of eight scalars
 SECOND_BYTES = 1 << 64  # the word from which the scalars' second bytes are read
 
 
-def survivors(method: str, seed: int, drop_rate: float, slot: Slot) -> Tensor:
+def sample_survivors(method: str, seed: int, drop_rate: float, slot: Slot) -> Tensor:
     """1 for the scalars that are kept and 0 for those that are dropped, (K, *S) bytes on the slot's device.
 
     Each is dropped with probability ``drop_rate``, independently of the others. At one seed, a higher rate drops what a
@@ -34,7 +34,7 @@ def survivors(method: str, seed: int, drop_rate: float, slot: Slot) -> Tensor:
     generator = PCG64DXSM(0)
     kept = np.empty((len(slot.experts), numel), dtype=bool)
     for row, expert in zip(kept, slot.experts, strict=True):
-        stream = _stream(method, seed, expert, slot.name)
+        stream = _random_bytes(method, seed, expert, slot.name)
         first, second = divmod(stream.limit(drop_rate), 256)
         numbers = stream.read(generator, slot.start, numel)
         np.greater_equal(numbers, first, out=row)
@@ -46,7 +46,7 @@ def survivors(method: str, seed: int, drop_rate: float, slot: Slot) -> Tensor:
 
 
 @lru_cache(maxsize=1 << 10)
-def _stream(method: str, seed: int, expert: str, tensor: str) -> RandomBytes:
+def _random_bytes(method: str, seed: int, expert: str, tensor: str) -> RandomBytes:
     return RandomBytes.of(json.dumps([method, seed, expert, tensor]))
 
 

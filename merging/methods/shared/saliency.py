@@ -109,7 +109,7 @@ def saliency_table(
     return Columns(columns | ({"dead_tensors": dead_tensors} if dead_tensors else {}))
 
 
-def whole_tensors(table: pd.DataFrame) -> pd.DataFrame:
+def join_thirds(table: pd.DataFrame) -> pd.DataFrame:
     """A saliency table with one row for query, key and value of a packed tensor where they are apart.
 
     The row is kept where any of the three is; its saliency is their mean.
@@ -124,7 +124,7 @@ def whole_tensors(table: pd.DataFrame) -> pd.DataFrame:
     return one.groupby(["expert", "tensor"], sort=False, as_index=False).agg(rules)[list(table.columns)]
 
 
-def with_ratio(table: pd.DataFrame, prune_ratio: float, shared: bool = True) -> pd.DataFrame:
+def apply_ratio(table: pd.DataFrame, prune_ratio: float, shared: bool = True) -> pd.DataFrame:
     """A saliency table with the masks of another prune ratio; the scores are the same, so nothing is read again."""
     experts = list(dict.fromkeys(table["expert"]))
     saliency = table["saliency"].to_numpy(np.float64).reshape(len(experts), -1)

@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from merging.base.numerics.linear_algebra import Factors, double, polar, truncated_svd
-from merging.base.numerics.low_rank import core
-from merging.methods.adapting import Parts
+from merging.base.numerics.linear_algebra import Factors, polar_factor, to_float64, truncated_svd
+from merging.base.numerics.low_rank import find_core
+from merging.methods.adapted_network import Parts
 from merging.methods.slot import Slot
 from merging.models.families import LINEAR_MAPS, Role
 
@@ -17,12 +17,12 @@ MATRICES = LINEAR_MAPS | {Role.EMBEDDING}  # roles of which a tensor with two di
 LEFT, RIGHT = ".left", ".right"  # suffixes of the two thin factors of a matrix
 
 
-def is_matrix(slot: Slot) -> bool:
+def is_decomposed(slot: Slot) -> bool:
     """Whether a tensor is decomposed: two-dimensional, and no table of tokens, which are one row each."""
     return slot.pretrained.dim() == 2 and slot.role in MATRICES
 
 
-def decomposed(slot: Slot) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
+def matrices_to_decompose(slot: Slot) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
     """The matrices (K, a, b) whose singular vectors are taken, and what gives a result (a, b) the slot's shape.
 
     They are the task vectors themselves or, where their factors are known and few, small matrices that stand for them.
@@ -30,7 +30,7 @@ def decomposed(slot: Slot) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
     thin = slot.few_factors
     if thin is None:
         return slot.task_vectors, lambda result: result
-    small = core(thin)
+    small = find_core(thin)
     return small.cores, small.outside
 
 
@@ -39,21 +39,21 @@ def kept_rank(full: int, experts: int, share: float | None) -> int:
     return min(max(full // experts if share is None else int(full * share), 1), full)
 
 
-def thin(matrix: Tensor, rank: int) -> Parts:
+def thin_factors(matrix: Tensor, rank: int) -> Parts:
     """The best approximation (m, n) of a rank as two thin factors, singular values in the left one."""
     best = truncated_svd(matrix, rank)
     return {LEFT: (best.left * best.values).to(matrix), RIGHT: best.right.to(matrix)}
 
 
-def factors(parts: Parts) -> Factors:
-    """The factors, in float64, that ``thin`` stored."""
-    left = double(parts[LEFT])
+def read_factors(parts: Parts) -> Factors:
+    """The factors, in float64, that ``thin_factors`` stored."""
+    left = to_float64(parts[LEFT])
     values = left.norm(dim=0)
-    return Factors(left / values, values, double(parts[RIGHT]))
+    return Factors(left / values, values, to_float64(parts[RIGHT]))
 
 
-def joined(parts: Sequence[Factors]) -> Factors:
+def join_factors(parts: Sequence[Factors]) -> Factors:
     """TSV-M's factors of several tasks: their singular vectors side by side, made orthogonal to each other."""
-    left = polar(torch.cat([part.left for part in parts], dim=1))
-    right = polar(torch.cat([part.right for part in parts]))
+    left = polar_factor(torch.cat([part.left for part in parts], dim=1))
+    right = polar_factor(torch.cat([part.right for part in parts]))
     return Factors(left, torch.cat([part.values for part in parts]), right)

@@ -1,6 +1,6 @@
 """Statistics over all tensors for TIES, the edit "trim" and magnitude pruning: thresholds, and the sign of exact ties.
 
-``smallest`` gives them, and others, exact quantiles over all tensors.
+``kth_smallest_of_slots`` gives them, and others, exact quantiles over all tensors.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from merging.base.files.tables import Columns, Table
-from merging.base.numerics.quantile import Thinned, kth_smallest
+from merging.base.numerics.quantile import SampledRows, kth_smallest
 from merging.base.numerics.sign_election import trim_rank
 from merging.methods.slot import Slot, SlotStream
 
@@ -50,16 +50,16 @@ def density_of(prune_ratio: float) -> float:
     return meant if abs(meant - rest) <= sys.float_info.epsilon else rest
 
 
-def smallest(slots: SlotStream, rows: Callable[[Slot], Tensor], ranks: Sequence[int]) -> list[float]:
+def kth_smallest_of_slots(slots: SlotStream, rows: Callable[[Slot], Tensor], ranks: Sequence[int]) -> list[float]:
     """``kth_smallest``, dead parameters included, of what ``rows`` makes of slots scalar by scalar, (K, n)."""
-    sample = Thinned(lambda stride: map(rows, slots.thinned(stride)), slots.numel)
+    sample = SampledRows(lambda stride: map(rows, slots.thinned(stride)), slots.numel)
     counted = slots.dead_numel
     return kth_smallest(
         lambda: slots.map(rows), ranks, counted, sample, lambda count: slots.map(lambda slot: count(rows(slot)))
     )
 
 
-def sizes(slot: Slot) -> Tensor:
+def magnitudes(slot: Slot) -> Tensor:
     """Absolute values, (K, n)."""
     return slot.task_vectors.abs().flatten(1)
 
@@ -67,12 +67,12 @@ def sizes(slot: Slot) -> Tensor:
 def global_thresholds(slots: SlotStream, density: float) -> tuple[tuple[float, ...], dict[str, Table]]:
     """Per expert, the size of the smallest scalar kept over all tensors, and the table that says so."""
     counted = slots.numel + slots.dead_numel
-    thresholds = tuple(smallest(slots, sizes, [trim_rank(counted, density)] * len(slots.experts)))
+    thresholds = tuple(kth_smallest_of_slots(slots, magnitudes, [trim_rank(counted, density)] * len(slots.experts)))
     rows = {"expert": slots.experts, "threshold": thresholds, "numel": counted, "density": density}
     return thresholds, {"trim_thresholds": Columns(rows)}
 
 
-def majority(slots: SlotStream, trim: Callable[[Slot], Tensor]) -> float:
+def majority_sign(slots: SlotStream, trim: Callable[[Slot], Tensor]) -> float:
     """The sign (-1, 0 or 1) that more scalars of the whole model elect, of what ``trim`` leaves of a slot (K, *S)."""
     votes = sum(slots.map(lambda slot: trim(slot).sum(dim=0).sign().sum().long()))
     return float(torch.as_tensor(votes).sign().cpu())

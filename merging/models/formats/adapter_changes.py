@@ -84,7 +84,7 @@ def check_config(config: Mapping[str, Any], label: str) -> None:
             raise CheckpointError(f"{label}: adapters with {key} are not supported; merge it with PEFT first.")
 
 
-def unknown(config: Mapping[str, Any]) -> Iterator[str]:
+def describe_unknown_settings(config: Mapping[str, Any]) -> Iterator[str]:
     """A caution about unknown settings, which a later version of PEFT may have."""
     known = IA3_KNOWN if config.get("peft_type") == "IA3" else KNOWN
     if strange := [key for key, value in config.items() if value and key not in known]:

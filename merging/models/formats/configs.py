@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from merging.base.errors import CheckpointError
-from merging.base.files.paths import inside, open_regular
-from merging.base.files.strict_json import parse
+from merging.base.files.paths import open_regular, resolve_contained
+from merging.base.files.strict_json import parse_json
 
 TRANSFORMERS, OPEN_CLIP, ADAPTER = "config.json", "open_clip_config.json", "adapter_config.json"
 PREPROCESSOR = "preprocessor_config.json"
@@ -40,17 +40,17 @@ def read_json(path: Path) -> dict[str, Any] | None:
     """
     if not path.is_symlink() and not path.exists():
         return None
-    descriptor = open_regular(inside(path))
+    descriptor = open_regular(resolve_contained(path))
     try:
         raw = os.pread(descriptor, MAX_CONFIG + 1, 0)
     finally:
         os.close(descriptor)
     if len(raw) > MAX_CONFIG:
         raise CheckpointError(f"{path.name} is larger than a configuration has reason to be; refused.")
-    return parse(raw, path.name)
+    return parse_json(raw, path.name)
 
 
-def beside(path: Path) -> tuple[dict[str, str], tuple[str, ...]]:
+def read_config_beside(path: Path) -> tuple[dict[str, str], tuple[str, ...]]:
     """Architecture metadata of a weights file from the configuration in its folder, and cautions about that."""
     try:
         if path.name in OPEN_CLIP_WEIGHTS:
@@ -66,7 +66,7 @@ def beside(path: Path) -> tuple[dict[str, str], tuple[str, ...]]:
     return ({"architecture": json.dumps(architecture)} if architecture else {}), ()
 
 
-def stated_in(config: dict[str, Any]) -> dict[str, Any]:
+def architecture_in_config(config: dict[str, Any]) -> dict[str, Any]:
     """The architecture that a configuration of open_clip or Transformers states, in open_clip's fields; else empty.
 
     Raises:

@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import IO, Any
 
 from merging.base.errors import MergingError
-from merging.base.files.paths import file_state, inside, open_regular
+from merging.base.files.paths import file_state, open_regular, resolve_contained
 from merging.models.content_digest import SMALL, ContentDigest, OnBytes
-from merging.models.digests import DIGESTS
-from merging.models.formats.opening import ModelRef
+from merging.models.digest_cache import DIGESTS
+from merging.models.formats.model_sources import ModelRef
 
 PIECE = 1 << 20  # bytes that are read at a time
 REPORTED = 1 << 25  # bytes between two reports
@@ -49,7 +49,7 @@ def early_digests(models: Iterable[ModelRef]) -> Iterator[None]:
     ) as process:
         assert process.stdout is not None
         try:
-            with DIGESTS.arriving(_Arriving(set(files), process.stdout)):
+            with DIGESTS.arriving(_ReportedDigests(set(files), process.stdout)):
                 yield
         finally:
             process.kill()
@@ -61,13 +61,13 @@ def _large(models: Iterable[ModelRef]) -> Iterator[tuple[State, Path]]:
         with contextlib.suppress(MergingError, OSError, ValueError):
             if model.remote:
                 continue
-            path = inside(model.path).absolute()
+            path = resolve_contained(model.path).absolute()
             status = path.stat()
             if stat.S_ISREG(status.st_mode) and status.st_size > SMALL:
                 yield (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns), path
 
 
-class _Arriving:
+class _ReportedDigests:
     """Digests by the state of their file, as the other process reports them."""
 
     def __init__(self, awaited: set[State], pipe: IO[bytes]) -> None:

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from merging.base.errors import CheckpointError
 from merging.base.text import did_you_mean, printable
-from merging.models.formats.configs import OPEN_CLIP, TRANSFORMERS, read_json, stated_in
-from merging.models.references import locate
+from merging.models.formats.configs import OPEN_CLIP, TRANSFORMERS, architecture_in_config, read_json
+from merging.models.model_references import locate
 from merging.models.stated_architecture import StatedArchitecture
 
 MODEL_NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,79}")
@@ -43,7 +43,7 @@ def named_architecture(text: str, base: Path | None = None) -> StatedArchitectur
 def _configured(path: Path) -> StatedArchitecture:
     """The architecture in a configuration, or in the one of a folder."""
     for file in _configurations(path) if path.is_dir() else [path]:
-        if (config := read_json(file)) is not None and (stated := stated_in(config)):
+        if (config := read_json(file)) is not None and (stated := architecture_in_config(config)):
             return StatedArchitecture.of(stated)
     raise CheckpointError(
         f"{printable(path.name)} is no configuration of a CLIP model; {OPEN_CLIP}, or {TRANSFORMERS} of Transformers, "
@@ -71,7 +71,7 @@ def _of_open_clip(name: str) -> StatedArchitecture:
             f"open_clip has no model {name!r}.{did_you_mean(name, known)} An architecture is one of its models, the "
             "path of a configuration, or fields such as heads=12,activation=gelu."
         )
-    stated = stated_in(config)
+    stated = architecture_in_config(config)
     if not {"width", "layers", "patch_size"} <= stated.get("vision_cfg", {}).keys():
         raise CheckpointError(f"open_clip's {name} is not a vision transformer of CLIP's kind.")
     if not name.endswith(QUICK):

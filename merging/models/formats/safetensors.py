@@ -23,7 +23,7 @@ from torch import Tensor
 from merging.base.errors import CheckpointError
 from merging.base.files import disk
 from merging.base.files.paths import file_state
-from merging.base.files.strict_json import parse
+from merging.base.files.strict_json import parse_json
 from merging.base.files.temporary import temporary_name
 from merging.models.checkpoint import Checkpoint, Spans
 from merging.models.tensor_info import (
@@ -40,7 +40,7 @@ from merging.models.tensor_info import (
 MAX_HEADER = 100_000_000
 LENGTH = 8  # bytes that say how long the header is
 SYNCED = 1 << 25  # bytes after which writing to the disk begins
-AGAIN = "The file is damaged: download it again, or write it with safetensors."
+DOWNLOAD_AGAIN = "The file is damaged: download it again, or write it with safetensors."
 COMPLEX = {"C64": " (complex numbers)", "C128": " (complex numbers)"}
 OTHERS = {  # first bytes of other well-known files, in lower case
     b"version https://git-lfs": "it is a Git LFS pointer, not the file itself: run `git lfs pull`.",
@@ -81,11 +81,11 @@ def read_header(descriptor: int, label: str) -> Header:
     length = int.from_bytes(os.pread(descriptor, 8, 0), "little")
     if size < 8 or length > MAX_HEADER or length > size - 8:
         raise CheckpointError(f"{label}: {_what_else(descriptor, size, length)}")
-    entries = parse(os.pread(descriptor, length, 8), label, "the header")
+    entries = parse_json(os.pread(descriptor, length, 8), label, "the header")
     metadata = entries.pop("__metadata__", {})
     if not isinstance(metadata, dict) or not all(isinstance(v, str) for v in metadata.values()):
-        raise CheckpointError(f"{label}: the metadata is not a mapping of text to text. {AGAIN}")
-    return checked_header(entries, metadata, start=8 + length, size=size, label=label)
+        raise CheckpointError(f"{label}: the metadata is not a mapping of text to text. {DOWNLOAD_AGAIN}")
+    return parse_header(entries, metadata, start=8 + length, size=size, label=label)
 
 
 def _what_else(descriptor: int, size: int, length: int) -> str:
@@ -105,7 +105,7 @@ def _what_else(descriptor: int, size: int, length: int) -> str:
     return f"neither safetensors nor another known kind of checkpoint (file size {size} bytes)."
 
 
-def checked_header(entries: dict[str, Any], metadata: dict[str, str], *, start: int, size: int, label: str) -> Header:
+def parse_header(entries: dict[str, Any], metadata: dict[str, str], *, start: int, size: int, label: str) -> Header:
     """The header of a file of ``size`` bytes whose numbers begin at byte ``start``. Raises CheckpointError."""
     if len(entries) > MAX_TENSORS:
         raise CheckpointError(f"{label} holds {len(entries):,} tensors; refused.")
@@ -122,14 +122,14 @@ def checked_header(entries: dict[str, Any], metadata: dict[str, str], *, start: 
         if start + end > size >= start + stored:  # the numbers fit into the file, the place of this tensor does not
             raise CheckpointError(
                 f"{label}: tensor {name[:80]!r} reaches past the end of the file: its offsets are {begin} and {end}, "
-                f"the file has {size - start} bytes of numbers. {AGAIN}"
+                f"the file has {size - start} bytes of numbers. {DOWNLOAD_AGAIN}"
             )
     expected = 0
     for begin, end, name in sorted(spans):
         if begin != expected:
             what = "overlaps the one before it" if begin < expected else "leaves a hole before it"
             raise CheckpointError(
-                f"{label}: tensor {name[:80]!r} {what} (starts at {begin}, expected {expected}). {AGAIN}"
+                f"{label}: tensor {name[:80]!r} {what} (starts at {begin}, expected {expected}). {DOWNLOAD_AGAIN}"
             )
         expected = end
     if start + expected > size:
@@ -152,7 +152,7 @@ def _entry(name: str, entry: Any, label: str) -> tuple[TensorInfo, int, int]:
     if not valid:
         raise CheckpointError(
             f"{label}: the header's entry of tensor {name[:80]!r} is malformed: a dtype, a shape and two offsets "
-            f"of whole numbers are expected, {reprlib.repr(entry)} was found. {AGAIN}"
+            f"of whole numbers are expected, {reprlib.repr(entry)} was found. {DOWNLOAD_AGAIN}"
         )
     if dtype_text not in DTYPES:
         raise CheckpointError(
@@ -163,7 +163,7 @@ def _entry(name: str, entry: Any, label: str) -> tuple[TensorInfo, int, int]:
     if end - begin != info.nbytes:
         raise CheckpointError(
             f"{label}: tensor {name[:80]!r} of shape {list(shape)} and dtype {dtype_text} needs {info.nbytes} bytes, "
-            f"its offsets give {end - begin}. {AGAIN}"
+            f"its offsets give {end - begin}. {DOWNLOAD_AGAIN}"
         )
     return info, begin, end
 
@@ -292,11 +292,11 @@ def file_bytes(name: str, values: Tensor, metadata: Mapping[str, str]) -> bytes:
 def tensor_of(raw: bytes, label: str) -> tuple[str, Tensor, dict[str, str]]:
     """The name, the tensor (*S) and the metadata that ``file_bytes`` wrote. Raises CheckpointError for other bytes."""
     start = LENGTH + int.from_bytes(raw[:LENGTH], "little")
-    entries = parse(raw[LENGTH:start], label, "the header")
+    entries = parse_json(raw[LENGTH:start], label, "the header")
     metadata = entries.pop("__metadata__", {})
     if not isinstance(metadata, dict) or len(entries) != 1:
         raise CheckpointError(f"{label} holds {len(entries)} tensors; one is expected, with metadata.")
-    header = checked_header(entries, metadata, start=start, size=len(raw), label=label)
+    header = parse_header(entries, metadata, start=start, size=len(raw), label=label)
     name, info = next(iter(header.infos.items()))
     numbers = torch.frombuffer(bytearray(raw[start:]), dtype=torch.uint8) if info.nbytes else torch.empty(0)
     return name, numbers.view(info.dtype).reshape(info.shape), header.metadata

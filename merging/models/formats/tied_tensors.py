@@ -10,9 +10,9 @@ from merging.models.checkpoint import DIGEST_PIECE, Checkpoint
 from merging.models.formats.configs import TRANSFORMERS, read_json
 
 
-def twin(model: Checkpoint, name: str, others: Sequence[str]) -> str | None:
+def twin(model: Checkpoint, name: str, candidates: Sequence[str]) -> str | None:
     """The first of other tensors that holds the same bits; None if none does."""
-    return next((o for o in others if o != name and is_equal(model, name, model, o)), None)
+    return next((o for o in candidates if o != name and is_equal(model, name, model, o)), None)
 
 
 def is_tied(model: Checkpoint, stored: Sequence[str]) -> bool:

@@ -17,7 +17,7 @@ USUAL = "https://huggingface.co"
 SILENT = ("HF_HUB_DISABLE_TELEMETRY", "HF_HUB_DISABLE_UPDATE_CHECK")
 
 
-def switched_off() -> str:
+def blocked_by_setting() -> str:
     """What $MERGESCOPE_HUB forbids: ``cached`` downloads, ``off`` the cache too; empty if nothing."""
     setting = os.environ.get(HUB_SWITCH, "").strip().casefold()
     return setting if setting in {OFF, CACHED} else ""
@@ -25,7 +25,7 @@ def switched_off() -> str:
 
 def require_on(name: str) -> None:
     """Raise HubError if a setting forbids to ask the Hub for what is called ``name``."""
-    if setting := switched_off():
+    if setting := blocked_by_setting():
         raise HubError(
             f"{printable(name)} is on {host()}, which is not contacted here ({HUB_SWITCH}={setting}); download it and "
             "give its path.",
@@ -38,7 +38,7 @@ def endpoint() -> str:
     return (os.environ.get("HF_ENDPOINT", "").strip() or USUAL).rstrip("/")
 
 
-def _shown() -> str:
+def _endpoint_without_login() -> str:
     """The address of the Hub without a user's name and password."""
     scheme, mark, rest = endpoint().rpartition("://")
     return scheme + mark + rest.rpartition("@")[2]
@@ -46,12 +46,12 @@ def _shown() -> str:
 
 def host() -> str:
     """The host of the Hub, which sentences name."""
-    return urlsplit(_shown()).netloc or _shown()
+    return urlsplit(_endpoint_without_login()).netloc or _endpoint_without_login()
 
 
 def page(repository: Repository) -> str:
     """The address of a repository's page, where its terms are accepted."""
-    return f"{_shown()}/{'datasets/' if repository.kind == 'dataset' else ''}{repository.name}"
+    return f"{_endpoint_without_login()}/{'datasets/' if repository.kind == 'dataset' else ''}{repository.name}"
 
 
 def library() -> Any:

@@ -15,9 +15,9 @@ from merging.base.files.disk import sync
 from merging.base.files.locks import hold_lock
 from merging.base.text import printable
 from merging.models.hub import client
-from merging.models.hub.cache import BLOBS, PART, blob_here, size_of
-from merging.models.hub.failures import explained
-from merging.models.hub.line import BrokenOffError, Line
+from merging.models.hub.blob_cache import BLOBS, PART, has_blob, size_of
+from merging.models.hub.download_threads import BrokenOffError, DownloadThreads
+from merging.models.hub.hub_errors import explain_error
 from merging.models.hub.repository import COMMIT, SHA256, Repository, RepositoryFile
 
 PIECE = 1 << 20
@@ -32,7 +32,7 @@ class Download:
     ``file`` has its size and its key as soon as the Hub stated them.
     """
 
-    def __init__(self, repository: Repository, file: RepositoryFile, place: Path, line: Line) -> None:
+    def __init__(self, repository: Repository, file: RepositoryFile, place: Path, line: DownloadThreads) -> None:
         self.file, self._repository, self._place, self._line = file, repository, place, line
         self._sha256, self._hashed = hashlib.sha256(), 0  # bytes
 
@@ -46,7 +46,7 @@ class Download:
                     if not self._is_here():
                         self._fetch(locked)
         except Exception as error:  # several libraries raise errors that have no common class
-            raise explained(error, self._repository, self.file.name, self._place) from None
+            raise explain_error(error, self._repository, self.file.name, self._place) from None
 
     @property
     def _blob(self) -> Path:
@@ -59,7 +59,7 @@ class Download:
         return str(hub.hf_hub_url(of.name, self.file.name, **options))
 
     def _is_here(self) -> bool:
-        return blob_here(self._blob, self.file.size)
+        return has_blob(self._blob, self.file.size)
 
     def _ask(self) -> RepositoryFile:
         """The file with the size and the key that the Hub states."""

@@ -10,15 +10,15 @@ from merging.base.errors import Cancelled, HubError
 from merging.base.files.disk import free_bytes
 from merging.base.progress import Meter
 from merging.base.text import size_text
-from merging.models.hub import cache, client
+from merging.models.hub import blob_cache, client
 from merging.models.hub.download import Download
-from merging.models.hub.facts import facts
-from merging.models.hub.failures import DISK_WAY_OUT, explained
-from merging.models.hub.line import Line
+from merging.models.hub.download_threads import DownloadThreads
+from merging.models.hub.hub_errors import DISK_ADVICE, explain_error
 from merging.models.hub.repository import BRANCH, Repository, RepositoryFacts, RepositoryFile
+from merging.models.hub.repository_facts import fetch_facts
 from merging.tasks.context import QUIET, Context
 
-AT_ONCE = 4  # files
+PARALLEL_DOWNLOADS = 4  # files
 
 
 def fetch(
@@ -41,25 +41,29 @@ def fetch(
         Cancelled: asked to stop; the text says what is kept.
     """
     files = tuple({file.name: file for file in files}.values())
-    if folder := cache.whole(repository, files, into):
+    if folder := blob_cache.find_complete_snapshot(repository, files, into):
         return folder
     client.require_on(repository.name)
-    place, line, downloads = cache.place_of(repository, into), Line(limit_rate), list[Download]()
+    place, line, downloads = (
+        blob_cache.repository_folder(repository, into),
+        DownloadThreads(limit_rate),
+        list[Download](),
+    )
     try:
         if not repository.pinned and stated is None:
-            stated = facts(repository, context)
+            stated = fetch_facts(repository, context)
         at = repository if stated is None else Repository(repository.kind, repository.name, stated.revision)
-        missing = _total(files) - cache.bytes_here(at, files, into)
+        missing = _total(files) - blob_cache.count_cached_bytes(at, files, into)
         _require_room(at, missing, place)
         downloads = [Download(at, file, place, line) for file in files]
         _run(downloads, line, context.meter(missing), repository.name)
         for download in downloads:
-            cache.link(place, str(at.revision), download.file.name, download.file.key)
+            blob_cache.link(place, str(at.revision), download.file.name, download.file.key)
         _note_branch(repository, at, place, context)
     except Exception as error:  # several libraries raise errors that have no common class
-        failure = explained(error, repository, place=place)
+        failure = explain_error(error, repository, cache_path=place)
         known = {file.name: file for file in (*files, *(download.file for download in downloads))}.values()
-        here = cache.bytes_here(repository, known, into)
+        here = blob_cache.count_cached_bytes(repository, known, into)
         of_all, goes_on = f"{size_text(here)} of {size_text(_total(known))}", "the next download goes on from there"
         kept = f"{of_all} are kept, and {goes_on}." if here else "nothing was kept."
         if isinstance(failure, Cancelled):
@@ -67,7 +71,7 @@ def fetch(
         if isinstance(failure, HubError) and failure.later:
             failure = HubError(f"{failure} {kept[0].upper()}{kept[1:]}", failure.reason, True)
         raise failure from None
-    return place / cache.SNAPSHOTS / str(at.revision)
+    return place / blob_cache.SNAPSHOTS / str(at.revision)
 
 
 def _total(files: Iterable[RepositoryFile]) -> int:
@@ -79,19 +83,19 @@ def _require_room(repository: Repository, needed: int, place: Path) -> None:
     if needed > (free := free_bytes(place)):
         raise HubError(
             f"{repository.name} takes {size_text(needed)}, and {size_text(free)} are free in {place.parent}: free some "
-            f"space, or {DISK_WAY_OUT} more.",
+            f"space, or {DISK_ADVICE} more.",
             "disk",
             True,
         )
 
 
-def _run(downloads: list[Download], line: Line, meter: Meter, name: str) -> None:
+def _run(downloads: list[Download], line: DownloadThreads, meter: Meter, name: str) -> None:
     def listen(count: int, file: str) -> None:
         meter.total += max(0, -count)  # these come again
         meter.advance(max(0, count), f"Fetching from {client.host()}", f"{name} {file}")
 
     listen(0, "")
-    line.run([download.run for download in downloads], AT_ONCE, listen)
+    line.run([download.run for download in downloads], PARALLEL_DOWNLOADS, listen)
 
 
 def _note_branch(repository: Repository, at: Repository, place: Path, context: Context) -> None:
@@ -100,9 +104,9 @@ def _note_branch(repository: Repository, at: Repository, place: Path, context: C
     The branch is asked for once if a commit was fetched; where it has moved on since, nothing is noted.
     """
     if not repository.pinned:
-        cache.write_ref(place, repository.revision or BRANCH, str(at.revision))
-    elif not cache.read_ref(place, BRANCH):
+        blob_cache.write_ref(place, repository.revision or BRANCH, str(at.revision))
+    elif not blob_cache.read_ref(place, BRANCH):
         with contextlib.suppress(HubError):  # the files are here, which is what was asked for
-            branch = facts(Repository(repository.kind, repository.name), context)
+            branch = fetch_facts(Repository(repository.kind, repository.name), context)
             if branch.revision == repository.revision:
-                cache.write_ref(place, BRANCH, branch.revision)
+                blob_cache.write_ref(place, BRANCH, branch.revision)

@@ -6,47 +6,51 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 
 from merging.base.text import plural
-from merging.models.architecture import stated_activation, stated_heads
+from merging.models.architecture import activation_in_metadata, heads_in_metadata
 from merging.models.checkpoint import Checkpoint
-from merging.models.inspection.fit_report import Problem, problem
+from merging.models.checkpoint_views import CheckpointView
+from merging.models.inspection.fit_report import Problem, make_problem
 from merging.models.tower_names import BODY, VISUAL
-from merging.models.views import CheckpointView
 
 BLOCK = re.compile(r"(?:^|\.)(?:transformer\.resblocks|encoder\.layers)\.(\d+)\.")
 
 
-def statements(pretrained: Checkpoint, experts: Mapping[str, Checkpoint]) -> Iterator[Problem]:
+def find_stated_differences(pretrained: Checkpoint, experts: Mapping[str, Checkpoint]) -> Iterator[Problem]:
     """Experts whose metadata states another activation or number of heads than the pretrained model's.
 
     If that states none, the first expert that does is what the others are compared with. What a file leaves open is
     not compared.
     """
-    for kind, stated_by in (("activation", stated_activation), ("heads", stated_heads)):
+    for kind, stated_by in (("activation", activation_in_metadata), ("heads", heads_in_metadata)):
         expected, source = stated_by(pretrained), ""
         for name, expert in experts.items():
             found = stated_by(expert)
             if found and not expected:
                 expected, source = found, f", as {name} has"
             elif found and found != expected:
-                yield problem("error", name, "", kind, f"{expected}{source}", str(found))
+                yield make_problem("error", name, "", kind, f"{expected}{source}", str(found))
 
 
-def depths(pretrained: Checkpoint, name: str, expert: Checkpoint) -> tuple[list[Problem], frozenset[str]]:
+def find_layer_differences(
+    pretrained: Checkpoint, name: str, expert: Checkpoint
+) -> tuple[list[Problem], frozenset[str]]:
     """A problem for each tower of an expert with more or fewer layers, and the tensors of the layers that only one has.
 
     Only whole layers count; a layer in which a tensor is missing is one.
     """
     if pretrained.inferred:
-        return _of_other_networks(pretrained, name, expert)
-    expected, found = blocks(pretrained), blocks(expert)
+        return _find_block_differences(pretrained, name, expert)
+    expected, found = visual_block_numbers(pretrained), visual_block_numbers(expert)
     if not expected or not found or len(expected) == len(found):
         return [], frozenset()
     layers = [plural(len(own), "layer") for own in (expected, found)]
-    uneven = (tensor for tensor in (*pretrained.infos, *expert.infos) if block(tensor) in expected ^ found)
-    return [problem("error", name, "", "depth", *layers)], frozenset(uneven)
+    uneven = (tensor for tensor in (*pretrained.infos, *expert.infos) if block_number(tensor) in expected ^ found)
+    return [make_problem("error", name, "", "depth", *layers)], frozenset(uneven)
 
 
-def _of_other_networks(pretrained: Checkpoint, name: str, expert: Checkpoint) -> tuple[list[Problem], frozenset[str]]:
+def _find_block_differences(
+    pretrained: Checkpoint, name: str, expert: Checkpoint
+) -> tuple[list[Problem], frozenset[str]]:
     problems, uneven = list[Problem](), set[str]()
     ours, theirs = _tensors_of_blocks(pretrained), _tensors_of_blocks(expert)
     for tower, own in ours.items():
@@ -56,7 +60,7 @@ def _of_other_networks(pretrained: Checkpoint, name: str, expert: Checkpoint) ->
             continue
         where = f" in the {tower}" if tower else ""
         found = plural(len(own) - len(lacking) + len(more), "block")
-        problems.append(problem("error", name, "", "depth", f"{plural(len(own), 'block')}{where}", found))
+        problems.append(make_problem("error", name, "", "depth", f"{plural(len(own), 'block')}{where}", found))
         uneven.update(*lacking, *more)
     return problems, frozenset(uneven)
 
@@ -70,22 +74,22 @@ def _tensors_of_blocks(checkpoint: Checkpoint) -> dict[str, dict[int, set[str]]]
     return found
 
 
-def blocks(checkpoint: Checkpoint) -> frozenset[int]:
+def visual_block_numbers(checkpoint: Checkpoint) -> frozenset[int]:
     """The numbers of the visual tower's layers, from the names in the file; those of a text tower do not count."""
     stored = checkpoint
     while isinstance(stored, CheckpointView):
         stored = stored.inner
-    return frozenset(number for name in of_tower(stored.infos) if (number := block(name)) is not None)
+    return frozenset(number for name in select_tower_names(stored.infos) if (number := block_number(name)) is not None)
 
 
-def of_tower(names: Iterable[str]) -> list[str]:
+def select_tower_names(names: Iterable[str]) -> list[str]:
     """The names that belong to a visual tower: those that say so, or all if none does."""
     listed = list(names)
     marked = [name for name in listed if VISUAL in name or BODY in name]
     return marked or listed
 
 
-def block(name: str) -> int | None:
+def block_number(name: str) -> int | None:
     """The layer that a tensor belongs to; None if it belongs to none."""
     match = BLOCK.search(name)
     return int(match[1]) if match else None

@@ -9,21 +9,21 @@ from typing import Any
 
 from merging.base.errors import CheckpointError, FamilyError
 from merging.base.text import printable
-from merging.models import heads
-from merging.models.architecture import Architecture, stated_by
+from merging.models import head_detection
+from merging.models.architecture import Architecture, architecture_in_metadata
 from merging.models.checkpoint import Checkpoint
-from merging.models.digests import DIGESTS
-from merging.models.families import recognize
-from merging.models.formats.lora import AdapterCheckpoint
-from merging.models.formats.opening import open_checkpoint
+from merging.models.checkpoint_views import stored_model
+from merging.models.digest_cache import DIGESTS
+from merging.models.families import recognize_family
+from merging.models.formats.adapter_checkpoint import AdapterCheckpoint
+from merging.models.formats.model_sources import open_checkpoint
 from merging.models.formats.safetensors import SafetensorsCheckpoint
-from merging.models.formats.sharded import ShardedCheckpoint
-from merging.models.formats.torch_pickle.checkpoint import PickledCheckpoint
+from merging.models.formats.sharded_checkpoint import ShardedCheckpoint
+from merging.models.formats.torch_pickle.pickled_checkpoint import PickledCheckpoint
+from merging.models.model_references import strip_folders
 from merging.models.network_facts import title_of
-from merging.models.references import without_folders
 from merging.models.tensor_info import dtype_name
-from merging.models.tower_names import ANCHOR, HF_ANCHOR, PROJ, tower
-from merging.models.views import stored_model
+from merging.models.tower_names import ANCHOR, HF_ANCHOR, PROJ, group_tower_names
 from merging.tasks.context import QUIET, Context
 
 LONGEST = 2000  # characters of a metadata value that are reported
@@ -52,7 +52,7 @@ def inspect(source: str | Path | Checkpoint, *, digest: bool = True, context: Co
     weights = adapter.weights if adapter else stored
     architecture, no_architecture = (None, "") if adapter else _architecture(opened)
     return {
-        "file": printable(without_folders(opened.label)),
+        "file": printable(strip_folders(opened.label)),
         "format": _format(weights) + (f" of {adapter.kind}" if adapter else ""),
         "names": _names(stored),
         **_family(opened),
@@ -98,9 +98,13 @@ def _family(opened: Checkpoint) -> dict[str, Any]:
     if isinstance(opened, AdapterCheckpoint):
         return none | {"no_family": ""}
     try:
-        family = recognize(opened.infos, opened.name, title_of(opened.infos))
+        family = recognize_family(opened.infos, opened.name, title_of(opened.infos))
     except FamilyError as error:
-        head = f"It is {heads.described(opened.infos)}, not an encoder." if heads.is_head(opened.infos) else ""
+        head = (
+            f"It is {head_detection.describe_head(opened.infos)}, not an encoder."
+            if head_detection.is_head(opened.infos)
+            else ""
+        )
         if head or not opened.inferred:
             return none | {"no_family": head or str(error)}
         return none | {"no_family": _other_kind(opened), "roles": _roles(opened)}
@@ -139,7 +143,7 @@ def _architecture(opened: Checkpoint) -> tuple[dict[str, Any] | None, str]:
         return None, str(error)
     sizes = {name: getattr(a, name) for name in ("image_size", "patch_size", "width", "layers", "heads", "embed_dim")}
     like = published_tower(a)
-    return {"like": like, **sizes, "projected": PROJ in tower(opened.infos)}, ""
+    return {"like": like, **sizes, "projected": PROJ in group_tower_names(opened.infos)}, ""
 
 
 def _activation(opened: Checkpoint, architecture: dict[str, Any] | None) -> dict[str, Any] | None:
@@ -147,7 +151,7 @@ def _activation(opened: Checkpoint, architecture: dict[str, Any] | None) -> dict
     if architecture is None:
         return None
     quick = Architecture.of(opened).quick_gelu
-    return {"name": "quick_gelu" if quick else "gelu", "known": "quick_gelu" in stated_by(opened)}
+    return {"name": "quick_gelu" if quick else "gelu", "known": "quick_gelu" in architecture_in_metadata(opened)}
 
 
 def _adapter(adapter: AdapterCheckpoint) -> dict[str, Any]:
@@ -157,4 +161,4 @@ def _adapter(adapter: AdapterCheckpoint) -> dict[str, Any]:
     biases = sum(bool(change.product) and name.endswith(".bias") for name, change in adapter.changes.items())
     base = adapter.config.get("base_model_name_or_path")
     facts = {"rank": ", ".join(map(str, ranks)), "layers": len(adapter.changes) - whole - biases, "replaced": whole}
-    return facts | ({"base": printable(without_folders(base))} if isinstance(base, str) and base else {})
+    return facts | ({"base": printable(strip_folders(base))} if isinstance(base, str) and base else {})

@@ -13,7 +13,7 @@ from torch import Tensor
 from merging.base.progress import Meter
 from merging.models.checkpoint import Checkpoint
 from merging.models.families import UNMERGED, Parameter
-from merging.models.inspection.sampling import RUN, RUNS, Piece, pieces
+from merging.models.inspection.tensor_pieces import RUN_COUNT, RUN_LENGTH, Piece, tensor_pieces
 
 FAR, ALIKE = 0.5, 0.5  # a larger relative change, or a smaller cosine, is not from fine-tuning
 LOST = 0.1  # share of changes lost to rounding above which there is a warning
@@ -49,7 +49,10 @@ class Distance:
     def add_runs(self, base: Tensor, change: Tensor) -> None:
         """Add runs of a sample (RUNS · RUN · tensors,), scaled by the root of the numbers that each stands for."""
         expert = base + change
-        rows = [(one * other).view(-1, GROUPS, RUN).sum((0, 2)).tolist() for one, other in _pairs(base, expert, change)]
+        rows = [
+            (one * other).view(-1, GROUPS, RUN_LENGTH).sum((0, 2)).tolist()
+            for one, other in _pairs(base, expert, change)
+        ]
         self._add([sum(row) for row in rows])
         groups = [list(sums) for sums in zip(*rows, strict=True)]
         earlier = self.grouped or [[0.0] * len(rows)] * GROUPS
@@ -186,7 +189,7 @@ def measure(
     for parameter in parameters:
         if matching := _matching(pretrained, experts, parameter):
             name, info = parameter.name, pretrained.infos[parameter.name]
-            for piece in pieces(name, info.numel, sampled=False):
+            for piece in tensor_pieces(name, info.numel, sampled=False):
                 _compare(pretrained, experts, _Batch(info.dtype, matching, ((name, piece),)), distances)
         if meter:
             work = pretrained.infos[parameter.name].numel * (len(experts) + 1)
@@ -212,7 +215,7 @@ class _Batch:
         if not self.sampled:
             return torch.ones(1, dtype=torch.float64)
         each = torch.tensor([piece.weight for _, piece in self.pieces], dtype=torch.float64)
-        return each.repeat_interleave(RUNS * RUN)
+        return each.repeat_interleave(RUN_COUNT * RUN_LENGTH)
 
     def read(self, checkpoint: Checkpoint) -> Tensor:
         """The numbers (n,) in float64, with 0 for those that are not finite."""
@@ -245,7 +248,7 @@ def _batches(
     for parameter in parameters:
         if matching := _matching(pretrained, experts, parameter):
             info = pretrained.infos[parameter.name]
-            for piece in pieces(parameter.name, info.numel, sampled=True):
+            for piece in tensor_pieces(parameter.name, info.numel, sampled=True):
                 batches.setdefault((info.dtype, matching, piece.sampled), []).append((parameter.name, piece))
     for (dtype, matching, _), listed in batches.items():
         yield _Batch(dtype, matching, tuple(listed))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from merging.base.errors import CompatibilityError
 from merging.base.text import first_few
 from merging.models.inspection.distance import Distance
-from merging.models.inspection.sampling import RUN, RUNS
+from merging.models.inspection.tensor_pieces import RUN_COUNT, RUN_LENGTH
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -51,7 +51,8 @@ FIXES = {
 
 ALL_READ = "Every number of every checkpoint was read."
 SAMPLED = (
-    f"A sample was read: {RUNS * RUN} numbers of each large tensor, spread over it. Distances marked as about are "
+    f"A sample was read: {RUN_COUNT * RUN_LENGTH} numbers of each large tensor, spread over it. Distances marked as "
+    f"about are "
     "estimates, and whether all numbers are finite is not known."
 )
 SENTENCES = {"other tokens", "partial head", "untied", "quantized"}  # what is found is a sentence on the checkpoint
@@ -84,7 +85,9 @@ class Problem:
     fix: str
 
 
-def problem(severity: str, checkpoint: str, tensor: str, kind: str, expected: str = "", found: str = "") -> Problem:
+def make_problem(
+    severity: str, checkpoint: str, tensor: str, kind: str, expected: str = "", found: str = ""
+) -> Problem:
     """A problem of a kind in FIXES."""
     return Problem(severity, checkpoint, tensor, kind, expected, found, FIXES[kind])
 

@@ -11,8 +11,8 @@ from torch import Tensor
 from merging.models.checkpoint import Checkpoint
 from merging.models.families import Parameter, Role
 from merging.models.inspection.distance import Distance
-from merging.models.inspection.sampling import pieces
-from merging.models.tower_names import PROJ, tower
+from merging.models.inspection.tensor_pieces import tensor_pieces
+from merging.models.tower_names import PROJ, group_tower_names
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,26 +45,26 @@ def in_blocks(checkpoint: Checkpoint) -> dict[str, Parameter]:
     return {f"{p.section}.{p.part}.{p.role}": p for p in checkpoint.parameters if p.block is not None}
 
 
-def _places(checkpoint: Checkpoint) -> Mapping[str, Sequence[str]]:
+def _sampled_names(checkpoint: Checkpoint) -> Mapping[str, Sequence[str]]:
     """{place: names in the file} of what is sampled: CLIP's tower, or the matrices of other networks' first and middle
     blocks, which tell enough."""
     if not checkpoint.inferred:
-        return tower(checkpoint.infos)
+        return group_tower_names(checkpoint.infos)
     inside = in_blocks(checkpoint)
     last = max((p.block or 0 for p in inside.values()), default=0)
     chosen = {0, (last + 1) // 2}
     return {at: (p.name,) for at, p in inside.items() if p.role == Role.LINEAR and p.block in chosen}
 
 
-def draw(checkpoint: Checkpoint) -> ModelSample | None:
+def sample_model(checkpoint: Checkpoint) -> ModelSample | None:
     """The sample of a model, CLIP's under open_clip's names; None if it cannot be compared."""
     whole: dict[str, Tensor] = {}
     runs: dict[str, Tensor] = {}
-    for name, stored in _places(checkpoint).items():
+    for name, stored in _sampled_names(checkpoint).items():
         info = checkpoint.infos[stored[0]]
         if len(stored) != 1 or not info.dtype.is_floating_point:
             return None
-        read = list(pieces(name, info.numel, sampled=True))
+        read = list(tensor_pieces(name, info.numel, sampled=True))
         values = [piece.weight**0.5 * piece.finite(checkpoint, stored[0]) for piece in read]
         if values:
             (runs if read[0].sampled else whole)[name] = torch.cat(values).float()

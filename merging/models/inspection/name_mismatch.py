@@ -5,7 +5,7 @@ from __future__ import annotations
 from merging.base.text import first_few
 
 
-def other_names(expected: list[str], found: list[str]) -> tuple[str, str, str] | None:
+def find_mismatch(expected: list[str], found: list[str]) -> tuple[str, str, str] | None:
     """(kind of mismatch, first expected name, first found name); None if there is no mismatch of all names.
 
     The kind is a key of the fit report's FIXES.

@@ -11,8 +11,8 @@ from merging.base.progress import Meter
 from merging.models.checkpoint import Checkpoint
 from merging.models.families import TEXT_TOWER, UNUSED_TEXT, Parameter
 from merging.models.inspection.distance import ALIKE, FAR, HUGE, LOST, TYPICAL_SCALING, Distance, measure
-from merging.models.inspection.fit_report import Problem, problem
-from merging.models.inspection.sampling import pieces
+from merging.models.inspection.fit_report import Problem, make_problem
+from merging.models.inspection.tensor_pieces import tensor_pieces
 from merging.models.tensor_info import dtype_name
 from merging.tasks.context import QUIET, Context
 
@@ -49,7 +49,7 @@ class Numbers:
             experts = {name: self.experts[name] for name in unclear}
             whole = context.meter(_numel(self.pretrained) * (len(experts) + 1))
             distances |= measure(self.pretrained, experts, self.parameters, sampled=False, meter=whole)
-        problems.extend(_of_distances(self.pretrained, distances))
+        problems.extend(_distance_problems(self.pretrained, distances))
         problems.extend(self._repeated(distances, meter))
         return problems, distances
 
@@ -68,7 +68,7 @@ class Numbers:
             if not info.dtype.is_floating_point:
                 continue
             count, first, read = 0, -1, 0
-            for piece in pieces(tensor, info.numel, self.sampled):
+            for piece in tensor_pieces(tensor, info.numel, self.sampled):
                 bad = ~torch.isfinite(piece.read(checkpoint, tensor))
                 if bad.any():
                     first = piece.position(int(bad.int().argmax())) if first < 0 else first
@@ -77,7 +77,7 @@ class Numbers:
             if count:
                 among = "" if read == info.numel else f" among the {read:,} of {info.numel:,} numbers that were read"
                 values = f"{count} NaN or infinite{among}, first at {first}"
-                yield problem("error", name, tensor, "not finite", "finite numbers", values)
+                yield make_problem("error", name, tensor, "not finite", "finite numbers", values)
 
     def _changed_text(self, name: str, expert: Checkpoint) -> Iterator[Problem]:
         """Text tensors that differ from the pretrained ones, although they are not merged."""
@@ -86,7 +86,7 @@ class Numbers:
             if parameter.part not in {UNUSED_TEXT, TEXT_TOWER} or not in_both:
                 continue
             if not _equal(self.pretrained, expert, parameter.name):
-                yield problem("warning", name, parameter.name, "other text")
+                yield make_problem("warning", name, parameter.name, "other text")
 
     def _repeated(self, distances: Mapping[str, Distance], meter: Meter) -> Iterator[Problem]:
         """Experts with the same numbers as another expert."""
@@ -96,7 +96,7 @@ class Numbers:
                 continue
             content: object = distances[name].fingerprint if self.sampled else expert.digest
             if content in seen and (not self.sampled or self._same(expert, self.experts[seen[content]])):
-                yield problem("warning", name, "every tensor", "same file twice", "another model", seen[content])
+                yield make_problem("warning", name, "every tensor", "same file twice", "another model", seen[content])
             seen.setdefault(content, name)
             meter.advance(_numel(expert), CHECKING, name)
 
@@ -108,7 +108,9 @@ class Numbers:
 def _sample_is_finite(checkpoint: Checkpoint) -> bool:
     """Whether all numbers of a sample are finite, looked at together."""
     floating = ((name, info.numel) for name, info in checkpoint.infos.items() if info.dtype.is_floating_point)
-    read = [piece.read(checkpoint, name) for name, numel in floating for piece in pieces(name, numel, sampled=True)]
+    read = [
+        piece.read(checkpoint, name) for name, numel in floating for piece in tensor_pieces(name, numel, sampled=True)
+    ]
     return not read or bool(torch.isfinite(torch.cat(read)).all())
 
 
@@ -118,25 +120,25 @@ def _numel(checkpoint: Checkpoint) -> int:
 
 def _equal(one: Checkpoint, other: Checkpoint, name: str) -> bool:
     """Whether a tensor of the same shape and type holds the same numbers in two checkpoints."""
-    read = pieces(name, one.infos[name].numel, sampled=False)
+    read = tensor_pieces(name, one.infos[name].numel, sampled=False)
     return all(torch.equal(piece.read(one, name), piece.read(other, name)) for piece in read)
 
 
-def _of_distances(pretrained: Checkpoint, distances: Mapping[str, Distance]) -> Iterator[Problem]:
+def _distance_problems(pretrained: Checkpoint, distances: Mapping[str, Distance]) -> Iterator[Problem]:
     """Experts that equal the pretrained model, come from another one, or have changes that its dtype cannot hold."""
     for name, distance in distances.items():
         if distance.unchanged:
             same = "the pretrained model's numbers"
-            yield problem("warning", name, "every tensor", "not changed", "a fine-tuned model", same)
+            yield make_problem("warning", name, "every tensor", "not changed", "a fine-tuned model", same)
         if distance.unrelated:
             near = f"a change below {FAR:.0%} of the weights and a cosine above {ALIKE}"
-            yield problem("warning", name, "every tensor", "unrelated", near, distance.text())
+            yield make_problem("warning", name, "every tensor", "unrelated", near, distance.text())
         if distance.lost_share > LOST:
             kind = dtype_name(next(i.dtype for i in pretrained.infos.values() if i.dtype in HALVES))
             vanishing = f"{distance.lost_share:.0%} of the changes, scaled by {TYPICAL_SCALING}, vanish in {kind}"
-            yield problem("warning", name, "every tensor", "rounding", "changes that the type can hold", vanishing)
+            yield make_problem("warning", name, "every tensor", "rounding", "changes that the type can hold", vanishing)
         for tensor, largest in distance.huge.items():
-            yield problem("warning", name, tensor, "huge numbers", f"below {HUGE:.0e}", f"{largest:.3g}")
+            yield make_problem("warning", name, tensor, "huge numbers", f"below {HUGE:.0e}", f"{largest:.3g}")
         for tensor, largest in distance.out_of_range.items():
             kind = dtype_name(pretrained.infos[tensor].dtype)
-            yield problem("warning", name, tensor, "range", kind, f"{largest:.6g}")
+            yield make_problem("warning", name, tensor, "range", kind, f"{largest:.6g}")

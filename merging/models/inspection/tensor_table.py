@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from merging.models.families import AS_INFERRED, Role
+from merging.models.families import INFERRED_KEY, Role
 from merging.models.network_facts import facts_of
 from merging.models.tensor_info import dtype_name
 from merging.models.tower_names import is_transposed
@@ -34,7 +34,7 @@ def tensor_table(checkpoint: Checkpoint) -> pd.DataFrame:
     """
     import pandas as pd
 
-    ignored = not checkpoint.inferred or checkpoint.family == AS_INFERRED
+    ignored = not checkpoint.inferred or checkpoint.family == INFERRED_KEY
     facts = None if ignored else facts_of(checkpoint.infos)
     groups = facts.tied_groups(checkpoint.infos) if facts else ()
     tied = {name: group[0] for group in groups for name in group[1:]}

@@ -9,20 +9,20 @@ from functools import cached_property, partial
 from torch import Tensor
 
 from merging.base.errors import FamilyError
-from merging.base.numerics.low_rank import Thin
+from merging.base.numerics.low_rank import ThinFactor
 from merging.base.text import first_few, plural
 from merging.models.checkpoint import Checkpoint
-from merging.models.expert_names import Names, unchanged, under_names_of
+from merging.models.checkpoint_views import CheckpointView, DerivedTensor, rename_tensors
+from merging.models.expert_names import Names, keep_name, match_names
 from merging.models.families import UNMERGED, Parameter, Role
-from merging.models.formats.lora import AdaptedCheckpoint
+from merging.models.formats.adapter_checkpoint import AdaptedCheckpoint
 from merging.models.formats.tied_tensors import is_equal, twin
 from merging.models.network_facts import facts_of
-from merging.models.network_inference import describe
-from merging.models.team import heads, vocabulary
-from merging.models.team.choices import COMMON, PRETRAINED
+from merging.models.network_inference import describe_parameters
+from merging.models.team import task_heads, vocabulary
 from merging.models.team.partial_heads import partial_heads
-from merging.models.team.quantized import quantized
-from merging.models.views import CheckpointView, Derived, renamed
+from merging.models.team.quantization import quantized
+from merging.models.team.vocabulary_choices import COMMON, PRETRAINED
 
 Heads = Mapping[str, Mapping[str, Tensor]]  # {expert: {tensor: value}}
 
@@ -55,7 +55,7 @@ class Team:
 class TeamBase(CheckpointView):
     """The pretrained model of a team: some of its tensors are kept, or left out."""
 
-    def __init__(self, inner: Checkpoint, tensors: Mapping[str, Derived], kept: Mapping[str, Role]) -> None:
+    def __init__(self, inner: Checkpoint, tensors: Mapping[str, DerivedTensor], kept: Mapping[str, Role]) -> None:
         super().__init__(inner, tensors, same=True)
         self._kept = dict(kept)
         self.team = Team(self, {})
@@ -76,19 +76,23 @@ class TeamMember(CheckpointView):
     """
 
     def __init__(
-        self, inner: Checkpoint, tensors: Mapping[str, Derived], stored: Mapping[str, str], notes: tuple[str, ...]
+        self, inner: Checkpoint, tensors: Mapping[str, DerivedTensor], stored: Mapping[str, str], notes: tuple[str, ...]
     ) -> None:
         super().__init__(inner, tensors, same=True)
         self.stored = dict(stored)
         self.notes += notes
 
-    def thin(self, name: str, pretrained: Checkpoint) -> Thin | None:
+    def thin(self, name: str, pretrained: Checkpoint) -> ThinFactor | None:
         same = self.stored.get(name) == name and self.inner.infos[name] == self.infos[name]
         return self.inner.thin(name, pretrained) if same else None
 
 
-def formed(
-    pretrained: Checkpoint, experts: Mapping[str, Checkpoint], rows: str = COMMON, *, count_untouched: bool = False
+def form_team(
+    pretrained: Checkpoint,
+    experts: Mapping[str, Checkpoint],
+    vocabulary: str = COMMON,
+    *,
+    count_untouched: bool = False,
 ) -> Team:
     """The team of a network other than CLIP; of CLIP, and of a team that was formed before, these models as they are.
 
@@ -105,7 +109,7 @@ def formed(
         misfits = tuple(Misfit(name, "", "quantized", text.format(what)) for name, what in packed.items())
         return Team(pretrained, experts, misfits=misfits)
     try:
-        return _Forming(pretrained, experts, rows, count_untouched).team()
+        return _TeamBuilder(pretrained, experts, vocabulary, count_untouched).team()
     except FamilyError:  # which the fit report gives
         return Team(pretrained, experts)
 
@@ -126,7 +130,7 @@ def _file_of(expert: Checkpoint) -> Checkpoint:
 
 
 @dataclass
-class _Forming:
+class _TeamBuilder:
     """A team while it is formed; the steps are those of ``team``, in order."""
 
     pretrained: Checkpoint
@@ -134,7 +138,7 @@ class _Forming:
     rows: str
     count_untouched: bool
     names: dict[str, Names] = field(default_factory=dict)
-    derived: dict[str, dict[str, Derived]] = field(default_factory=dict)  # in place of what the file has
+    derived: dict[str, dict[str, DerivedTensor]] = field(default_factory=dict)  # in place of what the file has
     kept: dict[str, Role] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     misfits: list[Misfit] = field(default_factory=list)
@@ -143,8 +147,8 @@ class _Forming:
         base = self.pretrained
         self.roles = {p.name: p for p in base.parameters}
         self.facts = facts_of(base.infos)
-        later = self.facts.later_name if self.facts else unchanged
-        self.names = {name: under_names_of(base.infos, expert.infos, later) for name, expert in self.experts.items()}
+        later = self.facts.later_name if self.facts else keep_name
+        self.names = {name: match_names(base.infos, expert.infos, later) for name, expert in self.experts.items()}
         self.derived = {name: {} for name in self.experts}
         self.own = {name: self._parameters(name) for name in self.experts}
         self._drop_tied()
@@ -154,7 +158,9 @@ class _Forming:
         self._vocabularies()
         self._statistics()
         untouched = self._untouched()
-        view = TeamBase(base, renamed(base, {name: name for name in base.infos if name not in left_out}), self.kept)
+        view = TeamBase(
+            base, rename_tensors(base, {name: name for name in base.infos if name not in left_out}), self.kept
+        )
         members = {name: self._member(name, kept_per_task) for name in self.experts}
         own = {
             name: {new: stored for new, stored in self.names[name].stored.items() if new in kept_per_task}
@@ -167,14 +173,14 @@ class _Forming:
         """An expert's tensors under their new names, by these."""
         expert = self.experts[name]
         infos = {new: expert.infos[stored] for new, stored in self.names[name].stored.items()}
-        return {parameter.name: parameter for parameter in describe(infos, name)}
+        return {parameter.name: parameter for parameter in describe_parameters(infos, name)}
 
     def _member(self, name: str, without: frozenset[str]) -> Checkpoint:
         expert, names = self.experts[name], self.names[name]
         stored = {new: old for new, old in names.stored.items() if new not in without}
         if not self.derived[name] and not names.notes and stored == {n: n for n in expert.infos}:
             return expert
-        return TeamMember(expert, renamed(expert, stored) | self.derived[name], stored, names.notes)
+        return TeamMember(expert, rename_tensors(expert, stored) | self.derived[name], stored, names.notes)
 
     def _outside(self, name: str) -> bool:
         """Whether a tensor is outside all blocks, of the pretrained model or else of any expert."""
@@ -198,7 +204,7 @@ class _Forming:
             for new in [new for new in base.infos if new not in names and self._may_be_tied(self.roles, new)]:
                 same = twin(base, new, [other for other in base.infos if other in names])
                 if same is not None:
-                    self.derived[name] |= {new: renamed(expert, {new: names[same]})[new]}
+                    self.derived[name] |= {new: rename_tensors(expert, {new: names[same]})[new]}
 
     def _may_be_tied(self, own: Mapping[str, Parameter], name: str) -> bool:
         parameter = own.get(name)
@@ -236,9 +242,9 @@ class _Forming:
             for name, names in self.names.items()
         ]
         base = {name: info.shape for name, info in self.pretrained.infos.items()}
-        words = self.facts.heads if self.facts else heads.HEADS
+        words = self.facts.heads if self.facts else task_heads.HEADS
         order = list(dict.fromkeys([*base, *(new for own in shapes for new in own)]))
-        found = heads.find(base, shapes, [name for name in order if self._outside(name)], words)
+        found = task_heads.find_heads(base, shapes, [name for name in order if self._outside(name)], words)
         self.notes += found.notes(order)
         self.kept |= dict.fromkeys(found.per_task & base.keys(), Role.HEAD)
         return found.per_task
@@ -276,7 +282,7 @@ class _Forming:
             self.kept |= dict.fromkeys(alone, Role.BUFFER)
             self.notes += [f"{first_few(alone)}: the pretrained model's, as asked for."] if alone else []
             for name in self.experts:
-                self.derived[name] |= {t: renamed(self.pretrained, {t: t})[t] for t in alone}
+                self.derived[name] |= {t: rename_tensors(self.pretrained, {t: t})[t] for t in alone}
             return
         for name in self.experts:
             self._common_rows(name, tables)
@@ -305,16 +311,16 @@ class _Forming:
             return
         table = next(iter(found), here[0])
         rows = base.infos[table].shape[0]
-        counted = vocabulary.by_tokenizers(base.folder, expert.folder, rows)
+        counted = vocabulary.compare_tokenizers(base.folder, expert.folder, rows)
         if counted is None and found:
-            counted = vocabulary.by_rows(base, table, expert, stored[table])
+            counted = vocabulary.compare_rows(base, table, expert, stored[table])
         if counted is None and not (isinstance(expert, AdaptedCheckpoint) and expert.touched.isdisjoint(here)):
             self.notes.append(vocabulary.UNCHECKED.format(name))
         if counted is not None and not counted.alike:
             self.misfits.append(Misfit(name, table, "other tokens", vocabulary.difference_text(counted)))
         if counted is None or not found:
             return
-        self.notes.append(vocabulary.left_out(name, rows, found[table], counted))
+        self.notes.append(vocabulary.describe_left_out(name, rows, found[table], counted))
         sizes = {(base.infos[one].shape[0], size) for one, size in found.items()}
         biases = [
             bias

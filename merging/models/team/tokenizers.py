@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from merging.base.errors import CheckpointError
-from merging.base.files.paths import inside, open_regular, state_of
-from merging.base.files.strict_json import parse
+from merging.base.files.paths import open_regular, path_state, resolve_contained
+from merging.base.files.strict_json import parse_json
 
 LARGEST = 64_000_000  # bytes of a tokenizer's file
 MOST = 3_000_000  # values in one: 256,000 tokens and 580,000 pairs of them to merge are 1.5 million
@@ -21,15 +21,15 @@ def tokens(folder: Path | None) -> dict[str, int] | None:
         return None
     try:
         if (raw := _bytes(folder / TOKENIZER)) is not None:
-            return _of_tokenizer(parse(raw, TOKENIZER, most=MOST))
+            return _of_tokenizer(parse_json(raw, TOKENIZER, most=MOST))
         found: dict[str, int] | None = None
         for file in VOCABULARIES:
             if (raw := _bytes(folder / file)) is not None:
-                found = _numbers(parse(raw, file, most=MOST))
+                found = _numbers(parse_json(raw, file, most=MOST))
         if found is None and (raw := _bytes(folder / WORDS)) is not None:
             found = {word: number for number, word in enumerate(_lines(raw.decode("utf-8")))}
         if found is not None and (raw := _bytes(folder / ADDED)) is not None:
-            found |= _numbers(parse(raw, ADDED))
+            found |= _numbers(parse_json(raw, ADDED))
     except (CheckpointError, OSError, ValueError, TypeError, LookupError, AttributeError, OverflowError):
         return None
     return found
@@ -38,14 +38,14 @@ def tokens(folder: Path | None) -> dict[str, int] | None:
 def state(folder: Path | None) -> tuple[tuple[int, ...], ...]:
     """Numbers that change when a tokenizer's file in a folder may have changed."""
     names = (TOKENIZER, *VOCABULARIES, WORDS, ADDED)
-    return () if folder is None else tuple(state_of(folder / name) for name in names)
+    return () if folder is None else tuple(path_state(folder / name) for name in names)
 
 
 def _bytes(path: Path) -> bytes | None:
     """What is in a file; None if there is none. Raises CheckpointError if it is too large or leads out."""
     if not os.path.lexists(path):
         return None
-    with os.fdopen(open_regular(inside(path)), "rb") as file:
+    with os.fdopen(open_regular(resolve_contained(path)), "rb") as file:
         raw = file.read(LARGEST + 1)
     if len(raw) > LARGEST:
         raise CheckpointError(f"{path.name} is larger than a tokenizer has reason to be; refused.")

@@ -11,9 +11,9 @@ import torch
 
 from merging.base.text import first_few, plural
 from merging.models.checkpoint import Checkpoint
+from merging.models.checkpoint_views import DerivedTensor, TensorSlice
 from merging.models.team.tokenizers import state, tokens
 from merging.models.tensor_info import TensorInfo
-from merging.models.views import Derived, TensorSlice
 
 UNCHECKED = (
     "{}: the order of its tokens was not checked: that needs a tokenizer.json, vocab.json or vocab.txt beside its "
@@ -24,7 +24,7 @@ ROWS, PIECE = 16_384, 1024  # rows of a table that are compared, and how many at
 
 
 @dataclass(frozen=True, slots=True)
-class Counted:
+class TokenComparison:
     """How an expert numbers its tokens: ``other`` of ``shared`` have another number; names of those that are more."""
 
     alike: bool  # whether the rows that both tables have are of the same tokens
@@ -33,7 +33,7 @@ class Counted:
     more: tuple[str, ...] = ()
 
 
-def common_rows(expert: Checkpoint, stored: str, pretrained: Checkpoint, name: str) -> Derived:
+def common_rows(expert: Checkpoint, stored: str, pretrained: Checkpoint, name: str) -> DerivedTensor:
     """An expert's table with as many rows as the pretrained model's, whose own follow where the expert has fewer."""
     info, found = pretrained.infos[name], expert.infos[stored]
     width = found.numel // max(found.shape[0], 1)
@@ -42,10 +42,10 @@ def common_rows(expert: Checkpoint, stored: str, pretrained: Checkpoint, name: s
     if common < info.numel:
         parts += (TensorSlice(pretrained, name, common, info.numel),)
     dtype = found.dtype if len(parts) == 1 else torch.promote_types(found.dtype, info.dtype)
-    return Derived(TensorInfo(info.shape, dtype), parts)
+    return DerivedTensor(TensorInfo(info.shape, dtype), parts)
 
 
-def by_tokenizers(pretrained: Path | None, expert: Path | None, rows: int) -> Counted | None:
+def compare_tokenizers(pretrained: Path | None, expert: Path | None, rows: int) -> TokenComparison | None:
     """How the tokenizers beside two models count, of which the first has so many ``rows``; None without both."""
     return _compare(pretrained, expert, rows, state(pretrained), state(expert))
 
@@ -53,22 +53,22 @@ def by_tokenizers(pretrained: Path | None, expert: Path | None, rows: int) -> Co
 @lru_cache(maxsize=64)  # large ones take a second, and a page asks at every click; their states tell when they change
 def _compare(
     pretrained: Path | None, expert: Path | None, rows: int, *states: tuple[tuple[int, ...], ...]
-) -> Counted | None:
+) -> TokenComparison | None:
     ours, theirs = tokens(pretrained), tokens(expert)
     if ours is None or theirs is None:
         return None
     both = ours.keys() & theirs.keys()
     other = sum(ours[token] != theirs[token] for token in both)
     more = sorted((number, token) for token, number in theirs.items() if number >= rows and token not in ours)
-    return Counted(bool(both) and not other, len(both), other, tuple(token for _, token in more))
+    return TokenComparison(bool(both) and not other, len(both), other, tuple(token for _, token in more))
 
 
-def by_rows(pretrained: Checkpoint, name: str, expert: Checkpoint, stored: str) -> Counted:
+def compare_rows(pretrained: Checkpoint, name: str, expert: Checkpoint, stored: str) -> TokenComparison:
     """How many of the leading rows point elsewhere, of those that are compared: at most ``ROWS``, spread evenly."""
     width = pretrained.infos[name].shape[1]
     common = min(pretrained.infos[name].shape[0], expert.infos[stored].shape[0])
     compared = other = 0
-    for start, stop in _places(common):
+    for start, stop in _row_spans(common):
         one, two = (
             model.read_flat(tensor, start * width, stop * width).reshape(-1, width).double()
             for model, tensor in ((pretrained, name), (expert, stored))
@@ -76,16 +76,16 @@ def by_rows(pretrained: Checkpoint, name: str, expert: Checkpoint, stored: str) 
         norms = one.norm(dim=1) * two.norm(dim=1)
         other += int(((one * two).sum(dim=1) < ALIKE * norms).sum())  # a row of zeros, as of padding, points nowhere
         compared += stop - start
-    return Counted(other <= (1 - MOST) * compared, compared, other)
+    return TokenComparison(other <= (1 - MOST) * compared, compared, other)
 
 
-def _places(rows: int) -> Iterator[tuple[int, int]]:
+def _row_spans(rows: int) -> Iterator[tuple[int, int]]:
     stride = max(1, rows // ROWS) * PIECE
     for start in range(0, rows, stride):
         yield start, min(start + PIECE, rows)
 
 
-def difference_text(counted: Counted) -> str:
+def difference_text(counted: TokenComparison) -> str:
     """How an expert numbers its tokens where it differs from the pretrained model, without its name."""
     if not counted.shared:
         return "has no token in common with the pretrained model"
@@ -95,7 +95,7 @@ def difference_text(counted: Counted) -> str:
     )
 
 
-def left_out(name: str, rows: int, found: int, counted: Counted) -> str:
+def describe_left_out(name: str, rows: int, found: int, counted: TokenComparison) -> str:
     """What is done with the rows that only one of the tables has, in a sentence on the expert."""
     if found < rows:
         return f"{name} has {_tokens(rows - found, 'fewer')}; the pretrained model's are kept."

@@ -15,7 +15,7 @@ import yaml
 from merging.base.errors import RecipeError
 from merging.base.text import did_you_mean
 from merging.recipes.papers.combinations import LOADER, check_row, text_field
-from merging.recipes.papers.published import SOURCES, Figure
+from merging.recipes.papers.published_figures import SOURCES, Figure
 
 CLAIMS_FILE = Path(__file__).with_name("claims.yaml")
 SECTIONS = ("claims", "curves")
@@ -194,7 +194,7 @@ def _says(row: Mapping[str, Any]) -> int:
     return DIRECTIONS[says]
 
 
-def of_figures(first: Figure, second: Figure) -> Claim:
+def compare_figures(first: Figure, second: Figure) -> Claim:
     """The claim that two rows of one table of a paper make about accuracy in domain; the fact is up to the caller."""
     paper, _, where = first.source.partition(", ")
     printed = (str(first.printed.in_domain), str(second.printed.in_domain))
@@ -218,6 +218,6 @@ CLAIMS, CURVES = read_claims()
 BY_EXEMPLARS = tuple(curve for curve in CURVES if curve.along == "exemplars per task")
 
 
-def of_view(view: str) -> tuple[Claim, ...]:
+def claims_of_view(view: str) -> tuple[Claim, ...]:
     """The claims that a view shows, in their order; none if it redraws no figure."""
     return tuple(claim for claim in CLAIMS if view in claim.views)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from merging.base.errors import StoreError
-from merging.base.files.disk import OTHER_STORE, explained
+from merging.base.files.disk import OTHER_STORE, explain_os_errors
 from merging.base.files.records import JsonRecords
 from merging.models.checkpoint import Checkpoint
 from merging.models.inspection.distance import Distance
@@ -18,10 +18,10 @@ from merging.models.inspection.fit_report import FitReport, Problem
 from merging.models.team.tokenizers import state
 
 FOLDER, VERSION = "checks", 3
-MOST = 20_000  # problems that are stored of a report; more of them add nothing
+MOST_PROBLEMS = 20_000  # problems that are stored of a report; more of them add nothing
 
 
-def keep(root: Path, pretrained: Checkpoint, experts: Mapping[str, Checkpoint], report: FitReport) -> None:
+def store_report(root: Path, pretrained: Checkpoint, experts: Mapping[str, Checkpoint], report: FitReport) -> None:
     """Store a report.
 
     Raises:
@@ -30,7 +30,7 @@ def keep(root: Path, pretrained: Checkpoint, experts: Mapping[str, Checkpoint], 
     if (name := _name(pretrained, experts)) is None:
         return
     record = {
-        "problems": [asdict(problem) for problem in report.problems[:MOST]],
+        "problems": [asdict(problem) for problem in report.problems[:MOST_PROBLEMS]],
         "tensors": report.tensors,
         "notes": list(report.notes),
         "distances": {name: asdict(distance) for name, distance in report.distances.items()},
@@ -38,19 +38,19 @@ def keep(root: Path, pretrained: Checkpoint, experts: Mapping[str, Checkpoint], 
         "no_family": report.no_family,
     }
     try:
-        with explained("The fit report", OTHER_STORE):
+        with explain_os_errors("The fit report", OTHER_STORE):
             _records(root).write(name, record)
     except ValueError as error:
         raise StoreError(f"The report cannot be kept: {error}.") from None
 
 
-def find(root: Path, pretrained: Checkpoint, experts: Mapping[str, Checkpoint]) -> FitReport | None:
+def find_report(root: Path, pretrained: Checkpoint, experts: Mapping[str, Checkpoint]) -> FitReport | None:
     """The report on these files in their current state; None if there is none that can be read."""
     name = _name(pretrained, experts)
-    return None if name is None else _records(root).read(name, _report)
+    return None if name is None else _records(root).read(name, _parse_report)
 
 
-def _report(plain: Mapping[str, Any]) -> FitReport:
+def _parse_report(plain: Mapping[str, Any]) -> FitReport:
     return FitReport(
         problems=tuple(Problem(**problem) for problem in plain["problems"]),
         tensors=int(plain["tensors"]),

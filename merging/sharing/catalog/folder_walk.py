@@ -8,13 +8,13 @@ from collections.abc import Callable, Iterable
 from itertools import islice
 from pathlib import Path
 
-DEEPEST, MOST = 4, 5000  # folders below the first, and entries that are read at most
+MOST_LEVELS, MOST_ENTRIES = 4, 5000  # folders below the first, and entries that are read at most
 
 Entries = list[os.DirEntry[str]]
 Enter = Callable[[Path, str, Entries], Iterable[Path]]  # folder, its place, what is in it -> folders to enter
 
 
-def typed_path(text: str) -> Path | None:
+def resolve_typed_path(text: str) -> Path | None:
     """The path that a user typed, with links followed; None if it cannot be a path, or may not be looked up."""
     try:
         path = Path(text).expanduser().resolve()
@@ -24,13 +24,13 @@ def typed_path(text: str) -> Path | None:
     return path
 
 
-def walk(root: Path, name: str, enter: Enter) -> list[str]:
+def walk_folders(root: Path, name: str, enter: Enter) -> list[str]:
     """Enter a folder and those that ``enter`` gives back, level by level; says in sentences what was left out.
 
     A place is the way to a folder from ``name``, the root's.
     """
     notes: list[str] = []
-    queue, left = deque([(root, name, 0)]), MOST
+    queue, left = deque([(root, name, 0)]), MOST_ENTRIES
     while queue:
         folder, place, depth = queue.popleft()
         try:
@@ -39,11 +39,11 @@ def walk(root: Path, name: str, enter: Enter) -> list[str]:
             notes.append(f"{place} cannot be read ({error.strerror}).")
             continue
         if len(entries) > left:
-            notes.append(f"{place} holds too much: only the first {MOST:,} files and folders were read.")
+            notes.append(f"{place} holds too much: only the first {MOST_ENTRIES:,} files and folders were read.")
             queue.clear()
         entries, left = entries[:left], left - len(entries)
         inner = list(enter(folder, place, entries))
-        if depth < DEEPEST:
+        if depth < MOST_LEVELS:
             queue.extend((path, f"{place}/{path.name}", depth + 1) for path in inner if left > 0)
         elif inner:
             notes.append(f"{place} has folders in it that are too deep; they were not read.")

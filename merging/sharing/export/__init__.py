@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from merging.sharing.export.destination import refusal
-    from merging.sharing.export.export import Exported, export_file
+    from merging.sharing.export.model_export import Exported, export_file
     from merging.sharing.export.targets import TARGETS
 
 __all__ = ["TARGETS", "Exported", "export_file", "refusal"]
 
-HOMES = {"TARGETS": "targets", "Exported": "export", "export_file": "export", "refusal": "destination"}
+HOMES = {"TARGETS": "targets", "Exported": "model_export", "export_file": "model_export", "refusal": "destination"}
 
 
 def __getattr__(name: str) -> Any:

@@ -12,29 +12,32 @@ from torch import Tensor
 from merging.base.errors import CheckpointError, MergingError
 from merging.base.files.records import write_json
 from merging.base.numerics.linear_algebra import Factors, truncated_svd
-from merging.base.numerics.low_rank import core
+from merging.base.numerics.low_rank import find_core
 from merging.base.progress import Meter
 from merging.base.text import plural
-from merging.engine.inputs import thin
+from merging.engine.run_inputs import thin_task_vectors
 from merging.models.checkpoint import Checkpoint
-from merging.models.digests import DIGESTS
-from merging.models.expert_names import Later, unchanged
+from merging.models.digest_cache import DIGESTS
+from merging.models.expert_names import Later, keep_name
 from merging.models.families import Parameter, Role
 from merging.models.formats.configs import ADAPTER, ADAPTERS
-from merging.models.formats.opening import Source
+from merging.models.formats.model_sources import Source
 from merging.models.formats.safetensors import SafetensorsWriter
+from merging.models.model_references import PRETRAINED, strip_folders
 from merging.models.network_facts import facts_of
-from merging.models.references import PRETRAINED, without_folders
 from merging.models.tensor_info import TensorInfo
-from merging.sharing.export.source import ExportSource, open_pretrained
-from merging.study.runs.inputs import OpenedRecipe, open_inputs
+from merging.sharing.export.export_source import ExportSource, open_pretrained
+from merging.study.runs.opened_recipe import OpenedRecipe, open_inputs
 
-BASE = "base_model.model."
-LEAST = 0.5  # share of the squared norm of a change that an adapter must keep
-ROUNDING = 1e-6  # share of the squared norm of a change that the rounding of stored weights may have
-HIGHEST = 4096  # rank
-PHASE = "Writing the adapter"
-WHOLE = {Role.NORM_SCALE, Role.SHIFT}  # roles of tensors that are saved as they are, with the module that they are of
+PEFT_PREFIX = "base_model.model."
+LEAST_SHARE = 0.5  # share of the squared norm of a change that an adapter must keep
+ROUNDING_SHARE = 1e-6  # share of the squared norm of a change that the rounding of stored weights may have
+HIGHEST_RANK = 4096  # rank
+WRITING_PHASE = "Writing the adapter"
+WHOLE_ROLES = {
+    Role.NORM_SCALE,
+    Role.SHIFT,
+}  # roles of tensors that are saved as they are, with the module that they are of
 
 
 @dataclass
@@ -53,17 +56,17 @@ class AdapterFile:
         """Sentences on what the adapter does not hold."""
         least = min(self.shares, key=self.shares.__getitem__)
         share = self.shares[least]
-        if share > 1 - ROUNDING:
+        if share > 1 - ROUNDING_SHARE:
             return ["The adapter holds all of the change, up to rounding."]
         return [f"The adapter holds at least {share:.1%} of the squared norm of every tensor's change ({least})."]
 
     @property
     def lost(self) -> dict[str, float]:
         """The shares that are below the least."""
-        return {name: share for name, share in self.shares.items() if share < LEAST}
+        return {name: share for name, share in self.shares.items() if share < LEAST_SHARE}
 
 
-def pretrained_of(source: ExportSource, base: Source | None, meter: Meter) -> Checkpoint:
+def open_adapter_base(source: ExportSource, base: Source | None, meter: Meter) -> Checkpoint:
     """The pretrained model that the adapter is put on.
 
     Raises:
@@ -80,32 +83,34 @@ def pretrained_of(source: ExportSource, base: Source | None, meter: Meter) -> Ch
     opened = open_pretrained(recipe, base)
     expected = source.run.inputs[PRETRAINED]
     if DIGESTS.digest(opened, meter) != expected:
-        raise CheckpointError(f"{without_folders(opened.label)} is not the pretrained model of run {source.run.id}.")
+        raise CheckpointError(f"{strip_folders(opened.label)} is not the pretrained model of run {source.run.id}.")
     return opened
 
 
-def adapter_of(source: ExportSource, pretrained: Checkpoint, rank: int, meter: Meter, *, force: bool) -> AdapterFile:
+def make_adapter(source: ExportSource, pretrained: Checkpoint, rank: int, meter: Meter, *, force: bool) -> AdapterFile:
     """The change of the pretrained model as an adapter of this rank.
 
     Raises:
         CheckpointError: it would lose too much of a tensor's change, and that is not forced; or the rank is none.
     """
-    if not 1 <= rank <= HIGHEST:
-        raise CheckpointError(f"The rank of an adapter is a number from 1 to {HIGHEST}; say it with --rank.")
+    if not 1 <= rank <= HIGHEST_RANK:
+        raise CheckpointError(f"The rank of an adapter is a number from 1 to {HIGHEST_RANK}; say it with --rank.")
     (model,) = source.models.values()
-    facts, made, experts = facts_of(pretrained.infos), AdapterFile(rank), _experts(source)
-    later = facts.later_name if facts else unchanged
+    facts, made, experts = facts_of(pretrained.infos), AdapterFile(rank), _open_experts(source)
+    later = facts.later_name if facts else keep_name
     changed = [p for p in pretrained.parameters if p.name in model.infos and _differs(model, pretrained, p.name)]
     matrices = {_module(p.name) for p in pretrained.parameters if p.role == Role.LINEAR}
     for parameter in changed:
         name, info = parameter.name, pretrained.infos[parameter.name]
         module, _, kind = name.rpartition(".")
-        meter.within(0, PHASE, name)
+        meter.within(0, WRITING_PHASE, name)
         if parameter.role == Role.LINEAR and kind == "weight" and len(info.shape) == 2:
             made.turned |= parameter.transposed
             made.targets.append(_module(later(name)))
-            made.shares[name] = _add(made, made.targets[-1], _change(model, pretrained, parameter), parameter, experts)
-        elif parameter.role in WHOLE and module not in matrices:
+            made.shares[name] = _add_factors(
+                made, made.targets[-1], _change(model, pretrained, parameter), parameter, experts
+            )
+        elif parameter.role in WHOLE_ROLES and module not in matrices:
             if _module(later(name)) not in made.saved:
                 made.saved.append(_module(later(name)))
                 _save_whole(made, module, model, later)
@@ -124,31 +129,31 @@ def adapter_of(source: ExportSource, pretrained: Checkpoint, rank: int, meter: M
     return made
 
 
-def write_adapter(folder: Path, made: AdapterFile, base: str, metadata: Mapping[str, str]) -> int:
+def write_adapter(folder: Path, adapter: AdapterFile, base: str, metadata: Mapping[str, str]) -> int:
     """Write weights and configuration as PEFT reads them; gives the bytes of the weights."""
-    infos = {name: TensorInfo(tuple(value.shape), value.dtype) for name, value in sorted(made.tensors.items())}
+    infos = {name: TensorInfo(tuple(value.shape), value.dtype) for name, value in sorted(adapter.tensors.items())}
     with SafetensorsWriter(folder / ADAPTERS[0], infos, {**metadata, "format": "pt"}) as writer:
         for name in infos:
-            writer.write(name, made.tensors[name].contiguous())
+            writer.write(name, adapter.tensors[name].contiguous())
     settings = {
         "base_model_name_or_path": base,
         "bias": "none",
-        "fan_in_fan_out": made.turned,
+        "fan_in_fan_out": adapter.turned,
         "inference_mode": True,
         "init_lora_weights": True,
-        "lora_alpha": made.rank,
+        "lora_alpha": adapter.rank,
         "lora_dropout": 0.0,
-        "modules_to_save": made.saved or None,
+        "modules_to_save": adapter.saved or None,
         "peft_type": "LORA",
-        "r": made.rank,
-        "target_modules": made.targets,
+        "r": adapter.rank,
+        "target_modules": adapter.targets,
         "task_type": None,
     }
     write_json(folder / ADAPTER, settings)
     return sum(info.nbytes for info in infos.values())
 
 
-def _experts(source: ExportSource) -> OpenedRecipe | None:
+def _open_experts(source: ExportSource) -> OpenedRecipe | None:
     """The models that were merged; None without a run, and where they cannot be opened any more."""
     recipe = source.run.recipe if source.run is not None else None
     try:
@@ -173,26 +178,30 @@ def _change(model: Checkpoint, pretrained: Checkpoint, parameter: Parameter) -> 
     return change.T if parameter.transposed else change
 
 
-def _add(made: AdapterFile, module: str, change: Tensor, parameter: Parameter, opened: OpenedRecipe | None) -> float:
+def _add_factors(
+    made: AdapterFile, module: str, change: Tensor, parameter: Parameter, opened: OpenedRecipe | None
+) -> float:
     """Add the two factors of a change; gives the share of its squared norm that they keep."""
     up, down = torch.zeros(len(change), made.rank), torch.zeros(made.rank, change.shape[1])
-    best = _in_span(change, parameter, made.rank, opened) or truncated_svd(change, made.rank)
+    best = _factor_in_expert_span(change, parameter, made.rank, opened) or truncated_svd(change, made.rank)
     root = best.values.sqrt()
     up[:, : len(root)] = (best.left * root).float()
     down[: len(root)] = (root[:, None] * best.right).float()
-    made.tensors[f"{BASE}{module}.lora_A.weight"] = down
-    made.tensors[f"{BASE}{module}.lora_B.weight"] = up
+    made.tensors[f"{PEFT_PREFIX}{module}.lora_A.weight"] = down
+    made.tensors[f"{PEFT_PREFIX}{module}.lora_B.weight"] = up
     return min(float(best.values.square().sum() / change.square().sum()), 1.0)
 
 
-def _in_span(change: Tensor, parameter: Parameter, rank: int, opened: OpenedRecipe | None) -> Factors | None:
+def _factor_in_expert_span(
+    change: Tensor, parameter: Parameter, rank: int, opened: OpenedRecipe | None
+) -> Factors | None:
     """The best factors of a change whose columns those of the experts span, up to rounding; None if they do not."""
-    known = None if opened is None else thin(parameter, opened.pretrained, opened.experts)
+    known = None if opened is None else thin_task_vectors(parameter, opened.pretrained, opened.experts)
     if known is None or sum(one.rank for one in known) >= min(change.shape):
         return None
-    basis = core([one.read().mT if parameter.transposed else one.read() for one in known]).left
+    basis = find_core([one.read().mT if parameter.transposed else one.read() for one in known]).left
     inside = basis.T @ change
-    if float(inside.square().sum()) < (1 - ROUNDING) * float(change.square().sum()):
+    if float(inside.square().sum()) < (1 - ROUNDING_SHARE) * float(change.square().sum()):
         return None
     best = truncated_svd(inside, rank)
     return Factors(basis @ best.left, best.values, best.right)
@@ -202,4 +211,4 @@ def _save_whole(made: AdapterFile, module: str, model: Checkpoint, later: Later)
     """Add all tensors of a module, which takes the place of the pretrained model's."""
     for name in model.infos:
         if _module(name) == module:
-            made.tensors[BASE + later(name)] = model.read(name)
+            made.tensors[PEFT_PREFIX + later(name)] = model.read(name)

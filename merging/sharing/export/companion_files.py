@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from merging.base.errors import CheckpointError
-from merging.base.files.paths import inside, open_regular
+from merging.base.files.paths import open_regular, resolve_contained
 from merging.base.files.records import write_json
 from merging.models.checkpoint import Checkpoint
 from merging.models.families import Role
 from merging.models.formats.configs import COMPANIONS, TOKENIZER, TRANSFORMERS, VOCABULARY, read_json
 from merging.models.team.tokenizers import tokens
 
-LARGEST = 64_000_000  # bytes of one of them
+LARGEST_FILE = 64_000_000  # bytes of one of them
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ def has_other_tokens(own: Path | None, base: Path | None, rows: int) -> bool:
     return has_tokenizer(own, rows) and (not has_tokenizer(base) or tokens(own) != tokens(base))
 
 
-def rows_of_tokens(model: Checkpoint) -> int:
+def count_token_rows(model: Checkpoint) -> int:
     """The rows of a model's first table with a row per token; 0 if there is none."""
     tables = (p.name for p in model.parameters if p.role == Role.VOCABULARY)
     return next((model.infos[name].shape[0] for name in tables), 0)
@@ -91,16 +91,16 @@ def copy_companions(folder: Path | None, target: Path, names: tuple[str, ...]) -
         if folder is None or not os.path.lexists(folder / name):
             continue
         try:
-            _copy(folder / name, target / name)
+            _copy_file(folder / name, target / name)
         except (CheckpointError, OSError) as error:
             refused[name] = str(error)
     return refused
 
 
-def _copy(source: Path, target: Path) -> None:
+def _copy_file(source: Path, target: Path) -> None:
     """Copy a regular file of a moderate size, whose link, if it is one, leads nowhere else."""
-    with os.fdopen(open_regular(inside(source)), "rb") as file:
-        if os.fstat(file.fileno()).st_size > LARGEST:
-            raise CheckpointError(f"{source.name} is larger than {LARGEST // 1_000_000} MB")
+    with os.fdopen(open_regular(resolve_contained(source)), "rb") as file:
+        if os.fstat(file.fileno()).st_size > LARGEST_FILE:
+            raise CheckpointError(f"{source.name} is larger than {LARGEST_FILE // 1_000_000} MB")
         with target.open("wb") as copy:
             shutil.copyfileobj(file, copy)

@@ -15,12 +15,12 @@ from merging.study.runs.run import Run
 
 MARK = "export.json"  # lists the files that this program wrote
 FORMAT = 1
-READABLE = 0o755
+FOLDER_MODE = 0o755
 
 
 def refusal(folder: Path, *, overwrite: bool = False) -> str:
     """Why a folder cannot be written; empty if it can."""
-    if why := unreachable(folder):
+    if why := find_path_problem(folder):
         return why
     if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
         return ""
@@ -28,13 +28,13 @@ def refusal(folder: Path, *, overwrite: bool = False) -> str:
         return f"{folder} is a file; an export needs a folder. Choose another one."
     if not overwrite:
         return f"{folder} exists already; choose another folder, or replace it with --overwrite."
-    if foreign := sorted(files_in(folder) - _own(folder)):
+    if foreign := sorted(list_files(folder) - _read_mark(folder)):
         what = f"such as {foreign[0]!r}" if (folder / MARK).is_file() else "and was not exported by this program"
         return f"{folder} is a folder with other files in it, {what}; it is not replaced. Choose another folder."
     return ""
 
 
-def unreachable(place: Path) -> str:
+def find_path_problem(place: Path) -> str:
     """Why no file or folder can be made at a place, judged by what is above it; empty if one can."""
     above = disk.nearest_existing(place.absolute().parent)
     if not above.is_dir():
@@ -42,18 +42,18 @@ def unreachable(place: Path) -> str:
     return "" if disk.is_writable(above) else f"{above} cannot be written to. Choose another place."
 
 
-def files_in(folder: Path) -> set[str]:
+def list_files(folder: Path) -> set[str]:
     """Paths of all files, relative to the folder."""
     return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if not path.is_dir() or path.is_symlink()}
 
 
-def mark(folder: Path, run: Run | None, to: str) -> None:
+def write_mark(folder: Path, run: Run | None, to: str) -> None:
     """List the files of this export, so that a later one knows what it may replace."""
     of_run = {"run": run.id} if run else {}
-    write_json(folder / MARK, {"format": FORMAT, "to": to, **of_run, "files": sorted(files_in(folder))})
+    write_json(folder / MARK, {"format": FORMAT, "to": to, **of_run, "files": sorted(list_files(folder))})
 
 
-def _own(folder: Path) -> set[str]:
+def _read_mark(folder: Path) -> set[str]:
     """The files that an earlier export has written."""
     try:
         return {MARK, *map(str, json.loads((folder / MARK).read_bytes())["files"])}
@@ -62,7 +62,7 @@ def _own(folder: Path) -> set[str]:
 
 
 @contextlib.contextmanager
-def appearing(folder: Path, *, overwrite: bool = False) -> Iterator[Path]:
+def replace_folder(folder: Path, *, overwrite: bool = False) -> Iterator[Path]:
     """A temporary folder that becomes ``folder`` if the block ends without an error, and is removed otherwise.
 
     Raises:
@@ -73,7 +73,7 @@ def appearing(folder: Path, *, overwrite: bool = False) -> Iterator[Path]:
             raise StoreError(why)
         yield partial
         disk.sync_all(partial)
-        partial.chmod(READABLE)
+        partial.chmod(FOLDER_MODE)
         place = folder.absolute()
         if overwrite:  # also where another process has just taken an earlier one away
             atomic.replace(partial, place)

@@ -16,16 +16,16 @@ from typing import TYPE_CHECKING, Any
 
 from merging.base.errors import TaskError
 from merging.base.files.plain_yaml import write_yaml
-from merging.base.text import escape, fenced, percent, printable, size_text, table
+from merging.base.text import code_block, escape_markdown, markdown_table, percent_with_interval, printable, size_text
 from merging.base.version import __version__
-from merging.engine.modules.card import section
+from merging.engine.modules.modules_card import write_section
 from merging.images.benchmarks.benchmark import Benchmark
 from merging.images.benchmarks.metrics import ADAPTS_ON_TEST, PER_TASK, TASK_KNOWN, summarize
 from merging.methods.params import TABLE
 from merging.recipes.recipe import Recipe
-from merging.sharing.export.source import ExportSource
+from merging.sharing.export.export_source import ExportSource
+from merging.sharing.export.export_tower import ExportTower
 from merging.sharing.export.targets import ExportTarget
-from merging.sharing.export.vision_model import Tower
 from merging.study.analysis.storage_accounting import totals
 from merging.study.runs.run import RECIPE, Run
 
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 
 FILE = "README.md"
 SPLIT = "reporting"
-LONG = 2000  # characters of a warning
-WIDE = 120  # characters of a table of rules; all of it is in the recipe below
+LONGEST_TEXT = 2000  # characters of a warning
+WIDEST_TABLE = 120  # characters of a table of rules; all of it is in the recipe below
 LEARNED_FROM = {  # by the split that a recipe names
     "choosing": "It learned, without labels, from other test images than those that its scores are of.",
     "reporting": ADAPTS_ON_TEST,
@@ -55,12 +55,12 @@ class Card:
     """What a card describes."""
 
     source: ExportSource
-    towers: Mapping[str, Tower]
+    towers: Mapping[str, ExportTower]
     target: ExportTarget
     nbytes: int
 
     @property
-    def tower(self) -> Tower:
+    def tower(self) -> ExportTower:
         """One of the models, which all have the same architecture."""
         return next(iter(self.towers.values()))
 
@@ -119,34 +119,34 @@ def _result(row: Mapping[Any, Any]) -> dict[str, Any]:
 # --- for people ------------------------------------------------------------------------------------------------------
 
 
-def safe(text: object) -> str:
+def markdown_text(text: object) -> str:
     """Untrusted text in a line of Markdown."""
-    return escape(printable(str(text)))
+    return escape_markdown(printable(str(text)))
 
 
 def body(card: Card) -> Iterator[str]:
     """The text, part by part."""
     source = card.source
-    yield f"# {safe(source.title)}"
+    yield f"# {markdown_text(source.title)}"
     yield _introduction(card)
     if source.run is not None:
-        yield cautions_of(source.run)
+        yield describe_cautions(source.run)
     yield "## How to load it"
     yield _loading(card)
     if (modules := source.modules) is not None:
         yield "## Modules"
-        yield from section(modules.method, modules.params, modules.tasks, modules.parts())
+        yield from write_section(modules.method, modules.params, modules.tasks, modules.parts())
     if source.recipe is not None:
         yield "## Method"
-        yield from methods_of(source.recipe)
+        yield from describe_methods(source.recipe)
     yield "## Parents"
-    yield parents_of(card.source)
+    yield parents_table(card.source)
     if source.recipe is not None:
         yield "## Recipe"
-        yield recipe_of(source.recipe)
+        yield describe_recipe(source.recipe)
     elif stated_recipe := source.metadata.get("merge_recipe"):
         yield "## Recipe"
-        yield _stated_recipe(stated_recipe)
+        yield _describe_stated_recipe(stated_recipe)
     if source.run is not None:
         yield "## Results"
         yield from _results(card, source.run)
@@ -167,17 +167,17 @@ def _introduction(card: Card) -> str:
         return f"This is {tower}, converted by Mergescope {__version__} without changing a number."
     count = len(recipe.experts)
     models = f"{count} models, one per task, each" if recipe.per_task else "It is"
-    return f"Merged from {count} experts by Mergescope: {safe(recipe.text())}. {models} {tower}."
+    return f"Merged from {count} experts by Mergescope: {markdown_text(recipe.text())}. {models} {tower}."
 
 
-def cautions_of(run: Run) -> str:
+def describe_cautions(run: Run) -> str:
     """What may be wrong with the model, right below what it is; empty if nothing."""
-    return "\n".join(f"- **Warning:** {escape(printable(line, LONG))}" for line in run.cautions)
+    return "\n".join(f"- **Warning:** {escape_markdown(printable(line, LONGEST_TEXT))}" for line in run.cautions)
 
 
 def _loading(card: Card) -> str:
     folder = next(iter(card.towers)) or "."
-    text = fenced(card.target.code(card.tower, folder), "python")
+    text = code_block(card.target.code(card.tower, folder), "python")
     where = "`folder` is this folder; `image` is a PIL image."
     if card.source.tasks:
         where = "`folder` is one of those that tasks.json names for the tasks; `image` is a PIL image."
@@ -191,68 +191,75 @@ def _loading(card: Card) -> str:
     return f"{text}\n\n{where}"
 
 
-def methods_of(recipe: Recipe) -> Iterator[str]:
+def describe_methods(recipe: Recipe) -> Iterator[str]:
     """Every method of a chain, with its parameters and formula."""
     for number, (method, step) in enumerate(recipe.stages, 1):
         values = {name: value for name, value in step.params.stated().items() if value is not None}
         tables = {name: bound for name, bound in step.params.bounds().items() if bound.kind == TABLE}
-        values |= {name: printable(bound.written(values[name]), WIDE) for name, bound in tables.items()}
+        values |= {name: printable(bound.written(values[name]), WIDEST_TABLE) for name, bound in tables.items()}
         parameters = f" (`{', '.join(f'{name}={value}' for name, value in values.items())}`)" if values else ""
-        yield f"{number}. **{method.title}**{parameters}: {_ours(method.summary)}"
+        yield f"{number}. **{method.title}**{parameters}: {_escape_own_text(method.summary)}"
         yield f"$$\n{method.formula}\n$$"
-        yield " ".join(filter(None, (_ours(method.variant), _ours(method.cite.text()))))
+        yield " ".join(filter(None, (_escape_own_text(method.variant), _escape_own_text(method.cite.text()))))
 
 
-def _ours(text: str) -> str:
+def _escape_own_text(text: str) -> str:
     """A sentence of this program, in which nothing is meant as Markdown."""
     return re.sub(r"([\\`*_<>$\[\]])", r"\\\1", text)
 
 
-def parents_of(source: ExportSource) -> str:
+def parents_table(source: ExportSource) -> str:
     """A table of the models that it was made from."""
-    rows = [(safe(parent.name), safe(parent.hub_id or parent.label), f"`{parent.digest}`") for parent in source.parents]
+    rows = [
+        (markdown_text(parent.name), markdown_text(parent.hub_id or parent.label), f"`{parent.digest}`")
+        for parent in source.parents
+    ]
     note = "Digests are of the tensors' names, types, shapes and values, as `python -m merging inspect` gives them."
-    return f"{table(('Model', 'File or repository', 'SHA-256 of its tensors'), rows)}\n\n{note}"
+    return f"{markdown_table(('Model', 'File or repository', 'SHA-256 of its tensors'), rows)}\n\n{note}"
 
 
-def recipe_of(recipe: Recipe) -> str:
+def describe_recipe(recipe: Recipe) -> str:
     """The recipe, and how to compute it again."""
     return (
-        f"{fenced(recipe.to_yaml(), 'yaml')}\n\n`python -m merging run {RECIPE} --base FOLDER` computes it again, with "
+        f"{code_block(recipe.to_yaml(), 'yaml')}\n\n`python -m merging run {RECIPE} --base FOLDER` computes it "
+        f"again, with "
         "the parents' files in that folder under the names that the recipe gives them."
     )
 
 
-def _stated_recipe(text: str) -> str:
+def _describe_stated_recipe(text: str) -> str:
     """The recipe in the metadata of a converted file."""
     try:
         shown_text = json.dumps(json.loads(text), indent=1, ensure_ascii=False)
     except (ValueError, RecursionError):
         shown_text = text
     lines = [printable(line, 500) for line in shown_text.splitlines()[:LINES]]
-    return "The file states that it was merged by this recipe:\n\n" + fenced("\n".join(lines), "json")
+    return "The file states that it was merged by this recipe:\n\n" + code_block("\n".join(lines), "json")
 
 
 def _results(card: Card, run: Run) -> Iterator[str]:
     rows = card.scores
     if rows is None:
-        yield "\n\n".join(escape(printable(text, LONG)) for text in run.not_evaluated) or "It was not evaluated."
+        yield (
+            "\n\n".join(escape_markdown(printable(text, LONGEST_TEXT)) for text in run.not_evaluated)
+            or "It was not evaluated."
+        )
         return
     cells = [
         (
-            safe(row["title"]),
+            markdown_text(row["title"]),
             "in" if row["task"] in run.experts else "out",
-            percent(row["accuracy"], row["low"], row["high"]),
+            percent_with_interval(row["accuracy"], row["low"], row["high"]),
             f"{row['n']:,}",
         )
         for row in rows.to_dict("records")
     ]
-    yield table(("Data set", "Domain", "Top-1 accuracy [Wilson 95 %]", "Images"), cells)
+    yield markdown_table(("Data set", "Domain", "Top-1 accuracy [Wilson 95 %]", "Images"), cells)
     if run.test_images:
-        yield f"Scores are of {safe(run.test_images)}."
+        yield f"Scores are of {markdown_text(run.test_images)}."
     summary = summarize(rows, run.experts)
-    inside = percent(summary.in_domain, summary.in_low, summary.in_high)
-    outside = percent(summary.out_of_domain, summary.out_low, summary.out_high)
+    inside = percent_with_interval(summary.in_domain, summary.in_low, summary.in_high)
+    outside = percent_with_interval(summary.out_of_domain, summary.out_low, summary.out_high)
     lines = [
         f"In domain {inside} over {summary.tasks_in} data sets and {summary.n_in:,} images.",
         f"Out of domain {outside} over {summary.tasks_out} data sets and {summary.n_out:,} images.",
@@ -267,46 +274,52 @@ def _results(card: Card, run: Run) -> Iterator[str]:
 def _storage(run: Run) -> str:
     sizes = totals(run)
     rows = [(text, size_text(sizes[key])) for key, text in ACCOUNTS.items()]
-    return table(("Counted", "Size"), rows)
+    return markdown_table(("Counted", "Size"), rows)
 
 
 def _limits(card: Card) -> Iterator[str]:
     recipe, run = card.source.recipe, card.source.run
     if (text := card.tower.text) is None:
         yield (
-            f"Images only, without a text tower: {safe(card.tower.image_only)}. Text features and class names come "
+            f"Images only, without a text tower: {markdown_text(card.tower.image_only)}. Text features and class "
+            f"names come "
             "from the pretrained model's text tower."
         )
     else:
-        yield f"Its text tower is that of {safe(text.source)}; merging does not change it."
+        yield f"Its text tower is that of {markdown_text(text.source)}; merging does not change it."
     if not card.tower.projected:
         yield "It has no output projection; use that of the pretrained model after it."
     for tower in card.towers.values():
-        yield from (escape(printable(text, LONG)) for text in tower.warnings)
+        yield from (escape_markdown(printable(text, LONGEST_TEXT)) for text in tower.warnings)
         break
     if recipe is not None and recipe.per_task:
-        yield _ours(PER_TASK)
+        yield _escape_own_text(PER_TASK)
     if recipe is not None and recipe.exemplars is not None:
         drawn = recipe.exemplars
         count = _count(run, "exemplars") or f"at most {drawn.per_task}"
         yield f"The methods saw {count} training images of each task (seed {drawn.seed})."
     if recipe is not None and recipe.adapted_on:
-        yield f"{LEARNED_FROM[recipe.adapted_on]}{_drawn(recipe, run)}"
+        yield f"{LEARNED_FROM[recipe.adapted_on]}{_describe_test_images(recipe, run)}"
     if run is not None and run.needs_task and not run.per_task:
-        yield _ours(TASK_KNOWN)
+        yield _escape_own_text(TASK_KNOWN)
     if run is not None:
-        yield from (escape(printable(text, LONG)) for text in run.remarks if text not in run.not_evaluated)
-        if run.benchmark and run.benchmark == _bundled():
+        yield from (
+            escape_markdown(printable(text, LONGEST_TEXT)) for text in run.remarks if text not in run.not_evaluated
+        )
+        if run.benchmark and run.benchmark == _bundled_digest():
             yield "Scores are on the bundled benchmark of small images, not on the data sets that papers report."
-        yield f"Computed on {safe(run.device)} with torch {safe(run.versions.get('torch', '?'))}."
+        yield f"Computed on {markdown_text(run.device)} with torch {markdown_text(run.versions.get('torch', '?'))}."
     if run is None or not run.licenses:
         yield "Its license follows from those of its parents, which were not looked up."
         return
     yield "Its license follows from those of its parents, which their cards state as follows."
-    yield table(("Model or data set", "License"), [(safe(name), safe(text)) for name, text in run.licenses.items()])
+    yield markdown_table(
+        ("Model or data set", "License"),
+        [(markdown_text(name), markdown_text(text)) for name, text in run.licenses.items()],
+    )
 
 
-def _drawn(recipe: Recipe, run: Run | None) -> str:
+def _describe_test_images(recipe: Recipe, run: Run | None) -> str:
     """How many of these images there were, as far as it is known."""
     if recipe.test_data is None:
         return ""
@@ -321,7 +334,7 @@ def _count(run: Run | None, kind: str) -> str:
     return "" if not counts else f"{counts[0]:,}" if counts[0] == counts[-1] else f"{counts[0]:,} to {counts[-1]:,}"
 
 
-def _bundled() -> str:
+def _bundled_digest() -> str:
     """The digest of the bundled benchmark; empty if it is not installed."""
     from merging.base.settings import BUNDLED
 

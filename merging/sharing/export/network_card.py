@@ -8,12 +8,20 @@ from pathlib import Path
 from typing import Any
 
 from merging.base.files.plain_yaml import write_yaml
-from merging.base.text import escape, first_few, plural, printable, table
+from merging.base.text import escape_markdown, first_few, markdown_table, plural, printable
 from merging.base.version import __version__
 from merging.models.checkpoint import Checkpoint
 from merging.models.families import Role
 from merging.sharing.export.adapter_export import AdapterFile
-from merging.sharing.export.model_card import FILE, LONG, cautions_of, methods_of, parents_of, recipe_of, safe
+from merging.sharing.export.model_card import (
+    FILE,
+    LONGEST_TEXT,
+    describe_cautions,
+    describe_methods,
+    describe_recipe,
+    markdown_text,
+    parents_table,
+)
 from merging.sharing.export.network_export import HEAD, HEADS, NetworkExport
 
 
@@ -23,17 +31,17 @@ def write_network_card(folder: Path, export: NetworkExport, notes: list[str]) ->
     (folder / FILE).write_text(f"---\n{write_yaml(_metadata(export))}---\n\n{text}\n", "utf-8")
 
 
-def write_adapter_card(folder: Path, export: NetworkExport, made: AdapterFile) -> None:
+def write_adapter_card(folder: Path, export: NetworkExport, adapter: AdapterFile) -> None:
     """Write README.md of an adapter."""
     entries = _metadata(export) | {"library_name": "peft"}
-    rows = [(safe(name), f"{share:.4f}") for name, share in made.shares.items()]
+    rows = [(markdown_text(name), f"{share:.4f}") for name, share in adapter.shares.items()]
     heads = ["Heads of tasks are not in it; --to hf writes them."] if export.heads else []
-    parts = [*_body(export, [*made.notes, *heads])]
+    parts = [*_body(export, [*adapter.notes, *heads])]
     at = parts.index("## How to load it")
     parts[at + 1] = (
-        f"A LoRA adapter of rank {made.rank}: `PeftModel.from_pretrained(model, folder)` puts it on the pretrained "
+        f"A LoRA adapter of rank {adapter.rank}: `PeftModel.from_pretrained(model, folder)` puts it on the pretrained "
         "model. How much of the squared norm of each tensor's change it keeps:\n\n"
-        f"{table(('Tensor', 'Share kept'), rows)}"
+        f"{markdown_table(('Tensor', 'Share kept'), rows)}"
     )
     text = "\n\n".join(part for part in parts if part)
     (folder / FILE).write_text(f"---\n{write_yaml(entries)}---\n\n{text}\n", "utf-8")
@@ -54,10 +62,10 @@ def _metadata(export: NetworkExport) -> dict[str, Any]:
 
 def _body(export: NetworkExport, notes: list[str]) -> Iterator[str]:
     source = export.source
-    yield f"# {safe(source.title)}"
+    yield f"# {markdown_text(source.title)}"
     yield _introduction(export)
     if source.run is not None:
-        yield cautions_of(source.run)
+        yield describe_cautions(source.run)
     yield "## How to load it"
     yield (
         "`from_pretrained` of its class in Transformers loads this folder."
@@ -65,57 +73,57 @@ def _body(export: NetworkExport, notes: list[str]) -> Iterator[str]:
         else "`from_pretrained` of its class in Transformers loads the folders that tasks.json names for the tasks."
     )
     yield "## What was inferred"
-    yield _inferred(next(iter(export.models.values())))
+    yield _describe_inference(next(iter(export.models.values())))
     if export.heads or export.task:
         yield "## Kept per task"
         yield from _heads(export)
     if source.recipe is not None:
         yield "## Method"
-        yield from methods_of(source.recipe)
+        yield from describe_methods(source.recipe)
     yield "## Parents"
-    yield parents_of(source)
+    yield parents_table(source)
     if source.recipe is not None:
         yield "## Recipe"
-        yield recipe_of(source.recipe)
+        yield describe_recipe(source.recipe)
     yield "## Limits"
     lines = [*notes, *(source.run.remarks if source.run else ())]
     lines.append("Its license follows from those of its parents, which were not looked up.")
-    yield "\n".join(f"- {escape(printable(line, LONG))}" for line in lines)
+    yield "\n".join(f"- {escape_markdown(printable(line, LONGEST_TEXT))}" for line in lines)
 
 
 def _kind(export: NetworkExport) -> str:
-    return safe(export.title) if export.title else "a network of unknown kind"
+    return markdown_text(export.title) if export.title else "a network of unknown kind"
 
 
 def _introduction(export: NetworkExport) -> str:
     recipe = export.source.recipe
     if recipe is None:
         return f"This is {_kind(export)}, written by Mergescope {__version__} without changing a number."
-    of = f", with the head of {safe(export.task)}" if export.task else ""
-    made = f"Merged from {len(recipe.experts)} experts by Mergescope: {safe(recipe.text())}."
+    of = f", with the head of {markdown_text(export.task)}" if export.task else ""
+    made = f"Merged from {len(recipe.experts)} experts by Mergescope: {markdown_text(recipe.text())}."
     return f"{made} The network: {_kind(export)}{of}."
 
 
-def _inferred(model: Checkpoint) -> str:
+def _describe_inference(model: Checkpoint) -> str:
     """Roles, blocks and towers, which come from names, shapes and types of the tensors."""
     parameters = model.parameters
     towers = list(dict.fromkeys(p.tower for p in parameters if p.tower))
     blocks = len({(p.tower, p.block) for p in parameters if p.block is not None})
-    named = f" in {len(towers)} towers ({first_few(map(safe, towers))})" if towers else ""
+    named = f" in {len(towers)} towers ({first_few(map(markdown_text, towers))})" if towers else ""
     counts = Counter(p.role for p in parameters)
     rows = [(role.value.replace("_", " "), f"{counts[role]}") for role in Role if counts[role]]
     counted = f"{plural(len(parameters), 'tensor')}, {plural(blocks, 'block')}{named}"
     text = f"{counted}, by names, shapes and types of the tensors alone."
-    return f"{text}\n\n{table(('Role', 'Tensors'), rows)}"
+    return f"{text}\n\n{markdown_table(('Role', 'Tensors'), rows)}"
 
 
 def _heads(export: NetworkExport) -> Iterator[str]:
     if export.task:
-        yield f"The head is that of {safe(export.task)}, under whose configuration this folder is."
+        yield f"The head is that of {markdown_text(export.task)}, under whose configuration this folder is."
         return
     yield (
         f"The head of each task is in `{HEADS}/`, in a folder named like its expert: `{HEAD}` and the expert's "
         "`config.json`. `python -m merging export RUN --task NAME` writes the merged model with one of them."
     )
-    rows = [(safe(expert), safe(first_few(own))) for expert, own in export.heads.items()]
-    yield table(("Expert", "Tensors"), rows)
+    rows = [(markdown_text(expert), markdown_text(first_few(own))) for expert, own in export.heads.items()]
+    yield markdown_table(("Expert", "Tensors"), rows)

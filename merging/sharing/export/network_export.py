@@ -11,30 +11,30 @@ import torch
 from torch import Tensor
 
 from merging.base.errors import CheckpointError, MergingError
-from merging.base.files.paths import take_name
+from merging.base.files.paths import choose_unique_name
 from merging.base.text import first_few, printable
 from merging.models.checkpoint import Checkpoint, MappingCheckpoint
+from merging.models.checkpoint_views import CheckpointView, DerivedTensor, TensorSlice, stored_model
+from merging.models.formats.adapter_checkpoint import AdaptedCheckpoint
 from merging.models.formats.configs import COMPANIONS, TRANSFORMERS
-from merging.models.formats.lora import AdaptedCheckpoint
-from merging.models.formats.opening import ModelRef, Source
+from merging.models.formats.model_sources import ModelRef, Source
 from merging.models.formats.safetensors import SafetensorsWriter
+from merging.models.model_references import expert_key
 from merging.models.network_facts import title_of
-from merging.models.references import expert_key
-from merging.models.team.choices import COMMON
-from merging.models.team.heads_file import FILE, read_heads
+from merging.models.team.task_heads_file import FILE, read_heads
 from merging.models.team.team import TeamBase, TeamMember
+from merging.models.team.vocabulary_choices import COMMON
 from merging.models.tensor_info import TensorInfo
-from merging.models.views import CheckpointView, Derived, TensorSlice, stored_model
 from merging.recipes.recipe import Recipe
 from merging.sharing.export.companion_files import (
     Companions,
     copy_companions,
+    count_token_rows,
     has_other_tokens,
     has_tokenizer,
-    rows_of_tokens,
 )
-from merging.sharing.export.source import ExportSource, open_pretrained
-from merging.study.runs.inputs import open_inputs
+from merging.sharing.export.export_source import ExportSource, open_pretrained
+from merging.study.runs.opened_recipe import open_inputs
 from merging.study.runs.run import Run
 
 WEIGHTS = "model.safetensors"
@@ -74,7 +74,7 @@ def refuse_open_clip(model: Checkpoint) -> None:
     raise CheckpointError(f"Only CLIP towers go to open_clip; this is {called}. Use --to hf.")
 
 
-def prepared(source: ExportSource, base: Source | None = None, task: str = "") -> NetworkExport:
+def prepare_network(source: ExportSource, base: Source | None = None, task: str = "") -> NetworkExport:
     """What is written of these models.
 
     Raises:
@@ -86,29 +86,29 @@ def prepared(source: ExportSource, base: Source | None = None, task: str = "") -
         if task:
             raise CheckpointError("Only runs hold heads of tasks; export the run, or leave out --task.")
         (model,) = source.models.values()
-        return NetworkExport(source, source.models, title, _beside_checkpoint(model, source.base))
+        return NetworkExport(source, source.models, title, _find_companions(model, source.base))
     heads = read_heads(run.file(FILE)) if FILE in run.files else {}
     if task:
-        return _of_task(source, run, recipe, heads, task, title)
+        return _prepare_for_task(source, run, recipe, heads, task, title)
     missing, folder = "", None
     try:
         folder = open_pretrained(recipe, base).folder
     except (MergingError, OSError) as error:
         missing = str(error)
-    experts = {name: _folder(ModelRef(text)) for name, text in recipe.experts if name in heads}
+    experts = {name: _expert_folder(ModelRef(text)) for name, text in recipe.experts if name in heads}
     return NetworkExport(source, source.models, title, Companions(folder), heads, experts, missing=missing)
 
 
-def _beside_checkpoint(model: Checkpoint, base: Checkpoint | None) -> Companions:
+def _find_companions(model: Checkpoint, base: Checkpoint | None) -> Companions:
     """What lies beside a checkpoint; beside an adapter's model and the adapter."""
     if base is None or not isinstance(stored_model(model), AdaptedCheckpoint):
         return Companions(model.folder)
-    rows = rows_of_tokens(model)
+    rows = count_token_rows(model)
     own_tokens = has_other_tokens(model.folder, base.folder, rows)
-    return Companions(base.folder, model.folder, own_tokens, (rows_of_tokens(base), rows))
+    return Companions(base.folder, model.folder, own_tokens, (count_token_rows(base), rows))
 
 
-def _folder(model: ModelRef) -> Path | None:
+def _expert_folder(model: ModelRef) -> Path | None:
     """The folder of an expert; None if it cannot be opened any more."""
     try:
         return model.open().folder
@@ -116,9 +116,11 @@ def _folder(model: ModelRef) -> Path | None:
         return None
 
 
-def _of_task(source: ExportSource, run: Run, recipe: Recipe, heads: Heads, task: str, title: str) -> NetworkExport:
+def _prepare_for_task(
+    source: ExportSource, run: Run, recipe: Recipe, heads: Heads, task: str, title: str
+) -> NetworkExport:
     """The merged model with one task's head, under the names in that expert's file."""
-    _refuse_unknown(task, heads, f"Run {run.id}")
+    _require_head(task, heads, f"Run {run.id}")
     opened = open_inputs(recipe)
     expert = opened.experts[task]
     if not isinstance(expert, TeamMember) or opened.digests()[expert_key(task)] != run.inputs.get(expert_key(task)):
@@ -128,16 +130,16 @@ def _of_task(source: ExportSource, run: Run, recipe: Recipe, heads: Heads, task:
         )
     merged = source.models.get("") or next(source.models[p] for p, name in source.tasks.items() if name == task)
     own = MappingCheckpoint(heads[task], task)
-    tensors: dict[str, Derived] = {}
-    rows = rows_of_tokens(merged), rows_of_tokens(expert.inner)
+    tensors: dict[str, DerivedTensor] = {}
+    rows = count_token_rows(merged), count_token_rows(expert.inner)
     own_tokens = recipe.vocabulary == COMMON and has_other_tokens(expert.folder, opened.pretrained.folder, rows[1])
     own_rows = own_tokens or not has_tokenizer(opened.pretrained.folder)
     for name, stored in expert.stored.items():
-        whole = Derived(merged.infos[name], (TensorSlice.whole(merged, name),))
-        tensors[stored] = _as_stored(merged, name, expert.inner, stored) if own_rows else whole
+        whole = DerivedTensor(merged.infos[name], (TensorSlice.whole(merged, name),))
+        tensors[stored] = _shape_as_stored(merged, name, expert.inner, stored) if own_rows else whole
     assert isinstance(opened.pretrained, TeamBase)
     for name, stored in opened.pretrained.team.heads[task].items():
-        tensors[stored] = Derived(own.infos[name], (TensorSlice.whole(own, name),))
+        tensors[stored] = DerivedTensor(own.infos[name], (TensorSlice.whole(own, name),))
     models = {"": CheckpointView(merged, tensors, same=False)}
     beside = Companions(opened.pretrained.folder, expert.folder, own_tokens, rows if own_rows else rows[::-1])
     return NetworkExport(source, models, title, beside, task=task)
@@ -149,30 +151,30 @@ def check_task(recipe: Recipe, task: str, base: Path | None = None) -> None:
     if not pretrained.inferred:
         raise CheckpointError(NO_HEADS)
     if isinstance(pretrained, TeamBase):
-        _refuse_unknown(task, pretrained.team.heads, "This merge")
+        _require_head(task, pretrained.team.heads, "This merge")
 
 
-def _refuse_unknown(task: str, heads: Collection[str], who: str) -> None:
+def _require_head(task: str, heads: Collection[str], who: str) -> None:
     if task not in heads:
         known = f"those of {first_few(heads)}" if heads else "none"
         raise CheckpointError(f"{who} keeps no head of {printable(task)!r}; it keeps {known}.")
 
 
-def _as_stored(merged: Checkpoint, name: str, expert: Checkpoint, stored: str) -> Derived:
+def _shape_as_stored(merged: Checkpoint, name: str, expert: Checkpoint, stored: str) -> DerivedTensor:
     """A merged tensor in the shape of the expert's; of a table with more rows, the others are the expert's own."""
     info, wanted = merged.infos[name], expert.infos[stored].shape
     if info.shape == wanted:
-        return Derived(info, (TensorSlice.whole(merged, name),))
+        return DerivedTensor(info, (TensorSlice.whole(merged, name),))
     width = info.numel // max(info.shape[0], 1)
     common = min(info.shape[0], wanted[0]) * width
     parts = [TensorSlice(merged, name, 0, common)]
     if common < wanted[0] * width:
         parts.append(TensorSlice(expert, stored, common, wanted[0] * width))
     same = len({part.source.infos[part.name].dtype for part in parts}) == 1
-    return Derived(TensorInfo(wanted, info.dtype if same else torch.float32), tuple(parts))
+    return DerivedTensor(TensorInfo(wanted, info.dtype if same else torch.float32), tuple(parts))
 
 
-def write_beside(folder: Path, export: NetworkExport) -> list[str]:
+def write_companions(folder: Path, export: NetworkExport) -> list[str]:
     """Copy what lies beside the weights into each model's folder, and write the heads. Returns notes on what lacks."""
     notes = [f"Nothing beside the weights was copied: {export.missing}"] if export.missing else []
     for place in export.models:
@@ -185,7 +187,7 @@ def write_beside(folder: Path, export: NetworkExport) -> list[str]:
             notes.append(f"Not there, and so not copied from {whose} folder: {first_few(absent, len(absent))}.")
     used: set[str] = set()
     for expert, own in export.heads.items():
-        where = folder / HEADS / _place(expert, used)
+        where = folder / HEADS / _choose_folder_name(expert, used)
         where.mkdir(parents=True)
         infos = {name: TensorInfo(tuple(value.shape), value.dtype) for name, value in own.items()}
         with SafetensorsWriter(where / HEAD, infos, {"format": "pt", "task": expert}) as writer:
@@ -197,6 +199,6 @@ def write_beside(folder: Path, export: NetworkExport) -> list[str]:
     return list(dict.fromkeys(notes))
 
 
-def _place(expert: str, used: set[str]) -> str:
+def _choose_folder_name(expert: str, used: set[str]) -> str:
     """A folder's name for an expert, whose own is untrusted text."""
-    return take_name(quote(expert, safe=" ")[:100].strip(" .") or "_", used)
+    return choose_unique_name(quote(expert, safe=" ")[:100].strip(" .") or "_", used)

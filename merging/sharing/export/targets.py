@@ -10,9 +10,9 @@ from merging.base.errors import CheckpointError, MergingError
 from merging.images.image_encoder import EPS
 from merging.models.checkpoint import Checkpoint
 from merging.models.formats.configs import OPEN_CLIP, OPEN_CLIP_WEIGHTS, PREPROCESSOR, TRANSFORMERS
-from merging.sharing.export import names
-from merging.sharing.export.text_side import TextSide, ratio_of
-from merging.sharing.export.vision_model import Tower
+from merging.sharing.export import export_names
+from merging.sharing.export.export_tower import ExportTower
+from merging.sharing.export.text_side import TextSide, mlp_ratio
 
 BICUBIC = 3  # Pillow's number
 HIGHEST_TOKEN = 2  # with this number as the end, Transformers takes the highest token for it, as open_clip does
@@ -37,19 +37,19 @@ class ExportTarget(Protocol):
     def limit(self, shard: int) -> int:
         """Bytes above which the weights are divided."""
 
-    def refuses(self, text: TextSide, tower: Tower) -> str:
+    def refuses(self, text: TextSide, tower: ExportTower) -> str:
         """Why a text side cannot be exported with a tower; empty if it can."""
 
-    def tensors(self, tower: Tower) -> Checkpoint:
+    def tensors(self, tower: ExportTower) -> Checkpoint:
         """The weights under the library's names."""
 
-    def configs(self, tower: Tower) -> Mapping[str, Mapping[str, Any]]:
+    def configs(self, tower: ExportTower) -> Mapping[str, Mapping[str, Any]]:
         """{file name: its contents}."""
 
-    def task(self, tower: Tower) -> str:
+    def task(self, tower: ExportTower) -> str:
         """The Hub's name for what the model can do by itself."""
 
-    def code(self, tower: Tower, folder: str) -> str:
+    def code(self, tower: ExportTower, folder: str) -> str:
         """Lines that load the model and give an image's features."""
 
 
@@ -67,15 +67,15 @@ class ForTransformers:
     def limit(self, shard: int) -> int:
         return shard
 
-    def refuses(self, text: TextSide, tower: Tower) -> str:
+    def refuses(self, text: TextSide, tower: ExportTower) -> str:
         if text.odd_field:
             return f"the text tower in {text.source} has {text.odd_field}, which Transformers' CLIP has not"
         return "" if tower.projected else "the image tower has no output projection, which a whole CLIP model has"
 
-    def tensors(self, tower: Tower) -> Checkpoint:
+    def tensors(self, tower: ExportTower) -> Checkpoint:
         return tower.in_transformers()
 
-    def configs(self, tower: Tower) -> Mapping[str, Mapping[str, Any]]:
+    def configs(self, tower: ExportTower) -> Mapping[str, Mapping[str, Any]]:
         a = tower.architecture
         vision = {
             **self._sizes(tower, a.width, tower.mlp_width, a.heads, a.layers),
@@ -113,10 +113,10 @@ class ForTransformers:
         }
         return {TRANSFORMERS: config, PREPROCESSOR: images}
 
-    def task(self, tower: Tower) -> str:
+    def task(self, tower: ExportTower) -> str:
         return "zero-shot-image-classification" if tower.text else "image-feature-extraction"
 
-    def code(self, tower: Tower, folder: str) -> str:
+    def code(self, tower: ExportTower, folder: str) -> str:
         model, features = self._vision(tower), "image_embeds" if tower.projected else "pooler_output"
         return f"""\
 from transformers import CLIPImageProcessor, {model}
@@ -127,7 +127,7 @@ processor = CLIPImageProcessor.from_pretrained(folder)
 features = model(**processor(images=image, return_tensors="pt")).{features}
 """
 
-    def _sizes(self, tower: Tower, width: int, mlp: int, heads: int, layers: int) -> dict[str, Any]:
+    def _sizes(self, tower: ExportTower, width: int, mlp: int, heads: int, layers: int) -> dict[str, Any]:
         """What the configurations of both towers have."""
         return {
             "attention_dropout": 0.0,
@@ -142,10 +142,10 @@ features = model(**processor(images=image, return_tensors="pt")).{features}
             "projection_dim": tower.architecture.embed_dim,
         }
 
-    def _model(self, tower: Tower) -> str:
+    def _model(self, tower: ExportTower) -> str:
         return "CLIPModel" if tower.text else self._vision(tower)
 
-    def _vision(self, tower: Tower) -> str:
+    def _vision(self, tower: ExportTower) -> str:
         return "CLIPVisionModelWithProjection" if tower.projected else "CLIPVisionModel"
 
 
@@ -160,10 +160,10 @@ class ForOpenClip:
     def limit(self, shard: int) -> int:
         return 1 << 62  # open_clip reads one file
 
-    def refuses(self, text: TextSide, tower: Tower) -> str:
+    def refuses(self, text: TextSide, tower: ExportTower) -> str:
         return ""
 
-    def tensors(self, tower: Tower) -> Checkpoint:
+    def tensors(self, tower: ExportTower) -> Checkpoint:
         if not tower.projected:
             raise CheckpointError(
                 f"{tower.checkpoint.name} has no output projection, which open_clip's towers all have. Export it to "
@@ -172,12 +172,12 @@ class ForOpenClip:
             )
         return tower.in_open_clip()
 
-    def configs(self, tower: Tower) -> Mapping[str, Mapping[str, Any]]:
+    def configs(self, tower: ExportTower) -> Mapping[str, Mapping[str, Any]]:
         a = tower.architecture
         vision: dict[str, Any] = {"image_size": a.image_size, "layers": a.layers, "width": a.width}
         vision |= {"head_width": a.width // a.heads, "patch_size": a.patch_size}
         if tower.mlp_width != 4 * a.width:
-            vision["mlp_ratio"] = ratio_of(tower.mlp_width, a.width)
+            vision["mlp_ratio"] = mlp_ratio(tower.mlp_width, a.width)
         width, heads, layers = TEXTS.get((a.width, a.embed_dim), STAND_IN)
         unknown = {
             "context_length": CONTEXT,
@@ -196,10 +196,10 @@ class ForOpenClip:
         }
         return {OPEN_CLIP: {"model_cfg": model, "preprocess_cfg": images}}
 
-    def task(self, tower: Tower) -> str:
+    def task(self, tower: ExportTower) -> str:
         return "zero-shot-image-classification" if tower.text else "image-feature-extraction"
 
-    def code(self, tower: Tower, folder: str) -> str:
+    def code(self, tower: ExportTower, folder: str) -> str:
         make = "open_clip.create_model_and_transforms"
         if tower.text:
             return f"""\
@@ -220,10 +220,10 @@ features = model.eval().encode_image(preprocess(image)[None])
 """
 
 
-TARGETS: Mapping[str, ExportTarget] = dict(zip(names.TARGETS, (ForTransformers(), ForOpenClip()), strict=True))
+TARGETS: Mapping[str, ExportTarget] = dict(zip(export_names.TARGETS, (ForTransformers(), ForOpenClip()), strict=True))
 
 
-def target(key: str) -> ExportTarget:
+def find_target(key: str) -> ExportTarget:
     """The target of that key; raises MergingError with the known ones."""
     if key not in TARGETS:
         raise MergingError(f"A model is exported to {' or '.join(map(repr, TARGETS))}; got {key!r}.")

@@ -12,21 +12,24 @@ import torch
 
 from merging.base.errors import CheckpointError
 from merging.images.benchmarks.benchmark_folders import TEXT_TOWER, is_benchmark
-from merging.images.benchmarks.manifest import checked
+from merging.images.benchmarks.manifest import checked_path
 from merging.images.text_encoder import LOGIT_SCALE
 from merging.models.checkpoint import Checkpoint, MappingCheckpoint
-from merging.models.formats.opening import ModelRef, Source, open_checkpoint
-from merging.models.references import without_folders
+from merging.models.checkpoint_views import CheckpointView, DerivedTensor, rename_tensors, stored_model
+from merging.models.formats.model_sources import ModelRef, Source, open_checkpoint
+from merging.models.model_references import strip_folders
 from merging.models.text_tower import BLOCKS, POSITIONS, PROJECTION, SCALE, TOKENS, stated_text, text_heads, text_tower
-from merging.models.views import CheckpointView, Derived, renamed, stored_model
 from merging.sharing.export import tower_shapes
-from merging.sharing.export.names import NO_TEXT
+from merging.sharing.export.export_names import NO_TEXT
 
 # Fields of open_clip that say what Transformers' text tower is, too, or what tokenizer goes with it.
 SHARED_FIELDS = {
     "context_length", "vocab_size", "width", "heads", "layers", "mlp_ratio", "hf_tokenizer_name", "tokenizer_kwargs",
 }  # fmt: skip
-DEFAULTS = (("pool_type", "argmax"), ("proj_type", "linear"))  # of open_clip, and all that Transformers has
+TRANSFORMERS_DEFAULTS = (
+    ("pool_type", "argmax"),
+    ("proj_type", "linear"),
+)  # of open_clip, and all that Transformers has
 
 
 @dataclass(frozen=True)
@@ -41,11 +44,11 @@ class TextSide:
     @property
     def odd_field(self) -> str:
         """A field of its configuration that makes it another kind of tower than Transformers' CLIP has; else empty."""
-        fields = (name for name, value in self.config.items() if value and (name, value) not in DEFAULTS)
+        fields = (name for name, value in self.config.items() if value and (name, value) not in TRANSFORMERS_DEFAULTS)
         return next((name for name in fields if name not in SHARED_FIELDS), "")
 
 
-def text_side(source: Checkpoint, embed_dim: int, heads: int = 0) -> TextSide:
+def read_text_side(source: Checkpoint, embed_dim: int, heads: int = 0) -> TextSide:
     """The text side in a checkpoint; ``heads`` is its number of heads where its file states none.
 
     Raises:
@@ -57,21 +60,23 @@ def text_side(source: Checkpoint, embed_dim: int, heads: int = 0) -> TextSide:
     own = text.infos[PROJECTION].shape[-1]
     if own != embed_dim:
         raise CheckpointError(f"The text tower of {text.name} gives {own} features, the visual tower {embed_dim}.")
-    mlp = tower_shapes.hidden_width(text)
-    tower_shapes.check(text, tower_shapes.of_text(width, layers, mlp, context, vocabulary, embed_dim), "text")
+    mlp = tower_shapes.read_hidden_width(text)
+    tower_shapes.check_shapes(
+        text, tower_shapes.text_shapes(width, layers, mlp, context, vocabulary, embed_dim), "text"
+    )
     sizes = {"context_length": context, "vocab_size": vocabulary, "width": width}
-    ratio = {} if mlp == 4 * width else {"mlp_ratio": ratio_of(mlp, width)}
+    ratio = {} if mlp == 4 * width else {"mlp_ratio": mlp_ratio(mlp, width)}
     config = {**stated_text(source), **sizes, "heads": text_heads(source, width, heads), "layers": layers, **ratio}
-    return TextSide(_with_scale(text), config, mlp, without_folders(source.label))
+    return TextSide(_add_logit_scale(text), config, mlp, strip_folders(source.label))
 
 
-def _with_scale(text: CheckpointView) -> Checkpoint:
+def _add_logit_scale(text: CheckpointView) -> Checkpoint:
     """A text tower with OpenAI's logit scale where its file has none."""
     if SCALE in text.infos:
         return text
     scale = MappingCheckpoint({SCALE: torch.tensor(math.log(LOGIT_SCALE))}, text.name)
-    parts: dict[str, Derived] = renamed(text, {name: name for name in text.infos})
-    return CheckpointView(text, parts | renamed(scale, {SCALE: SCALE}), same=False)
+    parts: dict[str, DerivedTensor] = rename_tensors(text, {name: name for name in text.infos})
+    return CheckpointView(text, parts | rename_tensors(scale, {SCALE: SCALE}), same=False)
 
 
 def holds_tokens(source: Checkpoint) -> bool:
@@ -79,13 +84,13 @@ def holds_tokens(source: Checkpoint) -> bool:
     return any(name.endswith(TOKENS) for name in stored_model(source).infos)
 
 
-def lenders(model: Checkpoint, base: Checkpoint | None) -> tuple[Checkpoint, ...]:
+def find_text_sources(model: Checkpoint, base: Checkpoint | None) -> tuple[Checkpoint, ...]:
     """The checkpoints in which a model's text tower may be: its own, that of its base, and what lies beside them."""
     own = [model] if base is None else [model, base]
-    return (*own, *(kept for checkpoint in own for kept in beside(checkpoint)))
+    return (*own, *(kept for checkpoint in own for kept in find_text_tower_beside(checkpoint)))
 
 
-def beside(model: Checkpoint) -> list[Checkpoint]:
+def find_text_tower_beside(model: Checkpoint) -> list[Checkpoint]:
     """The text tower that a benchmark keeps beside its models, if the model is one of those."""
     models = model.folder
     if models is None or models.name != "models":
@@ -93,11 +98,11 @@ def beside(model: Checkpoint) -> list[Checkpoint]:
     path = models.parent / TEXT_TOWER
     if not is_benchmark(models.parent) or not path.is_file():
         return []
-    return [open_checkpoint(checked(models.parent, TEXT_TOWER), path.name)]
+    return [open_checkpoint(checked_path(models.parent, TEXT_TOWER), path.name)]
 
 
-def choose(
-    sources: Sequence[Checkpoint], embed_dim: int, asked: Source | None, heads: int = 0
+def choose_text_side(
+    sources: Sequence[Checkpoint], embed_dim: int, text_tower: Source | None, heads: int = 0
 ) -> tuple[TextSide | None, str]:
     """The text side of the first checkpoint that holds a whole one; or None, and why there is none.
 
@@ -107,22 +112,22 @@ def choose(
     Raises:
         CheckpointError: the text tower that was asked for cannot be used, or a file states other ``heads``.
     """
-    if isinstance(asked, str) and asked == NO_TEXT:
+    if isinstance(text_tower, str) and text_tower == NO_TEXT:
         return None, "it was left out, as requested"
-    if asked is not None:
-        model = ModelRef(str(asked)) if isinstance(asked, str | os.PathLike) else asked
-        sources = [open_checkpoint(model, without_folders(model.text) if isinstance(model, ModelRef) else None)]
+    if text_tower is not None:
+        model = ModelRef(str(text_tower)) if isinstance(text_tower, str | os.PathLike) else text_tower
+        sources = [open_checkpoint(model, strip_folders(model.text) if isinstance(model, ModelRef) else None)]
     for source in sources if heads else ():
         if (stated := stated_text(source).get("heads", heads)) != heads:
             raise CheckpointError(
                 f"The text tower in {_file(source)} has {stated!r} heads by its file, and {heads} were stated."
             )
-    if asked is not None:
-        return text_side(sources[0], embed_dim, heads), ""
+    if text_tower is not None:
+        return read_text_side(sources[0], embed_dim, heads), ""
     problems = []
     for source in sources:
         try:
-            return text_side(source, embed_dim, heads), ""
+            return read_text_side(source, embed_dim, heads), ""
         except CheckpointError as error:
             if holds_tokens(source):
                 problems.append(str(error).rstrip("."))
@@ -132,10 +137,10 @@ def choose(
 
 def _file(checkpoint: Checkpoint) -> str:
     """What to call a checkpoint: its file's name, or its own if it is in no file."""
-    return checkpoint.name if checkpoint.state() is None else without_folders(checkpoint.label)
+    return checkpoint.name if checkpoint.state() is None else strip_folders(checkpoint.label)
 
 
-def ratio_of(hidden: int, width: int) -> float:
+def mlp_ratio(hidden: int, width: int) -> float:
     """The ratio by which open_clip multiplies a width, rounding down, to get the hidden width of an MLP."""
     ratio = hidden / width
     return ratio if int(width * ratio) == hidden else math.nextafter(ratio, math.inf)

@@ -14,7 +14,7 @@ Shapes = dict[str, tuple[int, ...]]
 FIRST_HIDDEN = "transformer.resblocks.0.mlp.c_fc.weight"
 
 
-def of_vision(a: Architecture, mlp: int) -> Shapes:
+def vision_shapes(a: Architecture, mlp: int) -> Shapes:
     """Of a visual tower, without the projection; ``mlp`` is the hidden width of its MLPs."""
     w, p = a.width, a.patch_size
     tokens = (a.image_size // p) ** 2 + 1
@@ -22,7 +22,7 @@ def of_vision(a: Architecture, mlp: int) -> Shapes:
     return shapes | _norms("ln_pre", w) | _norms("ln_post", w) | _blocks(a.layers, w, mlp)
 
 
-def of_text(width: int, layers: int, mlp: int, context: int, vocabulary: int, embed_dim: int) -> Shapes:
+def text_shapes(width: int, layers: int, mlp: int, context: int, vocabulary: int, embed_dim: int) -> Shapes:
     """Of a text tower."""
     shapes: Shapes = {TOKENS: (vocabulary, width), POSITIONS: (context, width), PROJECTION: (width, embed_dim)}
     return shapes | _norms("ln_final", width) | _blocks(layers, width, mlp)
@@ -44,13 +44,13 @@ def _blocks(layers: int, width: int, mlp: int) -> Shapes:
     return shapes
 
 
-def hidden_width(checkpoint: Checkpoint) -> int:
+def read_hidden_width(checkpoint: Checkpoint) -> int:
     """The hidden width of the first MLP; 0 if there is none."""
     info = checkpoint.infos.get(FIRST_HIDDEN)
     return info.shape[0] if info is not None and info.shape else 0
 
 
-def check(checkpoint: Checkpoint, expected: Mapping[str, tuple[int, ...]], kind: str) -> None:
+def check_shapes(checkpoint: Checkpoint, expected: Mapping[str, tuple[int, ...]], kind: str) -> None:
     """Raise CheckpointError unless a checkpoint has all tensors of a tower of that kind, in their shapes."""
     if missing := [name for name in expected if name not in checkpoint.infos]:
         absent = f"{plural(len(missing), 'tensor is', 'tensors are')} missing ({first_few(missing)})"

@@ -10,14 +10,14 @@ from typing import Any, Self
 from merging.base.errors import TaskError
 from merging.base.text import did_you_mean, printable
 from merging.images.prompt_sets import CLIP, WORDINGS
-from merging.recipes.papers.published import ILHARCO
-from merging.recipes.presets import preset
-from merging.sharing.published.catalogue import HUB, PUBLISHED, Experiment
-from merging.sharing.published.fields import Fields
-from merging.sharing.published.parts import TEST, TRAIN, ListedRow, ModelFile, PublishedModels, PublishedSet
+from merging.recipes.papers.published_figures import ILHARCO
+from merging.recipes.presets import find_preset
+from merging.sharing.published.catalogue_fields import CatalogueFields
+from merging.sharing.published.catalogue_parts import TEST, TRAIN, ListedRow, ModelFile, PublishedModels, PublishedSet
+from merging.sharing.published.experiment_catalogue import HUB, PUBLISHED, Experiment
 
-IMAGES, EXEMPLARS, SEED = 1000, 64, 0
-ALL = "all"
+DEFAULT_IMAGES, DEFAULT_EXEMPLARS, DEFAULT_SEED = 1000, 64, 0
+ALL_IMAGES = "all"
 MOST_IMAGES, MOST_EXEMPLARS = 1_000_000, 100_000
 FOLDER_NOTE = (
     "Whose experts these are is not known: they are compared with the papers' only if their own accuracies are the "
@@ -36,11 +36,11 @@ class Choice:
 
     rows: tuple[str, ...]
     experts: str
-    images: int | None = IMAGES
+    images: int | None = DEFAULT_IMAGES
     outside: bool = False
     imagenet: bool = False
     exemplars: int = 0
-    seed: int = SEED
+    seed: int = DEFAULT_SEED
     tasks: tuple[str, ...] = ()
     wording: str = CLIP
 
@@ -59,7 +59,7 @@ class Choice:
     @classmethod
     def read(cls, data: Any, where: str) -> Self:
         """The choice in plain data; raises TaskError if it is none."""
-        entry = Fields(data, where)
+        entry = CatalogueFields(data, where)
         choice = cls(
             rows=entry.texts("rows"),
             experts=entry.text("experts"),
@@ -75,16 +75,16 @@ class Choice:
         return choice
 
 
-def choose(
+def make_choice(
     experiment: Experiment,
     *,
-    images: str = str(IMAGES),
+    images: str = str(DEFAULT_IMAGES),
     outside: bool = False,
     imagenet: bool = False,
     rows: Sequence[str] = (),
     experts: str | None = None,
     exemplars: int = 0,
-    seed: int = SEED,
+    seed: int = DEFAULT_SEED,
     tasks: Sequence[str] = (),
     wording: str = CLIP,
 ) -> Choice:
@@ -106,7 +106,7 @@ def choose(
         raise TaskError(f"A wording is {' or '.join(WORDINGS)}; got {wording[:40]!r}.{did_you_mean(wording, WORDINGS)}")
     chosen = [known[key] for key in rows] or [row for row in experiment.rows if exemplars or not needs_exemplars(row)]
     if any(map(needs_exemplars, chosen)):
-        exemplars = exemplars or EXEMPLARS
+        exemplars = exemplars or DEFAULT_EXEMPLARS
     if not 0 <= exemplars <= MOST_EXEMPLARS:
         raise TaskError(f"Exemplars are a whole number up to {MOST_EXEMPLARS:,}; got {exemplars:,}.")
     if seed < 0:
@@ -115,7 +115,7 @@ def choose(
         raise TaskError(f"{experiment.key} has no ImageNet among its test sets.")
     return Choice(
         rows=tuple(row.key for row in chosen),
-        experts=_whose(experiment, next(iter(experiment.models)) if experts is None else experts),
+        experts=_resolve_experts(experiment, next(iter(experiment.models)) if experts is None else experts),
         images=_images(images),
         outside=outside or imagenet,
         imagenet=imagenet,
@@ -126,7 +126,7 @@ def choose(
     )
 
 
-def _whose(experiment: Experiment, experts: str) -> str:
+def _resolve_experts(experiment: Experiment, experts: str) -> str:
     """HUB or PUBLISHED, or the whole path of a folder, which means the same from every other folder."""
     if experts in experiment.models:
         return experts
@@ -140,12 +140,12 @@ def _whose(experiment: Experiment, experts: str) -> str:
     return str(Path(experts).resolve())
 
 
-def narrowed(experiment: Experiment, choice: Choice) -> Experiment:
+def narrow_experiment(experiment: Experiment, choice: Choice) -> Experiment:
     """The experiment with the chosen tasks only; the papers' averages are then of other tasks.
 
     What a source prints of its own files is not said of those in a folder.
     """
-    if of_folder(experiment, choice):
+    if uses_own_folder(experiment, choice):
         experiment = replace(experiment, printed=None)
     if not choice.tasks:
         return experiment
@@ -158,57 +158,57 @@ def narrowed(experiment: Experiment, choice: Choice) -> Experiment:
 
 
 def _images(text: str) -> int | None:
-    if text == ALL:
+    if text == ALL_IMAGES:
         return None
     if not text.isdecimal() or not 1 <= int(text) <= MOST_IMAGES:
         raise TaskError(
-            f"Images of each test set are a whole number from 1 to {MOST_IMAGES:,}, or {ALL}; got {text!r}."
+            f"Images of each test set are a whole number from 1 to {MOST_IMAGES:,}, or {ALL_IMAGES}; got {text!r}."
         )
     return int(text)
 
 
 def needs_exemplars(row: ListedRow) -> bool:
     """Whether a row's chain sees training images."""
-    return preset(row.preset).recipe("", {}).exemplars is not None
+    return find_preset(row.preset).recipe("", {}).exemplars is not None
 
 
-def left_out(experiment: Experiment, choice: Choice) -> tuple[str, ...]:
+def list_left_out_rows(experiment: Experiment, choice: Choice) -> tuple[str, ...]:
     """Keys of the experiment's rows that are left out because they need exemplars."""
     return tuple(row.key for row in experiment.rows if row.key not in choice.rows and needs_exemplars(row))
 
 
-def of_folder(experiment: Experiment, choice: Choice) -> bool:
+def uses_own_folder(experiment: Experiment, choice: Choice) -> bool:
     """Whether the pretrained model and the experts are those in a folder of the user's."""
     return choice.experts not in experiment.models
 
 
-def models(experiment: Experiment, choice: Choice) -> PublishedModels:
+def find_models(experiment: Experiment, choice: Choice) -> PublishedModels:
     """The models of a choice. Those in a folder are set beside the ones that the papers merged, whose layout it has."""
-    if not of_folder(experiment, choice):
+    if not uses_own_folder(experiment, choice):
         return experiment.models[choice.experts]
     near = experiment.models.get(PUBLISHED) or next(iter(experiment.models.values()))
     name = printable(Path(choice.experts).name)
     return replace(near, title=f"experts in the folder {name}", by=ILHARCO, note=FOLDER_NOTE)
 
 
-def sets_of(experiment: Experiment, choice: Choice) -> tuple[PublishedSet, ...]:
+def list_test_sets(experiment: Experiment, choice: Choice) -> tuple[PublishedSet, ...]:
     """The test sets of a choice: those in domain, then those outside that are asked for."""
     skipped = () if choice.imagenet else experiment.off_by_default
     return experiment.tasks + tuple(one for one in experiment.outside if choice.outside and one.key not in skipped)
 
 
-def needed_parts(experiment: Experiment, choice: Choice) -> Mapping[ModelFile, str]:
+def list_needed_parts(experiment: Experiment, choice: Choice) -> Mapping[ModelFile, str]:
     """What has to be there, and what for: repositories with their parts, models before test sets."""
-    used = models(experiment, choice)
+    used = find_models(experiment, choice)
     parts: dict[ModelFile, str] = {}
-    if not of_folder(experiment, choice):
+    if not uses_own_folder(experiment, choice):
         uses = {"pretrained": used.pretrained} | ({"text tower": used.text} if used.text else {})
         uses |= {f"expert for {one.title}": used.experts[one.key] for one in experiment.tasks}
     else:  # a folder has its own pretrained model and experts
         uses = {"text tower": used.text or used.pretrained}
     for purpose, use in uses.items():
         parts.setdefault(ModelFile(use.repository, use.part), purpose)
-    for one in sets_of(experiment, choice):
+    for one in list_test_sets(experiment, choice):
         parts[ModelFile(one.repository, TEST)] = f"test set {one.title}"
     for one in experiment.tasks if choice.exemplars else ():
         if one.exemplars:

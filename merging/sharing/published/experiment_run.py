@@ -8,20 +8,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from merging.base import settings
-from merging.models.references import BENCHMARKS
-from merging.sharing.published.catalogue import Experiment
+from merging.models.model_references import BENCHMARKS
 from merging.sharing.published.choice import Choice
-from merging.sharing.published.lock import Lock, read_lock, write_lock
+from merging.sharing.published.experiment_catalogue import Experiment
+from merging.sharing.published.repository_lock import Lock, read_lock, write_lock
 
 if TYPE_CHECKING:
     from merging.images.benchmarks.benchmark import Benchmark
-    from merging.study.runs.store import Store
+    from merging.study.runs.run_store import Store
 
-PUBLISHED = "published"  # the folder of a store that holds what belongs to experiments
+PUBLISHED_FOLDER = "published"  # the folder of a store that holds what belongs to experiments
 
 
 @dataclass(frozen=True)
-class Place:
+class ExperimentFolders:
     """Where an experiment's own files are: its lock, its choice and its benchmark. ``into`` is a cache of its own."""
 
     root: Path
@@ -31,22 +31,22 @@ class Place:
     @property
     def folder(self) -> Path:
         """The experiment's folder."""
-        return self.root / PUBLISHED / self.key
+        return self.root / PUBLISHED_FOLDER / self.key
 
     @property
     def benchmark(self) -> Path:
         """The folder of its benchmark, among the user's own."""
-        return self.root / BENCHMARKS / f"{PUBLISHED}-{self.key}"
+        return self.root / BENCHMARKS / f"{PUBLISHED_FOLDER}-{self.key}"
 
     @property
     def rates(self) -> Path:
         """The folder of what was measured on this machine, for all experiments."""
-        return self.root / PUBLISHED
+        return self.root / PUBLISHED_FOLDER
 
     @property
     def carried(self) -> Path | None:
         """Where the lock lies in a cache of its own, so that another machine has it, too."""
-        return None if self.into is None else self.into / PUBLISHED / self.key
+        return None if self.into is None else self.into / PUBLISHED_FOLDER / self.key
 
     def lock(self) -> Lock:
         """What is pinned: in the cache that was carried here, whose files are then read, or else here."""
@@ -58,9 +58,9 @@ class Place:
         write_lock(self.carried or self.folder, lock)
 
 
-def place_of(key: str, store: Path | None = None, into: Path | None = None) -> Place:
+def find_folders(key: str, store: Path | None = None, into: Path | None = None) -> ExperimentFolders:
     """Where an experiment's files are, in a store or in the user's own."""
-    return Place(store or settings.store_root(), key, into)
+    return ExperimentFolders(store or settings.store_root(), key, into)
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class ExperimentRun:
 
     chosen: Experiment
     choice: Choice
-    place: Place
+    place: ExperimentFolders
     device: str = "auto"
     latest: bool = False
     revisions: Mapping[str, str] = field(default_factory=dict)
@@ -86,6 +86,6 @@ class ExperimentRun:
 
     def store(self, benchmark: Benchmark) -> Store:
         """The store of its runs."""
-        from merging.study.runs.store import Store
+        from merging.study.runs.run_store import Store
 
         return Store(self.place.root, benchmark=benchmark.digest)

@@ -14,15 +14,15 @@ from numpy.typing import NDArray
 
 from merging.base.errors import TaskError
 from merging.base.files.records import write_json
-from merging.sharing.published.catalogue import Experiment
+from merging.sharing.published.accuracy_verdicts import TaskScore
+from merging.sharing.published.catalogue_fields import CatalogueFields, read_mapping
 from merging.sharing.published.choice import Choice
-from merging.sharing.published.fields import Fields, read_mapping
-from merging.sharing.published.lock import Lock
-from merging.sharing.published.rows import INDIVIDUAL, PRETRAINED, RowVariant, variants
-from merging.sharing.published.table import MeasuredRow
-from merging.sharing.published.verdicts import TaskScore
+from merging.sharing.published.comparison_table import MeasuredRow
+from merging.sharing.published.experiment_catalogue import Experiment
+from merging.sharing.published.repository_lock import Lock
+from merging.sharing.published.row_variants import INDIVIDUAL, PRETRAINED, RowVariant, list_variants
 
-FILE = "measured.json"
+MEASURED_FILE = "measured.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +62,8 @@ class MeasuredTable:
 
     def with_row(self, one: MeasuredRow) -> MeasuredTable:
         """The same with a row, in place of one of its key, or of the problem that it had."""
-        problems = {key: problem for key, problem in self.problems.items() if key != key_of(one)}
-        return replace(self, rows={**self.rows, key_of(one): one}, problems=problems)
+        problems = {key: problem for key, problem in self.problems.items() if key != row_key(one)}
+        return replace(self, rows={**self.rows, row_key(one): one}, problems=problems)
 
     def with_problem(self, key: str, problem: str) -> MeasuredTable:
         """The same with the reason why a row could not be computed."""
@@ -71,18 +71,18 @@ class MeasuredTable:
 
     def in_order(self, experiment: Experiment, choice: Choice) -> list[MeasuredRow]:
         """The rows of a choice, in the order of the table."""
-        keys = (PRETRAINED, INDIVIDUAL, *(variant.key for variant in variants(experiment, choice)))
+        keys = (PRETRAINED, INDIVIDUAL, *(variant.key for variant in list_variants(experiment, choice)))
         return [self.rows[key] for key in keys if key in self.rows]
 
     def sentences(self, experiment: Experiment, choice: Choice) -> tuple[str, ...]:
         """What is to be said below the table of rows that are not in it."""
-        titles = {variant.key: variant.title for variant in variants(experiment, choice)}
+        titles = {variant.key: variant.title for variant in list_variants(experiment, choice)}
         return tuple(
             f"{titles[key]} was not computed: {problem}" for key, problem in self.problems.items() if key in titles
         )
 
 
-def key_of(one: MeasuredRow) -> str:
+def row_key(one: MeasuredRow) -> str:
     """The key of a row in a table."""
     return one.row if isinstance(one.row, str) else one.row.key
 
@@ -93,19 +93,19 @@ def write_measured(folder: Path, measured: MeasuredTable) -> None:
         key: {
             "run": one.run,
             "scores": {task: {"accuracy": score.accuracy, "n": score.n} for task, score in one.scores.items()},
-            "right": {task: _packed(right) for task, right in (one.right or {}).items()},
+            "right": {task: _pack_answers(right) for task, right in (one.right or {}).items()},
         }
         for key, one in measured.rows.items()
     }
     content = {"device": measured.device, "benchmark": measured.benchmark, "problems": dict(measured.problems)}
     of = {"choice": measured.choice.plain(), "files": measured.files.plain(), "references": dict(measured.references)}
-    write_json(folder / FILE, content | of | {"rows": rows})
+    write_json(folder / MEASURED_FILE, content | of | {"rows": rows})
 
 
-def measured_choice(folder: Path) -> Choice | None:
+def read_measured_choice(folder: Path) -> Choice | None:
     """What was chosen when the rows in a folder were measured; None if there are none."""
-    path = folder / FILE
-    return _choice(Fields(read_mapping(path), FILE)) if path.is_file() else None
+    path = folder / MEASURED_FILE
+    return _choice(CatalogueFields(read_mapping(path), MEASURED_FILE)) if path.is_file() else None
 
 
 def read_measured(folder: Path, experiment: Experiment, choice: Choice) -> MeasuredTable:
@@ -114,47 +114,53 @@ def read_measured(folder: Path, experiment: Experiment, choice: Choice) -> Measu
     Raises:
         TaskError: nothing was, or the file cannot be read.
     """
-    path = folder / FILE
+    path = folder / MEASURED_FILE
     if not path.is_file():
         raise TaskError(f"{experiment.key} has no measured row yet. `published run {experiment.key}` computes them.")
-    outer = Fields(read_mapping(path), FILE)
+    outer = CatalogueFields(read_mapping(path), MEASURED_FILE)
     device, benchmark, rows = outer.text("device"), outer.text("benchmark", empty=True), outer.mapping("rows")
     problems = {str(key): str(problem) for key, problem in outer.mapping("problems").items()}
     made_by, files = _choice(outer), _files(outer.mapping("files"))
     ids = {str(name): str(each) for name, each in outer.mapping("references").items()}
     outer.end()
     known: dict[str, str | RowVariant] = {PRETRAINED: PRETRAINED, INDIVIDUAL: INDIVIDUAL}
-    known |= {variant.key: variant for variant in variants(experiment, choice)}
-    read = {key: _row(row, Fields(rows[key], f"{FILE}, {key}")) for key, row in known.items() if key in rows}
+    known |= {variant.key: variant for variant in list_variants(experiment, choice)}
+    read = {
+        key: _row(row, CatalogueFields(rows[key], f"{MEASURED_FILE}, {key}"))
+        for key, row in known.items()
+        if key in rows
+    }
     return MeasuredTable(device, benchmark, made_by, ids, files, read, problems)
 
 
-def _choice(outer: Fields) -> Choice:
-    return Choice.read(outer.mapping("choice"), f"{FILE}, choice")
+def _choice(outer: CatalogueFields) -> Choice:
+    return Choice.read(outer.mapping("choice"), f"{MEASURED_FILE}, choice")
 
 
 def _files(stated: Mapping[str, Any]) -> MeasuredFiles:
-    entry = Fields(stated, f"{FILE}, files")
+    entry = CatalogueFields(stated, f"{MEASURED_FILE}, files")
     files = MeasuredFiles(entry.texts("latest"), entry.texts("pinned"))
     entry.end()
     return files
 
 
-def _row(row: str | RowVariant, entry: Fields) -> MeasuredRow:
+def _row(row: str | RowVariant, entry: CatalogueFields) -> MeasuredRow:
     try:
         scores = {task: TaskScore(task, each["accuracy"], each["n"]) for task, each in entry.mapping("scores").items()}
-        right = {task: _unpacked(text, scores[task].n) for task, text in entry.mapping("right").items()}
+        right = {task: _unpack_answers(text, scores[task].n) for task, text in entry.mapping("right").items()}
     except (KeyError, TypeError, ValueError, binascii.Error) as error:
-        raise TaskError(f"{entry.where}: it cannot be read ({error!r}). Delete {FILE}, and run it again.") from None
+        raise TaskError(
+            f"{entry.where}: it cannot be read ({error!r}). Delete {MEASURED_FILE}, and run it again."
+        ) from None
     return MeasuredRow(row, scores, right or None, run=entry.text("run", empty=True))
 
 
-def _packed(right: NDArray[np.bool_]) -> str:
+def _pack_answers(right: NDArray[np.bool_]) -> str:
     """One bit an image, as text."""
     return base64.b64encode(np.packbits(right).tobytes()).decode("ascii")
 
 
-def _unpacked(text: Any, n: int) -> NDArray[np.bool_]:
+def _unpack_answers(text: Any, n: int) -> NDArray[np.bool_]:
     bits = np.unpackbits(np.frombuffer(base64.b64decode(text, validate=True), np.uint8))
     if not n <= len(bits) < n + 8:
         raise ValueError(f"{len(bits)} bits for {n} images")

@@ -9,14 +9,20 @@ from dataclasses import replace
 from merging.base.devices import choose_device, describe_device
 from merging.engine.evaluation.evaluate import EvaluatedModel
 from merging.images.benchmarks.benchmark import SPLITS, Benchmark
-from merging.sharing.published.choice import models, needed_parts
+from merging.sharing.published.choice import find_models, list_needed_parts
+from merging.sharing.published.comparison_table import MeasuredRow
 from merging.sharing.published.experiment_run import ExperimentRun
-from merging.sharing.published.measured_rows import FILE, MeasuredFiles, MeasuredTable, read_measured, write_measured
-from merging.sharing.published.rates import encoded, keep_rate
+from merging.sharing.published.measured_rows import (
+    MEASURED_FILE,
+    MeasuredFiles,
+    MeasuredTable,
+    read_measured,
+    write_measured,
+)
+from merging.sharing.published.rates import encoding_rate_name, store_rate
 from merging.sharing.published.row_scores import score_together
-from merging.sharing.published.rows import INDIVIDUAL, PRETRAINED
-from merging.sharing.published.table import MeasuredRow
-from merging.study.runs.reference_models import keep_reference, reference_id
+from merging.sharing.published.row_variants import INDIVIDUAL, PRETRAINED
+from merging.study.runs.reference_models import reference_id, store_reference
 from merging.tasks.context import QUIET, Context
 
 
@@ -26,7 +32,7 @@ def measure_references(run: ExperimentRun, benchmark: Benchmark, context: Contex
     The pretrained model's scores are stored like those of any reference model. An expert is scored on its own task
     only, so its scores are kept in the table alone.
     """
-    known = known_measured(run, benchmark)
+    known = find_measured(run, benchmark)
     missing = {PRETRAINED, INDIVIDUAL} - set(known.rows)
     if not missing:
         write_measured(run.place.folder, known)  # with the choice of this run
@@ -39,11 +45,11 @@ def measure_references(run: ExperimentRun, benchmark: Benchmark, context: Contex
     warnings: list[str] = []
     scored = score_together(work, benchmark, context=replace(context.on(run.device), warn=warnings.append))
     seconds = time.monotonic() - started
-    keep_speed(run, benchmark, work, seconds)
+    store_encoding_rate(run, benchmark, work, seconds)
     for sentence in warnings:
         context.warn(sentence)
     if plain := scored.get(PRETRAINED):
-        keep_reference(store, benchmark, PRETRAINED, plain.table, seconds / len(work), run.device, warnings)
+        store_reference(store, benchmark, PRETRAINED, plain.table, seconds / len(work), run.device, warnings)
         known = known.with_row(MeasuredRow(PRETRAINED, plain.scores, plain.right, run=ids[PRETRAINED]))
     if INDIVIDUAL in missing:
         own = {task: scored[task].scores[task] for task in benchmark.experts}
@@ -53,34 +59,34 @@ def measure_references(run: ExperimentRun, benchmark: Benchmark, context: Contex
     return known
 
 
-def known_measured(run: ExperimentRun, benchmark: Benchmark) -> MeasuredTable:
+def find_measured(run: ExperimentRun, benchmark: Benchmark) -> MeasuredTable:
     """What was measured of these images before, as rows of this choice; nothing if that was on others.
 
     Of another choice or other models, only references are taken, and only those of the same models: the other rows are
     taken from their runs again.
     """
     ids = {name: reference_id(benchmark, name) for name in (PRETRAINED, *benchmark.experts)}
-    files = MeasuredFiles.of(run.place.lock(), {use.repository for use in needed_parts(run.chosen, run.choice)})
-    if (run.place.folder / FILE).is_file():
+    files = MeasuredFiles.of(run.place.lock(), {use.repository for use in list_needed_parts(run.chosen, run.choice)})
+    if (run.place.folder / MEASURED_FILE).is_file():
         known = read_measured(run.place.folder, run.chosen, run.choice)
         if known.benchmark == benchmark.digest:
             if known.references == ids and replace(known.choice, rows=()) == replace(run.choice, rows=()):
                 return replace(known, choice=run.choice, files=files)
-            rows = {key: row for key, row in known.rows.items() if _is_of(key, known.references, ids)}
+            rows = {key: row for key, row in known.rows.items() if _is_same_reference(key, known.references, ids)}
             if rows:
                 return replace(known, choice=run.choice, rows=rows, problems={}, references=ids, files=files)
     device = describe_device(choose_device(run.device))
     return MeasuredTable(device, benchmark.digest, run.choice, ids, files)
 
 
-def _is_of(key: str, before: Mapping[str, str], ids: Mapping[str, str]) -> bool:
+def _is_same_reference(key: str, before: Mapping[str, str], ids: Mapping[str, str]) -> bool:
     """Whether a row of a table is one of the references, measured of the models with these ids."""
     names = {PRETRAINED: {PRETRAINED}, INDIVIDUAL: set(ids) - {PRETRAINED}}.get(key)
     return names is not None and all(before.get(name) == ids[name] for name in names)
 
 
-def keep_speed(run: ExperimentRun, benchmark: Benchmark, work: list[EvaluatedModel], seconds: float) -> None:
+def store_encoding_rate(run: ExperimentRun, benchmark: Benchmark, work: list[EvaluatedModel], seconds: float) -> None:
     """Keep how many images a second went through models of this tower on this device, for the next plan."""
     passes = sum(benchmark.count(key, split) for part in work for key in part.tasks for split in SPLITS)
-    name = encoded(models(run.chosen, run.choice).tower, choose_device(run.device).type)
-    keep_rate(run.place.rates, name, passes, seconds)
+    name = encoding_rate_name(find_models(run.chosen, run.choice).tower, choose_device(run.device).type)
+    store_rate(run.place.rates, name, passes, seconds)

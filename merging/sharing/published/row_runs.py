@@ -13,29 +13,29 @@ from merging.base.errors import Cancelled, HubError, MergingError, StoreError
 from merging.base.files.disk import free_bytes
 from merging.engine.evaluation.evaluate import EvaluatedModel
 from merging.images.benchmarks.benchmark import Benchmark
-from merging.models.formats.opening import open_models
+from merging.models.formats.model_sources import open_models
 from merging.recipes.recipe import Recipe
-from merging.sharing.published.choice import models
+from merging.sharing.published.choice import find_models
+from merging.sharing.published.comparison_table import MeasuredRow
 from merging.sharing.published.experiment_run import ExperimentRun
 from merging.sharing.published.measured_rows import MeasuredTable, write_measured
-from merging.sharing.published.rates import keep_rate, merged
-from merging.sharing.published.reference_scores import keep_speed, known_measured
-from merging.sharing.published.row_scores import kept_right, score_together, task_scores
-from merging.sharing.published.rows import RowVariant, variants
-from merging.sharing.published.table import MeasuredRow
-from merging.study.runs.compute import GivenScores
+from merging.sharing.published.rates import merging_rate_name, store_rate
+from merging.sharing.published.reference_scores import find_measured, store_encoding_rate
+from merging.sharing.published.row_scores import read_right_answers, read_task_scores, score_together
+from merging.sharing.published.row_variants import RowVariant, list_variants
 from merging.study.runs.execute import execute
-from merging.study.runs.inputs import open_inputs
+from merging.study.runs.opened_recipe import open_inputs
 from merging.study.runs.run import Run
-from merging.study.runs.store import Store
+from merging.study.runs.run_store import Store
+from merging.study.runs.run_work import KnownScores
 from merging.tasks.context import QUIET, Context
 
-MOST = 8  # rows whose models lie on the disk at a time
-DISK = 4  # one of so many parts of the free disk may be taken by them
+MOST_ROWS = 8  # rows whose models lie on the disk at a time
+DISK_DIVISOR = 4  # one of so many parts of the free disk may be taken by them
 
 
 @dataclass(frozen=True)
-class _Row:
+class _PendingRow:
     """A row that is to be computed: its recipe, and the id that its run has."""
 
     variant: RowVariant
@@ -50,10 +50,12 @@ def measure_rows(run: ExperimentRun, benchmark: Benchmark, context: Context = QU
         StoreError: the disk is full or cannot be written to.
         Cancelled: asked to stop; what was computed so far is kept.
     """
-    return _Rows(run, benchmark, run.store(benchmark), known_measured(run, benchmark), context.on(run.device)).run()
+    return _RowComputation(
+        run, benchmark, run.store(benchmark), find_measured(run, benchmark), context.on(run.device)
+    ).run()
 
 
-class _Rows:
+class _RowComputation:
     """The work on the rows of one table."""
 
     def __init__(
@@ -62,14 +64,14 @@ class _Rows:
         self.of, self.benchmark, self.store, self.measured, self.context = run, benchmark, store, measured, context
 
     def run(self) -> MeasuredTable:
-        pending = [row for variant in variants(self.of.chosen, self.of.choice) if (row := self._pending(variant))]
+        pending = [row for variant in list_variants(self.of.chosen, self.of.choice) if (row := self._pending(variant))]
         groups = self._groups(pending)
         parts = self.context.parts({str(number): len(group) for number, group in enumerate(groups)})
         for number, group in enumerate(groups):
             self._measure(group, parts[str(number)])
         return self.measured
 
-    def _pending(self, variant: RowVariant) -> _Row | None:
+    def _pending(self, variant: RowVariant) -> _PendingRow | None:
         """The row, unless its run is stored with scores, or it cannot be computed at all."""
         choice, benchmark = self.of.choice, self.benchmark
         with self._said(variant):
@@ -77,12 +79,12 @@ class _Rows:
             run_id = open_inputs(recipe, None, benchmark).run_id()
             stored = next((one for one in self.store.candidates(run_id) if self._has_scores(one)), None)
             if stored is None:
-                return _Row(variant, recipe, run_id)
+                return _PendingRow(variant, recipe, run_id)
             known = self.measured.rows.get(variant.key)
             if known is None or known.run != run_id:
                 assert stored.scores is not None
-                right = kept_right(benchmark, self.store.features_of(run_id))
-                self._keep(MeasuredRow(variant, task_scores(stored.scores), right, run=run_id))
+                right = read_right_answers(benchmark, self.store.features_of(run_id))
+                self._keep(MeasuredRow(variant, read_task_scores(stored.scores), right, run=run_id))
         return None
 
     def _has_scores(self, run: Run) -> bool:
@@ -104,14 +106,16 @@ class _Rows:
             write_measured(self.of.place.folder, self.measured)
             self.context.warn(f"{variant.title}: {error}")
 
-    def _groups(self, rows: Sequence[_Row]) -> list[Sequence[_Row]]:
+    def _groups(self, rows: Sequence[_PendingRow]) -> list[Sequence[_PendingRow]]:
         """Rows whose models fit into memory and on the disk together, for one pass over the images."""
         size = max(1, self.benchmark.open_pretrained().nbytes)
-        room = min(free_for_models(choose_device(self.of.device)) // size, free_bytes(self.store.root) // (DISK * size))
-        each = max(1, min(MOST, room))
+        room = min(
+            free_for_models(choose_device(self.of.device)) // size, free_bytes(self.store.root) // (DISK_DIVISOR * size)
+        )
+        each = max(1, min(MOST_ROWS, room))
         return [rows[start : start + each] for start in range(0, len(rows), each)]
 
-    def _measure(self, group: Sequence[_Row], context: Context) -> None:
+    def _measure(self, group: Sequence[_PendingRow], context: Context) -> None:
         """Merge the rows of a group, evaluate their models together, and keep their scores in place of the models."""
         merging, evaluating = "merging", "evaluating"
         parts = context.parts({merging: 1.0, evaluating: 2.0})
@@ -132,18 +136,18 @@ class _Rows:
         started = time.monotonic()
         scored = score_together(work, self.benchmark, context=parts[evaluating])
         seconds = time.monotonic() - started
-        keep_speed(self.of, self.benchmark, work, seconds)
+        store_encoding_rate(self.of, self.benchmark, work, seconds)
         for row, _ in done:
             own = scored[row.run_id]
-            self._execute(row, context.silent(), scored=GivenScores(own.table, seconds / len(done)))
+            self._execute(row, context.silent(), scored=KnownScores(own.table, seconds / len(done)))
             self.store.drop_models(row.run_id)
             self._keep(MeasuredRow(row.variant, own.scores, own.right, run=row.run_id))
 
-    def _execute(self, row: _Row, context: Context, **how: Any) -> Run:
+    def _execute(self, row: _PendingRow, context: Context, **how: Any) -> Run:
         return execute(row.recipe, self.store, benchmark=self.benchmark, context=context, **how)
 
     def _keep_merging_speed(self, seconds: float) -> None:
         """Keep how fast merges read models of this tower on this device, for the next plan."""
         pretrained, experts = open_models(self.benchmark.pretrained, self.benchmark.experts)
-        name = merged(models(self.of.chosen, self.of.choice).tower, choose_device(self.of.device).type)
-        keep_rate(self.of.place.rates, name, sum(one.nbytes for one in (pretrained, *experts.values())), seconds)
+        name = merging_rate_name(find_models(self.of.chosen, self.of.choice).tower, choose_device(self.of.device).type)
+        store_rate(self.of.place.rates, name, sum(one.nbytes for one in (pretrained, *experts.values())), seconds)

@@ -10,12 +10,12 @@ import pandas as pd
 import torch
 from numpy.typing import NDArray
 
-from merging.base.devices import choose_device, in_room
-from merging.engine.evaluation.evaluate import Counted, EvaluatedModel, answers, score_table
-from merging.engine.evaluation.stored_features import KeptFeatures
+from merging.base.devices import choose_device, retry_on_oom
+from merging.engine.evaluation.evaluate import Counted, EvaluatedModel, compute_answers, score_table
+from merging.engine.evaluation.stored_features import StoredFeatures
 from merging.images.benchmarks.benchmark import SPLITS, Benchmark
-from merging.images.benchmarks.test_images import REPORTING
-from merging.sharing.published.verdicts import TaskScore
+from merging.images.benchmarks.image_draws import REPORTING
+from merging.sharing.published.accuracy_verdicts import TaskScore
 from merging.tasks.context import QUIET, Context
 
 Right = dict[str, NDArray[np.bool_]]
@@ -31,7 +31,7 @@ class ScoredModel:
     @property
     def scores(self) -> dict[str, TaskScore]:
         """Its accuracies on the reporting images, by task."""
-        return task_scores(self.table)
+        return read_task_scores(self.table)
 
 
 def score_together(
@@ -42,25 +42,25 @@ def score_together(
     def scored_on(on: torch.device) -> dict[str, ScoredModel]:
         counted: dict[str, list[Counted]] = {part.name: [] for part in work}
         right: dict[str, Right] = {part.name: {} for part in work}
-        for one in answers(work, benchmark, SPLITS, context.on(on)):
+        for one in compute_answers(work, benchmark, SPLITS, context.on(on)):
             counted[one.model].append(("", one.task, one.split, one.correct, one.n))
             if one.split == REPORTING:
                 right[one.model][one.task.key] = one.predicted == one.labels
         return {name: ScoredModel(score_table(each), right[name]) for name, each in counted.items()}
 
-    scored, words = in_room(choose_device(context.device), scored_on)
+    scored, words = retry_on_oom(choose_device(context.device), scored_on)
     for sentence in words:
         context.warn(sentence)
     return scored
 
 
-def task_scores(table: pd.DataFrame) -> dict[str, TaskScore]:
+def read_task_scores(table: pd.DataFrame) -> dict[str, TaskScore]:
     """The accuracies on the reporting images in a table of scores, by task."""
     rows = table[table["split"] == REPORTING].to_dict("records")
     return {str(row["task"]): TaskScore(str(row["task"]), float(row["accuracy"]), int(row["n"])) for row in rows}
 
 
-def kept_right(benchmark: Benchmark, kept: KeptFeatures) -> Right | None:
+def read_right_answers(benchmark: Benchmark, kept: StoredFeatures) -> Right | None:
     """Which answers of a model are right, from its kept features; None if they are not kept for every task."""
     right: Right = {}
     for task in benchmark.tasks:

@@ -40,7 +40,7 @@ def mcnemar(only_a: int, only_b: int) -> float:
     return min(1.0, share)
 
 
-def resampled(a: Floats, b: Floats, rng: np.random.Generator, resamples: int = RESAMPLES) -> tuple[Floats, Floats]:
+def resample_means(a: Floats, b: Floats, rng: np.random.Generator, resamples: int = RESAMPLES) -> tuple[Floats, Floats]:
     """Mean accuracies of both runs when the same images (n,) are drawn again with replacement (resamples,).
 
     Images with the same result in both runs are interchangeable, so only the counts of each kind are drawn.
@@ -69,7 +69,7 @@ def differences(
     pairs = {task: pair for task, pair in right.items() if len(pair[0])}
     streams = np.random.SeedSequence(seed).spawn(len(pairs))
     drawn = {
-        task: np.stack(resampled(*pair, np.random.default_rng(stream), resamples))
+        task: np.stack(resample_means(*pair, np.random.default_rng(stream), resamples))
         for (task, pair), stream in zip(pairs.items(), streams, strict=True)
     }
     means = {task: np.array([pair[0].mean(), pair[1].mean()]) for task, pair in pairs.items()}
@@ -83,7 +83,7 @@ def differences(
     if h and len(numbers_by_scope) == len(groups):
         numbers_by_scope[H_SCORE] = _harmonic(numbers_by_scope[INSIDE], numbers_by_scope[OUTSIDE])
     numbers_by_scope |= {task: (means[task], drawn[task], len(pair[0])) for task, pair in pairs.items()}
-    rows = [(name, *_row(*numbers)) for name, numbers in numbers_by_scope.items()]
+    rows = [(name, *_difference_row(*numbers)) for name, numbers in numbers_by_scope.items()]
     return pd.DataFrame(rows, columns=["scope", "a", "b", "difference", "low", "high", "n"])
 
 
@@ -94,7 +94,7 @@ def _harmonic(inside: tuple[Floats, Floats, int], outside: tuple[Floats, Floats,
     return mean, spread, inside[2] + outside[2]
 
 
-def _row(mean: Floats, drawn: Floats, n: int) -> tuple[float, float, float, float, float, int]:
+def _difference_row(mean: Floats, resampled_means: Floats, n: int) -> tuple[float, float, float, float, float, int]:
     a, b = float(mean[0]), float(mean[1])
-    low, high = np.quantile(drawn[1] - drawn[0], [0.025, 0.975])
+    low, high = np.quantile(resampled_means[1] - resampled_means[0], [0.025, 0.975])
     return a, b, b - a, float(low), float(high), n

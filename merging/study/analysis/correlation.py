@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 
 
-def lost(scores: pd.DataFrame, experts: Mapping[str, float]) -> pd.Series[float]:
+def accuracy_lost(scores: pd.DataFrame, experts: Mapping[str, float]) -> pd.Series[float]:
     """Accuracy lost by a merge on each in-domain task: its expert's minus its own, as fractions, by task.
 
     ``scores`` are rows of one split; tasks without an expert's accuracy are left out.

@@ -18,11 +18,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from merging.base.errors import StoreError
-from merging.base.numerics.drm_space import averaged, pruned
+from merging.base.numerics.drm_space import average_rows, prune_rows
 from merging.base.numerics.linear_algebra import left_factors
-from merging.engine.inputs import Inputs
-from merging.methods.shared.least_squares import matrices
-from merging.study.analysis.subject import open_merged
+from merging.engine.run_inputs import RunInputs
+from merging.methods.shared.least_squares import as_matrices
+from merging.study.analysis.measurement_subject import open_merged
 from merging.study.runs.run import Run
 
 SIDE, WIDTH = 96, 256  # a heat map has at most so many rows and columns
@@ -36,7 +36,7 @@ Tick = Callable[[float], object]
 class TaskMatrices:
     """The task vectors of a run's experts, read from their checkpoints one linear layer at a time, on the CPU."""
 
-    inputs: Inputs
+    inputs: RunInputs
 
     @classmethod
     def of(cls, run: Run) -> TaskMatrices:
@@ -49,12 +49,12 @@ class TaskMatrices:
         if (recipe := run.recipe) is None:
             raise StoreError(f"Run {run.id} is not a merge, so it has no task vectors.")
         opened = open_merged(run, recipe)
-        return cls(Inputs(opened.pretrained, opened.experts, None, torch.device("cpu")))
+        return cls(RunInputs(opened.pretrained, opened.experts, None, torch.device("cpu")))
 
     def layer(self, name: str) -> Tensor:
         """The matrices of one linear layer (K, d_out, d_in), in the order of the run's experts."""
         parameter = next(one for one in self.inputs.parameters if one.name == name)
-        return matrices(self.inputs.whole(parameter)).contiguous()
+        return as_matrices(self.inputs.whole(parameter)).contiguous()
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ class JointSpace:
 
     def cut(self, rank_tol: float) -> JointSpace:
         """The space without directions of at most that share of the largest singular value, as DRM's rank cut."""
-        kept = rank(self.values, rank_tol)
+        kept = effective_rank(self.values, rank_tol)
         entries = self.entries[:, :kept]
         return replace(self, basis=self.basis[:, :kept], values=self.values[:kept], entries=entries)
 
@@ -104,13 +104,13 @@ def joint_space(experts: Sequence[str], vectors: Tensor, vertical: bool, tick: T
     return JointSpace(tuple(experts), vertical, basis, values, entries)
 
 
-def rank(values: Tensor, rank_tol: float) -> int:
+def effective_rank(values: Tensor, rank_tol: float) -> int:
     """How many of the singular values, descending, lie above the cut."""
     return int((values > rank_tol * values[:1]).sum().cpu())
 
 
 @cache
-def speed() -> float:
+def measure_speed() -> float:
     """Multiply-adds per second of this machine in such decompositions."""
     probe = torch.randn(1, PROBE, PROBE, generator=torch.Generator().manual_seed(0))
     times = []
@@ -130,7 +130,7 @@ def _work(count: int, height: int, width: int) -> float:
 def estimated_seconds(count: int, shape: tuple[int, int], vertical: bool) -> float:
     """How long ``joint_space`` will take for K matrices of that shape (d_out, d_in), from their sizes."""
     height, width = shape[::-1] if vertical else shape
-    return _work(count, height, width) / speed()
+    return _work(count, height, width) / measure_speed()
 
 
 # Tables
@@ -141,7 +141,7 @@ def spectrum(space: JointSpace, rank_tol: float) -> pd.DataFrame:
     of all tasks' squared entries up to it."""
     values = space.values.cpu().numpy()
     squares = values**2
-    kept = np.arange(len(values)) < rank(space.values, rank_tol)
+    kept = np.arange(len(values)) < effective_rank(space.values, rank_tol)
     largest, total = max(values.max(initial=0.0), np.finfo(float).tiny), max(squares.sum(), np.finfo(float).tiny)
     return pd.DataFrame(
         {
@@ -154,7 +154,7 @@ def spectrum(space: JointSpace, rank_tol: float) -> pd.DataFrame:
     )
 
 
-def energies(space: JointSpace) -> pd.DataFrame:
+def energy_by_direction(space: JointSpace) -> pd.DataFrame:
     """The energy of every expert by direction, in at most ``WIDTH`` runs of directions, a row per expert and run.
 
     Columns: expert, first and last (directions, from 1), norm (the mean of its row norms before renormalization),
@@ -180,7 +180,7 @@ def energies(space: JointSpace) -> pd.DataFrame:
     )
 
 
-def dropped(space: JointSpace, prune_ratio: float, joint: bool = False) -> pd.DataFrame:
+def dropped_shares(space: JointSpace, prune_ratio: float, joint: bool = False) -> pd.DataFrame:
     """The share of every row's entries that pruning drops, with and without renormalization (DRM, Fig. 3).
 
     Columns: direction, expert, renorm, dropped. ``prune_ratio`` of the entries of each task's matrix go, or of all
@@ -189,7 +189,7 @@ def dropped(space: JointSpace, prune_ratio: float, joint: bool = False) -> pd.Da
     frames = []
     for renorm in (True, False):
         gone = np.empty(space.entries.shape[:2])
-        for rows, part in pruned(space.entries, 1 - prune_ratio, renorm, joint):
+        for rows, part in prune_rows(space.entries, 1 - prune_ratio, renorm, joint):
             gone[:, rows] = (part == 0).double().mean(dim=2).cpu().numpy()
         count, directions = gone.shape
         columns = {
@@ -205,7 +205,7 @@ def dropped(space: JointSpace, prune_ratio: float, joint: bool = False) -> pd.Da
 # The four steps
 
 
-def steps(space: JointSpace, prune_ratio: float, joint: bool) -> tuple[pd.DataFrame, dict[str, float]]:
+def algorithm_steps(space: JointSpace, prune_ratio: float, joint: bool) -> tuple[pd.DataFrame, dict[str, float]]:
     """The algorithm on this layer: matrices reduced to block means of absolute entries, and facts about them.
 
     Columns: step, expert (empty for what is merged), row and column (where the block begins in its matrix), value. The
@@ -219,10 +219,10 @@ def steps(space: JointSpace, prune_ratio: float, joint: bool) -> tuple[pd.DataFr
     inverse = torch.where(lengths > 0, unit / lengths, 0.0)
     left, merged = torch.empty_like(entries), torch.empty_like(entries[0])
     kept = survived = 0
-    for rows, part in pruned(entries, 1 - prune_ratio, True, joint):
+    for rows, part in prune_rows(entries, 1 - prune_ratio, True, joint):
         left[:, rows] = part
         kept, survived = kept + int((part != 0).sum()), survived + int((part * part.sum(dim=0) > 0).sum())
-        merged[rows] = averaged(part, True, True)
+        merged[rows] = average_rows(part, True, True)
     delta, mean = space.basis @ merged, space.basis @ entries.mean(dim=0)
     stacks = {
         DECOMPOSED: entries * (unit / space.values.to(entries)[:, None]),
@@ -231,11 +231,11 @@ def steps(space: JointSpace, prune_ratio: float, joint: bool) -> tuple[pd.DataFr
     }
     width = max(WIDTH // len(entries), 1)
     frames = [
-        _reduced(step, expert, matrix, width)
+        _step_rows(step, expert, matrix, width)
         for step, stack in stacks.items()
         for expert, matrix in zip(space.experts, stack, strict=True)
     ]
-    frames += [_reduced(MERGED, "", merged, SIDE), _reduced(DELTA, "", delta.T if space.vertical else delta, SIDE)]
+    frames += [_step_rows(MERGED, "", merged, SIDE), _step_rows(DELTA, "", delta.T if space.vertical else delta, SIDE)]
     size = float(mean.double().norm())
     facts = {
         "kept": kept / max(entries.numel(), 1),
@@ -245,7 +245,7 @@ def steps(space: JointSpace, prune_ratio: float, joint: bool) -> tuple[pd.DataFr
     return pd.concat(frames, ignore_index=True), facts
 
 
-def _reduced(step: str, expert: str, matrix: Tensor, width: int) -> pd.DataFrame:
+def _step_rows(step: str, expert: str, matrix: Tensor, width: int) -> pd.DataFrame:
     values, rows, columns = block_means(matrix, SIDE, width)
     blocks = {"row": np.repeat(rows, len(columns)), "column": np.tile(columns, len(rows))}
     return pd.DataFrame({"step": step, "expert": expert, **blocks, "value": values.ravel()})

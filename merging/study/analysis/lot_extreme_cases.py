@@ -22,7 +22,7 @@ ENERGIES = np.array([1.0, 0.8, 0.6, 0.4])  # of a task's inputs along its direct
 Floats = NDArray[np.float64]
 
 
-class Case(NamedTuple):
+class ExtremeCase(NamedTuple):
     """The tables of one case.
 
     ``weights``: for every direction and task, how much of the task's vector the solution takes there, in [0, 1].
@@ -33,14 +33,14 @@ class Case(NamedTuple):
     drift: pd.DataFrame
 
 
-def extreme_case(shared: int = 0, energy: float = 1.0, agreement: float = 0.0, trained: bool = True) -> Case:
+def extreme_case(shared: int = 0, energy: float = 1.0, agreement: float = 0.0, trained: bool = True) -> ExtremeCase:
     """Two tasks whose inputs share ``shared`` of ``RANK`` directions, solved exactly.
 
     ``energy`` is that of task B's inputs relative to task A's; ``agreement`` the cosine of the two task vectors on
     every direction. ``trained`` projects each task vector onto its own task's inputs, as gradient descent leaves it;
     otherwise both act on every direction.
     """
-    grams = _grams(shared, energy)  # (2, d): inputs lie along the axes, so XᵀX is diagonal
+    grams = _input_energies(shared, energy)  # (2, d): inputs lie along the axes, so XᵀX is diagonal
     vectors = task_vectors(grams.shape[1], agreement)
     if trained:
         vectors = vectors * (grams > 0)[:, :, None]
@@ -55,7 +55,7 @@ def extreme_case(shared: int = 0, energy: float = 1.0, agreement: float = 0.0, t
     }
     drift = {name: _drift(grams, vectors, merged) for name, merged in merges.items()}
     scale = drift["pretrained"].sum()
-    return Case(
+    return ExtremeCase(
         pd.DataFrame(
             [
                 (direction + 1, task, shares[k, direction], grams[k, direction])
@@ -71,7 +71,7 @@ def extreme_case(shared: int = 0, energy: float = 1.0, agreement: float = 0.0, t
     )
 
 
-def _grams(shared: int, energy: float) -> Floats:
+def _input_energies(shared: int, energy: float) -> Floats:
     """Energy of each task's inputs along each direction (2, d): task A's own, the shared ones, task B's own."""
     grams = np.zeros((2, 2 * RANK - shared))
     grams[0, :RANK] = ENERGIES

@@ -28,7 +28,7 @@ class Separability(NamedTuple):
     n: int
 
 
-def unit(features: NDArray[Any]) -> Floats:
+def unit_rows(features: NDArray[Any]) -> Floats:
     """Rows (n, d) scaled to length one in float64; a row of zeros stays, and one that is not finite becomes zeros."""
     rows = features.astype(np.float64)
     lengths = np.linalg.norm(rows, axis=1, keepdims=True)
@@ -38,10 +38,12 @@ def unit(features: NDArray[Any]) -> Floats:
 
 def separability(features: NDArray[Any], labels: NDArray[Any]) -> Separability:
     """All numbers for features (n, d) of any length with labels (n,)."""
-    rows = unit(features)
+    rows = unit_rows(features)
     _, classes = np.unique(labels, return_inverse=True)
     number = int(classes.max(initial=-1)) + 1
-    return Separability(silhouette(rows, classes), knn(rows, classes), scatter(rows, classes), number, len(rows))
+    return Separability(
+        silhouette(rows, classes), count_knn_correct(rows, classes), scatter_ratio(rows, classes), number, len(rows)
+    )
 
 
 def silhouette(rows: Floats, classes: NDArray[np.intp]) -> float:
@@ -56,7 +58,7 @@ def silhouette(rows: Floats, classes: NDArray[np.intp]) -> float:
     return float(silhouette_score(rows, classes, metric="cosine"))
 
 
-def knn(rows: Floats, classes: NDArray[np.intp], neighbors: int = NEIGHBORS) -> int:
+def count_knn_correct(rows: Floats, classes: NDArray[np.intp], neighbors: int = NEIGHBORS) -> int:
     """Number of unit rows (n, d) whose class most of their nearest others have (leave one out, cosine).
 
     Of several classes with as many votes the first counts.
@@ -71,7 +73,7 @@ def knn(rows: Floats, classes: NDArray[np.intp], neighbors: int = NEIGHBORS) -> 
     return int((mode(classes[nearest], axis=1).mode == classes).sum())
 
 
-def scatter(rows: Floats, classes: NDArray[np.intp]) -> float:
+def scatter_ratio(rows: Floats, classes: NDArray[np.intp]) -> float:
     """tr(Sb) / tr(Sw) of rows (n, d); NaN with fewer than two classes or no scatter within any."""
     sizes = np.bincount(classes)
     if len(sizes) < 2:
@@ -95,7 +97,7 @@ def trustworthiness(rows: Floats, coordinates: NDArray[Any], neighbors: int = NE
     return float(manifold.trustworthiness(rows, coordinates.astype(np.float64), n_neighbors=neighbors))
 
 
-def principal(features: Mapping[str, NDArray[Any]]) -> tuple[dict[str, Floats], Floats]:
+def principal_components(features: Mapping[str, NDArray[Any]]) -> tuple[dict[str, Floats], Floats]:
     """The first two principal components of several models' unit features, fit on all together, so that they compare.
 
     Gives {model: coordinates (n, 2)} and the shares of the variance (2,) that the two components hold; the shares are
@@ -103,7 +105,7 @@ def principal(features: Mapping[str, NDArray[Any]]) -> tuple[dict[str, Floats], 
     """
     from sklearn.decomposition import PCA
 
-    rows = {name: unit(of_model) for name, of_model in features.items()}
+    rows = {name: unit_rows(of_model) for name, of_model in features.items()}
     together = np.concatenate(list(rows.values()))
     if (together == together[:1]).all():  # no variance to share out
         return {name: np.zeros((len(of_model), 2)) for name, of_model in rows.items()}, np.zeros(2)
@@ -113,8 +115,8 @@ def principal(features: Mapping[str, NDArray[Any]]) -> tuple[dict[str, Floats], 
     return {name: pca.transform(of_model - mean) for name, of_model in rows.items()}, shares
 
 
-def distances(features: NDArray[Any], reference: NDArray[Any], normalized: bool = False) -> Floats:
+def reference_distances(features: NDArray[Any], reference: NDArray[Any], normalized: bool = False) -> Floats:
     """‖f(x) − f₀(x)‖ for every image (n,), of raw features or of features scaled to unit length (LwPTV, Fig. 10)."""
-    one, other = (unit(f) if normalized else f.astype(np.float64) for f in (features, reference))
+    one, other = (unit_rows(f) if normalized else f.astype(np.float64) for f in (features, reference))
     lengths: Floats = np.linalg.norm(one - other, axis=1)
     return lengths

@@ -33,7 +33,7 @@ REPLACING = "pretrained tensors"  # the part of modules that stands for tensors 
 Row = tuple[str, str, float]  # account, part, bytes
 
 
-def storage(run: Run) -> pd.DataFrame:
+def storage_table(run: Run) -> pd.DataFrame:
     """One row for each account and part: account, part, bytes.
 
     A merge with one model per task, made of a shared vector and of a mask and a rescaler per task, is counted by these
@@ -45,7 +45,7 @@ def storage(run: Run) -> pd.DataFrame:
 
 
 def totals(run: Run) -> dict[str, float]:
-    """{account: its bytes} of ``storage``."""
+    """{account: its bytes} of ``storage_table``."""
     sizes: dict[str, float] = {}
     for account, _, size in _rows(run):
         sizes[account] = sizes.get(account, 0.0) + float(size)
@@ -54,7 +54,7 @@ def totals(run: Run) -> dict[str, float]:
 
 def _rows(run: Run) -> list[Row]:
     tensors = run.plain_table("tensors")
-    heads = _heads(run, tensors)
+    heads = _head_bytes(run, tensors)
     extra: list[Row] = [("deploy", HEADS, heads)] if heads else []
     if not run.per_task:
         modules = run.table("modules") if "modules" in run.tables else None
@@ -70,7 +70,7 @@ def _one_model(tensors: Table, sizes: Mapping[str, int]) -> list[Row]:
     return [
         ("paper", VECTOR, PAPER_BYTES * paper_entries(tensors, sizes["dead"])),
         ("dense", "merged model", sizes["files"]),
-        ("sparse", "changed tensors", _smallest(tensors)[1].sum()),
+        ("sparse", "changed tensors", _smallest_encodings(tensors)[1].sum()),
         ("sparse", "header", sizes["header"]),
         ("deploy", "merged model", sizes["files"]),
     ]
@@ -87,7 +87,7 @@ def _with_modules(tensors: Table, sizes: Mapping[str, int], modules: pd.DataFram
     rows = [(account, MERGED_VECTOR if part == VECTOR else part, size - replaced * (account == "deploy"))
             for account, part, size in _one_model(tensors, sizes)]  # fmt: skip
     itemsize = (modules["bytes"] // modules["numel"].clip(lower=1)).clip(lower=1)
-    compact = encodings(modules.assign(kept_numel=modules["kept"], itemsize=itemsize))["bytes"]
+    compact = tensor_encodings(modules.assign(kept_numel=modules["kept"], itemsize=itemsize))["bytes"]
     for part in dict.fromkeys(modules["part"].astype(str)):
         own = modules["part"] == part
         sparse = int(compact[own].sum())
@@ -100,7 +100,7 @@ def _unified(tensors: Table, sizes: Mapping[str, int], models: int) -> list[Row]
     """One vector for all tasks; per task a bit for every scalar of the tensors that it changes, and one number."""
     bits = tensors["numel"][tensors["kept_numel"] > 0]
     extra = ((MASKS, models * int((-(-bits // 8)).sum())), (RESCALERS, models * RESCALER_BYTES))
-    vector = _smallest(tensors)[1].sum()
+    vector = _smallest_encodings(tensors)[1].sum()
     rows: list[Row] = [
         ("paper", UNIFIED, PAPER_BYTES * paper_entries(tensors, sizes["dead"])),
         ("dense", "models, one per task", sizes["files"]),
@@ -121,7 +121,7 @@ def _many_models(tensors: pd.DataFrame, by_task: pd.DataFrame, sizes: Mapping[st
     return [
         ("paper", "task vectors, one per task", PAPER_BYTES * sum(paper_entries(one, sizes["dead"]) for one in each)),
         ("dense", "models, one per task", sizes["files"]),
-        ("sparse", "changed tensors", sum(encodings(one)["bytes"].sum() for one in each)),
+        ("sparse", "changed tensors", sum(tensor_encodings(one)["bytes"].sum() for one in each)),
         ("sparse", "headers", sizes["header"]),
         ("deploy", "models, one per task", sizes["files"]),
     ]
@@ -137,7 +137,7 @@ def paper_entries(tensors: Table, dead: int = 0) -> int:
     return numel + dead if 32 * kept >= 31 * numel else kept
 
 
-def encodings(tensors: pd.DataFrame) -> pd.DataFrame:
+def tensor_encodings(tensors: pd.DataFrame) -> pd.DataFrame:
     """The smallest encoding of each tensor's changed scalars and its bytes: columns encoding and bytes.
 
     ``tensors`` has the columns numel, kept_numel and itemsize. Tensors without a change are left out. Left-out and
@@ -145,11 +145,11 @@ def encodings(tensors: pd.DataFrame) -> pd.DataFrame:
     """
     import pandas as pd
 
-    names, sizes = _smallest(tensors)
+    names, sizes = _smallest_encodings(tensors)
     return pd.DataFrame({"encoding": names, "bytes": sizes}, index=tensors.index)
 
 
-def _smallest(tensors: Table) -> tuple[NDArray[np.str_], NDArray[np.int64]]:
+def _smallest_encodings(tensors: Table) -> tuple[NDArray[np.str_], NDArray[np.int64]]:
     """Names and bytes (n,) of each tensor's smallest encoding."""
     numel, kept, item = (np.asarray(tensors[name], np.int64) for name in ("numel", "kept_numel", "itemsize"))
     costs = {
@@ -162,7 +162,7 @@ def _smallest(tensors: Table) -> tuple[NDArray[np.str_], NDArray[np.int64]]:
     return np.where(kept > 0, names, LEFT_OUT), np.where(kept > 0, sizes.min(axis=0), 0)
 
 
-def _heads(run: Run, tensors: Table) -> int:
+def _head_bytes(run: Run, tensors: Table) -> int:
     """Bytes of the frozen heads of the merged tasks in float32; 0 if the run does not give their size."""
     numels = dict(zip(tensors["part"], tensors["numel"], strict=True))
     if run.scores is None or not numels.get("class_embedding") or "proj" not in numels:

@@ -15,21 +15,21 @@ import torch
 
 from merging.base.devices import choose_device
 from merging.base.errors import TaskError
-from merging.base.numerics.linear_algebra import double, weighted_sum
+from merging.base.numerics.linear_algebra import to_float64, weighted_sum
 from merging.base.progress import Meter
-from merging.engine.inputs import Inputs
-from merging.engine.learning.network import Network
-from merging.engine.run import edited
+from merging.engine.learning.learned_network import LearnedNetwork
+from merging.engine.run import edited_tensors
+from merging.engine.run_inputs import RunInputs
 from merging.methods.learning import entropies, log_predictions
 from merging.methods.shared.coefficients import TASK
-from merging.study.analysis.subject import MeasurementResult, Subject
-from merging.study.previews.samples import HALF, PreviewSample, drawn
+from merging.study.analysis.measurement_subject import MeasurementResult, Subject
+from merging.study.previews.preview_samples import HALF, PreviewSample, sample_tasks
 from merging.tasks.context import Context
 
 if TYPE_CHECKING:
     from merging.engine.stream import Stream
     from merging.images.benchmarks.benchmark import Benchmark
-    from merging.study.previews.samples import SampledTask
+    from merging.study.previews.preview_samples import SampledTask
     from merging.study.runs.run import Run
 
 HISTORY = "coefficient_steps"  # the table of a run
@@ -54,45 +54,45 @@ def measure_along_steps(subject: Subject, context: Context) -> MeasurementResult
         CheckpointError: what the run merged is missing or has changed.
         TaskError: the run kept no coefficients, or the benchmark does not fit its models.
     """
-    history = kept(subject.store.run(subject.run_id))
-    opened, steps = subject.opened, marked(history["step"])
-    every = drawn(subject.benchmark, SAMPLE)
+    history = read_coefficients(subject.store.run(subject.run_id))
+    opened, steps = subject.opened, mark_steps(history["step"])
+    every = sample_tasks(subject.benchmark, SAMPLE)
     sampled = {key: task for key, task in every.items() if key in opened.experts and len(task.labels)}
-    inputs = Inputs(opened.pretrained, opened.experts, None, choose_device(context.device))
+    inputs = RunInputs(opened.pretrained, opened.experts, None, choose_device(context.device))
     images = sum(len(task.labels) for task in sampled.values())
     work = len(steps) * (inputs.work + images * sum(inputs.numels))
     meter, exemplars = context.meter(work), subject.recipe.exemplars
     rows = []
-    with edited(
+    with edited_tensors(
         subject.recipe, opened.pretrained, opened.experts, layer_inputs=None,
         exemplars=subject.benchmark.labeled_exemplars(exemplars.per_task, exemplars.seed) if exemplars else None,
         device=inputs.device, meter=meter, phase=BUILDING, only=[p.name for p in inputs.parameters],
     ) as slots:  # fmt: skip
-        network = Network(inputs, ())
+        network = LearnedNetwork(inputs, ())
         for step in steps:
-            build(network, slots, of_tensors(history[history["step"] == step], slots.experts))
+            build_merged(network, slots, by_tensor(history[history["step"] == step], slots.experts))
             for key, task in sampled.items():
-                rows.append((step, key, *judge(network, task, subject.benchmark, meter), len(task.labels)))
+                rows.append((step, key, *score_task(network, task, subject.benchmark, meter), len(task.labels)))
     opened.raise_if_changed()
     notes = {"split": HALF, "sample_seed": SAMPLE.seed, "images": images, "steps": len(steps)}
     return MeasurementResult({LOSSES: pd.DataFrame(rows, columns=list(COLUMNS))}, notes)
 
 
-def kept(run: Run) -> pd.DataFrame:
+def read_coefficients(run: Run) -> pd.DataFrame:
     """The coefficients that a run kept: step, expert, tensor, coefficient. Raises TaskError if it kept none."""
     if HISTORY not in run.tables:
         raise TaskError(NO_HISTORY)
     return run.table(HISTORY)
 
 
-def marked(steps: Sequence[int] | pd.Series) -> list[int]:
+def mark_steps(steps: Sequence[int] | pd.Series) -> list[int]:
     """At most ``MARKED`` of these steps at even distances, the first and the last among them."""
     known = np.unique(np.asarray(steps, np.int64))
     places = np.linspace(0, len(known) - 1, min(MARKED, len(known))).round().astype(int)
     return [int(step) for step in known[places]]
 
 
-def of_tensors(rows: pd.DataFrame, experts: Sequence[str]) -> dict[str, list[float]]:
+def by_tensor(rows: pd.DataFrame, experts: Sequence[str]) -> dict[str, list[float]]:
     """{tensor: a coefficient for each expert} of one step; the empty name stands for all tensors."""
     return {
         str(tensor): own.set_index("expert")["coefficient"].reindex(list(experts)).tolist()
@@ -100,7 +100,7 @@ def of_tensors(rows: pd.DataFrame, experts: Sequence[str]) -> dict[str, list[flo
     }
 
 
-def build(network: Network, slots: Stream, coefficients: Mapping[str, Sequence[float]]) -> None:
+def build_merged(network: LearnedNetwork, slots: Stream, coefficients: Mapping[str, Sequence[float]]) -> None:
     """Put the pretrained weights plus the weighted sum of task vectors into a network; the other tensors stay."""
     for slot in slots:
         weights = coefficients.get(slot.name, coefficients.get(TASK))
@@ -108,7 +108,9 @@ def build(network: Network, slots: Stream, coefficients: Mapping[str, Sequence[f
             network.write(slot.name, slot.pretrained + weighted_sum(slot.task_vectors, weights))
 
 
-def judge(network: Network, task: SampledTask, benchmark: Benchmark, meter: Meter) -> tuple[float, float, float]:
+def score_task(
+    network: LearnedNetwork, task: SampledTask, benchmark: Benchmark, meter: Meter
+) -> tuple[float, float, float]:
     """Mean entropy and mean cross-entropy with the labels, in nats, and accuracy on the images of a task."""
     head, scale = network.moved(benchmark.head(task.key)), benchmark.logit_scale
     scalars = sum(weight.numel() for weight in network.weights.values())
@@ -116,8 +118,8 @@ def judge(network: Network, task: SampledTask, benchmark: Benchmark, meter: Mete
     for chosen in np.array_split(np.arange(len(task.labels)), -(-len(task.labels) // network.micro_batch)):
         with torch.no_grad():
             features = network.features(benchmark.preprocess(task.images[chosen]))
-            log_shares = double(log_predictions(features, head, scale))
-            sure = double(entropies(features, head, scale))
+            log_shares = to_float64(log_predictions(features, head, scale))
+            sure = to_float64(entropies(features, head, scale))
         labels = torch.from_numpy(task.labels[chosen]).to(log_shares.device)
         right = log_shares.argmax(dim=1) == labels
         losses = -log_shares.gather(1, labels[:, None])
@@ -127,7 +129,7 @@ def judge(network: Network, task: SampledTask, benchmark: Benchmark, meter: Mete
     return entropy, loss, accuracy
 
 
-def turns(losses: pd.DataFrame) -> pd.DataFrame:
+def turning_points(losses: pd.DataFrame) -> pd.DataFrame:
     """The tasks whose loss rises after its least while entropy falls on: task, step of the least, and both changes.
 
     ``losses`` is the table that is measured; changes are from that step to the last (nats), the largest of loss first.

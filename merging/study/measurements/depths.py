@@ -17,19 +17,19 @@ from numpy.typing import NDArray
 from merging.base.devices import choose_device
 from merging.base.errors import TaskError
 from merging.images.image_encoder import Encoder
-from merging.models.references import PRETRAINED
-from merging.study.analysis.subject import MeasurementResult, Subject
-from merging.study.one_image.data_set import ImagesByDepth, images_by_depth, mended
-from merging.study.one_image.lens import parts_from, stays_from
+from merging.models.model_references import PRETRAINED
+from merging.study.analysis.measurement_subject import MeasurementResult, Subject
+from merging.study.one_image.images_by_depth import ImagesByDepth, images_by_depth, restored_right
+from merging.study.one_image.logit_lens import parting_depth, settling_depth
+from merging.study.one_image.named_towers import expert_key
 from merging.study.one_image.restore import KINDS
-from merging.study.one_image.towers import expert_of
 from merging.study.previews.bootstrap import AVERAGE, DRAWS, IN_DOMAIN, OUT_OF_DOMAIN, share_interval
 from merging.tasks.context import Context
 
 if TYPE_CHECKING:
     from merging.images.benchmarks.benchmark import Benchmark
     from merging.models.checkpoint import Checkpoint
-    from merging.study.analysis.stored import Measured
+    from merging.study.analysis.measurement_store import StoredMeasurement
 
 SPLIT = "reporting"
 READING = "answers by depth"  # a phase
@@ -48,10 +48,10 @@ class TaskByDepth:
     @property
     def broken(self) -> NDArray[np.bool_]:
         """Which images the reference gets right and the run wrong (n,)."""
-        return broken(self.images)
+        return broken_images(self.images)
 
 
-def broken(images: ImagesByDepth) -> NDArray[np.bool_]:
+def broken_images(images: ImagesByDepth) -> NDArray[np.bool_]:
     """Which images the reference gets right and the model wrong (n,)."""
     wrong: NDArray[np.bool_] = images.answers[-1] != images.labels
     both: NDArray[np.bool_] = wrong & (images.reference[-1] == images.labels)
@@ -74,38 +74,38 @@ def measure_depths(subject: Subject, context: Context) -> MeasurementResult:
     subject.refuse_modules()
     stages = subject.stages(context, {READING: 3.0})
     with subject.models(stages) as models:
-        measured = dict(_measured(subject, models, stages[READING]))
+        measured = dict(_measure_tasks(subject, models, stages[READING]))
     if not measured:
         raise TaskError("This run has one model per task, and none is of a data set of this benchmark.")
     inside = [task for task in measured if task in subject.checkpoints.experts]
     arrays, places = _arrays(measured)
     tables = {
-        "accuracy": _accuracy(measured, inside),
-        "turns": _first_depths(measured, inside, lambda one: stays_from(one.answers)),
-        "parts": _first_depths(measured, inside, lambda one: parts_from(one.answers, one.reference)),
+        "accuracy": _accuracy_rows(measured, inside),
+        "turns": _first_depths(measured, inside, lambda one: settling_depth(one.answers)),
+        "parts": _first_depths(measured, inside, lambda one: parting_depth(one.answers, one.reference)),
         "drift": pd.concat(
             [one.images.drift().assign(over=task, reference=one.reference) for task, one in measured.items()],
             ignore_index=True,
         ),
-        "mended": _mended(measured, inside),
+        "mended": _restoration_rows(measured, inside),
         "images": places,
     }
     notes = {"split": SPLIT, "images": len(arrays["mended"]), "resamples": DRAWS, "resample_seed": 0}
     return MeasurementResult(tables, notes, arrays)
 
 
-def _work(subject: Subject) -> int:
+def _count_work(subject: Subject) -> int:
     per_task = subject.store.run(subject.run_id).per_task
     keys = [task.key for task in subject.benchmark.tasks if not per_task or task.key in subject.checkpoints.experts]
     return 2 * sum(subject.benchmark.count(key, SPLIT) for key in keys)
 
 
-def _measured(
+def _measure_tasks(
     subject: Subject, models: Mapping[str, Checkpoint], context: Context
 ) -> Iterator[tuple[str, TaskByDepth]]:
     """Every data set that has a model, in the order of the benchmark; a few towers are in memory at a time."""
     benchmark, opened, device = subject.benchmark, subject.checkpoints, choose_device(context.device)
-    meter = context.meter(_work(subject))
+    meter = context.meter(_count_work(subject))
     pretrained, merged = Encoder.of(opened.pretrained, device), None
     for task in benchmark.tasks:
         model = models.get("merged") or models.get(task.key)
@@ -118,12 +118,12 @@ def _measured(
             merged = Encoder.of(model, device, like=opened.pretrained)
         donors = {PRETRAINED: pretrained}
         if task.key in opened.experts:
-            donors[expert_of(task.key)] = Encoder.of(opened.experts[task.key], device, like=opened.pretrained)
+            donors[expert_key(task.key)] = Encoder.of(opened.experts[task.key], device, like=opened.pretrained)
         reference = list(donors)[-1]
         how = (benchmark.head(task.key), benchmark.preprocess, meter, task.title)
         answers = images_by_depth(merged, donors[reference], images, labels, *how)
-        at = broken(answers)
-        mending = {name: mended(merged, donor, images[at], labels[at], *how) for name, donor in donors.items()}
+        at = broken_images(answers)
+        mending = {name: restored_right(merged, donor, images[at], labels[at], *how) for name, donor in donors.items()}
         yield task.key, TaskByDepth(reference, answers, mending)
 
 
@@ -141,7 +141,7 @@ def _groups(measured: Mapping[str, Any], inside: list[str]) -> Iterator[tuple[st
             yield from ((task, name, [task]) for task in tasks)
 
 
-def _shares(
+def _share_rows(
     measured: Mapping[str, Any], inside: list[str], held: Callable[[str], NDArray[np.bool_]], share: str
 ) -> pd.DataFrame:
     """Rows over, group, depth, share, low, high, n of what holds of images (D, n) of each task."""
@@ -154,13 +154,13 @@ def _shares(
     return pd.DataFrame(rows, columns=["over", "group", "depth", share, "low", "high", "n"])
 
 
-def _accuracy(measured: Mapping[str, TaskByDepth], inside: list[str]) -> pd.DataFrame:
+def _accuracy_rows(measured: Mapping[str, TaskByDepth], inside: list[str]) -> pd.DataFrame:
     def right(answers: Callable[[ImagesByDepth], NDArray[np.int64]]) -> pd.DataFrame:
         def held(task: str) -> NDArray[np.bool_]:
             correct: NDArray[np.bool_] = answers(measured[task].images) == measured[task].images.labels
             return correct
 
-        return _shares(measured, inside, held, "accuracy")
+        return _share_rows(measured, inside, held, "accuracy")
 
     own, others = right(lambda images: images.answers), right(lambda images: images.reference)
     return pd.concat([own.assign(model=RUN), others.assign(model=REFERENCE)], ignore_index=True)
@@ -176,10 +176,10 @@ def _first_depths(
         at: NDArray[np.bool_] = first(images) == np.arange(len(images.answers))[:, None]
         return at
 
-    return _shares(measured, inside, held, "share")
+    return _share_rows(measured, inside, held, "share")
 
 
-def _mended(measured: Mapping[str, TaskByDepth], inside: list[str]) -> pd.DataFrame:
+def _restoration_rows(measured: Mapping[str, TaskByDepth], inside: list[str]) -> pd.DataFrame:
     """Donors are "reference" (whatever that is on a data set) and "pretrained"."""
     frames = []
     for donor in (REFERENCE, PRETRAINED):
@@ -189,7 +189,7 @@ def _mended(measured: Mapping[str, TaskByDepth], inside: list[str]) -> pd.DataFr
                 one = measured[task]
                 return one.mended[one.reference if donor == REFERENCE else donor][:, number]
 
-            frames.append(_shares(measured, inside, held, "share").assign(donor=donor, tokens=kind))
+            frames.append(_share_rows(measured, inside, held, "share").assign(donor=donor, tokens=kind))
     return pd.concat(frames, ignore_index=True)
 
 
@@ -206,20 +206,20 @@ def _arrays(measured: Mapping[str, TaskByDepth]) -> tuple[dict[str, NDArray[Any]
         return np.concatenate([getattr(one.images, name).T for one in measured.values()])  # (N, D)
 
     arrays = {
-        "answers": _narrow(together("answers")),
-        "reference": _narrow(together("reference")),
+        "answers": _narrow_dtype(together("answers")),
+        "reference": _narrow_dtype(together("reference")),
         "drift": together("class_drift").astype(np.float16),
-        "mended": np.concatenate([_by_image(one) for one in measured.values()]),
+        "mended": np.concatenate([_restored_by_image(one) for one in measured.values()]),
     }
     return arrays, places
 
 
-def _narrow(classes: NDArray[Any]) -> NDArray[Any]:
+def _narrow_dtype(classes: NDArray[Any]) -> NDArray[Any]:
     """Numbers of classes with as few bytes as the largest needs."""
     return classes.astype(np.min_scalar_type(classes.max(initial=0)))
 
 
-def _by_image(one: TaskByDepth) -> NDArray[np.int8]:
+def _restored_by_image(one: TaskByDepth) -> NDArray[np.int8]:
     """Whether the reference's tokens of each kind fix an image before each block (n, D, 3); -1 if it is not broken."""
     at = one.broken
     depths = len(one.images.answers)
@@ -243,8 +243,8 @@ class StoredDepths:
     mended: NDArray[np.int8]
 
 
-def of_data_sets(
-    measured: Measured, benchmark: Benchmark, only: Collection[str] | None = None
+def read_depths(
+    measured: StoredMeasurement, benchmark: Benchmark, only: Collection[str] | None = None
 ) -> dict[str, StoredDepths]:
     """{data set: its images}, in the order of the benchmark, of all of them or ``only`` some.
 

@@ -19,26 +19,26 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import cosine_similarity
 
-from merging.base.devices import choose_device, moved
-from merging.base.numerics.linear_algebra import double, numbers
+from merging.base.devices import choose_device, move_tensor
+from merging.base.numerics.linear_algebra import to_float64, to_numbers
 from merging.base.progress import Meter
 from merging.engine.evaluation.image_features import BATCH
-from merging.engine.inputs import Inputs
 from merging.engine.layer_inputs import CapturedInputs
 from merging.engine.outputs import MERGED
+from merging.engine.run_inputs import RunInputs
 from merging.engine.stream import Stream
-from merging.images.batches import at_most
+from merging.images.batch_sizes import limit_batch
 from merging.images.image_encoder import Encoder
 from merging.methods import registry
 from merging.methods.moments import Moments
-from merging.methods.shared.least_squares import matrices
+from merging.methods.shared.least_squares import as_matrices
 from merging.methods.slot import Slot
 from merging.models.checkpoint import Checkpoint
 from merging.models.families import Parameter, Role
-from merging.models.references import PRETRAINED
+from merging.models.model_references import PRETRAINED
 from merging.models.tower_names import is_transposed
 from merging.recipes.recipe import Exemplars
-from merging.study.analysis.subject import MeasurementResult, Subject
+from merging.study.analysis.measurement_subject import MeasurementResult, Subject
 from merging.tasks.context import QUIET, Context
 
 if TYPE_CHECKING:
@@ -119,11 +119,11 @@ def cumulative_drift(
             last = models.merged[task]
             merged = Encoder.of(last, device, like=models.pretrained)
         ends = None if models.modules is None else partial(models.modules.on(merged.device).features, task=task)
-        frames.append(_one_task(task, own, {MERGED: merged, PRETRAINED: pretrained}, images[task], meter, ends))
+        frames.append(_task_rows(task, own, {MERGED: merged, PRETRAINED: pretrained}, images[task], meter, ends))
     return pd.concat(frames, ignore_index=True)
 
 
-def _one_task(
+def _task_rows(
     task: str,
     own: Encoder,
     others: Mapping[str, Encoder],
@@ -135,10 +135,12 @@ def _one_task(
     places = [STEM, *(f"block {block}" for block in range(own.architecture.layers)), OUTPUT]
     sums = np.zeros((len(others), len(places), len(TOKENS), 2))
     with torch.inference_mode():
-        for batch in images.split(at_most(BATCH, own.architecture, own.device)):
-            inputs = moved(batch, own.device, batch.dtype)
-            drifting = [_places(other, inputs, ends if name == MERGED else None) for name, other in others.items()]
-            together = zip(_places(own, inputs), *drifting, strict=True)
+        for batch in images.split(limit_batch(BATCH, own.architecture, own.device)):
+            inputs = move_tensor(batch, own.device, batch.dtype)
+            drifting = [
+                _tokens_by_depth(other, inputs, ends if name == MERGED else None) for name, other in others.items()
+            ]
+            together = zip(_tokens_by_depth(own, inputs), *drifting, strict=True)
             for place, (reference, *drifted) in enumerate(together):
                 for model, tokens in enumerate(drifted):
                     sums[model, place] += _distances(tokens, reference)
@@ -154,7 +156,9 @@ def _one_task(
     return pd.DataFrame(rows, columns=["task", "model", "place", "position", "token", "cosine", "l1", "n"])
 
 
-def _places(encoder: Encoder, images: Tensor, ends: Callable[[Tensor], Tensor] | None = None) -> Iterator[Tensor]:
+def _tokens_by_depth(
+    encoder: Encoder, images: Tensor, ends: Callable[[Tensor], Tensor] | None = None
+) -> Iterator[Tensor]:
     """Tokens (n, tokens, width) after the stem and after each block, then the embedding as one token (n, 1, d)."""
     x = images
     for section in range(encoder.sections):
@@ -187,7 +191,7 @@ def isolated_drift(
     """
     device = torch.device(device)
     captured = CapturedInputs(models.experts, exemplars, device, like=models.pretrained)
-    inputs = Inputs(models.pretrained, models.experts, captured, device)
+    inputs = RunInputs(models.pretrained, models.experts, captured, device)
     layers = [
         layer_outputs(expert, exemplars[task], device, models.pretrained) for task, expert in models.experts.items()
     ]
@@ -201,20 +205,20 @@ def isolated_tables(
     """The two tables of ``isolated_drift`` from whole slots; ``layers`` are of the experts, in the slots' order."""
     isolated, objective = [], []
     for slot in slots:
-        squares = _energies(slot, _changes(slot, merged) - slot.task_vectors, layers)
+        squares = _energies(slot, _merge_changes(slot, merged) - slot.task_vectors, layers)
         outputs = np.array([layer[slot.name] for layer in layers], np.float64)
         relative = np.sqrt(
             np.divide(squares, outputs[:, 0], out=np.full(len(squares), np.nan), where=outputs[:, 0] > 0)
         )
         isolated += [(slot.name, *row) for row in zip(slot.experts, squares / outputs[:, 1], relative, strict=True)]
-        objective.append((slot.name, float(squares.sum()), *_yardsticks(slot, layers)))
+        objective.append((slot.name, float(squares.sum()), *_objective_references(slot, layers)))
     return (
         pd.DataFrame(isolated, columns=["tensor", "task", "mean_square", "relative"]),
         pd.DataFrame(objective, columns=["tensor", MERGED, PRETRAINED, "mean", "least"]),
     )
 
 
-def _changes(slot: Slot, merged: Mapping[str, Checkpoint]) -> Tensor:
+def _merge_changes(slot: Slot, merged: Mapping[str, Checkpoint]) -> Tensor:
     """What the merge added to the pretrained tensor, for each task (K, *S)."""
     base = slot.pretrained
     read = [merged[task].read(slot.name).to(base.device, base.dtype) for task in slot.experts]
@@ -222,14 +226,14 @@ def _changes(slot: Slot, merged: Mapping[str, Checkpoint]) -> Tensor:
     return torch.stack([tensor.mT if turned else tensor for tensor in read]) - base
 
 
-def _yardsticks(slot: Slot, layers: Sequence[LayerOutputs]) -> tuple[float, float, float]:
+def _objective_references(slot: Slot, layers: Sequence[LayerOutputs]) -> tuple[float, float, float]:
     """LOT's objective Σ_k ‖Δ_k‖² for the pretrained tensor, for the mean of the experts, and for LOT's solution."""
     if slot.inputs is not None:
         notes: dict[str, float] = {}
-        lot = registry.merge("lot")
+        lot = registry.find_merge("lot")
         lot.run(replace(slot, note=lambda table, **row: notes.update(row)), lot.params.build({"scaling": 1.0}), None)
         return notes["drift_zero"], notes["drift_mean"], notes["drift"]
-    vectors = double(slot.task_vectors)
+    vectors = to_float64(slot.task_vectors)
     counts = torch.tensor([layer[slot.name].rows for layer in layers], dtype=vectors.dtype, device=vectors.device)
     weighted = torch.tensordot(counts / counts.sum(), vectors, 1)
     zero, mean, least = (
@@ -241,21 +245,21 @@ def _yardsticks(slot: Slot, layers: Sequence[LayerOutputs]) -> tuple[float, floa
 
 def _energies(slot: Slot, differences: Tensor, layers: Sequence[LayerOutputs]) -> Floats:
     """‖Δ_k‖² (K,): how far the outputs of the slot's layer move from each expert's if its tensor differs so (K, *S)."""
-    exact = double(differences)
+    exact = to_float64(differences)
     if slot.inputs is None:  # added to every row
         squares = [layer[slot.name].rows * d.square().sum() for layer, d in zip(layers, exact, strict=True)]
     elif slot.role == Role.NORM_SCALE:
         squares = [(moments.energy() * d.square()).sum() for moments, d in zip(slot.inputs, exact, strict=True)]
     else:
-        pairs = zip(slot.inputs, matrices(slot, exact), strict=True)
-        squares = [through(moments, matrix) for moments, matrix in pairs]
-    return np.array(numbers(*squares)).clip(min=0)  # of Gram matrices, rounding may leave less than zero
+        pairs = zip(slot.inputs, as_matrices(slot, exact), strict=True)
+        squares = [output_energy(moments, matrix) for moments, matrix in pairs]
+    return np.array(to_numbers(*squares)).clip(min=0)  # of Gram matrices, rounding may leave less than zero
 
 
-def through(moments: Moments, matrix: Tensor) -> Tensor:
+def output_energy(moments: Moments, matrix: Tensor) -> Tensor:
     """‖X Mᵀ‖² () of the rows X (n, d_in) and a matrix (d_out, d_in)."""
     if (rows := moments.rows) is not None:
-        return (double(rows) @ matrix.T).square().sum()
+        return (to_float64(rows) @ matrix.T).square().sum()
     return (matrix * (matrix @ moments.gram())).sum()
 
 
@@ -279,20 +283,20 @@ def layer_outputs(
     outputs: dict[str, LayerOutput] = {}
 
     def collect(name: str, rows: Tensor) -> None:
-        weight = double(expert.read(name).to(device))
+        weight = to_float64(expert.read(name).to(device))
         bias = name.removesuffix("weight") + "bias"
-        columns = _columns(weight, named[name])
-        inputs = double(rows)
+        columns = _as_columns(weight, named[name])
+        inputs = to_float64(rows)
         y = inputs * columns if named[name].role == Role.NORM_SCALE else inputs @ columns
         if bias in named:
-            y = y + double(expert.read(bias).to(device))
+            y = y + to_float64(expert.read(bias).to(device))
         _add(outputs, (name, bias), y, len(rows))
         if named[name].role == Role.CONV:
             _add_embedded(outputs, expert, y, device)
 
     with torch.inference_mode():
-        for batch in images.split(at_most(BATCH, encoder.architecture, encoder.device)):
-            encoder(moved(batch, encoder.device, batch.dtype), collect)
+        for batch in images.split(limit_batch(BATCH, encoder.architecture, encoder.device)):
+            encoder(move_tensor(batch, encoder.device, batch.dtype), collect)
     return outputs
 
 
@@ -309,7 +313,7 @@ def _add_embedded(
     """The tokens that class and positional embedding are added to, from the patches' own rows."""
     names = {p.part: p.name for p in expert.parameters if p.role == Role.EMBEDDING}
     first, places = (
-        double(expert.read(names[part]).to(device)) for part in ("class_embedding", "positional_embedding")
+        to_float64(expert.read(names[part]).to(device)) for part in ("class_embedding", "positional_embedding")
     )
     tokens = patches.reshape(-1, len(places) - 1, patches.shape[-1])
     images = len(tokens)
@@ -317,7 +321,7 @@ def _add_embedded(
     _add(outputs, tuple(names.values()), tokens, images)
 
 
-def _columns(weight: Tensor, parameter: Parameter) -> Tensor:
+def _as_columns(weight: Tensor, parameter: Parameter) -> Tensor:
     """A weight in the shape for rows @ weight: (d, out), or (d,) for a scale."""
     if parameter.role == Role.NORM_SCALE or is_transposed(parameter):
         return weight

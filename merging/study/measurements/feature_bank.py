@@ -11,8 +11,8 @@ import pandas as pd
 from merging.base.devices import choose_device
 from merging.base.errors import TaskError
 from merging.images.image_encoder import Encoder
-from merging.study.analysis.subject import MeasurementResult, Subject
-from merging.study.one_image.neighbors import SPLIT, bank
+from merging.study.analysis.measurement_subject import MeasurementResult, Subject
+from merging.study.one_image.nearest_images import SPLIT, compute_bank
 from merging.tasks.context import Context
 
 EXTRACTING = "features of the choosing half"  # a phase
@@ -35,7 +35,7 @@ def measure_bank(subject: Subject, context: Context) -> MeasurementResult:
         encoder = Encoder.of(models["merged"], choose_device(context.device), like=benchmark.tower)
         counts = [benchmark.count(key, SPLIT) for key in keys]
         meter = stages[EXTRACTING].meter(sum(counts))
-        kept = bank(encoder, benchmark, keys, meter)
+        kept = compute_bank(encoder, benchmark, keys, meter)
     first = np.cumsum([0, *counts[:-1]])
     images = pd.DataFrame({"task": keys, "first": first, "n": counts})
     return MeasurementResult({"images": images}, {"split": SPLIT, "images": sum(counts)}, {"features": kept.features})

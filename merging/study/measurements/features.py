@@ -15,9 +15,9 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from merging.base.errors import TaskError
-from merging.engine.evaluation.image_features import ImageModel, ModulesOfTask, features, predict
+from merging.engine.evaluation.image_features import ImageModel, ModulesOfTask, compute_features, predict
+from merging.study.analysis.measurement_subject import MeasurementResult, Subject
 from merging.study.analysis.separability import separability
-from merging.study.analysis.subject import MeasurementResult, Subject
 from merging.tasks.context import Context
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ TOGETHER = "all"  # the name of the map of all data sets; the others are named a
 EXTRACTING = "features"  # stages
 
 
-def outside(benchmark: Benchmark) -> list[str]:
+def out_of_domain_keys(benchmark: Benchmark) -> list[str]:
     """Keys of the data sets that are out of domain for every run: those without an expert.
 
     Raises:
@@ -41,9 +41,9 @@ def outside(benchmark: Benchmark) -> list[str]:
     return keys
 
 
-def draw(benchmark: Benchmark) -> dict[str, NDArray[np.intp]]:
+def sample_images(benchmark: Benchmark) -> dict[str, NDArray[np.intp]]:
     """{data set: places of its images in the split}, equally many of each class if there are enough."""
-    keys = outside(benchmark)
+    keys = out_of_domain_keys(benchmark)
     chosen = {}
     for key in keys:
         labels = benchmark.labels(key, SPLIT)
@@ -54,9 +54,9 @@ def draw(benchmark: Benchmark) -> dict[str, NDArray[np.intp]]:
     return chosen
 
 
-def name_of(task: str, place: int) -> str:
+def image_name(task: str, position: int) -> str:
     """The name of an image in all tables."""
-    return f"{task}:{place}"
+    return f"{task}:{position}"
 
 
 # Features
@@ -73,8 +73,8 @@ def measure_features(subject: Subject, context: Context) -> MeasurementResult:
         CheckpointError, TaskError: the model cannot be read, or does not fit these images.
     """
     benchmark, stages = subject.benchmark, subject.stages(context, {EXTRACTING: 1.0})
-    chosen = draw(benchmark)
-    with _model(subject, stages) as model:
+    chosen = sample_images(benchmark)
+    with _find_model(subject, stages) as model:
         rows, tables = _extract(model, subject, chosen, stages[EXTRACTING])
     rows, kept = rows.astype(np.float32), rows
     images = pd.concat(tables, ignore_index=True)
@@ -88,7 +88,7 @@ def measure_features(subject: Subject, context: Context) -> MeasurementResult:
 
 
 @contextmanager
-def _model(subject: Subject, stages: Mapping[str, Context]) -> Iterator[Checkpoint]:
+def _find_model(subject: Subject, stages: Mapping[str, Context]) -> Iterator[Checkpoint]:
     """The single model of a run, or a reference model."""
     run = subject.store.run(subject.run_id)
     if run.per_task:
@@ -115,14 +115,14 @@ def _extract(
     for key, places in chosen.items():
         images, labels = benchmark.images(key, SPLIT)
         task = benchmark.task(key)
-        rows = features(encoder, benchmark.preprocess(images[places]), meter, "Extracting features", task.title)
+        rows = compute_features(encoder, benchmark.preprocess(images[places]), meter, "Extracting features", task.title)
         names = np.array(task.class_names, dtype=object)
         predicted = predict(rows, benchmark.head(key))
         feature_rows.append(rows.numpy())
         tables.append(
             pd.DataFrame(
                 {
-                    "image": [name_of(key, int(place)) for place in places],
+                    "image": [image_name(key, int(place)) for place in places],
                     "task": key,
                     "truth": names[labels[places]],
                     "predicted": names[predicted],
@@ -131,9 +131,9 @@ def _extract(
                 }
             )
         )
-    return halved(np.concatenate(feature_rows)), tables
+    return to_half_precision(np.concatenate(feature_rows)), tables
 
 
-def halved(rows: NDArray[np.float32]) -> NDArray[np.floating[Any]]:
+def to_half_precision(rows: NDArray[np.float32]) -> NDArray[np.floating[Any]]:
     """Features for storing: with the 11 bits of half precision, unless one is too large for that."""
     return rows if np.abs(rows).max(initial=0) > np.finfo(np.float16).max else rows.astype(np.float16)

@@ -15,13 +15,13 @@ from numpy.typing import NDArray
 
 from merging.base.errors import TaskError
 from merging.study.measurements.depths import SPLIT
-from merging.study.one_image.lens import parts_from, stays_from
+from merging.study.one_image.logit_lens import parting_depth, settling_depth
 from merging.study.one_image.restore import KINDS
 
 if TYPE_CHECKING:
     from merging.images.benchmarks.benchmark import Benchmark
     from merging.study.measurements.depths import StoredDepths
-    from merging.study.measurements.predictions import Answers
+    from merging.study.measurements.predictions import RunAnswers
 
 TINY = 1e-12  # the length of a mean of features that cancel
 COLUMNS = ("image", "task", "number", "class", "answer", "value")
@@ -55,24 +55,24 @@ def find_by_depth(
     Raises:
         TaskError: there is no such question, depth or kind of tokens.
     """
-    asked_for = ByDepth(_one_of(question, ByDepth))
-    kind = KINDS.index(_one_of(tokens, KINDS))
+    asked_for = ByDepth(_find_choice(question, ByDepth))
+    kind = KINDS.index(_find_choice(tokens, KINDS))
     depths = next((one.answers.shape[1] for one in by_task.values()), 1)
     if not 0 <= depth < depths:
         raise TaskError(f"There is no depth {depth}; depths are 0 (before block 0) to {depths - 1} (the output).")
     values: Mapping[ByDepth, Callable[[StoredDepths], NDArray[np.float64]]] = {
-        ByDepth.TURNS: lambda one: _where(stays_from(one.answers.T) == depth, float(depth)),
-        ByDepth.PARTS: lambda one: _where(parts_from(one.answers.T, one.reference.T) == depth, float(depth)),
+        ByDepth.TURNS: lambda one: _where_holds(settling_depth(one.answers.T) == depth, float(depth)),
+        ByDepth.PARTS: lambda one: _where_holds(parting_depth(one.answers.T, one.reference.T) == depth, float(depth)),
         ByDepth.DRIFT: lambda one: one.drift[:, depth],
-        ByDepth.MENDED: lambda one: _where(one.mended[:, depth, kind] == 1, float(depth)),
-        ByDepth.BROKEN: lambda one: _where(one.mended[:, 0, kind] >= 0, _first_mending(one.mended[:, :, kind])),
+        ByDepth.MENDED: lambda one: _where_holds(one.mended[:, depth, kind] == 1, float(depth)),
+        ByDepth.BROKEN: lambda one: _where_holds(one.mended[:, 0, kind] >= 0, _first_restoring(one.mended[:, :, kind])),
     }
     numbers = {task: values[asked_for](one) for task, one in by_task.items()}
     said = {task: one.answers[:, -1] for task, one in by_task.items()}
     return _rows(numbers, said, {task: one.labels for task, one in by_task.items()}, benchmark)
 
 
-def find_by_answers(question: str, runs: Mapping[str, Mapping[str, Answers]], benchmark: Benchmark) -> pd.DataFrame:
+def find_by_answers(question: str, runs: Mapping[str, Mapping[str, RunAnswers]], benchmark: Benchmark) -> pd.DataFrame:
     """A row for each image that fits, in the columns of ``find_by_depth``; value is the margin of A, or what it lost.
 
     ``runs`` are {run: {data set: its answers}}, A first and then B. A merge with several models that answer a data set
@@ -81,7 +81,7 @@ def find_by_answers(question: str, runs: Mapping[str, Mapping[str, Answers]], be
     Raises:
         TaskError: there is no such question, or it needs two runs.
     """
-    asked_for = ByAnswers(_one_of(question, ByAnswers))
+    asked_for = ByAnswers(_find_choice(question, ByAnswers))
     first, *others = runs.values()
     if not others and asked_for != ByAnswers.NOWHERE:
         raise TaskError(f"“{asked_for}” compares two runs; one was given.")
@@ -91,16 +91,16 @@ def find_by_answers(question: str, runs: Mapping[str, Mapping[str, Answers]], be
         margin = own.margin.mean(axis=0)
         if asked_for == ByAnswers.NOWHERE:
             right = np.concatenate([one.right for one in (own, *rest)])
-            numbers[task] = _where(right.sum(axis=0) == 0, margin)
+            numbers[task] = _where_holds(right.sum(axis=0) == 0, margin)
         elif rest and asked_for == ByAnswers.MARGIN:
             numbers[task] = rest[0].margin.mean(axis=0) - margin
         elif rest:
-            numbers[task] = _where((own.right.sum(axis=0) == 0) & (rest[0].right.mean(axis=0) == 1), margin)
+            numbers[task] = _where_holds((own.right.sum(axis=0) == 0) & (rest[0].right.mean(axis=0) == 1), margin)
     said = {task: first[task].predicted[0] for task in numbers}
     return _rows(numbers, said, {task: first[task].labels for task in numbers}, benchmark)
 
 
-def following(names: Sequence[str], image: str, step: int = 1) -> str:
+def next_image(names: Sequence[str], image: str, step: int = 1) -> str:
     """The image after one in a list, the first after the last; the first if it is not in the list.
 
     Raises:
@@ -111,7 +111,7 @@ def following(names: Sequence[str], image: str, step: int = 1) -> str:
     return names[(names.index(image) + step) % len(names)] if image in names else names[0]
 
 
-def _one_of(value: str, choices: type[StrEnum] | tuple[str, ...]) -> str:
+def _find_choice(value: str, choices: type[StrEnum] | tuple[str, ...]) -> str:
     """The choice that is written; raises TaskError with the known ones."""
     known = [str(choice) for choice in choices]
     if value not in known:
@@ -119,12 +119,12 @@ def _one_of(value: str, choices: type[StrEnum] | tuple[str, ...]) -> str:
     return value
 
 
-def _where(holds: NDArray[np.bool_], value: float | NDArray[np.float64]) -> NDArray[np.float64]:
+def _where_holds(holds: NDArray[np.bool_], value: float | NDArray[np.float64]) -> NDArray[np.float64]:
     """The value where something holds, NaN elsewhere."""
     return np.where(holds, value, np.nan)
 
 
-def _first_mending(mended: NDArray[np.int8]) -> NDArray[np.float64]:
+def _first_restoring(mended: NDArray[np.int8]) -> NDArray[np.float64]:
     """The first depth from which tokens fix it before every later block, too, of (n, D); before the output always."""
     wrong = mended != 1
     last = wrong.shape[1] - 1 - wrong[:, ::-1].argmax(axis=1)

@@ -22,23 +22,23 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from merging.base.devices import choose_device
-from merging.base.numerics.linear_algebra import double, numbers
+from merging.base.numerics.linear_algebra import to_float64, to_numbers
 from merging.base.progress import Meter
-from merging.engine.evaluation.image_features import margins
+from merging.engine.evaluation.image_features import cosine_margins
 from merging.engine.gradients import GradientFile, gradient_files
-from merging.engine.inputs import Inputs
+from merging.engine.run_inputs import RunInputs
 from merging.engine.stream import Stream
-from merging.images.batches import at_most
+from merging.images.batch_sizes import limit_batch
 from merging.images.image_encoder import Encoder
 from merging.methods.slot import Slot
 from merging.models.checkpoint import Checkpoint
 from merging.models.tower_names import assemble
-from merging.study.analysis.subject import MeasurementResult, Subject
+from merging.study.analysis.measurement_subject import MeasurementResult, Subject
 from merging.study.measurements import put_back_images
 from merging.study.measurements.predictions import evaluated_parts
 from merging.study.measurements.put_back_images import SampleImages
 from merging.study.previews.bootstrap import AVERAGE
-from merging.study.previews.samples import BATCH
+from merging.study.previews.preview_samples import BATCH
 from merging.tasks.context import Context
 
 if TYPE_CHECKING:
@@ -71,12 +71,12 @@ def measure_first_order(subject: Subject, context: Context) -> MeasurementResult
         MergingError: the folder for temporary files has no room.
     """
     subject.refuse_modules()
-    opened, sample = subject.checkpoints, put_back_images.draw(subject.benchmark)
+    opened, sample = subject.checkpoints, put_back_images.sample_images(subject.benchmark)
     inside = [task for task in sample if task in opened.experts]
     stages = subject.stages(context, {GRADIENTS: 3.0, PRODUCTS: 1.0})
     with subject.models(stages) as models:
         parts = evaluated_parts(models, subject)
-        inputs = Inputs(opened.pretrained, opened.experts, None, choose_device(context.device))
+        inputs = RunInputs(opened.pretrained, opened.experts, None, choose_device(context.device))
         counts = [sum(len(sample[task].labels) for task in part.tasks if task in sample) for part in parts]
         running = stages[GRADIENTS].meter(sum(counts))
         multiplying = stages[PRODUCTS].meter(inputs.work * len(parts))
@@ -84,15 +84,19 @@ def measure_first_order(subject: Subject, context: Context) -> MeasurementResult
     tensors, experts = list(weights), list(opened.experts)
     arrays = {name: np.stack([getattr(of, name) for of in predicted.values()]) for name in ("take_out", "give_back")}
     tables = {
-        "changes": changes(predicted, tensors, inside),
-        "experts": of_experts(predicted, tensors, experts, inside),
+        "changes": change_table(predicted, tensors, inside),
+        "experts": expert_table(predicted, tensors, experts, inside),
         "weights": pd.DataFrame({"tensor": tensors, "weight": list(weights.values())}),
     }
-    return MeasurementResult(tables, put_back_images.notes(sample, inside), arrays)
+    return MeasurementResult(tables, put_back_images.sample_notes(sample, inside), arrays)
 
 
 def predictions(
-    parts: Sequence[EvaluatedModel], inputs: Inputs, sample: put_back_images.Images, running: Meter, multiplying: Meter
+    parts: Sequence[EvaluatedModel],
+    inputs: RunInputs,
+    sample: put_back_images.Images,
+    running: Meter,
+    multiplying: Meter,
 ) -> tuple[dict[str, Predictions], dict[str, float]]:
     """The predictions of every task, means over the models that answer it, and the weight λ of each tensor.
 
@@ -109,7 +113,7 @@ def predictions(
                 file.append(tower.gradient(sample[task], running, task))
             rows = []
             for slot in Stream(inputs, (), False, multiplying, "Predicting changes"):
-                *row, weight = products(slot, merged, file)
+                *row, weight = first_order_products(slot, merged, file)
                 rows.append(row)
                 weights.setdefault(slot.name, []).append(weight)
         for index, task in enumerate(tasks):
@@ -120,13 +124,13 @@ def predictions(
     return means, {name: float(np.mean(each)) for name, each in weights.items()}
 
 
-def products(slot: Slot, merged: Checkpoint, file: GradientFile) -> tuple[Floats, Floats, Floats, float]:
+def first_order_products(slot: Slot, merged: Checkpoint, file: GradientFile) -> tuple[Floats, Floats, Floats, float]:
     """Of one tensor: put_back (T,), take_out and give_back (T, K), and the weight λ."""
     base = slot.pretrained
-    change = double(merged.read(slot.name).to(base.device, base.dtype) - base).flatten()
-    vectors, gradients = double(slot.task_vectors).flatten(1), double(file.read(slot.name, 0, base.numel()))
+    change = to_float64(merged.read(slot.name).to(base.device, base.dtype) - base).flatten()
+    vectors, gradients = to_float64(slot.task_vectors).flatten(1), to_float64(file.read(slot.name, 0, base.numel()))
     total = vectors.sum(dim=0)
-    size, common = numbers(total.square().sum(), change @ total)
+    size, common = to_numbers(total.square().sum(), change @ total)
     weight = common / size if size > 0 else 0.0
     moved, along = gradients @ change, gradients @ vectors.T
     of_all = (-moved, -weight * along, along - moved[:, None])
@@ -142,7 +146,7 @@ class DifferentiableTower:
     leaves: Mapping[str, Tensor]
 
     @classmethod
-    def of(cls, merged: Checkpoint, inputs: Inputs) -> DifferentiableTower:
+    def of(cls, merged: Checkpoint, inputs: RunInputs) -> DifferentiableTower:
         """The tower in memory."""
         encoder = Encoder.of(merged, inputs.device, on_demand=True, like=inputs.pretrained)
         stored = [name for parts in encoder.names.values() for name in parts]
@@ -155,11 +159,11 @@ class DifferentiableTower:
         architecture, count = self.encoder.architecture, len(task.labels)
         tokens = (architecture.image_size // architecture.patch_size) ** 2 + 1
         kept = 4 * NUMBERS_KEPT * architecture.layers * architecture.width * tokens  # bytes an image
-        size = max(1, at_most(min(BATCH, ACTIVATION_BYTES // kept), architecture, self.encoder.device))
+        size = max(1, limit_batch(min(BATCH, ACTIVATION_BYTES // kept), architecture, self.encoder.device))
         labels, head = torch.from_numpy(task.labels), task.head.to(self.encoder.device)
         for batch, right in zip(task.images.split(size), labels.split(size), strict=True):
             with torch.enable_grad():
-                margin = margins(self._assembled()(batch.to(head.device)), head, right.to(head.device))
+                margin = cosine_margins(self._assembled()(batch.to(head.device)), head, right.to(head.device))
                 (margin.sum() / count).backward()
             meter.advance(len(batch), "Computing gradients", detail)
         return {name: torch.zeros_like(leaf) if leaf.grad is None else leaf.grad for name, leaf in self.leaves.items()}
@@ -170,9 +174,9 @@ class DifferentiableTower:
         return replace(self.encoder, tensors=tensors)
 
 
-def changes(predicted: Mapping[str, Predictions], tensors: Sequence[str], inside: Sequence[str]) -> pd.DataFrame:
+def change_table(predicted: Mapping[str, Predictions], tensors: Sequence[str], inside: Sequence[str]) -> pd.DataFrame:
     """The table "changes" of ``measure_first_order``."""
-    numbers = put_back_images.averaged({task: of.put_back for task, of in predicted.items()}, inside)
+    numbers = put_back_images.average_tasks({task: of.put_back for task, of in predicted.items()}, inside)
     frames = [
         pd.DataFrame({"tensor": tensors, "over": over, "group": group, "put_back": values})
         for (over, group), values in numbers.items()
@@ -180,12 +184,12 @@ def changes(predicted: Mapping[str, Predictions], tensors: Sequence[str], inside
     return pd.concat(frames, ignore_index=True)
 
 
-def of_experts(
+def expert_table(
     predicted: Mapping[str, Predictions], tensors: Sequence[str], experts: Sequence[str], inside: Sequence[str]
 ) -> pd.DataFrame:
     """The table "experts" of ``measure_first_order``."""
     pairs = pd.MultiIndex.from_product([tensors, experts], names=["tensor", "expert"]).to_frame(index=False)
-    both = put_back_images.averaged({task: np.stack(of[1:]) for task, of in predicted.items()}, inside)
+    both = put_back_images.average_tasks({task: np.stack(of[1:]) for task, of in predicted.items()}, inside)
     frames = [
         pairs.assign(over=over, take_out=take_out.ravel(), give_back=give_back.ravel())
         for (over, group), (take_out, give_back) in both.items()

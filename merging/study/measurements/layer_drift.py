@@ -15,21 +15,21 @@ from torch import Tensor
 
 from merging.base.devices import choose_device
 from merging.base.errors import TaskError
-from merging.base.numerics.linear_algebra import double
+from merging.base.numerics.linear_algebra import to_float64
 from merging.base.text import first_few
-from merging.engine.inputs import Inputs
-from merging.engine.layer_inputs import GivenInputs
+from merging.engine.layer_inputs import CallerInputs
+from merging.engine.run_inputs import RunInputs
 from merging.engine.stream import Stream
 from merging.methods.moments import Moments
-from merging.methods.shared.least_squares import matrices
+from merging.methods.shared.least_squares import as_matrices
 from merging.methods.slot import Slot
 from merging.models.checkpoint import Checkpoint
 from merging.models.families import Role
-from merging.models.team.own_names import under_team_names
-from merging.recipes.given_data import GivenData
-from merging.study.analysis.subject import MeasurementResult, Subject
-from merging.study.measurements.drift import LAYERS, MEASURING, LayerOutput, isolated_tables, through
-from merging.study.runs.captured_files import GivenFiles
+from merging.models.team.team_names import rename_to_team
+from merging.recipes.data_files import DataFiles
+from merging.study.analysis.measurement_subject import MeasurementResult, Subject
+from merging.study.measurements.drift import LAYERS, MEASURING, LayerOutput, isolated_tables, output_energy
+from merging.study.runs.captured_files import CapturedFiles
 from merging.tasks.context import Context
 
 NO_FILES = (
@@ -50,25 +50,25 @@ def measure_layer_drift(subject: Subject, context: Context) -> MeasurementResult
     opened, device, stages = subject.checkpoints, choose_device(context.device), subject.stages(context, {LAYERS: 1.0})
     given = opened.given
     if subject.layer_inputs:
-        files = GivenData.build(layer_inputs=subject.layer_inputs)
-        given = GivenFiles.of(replace(subject.recipe, given=files), None)
+        files = DataFiles.build(layer_inputs=subject.layer_inputs)
+        given = CapturedFiles.of(replace(subject.recipe, given=files), None)
     if not given.layer_inputs:
         raise TaskError(NO_FILES)
     if without := [name for name in opened.experts if name not in given.layer_inputs]:
         raise TaskError(f"Layer inputs are needed of every expert; there are none of {first_few(without)}.")
-    evidence = GivenInputs(given.layer_inputs, opened.experts, opened.pretrained, device)
+    evidence = CallerInputs(given.layer_inputs, opened.experts, opened.pretrained, device)
     names = {
-        name for expert, file in given.layer_inputs.items() for name in under_team_names(file, opened.experts[expert])
+        name for expert, file in given.layer_inputs.items() for name in rename_to_team(file, opened.experts[expert])
     }
-    biases = {bias for name in names if (bias := _bias(name)) in opened.pretrained.infos}
-    inputs = Inputs(opened.pretrained, opened.experts, evidence, device, only=frozenset(names | biases))
+    biases = {bias for name in names if (bias := _bias_name(name)) in opened.pretrained.infos}
+    inputs = RunInputs(opened.pretrained, opened.experts, evidence, device, only=frozenset(names | biases))
     per_task = subject.store.run(subject.run_id).per_task
     with subject.models(stages) as models:
         merged = {task: models[task if per_task else "merged"] for task in opened.experts}
         work = sum(opened.pretrained.infos[p.name].numel for p in inputs.ordered) * (len(opened.experts) + 1)
         stream = Stream(inputs, (), False, stages[LAYERS].meter(work), MEASURING)
         layers: list[dict[str, LayerOutput]] = [{} for _ in opened.experts]
-        isolated, objective = isolated_tables(_noted(stream, opened.experts, layers), merged, layers)
+        isolated, objective = isolated_tables(_note_outputs(stream, opened.experts, layers), merged, layers)
     counts = [output.rows for layer in layers for output in layer.values()]
     opened_files = given.layer_inputs.items()
     notes = {
@@ -76,12 +76,12 @@ def measure_layer_drift(subject: Subject, context: Context) -> MeasurementResult
         "fewest_rows": min(counts),
         "files": {name: file.name for name, file in opened_files},
         "digests": {name: file.digest() for name, file in opened_files},
-        "doubts": list(GivenFiles(given.layer_inputs).doubts(opened.digests())),
+        "doubts": list(CapturedFiles(given.layer_inputs).doubts(opened.digests())),
     }
     return MeasurementResult({"isolated": isolated, "objective": objective}, notes)
 
 
-def _noted(
+def _note_outputs(
     slots: Iterable[Slot], experts: Mapping[str, Checkpoint], layers: Sequence[dict[str, LayerOutput]]
 ) -> Iterator[Slot]:
     """The slots, with the outputs of each one's layer noted in every expert's ``layers`` before; moments are read once.
@@ -96,24 +96,24 @@ def _noted(
             else:
                 early.append(slot)
             continue
-        weights = double(slot.pretrained) + double(slot.task_vectors)
+        weights = to_float64(slot.pretrained) + to_float64(slot.task_vectors)
         if slot.role != Role.NORM_SCALE:
-            weights = matrices(slot, weights)
-        bias = _bias(slot.name)
+            weights = as_matrices(slot, weights)
+        bias = _bias_name(slot.name)
         for moments, weight, expert, layer in zip(inputs, weights, experts.values(), layers, strict=True):
-            shift = double(expert.read(bias).to(weight.device)) if bias in expert.infos else None
-            layer[slot.name] = output = _output(moments, weight, shift)
+            shift = to_float64(expert.read(bias).to(weight.device)) if bias in expert.infos else None
+            layer[slot.name] = output = _layer_output(moments, weight, shift)
             if shift is not None:
                 layer[bias] = output
-        yield replace(slot, read_inputs=partial(_same, inputs))
+        yield replace(slot, read_inputs=partial(_identity, inputs))
     yield from (slot for slot in early if slot.name in layers[0])
 
 
-def _same(inputs: tuple[Moments, ...]) -> tuple[Moments, ...]:
+def _identity(inputs: tuple[Moments, ...]) -> tuple[Moments, ...]:
     return inputs
 
 
-def _bias(name: str) -> str:
+def _bias_name(name: str) -> str:
     """The name of the bias beside a weight; empty if the weight's name is of another form."""
     start, _, last = name.rpartition(".")
     before, _, kind = last.rpartition("_")  # packed ones are in_proj_weight and in_proj_bias
@@ -122,10 +122,10 @@ def _bias(name: str) -> str:
     return f"{start}." * bool(start) + f"{before}_" * bool(before) + BIASES[kind]
 
 
-def _output(moments: Moments, weight: Tensor, bias: Tensor | None) -> LayerOutput:
+def _layer_output(moments: Moments, weight: Tensor, bias: Tensor | None) -> LayerOutput:
     """The outputs Y of a layer with this weight, (d_out, d_in) or (d,), and bias: ‖X Wᵀ + b‖², or ‖X ⊙ w + b‖²."""
     total = moments.total()
-    energy = (moments.energy() * weight.square()).sum() if weight.ndim == 1 else through(moments, weight)
+    energy = (moments.energy() * weight.square()).sum() if weight.ndim == 1 else output_energy(moments, weight)
     if bias is not None:
         sums = total * weight if weight.ndim == 1 else weight @ total
         energy = energy + 2 * (bias @ sums) + moments.count * bias.square().sum()

@@ -19,11 +19,11 @@ from torch import Tensor
 from merging.base.devices import choose_device
 from merging.base.errors import TaskError
 from merging.base.progress import Meter
-from merging.engine.evaluation.image_features import features, predict
-from merging.engine.modules.tables import of_routing
+from merging.engine.evaluation.image_features import compute_features, predict
+from merging.engine.modules.module_tables import routing_tables
 from merging.images.image_encoder import Encoder
 from merging.methods.shared.feature_shift import shift_row
-from merging.study.analysis.subject import MeasurementResult, Subject
+from merging.study.analysis.measurement_subject import MeasurementResult, Subject
 from merging.tasks.context import Context
 
 if TYPE_CHECKING:
@@ -54,21 +54,21 @@ def measure_modules(subject: Subject, context: Context) -> MeasurementResult:
     with subject.models(stages):
         assert subject.modules is not None  # the run has an adapt
         modules = subject.modules.on(choose_device(context.device))
-        half = _Half(benchmark, modules, stages[ASKING].meter(_images(modules, benchmark)))
+        half = _ReportingHalf(benchmark, modules, stages[ASKING].meter(_count_images(modules, benchmark)))
         tables = {}
         if modules.method.needs_task:
-            tables[SHIFT] = _shift(half, experts)
+            tables[SHIFT] = _shift_table(half, experts)
         if modules.method.routing is not None:
             weights = {task.key: half.through(half.routing, task.key) for task in benchmark.tasks}
-            tables |= of_routing(weights, modules.tasks)
+            tables |= routing_tables(weights, modules.tasks)
         if modules.method.exclusive:
-            tables[ORACLE] = _oracle(half, experts)
+            tables[ORACLE] = _oracle_table(half, experts)
     notes = {"split": SPLIT, "images": sum(benchmark.count(task.key, SPLIT) for task in benchmark.tasks)}
     return MeasurementResult(tables, notes)
 
 
 @dataclass(frozen=True)
-class _Asked:
+class _ModuleInputs:
     """A function of images on the device of modules, to be asked batch by batch."""
 
     device: torch.device
@@ -80,7 +80,7 @@ class _Asked:
 
 
 @dataclass(frozen=True)
-class _Half:
+class _ReportingHalf:
     """The reporting half of a benchmark, and modules."""
 
     benchmark: Benchmark
@@ -89,9 +89,9 @@ class _Half:
 
     def through(self, run: Callable[[Tensor], Tensor], task: str) -> Tensor:
         """What a function of images gives for all images of a data set, with a row for each."""
-        model = _Asked(self.modules.device, self.modules.architecture, run)
+        model = _ModuleInputs(self.modules.device, self.modules.architecture, run)
         images, prepare = self.benchmark.images(task, SPLIT)[0], self.benchmark.preprocess
-        return features(model, images, self.meter, "Asking modules", task, prepare)
+        return compute_features(model, images, self.meter, "Asking modules", task, prepare)
 
     def routing(self, images: Tensor) -> Tensor:
         """The weights of images."""
@@ -110,7 +110,7 @@ class _Half:
         return float((predict(rows.float(), self.benchmark.head(task)) == labels).mean())
 
 
-def _images(modules: Modules, benchmark: Benchmark) -> int:
+def _count_images(modules: Modules, benchmark: Benchmark) -> int:
     """How many images go through a model."""
     inside = sum(benchmark.count(task, SPLIT) for task in modules.tasks)
     everywhere = sum(benchmark.count(task.key, SPLIT) for task in benchmark.tasks)
@@ -120,7 +120,7 @@ def _images(modules: Modules, benchmark: Benchmark) -> int:
     )  # fmt: skip
 
 
-def _shift(half: _Half, experts: Mapping[str, Checkpoint]) -> pd.DataFrame:
+def _shift_table(half: _ReportingHalf, experts: Mapping[str, Checkpoint]) -> pd.DataFrame:
     rows: list[dict[str, Any]] = []
     for task, expert in experts.items():
         before = half.through(half.modules.features, task)
@@ -129,7 +129,7 @@ def _shift(half: _Half, experts: Mapping[str, Checkpoint]) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def _oracle(half: _Half, experts: Mapping[str, Checkpoint]) -> pd.DataFrame:
+def _oracle_table(half: _ReportingHalf, experts: Mapping[str, Checkpoint]) -> pd.DataFrame:
     """Accuracy with the true task's exclusive vector alone, beside those of merged model, router and expert."""
     modules, rows = half.modules, []
     for at, (task, expert) in enumerate(experts.items()):
@@ -138,13 +138,13 @@ def _oracle(half: _Half, experts: Mapping[str, Checkpoint]) -> pd.DataFrame:
         def alone(images: Tensor, own: Tensor = own) -> Tensor:
             return modules.mixed_features(images, own.expand(len(images), -1))
 
-        merged, routed, true = (half.through(run, task) for run in (_merged(modules), modules.features, alone))
+        merged, routed, true = (half.through(run, task) for run in (_without_modules(modules), modules.features, alone))
         each = (merged, routed, true, half.of_expert(expert, task))
         rows.append((task, *(half.share_right(features_of, task) for features_of in each), len(merged)))
     return pd.DataFrame(rows, columns=["task", "merged", "routed", "oracle", "expert", "n"])
 
 
-def _merged(modules: Modules) -> Callable[[Tensor], Tensor]:
+def _without_modules(modules: Modules) -> Callable[[Tensor], Tensor]:
     """The merged model without its modules: no expert has any weight."""
     nothing = torch.zeros(len(modules.tasks))
     return lambda images: modules.mixed_features(images, nothing.expand(len(images), -1))

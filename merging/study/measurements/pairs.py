@@ -18,11 +18,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from merging.base.devices import choose_device
-from merging.base.numerics.linear_algebra import double
+from merging.base.numerics.linear_algebra import to_float64
 from merging.base.numerics.sign_election import trim_each
-from merging.engine.inputs import Inputs
+from merging.engine.run_inputs import RunInputs
 from merging.engine.stream import Stream
-from merging.study.analysis.subject import MeasurementResult, Subject
+from merging.study.analysis.measurement_subject import MeasurementResult, Subject
 from merging.study.measurements.signs import DENSITIES
 from merging.tasks.context import QUIET, Context
 
@@ -35,7 +35,7 @@ Counts = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class Pairs:
+class PairSums:
     """Sums for L tensors: ``dot`` (L, K, K), and by density ``both`` and ``opposed`` (D, L, K, K), the entries that two
     experts keep and those of them with different signs. On the diagonals: squared norms and counts of one expert."""
 
@@ -45,12 +45,12 @@ class Pairs:
     both: Counts
     opposed: Counts
 
-    def summed(self, rows: NDArray[np.bool_] | slice = slice(None)) -> Pairs:
+    def summed(self, rows: NDArray[np.bool_] | slice = slice(None)) -> PairSums:
         """The tensors at those rows as one, which has the name and place of the first."""
         facts = self.tensors[rows]
         facts = facts.iloc[:1].assign(numel=facts["numel"].sum())
         sums = [of[..., rows, :, :].sum(axis=-3, keepdims=True) for of in (self.dot, self.both, self.opposed)]
-        return Pairs(self.experts, facts, *sums)
+        return PairSums(self.experts, facts, *sums)
 
     def values(self, value: str, density: float = 1.0) -> Floats:
         """One of ``VALUES`` for every tensor and pair (L, K, K); NaN where it is undefined, as for a zero vector."""
@@ -88,32 +88,32 @@ def _ratio(part: NDArray[Any], whole: NDArray[Any]) -> Floats:
 
 
 def measure_pairs(subject: Subject, context: Context) -> MeasurementResult:
-    """The tables of ``as_tables`` for the experts of a run; raises CheckpointError if they can no longer be read."""
+    """The tables of ``to_tables`` for the experts of a run; raises CheckpointError if they can no longer be read."""
     opened = subject.checkpoints
-    inputs = Inputs(opened.pretrained, opened.experts, None, choose_device(context.device))
+    inputs = RunInputs(opened.pretrained, opened.experts, None, choose_device(context.device))
     notes = {"experts": len(inputs.names), "tensors": len(inputs.parameters), "numel": sum(inputs.numels)}
-    return MeasurementResult(as_tables(compare(inputs, context)), notes)
+    return MeasurementResult(to_tables(compare_experts(inputs, context)), notes)
 
 
-def compare(inputs: Inputs, context: Context = QUIET) -> Pairs:
+def compare_experts(inputs: RunInputs, context: Context = QUIET) -> PairSums:
     """The sums of all pairs, tensor by tensor. Every tensor of every expert is pruned by itself. Raises Cancelled."""
     count, places = len(inputs.names), {p.name: at for at, p in enumerate(inputs.parameters)}
     dot = np.zeros((len(places), count, count))
     both, opposed = (np.zeros((len(DENSITIES), *dot.shape), np.int64) for _ in range(2))
     for slot in Stream(inputs, (), False, context.meter(inputs.work), "Comparing experts"):
         at, vectors = places[slot.name], slot.task_vectors.reshape(count, -1)
-        exact = double(vectors)
+        exact = to_float64(vectors)
         dot[at] = (exact @ exact.T).cpu().numpy()
         for stop, kept in enumerate(trim_each(vectors, DENSITIES)):
             signs = kept.sign().to(torch.float32 if kept.shape[1] < EXACT else torch.float64)
-            both[stop, at] = together = _product(signs.abs())
-            opposed[stop, at] = (together - _product(signs)) // 2
+            both[stop, at] = together = _sign_product(signs.abs())
+            opposed[stop, at] = (together - _sign_product(signs)) // 2
     facts = [(p.name, p.order, p.section, str(p.role), p.part) for p in inputs.parameters]
     rows = [(*what, numel) for what, numel in zip(facts, inputs.numels, strict=True)]
-    return Pairs(inputs.names, pd.DataFrame(rows, columns=FACTS), dot, both, opposed)
+    return PairSums(inputs.names, pd.DataFrame(rows, columns=FACTS), dot, both, opposed)
 
 
-def _product(signs: Tensor) -> Counts:
+def _sign_product(signs: Tensor) -> Counts:
     """Products (K, K) of rows (K, n) of 0 and ±1, which are whole numbers."""
     products: Counts = (signs @ signs.T).round().long().cpu().numpy()
     return products
@@ -122,7 +122,7 @@ def _product(signs: Tensor) -> Counts:
 # What is stored
 
 
-def as_tables(pairs: Pairs) -> dict[str, pd.DataFrame]:
+def to_tables(pairs: PairSums) -> dict[str, pd.DataFrame]:
     """ "tensors"; "experts", a row per tensor (by its order) and expert; "pairs", a row per tensor and pair."""
     alone = [(k, k) for k in range(len(pairs.experts))]
     across = list(combinations(range(len(pairs.experts)), 2))
@@ -140,7 +140,7 @@ def _by_density(name: str, counts: Counts) -> dict[str, NDArray[Any]]:
 
 
 def _table(
-    pairs: Pairs, chosen: Sequence[tuple[int, int]], names: Sequence[str], sums: Mapping[str, NDArray[Any]]
+    pairs: PairSums, chosen: Sequence[tuple[int, int]], names: Sequence[str], sums: Mapping[str, NDArray[Any]]
 ) -> pd.DataFrame:
     at = np.array(chosen, int).reshape(-1, 2).T
     order, experts = pairs.tensors["order"].to_numpy(), np.array(pairs.experts, object)
@@ -149,8 +149,8 @@ def _table(
     return pd.DataFrame({"order": np.repeat(order, len(chosen)), **who, **numbers})
 
 
-def from_tables(tables: Mapping[str, pd.DataFrame]) -> Pairs:
-    """The opposite of ``as_tables``."""
+def from_tables(tables: Mapping[str, pd.DataFrame]) -> PairSums:
+    """The opposite of ``to_tables``."""
     tensors, alone, across = tables["tensors"], tables["experts"], tables["pairs"]
     experts = tuple(dict.fromkeys(alone["expert"]))
     length, count = len(tensors), len(experts)
@@ -165,13 +165,13 @@ def from_tables(tables: Mapping[str, pd.DataFrame]) -> Pairs:
 
     both = np.stack([square(f"kept_{density:g}", f"both_{density:g}") for density in DENSITIES])
     opposed = np.stack([square("", f"opposed_{density:g}") for density in DENSITIES])
-    return Pairs(experts, tensors, square("square", "dot"), both.astype(np.int64), opposed.astype(np.int64))
+    return PairSums(experts, tensors, square("square", "dot"), both.astype(np.int64), opposed.astype(np.int64))
 
 
 # What is drawn
 
 
-def matrix(one: Pairs, density: float = 1.0) -> pd.DataFrame:
+def matrix_table(one: PairSums, density: float = 1.0) -> pd.DataFrame:
     """All values of all ordered pairs of different experts, for one tensor or a sum.
 
     Columns: first, second, cosine, conflict, overlap, chance (of the overlap), both and opposed (entries).
@@ -185,7 +185,7 @@ def matrix(one: Pairs, density: float = 1.0) -> pd.DataFrame:
     return pd.DataFrame({"first": experts[first], "second": experts[second], **columns})
 
 
-def by_depth(pairs: Pairs, pair: tuple[str, str], value: str, density: float = 1.0) -> pd.DataFrame:
+def pair_by_depth(pairs: PairSums, pair: tuple[str, str], value: str, density: float = 1.0) -> pd.DataFrame:
     """One pair by tensor: FACTS, value, chance, whole (that of all the section's tensors as one), and low and high, the
     range over all pairs; NaN where it is undefined."""
     a, b = (pairs.experts.index(name) for name in pair)
@@ -201,7 +201,7 @@ def by_depth(pairs: Pairs, pair: tuple[str, str], value: str, density: float = 1
     )
 
 
-def by_tensor(pairs: Pairs, value: str, density: float = 1.0) -> pd.DataFrame:
+def pairs_by_tensor(pairs: PairSums, value: str, density: float = 1.0) -> pd.DataFrame:
     """Every pair by tensor: FACTS, first, second, value; NaN where it is undefined."""
     values = pairs.values(value, density)
     frames = [
@@ -211,7 +211,7 @@ def by_tensor(pairs: Pairs, value: str, density: float = 1.0) -> pd.DataFrame:
     return pd.concat(frames, ignore_index=True)
 
 
-def distances(one: Pairs, value: str, density: float = 1.0) -> Floats:
+def expert_distances(one: PairSums, value: str, density: float = 1.0) -> Floats:
     """How far apart experts are (K, K): 1 - cosine, the share in conflict, or 1 - overlap."""
     values: Floats = one.values(value, density)[0]
     return values if value == CONFLICT else 1.0 - values

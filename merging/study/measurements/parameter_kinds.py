@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from merging.models.checkpoint import Checkpoint
-    from merging.study.analysis.subject import MeasurementResult, Subject
+    from merging.study.analysis.measurement_subject import MeasurementResult, Subject
     from merging.tasks.context import Context
 
 SPLIT = "reporting"
@@ -35,7 +35,7 @@ def measure_ablation(subject: Subject, context: Context) -> MeasurementResult:
         CheckpointError, TaskError: what the run merged cannot be read, or the benchmark lacks images for it.
     """
     from merging.engine.evaluation.evaluate import evaluate
-    from merging.study.analysis.subject import MeasurementResult
+    from merging.study.analysis.measurement_subject import MeasurementResult
 
     subject.refuse_modules()
     pretrained, tasks = subject.opened.pretrained, list(subject.opened.experts)
@@ -50,14 +50,14 @@ def measure_ablation(subject: Subject, context: Context) -> MeasurementResult:
         for kind, roles in kinds.items():
             parts = stages[kind].parts({group[0]: float(len(group)) for group in groups.values()})
             for group in groups.values():
-                model = without(merged[group[0]], pretrained, roles)
+                model = reset_roles(merged[group[0]], pretrained, roles)
                 rows = evaluate(model, subject.benchmark, splits=(SPLIT,), tasks=group, context=parts[group[0]])
                 frames.append(rows.assign(kind=kind)[list(ABLATION)])
     table = pd.concat(frames, ignore_index=True)
     return MeasurementResult({"ablation": table}, {"split": SPLIT, "images": int(table["n"].max())})
 
 
-def without(merged: Checkpoint, pretrained: Checkpoint, roles: frozenset[Role]) -> dict[str, Tensor]:
+def reset_roles(merged: Checkpoint, pretrained: Checkpoint, roles: frozenset[Role]) -> dict[str, Tensor]:
     """The merged state dict with the tensors of these roles as they are in the pretrained model."""
     return {
         parameter.name: (pretrained if parameter.role in roles else merged).read(parameter.name)

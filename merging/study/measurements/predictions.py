@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from merging.base.errors import TaskError
 from merging.engine.outputs import MERGED
-from merging.study.analysis.stored import Measured
-from merging.study.analysis.subject import MeasurementResult, Subject
+from merging.study.analysis.measurement_store import StoredMeasurement
+from merging.study.analysis.measurement_subject import MeasurementResult, Subject
 from merging.tasks.context import Context
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def measure_predictions(subject: Subject, context: Context) -> MeasurementResult
     Raises:
         CheckpointError, TaskError: the model cannot be read, or does not fit these images.
     """
-    from merging.engine.evaluation.evaluate import answers
+    from merging.engine.evaluation.evaluate import compute_answers
 
     benchmark, stages = subject.benchmark, subject.stages(context, {PREDICTING: 1.0})
     rows: list[tuple[str, str, int, int, int]] = []
@@ -48,7 +48,7 @@ def measure_predictions(subject: Subject, context: Context) -> MeasurementResult
     margins: list[NDArray[np.float16]] = []
     first = 0
     with subject.models(stages) as models:
-        for answer in answers(evaluated_parts(models, subject), benchmark, (SPLIT,), stages[PREDICTING]):
+        for answer in compute_answers(evaluated_parts(models, subject), benchmark, (SPLIT,), stages[PREDICTING]):
             rows.append((answer.model or MERGED, answer.task.key, first, answer.n, answer.correct))
             predicted.append(answer.predicted.astype(np.uint16))
             margins.append(answer.margins.astype(np.float16))
@@ -56,7 +56,7 @@ def measure_predictions(subject: Subject, context: Context) -> MeasurementResult
     table = pd.DataFrame(rows, columns=["model", "task", "first", "n", "correct"])
     arrays = {"predicted": np.concatenate(predicted), "margin": np.concatenate(margins)}
     notes = {"split": SPLIT, "images": sum(benchmark.count(task.key, SPLIT) for task in benchmark.tasks)}
-    return MeasurementResult({"answers": table}, {**notes, "differing": _differing(table, subject)}, arrays)
+    return MeasurementResult({"answers": table}, {**notes, "differing": _count_differing(table, subject)}, arrays)
 
 
 def evaluated_parts(models: Mapping[str, Checkpoint], subject: Subject) -> list[EvaluatedModel]:
@@ -72,7 +72,7 @@ def evaluated_parts(models: Mapping[str, Checkpoint], subject: Subject) -> list[
     return [EvaluatedModel("", models[MERGED], [task.key for task in benchmark.tasks], subject.modules, kept)]
 
 
-def _differing(table: pd.DataFrame, subject: Subject) -> int:
+def _count_differing(table: pd.DataFrame, subject: Subject) -> int:
     """Images by which the answers differ from the run's scores, 0 if it has none on this benchmark."""
     run = subject.store.run(subject.run_id)
     if run.scores is None or run.benchmark != subject.benchmark.digest:
@@ -86,7 +86,7 @@ def _differing(table: pd.DataFrame, subject: Subject) -> int:
 
 
 @dataclass(frozen=True)
-class Answers:
+class RunAnswers:
     """The classes that each of m models predicts for the n images of one data set; most often m is 1."""
 
     models: tuple[str, ...]
@@ -101,7 +101,7 @@ class Answers:
         return correct
 
 
-def of_data_sets(measured: Measured, benchmark: Benchmark) -> dict[str, Answers]:
+def read_answers(measured: StoredMeasurement, benchmark: Benchmark) -> dict[str, RunAnswers]:
     """{data set: the answers}, in the order of the benchmark. Raises StoreError if the measurement is missing."""
     table, predicted, margins = measured.table("answers"), measured.array("predicted"), measured.array("margin")
     answered = {}
@@ -110,7 +110,7 @@ def of_data_sets(measured: Measured, benchmark: Benchmark) -> dict[str, Answers]
         if rows.empty:
             continue
         spans = [slice(int(a), int(a) + int(n)) for a, n in zip(rows["first"], rows["n"], strict=True)]
-        answered[task.key] = Answers(
+        answered[task.key] = RunAnswers(
             tuple(rows["model"].astype(str)),
             np.stack([predicted[span] for span in spans]).astype(np.int64),
             np.stack([margins[span] for span in spans]).astype(np.float64),
@@ -119,7 +119,7 @@ def of_data_sets(measured: Measured, benchmark: Benchmark) -> dict[str, Answers]
     return answered
 
 
-def scores(measured: Measured, benchmark: Benchmark) -> pd.DataFrame:
+def score_rows(measured: StoredMeasurement, benchmark: Benchmark) -> pd.DataFrame:
     """Scores of the reporting half, in the rows of the evaluation."""
     from merging.engine.evaluation.evaluate import score_table
 

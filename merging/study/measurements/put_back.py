@@ -18,10 +18,10 @@ from merging.base.devices import choose_device
 from merging.base.progress import Meter
 from merging.engine.evaluation.image_features import predict
 from merging.models.checkpoint import Checkpoint
-from merging.study.analysis.subject import MeasurementResult, Subject
+from merging.study.analysis.measurement_subject import MeasurementResult, Subject
 from merging.study.measurements import put_back_images
 from merging.study.measurements.predictions import evaluated_parts
-from merging.study.measurements.put_back_variants import PutBackTower, PutBackVariant, variants
+from merging.study.measurements.put_back_variants import PutBackTower, PutBackVariant, list_variants
 from merging.study.previews.bootstrap import DRAWS, H_SCORE, paired_differences
 from merging.tasks.context import Context
 
@@ -51,23 +51,25 @@ def measure_put_back(subject: Subject, context: Context) -> MeasurementResult:
         CheckpointError, TaskError: what the run merged cannot be read, or does not fit the benchmark's images.
     """
     subject.refuse_modules()
-    pretrained, sample = subject.checkpoints.pretrained, put_back_images.draw(subject.benchmark)
+    pretrained, sample = subject.checkpoints.pretrained, put_back_images.sample_images(subject.benchmark)
     inside = [task for task in sample if task in subject.checkpoints.experts]
-    notes = {**put_back_images.notes(sample, inside), "resamples": DRAWS}
+    notes = {**put_back_images.sample_notes(sample, inside), "resamples": DRAWS}
     stages = subject.stages(context, {RUNNING: 4.0})
 
     def result(answered: Answered) -> MeasurementResult:
-        return MeasurementResult({CHANGES: changes(answered, inside)}, notes)
+        return MeasurementResult({CHANGES: change_table(answered, inside)}, notes)
 
     with subject.models(stages) as models:
         parts = evaluated_parts(models, subject)
         meter = stages[RUNNING].meter(0)
         return result(
-            answers(parts, pretrained, sample, context.device, meter, lambda so_far: subject.show(result(so_far)))
+            answer_variants(
+                parts, pretrained, sample, context.device, meter, lambda so_far: subject.show(result(so_far))
+            )
         )
 
 
-def answers(
+def answer_variants(
     parts: Sequence[EvaluatedModel],
     pretrained: Checkpoint,
     sample: put_back_images.Images,
@@ -80,25 +82,25 @@ def answers(
     ``show`` is called with the answers so far, each time a section of the network is done; not where several models
     answer, since until the last one they are not the merge's.
     """
-    every, answered = variants(pretrained.parameters), Answered()
+    every, answered = list_variants(pretrained.parameters), Answered()
     counts = [sum(len(sample[task].labels) for task in part.tasks if task in sample) for part in parts]
     for part in parts:
         tower = PutBackTower.of(part.open(), pretrained, choose_device(device))
         meter.total = max(meter.total, sum(tower.work(every, count) for count in counts))
         tasks = [task for task in part.tasks if task in sample]
         section = 0
-        for variant, features in tower.features(every, put_back_images.batches(sample, tasks), meter):
+        for variant, features in tower.features(every, put_back_images.image_batches(sample, tasks), meter):
             if show is not None and len(parts) == 1 and variant is not None and variant.first != section:
                 show(answered)
                 section = variant.first
-            for task, rows in put_back_images.by_task(features, sample, tasks).items():
+            for task, rows in put_back_images.split_by_task(features, sample, tasks).items():
                 right = predict(rows, sample[task].head) == sample[task].labels
                 both = np.stack([right, sample[task].margins(rows).numpy()]).astype(np.float64)
                 answered.setdefault(variant, {}).setdefault(task, []).append(both)
     return answered
 
 
-def changes(answered: Answered, inside: Sequence[str]) -> pd.DataFrame:
+def change_table(answered: Answered, inside: Sequence[str]) -> pd.DataFrame:
     """The table of ``measure_put_back`` from the answers; ``inside`` are the tasks in domain."""
     means = {variant: {task: np.mean(each, axis=0) for task, each in of.items()} for variant, of in answered.items()}
     before = means[None]
@@ -108,7 +110,7 @@ def changes(answered: Answered, inside: Sequence[str]) -> pd.DataFrame:
             right, reference = ({task: numbers[0] for task, numbers in of.items()} for of in (after, before))
             rows = paired_differences(right, reference, inside)
             rows = rows[rows["over"] != H_SCORE].rename(columns=RENAMED)
-            margin = put_back_images.averaged(
+            margin = put_back_images.average_tasks(
                 {task: (after[task][1] - before[task][1]).mean() for task in before}, inside
             )
             rows["margin"] = [float(margin[pair]) for pair in zip(rows["over"], rows["group"], strict=True)]

@@ -11,9 +11,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from merging.engine.evaluation.image_features import margins
+from merging.engine.evaluation.image_features import cosine_margins
 from merging.study.previews.bootstrap import AVERAGE, IN_DOMAIN, OUT_OF_DOMAIN
-from merging.study.previews.samples import BATCH, HALF, PreviewSample, drawn
+from merging.study.previews.preview_samples import BATCH, HALF, PreviewSample, sample_tasks
 
 if TYPE_CHECKING:
     from merging.images.benchmarks.benchmark import Benchmark
@@ -31,33 +31,33 @@ class SampleImages:
 
     def margins(self, features: Tensor) -> Tensor:
         """By how much the cosine of the right class exceeds the largest other one (n,)."""
-        return margins(features, self.head, torch.from_numpy(self.labels))
+        return cosine_margins(features, self.head, torch.from_numpy(self.labels))
 
 
 Images = dict[str, SampleImages]  # by task
 
 
-def draw(benchmark: Benchmark) -> Images:
+def sample_images(benchmark: Benchmark) -> Images:
     """The sample of every task that has images."""
     return {
         task.key: SampleImages(benchmark.preprocess(task.images[:]), task.labels, benchmark.head(task.key))
-        for task in drawn(benchmark, SAMPLE).values()
+        for task in sample_tasks(benchmark, SAMPLE).values()
         if len(task.labels)
     }
 
 
-def batches(sample: Images, tasks: Sequence[str]) -> list[Tensor]:
+def image_batches(sample: Images, tasks: Sequence[str]) -> list[Tensor]:
     """The images of these tasks one after another, in batches."""
     return list(torch.cat([sample[task].images for task in tasks]).split(BATCH))
 
 
-def by_task(rows: Tensor, sample: Images, tasks: Sequence[str]) -> dict[str, Tensor]:
-    """Rows for all images (n, ...), as ``batches`` has them, cut into each task's own."""
+def split_by_task(rows: Tensor, sample: Images, tasks: Sequence[str]) -> dict[str, Tensor]:
+    """Rows for all images (n, ...), as ``image_batches`` has them, cut into each task's own."""
     sizes = [len(sample[task].labels) for task in tasks]
     return dict(zip(tasks, rows.split(sizes), strict=True))
 
 
-def averaged(of_tasks: Mapping[str, Any], inside: Sequence[str]) -> dict[tuple[str, str], Any]:
+def average_tasks(of_tasks: Mapping[str, Any], inside: Sequence[str]) -> dict[tuple[str, str], Any]:
     """{(over, group): number or array}: means over the tasks in domain and out of domain, then every task's own.
 
     The names are those of ``paired_differences``; a domain without tasks is left out.
@@ -67,7 +67,7 @@ def averaged(of_tasks: Mapping[str, Any], inside: Sequence[str]) -> dict[tuple[s
     return means | {(task, name): of_tasks[task] for name, tasks in groups.items() for task in tasks}
 
 
-def notes(sample: Images, inside: Sequence[str]) -> dict[str, Any]:
+def sample_notes(sample: Images, inside: Sequence[str]) -> dict[str, Any]:
     """What a picture of these images has to say about them."""
     sizes = {task: len(one.labels) for task, one in sample.items()}
     return {

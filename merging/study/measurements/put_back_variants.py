@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from merging.base.progress import Meter
-from merging.base.threads import side_by_side
-from merging.images.batches import forward_bytes
+from merging.base.threads import run_in_threads
+from merging.images.batch_sizes import forward_bytes
 from merging.images.image_encoder import Encoder
 from merging.models.checkpoint import Checkpoint
 from merging.models.families import OUTPUT, UNMERGED, Parameter
@@ -35,7 +35,7 @@ class PutBackVariant:
     first: int  # the first section of the network that differs: 0 is the stem, b + 1 is block b
 
 
-def variants(parameters: Sequence[Parameter]) -> list[PutBackVariant]:
+def list_variants(parameters: Sequence[Parameter]) -> list[PutBackVariant]:
     """Every tensor, every section and every role that has several tensors, each level in forward order."""
     merged = [parameter for parameter in parameters if parameter.role not in UNMERGED]
     last = 2 + max((parameter.block for parameter in merged if parameter.block is not None), default=-1)
@@ -119,13 +119,15 @@ class PutBackTower:
         """What leaves a section, batches beside each other."""
         nbytes = forward_bytes(max(map(len, tokens), default=0), encoder.architecture)
         found = list[Tensor]()
-        with side_by_side((partial(_run, encoder, section, x) for x in tokens), encoder.device, nbytes) as results:
+        with run_in_threads(
+            (partial(_run_batches, encoder, section, x) for x in tokens), encoder.device, nbytes
+        ) as results:
             for x in results:
                 found.append(x)
                 meter.advance(len(x), PUTTING_BACK, detail)
         return found
 
 
-def _run(encoder: Encoder, section: int, x: Tensor) -> Tensor:
+def _run_batches(encoder: Encoder, section: int, x: Tensor) -> Tensor:
     with torch.inference_mode():
         return encoder.run(section, x)

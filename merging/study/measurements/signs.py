@@ -20,15 +20,15 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from merging.base.devices import choose_device
-from merging.base.numerics.drm_space import prune_rank, units
-from merging.base.numerics.linear_algebra import double, with_doubles
+from merging.base.numerics.drm_space import prune_rank, row_units
+from merging.base.numerics.linear_algebra import on_float64_device, to_float64
 from merging.base.numerics.quantile import kth_smallest
-from merging.base.numerics.sign_election import Election, elect, trim_each, trim_rank, trim_vectors
-from merging.engine.inputs import Inputs
-from merging.methods.shared.least_squares import matrices
+from merging.base.numerics.sign_election import Election, count_election, trim_each, trim_rank, trim_vectors
+from merging.engine.run_inputs import RunInputs
+from merging.methods.shared.least_squares import as_matrices
 from merging.models.families import LINEAR_MAPS, Parameter
-from merging.study.analysis.drm_joint_space import JointSpace, joint_space, speed
-from merging.study.analysis.subject import MeasurementResult, Subject
+from merging.study.analysis.drm_joint_space import JointSpace, joint_space, measure_speed
+from merging.study.analysis.measurement_subject import MeasurementResult, Subject
 from merging.tasks.context import Context
 
 WEIGHTS = "weights"
@@ -51,7 +51,7 @@ Floats = NDArray[np.float64]
 Counts = NDArray[np.int64]
 
 
-class Agreement(NamedTuple):
+class SignAgreement(NamedTuple):
     """Mean agreement of the positions with a vote, that of random signs, and the share of all entries that vote."""
 
     mean: float
@@ -91,20 +91,20 @@ def random_agreement(votes: int) -> float:
     return float(majorities(votes) @ np.arange(votes + 1)) / votes
 
 
-def agreement(counts: Counts) -> Agreement:
+def mean_agreement(counts: Counts) -> SignAgreement:
     """Agreement over all positions that were counted; NaN if there are no votes."""
     size = len(counts)
     voters = counts.sum(axis=1)
     positions, tasks = int(voters[1:].sum()), size - 1
     density = float(voters @ np.arange(size)) / max(int(voters.sum()) * tasks, 1)
     if not positions:
-        return Agreement(math.nan, math.nan, density, 0)
+        return SignAgreement(math.nan, math.nan, density, 0)
     total = sum(float(counts[votes] @ np.arange(size)) / votes for votes in range(1, size))
     null = sum(int(voters[votes]) * random_agreement(votes) for votes in range(1, size))
-    return Agreement(total / positions, null / positions, density, positions)
+    return SignAgreement(total / positions, null / positions, density, positions)
 
 
-def histogram(counts: Counts) -> tuple[Floats, Floats]:
+def agreement_histogram(counts: Counts) -> tuple[Floats, Floats]:
     """Shares of positions (5,) in the bins between ``EDGES``, the last with its end, and those of random signs."""
     bins = len(EDGES) - 1
     observed, null = np.zeros(bins), np.zeros(bins)
@@ -118,7 +118,7 @@ def histogram(counts: Counts) -> tuple[Floats, Floats]:
     return observed / total, null / total
 
 
-class Layer(NamedTuple):
+class LayerSigns(NamedTuple):
     """One layer: votes by (space, density), elections by density, and the ranks of its joint spaces, H and V."""
 
     votes: Mapping[tuple[str, float], Counts]
@@ -132,7 +132,7 @@ def inspect_layer(
     rank_tol: float = RANK_TOL,
     tick: Callable[[float], None] = lambda share: None,
     spaces: Iterable[JointSpace] | None = None,
-) -> Layer:
+) -> LayerSigns:
     """Votes and elections of the task vectors (K, d_out, d_in) of one linear map, pruned to each of the densities.
 
     Every expert's matrix is pruned by itself: in the weights as TIES trims one tensor, in the joint spaces as DRM
@@ -142,7 +142,7 @@ def inspect_layer(
     votes: dict[tuple[str, float], Counts] = {}
     elections: dict[float, Election] = {}
     for density, kept in zip(densities, trim_each(vectors, densities), strict=True):
-        votes[WEIGHTS, density], elections[density] = count_votes(kept), elect(kept)
+        votes[WEIGHTS, density], elections[density] = count_votes(kept), count_election(kept)
     ranks = []
     if spaces is None:
         spaces = (joint_space((), vectors, vertical) for vertical in (False, True))
@@ -150,23 +150,23 @@ def inspect_layer(
     for step, (way, whole) in enumerate(zip("hv", spaces, strict=True)):
         space = whole.cut(rank_tol)
         ranks.append(len(space.values))
-        renormalized = trim_each(space.entries / units(space.entries), densities, prune_rank)
+        renormalized = trim_each(space.entries / row_units(space.entries), densities, prune_rank)
         for place, (density, kept) in enumerate(zip(densities, renormalized, strict=True)):
             votes[f"joint_{way}", density] = count_votes(kept)
             back = space.basis @ (space.entries * (kept != 0))
-            votes[f"back_{way}", density] = count_votes(_without_rounding(back))
+            votes[f"back_{way}", density] = count_votes(_drop_rounding_errors(back))
             tick((1 + 4 * step + 4 * (place + 1) / len(densities)) / 9)
-    return Layer(votes, elections, (ranks[0], ranks[1]))
+    return LayerSigns(votes, elections, (ranks[0], ranks[1]))
 
 
 def estimated_seconds(shape: Sequence[int]) -> float:
     """About how long ``inspect_layer`` takes for one density of task vectors (K, d_out, d_in) with known spaces."""
     tasks, out, into = shape
     entries = tasks * out * into
-    return entries * (min(out, tasks * into) + min(into, tasks * out) + 2 * ENTRY) / speed()
+    return entries * (min(out, tasks * into) + min(into, tasks * out) + 2 * ENTRY) / measure_speed()
 
 
-def _without_rounding(values: Tensor) -> Tensor:
+def _drop_rounding_errors(values: Tensor) -> Tensor:
     sizes = values.abs()
     return values * (sizes >= NOTHING[values.dtype] * sizes.amax(dim=(1, 2), keepdim=True))
 
@@ -182,7 +182,7 @@ def measure_signs(subject: Subject, context: Context) -> MeasurementResult:
         CheckpointError: the checkpoints that the run merged can no longer be read.
     """
     opened = subject.checkpoints
-    inputs = Inputs(opened.pretrained, opened.experts, None, choose_device(context.device))
+    inputs = RunInputs(opened.pretrained, opened.experts, None, choose_device(context.device))
     sizes = dict(zip((p.name for p in inputs.parameters), inputs.numels, strict=True))
     meter = context.meter(sum(sizes.values()))
     rows: dict[str, list[tuple[Any, ...]]] = {name: [] for name in COLUMNS}
@@ -198,12 +198,12 @@ def measure_signs(subject: Subject, context: Context) -> MeasurementResult:
             for density, votes in elected_votes(inputs, p).items():
                 other_votes[density] += votes
         else:
-            vectors = with_doubles(matrices(inputs.whole(p)))  # in the precision in which TIES elects signs
-            exact = double(vectors)
+            vectors = on_float64_device(as_matrices(inputs.whole(p)))  # in the precision in which TIES elects signs
+            exact = to_float64(vectors)
             layer = inspect_layer(vectors, tick=tick, spaces=(joint_space((), exact, way) for way in (False, True)))
             rows["layers"].append((p.name, p.order, p.section, str(p.role), p.part, sizes[p.name], *layer.ranks))
             for (space, density), counts in layer.votes.items():
-                stats = agreement(counts)
+                stats = mean_agreement(counts)
                 rows["agreement"].append(
                     (p.order, space, density, stats.mean, stats.null, stats.density, stats.positions)
                 )
@@ -220,7 +220,7 @@ def measure_signs(subject: Subject, context: Context) -> MeasurementResult:
     return MeasurementResult(tables, {"rank_tol": RANK_TOL, "layers": len(elections), "tasks": len(inputs.names)})
 
 
-def elected_votes(inputs: Inputs, parameter: Parameter) -> dict[float, int]:
+def elected_votes(inputs: RunInputs, parameter: Parameter) -> dict[float, int]:
     """The sum of all signs that one tensor elects, by density. It may be a table of tokens, so it is read in blocks."""
     alone, numel = replace(inputs, only=frozenset({parameter.name})), inputs.pretrained.infos[parameter.name].numel
 
@@ -234,7 +234,7 @@ def elected_votes(inputs: Inputs, parameter: Parameter) -> dict[float, int]:
     votes = dict.fromkeys(DENSITIES, 0)
     for block in blocks():
         for density in DENSITIES:
-            votes[density] += elect(trim_vectors(block, limits.get(density))).votes
+            votes[density] += count_election(trim_vectors(block, limits.get(density))).votes
     return votes
 
 
@@ -257,7 +257,7 @@ def election_rows(
     ]
 
 
-def counts_of(votes: pd.DataFrame, tasks: int) -> dict[tuple[str, float], Counts]:
+def read_counts(votes: pd.DataFrame, tasks: int) -> dict[tuple[str, float], Counts]:
     """The table "votes" as counts by space and density."""
     counts_by_space: dict[tuple[str, float], Counts] = {}
     for space, density in votes[["space", "density"]].drop_duplicates().to_numpy():

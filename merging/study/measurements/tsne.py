@@ -8,8 +8,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from merging.study.analysis.separability import NEAR, trustworthiness, unit
-from merging.study.analysis.subject import MeasurementResult, Subject
+from merging.study.analysis.measurement_subject import MeasurementResult, Subject
+from merging.study.analysis.separability import NEAR, trustworthiness, unit_rows
 from merging.study.measurements.features import SEED, TOGETHER
 from merging.tasks.context import Context
 
@@ -30,7 +30,7 @@ def measure_tsne(subject: Subject, context: Context) -> MeasurementResult:
     stages = context.parts(WEIGHTS)
     assert subject.measurement is not None  # `measure` passes it
     features = subject.measurement("features", stages[READING])
-    images, rows = features.table("images"), unit(features.array("features").astype(np.float32))
+    images, rows = features.table("images"), unit_rows(features.array("features").astype(np.float32))
     parts = {TOGETHER: np.ones(len(images), bool)}
     parts |= {key: (images["task"] == key).to_numpy() for key in dict.fromkeys(images["task"])}
     work = [(name, at, p) for name, at in parts.items() for p in PERPLEXITIES if p < at.sum()]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pandas as pd
 import torch
 
-from merging.study.one_image.trace import places
+from merging.study.one_image.trace import token_positions
 
 if TYPE_CHECKING:
     from merging.study.one_image.trace import Trace
@@ -16,7 +16,7 @@ MEAN, ROLLOUT, CONTRIBUTION = "mean of heads", "rollout", "contribution"
 NOTE = "Attention is where values are read from, not why an answer was given."
 
 
-def attention(trace: Trace, block: int | None = None) -> pd.DataFrame:
+def attention_table(trace: Trace, block: int | None = None) -> pd.DataFrame:
     """A row for each block (or one block), view and token, the class token among them.
 
     Columns: model, title, block, view ("head 0", ..., "mean of heads", "rollout", "contribution"), token, row and
@@ -39,7 +39,7 @@ def attention(trace: Trace, block: int | None = None) -> pd.DataFrame:
             "view": index.get_level_values(1),
         }
     )
-    where = pd.concat([places(tokens)] * (blocks * count), ignore_index=True)
+    where = pd.concat([token_positions(tokens)] * (blocks * count), ignore_index=True)
     share = stacked / stacked.sum(dim=-1, keepdim=True)
     return table.join(where).assign(weight=stacked.flatten().numpy(), share=share.flatten().numpy())
 

@@ -9,14 +9,14 @@ import pandas as pd
 from numpy.typing import NDArray
 from torch import Tensor
 
-from merging.engine.evaluation.image_features import features
+from merging.engine.evaluation.image_features import compute_features
 from merging.images.benchmarks.referenced_images import Images
-from merging.study.one_image.lens import margin, target
-from merging.study.one_image.trace import places
+from merging.study.one_image.logit_lens import cosine_margin, followed_class
+from merging.study.one_image.trace import token_positions
 
 if TYPE_CHECKING:
-    from merging.study.one_image.studied import StudiedImage
-    from merging.study.one_image.towers import NamedTower
+    from merging.study.one_image.named_towers import NamedTower
+    from merging.study.one_image.studied_image import StudiedImage
     from merging.study.one_image.trace import Trace
 
 PIECE = 256  # images that are summed at a time
@@ -34,7 +34,7 @@ def mean_patch(images: Images, patch: int) -> NDArray[np.float64]:
     return mean
 
 
-def occluded(inputs: Tensor, patches: Tensor) -> Tensor:
+def occlude_patches(inputs: Tensor, patches: Tensor) -> Tensor:
     """Copies of an image (3, s, s), in each of which one patch is another one: (P, 3, s, s), patches row by row.
 
     ``patches`` (P, 3, p, p) are what is put in.
@@ -55,12 +55,12 @@ def occlude(
 
     Columns: model, token, row, column, followed (the class whose margin it is), before and margin (cosines), change.
     """
-    label = target(image, reference or own)
+    label = followed_class(image, reference or own)
     count = own.tokens.shape[1] - 1
-    copies = occluded(image.inputs[0], patch.expand(count, *patch.shape))
-    before = float(margin(own.features()[-1:], image, label)[0])
-    after = margin(features(tower.encoder, copies), image, label)
-    grid = places(count + 1).iloc[1:].reset_index(drop=True)
+    copies = occlude_patches(image.inputs[0], patch.expand(count, *patch.shape))
+    before = float(cosine_margin(own.features()[-1:], image, label)[0])
+    after = cosine_margin(compute_features(tower.encoder, copies), image, label)
+    grid = token_positions(count + 1).iloc[1:].reset_index(drop=True)
     return grid.assign(
         model=own.key, followed=image.class_name(label), before=before, margin=after, change=after - before
     )

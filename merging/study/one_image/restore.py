@@ -8,13 +8,13 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from merging.study.one_image.lens import probabilities, target
-from merging.study.one_image.trace import places
+from merging.study.one_image.logit_lens import followed_class, probabilities
+from merging.study.one_image.trace import token_positions
 
 if TYPE_CHECKING:
     from merging.images.image_encoder import Encoder
-    from merging.study.one_image.studied import StudiedImage
-    from merging.study.one_image.towers import NamedTower
+    from merging.study.one_image.named_towers import NamedTower
+    from merging.study.one_image.studied_image import StudiedImage
     from merging.study.one_image.trace import Trace
 
 CLASS, PATCHES, ALL = "class", "patches", "all"
@@ -22,13 +22,13 @@ KINDS = (CLASS, PATCHES, ALL)  # the tokens that are put in
 BATCH_BYTES = 1 << 27  # of tokens that run at a time
 
 
-def masks_of_kinds(tokens: int) -> Tensor:
+def token_masks(tokens: int) -> Tensor:
     """Which tokens are put in (3, T): the class token, the patches, all."""
     first = torch.arange(tokens) == 0
     return torch.stack([first, ~first, torch.ones_like(first)])
 
 
-def restored(encoder: Encoder, own: Tensor, donor: Tensor, masks: Tensor) -> Tensor:
+def restored_features(encoder: Encoder, own: Tensor, donor: Tensor, masks: Tensor) -> Tensor:
     """Features (B + 1, K, n, e) with the tokens of each mask (K, T) put in before block b, the last before the output.
 
     ``own`` and ``donor`` (B + 1, n, T, d) are the tokens of n images in this model and in the other one. What enters
@@ -36,10 +36,10 @@ def restored(encoder: Encoder, own: Tensor, donor: Tensor, masks: Tensor) -> Ten
     """
     each = own[0].nbytes * len(own)
     size = max(1, BATCH_BYTES // max(each, 1))
-    return torch.cat([_restored(encoder, own, donor, some) for some in masks.split(size)], dim=1)
+    return torch.cat([_restore_features(encoder, own, donor, some) for some in masks.split(size)], dim=1)
 
 
-def _restored(encoder: Encoder, own: Tensor, donor: Tensor, masks: Tensor) -> Tensor:
+def _restore_features(encoder: Encoder, own: Tensor, donor: Tensor, masks: Tensor) -> Tensor:
     depths, n, tokens, width = own.shape
     put_in = masks.to(encoder.device)[:, None, :, None]
     x = own.new_empty((0, tokens, width)).to(encoder.device)
@@ -62,7 +62,7 @@ def restore(
     probability it is: the image's, or what the donor says), probability, change of it, answer, and right, whether
     that is the class followed.
     """
-    masks = masks_of_kinds(own.tokens.shape[1])
+    masks = token_masks(own.tokens.shape[1])
     table = _rows(tower, own, donor, image, masks, followed)
     return table.assign(tokens=[KINDS[number] for number in table.pop("mask")])
 
@@ -73,16 +73,16 @@ def restore_tokens(
     """The same with a row for each depth and single token that is put in: token, row, column (-1: the class token)."""
     tokens = own.tokens.shape[1]
     table = _rows(tower, own, donor, image, torch.eye(tokens, dtype=torch.bool), followed)
-    return table.merge(places(tokens), left_on="mask", right_on="token").drop(columns="mask")
+    return table.merge(token_positions(tokens), left_on="mask", right_on="token").drop(columns="mask")
 
 
 def _rows(
     tower: NamedTower, own: Trace, donor: Trace, image: StudiedImage, masks: Tensor, followed: int | None
 ) -> pd.DataFrame:
-    features = restored(tower.encoder, own.tokens[:, None], donor.tokens[:, None], masks)[:, :, 0]
+    features = restored_features(tower.encoder, own.tokens[:, None], donor.tokens[:, None], masks)[:, :, 0]
     depths, count, _ = features.shape
     shares = probabilities(features.flatten(0, 1), image)
-    label = target(image, donor) if followed is None else followed
+    label = followed_class(image, donor) if followed is None else followed
     before = float(probabilities(own.features()[-1:], image)[0, label])
     index = pd.MultiIndex.from_product([range(depths), range(count)], names=["depth", "mask"])
     numbers = shares.argmax(dim=-1).tolist()
@@ -94,7 +94,7 @@ def _rows(
     )  # fmt: skip
 
 
-def earliest_mending(table: pd.DataFrame, tokens: str = CLASS) -> int:
+def first_restoring_depth(table: pd.DataFrame, tokens: str = CLASS) -> int:
     """The first depth from which putting these tokens in gives the class followed before every later block, too.
 
     ``table`` is that of ``restore``. Before the output does not count, since no block of the model is used after it;

@@ -12,8 +12,8 @@ from torch import Tensor
 from merging.images.image_encoder import Encoder
 
 if TYPE_CHECKING:
-    from merging.study.one_image.studied import StudiedImage
-    from merging.study.one_image.towers import NamedTower
+    from merging.study.one_image.named_towers import NamedTower
+    from merging.study.one_image.studied_image import StudiedImage
 
 CLASS_TOKEN = -1  # its row and column in tables of patches
 
@@ -48,7 +48,7 @@ class Trace:
             return through.head(self.tokens[:, :1])
 
 
-def trace(tower: NamedTower, image: StudiedImage) -> Trace:
+def trace_image(tower: NamedTower, image: StudiedImage) -> Trace:
     """One pass; of a block's attention only the class row is kept."""
     encoder = tower.encoder
     rows, contributions, rollouts = [], [], []
@@ -57,7 +57,7 @@ def trace(tower: NamedTower, image: StudiedImage) -> Trace:
         tokens, path = [x[0].cpu()], torch.eye(x.shape[1], device=x.device)
         for section in range(1, encoder.sections - 1):
             attended = encoder.attend(section, x)
-            x, path = attended.tokens, rolled_out(path, attended.attention[0])
+            x, path = attended.tokens, extend_rollout(path, attended.attention[0])
             tokens.append(x[0].cpu())
             rows.append(attended.attention[0, :, 0].cpu())
             contributions.append(attended.contributions[0].cpu())
@@ -70,7 +70,7 @@ def trace(tower: NamedTower, image: StudiedImage) -> Trace:
     )  # fmt: skip
 
 
-def rolled_out(path: Tensor, attention: Tensor) -> Tensor:
+def extend_rollout(path: Tensor, attention: Tensor) -> Tensor:
     """The product (T, T) of the blocks so far, with one more block of attention (H, T, T) before it.
 
     Attention rollout (Abnar and Zuidema, 2020): residual connections count as much as attention.
@@ -80,7 +80,7 @@ def rolled_out(path: Tensor, attention: Tensor) -> Tensor:
     return rolled
 
 
-def places(tokens: int) -> pd.DataFrame:
+def token_positions(tokens: int) -> pd.DataFrame:
     """Token, row and column of every token; the class token is the first and has no place in the grid."""
     numbers = torch.arange(tokens)
     side = round((tokens - 1) ** 0.5)

@@ -70,7 +70,7 @@ class BoundedValue(NamedTuple):
     high: float
 
 
-def verdict(direction: int, ours: Comparison | None) -> Verdict:
+def judge(direction: int, ours: Comparison | None) -> Verdict:
     """Whether ours shows what a paper states: its first value is more (1), the same (0) or less (-1).
 
     A paper's "the same" is the other direction if our interval leaves zero out. An interval that is not known shows
@@ -87,7 +87,7 @@ def verdict(direction: int, ours: Comparison | None) -> Verdict:
     return Verdict.SAME if (ours.difference > 0) == (direction > 0) else Verdict.OTHER
 
 
-def of_estimates(
+def compare_estimates(
     first: BoundedValue,
     second: BoundedValue,
     sample: str,
@@ -115,16 +115,16 @@ def of_estimates(
     )
 
 
-def of_shares(first: tuple[int, int], second: tuple[int, int], sample: str) -> Comparison:
+def compare_shares(first: tuple[int, int], second: tuple[int, int], sample: str) -> Comparison:
     """The difference of two proportions (count, total), in percent."""
-    return of_estimates(_share(*first), _share(*second), sample)
+    return compare_estimates(_share(*first), _share(*second), sample)
 
 
 def _share(count: int, total: int) -> BoundedValue:
     return BoundedValue(count / total if total else math.nan, *wilson(count, total))
 
 
-def of_pairs(first: Floats, second: Floats, sample: str, unit: str = "%", scale: float = 100.0) -> Comparison:
+def compare_pairs(first: Floats, second: Floats, sample: str, unit: str = "%", scale: float = 100.0) -> Comparison:
     """The mean of paired differences with the interval of a paired t-test; without an end for a single pair."""
     from scipy.special import stdtrit
 
@@ -145,7 +145,9 @@ def of_pairs(first: Floats, second: Floats, sample: str, unit: str = "%", scale:
     )
 
 
-def of_counts(first: float, second: float, sample: str, unit: str, texts: tuple[str, str] | None = None) -> Comparison:
+def compare_counts(
+    first: float, second: float, sample: str, unit: str, texts: tuple[str, str] | None = None
+) -> Comparison:
     """The difference of two numbers that are counted in full, so that there is no interval."""
     difference = first - second
     return Comparison(
@@ -154,7 +156,7 @@ def of_counts(first: float, second: float, sample: str, unit: str, texts: tuple[
     )  # fmt: skip
 
 
-def of_correlation(x: Floats, y: Floats, sample: str) -> Comparison:
+def test_correlation_against_none(x: Floats, y: Floats, sample: str) -> Comparison:
     """Pearson's r against none, with Fisher's interval, assuming independence."""
     n = len(x)
     r = float(np.corrcoef(x, y)[0, 1]) if n > 1 and np.ptp(x) > 0 and np.ptp(y) > 0 else math.nan
@@ -165,7 +167,7 @@ def of_correlation(x: Floats, y: Floats, sample: str) -> Comparison:
     return Comparison(first=r, second=0.0, difference=r, low=low, high=high, sample=sample, unit="", digits=2)
 
 
-def of_spreads(first: Sequence[float], second: Sequence[float], sample: str, unit: str) -> Comparison:
+def compare_spreads(first: Sequence[float], second: Sequence[float], sample: str, unit: str) -> Comparison:
     """The difference of two standard deviations (n - 1) over the same tasks, which a bootstrap draws again together."""
     pairs = np.array([first, second], np.float64)
     n = pairs.shape[1]

@@ -8,11 +8,11 @@ from pathlib import Path
 from merging.images.benchmarks.benchmark import Benchmark
 from merging.images.benchmarks.benchmark_folders import state_of
 from merging.recipes.recipe import Recipe
-from merging.study.previews.memory import Memory
-from merging.study.previews.samples import PreviewSample
-from merging.study.previews.work import Previewer
+from merging.study.previews.preview_memory import Memory
+from merging.study.previews.preview_samples import PreviewSample
+from merging.study.previews.previewer import Previewer
 from merging.study.runs.run import Run
-from merging.study.runs.store import Store
+from merging.study.runs.run_store import Store
 from merging.tasks.context import Context
 from merging.tasks.kinds import Request, StageAnswer, Stages
 
@@ -26,10 +26,10 @@ _previewers: OrderedDict[Path, tuple[State, Previewer]] = OrderedDict()  # by fo
 def preview_stages(request: Request, context: Context) -> Stages:
     """The preview after each stage, as plain data. Raises as ``Previewer.begin``, or StoreError."""
     folder = Path(request["benchmark"])
-    previewer = _previewer(folder, state_of(folder), context.device)
+    previewer = _make_previewer(folder, state_of(folder), context.device)
     sample = PreviewSample(request["per_task"], request["seed"])
     base = Path(request["base"]) if request["base"] else None
-    work = previewer.begin(Recipe.from_yaml(request["recipe"]), sample, _reference(request), base, context)
+    work = previewer.begin(Recipe.from_yaml(request["recipe"]), sample, _find_reference(request), base, context)
     for preview in work.previews():
         if preview is None:
             yield None
@@ -37,7 +37,7 @@ def preview_stages(request: Request, context: Context) -> Stages:
             yield StageAnswer({"preview": preview.plain()}, done=preview.sample == sample, suffices=True)
 
 
-def _previewer(folder: Path, state: tuple[int, ...], device: str) -> Previewer:
+def _make_previewer(folder: Path, state: tuple[int, ...], device: str) -> Previewer:
     """What previews on a benchmark share as long as the ``state`` of its files is that."""
     kept = _previewers.pop(folder, None)
     if kept is None or kept[0] != (state, device):
@@ -49,7 +49,7 @@ def _previewer(folder: Path, state: tuple[int, ...], device: str) -> Previewer:
     return kept[1]
 
 
-def _reference(request: Request) -> Recipe | Run | None:
+def _find_reference(request: Request) -> Recipe | Run | None:
     """The reference of a request: a stored run by its id, a recipe, or None for the pretrained model."""
     if request["run"]:
         store = Store(Path(request["store"]), libraries=(Path(request["benchmark"]) / "runs",))

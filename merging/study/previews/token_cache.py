@@ -12,10 +12,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from merging.images.batches import at_most
+from merging.images.batch_sizes import limit_batch
 from merging.images.image_encoder import Encoder
 from merging.models.architecture import Architecture
-from merging.study.previews.samples import ImageBatch, Pixels
+from merging.study.previews.preview_samples import ImageBatch, Pixels
 
 LIMIT = 1 << 28  # bytes
 EXACT = 2  # every second depth is kept in single precision before half precision is taken
@@ -23,14 +23,14 @@ Key = tuple[tuple[Hashable, ...], tuple[object, ...]]  # the sections that were 
 
 
 @dataclass(frozen=True, slots=True)
-class Keeping:
+class CacheResolution:
     """Which tokens are kept: those that enter every ``stride``-th block, in ``dtype``; none if ``stride`` is 0."""
 
     stride: int
     dtype: torch.dtype
 
     @classmethod
-    def of(cls, architecture: Architecture, images: int, limit: int = LIMIT) -> Keeping:
+    def of(cls, architecture: Architecture, images: int, limit: int = LIMIT) -> CacheResolution:
         """The most that fits into ``limit`` bytes for a number of images: depths are thinned out before rounding."""
         tokens = (architecture.image_size // architecture.patch_size) ** 2 + 1
         scalars = images * tokens * architecture.width
@@ -73,7 +73,7 @@ class TokenCache:
         names: Sequence[Hashable],
         batch: ImageBatch,
         prepare: Callable[[Pixels], Tensor],
-        keeping: Keeping,
+        keeping: CacheResolution,
     ) -> Tensor:
         """Features (n, embed_dim) of a batch, on the CPU.
 
@@ -81,7 +81,7 @@ class TokenCache:
         starts from the last kept tokens that passed the same sections, and keeps those that it computes.
         """
         start = self.start(names, batch)
-        most = at_most(len(batch.images), encoder.architecture, encoder.device)
+        most = limit_batch(len(batch.images), encoder.architecture, encoder.device)
         with torch.inference_mode():
             if start:
                 self._kept.move_to_end((tuple(names[:start]), batch.key))

@@ -9,15 +9,15 @@ from typing import Self, TypeVar
 
 from merging.base.errors import CheckpointError, MergingError, RecipeError
 from merging.base.text import first_few
-from merging.engine.capture.files import DataFile, GradientMeansFile, LayerInputFile
-from merging.models.references import expert_key, locate
+from merging.engine.capture.data_files import DataFile, GradientMeansFile, LayerInputFile
+from merging.models.model_references import expert_key, locate
 from merging.recipes.recipe import Recipe
 
 F = TypeVar("F", LayerInputFile, GradientMeansFile)
 
 
 @dataclass(frozen=True)
-class GivenFiles:
+class CapturedFiles:
     """Opened files of data by expert, each read when a tensor of it is asked for."""
 
     layer_inputs: Mapping[str, LayerInputFile] = field(default_factory=dict)
@@ -38,8 +38,10 @@ class GivenFiles:
                 f"The recipe names files of data of {first_few(strange)}, but no such expert; its experts are "
                 f"{first_few(experts)}."
             )
-        rows = {name: _opened(LayerInputFile, file, name, base) for name, file in recipe.given.layer_inputs}
-        return cls(rows, {name: _opened(GradientMeansFile, file, name, base) for name, file in recipe.given.gradients})
+        rows = {name: _open_file(LayerInputFile, file, name, base) for name, file in recipe.given.layer_inputs}
+        return cls(
+            rows, {name: _open_file(GradientMeansFile, file, name, base) for name, file in recipe.given.gradients}
+        )
 
     def __iter__(self) -> Iterator[tuple[str, str, DataFile]]:
         yield from (("layer_inputs", name, file) for name, file in self.layer_inputs.items())
@@ -69,7 +71,7 @@ class GivenFiles:
                 )
 
 
-def _opened(kind: type[F], file: str, expert: str, base: Path | None) -> F:
+def _open_file(kind: type[F], file: str, expert: str, base: Path | None) -> F:
     """An opened file; errors name the expert."""
     try:
         return kind(locate(file, base))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from merging.base.files.disk import files_below
-from merging.study.runs.store import DRAFTS, LEARNING
+from merging.base.files.disk import list_files_below
+from merging.study.runs.run_store import DRAFTS, LEARNING
 from merging.tasks.quarantine import FOLDER
 
 WEIGHTS, TABLES, OTHER = "merged weights", "tables and scores of runs", "everything else"
@@ -26,10 +26,10 @@ KINDS = {  # folder of the store -> kind of content
 MODEL = ".safetensors"
 
 
-def usage(root: Path) -> dict[str, int]:
+def measure_usage(root: Path) -> dict[str, int]:
     """{kind: bytes}, in a fixed order; merged weights are counted apart from the rest of their runs."""
     sizes = dict.fromkeys((WEIGHTS, *KINDS.values(), OTHER), 0)
-    for place, name, size in files_below(root, ()):
+    for place, name, size in list_files_below(root, ()):
         kind = KINDS.get(place[0], OTHER) if place else OTHER
         sizes[WEIGHTS if kind == TABLES and name.endswith(MODEL) else kind] += size
     return sizes

@@ -22,11 +22,11 @@ from typing import Any
 from merging.base.errors import CheckpointError, StoreError
 from merging.base.files import strict_json
 from merging.base.files.atomic import DamagedError, retire
-from merging.base.files.disk import OTHER_STORE, explained
+from merging.base.files.disk import OTHER_STORE, explain_os_errors
 from merging.base.files.locks import hold_lock
 from merging.base.files.records import write_bytes
 from merging.base.text import size_text
-from merging.study.runs.store import DRAFTS, Store
+from merging.study.runs.run_store import DRAFTS, Store
 
 FILE, VERSION = "draft", 1
 KIND, TOKEN, PART = re.compile(r"[a-z]{1,20}"), re.compile(r"[A-Za-z0-9_-]{22}"), re.compile(r"[0-9a-f]{32}")
@@ -76,9 +76,9 @@ class Drafts:
         if len(parts) > MOST_PARTS or any(not PART.fullmatch(name) for name in parts):
             raise StoreError(f"A {kind} has at most {MOST_PARTS} parts, named by 32 hexadecimal digits.")
         with (
-            explained(f"The draft of the {kind}", OTHER_STORE),
+            explain_os_errors(f"The draft of the {kind}", OTHER_STORE),
             hold_lock(self._store.root / "locks" / "drafts.lock", longest=WAIT),
-            _undone(folder) as written,
+            _undo_on_failure(folder) as written,
         ):
             if not (folder / FILE).exists():  # also where a page still knows the token of a draft that is gone
                 self._make_room(kind)
@@ -103,7 +103,7 @@ class Drafts:
             if name not in entry["parts"]:
                 raise StoreError(f"This {kind} has no part {name[:40]!r}.")
             with contextlib.suppress(OSError, DamagedError):
-                raw = _bytes(folder / name, MOST_PART)
+                raw = _read_bytes(folder / name, MOST_PART)
                 if _sha256(raw) == entry["parts"][name]["sha256"]:
                     return raw
             before = entry
@@ -148,7 +148,7 @@ class Drafts:
         try:
             if time.time() - (folder / FILE).stat().st_mtime > DAYS * 86400:
                 raise StoreError(GONE.format(kind))
-            return parsed(_bytes(folder / FILE, MOST_FILE))
+            return parse_draft(_read_bytes(folder / FILE, MOST_FILE))
         except OSError:
             raise StoreError(GONE.format(kind)) from None
         except DamagedError as damage:
@@ -176,7 +176,7 @@ class Drafts:
         return sorted(drafts, reverse=True)
 
 
-def parsed(raw: bytes) -> dict[str, Any]:
+def parse_draft(raw: bytes) -> dict[str, Any]:
     """The content of the file of a draft.
 
     Raises:
@@ -186,7 +186,7 @@ def parsed(raw: bytes) -> dict[str, Any]:
     if digest != _sha256(body).encode():
         raise DamagedError("it does not have the sha-256 in its first line")
     try:
-        entry = strict_json.parse(body, FILE)
+        entry = strict_json.parse_json(body, FILE)
         parts = entry["parts"].values()
         if entry["version"] != VERSION or not isinstance(entry["payload"], dict) or not isinstance(entry["token"], str):
             raise DamagedError("it is of another version")
@@ -198,7 +198,7 @@ def parsed(raw: bytes) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def _undone(folder: Path) -> Iterator[list[Path]]:
+def _undo_on_failure(folder: Path) -> Iterator[list[Path]]:
     """A list of files that are removed if the block fails, with the folder if it is new."""
     new, written = not folder.exists(), list[Path]()
     try:
@@ -218,7 +218,7 @@ def _write_parts(folder: Path, parts: Parts, written: list[Path]) -> dict[str, d
     """Write the parts that are not there yet, and note them in ``written``; returns size and sha-256 of all."""
     stored = {}
     with contextlib.suppress(OSError, DamagedError):
-        stored = parsed(_bytes(folder / FILE, MOST_FILE))["parts"]
+        stored = parse_draft(_read_bytes(folder / FILE, MOST_FILE))["parts"]
     facts: dict[str, dict[str, Any]] = {}
     for name, content in parts.items():
         if name in stored and _has_size(folder / name, stored[name]["size"]):
@@ -261,7 +261,7 @@ def _has_size(path: Path, size: int) -> bool:
         return False
 
 
-def _bytes(path: Path, most: int) -> bytes:
+def _read_bytes(path: Path, most: int) -> bytes:
     """The content of a file. Raises DamagedError if it has more than ``most`` bytes, OSError if it cannot be read."""
     with path.open("rb") as file:
         raw = file.read(most + 1)

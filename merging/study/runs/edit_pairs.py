@@ -12,8 +12,8 @@ from merging.models.families import Parameter
 from merging.recipes.presets import bases, refusal
 from merging.recipes.recipe import Exemplars, Recipe
 from merging.recipes.step import Step
-from merging.recipes.unlabeled import TestData
-from merging.study.runs.run import SALIENCY, Run, parameters_of, same_models
+from merging.recipes.unlabeled_images import TestData
+from merging.study.runs.run import SALIENCY, Run, merge_same_models, read_parameters
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,9 +56,9 @@ Others = tuple[bool, Step | None, TestData | None]  # counting unused tensors, w
 Chain = tuple[tuple[Step, ...], Exemplars | None, Others]  # steps as ``_steps`` writes them
 
 
-def subject(run: Run) -> RunInputs:
+def compared_subject(run: Run) -> RunInputs:
     """The benchmark of a run, the digests of what it merged, and the activation and architecture that were stated."""
-    recipe = recipe_of(run)
+    recipe = read_recipe(run)
     stated = (recipe.activation, recipe.architecture) if recipe else ("", "")
     return run.benchmark, frozenset(run.inputs.items()), *stated
 
@@ -67,13 +67,13 @@ def by_subject(runs: Iterable[Run]) -> list[list[Run]]:
     """Groups of runs that can be compared with each other, those with most experts first, then the larger ones."""
     groups: dict[RunInputs, list[Run]] = {}
     for run in runs:
-        groups.setdefault(subject(run), []).append(run)
+        groups.setdefault(compared_subject(run), []).append(run)
     return sorted(groups.values(), key=lambda group: (-len(group[0].experts), -len(group)))
 
 
-def pairs(runs: Iterable[Run]) -> list[EditPair]:
+def find_pairs(runs: Iterable[Run]) -> list[EditPair]:
     """Every pair among the runs; of runs with the same chain the first counts."""
-    groups = {subject(group[0]): by_chain(group) for group in by_subject(runs)}
+    groups = {compared_subject(group[0]): by_chain(group) for group in by_subject(runs)}
     edit_pairs = []
     for chains in groups.values():
         for (steps, exemplars, others), run in chains.items():
@@ -85,28 +85,30 @@ def pairs(runs: Iterable[Run]) -> list[EditPair]:
     return edit_pairs
 
 
-def fronts(pairs: Iterable[EditPair]) -> list[LeadingEdit]:
+def leading_edits(pairs: Iterable[EditPair]) -> list[LeadingEdit]:
     """The edits that have pairs, each once; an edit that draws its own exemplars once for every draw."""
     edits = list(dict.fromkeys(pair.front for pair in pairs))
     drawn = {front.step for front in edits if front.draw}
     return [front for front in edits if front.draw or front.step not in drawn]
 
 
-def matrix(runs: Sequence[Run], front: LeadingEdit, name: str, *, large: bool = False) -> list[EditPairRow]:
+def plugin_matrix(
+    runs: Sequence[Run], leading_edit: LeadingEdit, name: str, *, large: bool = False
+) -> list[EditPairRow]:
     """Every preset that the edit can stand in front of, then the other pairs among the runs, all of one subject.
 
     Args:
         name: the edit's name in titles.
         large: whether the presets take the values that papers set for ViT-L/14.
     """
-    model = next(recipe for run in runs if (recipe := recipe_of(run)))
+    model = next(recipe for run in runs if (recipe := read_recipe(run)))
     pretrained, experts = model.pretrained, dict(model.experts)
     stated = (model.activation, model.architecture)
     chains = by_chain(runs)
     rows = []
-    for base in bases(front.step.key):
+    for base in bases(leading_edit.step.key):
         plain = base.recipe(pretrained, experts, large=large).stating(*stated)
-        partner = base.plugged((front.step.key, front.step.params.values()), name, front.draw)
+        partner = base.plugged((leading_edit.step.key, leading_edit.step.params.values()), name, leading_edit.draw)
         if refused := refusal(partner):
             rows.append(EditPairRow(base.name_in_lists(large), chains.get(_chain(plain, runs[0])), None, (), refused))
             continue
@@ -115,7 +117,7 @@ def matrix(runs: Sequence[Run], front: LeadingEdit, name: str, *, large: bool = 
         missing = tuple(recipe for recipe, run in zip(recipes, (alone, plugged), strict=True) if run is None)
         rows.append(EditPairRow(base.name_in_lists(large), alone, plugged, missing))
     listed = {row.plain.id for row in rows if row.plain}
-    others = [pair for pair in pairs(runs) if pair.belongs_to(front) and pair.plain.id not in listed]
+    others = [pair for pair in find_pairs(runs) if pair.belongs_to(leading_edit) and pair.plain.id not in listed]
     return rows + [EditPairRow(pair.plain.name, pair.plain, pair.plugged) for pair in others]
 
 
@@ -123,12 +125,12 @@ def by_chain(runs: Iterable[Run]) -> Mapping[Chain, Run]:
     """The first run of every chain; runs with a method that this version lacks are left out."""
     chains: dict[Chain, Run] = {}
     for run in runs:
-        if recipe := recipe_of(run):
+        if recipe := read_recipe(run):
             chains.setdefault(_chain(recipe, run), run)
     return chains
 
 
-def find(recipe: Recipe, runs: Sequence[Run]) -> Run | None:
+def find_run(recipe: Recipe, runs: Sequence[Run]) -> Run | None:
     """The first run of a recipe's chain, among runs of one subject, wherever the files are."""
     return by_chain(runs).get(_chain(recipe, runs[0])) if runs else None
 
@@ -138,12 +140,12 @@ def same_saliency(run: Run, others: Iterable[Run]) -> Run | None:
 
     An edit that stands first sees the task vectors themselves, whatever comes after it.
     """
-    recipe = recipe_of(run)
+    recipe = read_recipe(run)
     if recipe is None or not recipe.edits:
         return None
     for other in others:
-        other_recipe = recipe_of(other) if SALIENCY in other.tables and other.id != run.id else None
-        if other_recipe is None or not same_models(run, other) or not other_recipe.edits:
+        other_recipe = read_recipe(other) if SALIENCY in other.tables and other.id != run.id else None
+        if other_recipe is None or not merge_same_models(run, other) or not other_recipe.edits:
             continue
         same = _steps(other_recipe, other)[0] == _steps(recipe, run)[0]
         if same and other_recipe.count_dead_params == recipe.count_dead_params:
@@ -151,13 +153,13 @@ def same_saliency(run: Run, others: Iterable[Run]) -> Run | None:
     return None
 
 
-def recipe_of(run: Run) -> Recipe | None:
+def read_recipe(run: Run) -> Recipe | None:
     """A run's recipe, None if it has none or this version lacks one of its methods."""
-    return _parsed(run.recipe_yaml) if run.recipe_yaml else None
+    return _parse_recipe(run.recipe_yaml) if run.recipe_yaml else None
 
 
 @lru_cache(maxsize=2048)
-def _parsed(recipe_yaml: str) -> Recipe | None:
+def _parse_recipe(recipe_yaml: str) -> Recipe | None:
     try:
         return Recipe.from_yaml(recipe_yaml)
     except MergingError:
@@ -179,19 +181,19 @@ def _steps(recipe: Recipe, run: Run) -> tuple[Step, ...]:
         return recipe.steps
     names = tuple(name for name, _ in recipe.experts)
     try:
-        tensors = tuple(parameters_of(run.table("tensors")))
-        edits = tuple(_plainest(step, names, tensors) for step in recipe.edits)
+        tensors = tuple(read_parameters(run.table("tensors")))
+        edits = tuple(_simplify_step(step, names, tensors) for step in recipe.edits)
         return (*edits, recipe.merge)
     except MergingError:
         return recipe.steps
 
 
 @lru_cache(maxsize=256)
-def _plainest(step: Step, experts: tuple[str, ...], tensors: tuple[Parameter, ...]) -> Step:
-    plainest = registry.edit(step.key).plainest
+def _simplify_step(step: Step, experts: tuple[str, ...], tensors: tuple[Parameter, ...]) -> Step:
+    plainest = registry.find_edit(step.key).plainest
     return Step(step.key, plainest(step.params, experts, tensors)) if plainest else step
 
 
 def _exemplars(run: Run) -> Exemplars | None:
-    recipe = recipe_of(run)
+    recipe = read_recipe(run)
     return recipe.exemplars if recipe else None

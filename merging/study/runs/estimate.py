@@ -9,19 +9,27 @@ from dataclasses import dataclass, field
 
 import torch
 
-from merging.base.at_once import most_bytes
 from merging.base.devices import choose_device, describe_device
+from merging.base.parallel import peak_bytes
 from merging.base.text import first_few, printable, size_text
-from merging.base.threads import budget, cores
-from merging.engine.inputs import BLOCK_CPU, LAYER_COPIES, layer_bytes
-from merging.engine.work import ChainWork, chain_work, forward_flops, linear_maps, ranks_of, tokens_of, tower_of
+from merging.base.threads import parallel_pieces, piece_memory
+from merging.engine.chain_work import (
+    ChainWork,
+    chain_work,
+    count_tokens,
+    find_tower,
+    forward_flops,
+    linear_maps,
+    thin_ranks,
+)
+from merging.engine.run_inputs import BLOCK_CPU, LAYER_COPIES, layer_bytes
 from merging.images.benchmarks.benchmark import EXEMPLARS, SPLITS, Benchmark
-from merging.methods.adapting import Sizes
+from merging.methods.adapted_network import Sizes
 from merging.methods.method import Adapt, Method
 from merging.models.families import UNMERGED, Parameter
 from merging.recipes.recipe import Exemplars, Recipe
 from merging.recipes.step import Step
-from merging.study.runs.inputs import OpenedRecipe
+from merging.study.runs.opened_recipe import OpenedRecipe
 from merging.study.runs.run import THIS_MACHINE, Run
 
 READING, MERGING, ADAPTING, EVALUATING = "reading", "merging", "adapting", "evaluating"
@@ -69,7 +77,7 @@ class Estimate:
         )
 
 
-def estimate(
+def estimate_run(
     opened: OpenedRecipe,
     benchmark: Benchmark | None = None,
     runs: Sequence[Run] = (),
@@ -90,7 +98,8 @@ def estimate(
     stages = opened.recipe.stages
     work = {
         READING: float(opened.unread),
-        MERGING: PER_SCALAR * float(sum(numels) * ((len(opened.experts) + 1) * chain.passes + _more_models(opened)))
+        MERGING: PER_SCALAR
+        * float(sum(numels) * ((len(opened.experts) + 1) * chain.passes + _count_more_models(opened)))
         + chain.matrix_flops / 2
         + _exemplar_work(opened, chain)
         + _learning_work(opened, benchmark, [stage for stage in stages if not isinstance(stage[0], Adapt)]),
@@ -107,12 +116,12 @@ def estimate(
         memory = _piece_bytes(opened, max(numels, default=0), itemsize)
     else:
         pieces, whole = _layer_sizes(opened, chain, merged, itemsize)
-        memory = most_bytes([*whole.values(), pieces], cores(chosen), budget())
+        memory = peak_bytes([*whole.values(), pieces], parallel_pieces(chosen), piece_memory())
     memory += _exemplar_bytes(opened)
     if benchmark is not None:
         memory = max(memory, 2 * sum(numels) * 4)  # the tower in float32, while the stored one is read
     reads = opened.unread + opened.nbytes * chain.passes
-    matrices = _matrices(opened) if opened.pretrained.inferred else 0
+    matrices = _count_matrices(opened) if opened.pretrained.inferred else 0
     return Estimate(sum(phases.values()), memory, reads, phases, work, learned, whole, matrices)
 
 
@@ -129,10 +138,10 @@ def in_memory_bytes(opened: OpenedRecipe, device: str = "auto") -> int:
     """Memory of a merge that is not written to a file: what it takes, and the merged weights."""
     models = len(opened.experts) if opened.recipe.per_task else 1
     weights = models * sum(info.nbytes for info in opened.pretrained.infos.values())
-    return estimate(opened, device=device).anonymous_bytes + weights
+    return estimate_run(opened, device=device).anonymous_bytes + weights
 
 
-def _more_models(opened: OpenedRecipe) -> int:
+def _count_more_models(opened: OpenedRecipe) -> int:
     """Models that are written in addition to the one that every merge gives."""
     return len(opened.experts) - 1 if opened.recipe.per_task else 0
 
@@ -142,7 +151,7 @@ def _in_pieces(opened: OpenedRecipe) -> bool:
     return all(method.in_pieces(step.params) for method, step in pairs)
 
 
-def _matrices(opened: OpenedRecipe) -> int:
+def _count_matrices(opened: OpenedRecipe) -> int:
     """How many tensors the methods of a recipe decompose, or multiply as matrices."""
     pairs = [(method, step.params) for method, step in zip(opened.recipe.methods, opened.recipe.steps, strict=True)]
     return max(
@@ -159,13 +168,13 @@ def _layer_sizes(
     pairs = [(method, step.params) for method, step in zip(recipe.methods, recipe.steps, strict=True)]
     whole = [(method, params) for method, params in pairs if not method.in_pieces(params)]
     decomposes = any(method.algebra(params, matrix) for method, params in whole for matrix in maps[:1])
-    tower, exemplars = tower_of(opened.pretrained), opened.recipe.exemplars
+    tower, exemplars = find_tower(opened.pretrained), opened.recipe.exemplars
     captures = chain.forward > chain.backward
-    rows = exemplars.per_task * tokens_of(tower) if captures and tower and exemplars else 0
+    rows = exemplars.per_task * count_tokens(tower) if captures and tower and exemplars else 0
     infos, count = opened.pretrained.infos, len(opened.experts)
     large = [p for p in merged if opened.pretrained.inferred and infos[p.name].numel > BLOCK_CPU]
     cut = {p.name for p in large if all(method.elementwise(params, p) for method, params in pairs)}
-    ranks = ranks_of(recipe, opened.pretrained, opened.experts)
+    ranks = thin_ranks(recipe, opened.pretrained, opened.experts)
     sizes = {
         p.name: layer_bytes(p, infos[p.name], count, itemsize, decomposes, rows, ranks.get(p.name, math.inf))
         for p in merged
@@ -181,7 +190,7 @@ def _piece_bytes(opened: OpenedRecipe, numel: int, itemsize: int) -> int:
 
 def _exemplar_work(opened: OpenedRecipe, chain: ChainWork) -> float:
     """Multiply-adds that take as long as passing exemplars through the towers."""
-    tower = tower_of(opened.pretrained)
+    tower = find_tower(opened.pretrained)
     if not chain.exemplars or tower is None:
         return 0.0
     return forward_flops(tower) / 2 * (chain.forward - chain.backward + GRADIENT * chain.backward)
@@ -203,7 +212,7 @@ def learning_images(opened: OpenedRecipe, benchmark: Benchmark | None) -> list[i
 
 def _learning_work(opened: OpenedRecipe, benchmark: Benchmark | None, stages: Sequence[tuple[Method, Step]]) -> float:
     """Multiply-adds that take as long as what these methods learn: passes of images forward and backward."""
-    tower, images = tower_of(opened.pretrained), learning_images(opened, benchmark)
+    tower, images = find_tower(opened.pretrained), learning_images(opened, benchmark)
     if tower is None:
         return 0.0
     passes, updates = 0, 0.0
@@ -226,10 +235,10 @@ def _update_work(method: Adapt, step: Step, images: Sequence[int], sizes: Sizes)
 
 def _exemplar_bytes(opened: OpenedRecipe) -> int:
     """Memory for the exemplars of all tasks: images, their tokens and what enters a block; or a model's gradients."""
-    tower = tower_of(opened.pretrained)
+    tower = find_tower(opened.pretrained)
     if opened.recipe.exemplars is None or tower is None:
         return 0
-    images, rows = opened.recipe.exemplars.per_task, opened.recipe.exemplars.per_task * tokens_of(tower)
+    images, rows = opened.recipe.exemplars.per_task, opened.recipe.exemplars.per_task * count_tokens(tower)
     each = 3 * images * tower.image_size**2
     held = 0
     for method, _ in opened.recipe.data_methods:
@@ -249,18 +258,18 @@ def _evaluation_work(opened: OpenedRecipe, benchmark: Benchmark | None) -> float
     With one model per task, tasks in domain are evaluated on their own model, the others on all models. Where an adapt
     names an image's task, images in domain run again to be routed and through what they are routed to.
     """
-    tower = tower_of(opened.pretrained)
+    tower = find_tower(opened.pretrained)
     if benchmark is None or tower is None:
         return 0.0
-    outside = 1 + _more_models(opened)
+    outside = 1 + _count_more_models(opened)
     models = {task.key: 1 if task.key in opened.experts else outside for task in benchmark.tasks}
     images = sum(models[key] * benchmark.count(key, split) for key in models for split in SPLITS)
     routed = opened.recipe.routed
     each = 1 + MLPS * len(opened.experts) if routed else 1.0  # beside the model, a share of every expert's
-    return forward_flops(tower) / 2 * (images * each + _named_images(opened, benchmark) * (1 + each))
+    return forward_flops(tower) / 2 * (images * each + _count_unknown_task_images(opened, benchmark) * (1 + each))
 
 
-def _named_images(opened: OpenedRecipe, benchmark: Benchmark) -> int:
+def _count_unknown_task_images(opened: OpenedRecipe, benchmark: Benchmark) -> int:
     """Images that are scored a second time, with their task unknown."""
     adapts = [method for method, _ in opened.recipe.stages if isinstance(method, Adapt)]
     if not any(adapt.names for adapt in adapts) or not set(opened.experts) <= {task.key for task in benchmark.tasks}:
@@ -273,13 +282,15 @@ def _speed(phase: str, chain: tuple[str, ...], runs: Sequence[Run], quiet: bool)
 
     ``quiet``: the fastest of them all.
     """
-    own = [run for run in runs if run.provenance == THIS_MACHINE and (phase not in OF_CHAIN or _stages(run) == chain)]
+    own = [
+        run for run in runs if run.provenance == THIS_MACHINE and (phase not in OF_CHAIN or _stage_keys(run) == chain)
+    ]
     rates = [run.work[phase] / run.seconds[phase] for run in own if run.work.get(phase) and run.seconds.get(phase)]
     if not rates:
         return None
     return max(rates) if quiet else statistics.median(rates[:ENOUGH])
 
 
-def _stages(run: Run) -> tuple[str, ...]:
+def _stage_keys(run: Run) -> tuple[str, ...]:
     """The keys of a run's whole chain, its adapt included."""
     return (*run.chain, run.adapt) if run.adapt else run.chain

@@ -14,15 +14,15 @@ from merging.base.progress import Cancel
 from merging.engine.needs import check_kind
 from merging.images.benchmarks.benchmark import Benchmark
 from merging.recipes.recipe import Recipe
-from merging.study.runs.compute import ChainImages, GivenScores, Work
-from merging.study.runs.estimate import MERGING, READING, Estimate, estimate
-from merging.study.runs.inputs import OpenedRecipe, open_inputs
+from merging.study.runs.estimate import MERGING, READING, Estimate, estimate_run
+from merging.study.runs.opened_recipe import OpenedRecipe, open_inputs
 from merging.study.runs.run import NOT_EVALUATED, Run
-from merging.study.runs.store import Store
+from merging.study.runs.run_store import Store
+from merging.study.runs.run_work import ChainImages, KnownScores, RunWork
 from merging.tasks.context import QUIET, Context
 
 if TYPE_CHECKING:
-    from merging.engine.learning.kept import Kept
+    from merging.engine.learning.learning_state import LearningState
     from merging.images.exemplars import TaskExemplars
 
 
@@ -38,7 +38,7 @@ class RunOptions(TypedDict, total=False):
 DEFAULTS = RunOptions(evaluate=True, keep_model=True, need_model=False, strict=False)
 
 
-def complete(options: RunOptions) -> RunOptions:
+def complete_options(options: RunOptions) -> RunOptions:
     """The options with the defaults of those that are missing. Raises TypeError if there is none of that name."""
     if strange := options.keys() - DEFAULTS.keys():
         raise TypeError(f"A run has no option {', '.join(sorted(strange))}; it has {', '.join(DEFAULTS)}.")
@@ -53,7 +53,7 @@ def execute(
     context: Context = QUIET,
     base: Path | None = None,
     announce: Callable[[Estimate], None] | None = None,
-    scored: GivenScores | None = None,
+    scored: KnownScores | None = None,
     **options: Unpack[RunOptions],
 ) -> Run:
     """The stored run of a recipe: an existing one, or a new one.
@@ -72,27 +72,27 @@ def execute(
         CheckpointError, CompatibilityError, NeedsError, MergingError: it cannot be run so, or memory is too small.
         StoreError: the disk cannot be written to. Cancelled, Paused: nothing is kept, or what was learned so far.
     """
-    chosen = complete(options)
+    chosen = complete_options(options)
     evaluate, need_model = chosen["evaluate"], chosen["need_model"]
     opened = _open_recipe(recipe, base, benchmark, chosen["strict"])
     fitting, reason = fitting_benchmark(opened, benchmark) if evaluate or recipe.needs else (None, "")
     scored_on = fitting if evaluate else None
-    plan = _planned(opened, scored_on, store, context.device, announce)
+    plan = _plan(opened, scored_on, store, context.device, announce)
     parts = context.parts(plan.phases)
-    digests, reading = _read(opened, parts[READING])
+    digests, reading = _read_digests(opened, parts[READING])
     run_id = opened.run_id(digests)
     if run := stored_run(store, run_id, scored_on, need_model):
         return run
     with store.lock(run_id, parts[MERGING], "computes the same run"):
         if run := stored_run(store, run_id, scored_on, need_model):
             return run
-        seen = ChainImages(_exemplars(recipe, fitting, reason), _test_data(recipe, fitting, reason))
-        work = Work(
+        seen = ChainImages(_sample_exemplars(recipe, fitting, reason), _sample_test_data(recipe, fitting, reason))
+        work = RunWork(
             run_id, opened, digests, store, scored_on, seen, context, parts, plan, chosen["keep_model"], scored=scored,
             seconds={READING: reading}, warnings=[reason] if reason and evaluate else [],
         )  # fmt: skip
         _compute(work, announce)
-    return _own(store, run_id)
+    return _find_own(store, run_id)
 
 
 def _open_recipe(recipe: Recipe, base: Path | None, benchmark: Benchmark | None, strict: bool) -> OpenedRecipe:
@@ -104,12 +104,12 @@ def _open_recipe(recipe: Recipe, base: Path | None, benchmark: Benchmark | None,
     return opened
 
 
-def _planned(
+def _plan(
     opened: OpenedRecipe, benchmark: Benchmark | None, store: Store, device: str,
     announce: Callable[[Estimate], None] | None,
 ) -> Estimate:  # fmt: skip
     """What the run costs. Raises MergingError if tensors do not fit into the memory, before anything is read."""
-    plan = estimate(opened, benchmark, store.runs(), device)
+    plan = estimate_run(opened, benchmark, store.runs(), device)
     if (sentence := plan.too_large(free_memory(), opened.recipe)) and not _is_known(opened.recipe, store):
         raise MergingError(sentence)
     if plan.matrices and not opened.recipe.learns and announce is not None:
@@ -124,19 +124,19 @@ def _is_known(recipe: Recipe, store: Store) -> bool:
     return False
 
 
-def _read(opened: OpenedRecipe, context: Context) -> tuple[dict[str, str], float]:
+def _read_digests(opened: OpenedRecipe, context: Context) -> tuple[dict[str, str], float]:
     """The digests of the checkpoints, and the seconds that reading them took."""
     started = time.monotonic()
     return opened.digests(context), time.monotonic() - started
 
 
 @contextlib.contextmanager
-def _learning(store: Store, run_id: str, pause: Cancel | None) -> Iterator[Kept]:
+def _learning_state(store: Store, run_id: str, pause: Cancel | None) -> Iterator[LearningState]:
     """What an earlier attempt has learned, for the block to go on from; removed once the run is done, or cancelled."""
-    from merging.engine.learning.kept import Kept  # its imports take a while
+    from merging.engine.learning.learning_state import LearningState  # its imports take a while
 
     try:
-        yield Kept(store.learned_so_far(run_id), run_id, pause)
+        yield LearningState(store.learned_so_far(run_id), run_id, pause)
     except Paused:
         raise
     except Cancelled:
@@ -145,7 +145,7 @@ def _learning(store: Store, run_id: str, pause: Cancel | None) -> Iterator[Kept]
     store.forget_learned(run_id)
 
 
-def _compute(work: Work, announce: Callable[[Estimate], None] | None) -> None:
+def _compute(work: RunWork, announce: Callable[[Estimate], None] | None) -> None:
     """Add scores to the stored run if only they are missing, or merge."""
     stored = next((run for run in work.store.candidates(work.run_id) if run.has_model), None)
     if stored is not None and work.benchmark is not None:
@@ -156,22 +156,27 @@ def _compute(work: Work, announce: Callable[[Estimate], None] | None) -> None:
     learns = work.recipe.learns
     if learns and announce is not None:
         announce(work.plan)
-    with _learning(work.store, work.run_id, work.context.pause) if learns else contextlib.nullcontext() as work.kept:
+    with (
+        _learning_state(work.store, work.run_id, work.context.pause)
+        if learns
+        else contextlib.nullcontext() as work.kept
+    ):
         work.merge()
 
 
-def _exemplars(recipe: Recipe, benchmark: Benchmark | None, reason: str) -> dict[str, TaskExemplars] | None:
+def _sample_exemplars(recipe: Recipe, benchmark: Benchmark | None, reason: str) -> dict[str, TaskExemplars] | None:
     """Training images for the methods that need some, drawn as the recipe says, with labels and heads."""
     if recipe.exemplars is None:
         return None
     if benchmark is None:
         raise NeedsError(
-            f"{recipe.text()} needs exemplars, and there are none for these models. {reason}{_alternative(recipe)}"
+            f"{recipe.text()} needs exemplars, and there are none for these models. "
+            f"{reason}{_describe_alternative(recipe)}"
         )
     return benchmark.labeled_exemplars(recipe.exemplars.per_task, recipe.exemplars.seed)
 
 
-def _alternative(recipe: Recipe) -> str:
+def _describe_alternative(recipe: Recipe) -> str:
     """What can be given in place of exemplars, in a sentence; empty if nothing can."""
     if not all(method.reads_layer_inputs for method, _ in recipe.data_methods):
         return ""
@@ -179,7 +184,7 @@ def _alternative(recipe: Recipe) -> str:
     return f" {given} On the command line: --layer-inputs NAME=FILE for each expert."
 
 
-def _test_data(recipe: Recipe, benchmark: Benchmark | None, reason: str) -> dict[str, TaskExemplars] | None:
+def _sample_test_data(recipe: Recipe, benchmark: Benchmark | None, reason: str) -> dict[str, TaskExemplars] | None:
     """Images without labels of the merged tasks, drawn as the recipe says, with heads."""
     if recipe.test_data is None:
         return None
@@ -197,7 +202,7 @@ def stored_run(store: Store, run_id: str, benchmark: Benchmark | None, need_mode
     return None
 
 
-def _own(store: Store, run_id: str) -> Run:
+def _find_own(store: Store, run_id: str) -> Run:
     for run in store.candidates(run_id):
         return run
     raise StoreError(f"Run {run_id} was written but cannot be read back; is the store's folder being cleared?")

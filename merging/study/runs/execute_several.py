@@ -10,13 +10,13 @@ from typing import Unpack
 
 from merging.base.errors import MergingError, StoreError, TaskError
 from merging.images.benchmarks.benchmark import Benchmark
-from merging.models.formats.handed_out import handed_out
+from merging.models.formats.files_on_workers import digest_for_request
 from merging.recipes.recipe import Recipe
-from merging.study.runs.estimate import estimate
-from merging.study.runs.execute import RunOptions, complete, execute, fitting_benchmark, stored_run
-from merging.study.runs.inputs import open_inputs
+from merging.study.runs.estimate import estimate_run
+from merging.study.runs.execute import RunOptions, complete_options, execute, fitting_benchmark, stored_run
+from merging.study.runs.opened_recipe import open_inputs
 from merging.study.runs.run import Run
-from merging.study.runs.store import Store
+from merging.study.runs.run_store import Store
 from merging.study.runs.worker_requests import plain_store
 from merging.tasks.context import QUIET, Context
 from merging.tasks.kinds import RUN, Plain
@@ -51,9 +51,9 @@ def execute_several(
         StoreError: the disk cannot be written to. Cancelled, Paused: as asked; what is finished is kept.
     """
     if benchmark is None and len(wanted) > 0:
-        benchmark = _bundled()
+        benchmark = _bundled_library()
     with open_workers(context) as workers:
-        return SeveralRuns(wanted, store, complete(options), benchmark, context).all(workers)
+        return SeveralRuns(wanted, store, complete_options(options), benchmark, context).all(workers)
 
 
 @dataclass
@@ -109,12 +109,12 @@ class SeveralRuns:
         name = opened.run_id(opened.digests(self.context.silent()))
         if stored_run(self.store, name, scored_on, options["need_model"]):
             return name, None, 0.0
-        plan = estimate(opened, scored_on, device=self.context.device)
+        plan = estimate_run(opened, scored_on, device=self.context.device)
         request = {
             "name": name,
             "recipe": one.recipe.plain(),
             "base": str(base),
-            "digests": [handed_out(checkpoint) for checkpoint in opened],
+            "digests": [digest_for_request(checkpoint) for checkpoint in opened],
             "benchmark": str(self.benchmark.folder.absolute()) if self.benchmark else "",
             "images": self.benchmark.digest if self.benchmark else "",
             "store": plain_store(self.store),
@@ -134,7 +134,7 @@ class SeveralRuns:
         raise StoreError(f"Run {name} was computed, but cannot be read here. Run its recipe again.")
 
 
-def _bundled() -> Benchmark | None:
+def _bundled_library() -> Benchmark | None:
     try:
         return Benchmark.load()
     except TaskError:

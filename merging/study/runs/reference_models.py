@@ -13,20 +13,22 @@ from merging.base.files.short_digest import short_digest
 from merging.base.files.tables import SCORES, write_table
 from merging.engine.evaluation.evaluate import evaluate as evaluate_model
 from merging.images.benchmarks.benchmark import MULTITASK, Benchmark
-from merging.images.benchmarks.test_images import facts_of
-from merging.models.digests import DIGESTS
-from merging.models.references import PRETRAINED, expert_key
+from merging.images.benchmarks.image_draws import facts_of
+from merging.models.digest_cache import DIGESTS
+from merging.models.model_references import PRETRAINED, expert_key
 from merging.study.runs.estimate import EVALUATING
-from merging.study.runs.facts import facts
 from merging.study.runs.run import FACTS, Run
-from merging.study.runs.store import Store
+from merging.study.runs.run_facts import run_facts
+from merging.study.runs.run_store import Store
 from merging.tasks.context import QUIET, Context
 
 if TYPE_CHECKING:
     import pandas as pd
 
 
-def references(store: Store, benchmark: Benchmark, *, context: Context = QUIET, compute: bool = True) -> dict[str, Run]:
+def find_references(
+    store: Store, benchmark: Benchmark, *, context: Context = QUIET, compute: bool = True
+) -> dict[str, Run]:
     """Stored evaluations of the reference models: {"pretrained", each expert's task, "multitask": run}.
 
     With ``compute=False`` only those that are already stored.
@@ -37,7 +39,7 @@ def references(store: Store, benchmark: Benchmark, *, context: Context = QUIET, 
     for name, model in models.items():
         checkpoint = model.open(name)
         content = DIGESTS.digest(checkpoint)
-        run_id = _id_of(content, benchmark)
+        run_id = _make_id(content, benchmark)
         if compute and not store.has(run_id):
             started = time.monotonic()
             warnings: list[str] = []
@@ -52,22 +54,22 @@ def references(store: Store, benchmark: Benchmark, *, context: Context = QUIET, 
 
 def reference_id(benchmark: Benchmark, name: str) -> str:
     """The id under which the evaluation of a reference model is stored, if it is: "pretrained", or an expert's task."""
-    return _id_of(DIGESTS.digest(benchmark.models()[name].open(name)), benchmark)
+    return _make_id(DIGESTS.digest(benchmark.models()[name].open(name)), benchmark)
 
 
-def keep_reference(
+def store_reference(
     store: Store, benchmark: Benchmark, name: str, scores: pd.DataFrame, seconds: float, device: str,
     warnings: Sequence[str] = (),
 ) -> str:  # fmt: skip
     """Store the scores of a reference model on all tasks, unless they are stored; gives their id."""
     content = DIGESTS.digest(benchmark.models()[name].open(name))
-    run_id = _id_of(content, benchmark)
+    run_id = _make_id(content, benchmark)
     if not store.has(run_id):
         _write_reference(store, benchmark, run_id, name, content, scores, seconds, device, warnings)
     return run_id
 
 
-def _id_of(content: str, benchmark: Benchmark) -> str:
+def _make_id(content: str, benchmark: Benchmark) -> str:
     return short_digest(f"{content} on {benchmark.digest}")
 
 
@@ -87,7 +89,7 @@ def _write_reference(
     inside = {PRETRAINED: [], MULTITASK: list(benchmark.experts)}
     with store.writing(run_id) as folder:
         schema = write_table(folder, SCORES, scores)
-        contents = facts(
+        contents = run_facts(
             run_id=run_id,
             kind=kind,
             title=titles.get(name) or f"Expert for {benchmark.task(name).title}",

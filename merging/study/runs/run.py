@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Self
 
 from merging.base.errors import StoreError
 from merging.base.files.atomic import DamagedError
-from merging.base.files.plain_yaml import plain_yaml
+from merging.base.files.plain_yaml import read_plain_yaml
 from merging.base.files.tables import SCORES, Columns
 from merging.models.families import Parameter, Role
 from merging.recipes.chain_rules import keyed
@@ -201,7 +201,7 @@ class Run:
     @cached_property
     def name(self) -> str:
         """The title as lists show it: where a paper's title leaves the merge's parameters open, with their values."""
-        return name_of(self.title, lambda: keyed(plain_yaml(self.recipe_yaml)["merge"], "merge")[1])
+        return name_of(self.title, lambda: keyed(read_plain_yaml(self.recipe_yaml)["merge"], "merge")[1])
 
     @property
     def has_model(self) -> bool:
@@ -218,9 +218,9 @@ class Run:
         """Whether the user must say which task an image belongs to: its mark in domain is "per task"."""
         if not self.adapt:
             return self.per_task
-        from merging.methods.registry import methods  # loads torch, which lists of runs do not need
+        from merging.methods.registry import list_methods  # loads torch, which lists of runs do not need
 
-        return any(method.key == self.adapt and getattr(method, "needs_task", False) for method in methods())
+        return any(method.key == self.adapt and getattr(method, "needs_task", False) for method in list_methods())
 
     def open_modules(self, merged: Checkpoint | None = None) -> Modules | None:
         """What its adapt put on the merged model, every file's hash checked; None without an adapt.
@@ -232,14 +232,14 @@ class Run:
             return None
         if not self.has_model:
             raise StoreError(f"Of run {self.id} only tables are kept. Run its recipe again to have its modules.")
-        from merging.engine.modules.reading import read
+        from merging.engine.modules.reading_modules import read_modules
 
         folder = {self.file(name).parent for name in self.modules if "/" not in name}.pop()
-        return read(folder, merged or self.open_models()["merged"])
+        return read_modules(folder, merged or self.open_models()["merged"])
 
     def open_models(self) -> dict[str, Checkpoint]:
         """The checkpoints in ``model_paths``. Raises StoreError if one is damaged."""
-        from merging.models.formats.opening import open_checkpoint
+        from merging.models.formats.model_sources import open_checkpoint
 
         return {name: open_checkpoint(path, name) for name, path in self.model_paths.items()}
 
@@ -263,20 +263,21 @@ class Run:
         return self.result.file(name)
 
 
-def same_models(run: Run, other: Run) -> bool:
+def merge_same_models(run: Run, other: Run) -> bool:
     """Whether two runs merged the same checkpoints under the same names, in any order: such runs can be compared."""
     return run.inputs == other.inputs
 
 
-def parameters_of(facts: pd.DataFrame) -> list[Parameter]:
+def read_parameters(facts: pd.DataFrame) -> list[Parameter]:
     """The tensors of a table with a row for each: tensor, role, part, section, order. Rules of factors take them."""
     columns = (facts[name].tolist() for name in ("tensor", "role", "part", "section", "order"))
     rows = zip(*columns, strict=True)
     return [
-        Parameter(name, Role(role), part, section, _block(section), order) for name, role, part, section, order in rows
+        Parameter(name, Role(role), part, section, _parse_block(section), order)
+        for name, role, part, section, order in rows
     ]
 
 
-def _block(section: str) -> int | None:
+def _parse_block(section: str) -> int | None:
     name, _, number = section.partition(" ")
     return int(number) if name == "block" else None

@@ -5,20 +5,20 @@ from __future__ import annotations
 from pathlib import Path
 
 from merging.images.benchmarks.benchmark import Benchmark
-from merging.images.benchmarks.benchmark_folders import seen_here
+from merging.images.benchmarks.benchmark_folders import resolve_benchmark
 from merging.recipes.recipe import Recipe
 from merging.study.runs.execute import execute
-from merging.study.runs.inputs import OpenedRecipe
-from merging.study.runs.worker_requests import opened_as_given, store_of
+from merging.study.runs.opened_recipe import OpenedRecipe
+from merging.study.runs.worker_requests import open_plain_store, open_with_digests
 from merging.tasks.context import Context
 from merging.tasks.kinds import Plain, Request, TaskKind
 
 
 def open_recipe(request: Request) -> OpenedRecipe:
     """The recipe with its files open. Raises WorkerError, CheckpointError: this process does not see a file."""
-    benchmark = Benchmark.load(seen_here(str(request["benchmark"]))) if request["benchmark"] else None
+    benchmark = Benchmark.load(resolve_benchmark(str(request["benchmark"]))) if request["benchmark"] else None
     recipe, base = Recipe.from_plain(request["recipe"]), Path(str(request["base"]))
-    return opened_as_given(recipe, base, benchmark, request["digests"])
+    return open_with_digests(recipe, base, benchmark, request["digests"])
 
 
 def name_run(opened: OpenedRecipe, request: Request) -> str:
@@ -29,7 +29,7 @@ def name_run(opened: OpenedRecipe, request: Request) -> str:
 
 def compute_run(opened: OpenedRecipe, request: Request, context: Context) -> Plain:
     """The id of the run that was written, or was there."""
-    store, how = store_of(request["store"]), request["options"]
+    store, how = open_plain_store(request["store"]), request["options"]
     made = execute(opened.recipe, store, benchmark=opened.benchmark, base=opened.base, context=context, **how)
     return {"name": made.id}
 

@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 from merging.base import settings
-from merging.engine.evaluation.evaluate import EvaluatedModel, answers
+from merging.engine.evaluation.evaluate import EvaluatedModel, compute_answers
 from merging.engine.outputs import MERGED
 from merging.images.benchmarks.benchmark import Benchmark
 from merging.images.benchmarks.benchmark_folders import is_benchmark
 from merging.models.checkpoint import Checkpoint
-from merging.models.digests import DIGESTS
-from merging.models.formats.handed_out import believe
-from merging.models.formats.opening import open_checkpoint
+from merging.models.digest_cache import DIGESTS
+from merging.models.formats.files_on_workers import check_handed_digest
+from merging.models.formats.model_sources import open_checkpoint
 from merging.models.formats.safetensors import file_bytes
 from merging.tasks.context import Context
 from merging.tasks.kinds import Request, TaskKind
@@ -32,7 +32,7 @@ class ModelOnBenchmark(NamedTuple):
 def open_model(request: Request) -> ModelOnBenchmark:
     """What the evaluations of a model share. Raises CheckpointError: this process does not see the model."""
     folder, model = Path(str(request["benchmark"])), open_checkpoint(str(request["model"]), MERGED)
-    believe(model, request["digest"])
+    check_handed_digest(model, request["digest"])
     return ModelOnBenchmark(model, Benchmark.load(folder if is_benchmark(folder) else settings.benchmark_folder()))
 
 
@@ -45,7 +45,7 @@ def name_score(inputs: ModelOnBenchmark, request: Request) -> str:
 def compute_score(inputs: ModelOnBenchmark, request: Request, context: Context) -> bytes:
     """The features (n, embed_dim) as a file, whose metadata holds the classes and margins that they give."""
     work = EvaluatedModel("", inputs.model, [str(request["task"])])
-    (answer,) = answers([work], inputs.benchmark, (str(request["split"]),), context)
+    (answer,) = compute_answers([work], inputs.benchmark, (str(request["split"]),), context)
     facts = {"predicted": answer.predicted.tolist(), "margins": answer.margins.tolist()}
     return file_bytes(FEATURES, answer.features, {FACTS: json.dumps(facts)})
 

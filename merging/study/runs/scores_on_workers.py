@@ -9,23 +9,23 @@ from pathlib import Path
 import numpy as np
 
 from merging.base.errors import Cancelled, MergingError, WorkerError, WorkersGone
-from merging.engine.evaluation.stored_features import Answered, KeptFeatures, worth
+from merging.engine.evaluation.stored_features import FeatureAnswers, StoredFeatures, is_worth_storing
 from merging.engine.outputs import MERGED
 from merging.images.benchmarks.benchmark import SPLITS, Benchmark
 from merging.models.architecture import Architecture
-from merging.models.formats.handed_out import handed_out
-from merging.models.formats.opening import open_checkpoint
+from merging.models.formats.files_on_workers import digest_for_request
+from merging.models.formats.model_sources import open_checkpoint
 from merging.models.formats.safetensors import tensor_of
 from merging.study.runs.score_task import FACTS
 from merging.tasks.context import Context
 from merging.tasks.kinds import SCORE, Plain
-from merging.tasks.workers.checking import same_hardware
+from merging.tasks.workers.checking import is_same_hardware
 from merging.tasks.workers.fan_out import WorkerTask
 from merging.tasks.workers.pools import open_workers
 from merging.tasks.workers.task_map import TaskMap, raise_error
 
 
-def keep_answers_of_workers(path: Path, benchmark: Benchmark, kept: KeptFeatures, context: Context) -> None:
+def keep_answers_of_workers(path: Path, benchmark: Benchmark, kept: StoredFeatures, context: Context) -> None:
     """Let workers of the context compute features of a model that take long; an evaluation finds them ``kept``.
 
     What they do not compute is left to the evaluation; a warning says why. Raises Cancelled as asked.
@@ -36,15 +36,15 @@ def keep_answers_of_workers(path: Path, benchmark: Benchmark, kept: KeptFeatures
     tower = Architecture.of(model, benchmark.tower)
     pairs = [(task.key, split) for task in benchmark.tasks for split in SPLITS if split in task.splits]
     counts = {pair: benchmark.count(*pair) for pair in pairs}
-    missing = [pair for pair in pairs if worth(counts[pair], tower) and kept.read(benchmark, *pair) is None]
+    missing = [pair for pair in pairs if is_worth_storing(counts[pair], tower) and kept.read(benchmark, *pair) is None]
     if not missing:
         return
-    asked = {"model": str(path), "digest": handed_out(model), "device": context.device}
+    asked = {"model": str(path), "digest": digest_for_request(model), "device": context.device}
     asked |= {"benchmark": str(benchmark.folder.absolute()), "images": benchmark.digest}
     missing.sort(key=lambda pair: -counts[pair])
     by_name = {f"{task} {split}": (task, split) for task, split in missing}
 
-    def take(task: WorkerTask, answer: Answered) -> None:
+    def take(task: WorkerTask, answer: FeatureAnswers) -> None:
         kept.keep(benchmark, *by_name[task.name], answer, tower)
 
     tasks = [
@@ -58,18 +58,18 @@ def keep_answers_of_workers(path: Path, benchmark: Benchmark, kept: KeptFeatures
     ]
     try:
         with open_workers(context) as workers:
-            if workers is not None and same_hardware(workers, context.device, context.warn, "evaluation"):
-                TaskMap(SCORE, context, lambda _, said: _answered(said), take, raise_error).run(tasks, workers)
+            if workers is not None and is_same_hardware(workers, context.device, context.warn, "evaluation"):
+                TaskMap(SCORE, context, lambda _, said: _read_answer(said), take, raise_error).run(tasks, workers)
     except MergingError as error:
         if isinstance(error, Cancelled) and not isinstance(error, WorkersGone):
             raise
         context.warn(f"Evaluated here, what is left: {error}")
 
 
-def _answered(answer: Plain) -> Answered:
+def _read_answer(answer: Plain) -> FeatureAnswers:
     try:
         _, features, metadata = tensor_of(answer.get("file", b""), "A worker's answer")
         facts = json.loads(metadata[FACTS])
-        return Answered(features, np.array(facts["predicted"], np.int64), np.array(facts["margins"], np.float32))
+        return FeatureAnswers(features, np.array(facts["predicted"], np.int64), np.array(facts["margins"], np.float32))
     except (ValueError, KeyError, TypeError):
         raise WorkerError("A worker answered with something else than features. Restart it.") from None

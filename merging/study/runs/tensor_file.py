@@ -8,21 +8,21 @@ from typing import Any
 import torch
 
 from merging.base.errors import CheckpointError, WorkerError
-from merging.engine.outputs import Rows, Stored, Tally
+from merging.engine.outputs import Rows, StoredSlot, Tally
 from merging.models.formats.safetensors import file_bytes, tensor_of
 from merging.models.tensor_info import TensorInfo
 
 FACTS = "facts"
 
 
-def tensor_file(stored: Stored, rows: Rows) -> bytes:
+def write_tensor_file(stored: StoredSlot, rows: Rows) -> bytes:
     """A merged tensor, its counts and the rows of tables that methods noted; numbers keep every bit."""
     facts = {"kept": stored.tally.kept.tolist(), "squared": stored.tally.squared.tolist(), "rows": rows}
     return file_bytes(stored.name, stored.values[0], {FACTS: json.dumps(facts)})
 
 
-def stored_of(raw: bytes, name: str, info: TensorInfo) -> tuple[Stored, Rows]:
-    """What ``tensor_file`` wrote of the tensor that was asked for. Raises WorkerError if it is another one."""
+def read_tensor_file(raw: bytes, name: str, info: TensorInfo) -> tuple[StoredSlot, Rows]:
+    """What ``write_tensor_file`` wrote of the tensor that was asked for. Raises WorkerError if it is another one."""
     try:
         said, values, metadata = tensor_of(raw, "A worker's answer")
         facts: dict[str, Any] = json.loads(metadata[FACTS])
@@ -32,4 +32,4 @@ def stored_of(raw: bytes, name: str, info: TensorInfo) -> tuple[Stored, Rows]:
         raise WorkerError(f"A worker answered with something else than a tensor ({error}). Restart it.") from None
     if (said, values.shape, values.dtype) != (name, info.shape, info.dtype):
         raise WorkerError(f"A worker answered with {said} {list(values.shape)} instead of {name} {list(info.shape)}.")
-    return Stored(name, 0, [values], tally), rows
+    return StoredSlot(name, 0, [values], tally), rows

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from merging.base.errors import CheckpointError
-from merging.engine.run import OneByOne
-from merging.models.digests import DIGESTS
+from merging.engine.run import SingleTensors
+from merging.models.digest_cache import DIGESTS
 from merging.recipes.recipe import Recipe
-from merging.study.runs.inputs import OpenedRecipe
-from merging.study.runs.tensor_file import tensor_file
-from merging.study.runs.worker_requests import opened_as_given
+from merging.study.runs.opened_recipe import OpenedRecipe
+from merging.study.runs.tensor_file import write_tensor_file
+from merging.study.runs.worker_requests import open_with_digests
 from merging.tasks.context import Context
 from merging.tasks.kinds import Request, TaskKind
 
@@ -24,16 +24,16 @@ class OpenedMerge(NamedTuple):
     """A recipe with its files open, and the merge of single tensors; None of files that were not asked for."""
 
     opened: OpenedRecipe
-    merge: OneByOne | None
+    merge: SingleTensors | None
 
 
 def open_merge(request: Request) -> OpenedMerge:
     """What the tensors of a merge share."""
     recipe, base = Recipe.from_plain(request["recipe"]), Path(str(request["base"]))
-    opened = opened_as_given(recipe, base, None, request["digests"])
+    opened = open_with_digests(recipe, base, None, request["digests"])
     if [DIGESTS.digest(checkpoint) for checkpoint in opened] != [said["digest"] for said in request["digests"]]:
         return OpenedMerge(opened, None)
-    return OpenedMerge(opened, OneByOne(recipe, opened.pretrained, opened.experts, str(request["device"])))
+    return OpenedMerge(opened, SingleTensors(recipe, opened.pretrained, opened.experts, str(request["device"])))
 
 
 def name_tensor(inputs: OpenedMerge, request: Request) -> str:
@@ -50,7 +50,7 @@ def compute_tensor(inputs: OpenedMerge, request: Request, _context: Context) -> 
     assert inputs.merge is not None  # it has a name
     stored, rows = inputs.merge.tensor(str(request["name"]))
     inputs.opened.raise_if_changed()
-    return tensor_file(stored, rows)
+    return write_tensor_file(stored, rows)
 
 
 KIND = TaskKind("tensor", open_merge, compute_tensor, name_tensor, shared=("recipe", "base", "device", "digests"))

@@ -10,15 +10,15 @@ from itertools import count
 from pathlib import Path
 
 from merging.base.errors import MergingError
-from merging.engine.outputs import Rows, Stored
-from merging.engine.work import one_by_one
-from merging.models.formats.handed_out import handed_out
+from merging.engine.chain_work import separable_tensors
+from merging.engine.outputs import Rows, StoredSlot
+from merging.models.formats.files_on_workers import digest_for_request
 from merging.study.runs.estimate import tensor_bytes
-from merging.study.runs.inputs import OpenedRecipe
-from merging.study.runs.tensor_file import stored_of
+from merging.study.runs.opened_recipe import OpenedRecipe
+from merging.study.runs.tensor_file import read_tensor_file
 from merging.tasks.context import Context
 from merging.tasks.kinds import TENSOR, Plain
-from merging.tasks.workers.checking import same_hardware
+from merging.tasks.workers.checking import is_same_hardware
 from merging.tasks.workers.fan_out import WorkerTask
 from merging.tasks.workers.pools import open_workers
 from merging.tasks.workers.task_map import TaskMap
@@ -37,13 +37,13 @@ def tensors_on_workers(opened: OpenedRecipe, context: Context) -> Iterator[Tenso
     Raises:
         ParameterError, WorkerError: the workers cannot be opened, or a tensor does not fit into their memory.
     """
-    names = one_by_one(opened.recipe, opened.pretrained, len(opened.experts)) if context.workers else []
-    digests = [handed_out(checkpoint) for checkpoint in opened] if names else []
+    names = separable_tensors(opened.recipe, opened.pretrained, len(opened.experts)) if context.workers else []
+    digests = [digest_for_request(checkpoint) for checkpoint in opened] if names else []
     if not names or not all(digests):  # what lies in memory alone is seen by no worker
         yield None
         return
     with open_workers(context) as workers:
-        if workers is None or not same_hardware(workers, context.device, context.warn, "merge"):
+        if workers is None or not is_same_hardware(workers, context.device, context.warn, "merge"):
             yield None
             return
         workers.check_memory(tensor_bytes(opened, names), "a tensor")
@@ -63,7 +63,7 @@ class TensorsOnWorkers:
     workers: Workers
     context: Context
 
-    def compute(self, take: Callable[[Stored, Rows, str], None]) -> None:
+    def compute(self, take: Callable[[StoredSlot, Rows, str], None]) -> None:
         """Hand on each tensor as it comes, with the words of progress.
 
         Raises:
@@ -72,10 +72,10 @@ class TensorsOnWorkers:
         """
         infos, numbers = self.opened.pretrained.infos, count(1)
 
-        def read(task: WorkerTask, said: Plain) -> tuple[Stored, Rows]:
-            return stored_of(said.get("file", b""), task.name, infos[task.name])
+        def read(task: WorkerTask, said: Plain) -> tuple[StoredSlot, Rows]:
+            return read_tensor_file(said.get("file", b""), task.name, infos[task.name])
 
-        def take_tensor(_: WorkerTask, answer: tuple[Stored, Rows]) -> None:
+        def take_tensor(_: WorkerTask, answer: tuple[StoredSlot, Rows]) -> None:
             take(*answer, f"Tensor {next(numbers)} of {len(self.names)}, on {self.workers.words()}")
 
         tasks = [

@@ -8,10 +8,10 @@ from typing import Any
 
 from merging.base.errors import CheckpointError
 from merging.images.benchmarks.benchmark import Benchmark
-from merging.models.formats.handed_out import believe, unseen
+from merging.models.formats.files_on_workers import check_handed_digest, explain_unseen
 from merging.recipes.recipe import Recipe
-from merging.study.runs.inputs import OpenedRecipe, open_inputs
-from merging.study.runs.store import Store
+from merging.study.runs.opened_recipe import OpenedRecipe, open_inputs
+from merging.study.runs.run_store import Store
 
 
 def plain_store(store: Store) -> dict[str, Any]:
@@ -22,13 +22,13 @@ def plain_store(store: Store) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def store_of(plain: Mapping[str, Any]) -> Store:
+def open_plain_store(plain: Mapping[str, Any]) -> Store:
     """The store that ``plain_store`` describes."""
     libraries = tuple(map(Path, plain["libraries"]))
     return Store(Path(plain["root"]), libraries, dated=bool(plain["dated"]), benchmark=str(plain["benchmark"]))
 
 
-def opened_as_given(
+def open_with_digests(
     recipe: Recipe, base: Path | None, benchmark: Benchmark | None, digests: Sequence[Mapping[str, Any]]
 ) -> OpenedRecipe:
     """A recipe's files, with the digests that the program which asked has handed out.
@@ -39,7 +39,7 @@ def opened_as_given(
     try:
         opened = open_inputs(recipe, base, benchmark)
     except CheckpointError as error:
-        raise unseen(recipe.models(base).values(), error) from None
+        raise explain_unseen(recipe.models(base).values(), error) from None
     for checkpoint, given in zip(opened, digests, strict=True):
-        believe(checkpoint, given)
+        check_handed_digest(checkpoint, given)
     return opened

@@ -8,11 +8,11 @@ from pathlib import Path
 
 from merging.images.benchmarks.benchmark import Benchmark
 from merging.study.runs.run import Run
-from merging.study.runs.store import Store
+from merging.study.runs.run_store import Store
 from merging.study.sweeps import points
-from merging.study.sweeps.points import Point, Sample
+from merging.study.sweeps.points import Point, PointSample
 from merging.study.sweeps.sweep import NamedPoint
-from merging.tasks.results import ResultPlace
+from merging.tasks.results import ResultLocation
 
 
 class KnownPoints:
@@ -22,7 +22,7 @@ class KnownPoints:
     ``changes`` counts how often there were others than before. Several threads may ask.
     """
 
-    def __init__(self, planned: Sequence[NamedPoint], store: Store, benchmark: Benchmark, sample: Sample) -> None:
+    def __init__(self, planned: Sequence[NamedPoint], store: Store, benchmark: Benchmark, sample: PointSample) -> None:
         self.planned, self.changes = planned, 0
         self._store, self._benchmark, self._sample = store, benchmark, sample
         self._seen: dict[str, object] = {}  # where a point came from, also one that could not be read
@@ -32,7 +32,7 @@ class KnownPoints:
     def now(self) -> Mapping[str, Point]:
         """The stored points by name, in the order of the plan."""
         with self._lock:
-            there, runs = points.results(self._store).listed(), self._runs()
+            there, runs = points.point_results(self._store).listed(), self._runs()
             changed = False
             for one in self.planned:
                 source: object = there.get(one.name) or runs.get(one.run_id)
@@ -44,9 +44,9 @@ class KnownPoints:
 
     def _take(self, one: NamedPoint, source: object) -> None:
         """Read a point from where it is now; None: nowhere."""
-        point = points.find(self._store, one.name) if isinstance(source, ResultPlace) else None
+        point = points.find_point(self._store, one.name) if isinstance(source, ResultLocation) else None
         if point is None and source is not None:
-            point = points.of_run(self._store, one.run_id, one.name, self._benchmark, self._sample)
+            point = points.point_of_run(self._store, one.run_id, one.name, self._benchmark, self._sample)
         self._seen[one.name] = source
         self._points.pop(one.name, None)
         if point is not None:
@@ -58,20 +58,22 @@ class KnownPoints:
             return {}
         stored = self._store.ids()
         wanted = {one.run_id for one in self.planned if one.run_id in stored}
-        return {run_id: [_copy(run) for run in self._store.candidates(run_id)] for run_id in wanted}
+        return {run_id: [_copy_identity(run) for run in self._store.candidates(run_id)] for run_id in wanted}
 
 
-def _copy(run: Run) -> tuple[Path, str | None, str | None]:
+def _copy_identity(run: Run) -> tuple[Path, str | None, str | None]:
     """What distinguishes a stored run from others of its id."""
     return run.path, run.benchmark, run.created
 
 
-def absent(planned: Sequence[NamedPoint], store: Store, benchmark: Benchmark, sample: Sample) -> list[NamedPoint]:
+def list_absent(
+    planned: Sequence[NamedPoint], store: Store, benchmark: Benchmark, sample: PointSample
+) -> list[NamedPoint]:
     """The points of a plan that are not stored, by the names alone; ``sample`` is in normal form (``Sample.on``)."""
-    there, runs = points.results(store).listed(), store.ids() if not sample.images else set()
+    there, runs = points.point_results(store).listed(), store.ids() if not sample.images else set()
     return [
         one
         for one in planned
         if one.name not in there
-        and (one.run_id not in runs or points.of_run(store, one.run_id, one.name, benchmark, sample) is None)
+        and (one.run_id not in runs or points.point_of_run(store, one.run_id, one.name, benchmark, sample) is None)
     ]

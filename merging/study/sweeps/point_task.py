@@ -4,42 +4,42 @@ from __future__ import annotations
 
 from merging.base.errors import CheckpointError
 from merging.images.benchmarks.benchmark import Benchmark
-from merging.images.benchmarks.benchmark_folders import seen_here
-from merging.models.formats.handed_out import believe, unseen
-from merging.study.sweeps.compute import Session
-from merging.study.sweeps.points import Sample
+from merging.images.benchmarks.benchmark_folders import resolve_benchmark
+from merging.models.formats.files_on_workers import check_handed_digest, explain_unseen
+from merging.study.sweeps.points import PointSample
 from merging.study.sweeps.sweep import NamedPoint, SweepPoint
+from merging.study.sweeps.sweep_session import SweepSession
 from merging.tasks.context import QUIET, Context
 from merging.tasks.kinds import Plain, Request, TaskKind
 
 
-def open_session(request: Request) -> Session:
+def open_session(request: Request) -> SweepSession:
     """What the points of a sweep share."""
-    benchmark = Benchmark.load(seen_here(str(request["benchmark"])))
-    return Session(benchmark, Sample.from_plain(request["sample"]), QUIET.on(request["device"]))
+    benchmark = Benchmark.load(resolve_benchmark(str(request["benchmark"])))
+    return SweepSession(benchmark, PointSample.from_plain(request["sample"]), QUIET.on(request["device"]))
 
 
-def name_point(session: Session, request: Request) -> str:
+def name_point(session: SweepSession, request: Request) -> str:
     """What this process calls the point. Raises WorkerError, CheckpointError: it does not see a file."""
-    session.named = _planned(session, request)
+    session.named = _plan_point(session, request)
     return session.named.name
 
 
-def compute_point(session: Session, request: Request, context: Context) -> Plain:
+def compute_point(session: SweepSession, request: Request, context: Context) -> Plain:
     """The point that was named last, and the facts about it."""
     assert session.named is not None and session.named.name == request["name"]
     point, about = session.compute(session.named, context)
     return {**point.plain(), "about": about}
 
 
-def _planned(session: Session, request: Request) -> NamedPoint:
+def _plan_point(session: SweepSession, request: Request) -> NamedPoint:
     place = SweepPoint.from_plain(request["place"])
     try:
         opened = session.opened(place.recipe)
     except CheckpointError as error:
-        raise unseen(place.recipe.models().values(), error) from None
+        raise explain_unseen(place.recipe.models().values(), error) from None
     for checkpoint, given in zip(opened, request["digests"], strict=True):
-        believe(checkpoint, given)
+        check_handed_digest(checkpoint, given)
     return session.plan(place)
 
 

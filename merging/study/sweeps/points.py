@@ -27,9 +27,9 @@ from merging.base.files.short_digest import short_digest
 from merging.base.files.tables import SCORES, Columns, Table
 from merging.base.text import did_you_mean
 from merging.images.benchmarks.benchmark import EXEMPLARS, SPLITS, Benchmark
-from merging.images.benchmarks.referenced_images import Images, taken
+from merging.images.benchmarks.referenced_images import Images, select_images
 from merging.study.runs.run import PRECOMPUTED, THIS_MACHINE
-from merging.study.runs.store import Store
+from merging.study.runs.run_store import Store
 from merging.study.score_table import MEASURED, PROGRAM, ScoreTable, read_score_table
 from merging.tasks.results import Result, ResultKind, Results
 
@@ -46,7 +46,7 @@ Identity = Sequence[Any]  # plain data that identifies a model
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class PointSample:
     """The images of a point's scores: at most ``images`` of every task (0: all), drawn with ``seed``.
 
     ``tasks`` are keys; none means every task.
@@ -70,26 +70,26 @@ class Sample:
         """The sample of which ``asdict`` gave the parts."""
         return cls(str(plain["split"]), int(plain["images"]), int(plain["seed"]), tuple(map(str, plain["tasks"])))
 
-    def on(self, benchmark: Benchmark) -> Sample:
+    def on(self, benchmark: Benchmark) -> PointSample:
         """The same sample in normal form: if it takes every image, nothing is drawn."""
         keys = self.tasks or tuple(task.key for task in benchmark.tasks)
         for key in keys:
             benchmark.require(key, self.split)
         largest = max((benchmark.count(key, self.split) for key in keys), default=0)
-        return self if 0 < self.images < largest else Sample(self.split, 0, 0, self.tasks)
+        return self if 0 < self.images < largest else PointSample(self.split, 0, 0, self.tasks)
 
 
 @dataclass(frozen=True)
-class DrawnImages(Benchmark):
+class SampledBenchmark(Benchmark):
     """A benchmark with a seeded draw of each task's images, which stay in memory."""
 
-    sample: Sample = field(kw_only=True)
+    sample: PointSample = field(kw_only=True)
     _kept: dict[tuple[str, str], tuple[Images, NDArray[np.int64]]] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
 
     @classmethod
-    def of(cls, benchmark: Benchmark, sample: Sample) -> Self:
+    def of(cls, benchmark: Benchmark, sample: PointSample) -> Self:
         """``benchmark`` with the images of a sample."""
         return cls(**{f.name: getattr(benchmark, f.name) for f in fields(Benchmark)}, sample=sample)
 
@@ -102,7 +102,7 @@ class DrawnImages(Benchmark):
             if 0 < self.sample.images < len(labels):
                 draw = np.random.default_rng(self.sample.seed).permutation(len(labels))
                 chosen = np.sort(draw[: self.sample.images])
-                images, labels = taken(images, chosen), labels[chosen]
+                images, labels = select_images(images, chosen), labels[chosen]
             self._kept[key, split] = images, labels
         return self._kept[key, split]
 
@@ -169,29 +169,29 @@ class Point:
         return tuple(zip(*(self.table[name].tolist() for name in COLUMNS), strict=True))
 
 
-def name_of(identity: Identity, benchmark: Benchmark, sample: Sample) -> str:
+def name_point(identity: Identity, benchmark: Benchmark, sample: PointSample) -> str:
     """The name of the point of a model on a sample, as twelve hexadecimal digits."""
     drawn = [sample.split, sample.images, sample.seed, list(sample.tasks)]
     depends = json.dumps([VERSION, list(identity), benchmark.digest, drawn], allow_nan=False)
     return short_digest(depends)
 
 
-def results(store: Store) -> Results[Point]:
+def point_results(store: Store) -> Results[Point]:
     """The points of a store and of its libraries."""
-    return store.results(KIND, _point)
+    return store.results(KIND, _read_point)
 
 
-def folder(store: Store) -> Path:
+def points_folder(store: Store) -> Path:
     """The folder of own points."""
     return store.root / FOLDER
 
 
-def find(store: Store, name: str) -> Point | None:
+def find_point(store: Store, name: str) -> Point | None:
     """The stored point, the own one first, or None."""
-    return results(store).find(name)
+    return point_results(store).find(name)
 
 
-def _point(result: Result) -> Point | None:
+def _read_point(result: Result) -> Point | None:
     facts = result.facts
     if facts["name"] != result.path.name:
         return None
@@ -206,7 +206,7 @@ def _point(result: Result) -> Point | None:
     return Point(result.path.name, table, facts["device"], provenance, program=program, **more)
 
 
-def of_run(store: Store, run_id: str, name: str, benchmark: Benchmark, sample: Sample) -> Point | None:
+def point_of_run(store: Store, run_id: str, name: str, benchmark: Benchmark, sample: PointSample) -> Point | None:
     """A point from the scores of a stored run, if the sample is all images of a split; None otherwise."""
     if sample.images or not run_id:
         return None
@@ -219,7 +219,7 @@ def of_run(store: Store, run_id: str, name: str, benchmark: Benchmark, sample: S
     return None
 
 
-def write(store: Store, point: Point, about: Mapping[str, Any]) -> None:
+def write_point(store: Store, point: Point, about: Mapping[str, Any]) -> None:
     """Store a point with the plain data ``about`` it, and note its time beside the store.
 
     Raises:
@@ -227,7 +227,7 @@ def write(store: Store, point: Point, about: Mapping[str, Any]) -> None:
     """
     same = {name: value for name, value in about.items() if name != THREADS}
     facts = {**same, "name": point.name, "device": point.device, SCORES: {}, "versions": dict(point.versions)}
-    results(store).write(point.name, facts, {SCORES: point.table}, what=f"Point {point.name} of the sweep")
+    point_results(store).write(point.name, facts, {SCORES: point.table}, what=f"Point {point.name} of the sweep")
     if point.seconds:
         _note_time(store, {**about, "device": point.device, "seconds": dict(point.seconds)})
 
@@ -243,14 +243,14 @@ def _note_time(store: Store, facts: Mapping[str, Any]) -> None:
     path = times_file(store)
     with contextlib.suppress(OSError):
         if path.is_file() and path.stat().st_size > ROOM:
-            records.write_text(path, "".join(f"{json.dumps(one)}\n" for one in latest_times(store)))
+            records.write_text(path, "".join(f"{json.dumps(one)}\n" for one in read_latest_times(store)))
         with path.open("a+b") as file:
             file.seek(max(0, file.seek(0, os.SEEK_END) - 1))
             start = b"" if file.read(1) in {b"", b"\n"} else b"\n"  # else a full disk cut the last line off
             file.write(start + json.dumps(facts).encode() + b"\n")
 
 
-def latest_times(store: Store) -> list[dict[str, Any]]:
+def read_latest_times(store: Store) -> list[dict[str, Any]]:
     """Facts about the points that were computed last, with their device and their seconds by phase, for estimates."""
     found = []
     with contextlib.suppress(OSError):

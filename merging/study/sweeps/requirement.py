@@ -62,7 +62,7 @@ def parse_requirement(text: str, tasks: Sequence[str]) -> Requirement:
     return Requirement(of, at_least)
 
 
-def judged(rows: pd.DataFrame, averages: pd.DataFrame, requirement: Requirement) -> pd.DataFrame:
+def judge_points(rows: pd.DataFrame, averages: pd.DataFrame, requirement: Requirement) -> pd.DataFrame:
     """``averages`` with the columns ``JUDGED``: the score that is required, its 95 % interval, n, whether it is enough.
 
     ``rows`` and ``averages`` are the tables of ``tables``. ``certainty`` is the share of draws in which it is enough. A
@@ -99,23 +99,23 @@ def certainty(correct: Sequence[int], n: Sequence[int], at_least: float, draws: 
 def _share(counts: tuple[tuple[int, int], ...], at_least: float, draws: int, seed: int) -> float:
     accuracy = np.zeros(draws)
     for number, (right, images) in enumerate(counts):
-        accuracy += _drawn(right, images, number, draws, seed)
+        accuracy += _resample_accuracy(right, images, number, draws, seed)
     return float((accuracy / len(counts) >= at_least - ROUNDING).mean())
 
 
 @lru_cache(maxsize=4096)  # 64 MB at most: thousands of points have few different counts
-def _drawn(right: int, images: int, number: int, draws: int, seed: int) -> NDArray[np.float64]:
+def _resample_accuracy(right: int, images: int, number: int, draws: int, seed: int) -> NDArray[np.float64]:
     """The accuracy in every draw of so many images; ``number`` of a point's tasks, which are drawn independently."""
     return np.random.default_rng([seed, number]).binomial(images, right / images, draws) / images
 
 
-def crosses(row: pd.Series, requirement: Requirement) -> bool:
+def is_uncertain(row: pd.Series, requirement: Requirement) -> bool:
     """Whether the 95 % interval of a judged point's score reaches to both sides of the requirement."""
     return bool(row["required_low"] < requirement.at_least <= row["required_high"])
 
 
-def best(table: pd.DataFrame, by: str) -> tuple[str, bool]:
-    """The best point of a ``judged`` table that meets the requirement, and True; else the nearest one, and False.
+def best_point(table: pd.DataFrame, by: str) -> tuple[str, bool]:
+    """The best point of a ``judge_points`` table that meets the requirement, and True; else the nearest one, and False.
 
     ``by`` is a column; where it is not known, as in planes, the in-domain accuracy counts. Of equal points the first.
     Of averages that nothing is required of it is the best of all.

@@ -17,16 +17,16 @@ from typing import Any, Self
 
 from merging.base import settings
 from merging.base.errors import RecipeError
-from merging.base.files.plain_yaml import check_fields, plain_yaml, text_of, write_yaml
+from merging.base.files.plain_yaml import check_fields, read_plain_yaml, read_text_field, write_yaml
 from merging.base.files.short_digest import short_digest
 from merging.base.text import did_you_mean, first_few
 from merging.images.benchmarks.benchmark import SPLITS
 from merging.methods.params import Bound
-from merging.models.formats.opening import ModelRef
+from merging.models.formats.model_sources import ModelRef
 from merging.recipes.recipe import Recipe
-from merging.study.sweeps import axis as axes
-from merging.study.sweeps.axis import ALPHA, LAMBDA
-from merging.study.sweeps.points import Sample
+from merging.study.sweeps import sweep_target as axes
+from merging.study.sweeps.points import PointSample
+from merging.study.sweeps.sweep_target import ALPHA, LAMBDA
 
 VALUES, LINE, PLANE = "values", "line", "plane"
 KINDS = (VALUES, LINE, PLANE)
@@ -157,7 +157,7 @@ class Sweep:
         if self.kind == LINE:
             return (ALPHA,)
         if self.kind == VALUES:
-            return tuple(axes.find(self.recipes, axis.target).bound for axis in self.axes)
+            return tuple(axes.find_target(self.recipes, axis.target).bound for axis in self.axes)
         names = [name for name, _ in self.recipes[0].experts]
         for axis in self.axes:
             if axis.target not in names:
@@ -174,13 +174,13 @@ class Sweep:
             return ("Interpolation α (0 pretrained, 1 merged)",)
         if self.kind == PLANE:
             return tuple(f"Coefficient of {axis.target}" for axis in self.axes)
-        return tuple(axes.find(self.recipes, axis.target).title for axis in self.axes)
+        return tuple(axes.find_target(self.recipes, axis.target).title for axis in self.axes)
 
     @property
-    def sample(self) -> Sample:
+    def sample(self) -> PointSample:
         """The images that every point is evaluated on; in a plane only those of its two experts' tasks."""
         tasks = tuple(sorted(axis.target for axis in self.axes)) if self.kind == PLANE else ()
-        return Sample(self.split, self.images, self.seed, tasks)
+        return PointSample(self.split, self.images, self.seed, tasks)
 
     def _combinations(self) -> Iterator[tuple[float, ...]]:
         return product(*(axis.values for axis in self.axes))
@@ -202,7 +202,7 @@ class Sweep:
             terms = tuple((value, axis.target) for value, axis in zip(values, self.axes, strict=True))
             return SweepPoint(line, values, recipe, terms)
         for axis, value in zip(self.axes, values, strict=True):
-            recipe = axes.varied(recipe, axis.target, value, self.seed)
+            recipe = axes.vary_recipe(recipe, axis.target, value, self.seed)
         return SweepPoint(line, values, recipe)
 
     def _merged_in_plane(self) -> tuple[SweepPoint, ...]:
@@ -244,19 +244,19 @@ class Sweep:
     @classmethod
     def from_yaml(cls, text: str) -> Self:
         """A sweep from YAML. Raises RecipeError or ParameterError if it is invalid."""
-        data = check_fields(plain_yaml(text, "sweep"), "sweep", FIELDS, VERSION)
+        data = check_fields(read_plain_yaml(text, "sweep"), "sweep", FIELDS, VERSION)
         recipes, varied = data.get("recipes"), data.get("axes")
         if not isinstance(recipes, list) or not isinstance(varied, dict):
             raise RecipeError(
                 "In a sweep, recipes is a list of recipes, axes a mapping of what is varied to its values."
             )
         texts: dict[str, Any] = {
-            name: text_of(data[name], name, "sweep") for name in ("kind", "split", "title") if name in data
+            name: read_text_field(data[name], name, "sweep") for name in ("kind", "split", "title") if name in data
         }
-        counts: dict[str, Any] = {name: _count(data[name], name) for name in ("images", "seed") if name in data}
+        counts: dict[str, Any] = {name: _read_count(data[name], name) for name in ("images", "seed") if name in data}
         return cls(
             recipes=tuple(Recipe.from_plain(recipe) for recipe in recipes),
-            axes=tuple(Axis(str(target), _numbers(str(target), values)) for target, values in varied.items()),
+            axes=tuple(Axis(str(target), _read_values(str(target), values)) for target, values in varied.items()),
             **texts,
             **counts,
             most=MOST_POINTS,  # a stored one may be looked at, and gone on with, wherever it is
@@ -268,13 +268,13 @@ def most_points() -> int:
     return MOST_POINTS if settings.workers() else MOST_ALONE
 
 
-def _count(value: Any, field: str) -> int:
+def _read_count(value: Any, field: str) -> int:
     if type(value) is not int:
         raise RecipeError(f"In a sweep, {field} is a whole number; got {value!r:.60}.")
     return value
 
 
-def _numbers(target: str, values: Any) -> tuple[float, ...]:
+def _read_values(target: str, values: Any) -> tuple[float, ...]:
     """Values of an axis, as a list or as '0:1:0.1'."""
     if isinstance(values, str):
         return axes.parse_values(values, target)
@@ -294,7 +294,7 @@ def _coarse_first(combinations: Sequence[tuple[float, ...]]) -> list[tuple[float
     return [combinations[index] for index in dict.fromkeys(order)]
 
 
-def resolved(recipe: Recipe, base: Path) -> Recipe:
+def with_absolute_paths(recipe: Recipe, base: Path) -> Recipe:
     """The recipe with absolute paths, so that a sweep can be resumed from anywhere."""
 
     def absolute(reference: str) -> str:

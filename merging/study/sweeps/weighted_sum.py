@@ -10,8 +10,8 @@ from torch import Tensor
 
 from merging.models.checkpoint import Checkpoint
 from merging.models.families import UNMERGED
-from merging.models.inspection.fit import fit
-from merging.study.runs.inputs import OpenedRecipe
+from merging.models.inspection.fit_check import check_fit
+from merging.study.runs.opened_recipe import OpenedRecipe
 
 
 class CombinedCheckpoint(Checkpoint):
@@ -27,7 +27,7 @@ class CombinedCheckpoint(Checkpoint):
     def __init__(self, base: Checkpoint, terms: Sequence[tuple[float, Checkpoint]], name: str = "combination") -> None:
         if terms:
             parts = {f"{place}: {part.name}": part for place, (_, part) in enumerate(terms, 1)}
-            fit(base, parts, values=False).raise_if_bad()
+            check_fit(base, parts, values=False).raise_if_bad()
         self.name, self.label = name, "memory"
         self.infos, self.metadata = base.infos, base.metadata
         self._base = base
@@ -47,7 +47,7 @@ class CombinedCheckpoint(Checkpoint):
         return total.to(own.dtype)
 
 
-def coefficients(opened: OpenedRecipe, merged: Checkpoint) -> dict[str, Any]:
+def fit_coefficients(opened: OpenedRecipe, merged: Checkpoint) -> dict[str, Any]:
     """The point of the experts' plane nearest to a merged model, and the share of its change that lies off the plane.
 
     Least squares over all scalars: one coefficient for each expert, sums in float64.

@@ -13,18 +13,18 @@ import torch
 from merging.base.devices import choose_device
 from merging.base.errors import TaskError
 from merging.base.numerics.linear_algebra import left_factors
-from merging.base.threads import side_by_side
+from merging.base.threads import run_in_threads
 from merging.engine.evaluation.evaluate import evaluate
-from merging.engine.inputs import Inputs
+from merging.engine.run_inputs import RunInputs
 from merging.images.benchmarks.benchmark import Benchmark
 from merging.images.benchmarks.metrics import summarize
-from merging.methods.shared.least_squares import matrices
+from merging.methods.shared.least_squares import as_matrices
 from merging.models.families import LINEAR_MAPS, Parameter
-from merging.models.formats.opening import open_models
-from merging.recipes.presets import Preset, preset
+from merging.models.formats.model_sources import open_models
+from merging.recipes.presets import Preset, find_preset
 from merging.recipes.recipe import Recipe
-from merging.study.analysis.subject import MeasurementResult, PlannedTrial, Subject, TrialInputs
-from merging.study.trials.trial_merges import merge, plain_recipe, recipe_of
+from merging.study.analysis.measurement_subject import MeasurementResult, PlannedTrial, Subject, TrialInputs
+from merging.study.trials.trial_merges import merge_in_memory, plain_recipe, read_plain_recipe
 from merging.tasks.context import QUIET, Context
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ BASES = ("drm_h", "drm_v")  # presets that the ablations start from
 WHOLE = "whole method"
 
 
-class Variant(NamedTuple):
+class AblationVariant(NamedTuple):
     """One row of the table: the part of DRM, the change, and its parameters."""
 
     part: str
@@ -44,12 +44,12 @@ class Variant(NamedTuple):
 
 
 VARIANTS = (
-    Variant(WHOLE, "nothing removed", {}),
-    Variant("renormalization", "without renormalization", {"renorm": False}),
-    Variant("interference", "without pruning", {"density": 1.0}),
-    Variant("interference", "without sign election", {"elect": False}),
-    Variant("interference", "without disjoint mean", {"disjoint": False}),
-    Variant("way of pruning", "each task by itself", {"pruning": "individual"}),
+    AblationVariant(WHOLE, "nothing removed", {}),
+    AblationVariant("renormalization", "without renormalization", {"renorm": False}),
+    AblationVariant("interference", "without pruning", {"density": 1.0}),
+    AblationVariant("interference", "without sign election", {"elect": False}),
+    AblationVariant("interference", "without disjoint mean", {"disjoint": False}),
+    AblationVariant("way of pruning", "each task by itself", {"pruning": "individual"}),
 )
 # Singular values below these shares of the largest are cut. The paper cuts shares of the ranks, which are shown too.
 CUT = "rank_tol"
@@ -63,11 +63,11 @@ RANKS = "singular values"  # the trial before the merges
 
 
 @dataclass(frozen=True)
-class Trial:
+class AblationTrial:
     """A variant of a preset on all experts of a benchmark."""
 
     base: Preset
-    variant: Variant
+    variant: AblationVariant
     recipe: Recipe
 
     @property
@@ -77,17 +77,17 @@ class Trial:
         return {**cells, "chain": self.recipe.text()}
 
 
-def trials(benchmark: Benchmark) -> tuple[list[Trial], list[tuple[float, Trial]]]:
+def list_trials(benchmark: Benchmark) -> tuple[list[AblationTrial], list[tuple[float, AblationTrial]]]:
     """The rows of the ablations, and those of the rank truncation, each with its cut."""
-    bases = [preset(key) for key in BASES]
-    cuts = [(cut, Variant("rank truncation", f"cut {cut:g}", {CUT: cut})) for cut in CUTS]
-    ablated = [_trial(base, variant, benchmark) for base in bases for variant in VARIANTS]
-    return ablated, [(cut, _trial(base, variant, benchmark)) for base in bases for cut, variant in cuts]
+    bases = [find_preset(key) for key in BASES]
+    cuts = [(cut, AblationVariant("rank truncation", f"cut {cut:g}", {CUT: cut})) for cut in CUTS]
+    ablated = [_make_trial(base, variant, benchmark) for base in bases for variant in VARIANTS]
+    return ablated, [(cut, _make_trial(base, variant, benchmark)) for base in bases for cut, variant in cuts]
 
 
-def _trial(base: Preset, variant: Variant, benchmark: Benchmark) -> Trial:
+def _make_trial(base: Preset, variant: AblationVariant, benchmark: Benchmark) -> AblationTrial:
     changed = replace(base, params={**base.params, **variant.changed})
-    return Trial(base, variant, changed.recipe(benchmark.pretrained, benchmark.experts))
+    return AblationTrial(base, variant, changed.recipe(benchmark.pretrained, benchmark.experts))
 
 
 def measure_ablations(subject: Subject, context: Context) -> MeasurementResult:
@@ -102,7 +102,7 @@ def measure_ablations(subject: Subject, context: Context) -> MeasurementResult:
     benchmark = subject.benchmark
     if len(benchmark.experts) < 2:
         raise TaskError("DRM's parts can only be compared where the benchmark has two experts or more.")
-    ablated, truncated = trials(benchmark)
+    ablated, truncated = list_trials(benchmark)
     chains = {trial.recipe.text(): trial for trial in (*ablated, *(trial for _, trial in truncated))}
     planned = [PlannedTrial(chain, {"recipe": plain_recipe(trial.recipe)}) for chain, trial in chains.items()]
     shares, *summaries = subject.tried([PlannedTrial(RANKS, {"cuts": list(CUTS)}), *planned])
@@ -116,12 +116,12 @@ def measure_ablations(subject: Subject, context: Context) -> MeasurementResult:
     return MeasurementResult({"ablations": pd.DataFrame(rows), "ranks": pd.DataFrame(ranks)}, notes)
 
 
-def trial(inputs: TrialInputs, asked: Mapping[str, Any], context: Context) -> dict[str, Any]:
+def compute_trial(inputs: TrialInputs, request: Mapping[str, Any], context: Context) -> dict[str, Any]:
     """The averages of a merge in and out of domain; or the shares of ranks, where cuts are asked for."""
-    if "cuts" in asked:
-        return kept_shares(inputs.benchmark, asked["cuts"], context)
+    if "cuts" in request:
+        return kept_shares(inputs.benchmark, request["cuts"], context)
     parts = context.parts({"merge": 1.0, "evaluate": 2.0})
-    merged = merge(recipe_of(inputs.benchmark, asked["recipe"]), inputs.benchmark, parts["merge"])
+    merged = merge_in_memory(read_plain_recipe(inputs.benchmark, request["recipe"]), inputs.benchmark, parts["merge"])
     scores = evaluate(merged.state_dict, inputs.benchmark, splits=(SPLIT,), context=parts["evaluate"])
     summary = summarize(scores, list(inputs.benchmark.experts), split=SPLIT)
     return {name: getattr(summary, name) for name in SCORES}
@@ -132,25 +132,25 @@ def kept_shares(
 ) -> dict[str, list[dict[str, float]]]:
     """{preset: for each cut, the share of ranks above it: mean over the matrices, least and most}."""
     device = choose_device(context.device)
-    inputs = Inputs(*open_models(benchmark.pretrained, benchmark.experts), None, device)
+    inputs = RunInputs(*open_models(benchmark.pretrained, benchmark.experts), None, device)
     chosen = [parameter for parameter in inputs.parameters if parameter.role in LINEAR_MAPS]
     meter = context.meter(len(chosen))
     shares: dict[str, list[list[float]]] = {key: [] for key in BASES}
 
     def of_matrix(parameter: Parameter) -> list[list[float]]:
-        vectors = matrices(inputs.whole(parameter))
+        vectors = as_matrices(inputs.whole(parameter))
         return [_shares(blocks, cuts) for blocks in (vectors, vectors.mT)]
 
     nbytes = FACTORS * len(inputs.names) * max(inputs.pretrained.infos[parameter.name].nbytes for parameter in chosen)
-    with side_by_side((partial(of_matrix, parameter) for parameter in chosen), device, nbytes) as found:
+    with run_in_threads((partial(of_matrix, parameter) for parameter in chosen), device, nbytes) as found:
         for parameter, of_bases in zip(chosen, found, strict=True):
             for key, of_base in zip(BASES, of_bases, strict=True):
                 shares[key].append(of_base)
             meter.advance(1, "Counting ranks", parameter.name)
-    return {key: [_summed_up(column) for column in zip(*rows, strict=True)] for key, rows in shares.items()}
+    return {key: [_summarize_shares(column) for column in zip(*rows, strict=True)] for key, rows in shares.items()}
 
 
-def _summed_up(shares: Sequence[float]) -> dict[str, float]:
+def _summarize_shares(shares: Sequence[float]) -> dict[str, float]:
     return {"kept": sum(shares) / len(shares), "kept_low": min(shares), "kept_high": max(shares)}
 
 

@@ -13,10 +13,10 @@ import pandas as pd
 from merging.base.errors import TaskError, UnknownMethodError
 from merging.engine.evaluation.evaluate import evaluate
 from merging.images.benchmarks.benchmark import Benchmark
-from merging.models.formats.opening import Source
+from merging.models.formats.model_sources import Source
 from merging.recipes.recipe import Recipe
-from merging.study.analysis.subject import MeasurementResult, PlannedTrial, Subject, TrialInputs
-from merging.study.trials.trial_merges import merge, plain_recipe, recipe_of
+from merging.study.analysis.measurement_subject import MeasurementResult, PlannedTrial, Subject, TrialInputs
+from merging.study.trials.trial_merges import merge_in_memory, plain_recipe, read_plain_recipe
 from merging.tasks.context import Context
 
 SPLIT = "reporting"
@@ -72,9 +72,9 @@ def measure_sensitivity(subject: Subject, context: Context) -> MeasurementResult
     if not benchmark.experts:
         raise TaskError("The benchmark has no experts, so there is nothing to merge.")
     draws = [(n, seed) for n in COUNTS for seed in SEEDS]
-    methods = [DrawnMerge(candidate, n, seed) for candidate in _registered(benchmark) for n, seed in draws]
+    methods = [SampledMerge(candidate, n, seed) for candidate in _registered_candidates(benchmark) for n, seed in draws]
     lot = {way: MethodCandidate(way, "lot", {"scaling": 1.0}) for way in (TASK_VECTORS, WHOLE_WEIGHTS)}
-    solved = [DrawnMerge(lot[way], n, seed, way == WHOLE_WEIGHTS) for n, seed in draws for way in lot]
+    solved = [SampledMerge(lot[way], n, seed, way == WHOLE_WEIGHTS) for n, seed in draws for way in lot]
     own = [PlannedTrial(f"{OWN}, {task}", {"own": task}, 0.2) for task in benchmark.experts]
     # Many exemplars take longest, but the evaluation, which is the same for all, takes longer still.
     answers = iter(subject.tried([*(work.planned(benchmark) for work in (*methods, *solved)), *own]))
@@ -93,7 +93,7 @@ def measure_sensitivity(subject: Subject, context: Context) -> MeasurementResult
     return MeasurementResult(tables, {"split": SPLIT, "images": images, "seeds": len(SEEDS)})
 
 
-class DrawnMerge(NamedTuple):
+class SampledMerge(NamedTuple):
     """A candidate with ``n`` exemplars per task, drawn with a seed."""
 
     candidate: MethodCandidate
@@ -118,7 +118,7 @@ def _frame(answer: Mapping[str, Any]) -> pd.DataFrame:
     return pd.DataFrame(answer["rows"], columns=list(ROW))
 
 
-def _registered(benchmark: Benchmark) -> list[MethodCandidate]:
+def _registered_candidates(benchmark: Benchmark) -> list[MethodCandidate]:
     """The candidates whose methods are registered."""
     registered = []
     for candidate in CANDIDATES:
@@ -130,15 +130,15 @@ def _registered(benchmark: Benchmark) -> list[MethodCandidate]:
     return registered
 
 
-def trial(inputs: TrialInputs, asked: Mapping[str, Any], context: Context) -> dict[str, Any]:
+def compute_trial(inputs: TrialInputs, request: Mapping[str, Any], context: Context) -> dict[str, Any]:
     """The rows of scores of a merge in domain, or of a task's own expert; and what LOT's layers say of their ranks."""
-    if "own" in asked:
-        task = str(asked["own"])
-        return {"rows": _scored(inputs.benchmark, inputs.benchmark.experts[task], [task], context)}
+    if "own" in request:
+        task = str(request["own"])
+        return {"rows": _score_rows(inputs.benchmark, inputs.benchmark.experts[task], [task], context)}
     parts = context.parts({"merge": 1.0, "evaluate": 1.0})
-    recipe = recipe_of(inputs.benchmark, asked["recipe"])
-    merged = merge(recipe, inputs.benchmark, parts["merge"], whole_weights=bool(asked["whole_weights"]))
-    rows = _scored(inputs.benchmark, merged.state_dict, list(inputs.benchmark.experts), parts["evaluate"])
+    recipe = read_plain_recipe(inputs.benchmark, request["recipe"])
+    merged = merge_in_memory(recipe, inputs.benchmark, parts["merge"], whole_weights=bool(request["whole_weights"]))
+    rows = _score_rows(inputs.benchmark, merged.state_dict, list(inputs.benchmark.experts), parts["evaluate"])
     lot, full = merged.tables.get("lot"), None
     if lot is not None:
         lot = lot[lot["role"] != "norm_scale"]
@@ -146,12 +146,12 @@ def trial(inputs: TrialInputs, asked: Mapping[str, Any], context: Context) -> di
     return {"rows": rows, "full": full}
 
 
-def _scored(benchmark: Benchmark, model: Source, tasks: Sequence[str], context: Context) -> list[list[Any]]:
+def _score_rows(benchmark: Benchmark, model: Source, tasks: Sequence[str], context: Context) -> list[list[Any]]:
     scores = evaluate(model, benchmark, splits=(SPLIT,), tasks=tasks, context=context)
     return [list(row) for row in zip(*(scores[name].tolist() for name in ROW), strict=True)]
 
 
-def losses(weights: pd.DataFrame) -> pd.DataFrame:
+def split_losses(weights: pd.DataFrame) -> pd.DataFrame:
     """What merging whole weights loses against the own experts, split in two, from the table "weights" of ``solved``.
 
     A row per exemplars and seed: ``altered`` is the mean accuracy over tasks that is lost by altering the pretrained
@@ -165,7 +165,7 @@ def losses(weights: pd.DataFrame) -> pd.DataFrame:
     return parts.assign(lost=own - wide["weights"], n=n)[["exemplars", "seed", "altered", "fused", "lost", "n"]]
 
 
-def averages(accuracy: pd.DataFrame) -> pd.DataFrame:
+def average_accuracy(accuracy: pd.DataFrame) -> pd.DataFrame:
     """Per method, exemplars and seed: accuracy, its unweighted mean over the tasks; tasks; n, images in all."""
     groups = accuracy.groupby(["method", "exemplars", "seed"], sort=False)
     return groups.agg(accuracy=("accuracy", "mean"), tasks=("task", "nunique"), n=("n", "sum")).reset_index()

@@ -23,9 +23,9 @@ from merging.engine import run as engine
 from merging.methods import registry
 from merging.methods.method import Adapt, Method
 from merging.recipes.recipe import DEFAULT_MERGE, Exemplars, Recipe
-from merging.study.analysis.subject import MeasurementResult, Subject
-from merging.study.runs.facts import versions
-from merging.study.runs.inputs import OpenedRecipe, open_inputs
+from merging.study.analysis.measurement_subject import MeasurementResult, Subject
+from merging.study.runs.opened_recipe import OpenedRecipe, open_inputs
+from merging.study.runs.run_facts import versions
 from merging.tasks.context import Context
 
 ROUNDS = 5  # timings of a method; the run before the first of them only loads what it needs
@@ -53,13 +53,13 @@ class TimedMethod:
             "role": self.method.role,
             "key": self.method.key,
             "chain": self.opened.recipe.text(),
-            **(_spread(counted) if counted else nothing),
+            **(_ratio_range(counted) if counted else nothing),
             "rounds": len(counted),
             "problem": self.problem,
         }
 
 
-def _spread(ratios: list[float]) -> dict[str, float]:
+def _ratio_range(ratios: list[float]) -> dict[str, float]:
     return {"ratio": statistics.median(ratios), "low": min(ratios), "high": max(ratios)}
 
 
@@ -80,7 +80,7 @@ class Stopwatch:
             self._shown = self._benchmark.labeled_exemplars(draw.per_task, draw.seed)
         started, spent, merges = self.clock(), 0.0, 0
         while spent < BRIEF:
-            engine.run(
+            engine.run_recipe(
                 opened.recipe, opened.pretrained, opened.experts, exemplars=self._shown if draw else None,
                 context=self._context,
             )  # fmt: skip
@@ -97,9 +97,11 @@ def measure_times(subject: Subject, context: Context) -> MeasurementResult:
         CheckpointError: a checkpoint cannot be read. Cancelled: on request.
     """
     trials = [
-        TimedMethod(method, _opened(subject, method)) for method in registry.methods() if not isinstance(method, Adapt)
+        TimedMethod(method, _open_methods(subject, method))
+        for method in registry.list_methods()
+        if not isinstance(method, Adapt)
     ]
-    reference = _opened(subject, registry.merge(DEFAULT_MERGE))
+    reference = _open_methods(subject, registry.find_merge(DEFAULT_MERGE))
     meter = context.meter((ROUNDS + 1) * len(trials))
     watch, threads = Stopwatch(subject, context), torch.get_num_threads()
     torch.set_num_threads(1)
@@ -108,7 +110,7 @@ def measure_times(subject: Subject, context: Context) -> MeasurementResult:
         for _ in range(ROUNDS + 1):
             before = watch(reference)
             for trial in trials:
-                before = _time(trial, watch, reference, before)
+                before = _time_pair(trial, watch, reference, before)
                 meter.advance(1, "Timing", trial.method.title)
     finally:
         torch.set_num_threads(threads)
@@ -120,12 +122,12 @@ def measure_times(subject: Subject, context: Context) -> MeasurementResult:
     return MeasurementResult({"times": pd.DataFrame([trial.row for trial in trials])}, notes)
 
 
-def _opened(subject: Subject, method: Method) -> OpenedRecipe:
+def _open_methods(subject: Subject, method: Method) -> OpenedRecipe:
     benchmark = subject.benchmark
     return open_inputs(Recipe.of_method(method, benchmark.pretrained, benchmark.experts), benchmark=benchmark)
 
 
-def _time(trial: TimedMethod, watch: Stopwatch, reference: OpenedRecipe, before: float) -> float:
+def _time_pair(trial: TimedMethod, watch: Stopwatch, reference: OpenedRecipe, before: float) -> float:
     """Time a method and then the reference, ``before`` being the reference's time before it; returns that after it."""
     if trial.problem or trial.spent > LONG:
         return before

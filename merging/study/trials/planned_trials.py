@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 from merging.base.errors import MergingError, WorkerError
 from merging.base.files.short_digest import short_digest
-from merging.models.digests import DIGESTS
-from merging.models.formats.handed_out import handed_out
-from merging.models.formats.opening import open_models
-from merging.study.analysis.registry import kind
-from merging.study.analysis.stored import MEMORY
-from merging.study.analysis.subject import MeasurementResult, PlannedTrial, TrialInputs
-from merging.study.trials.trial_answers import KeptAnswers
+from merging.models.digest_cache import DIGESTS
+from merging.models.formats.files_on_workers import digest_for_request
+from merging.models.formats.model_sources import open_models
+from merging.study.analysis.measurement_registry import find_measurement
+from merging.study.analysis.measurement_store import MEMORY
+from merging.study.analysis.measurement_subject import MeasurementResult, PlannedTrial, TrialInputs
+from merging.study.trials.trial_answers import StoredAnswers
 from merging.study.trials.trial_merges import most_memory
 from merging.tasks.context import Context
 from merging.tasks.kinds import TRIAL, Plain
@@ -37,25 +37,27 @@ STEPS = 1000  # of progress for a trial of weight 1
 Compute = Callable[[TrialInputs, Mapping[str, Any], Context], Plain]
 
 
-def computation(key: str) -> Compute:
+def find_computation(key: str) -> Compute:
     """What does one trial of a measurement. Raises StoreError if there is no such measurement."""
-    if not (place := kind(key).trial):
-        raise WorkerError(f"{kind(key).title} does not consist of trials.")
+    if not (place := find_measurement(key).trial):
+        raise WorkerError(f"{find_measurement(key).title} does not consist of trials.")
     module, _, name = place.partition(":")
     function: Compute = getattr(importlib.import_module(module), name)
     return function
 
 
-def models_of(benchmark: Benchmark) -> list[Checkpoint]:
+def open_benchmark_models(benchmark: Benchmark) -> list[Checkpoint]:
     """The checkpoints that trials on a benchmark may merge. Raises CheckpointError if one is missing or damaged."""
     pretrained, experts = open_models(benchmark.pretrained, benchmark.experts)
     return [pretrained, *experts.values()]
 
 
-def name_of(key: str, benchmark: Benchmark, models: Sequence[Checkpoint], asked: Mapping[str, Any]) -> str:
+def make_trial_name(key: str, benchmark: Benchmark, models: Sequence[Checkpoint], asked: Mapping[str, Any]) -> str:
     """The name of a trial, which depends on all that its answer depends on; digests must be known, or are computed."""
     digests = [DIGESTS.digest(model) for model in models]
-    return short_digest(json.dumps([key, kind(key).version, benchmark.digest, [*benchmark.experts], digests, asked]))
+    return short_digest(
+        json.dumps([key, find_measurement(key).version, benchmark.digest, [*benchmark.experts], digests, asked])
+    )
 
 
 @dataclass
@@ -68,7 +70,7 @@ class Trials:
     key: str
     inputs: TrialInputs
     context: Context
-    kept: KeptAnswers | None = None
+    kept: StoredAnswers | None = None
     devices: dict[str, None] = field(default_factory=dict)
     memory: dict[str, None] = field(default_factory=dict)
 
@@ -136,19 +138,19 @@ class Trials:
         return found
 
     def _compute(self, trial: PlannedTrial, context: Context) -> Plain:
-        return {"trial": computation(self.key)(self.inputs, trial.asked, context)}
+        return {"trial": find_computation(self.key)(self.inputs, trial.asked, context)}
 
     @cached_property
     def _models(self) -> list[Checkpoint]:
-        return models_of(self.inputs.benchmark)
+        return open_benchmark_models(self.inputs.benchmark)
 
     @cached_property
     def _handed_out(self) -> list[Plain]:
-        return [handed_out(model) for model in self._models]
+        return [digest_for_request(model) for model in self._models]
 
     def name(self, trial: PlannedTrial) -> str:
-        """The name of a trial, see ``name_of``."""
-        return name_of(self.key, self.inputs.benchmark, self._models, trial.asked)
+        """The name of a trial, see ``make_trial_name``."""
+        return make_trial_name(self.key, self.inputs.benchmark, self._models, trial.asked)
 
     def request(self, trial: PlannedTrial) -> Plain:
         """What a worker is asked for a trial."""

@@ -12,13 +12,13 @@ from torch import Tensor
 
 from merging.base.devices import choose_device
 from merging.base.errors import TaskError
-from merging.engine.evaluation.image_features import features, predict
+from merging.engine.evaluation.image_features import compute_features, predict
 from merging.images.benchmarks.benchmark import Benchmark
 from merging.images.image_encoder import Encoder
-from merging.models.formats.opening import Source, open_checkpoint
-from merging.recipes.presets import preset
-from merging.study.analysis.subject import MeasurementResult, PlannedTrial, Subject, TrialInputs
-from merging.study.trials.trial_merges import merge, plain_recipe, recipe_of
+from merging.models.formats.model_sources import Source, open_checkpoint
+from merging.recipes.presets import find_preset
+from merging.study.analysis.measurement_subject import MeasurementResult, PlannedTrial, Subject, TrialInputs
+from merging.study.trials.trial_merges import merge_in_memory, plain_recipe, read_plain_recipe
 from merging.tasks.context import Context
 
 SPLIT = "reporting"
@@ -30,7 +30,7 @@ SEED = 0
 METHODS = (
     "weight_averaging", "task_arithmetic", "ties_mean", "dare_ties", "drm_h", "drm_v", "task_arithmetic_lwptv", "tsv_m",
 )  # fmt: skip
-REFERENCE = preset("drm_h").title  # the method that the paper tests the others against
+REFERENCE = find_preset("drm_h").title  # the method that the paper tests the others against
 COUNTS = ("method", "size", "subset", "task", "correct", "n")
 OWN = ("task", "title", "correct", "n")
 TESTS = ("method", "size", "pairs", "difference", "t", "p")
@@ -45,7 +45,7 @@ class TaskImages(NamedTuple):
     head: Tensor
 
 
-def subsets(names: Sequence[str], size: int, most: int = SUBSETS, seed: int = SEED) -> list[Subset]:
+def sample_subsets(names: Sequence[str], size: int, most: int = SUBSETS, seed: int = SEED) -> list[Subset]:
     """Distinct subsets of that size in the order of the names: all of them, or a seeded draw of ``most``."""
     count = math.comb(len(names), size)
     draw = np.random.default_rng([seed, size])
@@ -68,17 +68,17 @@ def measure_counts(subject: Subject, context: Context) -> MeasurementResult:
     names = list(benchmark.experts)
     if len(names) < 2:
         raise TaskError("The number of tasks can only be varied where the benchmark has two experts or more.")
-    work = [chosen for size in range(2, len(names) + 1) for chosen in subsets(names, size)]
+    work = [chosen for size in range(2, len(names) + 1) for chosen in sample_subsets(names, size)]
     own = [PlannedTrial(f"expert of {task}", {"own": task}) for task in names]
     merges = [(number, chosen, key) for number, chosen in enumerate(work) for key in METHODS]
-    answers = subject.tried([*own, *(_planned(benchmark, chosen, key) for _, chosen, key in merges)])
+    answers = subject.tried([*own, *(_plan_trials(benchmark, chosen, key) for _, chosen, key in merges)])
     images = [answer["n"][0] for answer in answers[: len(own)]]
     experts = [
         (task, benchmark.task(task).title, answer["correct"][0], n)
         for task, answer, n in zip(names, answers[: len(own)], images, strict=True)
     ]
     counts = [
-        (preset(key).title, len(chosen), number, task, correct, n)
+        (find_preset(key).title, len(chosen), number, task, correct, n)
         for (number, chosen, key), answer in zip(merges, answers[len(own) :], strict=True)
         for task, correct, n in zip(chosen, answer["correct"], answer["n"], strict=True)
     ]
@@ -87,34 +87,34 @@ def measure_counts(subject: Subject, context: Context) -> MeasurementResult:
     return MeasurementResult(tables, notes)
 
 
-def _planned(benchmark: Benchmark, chosen: Subset, key: str) -> PlannedTrial:
-    recipe = preset(key).recipe(benchmark.pretrained, {name: benchmark.experts[name] for name in chosen})
+def _plan_trials(benchmark: Benchmark, chosen: Subset, key: str) -> PlannedTrial:
+    recipe = find_preset(key).recipe(benchmark.pretrained, {name: benchmark.experts[name] for name in chosen})
     return PlannedTrial(f"{key} of {' + '.join(chosen)}", {"recipe": plain_recipe(recipe)}, float(len(chosen)))
 
 
-def trial(inputs: TrialInputs, asked: Mapping[str, Any], context: Context) -> dict[str, Any]:
+def compute_trial(inputs: TrialInputs, request: Mapping[str, Any], context: Context) -> dict[str, Any]:
     """Correct answers of a merge on the tasks that it merges, or of an expert on its own, and numbers of images."""
-    if "own" in asked:
-        return _correct(inputs, inputs.benchmark.experts[asked["own"]], [asked["own"]], context)
-    recipe = recipe_of(inputs.benchmark, asked["recipe"])
+    if "own" in request:
+        return _count_correct(inputs, inputs.benchmark.experts[request["own"]], [request["own"]], context)
+    recipe = read_plain_recipe(inputs.benchmark, request["recipe"])
     parts = context.parts({"merge": 1.0, "evaluate": 1.0})
-    merged = merge(recipe, inputs.benchmark, parts["merge"])
-    return _correct(inputs, merged.state_dict, [name for name, _ in recipe.experts], parts["evaluate"])
+    merged = merge_in_memory(recipe, inputs.benchmark, parts["merge"])
+    return _count_correct(inputs, merged.state_dict, [name for name, _ in recipe.experts], parts["evaluate"])
 
 
-def _correct(inputs: TrialInputs, model: Source, tasks: Sequence[str], context: Context) -> dict[str, Any]:
+def _count_correct(inputs: TrialInputs, model: Source, tasks: Sequence[str], context: Context) -> dict[str, Any]:
     """Correct answers of a model, and images, by task."""
-    images = [_shown(inputs, task) for task in tasks]
+    images = [_task_images(inputs, task) for task in tasks]
     encoder = Encoder.of(open_checkpoint(model), choose_device(context.device), like=inputs.benchmark.tower)
     meter = context.meter(sum(len(task.labels) for task in images))
     correct = []
     for name, task in zip(tasks, images, strict=True):
-        feature_rows = features(encoder, task.images, meter, "Evaluating", inputs.benchmark.task(name).title)
+        feature_rows = compute_features(encoder, task.images, meter, "Evaluating", inputs.benchmark.task(name).title)
         correct.append(int((predict(feature_rows, task.head) == task.labels).sum()))
     return {"correct": correct, "n": [len(task.labels) for task in images]}
 
 
-def _shown(inputs: TrialInputs, task: str) -> TaskImages:
+def _task_images(inputs: TrialInputs, task: str) -> TaskImages:
     """The images of a task, which stay for the next model."""
     if task not in inputs.cached:
         benchmark = inputs.benchmark
@@ -125,7 +125,7 @@ def _shown(inputs: TrialInputs, task: str) -> TaskImages:
     return found
 
 
-def averages(counts: pd.DataFrame, experts: pd.DataFrame) -> pd.DataFrame:
+def average_counts(counts: pd.DataFrame, experts: pd.DataFrame) -> pd.DataFrame:
     """Per method, size and subset: accuracy and normalized, unweighted means over the merged tasks; tasks; n images.
 
     Normalized is accuracy over the expert's own on the same images; tasks whose expert has none right are left out.
@@ -142,7 +142,7 @@ def averages(counts: pd.DataFrame, experts: pd.DataFrame) -> pd.DataFrame:
 
 
 def paired_tests(table: pd.DataFrame, reference: str = REFERENCE, value: str = "accuracy") -> pd.DataFrame:
-    """Paired t-tests over subsets, by size, of the reference against every other method of ``averages``.
+    """Paired t-tests over subsets, by size, of the reference against every other method of ``average_counts``.
 
     A row per method and size: pairs; difference, the mean of the reference's value minus the method's; t; p, one-sided:
     the chance of such a t or a larger one if the two were equal. NaN below two pairs and where all pairs are equal.

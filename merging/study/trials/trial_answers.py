@@ -10,13 +10,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from merging.base.files.records import JsonRecords
-from merging.study.runs.store import Store
+from merging.study.runs.run_store import Store
 
 FOLDER, VERSION = "trials", 1
 PARTS = ("trial", "device", "memory")  # of an answer
 
 
-class KeptAnswers:
+class StoredAnswers:
     """The answers of the trials of one measurement, by the names of trials, in one file of a store."""
 
     def __init__(self, store: Store, measurement: str) -> None:

@@ -11,10 +11,10 @@ from merging.base.errors import MergingError
 from merging.base.free_memory import free_memory
 from merging.base.text import size_text
 from merging.engine import run as engine
-from merging.models.formats.opening import open_checkpoint
+from merging.models.formats.model_sources import open_checkpoint
 from merging.recipes.recipe import Recipe
 from merging.study.runs.estimate import in_memory_bytes
-from merging.study.runs.inputs import open_inputs
+from merging.study.runs.opened_recipe import open_inputs
 from merging.tasks.context import QUIET, Context
 
 if TYPE_CHECKING:
@@ -28,13 +28,13 @@ def plain_recipe(recipe: Recipe) -> dict[str, Any]:
     return {**recipe.plain(), "pretrained": "", "experts": [name for name, _ in recipe.experts]}
 
 
-def recipe_of(benchmark: Benchmark, plain: Mapping[str, Any]) -> Recipe:
+def read_plain_recipe(benchmark: Benchmark, plain: Mapping[str, Any]) -> Recipe:
     """The recipe that ``plain_recipe`` wrote, on the models of this benchmark."""
     experts = {name: benchmark.experts[name] for name in plain["experts"]}
     return Recipe.from_plain({**plain, "pretrained": benchmark.pretrained, "experts": experts})
 
 
-def merge(
+def merge_in_memory(
     recipe: Recipe, benchmark: Benchmark, context: Context = QUIET, *, whole_weights: bool = False
 ) -> MergeResult:
     """The merge of a recipe, which is not stored. Exemplars are drawn as the recipe says.
@@ -50,7 +50,7 @@ def merge(
     needed, free = in_memory_bytes(opened, context.device), free_memory()
     if needed > free:
         raise MergingError(f"A trial needs about {size_text(needed)} of memory; {size_text(free)} are free.")
-    result = engine.run(
+    result = engine.run_recipe(
         recipe,
         _zero(opened.pretrained) if whole_weights else opened.pretrained,
         opened.experts,
@@ -65,7 +65,7 @@ def most_memory(benchmark: Benchmark, plain: Iterable[Mapping[str, Any]], device
     """Memory of the largest of the merges that ``plain_recipe`` wrote; equal chains of as many models count once."""
     recipes: dict[str, Recipe] = {}
     for each in plain:
-        recipe = recipe_of(benchmark, each)
+        recipe = read_plain_recipe(benchmark, each)
         drawn = recipe.exemplars.per_task if recipe.exemplars else 0
         recipes[repr((recipe.steps, len(recipe.experts), drawn))] = recipe
     opened = (open_inputs(recipe, benchmark=benchmark) for recipe in recipes.values())

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from merging.base.devices import choose_device, describe_device, in_room
+from merging.base.devices import choose_device, describe_device, retry_on_oom
 from merging.images.benchmarks.benchmark import Benchmark
-from merging.images.benchmarks.benchmark_folders import seen_here
-from merging.models.formats.handed_out import believe, does_not_see, first_missing
-from merging.study.analysis.subject import TrialInputs
-from merging.study.trials.planned_trials import computation, models_of, name_of
+from merging.images.benchmarks.benchmark_folders import resolve_benchmark
+from merging.models.formats.files_on_workers import check_handed_digest, first_missing, unseen_file_error
+from merging.study.analysis.measurement_subject import TrialInputs
+from merging.study.trials.planned_trials import find_computation, make_trial_name, open_benchmark_models
 from merging.tasks.context import Context
 from merging.tasks.kinds import Plain, Request, TaskKind
 
@@ -19,23 +19,23 @@ if TYPE_CHECKING:
 
 def open_inputs(request: Request) -> TrialInputs:
     """What the trials of a measurement share. Raises WorkerError if it does not consist of trials."""
-    computation(str(request["measurement"]))
-    return TrialInputs(Benchmark.load(seen_here(str(request["benchmark"]))))
+    find_computation(str(request["measurement"]))
+    return TrialInputs(Benchmark.load(resolve_benchmark(str(request["benchmark"]))))
 
 
 def name_trial(inputs: TrialInputs, request: Request) -> str:
     """What this process calls the trial. Raises WorkerError: it does not see a model."""
     benchmark = inputs.benchmark
-    if missing := _missing(benchmark, request):
-        raise does_not_see(missing, "MERGESCOPE_BENCHMARK")
-    models = models_of(benchmark)
+    if missing := _find_missing(benchmark, request):
+        raise unseen_file_error(missing, "MERGESCOPE_BENCHMARK")
+    models = open_benchmark_models(benchmark)
     if len(models) == len(request["digests"]):
         for model, given in zip(models, request["digests"], strict=True):
-            believe(model, given)
-    return name_of(str(request["measurement"]), benchmark, models, request["trial"])
+            check_handed_digest(model, given)
+    return make_trial_name(str(request["measurement"]), benchmark, models, request["trial"])
 
 
-def _missing(benchmark: Benchmark, request: Request) -> str:
+def _find_missing(benchmark: Benchmark, request: Request) -> str:
     """A model that is not here; empty if all are."""
     for name in request["experts"]:
         if name not in benchmark.experts:
@@ -45,12 +45,12 @@ def _missing(benchmark: Benchmark, request: Request) -> str:
 
 def compute_trial(inputs: TrialInputs, request: Request, context: Context) -> Plain:
     """The answer of a trial, what it was computed on, and sentences about memory that did not suffice."""
-    compute = computation(str(request["measurement"]))
+    compute = find_computation(str(request["measurement"]))
 
     def computed_on(device: torch.device) -> tuple[dict[str, Any], str]:
         return compute(inputs, request["trial"], context.on(device)), describe_device(device)
 
-    (answer, device), memory = in_room(choose_device(context.device), computed_on)
+    (answer, device), memory = retry_on_oom(choose_device(context.device), computed_on)
     return {"trial": answer, "device": device, "memory": list(memory)}
 
 

@@ -21,7 +21,7 @@ import psutil
 from merging.base import settings
 from merging.tasks.kinds import Plain
 from merging.tasks.process import READ
-from merging.tasks.workers.choice import parsed
+from merging.tasks.workers.worker_choice import parse_choice
 
 PATIENCE = 2.5  # seconds that a child has to stop on request, before it is killed
 PACKAGE_ROOT = Path(__file__).resolve().parents[3]
@@ -47,16 +47,16 @@ def child_environment(benchmark: str = "", jobs: int = 1) -> dict[str, str]:
         variables["MERGESCOPE_STORE"] = str(settings.store_root().absolute())
     if variables.get(settings.CERTIFICATES):
         variables[settings.CERTIFICATES] = str(Path(variables[settings.CERTIFICATES]).expanduser().absolute())
-    if (chosen := parsed(settings.workers())).spec.endswith(".json"):
+    if (chosen := parse_choice(settings.workers())).spec.endswith(".json"):
         variables[settings.WORKERS] = chosen._replace(spec=str(Path(chosen.spec).expanduser().absolute())).text
     if written := variables.get(settings.EVALUATOR):
-        variables[settings.EVALUATOR] = _from_anywhere(written)
+        variables[settings.EVALUATOR] = _resolve_command(written)
     if "MERGESCOPE_MODELS" in variables:
         variables["MERGESCOPE_MODELS"] = os.pathsep.join(map(str, settings.models_folders().values()))
     return variables
 
 
-def _from_anywhere(command: str) -> str:
+def _resolve_command(command: str) -> str:
     """A command line with the files that it names from the current folder on as absolute paths."""
     with contextlib.suppress(ValueError):  # the command that reads it says what is wrong
         words = shlex.split(command)
@@ -142,10 +142,10 @@ def stop_process(process: Process | psutil.Process, signals: Sequence[int] = (si
             return
 
 
-def describe_end(who: str, code: int, ran_out: bool, look: str) -> str:
+def describe_end(who: str, code: int, ran_out: bool, log_hint: str) -> str:
     """How a process ended, from its exit code: killed for memory if that ``ran_out``; ``look`` says what tells more."""
     if code == -signal.SIGKILL:
         reason = "likely because the computer ran out of memory" if ran_out else "nothing shows that memory ran out"
         return f"{who} was killed{',' if ran_out else ';'} {reason}."
     ended = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
-    return f"{who} {ended}; {look}"
+    return f"{who} {ended}; {log_hint}"

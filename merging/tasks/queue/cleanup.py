@@ -14,8 +14,8 @@ import psutil
 from merging.base.files import atomic
 from merging.base.files.records import release
 from merging.tasks.queue.child_process import PATIENCE, Process, stop_process
-from merging.tasks.queue.kinds import COMMAND, JobStore, find_job_kind
-from merging.tasks.queue.records import JobFiles, Record, State
+from merging.tasks.queue.job_kinds import COMMAND, JobStore, find_job_kind
+from merging.tasks.queue.job_records import JobFiles, Record, State
 
 BUILD = ("benchmark", "make")  # the command whose third word is the folder that it writes
 
@@ -27,7 +27,7 @@ def sweep_up(store: JobStore, records: Iterable[Record]) -> None:
         atomic.sweep(folder)
 
 
-def release_room(files: JobFiles, record: Record) -> None:
+def release_space(files: JobFiles, record: Record) -> None:
     """Give back the room that is reserved for a job's states if the processes that would write them are dead."""
     if not any(process.away or process.alive() for process in (record.owner, files.worker(record))):
         release(files.folder)

@@ -19,12 +19,12 @@ from merging.base.files.locks import hold_lock
 from merging.base.files.processes import ProcessId
 from merging.base.free_memory import MemoryWatch
 from merging.tasks.queue.child_process import Process
-from merging.tasks.queue.cleanup import release_room, stop_child, stop_orphan, sweep_up
-from merging.tasks.queue.kinds import JobStore
+from merging.tasks.queue.cleanup import release_space, stop_child, stop_orphan, sweep_up
+from merging.tasks.queue.job_kinds import JobStore
+from merging.tasks.queue.job_records import Job, JobFiles, State
 from merging.tasks.queue.known_jobs import KnownJobs
 from merging.tasks.queue.outcome import judge_end
-from merging.tasks.queue.records import Job, JobFiles, State
-from merging.tasks.queue.spare import Spare
+from merging.tasks.queue.spare_process import SpareProcess
 from merging.tasks.queue.turns import UNKNOWN
 
 POLL = 0.1  # seconds between two checks of a running child
@@ -43,7 +43,7 @@ class JobQueue(KnownJobs, ABC):
 
     def __init__(self, store: JobStore, *, device: str = "auto") -> None:
         super().__init__(store, settings.jobs_at_once())
-        self.device, self.spare = device, Spare()
+        self.device, self.spare = device, SpareProcess()
         self._cancelled: set[str] = set()
         self._beaten = 0.0  # when, on the monotonic clock
         self._closing = False
@@ -51,7 +51,7 @@ class JobQueue(KnownJobs, ABC):
         jobs = [(files, record) for files in map(self._files, self._ids()) if (record := files.read()) is not None]
         sweep_up(store, [record for _, record in jobs])
         for files, record in jobs:
-            release_room(files, record)
+            release_space(files, record)
 
     def _submit(
         self,

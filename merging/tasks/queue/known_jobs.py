@@ -8,9 +8,9 @@ from collections.abc import Set
 
 from merging.base.errors import StoreError
 from merging.base.files.temporary import is_temporary
-from merging.tasks.queue.kinds import JobStore, find_job_kind
-from merging.tasks.queue.reading import read_job
-from merging.tasks.queue.records import Job, JobFiles, State
+from merging.tasks.queue.job_kinds import JobStore, find_job_kind
+from merging.tasks.queue.job_reading import read_job
+from merging.tasks.queue.job_records import Job, JobFiles, State
 from merging.tasks.queue.turns import AN_IMAGE, Turns
 
 WATCHED = 1 << 18  # bytes at the end of the events from which a job is watched

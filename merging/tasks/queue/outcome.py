@@ -9,8 +9,8 @@ from typing import Any
 
 from merging.tasks.queue.child_process import describe_end
 from merging.tasks.queue.events import CODE, ERROR, GOES_ON
-from merging.tasks.queue.kinds import JobStore, find_job_kind
-from merging.tasks.queue.records import SILENT, JobFiles, Record, State
+from merging.tasks.queue.job_kinds import JobStore, find_job_kind
+from merging.tasks.queue.job_records import SILENT, JobFiles, Record, State
 
 PAUSED_CODE = 75
 ENDS = {0: State.DONE, PAUSED_CODE: State.PAUSED, 130: State.CANCELLED}

@@ -39,7 +39,7 @@ OF_CLASS = ClassLimits(seconds=modes.MOST_SECONDS, of_session=2, waiting=200)  #
 
 def find_limits() -> ClassLimits:
     """The limits of this server's mode."""
-    return OF_CLASS if modes.mode() == Mode.CLASS else NO_LIMITS
+    return OF_CLASS if modes.server_mode() == Mode.CLASS else NO_LIMITS
 
 
 @dataclass(slots=True)

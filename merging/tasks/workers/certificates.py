@@ -19,7 +19,7 @@ TLS, PLAIN = "tls", "tcp"
 OTHERS = 0o077  # rights of the group and of all others
 
 
-def folder() -> Path | None:
+def certificates_folder() -> Path | None:
     """The folder of the certificates; None if there is none.
 
     Raises:
@@ -47,17 +47,17 @@ def require_safe(address: str) -> Path | None:
     if parts.scheme not in (TLS, PLAIN) or not parts.hostname:
         raise WorkerError(f"An address is tls://host:port, or tcp://127.0.0.1:port; got {address[:80]!r}.")
     if parts.scheme == TLS:
-        if (found := folder()) is None:
+        if (found := certificates_folder()) is None:
             raise WorkerError(f"{address} needs certificates: set {CERTIFICATES} to their folder; see docs/cluster.md.")
         return found
-    if not is_here(parts.hostname):
+    if not is_this_machine(parts.hostname):
         raise WorkerError(
             f"The workers at {address} take code from anyone who reaches that port. Use tls:// with {CERTIFICATES}."
         )
     return None
 
 
-def is_here(host: str) -> bool:
+def is_this_machine(host: str) -> bool:
     """Whether a name or number of a host means this machine, and cannot be reached from others."""
     try:
         return host == "localhost" or ipaddress.ip_address(host).is_loopback

@@ -16,7 +16,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from merging.base.errors import WorkerError, WorkersGone
-from merging.tasks.worker import call
+from merging.tasks.worker import answer_request
 from merging.tasks.workers.certificates import AUTHORITY, CERTIFICATE, KEY, require_safe
 from merging.tasks.workers.workers import Workers
 
@@ -25,7 +25,7 @@ FIRST = 60.0  # seconds that the first worker has to be there
 FRESH = 2.0  # seconds for which it is believed who is there
 
 
-def engine() -> Any:
+def import_dask() -> Any:
     """The package. Raises WorkerError if it is not installed."""
     try:
         import distributed
@@ -34,17 +34,17 @@ def engine() -> Any:
     return distributed
 
 
-def security(certificates: Path | None) -> Any:
+def tls_settings(certificates: Path | None) -> Any:
     """What the engine takes for TLS; None without."""
     if certificates is None:
         return None
     files: dict[str, Any] = {"tls_ca_file": str(certificates / AUTHORITY), "require_encryption": True}
     for role in ("client", "scheduler", "worker"):
         files |= {f"tls_{role}_cert": str(certificates / CERTIFICATE), f"tls_{role}_key": str(certificates / KEY)}
-    return engine().Security(**files)
+    return import_dask().Security(**files)
 
 
-def address_of(spec: str) -> str:
+def read_address(spec: str) -> str:
     """The address of a scheduler, which may lie in the JSON file that it wrote. Raises WorkerError."""
     if not spec.endswith(".json"):
         return spec
@@ -54,25 +54,25 @@ def address_of(spec: str) -> str:
         raise WorkerError(f"{spec} is not the file of a scheduler that runs; start one with --file {spec}.") from None
 
 
-def connected(spec: str) -> Workers:
+def connect(spec: str) -> Workers:
     """The workers of a scheduler.
 
     Raises:
         WorkerError: the address is not safe. WorkersGone: nothing answers there, or there is no worker; they may come.
     """
     try:
-        address = address_of(spec)
+        address = read_address(spec)
     except WorkerError as error:
         raise WorkersGone(str(error)) from None
     certificates = require_safe(address)
     try:
-        client = engine().Client(
-            address, security=security(certificates), timeout=CONNECTING, set_as_default=False, name="mergescope"
+        client = import_dask().Client(
+            address, security=tls_settings(certificates), timeout=CONNECTING, set_as_default=False, name="mergescope"
         )
     except (OSError, TimeoutError) as error:
         reason = str(error).splitlines()[0][:200]
         raise WorkersGone(f"No scheduler answers at {address} ({reason}). Start one: see docs/cluster.md.") from None
-    workers = _of(client, f"the workers at {address}", set())
+    workers = _select_workers(client, f"the workers at {address}", set())
     since = time.monotonic()
     while not workers.present():
         if time.monotonic() - since > FIRST:
@@ -82,7 +82,7 @@ def connected(spec: str) -> Workers:
     return workers
 
 
-def threads(client: Any, kinds: Collection[str], hosts: Collection[str] = ()) -> dict[str, int]:
+def count_threads(client: Any, kinds: Collection[str], hosts: Collection[str] = ()) -> dict[str, int]:
     """{address of a worker of all these kinds: tasks that it runs at once}; none while the scheduler is gone.
 
     ``hosts``: on one of these alone.
@@ -97,7 +97,7 @@ def threads(client: Any, kinds: Collection[str], hosts: Collection[str] = ()) ->
     return {at: int(each["nthreads"]) for at, each in fitting.items() if not hosts or urlsplit(at).hostname in hosts}
 
 
-def _of(client: Any, called: str, kinds: Collection[str], hosts: Collection[str] = ()) -> Workers:
+def _select_workers(client: Any, called: str, kinds: Collection[str], hosts: Collection[str] = ()) -> Workers:
     """The workers of a client of all these kinds, on these hosts or on all; those that come later count, too."""
     checked = 0.0
 
@@ -106,13 +106,13 @@ def _of(client: Any, called: str, kinds: Collection[str], hosts: Collection[str]
         if client.status != "running":  # nothing that is lost now is the fault of what was computed
             workers.count = 0
         elif workers.count == 0 or time.monotonic() - checked > FRESH:
-            workers.count = sum(threads(client, kinds, hosts).values())
+            workers.count = sum(count_threads(client, kinds, hosts).values())
             checked = time.monotonic()
         return workers.count > 0
 
     def each(kind: str, request: bytes) -> Mapping[str, bytes]:
-        places = list(threads(client, kinds, hosts))
-        answers: Mapping[str, bytes] = client.run(call, kind, request, workers=places, on_error="ignore")
+        places = list(count_threads(client, kinds, hosts))
+        answers: Mapping[str, bytes] = client.run(answer_request, kind, request, workers=places, on_error="ignore")
         return answers  # without those of workers that have just gone
 
     def only(kept: Collection[Mapping[str, Any]], named: bool) -> Workers:
@@ -120,8 +120,8 @@ def _of(client: Any, called: str, kinds: Collection[str], hosts: Collection[str]
         if len(alike) > 1:  # they are mixed, and of one program
             alike = {str(each["program"]) for each in kept}
         places = {str(urlsplit(each["at"]).hostname) for each in kept} if named else set()
-        found = _of(client, called, alike, places)
-        if not found.present() and {each["at"] for each in kept} & {*threads(client, ())}:
+        found = _select_workers(client, called, alike, places)
+        if not found.present() and {each["at"] for each in kept} & {*count_threads(client, ())}:
             raise WorkerError(
                 f"{called[:1].upper()}{called[1:]} do not say what they are. Start them with python -m merging worker."
             )
@@ -133,6 +133,6 @@ def _of(client: Any, called: str, kinds: Collection[str], hosts: Collection[str]
 
     places = {"workers": list(hosts)} if hosts else {}
     executor = client.get_executor(pure=False, resources=dict.fromkeys(kinds, 1), **places)
-    lost = (BrokenExecutor, engine().scheduler.KilledWorker)
+    lost = (BrokenExecutor, import_dask().scheduler.KilledWorker)
     workers = Workers(executor, 0, lost, called=called, present=present, close=close, each=each, only=only)
     return workers

@@ -19,9 +19,9 @@ from urllib.parse import urlsplit
 from merging.base.errors import WorkerError
 from merging.base.files.records import write_text
 from merging.base.free_memory import free_memory
-from merging.tasks.workers.about import GPUS, LIMIT, kinds
-from merging.tasks.workers.certificates import PLAIN, TLS, folder, is_here, require_safe
-from merging.tasks.workers.dask_pool import address_of, engine, security
+from merging.tasks.workers.certificates import PLAIN, TLS, certificates_folder, is_this_machine, require_safe
+from merging.tasks.workers.dask_pool import import_dask, read_address, tls_settings
+from merging.tasks.workers.worker_facts import GPUS, LIMIT, local_kinds
 
 PORT = 8786
 LOOPBACK = "127.0.0.1"
@@ -39,12 +39,12 @@ def serve_scheduler(host: str, port: int, file: Path | None, say: Callable[[str]
     Raises:
         WorkerError: the host is not this machine, and there are no certificates.
     """
-    scheme = PLAIN if is_here(host) and folder() is None else TLS
+    scheme = PLAIN if is_this_machine(host) and certificates_folder() is None else TLS
     certificates = require_safe(f"{scheme}://{host}:{port}")
-    distributed = _configured()
+    distributed = _configure_dask()
 
     async def serve() -> None:
-        options: dict[str, Any] = {"security": security(certificates), **NO_PAGE}
+        options: dict[str, Any] = {"security": tls_settings(certificates), **NO_PAGE}
         async with distributed.Scheduler(host=host, port=port, protocol=scheme, **options) as scheduler:
             if file is not None:
                 write_text(file, f'{{"address": "{scheduler.address}"}}\n')
@@ -77,15 +77,15 @@ def serve_workers(
     Raises:
         WorkerError: the address is not safe.
     """
-    address = address_of(spec)
+    address = read_address(spec)
     certificates = require_safe(address)
-    distributed = _configured()
+    distributed = _configure_dask()
     parts, places = urlsplit(address), gpus or [""] * count
     each = memory or free_memory() // len(places)
     alone = {**ONE_THREAD, LIMIT: str(each)}
     options: dict[str, Any] = {
         "nthreads": 1,
-        "security": security(certificates),
+        "security": tls_settings(certificates),
         "protocol": parts.scheme,
         "host": distributed.utils.get_ip(parts.hostname),  # that the scheduler sees, and no other
         "memory_limit": each,
@@ -115,7 +115,7 @@ def serve_workers(
 
 def dask_setup(worker: Any) -> None:
     """Let a worker say its kinds before it is given work, so that it gets the work of its kinds alone."""
-    many = dict.fromkeys(kinds(), float(2**20))  # of what a task needs one
+    many = dict.fromkeys(local_kinds(), float(2**20))  # of what a task needs one
     worker.state.total_resources.update(many)
     worker.state.available_resources.update(many)
 
@@ -131,9 +131,9 @@ async def _ended(server: Any) -> None:
         each.cancel()
 
 
-def _configured() -> Any:
+def _configure_dask() -> Any:
     """The engine with our settings, which its own would replace if they came first."""
-    distributed = engine()
+    distributed = import_dask()
     import dask
 
     logging.getLogger("distributed").setLevel(logging.WARNING)

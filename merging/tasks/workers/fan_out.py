@@ -19,7 +19,7 @@ from merging.base.progress import Meter
 from merging.base.text import plural
 from merging.tasks.context import QUIET, Context
 from merging.tasks.kinds import Plain, find_kind
-from merging.tasks.worker import answered, call, written
+from merging.tasks.worker import answer_request, decode_answer, encode_request
 from merging.tasks.workers.workers import Workers
 
 WINDOW = 2  # tasks in flight for each that can run
@@ -46,7 +46,7 @@ class WorkerTask:
 
 
 @dataclass
-class _Flight:
+class _SubmittedTask:
     """A task that was handed out, and how often its worker was lost."""
 
     task: WorkerTask
@@ -73,8 +73,8 @@ class FanOut:
 
     def __post_init__(self) -> None:
         self.noun, self._words_of_workers, self._meter = find_kind(self.kind).noun, "", Meter(0)
-        self._flying: dict[Future[bytes], _Flight] = {}
-        self._again: deque[_Flight] = deque()
+        self._flying: dict[Future[bytes], _SubmittedTask] = {}
+        self._again: deque[_SubmittedTask] = deque()
         self._memory = MemoryWatch()  # of this machine, where workers often are
 
     def run(self, tasks: Iterable[WorkerTask], work: int | None = None) -> None:
@@ -120,7 +120,7 @@ class FanOut:
                 self._again.appendleft(flight)
                 break
             try:
-                future = self.workers.executor.submit(call, self.kind, flight.request)
+                future = self.workers.executor.submit(answer_request, self.kind, flight.request)
             except self.workers.lost:  # it broke after the last answer; this task has not begun
                 self._again.appendleft(flight)
                 self._renew()
@@ -128,7 +128,7 @@ class FanOut:
                 self._flying[future] = flight
         return bool(self._flying)
 
-    def _next(self, source: Iterator[WorkerTask]) -> _Flight | None:
+    def _next(self, source: Iterator[WorkerTask]) -> _SubmittedTask | None:
         """What to submit next; what may take its workers down runs alone."""
         if any(map(self._is_suspect, self._flying.values())):
             return None
@@ -136,16 +136,16 @@ class FanOut:
             return None if self._flying and self._is_suspect(self._again[0]) else self._again.popleft()
         for task in source:
             try:
-                return _Flight(task, written(task.ask()))
+                return _SubmittedTask(task, encode_request(task.ask()))
             except MergingError as error:  # it cannot be asked for
                 self._fail(task, error)
         return None
 
-    def _is_suspect(self, flight: _Flight) -> bool:
+    def _is_suspect(self, flight: _SubmittedTask) -> bool:
         """Whether the next loss must be its own fault: after a break, which ends all that is in flight, or at last."""
         return flight.losses >= (1 if self.workers.renew is not None else TRIES - 1)
 
-    def _collect(self) -> list[_Flight]:
+    def _collect(self) -> list[_SubmittedTask]:
         """Hand on what is finished, after a while at most; the flights whose worker is gone."""
         finished, _ = wait(self._flying, WAKE, FIRST_COMPLETED)
         if not finished and not self.workers.present():
@@ -156,7 +156,7 @@ class FanOut:
         for future in finished:
             flight = self._flying.pop(future)
             try:
-                answer = answered(future.result())
+                answer = decode_answer(future.result())
             except losses:
                 lost.append(flight)
             except MergingError as error:
@@ -177,7 +177,7 @@ class FanOut:
         self.failed(task, error)
         self._count(task)
 
-    def _take_back(self, lost: list[_Flight]) -> None:
+    def _take_back(self, lost: list[_SubmittedTask]) -> None:
         """Queue lost tasks again, or name what took its workers down too often; renew what broke."""
         if self.workers.renew is not None:
             lost = [*lost, *self._flying.values()]  # the break ends them all
@@ -194,7 +194,7 @@ class FanOut:
             if flight.losses < TRIES:
                 self._again.append(flight)
             else:
-                self._fail(flight.task, WorkerError(_taken_down(flight.losses, self._memory.ran_out())))
+                self._fail(flight.task, WorkerError(_describe_losses(flight.losses, self._memory.ran_out())))
 
     def _renew(self) -> None:
         if self.workers.renew is None:
@@ -215,7 +215,7 @@ class FanOut:
             time.sleep(WAKE)
 
 
-def _taken_down(times: int, ran_out: bool) -> str:
+def _describe_losses(times: int, ran_out: bool) -> str:
     many = {1: "one worker", 2: "two workers", 3: "three workers"}.get(times, f"{times} workers")
     if ran_out:
         return f"it took {many} down with it; the likely cause is memory. Start fewer workers on a machine."

@@ -18,9 +18,9 @@ from typing import Any
 
 from merging.base.errors import ParameterError, WorkerError
 from merging.tasks.context import Context
-from merging.tasks.workers.about import GPUS
-from merging.tasks.workers.checking import checked
-from merging.tasks.workers.choice import parsed
+from merging.tasks.workers.checking import check_workers
+from merging.tasks.workers.worker_choice import parse_choice
+from merging.tasks.workers.worker_facts import GPUS
 from merging.tasks.workers.workers import Workers
 
 PINNED = "gpus"
@@ -34,7 +34,7 @@ ENDED = 5.0  # seconds that a killed process has to be gone
 
 
 @contextlib.contextmanager
-def opened(
+def open_pool(
     text: str, warn: Callable[[str], None] = lambda sentence: None, device: str = "auto", mixable: bool = False
 ) -> Iterator[Workers | None]:
     """The workers that a text names, checked, as long as the block runs; None for no text: this process computes.
@@ -45,13 +45,13 @@ def opened(
     Raises:
         ParameterError: the text names none. WorkerError: they cannot be started, or do not fit this program.
     """
-    spec, only, mixed = parsed(text)
+    spec, only, mixed = parse_choice(text)
     if not spec:
         yield None
         return
-    workers = _named(spec)
+    workers = _open_spec(spec)
     try:
-        workers = checked(workers, warn, device, only, mixed and mixable)
+        workers = check_workers(workers, warn, device, only, mixed and mixable)
         yield workers
     finally:
         workers.close(workers.executor)
@@ -59,33 +59,33 @@ def opened(
 
 @contextlib.contextmanager
 def open_workers(context: Context, mixable: bool = False) -> Iterator[Workers | None]:
-    """The workers of a context, as long as the block runs; None: this process computes. See ``opened``."""
+    """The workers of a context, as long as the block runs; None: this process computes. See ``open_pool``."""
     if isinstance(context.workers, str):
-        with opened(context.workers, context.warn, context.device, mixable) as workers:
+        with open_pool(context.workers, context.warn, context.device, mixable) as workers:
             yield workers
     else:
         assert isinstance(context.workers, Workers)
         yield context.workers
 
 
-def _named(spec: str) -> Workers:
+def _open_spec(spec: str) -> Workers:
     if spec.isdecimal() and 1 <= int(spec) <= MOST:
-        return processes([""] * int(spec), f"the {spec} worker processes")
+        return open_processes([""] * int(spec), f"the {spec} worker processes")
     if spec == PINNED:
-        return pinned(visible_gpus())
+        return pin_to_gpus(visible_gpus())
     if "://" in spec or spec.endswith(".json"):
-        from merging.tasks.workers.dask_pool import connected
+        from merging.tasks.workers.dask_pool import connect
 
-        return connected(spec)
+        return connect(spec)
     if ":" in spec:
-        return _of_function(spec)
+        return _open_own_pool(spec)
     raise ParameterError(f"Workers are {FORMS} (at most {MOST} processes); got {spec[:60]!r}.")
 
 
 # Processes of this machine
 
 
-def processes(gpus: Sequence[str], called: str) -> Workers:
+def open_processes(gpus: Sequence[str], called: str) -> Workers:
     """A spawned process for each entry, which is the GPU that alone it sees; empty: whatever is visible."""
     context = get_context("spawn")
 
@@ -98,15 +98,15 @@ def processes(gpus: Sequence[str], called: str) -> Workers:
     return Workers(start(), len(gpus), renew=start, called=called, close=_kill)
 
 
-def pinned(gpus: Sequence[str]) -> Workers:
+def pin_to_gpus(gpus: Sequence[str]) -> Workers:
     """A process for each of these GPUs."""
-    workers = processes(gpus, f"the worker processes of {len(gpus)} GPUs")
+    workers = open_processes(gpus, f"the worker processes of {len(gpus)} GPUs")
 
     def only(kept: Collection[Mapping[str, Any]], _named: bool) -> Workers:
         if len(kept) == len(gpus):
             return workers
         _kill(workers.executor)
-        return pinned([str(each["gpu"]) for each in kept])
+        return pin_to_gpus([str(each["gpu"]) for each in kept])
 
     workers.only = only
     return workers
@@ -155,7 +155,7 @@ def _kill(executor: Executor) -> None:
 # Executors that a laboratory brings along
 
 
-def _of_function(spec: str) -> Workers:
+def _open_own_pool(spec: str) -> Workers:
     """The workers that a function of the user's own gives: an Executor, or Workers with what we cannot know of it."""
     module, _, name = spec.partition(":")
     try:

@@ -11,8 +11,8 @@ from typing import Any, Generic, TypeVar
 from merging.base.errors import Cancelled, MergingError, Paused, StoreError, WorkerError, WorkersGone
 from merging.tasks.context import Context
 from merging.tasks.kinds import Plain, find_kind
-from merging.tasks.store_mark import Mark, does_not_see_store, marked
-from merging.tasks.workers.checking import survey
+from merging.tasks.store_mark import Mark, describe_unseen_store, write_mark
+from merging.tasks.workers.checking import question_workers
 from merging.tasks.workers.fan_out import FanOut, WorkerTask
 from merging.tasks.workers.workers import Workers
 
@@ -108,11 +108,11 @@ class TaskMap(Generic[A]):
 
     def _compute_in_store(self, workers: Workers, tasks: Sequence[WorkerTask], folder: Path) -> None:
         """Let workers write into the store, or compute here if some does not see its folder."""
-        with marked(folder) as mark:
-            if all(each["sees_store"] for each in survey(workers, self.context.device, mark)):
-                self._compute_on(workers, [replace(task, ask=partial(_with_mark, task, mark)) for task in tasks], mark)
+        with write_mark(folder) as mark:
+            if all(each["sees_store"] for each in question_workers(workers, self.context.device, mark)):
+                self._compute_on(workers, [replace(task, ask=partial(_add_mark, task, mark)) for task in tasks], mark)
                 return
-        self.context.warn(f"{does_not_see_store(folder)}, or {self._noun}s are computed here.")
+        self.context.warn(f"{describe_unseen_store(folder)}, or {self._noun}s are computed here.")
         self._compute_here(tasks)
 
     def _compute_on(self, workers: Workers, tasks: Sequence[WorkerTask], mark: Mark | None = None) -> None:
@@ -140,5 +140,5 @@ class TaskMap(Generic[A]):
             raise WorkersGone(f"{gone} {self.say_lost() if self.say_lost else stored}".strip()) from None
 
 
-def _with_mark(task: WorkerTask, mark: Mark) -> dict[str, Any]:
+def _add_mark(task: WorkerTask, mark: Mark) -> dict[str, Any]:
     return {**task.ask(), "probe": mark}

@@ -11,7 +11,7 @@ from merging.base.errors import WorkerError
 from merging.base.text import size_text
 
 
-def _shut(executor: Executor) -> None:
+def _shut_down(executor: Executor) -> None:
     executor.shutdown(wait=False)  # what waits was cancelled; some executors know no ``cancel_futures``
 
 
@@ -30,7 +30,7 @@ class Workers:
     renew: Callable[[], Executor] | None = None  # where such a loss breaks the executor
     called: str = "the workers"
     present: Callable[[], bool] = lambda: True  # whether there is any worker
-    close: Callable[[Executor], None] = _shut
+    close: Callable[[Executor], None] = _shut_down
     each: Callable[[str, bytes], Mapping[str, bytes]] | None = None
     only: Callable[[Collection[Mapping[str, Any]], bool], Workers] | None = None
     most: int = 0  # how many there were

@@ -8,12 +8,12 @@ import pytest
 import tiny
 
 from merging.images.image_encoder import Encoder
-from merging.recipes.presets import preset
-from merging.study.one_image.studied import image_of
-from merging.study.one_image.tables import ImageTables
-from merging.study.one_image.towers import Towers
+from merging.recipes.presets import find_preset
+from merging.study.one_image.image_tables import ImageTables
+from merging.study.one_image.named_towers import Towers
+from merging.study.one_image.studied_image import find_image
 from merging.study.runs.execute import execute
-from merging.study.runs.store import Store
+from merging.study.runs.run_store import Store
 from merging.tasks.context import Context
 
 
@@ -21,7 +21,7 @@ from merging.tasks.context import Context
 def store(tmp_path_factory, tiny_benchmark):
     """A store with a run that kept no weights, as those of a library."""
     made = Store(tmp_path_factory.mktemp("store"), libraries=())
-    recipe = preset("task_arithmetic").recipe(tiny_benchmark.pretrained, tiny_benchmark.experts)
+    recipe = find_preset("task_arithmetic").recipe(tiny_benchmark.pretrained, tiny_benchmark.experts)
     execute(recipe, made, benchmark=tiny_benchmark, keep_model=False)
     return made
 
@@ -43,7 +43,7 @@ def made(towers):
 
 @pytest.fixture
 def image(tiny_benchmark):
-    return image_of(tiny_benchmark, "digits:reporting:3")
+    return find_image(tiny_benchmark, "digits:reporting:3")
 
 
 @pytest.fixture

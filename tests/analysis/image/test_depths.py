@@ -7,16 +7,16 @@ import pytest
 import tiny
 
 from merging.base.errors import TaskError
-from merging.models.references import PRETRAINED
+from merging.models.model_references import PRETRAINED
 from merging.study import measure
 from merging.study.measurements import depths, predictions
 from merging.study.measurements.find_images import find_by_answers, find_by_depth
 from merging.study.one_image import restore
-from merging.study.one_image.lens import answers
-from merging.study.one_image.studied import image_of
-from merging.study.one_image.towers import reference_of
+from merging.study.one_image.logit_lens import answers_by_depth
+from merging.study.one_image.named_towers import reference_key
+from merging.study.one_image.studied_image import find_image
 from merging.study.previews.bootstrap import share_interval
-from merging.study.runs.reference_models import references
+from merging.study.runs.reference_models import find_references
 from merging.tasks.context import Context
 
 D = tiny.LAYERS + 1
@@ -29,17 +29,17 @@ def measured(store, run, tiny_benchmark):
 
 @pytest.fixture(scope="module")
 def by_task(measured, tiny_benchmark):
-    return depths.of_data_sets(measured, tiny_benchmark)
+    return depths.read_depths(measured, tiny_benchmark)
 
 
 @pytest.fixture(scope="module")
 def answered(store, run, tiny_benchmark):
     """Stored predictions of the run and of the pretrained model."""
-    base = references(store, tiny_benchmark, context=Context("cpu"))[PRETRAINED]
+    base = find_references(store, tiny_benchmark, context=Context("cpu"))[PRETRAINED]
     stored = {
         r.id: measure.measure("predictions", store, tiny_benchmark, r.id, context=Context("cpu")) for r in (run, base)
     }
-    return {key: predictions.of_data_sets(one, tiny_benchmark) for key, one in stored.items()}
+    return {key: predictions.read_answers(one, tiny_benchmark) for key, one in stored.items()}
 
 
 def test_the_last_depth_is_what_was_scored(measured, by_task, run, answered):
@@ -71,14 +71,16 @@ def test_what_mends_is_what_restoring_one_image_says(measured, by_task, made, ru
     table = measured.table("mended").set_index(["over", "donor", "tokens", "depth"]).sort_index()
     seen = 0
     for task in ("digits", "letters"):
-        one, reference, mended = by_task[task], reference_of(run, task), []
+        one, reference, mended = by_task[task], reference_key(run, task), []
         broken = (one.answers[:, -1] != one.labels) & (one.reference[:, -1] == one.labels)
         assert ((one.mended[:, 0, 0] >= 0) == broken).all()
         for number in np.flatnonzero(broken):
-            studied = image_of(tiny_benchmark, f"{task}:reporting:{number}")
+            studied = find_image(tiny_benchmark, f"{task}:reporting:{number}")
             rows = made.restore(studied, run.id, reference).pivot(index="depth", columns="tokens", values="right")
             np.testing.assert_array_equal(rows[list(restore.KINDS)].to_numpy(bool), one.mended[number] == 1)
-            np.testing.assert_array_equal(answers(made.trace(studied, reference), studied), one.reference[number])
+            np.testing.assert_array_equal(
+                answers_by_depth(made.trace(studied, reference), studied), one.reference[number]
+            )
             mended.append(rows["class"].to_numpy(bool))
         for depth in range(D) if mended else ():
             row = table.loc[(task, "reference", "class", depth)]
@@ -90,7 +92,7 @@ def test_what_mends_is_what_restoring_one_image_says(measured, by_task, made, ru
 
 
 def test_the_stored_scale_is_the_one_that_is_measured_now(measured, made, run, image):
-    reference = reference_of(run, "digits")
+    reference = reference_key(run, "digits")
     stored = made.scale(image, run.id, reference)
     other = made.scale(image, run.id, PRETRAINED)  # not the reference that is stored
     assert not np.allclose(stored.drift["mean"], other.drift["mean"], atol=1e-6)
@@ -98,7 +100,7 @@ def test_the_stored_scale_is_the_one_that_is_measured_now(measured, made, run, i
         assert set(getattr(stored, name)["depth"]) == set(range(D))
     measured_now = made.towers(run.id), made.towers(reference)
     assert all(tower.encoder.sections == D + 1 for tower in measured_now)
-    drifts = [made.drift(image_of(made.towers.benchmark, f"digits:reporting:{n}"), run.id, reference, scaled=False)
+    drifts = [made.drift(find_image(made.towers.benchmark, f"digits:reporting:{n}"), run.id, reference, scaled=False)
               for n in range(tiny.REPORTING)]  # fmt: skip
     last = [table.query(f"depth == {D - 1} and token == 0")["drift"].iloc[0] for table in drifts]
     row = stored.drift.query(f"depth == {D - 1} and token == 'class'").iloc[0]

@@ -10,11 +10,11 @@ import tiny
 import torch
 from torch.nn.functional import normalize
 
-from merging.models.references import PRETRAINED
+from merging.models.model_references import PRETRAINED
 from merging.study import measure
 from merging.study.measurements import predictions
-from merging.study.one_image import attention, drift, lens, trace
-from merging.study.one_image.studied import image_of
+from merging.study.one_image import attention, logit_lens, patch_drift, trace
+from merging.study.one_image.studied_image import find_image
 from merging.tasks.context import Context
 
 BLOCKS, PATCHES = tiny.LAYERS, tiny.TOKENS - 1
@@ -27,9 +27,9 @@ NAME = "digits:reporting:3"
 @pytest.mark.parametrize("task", ["digits", "letters"])
 def test_the_last_depth_is_the_stored_prediction_of_every_image(store, run, made, tiny_benchmark, task):
     measured = measure.measure("predictions", store, tiny_benchmark, run.id, context=Context(device="cpu"))
-    stored = predictions.of_data_sets(measured, tiny_benchmark)[task]
+    stored = predictions.read_answers(measured, tiny_benchmark)[task]
     for number, expected in enumerate(stored.predicted[0]):
-        studied = image_of(tiny_benchmark, f"{task}:reporting:{number}")
+        studied = find_image(tiny_benchmark, f"{task}:reporting:{number}")
         table = made.lens(studied, run.id)
         last = table[(table["depth"] == BLOCKS) & (table["rank"] == 1)].iloc[0]
         assert last["number"] == expected and last["right"] == (expected == stored.labels[number])
@@ -49,7 +49,7 @@ def test_the_lens_reads_every_depth_through_the_last_section(made, towers, image
     table = made.lens(image, run.id)
     assert set(table.loc[table["right"], "number"]) == {image.label}
     assert table["line"].groupby(table["depth"]).sum().nunique() == 1
-    assert len(table[table["rank"] <= lens.NEXT]) == lens.NEXT * (BLOCKS + 1)
+    assert len(table[table["rank"] <= logit_lens.NEXT]) == logit_lens.NEXT * (BLOCKS + 1)
     other = made.lens(image, run.id, by_pretrained=True)
     assert not np.allclose(other["probability"].max(), table["probability"].max(), atol=1e-4)
     same = made.lens(image, PRETRAINED, by_pretrained=True)
@@ -58,8 +58,8 @@ def test_the_lens_reads_every_depth_through_the_last_section(made, towers, image
 
 def test_where_an_answer_turns():
     answers = np.array([[1, 2, 3, 3], [2, 2, 3, 1], [2, 5, 3, 3]])  # (depths, images)
-    assert lens.stays_from(answers).tolist() == [1, 2, 0, 2]
-    assert lens.parts_from(answers, np.array([[1, 9, 3, 9]] * 3)).tolist() == [1, 0, 3, 0]
+    assert logit_lens.settling_depth(answers).tolist() == [1, 2, 0, 2]
+    assert logit_lens.parting_depth(answers, np.array([[1, 9, 3, 9]] * 3)).tolist() == [1, 0, 3, 0]
 
 
 # Where it looks
@@ -75,7 +75,7 @@ def test_rows_of_attention_and_rollout_sum_to_one(made, image, run):
     draw = torch.Generator().manual_seed(0)
     path = torch.eye(5)
     for _ in range(3):
-        path = trace.rolled_out(path, torch.randn(2, 5, 5, generator=draw).softmax(dim=-1))
+        path = trace.extend_rollout(path, torch.randn(2, 5, 5, generator=draw).softmax(dim=-1))
         assert torch.allclose(path.sum(dim=-1), torch.ones(5))
 
 
@@ -90,7 +90,7 @@ def test_rollout_is_the_product_of_all_blocks(made, towers, image, run):
         np.testing.assert_allclose(rows[attention.MEAN], attended.attention[0, :, 0].mean(dim=0), atol=1e-6)
         np.testing.assert_allclose(rows["head 1"], attended.attention[0, 1, 0], atol=1e-6)
         np.testing.assert_allclose(rows[attention.CONTRIBUTION], attended.contributions[0], atol=1e-6)
-    one = attention.attention(made.trace(image, run.id), 1)
+    one = attention.attention_table(made.trace(image, run.id), 1)
     whole = made.attention(image, run.id)
     assert one.equals(whole[whole["block"] == 1].reset_index(drop=True))
 
@@ -119,9 +119,9 @@ def test_the_scale_is_the_data_set_s_own(made, towers, image, run, tiny_benchmar
     images, _ = tiny_benchmark.images("digits", "reporting")
     drifts = []
     for number in range(len(images)):
-        studied = image_of(tiny_benchmark, f"digits:reporting:{number}")
+        studied = find_image(tiny_benchmark, f"digits:reporting:{number}")
         pair = made.trace(studied, run.id), made.trace(studied, PRETRAINED)
-        drifts.append(drift.drift(*pair).pivot(index="depth", columns="token", values="drift").to_numpy())
+        drifts.append(patch_drift.drift_table(*pair).pivot(index="depth", columns="token", values="drift").to_numpy())
     every = np.stack(drifts)  # (n, depths, T)
     table = made.drift(image, run.id, PRETRAINED)
     for depth, rows in table.groupby("depth"):
@@ -131,6 +131,6 @@ def test_the_scale_is_the_data_set_s_own(made, towers, image, run, tiny_benchmar
         np.testing.assert_allclose(rest["high"], np.quantile(every[:, depth, 1:], 0.9), atol=1e-6)
     past = every[:, :, 0] > np.quantile(every[:, :, 0], 0.9, axis=0) + 1e-6  # (n, depths)
     for number in range(8):
-        first = made.first_past(image_of(tiny_benchmark, f"digits:reporting:{number}"), run.id, PRETRAINED)["class"]
+        first = made.first_past(find_image(tiny_benchmark, f"digits:reporting:{number}"), run.id, PRETRAINED)["class"]
         assert first == (int(past[number].argmax()) if past[number].any() else -1)
     assert 0 < past[:8].any(axis=1).sum() < 8

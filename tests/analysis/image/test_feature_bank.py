@@ -7,25 +7,28 @@ import pytest
 import tiny
 
 from merging.base.errors import StoreError, TaskError
-from merging.models.references import PRETRAINED
-from merging.study.analysis import stored
-from merging.study.measurements.find_images import following
-from merging.study.one_image import neighbors
-from merging.study.one_image.neighbors import bank, same_domain
-from merging.study.one_image.tables import ImageTables
-from merging.study.one_image.towers import Towers, expert_of
-from merging.study.runs.reference_models import references
+from merging.models.model_references import PRETRAINED
+from merging.study.analysis import measurement_store
+from merging.study.measurements.find_images import next_image
+from merging.study.one_image import nearest_images
+from merging.study.one_image.image_tables import ImageTables
+from merging.study.one_image.named_towers import Towers, expert_key
+from merging.study.one_image.nearest_images import compute_bank, same_domain
+from merging.study.runs.reference_models import find_references
 from merging.tasks.context import Context
 
 
 def test_stored_features_are_those_that_are_read(store, run, towers, tiny_benchmark):
-    references(store, tiny_benchmark, context=Context(device="cpu"))
+    find_references(store, tiny_benchmark, context=Context(device="cpu"))
     tasks = ["flags", "digits"]  # another order than the benchmark's
-    for key in (run.id, PRETRAINED, expert_of("digits")):
-        kept, read = neighbors.kept_bank(towers, key, tasks), bank(towers(key).encoder, tiny_benchmark, tasks)
+    for key in (run.id, PRETRAINED, expert_key("digits")):
+        kept, read = (
+            nearest_images.find_stored_bank(towers, key, tasks),
+            compute_bank(towers(key).encoder, tiny_benchmark, tasks),
+        )
         np.testing.assert_array_equal(kept.features, read.features)
         assert kept.images.equals(read.images) and kept.features.dtype == np.float16
-    measured = stored.find(neighbors.BANK, store, tiny_benchmark, run.id)
+    measured = measurement_store.find_measurement_result(nearest_images.BANK, store, tiny_benchmark, run.id)
     assert measured.notes == {"split": "choosing", "images": 6 * tiny.CHOOSING}
 
 
@@ -43,15 +46,15 @@ def test_a_store_that_cannot_be_written_to(store, run, image, tiny_benchmark, mo
         raise StoreError("read-only")
 
     towers = Towers(store, tiny_benchmark, Context("cpu"), drafts={})
-    expected = bank(towers(run.id).encoder, tiny_benchmark, ["digits"])
-    monkeypatch.setattr(neighbors, "measure", refused)
-    monkeypatch.setattr(neighbors.stored, "find", lambda *_: None)
-    assert np.array_equal(neighbors.kept_bank(towers, run.id, ["digits"]).features, expected.features)
+    expected = compute_bank(towers(run.id).encoder, tiny_benchmark, ["digits"])
+    monkeypatch.setattr(nearest_images, "measure", refused)
+    monkeypatch.setattr(nearest_images.stored, "find", lambda *_: None)
+    assert np.array_equal(nearest_images.find_stored_bank(towers, run.id, ["digits"]).features, expected.features)
 
 
 def test_the_next_image():
     names = ["a:reporting:1", "b:reporting:0", "a:reporting:7"]
-    assert [following(names, name) for name in names] == [*names[1:], names[0]]
-    assert following(names, names[0], -1) == names[2] and following(names, "c:reporting:1") == names[0]
+    assert [next_image(names, name) for name in names] == [*names[1:], names[0]]
+    assert next_image(names, names[0], -1) == names[2] and next_image(names, "c:reporting:1") == names[0]
     with pytest.raises(TaskError):
-        following([], "a")
+        next_image([], "a")

@@ -9,14 +9,14 @@ import torch
 from torch.nn.functional import normalize
 
 from merging.base.errors import TaskError
-from merging.models.references import PRETRAINED
+from merging.models.model_references import PRETRAINED
 from merging.recipes.recipe import Recipe
-from merging.study.one_image.neighbors import bank, mean_overlap, same_domain
-from merging.study.one_image.studied import image_of, split_name
-from merging.study.one_image.tables import ImageTables
-from merging.study.one_image.towers import IN_MEMORY, Towers, expert_of, model_of, reference_of
+from merging.study.one_image.image_tables import ImageTables
+from merging.study.one_image.named_towers import IN_MEMORY, Towers, expert_key, model_key, reference_key
+from merging.study.one_image.nearest_images import compute_bank, mean_overlap, same_domain
+from merging.study.one_image.studied_image import find_image, split_name
 from merging.study.runs.execute import execute
-from merging.study.runs.store import Store
+from merging.study.runs.run_store import Store
 from merging.tasks.context import Context
 
 BLOCKS, PATCHES = tiny.LAYERS, tiny.TOKENS - 1
@@ -29,7 +29,7 @@ NAME = "digits:reporting:3"
 def test_neighbors_are_those_of_all_cosines(made, towers, run, tiny_benchmark):
     tasks = same_domain(tiny_benchmark, "digits", run.experts)
     assert tasks == list(tiny.EXPERTS) and same_domain(tiny_benchmark, "tiles", run.experts) == list(tiny.OUTSIDE)
-    studied = image_of(tiny_benchmark, "digits:choosing:5")
+    studied = find_image(tiny_benchmark, "digits:choosing:5")
     encoder, cosines = towers(run.id).encoder, {}
     own = normalize(encoder(studied.inputs), dim=-1)[0]
     for task in tasks:
@@ -44,7 +44,7 @@ def test_neighbors_are_those_of_all_cosines(made, towers, run, tiny_benchmark):
     shown = made.overlap(studied, run.id, PRETRAINED, tasks).iloc[0]
     near = [set(made.neighbors(studied, key, tasks)["image"]) for key in (run.id, PRETRAINED)]
     assert shown["overlap"] == len(near[0] & near[1]) / 20 and shown["n"] == tiny.CHOOSING
-    banks = tuple(bank(towers(key).encoder, tiny_benchmark, tasks) for key in (run.id, PRETRAINED))
+    banks = tuple(compute_bank(towers(key).encoder, tiny_benchmark, tasks) for key in (run.id, PRETRAINED))
     assert mean_overlap(banks, np.array([tiny.CHOOSING + 5])) == shown["overlap"]  # digits are the second data set
 
 
@@ -52,14 +52,14 @@ def test_neighbors_are_those_of_all_cosines(made, towers, run, tiny_benchmark):
 
 
 def test_three_tables_of_four_models_cost_four_passes(made, towers, image, run, tiny_benchmark, passes):
-    keys = [PRETRAINED, expert_of("digits"), expert_of("flags"), run.id]
+    keys = [PRETRAINED, expert_key("digits"), expert_key("flags"), run.id]
     for key in keys:
         towers(key)
     for key in keys:
         made.lens(image, key)
         made.attention(image, key)
-        made.drift(image, key, expert_of("digits"), scaled=False)
-        made.attention_change(image, key, expert_of("digits"))
+        made.drift(image, key, expert_key("digits"), scaled=False)
+        made.attention_change(image, key, expert_key("digits"))
     assert passes == {"attend": 4.0}
     passes.clear()
     made.restore(image, run.id, PRETRAINED)
@@ -75,7 +75,7 @@ def test_four_towers_are_in_memory_and_the_rest_is_read(store, tiny_benchmark, r
     first = own(run.id)
     assert own(run.id) is first
     for task in tiny_benchmark.experts:
-        own(expert_of(task))
+        own(expert_key(task))
     assert len(own) == IN_MEMORY and own(run.id) is not first
     assert torch.equal(own(run.id).encoder.tensors["proj"], first.encoder.tensors["proj"])
 
@@ -91,10 +91,10 @@ def test_a_name_that_is_none(name):
 
 def test_images_and_models_that_are_not_there(tiny_benchmark, towers, store):
     with pytest.raises(TaskError, match="digits has 30 images in the split 'reporting', numbered from 0; got 30"):
-        image_of(tiny_benchmark, "digits:reporting:30")
+        find_image(tiny_benchmark, "digits:reporting:30")
     with pytest.raises(TaskError, match="Letters has no expert"):
-        towers(expert_of("letters"))
-    assert image_of(tiny_benchmark, NAME, "flags").label is None
+        towers(expert_key("letters"))
+    assert find_image(tiny_benchmark, NAME, "flags").label is None
 
 
 @pytest.mark.full
@@ -102,12 +102,12 @@ def test_one_model_per_expert(tmp_path, tiny_benchmark):
     own = Store(tmp_path, libraries=())
     emr = execute(Recipe.build("emr", {}, [], tiny_benchmark.pretrained, tiny_benchmark.experts), own,
                   benchmark=tiny_benchmark)  # fmt: skip
-    assert reference_of(emr, "digits") == expert_of("digits") and reference_of(emr, "tiles") == PRETRAINED
+    assert reference_key(emr, "digits") == expert_key("digits") and reference_key(emr, "tiles") == PRETRAINED
     made = ImageTables(Towers(own, tiny_benchmark, Context("cpu")))
-    studied = image_of(tiny_benchmark, NAME)
-    assert made.lens(studied, model_of(emr, "digits"))["title"][0].endswith("model of digits")
+    studied = find_image(tiny_benchmark, NAME)
+    assert made.lens(studied, model_key(emr, "digits"))["title"][0].endswith("model of digits")
     with pytest.raises(TaskError, match="one model per expert, and none is of tiles"):
-        model_of(emr, "tiles")
+        model_key(emr, "tiles")
     with pytest.raises(TaskError, match=f"Write {emr.id}/circles"):
         made.trace(studied, emr.id)
 

@@ -10,18 +10,18 @@ import pytest
 import tiny
 
 from merging.images.benchmarks.benchmark import Benchmark
-from merging.models.references import PRETRAINED
-from merging.recipes.presets import preset
+from merging.models.model_references import PRETRAINED
+from merging.recipes.presets import find_preset
 from merging.study import measure
-from merging.study.measurements.depths import of_data_sets
+from merging.study.measurements.depths import read_depths
 from merging.study.measurements.find_images import find_by_depth
-from merging.study.one_image import restore, towers
-from merging.study.one_image.neighbors import same_domain
-from merging.study.one_image.studied import image_of
-from merging.study.one_image.tables import ImageTables
-from merging.study.one_image.towers import IN_MEMORY, Towers, expert_of
+from merging.study.one_image import named_towers, restore
+from merging.study.one_image.image_tables import ImageTables
+from merging.study.one_image.named_towers import IN_MEMORY, Towers, expert_key
+from merging.study.one_image.nearest_images import same_domain
+from merging.study.one_image.studied_image import find_image
 from merging.study.runs.execute import execute
-from merging.study.runs.store import Store
+from merging.study.runs.run_store import Store
 from merging.tasks.context import Context
 
 WIDTH, HEADS, BLOCKS, PATCH, SIDE, EMBED, CLASSES = 40, 5, 5, 4, 7, 12, 7
@@ -49,14 +49,14 @@ def other(tmp_path_factory):
             patch.setattr(tiny, name, value)
         benchmark = Benchmark.load(tiny.write_benchmark(folder / "benchmark"))
     store = Store(folder / "store", libraries=())
-    recipe = preset("task_arithmetic").recipe(benchmark.pretrained, benchmark.experts)
+    recipe = find_preset("task_arithmetic").recipe(benchmark.pretrained, benchmark.experts)
     return benchmark, store, execute(recipe, store, benchmark=benchmark, keep_model=False)
 
 
 def test_every_table_has_the_shape_of_the_tower(other):
     benchmark, store, run = other
-    made, image = ImageTables(Towers(store, benchmark, Context("cpu"))), image_of(benchmark, "moons:reporting:2")
-    key, reference = run.id, expert_of("moons")
+    made, image = ImageTables(Towers(store, benchmark, Context("cpu"))), find_image(benchmark, "moons:reporting:2")
+    key, reference = run.id, expert_key("moons")
     lens = made.lens(image, key)
     assert set(lens["depth"]) == set(range(BLOCKS + 1)) and lens["number"].max() < CLASSES
     looks = made.attention(image, key)
@@ -77,21 +77,21 @@ def test_every_table_has_the_shape_of_the_tower(other):
 def test_data_sets_by_depth_have_it_too(other):
     benchmark, store, run = other
     measured = measure.measure("depths", store, benchmark, run.id, context=Context(device="cpu"))
-    by_task = of_data_sets(measured, benchmark)
+    by_task = read_depths(measured, benchmark)
     assert set(by_task) == {*EXPERTS, *tiny.OUTSIDE}
     assert all(one.mended.shape == (tiny.REPORTING, BLOCKS + 1, len(restore.KINDS)) for one in by_task.values())
     scores = run.scores[run.scores["split"] == "reporting"].set_index("task")["accuracy"]
     for task, one in by_task.items():
         assert (one.answers[:, -1] == one.labels).mean() == pytest.approx(scores[task])
     assert len(find_by_depth("drift", by_task, benchmark, depth=BLOCKS)) == len(by_task) * tiny.REPORTING
-    assert list(of_data_sets(measured, benchmark, {"moons"})) == ["moons"]
+    assert list(read_depths(measured, benchmark, {"moons"})) == ["moons"]
 
 
 def test_four_models_cost_four_passes_and_restoring_two_b(other, passes, monkeypatch):
     monkeypatch.setattr(tiny, "LAYERS", BLOCKS)  # what the counter divides by
     benchmark, store, run = other
-    made, image = ImageTables(Towers(store, benchmark, Context("cpu"))), image_of(benchmark, "moons:reporting:2")
-    keys = [PRETRAINED, expert_of("moons"), expert_of("flags"), run.id]
+    made, image = ImageTables(Towers(store, benchmark, Context("cpu"))), find_image(benchmark, "moons:reporting:2")
+    keys = [PRETRAINED, expert_key("moons"), expert_key("flags"), run.id]
     for key in keys:
         made.towers(key)
     passes.clear()
@@ -111,7 +111,7 @@ def test_at_most_four_towers_are_alive(other, monkeypatch):
     """Also where tables and passes of more models are kept."""
     benchmark, store, run = other
     alive: weakref.WeakSet[object] = weakref.WeakSet()
-    most, named = [], towers.NamedTower
+    most, named = [], named_towers.NamedTower
 
     def counted(*parts):
         tower = named(*parts)
@@ -120,9 +120,9 @@ def test_at_most_four_towers_are_alive(other, monkeypatch):
         most.append(len(alive))
         return tower
 
-    monkeypatch.setattr(towers, "NamedTower", counted)
-    made, keys = ImageTables(Towers(store, benchmark, Context("cpu"))), [PRETRAINED, *map(expert_of, EXPERTS), run.id]
-    for image in (image_of(benchmark, f"moons:reporting:{number}") for number in (0, 1)):
+    monkeypatch.setattr(named_towers, "NamedTower", counted)
+    made, keys = ImageTables(Towers(store, benchmark, Context("cpu"))), [PRETRAINED, *map(expert_key, EXPERTS), run.id]
+    for image in (find_image(benchmark, f"moons:reporting:{number}") for number in (0, 1)):
         for key in keys:
             made.lens(image, key)
             made.drift(image, key, PRETRAINED, scaled=False)

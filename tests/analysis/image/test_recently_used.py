@@ -7,12 +7,12 @@ from pathlib import Path
 from threading import Barrier, Event
 
 import pytest
-from pretend_device import NAME, pretended
+from pretend_device import NAME, pretend_device
 
 from merging.images.benchmarks.benchmark import Benchmark
-from merging.models.references import PRETRAINED
-from merging.study.one_image.towers import RecentlyUsed, Towers
-from merging.study.runs.store import Store
+from merging.models.model_references import PRETRAINED
+from merging.study.one_image.named_towers import RecentlyUsed, Towers
+from merging.study.runs.run_store import Store
 from merging.tasks.context import Context
 
 LONG = 60.0  # seconds
@@ -80,7 +80,7 @@ def test_towers_go_to_the_cpu_where_a_devices_memory_runs_out(
     tiny_benchmark: Benchmark, tmp_path: Path, largest: int, kind: str
 ) -> None:
     towers = Towers(Store(tmp_path, libraries=()), tiny_benchmark, Context(NAME))
-    with pretended(largest=largest):
+    with pretend_device(largest=largest):
         for _ in range(2):
             tower = towers.in_room(lambda: towers(PRETRAINED))
             assert tower.encoder.device.type == kind and len(towers) == 1

@@ -9,9 +9,9 @@ import pytest
 import tiny
 import torch
 
-from merging.models.references import PRETRAINED
-from merging.study.one_image import attention, drift, lens, occlude, restore, trace
-from merging.study.one_image.towers import NamedTower
+from merging.models.model_references import PRETRAINED
+from merging.study.one_image import attention, logit_lens, occlude, patch_drift, restore, trace
+from merging.study.one_image.named_towers import NamedTower
 
 BLOCKS, PATCHES = tiny.LAYERS, tiny.TOKENS - 1
 NAME = "digits:reporting:3"
@@ -31,15 +31,15 @@ def test_restoring_all_before_the_output_gives_the_reference_s_answer(towers, im
     own, donor = (towers(key).encoder for key in (run.id, PRETRAINED))
     shared = {**own.tensors, **donor.holding(donor.sections - 1).tensors}
     mixed = NamedTower("mixed", "Mixed", replace(own, tensors=shared))
-    traces = trace.trace(mixed, image), trace.trace(towers(PRETRAINED), image)
+    traces = trace.trace_image(mixed, image), trace.trace_image(towers(PRETRAINED), image)
     table = restore.restore(mixed, *traces, image).set_index(["depth", "tokens"])["probability"]
-    last = lens.probabilities(traces[1].features()[-1:], image)[0, image.label]
+    last = logit_lens.probabilities(traces[1].features()[-1:], image)[0, image.label]
     assert table[BLOCKS, "all"] == pytest.approx(float(last), abs=1e-5)
     assert table[BLOCKS, "class"] == pytest.approx(float(last), abs=1e-5)
     x = donor.run(0, image.inputs)
     for section in range(1, own.sections - 1):
         x = own.run(section, x)
-    expected = lens.probabilities(mixed.encoder.head(x), image)[0, image.label]
+    expected = logit_lens.probabilities(mixed.encoder.head(x), image)[0, image.label]
     assert table[0, "all"] == pytest.approx(float(expected), abs=1e-5)
 
 
@@ -54,18 +54,18 @@ def test_every_single_token_is_put_in_by_hand(made, towers, image, run, monkeypa
             x[0, token] = donor[depth, token]
             for section in range(depth + 1, encoder.sections):
                 x = encoder.run(section, x)
-            expected = lens.probabilities(x, image)[0, image.label]
+            expected = logit_lens.probabilities(x, image)[0, image.label]
             assert table.loc[(depth, token), "probability"] == pytest.approx(float(expected), abs=1e-5)
 
 
 def test_occluding_nothing_changes_nothing(made, towers, image, run):
     own, side = made.trace(image, run.id), tiny.SIZE // tiny.PATCH
     cut = image.inputs[0].reshape(3, side, tiny.PATCH, side, tiny.PATCH).permute(1, 3, 0, 2, 4)
-    same = occlude.occluded(image.inputs[0], cut.reshape(PATCHES, 3, tiny.PATCH, tiny.PATCH))
+    same = occlude.occlude_patches(image.inputs[0], cut.reshape(PATCHES, 3, tiny.PATCH, tiny.PATCH))
     assert torch.equal(same, image.inputs.expand_as(same))
     gray = image.inputs.mean() * torch.ones_like(image.inputs)
     plain = replace(image, inputs=gray)
-    table = occlude.occlude(towers(run.id), trace.trace(towers(run.id), plain), plain, gray[0, :, :8, :8])
+    table = occlude.occlude(towers(run.id), trace.trace_image(towers(run.id), plain), plain, gray[0, :, :8, :8])
     assert (table["change"].abs() < 1e-5).all()
     assert made.occlude(image, run.id, PRETRAINED)["change"].abs().max() > 1e-3 and own.blocks == BLOCKS
 
@@ -91,10 +91,12 @@ def test_permuted_patches_permute_the_grids(made, towers, image, run, tiny_bench
     patch = torch.zeros(3, 8, 8)
     both = {}
     for name, studied, of in (("plain", image, towers), ("moved", moved, permuted.get)):
-        one, other = (trace.trace(of(key), studied) for key in (run.id, PRETRAINED))
+        one, other = (trace.trace_image(of(key), studied) for key in (run.id, PRETRAINED))
         both[name] = {
-            "attention": attention.attention(one).pivot(index=["block", "view"], columns="token", values="weight"),
-            "drift": drift.drift(one, other).pivot(index="depth", columns="token", values="drift"),
+            "attention": attention.attention_table(one).pivot(
+                index=["block", "view"], columns="token", values="weight"
+            ),
+            "drift": patch_drift.drift_table(one, other).pivot(index="depth", columns="token", values="drift"),
             "restore": restore.restore_tokens(of(run.id), one, other, studied).pivot(
                 index="depth", columns="token", values="probability"
             ),

@@ -8,8 +8,8 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from merging.models.references import PRETRAINED
-from merging.study.one_image.sentence import sentence
+from merging.models.model_references import PRETRAINED
+from merging.study.one_image.image_sentence import describe_image
 
 
 def summary(model: str, **fields: Any) -> pd.DataFrame:
@@ -30,5 +30,5 @@ def summary(model: str, **fields: Any) -> pd.DataFrame:
 )
 def test_a_depth_in_words_is_that_of_the_figure(fields: dict[str, Any], said: str) -> None:
     image: Any = SimpleNamespace(label=1)
-    words = sentence(summary("A run", **fields), image, summary(PRETRAINED))
+    words = describe_image(summary("A run", **fields), image, summary(PRETRAINED))
     assert words.endswith(said) and "block" not in words

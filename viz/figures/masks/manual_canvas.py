@@ -11,12 +11,12 @@ import numpy.typing as npt
 import pandas as pd
 
 from viz import theme
-from viz.chart import TENSOR, chart, in_order
+from viz.chart import TENSOR, chart, distinct_names
 from viz.drawing import Drawing, Picture, Trace, bar, heatmap
+from viz.figure_text import identifier, percent, plural, safe_text
 from viz.hover import LAYER, hover_texts
-from viz.parts import axes, depth, series, tensor_columns
-from viz.parts.cells import NO_CELL, Cell, click_targets, outline
-from viz.text import identifier, percent, plural, safe_text
+from viz.parts import axes, heat_maps, series, tensor_columns
+from viz.parts.cell_targets import NO_CELL, CellPosition, click_targets, outline
 
 Floats = npt.NDArray[np.float64]
 TOP, BOTTOM, GAP, NAMED, LONG_NAMED = 26, 34, 6, 26, 104  # px: margins, between map and names of groups, of these
@@ -49,7 +49,7 @@ def manual_canvas(
     *,
     group: str = "order",
     brush: float | None = None,
-    selected: Cell = NO_CELL,
+    selected: CellPosition = NO_CELL,
     small: bool = False,
 ) -> Picture:
     """A heat map of the factors, and a row for all experts; names of rows and of groups of columns can be clicked.
@@ -57,7 +57,7 @@ def manual_canvas(
     factor (of its task vector there; no unit). ``group`` orders the columns as in ``saliency_matrix``; ``brush`` is the
     factor that a click paints, None if clicks paint nothing. ``small`` is for a picture beside other controls.
     """
-    experts, columns = in_order(table["expert"]), tensor_columns.Columns.of(table, group)
+    experts, columns = distinct_names(table["expert"]), tensor_columns.TensorColumns.of(table, group)
     cells = columns.cells(table, "expert", experts)
     factors = np.nan_to_num(cells["factor"].to_numpy(np.float64), nan=1.0).reshape(len(experts), -1)
     same = np.asarray((factors == factors[:1]).all(axis=0))
@@ -70,7 +70,7 @@ def manual_canvas(
 
     fig = Drawing([
         _heat_map(shown, height),
-        *_beyond(shown),
+        *_large_factor_bars(shown),
         _cell_targets(cells, columns, shown, click),
         _row_targets(experts, click),
         _group_targets(columns, click),
@@ -78,9 +78,9 @@ def manual_canvas(
     ])  # fmt: skip
     _lay_out(fig, columns, experts, (strip / inner, (strip + GAP) / inner))
     caption = [] if small else [theme.caption("(c) Factors, painted by hand", 1)]
-    rule = axes.across(rows - 1.5, {"color": theme.FADED, "width": 1}, xref="paper", layer="above")
+    rule = axes.horizontal_line(rows - 1.5, {"color": theme.FADED, "width": 1}, xref="paper", layer="above")
     frame = outline([*experts, ""], columns.names, selected, xref="x", yref="y")
-    left = depth.left_margin(experts) - tensor_columns.NAMES * tensor_columns.NARROW
+    left = heat_maps.left_margin(experts) - tensor_columns.NAMES * tensor_columns.NARROW
     fig.update_layout(
         annotations=[*caption, *_group_names(columns)], barmode="overlay", showlegend=True,
         shapes=[*columns.separators(), rule, *frame],
@@ -95,19 +95,20 @@ def manual_canvas(
 
 
 def _heat_map(factors: Floats, height: float) -> Trace:
-    shown = np.where((factors >= 0) & (factors <= 1), factors, MIXED)  # others are drawn by ``_beyond``
+    shown = np.where((factors >= 0) & (factors <= 1), factors, MIXED)  # others are drawn by ``_large_factor_bars``
     return heatmap(
         z=shown.astype(np.float32), zmin=MIXED, zmax=1, colorscale=SCALE, xaxis="x", yaxis="y", ygap=1,
         name="Factors", hoverinfo="skip",
         colorbar={
-            **depth.bar_beside((0, 1)), "lenmode": "pixels", "len": min(max(height, LEGIBLE), 110), "thickness": 12,
+            **heat_maps.panel_color_bar((0, 1)), "lenmode": "pixels", "len": min(max(height, LEGIBLE), 110),
+            "thickness": 12,
             "outlinewidth": 1, "outlinecolor": theme.GRID, "tickvals": [-0.14, 0.02, 0.5, 0.98],
             "ticktext": ["differ", "0 pruned", "0.5", "1 kept"],
         },
     )  # fmt: skip
 
 
-def _beyond(factors: Floats) -> list[Trace]:
+def _large_factor_bars(factors: Floats) -> list[Trace]:
     """Bars over neighboring cells of one factor above 1, which have the number in them, or below 0, hatched.
 
     A number that does not fit across its bar on a narrow page stands upright; one that does not fit at all is left out.
@@ -138,13 +139,13 @@ def _beyond(factors: Floats) -> list[Trace]:
     ]  # fmt: skip
 
 
-def _cell_targets(cells: pd.DataFrame, columns: tensor_columns.Columns, factors: Floats, click: str) -> Trace:
+def _cell_targets(cells: pd.DataFrame, columns: tensor_columns.TensorColumns, factors: Floats, click: str) -> Trace:
     """What takes clicks on every cell; those of the last row have no expert."""
     everyone = columns.tensors.assign(expert="all experts")
     told = pd.concat([cells, everyone]).assign(factor=factors.ravel())
     template = CELL if len(cells) > tensor_columns.LARGE else CELL + MORE + click
     targets = click_targets(
-        [*in_order(cells["expert"]), ""], columns.names, hover_texts(told, template, factor=_words), "Cells"
+        [*distinct_names(cells["expert"]), ""], columns.names, hover_texts(told, template, factor=_words), "Cells"
     )
     return targets | {
         "customdata": [[*names, "", ""] for names in targets["customdata"]], "showlegend": False,
@@ -177,7 +178,7 @@ def _row_names(experts: Sequence[str]) -> Trace:
     return series.words(np.full(rows, 0.94), range(rows), texts, "Rows", **where, textfont=font)
 
 
-def _group_targets(columns: tensor_columns.Columns, click: str) -> Trace:
+def _group_targets(columns: tensor_columns.TensorColumns, click: str) -> Trace:
     """A bar under every group of columns."""
     spans, sections, picks = columns.spans, columns.tensors["section"].tolist(), []
     for span in spans:
@@ -195,12 +196,12 @@ def _group_targets(columns: tensor_columns.Columns, click: str) -> Trace:
     )  # fmt: skip
 
 
-def _group_names(columns: tensor_columns.Columns) -> list[dict[str, Any]]:
+def _group_names(columns: tensor_columns.TensorColumns) -> list[dict[str, Any]]:
     """Names in the bars of groups, if they fit there on a narrow page; sections at the ends grow beyond theirs."""
     by_part, labels = columns.group == "part", []
     wide = tensor_columns.NARROW * (1 - tensor_columns.NAMES) / len(columns.tensors)  # px of a column
     for span in columns.spans:
-        text = safe_text(tensor_columns.short(span.label), 16)
+        text = safe_text(tensor_columns.short_section(span.label), 16)
         across = theme.SMALL + 2 if by_part else theme.text_width(text)
         if (by_part or tensor_columns.is_block(span.label)) and across <= wide * (span.last - span.first + 1):
             labels.append({"text": text, "x": span.middle, "textangle": -90 if by_part else 0, "xref": "x"})
@@ -211,7 +212,7 @@ def _group_names(columns: tensor_columns.Columns) -> list[dict[str, Any]]:
 
 
 def _lay_out(
-    fig: Drawing, columns: tensor_columns.Columns, experts: Sequence[str], heights: tuple[float, float]
+    fig: Drawing, columns: tensor_columns.TensorColumns, experts: Sequence[str], heights: tuple[float, float]
 ) -> None:
     names = tensor_columns.NAMES
     plain = {"showgrid": False, "showticklabels": False, "ticks": "", "fixedrange": True}
@@ -230,7 +231,7 @@ def _lay_out(
     )  # fmt: skip
 
 
-def _alt(factors: Floats, columns: tensor_columns.Columns) -> str:
+def _alt(factors: Floats, columns: tensor_columns.TensorColumns) -> str:
     numel = columns.tensors["numel"].to_numpy(np.float64)
     kept = np.asarray((factors != 0).any(axis=0))
     share = float(numel[kept].sum() / numel.sum()) if numel.sum() else float("nan")

@@ -12,15 +12,21 @@ from merging.base.errors import CompatibilityError, TaskError
 from merging.base.progress import Meter
 from merging.images.benchmarks.benchmark import MULTITASK
 from merging.images.preprocess import MEAN, STD
-from merging.models.architecture import Architecture, stated_activation, stated_by, with_activation, with_architecture
+from merging.models.architecture import (
+    Architecture,
+    activation_in_metadata,
+    architecture_in_metadata,
+    with_activation,
+    with_architecture,
+)
 from merging.models.checkpoint import Checkpoint
 from merging.models.families import TEXT_TOWER
-from merging.models.formats.opening import ModelRef
-from merging.models.formats.referenced import SUFFIX as REFERENCE
-from merging.models.formats.referenced import write_reference
+from merging.models.formats.model_sources import ModelRef
+from merging.models.formats.referenced_model import SUFFIX as REFERENCE
+from merging.models.formats.referenced_model import write_reference
 from merging.models.formats.safetensors import SafetensorsWriter
-from merging.models.inspection.fit import fit
-from merging.models.references import PRETRAINED
+from merging.models.inspection.fit_check import check_fit
+from merging.models.model_references import PRETRAINED
 from merging.models.stated_architecture import NOTHING_STATED, StatedArchitecture
 from merging.models.text_tower import stated_text
 
@@ -54,7 +60,7 @@ def open_models(
     pretrained: ModelRef,
     trained: Mapping[str, ModelRef],
     activation: str = "",
-    given: StatedArchitecture = NOTHING_STATED,
+    stated: StatedArchitecture = NOTHING_STATED,
 ) -> BenchmarkModels:
     """The models of a benchmark; ``activation`` is theirs where their files do not state it or state it wrongly.
 
@@ -62,20 +68,22 @@ def open_models(
         CheckpointError: a file that is no checkpoint, or one that states something else than ``given``.
         TaskError: models that do not fit together; names every tensor.
     """
-    first = with_activation(with_architecture(pretrained.open(PRETRAINED), given), activation)
+    first = with_activation(with_architecture(pretrained.open(PRETRAINED), stated), activation)
     experts = {name: model.open(name, first) for name, model in trained.items()}
     opened = {
-        name: with_activation(with_architecture(expert, given, sizes=False), activation)
+        name: with_activation(with_architecture(expert, stated, sizes=False), activation)
         for name, expert in experts.items()
     }
     architecture = Architecture.of(first)
     for name, model in opened.items():
-        if stated_by(model) and Architecture.of(model, like=first) != architecture:
+        if architecture_in_metadata(model) and Architecture.of(model, like=first) != architecture:
             raise TaskError(f"{name} states another architecture than the pretrained model.")
-    assumed = () if stated_activation(first) else (ASSUMED.format("QuickGELU" if architecture.quick_gelu else "GELU"),)
+    assumed = (
+        () if activation_in_metadata(first) else (ASSUMED.format("QuickGELU" if architecture.quick_gelu else "GELU"),)
+    )
     if not opened:
         return BenchmarkModels(first, opened, architecture, assumed)
-    report = fit(first, opened, sample=True)
+    report = check_fit(first, opened, sample=True)
     if not report.mergeable:
         raise CompatibilityError(report.text(), report) if not report.ok else TaskError(report.text())
     warnings = tuple(report.text().split("\n")) if report.warnings else ()
@@ -84,7 +92,7 @@ def open_models(
 
 def normalization(pretrained: Checkpoint) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Mean and standard deviation of colors: those stated beside the pretrained model's weights, or CLIP's."""
-    preprocess = stated_by(pretrained).get("preprocess")
+    preprocess = architecture_in_metadata(pretrained).get("preprocess")
     if isinstance(preprocess, dict) and "mean" in preprocess and "std" in preprocess:
         return tuple(preprocess["mean"]), tuple(preprocess["std"])
     return MEAN, STD
@@ -136,7 +144,11 @@ def _stated(models: BenchmarkModels) -> dict[str, Any]:
     tower = models.architecture
     fields = {"image_size": tower.image_size, "layers": tower.layers, "width": tower.width}
     fields |= {"head_width": tower.width // tower.heads, "patch_size": tower.patch_size}
-    kept = {name: value for name, value in stated_by(models.pretrained).items() if name in {"text_cfg", "preprocess"}}
+    kept = {
+        name: value
+        for name, value in architecture_in_metadata(models.pretrained).items()
+        if name in {"text_cfg", "preprocess"}
+    }
     return {"embed_dim": tower.embed_dim, "quick_gelu": tower.quick_gelu, "vision_cfg": fields, **kept}
 
 

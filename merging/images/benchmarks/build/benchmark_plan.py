@@ -11,22 +11,22 @@ import torch
 from merging.base.errors import CheckpointError, TaskError
 from merging.base.files.disk import free_bytes
 from merging.base.text import size_text
+from merging.images.benchmarks.build.benchmark_description import Description, TaskSource, read_classes
 from merging.images.benchmarks.build.benchmark_models import BenchmarkModels, open_models
 from merging.images.benchmarks.build.class_names import Classes, name_classes
-from merging.images.benchmarks.build.description import Description, TaskSource, read_classes
-from merging.images.benchmarks.build.sampling import Amounts
-from merging.images.benchmarks.build.splits import Split, split
-from merging.images.data_sets.base import DataSet
-from merging.images.data_sets.opening import open_data
-from merging.images.heads import PLAIN, Head, read_head
+from merging.images.benchmarks.build.data_set_split import Split, split_data_set
+from merging.images.benchmarks.build.image_sampling import Amounts
+from merging.images.data_sets.data_set_formats import open_data
+from merging.images.data_sets.labeled_images import DataSet
 from merging.images.prompt_sets import prompts
 from merging.images.text_encoder import LOGIT_SCALE, TextTower
+from merging.images.zero_shot_heads import PLAIN, Head, read_head
 from merging.models.architecture import with_activation, with_architecture
 from merging.models.checkpoint import Checkpoint
-from merging.models.formats.opening import ModelRef, open_stored
-from merging.models.references import PRETRAINED, without_folders
+from merging.models.checkpoint_views import CheckpointView
+from merging.models.formats.model_sources import ModelRef, open_stored
+from merging.models.model_references import PRETRAINED, strip_folders
 from merging.models.text_tower import PROJECTION, text_tower
-from merging.models.views import CheckpointView
 
 LOGIT = "logit_scale"
 
@@ -91,7 +91,7 @@ class Plan:
         return Amounts(self.description.images, self.description.exemplars)
 
 
-def plan(description: Description, device: torch.device | str = "cpu", *, tower: bool = True) -> Plan:
+def plan_benchmark(description: Description, device: torch.device | str = "cpu", *, tower: bool = True) -> Plan:
     """The plan of a description's benchmark, with every file opened once.
 
     Without ``tower`` the text tower is only located and not read, which is enough to show the plan.
@@ -113,7 +113,7 @@ def _text(description: Description, width: int, *, needed: bool) -> CheckpointVi
     """The text tower, of which nothing is read yet; None if there is none and no head needs it."""
     source = ModelRef(description.text or description.pretrained, description.base)
     try:
-        opened = open_stored(source, without_folders(source.text))
+        opened = open_stored(source, strip_folders(source.text))
         opened = with_architecture(opened, description.stated, sizes=False)
         text = text_tower(with_activation(opened, description.activation))
     except CheckpointError as error:
@@ -148,7 +148,7 @@ def _task(source: TaskSource, description: Description, models: BenchmarkModels)
             title=source.title or (published.title if published else source.key),
             data=data,
             classes=classes,
-            split=split(
+            split=split_data_set(
                 data,
                 source.key,
                 description.seed,

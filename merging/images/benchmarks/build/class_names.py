@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from merging.base.errors import TaskError
 from merging.base.text import did_you_mean, first_few, printable
-from merging.images.data_sets.base import DataSet
-from merging.images.prompt_sets import Prompts, first_difference, simple
+from merging.images.data_sets.labeled_images import DataSet
+from merging.images.prompt_sets import Prompts, first_difference, simplify_name
 
 MAX_NAME = 300
 NUMBERS_ONLY = "Labels are numbers without names; it was assumed that they count in this order: {}."
@@ -51,34 +51,34 @@ def name_classes(data: DataSet, chosen: ClassNames = None, prompts: Prompts | No
 def _mapped(own: Sequence[str] | None, chosen: Mapping[str, str]) -> tuple[str, ...]:
     if own is None:
         raise TaskError("The data set's classes have numbers and no names; give class names as a list in their order.")
-    by_name = {simple(key): name for key, name in chosen.items()}
-    if missing := [name for name in own if simple(name) not in by_name]:
+    by_name = {simplify_name(key): name for key, name in chosen.items()}
+    if missing := [name for name in own if simplify_name(name) not in by_name]:
         near = did_you_mean(missing[0], chosen)
         raise TaskError(f"No class name is given for {first_few(map(repr, missing))}.{near}")
-    return tuple(by_name[simple(name)] for name in own)
+    return tuple(by_name[simplify_name(name)] for name in own)
 
 
 def _listed(own: Sequence[str] | None, chosen: tuple[str, ...], classes: int) -> Classes:
     if len(chosen) != classes:
         raise TaskError(f"{len(chosen)} class names are given; the data set has {classes} classes.")
-    by_name = {simple(name): name for name in chosen}
+    by_name = {simplify_name(name): name for name in chosen}
     if own is None:
         return Classes(chosen, "as given, in the order of labels", (NUMBERS_ONLY.format("the list that was given"),))
-    if len(by_name) == classes and set(by_name) == {simple(name) for name in own}:
-        return Classes(tuple(by_name[simple(name)] for name in own), "as given, matched by name")
+    if len(by_name) == classes and set(by_name) == {simplify_name(name) for name in own}:
+        return Classes(tuple(by_name[simplify_name(name)] for name in own), "as given, matched by name")
     _refuse_another_order(own, chosen)
     return Classes(chosen, "as given, in the order of labels")
 
 
 def _refuse_another_order(own: Sequence[str], chosen: Sequence[str]) -> None:
     """Raise TaskError if a name in a list is that of another label of the data set: the orders differ."""
-    label = {simple(name): number for number, name in enumerate(own)}
+    label = {simplify_name(name): number for number, name in enumerate(own)}
     for number, name in enumerate(chosen):
-        if label.get(simple(name), number) != number:
+        if label.get(simplify_name(name), number) != number:
             raise TaskError(
                 "The given class names are in another order than the data set's. "
                 f"{first_difference(own, chosen, 'the list')} {printable(name, 60)!r} is label "
-                f"{label[simple(name)]} of the data set. Give `classes` as a mapping from its names."
+                f"{label[simplify_name(name)]} of the data set. Give `classes` as a mapping from its names."
             )
 
 

@@ -13,10 +13,10 @@ from merging.base.errors import TaskError
 from merging.base.files.npz import ArrayInfo
 from merging.base.text import printable
 from merging.images.benchmarks.data_set_locations import DIGESTS, SIZES, Location
-from merging.images.benchmarks.image_decoding import Pixels, Square, decoding
-from merging.images.benchmarks.referenced_images import PLACES
-from merging.images.data_sets.base import DataSet
-from merging.images.data_sets.references import ImageReference
+from merging.images.benchmarks.image_decoding import Pixels, Square, decode_images
+from merging.images.benchmarks.referenced_images import PLACES_ARRAY
+from merging.images.data_sets.image_references import ImageReference
+from merging.images.data_sets.labeled_images import DataSet
 from merging.images.preprocess import square
 
 Arrays = Iterator[tuple[str, tuple[ArrayInfo, Iterable[bytes]]]]
@@ -93,7 +93,7 @@ class StoredPixels(ImageStore):
         self._path.unlink(missing_ok=True)
 
 
-class ImagePlaces(ImageStore):
+class ImageLocations(ImageStore):
     """Places of images in the data set's files. Every image is decoded once, so that damaged ones are left out."""
 
     def __init__(self, data: DataSet, size: int) -> None:
@@ -104,7 +104,7 @@ class ImagePlaces(ImageStore):
 
     def squares(self, part: str, at: Sequence[int]) -> Iterator[tuple[int, Square]]:
         references = [self._reference(part, index) for index in at]
-        with decoding(references, self.size, list) as chunks:
+        with decode_images(references, self.size, list) as chunks:
             yield from zip(at, (one for chunk in chunks for one in chunk), strict=True)
 
     def _reference(self, part: str, index: int) -> ImageReference:
@@ -133,7 +133,7 @@ class ImagePlaces(ImageStore):
 
     def arrays(self, split: str, numbers: Sequence[int]) -> Arrays:
         places = np.array([self._places[number] for number in numbers], np.int64)
-        yield f"{split}_{PLACES}", _whole(places.reshape(-1, 3))
+        yield f"{split}_{PLACES_ARRAY}", _whole(places.reshape(-1, 3))
 
     def locations(self) -> list[Location]:
         """The files, in the order of their numbers, with digests. Raises TaskError if one cannot be read."""
@@ -143,7 +143,7 @@ class ImagePlaces(ImageStore):
             raise TaskError(f"A file of the data set cannot be read: {error}") from None
 
 
-def identified(locations: Sequence[Location]) -> Arrays:
+def identifying_arrays(locations: Sequence[Location]) -> Arrays:
     """The arrays of the npz that identify the files it refers to."""
     digests = np.frombuffer(b"".join(bytes.fromhex(one.digest) for one in locations), np.uint8)
     yield DIGESTS, _whole(digests.reshape(-1, 32))

@@ -9,7 +9,7 @@ from merging.base.errors import CheckpointError
 from merging.models.formats.byte_range import ByteRange, Cursor
 from merging.models.formats.torch_pickle import zip_archive
 from merging.models.formats.torch_pickle.interpreter import Machine, PickledCall, PickledDict, ReadLimits
-from merging.models.formats.torch_pickle.tensors import Resolve, Storage, complex_type, reference, storage_type
+from merging.models.formats.torch_pickle.stored_tensors import Resolve, Storage, complex_type, reference, storage_type
 
 MAGIC = b"\x80\x02\x8a\x0al\xfc\x9cF\xf9 j\xa8P\x19."
 TAR_MARK, TAR_AT = b"ustar", 257

@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 
 from merging.base.errors import CheckpointError
 from merging.models.formats.byte_range import Cursor
-from merging.models.formats.torch_pickle.globals import is_harmless
+from merging.models.formats.torch_pickle.harmless_names import is_harmless
 
 MAX_OPCODES = 400_000  # a whole ViT-H/14 module takes a quarter of that
 MAX_TEXT = 1 << 20  # bytes of one text; longer ones stay in the file

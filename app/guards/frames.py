@@ -1,0 +1,59 @@
+"""Which pages may show the app in a frame: a header that browsers obey, on what ``app.serve`` serves.
+
+Streamlit itself sends none, so that under ``streamlit run app/main.py`` any page may, unless a proxy adds it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import TYPE_CHECKING
+
+from merging.base.errors import MergingError
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+FRAMES_SETTING = "MERGESCOPE_FRAMES"
+LOCAL_ORIGINS = (
+    "'self'",
+    "http://localhost:*",
+    "http://127.0.0.1:*",
+    "file:",
+)  # slides and course pages on the same machine
+ORIGIN = re.compile(r"https?://(\*\.)?[A-Za-z0-9.-]+(:(\d{1,5}|\*))?")
+WRONG_ORIGIN = (
+    "{} names {!r}, which is no origin. Expected origins separated by spaces, such as https://course.example.edu, "
+    "or * for every page, or none for no page."
+)
+
+
+def frame_policy() -> str:
+    """The header's value. Raises MergingError if the setting names something else than origins."""
+    written = os.environ.get(FRAMES_SETTING, "").replace(",", " ").split()
+    if written == ["*"]:
+        return "frame-ancestors *"
+    if written == ["none"]:
+        return "frame-ancestors 'none'"
+    for origin in written:
+        if not ORIGIN.fullmatch(origin):
+            raise MergingError(WRONG_ORIGIN.format(FRAMES_SETTING, origin))
+    return f"frame-ancestors {' '.join([*LOCAL_ORIGINS, *written])}"
+
+
+class FrameHeader:
+    """Adds the header to every answer."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+        self.header = (b"content-security-policy", frame_policy().encode("ascii"))
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass the request on."""
+
+        async def with_header(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message["headers"] = [*message.get("headers", []), self.header]
+            await send(message)
+
+        await self.app(scope, receive, with_header if scope["type"] == "http" else send)

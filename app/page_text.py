@@ -1,0 +1,192 @@
+"""Text on pages. Names, titles and messages are untrusted: they pass through ``safe_text`` and stay text."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from merging.base.errors import MergingError
+from merging.base.text import escape_markdown
+from merging.images.benchmarks.metrics import ADAPTS_ON_TEST, PER_TASK, TASK_KNOWN
+from merging.methods import registry
+from merging.methods.factor_rules import describe_rules
+from merging.methods.method import Adapt, Method
+from merging.methods.params import TABLE
+from merging.recipes.recipe import Recipe
+from merging.recipes.step import Step
+from merging.study.runs.run import Run
+from viz.figure_text import clean_text, plural
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+MARKUP = re.compile(r"\\(.)|:material/\w+:\s*|:[a-z]+(?:-badge)?\[|\]|\*\*|[*`]")  # what ``plain_text`` replaces
+NUMBERS = ("real", "integer")
+ONE_PER_TASK, MODULE_PER_TASK = "one model per task", "a module per task"
+ADAPTING_WORDS = {  # which images a run learned from without labels -> what its scores are of
+    "choosing": "Adapted on other test images than the ones it is scored on, without labels.",
+    "reporting": "† Adapted on these images, without labels: on the ones that it is scored on.",
+    "exemplars": "Adapted on training images, without labels.",
+}
+PROTOCOLS = {  # where test data come from -> its words
+    "choosing": "other test images",
+    "reporting": "† the scored images, as the papers do",
+    "exemplars": "training images",
+}
+MINUS = "\N{MINUS SIGN}"
+TITLE_CORRECTIONS = {
+    "Handwriting digits": "Handwritten digits"
+}  # titles in stored files, whose digests must not change
+
+
+def safe_text(text: object, limit: int = 80) -> str:
+    """``clean_text`` for places that read Markdown: it shows exactly the characters that it was given."""
+    return escape_markdown(clean_text(text, limit))
+
+
+def plain_text(markdown: str) -> str:
+    """Our own Markdown as plain text: escapes undone, emphasis and icons left out, badges in parentheses."""
+    opened = 0
+
+    def replacement(mark: re.Match[str]) -> str:
+        nonlocal opened
+        if mark[1]:
+            return mark[1]
+        if mark[0].endswith("["):
+            opened += 1
+            return "("
+        if mark[0] == "]" and opened:
+            opened -= 1
+            return ")"
+        return "]" if mark[0] == "]" else ""
+
+    return MARKUP.sub(replacement, markdown)
+
+
+def data_set_title(title: str) -> str:
+    """The title under which pages show a data set or the expert of one, given the title in its files."""
+    for old, new in TITLE_CORRECTIONS.items():
+        title = title.replace(old, new)
+    return title
+
+
+def add_titles(table: pd.DataFrame) -> pd.DataFrame:
+    """A table of data sets with the titles under which pages show them."""
+    return table.assign(title=table["title"].map(data_set_title)) if "title" in table else table
+
+
+def look_up_names(keys: pd.Series, names: Mapping[Any, str], rest: str | None = None) -> pd.Series:
+    """The name of each key, ``rest`` or the key itself where it has none: strings, also where no key has a name."""
+    return keys.map(lambda key: names.get(key, key if rest is None else rest))
+
+
+def format_signed(value: float, digits: int = 1) -> str:
+    """A difference with its sign, '+3.5' or '−2.7'; a difference that rounds to zero is '+0.0'."""
+    return f"{round(value, digits) + 0.0:+,.{digits}f}".replace("-", MINUS)  # + 0.0 turns -0.0 into 0.0
+
+
+def join_words(words: Sequence[str]) -> str:
+    """The words as a list in a sentence: 'a, b and c'; 'nothing' if there are none."""
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}" if words else "nothing"
+
+
+def value_in_words(value: Any) -> str:
+    """A parameter's value as words in a sentence."""
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    if value is None:
+        return "automatic"
+    if isinstance(value, tuple):
+        return describe_rules(value)
+    return f"{value:g}" if isinstance(value, float) else str(value).replace("_", " ")
+
+
+def method_title(key: str) -> str:
+    """The title of the method with that key; the key itself if no method has it."""
+    return next((method.title for method in registry.list_methods() if method.key == key), key)
+
+
+def needs_words(method: Method) -> str:
+    """What a method must be given besides the checkpoints: 'labeled exemplars, heads'."""
+    heads = method.heads or method.gradients is not None
+    task = isinstance(method, Adapt) and method.needs_task
+    return ", ".join([str(method.needs), *["heads"] * heads, *["each image's task"] * task])
+
+
+def step_words(step: Step, numbers: bool = True) -> str:
+    """'TIES (density 0.2, scaling coefficient 0.3)': values other than the default, with ``numbers`` every number.
+
+    A table of rules stands for itself: 'Manual (blocks 0-1 × 0)'.
+    """
+    title = method_title(step.key)
+    bounds = step.params.bounds()
+    parts = [
+        value_in_words(value) if bounds[name].kind == TABLE else f"{bounds[name].label.lower()} {value_in_words(value)}"
+        for name, value in step.params.counting().items()
+        if value != bounds[name].default or (numbers and value is not None and bounds[name].kind in NUMBERS)
+    ]
+    return f"{title} ({', '.join(parts)})" if parts else title
+
+
+def chain_words(recipe: Recipe) -> str:
+    """The chain in words: 'LwPTV (prune ratio 0.7), then TIES (density 0.2)'."""
+    return ", then ".join(step_words(step) for _, step in recipe.stages)
+
+
+def chain_title(recipe: Recipe) -> str:
+    """A short name for a chain: 'LwPTV (prune ratio 0.6) → TIES'."""
+    words = " → ".join(step_words(step, numbers=False) for step in recipe.steps)
+    return f"{words} + {step_words(recipe.adapt, numbers=False)}" if recipe.adapt else words
+
+
+@lru_cache(maxsize=256)
+def _chain_of(recipe_yaml: str, unused_text: bool) -> str:
+    """The chain in words; where models carry unused text tensors, also that they are counted, if so."""
+    recipe = Recipe.from_yaml(recipe_yaml)
+    counted = ", counting the unused text tensors" if unused_text and recipe.count_dead_params else ""
+    return chain_words(recipe) + counted
+
+
+def run_in_words(run: Run) -> str:
+    """One sentence that says what a run is, in Markdown."""
+    if run.kind != "merge":
+        return f"**{safe_text(data_set_title(run.name))}**, evaluated as it is. Run {run.id[:8]}."
+    try:
+        chain = safe_text(_chain_of(run.recipe_yaml, run.sizes["dead"] > 0), 300) if run.recipe_yaml else ""
+    except MergingError:
+        chain = "a chain with a method that this version does not know"
+    models = f"{plural(len(run.experts), 'expert')}{f' into {ONE_PER_TASK}' if run.per_task else ''}"
+    models += f", with {MODULE_PER_TASK}" if run.needs_task and not run.per_task else ""
+    return f"**{safe_text(run.name)}**: {chain}, merging {models}. Run {run.id[:8]}."
+
+
+def adapting_in_words(run: Run) -> str:
+    """A sentence on the images that a run learned from without labels; empty for a run that did not."""
+    return ADAPTING_WORDS.get(run.adapted_on or "", "")
+
+
+def per_task_in_words(run: Run) -> str:
+    """What a run has for each task, which one must be known for every image; empty if nothing."""
+    return ONE_PER_TASK if run.per_task else MODULE_PER_TASK if run.needs_task else ""
+
+
+def marks_in_words(runs: Iterable[Run]) -> list[str]:
+    """What the marks ‡ and † mean, for each of them that one of the runs has."""
+    runs = list(runs)
+    sentences = [f"Marked ‡. {PER_TASK}"] if any(run.per_task for run in runs) else []
+    sentences += [f"Marked ‡. {TASK_KNOWN}"] if any(run.needs_task and not run.per_task for run in runs) else []
+    return sentences + ([ADAPTS_ON_TEST] if any(run.adapts_on_test for run in runs) else [])
+
+
+def title_with_note(run: Run) -> str:
+    """A run's title, with a note on what keeps its scores from being compared; untrusted plain text."""
+    title = data_set_title(run.name) + (" †" if run.adapts_on_test else "")
+    return f"{title} ({per_task_in_words(run)})" if per_task_in_words(run) else title
+
+
+def run_label(run: Run) -> str:
+    """A run's name in pickers; plain text."""
+    title = clean_text(data_set_title(run.name), 60) + (" †" if run.adapts_on_test else "")
+    return "  ·  ".join([title, *([per_task_in_words(run)] if per_task_in_words(run) else []), run.id[:6]])

@@ -1,0 +1,52 @@
+"""What visitors of this server may do. Every function of the app that writes asks here, whatever a page shows.
+
+The mode and ``MERGESCOPE_SHARED`` decide, and where the server listens: what is for one person is not for others.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import ParamSpec, TypeVar
+
+import streamlit as st
+
+from merging.base import modes
+from merging.base.errors import ModeError
+from merging.base.modes import VisitorAction
+from merging.tasks.workers.certificates import is_this_machine
+
+REQUIRED_ACTS: dict[str, tuple[VisitorAction, Callable[..., object]]] = {}  # the functions that ask, by module and name
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def is_allowed(act: VisitorAction) -> bool:
+    """Whether visitors of this server may do that."""
+    return modes.is_allowed(act) and not (act in modes.FOR_ONE and has_others())
+
+
+def has_others() -> bool:
+    """Whether several people may use this server: it says so, or other machines can reach it."""
+    return modes.is_shared() or not is_this_machine(str(st.get_option("server.address")))
+
+
+def require(act: VisitorAction) -> None:
+    """Raises ModeError if visitors of this server may not do that."""
+    if not is_allowed(act):
+        raise ModeError(modes.refusal(act).replace("`", ""))
+
+
+def requires(act: VisitorAction) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """The same function, which does nothing but raise ModeError where visitors may not do that."""
+
+    def asking(write: Callable[P, R]) -> Callable[P, R]:
+        @functools.wraps(write)
+        def call(*args: P.args, **kwargs: P.kwargs) -> R:
+            require(act)
+            return write(*args, **kwargs)
+
+        REQUIRED_ACTS[f"{write.__module__}.{write.__qualname__}"] = act, call
+        return call
+
+    return asking

@@ -1,0 +1,78 @@
+"""The names under which pages show experts and data sets. Links, files and ids keep the experts' keys."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from app.reading import page_data
+from merging.base.errors import TaskError
+from viz.figure_text import clean_text, plural
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+COLUMNS = ("expert", "first", "second")  # of the tables that charts draw; they hold experts' keys
+OPTIONS = ("expert", "experts", "selected", "order", "pair")  # of charts, which may name experts
+
+
+def data_set_titles() -> Mapping[str, str]:
+    """Title of each data set of this session's benchmark by its key; empty if there is no benchmark."""
+    try:
+        return page_data.data_set_titles()
+    except TaskError:
+        return {}
+
+
+def expert_name(key: str) -> str:
+    """The title of the data set whose expert this is; the key itself of any other expert. Untrusted plain text."""
+    return data_set_titles().get(key, key)
+
+
+def expert_names(keys: Sequence[str]) -> dict[str, str]:
+    """The name of each expert by key; the keys themselves if two would have the same name. Untrusted plain text."""
+    named = {key: clean_text(expert_name(key), 40) for key in keys}
+    return named if len(set(named.values())) == len(named) else {key: key for key in keys}
+
+
+def experts_in_words(keys: Sequence[str], limit: int = 100) -> str:
+    """The experts of a merge, such as '2 experts: Fashion, Flags'; untrusted plain text."""
+    return f"{plural(len(keys), 'expert')}: {clean_text(', '.join(map(expert_name, keys)), limit)}"
+
+
+def with_names(table: pd.DataFrame, options: Mapping[str, Any]) -> tuple[pd.DataFrame, dict[str, Any], dict[str, str]]:
+    """A chart's table and options with experts under their names, and {name: key} for what is picked in it."""
+    names = _names(table)
+    columns = {name: _replace_values(table[name], names) for name in COLUMNS if names and name in table}
+    renamed = {name: _replace_names(value, names) if name in OPTIONS else value for name, value in options.items()}
+    return (table.assign(**columns) if columns else table), renamed, {name: key for key, name in names.items()}
+
+
+def keys_of_mark(picked: Mapping[str, str], back: Mapping[str, str]) -> dict[str, str]:
+    """The fields of a clicked mark with experts' keys; ``back`` is {name: key}."""
+    return {field: back.get(value, value) if field in COLUMNS else value for field, value in picked.items()}
+
+
+def with_keys(table: pd.DataFrame, back: Mapping[str, str]) -> pd.DataFrame:
+    """A table with experts' keys again; ``back`` is {name: key}."""
+    columns = {name: _replace_values(table[name], back) for name in COLUMNS if name in table}
+    return table.assign(**columns)
+
+
+def _replace_values(column: pd.Series[Any], others: Mapping[str, str]) -> pd.Series[Any]:
+    """A column with other names for some of its values."""
+    return column.map({value: others.get(value, value) for value in column.unique()})
+
+
+def _names(table: pd.DataFrame) -> dict[str, str]:
+    """The names of the experts in a table by key; empty if two of them would have the same name."""
+    experts = dict.fromkeys(key for name in COLUMNS if name in table for key in table[name].unique())
+    known = data_set_titles() if experts else {}
+    names = [known.get(key, key) for key in experts]
+    return {key: known[key] for key in experts if key in known} if len(set(names)) == len(names) else {}
+
+
+def _replace_names(value: Any, names: Mapping[str, str]) -> Any:
+    if isinstance(value, (list, tuple)):
+        return type(value)(_replace_names(item, names) for item in value)
+    return names.get(value, value) if isinstance(value, str) else value

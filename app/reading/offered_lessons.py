@@ -1,0 +1,155 @@
+"""The lessons that this server offers, and the facts that their texts quote."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+
+import streamlit as st
+
+from app.reading import page_data
+from app.session import benchmark_choice as session_benchmark
+from merging.base.errors import LessonError, TaskError
+from merging.base.files.paths import path_state
+from merging.teaching import lesson_check, lesson_files
+from merging.teaching.fact import Fact
+from merging.teaching.facts.fact_computation import compute_fact
+from merging.teaching.fill import fill_facts
+from merging.teaching.lesson import CELLS, FactSpec, Lesson, Step
+from merging.teaching.lesson_context import LessonContext
+
+KNOWN = "_lessons_known"  # of the session, from one drawing of the page to the next
+NO_PAGE = "The lesson {} names the page {!r}, which does not exist. Name another one."
+NO_BENCHMARK = "there is no benchmark on this server"
+
+
+def lessons() -> dict[str, Lesson]:
+    """Every lesson that can be read and whose pages there are, by its key, bundled ones first."""
+    return {lesson.key: lesson for lesson in lesson_files.list_lessons(refused=[]) if not _no_page(lesson)}
+
+
+def problems() -> list[str]:
+    """Why files in the lessons' folders cannot be read; untrusted text."""
+    refused: list[LessonError] = []
+    read = lesson_files.list_lessons(refused=refused)
+    pages = [NO_PAGE.format(lesson.path.name, page) for lesson in read if (page := _no_page(lesson))]
+    return [*map(str, refused), *pages]
+
+
+def _no_page(lesson: Lesson) -> str:
+    """A page that the lesson names and that does not exist; empty if there is none."""
+    return next(
+        (step.page for step in lesson.steps if step.page and step.page not in lesson_check.read_app_places().pages), ""
+    )
+
+
+def lesson_context(lesson: Lesson) -> LessonContext | None:
+    """What a lesson's facts are computed from: the session's store and benchmark; None if there is no benchmark."""
+    known = _facts_of(lesson)
+    return known.context if known else None
+
+
+@dataclass
+class LessonFacts:
+    """What was read for a lesson, and its facts as they were computed, until something is stored or deleted."""
+
+    context: LessonContext
+    facts: dict[str, Fact] = field(default_factory=dict)
+
+
+def check_store_again() -> None:
+    """Let the next question see the runs that were added or deleted since; called once a drawing."""
+    st.session_state[KNOWN] = {}
+
+
+def _facts_of(lesson: Lesson) -> LessonFacts | None:
+    seen: dict[tuple[Path, Path], LessonFacts | None] = st.session_state.setdefault(KNOWN, {})
+    key = lesson.path, session_benchmark.benchmark_folder()
+    if key not in seen:  # a step asks for twenty facts, and each look costs as much as a page's list of runs
+        seen[key] = _find_facts(lesson, key[1])
+    return seen[key]
+
+
+def _find_facts(lesson: Lesson, folder: Path) -> LessonFacts | None:
+    try:
+        page_data.benchmark()
+    except TaskError:
+        return None
+    store = page_data.store()
+    stored = (store.root, *store.state(), *_last_stored())
+    return _cached_facts(lesson.path, path_state(lesson.path), folder, path_state(folder), stored)
+
+
+def _last_stored() -> tuple[int, ...]:
+    """When a measurement, a sweep or a point of one was last stored here or deleted: facts are of all that there is."""
+    from merging.study.analysis.measurement_subject import measurements_folder
+    from merging.study.sweeps import points, sweep_storage
+
+    store = page_data.store()
+    times = []
+    for place in (measurements_folder(store), store.root / sweep_storage.FOLDER, store.root / points.FOLDER):
+        try:
+            times.append(place.stat().st_mtime_ns)
+        except OSError:  # nothing was stored there yet
+            times.append(0)
+    return tuple(times)
+
+
+@lru_cache(maxsize=16)  # Streamlit's caches take longer to look up than the rest of a step takes
+def _cached_facts(
+    path: Path,
+    state: tuple[int, ...],
+    folder: Path,
+    folder_state: tuple[int, ...],
+    stored: tuple[Path | int, ...],
+) -> LessonFacts:
+    return LessonFacts(LessonContext(page_data.store(), page_data.benchmark(), lesson_files.read_lesson(path)))
+
+
+def lesson_fact(lesson: Lesson, spec: FactSpec) -> Fact:
+    """One fact of a lesson; one that is missing is looked for again."""
+    known = _facts_of(lesson)
+    if known is None:
+        return Fact(missing=NO_BENCHMARK)
+    key = repr(spec)
+    if key not in known.facts:
+        known.facts[key] = compute_fact(spec, known.context)
+    elif known.facts[key].missing:  # it may have been measured since, which the context would not notice
+        known.facts[key] = compute_fact(spec, LessonContext(page_data.store(), page_data.benchmark(), lesson))
+    return known.facts[key]
+
+
+def fill_in(lesson: Lesson, text: str) -> str:
+    """A text of the lesson with its facts filled in; Markdown."""
+    return fill_facts(
+        text, {name: lesson_fact(lesson, spec) for name, spec in lesson.facts.items() if f"{{{name}" in text}
+    )
+
+
+def measured_truths(lesson: Lesson, step: Step) -> list[Fact]:
+    """What was measured of what a step lets guess; where cells are marked, the fact as a map of cells."""
+    specs = step.truth
+    if step.guess is not None and step.guess.kind == CELLS:
+        specs = tuple(FactSpec(spec.fact, {**spec.arguments, "of": "cells"}) for spec in specs)
+    return [lesson_fact(lesson, spec) for spec in specs]
+
+
+def step_view(lesson: Lesson, view: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
+    """A step's view as the address writes it, with ids in place of aliases; and the aliases that are not stored."""
+    known = lesson_context(lesson)
+    if known is None:
+        return {}, []
+    named = [part[1:] for value in view.values() for part in value.split(",") if part.startswith("@")]
+    return known.view(view), [alias for alias in dict.fromkeys(named) if not known.id(alias)]
+
+
+def step_with_view(lesson: Lesson, number: int) -> int:
+    """The number of the step whose page and view the step of that number, from 1, shows; 0 if no step has one."""
+    return next((place for place in range(number, 0, -1) if lesson.steps[place - 1].page), 0)
+
+
+def step_page(lesson: Lesson, number: int) -> str:
+    """The screen that shows a step, for links."""
+    return f"screens/{lesson.place(number)[0] or 'lessons'}.py"

@@ -1,0 +1,352 @@
+"""What all pages read: runs, tables, the benchmark. Caches are keyed by run ids and small values only."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import lru_cache
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+import streamlit as st
+
+from app import page_text, permissions, process_values
+from app.session import benchmark_choice as session_benchmark
+from app.session.job_queue import SessionQueue, session_name
+from merging.base import settings
+from merging.base.errors import CheckpointError, MergingError, TaskError
+from merging.images.benchmarks.benchmark_folders import state_of
+from merging.images.benchmarks.metrics import Summary, individual, summarize
+from merging.study.runs.run import PRECOMPUTED, SALIENCY, Run
+from merging.study.runs.run_store import Store
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from merging.images.benchmarks.benchmark import Benchmark
+    from merging.sharing.catalog.model_set_store import ModelSet
+    from merging.study.run_queue import RunQueue
+
+SPLIT = "reporting"  # numbers on the other half, "choosing", are for choosing values only
+CACHED = 64  # entries of a cache; one is a table of a few hundred kilobytes
+
+
+def store() -> Store:
+    """The runs of this machine and the library of this session's benchmark beside them."""
+    folder = session_benchmark.benchmark_folder()
+    return _store(settings.store_root(), folder, state_of(folder))
+
+
+@lru_cache(maxsize=CACHED)  # a page asks for it dozens of times, and Streamlit's caches take longer to look up
+def _store(root: Path, folder: Path, state: tuple[int, ...]) -> Store:
+    return Store(root, (folder / "runs",), benchmark=_digest(folder, state))
+
+
+def current_digest() -> str:
+    """The digest of this session's benchmark; empty if there is none."""
+    folder = session_benchmark.benchmark_folder()
+    return _digest(folder, state_of(folder))
+
+
+@lru_cache(maxsize=CACHED)
+def _digest(folder: Path, state: tuple[int, ...]) -> str:
+    """The digest that the benchmark's library was scored on, which spares reading all images; else the computed one."""
+    library = Store(folder / "nothing", libraries=(folder / "runs",))
+    if digests := [run.benchmark for run in library.runs() if run.benchmark]:
+        return max(set(digests), key=digests.count)
+    try:
+        return _benchmark(folder, state).digest
+    except (TaskError, CheckpointError, OSError):
+        return ""
+
+
+def job_queue() -> SessionQueue:
+    """The queue of jobs of all sessions, as this session sees it: on its benchmark."""
+    queue = SessionQueue(_runner(), store(), session_benchmark.benchmark_folder(), _benchmark_or_none)
+    if not permissions.has_others() or not (name := session_name()):
+        return queue
+    return replace(queue, session=name, followed=frozenset(st.session_state.get("_live", ())))
+
+
+@process_values.make_once
+def _runner() -> RunQueue:
+    from merging.study.run_queue import RunQueue
+
+    return RunQueue(Store(libraries=(settings.benchmark_folder() / "runs",)))
+
+
+def _benchmark_or_none() -> Benchmark | None:
+    try:
+        return benchmark()
+    except TaskError:
+        return None
+
+
+def benchmark() -> Benchmark:
+    """The benchmark that this session works on; raises TaskError if there is none."""
+    folder = session_benchmark.benchmark_folder()
+    return _benchmark(folder, state_of(folder))
+
+
+def data_set_titles() -> Mapping[str, str]:
+    """The title of each data set of this session's benchmark by its key; raises TaskError if there is no benchmark."""
+    folder = session_benchmark.benchmark_folder()
+    return _titles(folder, state_of(folder))
+
+
+@lru_cache(maxsize=CACHED)
+def _titles(folder: Path, state: tuple[int, ...]) -> Mapping[str, str]:
+    return MappingProxyType(
+        {task.key: page_text.data_set_title(task.title) for task in _benchmark(folder, state).tasks}
+    )
+
+
+@st.cache_resource(max_entries=8, show_spinner="Opening the benchmark …")
+def _benchmark(folder: Path, state: tuple[int, ...]) -> Benchmark:
+    from merging.images.benchmarks.benchmark import Benchmark
+
+    return Benchmark.load(folder)
+
+
+def stored_runs() -> list[Run]:
+    """Every stored run that belongs here, read from the disk: a page calls it once a drawing and passes them on."""
+    on = current_digest()
+    return [run for run in store().runs() if belongs_here(run, on)]
+
+
+def belongs_here(run: Run, on: str = "") -> bool:
+    """Whether a run may be shown on this session's benchmark, or that of a digest: its scores, if any, are from it."""
+    return not run.has_scores or not (on := on or current_digest()) or run.benchmark == on
+
+
+def merges_of(stored: Sequence[Run]) -> list[Run]:
+    """The merges among the stored runs: the user's, newest first, then those of the library in the presets' order.
+
+    A run that was computed here and is in the library, too, stands where the library has it.
+    """
+    from merging.recipes.presets import PRESETS
+
+    order = {preset.title: number for number, preset in enumerate(PRESETS)}
+    merges = [(run, library_title(run)) for run in stored if run.kind == "merge"]
+    library = sorted((one for one in merges if one[1]), key=lambda one: (order.get(one[1], len(order)), one[1]))
+    return [run for run, title in merges if not title] + [run for run, _ in library]
+
+
+def library_title(run: Run) -> str:
+    """The title that the library gives a run, empty if it lacks it; a copy that was computed here may have another."""
+    if run.provenance == PRECOMPUTED or not any((library / run.id).is_dir() for library in store().libraries):
+        return run.title if run.provenance == PRECOMPUTED else ""
+    return next((copy.title for copy in store().candidates(run.id) if copy.provenance == PRECOMPUTED), "")
+
+
+def clip_runs(stored: Sequence[Run]) -> list[Run]:
+    """The merges of CLIP, through whose models images can be passed."""
+    return [run for run in merges_of(stored) if not run.network]
+
+
+def scored_runs(stored: Sequence[Run]) -> list[Run]:
+    """The merges that were evaluated on the benchmark that most of them share."""
+    merges = [run for run in merges_of(stored) if run.has_scores]
+    digests = [run.benchmark for run in merges]
+    common = max(set(digests), key=digests.count) if digests else None
+    return [run for run in merges if run.benchmark == common]
+
+
+def scores(run: Run) -> pd.DataFrame | None:
+    """A run's accuracies on the reporting half, None if it was not evaluated."""
+    return _scores(run.id, run.benchmark).copy(deep=False) if run.has_scores else None
+
+
+@st.cache_resource(max_entries=CACHED, show_spinner=False)
+def _scores(run_id: str, benchmark_digest: str | None) -> pd.DataFrame:
+    table = store().run(run_id).scores
+    assert table is not None  # called for runs with scores only
+    return page_text.add_titles(table[table["split"] == SPLIT].reset_index(drop=True))
+
+
+def run_table(run_id: str, name: str) -> pd.DataFrame:
+    """One table of a run; raises StoreError if it has none of that name."""
+    return _table(run_id, name).copy(deep=False)  # writing to the copy leaves the kept one as it is
+
+
+@st.cache_resource(max_entries=CACHED, show_spinner=False)
+def _table(run_id: str, name: str) -> pd.DataFrame:
+    return store().run(run_id).table(name)
+
+
+def references(benchmark_digest: str | None, stored: Sequence[Run]) -> dict[str, Run]:
+    """Stored evaluations on a benchmark to compare with: "pretrained", "multitask", and each expert by its task."""
+    evaluations = {}
+    for run in stored:
+        if run.benchmark == benchmark_digest and run.has_scores and run.kind != "merge":
+            evaluations[run.experts[0] if run.kind == "expert" else run.kind] = run
+    return evaluations
+
+
+def expert_scores(benchmark_digest: str | None, stored: Sequence[Run]) -> dict[str, Mapping[str, Any]]:
+    """{task: the row of its own expert's score on it}."""
+    evaluations = references(benchmark_digest, stored).items()
+    return _expert_scores(benchmark_digest, tuple((task, run.id) for task, run in evaluations if run.kind == "expert"))
+
+
+@st.cache_data(max_entries=CACHED, show_spinner=False)
+def _expert_scores(benchmark_digest: str | None, experts: Sequence[tuple[str, str]]) -> dict[str, Mapping[str, Any]]:
+    rows = [(task, _scores(run_id, benchmark_digest)) for task, run_id in experts]
+    own = {task: table[table["task"] == task] for task, table in rows}
+    return {task: table.iloc[0].to_dict() for task, table in own.items() if len(table)}
+
+
+def summary(run: Run, stored: Sequence[Run]) -> Summary | None:
+    """Averages in and out of domain, None if the run was not evaluated."""
+    references_known = len(references(run.benchmark, stored))
+    return _summary(run.id, run.benchmark, references_known, stored) if run.has_scores else None
+
+
+@st.cache_data(max_entries=4 * CACHED, show_spinner=False)
+def _summary(
+    run_id: str, benchmark_digest: str | None, references_known: int, _stored: Sequence[Run]
+) -> Summary:  # the underscore keeps the runs themselves out of the cache's key
+    experts = {task: row["accuracy"] for task, row in expert_scores(benchmark_digest, _stored).items()}
+    return summarize(_scores(run_id, benchmark_digest), store().run(run_id).experts, experts, SPLIT)
+
+
+def reference_scores(
+    benchmark_digest: str | None, experts: Sequence[str], stored: Sequence[Run]
+) -> dict[str, pd.DataFrame]:
+    """Reference rows by kind, as the charts name them: pretrained, individual, multitask."""
+    stored_references = references(benchmark_digest, stored)
+    kinds = {kind: stored_references[kind] for kind in ("pretrained", "multitask") if kind in stored_references}
+    tables = {kind: rows for kind, run in kinds.items() if (rows := scores(run)) is not None}
+    own = {
+        task: rows
+        for task in experts
+        if task in stored_references and (rows := scores(stored_references[task])) is not None
+    }
+    return tables | ({"individual": individual(own)} if len(own) == len(experts) > 0 else {})
+
+
+def saliency(run: Run, stored: Sequence[Run]) -> tuple[pd.DataFrame, bool]:
+    """Saliency of the task vectors that a run merged, and whether the run pruned tensors by it.
+
+    A run of the library has no such table if another run has the same one.
+
+    Raises:
+        CheckpointError: it has to be measured, and a checkpoint of the run is missing or has changed.
+    """
+    from merging.study.runs.edit_pairs import same_saliency
+
+    holder = run if SALIENCY in run.tables else same_saliency(run, stored)
+    return (run_table(holder.id, SALIENCY), True) if holder else (measured_saliency(run.id), False)
+
+
+@st.cache_data(max_entries=4, show_spinner="Measuring the saliency of the task vectors …")
+def measured_saliency(run_id: str) -> pd.DataFrame:
+    """Saliency of the task vectors that a run merged, for runs that did not measure it themselves.
+
+    Raises:
+        CheckpointError: a checkpoint of the run is not where its recipe says, or has changed.
+    """
+    import merging
+    from merging.study.analysis.measurement_subject import open_merged
+
+    run = store().run(run_id)
+    assert run.recipe is not None  # called for merges only
+    opened = open_merged(run, run.recipe)
+    result = merging.merge(opened.pretrained, opened.experts, "weight_averaging", edits=["lwptv"])
+    return result.tables[SALIENCY]
+
+
+def models() -> tuple[dict[str, str], dict[str, str]]:
+    """Pretrained models {title: reference} and experts {name: reference} of the benchmark."""
+    bundled_models = benchmark_models()
+    return {bundled_models.title: bundled_models.pretrained}, dict(bundled_models.experts)
+
+
+def benchmark_models() -> ModelSet:
+    """The benchmark's own models; raises TaskError if there is no benchmark."""
+    from merging.sharing.catalog.model_set_store import ModelSet
+
+    current = benchmark()
+    title = "Bundled miniature CLIP" if current.folder == settings.BUNDLED else f"Models of {current.folder.name}"
+    return ModelSet(title, current.pretrained, tuple(current.experts.items()))
+
+
+def model_sets() -> dict[str, ModelSet]:
+    """What can be merged: the benchmark's models under the empty key, and each of the user's sets by its id.
+
+    Raises:
+        TaskError: there is neither.
+    """
+    from merging.sharing.catalog.model_set_store import list_model_sets
+
+    own_sets = {made.id: made for made in list_model_sets(store().root)}
+    try:
+        return {"": benchmark_models(), **own_sets}
+    except TaskError:
+        if own_sets:
+            return own_sets
+        raise
+
+
+def expert_accuracies(models: ModelSet, stored: Sequence[Run]) -> dict[str, float]:
+    """{task: its own expert's accuracy}, for the benchmark's models only, on the benchmark of the stored experts."""
+    try:
+        if models.pretrained != benchmark().pretrained:
+            return {}
+    except TaskError:
+        return {}
+    digests = [run.benchmark for run in stored if run.kind == "expert"]
+    return {task: row["accuracy"] for task, row in expert_scores(digests[0], stored).items()} if digests else {}
+
+
+def why_not_evaluated(pretrained: str) -> str:
+    """Why merges of this pretrained model cannot be evaluated on the benchmark; empty if they can."""
+    folder = session_benchmark.benchmark_folder()
+    return _why_other_size(pretrained, file_state(pretrained), folder, state_of(folder))
+
+
+@st.cache_data(max_entries=CACHED, show_spinner=False)
+def _why_other_size(pretrained: str, file: tuple[int, ...], folder: Path, state: tuple[int, ...]) -> str:
+    from merging.models.formats.model_sources import ModelRef
+
+    try:
+        return _benchmark(folder, state).misfit(ModelRef(pretrained).open("pretrained"))
+    except MergingError as error:
+        return str(error)
+
+
+def file_state(reference: str) -> tuple[int, ...]:
+    """A state that changes when a model's file does; part of every cache key of what is read from the file."""
+    from merging.base.files import paths
+    from merging.models.formats.model_sources import ModelRef
+
+    try:
+        return paths.path_state(ModelRef(reference).path)
+    except CheckpointError:
+        return ()
+
+
+def has_unused_tensors(pretrained: str) -> bool:
+    """Whether a checkpoint carries unused text tensors, so that counting them in quantiles is a choice."""
+    return _unused_and_large(pretrained, file_state(pretrained))[0]
+
+
+def is_large(pretrained: str) -> bool:
+    """Whether a checkpoint is of ViT-L/14's size or above, for which papers set some parameters differently."""
+    return _unused_and_large(pretrained, file_state(pretrained))[1]
+
+
+@st.cache_data(max_entries=CACHED, show_spinner=False)
+def _unused_and_large(pretrained: str, file: tuple[int, ...]) -> tuple[bool, bool]:
+    """Whether it carries unused text tensors, and whether it is large; false for what a merge will fail to open."""
+    from merging.models.architecture import Architecture
+    from merging.models.formats.model_sources import ModelRef
+
+    dead = False
+    try:
+        opened = ModelRef(pretrained).open("pretrained")
+        dead = opened.dead.numel > 0
+        return dead, Architecture.of(opened).width >= 1024
+    except (CheckpointError, OSError):
+        return dead, False

@@ -1,0 +1,281 @@
+"""Published figures beside figures measured here: the stored run of each line of a paper, and the table of both."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import streamlit as st
+
+from app import page_text
+from app.reading import page_data
+from app.reading.score_tables import NAMES
+from app.session import benchmark_choice, view_state
+from merging.base.errors import MergingError
+from merging.images.benchmarks.benchmark_folders import state_of
+from merging.images.benchmarks.metrics import Summary, summarize
+from merging.recipes.papers.published_figures import AVERAGES as PRINTED_AVERAGES
+from merging.recipes.papers.published_figures import B32, L14, NORMALIZED, REFERENCES, TOWERS, Figure
+from merging.study.runs.run import PRECOMPUTED, Run
+from viz import theme
+from viz.figure_text import clean_text, percent
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+PRINTED = {False: "#6B7280", True: "#98A2AE"}  # the color of published figures on a light and on a dark ground
+HELP = {
+    "In": "Mean accuracy over the in-domain data sets.",
+    "Out": "Mean accuracy over the out-of-domain data sets.",
+    "H": "Harmonic mean of the two.",
+    "Passes": "Over the tensors of all checkpoints, including the pass that merges.",
+    "Norm.": "Normalized accuracy: mean over in-domain tasks of the accuracy over the task's own expert.",
+}
+
+
+# Published figures and figures measured here never share a mark.
+PUBLISHED, OURS = "◇ published", "● measured here"
+COMPUTED_MARK = "*"
+COMPUTED = (
+    "Marked *: not printed in the source, but computed by us from accuracies that are. Normalized accuracy is the mean "
+    "over tasks of the printed accuracy over the printed one of the task's own expert."
+)
+MODELS = {model: f"{PUBLISHED}, {model}" for model in TOWERS}
+COMPARED_TOWERS = (B32, L14)  # towers whose columns stand before ours; the others' follow them
+AVERAGES = ("In", "Out", "H", "Norm.")
+INTERVALS = ("In, 95%", "Out, 95%")
+CELL_FONT, CELL_MARGINS, WIDEST = 11, 20, 260  # px; the font is 14, but narrower than those of charts
+CHAIN, SOURCE, NOTE = ("", "Chain"), ("", "Source"), ("", "Note")
+Line = dict[tuple[str, str], str]
+Steps = list[tuple[dict[str, Any], dict[str, Any]]]
+
+
+@dataclass(frozen=True)
+class PaperRow:
+    """One chain: a paper's figures by model, and the stored run of the same chain."""
+
+    name: str
+    figures: Mapping[str, Figure]
+    run: Run | None
+
+
+def printed_color() -> str:
+    """The color of published figures in tables."""
+    return PRINTED[view_state.has_dark_ground()]
+
+
+def benchmark_tower() -> str:
+    """The published tower that the models of this session's benchmark are of; empty if they are of none."""
+    folder = benchmark_choice.benchmark_folder()
+    return _tower(folder, state_of(folder))
+
+
+@lru_cache(maxsize=page_data.CACHED)
+def _tower(folder: Path, state: tuple[int, ...]) -> str:
+    from merging.models.architecture import Architecture
+    from merging.models.inspection.checkpoint_facts import published_tower
+
+    try:
+        return published_tower(Architecture.of(page_data.benchmark().open_pretrained()))
+    except MergingError:
+        return ""
+
+
+def main_tower() -> str:
+    """The tower whose figures stand beside ours: the benchmark's own, else the one that most papers print."""
+    return benchmark_tower() or B32
+
+
+def match_rows(figures: Sequence[Figure], runs: Sequence[Run]) -> list[PaperRow]:
+    """One row for each line of a paper's tables, then one for each precomputed run that no paper reports.
+
+    A paper's tables for several towers share a row, in which every tower has columns of its own. Beside models of a
+    published tower, there are figures of that tower only.
+    """
+    own, lines = benchmark_tower(), dict[tuple[str, str], dict[str, Figure]]()
+    for figure in [one for one in figures if own in {"", one.model}]:
+        lines.setdefault((figure.name, figure.source.split(",")[0]), {})[figure.model] = figure
+    names = [name.casefold() for name, _ in lines]
+    paper_rows = [
+        PaperRow(name if names.count(name.casefold()) == 1 else f"{name} ({paper})", line, _same_chain(line, runs))
+        for (name, paper), line in lines.items()
+    ]
+    matched = {row.run.id for row in paper_rows if row.run}
+    others = [run for run in runs if run.provenance == PRECOMPUTED and run.id not in matched]
+    return paper_rows + [PaperRow(run.name, {}, run) for run in others]
+
+
+def _same_chain(figures: Mapping[str, Figure], runs: Sequence[Run]) -> Run | None:
+    """The run of the same chain with every value that the paper states, preferably with defaults for the others."""
+    for figure in figures.values():
+        if not figure.unstated:
+            keys = tuple(key for key, _ in figure.chain)
+            ranked = [(rank, run) for run in runs if run.chain == keys and (rank := _rank(figure, run)) is not None]
+            if ranked:
+                return min(ranked, key=lambda pair: pair[0])[1]
+    return None
+
+
+def _rank(figure: Figure, run: Run) -> tuple[int, bool] | None:
+    """A run's distance from a figure's chain, None if it is another chain; precomputed runs come first."""
+    steps, adapt, exemplars = _recipe(run.id, run)
+    if not steps or (figure.exemplars and exemplars and figure.exemplars != exemplars):
+        return None
+    above = [(run.adapt, values) for values, _ in adapt]
+    if not figure.is_of(zip(run.chain, (values for values, _ in steps), strict=True), above):
+        return None
+    others = 0
+    for (_, stated), (values, defaults) in zip(figure.chain + figure.adapt, steps + adapt, strict=True):
+        others += sum(value != defaults[name] for name, value in values.items() if name not in stated)
+    return others, run.provenance != PRECOMPUTED
+
+
+@st.cache_data(max_entries=1000, show_spinner=False)
+def _recipe(run_id: str, _run: Run) -> tuple[Steps, Steps, int | None]:
+    """Values and defaults of each step and of the adapt, if there is one, and exemplars per task; no steps if this
+    version does not know the chain."""
+    try:
+        recipe = _run.recipe
+    except MergingError:
+        recipe = None
+    if recipe is None:
+        return [], [], None
+    stages = [(step.params.values(), type(step.params)().values()) for _, step in recipe.stages]
+    steps = len(recipe.steps)
+    return stages[:steps], stages[steps:], recipe.exemplars.per_task if recipe.exemplars else None
+
+
+def paper_table(rows: Sequence[PaperRow], stored: Sequence[Run]) -> pd.DataFrame:
+    """The rows, then the reference models, with published and measured columns under their own heads; plain text.
+
+    The source stands before the figures: after both groups of columns it would be out of sight.
+    """
+    import pandas as pd
+
+    cells = [_printed_line(row.name, row.figures) | _measured_line(row.run, stored) for row in rows]
+    references = _references(rows, stored)
+    frame = pd.DataFrame(cells + references).fillna("")
+    printed = {tower: [(model, name) for name in AVERAGES] for tower, model in MODELS.items()}
+    before = [column for tower, columns in printed.items() if tower in COMPARED_TOWERS for column in columns]
+    after = [column for tower, columns in printed.items() if tower not in COMPARED_TOWERS for column in columns]
+    measured = [(OURS, name) for name in (*AVERAGES, *INTERVALS, "Images", "Setting")]
+    filled = {column for line in cells for column, cell in line.items() if cell}
+    filled |= {NOTE for line in references if line.get(NOTE)}  # references add no other column by themselves
+    used = [column for column in (CHAIN, SOURCE, *before, *measured, *after, NOTE) if column in filled]
+    frame = frame[used]
+    frame.columns = pd.MultiIndex.from_tuples(used)
+    return frame
+
+
+def _printed_line(name: str, figures: Mapping[str, Figure]) -> Line:
+    cells = {CHAIN: clean_text(name)}
+    for model, figure in figures.items():
+        cells |= {(MODELS[model], head): cell for head, cell in _averages_of(figure).items()}
+    if not figures:
+        return cells
+    sources = dict.fromkeys(figure.source for figure in figures.values())
+    notes = dict.fromkeys(note for figure in figures.values() for note in _notes(figure, len(figures) > 1))
+    return cells | {SOURCE: "; ".join(sources), NOTE: "; ".join(notes)}
+
+
+def _notes(figure: Figure, of_several: bool) -> list[str]:
+    """What is to be known of a figure: its note, of which tower unless all have it, and the printed time."""
+    tower = f"{figure.model}: " if of_several and figure.model not in COMPARED_TOWERS else ""
+    time = "" if figure.seconds is None else f"{figure.model}: merging took {figure.seconds:g} s, device not stated"
+    return [note for note in (f"{tower}{figure.note}" if figure.note else "", time) if note]
+
+
+def _averages_of(figure: Figure) -> dict[str, str]:
+    """A figure's averages by the heads of their columns; those that its source does not print are marked."""
+    normalized = None if figure.normalized is None else round(figure.normalized, 1)
+    values = zip(AVERAGES, (*PRINTED_AVERAGES, NORMALIZED), (*figure.printed[:3], normalized), strict=True)
+    return {
+        head: _print_value(value) + ("" if figure.is_printed(average) else f" {COMPUTED_MARK}")
+        for head, average, value in values
+        if value is not None
+    }
+
+
+def _print_value(value: float) -> str:
+    """With one decimal, with two where a source has them."""
+    return f"{value:.1f}%" if abs(value - round(value, 1)) < 1e-9 else f"{value:.2f}%"
+
+
+def _measured_line(run: Run | None, stored: Sequence[Run]) -> Line:
+    summary = page_data.summary(run, stored) if run else None
+    if run is None or summary is None:
+        return {}
+    *_, exemplars = _recipe(run.id, run)
+    sources = (
+        f"{page_text.per_task_in_words(run)} ‡" if page_text.per_task_in_words(run) else "",
+        "† adapted on the scored images" if run.adapts_on_test else "",
+        f"{exemplars} exemplars per task" if exemplars else "",
+        "" if run.seed is None else f"seed {run.seed}",
+    )
+    setting = ", ".join(filter(None, (*sources, clean_text(run.device, 40))))
+    return _averages(summary) | {(OURS, "Setting"): setting}
+
+
+def _averages(summary: Summary) -> Line:
+    cells = (
+        *map(percent, (summary.in_domain, summary.out_of_domain, summary.h_score, summary.normalized)),
+        f"{percent(summary.in_low)} to {percent(summary.in_high)}",
+        f"{percent(summary.out_low)} to {percent(summary.out_high)}",
+        f"{summary.n_in:,} in, {summary.n_out:,} out",
+    )
+    return {(OURS, name): cell for name, cell in zip((*AVERAGES, *INTERVALS, "Images"), cells, strict=True)}
+
+
+def _references(rows: Sequence[PaperRow], stored: Sequence[Run]) -> list[Line]:
+    """The pretrained model, the experts and the model trained on all tasks, in the same columns."""
+    run = next((row.run for row in rows if row.run), None)
+    measured = _reference_lines(run.benchmark, run.experts, len(stored), stored) if run else {}
+    towers = {tower for row in rows for tower in row.figures}
+    lines = []
+    for kind, figures in REFERENCES.items():
+        first = {figure.model: figure for figure in reversed(figures)}  # each tower's first, as the file has them
+        own = {tower: first[tower] for tower in MODELS if tower in first and tower in towers}
+        line = _printed_line(NAMES[kind], own) | measured.get(kind, {})
+        if len(line) > 1:
+            lines.append(line)
+    return lines
+
+
+@st.cache_data(max_entries=page_data.CACHED, show_spinner=False)
+def _reference_lines(
+    benchmark: str | None, experts: tuple[str, ...], stored_known: int, _stored: Sequence[Run]
+) -> dict[str, Line]:
+    tables = page_data.reference_scores(benchmark, experts, _stored)
+    own = {task: row["accuracy"] for task, row in page_data.expert_scores(benchmark, _stored).items()}
+    return {kind: _averages(summarize(scores, experts, own, page_data.SPLIT)) for kind, scores in tables.items()}
+
+
+def column_settings(table: pd.DataFrame) -> dict[int, Any]:
+    """Settings of the columns of such a table, by place: each wide enough for its cells and for both of its heads."""
+    widths = [max(_width(text) for text in (name, *table[group, name])) for group, name in table.columns]
+    groups = [group for group, _ in table.columns]
+    for group in set(groups) - {""}:
+        places = [place for place, other in enumerate(groups) if other == group]
+        lacking = _width(group) - sum(widths[place] for place in places)
+        for place in places:
+            widths[place] += max(0, math.ceil(lacking / len(places)))
+    return {
+        place + 1: _column(group, name, width)
+        for place, ((group, name), width) in enumerate(zip(table.columns, widths, strict=True))
+    }
+
+
+def _width(cell: str) -> int:
+    """Px that a cell takes with its margins, at most ``WIDEST``."""
+    return min(round(theme.text_width(cell, CELL_FONT)) + CELL_MARGINS, WIDEST)
+
+
+def _column(group: str, name: str, width: int) -> Any:
+    if not group:
+        return st.column_config.TextColumn(width=width, pinned=name == CHAIN[1], help=HELP.get(name))
+    right = name in HELP or name.endswith("change")
+    return st.column_config.TextColumn(width=width, alignment="right" if right else "left", help=HELP.get(name))

@@ -1,0 +1,149 @@
+"""What putting weights back gives, as the charts of the Drift page take it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from app.page_text import format_signed, look_up_names
+from app.reading import measurements, page_data
+from app.reading.figures import cache_table
+from merging.models.families import Role
+from merging.study.analysis import measurement_store as stored_measurements
+from merging.study.analysis.measurement_store import StoredMeasurement
+from merging.study.previews.bootstrap import AVERAGE, IN_DOMAIN, OUT_OF_DOMAIN
+from merging.study.runs.run import Run
+from viz.figure_text import role_name
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from merging.study.analysis.measurement_subject import MeasurementResult
+
+TITLES = {IN_DOMAIN: "In domain", OUT_OF_DOMAIN: "Out of domain"}
+BLOCKS = "Blocks, "
+NAMES = {"block": "{}", "kind": "all {} tensors", "tensor": "{}"}
+ROLES = {str(role) for role in Role}
+BLOCK = re.compile(r"^(?:visual\.)?transformer\.resblocks\.(\d+)\.")
+PREDICTIONS = {  # what the first-order map shows, as pickers name it -> column of the measurement
+    "putting a tensor back": "put_back",
+    "taking an expert's part out, in domain": ("take_out", IN_DOMAIN),
+    "taking an expert's part out, out of domain": ("take_out", OUT_OF_DOMAIN),
+    "giving a tensor back to an expert, in domain": ("give_back", IN_DOMAIN),
+    "giving a tensor back to an expert, out of domain": ("give_back", OUT_OF_DOMAIN),
+}
+
+
+def partial_result(run: Run) -> MeasurementResult | None:
+    """What a measurement of the true map that is running now has shown, None if nothing yet."""
+    return stored_measurements.find_partial(measurements.PUT_BACK, page_data.store(), page_data.benchmark(), run.id)
+
+
+def revert_cells(run: Run, changes: pd.DataFrame) -> pd.DataFrame:
+    """The table of ``revert_map``: averages, whole blocks and tasks; NaN where a tensor is not measured yet."""
+    return _cells(run.id, changes, measurements.titles_by_task())
+
+
+@cache_table
+def _cells(run_id: str, changes: pd.DataFrame, titles: dict[str, str]) -> pd.DataFrame:
+    import pandas as pd
+
+    tensors = page_data.run_table(run_id, "tensors")[measurements.TENSOR_COLUMNS]
+    numbers = ["before", "after", "change", "low", "high", "margin", "n"]
+    single, blocks = (changes[changes["level"] == level] for level in ("tensor", "block"))
+    averages = [over for over in TITLES if over in set(changes["over"])]
+    frames = []
+    for over in [*averages, *(name for name in dict.fromkeys(changes["over"]) if name not in TITLES)]:
+        rows = single[single["over"] == over][["name", *numbers]].rename(columns={"name": "tensor"})
+        title = TITLES.get(over) or titles.get(over, over)
+        frames.append(tensors.merge(rows, on="tensor", how="left").assign(row=over, title=title))
+        if over in TITLES:
+            whole = blocks[blocks["over"] == over][["name", *numbers]].rename(columns={"name": "section"})
+            merged = tensors.merge(whole, on="section", how="left")
+            title = f"{BLOCKS}{over}"
+            frames.append(merged.assign(row=title, title=title))
+    return pd.concat(frames, ignore_index=True)
+
+
+def change_averages(changes: pd.DataFrame, levels: Sequence[str], most: int | None = None) -> pd.DataFrame:
+    """A row for each thing put back, with the change in points and its interval, as text, in and out of domain.
+
+    The ``most`` largest gains out of domain (where there is no task out of domain, in domain), or all.
+    """
+    import pandas as pd
+
+    rows = changes[(changes["group"] == AVERAGE) & changes["level"].isin(levels)]
+    shown = [over for over in TITLES if over in set(rows["over"])]
+    first = rows[rows["over"] == shown[-1]]
+    first = first if most is None else first.nlargest(most, "change")
+    table = first[["level", "name"]].reset_index(drop=True)
+    for over in shown:
+        own = rows[rows["over"] == over].set_index(["level", "name"])[["change", "low", "high"]]
+        numbers = own.loc[pd.MultiIndex.from_frame(table[["level", "name"]])].to_numpy(float)
+        table[TITLES[over]] = [
+            f"{format_signed(100 * c)} ({format_signed(100 * low)} to {format_signed(100 * high)})"
+            for c, low, high in numbers
+        ]
+    names = [NAMES[level].format(_short_name(name)) for level, name in zip(table["level"], table["name"], strict=True)]
+    return table.drop(columns="level").assign(name=names)
+
+
+def _short_name(name: str) -> str:
+    """A tensor's name without what all names of a block begin with, a role in words."""
+    short = BLOCK.sub(r"block \1, ", name)
+    return role_name(short) if short in ROLES else short
+
+
+def predicted_cells(run: Run, measured: StoredMeasurement, guess: str) -> pd.DataFrame:
+    """The table of ``first_order_map`` for one of ``PREDICTIONS``."""
+    shown = PREDICTIONS[guess]
+    tensors = page_data.run_table(run.id, "tensors")[measurements.TENSOR_COLUMNS]
+    if isinstance(shown, str):
+        rows = measurements.measured_table(measured, "changes").rename(columns={"over": "row", shown: "predicted"})
+        rows = rows.sort_values("row", key=lambda names: ~names.isin(list(TITLES)), kind="stable")
+        titles = look_up_names(rows["row"], TITLES | measurements.titles_by_task())
+    else:
+        column, over = shown
+        rows = measurements.measured_table(measured, "experts")
+        rows = rows[rows["over"] == over].rename(columns={"expert": "row", column: "predicted"})
+        titles = look_up_names(rows["row"], measurements.titles_by_task())
+    table = rows.assign(title=titles)[["row", "title", "tensor", "predicted"]]
+    return table.merge(tensors, on="tensor", validate="many_to_one")
+
+
+def drift_and_change(run: Run, drift: StoredMeasurement, changes: pd.DataFrame, over: str) -> pd.DataFrame:
+    """The table of ``drift_and_put_back``: each tensor's drift, a mean over tasks, and its change, with both ranks."""
+    own = measurements.layer_drift_table(run, drift).groupby("tensor", sort=False)["relative"].mean().rename("drift")
+    rows = changes[(changes["level"] == "tensor") & (changes["over"] == over)].rename(columns={"name": "tensor"})
+    table = rows[["tensor", "change", "low", "high", "n"]].merge(own, on="tensor")
+    table = table.merge(
+        page_data.run_table(run.id, "tensors")[measurements.TENSOR_COLUMNS], on="tensor", validate="one_to_one"
+    )
+    ranks = {f"{name}_rank": table[name].rank(ascending=False) for name in ("drift", "change")}
+    return table.assign(**ranks)
+
+
+class RankCorrelation(NamedTuple):
+    """Spearman's ρ of the first-order map with the true one over n tensors: with accuracy, and with the margin."""
+
+    over: str
+    accuracy: float
+    margin: float
+    n: int
+
+
+def rank_correlations(guess: StoredMeasurement, changes: pd.DataFrame) -> list[RankCorrelation]:
+    """How well the first-order map ranks the tensors, in and out of domain."""
+    from merging.study.analysis.correlation import fit_line
+
+    predicted = measurements.measured_table(guess, "changes").set_index(["over", "tensor"])["put_back"]
+    correlations = []
+    for over in TITLES:
+        rows = changes[(changes["level"] == "tensor") & (changes["over"] == over)]
+        if rows.empty or over not in predicted.index.get_level_values(0):
+            continue
+        x = predicted.loc[over].reindex(rows["name"]).to_numpy(float)
+        fits = [fit_line(x, rows[column].to_numpy(float)) for column in ("change", "margin")]
+        correlations.append(RankCorrelation(over, fits[0].spearman, fits[1].spearman, fits[0].n))
+    return correlations

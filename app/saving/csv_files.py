@@ -1,0 +1,56 @@
+"""The buttons under a chart that save its numbers: what is drawn, mark by mark, and the table behind it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import TYPE_CHECKING
+
+import streamlit as st
+
+from app.reading import expert_names
+from app.saving import provenance
+from app.saving.shown_chart import ShownChart
+from app.session import benchmark_choice
+from merging.base.files import tables
+from viz import theme
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+BUTTONS = {
+    "Data (CSV)": "What the chart draws: a row for each mark.",
+    "Table (CSV)": "All columns of the table behind the chart.",
+}
+SOURCE = "source"  # a column with the line of provenance in its first row, where readers of CSV expect no comment
+
+
+def draw_csv_buttons(chart: ShownChart, of: str = "") -> None:
+    """Draw the buttons of a chart; ``of`` keeps those of several charts of one kind apart."""
+    for (label, about), (ending, content) in zip(
+        BUTTONS.items(), {"": marks_csv, "_table": table_csv}.items(), strict=True
+    ):
+        st.download_button(
+            label, benchmark_choice.bind_download(partial(content, chart)),
+            f"{theme.file_name(chart.name)}{ending}.csv", "text/csv",
+            key=f"csv{ending}_{chart.key}{of}", on_click="ignore", type="tertiary", icon=":material/table:", help=about,
+        )  # fmt: skip
+
+
+def marks_csv(chart: ShownChart) -> bytes:
+    """The marks of a chart as CSV."""
+    from viz.chart_registry import find
+    from viz.marks import marks
+
+    return csv_with_source(marks(chart.figure(), find(chart.key).picks), chart.back, provenance.provenance_line(chart))
+
+
+def table_csv(chart: ShownChart) -> bytes:
+    """The table behind a chart as CSV."""
+    return csv_with_source(chart.table, chart.back, provenance.provenance_line(chart))
+
+
+def csv_with_source(table: pd.DataFrame, back: Mapping[str, str], source: str) -> bytes:
+    """A table as CSV, with experts' keys and with the line that says where it is from."""
+    keyed = expert_names.with_keys(table, back)
+    return tables.csv_bytes(keyed.assign(**{SOURCE: [source, *[""] * (len(keyed) - 1)][: len(keyed)]}))

@@ -1,0 +1,88 @@
+"""The menu under a chart that saves it: SVG, PNG and PDF are written by the browser, HTML by the server."""
+
+from __future__ import annotations
+
+from functools import cache, partial
+from pathlib import Path
+from typing import Any
+
+import streamlit as st
+from streamlit.components.v1 import declare_component
+
+from app.saving import provenance
+from app.saving.shown_chart import ShownChart
+from viz import theme
+
+HERE = Path(__file__).parent
+VENDOR = HERE / "vendor"  # what writes PDF; fetched by the browser when a PDF is asked for
+CAPTION, SOURCE = "Caption", "Source"
+FORMATS = (
+    "SVG and PDF stay sharp at any size; PDF holds its font. PNG has three pixels for one on the screen. "
+    "HTML opens in any browser without a network, and still shows values under the pointer."
+)
+
+
+def draw_save_menu(chart: ShownChart) -> None:
+    """Draw the menu of a chart, which is filled when it is opened."""
+    popover = st.popover(
+        "Figure", icon=":material/photo_camera:", type="tertiary", help="Save the figure", key=f"figure_{chart.key}",
+        on_change="rerun",
+    )  # fmt: skip
+    if not popover.open:
+        return
+    with popover:
+        place, kept = f"below_{chart.key}", f"_below_{chart.key}"  # the choice outlives the menu
+        st.session_state.setdefault(place, st.session_state.get(kept, [CAPTION, SOURCE]))
+        below = st.pills("Under the picture", (CAPTION, SOURCE), selection_mode="multi", key=place)
+        st.session_state[kept] = below
+        notes = [chart.caption] if CAPTION in below and chart.caption else []
+        notes += [provenance.provenance_line(chart)] if SOURCE in below else []
+        data = {**picture_data(chart, notes), "vendor": _vendor()}
+        with st.container(horizontal=True, vertical_alignment="top", gap="small"):
+            _saver()(key=f"save_{chart.key}", data=data, width="content")
+            st.download_button(
+                "HTML", partial(_page, chart, data["title"], notes), f"{data['name']}.html", "text/html",
+                key=f"html_{chart.key}", on_click="ignore",
+            )  # fmt: skip
+        st.caption(FORMATS)
+
+
+def picture_data(chart: ShownChart, notes: list[str]) -> dict[str, Any]:
+    """What the browser's scripts must know of a chart to draw its picture, with lines of text under it."""
+    from viz.chart_registry import find
+    from viz.dark_ground import LIGHT
+
+    return {
+        "chart": f"chart_{chart.key}",
+        "name": theme.file_name(chart.name),
+        "title": find(chart.key).question,
+        "description": str(chart.figure().layout.meta["alt"]),
+        "notes": notes,
+        "light": dict(LIGHT),
+    }
+
+
+@cache
+def _vendor() -> str:
+    """The address under which Streamlit serves the folder ``vendor``, as it does the files of a component."""
+    served = declare_component("vendor", VENDOR)
+    return "/".join(["", *st.get_option("server.baseUrlPath").strip("/").split(), "component", served.name, ""])
+
+
+def _page(chart: ShownChart, question: str, notes: list[str]) -> bytes:
+    """The page, which is written outside of any session."""
+    from viz.report.document import write_figure
+
+    return write_figure(chart.figure(), question, notes).encode()
+
+
+@cache
+def _saver() -> Any:
+    """The buttons whose files the browser writes, registered once."""
+    return register_component("mergescope_figure", (HERE / "figure.html").read_text("utf-8"), "figure.js", "pdf.js")
+
+
+def register_component(name: str, html: str, *scripts: str) -> Any:
+    """The component ``name``, whose ``scripts`` do something with the picture of a chart."""
+    css, *js = ((HERE / file).read_text("utf-8") for file in ("figure.css", "picture.js", *scripts))
+    return st.components.v2.component(name, html=html, css=css, js="\n".join(js))

@@ -1,0 +1,120 @@
+"""Which benchmark this session works on, how a link says so, and changing it. Everything cached is keyed by it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextvars import ContextVar, copy_context
+from pathlib import Path
+
+import streamlit as st
+from streamlit.runtime.scriptrunner import get_script_run_ctx
+
+from app import permissions
+from app.session import address, run_choice, view_state
+from merging.base import settings
+from merging.base.files.short_digest import short_digest
+from merging.images.benchmarks import benchmark_folders
+from merging.images.benchmarks.benchmark_folders import SERVER
+
+CHOSEN, FOLDER, TYPED = "_benchmark", "_benchmark_folder", "_benchmarks_typed"
+TYPED_PREFIX = "typed:"  # of the key of a folder whose path was typed; only that session knows the folder
+_BOUND: ContextVar[Path | None] = ContextVar("benchmark", default=None)
+
+
+def benchmark_folder() -> Path:
+    """The folder of the benchmark that this session works on."""
+    if get_script_run_ctx(suppress_warning=True) is None:  # outside of any session
+        return _BOUND.get() or settings.benchmark_folder()
+    path = st.session_state.get(FOLDER)
+    return path if isinstance(path, Path) else settings.benchmark_folder()
+
+
+def bind_download(make: Callable[[], bytes]) -> Callable[[], bytes]:
+    """The function for a click on a download, which has no session: it makes the file on the benchmark of this one."""
+    path = benchmark_folder()
+
+    def make_here() -> bytes:
+        _BOUND.set(path)
+        return make()
+
+    return lambda: copy_context().run(make_here)
+
+
+def current_key() -> str:
+    """The key of this session's benchmark in links."""
+    return str(st.session_state.get(CHOSEN, SERVER))
+
+
+def benchmark_title(of: Path) -> str:
+    """A benchmark's title; untrusted text."""
+    return "Bundled benchmark" if of == settings.BUNDLED else of.name
+
+
+def is_bundled() -> bool:
+    """Whether this session works on the benchmark that comes with the program."""
+    return benchmark_folder() == settings.BUNDLED
+
+
+def benchmark_in_words() -> str:
+    """This session's benchmark in a sentence; untrusted text."""
+    return "the bundled benchmark" if is_bundled() else f"the benchmark {benchmark_title(benchmark_folder())}"
+
+
+def library_in_words() -> str:
+    """The stored runs of this session's benchmark in two words; untrusted text."""
+    return "bundled library" if is_bundled() else f"benchmark {benchmark_title(benchmark_folder())}"
+
+
+def follow_link() -> str:
+    """Switch to the benchmark that the link names, or stay on this session's; returns the key if it is not found."""
+    benchmark_key = view_state.value_from_link(address.BENCHMARK) or current_key()
+    path = find_folder(benchmark_key)
+    if path is None:
+        st.session_state[CHOSEN] = benchmark_key
+        return benchmark_key
+    if path != benchmark_folder():
+        switch_benchmark(benchmark_key)
+    else:
+        _set_benchmark(benchmark_key, path)
+    return ""
+
+
+def find_folder(benchmark_key: str) -> Path | None:
+    """The folder that a key stands for in this session; None if there is none."""
+    if benchmark_key.startswith(TYPED_PREFIX):
+        return None if permissions.has_others() else st.session_state.get(TYPED, {}).get(benchmark_key)
+    return benchmark_folders.find_folder(benchmark_key, settings.store_root())
+
+
+def switch_benchmark(benchmark_key: str) -> None:
+    """Callback: switch to this benchmark, and forget what was chosen on another one."""
+    if (path := find_folder(benchmark_key)) is None:
+        return
+    if path != benchmark_folder():
+        view_state.leave_benchmark()
+        run_choice.forget_runs()
+    _set_benchmark(benchmark_key, path)
+
+
+def _set_benchmark(benchmark_key: str, path: Path) -> None:
+    st.session_state[CHOSEN], st.session_state[FOLDER] = benchmark_key, path
+    view_state.write_parameter(address.BENCHMARK, "" if benchmark_key == SERVER else benchmark_key)
+
+
+def key_of_folder(of: Path) -> str:
+    """The key of a folder, also of one that was typed in this session; empty if it has none."""
+    if listed_key := benchmark_folders.key_of(of, settings.store_root()):
+        return listed_key
+    return next((typed_key for typed_key, path in st.session_state.get(TYPED, {}).items() if path == of), "")
+
+
+def remember_typed(path: Path) -> str:
+    """Remember a folder that was typed in this session, and return its key."""
+    benchmark_key = f"{TYPED_PREFIX}{short_digest(str(path))}"
+    st.session_state.setdefault(TYPED, {})[benchmark_key] = path.resolve()
+    return benchmark_key
+
+
+def link_query() -> dict[str, str]:
+    """The query that a link to another page has to carry."""
+    return {} if current_key() == SERVER else {address.BENCHMARK: current_key()}

@@ -1,0 +1,70 @@
+"""What goes wrong in callbacks, in pages and in their parts becomes a sentence with a way on."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import ParamSpec
+
+import streamlit as st
+
+from app.page_text import safe_text
+from merging.base.errors import MergingError
+
+PROBLEM, AFTER = "_click_problem", "_after_parts"
+AGAIN = "Draw the page again"
+CHANGED = "It may have been deleted or changed in another tab since this page was drawn."
+P = ParamSpec("P")
+
+
+def guard_callback(act: Callable[P, object]) -> Callable[P, None]:
+    """The same callback; a MergingError in it is what ``take_problem`` then gives."""
+
+    @functools.wraps(act)
+    def call(*args: P.args, **kwargs: P.kwargs) -> None:
+        try:
+            act(*args, **kwargs)
+        except MergingError as error:
+            st.session_state[PROBLEM] = str(error)
+
+    return call
+
+
+def take_problem() -> str:
+    """The problem of the last click, once; empty if there was none."""
+    return str(st.session_state.pop(PROBLEM, ""))
+
+
+def rerun_for_problem() -> None:
+    """In a part of the page that is redrawn alone: redraw all of it, if a problem is to be shown there."""
+    if PROBLEM in st.session_state:
+        st.rerun()
+
+
+def guarded_fragment(draw: Callable[P, None], run_every: float | None = None) -> Callable[P, None]:
+    """A part of a page that is redrawn alone, guarded as the page is."""
+
+    @functools.wraps(draw)
+    def drawn(*args: P.args, **kwargs: P.kwargs) -> None:
+        try:
+            draw(*args, **kwargs)
+        except MergingError as error:
+            draw_error(error, f"{draw.__module__}.{draw.__qualname__}")
+        if after := st.session_state.get(AFTER):
+            after()
+
+    return st.fragment(drawn, run_every=run_every)
+
+
+def call_after_fragments(call: Callable[[], None] | None) -> None:
+    """Call this whenever a part of the page was redrawn alone; None while all of the page is drawn."""
+    st.session_state[AFTER] = call
+
+
+def draw_error(error: MergingError, part: str) -> None:
+    """Draw the error, and a button that draws the whole page anew, from what is stored now."""
+    st.error(safe_text(error, 1000), icon=":material/error:")
+    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+        if st.button(AGAIN, key=f"again_{part}", icon=":material/refresh:"):
+            st.rerun()
+        st.caption(CHANGED)

@@ -1,0 +1,115 @@
+"""The painting of this session and its text in the address, which links, reloads and the browser's Back restore."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import streamlit as st
+
+from app.session import address, view_state
+from app.session.painting import Factors, Painting
+from merging.base.errors import MergingError
+
+SESSION_KEY = "_painting"
+_SEEN, _DRAFTED, _CHAIN = "_painted_seen", "_painted_drafted", "_painted_chain"
+STALE_SECONDS = 0.5  # seconds in which the browser may still send the address that it had before the last stroke
+
+
+@dataclass
+class StoredPainting:
+    """A painting, the factors that the text in the address stands for, and when that text was written."""
+
+    painting: Painting
+    text: str = ""
+    factors: Factors | None = None
+    written: float = 0.0
+
+
+@dataclass
+class StoredDraft:
+    """The draft of this session in the store: its token, and the tables of factors in it by name, the newest last."""
+
+    token: str = ""
+    tables: dict[str, bytes] = field(default_factory=dict)
+
+
+def note_painted_text() -> None:
+    """Note what the address says of the painting. A page calls this where all of it is drawn.
+
+    A part that is drawn alone does not follow the address: its requests may have the one from before the last stroke.
+    """
+    text = st.query_params.get(address.PAINTED_FACTORS, "")
+    kept = st.session_state.get(SESSION_KEY)
+    if view_state.is_entered():  # the address counts if it says anything, else the session
+        st.session_state[_CHAIN] = view_state.value_from_link(address.CHAIN)
+        if text or kept is None:
+            st.session_state[_SEEN] = text
+    elif kept is not None and time.monotonic() - kept.written > STALE_SECONDS:  # the browser went back or forward
+        st.session_state[_SEEN] = text
+    view_state.write_parameter(address.CHAIN, painted_chain())
+
+
+def painted_chain() -> str:
+    """The chain from Merge that the factors belong to, as a link writes it; empty if painting began on Masks."""
+    return str(st.session_state.get(_CHAIN, ""))
+
+
+def follow_address(
+    experts: Sequence[str], tensors: Sequence[str], read: Callable[[str], Factors]
+) -> tuple[Painting, str]:
+    """The session's painting of these tensors, after what the address asks for; and why it cannot be followed, if so.
+
+    ``read`` gives the factors that a text in the address stands for, and raises MergingError.
+    """
+    kept = st.session_state.get(SESSION_KEY)
+    seen, problem = st.session_state.pop(_SEEN, None), ""
+    new = not isinstance(kept, StoredPainting) or not kept.painting.fits(experts, tensors)
+    if new:
+        kept = st.session_state[SESSION_KEY] = StoredPainting(Painting.blank(experts, tensors))
+    if seen is None or (seen == kept.text and not new):
+        return kept.painting, ""
+    try:
+        factors = read(seen)
+    except MergingError as error:
+        problem = str(error)
+    else:
+        if new:
+            kept.painting.factors = factors
+        else:
+            kept.painting.go_to(factors, "from the address")
+        kept.text, kept.factors = seen, kept.painting.factors
+    return kept.painting, problem
+
+
+def painting() -> Painting | None:
+    """The session's painting, for callbacks; None if there is none."""
+    kept = st.session_state.get(SESSION_KEY)
+    return kept.painting if isinstance(kept, StoredPainting) else None
+
+
+def write_painting(text_of: Callable[[Factors], str]) -> str:
+    """Put the painting into the address, if it is not there; ``text_of`` gives the text that stands for its factors.
+
+    Returns that text.
+
+    A link's own text stays as it is, so that the browser's Back leads past it.
+    """
+    kept: StoredPainting = st.session_state[SESSION_KEY]
+    now = kept.painting.factors
+    if kept.factors is None or not np.array_equal(kept.factors, now):
+        kept.text, kept.factors = text_of(now), now
+    if st.query_params.get(address.PAINTED_FACTORS, "") != kept.text:
+        kept.written = time.monotonic()  # the browser does not have it yet
+    view_state.write_parameter(address.PAINTED_FACTORS, kept.text)
+    return kept.text
+
+
+def stored_draft() -> StoredDraft:
+    """What this session keeps in the store of tables that are too long for the address."""
+    kept = st.session_state.get(_DRAFTED)
+    if not isinstance(kept, StoredDraft):
+        kept = st.session_state[_DRAFTED] = StoredDraft()
+    return kept

@@ -1,0 +1,265 @@
+"""What a session remembers, and how it is written into the address."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from urllib.parse import urlencode
+
+import streamlit as st
+
+from app.session import address, polled_pickers
+from app.session.draft import Draft
+from app.session.report_keeper import without_token
+from merging.base.files.short_digest import resolve_prefix
+
+_DRAFT, _WATCHED, _MODELS = "_draft", "_watched", "_models"
+_PAGE, _ENTERED, _METHOD, _SWEEP, _POINT, _FRONT = "_page", "_entered", "_method", "_sweep", "_point", "_front"
+_PICKED = "_picked_"
+_IMPLIED = "_implied"  # what the page shows though its address does not say so
+DISPLAY_KEYS = (
+    address.PRESENTATION,
+    address.FRAME,
+    address.CONTROLS,
+    address.BACKGROUND,
+)  # how a view is shown, not what it shows
+LINK_COLORS = {False: "#0B6AA8", True: "#6DB3E3"}  # the color of links and of focus on a light and on a dark ground
+
+
+def is_presenting() -> bool:
+    """Whether pages are shown on a projector."""
+    return bool(st.session_state.get(address.PRESENTATION, False))
+
+
+def is_framed() -> bool:
+    """Whether one chart is shown alone, for a frame on another page."""
+    return str(st.query_params.get(address.FRAME, "")) in ("1", "true")
+
+
+def is_single_chart() -> bool:
+    """Whether one chart is shown alone, on a projector or in a frame."""
+    return is_framed() or is_presenting()
+
+
+def has_dark_ground() -> bool:
+    """Whether the browser shows pages on a dark ground. What is behind a frame without one counts as light."""
+    return st.context.theme.type == "dark" and not (is_framed() and has_clear_background())
+
+
+def has_clear_background() -> bool:
+    """Whether a frame has no ground of its own."""
+    return str(st.query_params.get(address.BACKGROUND, "")) == "clear"
+
+
+def enter_page(page: str) -> None:
+    """Note which page is shown, by its path. The address counts when a page is entered, afterwards the session.
+
+    Between two clicks the browser may still send the address that it had before the first.
+    """
+    st.session_state[_ENTERED] = st.session_state.get(_PAGE) != page
+    st.session_state[_PAGE] = page
+    st.session_state[_IMPLIED] = {}
+
+
+def is_entered() -> bool:
+    """Whether the page was entered just now."""
+    return bool(st.session_state.get(_ENTERED, True))
+
+
+def forget_view() -> None:
+    """Forget what the page shows: the address counts, as when the page is entered."""
+    st.session_state[_PAGE] = None
+    for key in [name for name in st.session_state if isinstance(name, str) and name.startswith(_PICKED)]:
+        del st.session_state[key]
+
+
+def value_from_link(key: str) -> str:
+    """What the link that was just opened says about ``key``."""
+    return st.query_params.get(key, "") if is_entered() else ""
+
+
+def write_parameter(key: str, value: str) -> None:
+    """Put ``value`` into the address; an empty value removes ``key``."""
+    if value and st.query_params.get(key) != value:
+        st.query_params[key] = value
+    elif not value and key in st.query_params:
+        del st.query_params[key]
+
+
+def imply_parameter(key: str, value: str) -> None:
+    """Leave ``key`` out of the address, as its value was not chosen; links that restore the view still have it."""
+    write_parameter(key, "")
+    st.session_state[_IMPLIED] = implied_query() | {key: value}
+
+
+def implied_query() -> dict[str, str]:
+    """What the page shows though its address does not say so."""
+    kept: dict[str, str] = st.session_state.get(_IMPLIED, {})
+    return kept
+
+
+def view_query() -> dict[str, str]:
+    """The keys and values that restore this view; the report's token is left out."""
+    return without_token(implied_query() | st.query_params.to_dict())
+
+
+def _pick_available(key: str, remembered: str, available: Sequence[str], first: str) -> tuple[str, str]:
+    """The value that the link or the session names, else ``first``; and the requested one if it is not available."""
+    requested = resolve_prefix(value_from_link(key) or st.session_state.get(remembered) or first, available)
+    chosen = requested if requested in available else first
+    st.session_state[remembered] = chosen
+    write_parameter(key, chosen)
+    return chosen, "" if requested in available else requested
+
+
+def picked_value(key: str, available: Sequence[str], first: str) -> str:
+    """The value that the link or the session names, else ``first``, which the address leaves out."""
+    kept = f"{_PICKED}{key}"
+    requested = value_from_link(key) or st.session_state.get(kept, first)
+    value = requested if requested in available else first
+    st.session_state[kept] = value
+    write_parameter(key, "" if value == first else value)
+    return str(value)
+
+
+def pick_value(key: str, value: str) -> None:
+    """Show this value from now on; see ``picked_value``."""
+    st.session_state[f"{_PICKED}{key}"] = value
+
+
+def pick_value_from(key: str, widget: str) -> None:
+    """Callback of a picker: show the value of the widget."""
+    pick_value(key, st.session_state[widget])
+
+
+def picked_set(set_ids: Sequence[str]) -> tuple[str, str]:
+    """The user's set of models that the link or the session names, "" for the bundled; and the one that is gone."""
+    return _pick_available(address.MODELS, _MODELS, set_ids, "")
+
+
+def pick_set(set_id: str) -> None:
+    """Merge the models of this set from now on."""
+    st.session_state[_MODELS] = set_id
+
+
+def picked_method(methods: Sequence[str], first: str) -> tuple[str, str]:
+    """The method that the link or the session names, else ``first``; and the requested one if it does not exist."""
+    return _pick_available(address.METHOD, _METHOD, methods, first)
+
+
+def pick_method(key: str) -> None:
+    """Show this method from now on."""
+    st.session_state[_METHOD] = key
+    write_parameter(address.METHOD, key)
+
+
+def pick_method_from(widget: str) -> None:
+    """Callback of a picker of methods; a second click on the same method changes nothing."""
+    if key := st.session_state[widget]:
+        pick_method(key)
+
+
+def picked_sweep(sweep_ids: Sequence[str], first: str) -> tuple[str, str]:
+    """The sweep that the link or the session names, else ``first``; and the requested one if this machine lacks it.
+
+    The session keeps it, with the point that the link names or that was chosen in it before.
+    """
+    previous = st.session_state.get(_SWEEP)
+    chosen, missing = _pick_available(address.SWEEP, _SWEEP, sweep_ids, first)
+    pick_point(value_from_link(address.POINT) or (st.session_state.get(_POINT, "") if chosen == previous else ""))
+    return chosen, missing
+
+
+def pick_sweep(sweep_id: str) -> None:
+    """Show this sweep from now on, at its best point; the empty id shows none."""
+    st.session_state[_SWEEP] = sweep_id
+    write_parameter(address.SWEEP, sweep_id)
+    pick_point("")
+
+
+def pick_sweep_from(widget: str) -> None:
+    """Callback of a picker of sweeps, whose key is one of ``pickers``."""
+    if polled_pickers.is_current(widget):
+        pick_sweep(st.session_state[widget])
+
+
+def picked_point(points: Sequence[str], best: str) -> str:
+    """The point that was chosen in the sweep, else the best one."""
+    requested = st.session_state.get(_POINT, "")
+    return requested if requested in points else best
+
+
+def pick_point(point: str) -> None:
+    """Choose this point of the sweep; the empty one stands for the best."""
+    st.session_state[_POINT] = point
+    write_parameter(address.POINT, point)
+
+
+def pick_point_from(widget: str) -> None:
+    """Callback of a picker of points, whose key is one of ``pickers``."""
+    if polled_pickers.is_current(widget):
+        pick_point(st.session_state[widget])
+
+
+def picked_edit(edits: Sequence[str], first: str) -> tuple[str, str]:
+    """The leading edit that the link or the session names, else ``first``; and the requested one if it has no pair.
+
+    An edit is written as in a chain.
+    """
+    return _pick_available(address.EDIT, _FRONT, edits, first)
+
+
+def pick_edit(edit: str) -> None:
+    """Show the merges with this leading edit from now on."""
+    st.session_state[_FRONT] = edit
+    write_parameter(address.EDIT, edit)
+
+
+def pick_edit_from(widget: str) -> None:
+    """Callback of the picker of the leading edit."""
+    pick_edit(st.session_state[widget])
+
+
+def leave_benchmark() -> None:
+    """Forget the chosen sweep and models: another benchmark has its own."""
+    for key in (_SWEEP, _POINT, _FRONT, _MODELS, _WATCHED):
+        st.session_state.pop(key, None)
+
+
+def draft() -> Draft | None:
+    """The recipe being built, None if none was begun in this session."""
+    kept = st.session_state.get(_DRAFT)
+    return kept if isinstance(kept, Draft) else None
+
+
+def keep_draft(new: Draft) -> None:
+    """Keep this recipe as the one being built."""
+    st.session_state[_DRAFT] = new
+
+
+def linked_chain() -> tuple[str, list[str]] | None:
+    """Chain and experts of the link that was just opened, None if it has no chain."""
+    chain = value_from_link(address.CHAIN)
+    return (chain, [name for name in value_from_link(address.EXPERTS).split(",") if name]) if chain else None
+
+
+def link_chain(chain: str, experts: Sequence[str]) -> None:
+    """Put the recipe being built into the link; ``experts`` is empty if all are merged."""
+    write_parameter(address.CHAIN, chain)
+    write_parameter(address.EXPERTS, ",".join(experts))
+
+
+def relative_address() -> str:
+    """The path of the page and the query that restores this view, as in a link, without the server's address."""
+    written = urlencode({key: value for key, value in view_query().items() if key not in DISPLAY_KEYS}, safe=",:;")
+    page = st.session_state.get(_PAGE, "")
+    return f"{page}?{written}" if written else page
+
+
+def watch_run(run_id: str | None) -> None:
+    """Show the progress of this run on the Merge page."""
+    st.session_state[_WATCHED] = run_id
+
+
+def watched_run() -> str | None:
+    """The run whose progress the Merge page shows."""
+    return st.session_state.get(_WATCHED)

@@ -1,0 +1,67 @@
+"""Writes a snapshot into its folder: checked for private text first, whole or not at all."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+
+from app.snapshot.headless import SnapshotError
+from app.snapshot.site import PLOTLY
+from merging.base import settings
+from merging.base.files.temporary import OLD, temporary_name
+from viz.report import private_names
+from viz.report.report_contents import ReportError
+
+MANIFEST = "snapshot.json"  # marks a folder as a snapshot, which another one may replace
+
+
+def write_site(files: Mapping[str, bytes], out: Path, private: private_names.PrivateNames | None = None) -> None:
+    """Write files into the folder ``out``; a snapshot that is there is replaced at the end, so a failure keeps it.
+
+    Raises:
+        SnapshotError: something private is in a text, or the folder holds something else than a snapshot.
+    """
+    if out.exists() and not (out / MANIFEST).is_file() and (not out.is_dir() or any(out.iterdir())):
+        raise SnapshotError(f"{out} is there and is no snapshot. Name a new or an empty folder.")
+    check_privacy(
+        files,
+        private or private_names.find_private_names((str(settings.store_root()), str(settings.benchmark_folder()))),
+    )
+    out.parent.mkdir(parents=True, exist_ok=True)
+    new = out.parent / temporary_name()
+    new.mkdir()
+    try:
+        for name, content in files.items():
+            (new / name).write_bytes(content)
+        digests = {name: hashlib.sha256(content).hexdigest() for name, content in sorted(files.items())}
+        (new / MANIFEST).write_text(json.dumps({"format": 1, "files": digests}, indent=1) + "\n", "utf-8")
+        _replace_folder(new, out)
+    finally:
+        shutil.rmtree(new, ignore_errors=True)
+
+
+def check_privacy(files: Mapping[str, bytes], private: private_names.PrivateNames) -> None:
+    """Look for private text in every file but plotly.js, which has none. Raises SnapshotError naming the file."""
+    for name, content in files.items():
+        if name != PLOTLY:
+            try:
+                private_names.check_document(content.decode(), private)
+            except ReportError as error:
+                raise SnapshotError(f"{name} was not written: {error}") from None
+
+
+def _replace_folder(new: Path, out: Path) -> None:
+    """Put the new folder in the old one's place; the old one is removed when the new one is there."""
+    old = out.parent / temporary_name(OLD)
+    if out.exists():
+        out.rename(old)
+    try:
+        new.rename(out)
+    except OSError:
+        if old.exists():
+            old.rename(out)
+        raise
+    shutil.rmtree(old, ignore_errors=True)

@@ -1,0 +1,102 @@
+"""Features of two runs on the Compare page: their distance to the pretrained ones, and maps of them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import streamlit as st
+
+from app import page_text
+from app.reading import measurements, page_data
+from app.session import address
+from app.views.compare.run_pair import RunPair
+from app.views.compare.score_changes import file_name
+from app.views.features import feature_maps
+from app.views.features import feature_tables as feature_data
+from app.views.features.feature_tables import BINS, Model
+from app.widgets import chart_view, paper_line
+from app.widgets.jobs import measure_button
+from merging.base.errors import TaskError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+NOT_EXTRACTED = "Features out of domain have not been extracted for"
+ONE_MODEL = "Features are compared between single models; one model per task has none for other data sets."
+NO_PRETRAINED = "The pretrained model has not been evaluated on this benchmark, so there is no distance to it."
+
+
+def ready_models(of: RunPair) -> list[Model]:
+    """The pretrained model, A and B, if the features of all are stored; otherwise shows what is missing."""
+    if any(run.per_task for run in of.runs):
+        st.info(ONE_MODEL)
+        return []
+    references = feature_data.reference_runs(page_data.stored_runs())
+    if "pretrained" not in references:
+        st.info(NO_PRETRAINED)
+        return []
+    runs = {run.id: run for run in (references["pretrained"], *of.runs)}
+    ready, rest = feature_data.split_by_features(list(runs.values()))
+    if rest:
+        measure_button.draw_missing(measurements.FEATURES, rest, NOT_EXTRACTED, [model.measurement for model in ready])
+    return [] if rest else [_with_letter(model, of) for model in ready]
+
+
+def _with_letter(model: Model, of: RunPair) -> Model:
+    """The model with its letter on this page in the label."""
+    letters = [letter for letter, run in zip("AB", of.runs, strict=True) if run.id == model.run.id]
+    return model._replace(label=f"{' and '.join(letters)}: {model.label}") if letters else model
+
+
+def draw_maps(of: RunPair) -> None:
+    """The pretrained model, A and B as the Features page maps them."""
+    if ready := ready_models(of):
+        try:
+            feature_maps.draw_side_by_side(ready)
+        except TaskError as error:
+            st.info(page_text.safe_text(error, 600))
+
+
+def draw_distance(of: RunPair) -> None:
+    """How far each run moved the images' features from the pretrained ones."""
+    if not (ready := ready_models(of)):
+        return
+    with st.container(horizontal=True, gap="medium", vertical_alignment="bottom"):
+        task = feature_maps.pick_images()
+        unit = st.toggle("Features of unit length", key=address.UNIT_LENGTH, bind=address.BIND)
+    what = f"‖f(x) − f₀(x)‖ of {'unit' if unit else 'raw'} features"
+    table = distance_table(of, ready, task, unit)
+    caption = (
+        "L2 distance between a run's features of an image and the pretrained model's features of the same image "
+        f"(LwPTV, Fig. 10), in the same bins for A and B. Images of the choosing half, seed "
+        f"{ready[0].measurement.notes['seed']}. "
+        f"{measure_button.origin_in_words([model.measurement for model in ready])}"
+    )
+    paper = paper_line.claim_lines("compare/features")
+    chart_view.draw_chart(
+        "compare_distance", table, name=f"distance_{file_name(of)}", labels=of.labels, what=what, caption=caption,
+        description=paper, of=of.runs,
+    )  # fmt: skip
+    paper_line.draw_lines(paper, of.runs)
+
+
+def distance_table(of: RunPair, ready: list[Model], task: str, unit: bool) -> pd.DataFrame:
+    """Bins of A, of B, and of the difference for the same image, for ``compare_distance``."""
+    import numpy as np
+    import pandas as pd
+
+    from merging.study.analysis.separability import reference_distances
+
+    by_id = {model.run.id: model for model in ready}
+    at = feature_data.image_table(ready[0], task).index
+    base = feature_data.feature_rows(ready[0])[at]
+    a, b = (reference_distances(feature_data.feature_rows(by_id[run.id])[at], base, unit) for run in of.runs)
+    far = max(float(a.max(initial=0)), float(b.max(initial=0))) or 1.0
+    apart = float(np.abs(b - a).max(initial=0)) or far
+    frames = []
+    for panel, values, ends in (("a", a, (0, far)), ("b", b, (0, far)), ("difference", b - a, (-apart, apart))):
+        edges = np.linspace(*ends, BINS + 1)
+        counts = np.histogram(values, edges)[0]
+        bars = {"low": edges[:-1], "high": edges[1:], "count": counts, "share": counts / max(len(values), 1)}
+        frames.append(pd.DataFrame(bars).assign(panel=panel, mean=values.mean(), n=len(values)))
+    return pd.concat(frames, ignore_index=True)

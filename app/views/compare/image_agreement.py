@@ -1,0 +1,183 @@
+"""Image by image on the Compare page: which run is right where, whether that is chance, and the images."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import streamlit as st
+
+from app.reading import measurements, samples
+from app.session import address, selection
+from app.session.click_errors import guarded_fragment
+from app.views.compare import run_pair, score_changes
+from app.views.compare.run_pair import BOTH_IN, BOTH_OUT, RunPair
+from app.views.compare.score_changes import file_name
+from app.widgets import chart_view
+from app.widgets import thumbnails as tiles
+from app.widgets.jobs import measure_button
+from merging.base.files import tables
+from viz.figure_text import plural, power
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+ALL = "all data sets"
+PAGE = 24  # images shown at once
+OUTCOMES = {  # label in the picker and in links -> column of the table, and whether A and B are right
+    "only A right": ("only_a", "right", "wrong"),
+    "only B right": ("only_b", "wrong", "right"),
+    "both right": ("both", "right", "right"),
+    "both wrong": ("neither", "wrong", "wrong"),
+}
+SEVERAL = (
+    "A run with several models has several predictions for an image. Every model counts equally, so numbers of images "
+    "are means over its models, and there is no test."
+)
+
+
+def draw_view(of: RunPair) -> None:
+    """The table of agreement and the images behind the chosen cell."""
+    if of.without_predictions:
+        score_changes.draw_missing(of)
+        return
+    draw_pictures(of)
+
+
+def choose_cell() -> None:
+    """Callback of a click: the cell goes into its picker."""
+    if cell := chart_view.clicked_mark("compare_agreement"):
+        pair = (cell["a"], cell["b"])
+        st.session_state[address.RIGHT_RUNS] = next(
+            name for name, (_, *sides) in OUTCOMES.items() if tuple(sides) == pair
+        )
+
+
+@guarded_fragment
+def draw_pictures(of: RunPair) -> None:
+    """Both parts in one fragment; a click redraws only them."""
+    chosen = pick_image_group(of, run_pair.image_table(of))
+    if chosen.empty:
+        st.info("The two runs have no image of these data sets in common.")
+        return
+    square = st.container()  # the picker of the cell is read before the picture above it is drawn
+    outcome = st.segmented_control(
+        "Images", OUTCOMES, default="only A right", key=address.RIGHT_RUNS, bind=address.BIND, required=True
+    )
+    column, *sides = OUTCOMES[outcome]
+    with square:
+        caption = (
+            f"n = {len(chosen):,} images of the {samples.scored_part()}. "
+            f"{measure_button.origin_in_words(of.predictions)}"
+        )
+        chart_view.draw_chart(
+            "compare_agreement", agreement_counts(chosen), name=f"agreement_{file_name(of)}", on_click=choose_cell,
+            labels=of.labels, selected=tuple(sides), description=mcnemar_in_words(chosen), of=of.runs,
+            caption=f"{caption}{score_changes.differing_in_words(of.predictions)}{samples.sampling_sentence()}",
+        )  # fmt: skip
+        st.markdown(mcnemar_in_words(chosen))
+    draw_chosen_image(of, chosen)
+    draw_thumbnails(of, sort_by_margin(chosen, column), column, outcome)
+
+
+def draw_chosen_image(of: RunPair, images: pd.DataFrame) -> None:
+    """The image that is chosen for all pages, with both predictions and its cell."""
+    from merging.study.measurements.predictions import SPLIT
+
+    if image := tiles.chosen_image(images["image"], SPLIT):
+        row = images[images["image"] == image].iloc[0]
+        cell = next(name for name, (column, *_) in OUTCOMES.items() if row[column] > 0)
+        st.markdown(f"**Your image**, {cell}.")
+        tiles.draw_tile(thumbnail_of(row), SPLIT, of.runs)
+        st.button("Choose no image", on_click=selection.choose_value, args=(selection.IMAGE, None), type="tertiary")
+
+
+def thumbnail_of(row: Mapping[str, Any]) -> tiles.Thumbnail:
+    """An image with its class and both predictions."""
+    answers = (("A", row["said_a"]), ("B", row["said_b"]))
+    return tiles.Thumbnail(row["image"], row["truth"], answers, measurements.titles_by_task()[row["task"]])
+
+
+def pick_image_group(of: RunPair, images: pd.DataFrame) -> pd.DataFrame:
+    """The picker of data sets, and their images."""
+    titles = measurements.titles_by_task()
+    tasks = list(dict.fromkeys(images["task"]))
+    groups = {side.lower(): [task for task in tasks if of.side(task) == side] for side in (BOTH_IN, BOTH_OUT)}
+    if not of.same_domain:
+        groups = {f"{name} of both": some for name, some in groups.items()}
+    choices = {ALL: tasks} | {name: some for name, some in groups.items() if some}
+    choices |= {titles[task]: [task] for task in tasks}
+    name = st.selectbox("Data sets", choices, key=address.COMPARED_DATA_SETS, bind=address.BIND, width=260)
+    return images[images["task"].isin(choices[name])]
+
+
+def agreement_counts(images: pd.DataFrame) -> pd.DataFrame:
+    """The number of images in each of the four cells."""
+    import pandas as pd
+
+    rows = [(a, b, float(images[column].sum())) for column, a, b in OUTCOMES.values()]
+    table = pd.DataFrame(rows, columns=["a", "b", "count"])
+    return table.assign(share=table["count"] / len(images))
+
+
+def mcnemar_in_words(images: pd.DataFrame) -> str:
+    """McNemar's test of the images on which only one run is right, in words; Markdown."""
+    from merging.study.analysis.agreement import mcnemar
+
+    if not images["single"].all():
+        return SEVERAL
+    only_a, only_b = int(images["only_a"].sum()), int(images["only_b"].sum())
+    if not only_a + only_b:
+        return "On every image both are right or both wrong, so there is nothing to test."
+    p = mcnemar(only_a, only_b)
+    return (
+        f"The runs differ on **{only_a + only_b:,}** images: only A is right on {only_a:,}, only B on {only_b:,}. "
+        f"McNemar's exact test: **p = {format_p(p)}**. If both were equally good, a split at least this uneven would "
+        f"occur {frequency_in_words(p)}."
+    )
+
+
+def format_p(p: float) -> str:
+    """'0.031', '3.2·10⁻⁷'."""
+    return f"{p:.2g}" if p >= 1e-3 else power(p) if p > 1e-300 else "0 to 300 digits"
+
+
+def frequency_in_words(p: float) -> str:
+    """How often that is, in words."""
+    if p >= 0.5:
+        return "more often than not"
+    return f"once in {1 / p:,.0f} times" if p > 1e-6 else "less than once in a million times"
+
+
+def sort_by_margin(images: pd.DataFrame, column: str) -> pd.DataFrame:
+    """The images of a cell, the largest difference in margin first."""
+    rows = images[images[column] > 0]
+    apart = (rows["margin_a"] - rows["margin_b"]).abs()
+    return rows.assign(apart=apart).sort_values([column, "apart"], ascending=False, kind="stable")
+
+
+def draw_thumbnails(of: RunPair, images: pd.DataFrame, column: str, outcome: str) -> None:
+    """A page of the images, each with its class and both predictions."""
+    from merging.study.measurements.predictions import SPLIT
+
+    if images.empty:
+        st.caption(f"No image is in the cell “{outcome}”.")
+        return
+    with st.container(horizontal=True, vertical_alignment="center", key="chosen_images"):
+        several = "" if images["single"].all() else " for at least one of the models"
+        st.markdown(f"**{plural(len(images), 'image')}**, {outcome}{several}.")
+        st.download_button(
+            "Images (CSV)", lambda: tables.csv_bytes(images), f"images_{column}.csv", "text/csv", on_click="ignore",
+            type="tertiary", icon=":material/table:", help="Data set, position, class, both predictions and margins.",
+        )  # fmt: skip
+    pages = -(-len(images) // PAGE)
+    page = 1
+    if pages > 1:
+        page = st.pagination(pages, key=f"images_{column}_{len(images)}_{images['task'].iloc[0]}", width=320)
+    rows = images.iloc[(page - 1) * PAGE : page * PAGE].to_dict("records")
+    tiles.draw_strip([thumbnail_of(row) for row in rows], SPLIT, of.runs, f"{outcome}, {' and '.join(of.labels)}")
+    st.caption(
+        "Each image's class stands above the two predictions. Images on which the runs differ most come first, by how "
+        "much the cosine of the right class exceeds the largest other one."
+        + ("" if images["single"].all() else " In parentheses: how many of a run's models predict it.")
+    )

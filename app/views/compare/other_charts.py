@@ -1,0 +1,226 @@
+"""Charts of Explore for two runs on the Compare page, other than heat maps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import streamlit as st
+
+from app import page_text
+from app.reading import expert_names, measurements, page_data
+from app.session import address
+from app.views.compare.run_pair import RunPair
+from app.views.compare.score_changes import file_name
+from app.views.conflicts import joint_space, linear_layers, sign_agreement
+from app.views.drift import by_depth
+from app.widgets import chart_view, put_back_panel, selection_pickers
+from app.widgets.jobs import measure_button
+from merging.base.errors import CheckpointError, MergingError
+from merging.study.analysis.measurement_store import StoredMeasurement
+from merging.study.runs.run import Run, merge_same_models
+from viz.figure_text import plural, span
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+NOT_MEASURED = {
+    measurements.DRIFT: "Feature drift has not been measured for",
+    measurements.PAIRS: "Cosines have not been computed of the experts of",
+    measurements.SIGNS: "Sign agreement has not been counted for the experts of",
+}
+NO_ACCURACY = "On no task were both runs and the task's expert evaluated, so there is no difference to list."
+DOTS = (
+    "Dots are the saliency of each expert's task vector as the run scored it, or by LwPTV's score if the run prunes no "
+    "tensors; ticks are the thresholds of the experts' own masks. Filled: the run merges the expert's tensor. A and B "
+    "share one axis."
+)
+SAME_SPACE = "Both runs merge the same experts, and the joint space depends on the experts only: it is shown once."
+ALONE = "A joint space needs several experts, and one of the runs has only one."
+
+
+def find_measured(needs: str, runs: Sequence[Run]) -> dict[str, StoredMeasurement] | None:
+    """{run id: measurement}; if one is missing, None and a button that measures it."""
+    results = {run.id: measurements.find_measurement(needs, run.id) for run in runs}
+    measured = {run_id: one for run_id, one in results.items() if one is not None}
+    if rest := {run.id: run for run in runs if run.id not in measured}:
+        measure_button.draw_missing(needs, list(rest.values()), NOT_MEASURED[needs], list(measured.values()))
+        return None
+    return measured
+
+
+# Drift against accuracy lost
+
+
+def draw_drift_and_accuracy(of: RunPair) -> None:
+    """Both runs in the same axes, an arrow from A to B for every task, and the differences as a table."""
+    if (measured := find_measured(measurements.DRIFT, of.runs)) is None:
+        return
+    distance = by_depth.pick_distance()
+    points = drift_points(of, measured)
+    images = "" if points.empty else by_depth.HALVES_NOTE.format(span(points["n"]), span(points["n_scored"]))
+    chart_view.draw_chart(
+        "drift_accuracy", points, name=f"drift_against_accuracy_{file_name(of)}", value=distance, arrows=True,
+        runs=list(measured), tasks=list(measurements.titles_by_task()), of=of.runs,
+        caption=f"Every arrow leads from A to B on one task. {images} "
+        f"{measure_button.origin_in_words(list(measured.values()))}",
+        heading="Drift against accuracy: where do the two runs differ?",
+    )  # fmt: skip
+    if (table := drift_changes(of, points, distance)).empty:
+        st.info(NO_ACCURACY)
+    else:
+        draw_changes(table)
+
+
+def drift_points(of: RunPair, measured: dict[str, StoredMeasurement]) -> pd.DataFrame:
+    """A row for each run and task, for ``drift_accuracy``, labeled with the run's letter."""
+    runs = {run.id: (run, measured[run.id]) for run in of.runs}  # one entry if A is B
+    points = measurements.drift_and_accuracy(list(runs.values()), page_data.stored_runs())
+    letters = {of.b.id: "B", of.a.id: "A"} if of.a.id != of.b.id else {of.a.id: "A and B"}
+    return points.assign(label=points["run"].map(letters) + ": " + points["label"])
+
+
+def drift_changes(of: RunPair, points: pd.DataFrame, distance: str) -> pd.DataFrame:
+    """Drift and points lost of both runs on every task that both have, and B − A, the largest change first."""
+    a, b = (points[points["run"] == run.id].set_index("task") for run in of.runs)
+    table = a[["title"]].copy()
+    for name, value, scale in (("drift", distance, 1), ("lost", "lost", 100)):
+        table[f"{name}_a"], table[f"{name}_b"] = scale * a[value], scale * b[value]
+        table[name] = table[f"{name}_b"] - table[f"{name}_a"]
+    order = table["lost"].abs().sort_values(ascending=False, kind="stable").index
+    return table.loc[order].dropna().reset_index(drop=True)
+
+
+def draw_changes(table: pd.DataFrame) -> None:
+    """The differences in words and numbers."""
+    more, less = ((table["drift"] * sign > 0) for sign in (1, -1))
+    worse, better = ((table["lost"] * sign > 0) for sign in (1, -1))
+    st.markdown(
+        f"Of {plural(len(table), 'task')}, B drifts more than A on {int(more.sum())} and less on {int(less.sum())}; it "
+        f"loses more accuracy on {int(worse.sum())} and less on {int(better.sum())}. Drift and loss change in the same "
+        f"direction on {int(((more & worse) | (less & better)).sum())}."
+    )
+    number = st.column_config.NumberColumn
+    columns = {
+        "title": st.column_config.TextColumn("Task", pinned=True),
+        "drift": number("Drift, B − A", format="%+.3g"),
+        "drift_a": number("Drift of A", format="%.3g"),
+        "drift_b": number("Drift of B", format="%.3g"),
+        "lost": number("Points lost, B − A", format="%+.1f"),
+        "lost_a": number("Points lost by A", format="%.1f"),
+        "lost_b": number("Points lost by B", format="%.1f"),
+    }
+    st.dataframe(
+        table[list(columns)],
+        hide_index=True,
+        column_config=columns,
+        alt="Drift and accuracy lost of both runs, task by task",
+    )
+
+
+# One tensor
+
+
+def draw_tensor(of: RunPair) -> None:
+    """The saliency of one tensor for every expert that both runs have: A, B, and B − A."""
+    sides = [saliency_of(run) for run in of.runs]
+    scored = [rows for rows in sides if rows is not None]
+    if len(scored) < 2:
+        return
+    tensors = [name for name in dict.fromkeys(scored[0]["tensor"]) if name in set(scored[1]["tensor"])]
+    tensor = selection_pickers.pick_selected(
+        address.TENSOR, tensors, "Tensor", first=tensors[0] if tensors else None, width=380
+    )
+    if tensor is None:
+        st.info("The two runs have no tensor in common.")
+        return
+    selection_pickers.draw_view_links("Compare", address.TENSOR, run=of.a.id)
+    table = tensor_changes(*(rows[rows["tensor"] == tensor] for rows in scored))
+    chart_view.draw_chart(
+        "compare_tensor", table, name=f"tensor_{file_name(of)}", tensor=tensor, labels=of.labels, of=of.runs,
+        description=page_text.safe_text(tensor, 200), caption=DOTS,
+    )  # fmt: skip
+    if len(table) and not table["difference"].any():
+        st.markdown("Both runs give this tensor the same score for every expert.")
+    number, check = st.column_config.NumberColumn, st.column_config.CheckboxColumn
+    columns = {
+        "expert": st.column_config.TextColumn("Expert", pinned=True),
+        "difference": number("B − A", format="%.3e"),
+        "a": number("A", format="%.3e"),
+        "b": number("B", format="%.3e"),
+        "merged_a": check("A merges it"),
+        "merged_b": check("B merges it"),
+    }
+    alt = "Saliency of the chosen tensor for every expert in both runs"
+    named = table[list(columns)].replace({"expert": expert_names.data_set_titles()})
+    st.dataframe(named, hide_index=True, column_config=columns, alt=alt)
+    side = st.segmented_control("Change it in", ("A", "B"), default="A", key="changed_side", required=True)
+    put_back_panel.draw_panel(of.runs["AB".index(side)], tensor, "compare")
+
+
+def saliency_of(run: Run) -> pd.DataFrame | None:
+    """A run's saliency and masks; all tensors count as merged if it pruned none. None on error, which is shown."""
+    try:
+        table, masked = page_data.saliency(run, page_data.stored_runs())
+    except CheckpointError as error:
+        st.info(
+            f"The task vectors of {page_text.safe_text(run.name, 60)} cannot be measured: "
+            f"{page_text.safe_text(error, 300)}"
+        )
+        return None
+    return table if masked else table.assign(final=True, threshold=float("nan"))
+
+
+def tensor_changes(one: pd.DataFrame, other: pd.DataFrame) -> pd.DataFrame:
+    """One tensor in both runs, for every expert of both, for ``compare_tensor``."""
+    stems = {"saliency": "", "threshold": "threshold_", "final": "merged_"}
+    a, b = (
+        rows[["expert", *stems]].rename(columns={name: f"{stem}{side}" for name, stem in stems.items()})
+        for side, rows in (("a", one), ("b", other))
+    )
+    table = a.merge(b, on="expert")
+    return table.assign(difference=table["b"] - table["a"])
+
+
+# DRM's joint space
+
+
+def draw_joint_space(of: RunPair) -> None:
+    """The joint space of one layer: once if both runs merge the same experts, else both spectra and B − A."""
+    if any(len(run.experts) < 2 for run in of.runs):
+        st.info(ALONE)
+        return
+    try:
+        if merge_same_models(of.a, of.b):
+            st.info(SAME_SPACE)
+            joint_space.draw_view(of.a)
+        else:
+            draw_spectra(of)
+    except MergingError as error:
+        st.error(page_text.safe_text(error, 1000), icon=":material/error:")
+
+
+def draw_spectra(of: RunPair) -> None:
+    """Singular values of both runs' experts in one layer, in the same axes, and the difference."""
+    with st.container(horizontal=True, gap="medium"):
+        layer = linear_layers.pick_layer(of.a, linear_layers.middle_layer(of.a))
+        vertical = joint_space.pick_direction()
+    if not layer or layer not in set(linear_layers.linear_layers(of.b)["tensor"]):
+        st.info("Choose a layer that both runs have.")
+        return
+    tables = []
+    for run in of.runs:
+        if (whole := joint_space.decompose_or_offer(run, layer, vertical)) is None:
+            return
+        tables.append(joint_space.spectrum_table((run.id, layer, vertical), sign_agreement.CUT, whole))
+    a, b = (
+        rows[["direction", "value"]].rename(columns={"value": side}) for side, rows in zip("ab", tables, strict=True)
+    )
+    table = a.merge(b, on="direction", how="outer").sort_values("direction", ignore_index=True)
+    counts = " and ".join(str(len(run.experts)) for run in of.runs)
+    chart_view.draw_chart(
+        "compare_spectrum", table.assign(difference=table["b"] - table["a"]), name=f"spectra_{file_name(of)}",
+        labels=of.labels, of=of.runs, description=page_text.safe_text(layer, 200),
+        caption=f"Singular values of the matrices of {counts} experts of A and B, "
+        f"{'on top of each other' if vertical else 'side by side'}, in the same axes.",
+    )  # fmt: skip

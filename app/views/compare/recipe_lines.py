@@ -1,0 +1,194 @@
+"""How the recipes of two runs differ, line by line, and which recipes are nearest to one. Draws nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from difflib import SequenceMatcher
+from itertools import zip_longest
+from typing import Any, NamedTuple
+
+from app import page_text
+from merging.methods.factor_rules import rules_text
+from merging.models.model_references import EXPERTS, PRETRAINED, expert_key
+from merging.recipes.recipe import Exemplars, Recipe, TestData
+from merging.recipes.step import Step
+from merging.study.runs.edit_pairs import read_recipe
+from merging.study.runs.run import Run, merge_same_models
+
+ABSENT, METHOD = "—", "Method"
+MOST = 3  # lines that a sentence tells
+SETTINGS_IN_WORDS = (
+    "Exemplars",
+    "Images to learn from",
+    "Models",
+    "Quantiles",
+    "Evaluation",
+)  # steps whose settings need no title
+DIGEST = 12  # digits of a checkpoint's digest that are shown
+
+
+class RecipeDifference(NamedTuple):
+    """One setting in which two runs differ."""
+
+    step: str
+    setting: str
+    a: str
+    b: str
+
+
+def has_known_methods(run: Run) -> bool:
+    """Whether this version knows every method of a run."""
+    return read_recipe(run) is not None
+
+
+def recipe_differences(a: Run, b: Run) -> list[RecipeDifference]:
+    """Everything in which two merges differ: steps, parameters, exemplars, checkpoints, benchmark.
+
+    Recipes with methods that this version does not know are skipped; see ``has_known_methods``.
+    """
+    differing: list[RecipeDifference] = []
+    one, other = read_recipe(a), read_recipe(b)
+    if one is not None and other is not None:
+        differing += [*_edits(one.edits, other.edits), *_merge(one.merge, other.merge)]
+        differing += [*_adapt(one.adapt, other.adapt), *_settings(one, other, a, b)]
+    return [*differing, *_checkpoints(a, b), *_evaluation(a, b)]
+
+
+def recipe_distance(lines: Sequence[RecipeDifference]) -> int:
+    """How much two runs differ: another method weighs more than another value, another merge most."""
+    weights = {("Merge", METHOD): 3, ("Edit", METHOD): 2, ("Adapt", METHOD): 2}
+    return sum(weights.get((line.step, line.setting), 1) for line in lines)
+
+
+def differences_in_words(lines: Sequence[RecipeDifference]) -> str:
+    """What B does otherwise than A, in one sentence: 'Adds DARE; TIES: density 0.2 → 0.3'."""
+    rest = len(lines) - MOST
+    phrases = [
+        _phrase(line, named=before is None or before.step != line.step)
+        for before, line in zip([None, *lines], lines[:MOST], strict=False)
+    ] + [f"and {rest} more"] * (rest > 0)
+    words = "; ".join(phrases) or "the same recipe"
+    return words[0].upper() + words[1:]
+
+
+def _phrase(line: RecipeDifference, named: bool) -> str:
+    if line.setting != METHOD:
+        step = f"{line.step}: " if named and line.step not in SETTINGS_IN_WORDS else ""
+        return f"{step}{line.setting.lower()} {line.a} → {line.b}"
+    if line.a == ABSENT:
+        return f"adds {line.b}"
+    return f"removes {line.a}" if line.b == ABSENT else f"{_title(line.b)} instead of {_title(line.a)}"
+
+
+def _title(step: str) -> str:
+    """The title alone of a method in ``step_words``: with both methods' values a sentence is too long for its card."""
+    return step.partition(" (")[0]
+
+
+def nearest_runs(run: Run, others: Sequence[Run]) -> list[tuple[Run, list[RecipeDifference]]]:
+    """Other runs on the same experts with the lines that differ, the nearest first."""
+    pairs = [
+        (other, recipe_differences(run, other))
+        for other in others
+        if other.id != run.id and merge_same_models(run, other)
+    ]
+    return sorted(pairs, key=lambda pair: (pair[0].per_task != run.per_task, recipe_distance(pair[1])))
+
+
+def _edits(a: Sequence[Step], b: Sequence[Step]) -> Iterator[RecipeDifference]:
+    matcher = SequenceMatcher(None, [step.key for step in a], [step.key for step in b], autojunk=False)
+    for kind, first, end, other_first, other_end in matcher.get_opcodes():
+        pairs = zip_longest(a[first:end], b[other_first:other_end])
+        for one, other in pairs:
+            if kind == "equal":
+                yield from _parameters(one, other)
+            else:
+                yield RecipeDifference(
+                    "Edit", METHOD, *(page_text.step_words(step) if step else ABSENT for step in (one, other))
+                )
+
+
+def _merge(a: Step, b: Step) -> Iterator[RecipeDifference]:
+    if a.key == b.key:
+        yield from _parameters(a, b)
+    else:
+        yield RecipeDifference("Merge", METHOD, page_text.step_words(a), page_text.step_words(b))
+
+
+def _adapt(a: Step | None, b: Step | None) -> Iterator[RecipeDifference]:
+    if a is not None and b is not None and a.key == b.key:
+        yield from _parameters(a, b)
+    elif a is not None or b is not None:
+        yield RecipeDifference("Adapt", METHOD, *(page_text.step_words(step) if step else ABSENT for step in (a, b)))
+
+
+def _parameters(a: Step, b: Step) -> Iterator[RecipeDifference]:
+    title = page_text.method_title(a.key)
+    for name, bound in a.params.bounds().items():
+        yield from _difference(title, bound.label, a.params.values()[name], b.params.values()[name])
+
+
+def _settings(a: Recipe, b: Recipe, run_a: Run, run_b: Run) -> Iterator[RecipeDifference]:
+    for name, bound in Exemplars.bounds().items():
+        values = [recipe.exemplars.values()[name] if recipe.exemplars else ABSENT for recipe in (a, b)]
+        yield from _difference("Exemplars", bound.label, *values)
+    for name, bound in TestData.bounds().items():
+        values = [recipe.test_data.values()[name] if recipe.test_data else ABSENT for recipe in (a, b)]
+        yield from _difference("Images to learn from", bound.label, *(page_text.PROTOCOLS.get(v, v) for v in values))
+    yield from _difference("Models", "Activation", *(recipe.activation or "from the files" for recipe in (a, b)))
+    yield from _difference("Models", "Architecture", *(recipe.architecture or "from the files" for recipe in (a, b)))
+    if any(run.sizes["dead"] for run in (run_a, run_b)):  # without unused tensors the setting has no effect
+        yield from _difference("Quantiles", "Count unused text tensors", a.count_dead_params, b.count_dead_params)
+
+
+def _difference(step: str, setting: str, a: Any, b: Any) -> Iterator[RecipeDifference]:
+    if a != b:
+        words = [page_text.value_in_words(value) for value in (a, b)]
+        yield RecipeDifference(step, setting, *(words if words[0] != words[1] else map(_exact, (a, b))))
+
+
+def _exact(value: Any) -> str:
+    """A value that in words looks like another one."""
+    return rules_text(value) if isinstance(value, tuple) else repr(value)
+
+
+def _checkpoints(a: Run, b: Run) -> Iterator[RecipeDifference]:
+    if set(a.experts) != set(b.experts):
+        yield RecipeDifference("Experts", "Merged by one run only", *(_only_in(*pair) for pair in ((a, b), (b, a))))
+    elif a.experts != b.experts:
+        yield RecipeDifference("Experts", "Order", *(page_text.join_words(run.experts) for run in (a, b)))
+    for name in (PRETRAINED, *(expert_key(name) for name in a.experts if name in b.experts)):
+        digests = [run.inputs.get(name, ABSENT)[:DIGEST] for run in (a, b)]
+        if digests[0] != digests[1]:
+            yield RecipeDifference("Checkpoint", name.removeprefix(EXPERTS), *digests)
+
+
+def _only_in(run: Run, other: Run) -> str:
+    alone = [name for name in run.experts if name not in other.experts]
+    return page_text.join_words(alone) if alone else ABSENT
+
+
+def _evaluation(a: Run, b: Run) -> Iterator[RecipeDifference]:
+    if a.benchmark and b.benchmark and a.benchmark != b.benchmark:
+        yield RecipeDifference("Evaluation", "Benchmark", a.benchmark[:DIGEST], b.benchmark[:DIGEST])
+
+
+def incomparable_in_words(a: Run, b: Run) -> list[str]:
+    """What cannot be compared between two runs, in sentences; empty if everything can. B may be a reference model."""
+    sentences, merges = [], b.kind == "merge"
+    if merges and a.inputs.get("pretrained") != b.inputs.get("pretrained"):
+        sentences.append(
+            "They start from different pretrained models: changes of the weights are relative to each run's own, and "
+            "features lie in different spaces."
+        )
+    if merges and set(a.experts) != set(b.experts):
+        shared = [name for name in a.experts if name in b.experts]
+        sentences.append(
+            f"They merge different experts, {len(shared)} of them in common. In-domain means are over data sets that "
+            "are in domain for both; an H-score cannot be compared. Charts show the experts that both merge."
+        )
+    if a.benchmark and b.benchmark and a.benchmark != b.benchmark:
+        sentences.append(
+            "They were evaluated on different versions of the benchmark, so their stored scores cannot be compared."
+        )
+    return sentences + page_text.marks_in_words([a, b])

@@ -1,0 +1,245 @@
+"""Two runs on the same images: the tables of the Compare page, from their stored predictions and scores."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import streamlit as st
+
+from app.reading import measurements, page_data
+from app.reading.figures import cache_shared, cache_table
+from merging.images.benchmarks.metrics import summarize, wilson
+from merging.study.analysis.measurement_store import StoredMeasurement
+from merging.study.runs.run import Run
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from merging.study.measurements.predictions import RunAnswers
+
+BOTH_IN, ONLY_A, ONLY_B, BOTH_OUT = "In domain", "In domain of A only", "In domain of B only", "Out of domain"
+DOMAIN_GROUPS = {(True, True): BOTH_IN, (True, False): ONLY_A, (False, True): ONLY_B, (False, False): BOTH_OUT}
+AVERAGES = "Averages"
+
+
+@dataclass(frozen=True)
+class RunPair:
+    """Two runs, with their stored predictions where there are some."""
+
+    a: Run
+    b: Run
+    measured_a: StoredMeasurement | None
+    measured_b: StoredMeasurement | None
+
+    @property
+    def runs(self) -> tuple[Run, Run]:
+        """A and B."""
+        return self.a, self.b
+
+    @property
+    def labels(self) -> tuple[str, str]:
+        """The names of A and B in charts; equal titles are distinguished by the runs' ids."""
+        same = self.a.name == self.b.name and self.a.id != self.b.id
+        one, other = (f"{run.name} ({run.id[:6]})" if same else run.name for run in self.runs)
+        return one, other
+
+    @property
+    def predictions(self) -> list[StoredMeasurement]:
+        """The stored predictions of A and B, where there are some."""
+        return [measured for measured in (self.measured_a, self.measured_b) if measured is not None]
+
+    @property
+    def without_predictions(self) -> list[Run]:
+        """The runs whose predictions are not stored, each once."""
+        pairs = zip(self.runs, (self.measured_a, self.measured_b), strict=True)
+        return list({run.id: run for run, measured in pairs if measured is None}.values())
+
+    @property
+    def reference(self) -> bool:
+        """Whether B is not a merge but a reference model; its domain is that of A."""
+        return self.b.kind != "merge"
+
+    @property
+    def same_domain(self) -> bool:
+        """Whether the same data sets are in domain for both."""
+        return self.reference or set(self.a.experts) == set(self.b.experts)
+
+    def side(self, task: str) -> str:
+        """The name of the group of a data set: for which of the runs it is in domain."""
+        inside = task in self.a.experts
+        return DOMAIN_GROUPS[inside, inside if self.reference else task in self.b.experts]
+
+
+def make_pair(a: Run, b: Run) -> RunPair:
+    """Both runs with their stored predictions."""
+    return RunPair(a, b, *(measurements.find_measurement(measurements.PREDICTIONS, run.id) for run in (a, b)))
+
+
+@cache_shared(16)
+def predictions_of(measured: StoredMeasurement) -> Mapping[str, RunAnswers]:
+    """{data set: the run's predictions on its images}; shared, never changed."""
+    from merging.study.measurements.predictions import read_answers
+
+    return read_answers(measured, page_data.benchmark())
+
+
+@cache_table
+def _scores(measured: StoredMeasurement) -> pd.DataFrame:
+    from merging.study.measurements.predictions import score_rows
+
+    return score_rows(measured, page_data.benchmark())
+
+
+def accuracies_of(run: Run, measured: StoredMeasurement | None) -> pd.DataFrame | None:
+    """Accuracies on the reporting half from the predictions, else those stored with the run; None without either."""
+    return _scores(measured) if measured is not None else page_data.scores(run)
+
+
+def score_differences(of: RunPair) -> pd.DataFrame | None:
+    """A row for each average and data set, for ``compare_scores``; None if the two runs cannot be compared.
+
+    Intervals need the predictions of both; without them they are NaN.
+    """
+    one, other = accuracies_of(of.a, of.measured_a), accuracies_of(of.b, of.measured_b)
+    if one is None or other is None or (of.without_predictions and of.a.benchmark != of.b.benchmark):
+        return None
+    tasks = [task for task in one["task"] if task in set(other["task"])]
+    if of.measured_a is not None and of.measured_b is not None:
+        table = _paired_differences(
+            str(of.measured_a.path), str(of.measured_b.path), _groups(of, tasks), of.same_domain, of
+        )
+    else:
+        table = _plain_differences(one, other, _groups(of, tasks), of.same_domain)
+    table = table.assign(title=_titles(of, table), group=[_group(of, scope) for scope in table["scope"]])
+    for side, rows in (("a", one), ("b", other)):
+        table[f"said_{side}"] = [_with_interval(rows, scope, _groups(of, tasks)) for scope in table["scope"]]
+    order = {AVERAGES: 0, BOTH_IN: 1, ONLY_A: 2, ONLY_B: 3, BOTH_OUT: 4}
+    return table.sort_values("group", key=lambda group: group.map(order), kind="stable").reset_index(drop=True)
+
+
+Groups = tuple[tuple[str, ...], tuple[str, ...]]  # data sets that are in domain for both, and for neither
+
+
+def _groups(of: RunPair, tasks: Sequence[str]) -> Groups:
+    inside, outside = (tuple(task for task in tasks if of.side(task) == side) for side in (BOTH_IN, BOTH_OUT))
+    return inside, outside
+
+
+@st.cache_data(max_entries=page_data.CACHED, show_spinner=False)
+def _paired_differences(entry_a: str, entry_b: str, groups: Groups, h: bool, _of: RunPair) -> pd.DataFrame:
+    from merging.study.analysis.agreement import differences
+
+    assert _of.measured_a is not None  # called only with both
+    assert _of.measured_b is not None
+    one, other = predictions_of(_of.measured_a), predictions_of(_of.measured_b)
+    right = {task: (one[task].right.mean(axis=0), other[task].right.mean(axis=0)) for task in one if task in other}
+    return differences(right, *groups, h=h)
+
+
+def _plain_differences(one: pd.DataFrame, other: pd.DataFrame, groups: Groups, h: bool) -> pd.DataFrame:
+    """The same without intervals, from accuracies alone."""
+    import pandas as pd
+
+    from merging.images.benchmarks.metrics import h_score
+    from merging.study.analysis.agreement import H_SCORE, INSIDE, OUTSIDE
+
+    both = one.merge(other, on="task", suffixes=("_a", "_b")).set_index("task")
+    rows = []
+    for name, tasks in zip((INSIDE, OUTSIDE), groups, strict=True):
+        if tasks:
+            some = both.loc[list(tasks)]
+            rows.append((name, some["accuracy_a"].mean(), some["accuracy_b"].mean(), int(some["n_a"].sum())))
+    if h and len(rows) == 2:
+        (_, in_a, in_b, n_in), (_, out_a, out_b, n_out) = rows
+        rows.append((H_SCORE, h_score(in_a, out_a), h_score(in_b, out_b), n_in + n_out))
+    rows += [(task, row["accuracy_a"], row["accuracy_b"], int(row["n_a"])) for task, row in both.iterrows()]
+    table = pd.DataFrame(rows, columns=["scope", "a", "b", "n"])
+    return table.assign(difference=table["b"] - table["a"], low=math.nan, high=math.nan)
+
+
+def _group(of: RunPair, scope: str) -> str:
+    from merging.study.analysis.agreement import H_SCORE, INSIDE, OUTSIDE
+
+    return AVERAGES if scope in (INSIDE, OUTSIDE, H_SCORE) else of.side(scope)
+
+
+def _titles(of: RunPair, table: pd.DataFrame) -> list[str]:
+    from merging.study.analysis.agreement import H_SCORE, INSIDE, OUTSIDE
+
+    both = "" if of.same_domain else " of both"
+    averages = {INSIDE: f"Mean in domain{both}", OUTSIDE: f"Mean out of domain{both}", H_SCORE: "H-score"}
+    return [(averages | measurements.titles_by_task()).get(scope, scope) for scope in table["scope"]]
+
+
+def _with_interval(rows: pd.DataFrame, scope: str, groups: Groups) -> tuple[float, float, float]:
+    """A score of one run with the ends of its interval; those of an H-score are NaN."""
+    from merging.study.analysis.agreement import H_SCORE, INSIDE, OUTSIDE
+
+    if scope in (INSIDE, OUTSIDE):
+        summary = summarize(rows, groups[scope == OUTSIDE])
+        return summary.in_domain, summary.in_low, summary.in_high
+    if scope == H_SCORE:
+        return summarize(rows[rows["task"].isin([*groups[0], *groups[1]])], groups[0]).h_score, math.nan, math.nan
+    row = rows[rows["task"] == scope].iloc[0]
+    return float(row["accuracy"]), *wilson(int(row["correct"]), int(row["n"]))
+
+
+# Image by image
+
+
+@st.cache_data(max_entries=page_data.CACHED, show_spinner=False)
+def _images(entry_a: str, entry_b: str, _of: RunPair) -> pd.DataFrame:
+    import numpy as np
+    import pandas as pd
+
+    from merging.study.analysis.agreement import CELLS, cells
+    from merging.study.measurements.features import image_name
+
+    assert _of.measured_a is not None  # called only with both
+    assert _of.measured_b is not None
+    one, other, frames = predictions_of(_of.measured_a), predictions_of(_of.measured_b), []
+    for task in (task for task in one if task in other):
+        a, b = one[task], other[task]
+        names = np.array(page_data.benchmark().task(task).class_names, dtype=object)
+        share = cells(a.right, b.right, a.models == b.models)
+        margins: list[Any] = [side.margin.mean(axis=0) for side in (a, b)]
+        frame = pd.DataFrame(dict(zip(CELLS, share, strict=True)))
+        frame.insert(0, "image", [image_name(task, place) for place in range(len(a.labels))])
+        answers_of = [[prediction_in_words(side, place, names) for place in range(len(a.labels))] for side in (a, b)]
+        frames.append(
+            frame.assign(
+                task=task, truth=names[a.labels], said_a=answers_of[0], said_b=answers_of[1], margin_a=margins[0],
+                margin_b=margins[1], single=len(a.models) == len(b.models) == 1,
+            )
+        )  # fmt: skip
+    return pd.concat(frames, ignore_index=True)
+
+
+def prediction_in_words(side: RunAnswers, place: int, names: Any) -> str:
+    """A run's prediction for an image; of several models, how many are right, and the most frequent other class."""
+    import numpy as np
+
+    count = len(side.models)
+    named, votes = np.unique(side.predicted[:, place], return_counts=True)
+    counted = {str(names[name]): int(vote) for name, vote in zip(named, votes, strict=True)}
+    if count == 1:
+        return next(iter(counted))
+    right = counted.pop(truth := str(names[side.labels[place]]), 0)
+    other = max(counted, key=lambda name: counted[name], default="")
+    if not other or not right:
+        return f"{truth} (all {count})" if right else f"{other} ({counted[other]} of {count})"
+    return f"{truth} ({right}), {other} ({counted[other]} of {count})"
+
+
+def image_table(of: RunPair) -> pd.DataFrame:
+    """A row for each image of the reporting half: data set, class, both predictions, and which of them is right.
+
+    both, only_a, only_b and neither are ones and zeros, or shares of models where a run has several. Margins are the
+    cosine of the right class minus the largest other one; ``single`` is whether each run has one answer.
+    """
+    assert of.measured_a is not None  # called only with both
+    assert of.measured_b is not None
+    return _images(str(of.measured_a.path), str(of.measured_b.path), of)

@@ -1,0 +1,169 @@
+"""Experts against experts on the Conflicts page: which agree, pair by pair, and where in the network."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import streamlit as st
+
+from app import page_text
+from app.reading import expert_names, measurements, page_data
+from app.session import address, selection
+from app.session.click_errors import guarded_fragment
+from app.views.conflicts import linear_layers as conflict_layers
+from app.views.conflicts import sign_agreement
+from app.widgets import chart_view
+from app.widgets.jobs import measure_button
+from merging.study.analysis.measurement_store import StoredMeasurement
+from merging.study.runs.run import Run
+from viz.figure_text import percent
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pandas as pd
+    from numpy.typing import NDArray
+
+    from merging.study.measurements.pairs import PairSums
+
+# Label in pickers and links -> name in tables and charts.
+VALUES = {"cosine of task vectors": "cosine", "sign conflict": "conflict", "overlap of masks": "overlap"}
+WHOLE, LAYER = "whole model", "one layer"
+NOT_MEASURED = "Pairs of experts have not been compared for"
+PRUNING = "Each expert keeps this share of the largest entries of each of its tensors."
+READINGS = {
+    "cosine": "0 means that two task vectors are unrelated, as random vectors in so many dimensions are; "
+    "1 that they are the same up to a factor. All entries count, at any density.",
+    "conflict": "The share of the entries that both experts keep in which their signs differ; one half if signs "
+    "are independent.",
+    "overlap": "Entries that both experts keep, as a share of those that either keeps (Jaccard index).",
+}
+DISTANCES = {"cosine": "1 − cosine", "conflict": "the share in conflict", "overlap": "1 − overlap"}
+
+
+@st.cache_resource(max_entries=8, show_spinner=False)
+def _counts(entry: str, _found: StoredMeasurement) -> PairSums:
+    from merging.study.measurements.pairs import from_tables
+
+    return from_tables({name: _found.table(name) for name in _found.tables})
+
+
+@st.cache_data(max_entries=page_data.CACHED, show_spinner=False)
+def compare_pairs(
+    entry: str, _found: StoredMeasurement, layer: str | None, value: str, density: float
+) -> tuple[pd.DataFrame, list[str]]:
+    """The table of the matrix, of the whole model or of one layer, and the experts in clustered order."""
+    from merging.study.measurements.pairs import cluster_order, expert_distances, matrix_table
+
+    pairs = _counts(entry, _found)
+    rows: NDArray[np.bool_] | slice = slice(None) if layer is None else (pairs.tensors["tensor"] == layer).to_numpy()
+    one = pairs.summed(rows)
+    order = cluster_order(expert_distances(one, value, density))
+    return matrix_table(one, density), [pairs.experts[at] for at in order]
+
+
+@st.cache_data(max_entries=page_data.CACHED, show_spinner=False)
+def pair_by_depth(
+    entry: str, _found: StoredMeasurement, pair: tuple[str, str], value: str, density: float
+) -> pd.DataFrame:
+    """One pair, tensor by tensor."""
+    from merging.study.measurements.pairs import pair_by_depth
+
+    return pair_by_depth(_counts(entry, _found), pair, value, density)
+
+
+@st.cache_data(max_entries=page_data.CACHED, show_spinner=False)
+def pairs_by_tensor(entry: str, _found: StoredMeasurement, value: str, density: float) -> pd.DataFrame:
+    """Every pair, tensor by tensor."""
+    from merging.study.measurements.pairs import pairs_by_tensor
+
+    return pairs_by_tensor(_counts(entry, _found), value, density)
+
+
+def draw_view(run: Run) -> None:
+    """The matrix and one pair, or the button that measures them."""
+    measurement = measurements.find_measurement(measurements.PAIRS, run.id)
+    if measurement is None:
+        measure_button.draw_missing(measurements.PAIRS, [run], NOT_MEASURED)
+    else:
+        draw_pictures(run, measurement)
+
+
+def choose_pair() -> None:
+    """Callback of a click on the matrix: the pair goes into its pickers."""
+    if cell := chart_view.clicked_mark("pair_matrix"):
+        st.session_state[address.FIRST_EXPERT], st.session_state[address.SECOND_EXPERT] = cell["first"], cell["second"]
+
+
+def choose_tensor(layers: Sequence[str]) -> None:
+    """Callback of a click on the pair's tensors: a linear layer goes into the page's picker."""
+    if (mark := chart_view.clicked_mark("pair_depth")) and mark["tensor"] in layers:
+        selection.choose_value(address.TENSOR, mark["tensor"])
+
+
+@guarded_fragment
+def draw_pictures(run: Run, measurement: StoredMeasurement) -> None:
+    """The matrix and the chosen pair; a click redraws only them."""
+    with st.container(horizontal=True, gap="medium"):
+        value = VALUES[st.selectbox("Compare by", VALUES, key=address.PAIR_METRIC, bind=address.BIND, width=220)]
+        density = st.select_slider(
+            "Density", sign_agreement.DENSITIES, sign_agreement.DENSITY, key=address.DENSITY, bind=address.BIND,
+            help=PRUNING, width=260, disabled=value == "cosine",
+        )  # fmt: skip
+        scope = st.segmented_control(
+            "Compare", (WHOLE, LAYER), default=WHOLE, key=address.SCOPE, bind=address.BIND, required=True
+        )
+    layer = conflict_layers.pick_layer(run, conflict_layers.middle_layer(run)) if scope == LAYER else None
+    table, order = compare_pairs(str(measurement.path), measurement, layer, value, density)
+    picture = st.container()  # the pickers are read before the picture above them is drawn
+    with st.container(horizontal=True, gap="medium"):
+        pair = [
+            st.selectbox(label, run.experts, None, key=key, bind=address.BIND, placeholder=placeholder, width=260)
+            for label, key, placeholder in (
+                ("First expert", address.FIRST_EXPERT, "Click a pair, or choose"),
+                ("Second expert", address.SECOND_EXPERT, "None"),
+            )
+        ]
+    with picture:
+        name = f"pairs_{value}_{run.id[:8]}"
+        chart_view.draw_chart(
+            "pair_matrix", table, name=name, on_click=choose_pair, value=value, order=order, selected=tuple(pair),
+            caption=f"{reading_in_words(value, density, layer)} {measure_button.origin_in_words([measurement])}",
+            of=[run],
+        )  # fmt: skip
+    draw_pair(run, measurement, pair, value, density, layer)
+
+
+def reading_in_words(value: str, density: float, layer: str | None) -> str:
+    """What the numbers mean; Markdown."""
+    of = "the whole model" if layer is None else f"the layer {page_text.safe_text(layer)}"
+    kept = "" if value == "cosine" else f" Density {density:g} in every tensor."
+    if value == "overlap" and density < 1:
+        kept += f" Independent masks share {percent(density / (2 - density))}."
+    return (
+        f"Task vectors of {of}. {READINGS[value]}{kept} Experts are ordered by average-linkage clustering on "
+        f"{DISTANCES[value]}, so that similar experts stand side by side."
+    )
+
+
+def draw_pair(
+    run: Run, measurement: StoredMeasurement, pair: Sequence[str | None], value: str, density: float, layer: str | None
+) -> None:
+    """The chosen pair by depth."""
+    first, second = pair
+    if not first or not second:
+        st.info("Choose two experts, or click a cell of the matrix, to see where in the network they agree.")
+        return
+    if first == second:
+        st.info("Choose two different experts.")
+        return
+    table = pair_by_depth(str(measurement.path), measurement, (first, second), value, density)
+    layers = tuple(conflict_layers.linear_layers(run)["tensor"])
+    names = " and ".join(f"**{page_text.safe_text(expert_names.expert_name(name), 40)}**" for name in (first, second))
+    chart_view.draw_question("pair_depth")
+    words = f"{names}, tensor by tensor."
+    st.markdown(words)
+    chart_view.draw_chart(
+        "pair_depth", table, name=f"pair_{value}_{run.id[:8]}", headed=True, on_click=lambda: choose_tensor(layers),
+        value=value, pair=(first, second), selected=layer, description=f"{words} {READINGS[value]}", of=[run],
+    )  # fmt: skip

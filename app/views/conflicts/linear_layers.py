@@ -1,0 +1,109 @@
+"""What the views of the Conflicts page share: a run's linear layers, their picker, their matrices and joint spaces.
+
+Joint spaces are cached for all sessions, because only decompositions take long.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import streamlit as st
+
+from app.reading import page_data
+from app.reading.measurements import TENSOR_COLUMNS
+from app.session import address
+from app.widgets import selection_pickers
+from merging.models.families import LINEAR_MAPS
+from merging.study.runs.run import Run
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import torch
+
+    from merging.study.analysis.drm_joint_space import JointSpace, TaskMatrices, Tick
+
+CLICK_HINT = "Click a cell, or choose"
+
+
+def linear_layers(run: Run) -> pd.DataFrame:
+    """The linear layers of a run's experts in forward order, with section, role and part."""
+    from viz.chart import sort_forward
+
+    rows = page_data.run_table(run.id, "tensors")
+    return sort_forward(rows[rows["role"].isin(LINEAR_MAPS)])[[*TENSOR_COLUMNS, "numel"]].reset_index(drop=True)
+
+
+def pick_layer(run: Run, first: str | None = None) -> str | None:
+    """The picker of one linear layer; it begins with ``first`` if neither link nor session names a layer of the run."""
+    names = list(linear_layers(run)["tensor"])
+    return selection_pickers.pick_selected(
+        address.TENSOR, names, "Layer", first=first, placeholder=CLICK_HINT, width=420, what="linear layers"
+    )
+
+
+def middle_layer(run: Run) -> str:
+    """The first linear layer of the middle block; views that need a layer begin with it."""
+    rows = linear_layers(run)
+    blocks = list(dict.fromkeys(section for section in rows["section"] if "block " in section))
+    section = blocks[len(blocks) // 2] if blocks else rows["section"].iloc[0]
+    return str(rows[rows["section"] == section]["tensor"].iloc[0])
+
+
+@st.cache_resource(max_entries=2, show_spinner=False)
+def _task_matrices(run_id: str) -> TaskMatrices:
+    from merging.study.analysis.drm_joint_space import TaskMatrices
+
+    return TaskMatrices.of(page_data.store().run(run_id))
+
+
+@st.cache_resource(max_entries=2, show_spinner="Reading the layer …")
+def task_matrices(run_id: str, layer: str) -> torch.Tensor:
+    """Task vectors of a linear layer (K, d_out, d_in), in the order of the run's experts; shared, never changed.
+
+    Raises:
+        CheckpointError: a checkpoint of the run is missing or has changed.
+    """
+    return _task_matrices(run_id).layer(layer)
+
+
+@dataclass
+class Decomposition:
+    """The joint space of a layer once it is computed."""
+
+    space: JointSpace | None = None
+
+
+# The cache keeps what holds the space, because a cached function must not draw, and computing one draws its progress.
+@st.cache_resource(max_entries=4, show_spinner=False)
+def cached_decomposition(run_id: str, layer: str, vertical: bool) -> Decomposition:
+    """The decomposition of a layer for all sessions; of the last few layers it is kept."""
+    return Decomposition()
+
+
+def expected_seconds(run: Run, layer: str, vertical: bool) -> float:
+    """About how many seconds the joint space of a layer takes; 0 if it is kept.
+
+    Raises:
+        CheckpointError: as ``task_matrices``.
+    """
+    from merging.study.analysis.drm_joint_space import estimated_seconds
+
+    if cached_decomposition(run.id, layer, vertical).space is not None:
+        return 0.0
+    count, height, width = task_matrices(run.id, layer).shape
+    return estimated_seconds(count, (height, width), vertical)
+
+
+def decompose_layer(run: Run, layer: str, vertical: bool, tick: Tick = lambda share: None) -> JointSpace:
+    """The joint space of a layer, with every direction that is not null; ``tick`` gets the share that is done.
+
+    Raises:
+        CheckpointError: as ``task_matrices``. MergingError: the numbers are too large.
+    """
+    from merging.study.analysis.drm_joint_space import joint_space
+
+    kept = cached_decomposition(run.id, layer, vertical)
+    if kept.space is None:
+        kept.space = joint_space(run.experts, task_matrices(run.id, layer), vertical, tick)
+    return kept.space

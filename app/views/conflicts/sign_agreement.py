@@ -1,0 +1,248 @@
+"""Sign agreement on the Conflicts page: in the weights, in DRM's joint spaces, projected back; and the election."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import streamlit as st
+
+from app import page_text
+from app.reading import expert_names, measurements, page_data
+from app.reading.figures import cache_shared, cache_table
+from app.session import address, selection
+from app.session.click_errors import guarded_fragment
+from app.views.conflicts import linear_layers
+from app.widgets import chart_view, paper_line, selection_pickers
+from app.widgets.jobs import measure_button
+from merging.base.errors import CheckpointError
+from merging.base.text import duration_text
+from merging.study.analysis.measurement_store import StoredMeasurement
+from merging.study.runs.run import Run
+from viz.figure_text import clean_text
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pandas as pd
+    from numpy.typing import NDArray
+
+    from merging.study.analysis.drm_joint_space import JointSpace
+    from merging.study.measurements.signs import LayerSigns
+
+DENSITIES = (1.0, 0.7, 0.5, 0.3, 0.2, 0.1, 0.05)  # the measured ones
+DENSITY, CUT = 0.2, 0.01
+CELLS = {"excess over random signs": "excess", "mean agreement": "mean", "density": "kept"}
+ELECTION_METRICS = {"share of its entries that survive": "survived", "share of what survives": "taken"}
+DENSITY_HELP = "Each expert keeps this share of the largest entries of its own matrix, in the space shown."
+RANK_CUT_HELP = (
+    "DRM leaves out directions of the joint space whose singular value is at most this share of the largest."
+)
+NOT_MEASURED = "Sign agreement of every layer has not been counted for the experts of"
+READING_NOTE = (
+    "Agreement at a position is the share of the majority sign among the experts whose entry is not zero; positions "
+    "without such an entry do not count. A single vote agrees with itself, so agreement rises as density falls: marks "
+    "show what random signs give with the same numbers of votes. Projected back, nearly every entry votes again, so "
+    "most of the drop from a joint space comes from density."
+)
+ELECTION_NOTE = (
+    "Each expert's matrix is trimmed to {:.0%} by itself (TIES with the scope of one tensor). The sign of the sum of "
+    "the remaining entries is elected, and entries of the other sign are dropped. Where the sum is zero, the sign that "
+    "wins more of the whole model is elected."
+)
+NUMBERS = {
+    "expert": st.column_config.TextColumn("Expert", pinned=True),
+    "kept": st.column_config.NumberColumn("Kept", format="localized", help="Entries that remain after the trim."),
+    "won": st.column_config.NumberColumn("Survive", format="localized", help="Kept entries of the elected sign."),
+    "survived": st.column_config.NumberColumn("Share of its entries", format="percent"),
+    "taken": st.column_config.NumberColumn("Share of what survives", format="percent"),
+}
+
+
+@st.cache_data(max_entries=page_data.CACHED, show_spinner=False)
+def layer_at_density(run_id: str, name: str, density: float, cut: float, _spaces: Sequence[JointSpace]) -> LayerSigns:
+    """One linear layer, pruned to one density."""
+    from merging.study.measurements.signs import inspect_layer
+
+    return inspect_layer(linear_layers.task_matrices(run_id, name), (density,), cut, spaces=_spaces)
+
+
+def layer_states(run: Run, name: str, density: float, cut: float) -> list[LayerSigns]:
+    """One linear layer, before and after pruning; spaces and counts that are cached are not computed again."""
+    from merging.study.measurements.signs import estimated_seconds
+
+    densities = sorted({1.0, density})
+    seconds = sum(linear_layers.expected_seconds(run, name, vertical) for vertical in (False, True))
+    seconds += len(densities) * estimated_seconds(linear_layers.task_matrices(run.id, name).shape)
+    with st.spinner(f"Counting signs of this layer, about {duration_text(seconds)} …"):
+        spaces = [linear_layers.decompose_layer(run, name, vertical) for vertical in (False, True)]
+        return [layer_at_density(run.id, name, at, cut, spaces) for at in densities]
+
+
+def histogram_bins(counts: dict[tuple[str, float], NDArray[np.int64]], density: float) -> pd.DataFrame:
+    """The table of the histogram: a row for each space, state and bin, with the totals of its space."""
+    import pandas as pd
+
+    from merging.study.measurements.signs import EDGES, SPACES, agreement_histogram, mean_agreement
+
+    rows: list[tuple[Any, ...]] = []
+    for space, title in SPACES.items():
+        for state_of, at in {"before": 1.0, "after": density}.items():
+            if state_of == "after" and density == 1.0:
+                continue
+            totals, (shares, chances) = mean_agreement(counts[space, at]), agreement_histogram(counts[space, at])
+            rows += [
+                (space, title, state_of, at, low, high, share, chance, *totals)
+                for low, high, share, chance in zip(EDGES, EDGES[1:], shares, chances, strict=False)
+            ]
+    facts = ["space", "title", "state", "density", "low", "high", "share", "random"]
+    return pd.DataFrame(rows, columns=[*facts, "mean", "null", "kept", "positions"])
+
+
+@cache_shared(8)
+def votes_of_all_layers(measurement: StoredMeasurement) -> dict[tuple[str, float], NDArray[np.int64]]:
+    """Votes of all linear layers together, by space and density; shared, so not to be changed."""
+    from merging.study.measurements.signs import read_counts
+
+    return read_counts(measurements.measured_table(measurement, "votes"), measurement.notes["tasks"])
+
+
+@cache_table
+def agreement_by_layer(measurement: StoredMeasurement, density: float) -> pd.DataFrame:
+    """Agreement at one density, a row for each space and layer."""
+    from merging.study.measurements.signs import SPACES
+
+    rows = _with_layer_facts(measurement, "agreement", density)
+    return rows.assign(title=rows["space"].map(SPACES), excess=rows["mean"] - rows["null"])
+
+
+@cache_table
+def elections_at(measurement: StoredMeasurement, density: float) -> pd.DataFrame:
+    """Elections at one density, a row for each layer and expert."""
+    return election_shares(_with_layer_facts(measurement, "elections", density))
+
+
+def _with_layer_facts(measurement: StoredMeasurement, name: str, density: float) -> pd.DataFrame:
+    """The rows of a table at one density, with the facts of their layers."""
+    rows, layers = (measurements.measured_table(measurement, table) for table in (name, "layers"))
+    return rows[rows["density"] == density].merge(layers, on="order", validate="many_to_one")
+
+
+def election_shares(rows: pd.DataFrame) -> pd.DataFrame:
+    """Elections with their shares; layers whose experts keep nothing have none."""
+    of_all = rows.groupby("tensor")["won"].transform("sum")
+    return rows.assign(
+        survived=rows["won"] / rows["kept"].where(rows["kept"] > 0), taken=rows["won"] / of_all.where(of_all > 0)
+    )
+
+
+def choose_cell() -> None:
+    """Callback of a click on the heat map: the cell's layer goes into the picker."""
+    if cell := chart_view.clicked_mark("sign_layers"):
+        selection.choose_value(address.TENSOR, cell["tensor"])
+
+
+def choose_layer() -> None:
+    """Callback of a click on the election."""
+    if mark := chart_view.clicked_mark("election_layers"):
+        selection.choose_value(address.TENSOR, mark["tensor"])
+
+
+def draw_view(run: Run) -> None:
+    """Sign agreement of a run's experts, below the offer to measure what is missing."""
+    measurement = measurements.find_measurement(measurements.SIGNS, run.id)
+    if measurement is None:
+        measure_button.draw_missing(measurements.SIGNS, [run], NOT_MEASURED)
+    draw_pictures(run, measurement)
+
+
+@guarded_fragment
+def draw_pictures(run: Run, measurement: StoredMeasurement | None) -> None:
+    """Heat map, histogram and election; a click redraws only them."""
+    with st.container(horizontal=True, gap="medium"):
+        density = st.select_slider(
+            "Density", DENSITIES, DENSITY, key=address.DENSITY, bind=address.BIND, help=DENSITY_HELP, width=300
+        )
+        if measurement is not None:
+            value = CELLS[st.selectbox("Color", CELLS, key=address.SIGN_METRIC, bind=address.BIND, width=240)]
+    picture = st.container()  # the pickers are read before the picture above them is drawn
+    with st.container(horizontal=True, gap="medium"):
+        layer = linear_layers.pick_layer(run, None if measurement else linear_layers.middle_layer(run))
+        cut = CUT
+        if layer:
+            cut = st.slider(
+                "Rank cut of this layer", 0.0, 0.1, CUT, 0.005, format="%.3f", key=address.RANK_CUT, bind=address.BIND,
+                help=RANK_CUT_HELP, width=240,
+            )  # fmt: skip
+    selection_pickers.draw_view_links("Conflicts", address.TENSOR, run=run.id)
+    if measurement is not None:
+        with picture:
+            draw_heat_map(run, measurement, density, value, layer)
+    draw_histogram(run, measurement, layer, density, cut)
+    if measurement is not None:
+        draw_election(run, measurement, density, layer)
+
+
+def draw_heat_map(run: Run, measurement: StoredMeasurement, density: float, value: str, layer: str | None) -> None:
+    """Agreement layer by layer."""
+    table, selected = agreement_by_layer(measurement, density), (None, layer)
+    pruned = f"Linear layers, pruned to {density:.0%}; rank cut of the joint spaces {measurement.notes['rank_tol']}."
+    chart_view.draw_chart(
+        "sign_layers", table, name=f"signs_{density:g}", on_click=choose_cell, value=value, selected=selected,
+        caption=f"{pruned} {measure_button.origin_in_words([measurement])}", of=[run],
+    )  # fmt: skip
+
+
+def draw_histogram(
+    run: Run, measurement: StoredMeasurement | None, layer: str | None, density: float, cut: float
+) -> None:
+    """The histogram of one layer, or of all layers."""
+    if layer:
+        try:
+            live = layer_states(run, layer, density, cut)
+        except CheckpointError as error:  # caught here: a click redraws this fragment alone
+            st.error(page_text.safe_text(error, 1000), icon=":material/error:")
+            return
+        ranks = " and ".join(f"{rank} ({way})" for rank, way in zip(live[0].ranks, ("H", "V"), strict=True))
+        counts, what = {key: votes for at in live for key, votes in at.votes.items()}, layer
+        ranked = f"The joint spaces of this layer have {ranks} directions at rank cut {cut:g}. "
+    elif measurement is not None:
+        counts, what, ranked = (
+            votes_of_all_layers(measurement),
+            f"all {measurement.notes['layers']} linear layers",
+            "",
+        )
+    else:
+        return
+    short = clean_text(what.removeprefix("visual.transformer.resblocks."), 60)
+    paper = paper_line.claim_lines("conflicts/signs")
+    chart_view.draw_chart(
+        "sign_histogram", histogram_bins(counts, density), name=f"sign_agreement_{density:g}", what=short,
+        caption=f"{ranked}{READING_NOTE}", description=paper, of=[run],
+    )  # fmt: skip
+    paper_line.draw_lines(paper, [run])
+
+
+def draw_election(run: Run, measurement: StoredMeasurement, density: float, layer: str | None) -> None:
+    """Which experts' entries survive, layer by layer, and in numbers for the chosen layer or all."""
+    chart_view.draw_question("election_layers")
+    value = ELECTION_METRICS[
+        st.selectbox("Show", ELECTION_METRICS, key=address.ELECTION_METRIC, bind=address.BIND, width=300)
+    ]
+    table = elections_at(measurement, density)
+    chart_view.draw_chart(
+        "election_layers", table, name=f"election_{density:g}", headed=True, on_click=choose_layer, value=value,
+        selected=layer, experts=list(run.experts), caption=ELECTION_NOTE.format(density), of=[run],
+    )  # fmt: skip
+    st.dataframe(
+        election_table(table, layer).replace({"expert": expert_names.data_set_titles()}),
+        hide_index=True,
+        column_config=NUMBERS,
+        alt="What survives the election, by expert",
+    )
+
+
+def election_table(table: pd.DataFrame, layer: str | None) -> pd.DataFrame:
+    """Kept and surviving entries by expert, of one layer or of all together."""
+    rows = table[table["tensor"] == layer] if layer else table
+    sums = election_shares(rows.groupby("expert", sort=False)[["kept", "won"]].sum().reset_index().assign(tensor=""))
+    return sums[["expert", "kept", "won", "survived", "taken"]]

@@ -1,0 +1,249 @@
+"""Putting back on the Drift page: the true map, the first-order map, both ranks, and the panel of one layer."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import streamlit as st
+
+from app import page_text
+from app.reading import measurements, page_data, restored_tensors
+from app.session import address, selection
+from app.session.click_errors import guarded_fragment
+from app.widgets import chart_view, page_parts, put_back_panel, selection_pickers
+from app.widgets.jobs import measure_button
+from app.widgets.run_picker import pick_one
+from merging.study.analysis.measurement_store import StoredMeasurement
+from merging.study.previews.bootstrap import IN_DOMAIN, OUT_OF_DOMAIN
+from merging.study.runs.run import Run
+from viz.figure_text import count, plural
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import pandas as pd
+
+CLICK_HINT = "Click a cell, or choose"
+POLL_SECONDS = 3.0  # seconds between two looks at a measurement that is running
+MOST = 5  # tensors in the table
+NOT_MEASURED = "What putting each layer back gives has not been measured for"
+PREDICTION_OFFER = (
+    "The first-order map takes one gradient, about as long as a few evaluations of the sample. It has not been "
+    "measured for"
+)
+NO_DRIFT = "To set it against drift, feature drift has to be measured. It has not been measured for"
+PREDICTION_NOTE = (
+    "One gradient predicts by how much the mean margin changes: the cosine of the right class minus the largest other "
+    "one. That is another unit than accuracy, and only small steps are predicted well."
+)
+WEIGHT_NOTE = "λ of each tensor is the weight with which the sum of the task vectors fits the merged one best."
+
+
+def draw_view(runs: Sequence[Run]) -> None:
+    """One run: what each layer would give back."""
+    run = pick_one(runs, ready=[run for run in runs if measurements.find_measurement(measurements.PUT_BACK, run.id)])
+    if run.recipe is None:
+        st.info("This run is no merge, so there is nothing to put back.")
+        return
+    measured = measurements.find_measurement(measurements.PUT_BACK, run.id)
+    # One element above the part that is drawn alone, whatever it holds: else that part would be another one for
+    # Streamlit once the measurement is there, and a click that comes meanwhile would be lost.
+    above = st.container()
+    if measured is None:
+        with above:
+            draw_offer(run)
+    draw_maps(run, measured)
+
+
+def draw_offer(run: Run) -> None:
+    """The offer to measure, and the map so far while it is running."""
+    measure_button.draw_missing(measurements.PUT_BACK, [run], NOT_MEASURED)
+    if any(
+        job.live and (job.kind, job.subject) == (measurements.PUT_BACK, run.id) for job in page_data.job_queue().here()
+    ):
+        guarded_fragment(draw_partial_map, POLL_SECONDS)(run)
+
+
+def draw_partial_map(run: Run) -> None:
+    """The map so far of a measurement that is running."""
+    shown = restored_tensors.partial_result(run)
+    if shown is None or shown.tables["changes"].empty:
+        st.caption("The first results appear once the embeddings were put back.")
+        return
+    changes = shown.tables["changes"]
+    done = int((changes.drop_duplicates(["level", "name"])["level"] == "tensor").sum())
+    caption = f"So far, {plural(done, 'tensor')}. {images_in_words(shown.notes, changes)}"
+    chart_view.draw_chart(
+        "revert_map",
+        restored_tensors.revert_cells(run, changes),
+        name=f"put_back_{run.id[:8]}",
+        caption=caption,
+        of=[run],
+    )
+
+
+def choose_cell() -> None:
+    """Callback of a click on the map: the cell's tensor goes into the picker."""
+    choose_clicked("revert_map")
+
+
+def choose_predicted() -> None:
+    """Callback of a click on the first-order map."""
+    choose_clicked("first_order_map")
+
+
+def choose_point() -> None:
+    """Callback of a click on a point."""
+    choose_clicked("drift_and_put_back")
+
+
+def choose_clicked(key: str) -> None:
+    """Put the tensor that was clicked on a chart into the picker."""
+    if cell := chart_view.clicked_mark(key):
+        choose_tensor(cell["tensor"])
+
+
+def choose_tensor(tensor: str) -> None:
+    """Callback: choose this tensor."""
+    selection.choose_value(address.TENSOR, tensor)
+
+
+@guarded_fragment
+def draw_maps(run: Run, measured: StoredMeasurement | None) -> None:
+    """The maps with the picker of one tensor, and its panel; a click redraws only them."""
+    tensors = list(page_data.run_table(run.id, "tensors")["tensor"])
+    changes = None if measured is None else measurements.measured_table(measured, "changes")
+    picture = st.container()  # the picker is read before the picture above it is drawn
+    tensor = selection_pickers.pick_selected(address.TENSOR, tensors, "Tensor", placeholder=CLICK_HINT, width=380)
+    selection_pickers.draw_view_links("Drift", address.TENSOR, run=run.id)
+    if measured is not None and changes is not None:
+        with picture:
+            draw_true_map(run, measured, changes, tensor)
+    put_back_panel.draw_panel(run, tensor, "drift")
+    if changes is not None:
+        draw_ranks(run, changes, tensor)
+    draw_predicted_map(run, changes, tensor)
+
+
+def draw_true_map(run: Run, measured: StoredMeasurement, changes: pd.DataFrame, tensor: str | None) -> None:
+    """The map, and tables of whole blocks, kinds, and the largest gains."""
+    caption = f"{images_in_words(measured.notes, changes)} {measure_button.origin_in_words([measured])}"
+    chart_view.draw_chart(
+        "revert_map", restored_tensors.revert_cells(run, changes), name=f"put_back_{run.id[:8]}", on_click=choose_cell,
+        selected=(None, tensor), caption=caption, of=[run],
+    )  # fmt: skip
+    with st.grid(2, min_column_width=380):
+        with st.container():
+            st.markdown("**Whole blocks and kinds put back**, points (95% interval)")
+            draw_changes(
+                restored_tensors.change_averages(changes, ("block", "kind")), "Accuracy with blocks and kinds put back"
+            )
+        with st.container():
+            st.markdown(f"**The {MOST} tensors that give most**, points (95% interval)")
+            draw_changes(
+                restored_tensors.change_averages(changes, ("tensor",), MOST),
+                "The tensors that give most if they are put back",
+            )
+
+
+def draw_changes(table: pd.DataFrame, alt: str) -> None:
+    """Changes in points with their intervals."""
+    columns = {"name": st.column_config.TextColumn("Put back", width="medium")}
+    height = page_parts.table_height(len(table), 480)
+    st.dataframe(table, hide_index=True, column_config=columns, height=height, alt=alt)
+
+
+def images_in_words(notes: Mapping[str, Any], changes: pd.DataFrame) -> str:
+    """The images, the seed, and how many intervals leave zero out by chance."""
+    intervals = len(changes)
+    return (
+        f"Each change is made and run. n = {count(notes['n_in'])} images in domain and {count(notes['n_out'])} out of "
+        f"domain of the {notes['split']} half, drawn with seed {notes['sample_seed']}, the same for every change; "
+        f"paired bootstrap with {count(notes['resamples'])} draws. Of {count(intervals)} intervals about "
+        f"{count(intervals / 20)} would leave zero out by chance alone."
+    )
+
+
+def pick_domain(changes: pd.DataFrame) -> str:
+    """The picker of in or out of domain."""
+    known = [over for over in (OUT_OF_DOMAIN, IN_DOMAIN) if over in set(changes["over"])]
+    chosen = st.segmented_control(
+        "Accuracy", known, default=known[0], key=address.DOMAIN, bind=address.BIND, required=True
+    )
+    return str(chosen)
+
+
+def draw_ranks(run: Run, changes: pd.DataFrame, tensor: str | None) -> None:
+    """Ranks by drift against ranks by what putting back gives, and the first of both."""
+    from merging.study.analysis.correlation import fit_line
+
+    chart_view.draw_question("drift_and_put_back")
+    drift = measurements.find_measurement(measurements.DRIFT, run.id)
+    if drift is None:
+        measure_button.draw_missing(measurements.DRIFT, [run], NO_DRIFT)
+        return
+    over = pick_domain(changes)
+    table = restored_tensors.drift_and_change(run, drift, changes, over)
+    if table.empty:
+        return
+    fit = fit_line(table["drift"].to_numpy(float), table["change"].to_numpy(float))
+    draw_firsts(table, over)
+    chart_view.draw_chart(
+        "drift_and_put_back", table, name=f"drift_and_put_back_{run.id[:8]}", headed=True, on_click=choose_point,
+        correlation=(fit.spearman, fit.n), over=over, selected=tensor, of=[run],
+        caption="Drift of a layer by itself, a mean over tasks, is a correlate; putting back is an intervention. "
+        f"n = {count(table['n'].max())} images {over}. {measure_button.origin_in_words([drift])}",
+    )  # fmt: skip
+
+
+def draw_firsts(table: pd.DataFrame, over: str) -> None:
+    """The tensor that drifts most and the one that helps most, each with its rank by the other, as buttons."""
+    most, best = table.loc[table["drift"].idxmax()], table.loc[table["change"].idxmax()]
+    number = plural(len(table), "tensor")
+    st.markdown(
+        f"**{page_text.safe_text(most['tensor'], 100)}** drifts most; by what putting it back gives {over} it is at "
+        f"rank "
+        f"{most['change_rank']:g} of {number}. **{page_text.safe_text(best['tensor'], 100)}** helps most if it is "
+        f"put back; "
+        f"by drift it is at rank {best['drift_rank']:g}. Equal numbers share a mean rank."
+    )
+    with st.container(horizontal=True):
+        st.button("Choose what drifts most", key="drifts_most", on_click=choose_tensor, args=(most["tensor"],))
+        st.button("Choose what helps most", key="helps_most", on_click=choose_tensor, args=(best["tensor"],))
+
+
+def draw_predicted_map(run: Run, changes: pd.DataFrame | None, tensor: str | None) -> None:
+    """The first-order map, and how well it ranks the tensors where the true map is known."""
+    chart_view.draw_question("first_order_map")
+    measured = measurements.find_measurement(measurements.FIRST_ORDER, run.id)
+    if measured is None:
+        measure_button.draw_missing(measurements.FIRST_ORDER, [run], PREDICTION_OFFER)
+        return
+    guess = st.selectbox("Predict", restored_tensors.PREDICTIONS, key=address.PREDICTION, bind=address.BIND, width=420)
+    table = restored_tensors.predicted_cells(run, measured, guess)
+    if changes is not None:
+        st.markdown(correlations_in_words(restored_tensors.rank_correlations(measured, changes)))
+    notes = measured.notes
+    chart_view.draw_chart(
+        "first_order_map", table, name=f"first_order_{run.id[:8]}", headed=True, on_click=choose_predicted,
+        selected=(None, tensor), of=[run], description=f"Predicted for {guess}.",
+        caption=f"{PREDICTION_NOTE} {WEIGHT_NOTE} n = {count(notes['n_in'])} images in domain and "
+        f"{count(notes['n_out'])} out of "
+        f"domain of the {notes['split']} half, seed {notes['sample_seed']}. "
+        f"{measure_button.origin_in_words([measured])}",
+    )  # fmt: skip
+
+
+def correlations_in_words(correlations: Sequence[restored_tensors.RankCorrelation]) -> str:
+    """The rank correlation of both maps."""
+    parts = [
+        f"**{one.accuracy:.2f}** with accuracy and **{one.margin:.2f}** with the mean margin {one.over}"
+        for one in correlations
+        if math.isfinite(one.accuracy) and math.isfinite(one.margin)
+    ]
+    if not parts:
+        return "The ranks of both maps cannot be compared: one of them does not vary."
+    n = plural(correlations[0].n, "tensor")
+    return f"Rank correlation (Spearman's ρ) of the first-order map with the measured one over {n}: {'; '.join(parts)}."

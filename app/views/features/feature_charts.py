@@ -1,0 +1,102 @@
+"""Other charts of the Features page: separability by data set, distance to pretrained, saliency by component."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import streamlit as st
+
+from app import page_text
+from app.reading import expert_names, page_data
+from app.session import address
+from app.views.features import feature_maps
+from app.views.features import feature_tables as feature_data
+from app.views.features.feature_tables import ALL_DATA_SETS, Model
+from app.widgets import chart_view, paper_line, selection_pickers
+from app.widgets.jobs import measure_button
+from app.widgets.run_picker import pick_one
+from merging.base.errors import CheckpointError
+from merging.study.paper_facts import network_facts
+from merging.study.runs.run import Run
+from viz.figure_text import clean_text, span
+
+VALUES = {"nearest neighbors": "knn", "silhouette": "silhouette", "scatter ratio": "scatter"}
+
+
+def draw_separability(models: Sequence[Model]) -> None:
+    """The separability of every data set, model beside model."""
+    value = VALUES[st.selectbox("Measured as", VALUES, key=address.SEPARABILITY_METRIC, bind=address.BIND, width=220)]
+    table = feature_data.separability_table(models)
+    table = table[table["task"] != ALL_DATA_SETS]
+    runs = [model.run.id for model in models]
+    caption = (
+        "Computed from the features scaled to unit length, each data set by itself. Nearest neighbors: majority vote "
+        "of the 20 nearest other images by cosine, with 95% intervals; a class of few images cannot win many votes. "
+        f"Silhouette: by cosine. {measure_button.origin_in_words([model.measurement for model in models])}"
+    )
+    name = f"separability_{value}"
+    paper = paper_line.claim_lines("features/separability")
+    chart_view.draw_chart(
+        "feature_separability", table, name=name, value=value, runs=runs, caption=caption, description=paper
+    )
+    paper_line.draw_lines(paper, [model.run for model in models])
+
+
+def draw_distance(models: Sequence[Model]) -> None:
+    """How far each run moved the images' features from the pretrained ones (LwPTV, Fig. 10)."""
+    with st.container(horizontal=True, gap="medium", vertical_alignment="bottom"):
+        task = feature_maps.pick_images()
+        unit = st.toggle("Features of unit length", key=address.UNIT_LENGTH, bind=address.BIND)
+    table = feature_data.distance_histogram(models, task, unit)
+    runs = [model.run.id for model in models if not model.pretrained]
+    notes = models[0].measurement.notes
+    caption = (
+        "L2 distance between a run's features of an image and the pretrained model's features of the same image "
+        f"(LwPTV, Fig. 10, which does not name its data set). n = {span(table['n'])} images of the choosing half, seed "
+        f"{notes['seed']}. Zero-shot heads depend on direction only, so features of unit length show what can change a "
+        f"prediction. {measure_button.origin_in_words([model.measurement for model in models])}"
+    )
+    caption = "" if table.empty else caption
+    paper = paper_line.claim_lines("features/distance")
+    chart_view.draw_chart(
+        "feature_distance", table, name=f"distance_{task}", normalized=unit, runs=runs, caption=caption,
+        description=paper,
+    )  # fmt: skip
+    paper_line.draw_lines(paper, [model.run for model in models])
+
+
+def draw_components(runs: Sequence[Run], holders: Sequence[Run]) -> None:
+    """Whether pruning by saliency prefers a kind of layer (LwPTV, Fig. 9); ``holders`` may store a run's saliency."""
+    from merging.methods.shared.saliency import apply_ratio
+    from merging.recipes.presets import settings_of
+
+    if not runs:
+        st.info("Choose a run above: this is the saliency of the task vectors that a run merges.")
+        return
+    run = pick_one(runs, "Task vectors of")
+    try:
+        stored, _ = page_data.saliency(run, holders)
+    except CheckpointError as error:
+        st.info(f"The task vectors of this run cannot be measured. {page_text.safe_text(error, 600)}")
+        return
+    ratio, shared = settings_of(run.recipe)
+    with st.container(horizontal=True, gap="medium", vertical_alignment="bottom"):
+        experts = list(dict.fromkeys(stored["expert"]))
+        expert = selection_pickers.pick_selected(address.EXPERT, experts, "Expert", first=experts[0], width=220)
+        ratio = st.slider("Prune ratio", 0.0, 1.0, ratio, 0.01, key=address.RATIO, bind=address.BIND, width=320)
+    table = apply_ratio(stored, ratio, shared)
+    table = table[table["expert"] == expert]
+    table = table.assign(component=network_facts.component_of_tensors(table))
+    caption = (
+        f"Kept is what the expert's own mask keeps at prune ratio {ratio:g}, before masks are shared. Boxes hold the "
+        "middle half of the tensors. Attention: everything in attention layers; MLP: everything in feed-forward "
+        "layers; Other: embeddings, layer norms, convolution and projection. Computed from the run's task vectors."
+    )
+    paper = paper_line.claim_lines("features/components")
+    said = f"Expert {page_text.safe_text(expert_names.expert_name(expert), 40)}. {paper}"
+    for key in ("feature_components", "feature_layers"):
+        chart_view.draw_chart(
+            key, table, name=f"{key}_{run.id[:8]}", expert=clean_text(expert, 40), caption=caption, description=said,
+            of=[run],
+        )  # fmt: skip
+    paper_line.draw_lines(paper, [run])

@@ -1,0 +1,235 @@
+"""What the Features page draws: models with their stored features, and the tables of its charts."""
+
+from __future__ import annotations
+
+import io
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import streamlit as st
+
+from app.page_text import look_up_names
+from app.reading import measurements, page_data
+from merging.images.benchmarks.metrics import wilson
+from merging.study.analysis.measurement_store import StoredMeasurement
+from merging.study.runs.run import Run
+from viz.figure_text import percent
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pandas as pd
+
+ALL_DATA_SETS = "all"  # what measurements call all data sets taken together
+BINS = 40
+PCA, TSNE = "PCA", "t-SNE"
+
+
+class Model(NamedTuple):
+    """One model with the measurement that holds its features."""
+
+    run: Run
+    label: str
+    measurement: StoredMeasurement
+
+    @property
+    def pretrained(self) -> bool:
+        """Whether it is the pretrained model, the reference of all others."""
+        return self.run.kind == "pretrained"
+
+
+def reference_runs(stored: Sequence[Run]) -> Mapping[str, Run]:
+    """Stored evaluations on the benchmark: "pretrained", "multitask", and each expert by its task."""
+    return page_data.references(page_data.benchmark().digest, stored)
+
+
+def split_by_features(runs: Sequence[Run]) -> tuple[list[Model], list[Run]]:
+    """The models whose features are stored, under distinct labels; and the runs whose features are not."""
+    titles = [run.name for run in runs]
+    models, rest = [], []
+    for run in runs:
+        label = run.name if titles.count(run.name) == 1 else f"{run.name} ({run.id[:6]})"
+        if measurement := measurements.find_measurement(measurements.FEATURES, run.id):
+            models.append(Model(run, label, measurement))
+        else:
+            rest.append(run)
+    return models, rest
+
+
+@st.cache_resource(max_entries=16, show_spinner=False)
+def _rows(
+    entry: str, _measurement: StoredMeasurement
+) -> np.ndarray[Any, Any]:  # an entry's name states all it depends on
+    import numpy as np
+
+    return _measurement.array("features").astype(np.float32)
+
+
+def feature_rows(model: Model) -> np.ndarray[Any, Any]:
+    """Features (n, d) of a model; shared, never changed."""
+    return _rows(str(model.measurement.path), model.measurement)
+
+
+def image_table(model: Model, task: str = ALL_DATA_SETS) -> pd.DataFrame:
+    """The images of one data set, or of all, with the model's predictions; the index counts from 0 over all."""
+    table = measurements.measured_table(model.measurement, "images")
+    return table if task == ALL_DATA_SETS else table[table["task"] == task]
+
+
+# Maps
+
+
+def principal_components(models: Sequence[Model], task: str) -> tuple[dict[str, pd.DataFrame], tuple[float, ...]]:
+    """{run id: image, x, y} in principal components fit on all models, and their shares of the variance."""
+    return _cached_components(tuple(str(model.measurement.path) for model in models), task, models)
+
+
+@st.cache_data(max_entries=page_data.CACHED, show_spinner=False)
+def _cached_components(
+    entries: tuple[str, ...], task: str, _models: Sequence[Model]
+) -> tuple[dict[str, pd.DataFrame], tuple[float, ...]]:
+    from merging.study.analysis.separability import principal_components
+
+    at = image_table(_models[0], task)
+    coordinates, shares = principal_components({model.run.id: feature_rows(model)[at.index] for model in _models})
+    placed = {run_id: at[["image"]].assign(x=xy[:, 0], y=xy[:, 1]) for run_id, xy in coordinates.items()}
+    return placed, tuple(float(share) for share in shares)
+
+
+def tsne_map(model: Model, measurement: StoredMeasurement, task: str, perplexity: int) -> pd.DataFrame:
+    """image, x, y of a model's stored map; no rows if there is no map of that perplexity."""
+    from merging.study.measurements.tsne import map_name
+
+    here = image_table(model, task)[["image"]]
+    if not len(_quality(measurement, task, perplexity)):
+        return here.head(0).assign(x=0.0, y=0.0)
+    coordinates = measurement.array(map_name(task, perplexity))
+    return here.assign(x=coordinates[:, 0], y=coordinates[:, 1])
+
+
+def map_trustworthiness(measurement: StoredMeasurement, task: str, perplexity: int) -> float:
+    """Trustworthiness of a stored map; NaN if it is not known."""
+    row = _quality(measurement, task, perplexity)
+    return float(row["trustworthiness"].iloc[0]) if len(row) else math.nan
+
+
+def _quality(measurement: StoredMeasurement, task: str, perplexity: int) -> pd.DataFrame:
+    """The row of one map, if there is one."""
+    table = measurements.measured_table(measurement, "quality")
+    return table[(table["map"] == task) & (table["perplexity"] == perplexity)]
+
+
+@st.cache_data(max_entries=page_data.CACHED, show_spinner=False)
+def _cached_trustworthiness(entry: str, task: str, coordinates: pd.DataFrame, _model: Model) -> float:
+    from merging.study.analysis.separability import trustworthiness, unit_rows
+
+    at = image_table(_model, task)
+    return trustworthiness(unit_rows(feature_rows(_model)[at.index]), coordinates[["x", "y"]].to_numpy())
+
+
+def principal_trustworthiness(model: Model, task: str, coordinates: pd.DataFrame) -> float:
+    """Trustworthiness of a model's principal components."""
+    return _cached_trustworthiness(str(model.measurement.path), task, coordinates, model)
+
+
+def map_table(
+    models: Sequence[Model],
+    placed: Mapping[str, pd.DataFrame],
+    task: str = ALL_DATA_SETS,
+    classes: Sequence[str] = (),
+) -> pd.DataFrame:
+    """A row per panel and image. ``placed`` has coordinates by panel: a run's id, or "id:subtitle"."""
+    import pandas as pd
+
+    from merging.study.analysis.separability import reference_distances
+
+    by_id = {model.run.id: model for model in models}
+    base = next((model for model in models if model.pretrained), None)
+    before = image_table(base).set_index("image")["predicted"].to_dict() if base else {}
+    titles, frames = measurements.titles_by_task(), []
+    for panel, coordinates in placed.items():
+        run_id, _, more = panel.partition(":")
+        model = by_id[run_id]
+        table = image_table(model, task)
+        if base is not None:
+            table = table.assign(
+                distance=reference_distances(feature_rows(model)[table.index], feature_rows(base)[table.index])
+            )
+        table = table.merge(coordinates, on="image", validate="one_to_one")
+        table["before"] = look_up_names(table["image"], before, "—")
+        frames.append(table.assign(run=panel, label=f"{model.label}, {more}" if more else model.label))
+    joined = pd.concat(frames, ignore_index=True)
+    joined["title"] = look_up_names(joined["task"], titles)
+    joined["group"] = joined["title"] if task == ALL_DATA_SETS else joined["truth"]
+    return joined[joined["truth"].isin(list(classes))].reset_index(drop=True) if classes else joined
+
+
+# Numbers
+
+
+def separability_table(models: Sequence[Model]) -> pd.DataFrame:
+    """A row per model and data set, and one for all data sets together, with intervals."""
+    import pandas as pd
+
+    frames = [
+        measurements.measured_table(model.measurement, "separability").assign(run=model.run.id, label=model.label)
+        for model in models
+    ]
+    table = pd.concat(frames, ignore_index=True)
+    table["title"] = look_up_names(table["task"], measurements.titles_by_task(), "All together")
+    table["knn"] = table["correct"] / table["n"]
+    ends = [wilson(int(correct), int(n)) for correct, n in zip(table["correct"], table["n"], strict=True)]
+    return table.assign(low=[low for low, _ in ends], high=[high for _, high in ends])
+
+
+def numbers_table(models: Sequence[Model], task: str, trust: Mapping[str, float]) -> pd.DataFrame:
+    """One row per model: the numbers beside its map, as text with intervals."""
+    table = separability_table(models)
+    table = table[table["task"] == task].copy()
+    right = [image_table(model, task)["correct"] for model in models]
+    table["zero"] = [_share(int(of.sum()), len(of)) for of in right]
+    table["neighbors"] = [_share(int(c), int(n)) for c, n in zip(table["correct"], table["n"], strict=True)]
+    table["trust"] = [trust.get(model.run.id, math.nan) for model in models]
+    return table[["label", "silhouette", "neighbors", "scatter", "zero", "trust", "classes", "n"]]
+
+
+def _share(correct: int, n: int) -> str:
+    if not n:
+        return "—"
+    low, high = wilson(correct, n)
+    return f"{percent(correct / n)} ({percent(low, 0)} to {percent(high, 0)})"
+
+
+def distance_histogram(models: Sequence[Model], task: str, normalized: bool) -> pd.DataFrame:
+    """Distances to the pretrained features in bins that all runs share; no rows without a pretrained model."""
+    import numpy as np
+    import pandas as pd
+
+    from merging.study.analysis.separability import reference_distances
+
+    columns = ["run", "label", "low", "high", "count", "share", "mean", "n"]
+    base = next((model for model in models if model.pretrained), None)
+    others = [model for model in models if not model.pretrained]
+    if base is None or not others:
+        return pd.DataFrame(columns=columns)
+    at = image_table(base, task).index
+    lengths = [reference_distances(feature_rows(model)[at], feature_rows(base)[at], normalized) for model in others]
+    edges = np.linspace(0, max(float(np.max(values)) for values in lengths) or 1.0, BINS + 1)
+    frames = []
+    for model, values in zip(others, lengths, strict=True):
+        counts = np.histogram(values, edges)[0]
+        bars = {"low": edges[:-1], "high": edges[1:], "count": counts, "share": counts / len(values)}
+        frames.append(pd.DataFrame(bars).assign(run=model.run.id, label=model.label, mean=values.mean(), n=len(values)))
+    return pd.concat(frames, ignore_index=True)[columns]
+
+
+def npz_bytes(models: Sequence[Model]) -> bytes:
+    """Features of all models with the names of the images, their data sets and classes, as an npz file."""
+    import numpy as np
+
+    table, out = image_table(models[0]), io.BytesIO()
+    named = {f"features_{model.run.id}": feature_rows(model) for model in models}
+    about = {name: table[name].to_numpy(str) for name in ("image", "task", "truth")}
+    labels = np.array([model.label for model in models])
+    np.savez_compressed(out, **named, **about, models=np.array([model.run.id for model in models]), labels=labels)
+    return out.getvalue()

@@ -1,0 +1,61 @@
+"""Answers by depth on the Image page, beside the accuracy of the same reading over the data set."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from app import page_text
+from app.reading import expert_names, samples
+from app.views.image import study_tables
+from app.views.image.study_tables import ImageStudy, StudyTables
+from app.widgets import chart_view
+from merging.study.previews.preview_process import TableName
+from viz.figure_text import span
+
+CHART = "image_lens"
+BY_PRETRAINED = "image_by_pretrained"
+HELP = "The class token of every model goes through the pretrained model's last norm and projection, not its own."
+CAPTION = (
+    "After every block the class token is read out as if it were the last one (logit lens). Early depths were never "
+    "trained to be read so: the dashed line is the accuracy of the same reading over the data set."
+)
+
+
+def _table() -> str:
+    return "lens_by_pretrained" if st.session_state.get(BY_PRETRAINED) else "lens"
+
+
+def needed_tables(study: ImageStudy) -> list[TableName]:
+    """The tables of this view."""
+    if _table() != "lens":
+        return study.each(_table())
+    known = {name.other for name in study.pairs("accuracy")}
+    rest = [TableName("accuracy", model.key, model.key) for model in study.models
+            if model.reference == model.key and model.key not in known]  # fmt: skip
+    return [*study.each("lens"), *study.pairs("accuracy"), *rest]
+
+
+def draw_answers(study: ImageStudy, tables: StudyTables) -> None:
+    """The chart, and a switch to the pretrained model's last section."""
+    st.toggle("Read out by the pretrained model", key=BY_PRETRAINED, help=HELP)
+    table = tables.joined(study.each(_table()))
+    if table is None:
+        return
+    accuracy = _accuracy(study, tables)
+    note = ""
+    if accuracy:
+        import pandas as pd
+
+        rows = pd.concat(accuracy, ignore_index=True).drop_duplicates(["model", "depth"])
+        table = table.merge(rows[["model", "depth", "accuracy", "low", "high", "n"]], on=["model", "depth"], how="left")
+        over = page_text.safe_text(expert_names.expert_name(study.image.head), 40)
+        note = f" It is over {span(rows['n'])} images of the {samples.scored_part()} of {over}."
+    chart_view.draw_chart(
+        CHART, table, name=f"answer_{study_tables.file_stem(study)}", sentence=tables.words, of=study.runs,
+        caption=CAPTION + note, description=study_tables.study_in_words(study, tables),
+    )  # fmt: skip
+
+
+def _accuracy(study: ImageStudy, tables: StudyTables) -> list[object]:
+    found = (tables.find(name) for name in needed_tables(study) if name.table == "accuracy")
+    return [table for table in found if table is not None and len(table)]

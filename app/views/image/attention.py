@@ -1,0 +1,62 @@
+"""Where models look, on the Image page: cells over the image, and the heads in which a run looks elsewhere."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from app.session import address, view_state
+from app.views.image import study_tables
+from app.views.image.model_pickers import pick_parameter
+from app.views.image.study_tables import ImageStudy, StudyTables
+from app.widgets import chart_view
+from merging.study.previews.preview_process import TableName
+
+ALL = "all"
+NOTE = (
+    "The class token’s row of attention in hard cells, one for each patch; the share that stays on the class token "
+    "stands over each grid. Rollout is the product of all blocks so far, each the mean of its heads and the identity "
+    "in equal parts; contribution weighs attention by the length of what is passed on. Attention is where values are "
+    "read from, not why an answer was given: for that, restore tokens."
+)
+CHANGE = "Half the L1 distance of the class token’s rows, from 0 (looks alike) to 1 (looks elsewhere entirely)."
+
+
+def _attention_views() -> dict[str, str]:
+    heads = study_tables.block_and_head_counts()[1]
+    views = [*(f"head {head}" for head in range(heads)), "mean of heads", "rollout", "contribution"]
+    return {ALL: "all heads of one block"} | {name: f"{name}, all blocks" for name in views}
+
+
+def pick_attention() -> str:
+    """The pickers of a block or a head; what they choose is the number of a block, or a view of all blocks."""
+    blocks = max(study_tables.block_and_head_counts()[0], 1)
+    with st.container(horizontal=True, gap="medium", vertical_alignment="bottom"):
+        unit = pick_parameter("Shown", address.ATTENTION, _attention_views(), ALL, width=260)
+        if unit == ALL:
+            return pick_parameter(
+                "Block", address.BLOCK, {str(b): f"block {b}" for b in range(blocks)}, str(blocks - 1), width=140
+            )
+    return unit
+
+
+def needed_tables(study: ImageStudy, chosen: str) -> list[TableName]:
+    """The tables of this view."""
+    return [*study.each("attention", chosen), *study.pairs("attention_change")]
+
+
+def draw_attention(study: ImageStudy, tables: StudyTables, chosen: str) -> None:
+    """The grids of one block or one view, and the change by block and head."""
+    table = tables.joined(study.each("attention", chosen))
+    if table is not None:
+        table = table.drop(columns="against", errors="ignore")
+        chart_view.draw_chart(
+            "image_attention", table, name=f"attention_{study_tables.file_stem(study)}", of=study.runs,
+            by="view" if chosen.isdecimal() else "block", picture=study.image.gray, sentence=tables.words,
+            wide=view_state.is_single_chart(), caption=NOTE, description=study_tables.study_in_words(study, tables),
+        )  # fmt: skip
+    change = tables.joined(study.pairs("attention_change"))
+    if change is not None:
+        chart_view.draw_chart(
+            "image_attention_change", change, name=f"attention_change_{study_tables.file_stem(study)}", of=study.runs,
+            sentence=tables.words, caption=CHANGE, description=study_tables.study_in_words(study, tables),
+        )  # fmt: skip

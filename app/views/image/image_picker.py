@@ -1,0 +1,145 @@
+"""Which image the Image page shows: by data set, class and number, the next one, or one at random."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import streamlit as st
+
+from app import page_text
+from app.reading import benchmark_images, expert_names, samples
+from app.reading import page_data as reading
+from app.session import address, selection, view_state
+from app.views.image import study_tables, uploaded_picture
+from app.views.image.study_tables import ShownImage
+from merging.base.errors import TaskError
+from viz.figure_text import clean_text, count
+
+ANY = "all classes"
+SPLIT = reading.SPLIT
+SEED, _TASK = "image_seed", "_image_task"
+
+
+def picked_image() -> ShownImage:
+    """The image that the link or the session names, with its picker; the first of the benchmark if there is none.
+
+    Raises:
+        TaskError: the benchmark has no images.
+    """
+    if (picture := uploaded_picture.current_picture()) is not None:
+        return uploaded_picture.shown_picture(picture)
+    selection.note_shown(selection.IMAGE)
+    chosen = selection.chosen_value(selection.IMAGE)
+    try:
+        return image_by_name(chosen) if chosen else _first()
+    except TaskError as error:
+        first = _first()
+        st.warning(page_text.safe_text(error, 300), icon=":material/link_off:")
+        return first
+
+
+def _first() -> ShownImage:
+    task = reading.benchmark().tasks[0]
+    return image_by_name(f"{task.key}:{SPLIT}:0")
+
+
+def image_by_name(name: str) -> ShownImage:
+    """An image of a data set. Raises TaskError if there is none of that name."""
+    from merging.study.one_image.studied_image import split_name
+
+    task, split, number = split_name(name)
+    images, labels = benchmark_images.split_images(task, split), benchmark_images.split_labels(task, split)
+    if number >= len(labels):
+        raise TaskError(f"{task} has {len(labels)} images in the split {split!r}, numbered from 0; got {number}.")
+    benchmark = reading.benchmark()
+    tasks = {one.key: clean_text(expert_names.expert_name(one.key), 40) for one in benchmark.tasks}
+    if st.session_state.get(_TASK) != task:  # another data set's image asks for its own classes
+        st.session_state[_TASK] = task
+        view_state.pick_value(address.LABEL_SET, task)
+    head = view_state.picked_value(address.LABEL_SET, list(tasks), task)
+    truth, pixels = benchmark.task(task).class_names[int(labels[number])], images[number]
+    return ShownImage(
+        f"{task}:{split}:{number}", head, study_tables.data_uri(pixels), study_tables.data_uri(pixels, "L"), truth
+    )
+
+
+def draw_picker(image: ShownImage) -> None:
+    """Data set, class and number, the next image, and one at random."""
+    task, _, rest = image.name.partition(":")
+    split, _, number = rest.partition(":")
+    tasks = [one.key for one in reading.benchmark().tasks]
+    _set_widget("image_set", task)
+    st.selectbox(
+        "Data set", tasks, format_func=lambda key: clean_text(expert_names.expert_name(key), 40), key="image_set",
+        on_change=_choose_set, width=180,
+    )  # fmt: skip
+    labels = benchmark_images.split_labels(task, split)
+    classes = [ANY, *reading.benchmark().task(task).class_names]
+    if st.session_state.get("image_class") not in classes:
+        st.session_state["image_class"] = ANY
+    chosen = st.selectbox("Class", classes, format_func=lambda name: clean_text(name, 40), key="image_class", width=160)
+    places = _numbers_of_class(labels, chosen, task)
+    _set_widget("image_number", int(number))
+    st.number_input("Image", 0, len(labels) - 1, key="image_number", on_change=_choose_number, width=132)
+    st.button(
+        "Next", icon=":material/skip_next:", on_click=_show_image, args=(task, split, _next_number(places,
+        int(number))),
+        shortcut="n", help="The next image of the class.",
+    )  # fmt: skip
+    st.button(
+        "At random", icon=":material/casino:", on_click=_random, args=(task, split, places.tolist()),
+        help="Drawn with the seed beside it, which counts up.",
+    )  # fmt: skip
+    st.number_input("Seed", 0, 10**6, key=SEED, width=90)
+
+
+def draw_name(image: ShownImage) -> None:
+    """The image's name, and among how many it is."""
+    task, split, _ = image.name.split(":")
+    number = count(len(benchmark_images.split_labels(task, split)))
+    half = (
+        f"{number} training images" if split == "exemplars" else f"{number} images of the {samples.scored_part(split)}"
+    )
+    st.caption(f"{page_text.safe_text(image.name, 80)}: one of {half}, numbered from 0.")
+
+
+def _set_widget(key: str, shown_value: Any) -> None:
+    """Let a widget show what the page shows."""
+    st.session_state[key] = shown_value
+
+
+def _numbers_of_class(labels: np.ndarray[Any, Any], chosen: str, task: str) -> np.ndarray[Any, Any]:
+    """The numbers of the images of a class."""
+    if chosen == ANY:
+        return np.arange(len(labels))
+    return np.flatnonzero(labels == reading.benchmark().task(task).class_names.index(chosen))
+
+
+def _next_number(places: np.ndarray[Any, Any], number: int) -> int:
+    """The next number, the first after the last."""
+    later = places[places > number]
+    return int(later[0]) if len(later) else int(places[0]) if len(places) else number
+
+
+def _show_image(task: str, split: str, number: int) -> None:
+    selection.choose_value(selection.IMAGE, f"{task}:{split}:{number}")
+
+
+def _choose_set() -> None:
+    _show_image(st.session_state["image_set"], SPLIT, 0)
+
+
+def _choose_number() -> None:
+    task, split, _ = (selection.chosen_value(selection.IMAGE) or f"{st.session_state['image_set']}:{SPLIT}:0").split(
+        ":"
+    )
+    _show_image(task, split, int(st.session_state["image_number"]))
+
+
+def _random(task: str, split: str, places: list[int]) -> None:
+    """Callback: an image drawn with the seed on the page, which then counts up."""
+    seed = int(st.session_state[SEED])
+    if places:
+        _show_image(task, split, int(np.random.default_rng(seed).choice(places)))
+    st.session_state[SEED] = min(seed + 1, 10**6)

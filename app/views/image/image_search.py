@@ -1,0 +1,165 @@
+"""Finding images on the Image page: by what was predicted of them, and by what was measured depth by depth."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import streamlit as st
+
+from app import page_text
+from app.reading import benchmark_images, measurements, samples
+from app.reading import page_data as reading
+from app.reading.figures import cache_shared
+from app.session import address, selection
+from app.session.click_errors import guarded_fragment
+from app.views.image import study_tables
+from app.widgets import found_images as last_shown
+from app.widgets.jobs import measure_button
+from merging.study.analysis.measurement_store import StoredMeasurement
+from viz.figure_text import clean_text, plural
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from merging.study.runs.run import Run
+
+NOTHING = "nothing"
+DEPTHS, PREDICTIONS = "depths", "predictions"
+ANSWER_QUESTIONS = {
+    "only B is right": "only B right",
+    "right nowhere": "right nowhere",
+    "largest margin lost": "margin lost",
+}
+DEPTH_QUESTIONS = {  # label -> the question, as the library has it, and whether it takes a depth
+    "answer settles at depth": ("turns", True),
+    "parts from the reference at depth": ("parts", True),
+    "largest drift at depth": ("drift", True),
+    "fixed by restoring before block": ("mended", True),
+    "broken, the latest fix first": ("broken", False),
+}
+TOKENS = {"class token": "class", "patches": "patches", "all tokens": "all"}
+PAGE = 12  # images shown at once
+NO_PREDICTIONS = "Predictions have not been noted for"
+NO_DEPTHS = "Answers by depth have not been measured for"
+NEEDS_TWO_RUNS = "This compares two runs, A and B: choose two above."
+NEEDS_A_RUN = "Choose a run above."
+
+
+@guarded_fragment
+def draw_view(runs: Sequence[Run]) -> None:
+    """The picker of a question, and the images that fit it."""
+    with st.container(horizontal=True, gap="medium", vertical_alignment="bottom"):
+        question = st.selectbox(
+            "Find images",
+            [NOTHING, *ANSWER_QUESTIONS, *DEPTH_QUESTIONS],
+            key=address.QUESTION,
+            bind=address.BIND,
+            width=280,
+        )
+        depth, tokens = _details(question)
+    if question == NOTHING:
+        return
+    table = (
+        _find_by_answers(question, runs)
+        if question in ANSWER_QUESTIONS
+        else _find_by_depth(question, runs, depth, tokens)
+    )
+    if table is not None:
+        draw_images(table, _question_in_words(question, runs))
+
+
+def _details(question: str) -> tuple[int, str]:
+    """The depth and the kind of tokens that a question takes."""
+    depth, tokens = 0, "class"
+    if question in DEPTH_QUESTIONS and DEPTH_QUESTIONS[question][1]:
+        depth = int(
+            st.number_input(
+                "Depth", 0, max(study_tables.block_and_head_counts()[0], 1), key="image_seek_depth", width=110
+            )
+        )
+    if DEPTH_QUESTIONS.get(question, ("", False))[0] in ("mended", "broken"):
+        tokens = TOKENS[st.selectbox("Tokens", TOKENS, key="image_seek_tokens", width=150)]
+    return depth, tokens
+
+
+def _question_in_words(question: str, runs: Sequence[Run]) -> str:
+    """What is listed, in words; Markdown."""
+    names = [page_text.safe_text(run.name, 40) for run in runs]
+    if question in ANSWER_QUESTIONS and len(names) > 1:
+        return f"A is {names[0]}, B is {names[1]}."
+    return f"Of {names[0]}." if names else ""
+
+
+def _find_measured(key: str, runs: Sequence[Run], why: str) -> list[tuple[Run, StoredMeasurement]] | None:
+    """The stored measurements of the runs; None, and an offer to measure, if one lacks."""
+    found = [(run, measurements.find_measurement(key, run.id)) for run in runs]
+    if rest := [run for run, measured in found if measured is None]:
+        measure_button.draw_missing(key, rest, why, [measured for _, measured in found if measured is not None])
+        return None
+    return [(run, measured) for run, measured in found if measured is not None]
+
+
+def _find_by_answers(question: str, runs: Sequence[Run]) -> pd.DataFrame | None:
+    if len(runs) < (1 if ANSWER_QUESTIONS[question] == "right nowhere" else 2):
+        st.info(NEEDS_A_RUN if not runs and ANSWER_QUESTIONS[question] == "right nowhere" else NEEDS_TWO_RUNS)
+        return None
+    stored = _find_measured(PREDICTIONS, runs, NO_PREDICTIONS)
+    if stored is None:
+        return None
+    from merging.study.measurements.find_images import find_by_answers
+
+    by_run = {run.id: _read(measured, PREDICTIONS) for run, measured in stored}
+    return find_by_answers(ANSWER_QUESTIONS[question], by_run, reading.benchmark())
+
+
+def _find_by_depth(question: str, runs: Sequence[Run], depth: int, tokens: str) -> pd.DataFrame | None:
+    if not runs:
+        st.info(NEEDS_A_RUN)
+        return None
+    stored = _find_measured(DEPTHS, runs[:1], NO_DEPTHS)
+    if stored is None:
+        return None
+    from merging.study.measurements.find_images import find_by_depth
+
+    by_task = _read(stored[0][1], DEPTHS)
+    return find_by_depth(DEPTH_QUESTIONS[question][0], by_task, reading.benchmark(), depth=depth, tokens=tokens)
+
+
+@cache_shared(8)
+def _read(measured: StoredMeasurement, key: str) -> Mapping[str, Any]:
+    """What is stored of every image, by data set; shared, never changed."""
+    if key == PREDICTIONS:
+        from merging.study.measurements.predictions import read_answers
+
+        return read_answers(measured, reading.benchmark())
+    from merging.study.measurements.depths import read_depths as depths_of_data_sets
+
+    return depths_of_data_sets(measured, reading.benchmark())
+
+
+def draw_images(table: pd.DataFrame, words: str) -> None:
+    """A page of the images, each with a button that opens it."""
+    titles = measurements.titles_by_task()
+    st.markdown(f"**{plural(len(table), 'image')}** of the {samples.scored_part()}. {words}")
+    if table.empty:
+        return
+    pages = -(-len(table) // PAGE)
+    page = st.pagination(pages, key=f"image_found_{len(table)}", width=320) if pages > 1 else 1
+    chosen = selection.chosen_value(selection.IMAGE)
+    with st.container(horizontal=True, gap="small", key="image_found"):
+        rows = table.iloc[(page - 1) * PAGE : page * PAGE].to_dict("records")
+        last_shown.remember_images("the images that were found", [row["image"] for row in rows])
+        for row in rows:
+            with st.container(width=124, gap="xsmall", border=row["image"] == chosen):
+                _draw_tile(row, titles.get(row["task"], row["task"]))
+
+
+def _draw_tile(row: Mapping[Any, Any], title: str) -> None:
+    pixels = benchmark_images.split_images(row["task"], reading.SPLIT)[int(row["number"])]
+    st.image(pixels, width=72, alt=clean_text(f"An image of {row['class']}, {title}", 120))
+    st.caption(f"**{page_text.safe_text(row['class'], 24)}**  \n:gray[{page_text.safe_text(title, 24)}]  \n"
+               f"says {page_text.safe_text(row['answer'], 24)}")  # fmt: skip
+    if st.button("Open", key=f"image_open_{row['image']}", type="tertiary"):
+        selection.choose_value(selection.IMAGE, row["image"])
+        st.rerun()

@@ -1,0 +1,118 @@
+"""Which models the Image page shows: pretrained, an expert, up to two runs, and the recipe that is being built."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import streamlit as st
+
+from app import page_text
+from app.reading import expert_names, recipes
+from app.reading import page_data as reading
+from app.session import address, run_choice, view_state
+from app.views.image import study_tables
+from app.views.image.study_tables import DRAFT, ImageStudy, ShownImage, ShownModel
+from app.widgets import run_picker
+from merging.base.errors import TaskError
+from merging.models.model_references import EXPERTS, PRETRAINED
+from merging.study.runs.run import Run
+from viz.figure_text import clean_text
+
+MOST = 2  # runs
+OWN_REFERENCE = "usual"
+FIRST = ("task_arithmetic", "task_arithmetic_lwptv")  # the presets whose runs are shown at first
+DRAFT_SWITCH = "_image_with_draft"
+TITLES = {OWN_REFERENCE: "own expert in domain, else pretrained", PRETRAINED: "pretrained"}
+DRAFT_HELP = "Merges in memory what is being built on Merge, or was painted on Masks and opened there."
+
+
+def pick_models(image: ShownImage, stored: Sequence[Run]) -> ImageStudy:
+    """The pickers of the models, and the study of the image in those."""
+    with st.container(horizontal=True, gap="medium", vertical_alignment="bottom"):
+        runs = _runs(reading.clip_runs(stored))
+        references = {OWN_REFERENCE: TITLES[OWN_REFERENCE], PRETRAINED: TITLES[PRETRAINED]} | {
+            f"{EXPERTS}{task}": f"expert for {clean_text(expert_names.expert_name(task), 40)}"
+            for task in reading.benchmark().experts
+        }
+        reference = pick_parameter("Reference", address.REFERENCE, references, OWN_REFERENCE, width=270)
+        _pick_label_set(image)
+        recipe, title = study_tables.draft_recipe()
+        if recipe:
+            st.toggle("With the draft", key=DRAFT_SWITCH, help=DRAFT_HELP)
+    run_picker.draw_left_out(stored)
+    draft = recipe if recipe and st.session_state.get(DRAFT_SWITCH) else ""
+    return make_study(image, runs, reference, (draft, title))
+
+
+def pick_parameter(
+    label: str, key: str, options: dict[str, str], first: str, *, width: int = 220, help: str | None = None
+) -> str:
+    """A picker of one of the options, {value in links: label}, whose value is in the address."""
+    chosen = view_state.picked_value(key, list(options), first)
+    widget = f"image_{key}"
+    st.session_state[widget] = chosen
+    st.selectbox(
+        label, list(options), format_func=lambda one: options[one], key=widget, on_change=view_state.pick_value_from,
+        args=(key, widget), width=width, help=help,
+    )  # fmt: skip
+    return chosen
+
+
+def _pick_label_set(image: ShownImage) -> None:
+    """The picker of the data set whose classes are asked for."""
+    tasks = {one.key: clean_text(expert_names.expert_name(one.key), 40) for one in reading.benchmark().tasks}
+    own_task = image.name.partition(":")[0]
+    pick_parameter(
+        "Classes of", address.LABEL_SET, tasks, own_task if own_task in tasks else next(iter(tasks)), width=170,
+        help="The data set among whose classes the models choose.",
+    )  # fmt: skip
+
+
+def _first(runs: Sequence[Run]) -> list[str]:
+    return [run.id for run in recipes.preset_runs(FIRST, runs) or runs[:1]]
+
+
+def _runs(runs: Sequence[Run]) -> list[Run]:
+    """The picker of runs, with a warning about runs in the link that this machine lacks."""
+    by_id = {run.id: run for run in runs}
+    chosen, lost = run_choice.picked_runs(list(by_id), _first(runs))
+    if lost:
+        run_picker.draw_missing_runs(lost)
+    run_picker.draw_several(by_id, chosen, "imaged", MOST, "Choose up to two runs", width=490)
+    if len(chosen) > MOST:
+        st.caption(f"The first {MOST} of {len(chosen)} chosen runs.")
+    return [by_id[run_id] for run_id in chosen[:MOST]]
+
+
+def make_study(
+    image: ShownImage, runs: Sequence[Run], reference: str = OWN_REFERENCE, draft: tuple[str, str] = ("", "")
+) -> ImageStudy:
+    """The models of a page with these runs; ``draft`` is a recipe as YAML, and its title."""
+    from merging.study.one_image.named_towers import expert_key, model_key, reference_key
+
+    experts = reading.benchmark().experts
+    own = expert_key(image.head) if image.head in experts else ""
+    expert = reference if reference.startswith(EXPERTS) else own
+    models = [ShownModel(PRETRAINED, "Pretrained", PRETRAINED)]
+    if expert:
+        title = f"Expert for {expert_names.expert_name(expert.removeprefix(EXPERTS))}"
+        models.append(ShownModel(expert, title, expert))
+    shown = []
+    for run in runs:
+        try:
+            key = model_key(run, image.head)
+        except TaskError as error:
+            st.caption(f":material/info: {page_text.safe_text(error, 300)}")
+            continue
+        against = reference_key(run, image.head) if reference == OWN_REFERENCE else reference
+        models.append(ShownModel(key, page_text.data_set_title(run.name), against))
+        shown.append(run)
+    recipe, title = draft
+    if recipe:
+        models.append(ShownModel(DRAFT, title, (own or PRETRAINED) if reference == OWN_REFERENCE else reference))
+    missing = {model.reference for model in models} - {model.key for model in models}
+    models[1:1] = [
+        ShownModel(key, f"Expert for {expert_names.expert_name(key.removeprefix(EXPERTS))}", key)
+        for key in sorted(missing)
+    ]
+    return ImageStudy(image, tuple(models), tuple(shown), recipe)

@@ -1,0 +1,83 @@
+"""Drift by patch on the Image page: token by depth, and over the image, against the data set's own scale."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import streamlit as st
+
+from app import page_text
+from app.reading import expert_names, samples
+from app.session import view_state
+from app.views.image import study_tables
+from app.views.image.study_tables import ImageStudy, StudyTables
+from app.widgets import chart_view
+from merging.study.previews.preview_process import TableName
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+GRIDS = 7  # depths that are drawn over the image
+NONE = "No model here has another one as its reference, so nothing drifts. Choose a run above."
+CAPTION = (
+    "1 − cosine of each token to the same token in the run's reference. Depth 0 is before block 0, b after b blocks."
+)
+SCALE = " A cross marks what drifts more than in 90% of the images of the {} of {}, at the same depth."
+
+
+def needed_tables(study: ImageStudy) -> list[TableName]:
+    """The tables of this view."""
+    return [*study.pairs("drift"), *study.pairs("drift_scaled"), *study.pairs("first_past")]
+
+
+def draw_drift(study: ImageStudy, tables: StudyTables) -> None:
+    """Both charts, and the first depth past the data set's scale."""
+    if not study.subjects:
+        st.info(NONE)
+        return
+    scaled = tables.joined(study.pairs("drift_scaled"))
+    table = tables.joined(study.pairs("drift")) if scaled is None else scaled
+    if table is None:
+        return
+    words = past_scale_in_words(study, tables)
+    over = page_text.safe_text(expert_names.expert_name(study.image.head), 40)
+    scale = SCALE.format(samples.scored_part(), over) if scaled is not None else ""
+    chart_view.draw_chart(
+        "image_drift", table, name=f"drift_{study_tables.file_stem(study)}", of=study.runs, sentence=tables.words,
+        caption=CAPTION + scale, description=f"{study_tables.study_in_words(study, tables)} {words}".strip(),
+    )  # fmt: skip
+    if words:
+        st.markdown(words)
+    chart_view.draw_chart(
+        "image_drift_grid", _few_depths(table), name=f"drift_grid_{study_tables.file_stem(study)}", of=study.runs,
+        picture=study.image.gray, wide=view_state.is_single_chart(), sentence=tables.words,
+        description=study_tables.study_in_words(study, tables),
+        caption="The same numbers over the image, in hard cells; the class token’s stands over each grid.",
+    )  # fmt: skip
+
+
+def _few_depths(table: pd.DataFrame) -> pd.DataFrame:
+    """The rows of at most ``GRIDS`` depths, from the first to the last."""
+    depths = np.sort(table["depth"].unique())
+    kept = depths[np.unique(np.linspace(0, len(depths) - 1, min(GRIDS, len(depths))).round().astype(int))]
+    return table[table["depth"].isin(kept)]
+
+
+def past_scale_in_words(study: ImageStudy, tables: StudyTables) -> str:
+    """From which depth each run drifts more than usual; Markdown."""
+    sentences = []
+    for name in study.pairs("first_past"):
+        found = tables.find(name)
+        if found is None or found.empty:
+            continue
+        first = found.iloc[0]
+        parts = [f"{words} {_depth(int(first[kind]))}"
+                 for kind, words in (("class", "the class token"), ("patches", "the mean of its patches"))]  # fmt: skip
+        title = page_text.safe_text(study.title(name.model), 60)
+        sentences.append(f"{title}: past 90% of the data set go {' and '.join(parts)}.")
+    return " ".join(sentences)
+
+
+def _depth(depth: int) -> str:
+    return "nowhere" if depth < 0 else f"from depth {depth}"

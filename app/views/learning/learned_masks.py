@@ -1,0 +1,51 @@
+"""Masks of single scalars that a merge learned or took: how sparse they are, and where they collide."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from app.session import address, selection
+from app.session.click_errors import guarded_fragment
+from app.views.learning import learning_tables
+from app.widgets import chart_view, selection_pickers
+from merging.study.runs.run import Run
+
+CLICK_HINT = "Click a cell, or choose"
+AVERAGE_NOTE = (
+    "Scalars that several masks keep take the mean of these experts' task vectors; those that none keeps stay "
+    "pretrained."
+)
+
+
+def choose_cell() -> None:
+    """Callback of a click: the cell's expert and tensor go into their pickers."""
+    if cell := chart_view.clicked_mark("localization_map"):
+        selection.choose_value(address.TENSOR, cell["tensor"])
+        selection.choose_value(address.EXPERT, cell["expert"])
+
+
+@guarded_fragment
+def draw_view(run: Run) -> None:
+    """The share that every mask keeps of every tensor, and the overlap of any two."""
+    table = learning_tables.mask_shares(run)
+    chart_view.draw_question("localization_map")
+    picture = st.container()
+    with st.container(horizontal=True, gap="medium"):
+        tensors = list(dict.fromkeys(table["tensor"]))
+        tensor = selection_pickers.pick_selected(address.TENSOR, tensors, "Tensor", placeholder=CLICK_HINT, width=380)
+        expert = selection_pickers.pick_selected(
+            address.EXPERT, list(dict.fromkeys(table["expert"])), "Expert", width=220
+        )
+    with picture:
+        chart_view.draw_chart(
+            "localization_map", table, name=f"masks_{run.id[:8]}", headed=True, on_click=choose_cell,
+            selected=(expert, tensor), of=[run],
+        )  # fmt: skip
+    if learning_tables.OVERLAP in run.tables:
+        chart_view.draw_chart(
+            "localization_overlap",
+            learning_tables.mask_overlap(run),
+            name=f"mask_overlap_{run.id[:8]}",
+            of=[run],
+            caption=AVERAGE_NOTE,
+        )

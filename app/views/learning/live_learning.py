@@ -1,0 +1,117 @@
+"""Jobs that are learning or paused: how far they are, their losses, and the coefficients so far."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import streamlit as st
+
+from app import page_text
+from app.reading import expert_names, page_data
+from app.session.click_errors import guarded_fragment
+from app.widgets import chart_view
+from app.widgets.jobs import tray
+from merging.base.errors import MergingError
+from merging.recipes.recipe import Recipe
+from merging.tasks.queue.job_kinds import MERGE
+from merging.tasks.queue.job_records import Job, State
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+POLL = 2.0  # seconds between two readings
+STEP = re.compile(r"step (\d+) of \d+ · \w+ ([\d.]+)$")  # what progress says of a step
+ALL = "all tasks, mean"
+WINDOW = 10  # steps of a running mean
+LOSS_NOTE = "Thin lines are the losses of each step's batch, thick ones their means over {} steps."
+FALLS_NOTE = "Over the last {} steps the mean loss falls on {} of {} tasks{}."
+
+
+def draw_live() -> None:
+    """The jobs that are learning, each with its progress, its losses and its coefficients so far; paused ones, too."""
+    jobs = [
+        job for job in page_data.job_queue().here() if (job.live or job.state == State.PAUSED) and _is_learning(job)
+    ]
+    if not jobs:
+        return
+    running = [job for job in jobs if job.live]
+    tray.follow_jobs(running)
+    guarded_fragment(_draw, run_every=POLL if running else None)([job.id for job in jobs])
+
+
+def _is_learning(job: Job) -> bool:
+    """Whether a job's recipe learns from images."""
+    if job.kind != MERGE or job.words or not job.recipe_yaml:
+        return False
+    try:
+        return any(method.learns(step.params) for method, step in Recipe.from_yaml(job.recipe_yaml).stages)
+    except MergingError:
+        return False
+
+
+def _draw(job_ids: list[str]) -> None:
+    known = {job.id: job for job in page_data.job_queue().here()}
+    for job in [known[job_id] for job_id in job_ids if job_id in known]:
+        with st.container(border=True, key=f"learning_{job.id}"):
+            tray.draw_job(job, "learning")
+            if job.state in (State.RUNNING, State.PAUSED):
+                _draw_charts(job)
+
+
+def _draw_charts(job: Job) -> None:
+    """The losses of each task and their mean; and the coefficients once they were written."""
+    from merging.engine.learning import learning_so_far
+
+    recipe = Recipe.from_yaml(job.recipe_yaml)
+    experts, path = [name for name, _ in recipe.experts], page_data.store().learned_so_far(job.id)
+    table = add_means(learning_so_far.read_losses(path, experts), page_data.job_queue().details(job.id))
+    if len(table):
+        unit = next((method.loss for method, _ in reversed(recipe.stages) if method.loss), "Loss")
+        chart_view.draw_live_chart(
+            "learning_loss", table, job.id, name=f"learning_{job.id[:8]}", unit=unit, experts=experts, window=WINDOW,
+            overall=ALL, caption=f"{falls_in_words(table)} {LOSS_NOTE.format(WINDOW)}".strip(),
+        )  # fmt: skip
+    now = learning_so_far.read_coefficients(path, experts)
+    if len(now):
+        known = _facts(recipe.pretrained, tuple(dict.fromkeys(now["tensor"])))
+        chart_view.draw_live_chart(
+            "coefficient_map", now.merge(known, on="tensor"), job.id, name=f"coefficients_{job.id[:8]}"
+        )
+
+
+def add_means(tasks: pd.DataFrame, details: list[str]) -> pd.DataFrame:
+    """The losses of each task, and their mean also at steps that the job has told of and not yet written."""
+    import pandas as pd
+
+    means_from_progress = {int(match[1]) - 1: float(match[2]) for detail in details if (match := STEP.match(detail))}
+    means = means_from_progress | tasks.groupby("step")["loss"].mean().to_dict()
+    rows = [*tasks.itertuples(index=False, name=None), *((step, ALL, loss) for step, loss in sorted(means.items()))]
+    return pd.DataFrame(rows, columns=["step", "expert", "loss"]).astype({"step": "int64", "loss": "float64"})
+
+
+def falls_in_words(table: pd.DataFrame) -> str:
+    """On how many tasks the running mean falls, and on which it does not; empty before there are enough steps."""
+    tasks = table[table["expert"] != ALL]
+    by_step = tasks.pivot(index="step", columns="expert", values="loss").rolling(WINDOW, min_periods=1).mean()
+    if len(by_step) < 2 * WINDOW:
+        return ""
+    lower = by_step.iloc[-1] < by_step.iloc[-1 - WINDOW]
+    others = [page_text.safe_text(expert_names.expert_name(name), 40) for name in lower.index[~lower]]
+    return FALLS_NOTE.format(
+        WINDOW, int(lower.sum()), len(lower), f", and not on {page_text.join_words(others)}" if others else ""
+    )
+
+
+@st.cache_data(max_entries=8, show_spinner=False)
+def _facts(pretrained: str, tensors: tuple[str, ...]) -> pd.DataFrame:
+    """What each of these tensors is."""
+    import pandas as pd
+
+    from merging.models.families import qkv_parameters
+    from merging.models.formats.model_sources import ModelRef
+
+    parameters = ModelRef(pretrained).open("pretrained").parameters
+    each = [one for whole in parameters for one in (whole, *qkv_parameters(whole)) if one.name in tensors]
+    rows = [(one.name, one.order, one.section, str(one.role), one.part) for one in each]
+    return pd.DataFrame(rows, columns=["tensor", "order", "section", "role", "part"])

@@ -1,0 +1,109 @@
+"""A class on the page Lessons: the field that joins one by its code, and the code, address and QR code to give out."""
+
+from __future__ import annotations
+
+import re
+from urllib.parse import urlencode, urlsplit
+
+import streamlit as st
+
+from app.page_text import safe_text
+from app.reading import polls
+from app.session import address, click_errors, lesson_visit
+from app.widgets import qr_code
+from merging.tasks.workers.certificates import is_this_machine
+from merging.teaching.poll_counts import LENGTH
+
+_MINE = "_class_begun"  # in the session: the code of the class that was begun in it
+_CODE, _UNKNOWN = "class_code", "_class_unknown"  # in the session: the typed code, and one that no class has
+ANY_ADDRESS = {"0.0.0.0", "::"}  # what a server listens on is no address of another machine either
+LONGEST = 20  # characters of a code as it is typed, perhaps with blanks
+ABOUT = (
+    "Guesses and answers in every session that opens a lesson with your code are counted, step by step. Present a "
+    "step to see them. Nothing else is kept, and the counts are gone after a day."
+)
+JOINED_NOTE = "You are in class **{}**: your answers are counted, without your name."
+UNKNOWN_CODE = (
+    "No class with the code “{}” is under way on this server. Compare it letter by letter; a class ends after a day, "
+    "or when its teacher ends it."
+)
+LOCAL_ADDRESS_NOTE = (
+    "Others cannot open this address: on any other computer it points to that computer. Start the server for your "
+    "network as “A lecturer’s laptop” in docs/serving.md says (`STREAMLIT_SERVER_ADDRESS=0.0.0.0` and your computer’s "
+    "own address in `STREAMLIT_SERVER_ALLOWED_HOSTS`), open Mergescope at that address yourself, and begin the class "
+    "there."
+)
+
+
+def draw_class() -> None:
+    """On the page Lessons: the field that joins a class, or the class one is in, and the button that begins one."""
+    code = polls.class_code()
+    with st.container(horizontal=True, vertical_alignment="bottom", gap="small", key="class_row"):
+        with st.container(horizontal=True, vertical_alignment="bottom", gap="small", width="content"):
+            _draw_joining(code)
+        _draw_hosting(code)
+    if unknown := str(st.session_state.pop(_UNKNOWN, "")):
+        st.warning(UNKNOWN_CODE.format(safe_text(unknown, LONGEST)), icon=":material/group_off:")
+
+
+def _draw_joining(code: str) -> None:
+    """The field that joins a class, or the class that was joined and the button that leaves it."""
+    if not code:
+        st.text_input(
+            "Class code", key=_CODE, max_chars=LONGEST, placeholder=f"{LENGTH} letters", width=180, on_change=_join,
+            help="Your teacher’s code. Your guesses and answers are then counted in the class.",
+        )  # fmt: skip
+        st.button("Join the class", key="class_join", on_click=_join)
+    elif st.session_state.get(_MINE) != code:
+        st.markdown(JOINED_NOTE.format(code), width="content")
+        st.button("Leave the class", key="class_leave", type="tertiary", on_click=_leave)
+
+
+def _draw_hosting(code: str) -> None:
+    """The button that begins a class, or its code and the address to give out."""
+    with st.popover("Teach a class", icon=":material/groups:", type="tertiary"):
+        if not code:
+            st.markdown(ABOUT)
+            st.button("Begin a class", key="class_begin", type="primary", on_click=_begin)
+            return
+        st.markdown(f"The code of your class is **{code}**. Students type it on this page, or open this address:")
+        link = _link(code)
+        st.code(link, language=None, wrap_lines=True)
+        host = urlsplit(link).hostname or ""
+        if is_this_machine(host) or host in ANY_ADDRESS:
+            st.warning(LOCAL_ADDRESS_NOTE, icon=":material/wifi_off:")
+        st.image(qr_code.qr_svg(link), caption="Scan to open this address", width=240)
+        st.caption("Links of lessons that you open from here carry the code, too.")
+        if st.session_state.get(_MINE) == code:  # whoever else has the code may not
+            st.button("End the class", key="class_end", on_click=_end, help="Forgets the counts at once.")
+
+
+def _link(code: str) -> str:
+    return f"{(st.context.url or 'http://localhost:8501/lessons').split('?')[0]}?{urlencode({address.CLASS: code})}"
+
+
+def _join() -> None:
+    """Join the class whose code was typed, in small or large letters, with blanks or hyphens between them."""
+    typed = str(st.session_state.get(_CODE, ""))
+    code = re.sub(r"[\s-]", "", typed).upper()
+    if polls.server_polls().is_open(code):
+        lesson_visit.current_visit().poll = code
+    elif code:
+        st.session_state[_UNKNOWN] = typed
+
+
+def _leave() -> None:
+    lesson_visit.current_visit().poll = ""
+
+
+@click_errors.guard_callback
+def _begin() -> None:
+    if earlier := st.session_state.get(_MINE):  # a session has one class
+        polls.server_polls().end(earlier)
+    lesson_visit.current_visit().poll = st.session_state[_MINE] = polls.server_polls().begin()
+
+
+@click_errors.guard_callback
+def _end() -> None:
+    polls.server_polls().end(lesson_visit.current_visit().poll)
+    lesson_visit.current_visit().poll = ""

@@ -1,0 +1,90 @@
+"""Beside a table of rules: the factors that they give, as a small picture, and the way to paint them on Masks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+
+import streamlit as st
+
+from app.reading import expert_names, figures, page_data, recipes
+from app.session import address, pages
+from app.session.draft import Draft, DraftStep
+from app.widgets import page_parts
+from merging.base.errors import MergingError, ParameterError
+from merging.methods import registry
+from merging.methods.edits.manual import AFTER, ManualParams, resolve_params
+from merging.methods.factor_rules import FactorRule, rules_text
+from merging.study.runs.run import Run, read_parameters
+from viz import theme
+
+CANVAS = "manual_canvas"
+MERGED_QUESTION = "By which factor is the merged task vector multiplied, tensor by tensor?"
+NO_RUN = "To paint them on Masks, a stored run of the same experts is needed: run this chain first."
+
+
+def draw_factors(step: DraftStep, params: ManualParams, current: Draft, experts: Mapping[str, str]) -> None:
+    """Draw what the rules of a step give; nothing if a rule fits no tensor, which the page says elsewhere."""
+    from viz.chart_registry import find
+
+    facts = recipes.merged_tensors(current.pretrained)
+    try:
+        factors = resolve_params(params, current.experts, read_parameters(facts))
+    except ParameterError:
+        return
+    if not factors.experts or not factors.tensors:
+        return
+    table = recipes.repeat_for_experts(facts, factors.experts).assign(factor=factors.values.reshape(-1))
+    shown, options, _ = expert_names.with_names(table, {})
+    figure = figures.page_figure(CANVAS, shown, {"small": True, **options}, False)
+    st.caption(
+        find(CANVAS).question if params.when != AFTER else "By which factor is the merged task vector multiplied?"
+    )
+    st.plotly_chart(
+        figure, theme=None, key=f"factors{step.uid}", config=theme.config("factors"), alt=figure.layout.meta["alt"]
+    )
+    with st.container(horizontal=True, vertical_alignment="center"):
+        st.download_button(
+            "Data (CSV)", lambda: shown.to_csv(index=False), "factors.csv", "text/csv", key=f"factors_csv{step.uid}",
+            on_click="ignore", type="tertiary", icon=":material/table:",
+        )  # fmt: skip
+        if step is _painted_step(current):
+            _paint(params, current, experts)
+
+
+def _painted_step(current: Draft) -> DraftStep | None:
+    """The step that painting on Masks stands for: the first with factors of the experts."""
+    for step in current.edits:
+        with suppress(ParameterError):  # which its own controls say
+            if registry.find_edit(step.key).params is ManualParams and not step.after_merge():
+                return step
+    return None
+
+
+def _paint(params: ManualParams, current: Draft, experts: Mapping[str, str]) -> None:
+    """A link to the canvas on Masks with these factors and the chain, on a run of the same experts."""
+    chosen = {name: experts[name] for name in current.experts}
+    if (run := _run_of(current, chosen, page_data.merges_of(page_data.stored_runs()))) is None:
+        st.caption(NO_RUN)
+        return
+    everywhere = [FactorRule(factor=params.default)] if params.default != 1 else []
+    query = {
+        address.RUN: run.id, address.PAINTING: "true",
+        address.PAINTED_FACTORS: rules_text([*everywhere, *params.rules]), address.CHAIN: current.chain(),
+    }  # fmt: skip
+    page_parts.draw_page_link(
+        pages.MASKS, "Paint on Masks", "brush", **{name: value for name, value in query.items() if value}
+    )
+
+
+def _run_of(current: Draft, experts: Mapping[str, str], runs: Sequence[Run]) -> Run | None:
+    """A stored merge of the same models, one with the same merge if there is one."""
+    alike = []
+    for run in runs:
+        try:
+            recipe = run.recipe
+        except MergingError:  # a method of another version
+            continue
+        if recipe and recipe.pretrained == current.pretrained and dict(recipe.experts) == experts:
+            alike.append((run.chain != (current.merge.key,), recipe.merge.key != current.merge.key, len(alike), run))
+    return min(alike)[-1] if alike else None

@@ -1,0 +1,125 @@
+"""The result of a merge on the Merge page: its averages beside the references, and links to its charts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import streamlit as st
+
+from app import page_text, permissions
+from app.reading import page_data, samples, score_tables
+from app.session import pages
+from app.widgets import page_parts, run_picker
+from merging.base.modes import VisitorAction
+from merging.images.benchmarks.metrics import Summary
+from merging.study.runs.run import Run
+from viz.figure_text import percent, plural, span
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+TO = "\u00a0to\u00a0"  # an interval stays on one line
+THIS_RUN, BEST_RUN = "This run", "Best stored run"
+NO_OTHER = "No other stored run merges these experts into one model, so there is no best one to show."
+MISSING = "{} {} not stored for these models and this benchmark."
+RANKED_NOTE = "The best stored run has the highest {} of {} that merge{} the same experts, chosen on these same images."
+SAME_NOTE = "All rows: the same tasks, the {}, 95% intervals; n = {} images in domain, {} out of domain.{}"
+
+
+def draw_result(run: Run, stored: Sequence[Run]) -> None:
+    """The averages beside those of the reference models, and links to the run's charts."""
+    summary = page_data.summary(run, stored)
+    with st.container(border=True, key="result"):
+        st.markdown(f":material/check_circle: **{page_text.safe_text(run.name)}** is done. Run {run.id[:8]}.")
+        run_picker.draw_cautions(run)
+        best = None
+        if summary is None:
+            reasons = " ".join(page_text.safe_text(reason, 300) for reason in run.not_evaluated)
+            st.caption(reasons or "It was not evaluated.")
+        else:
+            _draw_averages(summary)
+            best = _draw_comparison(run, stored)
+        for sentence in page_text.marks_in_words([run]):
+            st.caption(sentence)
+        with st.container(horizontal=True, vertical_alignment="center"):
+            page_parts.draw_page_link(pages.MASKS, "See its masks", "grid_on", run=run.id)
+            if run.adapted_on:
+                page_parts.draw_page_link(pages.LEARNING, "See what it learned", "model_training", run=run.id)
+            if summary is not None:
+                page_parts.draw_page_link(pages.SCORES, "See its scores", "monitoring", runs=run.id)
+            if best is not None:
+                page_parts.draw_page_link(pages.COMPARE, "Compare with the best", "compare", run=run.id, run_b=best.id)
+            if permissions.is_allowed(VisitorAction.EXPORT):
+                page_parts.draw_page_link(pages.MODELS, "Export", "output", models_view="runs", selected_runs=run.id)
+            run_picker.draw_recipe_button(run, "result")
+
+
+def _draw_averages(s: Summary) -> None:
+    """The three averages of the run."""
+    with st.grid(3, min_column_width=130):
+        _draw_average("In-domain", s.in_domain, (s.in_low, s.in_high), s.tasks_in, s.n_in)
+        _draw_average("Out-of-domain", s.out_of_domain, (s.out_low, s.out_high), s.tasks_out, s.n_out)
+        with st.container(gap="xsmall"):
+            st.metric("H-score", percent(s.h_score))
+            st.caption("harmonic mean of the two")
+
+
+def _draw_average(name: str, value: float, interval: tuple[float, float], tasks: int, n: int) -> None:
+    """One average with its interval, tasks and images."""
+    with st.container(gap="xsmall"):
+        st.metric(name, percent(value))
+        low, high = map(percent, interval)
+        counts = f"{low} to {high}, {plural(tasks, 'task')}, n = {n:,}"
+        st.caption(counts if tasks else "the benchmark has no such task")
+
+
+def _draw_comparison(run: Run, stored: Sequence[Run]) -> Run | None:
+    """A table of the run, the reference models and the best other run, on the same tasks; returns that run."""
+    others = [
+        other
+        for other in run_picker.group_by_models([run, *page_data.scored_runs(stored)])[0][1:]
+        if other.id != run.id and not other.needs_task and other.benchmark == run.benchmark
+    ]
+    table = score_tables.averages_table([run, *others], stored)
+    by_score = "H-score" if table["h_score"].notna().any() else "in-domain average"
+    best = _best(table, others, "h_score" if by_score == "H-score" else "in_domain")
+    rows = list(_rows(table, run, best))
+    columns = ("", "In-domain", "Out-of-domain", "H-score")
+    st.table(
+        {name: [row[place] for row in rows] for place, name in enumerate(columns)},
+        border="horizontal", hide_index=True, alt="Averages of this run, of the reference models and of the best run",
+    )  # fmt: skip
+    lacking = [name for kind, name in score_tables.NAMES.items() if kind not in set(table["kind"])][:2]
+    ranked = RANKED_NOTE.format(by_score, plural(len(others), "stored run"), "s" if len(others) == 1 else "")
+    sentences = [
+        SAME_NOTE.format(samples.scored_part(), span(table["n_in"]), span(table["n_out"]), samples.sampling_sentence()),
+        ranked if best else NO_OTHER,
+        *([MISSING.format(page_text.join_words(lacking), "is" if len(lacking) == 1 else "are")] if lacking else []),
+    ]
+    st.caption(" ".join(sentences))
+    return best
+
+
+def _best(table: pd.DataFrame, others: Sequence[Run], score: str) -> Run | None:
+    """The other run with the highest score."""
+    scores = dict(zip(table["run"], table[score], strict=True))
+    known = [other for other in others if scores.get(other.id) == scores.get(other.id)]  # NaN differs from itself
+    return max(known, key=lambda other: float(scores[other.id]), default=None)
+
+
+def _rows(table: pd.DataFrame, run: Run, best: Run | None) -> Iterator[list[str]]:
+    """Cells of each row: name, both averages with their intervals, H-score; Markdown."""
+    by_run: dict[str, dict[Any, Any]] = {row["run"]: row for row in table.to_dict("records")}
+    names = {run.id: f"**{THIS_RUN}**", **score_tables.NAMES}
+    if best is not None:
+        names[best.id] = f"{BEST_RUN}: {page_text.safe_text(best.name, 60)}"
+    for key, name in names.items():
+        if row := by_run.get(key):
+            inside, outside = (
+                f"{percent(row[mean])} ({percent(row[f'{side}_low'])}{TO}{percent(row[f'{side}_high'])})"
+                if row[f"tasks_{side}"]
+                else "no such task"
+                for mean, side in (("in_domain", "in"), ("out_of_domain", "out"))
+            )
+            yield [name, inside, outside, percent(row["h_score"])]

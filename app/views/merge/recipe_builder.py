@@ -1,0 +1,339 @@
+"""The left-hand side of the Merge page: experts, edits and merge, with their values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import streamlit as st
+
+from app import page_text, permissions
+from app.reading import expert_names, page_data, recipes, samples
+from app.session import pages, view_state
+from app.session.draft import Draft, DraftStep, parse_chain, sort_names
+from app.views.merge import factor_picture, network_options
+from app.widgets import page_parts, parameter_controls
+from merging.base.errors import CheckpointError, MergingError
+from merging.base.modes import VisitorAction
+from merging.base.text import first_few
+from merging.images.benchmarks.metrics import TASK_KNOWN
+from merging.methods import registry
+from merging.methods.edits.manual import ManualParams
+from merging.methods.method import Adapt, Edit, Merge, Method, Needs
+from merging.recipes.presets import find_preset, list_offered
+from merging.recipes.recipe import Exemplars, Recipe, TestData
+from merging.sharing.catalog.model_set_store import ModelSet
+from viz.figure_text import clean_text, percent
+
+FIRST = "task_arithmetic_lwptv"  # the preset whose chain the page opens with
+UNUSED_TENSORS = (
+    "This checkpoint has tensors of a text encoder that no expert changed. Published code counts them when it takes "
+    "the largest scalars or layers of a task vector; turn this on to compare with published figures."
+)
+UNUSED_TENSORS_RULE = (
+    "Off in a chain of your own, as on the command line and in Python. Combinations in the papers turn it on. The "
+    "recipe says which, so that it gives the same weights everywhere."
+)
+ACTIVATION = (
+    "The files do not state which activation the models were trained with. OpenAI's models use QuickGELU, those of "
+    "LAION and DataComp mostly GELU. Exemplars and evaluations depend on it."
+)
+ACTIVATION_TITLES = {"": "from the files, or assumed", "quick_gelu": "QuickGELU", "gelu": "GELU"}
+NOT_ADAPTED = "Nothing: the merged model as it is"
+LEARNING_NOTE = "The chain learns from images of the merged tasks, without their labels. They come from the benchmark."
+SET_KEY, EXPERTS_KEY = "models_chosen", "experts_chosen"  # widget keys: the set of models, the chosen experts
+LONGEST = 100_000  # characters of a recipe; real ones have a few hundred
+
+
+def choose_models() -> ModelSet:
+    """The models to merge: the benchmark's, or a set of the user's own.
+
+    Raises:
+        TaskError: no models.
+    """
+    sets = page_data.model_sets()
+    picked, missing = view_state.picked_set(list(sets))
+    if missing:
+        st.warning(
+            f"The set of models “{page_text.safe_text(missing, 20)}” is no longer available; this is another set."
+        )
+    picked = picked if picked in sets else next(iter(sets))
+    st.session_state[SET_KEY] = picked  # the picker follows the link
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        st.selectbox(
+            "Models", list(sets), format_func=lambda key: clean_text(sets[key].title, 60), key=SET_KEY,
+            on_change=_choose_set, width=420, help="Your own sets are made on Models & runs.",
+        )  # fmt: skip
+        page_parts.draw_page_link(pages.MODELS, "Use your own models", "add")
+    return sets[picked]
+
+
+def _choose_set() -> None:
+    view_state.pick_set(st.session_state[SET_KEY])
+
+
+def current_draft(models: ModelSet) -> Draft:
+    """The recipe being built: from the link, this session or a preset, in this order; always on these models."""
+    current, experts = view_state.draft(), dict(models.experts)
+    if link := view_state.linked_chain():
+        chain, names = link
+        try:
+            chosen = sort_names(names, experts) or list(experts)
+            current = parse_chain(chain, models.pretrained, chosen)
+        except MergingError as error:
+            st.warning(f"The recipe in this link cannot be used: {page_text.safe_text(error, 300)}")
+    if current is None:
+        current = _preset(FIRST, models.pretrained, experts)
+        current.count_dead_params = False  # as in every chain that is not chosen as a paper's
+    if current.pretrained != models.pretrained or not set(current.experts) <= set(experts):
+        current.pretrained, current.experts = models.pretrained, list(experts)
+        current.of_other_models()
+    view_state.keep_draft(current)
+    return current
+
+
+def draw_presets(current: Draft, experts: Mapping[str, str]) -> None:
+    """Pickers of a paper's combination, or of the user's own recipe."""
+    by_key = {one.key: one for one in list_offered(recipes.network_name(current.pretrained))}
+    large = page_data.is_large(current.pretrained)
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        st.selectbox(
+            "Start from a combination in the papers",
+            list(by_key),
+            None,
+            format_func=lambda key: by_key[key].name_in_lists(large),
+            key="preset",
+            on_change=_use_preset,
+            args=(current, experts),
+            placeholder="Choose a preset",
+            width=420,
+        )
+        with st.popover("Load a recipe", icon=":material/upload_file:"):
+            st.text_area("Recipe as YAML", key="recipe_text", max_chars=LONGEST, height=220)
+            if permissions.is_allowed(VisitorAction.UPLOAD):
+                st.file_uploader("or a file", ["yaml", "yml"], key="recipe_file", max_upload_size=1)
+            st.button("Use this recipe", on_click=_use_recipe)
+    if problem := st.session_state.pop("recipe_problem", ""):
+        st.error(page_text.safe_text(problem, 1000), icon=":material/error:")
+    if note := st.session_state.pop("recipe_note", ""):
+        st.info(page_text.safe_text(note, 400))
+    if chosen := by_key.get(st.session_state.get("preset_shown", "")):
+        st.caption(f"{chosen.name_in_lists(large)}: {chosen.source}. {chosen.note}")
+
+
+def _preset(key: str, pretrained: str, experts: Mapping[str, str]) -> Draft:
+    return Draft.of(find_preset(key).recipe(pretrained, experts, large=page_data.is_large(pretrained)))
+
+
+def _use_preset(current: Draft, experts: Mapping[str, str]) -> None:
+    if key := st.session_state["preset"]:
+        chosen = {name: experts[name] for name in current.experts} or dict(experts)
+        view_state.keep_draft(_preset(key, current.pretrained, chosen))
+        st.session_state["preset_shown"] = key
+
+
+def _use_recipe() -> None:
+    """Callback: use a recipe if it names checkpoints that are listed; a page opens no other files."""
+    upload = st.session_state.get("recipe_file")
+    try:
+        written = upload.getvalue().decode("utf-8") if upload else st.session_state["recipe_text"]
+        recipe = Recipe.from_yaml(written[:LONGEST])
+    except UnicodeDecodeError:
+        st.session_state["recipe_problem"] = "This file is not text, so it is not a recipe."
+    except MergingError as error:
+        st.session_state["recipe_problem"] = str(error)
+    else:
+        chosen = recipes.find_model_set(recipe)
+        if chosen is None:
+            names = first_few((name for name, _ in recipe.experts), 3)
+            st.session_state["recipe_problem"] = (
+                f"This recipe uses checkpoints that are not one of the sets on this page ({names}). Make a set of them "
+                "on Models & runs, or run the recipe with `python -m merging run recipe.yaml`."
+            )
+        else:
+            view_state.pick_set(chosen)
+            view_state.keep_draft(Draft.of(recipe))
+            st.session_state["preset_shown"] = ""
+            st.session_state["recipe_note"] = " ".join(recipe.unused)
+
+
+def draw_step_controls(stage: DraftStep, method: Method, current: Draft, experts: Mapping[str, str]) -> bool:
+    """A step's summary and parameters; returns whether they are valid."""
+    st.caption(page_text.safe_text(method.summary, 300))
+    params = parameter_controls.draw_parameters(method.params, stage.values, f"stage{stage.uid}", current.experts)
+    if isinstance(params, ManualParams):
+        factor_picture.draw_factors(stage, params, current, experts)
+    return params is not None
+
+
+def draw_models(current: Draft, experts: Mapping[str, str], own: Mapping[str, float]) -> None:
+    """The pretrained model and a picker of experts, each with its accuracy on its own task."""
+    from merging.models.model_references import strip_folders  # loads torch
+
+    st.markdown(f"Pretrained: **{page_text.safe_text(strip_folders(current.pretrained))}**")
+    st.session_state[EXPERTS_KEY] = sort_names(
+        current.experts, experts
+    )  # the callback stored the user's choice in the draft
+    st.multiselect(
+        "Experts",
+        list(experts),
+        format_func=lambda name: (
+            f"{clean_text(expert_names.expert_name(name), 40)} {percent(own[name]) if name in own else ''}".strip()
+        ),
+        key=EXPERTS_KEY,
+        on_change=_choose_experts,
+        args=(current, experts),
+        help=f"With each expert's accuracy on its own task, on the {samples.scored_part()}.",
+        placeholder="Choose at least one expert",
+    )
+
+
+def _choose_experts(current: Draft, experts: Mapping[str, str]) -> None:
+    current.experts = sort_names(st.session_state[EXPERTS_KEY], experts)
+
+
+def draw_chain_controls(current: Draft, experts: Mapping[str, str]) -> bool:
+    """The chain: edits in order, the merge, and what adapts its result; returns whether every value is valid."""
+    methods = registry.list_methods()
+    edits = {m.key: m for m in methods if isinstance(m, Edit)}
+    merges = {m.key: m for m in methods if isinstance(m, Merge)}
+    valid = True
+    for place, stage in enumerate(current.edits):
+        with st.container(border=True, key=f"box{stage.uid}"):
+            with st.container(horizontal=True, vertical_alignment="center", gap="xsmall", wrap=False):
+                st.markdown(f"**{place + 1}. {edits[stage.key].title}**", width="stretch")
+                last = place == len(current.edits) - 1
+                _draw_icon_button(
+                    "arrow_upward", stage, "Earlier in the chain", place == 0, current.move, stage.uid, -1
+                )
+                _draw_icon_button("arrow_downward", stage, "Later in the chain", last, current.move, stage.uid, 1)
+                _draw_icon_button("close", stage, "Remove this edit", False, current.remove, stage.uid)
+            valid &= draw_step_controls(stage, edits[stage.key], current, experts)
+    st.selectbox(
+        "Add an edit",
+        list(edits),
+        None,
+        format_func=lambda key: edits[key].title,
+        key="new_edit",
+        on_change=_add_edit,
+        args=(current,),
+        placeholder="Add an edit to the chain",
+        label_visibility="collapsed",
+    )
+    with st.container(border=True):
+        keys, merge = list(merges), current.merge
+        chosen = st.selectbox(
+            "Then merge with", keys, keys.index(merge.key), lambda key: merges[key].title, key=f"merge{merge.uid}"
+        )
+        if chosen != merge.key:
+            current.merge = DraftStep(chosen)
+            st.rerun()
+        valid &= draw_step_controls(current.merge, merges[chosen], current, experts)
+    clip = not recipes.network_name(current.pretrained, current.family)
+    if current.adapt is not None or clip:
+        valid &= _adapt(current, [m for m in methods if isinstance(m, Adapt)], experts)
+    if page_data.has_unused_tensors(current.pretrained):
+        current.count_dead_params = st.toggle(
+            "Count the unused text tensors",
+            current.count_dead_params,
+            key=f"dead{current.merge.uid}",
+            help=UNUSED_TENSORS,
+        )
+        st.caption(UNUSED_TENSORS_RULE)
+    if current.activation or (clip and _lacks_activation(current.pretrained, page_data.file_state(current.pretrained))):
+        current.activation = st.selectbox(
+            "Activation", list(ACTIVATION_TITLES), list(ACTIVATION_TITLES).index(current.activation),
+            format_func=ACTIVATION_TITLES.__getitem__,
+            key=f"activation{current.merge.uid}", help=ACTIVATION,
+        )  # fmt: skip
+    return valid & _draw_data_fields(current, experts, clip)
+
+
+def _draw_data_fields(current: Draft, experts: Mapping[str, str], clip: bool) -> bool:
+    """What the chain needs besides checkpoints: images, or files on other networks; whether it is valid."""
+    valid = True
+    if not clip:
+        valid &= network_options.draw_file_fields(current, experts)
+    elif current.needs_exemplars:
+        with st.container(border=True):
+            st.markdown("**Exemplars**")
+            labels = "with" if Needs.LABELED_EXEMPLARS in current.needs else "without"
+            st.caption(f"Training images that the chain uses, {labels} their labels. They come from the benchmark.")
+            valid &= (
+                parameter_controls.draw_parameters(Exemplars, current.exemplars, f"exemplars{current.merge.uid}")
+                is not None
+            )
+    if clip and current.needs_test_data:
+        with st.container(border=True, key="test_data"):
+            st.markdown("**Images to learn from**")
+            st.caption(LEARNING_NOTE)
+            valid &= _test_data(current)
+    return valid
+
+
+def _adapt(current: Draft, adapts: Sequence[Adapt], experts: Mapping[str, str]) -> bool:
+    """The third part of the chain, which may be left out; returns whether its values are valid."""
+    if not adapts:
+        return True
+    by_key = {one.key: one for one in adapts}
+    with st.container(border=True, key="adapt_box"):
+        keys, chosen = [None, *by_key], current.adapt.key if current.adapt else None
+        picked = st.selectbox(
+            "Then adapt it with", keys, keys.index(chosen), lambda key: by_key[key].title if key else NOT_ADAPTED,
+            key=f"adapt{current.adapt.uid if current.adapt else current.merge.uid}",
+        )  # fmt: skip
+        if picked != chosen:
+            current.adapt = DraftStep(picked) if picked else None
+            st.rerun()
+        if current.adapt is None:
+            return True
+        valid = draw_step_controls(current.adapt, by_key[current.adapt.key], current, experts)
+        if by_key[current.adapt.key].needs_task:
+            st.caption(f"Marked ‡. {TASK_KNOWN}")
+        return valid
+
+
+def _test_data(current: Draft) -> bool:
+    """Which images the chain learns from; returns whether the values are valid."""
+    chosen = parameter_controls.draw_parameters(
+        TestData, current.test_data, f"test_data{current.merge.uid}", titles=page_text.PROTOCOLS
+    )
+    if chosen is None:
+        return False
+    st.caption(page_text.ADAPTING_WORDS.get(chosen.values()["split"], ""))
+    return True
+
+
+@st.cache_data(max_entries=100, show_spinner=False)
+def _lacks_activation(pretrained: str, file: tuple[int, ...]) -> bool:
+    """Whether a checkpoint does not state its activation; False if it cannot be read."""
+    from merging.models.architecture import architecture_in_metadata
+    from merging.models.formats.model_sources import ModelRef
+
+    try:
+        return "quick_gelu" not in architecture_in_metadata(ModelRef(pretrained).open("pretrained"))
+    except (CheckpointError, OSError):
+        return False
+
+
+def _draw_icon_button(icon: str, stage: DraftStep, words: str, off: bool, act: Callable[..., None], *args: int) -> None:
+    """A small button in the head of a step."""
+    st.button(
+        "", icon=f":material/{icon}:", key=f"{icon}{stage.uid}", type="tertiary", disabled=off, help=words,
+        on_click=act, args=args,
+    )  # fmt: skip
+
+
+def _add_edit(current: Draft) -> None:
+    if key := st.session_state["new_edit"]:
+        current.edits.append(DraftStep(key))
+        st.session_state["new_edit"] = None
+
+
+def draw_builder(current: Draft, experts: Mapping[str, str], own: Mapping[str, float]) -> bool:
+    """Everything on the left; returns whether every value is valid."""
+    st.header("Models", anchor=False)
+    draw_models(current, experts, own)
+    network_options.pick_family(current)
+    network_options.pick_vocabulary(current)
+    st.header("Chain", anchor=False)
+    return draw_chain_controls(current, experts)

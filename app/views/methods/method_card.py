@@ -1,0 +1,155 @@
+"""The card of one method: idea, parameters, choices of our implementation, and scores."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import streamlit as st
+
+from app import page_text
+from app.reading import samples
+from app.reading.papers import published_tables
+from app.reading.papers.published_tables import printed_color
+from app.session import address, benchmark_choice, pages, view_state
+from app.views.methods import method_facts, paper_lines
+from app.widgets import page_parts, parameter_controls
+from merging.images.benchmarks.metrics import PER_TASK
+from merging.methods.method import Merge, Method
+from merging.recipes.papers.published_figures import SOURCES, Figure, with_method
+from merging.recipes.presets import PLUGIN
+from merging.study.runs.run import Run
+
+OTHER_MODELS, ONLY_NORMALIZED = (
+    "for other models on other images",
+    "Only normalized accuracies (Norm.) can be compared.",
+)
+SAME_TOWER = "for models of the same tower, {}"
+JUDGED_NOTE = "Whether experts and images are the same is judged in the table of the published experiment."
+
+
+def draw_card(method: Method, shown: Sequence[Method], runs: Sequence[Run], stored: Sequence[Run]) -> None:
+    """Everything about one method; ``shown`` are the methods that Previous and Next step through."""
+    with st.container(border=True, key="card"):
+        _draw_head(method, shown)
+        with st.grid(2, min_column_width=380, gap="large"):
+            with st.container():
+                _draw_idea(method)
+            with st.container():
+                _draw_parameters(method)
+        _draw_merge_links(method)
+        _draw_figures(method, runs, stored)
+
+
+def _draw_head(method: Method, shown: Sequence[Method]) -> None:
+    keys = [other.key for other in shown]
+    place = keys.index(method.key) if method.key in keys else 0
+    with st.container(horizontal=True, vertical_alignment="center", gap="xsmall"):
+        st.header(method.title, anchor=False, width="stretch")
+        for label, icon, by, shortcut in (("Previous", "arrow_back", -1, "P"), ("Next", "arrow_forward", 1, "N")):
+            st.button(
+                label, icon=f":material/{icon}:", key=label, type="tertiary", shortcut=shortcut,
+                disabled=len(keys) < 2, on_click=view_state.pick_method, args=(keys[(place + by) % len(keys)],),
+            )  # fmt: skip
+    pieces = method.in_pieces(method.params())
+    badges = [f":blue-badge[{method.role}]", f":gray-badge[needs {page_text.needs_words(method)}]"]
+    badges += [f":gray-badge[works {'in pieces' if pieces else 'on whole tensors'}]"]
+    badges += [":orange-badge[one model per task]"] if isinstance(method, Merge) and method.per_task else []
+    st.markdown(" ".join(badges))
+
+
+def _draw_idea(method: Method) -> None:
+    bounds = method.params.bounds()
+    st.markdown(page_text.safe_text(method.summary, 600))
+    filled = bool(bounds) and st.session_state.get("filled", False)
+    st.latex(parameter_controls.filled_formula(method.formula, bounds, method.params().values() if filled else {})[0])
+    if bounds:
+        st.toggle("With the default values", key="filled", persist_state="session")
+    if method.variant:
+        st.markdown(f"**Choices of our implementation.** {page_text.safe_text(method.variant, 1000)}")
+    st.caption(f":material/menu_book: {page_text.safe_text(method.cite.text(), 400)}")
+
+
+def _draw_parameters(method: Method) -> None:
+    if method.params.bounds():
+        table = method_facts.parameter_table(method)
+        st.table(table, border="horizontal", hide_index=True, alt=f"Parameters of {method.title}")
+    else:
+        st.markdown("It has no parameters.")
+    file, code = method_facts.code_of(method)
+    with st.expander(f"Our code, in `{file}`", icon=":material/code:"):
+        st.code(code, language="python")
+
+
+def _draw_merge_links(method: Method) -> None:
+    """Links to the Merge page with this method in the chain."""
+    with st.container(horizontal=True, vertical_alignment="center"):
+        if chain := method_facts.default_chain(method):
+            page_parts.draw_page_link(pages.MERGE, "Open in Merge", "merge", chain=chain)
+        if method.key == PLUGIN[0]:
+            page_parts.draw_page_link(
+                pages.SCORES, "In front of every merge", "arrow_outward", **{address.SCORES_VIEW: "plug-in matrix"}
+            )
+        if presets := method_facts.presets_with(method):
+            with st.popover(f"Combinations in the papers ({len(presets)})", icon=":material/playlist_play:"):
+                for preset, chain in presets:
+                    page_parts.draw_page_link(
+                        pages.MERGE, page_text.safe_text(preset.name_in_lists()), "merge", chain=chain
+                    )
+
+
+def _draw_figures(method: Method, runs: Sequence[Run], stored: Sequence[Run]) -> None:
+    """What papers print for chains with the method, and our runs of the same chains."""
+    st.subheader("What papers print, and what we measure", anchor=False)
+    separate = method.role == "merge"  # chains with edits before a merge have a table of their own
+    figures, own = with_method(method.role, method.key), method_facts.runs_with_method(method, runs)
+    alone = published_tables.match_rows(
+        [figure for figure in figures if not separate or (len(figure.chain) == 1 and not figure.adapt)],
+        [run for run in own if not separate or (len(run.chain) == 1 and not run.adapt)],
+    )
+    if alone:
+        _draw_table(alone, f"Published accuracies of {method.title} beside ours; those marked * are computed", stored)
+    else:
+        st.markdown("No paper figure is known, and no run is stored here. Open it in Merge and press Run.")
+    chains = [figure for figure in figures if separate and (len(figure.chain) > 1 or figure.adapt)]
+    combined = published_tables.match_rows(
+        chains, [run for run in own if separate and (len(run.chain) > 1 or run.adapt)]
+    )
+    if combined:
+        with st.expander(f"With other steps before it or on top ({len(combined)})", icon=":material/account_tree:"):
+            _draw_table(combined, f"The same for chains of {method.title} and other steps", stored)
+    if alone or combined:
+        _explain(method, figures)
+        paper_lines.draw_paper_lines([*alone, *combined], runs)
+
+
+def _draw_table(rows: Sequence[published_tables.PaperRow], alt: str, stored: Sequence[Run]) -> None:
+    table = published_tables.paper_table(rows, stored)
+    printed = [column for column in table.columns if column[0] in published_tables.MODELS.values()]
+    st.dataframe(
+        table.style.set_properties(subset=printed, color=printed_color()),
+        hide_index=True,
+        height="content",
+        column_config=published_tables.column_settings(table),
+        alt=alt,
+    )
+    if ids := list(dict.fromkeys(row.run.id for row in rows if row.run and row.run.has_scores)):
+        page_parts.draw_page_link(pages.SCORES, "Compare our runs in Scores", "monitoring", runs=",".join(ids))
+
+
+def _explain(method: Method, figures: Sequence[Figure]) -> None:
+    """What the two groups of columns are, and why they are separate."""
+    named = [f"{key}: {source}." for key, source in SOURCES.items() if any(f.source.startswith(key) for f in figures)]
+    computed, ours = (
+        page_text.safe_text(published_tables.COMPUTED, 300),
+        page_text.safe_text(benchmark_choice.benchmark_in_words()),
+    )
+    own = published_tables.benchmark_tower()
+    whose, rule = (SAME_TOWER.format(own), JUDGED_NOTE) if own else (OTHER_MODELS, ONLY_NORMALIZED)
+    st.caption(
+        f"{published_tables.PUBLISHED}: as printed, {whose}, eight data sets in domain and thirteen out of it. "
+        f"{computed} "
+        f"{published_tables.OURS}: {ours} on the {samples.scored_part()} of its data sets, with 95% intervals. {rule} "
+        + page_text.safe_text(" ".join(named), 1000)
+    )
+    if isinstance(method, Merge) and method.per_task:
+        st.caption(PER_TASK)

@@ -1,0 +1,233 @@
+"""Needs and costs of every method: what it must be given, its work, and its time beside one reference merge."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import streamlit as st
+
+from app import page_text
+from app.reading import measurements, page_data, samples
+from app.session import view_state
+from app.widgets import paper_line
+from app.widgets.jobs import measure_button
+from merging.base.errors import MergingError
+from merging.engine.chain_work import ChainWork
+from merging.engine.needs import DataBeyondClip, needs_beyond_clip
+from merging.methods import registry
+from merging.methods.method import Adapt, Merge, Method
+from merging.recipes.recipe import DEFAULT_MERGE, Exemplars
+from merging.study.analysis.measurement_store import StoredMeasurement
+from merging.study.runs.run import THIS_MACHINE
+from viz.figure_text import clean_text, plural
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+COLUMNS = (  # key, head, pixels, format, help
+    ("title", "Method", 130, None, ""),
+    ("needs", "Needs", 190, None, "Besides the checkpoints. Heads are the tasks' zero-shot classifiers."),
+    ("here", "Needs on this model", 225, None, "What to give for the network of the models chosen on Merge."),
+    ("works", "Tensors", 76, None, "In pieces that fit into the processor's cache, or whole."),
+    ("gives", "Gives", 134, None, ""),
+    ("passes", "Passes", 65, "%d", "Over the tensors of all checkpoints, including the pass that merges."),
+    ("reads", "Reads", 76, "bytes", "Bytes of tensors, in all passes. Tensors that an edit drops count, too."),
+    ("writes", "Writes", 72, "bytes", "Bytes of the models that it gives; of an adapt Learning shows them."),
+    ("operations", "GFLOP", 66, "%.1f", "Billions of floating-point operations: products and decompositions of "
+     "matrices (an estimate) and passes of towers. Arithmetic scalar by scalar is not counted; passes stand for it."),
+    ("images", "Images", 112, None, "Passes of one image through a tower: forward for layer inputs and features, "
+     "forward and backward for gradients and for learning."),
+    ("ratio", "Time", 66, "%.1f ×", "As a multiple of the reference merge's time: the median of its rounds."),
+    ("range", "Range", 92, None, "The least and the most of the rounds."),
+)  # fmt: skip
+TABLES = {  # head -> columns; together they would not fit into a narrow window
+    "What each needs and gives": ("title", "needs", "works", "gives", "images"),
+    "What each costs": ("title", "passes", "reads", "writes", "operations", "ratio", "range"),
+}
+Name = tuple[str, str]  # role and key of a method
+PRESENTED_SCALE = 1.25  # factor of column widths on a projector
+COUNTED_NOTE = (
+    "Passes, bytes, operations and images are counted, not timed: for {experts} of {scalars} scalars, at most "
+    "{exemplars} exemplars per task, and defaults; edits stand before {reference}, adapts on top of it."
+)
+LEARNING = (
+    "{} Labels of exemplars are used only where they are named. What learns takes time with its images and steps, "
+    "which Merge estimates before the start. Meanwhile memory holds the merged model, its gradient and one batch, or "
+    "features of all images; adapts that route also hold what they store of the experts, block by block where that is "
+    "large."
+)
+TEST_DATA = {  # by whether whole test sets are reported on
+    False: "Test data are images of the choosing half, unless a recipe says otherwise.",
+    True: "This benchmark keeps no images to learn from: test data are those that are scored, if a recipe allows it.",
+}
+ON_THIS_MODEL = (
+    "Needs on this model: what each method must be given for {}, whose data Mergescope cannot run. Layer inputs and "
+    "gradients are files that `merging.capture` and `merging.gradient_means` write where the network's code is."
+)
+TIMED_NOTE = (
+    "Time is a multiple of {reference}'s, which was timed in turns with every method in one run: {clock}, median and "
+    "range of at most {rounds} rounds, {where} ({device}; {machine}), on {date}, with Mergescope {mergescope} and "
+    "torch {torch}. Small models take a larger share of their time for reading."
+)
+OTHER_MACHINE_NOTE = "These times are from another machine. "
+NOT_TIMED = "Times have not been measured for these models. "
+TIMED_HERE_NOTE = "Measured again, the times above are replaced. "
+OFFER = "Timing every method takes several minutes for models as small as the bundled ones, in the background."
+
+
+def draw_costs(methods: Sequence[Method], network: str = "") -> None:
+    """The sortable tables, where their numbers come from, and the button that times the methods on this machine.
+
+    Of ``network``, the title of what the open models are if they are no CLIP, a column says what methods need there.
+    """
+    work, timed = _work_here(), _times()
+    rows = costs_table(methods, work, measurements.measured_table(timed, "times") if timed else None)
+    columns = {key: _column(key, *rest) for key, *rest in COLUMNS}
+    tables = {head: _with_here(shown) if network else shown for head, shown in TABLES.items()}
+    for head, shown in tables.items():
+        st.markdown(f"**{head}**")
+        st.dataframe(
+            rows[list(shown)], hide_index=True, height="content", column_config={key: columns[key] for key in shown},
+            placeholder="—", alt=f"{head}: every method",
+        )  # fmt: skip
+    if network:
+        st.caption(ON_THIS_MODEL.format(page_text.safe_text(network, 60)))
+    if not work:
+        st.caption("Without a benchmark there are no sizes for which work could be counted.")
+        return
+    learning = LEARNING.format(TEST_DATA[samples.is_whole_test_set()])
+    st.caption(" ".join([_counted_in_words(work.values()), learning, *([_timed_in_words(timed)] if timed else [])]))
+    paper_line.draw_lines(paper_line.claim_lines("methods/costs"))
+    state_of = TIMED_HERE_NOTE if timed and is_timed_here(timed) else OTHER_MACHINE_NOTE if timed else NOT_TIMED
+    measure_button.draw_missing_benchmark(measurements.METHOD_TIMES, state_of + OFFER)
+
+
+def _with_here(columns: tuple[str, ...]) -> tuple[str, ...]:
+    """The columns with what methods need on the open models, beside what they need of CLIP."""
+    if "needs" not in columns:
+        return columns
+    place = columns.index("needs") + 1
+    return (*columns[:place], "here", *columns[place:])
+
+
+def _column(key: str, title: str, width: int, style: str | None, help_text: str) -> Any:
+    wide = round(width * (PRESENTED_SCALE if view_state.is_presenting() else 1.0))
+    about: dict[str, Any] = {"width": wide, "help": help_text or None, "pinned": key == "title"}
+    if style is None:
+        return st.column_config.Column(title, **about)
+    return st.column_config.NumberColumn(title, format=style, **about)
+
+
+def costs_table(methods: Sequence[Method], work: Mapping[Name, ChainWork], times: pd.DataFrame | None) -> pd.DataFrame:
+    """One row for each method; ``work`` is by role and key, ``times`` the table of a measurement."""
+    import pandas as pd
+
+    timed = {} if times is None else {(row["role"], row["key"]): row for row in times.to_dict("records")}
+    names = [(method.role, method.key) for method in methods]
+    pairs = list(zip(methods, names, strict=True))
+    rows = [_needs(one) | _work(one, work.get(name)) | _time(timed.get(name)) for one, name in pairs]
+    return pd.DataFrame(rows, columns=[key for key, *_ in COLUMNS])
+
+
+def _needs(method: Method) -> dict[str, Any]:
+    defaults = method.params()
+    return {
+        "title": method.title,
+        "needs": page_text.needs_words(method),
+        "here": _needs_here(method),
+        "works": "in pieces" if method.in_pieces(defaults) else "whole",
+        "gives": _gives(method),
+        "passes": 1 + (method.survey_passes if method.surveys(defaults) else 0),
+    }
+
+
+def _needs_here(method: Method) -> str:
+    """What it must be given on a network other than CLIP, and with which value of a parameter it needs nothing."""
+    needed = needs_beyond_clip(method, method.params())
+    if needed == DataBeyondClip.NOTHING:
+        return needed
+    bounds = method.params.bounds()
+    values = [(name, value) for name, bound in bounds.items() for value in bound.choices]
+    free = (
+        f"; nothing with {bounds[name].label.lower()} {page_text.value_in_words(value)}"
+        for name, value in values
+        if needs_beyond_clip(method, method.params.build({name: value})) == DataBeyondClip.NOTHING
+    )
+    return needed + next(free, "")
+
+
+def _gives(method: Method) -> str:
+    if isinstance(method, Adapt):
+        return page_text.MODULE_PER_TASK if method.needs_task else "one routed model"
+    if isinstance(method, Merge):
+        return page_text.ONE_PER_TASK if method.per_task else "one model"
+    return "task vectors"
+
+
+def _work(method: Method, work: ChainWork | None) -> dict[str, Any]:
+    if work is None:
+        return dict.fromkeys(("reads", "writes", "operations", "images"))
+    ways = "both ways" if work.backward else "forward"
+    images = f"{work.forward:,} {ways}" if work.forward else None
+    operations = (work.matrix_flops + work.tower_flops) / 1e9
+    counted = {"reads": work.reads, "operations": operations or None, "images": images, "passes": work.passes}
+    return counted | {"writes": None if isinstance(method, Adapt) else work.writes}
+
+
+def _time(row: Mapping[Any, Any] | None) -> dict[str, Any]:
+    if row is None:
+        return {"ratio": None, "range": None}
+    if math.isnan(row["ratio"]):
+        return {"ratio": None, "range": clean_text(row["problem"], 200)}
+    return {"ratio": row["ratio"], "range": f"{row['low']:.1f} to {row['high']:.1f}"}
+
+
+def _work_here() -> dict[Name, ChainWork]:
+    """The work of every method on the models of this session's benchmark; empty without one."""
+    try:
+        return _counted_work(page_data.benchmark().digest)
+    except MergingError:
+        return {}
+
+
+@st.cache_data(max_entries=page_data.CACHED, show_spinner=False)
+def _counted_work(benchmark: str) -> dict[Name, ChainWork]:
+    from merging.engine.evaluation.method_work import method_work
+
+    return method_work(page_data.benchmark())
+
+
+def _counted_in_words(works: Iterable[ChainWork]) -> str:
+    work = next(iter(works))
+    return COUNTED_NOTE.format(
+        experts=plural(work.experts, "expert"), scalars=f"{work.scalars:,}", exemplars=Exemplars().per_task,
+        reference=registry.find_merge(DEFAULT_MERGE).title,
+    )  # fmt: skip
+
+
+def _times() -> StoredMeasurement | None:
+    try:
+        return measurements.find_measurement(measurements.METHOD_TIMES)
+    except MergingError:
+        return None
+
+
+def is_timed_here(timed: StoredMeasurement) -> bool:
+    from merging.base.devices import describe_machine
+
+    return timed.provenance == THIS_MACHINE and timed.notes["machine"] == describe_machine()
+
+
+def _timed_in_words(timed: StoredMeasurement) -> str:
+    notes = timed.notes
+    facts = {name: clean_text(notes[name], 60) for name in ("clock", "rounds", "machine", "date")}
+    versions = {name: clean_text(notes["versions"][name], 20) for name in ("mergescope", "torch")}
+    return page_text.safe_text(
+        TIMED_NOTE.format(
+            reference=registry.find_merge(notes["reference"]).title, device=clean_text(timed.device, 40),
+            where="on this machine" if is_timed_here(timed) else "on another machine", **facts, **versions,
+        ),
+        1000,
+    )  # fmt: skip

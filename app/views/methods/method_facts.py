@@ -1,0 +1,113 @@
+"""What the Methods page shows about methods, read from the registry, the presets and the stored runs."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import merging
+from app import page_text
+from app.session.draft import Draft
+from merging.methods.method import Adapt, Method
+from merging.methods.params import Bound
+from merging.recipes.presets import PRESETS, Preset
+from merging.recipes.recipe import DEFAULT_MERGE
+from merging.study.runs.run import Run
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+ROLES = {
+    "edit": ("Edits", "task vectors in, task vectors out"),
+    "merge": ("Merges", "task vectors in, one set of weights out"),
+    "adapt": ("Adapts", "modules for tasks, or a router of images, on top of a merged model"),
+}
+
+
+def find_methods(methods: Sequence[Method], role: str | None, needs: str | None, words: str) -> list[Method]:
+    """The methods with this role and need whose cards contain all the words; empty filters keep everything."""
+    parts = words.casefold().split()
+    return [
+        method
+        for method in methods
+        if (not role or method.role == role)
+        and (not needs or method.needs == needs)
+        and all(part in _card_text(method) for part in parts)
+    ]
+
+
+def _card_text(method: Method) -> str:
+    labels = [f"{name} {bound.label}" for name, bound in method.params.bounds().items()]
+    fields = (method.key, method.title, method.role, method.summary, method.variant, method.needs, method.cite.text())
+    return " ".join([*fields, *labels]).casefold()
+
+
+def default_chain(method: Method) -> str:
+    """A chain with the method at its defaults, as links write it."""
+    chains = {"edit": f"{method.key};{DEFAULT_MERGE}", "adapt": f"{DEFAULT_MERGE};{method.key}"}
+    return chains.get(method.role, method.key)
+
+
+def presets_with(method: Method) -> list[tuple[Preset, str]]:
+    """The papers' combinations with a method in them, and their chains as links write them."""
+    combinations = []
+    for preset in PRESETS:
+        above = [preset.adapt[0]] if preset.adapt else []
+        keys = {"edit": [key for key, _ in preset.edits], "merge": [preset.merge], "adapt": above}
+        if method.key in keys[method.role]:
+            combinations.append((preset, Draft.of(preset.recipe("", {"expert": ""})).chain()))
+    return combinations
+
+
+def parameter_table(method: Method) -> pd.DataFrame:
+    """One row for each parameter; cells are Markdown."""
+    import pandas as pd
+
+    bounds = method.params.bounds()
+    rows = [
+        {
+            "Parameter": f"{page_text.safe_text(bound.label)} {f'${bound.symbol}$' if bound.symbol else ''}".strip(),
+            "Default": page_text.safe_text(page_text.value_in_words(bound.default)),
+            "Takes": page_text.safe_text(_valid_values(bound), 200),
+            "What it does": page_text.safe_text(bound.help + _notes(bound, bounds), 400),
+        }
+        for bound in bounds.values()
+    ]
+    return pd.DataFrame(rows)
+
+
+def _notes(bound: Bound, bounds: Mapping[str, Bound]) -> str:
+    """What follows a parameter's help: what it means if unset, and beside which value of another it counts alone."""
+    unset = f" Unset: {bound.unset}." if bound.unset else ""
+    if bound.when is None:
+        return unset
+    name, value = bound.when
+    return f"{unset} Counts only where {bounds[name].label.lower()} is {page_text.value_in_words(value)}."
+
+
+def _valid_values(bound: Bound) -> str:
+    """The valid values, and the range of the slider if it is smaller."""
+    valid = bound.describe().replace("_", " ")
+    if bound.slider is None or bound.slider == (bound.low, bound.high):
+        return valid
+    low, high = bound.slider
+    return f"{valid}; slider from {low:g} to {high:g}"
+
+
+def code_of(method: Method) -> tuple[str, str]:
+    """The file of a method's function, from the folder of the program, and the function itself."""
+    functions = [method.train, method.features] if isinstance(method, Adapt) else [method.run]
+    path = Path(inspect.getsourcefile(functions[0]) or "")
+    source = "\n\n".join(inspect.getsource(function) for function in functions)
+    return path.relative_to(Path(merging.__file__).parents[1]).as_posix(), source
+
+
+def runs_with_method(method: Method, runs: Sequence[Run]) -> list[Run]:
+    """The runs whose chain has the method in its role, among those with the most experts."""
+    most = max((len(run.experts) for run in runs), default=0)
+    if method.role == "adapt":
+        return [run for run in runs if run.adapt == method.key and len(run.experts) == most]
+    places = slice(None, -1) if method.role == "edit" else slice(-1, None)
+    return [run for run in runs if method.key in run.chain[places] and len(run.experts) == most]

@@ -1,0 +1,43 @@
+"""Paper and here on a method's card: each line of a paper that it shares with Task Arithmetic, and our runs of both."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from app.reading.papers import paper_facts, published_tables
+from app.reading.papers.published_tables import PaperRow
+from app.widgets import paper_line
+from merging.recipes.papers.claims import compare_figures
+from merging.recipes.papers.published_figures import FIGURES, Figure
+from merging.study.runs.run import Run
+
+BASE = "task_arithmetic"
+MOST = 3  # lines; a card shows all figures anyway
+
+
+def draw_paper_lines(rows: Sequence[PaperRow], runs: Sequence[Run]) -> None:
+    """Draw a line for the first rows of a card that a paper prints beside Task Arithmetic and that have a run."""
+    pairs, taken = [], []
+    for row in rows:
+        figure, run = row.figures.get(published_tables.main_tower()), row.run
+        base = _base(figure) if figure else None
+        if figure is None or base is None or run is None or run.per_task:
+            continue
+        ours = published_tables.match_rows([base], runs)[0].run
+        between = paper_facts.compare_runs(run, ours, over="in") if ours else None
+        pairs.append((compare_figures(figure, base), between))
+        taken += [run, *([ours] if ours else [])]
+    whose = "" if all(map(paper_facts.may_be_source, taken)) else paper_line.ON_PAGE
+    paper_line.draw_lines(paper_line.compare_claims(pairs[:MOST], whose))
+
+
+def _base(figure: Figure) -> Figure | None:
+    """Task Arithmetic alone in the same tables as a figure of another chain; None if there is none."""
+    if figure.unstated or _is_base(figure):
+        return None
+    same = (other for other in FIGURES if (other.source, other.model) == (figure.source, figure.model))
+    return next((other for other in same if _is_base(other) and not other.unstated), None)
+
+
+def _is_base(figure: Figure) -> bool:
+    return [key for key, _ in figure.chain] == [BASE] and not figure.adapt

@@ -1,0 +1,194 @@
+"""The current benchmark of a session: what it holds, and how to switch to another one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import streamlit as st
+
+from app import page_text
+from app.permissions import requires
+from app.reading import benchmark_images, listed_models, page_data, samples
+from app.session import benchmark_choice, click_errors
+from merging.base import settings
+from merging.base.errors import MergingError, TaskError
+from merging.base.modes import VisitorAction
+from merging.base.text import first_few
+from merging.images.benchmarks import benchmark_folders
+from merging.images.benchmarks.benchmark_folders import SERVER
+from merging.models.model_references import OWN_PREFIX
+from viz.figure_text import clean_text, span
+
+if TYPE_CHECKING:
+    from merging.sharing.catalog.model_listing import CatalogEntry
+
+PICKER, NOTICE, MOVED_FIELD = "benchmark_picked", "benchmark_said", "benchmark_moved"
+FINDING_NOTE = "Looking for the files. Large ones are read whole to compare them, which can take minutes:"
+HELP = (
+    "Scores, exemplars, measurements, sweeps and charts belong to this benchmark; runs scored on another one are not "
+    "shown with its own. The choice applies to this session, and links include it."
+)
+
+
+def offered_benchmarks(listed: Sequence[CatalogEntry]) -> dict[str, Path]:
+    """{key: folder} of the benchmarks that this session can choose: the server's, those made here, listed ones."""
+    choices = {SERVER: settings.benchmark_folder(), **benchmark_folders.list_built(page_data.store().root)}
+    for item in listed:
+        if item.path.resolve() not in [path.resolve() for path in choices.values()]:
+            choices[folder_key(item)] = item.path.resolve()
+    return choices
+
+
+def folder_key(item: CatalogEntry) -> str:
+    """The key of a listed benchmark folder in this session."""
+    listed = benchmark_folders.find_folder(item.reference, page_data.store().root)
+    return item.reference if listed else benchmark_choice.remember_typed(item.path)
+
+
+def draw_chooser(listed: Sequence[CatalogEntry]) -> None:
+    """A picker of the benchmark, and the contents of the chosen one."""
+    st.header("Which benchmark is everything measured on?", anchor=False)
+    choices = offered_benchmarks(listed)
+    current = benchmark_choice.current_key()
+    if current not in choices:  # typed earlier, and not listed now
+        choices[current] = benchmark_choice.benchmark_folder()
+    st.session_state[PICKER] = current
+    with st.container(border=True):
+        st.selectbox(
+            "Benchmark", list(choices), format_func=lambda key: _label(key, choices[key]), key=PICKER, help=HELP,
+            on_change=_pick, width=420,
+        )  # fmt: skip
+        _draw_contents()
+        if listed_models.is_local():
+            _delete(choices)
+    if notice := st.session_state.pop(NOTICE, ""):
+        st.info(page_text.safe_text(notice, 300))
+
+
+def _label(key: str, folder: Path) -> str:
+    where = {SERVER: "", "own": "made here", "models": "listed", "typed": "typed"}.get(key.partition(":")[0], "")
+    return clean_text(benchmark_choice.benchmark_title(folder), 60) + (f"  ·  {where}" if where else "")
+
+
+def _pick() -> None:
+    """Callback: switch to the picked benchmark."""
+    benchmark_choice.switch_benchmark(st.session_state[PICKER])
+
+
+def _draw_contents() -> None:
+    """Tasks, images and experts of the current benchmark, in a few lines."""
+    try:
+        loaded = page_data.benchmark()
+        counts = [loaded.count(task.key, page_data.SPLIT) for task in loaded.tasks]
+        digest = loaded.digest
+    except (MergingError, OSError) as error:
+        st.error(page_text.safe_text(error, 600), icon=":material/error:")
+        return
+    inside = [clean_text(page_text.data_set_title(task.title), 40) for task in loaded.tasks if task.has_expert]
+    outside = [clean_text(page_text.data_set_title(task.title), 40) for task in loaded.tasks if not task.has_expert]
+    lines = [
+        f"{where}: {page_text.safe_text(first_few(titles, 10), 600)}."
+        for where, titles in (("With an expert", inside), ("Out of domain for every merge", outside))
+        if titles
+    ]
+    side = loaded.image_size
+    lines.append(
+        f"Images of {side} × {side} pixels, {span(counts)} of each data set to report on. Digest {digest[:8]}."
+    )
+    if images := samples.sampling_in_words():
+        lines.append(f"To report on: {images}.")
+    if any(task.referenced for task in loaded.tasks):
+        lines.append("The images stay in the files of the data sets and are decoded when they are needed.")
+    st.markdown("  \n".join(lines))
+    _draw_missing()
+    if inside and not page_data.references(digest, page_data.stored_runs()):
+        st.caption(
+            "The pretrained model and the experts have not been evaluated on it, so charts lack these bounds; `python "
+            "-m merging benchmark make --evaluate` adds them."
+        )
+
+
+def _draw_missing() -> None:
+    """Say which files and models are missing that the benchmark refers to, and let their folder be named."""
+    from merging.images.benchmarks import model_search  # loads torch
+
+    loaded, problems = page_data.benchmark(), []
+    for task in loaded.tasks:
+        try:
+            loaded.check_images([task.key])
+        except TaskError as error:
+            problems.append(str(error))
+    problems += model_search.missing_models(loaded.folder)
+    if problems:
+        listed = "\n".join(f"- {page_text.safe_text(problem, 800)}" for problem in problems)
+        st.warning(listed, icon=":material/folder_off:")
+    if problems and listed_models.is_local():
+        with st.form("find_files", border=False), st.container(horizontal=True, vertical_alignment="bottom"):
+            st.text_input(
+                "Folder that holds these files now",
+                key=MOVED_FIELD,
+                max_chars=1000,
+                placeholder="/home/me/data",
+                width=420,
+            )
+            st.form_submit_button("Find them", on_click=_find, icon=":material/search:")
+
+
+@click_errors.guard_callback
+@requires(VisitorAction.PATH)
+def _find() -> None:
+    """Callback: look below the typed folder for the files and models, and keep where they lie."""
+    from merging.base.progress import Meter, Progress
+
+    place = Path(str(st.session_state.get(MOVED_FIELD, "")).strip()).expanduser()
+    if not str(st.session_state.get(MOVED_FIELD, "")).strip():
+        return
+    bar = st.progress(0.0, FINDING_NOTE)
+
+    def show(progress: Progress) -> None:
+        bar.progress(progress.fraction, f"{FINDING_NOTE} {page_text.safe_text(progress.detail)}")
+
+    try:
+        problems = page_data.benchmark().find(place.resolve(), Meter(0, show))
+    finally:
+        bar.empty()
+    benchmark_images.clear_images()
+    if problems:
+        raise TaskError(" ".join(problems))
+    st.session_state[NOTICE] = "All files are there, and are the ones that the benchmark was made of."
+
+
+def _delete(folders_by_key: dict[str, Path]) -> None:
+    """Buttons that delete benchmarks made here."""
+    made = {
+        key: path
+        for key, path in folders_by_key.items()
+        if key.startswith(OWN_PREFIX) and key != benchmark_choice.current_key()
+    }
+    if not made:
+        return
+    with st.popover("Delete a benchmark made here", icon=":material/delete:", type="tertiary"):
+        st.caption("Its scores stay in the runs, which then belong to an unknown benchmark.")
+        for key, path in made.items():
+            st.button(f"Delete {clean_text(path.name, 40)}", key=f"unmake_{key}", on_click=_forget, args=(key,))
+
+
+@click_errors.guard_callback
+@requires(VisitorAction.DELETE)
+def _forget(key: str) -> None:
+    """Callback: delete a benchmark made here, unless a job uses it."""
+    from merging.base.files import atomic
+    from merging.base.files.disk import OTHER_STORE, explain_os_errors
+
+    path = benchmark_folders.list_built(page_data.store().root).get(key)
+    if path is None:
+        return
+    if any(job.live and job.benchmark == str(path) for job in page_data.job_queue().jobs()):
+        st.session_state[NOTICE] = f"A job is using {path.name}, so it was not deleted."
+        return
+    atomic.retire(path)
+    with explain_os_errors("Its description", OTHER_STORE, "removed"):
+        path.with_name(f"{path.name}.yaml").unlink(missing_ok=True)  # what it was made from
+    st.session_state[NOTICE] = f"{path.name} was deleted."

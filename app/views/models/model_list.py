@@ -1,0 +1,208 @@
+"""The list of models on Models & runs: their folders, what each file is, and which files cannot be read."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import streamlit as st
+
+from app import page_text, permissions
+from app.permissions import requires
+from app.reading import listed_models as model_files
+from app.reading import page_data
+from app.reading.listed_models import ListedModels
+from app.session import click_errors
+from app.widgets import fit_report, page_parts
+from app.widgets.jobs import tray
+from merging.base import settings
+from merging.base.errors import MergingError
+from merging.base.modes import VisitorAction
+from merging.base.text import first_few, size_text
+from viz.figure_text import clean_text, plural
+
+if TYPE_CHECKING:
+    from merging.sharing.catalog.model_groups import ModelGroup
+
+TYPED, UPLOAD, NOTICE = "models_typed", "models_upload", "upload_said"
+DIGEST = "digest"  # the job that reads files for their digests
+MOST_TALL = 460  # px of the table
+FEW, MOST = 8, 200  # unreadable files: listed at first, and in all
+NO_FOLDER = (
+    "No folder of models is listed. Start the app with `MERGESCOPE_MODELS=/path/to/your/models`; separate several "
+    "folders by `{}`."
+)
+UPLOAD_HELP = (
+    "safetensors or a torch file. The server keeps it in memory during the upload, so list a folder for large files."
+)
+ORIGIN = (
+    "The nearest listed pretrained model, and the norm of the change over that of its weights, an estimate (about) for "
+    "large files. At a question mark, the estimate is too near to 50% to tell."
+)
+
+
+def draw_sources() -> str:
+    """The sources of models: listed folders, a typed path, uploads. Returns the typed path."""
+    from merging.sharing.catalog import uploaded_models
+
+    folders = list(settings.models_folders())
+    typed = ""
+    with st.container(border=True):
+        if folders:
+            named = page_text.join_words([f"**{page_text.safe_text(name)}**" for name in folders])
+            subject = "Folders" if len(folders) > 1 else "The folder"
+            st.markdown(f":material/folder_open: {subject} {named} {'are' if len(folders) > 1 else 'is'} listed here.")
+        else:
+            st.markdown(f":material/folder_off: {NO_FOLDER.format(os.pathsep)}")
+        if not model_files.is_local():
+            st.caption(
+                "Several people use this server: its host chooses the folders, and uploads and deletions are off."
+            )
+            return ""
+        with st.grid(2, min_column_width=280):
+            with st.container():
+                typed = st.text_input(
+                    "Your folder or file", key=TYPED, max_chars=1000, placeholder="/home/me/experts",
+                    help="It is listed in this session; sets that you make of it are kept.",
+                )  # fmt: skip
+            with st.container():
+                number = st.session_state.get(f"{UPLOAD}_number", 0)
+                st.file_uploader(
+                    f"Or a small file, up to {uploaded_models.MOST_MB_PER_FILE} MB", ["safetensors", "pt", "pth",
+                    "bin", "ckpt", "pkl"],
+                    key=f"{UPLOAD}_{number}", max_upload_size=uploaded_models.MOST_MB_PER_FILE,
+                    on_change=_keep_upload, args=(number,),
+                    help=UPLOAD_HELP,
+                )  # fmt: skip
+        if notice := st.session_state.pop(NOTICE, None):
+            (st.success if notice[0] else st.error)(page_text.safe_text(notice[1], 600))
+    return typed.strip()
+
+
+@click_errors.guard_callback
+@requires(VisitorAction.UPLOAD)
+def _keep_upload(number: int) -> None:
+    """Callback: inspect an uploaded file, keep it if it is a checkpoint, and free its memory."""
+    from merging.sharing.catalog import uploaded_models
+
+    upload = st.session_state.get(f"{UPLOAD}_{number}")
+    if upload is None:
+        return
+    try:
+        item = uploaded_models.store_upload(page_data.store().root, upload.name, upload.getbuffer())
+        st.session_state[NOTICE] = True, f"{item.name} was uploaded; it is in the list."
+    except MergingError as error:
+        st.session_state[NOTICE] = False, str(error)
+    st.session_state[f"{UPLOAD}_number"] = number + 1  # a new, empty widget
+
+
+def draw_models(shelf: ListedModels, groups: Sequence[ModelGroup]) -> None:
+    """The table of models, the progress of inspecting files, and what was left out."""
+    for note in shelf.notes:
+        st.caption(f":material/info: {page_text.safe_text(note, 300)}")
+    if shelf.left:
+        done = len(shelf.seen) / (len(shelf.seen) + shelf.left)
+        st.progress(done, f"Inspecting files: {plural(shelf.left, 'file')} left.")
+    rows = model_files.models_table(shelf, groups)
+    if len(rows):
+        for column in rows.columns.difference(["size"]):
+            rows[column] = [clean_text(value, 120) for value in rows[column]]
+        column = st.column_config
+        st.dataframe(
+            rows,
+            hide_index=True,
+            height=page_parts.table_height(len(rows), MOST_TALL),
+            column_config={
+                "name": column.TextColumn("Name", pinned=True, width=150),
+                "folder": column.TextColumn("Where", width=190),
+                "what": "Kind",
+                "fits": column.TextColumn("Trained from", width=245, help=ORIGIN),
+                "architecture": "Architecture",
+                "format": "Format",
+                "names": "Tensor names",
+                "activation": "Activation",
+                "dtype": "Type",
+                "size": column.NumberColumn("Size", format="bytes"),
+                "digest": column.TextColumn("Digest", help="First eight digits of the digest of the tensors."),
+            },
+            alt="Models that can be merged, with their properties",
+        )
+    _draw_digests(shelf)
+    _draw_unreadable(shelf)
+    with st.container(horizontal=True, vertical_alignment="center"):
+        if shelf.others:
+            st.caption(
+                f"Left out because they are not checkpoints: {page_text.safe_text(first_few(shelf.others), 400)}."
+            )
+        if shelf.data_sets:
+            sets = plural(len(shelf.data_sets), "data set")
+            st.caption(f":material/photo_library: {sets} in these folders: make a benchmark of them under data.")
+        st.button("Refresh", on_click=model_files.list_again, type="tertiary", icon=":material/refresh:")
+    _delete_uploads(shelf)
+
+
+def _draw_digests(shelf: ListedModels) -> None:
+    """A button that reads large files in the background for their digests, or the progress of that job."""
+    unread = [item for item, facts in shelf.readable if not model_files.file_digest(facts)]
+    subject = fit_report.job_subject("", {item.key: item.reference for item in unread})
+    job = fit_report.find_job(DIGEST, subject)
+    if job is not None and (job.live or job.error):
+        tray.draw_job(job, "digests")
+    elif unread and permissions.is_allowed(VisitorAction.COMMAND):
+        size = sum(facts.nbytes for item, facts in shelf.readable if item in unread)
+        st.button(
+            f"Compute {plural(len(unread), 'digest')}", icon=":material/fingerprint:", on_click=_start_digests,
+            args=(subject, [item.reference for item in unread]), key="start_digests",
+            help=f"Reads {size_text(size)} in the background, once.",
+        )  # fmt: skip
+
+
+@click_errors.guard_callback
+def _start_digests(subject: str, references: Sequence[str]) -> None:
+    title = f"Digests of {plural(len(references), 'file')}"
+    page_data.job_queue().command(DIGEST, subject, title, ["digest", *references])
+
+
+def _draw_unreadable(shelf: ListedModels) -> None:
+    """Files named like checkpoints that cannot be read, with the reason."""
+    if not shelf.unreadable:
+        return
+    count = len(shelf.unreadable)
+    st.markdown(f":material/error: **{plural(count, 'file')} cannot be read:**")
+    lines = []
+    for item, facts in shelf.unreadable:
+        why = facts.problem.removeprefix(f"{item.path.name}: ")
+        lines.append(f"- **{page_text.safe_text(item.place, 120)}**: {page_text.safe_text(why, 300)}")
+    st.markdown("\n".join(lines[:FEW]))
+    if rest := lines[FEW:]:
+        with st.expander(f"{plural(len(rest), 'more file')}"):
+            st.markdown("\n".join(rest[:MOST]))
+            if len(rest) > MOST:
+                st.caption(f"and {len(rest) - MOST:,} more")
+
+
+def _delete_uploads(shelf: ListedModels) -> None:
+    """Buttons that delete uploads."""
+    kept = [item for item, _ in shelf.own if item.place.startswith("uploads/")]
+    if not kept or not model_files.is_local():
+        return
+    with st.popover("Delete uploads", icon=":material/delete:", type="tertiary"):
+        for item in kept:
+            size = size_text(sum(facts.nbytes for other, facts in shelf.own if other is item))
+            st.button(
+                f"Delete {clean_text(item.name, 40)} ({size})", key=f"upload_{item.key}", on_click=_delete,
+                args=(item.reference,),
+            )  # fmt: skip
+
+
+@click_errors.guard_callback
+@requires(VisitorAction.DELETE)
+def _delete(reference: str) -> None:
+    """Callback: delete an upload."""
+    from merging.sharing.catalog import uploaded_models
+
+    root = page_data.store().root
+    for item in uploaded_models.list_uploads(root):
+        if item.reference == reference:
+            uploaded_models.delete_upload(root, item)

@@ -1,0 +1,117 @@
+"""Published experiments on Models & runs: the catalogue, one experiment's plan, its job and its table."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import streamlit as st
+
+from app import page_text
+from app.reading.papers import experiments
+from app.session import address, view_state
+from app.views.models import published_choices, published_job, published_table
+from app.widgets import page_parts
+from merging.base.errors import MergingError
+from merging.base.text import duration_text, size_text
+from viz.figure_text import clean_text
+
+if TYPE_CHECKING:
+    from merging.sharing.published.experiment_catalogue import Experiment
+    from merging.sharing.published.fetch_plan import FetchPlan
+
+PUBLISHED, PICKER = "published experiments", "pub_experiment"
+NEEDS = ("For", "Repository", "Size", "Here", "License", "Terms", "Files", "Commit")  # what decides comes first
+ABOUT = (
+    "Models and test sets that the papers use, fetched once from the Hub; the papers' recipes, computed on this "
+    "machine; the papers' numbers beside ours. Afterwards everything works without a network, on every page."
+)
+
+
+def draw_experiments() -> None:
+    """Draw the catalogue, and below it the chosen experiment."""
+    st.header("Published experiments", anchor=False)
+    st.markdown(ABOUT)
+    listed = {one.key: one for one in experiments.all_experiments()}
+    _draw_catalogue(list(listed.values()))
+    key = view_state.picked_value(address.EXPERIMENT, list(listed), next(iter(listed)))
+    st.selectbox(
+        "Experiment", list(listed), list(listed).index(key), format_func=lambda key: f"{key}  ·  {listed[key].title}",
+        key=PICKER, on_change=view_state.pick_value_from, args=(address.EXPERIMENT, PICKER), width=460,
+    )  # fmt: skip
+    chosen = listed[key]
+    with st.container(border=True):
+        _draw_experiment(chosen)
+    published_table.draw_table(chosen)
+
+
+def _draw_experiment(chosen: Experiment) -> None:
+    """The choices, the plan of what is chosen, and the button or the job."""
+    choice = published_choices.draw_choice(chosen)
+    if choice is None:
+        return
+    try:
+        plan = experiments.fetch_plan(chosen, choice)
+    except MergingError as error:
+        st.error(page_text.safe_text(error, 800), icon=":material/block:")
+        return
+    _draw_plan(plan)
+    published_job.draw_job(chosen, choice, plan)
+
+
+def _draw_catalogue(listed: list[Experiment]) -> None:
+    """A row for each experiment with what it needs, has and takes, as chosen by default."""
+    from merging.sharing.published.choice import make_choice
+
+    rows = []
+    for one in listed:
+        plan = experiments.fetch_plan(one, make_choice(one))
+        about = "" if plan.sizes_exact else "≈ "
+        rows.append(
+            {
+                "Experiment": one.key,
+                "Models and tasks": one.title,
+                "Rows": len(plan.rows),
+                "To fetch": "nothing" if plan.complete else f"{about}{size_text(plan.to_fetch)}",
+                "Here": size_text(plan.here) if plan.here else "",
+                "Computing": f"≈ {duration_text(plan.compute_seconds)}",
+                "Licenses": ", ".join(sorted({clean_text(part.license, 60) for part in plan.parts})),
+            }
+        )
+    st.dataframe(
+        rows, hide_index=True, height="content", alt="Published experiments with sizes, times and licenses",
+        column_config={
+            "Experiment": st.column_config.TextColumn(pinned=True, width=130),
+            "Rows": st.column_config.NumberColumn(width=50),
+            "Here": st.column_config.TextColumn(width=72),
+            "Licenses": st.column_config.TextColumn(width=260),
+        },
+    )  # fmt: skip
+    st.caption(
+        "With 1,000 images of each test set; computing is an estimate for this machine. Licenses "
+        "are those that the cards on the Hub state."
+    )
+
+
+def _draw_plan(plan: FetchPlan) -> None:
+    """What a choice fetches, repository by repository, and the totals."""
+    from merging.sharing.published.experiment_texts import plan_rows, plan_sentences
+
+    head, *rows = plan_rows(replace(plan, left_out=()))
+    titles = [name[:1].upper() + name[1:] for name in head]
+    needs = [{title: clean_text(cell, 160) for title, cell in zip(titles, row, strict=True)} for row in rows]
+    st.markdown("**What it needs**")
+    st.dataframe(
+        needs, column_order=[title for title in NEEDS if any(row[title] for row in needs)],
+        hide_index=True, height=page_parts.table_height(len(rows), 390), 
+        alt="Repositories with files, sizes and licenses",
+        column_config={
+            "For": st.column_config.TextColumn(pinned=True, width=150),
+            "Files": st.column_config.TextColumn(width=190),
+            "Commit": st.column_config.TextColumn(width=110),
+        },
+    )  # fmt: skip
+    lines = [page_text.safe_text(line, 400) for line in plan_sentences(replace(plan, left_out=()))]
+    st.markdown("  \n".join(lines))
+    if plan.to_fetch > plan.free:
+        st.error("There is not enough free space on the disk.", icon=":material/hard_drive:")

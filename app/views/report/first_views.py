@@ -1,0 +1,93 @@
+"""The beginning of a report: the first views of one run, added by one click."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import streamlit as st
+
+from app import page_text
+from app.reading import expert_names, measurements, page_data, report_sources, score_tables
+from app.session import address, report_keeper
+from app.views.drift import by_depth
+from app.views.masks import kept_share
+from merging.base.errors import MergingError
+from merging.study.runs import run as stored_run
+from merging.study.runs.run import Run
+from viz.report.report_contents import ReportView
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+NAME = "starter"
+CHARTS = "Its scores, what it keeps, its masks if it pruned, its drift if that was measured."
+
+
+def draw_picker(stored: Sequence[Run]) -> None:
+    """A picker of a run, and a button that adds its views."""
+    runs = {run.id: run for run in page_data.merges_of(stored)}
+    if not runs:
+        return
+    with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
+        chosen = st.selectbox(
+            "Add the charts of a run", runs, format_func=lambda run_id: page_text.run_label(runs[run_id]),
+            key="starter_run",
+            help=CHARTS, width=360,
+        )  # fmt: skip
+        st.button("Add", key="starter_add", icon=":material/note_add:", on_click=add_views, args=(runs[chosen], stored))
+    if why := report_keeper.current_report().refused.pop(NAME, ""):
+        st.caption(f":material/error: {why}")
+
+
+def add_views(run: Run, stored: Sequence[Run]) -> None:
+    """Callback: add the views that the report does not hold yet."""
+    try:
+        source = report_sources.source_of(run)
+        for view in starting_views(run, stored):
+            if not report_keeper.current_report().find(view.key, view.table, view.options):
+                report_sources.add_view(view, [source], NAME)
+    except MergingError as error:
+        report_keeper.current_report().refused[NAME] = page_text.safe_text(error, 600)
+
+
+def starting_views(run: Run, stored: Sequence[Run]) -> Iterator[ReportView]:
+    """The views of a run, as its pages show them at first."""
+    if run.has_scores:
+        averages, accuracies = score_tables.averages_table([run], stored), score_tables.accuracies_table([run], stored)
+        of = f"scores?{address.RUNS}={run.id}"
+        mark = "".join(f" {sentence}" for sentence in page_text.marks_in_words([run]))
+        yield _view(run, "id_ood_scatter", averages, {}, score_tables.averages_in_words(averages) + mark, of)
+        options = {"normalized": False, "runs": [run.id]}
+        yield _view(run, "task_accuracy", accuracies, options, score_tables.accuracies_in_words(accuracies) + mark, of)
+    yield from _masks(run, stored)
+    if measurement := measurements.find_measurement(measurements.DRIFT, run.id):
+        token, distance = next(iter(by_depth.TOKENS)), next(iter(by_depth.DISTANCES.values()))
+        table = measurements.drift_by_depth([(run, measurement)], by_depth.TOKENS[token])
+        options = {"value": distance, "runs": [run.id], "band": run.id}
+        caption = by_depth.lines_in_words(table, [measurement], token)
+        yield _view(run, "drift_depth", table, options, caption, f"drift?{address.RUNS}={run.id}")
+
+
+def _masks(run: Run, stored: Sequence[Run]) -> Iterator[ReportView]:
+    """Masks, and the share of each block that they keep; for a run that did not prune, the share that changed."""
+    from merging.methods.shared.saliency import apply_ratio
+    from merging.recipes.presets import settings_of
+    from merging.study.runs.edit_pairs import same_saliency
+
+    of = f"masks?{address.RUN}={run.id}"
+    table, caption = kept_share.kept_by_weights(run)
+    if stored_run.SALIENCY in run.tables or same_saliency(run, stored):
+        ratio, shared = settings_of(run.recipe)
+        masks = apply_ratio(page_data.saliency(run, stored)[0], ratio, shared)
+        caption = kept_share.kept_in_words(masks, ratio, ratio)
+        yield _view(
+            run, "saliency_matrix", masks, {"selected": (None, None), "group": "order", "guides": False}, caption, of
+        )
+        table, caption = kept_share.kept_by_masks(masks), f"Counted from the masks at prune ratio {ratio:g}."
+    yield _view(run, "kept_share", table, {"by": "role"}, caption, of)
+
+
+def _view(run: Run, key: str, table: pd.DataFrame, options: Mapping[str, Any], caption: str, place: str) -> ReportView:
+    table, options, _ = expert_names.with_names(table, options)
+    return ReportView(key, table, options, caption=page_text.plain_text(caption), place=place, sources=(run.id,))

@@ -1,0 +1,60 @@
+"""Where the report is kept, on the Report page: for how long, who can open it, and other reports on this machine."""
+
+from __future__ import annotations
+
+import time
+
+import streamlit as st
+
+from app import page_text
+from app.reading import listed_models
+from app.session import click_errors, report_keeper
+from merging.study.runs.drafts import DAYS, Draft
+from viz.figure_text import clean_text, plural
+
+KEPT_NOTE = (
+    f"Every change is kept on this server for {DAYS} days after the last one. The address of this page opens the "
+    "report again, in any tab; whoever has the address can read and change it. What **Link** gives under a chart does "
+    "not open it."
+)
+UNTITLED = "Untitled report"
+
+
+def draw_warning() -> None:
+    """What went wrong with keeping or finding the report, if anything."""
+    if problem := report_keeper.current_keeper().problem:
+        st.warning(page_text.safe_text(problem, 600), icon=":material/link_off:")
+
+
+def draw_stored_reports() -> None:
+    """What is kept, buttons for another report, and earlier reports where only this machine's user sees the page."""
+    token = report_keeper.current_keeper().token
+    if token:
+        with st.container(border=True, key="report_draft", gap="xsmall"):
+            st.caption(KEPT_NOTE)
+            with st.container(horizontal=True, gap="small"):
+                st.button(
+                    "New report", key="report_new", icon=":material/note_add:", on_click=report_keeper.start_report,
+                    help="Begins an empty one. This one stays under its address.",
+                )  # fmt: skip
+                st.button(
+                    "Delete this report", key="report_delete", icon=":material/delete:", type="tertiary",
+                    on_click=click_errors.guard_callback(report_keeper.current_keeper().delete),
+                )  # fmt: skip
+    if listed_models.is_local() and (earlier := {draft.token: draft for draft in report_keeper.earlier_reports()}):
+        with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
+            chosen = st.selectbox(
+                "Earlier reports on this machine", list(earlier), format_func=lambda token: _label(earlier[token]),
+                key="report_earlier", width=360,
+            )  # fmt: skip
+            st.button("Open", key="report_open", icon=":material/folder_open:",
+                      on_click=report_keeper.open_report, args=(chosen,))  # fmt: skip
+
+
+def _label(draft: Draft) -> str:
+    """Title, number of views and age of a report; plain text."""
+    title = clean_text(str(draft.payload.get("title") or UNTITLED), 60)
+    views = draft.payload.get("views")
+    age = max(0, int((time.time() - draft.changed) / 86400))
+    days = "today" if age == 0 else f"{plural(age, 'day')} ago"
+    return f"{title}  ·  {plural(len(views) if isinstance(views, list) else 0, 'view')}  ·  {days}"

@@ -1,0 +1,78 @@
+"""The views on the Report page: origin, title, note and position of each."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from app import page_text
+from app.reading import figures, report_sources
+from app.session import report_keeper
+from app.session.report_draft import StoredView
+from app.widgets import page_parts
+from merging.base.text import size_text
+
+
+def edit_view(widget: str, number: int, name: str) -> None:
+    """Callback of a view's fields."""
+    typed = st.session_state[widget]  # reading what another tab has kept forgets the fields
+    report_keeper.current_report().say(number, **{name: typed})
+
+
+def draw_card(kept: StoredView, place: int, last: int) -> None:
+    """One view: title and note, and buttons to move it."""
+    from viz.chart_registry import find
+
+    number, report_view = kept.number, kept.view
+    question = find(report_view.key).question
+    with st.container(border=True, gap="small", key=f"report_view_{number}"):
+        with st.container(gap=None):
+            st.markdown(f"**{place + 1}. {page_text.safe_text(report_view.title, 160) or question}**")
+            st.caption(origin_in_words(kept))
+        title, note = (report_keeper.field_key(f"view_{name}_{number}") for name in ("title", "note"))
+        heading, remark = st.columns([2, 3], gap="small")
+        heading.text_input(
+            "Title", report_view.title, key=title, max_chars=160, placeholder=question, on_change=edit_view,
+            args=(title, number, "title"), label_visibility="collapsed",
+        )  # fmt: skip
+        remark.text_area(
+            "Note", report_view.note, key=note, max_chars=10_000, height=68, placeholder="What it shows",
+            on_change=edit_view, args=(note, number, "note"), label_visibility="collapsed",
+        )  # fmt: skip
+        with st.container(horizontal=True, horizontal_alignment="right", vertical_alignment="center", gap="small"):
+            expanded = st.toggle("Show", key=f"show_{number}", help="The chart as it will appear in the report.")
+            st.space("stretch")
+            draw_move_buttons(number, place, last)
+        if expanded:
+            draw_chart(kept)
+
+
+def draw_chart(kept: StoredView) -> None:
+    """The chart of a view."""
+    from viz import theme
+
+    report_view, key = kept.view, f"shown_{kept.number}"
+    figure = figures.page_figure(report_view.key, report_view.table, report_view.options, False)
+    st.plotly_chart(figure, theme=None, key=key, config=theme.config(key), alt=figure.layout.meta["alt"])
+
+
+def origin_in_words(kept: StoredView) -> str:
+    """Page, runs and size of a view; Markdown."""
+    draft = report_keeper.current_report()
+    titles = [page_text.safe_text(draft.sources[key].title, 50) for key in kept.view.sources if key in draft.sources]
+    few = titles[:3] + ([f"{len(titles) - 3} more"] if len(titles) > 3 else [])
+    of = f" of {page_text.join_words(few)}" if few else ""
+    page = report_sources.split_address(kept.view.place)[0].capitalize()
+    return f"{page}{of}, {size_text(kept.size)}"
+
+
+def draw_move_buttons(number: int, place: int, last: int) -> None:
+    """Buttons that open the view's page, move it up or down, and remove it."""
+    draft = report_keeper.current_report()
+    page, query = report_sources.split_address(draft.kept[place].view.place)
+    page_parts.draw_page_link(f"screens/{page}.py", "Open", "open_in_new", **query)
+    st.button("Up", icon=":material/arrow_upward:", key=f"up_{number}", type="tertiary", disabled=place == 0,
+              on_click=draft.move, args=(number, -1))  # fmt: skip
+    st.button("Down", icon=":material/arrow_downward:", key=f"down_{number}", type="tertiary", disabled=place == last,
+              on_click=draft.move, args=(number, 1))  # fmt: skip
+    st.button("Remove", icon=":material/close:", key=f"remove_{number}", type="tertiary", on_click=draft.remove,
+              args=(number,))  # fmt: skip

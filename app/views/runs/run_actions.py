@@ -1,0 +1,139 @@
+"""Actions on chosen runs: open them on other pages, drop their weights, delete them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import streamlit as st
+
+from app import page_text
+from app.permissions import requires
+from app.reading import listed_models, page_data
+from app.session import click_errors, pages, run_choice
+from app.widgets import page_parts, run_picker
+from merging.base.errors import MergingError
+from merging.base.modes import VisitorAction
+from merging.base.text import size_text
+from merging.study.runs.run import PRECOMPUTED, Run
+from viz.figure_text import plural
+
+PROBLEM, DONE_NOTICE = "runs_problem", "runs_done"
+MOST_NAMED = 8  # runs named in a confirmation
+
+
+def draw_notices() -> None:
+    """The result of the last click."""
+    if problem := st.session_state.pop(PROBLEM, ""):
+        st.error(page_text.safe_text(problem, 500), icon=":material/error:")
+    if done := st.session_state.pop(DONE_NOTICE, ""):
+        st.success(page_text.safe_text(done, 300))
+
+
+def draw_actions(runs: Sequence[Run]) -> None:
+    """Links to other pages, and the buttons that drop weights or delete."""
+    ids = ",".join(run.id for run in runs)
+    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+        if len(runs) == 2:
+            page_parts.draw_page_link(pages.COMPARE, "Compare", "compare", run=runs[0].id, run_b=runs[1].id)
+        if any(run.has_scores for run in runs):
+            page_parts.draw_page_link(pages.SCORES, "Scores", "monitoring", runs=ids)
+        page_parts.draw_page_link(pages.MASKS, "Masks", "grid_on", run=runs[0].id)
+        if len(runs) == 1:
+            run_picker.draw_recipe_button(runs[0], "shelf")
+        if listed_models.is_local():
+            _drop(runs)
+            _delete(runs)
+        page_parts.draw_link()
+    if not listed_models.is_local():
+        st.caption("Several people use this server, so runs cannot be deleted here.")
+
+
+def _busy_runs(runs: Sequence[Run]) -> list[Run]:
+    """The runs that a job uses."""
+    live = {job.subject for job in page_data.job_queue().jobs() if job.live}
+    return [run for run in runs if run.id in live]
+
+
+def _own_runs(runs: Sequence[Run]) -> list[Run]:
+    return [run for run in runs if run.provenance != PRECOMPUTED]
+
+
+def _titles_in_words(runs: Sequence[Run]) -> str:
+    lines = [f"- {page_text.safe_text(run.name, 60)}, {run.id[:8]}" for run in runs[:MOST_NAMED]]
+    more = [f"- and {len(runs) - MOST_NAMED} more"] if len(runs) > MOST_NAMED else []
+    return "\n".join([*lines, *more])
+
+
+def _drop(runs: Sequence[Run]) -> None:
+    """Drop the weights; tables and scores stay."""
+    heavy = [run for run in _own_runs(runs) if run.has_model]
+    if not heavy:
+        return
+    freed = sum(path.stat().st_size for run in heavy for path in _models(run))
+    with st.popover("Drop weights", icon=":material/compress:", type="tertiary"):
+        st.markdown(
+            f"Drops the merged weights of {plural(len(heavy), 'run')} and frees **{size_text(freed)}**. Recipes, "
+            f"tables and scores stay, and the recipe makes the same weights again.\n\n{_titles_in_words(heavy)}"
+        )
+        _draw_button("Drop the weights", "drop", heavy, _drop_now)
+
+
+def _models(run: Run) -> list:  # type: ignore[type-arg]
+    """Existing files of the merged model."""
+    return [path for name in run.models.values() if (path := run.path / name).is_file()]
+
+
+def _delete(runs: Sequence[Run]) -> None:
+    """Delete own runs, after a confirmation with their names and the space it frees."""
+    from app.views.runs.disk_usage import run_size
+
+    own = _own_runs(runs)
+    with st.popover("Delete", icon=":material/delete:", type="tertiary", disabled=not own,
+                    help=None if own else "Precomputed runs come with the program and cannot be deleted."):  # fmt: skip
+        freed = size_text(sum(run_size(run) for run in own))
+        kept = len(runs) - len(own)
+        stays = f" {plural(kept, 'precomputed run')} stay." if kept else ""
+        st.markdown(
+            f"Deletes {plural(len(own), 'run')} with recipe, tables, scores and weights, and frees **{freed}**."
+            f"{stays} Exports stay, too.\n\n{_titles_in_words(own)}"
+        )
+        _draw_button(f"Delete {plural(len(own), 'run')}", "delete", own, _delete_now)
+
+
+def _draw_button(label: str, key: str, runs: Sequence[Run], act: Callable[[list[str]], None]) -> None:
+    """The button that confirms, unless a job needs one of the runs."""
+    if busy := _busy_runs(runs):
+        names = page_text.join_words([page_text.safe_text(run.name, 40) for run in busy])
+        st.caption(f":material/hourglass_top: A job is using {names}. Cancel it, or wait until it ends.")
+        return
+    st.button(label, type="primary", key=f"{key}_runs", on_click=act, args=([run.id for run in runs],))
+
+
+@click_errors.guard_callback
+@requires(VisitorAction.DELETE)
+def _drop_now(run_ids: list[str]) -> None:
+    """Callback: drop the weights of runs that no job needs."""
+    _for_each(run_ids, page_data.store().drop_models, "The weights of {} were dropped.")
+
+
+@click_errors.guard_callback
+@requires(VisitorAction.DELETE)
+def _delete_now(run_ids: list[str]) -> None:
+    """Callback: delete runs that no job needs."""
+    _for_each(run_ids, page_data.store().delete, "{} deleted.")
+    run_choice.drop_runs([run_id for run_id in run_ids if page_data.store().find(run_id) is None])
+
+
+def _for_each(run_ids: list[str], act: Callable[[str], None], success: str) -> None:
+    live, changed = {job.subject for job in page_data.job_queue().jobs() if job.live}, 0
+    try:
+        for run_id in run_ids:
+            if run_id in live:
+                st.session_state[PROBLEM] = f"A job has started to use run {run_id[:8]}, so it was not changed."
+            else:
+                act(run_id)
+                changed += 1
+    except MergingError as error:
+        st.session_state[PROBLEM] = str(error)
+    if changed:
+        st.session_state[DONE_NOTICE] = success.format(plural(changed, "run"))

@@ -1,0 +1,279 @@
+"""Exports of merged models: folders for Transformers or open_clip, written in the background, to download."""
+
+from __future__ import annotations
+
+import io
+import shlex
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import streamlit as st
+
+from app import page_text, permissions
+from app.permissions import requires
+from app.reading import listed_models, page_data
+from app.session import click_errors
+from app.widgets.jobs import refused_action, tray
+from merging.base.errors import MergingError, StoreError
+from merging.base.modes import VisitorAction
+from merging.base.text import size_text
+from merging.models.formats.model_sources import ModelRef
+from merging.sharing.export import stored_exports
+from merging.sharing.export.stored_exports import STORED_FORMAT, StoredExport
+from merging.study.runs.run import Run
+from viz.figure_text import clean_text, plural
+
+if TYPE_CHECKING:
+    from merging.tasks.queue.job_records import Job
+
+TARGETS = {"hf": "Transformers", "open_clip": "open_clip", STORED_FORMAT: "one file, original names"}
+PREFIX = "export-"  # of the jobs' keys
+PROBLEM = "export_problem"
+MOST_NOTED = 10  # runs that are looked at before they are exported
+LARGEST = 100_000_000  # bytes of an export that can be downloaded as a zip file, which is made in memory
+AS_FILES = "from the files"
+WHOLE_TEAM = "none: heads apart"
+HEADS_HELP = (
+    "Each task keeps its own output layer. Without one, the merged model lies beside a folder of all heads; with one, "
+    "the folder is that task's model, which Transformers loads as it loads the expert. It replaces an earlier export "
+    "of the run in the same folder."
+)
+ACTIVATIONS = (AS_FILES, "quick_gelu", "gelu")
+
+
+def draw_exports(runs: Sequence[Run]) -> None:
+    """The form, and the exports of these runs."""
+    st.header("Export", anchor=False)
+    runs = [run for run in runs if run.recipe_yaml]
+    with st.container(border=True):
+        if not refused_action.draw_refusal(VisitorAction.EXPORT):
+            _draw_form(runs)
+    for export, job in _exports(runs):
+        _show(export, job, runs)
+
+
+def _draw_form(runs: Sequence[Run]) -> None:
+    """For which library, and to which folder."""
+    to, activation, task = _draw_network_options(runs) if all(run.network for run in runs) else _draw_options()
+    folder = ""
+    if listed_models.is_local() and len(runs) == 1:
+        folder = st.text_input(
+            "Folder", key="export_folder", max_chars=1000, placeholder="in the folder of this app, beside the runs",
+            help="A new folder, or the folder of an earlier export, from / or ~ on.",
+        ).strip()  # fmt: skip
+        if PROBLEM not in st.session_state:  # else it is said below the button
+            _draw_target(folder, to)
+    alone = [run for run in runs if run.per_task] if to == STORED_FORMAT else []
+    if alone:
+        st.caption("Merges with one model per task do not fit into one file; choose one of the libraries.")
+    remade = sum(not run.has_model for run in runs)
+    if remade:
+        st.caption(f"The weights of {plural(remade, 'run')} are not stored; they are computed again first.")
+    notes = {note for run in runs[:MOST_NOTED] if to != STORED_FORMAT and (note := _image_only(run, to))}
+    for note in sorted(notes):
+        st.caption(
+            f"{page_text.safe_text(note, 400)} On a command line, `--text-tower FILE` takes that of another model."
+        )
+    st.button(
+        f"Export {plural(len(runs), 'model')}" if len(runs) > 1 else "Export the model",
+        type="primary", icon=":material/output:", key="export_start", on_click=_start,
+        args=([(run.id, run.name) for run in runs], to, folder, activation, task), disabled=bool(alone),
+    )  # fmt: skip
+    if problem := st.session_state.pop(PROBLEM, ""):
+        st.error(page_text.safe_text(problem, 400), icon=":material/error:")
+    st.caption("On a command line:")
+    out = folder or "merged"
+    words = ["python", "-m", "merging", "export", runs[0].id, "--out"]
+    words += [f"{out}/{stored_exports.MODEL}"] if to == STORED_FORMAT else [out, "--to", to]
+    words += [] if activation == AS_FILES else ["--activation", activation]
+    words += ["--task", task] if task else []
+    st.code(shlex.join(words), language="bash", wrap_lines=True)
+
+
+def _draw_options() -> tuple[str, str, str]:
+    """For which library, with which activation, and with which task's head: none, as CLIP's are made of words."""
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        to = st.segmented_control(
+            "For", TARGETS, default="hf", format_func=TARGETS.__getitem__, key="export_to", required=True
+        )
+        activation = st.selectbox(
+            "Activation", ACTIVATIONS, key="export_activation", width=170,
+            help="Weights do not show whether a model was trained with QuickGELU. Choose it only if the files of the "
+            "experts do not state it either; the model card then has a warning.",
+        )  # fmt: skip
+    return to, activation, ""
+
+
+def _draw_network_options(runs: Sequence[Run]) -> tuple[str, str, str]:
+    """The same for networks other than CLIP: Transformers or one file, and the tasks that all runs keep heads of."""
+    task = ""
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        to = st.segmented_control(
+            "For", [key for key in TARGETS if key != "open_clip"], default="hf", format_func=TARGETS.__getitem__,
+            key="export_network_to", required=True,
+        )  # fmt: skip
+        with_heads = [_heads_of(run.id, run) for run in runs]
+        tasks = [name for name in with_heads[0] if all(name in names for names in with_heads)]
+        if tasks and to == "hf":
+            task = st.selectbox(
+                "With the head of", ["", *tasks], key="export_task", width=260, help=HEADS_HELP,
+                format_func=lambda name: clean_text(name, 40) if name else WHOLE_TEAM,
+            )  # fmt: skip
+    return to, AS_FILES, task
+
+
+@st.cache_data(max_entries=200, show_spinner=False)
+def _heads_of(run_id: str, _run: Run) -> list[str]:
+    """The experts whose heads a run keeps."""
+    from merging.models.team.task_heads_file import FILE, read_heads
+
+    try:
+        return list(read_heads(_run.file(FILE))) if FILE in _run.files else []
+    except (MergingError, OSError):
+        return []
+
+
+def _image_only(run: Run, to: str) -> str:
+    """What the exports of a run will not hold; empty if they are whole CLIP models, or if that cannot be seen yet."""
+    pretrained = run.recipe.pretrained if run.recipe else ""
+    model = str(next(iter(run.model_paths.values()))) if run.has_model else ""
+    if not pretrained or ModelRef(pretrained).remote:
+        pretrained = ""
+    return _note(model or pretrained, pretrained, to, page_data.file_state(model), page_data.file_state(pretrained))
+
+
+@st.cache_data(max_entries=200, show_spinner=False)
+def _note(model: str, pretrained: str, to: str, file: tuple[int, ...], base: tuple[int, ...]) -> str:
+    """What an export of a model will not hold, while the files are in these states."""
+    from merging.sharing.export.model_export import describe_limits
+
+    for below in dict.fromkeys((pretrained, "")):
+        try:
+            return describe_limits(model, below or None, to=to) if model else ""
+        except (MergingError, OSError):
+            continue  # the pretrained model may have gone; what is wrong with the model, the export says
+    return ""
+
+
+def _refusal(out: Path, to: str) -> str:
+    """Why an export cannot be written there; empty if it can."""
+    from merging.sharing.export.destination import refusal
+
+    return refusal(out, overwrite=True) if to != STORED_FORMAT else ""
+
+
+def _draw_target(folder: str, to: str) -> None:
+    """Say before anything is written where it goes, or why it cannot go there."""
+    if not folder:
+        return
+    try:
+        out = stored_exports.resolve_typed_folder(folder)
+    except StoreError as error:
+        st.caption(page_text.safe_text(str(error), 600))
+        return
+    problem = _refusal(out, to)
+    st.caption(page_text.safe_text(problem or f"It is written to {out}.", 600))
+
+
+@click_errors.guard_callback
+def _start(runs: Sequence[tuple[str, str]], to: str, folder: str, activation: str, task: str) -> None:
+    """Callback: queue an export for each run."""
+    root = page_data.store().root
+    for run_id, title in runs:
+        try:
+            if folder:
+                permissions.require(VisitorAction.PATH)
+            out = stored_exports.resolve_typed_folder(folder) if folder else None
+            if out is not None and (why := _refusal(out, to)):
+                raise StoreError(why)
+        except StoreError as error:
+            st.session_state[PROBLEM] = str(error)
+            return
+        words = stored_exports.export_command(
+            run_id, to, out or stored_exports.default_folder(root, run_id, to), page_data.job_queue().device
+        )
+        words += [] if activation == AS_FILES else ["--activation", activation]
+        words += ["--task", task] if task else []
+        whose = f", head of {task}" if task else ""
+        page_data.job_queue().command(f"{PREFIX}{to}", run_id, f"Export for {TARGETS[to]}: {title}{whose}", words)
+
+
+def _exports(runs: Sequence[Run]) -> list[tuple[StoredExport, Job | None]]:
+    """Finished and running exports of these runs, each with its job."""
+    ids = {run.id for run in runs}
+    jobs = {
+        (job.subject, job.kind.removeprefix(PREFIX)): job
+        for job in reversed(page_data.job_queue().jobs())
+        if job.kind.startswith(PREFIX) and job.subject in ids
+    }
+    finished = {(export.run_id, export.to): export for export in stored_exports.exports(page_data.store().root)}
+    queued = {key: StoredExport(*key, _target_folder(job)) for key, job in jobs.items()}
+    both = {key: export for key, export in (finished | queued).items() if key[0] in ids}
+    return [(export, jobs.get(key)) for key, export in both.items()]
+
+
+def _target_folder(job: Job) -> Path:
+    """The folder that an export job writes to."""
+    out = Path(job.words[job.words.index("--out") + 1])
+    return out.parent if out.name == stored_exports.MODEL else out
+
+
+def _show(export: StoredExport, job: Job | None, runs: Sequence[Run]) -> None:
+    """One export: its progress, or its files, card and download."""
+    title = next(run.name for run in runs if run.id == export.run_id)
+    key = f"{export.run_id}_{export.to}"
+    if job is not None and (job.live or job.state != "done"):
+        tray.draw_job(job, f"export_{key}")
+        if job.live:
+            return
+    files = export.files  # of an earlier export, if the last one did not get done
+    if not files:
+        return
+    total = sum(size for _, size in files)
+    with st.container(border=True, key=f"export_{key}"):
+        st.markdown(
+            f":material/check_circle: **{page_text.safe_text(title, 60)}** for {TARGETS[export.to]}, "
+            f"{plural(len(files), 'file')}, {size_text(total)}."
+        )
+        if listed_models.is_local():
+            st.code(str(export.folder), language=None, wrap_lines=True)
+        with st.container(horizontal=True, vertical_alignment="center"):
+            if total > LARGEST:
+                st.caption(f"Larger than {size_text(LARGEST)}: copy it from the folder.")
+            elif permissions.is_allowed(VisitorAction.EXPORT):
+                st.download_button(
+                    "Download (zip)", lambda: zip_export(export), f"{export.run_id}-{export.to}.zip", "application/zip",
+                    key=f"zip_{key}", on_click="ignore", icon=":material/download:",
+                )  # fmt: skip
+            ours = export.folder.parent == page_data.store().root.absolute() / stored_exports.FOLDER
+            if listed_models.is_local() and ours:
+                st.button(
+                    "Delete this export", key=f"unexport_{key}", type="tertiary", on_click=_delete, args=(export,)
+                )
+        with st.expander("Files and model card", icon=":material/description:"):
+            rows = [{"File": clean_text(name, 120), "Size": size_text(size)} for name, size in files]
+            st.dataframe(rows, hide_index=True, alt="Files of the export", height="content")
+            if card := export.card():
+                st.code(card, language=None, height=320, wrap_lines=True)
+
+
+def zip_export(export: StoredExport) -> bytes:
+    """The files as one zip archive; paths begin with the export's name."""
+    target = io.BytesIO()
+    with zipfile.ZipFile(target, "w", zipfile.ZIP_STORED) as archive:
+        for name, _ in export.files:
+            archive.write(export.folder / name, f"{export.run_id}-{export.to}/{name}")
+    return target.getvalue()
+
+
+@click_errors.guard_callback
+@requires(VisitorAction.DELETE)
+def _delete(export: StoredExport) -> None:
+    """Callback: delete an export, and dismiss the job that wrote it."""
+    root = page_data.store().root
+    stored_exports.delete_export(root, export)
+    for job in page_data.job_queue().jobs():
+        if job.subject == export.run_id and job.kind == f"{PREFIX}{export.to}" and not job.live:
+            page_data.job_queue().dismiss(job.id)

@@ -1,0 +1,94 @@
+"""The lineage of a run: a chart of its checkpoints and steps, and the chart's table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import streamlit as st
+
+from app import page_text
+from app.reading import expert_names
+from app.widgets import chart_view
+from merging.base.errors import MergingError
+from merging.models.model_references import expert_key
+from merging.study.runs.run import Run, merge_same_models
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from merging.recipes.recipe import Recipe
+
+DIGEST = 8  # digits of a digest that are shown
+OTHERS = 5  # other runs of the same experts in the chart
+
+
+def draw_lineage(run: Run, stored: Sequence[Run]) -> None:
+    """The lineage of one run, with other runs of the same experts."""
+    try:
+        recipe = run.recipe
+    except MergingError:
+        recipe = None
+    if recipe is None:
+        st.info("This version does not know a method of this run's recipe, so its lineage cannot be drawn.")
+        return
+    others = [
+        other for other in stored if other.kind == "merge" and other.id != run.id and merge_same_models(run, other)
+    ]
+    caption = (
+        f"Of **{page_text.safe_text(run.name, 60)}**. A checkpoint has the first digits of its digest below it, a run "
+        "those of its id."
+    )
+    if others:
+        caption += " Faint boxes are other runs of the same experts."
+    if len(others) > OTHERS:
+        caption += f" {len(others) - OTHERS} more are in the table above."
+    drawn = lineage_table(run, recipe, others[:OTHERS])
+    chart_view.draw_chart("lineage", drawn, name=f"lineage_{run.id}", of=[run], caption=caption)
+
+
+def lineage_table(run: Run, recipe: Recipe, others: Sequence[Run]) -> pd.DataFrame:
+    """One row for each checkpoint, step and result."""
+    import pandas as pd
+
+    from merging.models.model_references import strip_folders  # loads torch
+
+    base = _name(strip_folders(recipe.pretrained))
+    rows = [("pretrained", "pretrained", base, run.inputs.get("pretrained", "")[:DIGEST], "")]
+    experts = [f"expert{number}" for number in range(len(recipe.experts))]
+    for node, (name, _) in zip(experts, recipe.experts, strict=True):
+        rows.append(
+            (
+                node,
+                "expert",
+                expert_names.expert_name(name),
+                run.inputs.get(expert_key(name), "")[:DIGEST],
+                "pretrained",
+            )
+        )
+    before = " ".join(experts)
+    for number, step in enumerate(recipe.steps):
+        node, kind = f"step{number}", "merge" if number == len(recipe.steps) - 1 else "edit"
+        words = page_text.step_words(step).removeprefix(page_text.method_title(step.key)).strip(" ()")
+        rows.append((node, kind, page_text.method_title(step.key), words, before))
+        before = node
+    if recipe.adapt is not None:
+        words = page_text.step_words(recipe.adapt).removeprefix(page_text.method_title(recipe.adapt.key)).strip(" ()")
+        rows.append(("adapt", "adapt", page_text.method_title(recipe.adapt.key), words, before))
+        before = "adapt"
+    if run.per_task:
+        rows += [
+            (f"model{i}", "model", expert_names.expert_name(name), "one task's model", before)
+            for i, name in enumerate(run.experts)
+        ]
+    else:
+        rows.append(("run", "run", run.name, run.id[:DIGEST], before))
+    rows += [(f"other{i}", "other", other.name, other.id[:DIGEST], "") for i, other in enumerate(others)]
+    return pd.DataFrame(rows, columns=["node", "kind", "label", "detail", "parents"])
+
+
+def _name(reference: str) -> str:
+    """The name of a checkpoint, without prefix and suffix."""
+    for prefix in ("bundled:", "hf-hub:"):
+        reference = reference.removeprefix(prefix)
+    return reference.removesuffix(".safetensors")

@@ -1,0 +1,158 @@
+"""Ablations on Scores: one method with parts changed, beside alternatives (LwPTV, Tables 3 and 8 to 14)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import streamlit as st
+
+from app import page_text
+from app.reading import samples, score_tables
+from app.reading.papers import published_tables
+from app.reading.papers.published_tables import printed_color
+from app.session import address, benchmark_choice, pages
+from app.views.scores import ablation_data, plugin_data
+from app.views.scores.ablation_data import AblationMember
+from app.widgets import chart_view, page_parts, paper_line
+from app.widgets.jobs import compute_button
+from merging.recipes.papers.ablations import LWPTV_FAMILY as FAMILY
+from merging.recipes.papers.published_figures import OUTSIDE, SOURCES, TASKS
+from merging.study.runs.run import Run
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+COMPONENTS = "components"  # the name of the view of Fig. 9 on Features
+
+
+def draw_view(runs: Sequence[Run], stored: Sequence[Run]) -> None:
+    """Means beside the paper's, the chart of both domains, and every data set."""
+    members = ablation_data.find_members(plugin_data.pick_group(runs), FAMILY)
+    with_runs = [member for member in members if member.run]
+    st.header(f"{FAMILY.title}: what does each part do, and what do alternatives do?", anchor=False)
+    if with_runs:
+        _draw_means(members, stored)
+        _draw_plane(with_runs, stored)
+        _draw_data_sets(with_runs, stored)
+    compute_button.draw_missing([member.recipe for member in members if not member.run], "ablations", stored)
+    _draw_printed_figures(members)
+    _draw_kinds_link(with_runs)
+
+
+def _draw_means(members: Sequence[AblationMember], stored: Sequence[Run]) -> None:
+    table = ablation_data.means_table(members, FAMILY, stored)
+    printed = [column for column in table.columns if column[0] in published_tables.MODELS.values()]
+    st.dataframe(
+        table.style.set_properties(subset=printed, color=printed_color()),
+        hide_index=True,
+        height="content",
+        column_config=published_tables.column_settings(table),
+        alt=f"Averages of {FAMILY.title} and of its variants, published (those marked * computed) and measured here",
+    )
+    computed, ours = (
+        page_text.safe_text(published_tables.COMPUTED, 300),
+        page_text.safe_text(benchmark_choice.benchmark_in_words()),
+    )
+    st.caption(
+        f"{published_tables.PUBLISHED}: as printed, on eight data sets in domain and thirteen out of it "
+        f"({SOURCES['LwPTV']}). "
+        f"{computed} {published_tables.OURS}: {ours} on the {samples.scored_part()} of its data sets, with 95% "
+        f"intervals; changes "
+        "against the first row, in points. All rows are evaluated on the same images, so a change is more certain than "
+        "the intervals suggest. Between the two, compare only the order."
+    )
+    st.caption(FAMILY.note)
+    paper_line.draw_lines(paper_line.claim_lines("scores/ablations"), [member.run for member in members if member.run])
+
+
+def _draw_plane(members: Sequence[AblationMember], stored: Sequence[Run]) -> None:
+    """All members by both domains, with an arrow from the merge alone to the whole method."""
+    runs, ends = [member.run for member in members if member.run], ablation_data.arrow_ends(members, FAMILY)
+    table = ablation_data.name_rows(score_tables.averages_table(runs, stored), members)
+    caption = (
+        "The arrow leads from the merge alone to the merge with the whole method. Bars are 95% intervals. "
+        f"{score_tables.averages_in_words(table)}"
+    )
+    paper = paper_line.claim_lines("scores/ablations")
+    chart_view.draw_chart(
+        "id_ood_scatter", table, name="scores_ablations", arrows=ends, caption=caption, description=paper
+    )
+
+
+def _draw_data_sets(members: Sequence[AblationMember], stored: Sequence[Run]) -> None:
+    """Every data set: a chart of three members, and the numbers of all."""
+    chart_view.draw_question("task_accuracy")
+    others = {member.title: member for member in members if member.key not in (FAMILY.base, FAMILY.whole)}
+    chosen = [member.run for member in members if member.key in (FAMILY.base, FAMILY.whole) and member.run]
+    with st.container(horizontal=True, gap="medium", vertical_alignment="bottom"):
+        if others:
+            title = st.selectbox("Compare with", list(others), key=address.VARIANT, bind=address.BIND, width=420)
+            chosen += [run for run in (others[title].run,) if run]
+        relative = st.toggle("Relative to each task's own expert", key=address.RELATIVE_ACCURACY, bind=address.BIND)
+    table, colors = (
+        ablation_data.name_rows(score_tables.accuracies_table(chosen, stored), members),
+        [run.id for run in chosen],
+    )
+    chart_view.draw_chart(
+        "task_accuracy", table, name="scores_ablations_tasks", headed=True, normalized=relative, runs=colors,
+        caption=score_tables.accuracies_in_words(table),
+    )  # fmt: skip
+    intervals = st.toggle("Numbers with 95% intervals", key=address.INTERVALS, bind=address.BIND)
+    for inside, where in ((True, "in domain"), (False, "out of domain")):
+        _draw_numbers(ablation_data.data_set_table(members, stored, inside, intervals), where, intervals)
+    st.caption(
+        f"Accuracy in percent on the {samples.scored_part()}, n = {ablation_data.images_in_words(members)} images "
+        f"of each "
+        f"data set; the "
+        "mean is over data sets, each with the same weight."
+    )
+
+
+def _draw_numbers(table: pd.DataFrame, where: str, intervals: bool) -> None:
+    st.markdown(f"**Every data set {where}**")
+    first, *rest = table.columns
+    numbers: dict[str, Any] = {name: st.column_config.NumberColumn(format="%.1f%%") for name in rest}
+    texts: dict[str, Any] = {name: st.column_config.TextColumn(alignment="right") for name in rest}
+    st.dataframe(
+        table,
+        hide_index=True,
+        height="content",
+        column_config={
+            first: st.column_config.TextColumn(width=200, pinned=True),
+            **(texts if intervals else numbers),
+        },
+        alt=f"Accuracy of every variant on every data set {where}",
+    )
+
+
+def _draw_printed_figures(members: Sequence[AblationMember]) -> None:
+    """The paper's figures on its own data sets."""
+    with st.expander(
+        f"The paper's own data sets, as it prints them ({published_tables.main_tower()})", icon=":material/menu_book:"
+    ):
+        for title, names, field in (("In domain", TASKS, "tasks"), ("Out of domain", OUTSIDE, "outside")):
+            st.markdown(f"**{title}**")
+            table = ablation_data.printed_table(members, names, field)
+            number = st.column_config.NumberColumn
+            columns: dict[str, Any] = {name: number(format="%.1f%%") for name in table.columns[2:]}
+            st.dataframe(
+                table.style.set_properties(subset=list(table.columns[2:]), color=printed_color()),
+                hide_index=True,
+                height="content",
+                column_config={table.columns[0]: st.column_config.TextColumn(width=200, pinned=True), **columns},
+                alt=f"Published accuracy of every variant, {title.lower()}",
+            )
+        st.caption(f"{published_tables.PUBLISHED}. {SOURCES['LwPTV']}. Averages are as printed.")
+
+
+def _draw_kinds_link(members: Sequence[AblationMember]) -> None:
+    """A link to the analysis of saliency by kind of layer (LwPTV, Fig. 9)."""
+    whole = next((member.run for member in members if member.key == FAMILY.whole and member.run), None)
+    st.header("Does pruning prefer a kind of layer?", anchor=False)
+    st.markdown(
+        "The Features page shows the saliency of one task's tensors by attention, MLP and everything else, with the "
+        "number kept of each."
+    )
+    query = {address.FEATURES_VIEW: COMPONENTS} | ({address.RUNS: whole.id} if whole else {})
+    page_parts.draw_page_link(pages.FEATURES, "Saliency by kind of layer", "bar_chart", **query)

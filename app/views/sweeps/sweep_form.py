@@ -1,0 +1,229 @@
+"""The form of a new sweep: recipes, what varies, its values, the images, and the cost."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import streamlit as st
+
+from app import page_text, permissions
+from app.permissions import requires
+from app.reading import page_data, samples, sweeps
+from app.session import view_state
+from app.widgets.jobs import refused_action
+from merging.base.errors import MergingError
+from merging.base.modes import VisitorAction
+from merging.base.text import duration_text, estimate_basis
+from merging.images.benchmarks.benchmark import SPLITS
+from merging.methods.params import Bound
+from merging.recipes.presets import PRESETS
+from merging.recipes.recipe import Recipe
+from merging.study.runs.run import Run
+from merging.study.sweeps import sweep, sweep_storage
+from merging.study.sweeps import sweep_target as axes
+from merging.study.sweeps.sweep import KINDS, LINE, MOST_RECIPES, PLANE, VALUES, Axis, Sweep, with_absolute_paths
+from merging.study.sweeps.sweep_tables import estimate_cost
+from viz.figure_text import clean_text, plural
+
+WORDS = {VALUES: "values in the chain", LINE: "pretrained to merged", PLANE: "two experts"}
+FIRST = ("task_arithmetic_lwptv", "ties_lwptv")  # the presets that the form opens with
+ON_REPORTING = (
+    "These points are evaluated on the {}. A value chosen here has already seen the images on which its "
+    "accuracy is reported, so that accuracy is too optimistic. {}"
+)
+SPLIT_ADVICE = {
+    False: "Choose values on the choosing half, then report.",
+    True: "Choose values on a benchmark that keeps some images for that, then report.",
+}
+OTHERS = (
+    "Recipes of {} are swept on a command line, and shown here: with MERGESCOPE_EVALUATOR, "
+    "`python -m merging sweep RUN --vary ties.scaling=0.3:1.0:0.1`; see docs/evaluator.md."
+)
+KINDS_HELP = (
+    "Parameters of the recipe; or the line from the pretrained model through each merged model and beyond; or the "
+    "plane spanned by the task vectors of two experts."
+)
+STAY_KEY: Any = "session"  # widgets keep their values while other pages are open
+VALUES_HINT = "Written as 0:1:0.1 (first, last, step) or as 0, 0.2, 0.5. Takes {}."
+
+
+def draw_form(stored: Sequence[Run]) -> None:
+    """The form, and the button that starts the sweep."""
+    sources = _sources(stored)
+    if others := {run.network: None for run in page_data.merges_of(stored) if run.network}:
+        networks = page_text.join_words([page_text.safe_text(name, 60) for name in others])
+        st.caption(OTHERS.format(networks))
+    with st.grid(2, min_column_width=400, gap="large"):
+        with st.container():
+            recipes, kind, varied = _draw_recipes(sources)
+        with st.container():
+            split, images, draw, title = _draw_images()
+    if split != SPLITS[0]:
+        st.warning(reporting_caution(), icon=":material/warning:")
+    if not recipes:
+        st.info("Choose at least one recipe above.")
+        return
+    try:
+        made = Sweep(
+            recipes=tuple(with_absolute_paths(recipe, Path.cwd()) for recipe in recipes), axes=varied, kind=kind,
+            split=split,
+            images=images, seed=draw, title=title,
+        )  # fmt: skip
+        _start(made)
+    except MergingError as error:
+        st.error(page_text.safe_text(error, 500), icon=":material/error:")
+
+
+def reporting_caution() -> str:
+    """What is to be known of points on images that scores are reported on."""
+    return ON_REPORTING.format(samples.scored_part(), SPLIT_ADVICE[samples.is_whole_test_set()])
+
+
+def _draw_recipes(sources: Mapping[str, tuple[str, Recipe]]) -> tuple[list[Recipe], str, tuple[Axis, ...]]:
+    """Pickers of the recipes, the kind of the sweep, and its axes; returns them."""
+    chosen = st.multiselect(
+        "Recipes",
+        list(sources),
+        [key for key in ("draft", *FIRST) if key in sources][:2],
+        format_func=lambda key: sources[key][0],
+        key="sweep_recipes",
+        max_selections=MOST_RECIPES,
+        persist_state=STAY_KEY,
+        placeholder="Choose at least one recipe",
+        help="The recipe on the Merge page, stored runs and presets. Several are compared along one axis.",
+    )
+    recipes = [sources[key][1] for key in chosen]
+    kind = st.segmented_control(
+        "What varies",
+        KINDS,
+        default=VALUES,
+        format_func=WORDS.__getitem__,
+        key="sweep_kind",
+        persist_state=STAY_KEY,
+        required=True,
+        help=KINDS_HELP,
+    )
+    return recipes, kind, _draw_axes(kind, recipes) if recipes else ()
+
+
+def _draw_images() -> tuple[str, int, int, str]:
+    """Fields for the split, the images of each task, the seed of their draw, and the title; returns them."""
+    if samples.is_whole_test_set():
+        split = SPLITS[1]
+    else:
+        split = st.segmented_control(
+            "Half of each test set to evaluate on", SPLITS, default=SPLITS[0], key="sweep_split",
+            persist_state=STAY_KEY, required=True, help="Choose values on one half, report on the other.",
+        )  # fmt: skip
+    images = st.number_input(
+        "Images of each task (0: all)", 0, 1_000_000, sweep.IMAGES, 32, key="sweep_images", persist_state=STAY_KEY
+    )
+    draw = st.number_input("Seed of the draw", 0, 10_000, 0, key="sweep_draw", persist_state=STAY_KEY)
+    title = st.text_input("Title", key="sweep_title", max_chars=100, placeholder="Optional")
+    return split, int(images), int(draw), title.strip()
+
+
+def _sources(stored: Sequence[Run]) -> dict[str, tuple[str, Recipe]]:
+    """{key in the picker: (label, recipe)} of the recipes to choose from."""
+    pretrained, experts = page_data.models()
+    first = next(iter(pretrained.values()))
+    choices: dict[str, tuple[str, Recipe]] = {}
+    if (draft := view_state.draft()) is not None and draft.pretrained == first:
+        try:
+            recipe = draft.recipe(experts)
+            choices["draft"] = (
+                f"On the Merge page: {clean_text(recipe.title or page_text.chain_title(recipe), 60)}",
+                recipe,
+            )
+        except MergingError:
+            pass  # the Merge page shows what is wrong
+    large = page_data.is_large(first)
+    for preset in PRESETS:
+        choices[preset.key] = (preset.name_in_lists(large), preset.recipe(first, experts, large=large))
+    for run in page_data.clip_runs(stored):
+        try:
+            if run.recipe is not None and run.title not in {preset.title for preset in PRESETS}:
+                choices[run.id] = (page_text.run_label(run), run.recipe)
+        except MergingError:
+            continue  # a method of another version
+    return choices
+
+
+def _draw_axes(kind: str, recipes: Sequence[Recipe]) -> tuple[Axis, ...]:
+    """The axes, with their typed values."""
+    if kind == LINE:
+        return (Axis("alpha", _values("alpha", "Interpolation coefficients", axes.ALPHA)),)
+    if kind == PLANE:
+        names = [name for name, _ in recipes[0].experts]
+        pair = st.multiselect(
+            "Two experts", names, names[:2], max_selections=2, key="sweep_pair", persist_state=STAY_KEY
+        )
+        return tuple(Axis(name, _values(f"plane {name}", f"Coefficients of {name}", axes.LAMBDA)) for name in pair)
+    targets = {target.name: target for target in axes.list_targets(recipes)}
+    if not targets:
+        st.info("These recipes have no numeric parameter in common. Choose fewer of them.")
+        return ()
+    varied = []
+    for number, label in enumerate(("Parameter to vary", "Second parameter, for a map")):
+        if number and len(recipes) > 1:
+            break
+        options = [name for name in targets if name not in {axis.target for axis in varied}]
+        name = st.selectbox(
+            label, options, None if number else 0, format_func=lambda name: targets[name].title,
+            placeholder="None", key=f"sweep_axis{number}", persist_state=STAY_KEY,
+        )  # fmt: skip
+        if name is not None:
+            varied.append(Axis(name, _values(name, f"Values of {targets[name].title}", targets[name].bound)))
+    return tuple(varied)
+
+
+def _values(key: str, label: str, bound: Bound) -> tuple[float, ...]:
+    """A field for values, with about eleven at first."""
+    typed = st.text_input(
+        clean_text(label, 80), axes.write_values(axes.propose_values(bound)), key=f"sweep_values {key}", max_chars=2000,
+        persist_state=STAY_KEY, help=f"{bound.help} {VALUES_HINT.format(bound.describe())}",
+    )  # fmt: skip
+    try:
+        return axes.parse_values(typed, label)
+    except MergingError as error:
+        st.error(page_text.safe_text(error, 300), icon=":material/error:")
+        st.stop()
+
+
+def _start(made: Sweep) -> None:
+    """The cost of the sweep, and the button."""
+    with st.spinner("Reading the checkpoints …"):
+        cost = estimate_cost(made, page_data.store(), page_data.benchmark())
+    missing = cost.points - cost.stored
+    if missing:
+        there = f", {cost.stored:,} of them already computed" if cost.stored else ""
+        source = estimate_basis(cost.known, "point")
+        st.markdown(
+            f":material/timer: **{plural(cost.points, 'point')}**{there}: {plural(missing, 'point')} × "
+            f"{duration_text(cost.each)}, about **{duration_text(cost.seconds)}** ({source}). It runs in the "
+            "background, and can be paused and resumed."
+        )
+    else:
+        st.markdown(f":material/check_circle: Already computed: all of its **{plural(cost.points, 'point')}**.")
+    if missing and refused_action.draw_refusal(VisitorAction.SWEEP):
+        return
+    if st.button(
+        "Start the sweep" if missing else "Show the sweep",
+        type="primary",
+        icon=":material/play_arrow:",
+        key="sweep_start",
+    ):
+        if permissions.is_allowed(VisitorAction.SWEEP):
+            _keep(made)
+        if missing:
+            page_data.job_queue().sweep(made.id, sweeps.sweep_title(made))
+        view_state.pick_sweep(made.id)
+        st.rerun()
+
+
+@requires(VisitorAction.SWEEP)
+def _keep(made: Sweep) -> None:
+    """Store the sweep."""
+    sweep_storage.store_sweep(made, page_data.store())

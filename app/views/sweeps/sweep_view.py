@@ -1,0 +1,230 @@
+"""One sweep: its progress, its charts as points arrive, and the chosen point."""
+
+from __future__ import annotations
+
+import math
+import shlex
+from collections.abc import Sequence
+from dataclasses import replace
+
+import streamlit as st
+
+from app import page_text, permissions
+from app.permissions import requires
+from app.reading import page_data, program_sweeps, sweeps
+from app.reading.sweeps import SweepPoints, SweepResults
+from app.session import address, click_errors, view_state
+from app.session.click_errors import guarded_fragment
+from app.views.sweeps import best_point as subjects
+from app.views.sweeps import chosen_point, program_sweep
+from app.views.sweeps.best_point import BestPoint
+from app.views.sweeps.sweep_form import reporting_caution
+from app.widgets import chart_view, page_parts, paper_line
+from merging.base import settings
+from merging.base.modes import VisitorAction
+from merging.base.text import duration_text
+from merging.images.benchmarks.benchmark import SPLITS
+from merging.study.runs.run import Run
+from merging.study.sweeps import sweep_storage
+from merging.study.sweeps import sweep_target as axes
+from merging.study.sweeps.sweep import PLANE, VALUES, Sweep
+from merging.tasks.queue.job_records import Job
+from viz.figure_text import plural
+
+POLL = 2.0  # seconds between updates while points are being computed
+SCORES = {"H-score": "h_score", "in-domain": "in_domain", "out-of-domain": "out_of_domain"}  # words in links -> column
+FEWER = (
+    "In domain, each number of experts is evaluated only on the tasks of the merged experts, so the averages are over "
+    "different tasks; tasks of experts that are left out are in neither average."
+)
+
+
+def draw_sweep(sweep: Sweep, stored: Sequence[Run]) -> None:
+    """Everything about a sweep; redrawn every two seconds while points are computed."""
+    job = sweeps.sweep_job(sweep)
+    live = job is not None and job.live
+    guarded_fragment(_view, run_every=POLL if live else None)(sweep, stored)
+
+
+def _view(sweep: Sweep, stored: Sequence[Run]) -> None:
+    job = sweeps.sweep_job(sweep)
+    if network := program_sweeps.network_of_sweep(sweep):
+        measured = program_sweep.choose_results(sweep)
+        _draw_status(measured, job)
+        program_sweep.draw_results(measured, network)
+        return
+    results = sweeps.sweep_results(sweep)
+    _draw_status(results, job)
+    if lines := [f"- {page_text.safe_text(line, 400)}" for line in sweeps.checkpoint_doubts(sweep)]:
+        st.warning("**Check the models of this sweep:**\n\n" + "\n".join(lines), icon=":material/warning:")
+    if sweep.split != SPLITS[0]:
+        page_parts.draw_caution(reporting_caution())
+    if results.averages.empty:
+        st.info("No point is computed yet. The first one appears here as soon as it is.")
+        return
+    subject = subjects.pick_best(results)
+    chosen = _pick_point(results, subject.best)
+    if len(sweep.axes) == 1:
+        _draw_lines(results, subject, chosen)
+    else:
+        _draw_map(results, subject, chosen)
+    chosen_point.draw_panel(results, subject, chosen, stored)
+    _draw_tasks(results, subject, chosen)
+    _draw_table(results, subject)
+
+
+def _draw_status(results: SweepPoints, job: Job | None) -> None:
+    """The number of computed points, and buttons for the rest."""
+    computed, total = len(results.points), results.total
+    live = job is not None and job.live
+    with st.container(border=True, key="sweep_status", gap="xsmall"):
+        left = (
+            f", about {duration_text(job.seconds_left)} left" if live and job and job.seconds_left is not None else ""
+        )
+        if live and job is not None:
+            workers = job.phase.partition(", on ")[2]  # of "Point 3 of 200, on 8 workers"
+            where = f" on {page_text.safe_text(workers, 60)}" if workers else ""
+            words = f"queued, place {job.position}" if job.position else f"computing{where}{left}"
+        else:
+            words = (
+                "complete" if results.complete else job.state if job is not None and job.state != "done" else "stopped"
+            )
+        st.progress(computed / total, f"{computed:,} of {plural(total, 'point')}: {words}")
+        if job is not None and job.error:
+            st.caption(f":material/error: {page_text.safe_text(job.error, 400)}")
+        with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+            if not permissions.is_allowed(VisitorAction.SWEEP) or (
+                live and job is not None and not page_data.job_queue().may_stop(job.id)
+            ):
+                pass  # points that lack stay so, and another session's job goes on
+            elif live and job is not None:
+                st.button("Pause", icon=":material/pause:", on_click=page_data.job_queue().pause, args=(job.id,),
+                    key="pause",
+                          help="Stops after the current point.")  # fmt: skip
+                st.button("Cancel", icon=":material/stop:", on_click=page_data.job_queue().cancel, args=(job.id,),
+                    key="stop",
+                          help="Stops at once; computed points stay.")  # fmt: skip
+            elif (
+                not results.complete
+                and program_sweep.can_compute(results)
+                and st.button("Resume", icon=":material/play_arrow:", key="resume", type="primary")
+            ):
+                page_data.job_queue().sweep(results.sweep.id, sweeps.sweep_title(results.sweep))
+                st.rerun()  # the whole page, so that it and the tray follow the job from now on
+            _manage(results.sweep)
+
+
+def _manage(sweep: Sweep) -> None:
+    """Rename, delete and download."""
+    with st.popover("Manage", icon=":material/more_horiz:", type="tertiary"):
+        own = sweep_storage.is_own(page_data.store(), sweep.id)
+        if own and permissions.is_allowed(VisitorAction.SWEEP):
+            st.text_input("Title", sweep.title, key="sweep_rename", max_chars=100, on_change=_rename, args=(sweep,))
+        if own and permissions.is_allowed(VisitorAction.DELETE):
+            st.button("Delete", icon=":material/delete:", on_click=_delete, args=(sweep,), key="sweep_delete")
+        st.download_button("Sweep as YAML", sweep.to_yaml, f"{sweep.id}.yaml", "text/yaml", on_click="ignore")
+        words = shlex.join(["sweep", "--stored", sweep.id, *settings.store_words()])
+        st.caption("On a command line:")
+        st.code(f"python -m merging {words}", language="sh", wrap_lines=True)
+
+
+@click_errors.guard_callback
+@requires(VisitorAction.SWEEP)
+def _rename(sweep: Sweep) -> None:
+    sweep_storage.store_sweep(replace(sweep, title=str(st.session_state["sweep_rename"]).strip()), page_data.store())
+
+
+@click_errors.guard_callback
+@requires(VisitorAction.DELETE)
+def _delete(sweep: Sweep) -> None:
+    job = sweeps.sweep_job(sweep)
+    if job is not None and job.live:
+        page_data.job_queue().cancel(job.id)
+    sweep_storage.delete_sweep(page_data.store(), sweep.id)
+    view_state.pick_sweep("")
+
+
+def _pick_point(results: SweepResults, best: str) -> str:
+    """The chosen point: the link's, the session's, else the best so far."""
+    points = [str(point) for point in results.averages["point"].drop_duplicates()]
+    return view_state.picked_point(points, best)
+
+
+def _draw_lines(results: SweepResults, subject: BestPoint, chosen: str) -> None:
+    """Scores against the one axis."""
+    paper = paper_line.claim_lines(f"sweeps/{results.sweep.axes[0].target}")
+    chart_view.draw_chart(
+        "sweep_lines", subject.averages, name=f"sweep_{results.sweep.id}", on_click=lambda: _click("sweep_lines"),
+        title=results.sweep.labels[0], values=list(results.sweep.axes[0].values), lines=_line_ids(results),
+        selected=chosen, required=subject.required, note=sweeps.images_note(results) + subject.note, of=[results.sweep],
+        caption=FEWER if results.sweep.kind == VALUES and results.sweep.axes[0].target == axes.EXPERTS else "",
+        description=paper,
+    )  # fmt: skip
+    paper_line.draw_lines(paper, [results.sweep])
+
+
+def _draw_map(results: SweepResults, subject: BestPoint, chosen: str) -> None:
+    """A score over both axes."""
+    chart_view.draw_question("sweep_contour")
+    score = "h_score"
+    if results.sweep.kind != PLANE:
+        words = st.segmented_control(
+            "Score", list(SCORES), default=next(iter(SCORES)), key=address.SCORE, bind=address.BIND, required=True
+        )
+        score = SCORES[words]
+    first, second = results.sweep.axes
+    chart_view.draw_chart(
+        "sweep_contour", subject.averages, name=f"sweep_{results.sweep.id}", headed=True,
+        on_click=lambda: _click("sweep_contour"), value=sweeps.value_or_in_domain(results.sweep, score),
+        titles=results.sweep.labels,
+        values=(list(first.values), list(second.values)), marks=chosen_point.known_models(results), selected=chosen,
+        required=subject.required, note=sweeps.images_note(results) + subject.note, of=[results.sweep],
+        caption=chosen_point.off_plane_in_words(results) if results.sweep.kind == PLANE else "",
+    )  # fmt: skip
+
+
+def _draw_tasks(results: SweepResults, subject: BestPoint, chosen: str) -> None:
+    """Every task along the first axis; of a map, the row of the chosen point."""
+    mapped = len(results.sweep.axes) == 2
+    rows = results.tasks_beside(chosen) if mapped else results.tasks
+    words, caption, note = results.sweep.labels[0], "", sweeps.images_note(results) + subject.note
+    if subject.requirement is not None:
+        judged = subject.averages.drop_duplicates("point").set_index("point")
+        rows = rows.assign(**{name: rows["point"].map(judged[name]) for name in ("meets", "certainty")})
+    if mapped:
+        at = float(results.scores[chosen]["y"])
+        caption = f"With {page_text.safe_text(results.sweep.labels[1], 60)} at {at:g}, as the chosen point has it."
+    chart_view.draw_chart(
+        "sweep_tasks", rows, name=f"sweep_tasks_{results.sweep.id}", on_click=lambda: _click("sweep_tasks"),
+        title=words, values=list(results.sweep.axes[0].values), lines=_line_ids(results), selected=chosen,
+        required=subject.required, note=f"{note} In-domain tasks are in bold.", caption=caption, of=[results.sweep],
+    )  # fmt: skip
+
+
+def _draw_table(results: SweepResults, subject: BestPoint) -> None:
+    """The numbers of the charts."""
+    with st.expander("Every point as a table", icon=":material/table:"):
+        columns = [
+            "label",
+            *(name for name in "xy" if name in results.averages),
+            *("in_domain", "out_of_domain", "h_score"),
+        ]
+        required = ["meets", "certainty"] if subject.requirement is not None else []
+        rows = subject.averages[[*columns, "n_in", "n_out", *required, "run"]].copy()
+        for name in ("in_domain", "out_of_domain", "h_score", *required[1:]):
+            rows[name] = [round(100 * value, 2) if math.isfinite(value) else None for value in rows[name]]
+        names = dict(zip("xy", results.sweep.labels, strict=False)) | {
+            "label": "Recipe", "in_domain": "In-domain (%)", "out_of_domain": "Out-of-domain (%)",
+            "h_score": "H-score (%)", "n_in": "Images in", "n_out": "Images out", "run": "Run",
+            "meets": "Meets the bound", "certainty": "In draws (%)",
+        }  # fmt: skip
+        st.dataframe(rows, hide_index=True, column_config=names, alt="Scores of every point")
+
+
+def _line_ids(results: SweepResults) -> list[str]:
+    return [str(line) for line in range(len(results.sweep.recipes))]
+
+
+def _click(key: str) -> None:
+    if picked := chart_view.clicked_mark(key):
+        view_state.pick_point(picked["point"])

@@ -1,0 +1,40 @@
+"""Notes what the one chart function was asked to draw, for what writes views down: the snapshot.
+
+A page runs in a thread of its own, so the list is one of the whole process: views are recorded one at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from app.reading.report_sources import sources_of
+from app.saving.shown_chart import ShownChart
+from merging.base.errors import MergingError
+from viz.report.report_contents import ReportView, Source
+
+RecordedChart = tuple[ReportView, tuple[Source, ...]]
+_lists: list[list[RecordedChart]] = []
+
+
+@contextmanager
+def record_charts() -> Iterator[list[RecordedChart]]:
+    """The charts that are drawn in this process while the block runs, in their order."""
+    drawn: list[RecordedChart] = []
+    _lists.append(drawn)
+    try:
+        yield drawn
+    finally:
+        _lists.remove(drawn)
+
+
+def note_chart(chart: ShownChart) -> None:
+    """Note one chart while charts are recorded."""
+    if not _lists:
+        return
+    try:
+        sources = tuple(sources_of(chart.table, chart.options, chart.of, chart.place))
+    except MergingError:  # a run that was deleted meanwhile
+        sources = ()
+    for drawn in _lists:
+        drawn.append((chart.view(sources), sources))

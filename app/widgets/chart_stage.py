@@ -1,0 +1,171 @@
+"""One chart alone: on a projector with its question and one line on where it is from, until Escape; or in a frame.
+
+``presentation=true`` fills a projector's screen. ``frame=1`` is for frames on other pages, without menu, heading or
+padding.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import streamlit as st
+
+from app.page_text import plain_text, safe_text
+from app.session import address, view_state
+from app.widgets import window_style
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
+
+HELP = "Fill the window with one chart, for a projector. Escape leaves, b blanks the screen."
+LARGE_CSS = "html:not(:has(.st-key-presented)) { font-size: 19px; }"  # of a page without a chart
+MOST_CONTROLS = 4
+HEIGHT, BARE_HEIGHT = 444, 418  # lines of the chart
+FRAME = 540  # px: a frame's height until the browser says it
+SCREEN = 4 / 3  # width of a window, of its height, until the browser says it
+_KEY, _CHANGED = "_presented", "_presented_changed"  # in the session: the chart, and whether it was just chosen or left
+_WORDS = "_presented_words"  # in the session: what stands above the chart
+_STAGED = "_presented_staged"  # in the session: whether the page has drawn it
+
+
+def begin_page() -> None:
+    """At the start of a page: enlarge it; its first chart, or the one that the address names, will fill the window.
+
+    The address is written here and not in callbacks: where a part of the page is redrawn alone and then all of it, the
+    browser may never hear what the callback wrote.
+    """
+    st.session_state.pop(_CHANGED, None)
+    st.session_state[_STAGED] = False
+    st.session_state[_KEY] = view_state.value_from_link(address.SINGLE_CHART) or st.session_state.get(_KEY, "")
+    view_state.write_parameter(address.SINGLE_CHART, st.session_state[_KEY] if view_state.is_single_chart() else "")
+    if view_state.is_single_chart():
+        bare = view_state.is_framed()
+        sheet = window_style.window_css(bare, bare and view_state.has_clear_background(), control_keys())
+        sheet += f":root {{ --mergescope-ground: {'#12161B' if view_state.has_dark_ground() else 'white'}; }}"
+        st.html(f"<style>{sheet}{'' if bare else LARGE_CSS}</style>")
+
+
+def end_page() -> None:
+    """At the end of a page: in a frame, say that the chart is not there if it is not."""
+    if view_state.is_framed() and not st.session_state.get(_STAGED):
+        named = safe_text(st.session_state.get(_KEY, ""), 60)
+        with st.container(key="absent"):
+            st.info(f"This view has no chart called “{named}”." if named else "This view has no chart.")
+
+
+def control_keys() -> list[str]:
+    """The keys of the address whose controls stay beside a chart that is alone."""
+    named = [name.strip() for name in st.query_params.get(address.CONTROLS, "").split(",")]
+    return list(dict.fromkeys(name for name in named if name in address.KEYS))[:MOST_CONTROLS]
+
+
+def choose_chart(key: str) -> None:
+    """Present this chart from now on; the empty key stands for the first one of the page."""
+    st.session_state[_KEY] = key
+
+
+def set_words(words: str) -> None:
+    """Let these words, which are Markdown, stand above the chart in place of its question; none if they are empty."""
+    st.session_state[_WORDS] = words
+
+
+def draw_words(stage: ChartStage) -> bool:
+    """Draw the words above the chart; returns whether there are any."""
+    if said := str(st.session_state.get(_WORDS, "")):
+        with st.container(key="presented_words", height=stage.words, border=False):
+            st.markdown(said)
+    return bool(said)
+
+
+def rerun_if_changed() -> None:
+    """In a part of the page that is redrawn alone: redraw all of it, if a chart was just presented or left."""
+    if st.session_state.pop(_CHANGED, False):
+        st.rerun()
+
+
+def is_single_chart(key: str) -> bool:
+    """Whether the chart ``key`` is the one to present; the first that asks is, if none is named."""
+    if not st.session_state.get(_KEY):
+        st.session_state[_KEY] = key
+        view_state.write_parameter(address.SINGLE_CHART, key)
+    return bool(st.session_state[_KEY] == key)
+
+
+def draw_present_button(key: str) -> None:
+    """The button that presents the chart ``key``."""
+    st.button(
+        "Present", key=f"present_{key}", type="tertiary", icon=":material/slideshow:", on_click=_present_chart,
+        args=(key,),
+        help=HELP,
+    )  # fmt: skip
+
+
+def _present_chart(key: str) -> None:
+    st.session_state[_KEY], st.session_state[_CHANGED] = key, True
+    st.session_state[address.PRESENTATION] = True
+
+
+@cache
+def _window() -> Any:
+    """The part of the page that says how high the window is, registered once."""
+    return st.components.v2.component("mergescope_window", js=(window_style.HERE / "window.js").read_text("utf-8"))
+
+
+@dataclass(frozen=True, slots=True)
+class ChartStage:
+    """What a chart that is alone fills; ``factor`` is that of all its lengths.
+
+    ``height`` is the chart's in px, ``draw_words`` that of the words above it, in place of its question.
+    """
+
+    factor: float
+    height: int
+    words: int
+    bare: bool
+    clear: bool
+
+    def fitted(self, figure: go.Figure) -> go.Figure:
+        """The figure in this size."""
+        from viz import theme
+
+        large = theme.enlarge_figure(figure, self.factor)
+        large.layout.height = self.height
+        large = theme.add_toolbar_strip(large, grow=False)
+        return theme.remove_ground(large) if self.clear else large
+
+
+@contextlib.contextmanager
+def draw_stage() -> Iterator[ChartStage]:
+    """What is drawn inside fills the window, with a button that leaves unless it is in a frame."""
+    st.session_state[_STAGED] = True
+    bare, row = view_state.is_framed(), bool(control_keys())
+    with st.container(key="presented"):
+        least = round(window_style.LEAST * window_style.BARE_LINES)
+        data = {"bare": bare, "least": least, "figure": st.session_state.get(_KEY, "")}
+        window = _window()(
+            key="window", data=data, on_height_change=lambda: None, on_width_change=lambda: None, height=0
+        )
+        high = float(window.height or (FRAME if bare else 2 * window_style.window_lines(bare)))
+        factor = max(high / window_style.window_lines(bare), window_style.LEAST if bare else 0.0)
+        wide = float(window.width or SCREEN * high) / factor
+        said = window_style.words_height(plain_text(str(st.session_state.get(_WORDS, ""))), wide)
+        if bare:
+            height = high - factor * (window_style.BARE_LINES - BARE_HEIGHT + (window_style.BARE_CONTROL if row else 0))
+        else:
+            height = factor * (HEIGHT - (window_style.CONTROL if row else 0) - max(said - window_style.QUESTION, 0))
+        yield ChartStage(
+            factor, round(height), round(factor * said) or 1, bare, bare and view_state.has_clear_background()
+        )
+        if not bare:
+            st.button("Leave", key="leave", type="tertiary", on_click=leave_chart, shortcut="Escape")
+
+
+def leave_chart() -> None:
+    """Show the page again."""
+    st.session_state[address.PRESENTATION] = False
+    st.session_state.pop(_KEY, None)
+    st.session_state[_CHANGED] = True

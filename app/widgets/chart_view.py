@@ -1,0 +1,159 @@
+"""A chart with its question, downloads and clicks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import streamlit as st
+
+from app import page_text
+from app.reading import expert_names, figures, report_sources
+from app.saving import csv_files as data_file
+from app.saving import figure_files as figure_file
+from app.saving import provenance
+from app.saving.shown_chart import ShownChart
+from app.session import view_state
+from app.widgets import chart_recorder, chart_stage, report_button
+from app.widgets.page_parts import explain_words, page_cautions
+from app.widgets.view_link import draw_link_menu
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+class Gesture(NamedTuple):
+    """How marks are chosen, and what follows.
+
+    With the area "lasso" many can be chosen at once, which are read with ``circled_marks``; with "box" a rectangle can
+    be drawn, which is read with ``drawn_boxes``; without one a mark is clicked.
+    """
+
+    area: str
+    then: Callable[[], None] | None
+
+
+def draw_question(key: str) -> None:
+    """Draw a chart's question as its heading, for charts whose controls stand between the two."""
+    from viz.chart_registry import find
+
+    st.header(find(key).question, anchor=False)
+
+
+def draw_chart(
+    key: str,
+    table: pd.DataFrame,
+    *,
+    name: str,
+    headed: bool = False,
+    on_click: Callable[[], None] | Gesture | None = None,
+    caption: str = "",
+    description: str = "",
+    heading: str = "",
+    of: report_sources.Of = None,
+    **options: Any,
+) -> None:
+    """Draw a chart under its question (unless it is ``headed`` already), with its downloads.
+
+    ``name`` is the files' name. ``on_click`` makes marks clickable; the click is read with ``clicked_mark``.
+    ``caption`` stands under the chart; in the report it follows ``description``, which is what the page says about the
+    chart elsewhere. Both are Markdown. ``heading`` is the report's heading, if the question alone does not distinguish
+    the chart from others. ``of`` are the runs and sweeps that it shows, if neither its table nor the address names
+    them.
+    """
+    chart_stage.rerun_if_changed()
+    presenting = view_state.is_single_chart()
+    if presenting and not chart_stage.is_single_chart(key):
+        return
+    if not headed and not presenting:
+        draw_question(key)
+    table, options, back = expert_names.with_names(table, options)
+    st.session_state[f"names_{key}"] = back
+    words = f"{description} {caption}"
+    shown = ShownChart(
+        key, table, options, back, name, words, view_state.relative_address(), page_cautions(), of, heading
+    )
+    chart_recorder.note_chart(shown)
+    gesture = on_click if isinstance(on_click, Gesture) else Gesture("", on_click)
+    if presenting:
+        _draw_presented(shown, gesture)
+        return
+    _draw_picture(shown, gesture, f"chart_{key}")
+    with st.container(horizontal=True, horizontal_alignment="right", gap="xsmall"):
+        data_file.draw_csv_buttons(shown)
+        figure_file.draw_save_menu(shown)
+        chart_stage.draw_present_button(key)
+        report_button.draw_report_button(shown)
+        draw_link_menu(shown)
+    if caption:
+        st.caption(explain_words(caption, key))
+
+
+def draw_live_chart(
+    key: str, table: pd.DataFrame, job_id: str, *, name: str, caption: str = "", **options: Any
+) -> None:
+    """Draw a chart of a job that has not ended, under its question, with its data; nothing where one is presented.
+
+    The same chart of a stored run, and of other jobs, can stand on the page beside it. It changes every few seconds, so
+    it goes into no report.
+    """
+    if view_state.is_single_chart():
+        return
+    draw_question(key)
+    shown = ShownChart(
+        key, *expert_names.with_names(table, options), name, caption, view_state.relative_address(), of=()
+    )
+    place = f"{key}_{job_id}"
+    _draw_picture(shown, Gesture("", None), f"chart_{place}")
+    with st.container(horizontal=True, horizontal_alignment="right", gap="xsmall"):
+        data_file.draw_csv_buttons(shown, of=f"_{job_id}")
+    if caption:
+        st.caption(explain_words(caption, place))
+
+
+def _draw_picture(chart: ShownChart, gesture: Gesture, place: str, stage: chart_stage.ChartStage | None = None) -> None:
+    """Draw the figure of a chart."""
+    from viz import theme
+
+    dark, options = view_state.has_dark_ground(), {"present": stage is not None, **chart.options}
+    if stage:
+        shown = stage.fitted(figures.figure(chart.key, chart.table, options, dark))
+    else:
+        shown = figures.page_figure(chart.key, chart.table, options, dark)
+    config = theme.config(chart.name, clicks=bool(gesture.then and not gesture.area), camera=not dark)
+    extra: dict[str, Any] = {"on_select": gesture.then, "selection_mode": gesture.area or "points"}
+    st.plotly_chart(
+        shown, theme=None, key=place, config=config, alt=shown.layout.meta["alt"], **(extra if gesture.then else {})
+    )
+
+
+def _draw_presented(chart: ShownChart, gesture: Gesture) -> None:
+    """Draw a chart that fills the window, with one line on where it is from."""
+    with chart_stage.draw_stage() as stage:
+        if not stage.bare and not chart_stage.draw_words(stage):
+            draw_question(chart.key)
+        _draw_picture(chart, gesture, f"chart_{chart.key}", stage)
+        st.caption(page_text.safe_text(provenance.provenance_line(chart), 300))
+
+
+def clicked_mark(key: str) -> dict[str, str] | None:
+    """The fields of the mark last clicked on the chart ``key``; None for the empty selection after a redraw."""
+    from viz.chart_registry import find
+
+    picked = find(key).picked(st.session_state[f"chart_{key}"].selection.points)
+    return None if picked is None else expert_names.keys_of_mark(picked, st.session_state[f"names_{key}"])
+
+
+def drawn_boxes(key: str) -> list[dict[str, Any]]:
+    """The rectangles last drawn on the chart ``key``, each with its axes and ranges; empty after a redraw."""
+    return [dict(box) for box in st.session_state[f"chart_{key}"].selection.box]
+
+
+def circled_marks(key: str) -> list[dict[str, str]]:
+    """The fields of each mark in the last selection on the chart ``key``; empty after a redraw."""
+    from viz.chart_registry import find
+
+    chart = find(key)
+    points = st.session_state[f"chart_{key}"].selection.points
+    back = st.session_state[f"names_{key}"]
+    return [expert_names.keys_of_mark(picked, back) for point in points if (picked := chart.picked([point]))]

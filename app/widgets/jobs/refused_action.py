@@ -1,0 +1,29 @@
+"""What stands in place of a button that this server's mode does not have: why, and the way on one's own machine."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from app import permissions
+from merging.base import modes
+from merging.base.modes import VisitorAction
+from merging.recipes.recipe import Recipe
+
+
+def draw_refusal(act: VisitorAction) -> bool:
+    """Draw why visitors may not do that here, if they may not; whether they may not."""
+    if permissions.is_allowed(act):
+        return False
+    st.caption(f":material/home_work: {modes.refusal(act)}")
+    return True
+
+
+def draw_recipe_refusal(recipe: Recipe, key: str, act: VisitorAction = VisitorAction.MERGE) -> bool:
+    """The same, with a button that downloads the recipe."""
+    if not draw_refusal(act):
+        return False
+    st.download_button(
+        "Recipe", recipe.to_yaml, "recipe.yaml", "text/yaml", key=f"recipe_instead_{key}", on_click="ignore",
+        icon=":material/receipt_long:", help="Run it with `python -m merging run recipe.yaml`.",
+    )  # fmt: skip
+    return True

@@ -1,0 +1,143 @@
+"""Pieces of every page: its heading, links to other pages, empty states, and the address of the view."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+from urllib.parse import urlencode
+
+import streamlit as st
+
+from app.reading import glossary
+from app.session import address, benchmark_choice, explained_words, view_state
+
+ALSO_ADDRESS = "This is also the address of this page."
+SECRET_NOTE = "The address of this page also opens your report, for reading and for changes; this link leaves that out."
+_CAUTIONS = "_cautions"
+ROW = 35  # px of a row of a table
+READABLE = """<style>
+[data-testid="stCaptionContainer"], [data-testid="stImageCaption"] { opacity: 0.8; }
+[class*="st-key-preview_result_"] [data-stale="true"], [class*="st-key-preview_result_"] [data-stale="true"] * {
+  visibility: hidden !important; transition: visibility 0s 0.15s;
+}
+a[href^="methods?word="] { color: inherit; text-decoration: underline dotted; text-underline-offset: 0.2em; }
+a[href^="methods?word="]:focus-visible { position: relative; }
+a[href^="methods?word="]:focus-visible::after {
+  content: attr(title); position: absolute; left: 0; top: 1.7em; z-index: 9; width: max-content; max-width: 20rem;
+  padding: 0.4rem 0.6rem; border-radius: 0.25rem; background: INK; color: GROUND; font-size: 0.875rem;
+}
+@media (max-width: 1100px) {
+  [data-testid="stMainBlockContainer"] { padding-left: 2rem !important; padding-right: 2rem !important; }
+}
+.katex-display { overflow-y: hidden; padding: 0.3em 0.2em; }
+.katex-display > .katex { white-space: normal; }
+kbd { color: inherit !important; opacity: 1 !important; }
+:focus-visible, label:has(input:focus-visible) { outline: 2px solid MARK !important; outline-offset: 1px; }
+@media (prefers-reduced-motion: reduce) {
+  *, *::before, *::after {
+    animation-duration: 0.01ms !important; animation-iteration-count: 1 !important;
+    transition-duration: 0.01ms !important;
+    scroll-behavior: auto !important;
+  }
+}
+</style>"""
+LIGHT = {"INK": "#1F2933", "GROUND": "white", "MARK": view_state.LINK_COLORS[False]}
+DARK = {"INK": "#E8EDF2", "GROUND": "#12161B", "MARK": view_state.LINK_COLORS[True]}
+ON_PRIMARY = """<style>
+[data-tag], [data-tag] *, [data-testid="stBaseButton-primary"], [data-testid="stBaseButton-primary"] *,
+[data-testid="stBaseButton-primaryFormSubmit"], [data-testid="stBaseButton-primaryFormSubmit"] * {
+  color: #12161B !important;
+}
+</style>"""  # the primary color of the dark theme is light, and Streamlit writes white on it
+# Streamlit's captions have a contrast of 4.1, and its focus on links is a gray ground. It goes on showing the preview
+# of an earlier recipe while the page is being drawn for the next one. Its wide margins waste a narrow window.
+# Formulas break at their signs, where they would need a scroll bar that no key reaches in some browsers.
+
+
+def draw_heading(title: str, sentence: str) -> None:
+    """Draw the page's title and what it is for; both are trusted Markdown."""
+    st.title(title, anchor=False)
+    explained_words.begin_page()
+    st.markdown(explain_words(sentence, "heading"))
+
+
+def explain_words(markdown: str, place: str) -> str:
+    """Markdown of the page whose words are links to their explanation where the page first uses them.
+
+    ``place`` is a name for where it stands: what is drawn again alone explains the same words as before.
+    """
+    elsewhere = explained_words.words_explained_elsewhere(place)
+    linked, used = glossary.link_words(markdown, elsewhere)
+    explained_words.note_explained(place, used)
+    return linked
+
+
+def draw_style() -> None:
+    """Draw captions, and the line around what the keyboard has focused, so that they can be seen."""
+    sheet = READABLE
+    for word, color in (DARK if view_state.has_dark_ground() else LIGHT).items():
+        sheet = sheet.replace(word, color)
+    st.html(sheet + (ON_PRIMARY if view_state.has_dark_ground() else ""))
+
+
+def draw_page_link(path: str, label: str, icon: str, width: Any = "content", **query: str) -> None:
+    """Draw a link to a page with state; it can be opened in a new tab like any other link."""
+    query |= benchmark_choice.link_query()
+    st.page_link(path, label=label, icon=f":material/{icon}:", query_params=query or None, width=width)
+
+
+def table_height(rows: int, most: int) -> int:
+    """Height in px of a table: all of its rows, at most ``most``."""
+    return min(ROW * (rows + 1) + 3, most)
+
+
+def draw_empty(sentence: str, label: str, path: str, **query: str) -> None:
+    """Draw what is missing, and a link to the page that provides it."""
+    with st.container(border=True):
+        st.markdown(sentence)
+        draw_page_link(path, label, "arrow_forward", **query)
+
+
+def draw_caution(sentence: str, draw: Callable[[str], object] = st.warning) -> None:
+    """Draw what a reader of all charts below must know; it goes with each of them into the report. Trusted Markdown."""
+    draw(sentence)
+    noted: list[str] = st.session_state.setdefault(_CAUTIONS, [])
+    if sentence not in noted:
+        noted.append(sentence)
+
+
+def page_cautions() -> str:
+    """What the page has said about all of its charts; a part that is redrawn alone finds what the page said last."""
+    return " ".join(st.session_state.get(_CAUTIONS, []))
+
+
+def clear_cautions() -> None:
+    """Forget what the page that was drawn before has said."""
+    st.session_state[_CAUTIONS] = []
+
+
+def draw_link() -> None:
+    """Draw the address that restores this view."""
+    with st.popover("Link", icon=":material/link:", type="tertiary", help="A link that restores this view"):
+        draw_address()
+
+
+def draw_address() -> None:
+    """The address, and what it holds."""
+    st.code(view_address(), language=None, wrap_lines=True)
+    also = (
+        SECRET_NOTE if address.REPORT_TOKEN in st.query_params else "" if view_state.implied_query() else ALSO_ADDRESS
+    )
+    st.caption(f"{also} It names runs by their recipes: it works wherever they are.".strip())
+
+
+def view_address() -> str:
+    """The address that restores this view."""
+    base, query = base_and_query()
+    return f"{base}?{urlencode(query)}" if query else base
+
+
+def base_and_query() -> tuple[str, dict[str, str]]:
+    """The address of the page, and the keys and values of this view; the report's token is left out."""
+    base = (st.context.url or "http://localhost:8501/").split("?")[0]
+    return base, view_state.view_query()

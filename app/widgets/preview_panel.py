@@ -1,0 +1,154 @@
+"""What a recipe would score on a sample: a button, a switch that keeps it up to date, and a picture of the changes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import streamlit as st
+
+from app import page_text
+from app.reading import previews, samples
+from app.session import view_state as session
+from app.session.click_errors import guarded_fragment
+from app.widgets.chart_view import draw_chart
+from app.widgets.jobs import refused_action
+from merging.base.modes import VisitorAction
+from merging.recipes.recipe import Recipe
+from merging.study.previews.bootstrap import AVERAGE, DRAWS
+from merging.study.runs.run import Run
+from viz.figure_text import count, percent
+
+if TYPE_CHECKING:
+    from merging.study.previews.preview import Preview
+    from merging.study.previews.preview_process import PreviewRequest, PreviewState
+
+POLL = 0.4  # seconds between two readings while an answer is under way
+CHART = "preview_change"
+_LIVE, _OPEN = (
+    "_preview_live",
+    "_preview_open",
+)  # in the session: keys that are live, and the one whose picture is drawn
+HELP = (
+    "Merges in memory and looks at 8 images of every task, then at 16, 32, 64 and all of the choosing half. "
+    "A preview is no run: nothing is stored."
+)
+NONE_HERE = (
+    "No previews here: this benchmark reports on whole test sets, so it has no images on which chains may be tried."
+)
+
+
+def draw_preview(recipe: Recipe, reference: Run | None, key: str) -> None:
+    """Draw the preview of a recipe against a run (None: the pretrained model).
+
+    ``key`` tells the widget from others on the page. A result is drawn only for the very recipe that is given, so a
+    page draws this again whenever the recipe changes, and never shows what an earlier one scored.
+    """
+    if samples.is_whole_test_set():
+        st.caption(NONE_HERE)
+        return
+    if refused_action.draw_recipe_refusal(recipe, f"preview_{key}", VisitorAction.PREVIEW):
+        return
+    asked = previews.preview_request(replace(recipe, title=recipe.title or page_text.chain_title(recipe)), reference)
+    if key in _live_previews() and not session.is_single_chart() and previews.preview_state(asked, key) is None:
+        _ask(asked, key)
+    state = previews.preview_state(asked, key)
+    running = state is not None and not state.done
+    guarded_fragment(_draw_panel, run_every=POLL if running else None)(asked, reference, key, running)
+
+
+def _draw_panel(asked: PreviewRequest, reference: Run | None, key: str, was_running: bool) -> None:
+    state = previews.preview_state(asked, key)
+    running = state is not None and not state.done
+    if running != was_running:
+        st.rerun()  # the whole page, which begins or ends to look for answers
+    with st.container(border=True, key=f"preview_{key}", gap="small"):
+        _draw_controls(asked, key, state)
+        if state is not None and state.error:
+            st.caption(f":material/error: {page_text.safe_text(state.error, 600)}")
+        elif state is not None and state.preview is None:
+            st.caption(":material/hourglass_top: Merging; the first answer takes a few seconds.")
+        if state is not None and state.preview is not None:
+            with st.container(key=f"preview_result_{key}", gap="small"):  # hidden where it is of an earlier recipe
+                _draw_result(state.preview, reference, key, running)
+
+
+def _draw_controls(asked: PreviewRequest, key: str, state: PreviewState | None) -> None:
+    with st.container(horizontal=True, vertical_alignment="center"):
+        if st.button("Preview", key=f"preview_button_{key}", icon=":material/bolt:", help=HELP):
+            _ask(asked, key)
+            st.rerun()  # the whole page: from now on it looks for answers
+        st.toggle(
+            "live", key in _live_previews(), key=f"preview_live_{key}", on_change=_switch, args=(asked, key),
+            help="Preview again at every change.",
+        )  # fmt: skip
+        if state is not None and not state.done:
+            st.button("Stop", key=f"preview_stop_{key}", type="tertiary", on_click=_stop, args=(key,))
+
+
+def _live_previews() -> set[str]:
+    kept: set[str] = st.session_state.setdefault(_LIVE, set())
+    return kept
+
+
+def _switch(asked: PreviewRequest, key: str) -> None:
+    if st.session_state[f"preview_live_{key}"]:
+        _live_previews().add(key)
+        if previews.preview_state(asked, key) is None:
+            _ask(asked, key)
+    else:
+        _live_previews().discard(key)
+
+
+def _stop(key: str) -> None:
+    _live_previews().discard(key)
+    previews.cancel_preview(key)
+
+
+def _ask(asked: PreviewRequest, key: str) -> None:
+    st.session_state[_OPEN] = key
+    previews.request_preview(asked, key)
+
+
+def _draw_result(preview: Preview, reference: Run | None, key: str, running: bool) -> None:
+    """The averages, then the picture; of several previews on a page only the newest one's picture is drawn."""
+    more = "; more images follow" if running else ""
+    st.markdown(f"**Preview (sampled)**: change against {page_text.safe_text(preview.reference, 60)}{more}.")
+    averages = [row for row in preview.changes.to_dict("records") if row["group"] == AVERAGE]
+    with st.grid(3, min_column_width=130):
+        for row in averages:
+            with st.container(gap="xsmall"):
+                st.metric(page_text.safe_text(row["title"]), page_text.format_signed(100 * row["difference"]))
+                st.caption(_words(row))
+    if st.session_state.setdefault(_OPEN, key) == key:
+        caption = _caption(preview)
+        table = previews.preview_table(preview)
+        draw_chart(CHART, table, name=CHART, caption=caption, of=[reference] if reference is not None else [])
+    elif st.button("Draw it by data set", key=f"preview_open_{key}", type="tertiary", icon=":material/bar_chart:"):
+        st.session_state[_OPEN] = key
+        st.rerun()  # the whole page: the other picture goes
+
+
+def _words(row: Mapping[Any, Any]) -> str:
+    """The interval of a change, or that there is no significant one."""
+    n = count(row["n"])
+    if row["low"] <= 0 <= row["high"]:
+        return f"no significant difference with n = {n} ({_points(row)})"
+    return f"points, {_points(row)}; {percent(row['reference'])} → {percent(row['accuracy'])}, n = {n}"
+
+
+def _points(row: Mapping[Any, Any]) -> str:
+    return f"{page_text.format_signed(100 * row['low'])} to {page_text.format_signed(100 * row['high'])}"
+
+
+def _caption(preview: Preview) -> str:
+    many = preview.sample.per_task
+    images = "all images" if many is None else f"at most {many} images of each task"
+    rounded = "; intermediate results were rounded, so close calls may differ from a run’s" if preview.rounded else ""
+    title, reference = page_text.safe_text(preview.title, 80), page_text.safe_text(preview.reference, 80)
+    return (
+        f"Preview (sampled) of “{title}” against “{reference}”: "
+        f"{images} of the {preview.half} half, n = {count(preview.n)}, seed {preview.seed}, on "
+        f"{page_text.safe_text(preview.device, 40)}; 95% intervals from {DRAWS:,} paired bootstrap draws{rounded}."
+    )

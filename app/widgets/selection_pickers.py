@@ -1,0 +1,119 @@
+"""Pickers of the selection, doors to the other views of it, and what a page that does not show it says."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import streamlit as st
+
+from app import page_text
+from app.reading import expert_names
+from app.session import address, pages, run_choice, selection
+from app.widgets import page_parts
+from merging.models.families import whole_name
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+ALL = "all"
+SALIENCY = "saliency of one tensor"
+VIEWS = {  # title -> page, icon, the kinds that it shows, and the query of the view that does
+    "Masks": (pages.MASKS, "grid_on", {address.TENSOR, address.EXPERT}, {}),
+    "Conflicts": (pages.CONFLICTS, "call_split", {address.TENSOR}, {address.CONFLICTS_VIEW: "sign agreement"}),
+    "Drift": (pages.DRIFT, "moving", {address.TENSOR, address.EXPERT}, {address.DRIFT_VIEW: "layer by layer"}),
+    "Features": (pages.FEATURES, "scatter_plot", {selection.IMAGE}, {}),
+    "Compare": (pages.COMPARE, "compare", {address.TENSOR}, {address.COMPARE_VIEW: "charts", address.CHART: SALIENCY}),
+    "Image": (pages.IMAGE, "image_search", {selection.IMAGE}, {}),
+    "Images": (pages.COMPARE, "image", {selection.IMAGE}, {address.COMPARE_VIEW: "images"}),
+}
+
+
+def pick_selected(
+    kind: str, names: Sequence[str], label: str, *, first: str | None = None, placeholder: str = "None",
+    width: Any = "stretch", what: str = "",
+) -> str | None:  # fmt: skip
+    """A picker of one of ``names``, which begins with what is chosen, else with ``first``.
+
+    Where what is chosen is not among ``names``, a caption says so; ``what`` are the names, such as "linear layers".
+    """
+    selection.note_shown(kind)
+    chosen = selection.chosen_value(kind)
+    near = _name_among(kind, chosen, names)
+    value = near or first
+    options = [*names] if first else [None, *names]  # a picker that begins with a name could not be emptied otherwise
+    key = selection.picker_key(kind, value)
+    with st.container(width=width, gap="xsmall"):
+        picked: str | None = st.selectbox(
+            label, options, options.index(value) if value in options else None,
+            lambda name: _name_of(kind, name) if name else placeholder,
+            key=key, on_change=selection.choose_from_picker, args=(kind, key),
+        )  # fmt: skip
+        if chosen and not near:
+            st.caption(
+                f"{page_text.safe_text(_name_of(kind, chosen), 80)} is not among these {what or label.lower() + 's'}."
+            )
+    return picked
+
+
+def _name_among(kind: str, chosen: str, names: Sequence[str]) -> str:
+    """What is chosen, if it is among ``names``; else a packed tensor for its query, key or value, or the reverse."""
+    if chosen in names or kind != address.TENSOR:
+        return chosen if chosen in names else ""
+    whole = whole_name(chosen)
+    return next((name for name in names if chosen and whole in (name, whole_name(name))), "")
+
+
+def draw_view_links(here: str, kind: str, **query: str) -> None:
+    """Links to the other views of what is chosen; ``here`` is the title of this one, ``query`` goes with each link."""
+    if not selection.chosen_value(kind):
+        return
+    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+        st.caption(f"This {selection.NOUNS[kind]} on", width="content")
+        for title, (path, icon, kinds, view) in VIEWS.items():
+            if kind in kinds and title != here:
+                shown = {address.RUNS: query[address.RUN]} if path == pages.DRIFT and address.RUN in query else {}
+                page_parts.draw_page_link(path, title, icon, **query, **shown, **view, **_selection_query())
+
+
+def draw_not_shown() -> None:
+    """What is chosen and not shown on this page, where it is shown, and a button that forgets it."""
+    kinds = selection.kinds_not_shown()
+    if not kinds:
+        return
+    with st.container(border=True, gap="xsmall", key="selection"):
+        for kind in kinds:
+            st.caption(
+                f"Chosen {selection.NOUNS[kind]}: "
+                f"**{page_text.safe_text(_name_of(kind, selection.chosen_value(kind)), 80)}**"
+            )
+        st.caption("Not shown in this view, but on")
+        run = {address.RUN: run_choice.chosen_run()} if run_choice.chosen_run() else {}  # for links in a new tab
+        with st.container(horizontal=True, gap="small"):
+            for title, (path, icon, shown, view) in VIEWS.items():
+                if shown & set(kinds):
+                    page_parts.draw_page_link(path, title, icon, **run, **view, **_selection_query())
+        st.button("Choose nothing", key="clear_selection", on_click=selection.clear_selection, type="tertiary")
+
+
+def _name_of(kind: str, value: str) -> str:
+    """What is chosen as pages name it; links keep the expert's key."""
+    return expert_names.expert_name(value) if kind == selection.EXPERT else value
+
+
+def _selection_query() -> dict[str, str]:
+    return {kind: selection.chosen_value(kind) for kind in selection.NOUNS if selection.chosen_value(kind)}
+
+
+def pick_tower(sections: pd.Series) -> str:
+    """A picker of one tower of a network by its sections; "" for all, and where there is one tower.
+
+    What lies outside the towers, such as a vocabulary that they share, is shown with all of them only.
+    """
+    towers = list(sections.astype(str).str.extract(r"^(.+) block \d+$")[0].dropna().unique())
+    if len(towers) < 2:
+        return ""
+    chosen = st.segmented_control(
+        "Tower", [ALL, *towers], default=ALL, key=address.TOWER, bind=address.BIND, required=True
+    )
+    return chosen if chosen in towers else ""

@@ -1,0 +1,77 @@
+"""What the command ``sweep`` does where the user's program measures the points: networks other than CLIP."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from merging.cli.output import columns, encode_json
+
+if TYPE_CHECKING:
+    from merging.images.benchmarks.benchmark import Benchmark
+    from merging.sharing.evaluator_session import ProgramSession
+    from merging.study.runs.run_store import Store
+    from merging.study.sweeps.sweep import NamedPoint, Sweep
+
+
+def open_program_session(
+    sweep: Sweep, store: Store, benchmark: Benchmark, workers: str, subject_to: str | None
+) -> ProgramSession | None:
+    """What measures a sweep by the user's program; None for CLIP, which the benchmark measures.
+
+    Raises:
+        EvaluatorError: there is none, or the options are of sweeps that the benchmark measures.
+    """
+    from merging.base.errors import EvaluatorError
+    from merging.sharing.evaluator_program import require_evaluator
+    from merging.sharing.evaluator_session import ProgramSession, find_network
+
+    if not (network := find_network(sweep)):
+        return None
+    if workers:
+        raise EvaluatorError(f"Workers compute points of CLIP; a sweep of {network} is measured here. Leave --workers.")
+    if subject_to:
+        raise EvaluatorError(f"--subject-to takes accuracies of the benchmark; this is a sweep of {network}.")
+    program = require_evaluator(f"A sweep of {network} is measured by a program of yours.")
+    return ProgramSession(benchmark, sweep.sample, store=store, program=program)
+
+
+def print_stored_points(planned: Sequence[NamedPoint], session: ProgramSession) -> None:
+    """Print how many points are measured already."""
+    from merging.study.sweeps.known_points import list_absent
+    from merging.study.sweeps.sweep_session import drop_repeated
+
+    points = drop_repeated(planned)
+    stored = len(points) - len(list_absent(points, session.store, session.benchmark, session.sample))
+    name = session.program.name
+    print(f"{len(points)} points, {stored} of them stored; the others are measured with {name}.", flush=True)
+
+
+def print_points(sweep: Sweep, planned: Sequence[NamedPoint], session: ProgramSession, plain: bool) -> None:
+    """Print what the program measured of every point; ``plain`` is for JSON."""
+    from merging.study.sweeps.known_points import KnownPoints
+    from merging.study.sweeps.sweep_tables import score_means, score_rows
+
+    name = session.program.name
+    found = KnownPoints(planned, session.store, session.benchmark, session.sample).now()
+    rows, means = score_rows(planned, found), score_means(planned, found)
+    if plain:
+        print(encode_json({"id": sweep.id, "given": name, "means": means, "scores": rows}))
+        return
+    lines: list[Sequence[str]] = [("recipe", *sweep.labels, "task", "metric", "value", "n")]
+    for row in rows:
+        of = [f"{row['task']} {row['split']}".strip(), row["metric"]]
+        lines.append(
+            (*_describe_point(sweep, row), *of, f"{row['value']:g}", "–" if math.isnan(row["n"]) else f"{row['n']:,}")
+        )
+    for row in means:
+        of = [f"mean of {row['tasks']}" if row["mean"] == "mean" else row["mean"], row["metric"]]
+        lines.append((*_describe_point(sweep, row), *of, f"{100 * row['value']:.1f} %", ""))
+    print(columns(lines))
+    print(f"Given by {name}; no benchmark of this program measured them.")
+
+
+def _describe_point(sweep: Sweep, row: dict[str, Any]) -> list[str]:
+    recipe = sweep.recipes[row["line"]]
+    return [recipe.title or recipe.text(), *(f"{row[name]:g}" for name in "xy" if name in row)]

@@ -1,0 +1,243 @@
+"""From a recipe to a stored run, and from there to files: what the commands merge, run and export share."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import click
+
+from merging.base.errors import CheckpointError, EvaluatorError, MergingError
+from merging.base.text import duration_text, percent_with_interval, printable, size_text
+from merging.cli.call import Call
+from merging.cli.exit_codes import UsageError
+from merging.cli.export_options import SINGLE_FILE_SUFFIX, TARGET_NAMED, ExportOptions, find_out_problems
+from merging.cli.options import RunChoices
+from merging.cli.output import encode_json, export_facts, print_warning, report_progress, score_line, score_table
+from merging.engine.chain_work import ChainWork, chain_work
+from merging.images.benchmarks.metrics import ADAPTS_ON_TEST, PER_TASK, TASK_KNOWN, summarize
+from merging.models.formats.model_sources import Source
+from merging.models.model_references import PRETRAINED
+from merging.recipes.recipe import Recipe
+from merging.sharing.export.export_names import NO_TASK, NO_TEXT, PEFT, TARGETS
+from merging.sharing.export.export_provenance import check_hub_ids
+from merging.sharing.export.model_export import Exported, describe_limits, export, export_file
+from merging.sharing.export.network_export import check_task
+from merging.study.imported_scores import find_scores
+from merging.study.runs.estimate import Estimate
+from merging.study.runs.execute import execute
+from merging.study.runs.opened_recipe import open_inputs
+from merging.study.runs.run import PRECOMPUTED, Run
+from merging.study.runs.run_store import Store
+from merging.study.score_table import ScoreTable
+from merging.tasks.context import Context
+
+WHILE_COMPUTING = 60.0  # seconds from which a merge of matrices says what it takes
+NO_TASK_IN_FILE = "One file holds no head of a task; name a folder with --out."
+MODEL_ALONE = "The file holds the merged model alone; name a folder with --out to have what {} puts on top, too."
+
+
+def check_export(recipe: Recipe, out: Path, how: ExportOptions, base: Path | None = None) -> None:
+    """Raise an error if a recipe's model could not be exported in the end; asked before anything is computed.
+
+    Raises:
+        UsageError: the options do not go together.
+        CheckpointError: the merge will keep no head of the task.
+    """
+    named = click.get_current_context().meta.get(TARGET_NAMED, False)
+    problems = find_out_problems(out, how.overwrite, recipe, how.to if named else "")
+    try:
+        check_hub_ids(how.hub_ids, [PRETRAINED, *(name for name, _ in recipe.experts)])
+    except MergingError as error:
+        problems.append(str(error))
+    if how.task and (how.to == PEFT or out.suffix == SINGLE_FILE_SUFFIX):
+        problems.append(NO_TASK if out.suffix != SINGLE_FILE_SUFFIX else NO_TASK_IN_FILE)
+    if problems:
+        raise UsageError(problems)
+    if how.task:
+        check_task(recipe, how.task, base)
+
+
+def compute_run(
+    call: Call,
+    recipe: Recipe,
+    store: Path | None,
+    out: Path | None,
+    how: ExportOptions,
+    choices: RunChoices,
+    need_model: bool = False,
+    base: Path | None = None,
+) -> None:
+    """Run a recipe into the store, export the model to ``out`` unless that is None, and report both."""
+    pretrained, announced = recipe.models(base)[PRETRAINED], False
+    if out is not None:
+        check_export(recipe, out, how, base)
+        stated = replace(how, activation=recipe.activation or None, architecture=recipe.architecture)
+        announced = announce_export(pretrained, None, stated, out)
+    printed: list[str] = []
+
+    def print_doubt(doubt: str) -> None:
+        print_warning(doubt)
+        printed.append(doubt)
+
+    for sentence in recipe.unused:
+        print_doubt(sentence)
+    with report_progress(call.events) as progress:
+        context = call.context(progress, choices.device, print_doubt)
+        run = execute(
+            recipe,
+            Store(store),
+            evaluate=choices.evaluate,
+            need_model=need_model or out is not None,
+            base=base,
+            strict=choices.strict,
+            announce=None if call.json or call.events else print_estimate,
+            context=context,
+        )
+        if choices.evaluate:
+            measure_by_program(run, Store(store), context)
+        exported = None if out is None else write_export(run, out, how, context, pretrained)
+    work = _work(recipe, base) if call.json else None
+    imported = find_scores(Store(store).root, run.id) if run.network else None
+    print_run(call, run, exported, printed, announced=announced, work=work, imported=imported)
+
+
+def measure_by_program(run: Run, store: Store, context: Context) -> None:
+    """Let the user's program, if there is one, measure a run of another network that has no scores.
+
+    Raises:
+        EvaluatorError: it fails; the message says that the run is kept.
+    """
+    from merging.sharing.evaluator_program import find_evaluator
+    from merging.sharing.measure_runs import measure_run
+
+    if run.network and (program := find_evaluator()) is not None:
+        try:
+            measure_run(run, store, program, context)
+        except EvaluatorError as error:
+            raise EvaluatorError(f"{error} Run {run.id} is kept, without scores.") from None
+
+
+def print_estimate(plan: Estimate) -> None:
+    """Print on stderr how long what is learned is expected to take, or what matrices take that do so for a while."""
+    source = "from runs on this machine" if plan.learned else "a guess for a slow core"
+    if plan.matrices:
+        if plan.seconds >= WHILE_COMPUTING:
+            costs = f"about {duration_text(plan.seconds)} in all ({source}), up to {size_text(plan.anonymous_bytes)}"
+            print(f"It takes {plan.matrices} matrices as a whole: {costs} of memory.", file=sys.stderr, flush=True)
+        return
+    print(f"It learns: about {duration_text(plan.seconds)} in all ({source}).", file=sys.stderr, flush=True)
+
+
+def _work(recipe: Recipe, base: Path | None) -> ChainWork | None:
+    """The work that merging was; None if a file has gone since."""
+    try:
+        inputs = open_inputs(recipe, base)
+        return chain_work(recipe, inputs.pretrained, inputs.experts)
+    except MergingError:
+        return None
+
+
+def announce_export(model: Source, base: Source | None, how: ExportOptions, out: Path) -> bool:
+    """Print on stderr what an export of such a model will not hold, before anything is computed or written.
+
+    Returns whether that was needed, or the user asked for it.
+
+    Raises:
+        CheckpointError: such a model cannot be exported.
+    """
+    target = TARGETS[0] if out.suffix == SINGLE_FILE_SUFFIX else how.to
+    note = describe_limits(
+        model, base, to=target, activation=how.activation, architecture=how.architecture, text_tower=how.text_tower
+    )
+    if note and out.suffix != SINGLE_FILE_SUFFIX and how.text_tower != NO_TEXT:
+        print(f"{note} --text-tower takes that of another model.", file=sys.stderr)
+    return bool(note)
+
+
+def announce_run_export(run: Run, recipe: Recipe, how: ExportOptions, out: Path) -> bool:
+    """``announce_export`` for a stored run, whose pretrained model need not be where it was."""
+    first = next(iter(run.model_paths.values())) if run.has_model else recipe.pretrained
+    try:
+        return announce_export(first, recipe.pretrained, how, out)
+    except (CheckpointError, OSError):
+        return announce_export(first, None, how, out)
+
+
+def write_export(
+    run: Run, out: Path, how: ExportOptions, context: Context, pretrained: Source | None = None
+) -> Exported:
+    """Export a run: to one file or to a folder, as the ending of ``out`` says."""
+    if out.suffix == SINGLE_FILE_SUFFIX:
+        return export_file(run, out, activation=how.activation, architecture=how.architecture, context=context)
+    return export(run, out, base=pretrained, context=context, **vars(how))
+
+
+def list_cautions(run: Run) -> list[str]:
+    """Sentences on what its scores must not be shown without."""
+    sentences = [TASK_KNOWN] if run.needs_task and not run.per_task else []
+    return [*sentences, *([ADAPTS_ON_TEST] if run.adapts_on_test and run.has_scores else [])]
+
+
+def run_facts(run: Run, work: ChainWork | None = None) -> dict[str, Any]:
+    """What is known of a run, for programs."""
+    scores = run.scores
+    summary = None if scores is None else summarize(scores, run.experts)
+    names = ("id", "kind", "title", "device", "seconds", "warnings", "versions", "seed", "provenance", "per_task",
+             "adapt", "adapted_on", "adapts_on_test", "needs_task", "test_images", "licenses")  # fmt: skip
+    facts = {name: getattr(run, name) for name in names}
+    facts |= {"path": run.path, "out": None, "models": run.model_paths}
+    facts["work"] = None if work is None else asdict(work)
+    facts["scores"] = None if scores is None else scores.to_dict("records")
+    facts["summary"] = None if summary is None else asdict(summary)
+    return facts
+
+
+def print_run(
+    call: Call,
+    run: Run,
+    exported: Exported | None,
+    printed: Sequence[str] = (),
+    *,
+    announced: bool = False,
+    work: ChainWork | None = None,
+    imported: ScoreTable | None = None,
+) -> None:
+    """Print what came out, with the work that merging it is where that is known; on stderr what may be wrong with it.
+
+    Left out are warnings that are ``printed`` already, and what an export lacks if that was ``announced``.
+    """
+    for caution in run.cautions:
+        if caution not in printed:
+            print_warning(caution)
+    if call.json:
+        scored = {"file": imported.origin, "scores": list(map(asdict, imported.scores))} if imported else {}
+        written = {} if exported is None else export_facts(exported)
+        print(encode_json(run_facts(run, work) | ({"given": scored} if scored else {}) | written))
+        return
+    scores = run.scores
+    summary = None if scores is None else summarize(scores, run.experts)
+    took = "precomputed" if run.provenance == PRECOMPUTED else f"{sum(run.seconds.values()):.1f} s on this machine"
+    print(f"{run.title}: run {run.id} on {run.device}, {took}")
+    texts = [*run.remarks, *([PER_TASK] if run.per_task else []), *list_cautions(run)]
+    if exported is not None:
+        texts += [*exported.warnings, *(() if announced else exported.notes)]
+        texts += [MODEL_ALONE.format(run.adapt)] if run.adapt and not exported.folder.is_dir() else []
+    for remark in texts:
+        print(remark)
+    if scores is not None and summary is not None:
+        print(score_table(scores, run.experts))
+        if run.test_images:
+            print(f"Scores are of {printable(run.test_images)}.")
+        inside = percent_with_interval(summary.in_domain, summary.in_low, summary.in_high)
+        outside = percent_with_interval(summary.out_of_domain, summary.out_low, summary.out_high)
+        print(f"In domain {inside} over {summary.tasks_in} tasks, {summary.n_in} images")
+        print(f"Out of domain {outside} over {summary.tasks_out} tasks, {summary.n_out} images")
+        print(f"H-score {100 * summary.h_score:.1f}" if summary.tasks_in and summary.tasks_out else "H-score –")
+    if imported:
+        print(f"Scores by {imported.origin}:")
+        print("\n".join(map(score_line, imported.scores)))
+    print(f"Written to {exported.folder if exported else run.path}")

@@ -1,0 +1,305 @@
+"""Puts an adapt on top of a merged model: what is stored of every task, what is learned from images, and tables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from merging.base.devices import choose_device, is_host, retry_on_oom
+from merging.base.errors import MergingError
+from merging.base.files.tables import Frames, plain_tables
+from merging.base.progress import Meter
+from merging.base.text import first_few
+from merging.base.threads import limit_to_one_thread, run_in_threads
+from merging.engine.learning.learn import warn_of_few_images
+from merging.engine.learning.learning_state import LearningState
+from merging.engine.modules import module_tables
+from merging.engine.modules.mixed_tower import tower_tensors
+from merging.engine.modules.modules import Modules
+from merging.engine.modules.temporary_tensors import TemporaryTensors
+from merging.engine.needs import check_exemplars, check_fits, check_kind, check_needs, check_test_data
+from merging.engine.routed_network import RoutedNetwork
+from merging.engine.run import MergeResult, edited_tensors
+from merging.engine.run_inputs import RunInputs
+from merging.engine.stream import Stream
+from merging.images.batch_sizes import forward_bytes
+from merging.images.exemplars import TaskExemplars
+from merging.images.image_encoder import Encoder
+from merging.methods import registry
+from merging.methods.adapted_network import Learned, Route, Router, Sizes
+from merging.methods.method import Adapt, Needs
+from merging.methods.params import Params
+from merging.models.architecture import Architecture
+from merging.models.checkpoint import Checkpoint, MappingCheckpoint
+from merging.models.checkpoint_views import convert_naming
+from merging.models.tower_names import VISUAL, tower_names
+from merging.recipes import chain_rules
+from merging.tasks.context import QUIET, Context
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from merging.engine.layer_inputs import LayerInputs, LayerInputSource
+    from merging.recipes.recipe import Recipe
+
+PART = "adapt"  # of what is kept
+STORING, READING, LEARNING, ROUTING = "Preparing modules", "Reading features", "Learning modules", "Routing images"
+ROUTED = 128  # images of each task whose routing enters the tables
+
+
+@dataclass(frozen=True)
+class AdaptResult:
+    """What an adapt put on top of a merged model, with its tables by name and sentences on what may be wrong."""
+
+    modules: Modules
+    tables: dict[str, pd.DataFrame] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
+
+    def added_to(self, result: MergeResult) -> MergeResult:
+        """The result of the merge with the modules; a table that both have is the adapt's under its name + "_adapt"."""
+        named = {f"{name}_adapt" if name in result.tables else name: table for name, table in self.tables.items()}
+        warnings = tuple(dict.fromkeys((*result.warnings, *self.warnings)))  # of both, each sentence once
+        return replace(
+            result, modules=self.modules, tables=Frames({**plain_tables(result.tables), **named}), warnings=warnings
+        )
+
+
+def adapt(
+    recipe: Recipe,
+    pretrained: Checkpoint,
+    experts: Mapping[str, Checkpoint],
+    merged: Checkpoint,
+    *,
+    layer_inputs: LayerInputs | LayerInputSource | None = None,
+    exemplars: Mapping[str, Any] | None = None,
+    test_data: Mapping[str, Any] | None = None,
+    context: Context = QUIET,
+    kept: LearningState | None = None,
+) -> AdaptResult:
+    """What the adapt of a recipe puts on top of its merged model, in memory or in a file.
+
+    Raises:
+        NeedsError: images, heads or labels that it does not have, or should not have.
+        MergingError: a loss that is not finite, with step and task; or no room for temporary files.
+        Cancelled, Paused: the caller asked for it.
+    """
+    assert recipe.adapt is not None
+    method, params = registry.find_adapt(recipe.adapt.key), recipe.adapt.params
+    given, unlabeled = check_exemplars(exemplars), check_test_data(test_data)
+    check_kind(recipe, pretrained)
+    check_needs(recipe, experts, layer_inputs, given, unlabeled)
+    need = method.needed(params)
+    images = (unlabeled if need == Needs.TEST_DATA else given) or {}
+    tasks = {name: TaskExemplars(images[name].images, None, images[name].head, images[name].logit_scale)
+             for name in experts if need != Needs.NOTHING}  # fmt: skip
+    architecture = Architecture.of(merged, like=pretrained)
+    for name, task in tasks.items():
+        check_fits(name, task, architecture)
+    kept = kept or LearningState()
+
+    def adapt_on(on: torch.device) -> AdaptResult:
+        work = _AdaptWork(method, params, RunInputs(merged, experts, None, on), tasks, architecture)
+        meter = context.meter(work.total)
+        stored = work.stored(recipe, pretrained, {"layer_inputs": layer_inputs, "exemplars": given}, meter)
+        base = work.base(pretrained) if method.mixes_on_pretrained else None
+        bare = Modules(method.key, params, tuple(experts), Learned(), merged, architecture, stored, base, on)
+        network = _EngineNetwork(work, bare, meter, kept)
+        learned = method.train(network, params)
+        _require_numbers(method, learned)
+        kept.settle(PART)
+        del network
+        modules = replace(bare, learned=learned.moved(torch.device("cpu")))
+        more = work.tables(modules, meter)
+        meter.advance(meter.total - meter.done, ROUTING if method.routing else LEARNING)
+        kept_modules = modules if is_host(on) else replace(modules)  # without the tower in the device's memory
+        return AdaptResult(kept_modules, {**learned.tables, **more}, learned.warnings)
+
+    def adapt_in_one_thread(on: torch.device) -> AdaptResult:
+        with limit_to_one_thread(on):
+            return adapt_on(on)
+
+    with kept.removed_on_failure():
+        adapted, words = retry_on_oom(choose_device(context.device), adapt_in_one_thread)
+    chain = chain_rules.list_doubts([(one, step.params) for one, step in recipe.stages])
+    return replace(adapted, warnings=(*adapted.warnings, *chain, *warn_of_few_images(tasks), *kept.warnings, *words))
+
+
+@dataclass(frozen=True)
+class _AdaptWork:
+    """One adapt, what it is given, and the work that it takes: scalars read, and scalars times images."""
+
+    method: Adapt
+    params: Params
+    inputs: RunInputs  # the merged model in the place of the pretrained one
+    tasks: Mapping[str, TaskExemplars]
+    architecture: Architecture
+
+    @property
+    def scalars(self) -> int:
+        """Scalars of one model."""
+        return sum(self.inputs.numels)
+
+    @property
+    def images(self) -> int:
+        """Images of all tasks."""
+        return sum(len(task.images) for task in self.tasks.values())
+
+    @property
+    def learning(self) -> int:
+        """The work of learning: three forward passes for an image, or a tenth of one for each image if none runs."""
+        passes = 3 * self.method.learns_on(self.params, [len(task.images) for task in self.tasks.values()])
+        return self.scalars * (passes or max(1, self.images // 10))
+
+    @property
+    def total(self) -> int:
+        """All of the work, without the surveys of edits."""
+        model, images = self.inputs.pretrained, self.images
+        stored = sum(model.infos[p.name].numel for p in self.inputs.parameters if self.method.stores_of(p))
+        reading = 0 if self.method.stores is None else stored * (len(self.inputs.experts) + 1)
+        features = images * self.method.feature_passes
+        routed = 2 * sum(min(len(task.images), ROUTED) for task in self.tasks.values()) if self.method.routing else 0
+        return reading + self.learning + self.scalars * (features + routed)
+
+    def stored(
+        self, recipe: Recipe, pretrained: Checkpoint, data: Mapping[str, Any], meter: Meter
+    ) -> dict[str, Checkpoint]:
+        """What is stored of each task, tensor by tensor, in files of their own."""
+        if (stores := self.method.stores) is None:
+            return {}
+        files = {task: TemporaryTensors(task) for task in self.inputs.experts}
+        experts, device = self.inputs.experts, self.inputs.device
+        if self.method.exclusive or self.method.as_they_came:
+            before = self.inputs.pretrained if self.method.exclusive else pretrained
+            towers = {name: convert_naming(expert, "open_clip") for name, expert in experts.items()}
+            inputs = RunInputs(convert_naming(before, "open_clip"), towers, None, device)
+            slots: AbstractContextManager[Stream] = nullcontext(Stream(inputs, (), False, meter, STORING))
+            names = {name: name for name in inputs.pretrained.infos}
+        else:
+            towers_of = tower_names(pretrained).items()
+            names = {parts[0]: VISUAL + name for name, parts in towers_of if len(parts) == 1}
+            slots = edited_tensors(recipe, pretrained, experts, **data, device=device, meter=meter, phase=STORING,
+                           only=self._stored_names(pretrained))  # fmt: skip
+        with slots as stream:
+            for name, stored in stream.map(lambda slot: (slot.name, stores(slot, self.params))):
+                for file, parts in zip(files.values(), stored, strict=True):
+                    for suffix, tensor in parts.items():
+                        file.add(names[name] + suffix, tensor)
+        return dict(files)
+
+    def _stored_names(self, pretrained: Checkpoint) -> frozenset[str]:
+        return frozenset(p.name for p in pretrained.parameters if self.method.stores_of(p))
+
+    def base(self, pretrained: Checkpoint) -> Checkpoint:
+        """The pretrained model's tensors on which images mix what is stored."""
+        view = convert_naming(pretrained, "open_clip")
+        names = [p.name for p in view.parameters if self.method.stores_of(p)]
+        return MappingCheckpoint({name: view.read(name).to(self.inputs.dtype) for name in names}, "pretrained tensors")
+
+    def tables(self, modules: Modules, meter: Meter) -> dict[str, pd.DataFrame]:
+        """What the modules take to store, and how they route images that they learned from."""
+        made = {"modules": module_tables.size_table(modules)}
+        if self.method.routing is None or not self.tasks:
+            return made
+        weights = {}
+        nbytes = forward_bytes(modules.batch_size, self.architecture)
+        routes = (partial(modules.routing, task.images[:ROUTED]) for task in self.tasks.values())
+        with run_in_threads(routes, self.inputs.device, nbytes) as results:
+            for name, routed in zip(self.tasks, results, strict=True):
+                assert routed is not None
+                weights[name] = routed
+                meter.advance(2 * self.scalars * len(routed), ROUTING, name)
+        return {**made, **module_tables.routing_tables(weights, modules.tasks)}
+
+
+class _EngineNetwork:
+    """See ``merging.methods.adapted_network.MergedNetwork``."""
+
+    def __init__(self, work: _AdaptWork, modules: Modules, meter: Meter, kept: LearningState) -> None:
+        self._work, self._modules, self._meter, self._kept = work, modules, meter, kept
+        self._merged: dict[str, Tensor] = {}
+        self._trained = 0  # work of learning that is reported
+        self._routed: RoutedNetwork | None = None
+
+    @property
+    def tasks(self) -> tuple[str, ...]:
+        return self._modules.tasks
+
+    @property
+    def sizes(self) -> Sizes:
+        a = self._modules.architecture
+        return Sizes(len(self.tasks), a.layers, a.width, a.embed_dim)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self._modules.dtype
+
+    def merged_features(self, task: str) -> Tensor:
+        if not self._merged:
+            encoder = self._encoder(self._modules.merged)
+            self._merged = {name: self._features(encoder, name) for name in self.tasks}
+        return self._merged[task]
+
+    def expert_features(self, task: str) -> Tensor:
+        return self._features(self._encoder(self._work.inputs.experts[task]), task)
+
+    def entropies(
+        self, router: Router, route: Route, *, each: bool, seed: int, batch: int, step: int
+    ) -> tuple[tuple[float, ...], dict[str, Tensor]]:
+        if self._routed is None:
+            tower, device = self._modules.tower, self._modules.device
+            self._routed = RoutedNetwork(tower, self._work.tasks, device, self.dtype, self._check)
+        return self._routed.entropies(router, route, each=each, seed=seed, batch=batch, step=step)
+
+    def advance(self, detail: str, share: float) -> None:
+        done = round(share * self._work.learning)
+        self._meter.advance(max(0, done - self._trained), LEARNING, detail)
+        self._trained = max(done, self._trained)
+        self._kept.check()
+
+    def restored(self) -> dict[str, Tensor]:
+        return self._kept.restored(PART)
+
+    def keep(self, state: Callable[[], Mapping[str, Tensor]]) -> None:
+        self._kept.keep(PART, state)
+
+    def _check(self) -> None:
+        self._meter.check()
+        self._kept.check()
+
+    def _encoder(self, checkpoint: Checkpoint) -> Encoder:
+        tensors = tower_tensors(checkpoint, self._modules.device, self.dtype)
+        return Encoder(self._modules.architecture, tensors)
+
+    def _features(self, encoder: Encoder, task: str) -> Tensor:
+        """Features (n, e) of all images of a task; no graph, but fit to be part of one."""
+        batches, rows = self._work.tasks[task].images.split(self._modules.batch_size), list[Tensor]()
+        nbytes = forward_bytes(len(batches[0]), self._modules.architecture)
+        passes = (partial(self._through, encoder, batch) for batch in batches)
+        with run_in_threads(passes, encoder.device, nbytes) as results:
+            for own in results:
+                rows.append(own)
+                self._meter.advance(len(own) * self._work.scalars, READING, task)
+                self._kept.check()
+        return torch.cat(rows)
+
+    def _through(self, encoder: Encoder, batch: Tensor) -> Tensor:
+        with torch.no_grad():
+            return encoder(batch.to(encoder.device, self.dtype))
+
+
+def _require_numbers(method: Adapt, learned: Learned) -> None:
+    """Raise MergingError if the last step, whose loss nothing computes, left anything that is no number."""
+    named = {"router": learned.router, **learned.own}
+    odd = [f"{part}.{name}" for part, tensors in named.items() for name, tensor in tensors.items()
+           if not tensor.isfinite().all().cpu()]  # fmt: skip
+    if odd:
+        raise MergingError(
+            f"{method.title} learned numbers that are not finite, in {first_few(odd)}. Nothing was kept. A smaller "
+            "learning rate may help; so may checking the images."
+        )

@@ -1,0 +1,261 @@
+"""Files of layer inputs and of gradients: safetensors, read a tensor at a time when it is asked for."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from merging.base.errors import NeedsError
+from merging.base.files.disk import explain_os_errors
+from merging.base.files.paths import open_regular
+from merging.base.progress import Meter
+from merging.base.text import first_few, printable
+from merging.engine.capture.row_store import LayerRows
+from merging.methods.moments import Moments
+from merging.methods.slot import Gradients
+from merging.models.digest_cache import DIGESTS
+from merging.models.formats.safetensors import SafetensorsCheckpoint, save
+
+ROWS, GRAM, SUM, ENERGY = "rows/", "gram/", "sum/", "energy/"
+LAYER_INPUTS, GRADIENTS = "mergescope layer inputs 1", "mergescope gradients 1"
+WRITERS = {LAYER_INPUTS: "save_layer_inputs", GRADIENTS: "save_gradients"}
+TITLES = {LAYER_INPUTS: "layer inputs", GRADIENTS: "gradients"}
+KINDS = {"fisher": Gradients.FISHER, "sensitivity": Gradients.SENSITIVITY}
+
+
+class DataFile:
+    """An opened file of layer inputs or of gradients. ``name`` is the file's name, for messages."""
+
+    def __init__(self, path: str | os.PathLike[str], expected: str) -> None:
+        self.name = printable(Path(path).name, 80)
+        self._file = SafetensorsCheckpoint(open_regular(Path(path)), self.name, self.name)
+        self._state = self._file.state()
+        found = self._file.metadata.get("format", "")
+        if found != expected:
+            other = f"it holds {TITLES[found]}" if found in TITLES else "its metadata name no such format"
+            raise NeedsError(
+                f"{self.name} is no file of {TITLES[expected]}: {other}. Write it with merging.{WRITERS[expected]}."
+            )
+
+    @property
+    def model(self) -> str:
+        """The digest of the checkpoint whose data these are; empty if the file does not say."""
+        return self._file.metadata.get("model", "")
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all its tensors."""
+        return self._file.nbytes
+
+    def changed(self) -> bool:
+        """Whether the file was overwritten since it was opened."""
+        return self._file.state() != self._state
+
+    def digest(self, meter: Meter | None = None) -> str:
+        """A digest of the numbers, and of all that the file says of them but the model that it names."""
+        said = {key: value for key, value in self._file.metadata.items() if key != "model"}
+        numbers = DIGESTS.digest(self._file, meter)
+        return hashlib.sha256(json.dumps([numbers, said], sort_keys=True).encode()).hexdigest()
+
+    def said(self, key: str) -> dict[str, Any]:
+        """A mapping in the metadata. Raises NeedsError if it is none."""
+        try:
+            value = json.loads(self._file.metadata.get(key, "{}"))
+        except (ValueError, RecursionError):
+            value = None
+        if not isinstance(value, dict) or any(isinstance(entry, list | dict) for entry in value.values()):
+            raise NeedsError(f"{self.name}: {key} in its metadata is no mapping of names; the file is damaged.")
+        return value
+
+
+class LayerInputFile(DataFile, Mapping[str, Moments]):
+    """A file of layer inputs, {parameter name: moments}, each read when it is asked for.
+
+    Raises:
+        NeedsError: it is another file, or what it says of itself does not agree. CheckpointError: it is damaged.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        super().__init__(path, LAYER_INPUTS)
+        self._counts, self._same = self.said("counts"), self.said("same")
+        for name in self:
+            self._check(name)
+
+    @cached_property
+    def _names(self) -> tuple[str, ...]:
+        stored = (key.partition("/")[2] for key in self._file.infos if key.startswith((ROWS, GRAM, ENERGY)))
+        return tuple(dict.fromkeys((*stored, *self._same)))
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._names
+
+    def __getitem__(self, name: str) -> Moments:
+        if name not in self._names:
+            raise KeyError(name)
+        at = self._same.get(name, name)
+        if ROWS + at in self._file.infos:
+            return Moments.of(self._file.read(ROWS + at))
+        squares = self._file.read((GRAM if GRAM + at in self._file.infos else ENERGY) + at)
+        has_sum = SUM + at in self._file.infos
+        total = self._file.read(SUM + at) if has_sum else torch.zeros(len(squares), dtype=torch.float64)
+        return Moments.of_sums(self._counts[at], total.double(), squares.double())
+
+    def _check(self, name: str) -> None:
+        """Raise NeedsError if an entry lacks a part, or its parts are of unlike shapes."""
+        at, infos = self._same.get(name, name), self._file.infos
+        rows, gram, energy = (infos.get(f"{kind}{at}") for kind in (ROWS, GRAM, ENERGY))
+        one = rows or gram or energy
+        shape = one.shape if one is not None else ()
+        count = self._counts.get(at)
+        whole = rows is not None or (type(count) is int and count > 0)
+        square = gram is None or rows is not None or (len(shape) == 2 and shape[0] == shape[1] and SUM + at in infos)
+        total = infos.get(f"{SUM}{at}")
+        square = square and (rows is not None or total is None or total.shape == shape[-1:])
+        if one is None or not whole or len(shape) != (1 if one is energy else 2) or not square:
+            raise NeedsError(
+                f"{self.name} is damaged: what it holds of {printable(str(name), 80)!r} is not rows (n, d), nor a "
+                "Gram matrix (d, d) with a sum and a count, nor an energy (d,) with a count."
+            )
+
+
+class GradientMeans(dict[str, Tensor]):
+    """Means over examples of the squared (``fisher``) or absolute (``sensitivity``) gradients of a loss, by tensor."""
+
+    def __init__(self, means: Mapping[str, Tensor], kind: str, examples: int, model: str = "") -> None:
+        super().__init__(means)
+        self.kind, self.examples, self.model = kind, examples, model
+
+
+class GradientMeansFile(DataFile, Mapping[str, Tensor]):
+    """A file of gradients, each tensor read when it is asked for. Raises as ``LayerInputFile`` does."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        super().__init__(path, GRADIENTS)
+        self.kind = self._file.metadata.get("kind", "")
+        if self.kind not in KINDS:
+            raise NeedsError(f"{self.name}: its kind is {' or '.join(KINDS)}; got {printable(self.kind, 40)!r}.")
+
+    def __getitem__(self, name: str) -> Tensor:
+        if name not in self._file.infos:
+            raise KeyError(name)
+        return self._file.read(name)
+
+    def flat(self, name: str, start: int, stop: int) -> Tensor:
+        """Scalars [start, stop) of a tensor."""
+        return self._file.read_flat(name, start, stop)
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """The shape of a tensor, which is not read."""
+        return self._file.infos[name].shape
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._file.infos
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._file.infos)
+
+    def __len__(self) -> int:
+        return len(self._file.infos)
+
+
+def save_layer_inputs(path: str | os.PathLike[str], rows: Mapping[str, Any]) -> None:
+    """Write what ``capture`` gave, or {parameter name: rows (n, d)}, as a safetensors file for ``layer_inputs``.
+
+    Rows that enter several parameters are stored once.
+
+    Raises:
+        NeedsError: it is no such mapping. StoreError: the disk cannot be written to.
+    """
+    if not isinstance(rows, Mapping) or not rows:
+        raise NeedsError("Layer inputs are a mapping {parameter name: rows}, as merging.capture gives it.")
+    tensors: dict[str, Tensor] = {}
+    counts: dict[str, int] = {}
+    same: dict[str, str] = {}
+    first: dict[int, str] = {}
+    for name, given in rows.items():
+        if not isinstance(given, Moments | Tensor) or (isinstance(given, Tensor) and given.ndim != 2):
+            raise NeedsError(f"Layer inputs of {name!r} are moments, or a tensor (n, d); got {type(given).__name__}.")
+        if (before := first.setdefault(id(given), name)) != name:
+            same[name] = before
+            continue
+        moments = given if isinstance(given, Moments) else Moments.of(given.detach())
+        counts[name] = moments.count
+        tensors |= _file_parts(name, moments)
+    metadata = {"format": LAYER_INPUTS, "counts": json.dumps(counts), "same": json.dumps(same)}
+    if isinstance(rows, LayerRows):
+        metadata |= {"examples": str(rows.examples)} | ({"model": rows.model} if rows.model else {})
+    with explain_os_errors(Path(path).name):
+        save(Path(path), tensors, metadata)
+
+
+def _file_parts(name: str, moments: Moments) -> dict[str, Tensor]:
+    """What a file holds of one parameter: rows, a Gram matrix, or of a scale the energy of each channel."""
+    if moments.diagonal:
+        return {ENERGY + name: moments.energy(), SUM + name: moments.total()}
+    if moments.rows is not None:
+        return {ROWS + name: moments.rows}
+    return {GRAM + name: moments.gram(), SUM + name: moments.total()}
+
+
+def save_gradients(path: str | os.PathLike[str], means: GradientMeans) -> None:
+    """Write what ``gradient_means`` gave as a safetensors file for ``gradients``.
+
+    Raises:
+        NeedsError: it is something else. StoreError: the disk cannot be written to.
+    """
+    if not isinstance(means, GradientMeans | GradientMeansFile) or not means:
+        raise NeedsError("save_gradients writes what merging.gradient_means gives.")
+    metadata = {"format": GRADIENTS, "kind": means.kind}
+    if isinstance(means, GradientMeans):
+        metadata |= {"examples": str(means.examples)} | ({"model": means.model} if means.model else {})
+    with explain_os_errors(Path(path).name):
+        save(Path(path), dict(means), metadata)
+
+
+def open_layer_inputs(source: Any, expert: str) -> Mapping[str, Any]:
+    """One expert's layer inputs as a mapping: a file at a path is opened, anything else stays.
+
+    Raises:
+        NeedsError: neither.
+    """
+    if isinstance(source, str | os.PathLike):
+        return LayerInputFile(source)
+    if not isinstance(source, Mapping):
+        raise NeedsError(
+            "Layer inputs are a mapping {expert: {parameter name: rows}}, or {expert: file}; those of "
+            f"{expert!r} are a {type(source).__name__}."
+        )
+    return source
+
+
+def open_gradients(source: Any, expert: str, kind: Gradients) -> Mapping[str, Tensor]:
+    """One expert's gradients as a mapping of tensors, of the kind that a method needs.
+
+    Raises:
+        NeedsError: they are of the other kind, or no mapping.
+    """
+    means = GradientMeansFile(source) if isinstance(source, str | os.PathLike) else source
+    if not isinstance(means, Mapping):
+        raise NeedsError(
+            f"Gradients of {expert!r} are a file, or what merging.gradient_means gives; got {type(means).__name__}."
+        )
+    known = getattr(means, "kind", "")
+    if known and KINDS.get(known) != kind:
+        wanted = next(key for key, value in KINDS.items() if value == kind)
+        names = first_few([getattr(means, "name", expert)])
+        raise NeedsError(f"The gradients of {expert!r} ({names}) are of kind {known}; {wanted} is needed.")
+    return means

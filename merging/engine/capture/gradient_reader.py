@@ -1,0 +1,79 @@
+"""Gradients that the caller passes, or files of them, in place of those of exemplars."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+
+import torch
+from torch import Tensor
+
+from merging.base.errors import NeedsError
+from merging.base.text import first_few, plural
+from merging.engine.capture.data_files import GradientMeansFile, open_gradients
+from merging.methods.slot import Gradients
+
+# {expert: {tensor: means over examples of squared or absolute gradients}, or a file of them}.
+GradientsOf = Mapping[str, Mapping[str, Tensor] | str | os.PathLike[str]]
+
+
+class FileGradients:
+    """One statistic of every expert's gradients (K, *S), as the caller gives it.
+
+    ``stored`` is {expert: {tensor: what its own file calls it}} where names differ.
+
+    Raises:
+        NeedsError: an expert has none, they are of another kind, or lack a tensor, or have it in another shape.
+    """
+
+    def __init__(
+        self,
+        gradients: GradientsOf,
+        kind: Gradients,
+        experts: Iterable[str],
+        shapes: Mapping[str, tuple[int, ...]],
+        device: torch.device,
+        dtype: torch.dtype,
+        stored: Mapping[str, Mapping[str, str]] | None = None,
+    ) -> None:
+        self._device, self._dtype = device, dtype
+        names = tuple(experts)
+        if not isinstance(gradients, Mapping):
+            raise NeedsError("Gradients are a mapping {expert: what merging.gradient_means gives, or its file}.")
+        if missing := [name for name in names if name not in gradients]:
+            raise NeedsError(f"There are no gradients for {first_few(missing)}; give them for every expert.")
+        self._means = [open_gradients(gradients[name], name, kind) for name in names]
+        self._called = [(stored or {}).get(name, {}) for name in names]
+        for name, means, called in zip(names, self._means, self._called, strict=True):
+            if lacking := [tensor for tensor in shapes if _name(means, tensor, called) not in means]:
+                raise NeedsError(
+                    f"The gradients of {name!r} lack {len(lacking)} of {plural(len(shapes), 'tensor')}: "
+                    f"{first_few(lacking)}. Give like=, the expert's own file, to merging.gradient_means."
+                )
+            for tensor, shape in shapes.items():
+                _check_shape(name, means, _name(means, tensor, called), shape)
+
+    def read(self, name: str, start: int, stop: int) -> Tensor:
+        """Scalars [start, stop) of a tensor, (K, stop - start)."""
+        pairs = zip(self._means, self._called, strict=True)
+        rows = [_flat(means, _name(means, name, called), start, stop) for means, called in pairs]
+        rows = [row.to(self._device, self._dtype) for row in rows]
+        return torch.stack(rows)
+
+
+def _name(means: Mapping[str, Tensor], name: str, called: Mapping[str, str]) -> str:
+    """What a tensor is called among gradients: as in the expert's own file, or else as in the pretrained model's."""
+    own = called.get(name, name)
+    return own if own in means else name
+
+
+def _check_shape(expert: str, means: Mapping[str, Tensor], name: str, shape: tuple[int, ...]) -> None:
+    found = means.shape(name) if isinstance(means, GradientMeansFile) else getattr(means[name], "shape", ())
+    if tuple(found) != tuple(shape):
+        raise NeedsError(f"The gradients of {expert!r} have {name!r} as {tuple(found)}; {tuple(shape)} is needed.")
+
+
+def _flat(means: Mapping[str, Tensor], name: str, start: int, stop: int) -> Tensor:
+    if isinstance(means, GradientMeansFile):
+        return means.flat(name, start, stop)
+    return means[name].detach().reshape(-1)[start:stop]

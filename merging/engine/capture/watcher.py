@@ -1,0 +1,192 @@
+"""Sees where a weight is used, whatever the module's classes are called: a mode that torch asks before every call."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import torch
+import torch.nn.functional as nnf
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+
+from merging.engine.capture.known_weights import KnownWeights, WeightUse
+from merging.engine.capture.row_store import RowStore
+
+ATTENTION = inspect.signature(nnf.multi_head_attention_forward)
+NORMS = {
+    norm: inspect.signature(norm) for norm in (nnf.layer_norm, nnf.group_norm, nnf.rms_norm, nnf.batch_norm)
+}  # the calls of modules; torch's own have other arguments
+CONVOLUTIONS = {"conv1d": 1, "conv2d": 2, "conv3d": 3}
+PRODUCTS = {"mul", "mul_", "multiply", "multiply_", "__mul__", "__rmul__", "__imul__"}
+MATRIX_PRODUCTS = {"matmul", "__matmul__", "mm"}
+DECODER = re.compile(r"(?:^|[._])decoder\.(?!weight|bias)")
+CROSS_KEYS = re.compile(r"(?:cross|encdec|encoder_attn|encoder_attention)\w*\..*?(?:k|v|key|value)(?:_proj)?\.", re.I)
+
+
+class Watcher(TorchFunctionMode):
+    """Hands the rows that enter known weights to a store, while it is active."""
+
+    def __init__(self, weights: KnownWeights, store: RowStore) -> None:
+        super().__init__()
+        self._weights, self._store = weights, store
+        self._masks: Mapping[str, Tensor] = {}  # (n, length), of this batch
+        self._flat: Mapping[str, Tensor] = {}
+        self._encodes_and_decodes = False
+        # Transformers write a masked product anew for every architecture; these few calls are what all of them make.
+        self._handlers: dict[str, Callable[..., None]] = {
+            "linear": self._linear, "addmm": self._addmm, **dict.fromkeys(CONVOLUTIONS, self._conv),
+            **dict.fromkeys(PRODUCTS, self._scale), **dict.fromkeys(MATRIX_PRODUCTS, self._matmul),
+        }  # fmt: skip
+
+    def see(self, batch: object) -> None:
+        """Take the masks of the next batch, if it has some."""
+        given = batch if isinstance(batch, Mapping) else {}
+        masks = {key: given[key] for key in ("attention_mask", "decoder_attention_mask") if key in given}
+        masks = {key: mask.bool() for key, mask in masks.items() if isinstance(mask, Tensor) and mask.ndim == 2}
+        self._masks, self._flat = masks, {key: mask.reshape(-1) for key, mask in masks.items()}
+        self._encodes_and_decodes = any(key.startswith("decoder_") or key == "labels" for key in given)
+
+    def __torch_function__(
+        self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if func is nnf.multi_head_attention_forward:
+            return self._attention(ATTENTION.bind(*args, **kwargs))
+        if func in NORMS:
+            self._norm(func, NORMS[func].bind(*args, **kwargs))
+        elif (handler := self._handlers.get(getattr(func, "__name__", ""))) is not None:
+            handler(func, *args, **kwargs)
+        return func(*args, **kwargs)
+
+    # --- the calls -------------------------------------------------------------------------------------------------
+
+    def _linear(self, func: Any, x: Any, weight: Any, *_: Any, **more: Any) -> None:
+        use = self._weights.find(weight)
+        if use is not None and isinstance(x, Tensor):
+            self._rows(use, x)
+
+    def _addmm(self, func: Any, bias: Any, x: Any, weight: Any, *_: Any, **more: Any) -> None:
+        self._linear(func, x, weight)
+
+    def _matmul(self, func: Any, x: Any, weight: Any, *_: Any, **more: Any) -> None:
+        if isinstance(weight, Tensor) and weight.ndim == 2:
+            self._linear(func, x, weight)
+
+    def _conv(
+        self, func: Any, x: Tensor, weight: Tensor, bias: Any = None, stride: Any = 1, padding: Any = 0,
+        dilation: Any = 1, groups: int = 1,
+    ) -> None:  # fmt: skip
+        use, sides = self._weights.find(weight), CONVOLUTIONS[func.__name__]
+        if use is None or groups != 1:
+            return
+        x = x if x.ndim == sides + 2 else x[None]
+        steps, gaps = _per_side(stride, sides), _per_side(dilation, sides)
+        pads = _pads(padding, weight.shape[2:], gaps)
+        kind = ("weight", "conv", repr((steps, gaps, pads, tuple(weight.shape[2:]))))
+        self._store.enter(
+            use.name,
+            x,
+            lambda: extract_patches(x, tuple(weight.shape[2:]), steps, gaps, pads),
+            kind,
+            None,
+            lead=sides + 1,
+        )
+
+    def _norm(self, func: Any, call: inspect.BoundArguments) -> None:
+        """The rows of a norm are its output before the scale."""
+        use = self._weights.find(call.arguments.get("weight"))
+        if use is None or call.arguments["weight"].ndim != 1:
+            return
+        x = call.arguments["input"]
+        call.arguments |= {"weight": None} | ({"bias": None} if "bias" in call.arguments else {})
+        channel = -1 if func in {nnf.layer_norm, nnf.rms_norm} else 1
+        self._scaled(use, x, lambda: func(*call.args, **call.kwargs).movedim(channel, -1))
+
+    def _scale(self, func: Any, a: Any, b: Any, *_: Any, **more: Any) -> None:
+        for weight, x in ((a, b), (b, a)):
+            use = self._weights.find(weight)
+            if use is None or not isinstance(x, Tensor) or x.ndim < weight.ndim or x.ndim < 2:
+                continue
+            wide = [i - weight.ndim for i, side in enumerate(weight.shape) if side > 1]
+            if len(wide) == 1 and x.shape[wide[0]] == weight.numel() and self._weights.find(x) is None:
+                self._scaled(use, x, partial(x.movedim, wide[0], -1))
+            return
+
+    def _attention(self, call: inspect.BoundArguments) -> Any:
+        """Packed attention as one call: its inputs, and what enters its output projection."""
+        call.apply_defaults()
+        given = call.arguments
+        query, key, value, ignored = (given[name] for name in ("query", "key", "value", "key_padding_mask"))
+        same = query is key and key is value
+        mask = None
+        if same and isinstance(ignored, Tensor):  # (n, length), true or -inf where keys are padding
+            mask = ~ignored if ignored.dtype == torch.bool else ~ignored.isneginf()
+            mask = mask.T if mask.ndim == 2 else mask
+        if given["use_separate_proj_weight"]:
+            for name, x in (("q_proj_weight", query), ("k_proj_weight", key), ("v_proj_weight", value)):
+                if (use := self._weights.find(given[name])) is not None:
+                    self._rows(use, x, mask)
+        elif same and (use := self._weights.find(given["in_proj_weight"])) is not None:
+            self._rows(use, query, mask)
+        weight, bias = given["out_proj_weight"], given["out_proj_bias"]
+        use = self._weights.find(weight)
+        if use is None:
+            return nnf.multi_head_attention_forward(*call.args, **call.kwargs)
+        given["out_proj_weight"] = torch.eye(len(weight), dtype=weight.dtype, device=weight.device)
+        given["out_proj_bias"] = None
+        before, attention = nnf.multi_head_attention_forward(*call.args, **call.kwargs)
+        self._rows(use, before, mask)
+        return nnf.linear(before, weight, bias), attention
+
+    # --- rows ------------------------------------------------------------------------------------------------------
+
+    def _rows(self, use: WeightUse, x: Tensor, mask: Tensor | None = None) -> None:
+        """Rows (..., d) that enter a matrix."""
+        part = None if use.stop is None else (use.start, use.stop)
+        mask = self._mask(use.name, x) if mask is None else mask
+        rows = x if x.ndim > 1 else x[None]
+        self._store.enter(use.name, x, lambda: rows, ("weight",), mask, part, rows.ndim - 1)
+
+    def _scaled(self, use: WeightUse, x: Tensor, view: Callable[[], Tensor]) -> None:
+        """Rows (..., d) that a scale multiplies."""
+        self._store.enter(use.name, x, view, ("scale", use.name), self._mask(use.name, x), lead=x.ndim - 1)
+
+    def _mask(self, name: str, x: Tensor) -> Tensor | None:
+        """Which rows of ``x`` are no padding (*lead); None for all of them."""
+        decoder = self._encodes_and_decodes and DECODER.search(name) and not CROSS_KEYS.search(name)
+        which = "decoder_attention_mask" if decoder else "attention_mask"
+        if (mask := self._masks.get(which)) is None or x.ndim not in {2, 3}:
+            return None
+        if x.ndim == 3:
+            return mask if x.shape[:2] == mask.shape else None
+        return self._flat[which] if len(x) == mask.numel() else None
+
+
+def _per_side(value: Any, sides: int) -> tuple[int, ...]:
+    values = tuple(value) if isinstance(value, Sequence) else (value,)
+    return values * sides if len(values) == 1 else values
+
+
+def _pads(padding: Any, kernel: Sequence[int], gaps: Sequence[int]) -> tuple[tuple[int, int], ...]:
+    """Numbers of zeros before and after each side."""
+    if padding == "valid":
+        return ((0, 0),) * len(kernel)
+    if padding == "same":
+        spans = [gap * (size - 1) for size, gap in zip(kernel, gaps, strict=True)]
+        return tuple((span // 2, span - span // 2) for span in spans)
+    return tuple((pad, pad) for pad in _per_side(padding, len(kernel)))
+
+
+def extract_patches(
+    x: Tensor, kernel: Sequence[int], steps: Sequence[int], gaps: Sequence[int], pads: Sequence[tuple[int, int]]
+) -> Tensor:
+    """What a convolution's kernel sees at every place: (n, c, *sides) -> (n, *places, c, *kernel), as a view."""
+    sides = len(kernel)
+    seen = nnf.pad(x, [number for pair in reversed(pads) for number in pair])
+    for i, (size, step, gap) in enumerate(zip(kernel, steps, gaps, strict=True)):
+        seen = seen.unfold(2 + i, gap * (size - 1) + 1, step)[..., ::gap]
+    return seen.movedim(1, 1 + sides)

@@ -1,0 +1,134 @@
+"""Which tensor of a checkpoint a module's parameter is: libraries rename what they load."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+
+import torch
+from torch import Tensor, nn
+
+from merging.base.errors import FamilyError, NeedsError
+from merging.models.checkpoint import Checkpoint, MappingCheckpoint
+from merging.models.families import Parameter, Role, guess
+from merging.models.tensor_info import TensorInfo
+from merging.models.tower_names import find_tower_tensor, tower_names
+
+NUMBERS = re.compile(r"\d+")
+
+
+def match_weights(
+    module: nn.Module, checkpoint: Checkpoint | None, only: str, roles: Iterable[Role]
+) -> dict[str, Tensor]:
+    """{tensor of the checkpoint: the module's parameter}, of the roles asked for and of names that ``only`` matches.
+
+    Without a checkpoint tensors are called as the module calls them.
+
+    Raises:
+        NeedsError: a parameter is no tensor of the checkpoint, or ``only`` is no pattern.
+    """
+    try:
+        pattern = re.compile(only)
+    except re.error as error:
+        raise NeedsError(f"only is a regular expression on names of parameters; got {only!r} ({error}).") from None
+    named = dict(module.named_parameters(remove_duplicate=False))
+    like = checkpoint or MappingCheckpoint(dict(module.named_parameters()), "the module")
+    wanted, known = set(roles), {parameter.name: parameter for parameter in _parameters(like)}
+    found: dict[str, Tensor] = {}
+    for name, weight in named.items():
+        tensor = name if checkpoint is None else match_tensor(name, weight, checkpoint)
+        if tensor is None:
+            if any(other is weight and n != name for n, other in named.items()):
+                continue  # the same parameter has a second name, as tied embeddings have
+            if weight.dim() == 3 and "experts" in name.split("."):
+                if Role.STACK not in wanted:
+                    continue
+                raise NeedsError(
+                    f"The module holds the experts of a layer in one tensor ({name}), which the checkpoint has one by "
+                    "one; choose a method without gradients."
+                )
+            raise NeedsError(
+                f"The module's parameter {name!r} is no tensor of the checkpoint; give like=, the expert's own file."
+            )
+        role = known[tensor].role if tensor in known else None
+        if tensor and role in wanted and (pattern.search(name) or pattern.search(tensor)):
+            found.setdefault(tensor, weight)
+    return found
+
+
+def _parameters(checkpoint: Checkpoint) -> tuple[Parameter, ...]:
+    try:
+        return checkpoint.parameters
+    except FamilyError:  # a module of no kind; its shapes say enough
+        return tuple(_is_loaded_by_shape(parameter, checkpoint.infos) for parameter in guess(checkpoint.infos))
+
+
+def _is_loaded_by_shape(parameter: Parameter, infos: Mapping[str, TensorInfo]) -> Parameter:
+    from dataclasses import replace
+
+    sides, name = len(infos[parameter.name].shape), parameter.name
+    if parameter.role == Role.BUFFER or sides == 0:
+        return replace(parameter, role=Role.BUFFER)
+    one = Role.SHIFT if name.endswith("bias") else Role.NORM_SCALE
+    return replace(parameter, role=one if sides == 1 else Role.LINEAR if sides == 2 else Role.CONV)
+
+
+def match_tensor(name: str, weight: Tensor, checkpoint: Checkpoint) -> str | None:
+    """The tensor that a parameter is: of that name, but for a prefix, or the one of equal numbers.
+
+    Empty for the key and value of a packed tensor, whose rows are its query's; None if there is none.
+    """
+    infos = checkpoint.infos
+    if name in infos:
+        return name
+    if not checkpoint.inferred and (place := find_tower_tensor(name)) is not None:
+        own = tower_names(checkpoint).get(place.name, ())
+        if len(own) == 1:
+            return own[0] if place.third in {None, 0} else ""
+        if place.third is not None and len(own) > 1:
+            return own[place.third]
+    fitting = [other for other in _of_shape(checkpoint, tuple(weight.shape)) if _same_end(name, other)]
+    if len(fitting) == 1:
+        return fitting[0]
+    equal = [
+        other for other in _of_shape(checkpoint, tuple(weight.shape)) if _holds_equal_numbers(weight, checkpoint, other)
+    ]
+    if len(equal) > 1:  # fresh norms are alike: their numbers in the name, and how it ends, decide
+        numbers = NUMBERS.findall(name)
+        equal = [other for other in equal if NUMBERS.findall(other) == numbers]
+        most = max((_shared_end(name, other) for other in equal), default=0)
+        equal = [other for other in equal if _shared_end(name, other) == most]
+    return equal[0] if len(equal) == 1 else None
+
+
+def _same_end(name: str, other: str) -> bool:
+    """Whether two names differ by a prefix."""
+    return name.endswith(f".{other}") or other.endswith(f".{name}")
+
+
+def _shared_end(name: str, other: str) -> int:
+    """How many of their last words two names share."""
+    pairs = zip(reversed(name.split(".")), reversed(other.split(".")), strict=False)
+    return next((i for i, (a, b) in enumerate(pairs) if a != b), min(name.count("."), other.count(".")) + 1)
+
+
+def _holds_equal_numbers(weight: Tensor, checkpoint: Checkpoint, other: str) -> bool:
+    """Whether a parameter holds a tensor's numbers; the first ones are looked at before all of them."""
+    few = min(weight.numel(), 64)
+    stored = checkpoint.read_flat(other, 0, few).to(weight.dtype)
+    if not torch.equal(stored, weight.detach().reshape(-1)[:few].cpu()):
+        return False
+    return torch.equal(checkpoint.read(other).to(weight.dtype), weight.detach().cpu())
+
+
+def _of_shape(checkpoint: Checkpoint, shape: tuple[int, ...]) -> tuple[str, ...]:
+    return _by_shapes(tuple((name, info.shape) for name, info in checkpoint.infos.items())).get(shape, ())
+
+
+@lru_cache(maxsize=4)
+def _by_shapes(infos: tuple[tuple[str, tuple[int, ...]], ...]) -> dict[tuple[int, ...], tuple[str, ...]]:
+    shapes: dict[tuple[int, ...], tuple[str, ...]] = {}
+    for name, shape in infos:
+        shapes[shape] = (*shapes.get(shape, ()), name)
+    return shapes

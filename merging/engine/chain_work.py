@@ -1,0 +1,235 @@
+"""The work of a chain, whatever machine does it: passes over tensors, bytes, matrix operations, passes of towers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from merging.base.errors import CheckpointError
+from merging.base.numerics.flops import LinearMap, core_projection, symmetric_product
+from merging.engine.learning.learning_work import FORWARD_AND_BACKWARD, learning_work
+from merging.engine.run_inputs import sum_of_ranks
+from merging.methods.method import Edit, Merge, Needs
+from merging.methods.slot import Gradients
+from merging.methods.split_qkv import is_split, packed_tensors
+from merging.models.architecture import Architecture
+from merging.models.checkpoint import Checkpoint
+from merging.models.families import EMBEDDINGS, LINEAR_MAPS, UNMERGED, Role
+from merging.models.tower_names import is_transposed
+
+if TYPE_CHECKING:
+    from merging.methods.method import Method
+    from merging.methods.params import Params
+    from merging.recipes.recipe import Recipe
+
+
+@dataclass(frozen=True, slots=True)
+class ChainWork:
+    """The work of a chain on models of given sizes.
+
+    There are ``experts`` of ``scalars`` merged scalars each, and the pretrained model. ``passes`` are over the tensors
+    of all of them, the pass that merges included. ``reads`` and ``writes`` are bytes of tensors; tensors that an edit
+    drops are counted, too, though they are not read. ``matrix_flops`` are operations of the methods' products and
+    decompositions, exemplars' Gram matrices included: an estimate (see ``base.numerics.flops``). ``exemplars`` are
+    images of all tasks, ``forward`` and ``backward`` passes of a tower for one image each, ``tower_flops`` their
+    operations: about two for each weight and token in a forward pass, and twice as many in a backward pass.
+    """
+
+    experts: int
+    scalars: int
+    passes: int
+    reads: int
+    writes: int
+    matrix_flops: float
+    exemplars: int = 0
+    forward: int = 0
+    backward: int = 0
+    tower_flops: float = 0.0
+
+
+def chain_work(
+    recipe: Recipe, pretrained: Checkpoint, experts: Mapping[str, Checkpoint], test_images: Sequence[int] = ()
+) -> ChainWork:
+    """The work of merging these checkpoints by a recipe; what adapts them, and evaluation, are not part of it.
+
+    ``test_images`` are the numbers of unlabeled images by task, where they are known.
+    """
+    models, passes = (pretrained, *experts.values()), count_passes(recipe)
+    merged = [p.name for p in pretrained.parameters if p.role not in UNMERGED]
+    written = len(experts) if recipe.per_task else 1
+    captures, through = count_input_passes(recipe), _through_merged(recipe)
+    kinds = {method.gradients for method, _ in recipe.data_methods if method.gradients}
+    images = recipe.exemplars.per_task * len(experts) if recipe.exemplars else 0
+    learned = learning_work(recipe, len(experts), test_images)
+    tower = find_tower(pretrained) if images or learned.images else None
+    one_pass = forward_flops(tower) if tower else 0.0
+    summing = [method for method, _ in _layer_input_methods(recipe)] + [recipe.methods[-1]] * through
+    grams = sum(images * _gram_flops(pretrained, method.algebra_on) for method in summing) if tower else 0.0
+    # An expert that lacks a tensor is refused, but later and with better words than a KeyError's.
+    bytes_of = [sum(model.infos[name].nbytes for name in merged if name in model.infos) for model in models]
+    sections = [p.name for p in pretrained.parameters if p.role not in UNMERGED and p.section != EMBEDDINGS] * through
+    own = sum(expert.infos[name].nbytes for expert in models[1:] for name in sections if name in expert.infos)
+    towers_read = (
+        own
+        + captures * sum(bytes_of[1:])
+        + sum(bytes_of[0] if kind == Gradients.SENSITIVITY else sum(bytes_of[1:]) for kind in kinds)
+    )
+    towers_read += round(learned.models * sum(bytes_of) / len(bytes_of))
+    both_ways = len(kinds) * images + learned.images
+    return ChainWork(
+        experts=len(experts),
+        scalars=sum(pretrained.infos[name].numel for name in merged),
+        passes=passes,
+        reads=passes * sum(bytes_of) + towers_read,
+        writes=written * sum(info.nbytes for info in pretrained.infos.values()),
+        matrix_flops=_count_flops(recipe, pretrained, experts) + grams,
+        exemplars=images,
+        forward=(captures + 2 * through) * images + both_ways,  # through an expert's section, then the merged one
+        backward=both_ways,
+        tower_flops=((captures + 2 * through) * images + FORWARD_AND_BACKWARD * both_ways) * one_pass,
+    )
+
+
+def separable_tensors(recipe: Recipe, pretrained: Checkpoint, tasks: int) -> list[str]:
+    """The tensors that a chain decomposes, each of which can be computed alone and elsewhere; the largest first.
+
+    There are none where methods need images, count over all tensors, or give a model for each task.
+    """
+    pairs = [(method, step.params) for method, step in zip(recipe.methods, recipe.steps, strict=True)]
+    merge = recipe.methods[-1]
+    assert isinstance(merge, Merge)
+    in_pieces = all(method.in_pieces(params) for method, params in pairs)
+    data = any(method.needed(params) != Needs.NOTHING for method, params in pairs)
+    if in_pieces or data or recipe.per_task or merge.provisional is not None or merge.through_merged:
+        return []
+    roles = frozenset[Role]()
+    for method, params in pairs:
+        if any(method.algebra(params, matrix) for matrix in linear_maps(pretrained, tasks, method.algebra_on)):
+            roles |= method.algebra_on
+    names = [parameter.name for parameter in pretrained.parameters if parameter.role in roles]
+    return sorted(names, key=lambda name: -pretrained.infos[name].nbytes)
+
+
+def count_passes(recipe: Recipe) -> int:
+    """Loops over all tensors that a chain makes: those of its surveys, and the one that merges."""
+    pairs = zip(recipe.methods, recipe.steps, strict=True)
+    surveys = sum(method.survey_passes for method, step in pairs if method.surveys(step.params))
+    return 1 + surveys + _needs_count_pass(recipe)
+
+
+def _needs_count_pass(recipe: Recipe) -> bool:
+    """Whether the merge counts something over all tensors, and whole ones, which takes another pass."""
+    merge = recipe.methods[-1]
+    counts = isinstance(merge, Merge) and merge.provisional is not None
+    pairs = zip(recipe.methods, recipe.steps, strict=True)
+    return counts and not all(method.in_pieces(step.params) for method, step in pairs)
+
+
+def count_input_passes(recipe: Recipe) -> int:
+    """How often the exemplars run through the experts for layer inputs: in surveys, and in the pass that merges."""
+    readers = _layer_input_methods(recipe)
+    surveys = sum(method.surveys(params) for method, params in readers)
+    return surveys + (surveys < len(readers))
+
+
+def _through_merged(recipe: Recipe) -> bool:
+    """Whether the exemplars run through every layer as it is merged."""
+    return any(isinstance(method, Merge) and method.through_merged for method in recipe.methods)
+
+
+def _layer_input_methods(recipe: Recipe) -> list[tuple[Method, Params]]:
+    """The methods of the chain that read layer inputs, with their parameters."""
+    pairs = [(method, step.params) for method, step in zip(recipe.methods, recipe.steps, strict=True)]
+    return [(m, params) for m, params in pairs if m.needed(params) != Needs.NOTHING and m.reads_layer_inputs]
+
+
+def _count_flops(recipe: Recipe, pretrained: Checkpoint, experts: Mapping[str, Checkpoint]) -> float:
+    """Floating-point operations of the methods' products and decompositions."""
+    images = recipe.exemplars.per_task if recipe.exemplars else None
+    total = 0.0
+    for method, step in zip(recipe.methods, recipe.steps, strict=True):
+        apart, ranks = is_split(step.params), thin_ranks(recipe, pretrained, experts) if method.role == "merge" else {}
+        for name, matrix in _named_maps(pretrained, len(experts), method.algebra_on, images=images, apart=apart):
+            small = int(min(ranks.get(name, math.inf), matrix.short))
+            thin = small < matrix.short
+            total += core_projection(matrix, small) if thin else 0.0
+            seen = matrix._replace(outputs=small, inputs=small) if thin else matrix
+            total += method.algebra(step.params, seen)
+    return total
+
+
+def thin_ranks(recipe: Recipe, pretrained: Checkpoint, experts: Mapping[str, Checkpoint]) -> dict[str, float]:
+    """{tensor: columns of thin factors together} of the tensors that the merge of a recipe takes as thin factors.
+
+    No edit may stand before it: what edits leave has all ranks.
+    """
+    pairs = zip(recipe.methods, recipe.steps, strict=True)
+    before = any(isinstance(one, Edit) and not one.after_merge(step.params) for one, step in pairs)
+    merge = recipe.methods[-1]
+    if before or not (isinstance(merge, Merge) and merge.in_factors):
+        return {}
+    return {p.name: sum_of_ranks(p, pretrained, experts) for p in pretrained.parameters if p.role == Role.LINEAR}
+
+
+def _gram_flops(pretrained: Checkpoint, roles: frozenset[Role]) -> float:
+    """Floating-point operations of one image's share of the Gram matrices of what enters tensors of these roles."""
+    return sum(symmetric_product(matrix.inputs, matrix.rows) for matrix in linear_maps(pretrained, 1, roles, images=1))
+
+
+def linear_maps(
+    pretrained: Checkpoint,
+    tasks: int,
+    roles: frozenset[Role] = LINEAR_MAPS,
+    block: int | None = None,
+    images: int | None = None,
+    apart: bool = False,
+) -> list[LinearMap]:
+    """The tensors of these roles as linear maps, of the whole model or of one block, for so many tasks and images.
+
+    With ``apart`` query, key and value of a packed tensor are three.
+    """
+    return [matrix for _, matrix in _named_maps(pretrained, tasks, roles, block, images, apart)]
+
+
+def _named_maps(
+    pretrained: Checkpoint,
+    tasks: int,
+    roles: frozenset[Role],
+    block: int | None = None,
+    images: int | None = None,
+    apart: bool = False,
+) -> list[tuple[str, LinearMap]]:
+    """``linear_maps``, each with its tensor's name."""
+    maps, tower = [], find_tower(pretrained) if images is not None else None
+    tokens = count_tokens(tower) if tower else math.inf
+    rows = {Role.CONV: tokens - 1, Role.PROJECTION: 1}
+    packed = packed_tensors(pretrained.parameters, pretrained.infos) if apart else {}
+    for parameter in pretrained.parameters:
+        if parameter.role in roles and block in (None, parameter.block):
+            outputs, *rest = pretrained.infos[parameter.name].shape
+            count = len(packed[parameter.name].parts) if parameter.name in packed else 1
+            sides = outputs // count, math.prod(rest)
+            turned = is_transposed(parameter)
+            entering = (images or 1) * rows.get(parameter.role, tokens) if tower else math.inf
+            maps += [(parameter.name, LinearMap(tasks, *(sides[::-1] if turned else sides), entering))] * count
+    return maps
+
+
+def find_tower(pretrained: Checkpoint) -> Architecture | None:
+    """The architecture of the pretrained model, None for a state dict that is no visual tower."""
+    try:
+        return Architecture.of(pretrained)
+    except CheckpointError:
+        return None
+
+
+def count_tokens(tower: Architecture) -> int:
+    """Tokens of one image: its patches and the class token."""
+    return (tower.image_size // tower.patch_size) ** 2 + 1
+
+
+def forward_flops(tower: Architecture) -> float:
+    """Floating-point operations of the tower for one image: the weights of its blocks, twice, for each token."""
+    return 2 * 12.0 * tower.layers * tower.width**2 * count_tokens(tower)

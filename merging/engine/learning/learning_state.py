@@ -1,0 +1,114 @@
+"""What a run that learns keeps, so that it can go on after a pause or a crash."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from torch import Tensor
+
+from merging.base.errors import CheckpointError, MergingError, Paused
+from merging.base.files.disk import OTHER_STORE, explain_os_errors
+from merging.base.progress import Cancel, is_cancel_requested
+from merging.models.formats.format_recognition import open_path
+from merging.models.formats.safetensors import save
+
+EVERY, SOON = 30.0, 2.0  # most and fewest seconds between two writes
+SHARE = 100  # times as long as a write took passes before the next one, so that writing takes a hundredth
+State = Callable[[], Mapping[str, Tensor]]
+
+
+class LearningState:
+    """Named tensors in one file, in parts: one for the merge, one for what adapts it.
+
+    A part offers its state between two steps. The file is written every few seconds and at a pause; the caller that
+    names it removes it with ``remove`` when the run is finished. Without a path nothing is written, and a pause loses
+    what was learned. ``run`` says whose file it is: that of another run is not gone on from, and ``warnings`` say so.
+    """
+
+    def __init__(self, path: Path | None = None, run: str = "", pause: Cancel | None = None) -> None:
+        self.path, self.warnings = path, list[str]()
+        self._run, self._pause = run, pause
+        self._states: dict[str, State] = {}  # by part; what is not offered anew stays as it was read
+        self._written, self._interval = time.monotonic(), min(SOON, EVERY)
+        if path is not None and path.exists():
+            self._read(path)
+
+    def restored(self, part: str) -> dict[str, Tensor]:
+        """What an interrupted run kept of this part; empty if there is nothing."""
+        return dict(self._states[part]()) if part in self._states else {}
+
+    def keep(self, part: str, state: State) -> None:
+        """Offer a state, which is asked for when it is written; until the next offer it must not change.
+
+        Raises:
+            Paused: the caller asked for a pause.
+            StoreError: the file cannot be written.
+        """
+        self._states[part] = state
+        if self.path is not None and time.monotonic() - self._written >= self._interval:
+            self.write()
+        self.check()
+
+    def settle(self, part: str) -> None:
+        """Ask for the state of a part that is done, so that nothing else of it stays in memory."""
+        settled = self.restored(part)
+        self._states[part] = lambda: settled
+
+    def check(self) -> None:
+        """Raise Paused, with everything written, if the caller asked for a pause."""
+        if is_cancel_requested(self._pause):
+            self.write()
+            raise Paused("Paused; what was learned so far is kept.")
+
+    def write(self) -> None:
+        """Write the file; raises StoreError if that fails, and then the file has not changed."""
+        if self.path is None:
+            return
+        tensors = {
+            f"{part}/{name}": tensor.detach().cpu()
+            for part, state in self._states.items()
+            for name, tensor in state().items()
+        }
+        began = time.monotonic()
+        with explain_os_errors(self.path.name, OTHER_STORE):
+            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            save(self.path, tensors, {"run": self._run})
+        self._written = time.monotonic()
+        self._interval = min(max(SOON, SHARE * (self._written - began)), EVERY)
+
+    def remove(self) -> None:
+        """Remove the file; nothing happens if there is none."""
+        if self.path is not None:
+            self.path.unlink(missing_ok=True)
+
+    @contextmanager
+    def removed_on_failure(self) -> Iterator[None]:
+        """Remove the file if the block fails or is cancelled, but not at a pause."""
+        try:
+            yield
+        except Paused:
+            raise
+        except MergingError:
+            self.remove()
+            raise
+
+    def _read(self, path: Path) -> None:
+        """Take over a file's tensors; one that cannot be used is said to be so, and written over later."""
+        again = "so learning begins anew."
+        try:
+            opened = open_path(path, path.name, path.name)
+            if opened.metadata.get("run", "") != self._run:
+                self.warnings.append(f"{path.name} was kept by another run, {again}")
+                return
+            parts: dict[str, dict[str, Tensor]] = {}
+            for key in opened.infos:
+                part, _, name = key.partition("/")
+                parts.setdefault(part, {})[name] = opened.read(key)
+        except (CheckpointError, OSError) as error:
+            self.warnings.append(f"{path.name} cannot be read ({error}), {again}")
+            return
+        for part, tensors in parts.items():
+            self._states[part] = lambda tensors=tensors: tensors  # type: ignore[misc]

@@ -1,0 +1,50 @@
+"""What a card says about modules: what was learned, how large it is, and how to load it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from merging.base.text import code_block, escape_markdown, markdown_table, printable, size_text
+from merging.base.version import __version__
+from merging.engine.modules.writing_modules import Parts
+from merging.methods.method import Adapt
+from merging.methods.params import Params
+
+WITHOUT_TASK = "Each image is routed by itself: its task need not be known."
+WITH_TASK = (
+    "The user has to say which task an image belongs to; without a task the merged model's own features are given."
+)
+
+
+def write_card(method: Adapt, params: Params, tasks: Sequence[str], parts: Parts) -> str:
+    """The whole card of a folder that holds a merged model and its modules."""
+    return (
+        "\n\n".join(
+            [f"# A merged model with {escape_markdown(method.title)}", *write_section(method, params, tasks, parts)]
+        )
+        + "\n"
+    )
+
+
+def write_section(
+    method: Adapt, params: Params, tasks: Sequence[str], parts: Parts, learned_from: str = ""
+) -> Iterator[str]:
+    """Its parts: what was learned, from which images, bytes per task, and how to load it."""
+    values = ", ".join(f"{name}={value}" for name, value in params.plain().items() if value is not None)
+    names = ", ".join(escape_markdown(printable(task)) for task in tasks)
+    yield (
+        f"{escape_markdown(method.title)} ({escape_markdown(values)}) for the tasks {names}, by Mergescope "
+        f"{__version__}. "
+        f"{WITH_TASK if method.needs_task else WITHOUT_TASK} {learned_from}".rstrip()
+    )
+    rows = [
+        (escape_markdown(printable(task)) or "all tasks", part, size_text(files.nbytes)) for task, part, files in parts
+    ]
+    yield markdown_table(("Task", "Beside the model", "Size"), rows)
+    yield "How to load it, with this folder as `folder`, preprocessed `images` and the name of a `task`:"
+    task = "task" if method.needs_task else "None"
+    lines = ("import merging", "modules = merging.load_modules(folder)", f"f = modules.features(images, {task})")
+    yield code_block("\n".join(lines), "python")
+    if method.plain_code:
+        yield "The same in plain torch, with a task's own tensors and its head:"
+        yield code_block(method.plain_code, "python")

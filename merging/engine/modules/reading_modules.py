@@ -1,0 +1,179 @@
+"""Folders with modules, read with care.
+
+A folder may come from anywhere. It names no code: its key is looked up among the registered adapts, the names of its
+files follow from the names of its tasks, and every tensor has the shape that the adapt's parameters and the model give.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+import reprlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from merging.base.devices import choose_device
+from merging.base.errors import CheckpointError, MergingError
+from merging.base.files.paths import open_regular, resolve_contained
+from merging.base.files.strict_json import parse_json
+from merging.base.text import first_few
+from merging.engine.modules.mixed_tower import LEFT, RIGHT
+from merging.engine.modules.modules import BASE, ROUTER, Modules
+from merging.engine.modules.writing_modules import FIELDS, LIST, VERSION, file_names, merged_tower, shared_file
+from merging.methods import registry
+from merging.methods.adapted_network import Learned, Sizes
+from merging.models.architecture import Architecture
+from merging.models.checkpoint import Checkpoint, MappingCheckpoint
+from merging.models.checkpoint_views import convert_naming, identity_view
+from merging.models.formats.model_sources import open_checkpoint
+from merging.models.formats.safetensors import SafetensorsCheckpoint
+
+MOST_LIST, MOST_TASKS = 1 << 20, 1000  # bytes of the list; tasks
+FLOATS = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
+
+
+def load_modules(folder: str | os.PathLike[str], device: str = "cpu") -> Modules:
+    """The modules in a folder that ``Modules.save`` or an export wrote, with the merged model beside them.
+
+    Raises:
+        CheckpointError: a file is missing, damaged or not what the list says, or the model beside it is another one.
+    """
+    path = Path(folder)
+    if not (path / LIST).exists():
+        raise CheckpointError(f"{path.name} has no {LIST}: it is no folder with modules. Give the folder of an export.")
+    return read_modules(path, open_merged(path)).on(choose_device(device))
+
+
+def open_merged(folder: Path) -> Checkpoint:
+    """The merged model in a folder."""
+    return open_checkpoint(folder, "merged")
+
+
+def read_modules(folder: Path, merged: Checkpoint) -> Modules:
+    """The modules in a folder, on a merged model that may lie elsewhere.
+
+    Raises:
+        CheckpointError: as ``load_modules``.
+    """
+    entry = _read_list(folder)
+    try:
+        method = registry.find_adapt(entry["key"])
+        params = method.params.build(entry["params"], method.key)
+    except MergingError as error:
+        raise CheckpointError(f"{LIST}: {error}") from None
+    tasks = tuple(entry["tasks"])
+    if (tower := merged_tower(merged)).digest != entry["model"]:
+        raise CheckpointError(
+            f"The modules were made for another model: {LIST} gives the digest {entry['model'][:12]}…, the model here "
+            f"has {tower.digest[:12]}…. Take the model of the same run."
+        )
+    view = identity_view(merged)
+    view.metadata = {**merged.metadata, "architecture": json.dumps(entry["architecture"])}
+    architecture = Architecture.of(view)
+    files = {name: _open_listed_file(folder, name, sha) for name, sha in entry["files"].items()}
+    shapes = method.shapes(params, Sizes(len(tasks), architecture.layers, architecture.width, architecture.embed_dim))
+    names = file_names(tasks)
+    stores = method.stores is not None
+    router = _read_tensors(files, shared_file(ROUTER), shapes.router)
+    own = {} if stores else {task: _read_tensors(files, name, shapes.own) for task, name in names.items()}
+    stored = {task: _read_stored(files.get(name), task, merged) for task, name in names.items()} if stores else {}
+    base = files.get(shared_file(BASE))
+    return Modules(method.key, params, tasks, Learned(router, own), merged, architecture, stored, base)
+
+
+def _read_list(folder: Path) -> dict[str, Any]:
+    """The list in a folder, every field of the right kind."""
+    descriptor = open_regular(resolve_contained(folder / LIST))
+    try:
+        size = os.fstat(descriptor).st_size
+        if size > MOST_LIST:
+            raise CheckpointError(f"{LIST} has {size:,} bytes, more than a list of modules has; refused.")
+        entry = parse_json(os.pread(descriptor, size, 0), LIST)
+    finally:
+        os.close(descriptor)
+    if entry.get("version") != VERSION or set(entry) != FIELDS:
+        raise CheckpointError(
+            f"{LIST} is no list of modules of version {VERSION}: it has {first_few(sorted(map(str, entry)))}, "
+            f"expected are {', '.join(sorted(FIELDS))}."
+        )
+    tasks, files = entry["tasks"], entry["files"]
+    if not (isinstance(tasks, list) and all(isinstance(task, str) for task in tasks) and len(set(tasks)) == len(tasks)):
+        raise CheckpointError(f"{LIST}: tasks is a list of different names; got {reprlib.repr(tasks)}.")
+    if not 0 < len(tasks) <= MOST_TASKS:
+        raise CheckpointError(f"{LIST} names {len(tasks):,} tasks; from 1 to {MOST_TASKS:,} are read.")
+    allowed = {*file_names(tuple(tasks)).values(), *map(shared_file, (ROUTER, BASE))}
+    if not isinstance(files, dict) or not all(isinstance(sha, str) for sha in files.values()):
+        raise CheckpointError(f"{LIST}: files is a mapping of name to SHA-256; got {reprlib.repr(files)}.")
+    if foreign := sorted(set(files) - allowed):
+        raise CheckpointError(f"{LIST} names files that belong to none of its tasks: {first_few(foreign)}.")
+    texts = all(isinstance(entry[name], str) for name in ("key", "model"))
+    if not texts or not all(isinstance(entry[name], dict) for name in ("params", "architecture")):
+        raise CheckpointError(f"{LIST}: key and model are texts, params and architecture mappings.")
+    return entry
+
+
+def _open_listed_file(folder: Path, name: str, sha: str) -> SafetensorsCheckpoint:
+    """A listed file, after its hash was compared."""
+    descriptor = open_regular(resolve_contained(folder / name))  # what is hashed is what is read
+    opened = SafetensorsCheckpoint(descriptor, name, name)
+    if _hash(descriptor) != sha:
+        raise CheckpointError(f"{name} does not have the SHA-256 that {LIST} gives; copy the folder again.")
+    if odd := [tensor for tensor, info in opened.infos.items() if info.dtype not in FLOATS]:
+        raise CheckpointError(f"{name}: {first_few(odd)} are no floating-point numbers.")
+    return opened
+
+
+def _hash(descriptor: int) -> str:
+    total, at = hashlib.sha256(), 0
+    while piece := os.pread(descriptor, 1 << 20, at):
+        total.update(piece)
+        at += len(piece)
+    return total.hexdigest()
+
+
+def _read_tensors(
+    files: Mapping[str, Checkpoint], name: str, shapes: Mapping[str, tuple[int, ...]]
+) -> dict[str, torch.Tensor]:
+    """The tensors of one file, which must be these."""
+    if not shapes:
+        return {}
+    if name not in files:
+        raise CheckpointError(f"{LIST} does not list {name}, which holds {first_few(shapes)}.")
+    having = {tensor: info.shape for tensor, info in files[name].infos.items()}
+    if having != shapes:
+        odd = next(key for key in sorted({*having, *shapes}) if having.get(key) != shapes.get(key))
+        expected, got = shapes.get(odd, "no such tensor"), having.get(odd, "no such tensor")
+        raise CheckpointError(f"{name}: of {odd[:80]!r} the shape {expected} was expected, and there is {got}.")
+    return {tensor: files[name].read(tensor) for tensor in shapes}
+
+
+def _read_stored(part: Checkpoint | None, task: str, merged: Checkpoint) -> Checkpoint:
+    """What is stored of one task, each tensor of the shape of the model's tensor that it changes."""
+    if part is None:
+        return MappingCheckpoint({}, task)
+    shapes = {name: info.shape for name, info in convert_naming(merged, "open_clip").infos.items()}
+    for name, info in part.infos.items():
+        stem = name.removesuffix(LEFT).removesuffix(RIGHT)
+        if stem == name:
+            fits = info.shape == shapes.get(name)
+        else:
+            fits = stem in shapes and _is_factor(part, stem, shapes[stem])
+        if not fits:
+            raise CheckpointError(
+                f"{part.name}: {name[:80]!r} of shape {info.shape} changes no tensor of the model beside it."
+            )
+    return part
+
+
+def _is_factor(part: Checkpoint, stem: str, shape: tuple[int, ...]) -> bool:
+    """Whether two factors are stored whose product has the shape of a tensor, as a matrix."""
+    left, right = part.infos.get(stem + LEFT), part.infos.get(stem + RIGHT)
+    if left is None or right is None or len(left.shape) != 2 or len(right.shape) != 2:
+        return False
+    columns = math.prod(shape[1:])
+    return left.shape[0] == shape[0] and right.shape[1] == columns and left.shape[1] == right.shape[0]

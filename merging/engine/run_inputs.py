@@ -1,0 +1,291 @@
+"""The checkpoints of one run, read tensor by tensor or in blocks."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from merging.base.devices import describe_device, is_host, limit_bytes, move_tensor
+from merging.base.errors import CheckpointError, MergingError
+from merging.base.numerics.finite import all_finite
+from merging.base.numerics.linear_algebra import NO_DOUBLES
+from merging.base.numerics.low_rank import LowRank, ThinFactor
+from merging.engine.layer_inputs import LayerInputSource, OnDetail
+from merging.engine.merged_inputs import MergedInputs
+from merging.methods.moments import Moments, ignore_detail
+from merging.methods.slot import Gradients, Slot
+from merging.models.checkpoint import Checkpoint, UnusedText
+from merging.models.families import LINEAR_MAPS, OUTPUT, UNMERGED, Parameter, Role
+from merging.models.inspection.fit_check import check_fit
+from merging.models.tensor_info import TensorInfo
+
+BLOCK_CPU = 1 << 18  # scalars per expert that are read at a time
+BLOCK_GPU = 1 << 24  # the same on a device with much memory
+COPIES = 8  # stacks of blocks in a device's memory at once: three buffers, and what formulas make
+LAYER_COPIES = 4  # stacks of task vectors in memory at once: the one read, an edited one, two inside a formula
+SQUARES = 4  # matrices of a layer's longer side in float64 while it is decomposed
+FREED = 31 << 20  # bytes; of a larger block the allocator learns nothing when it is freed
+PIECE_CPU = 1 << 15  # scalars per expert that are worked on at a time: K + 1 such pieces stay in the cache
+RUN, LEAST_RUNS = 1 << 10, 256  # scalars side by side in a sample of edited task vectors; fewer in small models
+
+Places = Mapping[str, Sequence[tuple[int, int]]]  # by tensor, the first scalar of each flat piece, and the one after it
+
+
+def layer_bytes(
+    parameter: Parameter,
+    info: TensorInfo,
+    experts: int,
+    itemsize: int,
+    decomposes: bool = True,
+    rows: float = 0,
+    ranks: float = math.inf,
+) -> int:
+    """Memory that the work on one whole tensor may take: task vectors, a decomposition, and its inputs.
+
+    Of those there are ``rows`` per expert: they are held themselves, or their products where these are smaller.
+    Task vectors of so few ``ranks`` together that thin factors take their place are not decomposed themselves.
+    """
+    height, width = (info.shape[0], info.numel // max(info.shape[0], 1)) if len(info.shape) > 1 else (0, 0)
+    height, width = (width, height) if parameter.transposed else (height, width)
+    side = max(height, width) if parameter.role in LINEAR_MAPS else min(height, width)
+    matrix = (height + width) * ranks if ranks < min(height, width) else side**2
+    squares = int(SQUARES * matrix * torch.float64.itemsize) if decomposes else 0
+    held = width * min(rows * torch.float32.itemsize, width * torch.float64.itemsize)
+    return LAYER_COPIES * (experts + 1) * info.numel * itemsize + squares + int(experts * held)
+
+
+def sum_of_ranks(parameter: Parameter, pretrained: Checkpoint, experts: Mapping[str, Checkpoint]) -> float:
+    """The columns of all task vectors' thin factors together; infinity where an expert's are not known."""
+    known = thin_task_vectors(parameter, pretrained, experts)
+    return math.inf if known is None else sum(one.rank for one in known)
+
+
+def thin_task_vectors(
+    parameter: Parameter, pretrained: Checkpoint, experts: Mapping[str, Checkpoint]
+) -> list[ThinFactor] | None:
+    """Every expert's task vector of a matrix as thin factors; None where an expert's are not known."""
+    if parameter.role != Role.LINEAR:
+        return None
+    known = [found for expert in experts.values() if (found := expert.thin(parameter.name, pretrained)) is not None]
+    return known if len(known) == len(experts) else None
+
+
+class GradientReader(Protocol):
+    """One statistic of every expert's gradients, read in pieces."""
+
+    def read(self, name: str, start: int, stop: int) -> Tensor:
+        """Scalars [start, stop) of a tensor, (K, stop - start)."""
+        ...
+
+
+@dataclass(frozen=True)
+class RunInputs:
+    """The checkpoints of one run and how they are read."""
+
+    pretrained: Checkpoint
+    experts: Mapping[str, Checkpoint]
+    evidence: LayerInputSource | None
+    device: torch.device
+    dead: UnusedText = field(default_factory=UnusedText)  # what global quantiles count in addition
+    gradients: Mapping[Gradients, GradientReader] = field(default_factory=dict)  # those that the chain needs
+    only: frozenset[str] | None = None  # the tensors that are streamed; None: all
+    through_merged: MergedInputs | None = None  # layer inputs that come through the layers merged before
+    parameters: tuple[Parameter, ...] = field(init=False)  # what is merged, in forward order
+    dtype: torch.dtype = field(init=False)
+    _spare: list[list[Tensor]] = field(init=False, default_factory=list, repr=False)  # buffers that no pass uses now
+
+    def __post_init__(self) -> None:
+        merged = tuple(p for p in self.pretrained.parameters if p.role not in UNMERGED)
+        double = any(self.pretrained.infos[p.name].dtype == torch.float64 for p in merged)
+        if double and self.device.type in NO_DOUBLES:
+            name = describe_device(self.device)
+            raise MergingError(
+                f"These checkpoints hold float64, which {name} cannot compute with; use the device 'cpu'."
+            )
+        # The allocator of Linux keeps what is freed for the next piece only up to the size of the largest block that
+        # was freed before; else every piece's pages would be cleared by the system again.
+        torch.empty(FREED, dtype=torch.uint8)
+        object.__setattr__(self, "parameters", merged)
+        object.__setattr__(self, "dtype", torch.float64 if double else torch.float32)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the experts, in order."""
+        return tuple(self.experts)
+
+    @property
+    def numels(self) -> tuple[int, ...]:
+        """Scalars per merged tensor."""
+        return tuple(self.pretrained.infos[p.name].numel for p in self.parameters)
+
+    @property
+    def work(self) -> int:
+        """Scalars read by one pass over everything that is merged."""
+        return sum(self.numels) * (len(self.experts) + 1)
+
+    @cached_property
+    def _block(self) -> int:
+        """Scalars per expert that are read at a time."""
+        if is_host(self.device):
+            return BLOCK_CPU
+        scalar = COPIES * (len(self.experts) + 1) * self.dtype.itemsize
+        return max(PIECE_CPU, limit_bytes(self.device, BLOCK_GPU * scalar) // scalar)
+
+    @property
+    def ordered(self) -> list[Parameter]:
+        """What is streamed, in the order in which layer inputs are captured."""
+        # open_clip registers the output projection first, but captured inputs come layer by layer.
+        chosen = (p for p in self.parameters if self.only is None or p.name in self.only)
+        return sorted(chosen, key=lambda p: p.section == OUTPUT)
+
+    def slots(
+        self, in_blocks: bool, dropped: Callable[[Parameter], bool], places: Places | None = None
+    ) -> Iterator[Slot]:
+        """Every slot, whole or in flat blocks; of dropped tensors only the pretrained weights are read."""
+        if in_blocks:
+            # One is in use, one is being read, one to spare.
+            yield from (read() for read in self.blocks(dropped, 3, places))
+        else:
+            yield from (self.whole(parameter, dropped(parameter)) for parameter in self.ordered)
+
+    def blocks(
+        self, dropped: Callable[[Parameter], bool], valid: int, places: Places | None = None
+    ) -> Iterator[Callable[[], Slot]]:
+        """What reads each flat block in turn, or only those at some ``places``; ``valid`` of them are at once.
+
+        Blocks take turns in buffers: fresh memory for every block would cost more time in page faults than the
+        arithmetic takes. They are kept for the next pass: once such large blocks are given back, the allocator stops
+        returning memory.
+        """
+        size = self._block
+        buffers = self._spare.pop() if self._spare else []
+        try:
+            buffers.extend(self._empty(size) for _ in range(valid - len(buffers)))
+            turns = itertools.cycle(buffers[:valid])
+            for parameter in self.ordered:
+                numel, empty = self.pretrained.infos[parameter.name].numel, dropped(parameter)
+                # An empty tensor is one empty block.
+                all_of_it = ((start, min(start + size, numel)) for start in range(0, max(numel, 1), size))
+                for start, stop in all_of_it if places is None else places.get(parameter.name, ()):
+                    yield partial(self._slot, parameter, start, stop, empty, next(turns))
+        finally:
+            self._spare.append(buffers)
+
+    def runs(self, dropped: Callable[[Parameter], bool], stride: int) -> list[Callable[[], Slot]]:
+        """What reads one in ``stride`` runs of scalars, counted over all tensors, as flat slots."""
+        sizes = [self.pretrained.infos[parameter.name].numel for parameter in self.ordered]
+        length = max(1, min(RUN, sum(sizes) // (stride * LEAST_RUNS)))
+        reads, passed = list[Callable[[], Slot]](), 0
+        for parameter, numel in zip(self.ordered, sizes, strict=True):
+            for start in range(-passed % (stride * length), numel, stride * length):
+                stop = min(start + length, numel)
+                reads.append(partial(self._slot, parameter, start, stop, dropped(parameter), None))
+            passed += numel
+        return reads
+
+    def thinned(self, stride: int) -> Iterator[Callable[[], tuple[Slot, int]]]:
+        """What reads every so-many-th scalar, counted over all tensors, block by block.
+
+        Each gives a flat slot, and how many scalars per expert were read for it.
+        """
+        passed, size = 0, self._block
+        for parameter in self.ordered:
+            numel = self.pretrained.infos[parameter.name].numel
+            for start in range(0, numel, size):
+                stop, chosen = min(start + size, numel), slice(-passed % stride, None, stride)
+                yield partial(self._chosen, parameter, start, stop, chosen)
+                passed += stop - start
+
+    def _chosen(self, parameter: Parameter, start: int, stop: int, chosen: slice) -> tuple[Slot, int]:
+        checkpoints = (self.pretrained, *self.experts.values())
+        read = (checkpoint.read_flat(parameter.name, start, stop)[chosen] for checkpoint in checkpoints)
+        base, *rows = (move_tensor(values, self.device, self.dtype) for values in read)
+        gradients = {kind: file.read(parameter.name, start, stop)[:, chosen] for kind, file in self.gradients.items()}
+        return Slot(parameter, self.names, base, torch.stack(rows) - base, start, gradients=gradients), stop - start
+
+    def is_large(self, parameter: Parameter) -> bool:
+        """Whether a tensor of another network than CLIP's is more than one block: a table of tokens, or a stack."""
+        return self.pretrained.inferred and self.pretrained.infos[parameter.name].numel > self._block
+
+    def layer_bytes(self, parameter: Parameter) -> int:
+        """Memory that the work on one whole tensor may take."""
+        rows = 0 if self.evidence is None and self.through_merged is None else math.inf
+        info = self.pretrained.infos[parameter.name]
+        return layer_bytes(parameter, info, len(self.experts), self.dtype.itemsize, rows=rows)
+
+    def whole(self, parameter: Parameter, dropped: bool = False) -> Slot:
+        """One tensor as a slot, in memory of its own; a matrix as (d_out, d_in), however it is stored."""
+        shape = self.pretrained.infos[parameter.name].shape
+        slot = self._slot(parameter, 0, self.pretrained.infos[parameter.name].numel, dropped, None)
+        turned = parameter.transposed and len(shape) == 2
+
+        def shaped(values: Tensor, *first: int) -> Tensor:
+            whole = values.reshape(*first, *shape)
+            return whole.mT.contiguous() if turned else whole
+
+        return replace(
+            slot,
+            pretrained=shaped(slot.pretrained),
+            task_vectors=shaped(slot.task_vectors, len(self.experts)),
+            read_inputs=partial(self.input_moments, parameter),
+            gradients={kind: shaped(rows, len(self.experts)) for kind, rows in slot.gradients.items()},
+            factors=None if dropped else self._factors(parameter),
+        )
+
+    def _factors(self, parameter: Parameter) -> tuple[LowRank, ...] | None:
+        """Thin factors of every expert's task vector as (d_out, d_in); None where an expert's are not known."""
+        known = thin_task_vectors(parameter, self.pretrained, self.experts)
+        if known is None:
+            return None
+        factors = (of_expert.read().to(self.device) for of_expert in known)
+        return tuple(factor.mT if parameter.transposed else factor for factor in factors)
+
+    def input_moments(self, parameter: Parameter, on_detail: OnDetail = ignore_detail) -> tuple[Moments, ...] | None:
+        """The moments of what enters a tensor, one per expert; None where nothing is known of it."""
+        return self.evidence.moments(parameter, on_detail) if self.evidence is not None else None
+
+    def pieces(self, block: Slot) -> Iterator[Slot]:
+        """A flat block in pieces that fit the processor's cache, as views: nothing is copied."""
+        size, numel = block.pretrained.numel(), block.pretrained.numel()
+        if is_host(self.device):
+            size = PIECE_CPU
+        for start in range(0, max(numel, 1), max(size, 1)):
+            part = slice(start, start + size)
+            base, vectors = block.pretrained[part], block.task_vectors[:, part]
+            gradients = {kind: rows[:, part] for kind, rows in block.gradients.items()}
+            yield Slot(block.parameter, block.experts, base, vectors, block.start + start, gradients=gradients)
+
+    def _empty(self, numel: int) -> Tensor:
+        return torch.empty((len(self.experts), numel), dtype=self.dtype, device=self.device)
+
+    def _slot(self, parameter: Parameter, start: int, stop: int, dropped: bool, buffer: Tensor | None) -> Slot:
+        name = parameter.name
+        base = self._read(self.pretrained, name, start, stop)
+        gradients = {kind: file.read(name, start, stop) for kind, file in self.gradients.items()}
+        if dropped:
+            zeros = torch.zeros(1, dtype=self.dtype, device=self.device).expand(len(self.experts), stop - start)
+            return Slot(parameter, self.names, base, zeros, start, gradients=gradients)
+        vectors = (self._empty(stop - start) if buffer is None else buffer)[:, : stop - start]
+        for row, expert in zip(vectors, self.experts.values(), strict=True):
+            torch.sub(self._read(expert, name, start, stop), base, out=row)
+        if not all_finite(vectors):
+            self._explain_not_finite(name)
+        return Slot(parameter, self.names, base, vectors, start, gradients=gradients)
+
+    def _read(self, checkpoint: Checkpoint, name: str, start: int, stop: int) -> Tensor:
+        return move_tensor(checkpoint.read_flat(name, start, stop), self.device, self.dtype)
+
+    def _explain_not_finite(self, name: str) -> None:
+        """Raise an error that names every tensor that is not finite, in all files, not only the first one met."""
+        check_fit(self.pretrained, self.experts, values=True).raise_if_bad()
+        raise CheckpointError(
+            f"The difference between an expert and the pretrained model overflows in tensor {name!r}, although all its "
+            "numbers are finite. Are these checkpoints of one family?"
+        )

@@ -1,0 +1,244 @@
+"""The description of a benchmark to be made: a YAML file or plain data, every key checked."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any, Self
+
+from merging.base.errors import CheckpointError, RecipeError, TaskError
+from merging.base.files.plain_yaml import read_plain_yaml
+from merging.base.text import did_you_mean, first_few, printable
+from merging.images.benchmarks.benchmark import MULTITASK
+from merging.images.benchmarks.build.class_names import ClassNames
+from merging.images.data_sets.class_list import in_lines, names_text
+from merging.images.prompt_sets import CLIP, WORDINGS, prompt_keys
+from merging.models.families import ACTIVATIONS
+from merging.models.formats.model_sources import ModelRef
+from merging.models.formats.named_architecture import named_architecture
+from merging.models.model_references import PRETRAINED, locate
+from merging.models.stated_architecture import StatedArchitecture
+
+KEY = re.compile(r"[a-z0-9][a-z0-9_-]{0,39}")
+RESERVED = ("pretrained", "multitask", "logit_scale", "class_embedding")
+MAX_IMAGES = 1_000_000
+ALL = "all"  # images, in place of a number
+
+
+@dataclass(frozen=True)
+class TaskSource:
+    """A data set: where its images are, the names of its classes, its head and its expert.
+
+    Paths are relative to the description's folder. Without ``expert`` it is out of domain for every merge.
+    """
+
+    key: str
+    images: str
+    expert: str | None = None
+    head: str | None = None  # a released head; otherwise one is built
+    prompts: str | None = None  # key of the papers' prompts
+    wording: str = CLIP  # who wrote the class names of those prompts
+    templates: tuple[str, ...] = ()
+    classes: ClassNames | str = None  # names, a mapping, or a file with either
+    image_column: str | None = None
+    label_column: str | None = None
+    configuration: str | None = None  # of a data set that has several
+    test_split: str | None = None  # the split to test on, as the data set names it
+    title: str = ""
+    source: str = ""
+    license: str = ""
+
+
+@dataclass(frozen=True)
+class Description:
+    """A benchmark to be made. ``images`` limits each half of a test set, 0 takes all; ``exemplars`` likewise.
+
+    ``whole`` reports on whole test sets, or on ``images`` of them; ``balanced`` draws equally from all classes;
+    ``by_reference`` leaves images in the data sets' files, to be decoded when they are needed; ``models_by_reference``
+    leaves models in theirs. ``licenses`` are those stated of models and data sets, by name.
+    """
+
+    pretrained: str
+    tasks: tuple[TaskSource, ...]
+    text: str | None = None  # where the text tower is; default: the pretrained model
+    multitask: str | None = None
+    activation: str = ""  # of all the models and the text tower; empty: as their files state
+    architecture: str = ""  # what their files do not state, as StatedArchitecture writes it
+    images: int = 250
+    exemplars: int = 96
+    seed: int = 0
+    balanced: bool = False
+    whole: bool = False
+    by_reference: bool = False
+    models_by_reference: bool = False
+    licenses: Mapping[str, str] = field(default_factory=dict)
+    mean: tuple[float, ...] | None = None
+    std: tuple[float, ...] | None = None
+    base: Path = Path()
+
+    @classmethod
+    def load(cls, path: Path) -> Self:
+        """The description in a YAML file; raises TaskError if the file is none."""
+        try:
+            return cls.of(read_plain_yaml(path.read_text("utf-8"), "file"), path.absolute().parent)
+        except (OSError, UnicodeDecodeError) as error:
+            raise TaskError(f"{path.name} cannot be read: {error}") from None
+        except (RecipeError, TaskError, CheckpointError) as error:
+            raise TaskError(f"{path.name}: {error}") from None
+
+    @classmethod
+    def of(cls, data: Any, base: Path) -> Self:
+        """The description in plain data.
+
+        Raises:
+            TaskError: unknown keys, or values of the wrong kind.
+            CheckpointError: an unknown architecture.
+        """
+        if not isinstance(data, Mapping):
+            raise TaskError("A description is a mapping with `pretrained` and `tasks`.")
+        options = _options(data, cls, without=("base",), needed=("pretrained", "tasks"), where="the description")
+        if not isinstance(options["tasks"], Mapping) or not options["tasks"]:
+            raise TaskError("`tasks` is a mapping from names to data sets, with at least one.")
+        options["tasks"] = tuple(_task(str(key), entry) for key, entry in options["tasks"].items())
+        _check_numbers(options)
+        for name in ("mean", "std"):
+            if name in options:
+                options[name] = _three(options[name], name)
+        for name in ("pretrained", "text", "multitask"):
+            _text(options.get(name), name)
+        licenses = options.get("licenses", {})
+        if not isinstance(licenses, Mapping) or not all(map(_is_text, (*licenses, *licenses.values()))):
+            raise TaskError("`licenses` is a mapping from names of models and data sets to texts.")
+        if (named := options.get("activation", "")) not in ("", *ACTIVATIONS):
+            raise TaskError(f"`activation` is {' or '.join(ACTIVATIONS)}; got {printable(repr(named), 60)}.")
+        if "architecture" in options:
+            _text(options["architecture"], "architecture")
+            options["architecture"] = named_architecture(options["architecture"], base).text()
+        return cls(**options, base=base)
+
+    def path(self, text: str) -> Path:
+        """The path of one of its data sets or files."""
+        return locate(text, self.base)
+
+    def models(self) -> dict[str, ModelRef]:
+        """{"pretrained": model, task: its expert}, and "multitask" if there is one."""
+        named = {
+            PRETRAINED: self.pretrained,
+            **{task.key: task.expert for task in self.tasks},
+            MULTITASK: self.multitask,
+        }
+        return {name: ModelRef(text, self.base) for name, text in named.items() if text}
+
+    @property
+    def stated(self) -> StatedArchitecture:
+        """What is stated of the models in place of their files."""
+        return StatedArchitecture.parse(self.architecture)
+
+
+def _check_numbers(options: dict[str, Any]) -> None:
+    """Raise TaskError for amounts that are none, and for choices that are not true or false; "all" becomes 0."""
+    for name in ("images", "exemplars"):
+        if options.get(name) == ALL:
+            options[name] = 0
+    for name in ("balanced", "whole", "by_reference", "models_by_reference"):
+        if not isinstance(options.get(name, False), bool):
+            raise TaskError(f"`{name}` is true or false; got {printable(repr(options[name]), 60)}.")
+    for name in ("images", "exemplars", "seed"):
+        value = options.get(name, 0)
+        if type(value) is not int or not 0 <= value <= MAX_IMAGES:
+            raise TaskError(f"`{name}` is a whole number from 0 to {MAX_IMAGES:,}; got {value!r}.")
+
+
+def _task(key: str, entry: Any) -> TaskSource:
+    if not KEY.fullmatch(key) or key in RESERVED:
+        raise TaskError(
+            f"{printable(key, 60)!r} cannot name a task: small letters, digits, - and _, and not {RESERVED[0]!r}."
+        )
+    if isinstance(entry, str):
+        entry = {"images": entry}
+    if not isinstance(entry, Mapping):
+        raise TaskError(f"Task {key!r} is a mapping with `images`, or the path of the images.")
+    where = f"task {key!r}"
+    options = _options(entry, TaskSource, without=("key",), needed=("images",), where=where)
+    for name in set(options) - {"classes", "templates"}:
+        _text(options[name], f"{name} of {where}")
+    if "templates" in options:
+        options["templates"] = _texts(options["templates"], f"templates of {where}")
+    classes = options.get("classes")
+    if isinstance(classes, Mapping):
+        options["classes"] = {str(own): str(name) for own, name in classes.items()}
+    elif classes is not None and not isinstance(classes, str):
+        options["classes"] = _texts(classes, f"classes of {where}")
+    if (prompts_key := options.get("prompts")) is not None and prompts_key not in prompt_keys():
+        near = did_you_mean(prompts_key, prompt_keys())
+        raise TaskError(f"There are no prompts called {prompts_key!r}.{near} There are: {', '.join(prompt_keys())}.")
+    _check_wording(options, where)
+    return TaskSource(key, **options)
+
+
+def _check_wording(options: Mapping[str, Any], where: str) -> None:
+    """Raise TaskError if there is no such wording, or nothing that it would change."""
+    wording = options.get("wording", CLIP)
+    if wording not in WORDINGS:
+        near = did_you_mean(wording, WORDINGS)
+        raise TaskError(f"wording of {where} is {' or '.join(WORDINGS)}; got {printable(repr(wording), 60)}.{near}")
+    if wording != CLIP and options.get("prompts") is None:
+        raise TaskError(f"wording of {where} needs `prompts`: it says who wrote their class names.")
+
+
+def _options(
+    data: Mapping[Any, Any], kind: type[Any], *, without: Iterable[str], needed: Iterable[str], where: str
+) -> dict[str, Any]:
+    """The entries that are set; raises TaskError for unknown and missing ones."""
+    allowed = [field.name for field in fields(kind) if field.name not in without]
+    for name in data:
+        if name not in allowed:
+            near = did_you_mean(str(name), allowed)
+            raise TaskError(f"{where} has no {printable(str(name), 40)!r}.{near} It takes {', '.join(allowed)}.")
+    if missing := [name for name in needed if data.get(name) is None]:
+        raise TaskError(f"{where} lacks {first_few(missing)}.")
+    return {str(name): value for name, value in data.items() if value is not None}
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _text(value: Any, name: str) -> None:
+    if value is not None and (not isinstance(value, str) or not value or len(value) > 4096 or "\0" in value):
+        raise TaskError(f"{name} is text; got {printable(repr(value), 60)}.")
+
+
+def _texts(value: Any, name: str) -> tuple[str, ...]:
+    """A list of texts; whole numbers, which YAML makes of unquoted digits, are taken as text."""
+    if not isinstance(value, list | tuple) or not all(isinstance(v, str) or type(v) is int for v in value) or not value:
+        raise TaskError(f"{name} is a list of texts; got {printable(repr(value), 60)}.")
+    return tuple(map(str, value))
+
+
+def _three(value: Any, name: str) -> tuple[float, ...]:
+    numbers = tuple(value) if isinstance(value, list | tuple) else ()
+    least = 1e-6 if name == "std" else -100.0
+    if len(numbers) != 3 or not all(type(v) in {int, float} and least < v < 100 for v in numbers):
+        raise TaskError(f"`{name}` is three numbers, one for each color; got {printable(repr(value), 60)}.")
+    return tuple(map(float, numbers))
+
+
+def read_classes(path: Path) -> ClassNames:
+    """Class names from a file: one per line, in the order of labels, or YAML or JSON with a list or a mapping.
+
+    Raises:
+        TaskError: it cannot be read.
+    """
+    text = names_text(path)
+    if path.suffix.casefold() not in {".yaml", ".yml", ".json"}:
+        return in_lines(text)
+    try:
+        content = read_plain_yaml(text, "file")
+    except RecipeError as error:
+        raise TaskError(f"{path.name}: {error}") from None
+    if isinstance(content, Mapping):
+        return {str(own): str(name) for own, name in content.items()}
+    return _texts(content, path.name)

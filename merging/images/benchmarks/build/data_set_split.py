@@ -1,0 +1,114 @@
+"""How the images of a data set are used: exemplars from the training part, two halves of the test part or all of it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from merging.base.errors import TaskError
+from merging.base.text import first_few, printable
+from merging.images.data_sets.labeled_images import TEST, TRAIN, VALIDATION, DataSet, Labels, part_of_name
+
+Order = NDArray[np.intp]
+PartOrder = tuple[str, Order]  # a part, and its images in the order of the draw
+
+
+@dataclass(frozen=True)
+class Split:
+    """Where exemplars and test images are drawn from, each a part and its images in the order of the draw.
+
+    With ``whole``, all test images are reported on; images to choose on come from ``choosing``, if that is not None.
+    """
+
+    exemplars: PartOrder | None
+    test: PartOrder
+    rule: str
+    cautions: tuple[str, ...] = ()
+    whole: bool = False
+    choosing: PartOrder | None = None
+
+
+def split_data_set(
+    data: DataSet,
+    key: str,
+    seed: int,
+    test_split: str | None = None,
+    *,
+    balanced: bool = False,
+    whole: bool = False,
+) -> Split:
+    """The split of a data set, the same for the same key and seed whatever else is in the benchmark.
+
+    Test images come from the part "test", or from "validation" where there is none; exemplars from "train". A data set
+    in one piece is cut: half to draw exemplars from, half to test on. ``test_split`` names another part to test on,
+    as the data set writes it. ``balanced`` draws equally from all classes. ``whole`` reports on all test images; then
+    images to choose on come from "validation", if that is not tested on.
+
+    Raises:
+        TaskError: the data set has no such part, or it is the one from which exemplars are drawn.
+    """
+    shuffled = {part: _shuffled(len(labels), key, part, seed) for part, labels in data.parts.items() if len(labels)}
+    if balanced:
+        shuffled = {part: order_evenly(order, data.parts[part]) for part, order in shuffled.items()}
+    test = next((part for part in (TEST, VALIDATION) if part in shuffled), None)
+    if test_split is not None:
+        test = _named(test_split, shuffled)
+    if test is None:
+        return _cut(shuffled, seed, whole=whole)
+    unused = [part for part in shuffled if part not in {TRAIN, test}]
+    chosen = (VALIDATION, shuffled[VALIDATION]) if whole and VALIDATION in unused else None
+    unused = [part for part in unused if chosen is None or part != VALIDATION]
+    rule = f"test images from part {test!r}" + (f"; part {first_few(unused)!r} is not used" if unused else "")
+    rule += ", all to report on" if whole else ""
+    rule += f"; images to choose on from part {VALIDATION!r}" if chosen else ""
+    after: dict[str, Any] = {"whole": whole, "choosing": chosen}
+    if TRAIN not in shuffled:
+        lacking = (
+            "There is no training part, so there are no exemplars: methods that need them cannot run with this task."
+        )
+        return Split(None, (test, shuffled[test]), f"{rule}; no exemplars", (lacking,), **after)
+    drawn = (TRAIN, shuffled[TRAIN])
+    return Split(drawn, (test, shuffled[test]), f"exemplars from part 'train', {rule}", **after)
+
+
+def _cut(shuffled: dict[str, Order], seed: int, *, whole: bool) -> Split:
+    """The split of a data set in one part."""
+    (part, order), *_ = shuffled.items()
+    middle = len(order) // 2
+    return Split(
+        (part, order[:middle]),
+        (part, order[middle:]),
+        f"one part, cut by seed {seed}: 50 % to draw exemplars from, "
+        + ("50 % to report on" if whole else "25 % to choose and 25 % to report on"),
+        ("There is no test part; an expert that was trained on these images looks better than it is.",),
+        whole,
+    )
+
+
+def order_evenly(order: Order, labels: Labels) -> Order:
+    """The same images, so that after any number of them no class has two more than another that has images left."""
+    classes = labels[order]
+    by_class = np.argsort(classes, kind="stable")
+    before = np.empty(len(order), np.intp)  # how many of its class come before an image
+    before[by_class] = np.arange(len(order)) - np.searchsorted(classes[by_class], classes[by_class])
+    return order[np.argsort(before, kind="stable")]
+
+
+def _named(test_split: str, parts: Collection[str]) -> str:
+    """The part that a data set's own name of a split means."""
+    part = test_split if test_split in parts else part_of_name(test_split)
+    if part is None or part not in parts:
+        raise TaskError(f"It has no split {printable(test_split, 60)!r}; it has {first_few(parts)}.")
+    if part == TRAIN:
+        raise TaskError(f"Exemplars are drawn from the split {test_split!r}, so it cannot be the one to test on.")
+    return part
+
+
+def _shuffled(count: int, key: str, part: str, seed: int) -> Order:
+    """All indices in a seeded order."""
+    entropy = [seed, *f"{key}/{part}".encode()]
+    return np.random.default_rng(entropy).permutation(count)

@@ -1,0 +1,101 @@
+"""How the test images of a benchmark were taken: all of a data set's, or some of them, drawn with a seed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from merging.images.benchmarks.benchmark_folders import BENCHMARK
+from merging.images.benchmarks.manifest import MANIFEST, has_manifest
+
+REPORTING, CHOOSING = "reporting", "choosing"
+
+
+@dataclass(frozen=True, slots=True)
+class ImageDraw:
+    """``n`` of the ``of`` images of a data set's part; ``seed`` is that of the draw, ``balanced`` over its classes."""
+
+    n: int
+    of: int
+    seed: int
+    balanced: bool
+
+    @property
+    def text(self) -> str:
+        """'all 6,300' or '1,000 of 6,300 drawn with seed 0, class-balanced'."""
+        return f"all {self.of:,}" if self.n == self.of else f"{self.n:,} of {self.of:,} drawn {self.how}"
+
+    @property
+    def how(self) -> str:
+        """'with seed 0, class-balanced'."""
+        return f"with seed {self.seed}{', class-balanced' * self.balanced}"
+
+
+def draws(folder: Path, split: str = REPORTING) -> dict[str, ImageDraw]:
+    """{task: how the images of a split were taken}, of a benchmark that was made here; empty for other folders."""
+    if not has_manifest(folder):
+        return {}
+    try:
+        manifest = json.loads((folder / MANIFEST).read_bytes())
+        found = {key: _draw(facts["draws"].get(split)) for key, facts in manifest["tasks"].items()}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return {}
+    return {key: one for key, one in found.items() if one is not None}
+
+
+def _draw(stated: Mapping[str, Any] | None) -> ImageDraw | None:
+    return ImageDraw(stated["n"], stated["of"], stated["seed"], stated["balanced"]) if stated else None
+
+
+def is_whole(folder: Path) -> bool:
+    """Whether a benchmark reports on whole test sets, so that no half of them is kept to choose on.
+
+    Pages ask before torch is imported, so this reads the list of tasks alone; False if it cannot be read.
+    """
+    try:
+        tasks = json.loads((folder / BENCHMARK).read_bytes())["tasks"]
+        return bool(tasks) and not any(CHOOSING in task.get("splits", [CHOOSING]) for task in tasks)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return False
+
+
+def part(split: str = REPORTING, *, whole: bool) -> str:
+    """What a score is of, as sentences name it: 'reporting half', or 'test set' where it is not cut in halves."""
+    return "test set" if whole and split == REPORTING else f"{split} half"
+
+
+def facts_of(folder: Path) -> dict[str, Any]:
+    """What a run that was scored on a benchmark notes of it: its test images and licenses, as far as they are known.
+
+    ``whole`` is there if no half of the test images was kept to choose on.
+    """
+    words, manifest = describe_draws(list(draws(folder).values())), _manifest(folder)
+    licenses = manifest.get("licenses", {})
+    facts: dict[str, Any] = {"test_images": words} if words else {}
+    facts |= {"licenses": licenses} if licenses else {}
+    return facts | ({"whole": True} if manifest.get("whole") else {})
+
+
+def _manifest(folder: Path) -> Mapping[str, Any]:
+    """The manifest of a benchmark that was made here; empty for other folders."""
+    try:
+        return dict(json.loads((folder / MANIFEST).read_bytes())) if has_manifest(folder) else {}
+    except (OSError, ValueError, TypeError):
+        return {}
+
+
+def describe_draws(draws: Sequence[ImageDraw]) -> str:
+    """How the images of several test sets were taken, without a full stop; empty if nothing says."""
+    if not draws:
+        return ""
+    some = [one for one in draws if one.n < one.of]
+    if not some:
+        return "all images of every test set"
+    counts, of = sorted({one.n for one in some}), sorted({one.of for one in some})
+    n, total = (f"{each[0]:,}" if len(each) == 1 else f"{each[0]:,} to {each[-1]:,}" for each in (counts, of))
+    how = "; ".join(sorted({one.how for one in some}))
+    rest = len(draws) - len(some)
+    return f"{n} of {total} images of each test set, drawn {how}" + (f"; all of {rest} others" if rest else "")

@@ -1,0 +1,270 @@
+"""Attention's query, key and value as three tensors, for methods whose result depends on what counts as one tensor.
+
+Checkpoints here hold the three in one packed tensor, a third of its rows each; Transformers' files hold three tensors.
+Where a method's parameter ``split_method`` is on, the method sees every third as a slot with a name of its own, in its
+survey, too, and what it makes of the thirds is put together again. The method itself knows nothing of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import torch
+
+from merging.methods.method import Edit, Merge
+from merging.methods.slot import Provisional, Slot, SlotStream
+from merging.models.families import Parameter, qkv_parameters
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from merging.methods.learning import Blend, Change, Masks
+    from merging.methods.method import ProvisionalFunction
+    from merging.methods.params import Params
+    from merging.models.tensor_info import TensorInfo
+
+T = TypeVar("T")
+APART = "apart"  # the name of the parameter
+
+
+@dataclass(frozen=True, slots=True)
+class PackedTensor:
+    """A packed tensor: query, key and value, each of ``numel`` scalars."""
+
+    parts: tuple[Parameter, ...]
+    numel: int
+
+    def rows(self, slot: Slot) -> list[tuple[int, slice]]:
+        """Which thirds a slot has something of, whole or a flat piece of the tensor, and the rows of it that they are.
+
+        The rows of a flat piece are scalars.
+        """
+        height = slot.pretrained.shape[0] // len(self.parts) if slot.pretrained.dim() > 1 else self.numel
+        ends = [(i * height - slot.start, (i + 1) * height - slot.start) for i in range(len(self.parts))]
+        inside = [(max(first, 0), min(last, len(slot.pretrained))) for first, last in ends]
+        return [(i, slice(first, last)) for i, (first, last) in enumerate(inside) if first < last]
+
+    def slots(self, slot: Slot) -> list[Slot]:
+        """The thirds of a slot, whole or a flat piece of the tensor, as slots of their own."""
+        return [self._third(slot, i, rows) for i, rows in self.rows(slot)]
+
+    def _third(self, slot: Slot, i: int, rows: slice) -> Slot:
+        part, count = self.parts[i], len(self.parts)
+
+        def note(table: str, **row: Any) -> None:
+            slot.note(table, **{"tensor": part.name, "part": part.part, "numel": self.numel, **row})
+
+        return replace(
+            slot,
+            parameter=part,
+            pretrained=slot.pretrained[rows],
+            task_vectors=slot.task_vectors[:, rows],
+            start=slot.start + rows.start - i * self.numel if slot.pretrained.dim() == 1 else 0,
+            tick=lambda share: slot.tick((i + share) / count),
+            note=note,
+            gradients={kind: values[:, rows] for kind, values in slot.gradients.items()},
+            factors=None if slot.factors is None else tuple(factor.rows(rows) for factor in slot.factors),
+        )
+
+
+PackedTensors = Mapping[str, PackedTensor]  # by name
+
+
+def is_split(params: Params) -> bool:
+    """Whether query, key and value count as three tensors with these parameters."""
+    return bool(params.counting().get(APART))
+
+
+def packed_tensors(parameters: Sequence[Parameter], infos: Mapping[str, TensorInfo]) -> dict[str, PackedTensor]:
+    """The packed tensors of a model; one whose rows cannot be divided by three, or that is empty, is none."""
+    packed = {}
+    for parameter in parameters:
+        parts, info = qkv_parameters(parameter), infos[parameter.name]
+        if parts and info.numel and info.shape[0] % len(parts) == 0:
+            packed[parameter.name] = PackedTensor(parts, info.numel // len(parts))
+    return packed
+
+
+def split_method(method: Edit | Merge, params: Params, packed: PackedTensors) -> Edit | Merge:
+    """The method as it works on thirds of the packed tensors; itself if its parameters do not say so."""
+    if not is_split(params) or not packed:
+        return method
+
+    def run(slot: Slot, params: Any, statistics: Any) -> Tensor:
+        if slot.name not in packed:
+            return method.run(slot, params, statistics)
+        slots = packed[slot.name].slots(slot)
+        results = [method.run(third, params, statistics) for third in slots]
+        return torch.cat(results, dim=results[0].dim() - slot.pretrained.dim())
+
+    learned, surveyed = method.learn, method.survey
+    changes: dict[str, Any] = {"run": run}
+    if surveyed is not None:
+        changes["survey"] = lambda slots, params: surveyed(SplitStream(slots, packed), params)
+    if learned is not None:
+        changes["learn"] = lambda blend, params: learned(SplitBlend(blend, packed), params)
+    if isinstance(method, Merge) and method.provisional is not None:
+        changes["provisional"] = _split_provisional(method.provisional, packed)
+    if isinstance(method, Edit):
+        changes |= {"kept": _split_kept(method, packed), "drops": _split_drops(method, packed)}
+    return replace(method, **changes)
+
+
+def _split_provisional(made: ProvisionalFunction, packed: PackedTensors) -> ProvisionalFunction:
+    def provisional(slot: Slot, params: Any, statistics: Any) -> Provisional:
+        if slot.name not in packed:
+            return made(slot, params, statistics)
+        parts = [made(third, params, statistics) for third in packed[slot.name].slots(slot)]
+        final = torch.stack([part.final for part in parts]).all()
+        return Provisional(
+            torch.cat([part.change for part in parts]), torch.stack([part.count for part in parts]).sum(), final
+        )
+
+    return provisional
+
+
+def _split_kept(method: Edit, packed: PackedTensors) -> Callable[[Slot, Any, Any], Tensor | None]:
+    def kept(slot: Slot, params: Any, statistics: Any) -> Tensor | None:
+        if slot.name not in packed:
+            return method.kept(slot, params, statistics)
+        slots = packed[slot.name].slots(slot)
+        masks = [method.kept(third, params, statistics) for third in slots]
+        if all(mask is None for mask in masks):
+            return None
+        pairs = zip(slots, masks, strict=True)
+        return torch.cat([torch.ones_like(s.pretrained, dtype=torch.bool) if m is None else m for s, m in pairs])
+
+    return kept
+
+
+def _split_drops(method: Edit, packed: PackedTensors) -> Callable[[Parameter, Any], bool]:
+    def drops(parameter: Parameter, statistics: Any) -> bool:
+        parts = packed[parameter.name].parts if parameter.name in packed else (parameter,)
+        return all(method.drops(part, statistics) for part in parts)
+
+    return drops
+
+
+def _split_parameters(parameters: Sequence[Parameter], packed: PackedTensors) -> tuple[Parameter, ...]:
+    """The parameters with thirds in the places of packed tensors."""
+    each = (packed[p.name].parts if p.name in packed else (p,) for p in parameters)
+    return tuple(part for parts in each for part in parts)
+
+
+@dataclass(frozen=True)
+class SplitStream:
+    """A stream for surveys in which packed tensors are three; samples of scalars stay as they are."""
+
+    whole: SlotStream
+    packed: PackedTensors
+
+    @property
+    def experts(self) -> tuple[str, ...]:
+        """Names of the experts, in order."""
+        return self.whole.experts
+
+    @property
+    def parameters(self) -> tuple[Parameter, ...]:
+        """What is merged, in forward order."""
+        return _split_parameters(self.whole.parameters, self.packed)
+
+    @property
+    def numels(self) -> tuple[int, ...]:
+        """Scalars per tensor."""
+        pairs = zip(self.whole.parameters, self.whole.numels, strict=True)
+        sizes = {part.name: packed.numel for packed in self.packed.values() for part in packed.parts}
+        own = {parameter.name: numel for parameter, numel in pairs} | sizes
+        return tuple(own[parameter.name] for parameter in self.parameters)
+
+    @property
+    def numel(self) -> int:
+        """Scalars per expert, over all tensors."""
+        return self.whole.numel
+
+    @property
+    def dead_numel(self) -> int:
+        """Scalars of an unused text tower that count in global quantiles."""
+        return self.whole.dead_numel
+
+    @property
+    def dead_tensors(self) -> int:
+        """Tensors of an unused text tower that count; none of them is a packed one."""
+        return self.whole.dead_tensors
+
+    def __iter__(self) -> Iterator[Slot]:
+        for slot in self.whole:
+            yield from self._slots(slot)
+
+    def map(self, work: Callable[[Slot], T]) -> Iterator[T]:
+        """What a function makes of every slot, in their order; the thirds of a tensor are worked on one by one."""
+        for results in self.whole.map(lambda slot: [work(third) for third in self._slots(slot)]):
+            yield from results
+
+    def thinned(self, stride: int) -> Iterator[Slot]:
+        """Every so-many-th scalar of each expert, counted over all tensors."""
+        return self.whole.thinned(stride)
+
+    def _slots(self, slot: Slot) -> list[Slot]:
+        return self.packed[slot.name].slots(slot) if slot.name in self.packed else [slot]
+
+
+@dataclass(frozen=True)
+class SplitBlend:
+    """A blend in which packed tensors are three, for methods that learn something of every tensor."""
+
+    whole: Blend
+    packed: PackedTensors
+
+    @property
+    def slots(self) -> SlotStream:
+        """All tensors with the task vectors as the edits leave them."""
+        return SplitStream(self.whole.slots, self.packed)
+
+    @property
+    def live(self) -> tuple[Parameter, ...]:
+        """The tensors that are learned on, in forward order."""
+        return _split_parameters(self.whole.live, self.packed)
+
+    def visit(self, change: Change, expert: str | None = None) -> None:
+        """Go through the live tensors once."""
+
+        def change_all(slot: Slot, gradient: Tensor | None) -> Tensor | None:
+            if slot.name not in self.packed:
+                return change(slot, gradient)
+            packed = self.packed[slot.name]
+            cuts = [None if gradient is None else gradient[rows] for _, rows in packed.rows(slot)]
+            changes = [change(third, cut) for third, cut in zip(packed.slots(slot), cuts, strict=True)]
+            written = [one for one in changes if one is not None]
+            return torch.cat(written) if len(written) == len(changes) else None
+
+        self.whole.visit(change_all, expert)
+
+    def entropies(self, seed: int, batch: int, step: int) -> tuple[float, ...]:
+        """Every task's mean entropy over its batch of this step, whose gradients are added up."""
+        return self.whole.entropies(seed, batch, step)
+
+    def cross_entropy(self, expert: str) -> float:
+        """The mean cross-entropy over all labeled exemplars of one task, whose gradient is added up."""
+        return self.whole.cross_entropy(expert)
+
+    def masks(self) -> Masks:
+        """Masks of every expert over whole tensors."""
+        return self.whole.masks()
+
+    def say(self, detail: str) -> None:
+        """What the progress shows from now on."""
+        self.whole.say(detail)
+
+    def restored(self) -> dict[str, Tensor]:
+        """What an interrupted run of the same recipe kept."""
+        return self.whole.restored()
+
+    def skip(self, share: float) -> None:
+        """Count this share of all steps as done."""
+        self.whole.skip(share)
+
+    def keep(self, state: Callable[[], Mapping[str, Tensor]]) -> None:
+        """Offer what a later run would go on from."""
+        self.whole.keep(state)

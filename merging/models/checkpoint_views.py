@@ -1,0 +1,343 @@
+"""One model under the names of open_clip or Transformers: the same numbers, packed, split or transposed.
+
+Nothing is converted ahead of time: a ``CheckpointView`` reads tensors of another checkpoint when its own are read.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from merging.base.errors import CheckpointError
+from merging.base.text import first_few, plural
+from merging.models.checkpoint import Checkpoint, Spans
+from merging.models.content_digest import OnBytes, ignore
+from merging.models.families import HUGGING_FACE, QKV, TEXT, Role
+from merging.models.tensor_info import TensorInfo
+from merging.models.tower_names import (
+    ANCHOR,
+    BODY,
+    HF_ANCHOR,
+    PROJ,
+    VISUAL,
+    group_tower_names,
+    hugging_face_names,
+    is_clip,
+    is_transposed_name,
+)
+
+PROJECTION_NAMES = re.compile(r"(?:^|\.)(?:proj|visual_projection)(?:\.weight)?$")  # the names of an output projection
+
+# --- a checkpoint under other names ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class TensorSlice:
+    """Scalars [start, stop) of a tensor of another checkpoint, or all of it transposed."""
+
+    source: Checkpoint
+    name: str
+    start: int
+    stop: int
+    transposed: bool = False
+
+    @classmethod
+    def whole(cls, source: Checkpoint, name: str, *, transposed: bool = False) -> TensorSlice:
+        """The slice that is a whole tensor."""
+        return cls(source, name, 0, source.infos[name].numel, transposed)
+
+    def read(self, start: int, stop: int) -> Tensor:
+        """Scalars [start, stop) of the slice, flat."""
+        if self.transposed:
+            return self.source.read(self.name).T.reshape(-1)[start:stop]
+        return self.source.read_flat(self.name, self.start + start, self.start + stop)
+
+
+@dataclass(frozen=True, slots=True)
+class DerivedTensor:
+    """A tensor made of slices, one below the other."""
+
+    info: TensorInfo
+    parts: tuple[TensorSlice, ...]
+
+
+class CheckpointView(Checkpoint):
+    """Tensors of another checkpoint under other names, read from it on demand.
+
+    With ``same`` the view counts as that checkpoint itself, and has its digest.
+    """
+
+    def __init__(self, inner: Checkpoint, tensors: Mapping[str, DerivedTensor], *, same: bool) -> None:
+        self.name, self.label, self.metadata, self.family = inner.name, inner.label, inner.metadata, inner.family
+        self.notes, self.cautions, self.folder = inner.notes, inner.cautions, inner.folder
+        self.inner, self._tensors, self._same = inner, dict(tensors), same
+        self.infos = {name: derived.info for name, derived in tensors.items()}
+
+    def read_flat(self, name: str, start: int, stop: int) -> Tensor:
+        pieces: list[Tensor] = []
+        at = 0
+        for part in self._tensors[name].parts:
+            size = part.stop - part.start
+            first, last = max(start, at), min(stop, at + size)
+            if first < last:
+                pieces.append(part.read(first - at, last - at))
+            at += size
+        if not pieces:  # an empty result, too, has the tensor's dtype
+            pieces.append(self._tensors[name].parts[0].read(0, 0))
+        return torch.cat(pieces) if len(pieces) > 1 else pieces[0]
+
+    def read_spans(self, name: str, spans: Spans) -> Tensor:
+        parts = self._tensors[name].parts
+        if len(parts) > 1 or parts[0].transposed:
+            return super().read_spans(name, spans)
+        (part,) = parts
+        places = tuple((part.start + start, part.start + stop) for start, stop in spans)
+        return part.source.read_spans(part.name, places)
+
+    def state(self) -> tuple[int, ...] | None:
+        return self.inner.state()
+
+    def content_digest(self, on_bytes: OnBytes = ignore) -> str:
+        if self._same:
+            return self.inner.content_digest(on_bytes)
+        return super().content_digest(on_bytes)
+
+    def native(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """A state dict under this view's names, renamed to the names in its file, in the file's order."""
+        tensors: dict[str, Tensor] = {}
+        for name, derived in self._tensors.items():
+            flat, at = state[name], 0
+            for part in derived.parts:
+                shape = part.source.infos[part.name].shape
+                size = part.stop - part.start
+                piece = flat.T if part.transposed else flat.reshape(-1)[at : at + size]
+                tensors[part.name] = piece.reshape(shape).contiguous()
+                at += size
+        return self.inner.native({name: tensors[name] for name in self.inner.infos if name in tensors})
+
+
+def stored_model(checkpoint: Checkpoint) -> Checkpoint:
+    """The checkpoint under the names in its file, below all views of it."""
+    while isinstance(checkpoint, CheckpointView):
+        checkpoint = checkpoint.inner
+    return checkpoint
+
+
+def identity_view(checkpoint: Checkpoint) -> CheckpointView:
+    """A view of all tensors under their own names, whose metadata can be changed."""
+    return CheckpointView(checkpoint, rename_tensors(checkpoint, {name: name for name in checkpoint.infos}), same=True)
+
+
+def rename_tensors(inner: Checkpoint, names: Mapping[str, str]) -> dict[str, DerivedTensor]:
+    """{new name: tensor} from {new name: old name}."""
+    return {new: DerivedTensor(inner.infos[old], (TensorSlice.whole(inner, old),)) for new, old in names.items()}
+
+
+def _packed(inner: Checkpoint, stored: Sequence[str]) -> DerivedTensor:
+    """q, k and v packed into one tensor."""
+    infos = [inner.infos[name] for name in stored]
+    if len({(info.shape[1:], info.dtype) for info in infos}) > 1 or not all(info.shape for info in infos):
+        raise CheckpointError(f"{inner.name}: {first_few(stored)} differ in width or type and cannot be one tensor.")
+    shape = (sum(info.shape[0] for info in infos), *infos[0].shape[1:])
+    return DerivedTensor(TensorInfo(shape, infos[0].dtype), tuple(TensorSlice.whole(inner, name) for name in stored))
+
+
+def transposed_matrix(inner: Checkpoint, stored: str) -> DerivedTensor:
+    """A matrix as its transpose. Raises CheckpointError if it is none."""
+    info = inner.infos[stored]
+    if len(info.shape) != 2:
+        raise CheckpointError(f"{inner.name}: {stored!r} of shape {list(info.shape)} is no matrix.")
+    return DerivedTensor(TensorInfo(info.shape[::-1], info.dtype), (TensorSlice.whole(inner, stored, transposed=True),))
+
+
+def _split_qkv(inner: Checkpoint, stored: str) -> tuple[DerivedTensor, ...] | None:
+    """q, k and v as thirds of one tensor; None if its rows cannot be divided by three."""
+    info = inner.infos[stored]
+    if not info.shape or info.shape[0] % len(QKV):
+        return None
+    third = TensorInfo((info.shape[0] // len(QKV), *info.shape[1:]), info.dtype)
+    size = third.numel
+    return tuple(DerivedTensor(third, (TensorSlice(inner, stored, i * size, (i + 1) * size),)) for i in range(len(QKV)))
+
+
+# --- files under canonical names -------------------------------------------------------------------------------------
+
+
+def to_open_clip_names(checkpoint: Checkpoint, within: bool = False) -> Checkpoint:
+    """A checkpoint under open_clip's names, without prefixes of trainers; unchanged if it has these names already.
+
+    ``within``: also if its tower is a small part of it, which then stands for the whole.
+
+    A checkpoint without a visual tower keeps its names, apart from a prefix of parallel training; so does one whose
+    tower is not CLIP's, or a small part of it.
+
+    Raises:
+        CheckpointError: it holds several visual towers.
+    """
+    names = list(checkpoint.infos)
+    anchors = [name for name in names if name == ANCHOR or name.endswith("." + ANCHOR)]
+    if len(anchors) > 1:
+        raise CheckpointError(
+            f"{checkpoint.name} holds several visual towers: {first_few(anchors)}. Save one by itself."
+        )
+    if not anchors:
+        return _without_module(checkpoint)
+    anchor = anchors[0]
+    if anchor.endswith(HF_ANCHOR):
+        body = anchor.removesuffix(HF_ANCHOR)
+        top = body.removesuffix(BODY)
+        return _from_hugging_face(checkpoint, top) if is_clip(checkpoint.infos, top, body, within) else checkpoint
+    prefix = anchor.removesuffix(ANCHOR)
+    if prefix == VISUAL or prefix.endswith("." + VISUAL):
+        prefix = prefix.removesuffix(VISUAL)
+    return _stripped(checkpoint, prefix) if prefix else checkpoint
+
+
+def _without_module(checkpoint: Checkpoint) -> Checkpoint:
+    """A model without a visual tower, without the prefix of parallel training."""
+    if not all(name.startswith("module.") and len(name) > len("module.") for name in checkpoint.infos):
+        return checkpoint
+    return _stripped(checkpoint, "module.")
+
+
+def _stripped(checkpoint: Checkpoint, prefix: str) -> Checkpoint:
+    inside = {name.removeprefix(prefix): name for name in checkpoint.infos if name.startswith(prefix)}
+    view = CheckpointView(checkpoint, rename_tensors(checkpoint, inside), same=False)
+    view.cautions += (f"The names begin with {prefix!r}, which was removed.",)
+    outside = [name for name in checkpoint.infos if not name.startswith(prefix)]
+    if outside:
+        ignored = plural(len(outside), "tensor does not begin with it and was", "tensors do not begin with it and were")
+        view.cautions += (f"{ignored} ignored: {_first_few(outside)}.",)
+    return view
+
+
+def _from_hugging_face(checkpoint: Checkpoint, top: str) -> Checkpoint:
+    """Transformers' vision model under open_clip's names. ``top`` stands before the names of the model."""
+    kept: dict[str, str] = {}
+    notes: dict[str, list[str]] = {"text": [], "ids": [], "unknown": []}
+    for name in checkpoint.infos:
+        short = name.removeprefix(top) if name.startswith(top) else ""
+        match = HUGGING_FACE.classify(short)
+        if match and match[1].role != Role.BUFFER:
+            kept[short] = name
+        elif match and match[1].section == TEXT and match[1].part == "position_ids":
+            notes["ids"].append(name)
+        else:
+            is_text = match is not None or short.startswith(("text_model.", "text_projection."))
+            notes["text" if is_text else "unknown"].append(name)
+    tensors: dict[str, DerivedTensor] = {}
+    for name, short_names in group_tower_names(kept).items():
+        stored = [kept[short] for short in short_names]
+        if len(stored) > 1:
+            tensors[VISUAL + name] = _packed(checkpoint, stored)
+        elif name == PROJ:
+            tensors[VISUAL + name] = transposed_matrix(checkpoint, stored[0])
+        else:
+            tensors |= rename_tensors(checkpoint, {VISUAL + name: stored[0]})
+    used = {part.name for derived in tensors.values() for part in derived.parts}
+    notes["unknown"] += [name for name in kept.values() if name not in used]
+    view = CheckpointView(checkpoint, tensors, same=False)
+    view.notes += tuple(_naming_notes(top, notes))
+    if notes["unknown"]:
+        listed = notes["unknown"]
+        others = plural(len(listed), "tensor is", "tensors are")
+        view.cautions += (f"{others} not part of the visual tower; ignored: {_first_few(listed)}.",)
+    return view
+
+
+def _first_few(ignored: Iterable[str]) -> str:
+    """The first of the tensors that are left out, of all an output projection."""
+    listed = list(ignored)
+    dropped = [name for name in listed if PROJECTION_NAMES.search(name)]
+    return first_few((*dropped, *(name for name in listed if name not in dropped)))
+
+
+def _naming_notes(top: str, notes: Mapping[str, list[str]]) -> Iterable[str]:
+    yield "Transformers' names were changed to open_clip's, with q, k and v packed."
+    if top:
+        yield f"The names begin with {top!r}, which was removed."
+    if notes["text"]:
+        yield f"{plural(len(notes['text']), 'tensor of the text side was', 'tensors of the text side were')} ignored."
+    if notes["ids"]:
+        yield f"{first_few(notes['ids'])} was dropped: it holds the numbers of positions, no weights."
+
+
+# --- experts under the pretrained model's names ----------------------------------------------------------------------
+
+
+def rename_to_pretrained(pretrained: Checkpoint, expert: Checkpoint) -> Checkpoint:
+    """The expert with its tensors under the pretrained model's names; unchanged if it has these names already.
+
+    Tensors that the pretrained model does not have keep their names. Transformers' plain vision model has no output
+    projection; such an expert gets the pretrained model's.
+    """
+    expert = expert.applied_to(pretrained)
+    targets = group_tower_names(pretrained.infos)
+    if all(name in expert.infos for stored in targets.values() for name in stored):
+        return expert
+    own = group_tower_names(expert.infos)
+    if not set(targets) & set(own):
+        return expert
+    tensors: dict[str, DerivedTensor] = {}
+    for name, stored in targets.items():
+        tensors |= rename_tensor(name, stored, expert, own.get(name, ()))
+    used = {part.name for derived in tensors.values() for part in derived.parts}
+    tensors |= rename_tensors(expert, {name: name for name in expert.infos if name not in used and name not in tensors})
+    kept: tuple[str, ...] = ()
+    if PROJ in targets and PROJ not in own and _lacks_projection(expert):
+        tensors |= rename_tensors(pretrained, {targets[PROJ][0]: targets[PROJ][0]})
+        kept = (f"It has no output projection; the pretrained model's {targets[PROJ][0]} is kept.",)
+    view = CheckpointView(expert, tensors, same=True)
+    view.notes += kept
+    return view
+
+
+def _lacks_projection(expert: Checkpoint) -> bool:
+    """Whether an expert is from Transformers, whose plain vision model has no output projection."""
+    names = expert.inner.infos if isinstance(expert, CheckpointView) else expert.infos
+    return any(name.endswith(HF_ANCHOR) for name in names)
+
+
+def rename_tensor(name: str, new: Sequence[str], expert: Checkpoint, stored: Sequence[str]) -> dict[str, DerivedTensor]:
+    """One tensor of the tower under the names ``new``, from the names ``stored``; empty if the expert lacks it."""
+    if not stored:
+        return {}
+    if len(new) == len(stored):
+        if name == PROJ and is_transposed_name(new[0]) != is_transposed_name(stored[0]):
+            return {new[0]: transposed_matrix(expert, stored[0])}
+        return rename_tensors(expert, dict(zip(new, stored, strict=True)))
+    if len(new) == 1:
+        return {new[0]: _packed(expert, stored)}
+    thirds = _split_qkv(expert, stored[0])
+    return dict(zip(new, thirds, strict=True)) if thirds else {}
+
+
+# --- whole towers ----------------------------------------------------------------------------------------------------
+
+
+def convert_naming(checkpoint: Checkpoint, naming: str) -> CheckpointView:
+    """A model's visual tower under the names of "hf" (Transformers), "open_clip" or "open_clip_tower" (no prefix).
+
+    Raises:
+        CheckpointError: another naming, or a checkpoint that holds no visual tower.
+    """
+    if naming not in {"hf", "open_clip", "open_clip_tower"}:
+        raise CheckpointError(f"A naming is 'hf', 'open_clip' or 'open_clip_tower'; got {naming!r}.")
+    if checkpoint.inferred:
+        raise CheckpointError(
+            f"{checkpoint.name} is no CLIP image encoder, and only these have names of both libraries. A merge of "
+            "another network is model.safetensors in the folder of its run, and what merging.merge gives."
+        )
+    own = group_tower_names(checkpoint.infos)
+    if ANCHOR not in own:
+        raise CheckpointError(f"{checkpoint.name} holds no visual tower.")
+    prefix = VISUAL if naming == "open_clip" else ""
+    tensors: dict[str, DerivedTensor] = {}
+    for name, stored in own.items():
+        new = hugging_face_names(name) if naming == "hf" else (prefix + name,)
+        tensors |= rename_tensor(name, new, checkpoint, stored)
+    return CheckpointView(checkpoint, tensors, same=False)

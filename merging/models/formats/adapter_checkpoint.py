@@ -1,0 +1,317 @@
+"""PEFT's adapters, LoRA and (IA)³: changes of some layers, which make an expert of the pretrained model."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from merging.base.errors import CheckpointError
+from merging.base.numerics.low_rank import LowRank, ThinFactor
+from merging.base.text import first_few, plural
+from merging.models.checkpoint import Checkpoint
+from merging.models.checkpoint_views import stored_model
+from merging.models.content_digest import OnBytes, ignore
+from merging.models.expert_names import keep_name, match_names
+from merging.models.formats.adapter_base_model import other_base
+from merging.models.formats.adapter_changes import Change, changes_of, check_config, describe_unknown_settings
+from merging.models.formats.tied_tensors import is_tied, twin
+from merging.models.network_facts import Facts, facts_of
+from merging.models.tensor_info import TensorInfo
+from merging.models.tower_names import PROJ, TowerTensor, find_tower_tensor, group_tower_names, is_transposed_name
+
+
+class AdapterCheckpoint(Checkpoint):
+    """An adapter without its model: its factors and its configuration. ``applied_to`` makes an expert of it.
+
+    Raises:
+        CheckpointError: another kind of adapter, or a configuration that does not fit its factors.
+    """
+
+    def __init__(self, weights: Checkpoint, config: Mapping[str, Any]) -> None:
+        self.name, self.label, self.metadata = weights.name, weights.label, weights.metadata
+        self.notes, self.cautions = weights.notes, (*weights.cautions, *describe_unknown_settings(config))
+        self.weights, self.config, self.infos = weights, config, weights.infos
+        check_config(config, self.name)
+        self.changes = changes_of(weights, config)
+
+    @property
+    def kind(self) -> str:
+        """What it is, with an article."""
+        return "a LoRA adapter" if self.config["peft_type"] == "LORA" else "an (IA)³ adapter"
+
+    def read_flat(self, name: str, start: int, stop: int) -> Tensor:
+        return self.weights.read_flat(name, start, stop)
+
+    def state(self) -> tuple[int, ...] | None:
+        state = self.weights.state()
+        return None if state is None else (*state, zlib.crc32(self._config_bytes()))
+
+    def _config_bytes(self) -> bytes:
+        return json.dumps(self.config, sort_keys=True).encode()
+
+    def content_digest(self, on_bytes: OnBytes = ignore) -> str:
+        content = self.weights.content_digest(on_bytes)
+        return hashlib.sha256(content.encode() + self._config_bytes()).hexdigest()
+
+    def applied_to(self, pretrained: Checkpoint) -> Checkpoint:
+        """The expert that this adapter makes of the pretrained model.
+
+        Raises:
+            CheckpointError: a layer that the pretrained model does not have, or has in another shape.
+        """
+        return AdaptedCheckpoint(self, pretrained)
+
+
+@dataclass(slots=True)
+class _Target:
+    """A tensor of the pretrained model and its changes, by third (q, k, v); 0 if it is changed as a whole."""
+
+    change: dict[int, Change] = field(default_factory=dict)
+    thirds: int = 1
+    is_transposed: bool = False
+
+
+class AdaptedCheckpoint(Checkpoint):
+    """The pretrained model with an adapter's changes, which are computed tensor by tensor on demand."""
+
+    def __init__(self, adapter: AdapterCheckpoint, pretrained: Checkpoint) -> None:
+        self.name, self.label, self.metadata = adapter.name, adapter.label, pretrained.metadata
+        self._adapter, self._pretrained, self.folder = adapter, pretrained, adapter.folder
+        other = other_base(adapter.config, pretrained)
+        self.cautions = (*adapter.cautions, *([other] if other else []))
+        try:
+            self._apply(adapter, pretrained)
+        except CheckpointError as error:
+            raise CheckpointError(f"{error} {other}".rstrip()) from None
+
+    def _apply(self, adapter: AdapterCheckpoint, pretrained: Checkpoint) -> None:
+        """Find the tensors that the adapter changes. Raises CheckpointError if it does not fit the model."""
+        names: tuple[str, ...] = ()
+        self._own: dict[str, str] = {}  # tensors that are the adapter's as a whole, of networks other than CLIP
+        if pretrained.inferred:
+            self._targets, self._own, names = _targets_by_name(adapter, pretrained)
+            ignored: list[str] = []
+        else:
+            self._targets, ignored = _targets(adapter, pretrained)
+        self.infos = {name: self._info(name, info) for name, info in pretrained.infos.items()}
+        self.infos |= {name: adapter.infos[stored] for name, stored in self._own.items()}
+        for name, target in self._targets.items():
+            self._check(name, target)
+        count = len(self._targets) + len(self._own)
+        kind = f"A{adapter.kind[1:]} of {plural(count, 'tensor')}"
+        self.notes = (*adapter.notes, *names, f"{kind}; the others are pretrained.")
+        if ignored:
+            outside = plural(len(ignored), "of its tensors is", "of its tensors are")
+            self.notes += (f"{outside} outside the visual tower; ignored: {first_few(ignored)}.",)
+        self._last: tuple[str, Tensor] | None = None
+
+    def _info(self, name: str, info: TensorInfo) -> TensorInfo:
+        """Changed tensors are computed in float32 at least, so that small changes are not rounded away."""
+        small = name in self._targets and info.dtype.is_floating_point and info.dtype.itemsize < 4
+        return TensorInfo(info.shape, torch.float32) if small else info
+
+    @property
+    def touched(self) -> frozenset[str]:
+        """The tensors that are not the pretrained model's."""
+        return frozenset(self._targets) | frozenset(self._own)
+
+    def read_flat(self, name: str, start: int, stop: int) -> Tensor:
+        if name in self._own:
+            return self._adapter.read_flat(self._own[name], start, stop)
+        if name not in self._targets:
+            return self._pretrained.read_flat(name, start, stop)
+        last = self._last
+        if last is None or last[0] != name:
+            last = self._last = (name, self._adapted(name).reshape(-1))
+        return last[1][start:stop]
+
+    def thin(self, name: str, pretrained: Checkpoint) -> ThinFactor | None:
+        own = name in self._own or len(self.infos[name].shape) < 2
+        if not self.inferred or own or stored_model(pretrained) is not stored_model(self._pretrained):
+            return None
+        if name not in self._targets:
+            return ThinFactor(1, partial(self._nothing, name))
+        (change,) = self._targets[name].change.values()
+        if change.product:
+            return None
+        return ThinFactor(self._adapter.infos[change.down].shape[0], partial(self._factors, change))
+
+    def _nothing(self, name: str) -> LowRank:
+        rows, *rest = self.infos[name].shape
+        return LowRank(torch.zeros(rows, 1).double(), torch.zeros(1, math.prod(rest)).double())
+
+    def _factors(self, change: Change) -> LowRank:
+        down, up = (self._adapter.weights.read(part).double().flatten(1) for part in (change.down, change.up))
+        found = LowRank(change.scale * up, down)
+        return found.mT if change.fan_in_fan_out else found
+
+    def state(self) -> tuple[int, ...] | None:
+        return self._adapter.state()
+
+    def content_digest(self, on_bytes: OnBytes = ignore) -> str:
+        return self._adapter.content_digest(on_bytes)
+
+    def _adapted(self, name: str) -> Tensor:
+        target, info = self._targets[name], self.infos[name]
+        tensor = self._pretrained.read(name).to(info.dtype, copy=True)
+        rows = tensor.T if target.is_transposed else tensor
+        for third, change in target.change.items():
+            size = rows.shape[0] // target.thirds
+            part = rows[third * size : (third + 1) * size]
+            if change.replacement:
+                part.copy_(self._adapter.weights.read(change.replacement).reshape(part.shape))
+            elif change.product:
+                part *= self._factor(change, info.dtype, part.dim())
+            else:
+                part += self._delta(change, info.dtype).reshape(part.shape)
+        return tensor
+
+    def _factor(self, change: Change, dtype: torch.dtype, dimensions: int) -> Tensor:
+        """What a weight (d_out, d_in) or (d_in, d_out) is multiplied by, or a bias (d_out,)."""
+        values = self._adapter.weights.read(change.product).to(dtype)
+        if dimensions == 1:
+            return values.reshape(-1)
+        return values.T if change.fan_in_fan_out else values
+
+    def _delta(self, change: Change, dtype: torch.dtype) -> Tensor:
+        """scale · B A (d_out, d_in)."""
+        weights = self._adapter.weights
+        down, up = weights.read(change.down).to(dtype).flatten(1), weights.read(change.up).to(dtype).flatten(1)
+        product = change.scale * (up @ down)
+        return product.T if change.fan_in_fan_out else product
+
+    def _check(self, name: str, target: _Target) -> None:
+        infos, shape = self._adapter.infos, self.infos[name].shape
+        rows = shape[::-1] if target.is_transposed else shape
+        expected = (rows[0] // target.thirds, *rows[1:]) if rows else ()
+        for change in target.change.values():
+            if change.product:
+                vector = infos[change.product].shape
+                vector = vector[::-1] if change.fan_in_fan_out else vector
+                actual = expected if _multiplies(vector, expected) else vector
+            elif change.replacement:
+                actual = infos[change.replacement].shape
+            else:
+                matrix = (infos[change.up].shape[0], math.prod(infos[change.down].shape[1:]))
+                actual = matrix[::-1] if change.fan_in_fan_out else matrix
+                expected = (expected[0], math.prod(expected[1:])) if expected else ()
+            if tuple(actual) != tuple(expected):
+                raise CheckpointError(
+                    f"{self.name}: the adapter changes {name!r} by {list(actual)}, the pretrained model has "
+                    f"{list(expected)} there; it belongs to another model."
+                )
+
+
+def _multiplies(vector: Sequence[int], shape: Sequence[int]) -> bool:
+    """Whether a vector (n, 1) or (1, n) has a number for each row, or each column, of a matrix; or of a bias."""
+    if len(shape) == 1:
+        return math.prod(vector) == shape[0]
+    return len(shape) == 2 and all(mine in {1, theirs} for mine, theirs in zip(vector, shape, strict=True))
+
+
+def _targets(adapter: AdapterCheckpoint, pretrained: Checkpoint) -> tuple[dict[str, _Target], list[str]]:
+    """{name of a pretrained tensor: its changes}, and the adapter's tensors outside the visual tower."""
+    stored_names, targets, ignored = group_tower_names(pretrained.infos), dict[str, _Target](), list[str]()
+    if not stored_names:
+        raise CheckpointError(f"{adapter.name} is an adapter, and the pretrained model holds no visual tower.")
+    for name, change in adapter.changes.items():
+        place = _tower_tensor(name)
+        if place is None:
+            ignored.append(name)
+            continue
+        stored = stored_names.get(place.name)
+        if stored is None:
+            raise CheckpointError(f"{adapter.name} changes {name[:80]!r}, which the pretrained model does not have.")
+        is_transposed = place.name == PROJ and is_transposed_name(stored[0]) and not is_transposed_name(name)
+        if place.third is None and len(stored) > 1:
+            raise CheckpointError(f"{adapter.name} changes q, k and v as one tensor, the pretrained model has three.")
+        whole = place.third is None or len(stored) > 1
+        target = targets.setdefault(stored[place.third or 0] if len(stored) > 1 else stored[0], _Target())
+        target.thirds, target.is_transposed = 1 if whole else 3, is_transposed
+        target.change[0 if whole else place.third or 0] = change
+    if not targets:
+        raise CheckpointError(f"{adapter.name} changes no tensor of the visual tower: {first_few(ignored)}.")
+    return targets, ignored
+
+
+def _targets_by_name(
+    adapter: AdapterCheckpoint, pretrained: Checkpoint
+) -> tuple[dict[str, _Target], dict[str, str], tuple[str, ...]]:
+    """Of a network other than CLIP: {its tensor: its change}, {tensor: the adapter's in its place}, notes on names.
+
+    What the adapter replaces need not be among the pretrained model's tensors: heads are not.
+    """
+    facts = facts_of(pretrained.infos)
+    names = match_names(pretrained.infos, adapter.changes, facts.later_name if facts else keep_name)
+    targets, own = dict[str, _Target](), dict[str, str]()
+    whole = False  # whether tables are saved that the adapter does not change
+    turned = {parameter.name for parameter in pretrained.parameters if parameter.transposed}
+    for name, stored in names.stored.items():
+        change = adapter.changes[stored]
+        if turned:  # PEFT goes by each module's class, and writes one word for all
+            change = replace(change, fan_in_fan_out=name in turned)
+        if change.replacement and change.down:
+            _check_base(adapter, change, pretrained, name)
+            change, whole = replace(change, replacement=""), True
+        if change.replacement:
+            own[name] = change.replacement
+        elif name in pretrained.infos:
+            targets[name] = _Target({0: change})
+        elif not (change.product and name.endswith(".bias")):  # not every layer has one
+            raise CheckpointError(f"{adapter.name} changes {stored[:80]!r}, which the pretrained model does not have.")
+    own = {name: at for name, at in own.items() if not (whole and _is_pretrained(adapter, at, pretrained, name))}
+    if facts is not None:
+        _check_tied(adapter, pretrained, facts, own, targets)
+    return targets, own, names.notes
+
+
+def _check_base(adapter: AdapterCheckpoint, change: Change, pretrained: Checkpoint, name: str) -> None:
+    """Raise CheckpointError if the layer that an adapter saves beside its factors is not the pretrained model's."""
+    if _is_pretrained(adapter, change.replacement, pretrained, name):
+        return
+    raise CheckpointError(
+        f"{adapter.name} has {name[:80]!r} both as LoRA and as a whole tensor that is none of the pretrained model's. "
+        "Merge it with PEFT first."
+    )
+
+
+def _is_pretrained(adapter: AdapterCheckpoint, stored: str, pretrained: Checkpoint, name: str) -> bool:
+    """Whether a whole tensor of an adapter holds the pretrained model's numbers."""
+    saved = adapter.read(stored)
+    return name in pretrained.infos and torch.equal(saved, pretrained.read(name).to(saved.dtype))
+
+
+def _check_tied(
+    adapter: AdapterCheckpoint, pretrained: Checkpoint, facts: Facts, own: Mapping[str, str], targets: Iterable[str]
+) -> None:
+    """Raise CheckpointError if some of several modules that share a tensor get another one."""
+    if adapter.config.get("ensure_weight_tying"):
+        return
+    for group in facts.tied:
+        endings = tuple(f".{ending}" for ending in group)
+        new = [name for name in own if f".{name}".endswith(endings)]
+        stored = [name for name in pretrained.infos if f".{name}".endswith(endings)]
+        adapted = [name for name in targets if f".{name}".endswith(endings)]
+        if not (new or adapted) or not is_tied(pretrained, stored):
+            continue
+        new += adapted
+        if adapted or len(new) == 1 or any(twin(adapter, own[new[0]], [own[name]]) is None for name in new[1:]):
+            raise CheckpointError(
+                f"{adapter.name} has its own {first_few(new)}, and the pretrained model shares one tensor among its "
+                "input and output embeddings. Save both alike (modules_to_save, ensure_weight_tying), or merge the "
+                "adapter with PEFT first."
+            )
+
+
+def _tower_tensor(name: str) -> TowerTensor | None:
+    """The tensor of the tower that an adapter's target means; PEFT names a packed attention layer as a whole."""
+    return find_tower_tensor(name) or (find_tower_tensor(name.removesuffix(".weight") + ".in_proj_weight"))

@@ -1,0 +1,129 @@
+"""Files and folders as checkpoints: the format is recognized by the content."""
+
+from __future__ import annotations
+
+import os
+from os.path import lexists
+from pathlib import Path
+
+from merging.base.errors import CheckpointError
+from merging.base.files.paths import open_regular, resolve_contained
+from merging.base.text import printable
+from merging.models.checkpoint import Checkpoint
+from merging.models.checkpoint_views import to_open_clip_names
+from merging.models.formats import configs
+from merging.models.formats.adapter_checkpoint import AdapterCheckpoint
+from merging.models.formats.byte_range import ByteRange
+from merging.models.formats.configs import ADAPTERS, SUFFIXES, WEIGHTS
+from merging.models.formats.referenced_model import is_reference, open_reference
+from merging.models.formats.safetensors import MAX_HEADER, SafetensorsCheckpoint
+from merging.models.formats.sharded_checkpoint import ShardedCheckpoint
+from merging.models.formats.torch_pickle import containers, zip_archive
+from merging.models.formats.torch_pickle.pickled_checkpoint import PickledCheckpoint
+from merging.models.head_detection import HEAD_NAME
+
+MAX_INDEX = 1 << 25
+PROTOCOLS = range(2, 6)
+
+
+def open_path(path: Path, name: str, label: str) -> Checkpoint:
+    """The checkpoint at a path: a file of any known format, or a folder with one in it.
+
+    Raises:
+        CheckpointError: the message says what it is instead, or which part of it is damaged.
+    """
+    try:
+        folder = path.is_dir()
+    except (OSError, ValueError):
+        folder = False  # open_regular says what is wrong with the path
+    opened = _open_folder(path, name) if folder else _open_file(path, name)
+    opened.label, opened.folder = label, path if folder else path.parent
+    return opened
+
+
+def _open_folder(path: Path, name: str) -> Checkpoint:
+    folder, config = printable(path.name, 80), configs.read_json(path / configs.ADAPTER)
+    if config is not None:
+        weights = next((path / file for file in ADAPTERS if lexists(path / file)), None)
+        if weights is None:
+            raise CheckpointError(f"{folder} is the folder of an adapter without its weights ({ADAPTERS[0]}).")
+        return AdapterCheckpoint(_open_file(weights, name), config)
+    paths = [path / file for file in WEIGHTS if lexists(path / file)]  # the targets of links are checked later
+    if not paths:
+        paths = sorted(file for file in path.iterdir() if file.suffix in SUFFIXES)
+        paths = [file for file in paths if not HEAD_NAME.fullmatch(file.stem)] or paths  # a head beside its encoder
+        if len(paths) > 1:
+            raise CheckpointError(f"{folder} is a folder with several checkpoints; give the path of one of them.")
+    if not paths:
+        raise CheckpointError(
+            f"{folder} is a folder without a checkpoint; one with {', '.join(WEIGHTS[:3])} is expected, "
+            f"or with {configs.ADAPTER}."
+        )
+    return _open_file(paths[0], name)
+
+
+def _open_file(path: Path, name: str) -> Checkpoint:
+    opened = _recognized(open_regular(resolve_contained(path)), path, name)
+    architecture, cautions = configs.read_config_beside(path)
+    own = dict(opened.metadata)
+    # A file's own metadata comes first, except for pickles: a configuration says more than the classes in a module.
+    opened.metadata = own | architecture if isinstance(opened, PickledCheckpoint) else architecture | own
+    opened.cautions = (*opened.cautions, *cautions)
+    return opened
+
+
+def _recognized(descriptor: int, path: Path, name: str) -> Checkpoint:
+    file = printable(path.name)
+    window = ByteRange.whole(descriptor, file)
+    if _is_tar(window):
+        os.close(descriptor)
+        raise CheckpointError(f"{file} is a tar archive (torch before 0.2?), which is not read; save the model again.")
+    if window.head(4) == b"GGUF":
+        os.close(descriptor)
+        raise CheckpointError(
+            f"{file} is quantized (GGUF); task vectors need full numbers. Give the model it was made from."
+        )
+    begun = _is_safetensors(window) or _is_cut_safetensors(window, path)
+    if not begun and _is_pickled(window):
+        return PickledCheckpoint(descriptor, file, name)
+    if not begun and window.head(16).lstrip()[:1] == b"{":
+        try:
+            if window.size > MAX_INDEX:
+                raise CheckpointError(
+                    f"{file} is JSON of {window.size:,} bytes, more than an index of shards has; refused."
+                )
+            raw = window.read(0, window.size)
+        finally:
+            os.close(descriptor)
+        if is_reference(path, raw):
+            return open_reference(path, raw, lambda at: to_open_clip_names(open_path(at, name, str(at))))
+        return ShardedCheckpoint(path, raw, name)
+    return SafetensorsCheckpoint(descriptor, file, name)  # the error says what else it is
+
+
+def _is_safetensors(window: ByteRange) -> bool:
+    start = window.head(9)
+    return len(start) == 9 and int.from_bytes(start[:8], "little") <= MAX_HEADER and start[8:] == b"{"
+
+
+def _is_cut_safetensors(window: ByteRange, path: Path) -> bool:
+    """Whether a file that is called safetensors ends within the header's length, or gives a length that is too large.
+
+    JSON, which such a name may have, too, has no zero bytes.
+    """
+    start = window.head(9)
+    if path.suffix != ".safetensors" or (start[:1] == b"{" and b"\0" not in start):
+        return False
+    return len(start) < 9 or start[8:] == b"{"
+
+
+def _is_tar(window: ByteRange) -> bool:
+    return window.head(512)[containers.TAR_AT :].startswith(containers.TAR_MARK)
+
+
+def _is_pickled(window: ByteRange) -> bool:
+    start = window.head(16)
+    binary = len(start) > 1 and start[0] == 0x80 and start[1] in PROTOCOLS
+    # Protocols 0 and 1 begin with a mark, a name or an empty container.
+    textual = start[:1] in {b"(", b"c", b"]", b"}"}
+    return binary or textual or start.startswith(zip_archive.MAGIC)

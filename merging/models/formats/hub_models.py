@@ -1,0 +1,142 @@
+"""Models by their name on the Hub: read from its cache, or fetched if there is a network.
+
+`hf-hub:organization/name`, optionally with `@revision`, or a pretrained tag of open_clip such as `ViT-B-32/openai`.
+Only weights and configurations are taken, and they are read like every other file; no code of a repository is run.
+$MERGESCOPE_HUB=cached forbids downloads, and off also forbids the cache: a server for others should set one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+
+from merging.base.errors import CheckpointError, HubError
+from merging.base.progress import current_watchers
+from merging.base.text import did_you_mean, printable
+from merging.models.formats import configs
+from merging.models.formats.configs import ADAPTERS
+from merging.models.hub.blob_cache import snapshot
+from merging.models.hub.client import OFF, blocked_by_setting, host, require_on
+from merging.models.hub.fetch import fetch as fetch_files
+from merging.models.hub.repository import Repository
+from merging.models.hub.repository_facts import fetch_facts
+from merging.models.model_references import HUB_PREFIX
+from merging.tasks.context import QUIET, Context
+
+NAME = re.compile(r"[\w.-]{1,96}/[\w.-]{1,96}")
+SHARD = re.compile(r"model-\d{5}-of-\d{5}\.safetensors")
+INDEX = "model.safetensors.index.json"
+CONFIGS = (configs.TRANSFORMERS, configs.OPEN_CLIP, configs.ADAPTER, "preprocessor_config.json")
+# open_clip's come first: in some repositories model.safetensors is a bare image model of another library
+WEIGHTS = (
+    "open_clip_model.safetensors", "model.safetensors", INDEX,
+    "open_clip_pytorch_model.bin", "pytorch_model.bin",
+)  # fmt: skip
+
+
+def fetch(reference: str, context: Context = QUIET) -> Path:
+    """The file or folder that a reference means, fetched if it is not in the cache.
+
+    Raises:
+        CheckpointError: the Hub is switched off, a package is missing, there is no network, or no such model.
+        Cancelled: asked to stop; the text says what is kept for the next download.
+    """
+    progress, cancel = current_watchers()
+    try:
+        if blocked_by_setting() == OFF:
+            require_on(reference)
+        repository = _repository(reference)
+        if cached := _cached(repository):
+            return cached
+        require_on(reference)
+        heard = replace(context, progress=context.progress or progress, cancel=context.cancel or cancel)
+        return _fetched(repository, heard)
+    except HubError as error:
+        raise CheckpointError(str(error)) from None
+
+
+def _repository(reference: str) -> Repository:
+    """The repository and revision in a reference."""
+    if not reference.startswith(HUB_PREFIX):
+        return Repository("model", _repository_of_tag(reference))
+    name, _, revision = reference.removeprefix(HUB_PREFIX).partition("@")
+    try:
+        if NAME.fullmatch(name):
+            return Repository("model", name, revision or None)
+    except HubError:
+        pass
+    raise CheckpointError(f"{printable(reference)}: write {HUB_PREFIX}organization/name, or add @revision.")
+
+
+def _repository_of_tag(reference: str) -> str:
+    """The repository of one of open_clip's pretrained tags."""
+    model, _, tag = reference.partition("/")
+    from merging.base.open_clip_import import prepare_torchvision
+
+    prepare_torchvision()
+    try:
+        from open_clip.pretrained import get_pretrained_cfg, list_pretrained_tags_by_model
+    except ImportError:
+        raise CheckpointError(
+            f"There is no file {reference}, and for open_clip's pretrained models open_clip is needed: "
+            "`pip install open_clip_torch`."
+        ) from None
+    config = get_pretrained_cfg(model, tag)
+    if not config:
+        tags = list_pretrained_tags_by_model(model)
+        listed = f" Its tags: {', '.join(tags)}." if tags else ""
+        raise CheckpointError(
+            f"There is no file {reference}, and open_clip has no such pretrained model.{did_you_mean(tag, tags)}"
+            f"{listed}"
+        )
+    repository = str(config.get("hf_hub", "")).strip("/")
+    if not NAME.fullmatch(repository):
+        raise CheckpointError(f"{reference} is not on the Hub. Download it with open_clip and give its path.")
+    return repository
+
+
+def needed_files(names: Iterable[str]) -> list[str]:
+    """The files of a repository that are needed, the weights first; empty if no weights can be read."""
+    available = set(names)
+    shards = sorted(name for name in available if SHARD.fullmatch(name))
+    if configs.ADAPTER in available:
+        weights = [name for name in ADAPTERS if name in available][:1]
+    else:
+        weights = [name for name in WEIGHTS if name in available][:1]
+        weights += shards if weights == [INDEX] else []
+    return weights + [name for name in CONFIGS if name in available] if weights else []
+
+
+def _path_to_open(folder: Path, names: list[str]) -> Path:
+    """The path to open: an adapter's folder, or the file of weights."""
+    return folder if configs.ADAPTER in names else folder / names[0]
+
+
+def _cached(repository: Repository) -> Path | None:
+    """The path to open of a model in the cache; None unless it is complete there."""
+    if (folder := snapshot(repository)) is None:
+        return None
+    names = needed_files(path.name for path in folder.iterdir())
+    complete = bool(names) and (names[0] != INDEX or _complete(folder / INDEX))
+    return _path_to_open(folder, names) if complete else None
+
+
+def _complete(index: Path) -> bool:
+    """Whether all shards in an index are in its folder."""
+    shards = (configs.read_json(index.resolve()) or {}).get("weight_map", {})
+    return isinstance(shards, dict) and all((index.parent / Path(str(name)).name).exists() for name in shards.values())
+
+
+def _fetched(repository: Repository, context: Context) -> Path:
+    """The path to open of a model, whose files are fetched."""
+    stated = fetch_facts(repository, context)
+    names = needed_files(file.name for file in stated.files)
+    if not names:
+        raise CheckpointError(
+            f"{repository.name} on {host()} has no weights that can be read ({', '.join(WEIGHTS[:2])})."
+        )
+    files = [file for file in stated.files if file.name in names]
+    folder = fetch_files(repository, files, stated=stated, context=context)
+    return _path_to_open(folder, names)

@@ -1,0 +1,139 @@
+"""Models as users name them, and their checkpoints. Importing this loads no torch."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias
+
+from merging.base.errors import CheckpointError, FamilyError
+from merging.models.model_references import HUB_PREFIX, NAMED, PRETRAINED, PRETRAINED_TAG, locate
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from merging.models.checkpoint import Checkpoint
+
+Source: TypeAlias = "str | os.PathLike[str] | ModelRef | Checkpoint | Mapping[str, Tensor]"
+
+
+@dataclass(frozen=True)
+class ModelRef:
+    """A model that a user names: a path, or a name in a listed folder, a benchmark or the Hub.
+
+    It is resolved at most once, and nothing is read before it is opened. Relative paths count from ``base``; None is
+    the current folder. ``text`` is what recipes hold and messages say.
+    """
+
+    text: str
+    base: Path | None = None
+
+    @cached_property
+    def path(self) -> Path:
+        """Where its file or folder lies, be it there or not; what is on the Hub has no path until it is fetched.
+
+        Raises:
+            CheckpointError: an unknown models folder, or a path that leads out of its folder.
+        """
+        return locate(self.text, self.base)
+
+    @cached_property
+    def remote(self) -> bool:
+        """Whether it is on huggingface.co: ``hf-hub:organization/name``, or open_clip's ``model/tag``."""
+        if self.text.startswith(HUB_PREFIX):
+            return True
+        return bool(PRETRAINED_TAG.fullmatch(self.text)) and not self.path.exists()
+
+    def exists(self) -> bool:
+        """Whether it is on the Hub, or something lies at its path."""
+        return self.remote or os.path.lexists(self.path)
+
+    def absolute(self) -> str:
+        """The text that means the same model from every folder."""
+        return self.text if self.text.startswith(NAMED) or self.remote else str(self.path.absolute())
+
+    def fetch(self) -> Path:
+        """Where its file or folder lies; a model on the Hub is fetched if it is not in its cache.
+
+        Raises:
+            CheckpointError: as ``path``, or the model cannot be fetched from the Hub.
+            Cancelled: the command was asked to stop meanwhile.
+        """
+        if not self.remote:
+            return self.path
+        from merging.models.formats.hub_models import fetch
+
+        return fetch(self.text)
+
+    def open(self, name: str | None = None, like: Checkpoint | None = None, family: str = "") -> Checkpoint:
+        """Its checkpoint, as ``open_checkpoint`` gives it."""
+        return open_checkpoint(self, name, like, family)
+
+
+def open_checkpoint(
+    source: Source, name: str | None = None, like: Checkpoint | None = None, family: str = ""
+) -> Checkpoint:
+    """A checkpoint from a model that is named, a mapping of tensors, or a Checkpoint (returned unchanged).
+
+    Files and folders of every known format are recognized by their content, and their tensors get open_clip's names.
+    With ``like``, the pretrained model, an expert gets that model's names instead; an adapter becomes a checkpoint
+    only with ``like``. ``family``, one of FAMILY_KEYS, says what it is where that is not to be recognized: of "clip" a
+    CLIP tower is taken out of a larger network, and "inferred" leaves names alone.
+
+    Raises:
+        CheckpointError: the message says what the file is instead, or which part of it is damaged.
+    """
+    from merging.models.checkpoint import Checkpoint
+    from merging.models.checkpoint_views import identity_view, rename_to_pretrained, to_open_clip_names
+    from merging.models.families import CLIP_KEY, INFERRED_KEY
+
+    checkpoint = open_stored(source, name)
+    if family == INFERRED_KEY:
+        checkpoint = identity_view(checkpoint) if checkpoint is source else checkpoint
+        checkpoint.family = family
+    elif family == CLIP_KEY and checkpoint.inferred:
+        checkpoint = to_open_clip_names(checkpoint, within=True)
+        if checkpoint.inferred:
+            raise FamilyError(
+                f"{checkpoint.name} holds no whole CLIP image encoder; leave the family out, and all of it is merged."
+            )
+    elif not isinstance(source, (Checkpoint, Mapping)):
+        checkpoint = to_open_clip_names(checkpoint)
+    return checkpoint if like is None else rename_to_pretrained(like, checkpoint)
+
+
+def open_models(
+    pretrained: Source, experts: Mapping[str, Source], family: str = ""
+) -> tuple[Checkpoint, dict[str, Checkpoint]]:
+    """The checkpoints of a pretrained model and of its experts, which get its names, by theirs.
+
+    Raises:
+        CheckpointError: as ``open_checkpoint``.
+    """
+    first = open_checkpoint(pretrained, PRETRAINED, family=family)
+    return first, {name: open_checkpoint(source, name, first, family) for name, source in experts.items()}
+
+
+def open_stored(source: Source, name: str | None = None) -> Checkpoint:
+    """As ``open_checkpoint``, with the tensors under the names in the file.
+
+    Raises:
+        CheckpointError: as ``open_checkpoint``.
+    """
+    from merging.models.checkpoint import Checkpoint, MappingCheckpoint
+    from merging.models.formats.format_recognition import open_path
+
+    if isinstance(source, Checkpoint):
+        return source
+    if isinstance(source, Mapping):
+        return MappingCheckpoint(source, name or "checkpoint")
+    if isinstance(source, (str, os.PathLike)):
+        source = ModelRef(str(os.fspath(source)))
+    if not isinstance(source, ModelRef):
+        kind = type(source).__name__
+        raise CheckpointError(f"{name or 'A checkpoint'} is a path, a Checkpoint or a mapping of tensors; got {kind}.")
+    path = source.fetch()
+    return open_path(path, name or path.stem, source.text)

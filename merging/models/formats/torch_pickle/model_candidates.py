@@ -1,0 +1,279 @@
+"""The model among the objects in a pickled file: a state dict, one inside a trainer's wrapper, or a whole module."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from merging.base.errors import CheckpointError
+from merging.base.text import first_few, plural
+from merging.models.formats.byte_range import ByteRange
+from merging.models.formats.torch_pickle.containers import PickleContents
+from merging.models.formats.torch_pickle.interpreter import MAX_OPCODES, Name, Persistent, PickledCall, PickledDict
+from merging.models.formats.torch_pickle.stored_tensors import Resolve, StoredTensor, is_tensor, locate
+from merging.models.tensor_info import MAX_TENSORS
+
+MAX_DEPTH = 32  # of nested modules
+MAX_NAME = 1000  # letters of a tensor's name
+NEAR = 4  # depth of wrappers to which a model is searched for
+SHARING = 8  # how many times larger the tensors may be than the numbers in the file
+DICTIONARIES = {"collections.OrderedDict", "collections.defaultdict", "builtins.dict", "__builtin__.dict"}
+# Keys under which trainers keep the model, best first.
+MODEL_KEYS = (
+    "state_dict", "model_state_dict", "model", "module", "image_encoder", "net", "network", "encoder", "student",
+    "weights", "params",
+)  # fmt: skip
+# Classes of activations, by the last part of their names: this program's names.
+ACTIVATIONS = {
+    "QuickGELU": "quick_gelu", "QuickGELUActivation": "quick_gelu", "GELU": "gelu", "GELUActivation": "gelu",
+}  # fmt: skip
+# Beginnings of keys under which they keep other things.
+SKIPPED = ("optim", "sched", "scaler", "loss", "rng", "callbacks", "hyper_parameters", "args", "config")
+
+
+@dataclass
+class Candidate:
+    """A candidate for the model: its path in the file, its tensors by name, and the entries beside them."""
+
+    path: str
+    tensors: dict[str, PickledCall] = field(default_factory=dict)
+    ignored: list[str] = field(default_factory=list)
+    module: str = ""  # the class, if it is a whole module
+    activations: set[str] = field(default_factory=set)  # of a whole module
+    key_errors: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class ModelTensors:
+    """The model of a file: its stored tensors, and notes and cautions about how it was found."""
+
+    tensors: dict[str, StoredTensor]
+    activation: str  # empty if unknown
+    notes: tuple[str, ...]
+    cautions: tuple[str, ...]
+
+
+def find_model(opened: PickleContents, window: ByteRange) -> ModelTensors:
+    """The model that a pickled file holds.
+
+    Raises:
+        CheckpointError: no model, several models of equal rank, or a tensor that cannot be merged.
+    """
+    label, content = window.name, opened.content
+    if is_tensor(content):
+        raise CheckpointError(f"{label} holds a single tensor, not a state dict or a module.")
+    candidates = list(_candidates(content, SearchBudget(label)))
+    if not candidates:
+        raise CheckpointError(f"{label} holds no state dict and no module: it is {_described(content)}.")
+    best = _best(candidates, label)
+    if best.key_errors:
+        raise CheckpointError(f"{label} has keys that are not names: {first_few(best.key_errors)}.")
+    notes, cautions = [], []
+    if best.module:
+        notes.append(f"It is a whole module of class {best.module[:80]}, opened without running its code.")
+    if best.path:
+        others = [f"'{c.path}'" for c in candidates if c is not best and c.path]
+        beside = f" (not used: {first_few(others)})" if others else ""
+        notes.append(f"The model is what the file keeps under '{best.path}'{beside}.")
+    if best.ignored:
+        cautions.append(f"Entries that are not tensors were ignored: {first_few(best.ignored)}.")
+    tensors = _located(best, label, opened.resolve)
+    _check_sharing(tensors, label)
+    shared = _shared(tensors)
+    if shared:
+        notes.append(f"Some tensors share their numbers: {first_few(shared)}.")
+    activation = min(best.activations) if len(best.activations) == 1 else ""
+    return ModelTensors(tensors, activation, tuple(notes), tuple(cautions))
+
+
+def _located(best: Candidate, label: str, resolve: Resolve) -> dict[str, StoredTensor]:
+    if len(best.tensors) > MAX_TENSORS:
+        raise CheckpointError(f"{label} holds {len(best.tensors):,} tensors; refused.")
+    return {name: locate(call, f"{label}: tensor {name[:80]!r}", resolve) for name, call in best.tensors.items()}
+
+
+def _check_sharing(tensors: dict[str, StoredTensor], label: str) -> None:
+    storages = {(t.storage.window.start, t.storage.window.size) for t in tensors.values()}
+    stored = sum(size for _, size in storages)
+    total = sum(tensor.info.nbytes for tensor in tensors.values())
+    if total > SHARING * stored:
+        raise CheckpointError(f"{label}: its tensors are views that unfold {stored:,} bytes to {total:,}; refused.")
+
+
+def _shared(tensors: dict[str, StoredTensor]) -> list[str]:
+    first: dict[tuple[int, int], str] = {}
+    pairs = []
+    for name, tensor in tensors.items():
+        if tensor.info.numel:
+            position = (tensor.storage.window.start, tensor.offset)
+            if first.setdefault(position, name) != name:
+                pairs.append(f"{first[position][:60]} = {name[:60]}")
+    return pairs
+
+
+# --- search ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class SearchBudget:
+    """A limit on the objects read in search of the model: a dictionary that occurs in many places counts every time.
+
+    An honest file has fewer objects than its pickle may have instructions.
+    """
+
+    label: str
+    left: int = MAX_OPCODES
+
+    def pairs(self, thing: Any) -> list[tuple[Any, Any]] | None:
+        """``_pairs``, counted; raises CheckpointError if the limit is passed."""
+        pairs = _pairs(thing)
+        self.take(1 + len(pairs or ()))
+        return pairs
+
+    def take(self, count: int) -> None:
+        """Count objects that are read."""
+        self.left -= count
+        if self.left < 0:
+            raise CheckpointError(f"{self.label}: the same parts occur in it too many times; refused.")
+
+
+def _candidates(content: Any, budget: SearchBudget) -> Iterator[Candidate]:
+    """Every object in the file that could be the model, outermost first."""
+    waiting = deque([("", content, 0)])
+    seen: set[int] = set()
+    while waiting:
+        path, thing, depth = waiting.popleft()
+        if id(thing) in seen:
+            continue
+        seen.add(id(thing))
+        pairs = budget.pairs(thing)
+        if pairs is None:
+            continue
+        if isinstance(thing, PickledCall) and _parts(pairs) is not None:
+            module = _module(thing, path, budget)
+            if module.tensors:
+                yield module
+            continue
+        candidate = _flat(pairs, path)
+        if candidate.tensors:
+            yield candidate
+        if depth < NEAR:
+            inner = ((k, v) for k, v in pairs if isinstance(k, str) and not k.lower().startswith(SKIPPED))
+            waiting.extend((f"{path}.{k[:40]}" if path else k[:40], v, depth + 1) for k, v in inner)
+
+
+def _best(candidates: list[Candidate], label: str) -> Candidate:
+    """The candidate that is the model."""
+    vision = [one for one in candidates if any(name.endswith("class_embedding") for name in one.tensors)]
+    left = vision or candidates
+    if left[0].path == "":  # tensors at the top level are the model
+        return left[0]
+    averaged = [one for one in left if "ema" not in one.path.lower()]
+    left = averaged or left
+    ranked = sorted(left, key=_rank)
+    if len(ranked) > 1 and _rank(ranked[0]) == _rank(ranked[1]):
+        listed = first_few(f"{one.path!r} ({plural(len(one.tensors), 'tensor')})" for one in ranked)
+        raise CheckpointError(f"{label} holds several models: {listed}. Save the intended one alone.")
+    return ranked[0]
+
+
+def _rank(one: Candidate) -> int:
+    last = one.path.rsplit(".", maxsplit=1)[-1]
+    return MODEL_KEYS.index(last) if last in MODEL_KEYS else len(MODEL_KEYS)
+
+
+def _pairs(thing: Any) -> list[tuple[Any, Any]] | None:
+    """Keys and values of a dictionary, or the attributes of an object; None for anything else."""
+    if isinstance(thing, PickledDict):
+        return thing.pairs
+    if not isinstance(thing, PickledCall) or is_tensor(thing):
+        return None
+    if str(thing.name) in DICTIONARIES or thing.pairs:
+        argument = thing.args[0] if isinstance(thing.args, tuple) and thing.args else []
+        listed = argument if isinstance(argument, list) else []
+        initial = [tuple(pair) for pair in listed if isinstance(pair, (list, tuple)) and len(pair) == 2]
+        return [*initial, *thing.pairs]
+    state = thing.state[0] if isinstance(thing.state, tuple) and thing.state else thing.state
+    return state.pairs if isinstance(state, PickledDict) else None
+
+
+def _flat(pairs: list[tuple[Any, Any]], path: str) -> Candidate:
+    candidate = Candidate(path)
+    for key, value in pairs:
+        if not is_tensor(value):
+            candidate.ignored.append(f"{str(key)[:40] if isinstance(key, str) else '?'} ({_kind(value)})")
+        elif isinstance(key, str):
+            candidate.tensors[key] = value
+        else:
+            candidate.tensors["?"] = value
+            short = isinstance(key, (int, float)) and abs(key) < 1e30  # Python refuses to print long numbers
+            candidate.key_errors.append(str(key) if short else _kind(key))
+    return candidate
+
+
+# --- modules ---------------------------------------------------------------------------------------------------------
+
+
+def _module(thing: PickledCall, path: str, budget: SearchBudget) -> Candidate:
+    """The state dict of a whole module."""
+    candidate = Candidate(path, module=str(thing.name))
+    waiting: list[tuple[str, Any, int]] = [("", thing, 0)]
+    while waiting:  # modules may contain one another: ``budget`` ends the search
+        at, module, depth = waiting.pop()
+        parts = _parts(budget.pairs(module) if isinstance(module, PickledCall) else None)
+        if parts is None or depth > MAX_DEPTH or len(at) > MAX_NAME:
+            continue
+        candidate.activations |= _activation(module, parts)
+        left_out = _texts(parts.get("_non_persistent_buffers_set"), budget)
+        for group in ("_parameters", "_buffers"):
+            for key, value in budget.pairs(parts.get(group)) or ():
+                if isinstance(key, str) and is_tensor(value) and not (group == "_buffers" and key in left_out):
+                    if len(key) > MAX_NAME:
+                        raise CheckpointError(f"{budget.label}: a tensor's name has {len(key):,} letters; refused.")
+                    candidate.tensors[at + key] = value
+        inner = [(k, v) for k, v in budget.pairs(parts["_modules"]) or () if isinstance(k, str) and len(k) < 200]
+        waiting.extend((f"{at}{key}.", value, depth + 1) for key, value in reversed(inner))
+    return candidate
+
+
+def _activation(module: Any, parts: dict[str, Any]) -> set[str]:
+    """{the activation} if a module is a known one, else empty."""
+    last = module.name.name.rpartition(".")[2] if isinstance(module, PickledCall) else ""
+    return {ACTIVATIONS[last]} if last in ACTIVATIONS and parts.get("approximate", "none") == "none" else set()
+
+
+def _parts(pairs: list[tuple[Any, Any]] | None) -> dict[str, Any] | None:
+    """A module's own attributes; None if the object is not a module."""
+    named = {key: value for key, value in pairs or () if isinstance(key, str)}
+    return named if "_parameters" in named and "_modules" in named else None
+
+
+def _texts(thing: Any, budget: SearchBudget) -> set[str]:
+    """The texts in a set, however it was written."""
+    items = thing if isinstance(thing, list) else []
+    if isinstance(thing, PickledCall):
+        argument = thing.args[0] if isinstance(thing.args, tuple) and thing.args else []
+        items = [*(argument if isinstance(argument, list) else []), *thing.items]
+    budget.take(len(items))
+    return {item for item in items if isinstance(item, str)}
+
+
+KINDS = {str: "text", int: "a number", float: "a number", bool: "a truth value", list: "a list", tuple: "a tuple"}
+
+
+def _kind(thing: Any) -> str:
+    """The kind of an object, in a word or two."""
+    if isinstance(thing, PickledCall):
+        name = str(thing.name)
+        return "a NumPy array" if name.startswith("numpy") else f"an object of {name[:60]}"
+    if isinstance(thing, (PickledDict, ByteRange, Name, Persistent)):
+        return {PickledDict: "a dictionary", ByteRange: "bytes", Name: "a name", Persistent: "a storage"}[type(thing)]
+    return "nothing" if thing is None else KINDS.get(type(thing), "something else")
+
+
+def _described(thing: Any) -> str:
+    """The kind of an object, and of its values if it is a dictionary."""
+    inside = dict.fromkeys(_kind(value) for _, value in (_pairs(thing) or ())[:100])
+    return _kind(thing) + (f" with {first_few(inside, 3)}" if inside else "")

@@ -1,0 +1,47 @@
+"""Checkpoints from pickles: state dicts and whole modules, opened without running code, tensors read by offset."""
+
+from __future__ import annotations
+
+import json
+import os
+import weakref
+
+from torch import Tensor
+
+from merging.base.files.paths import file_state
+from merging.models.checkpoint import Checkpoint
+from merging.models.families import ACTIVATIONS
+from merging.models.formats.byte_range import ByteRange
+from merging.models.formats.torch_pickle import containers
+from merging.models.formats.torch_pickle.model_candidates import find_model
+
+
+class PickledCheckpoint(Checkpoint):
+    """The model in a torch file or a pickle; no code in it is run, and its numbers are read on demand."""
+
+    def __init__(self, descriptor: int, file: str, name: str) -> None:
+        self.name, self.label = name, file
+        self._descriptor = descriptor
+        weakref.finalize(self, os.close, descriptor)
+        window = ByteRange.whole(descriptor, file)
+        opened = containers.read(window)
+        self.container = opened.container
+        model = find_model(opened, window)
+        self._tensors = model.tensors
+        architecture = {"quick_gelu": model.activation == ACTIVATIONS[0]} if model.activation else {}
+        self.metadata = {"architecture": json.dumps(architecture)} if architecture else {}
+        self.infos = {key: tensor.info for key, tensor in model.tensors.items()}
+        self.notes, self.cautions = model.notes, model.cautions
+        self._last: tuple[str, Tensor] | None = None
+
+    def read_flat(self, name: str, start: int, stop: int) -> Tensor:
+        tensor = self._tensors[name]
+        if tensor.contiguous:
+            return tensor.read_flat(start, stop)
+        last = self._last  # transposed tensors are read whole, so the last one is kept for the next piece
+        if last is None or last[0] != name:
+            last = self._last = (name, tensor.read_flat(0, tensor.info.numel))
+        return last[1][start:stop]
+
+    def state(self) -> tuple[int, ...]:
+        return file_state(self._descriptor)

@@ -1,0 +1,54 @@
+"""Classification heads, which published task vectors keep in files beside the encoders, and which are no encoders."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from merging.base.errors import CheckpointError
+from merging.base.text import printable
+from merging.models.checkpoint import Checkpoint
+from merging.models.families import FAMILIES
+from merging.models.model_references import locate, strip_folders
+from merging.models.tensor_info import TensorInfo
+
+HEAD_NAME = re.compile(r"head[-_](.+)", re.IGNORECASE)  # of a file without its ending; the group is the task
+MOST_TENSORS = 4  # that a head has
+
+
+def is_head(infos: Mapping[str, TensorInfo]) -> bool:
+    """Whether these tensors are those of a classification head: one matrix, little beside it, and none of a tower."""
+    if len(infos) > MOST_TENSORS or any(family.classify(name) for family in FAMILIES for name in infos):
+        return False
+    return len(_matrices(infos)) == 1
+
+
+def _matrices(infos: Mapping[str, TensorInfo]) -> list[tuple[int, ...]]:
+    """Shapes of the matrices that are called weights."""
+    return [info.shape for name, info in infos.items() if name.split(".")[-1] == "weight" and len(info.shape) == 2]
+
+
+def describe_head(infos: Mapping[str, TensorInfo]) -> str:
+    """A head in words."""
+    ((rows, width),) = _matrices(infos)
+    return f"a classification head of {rows} classes and {width} features"
+
+
+def refuse_head(checkpoint: Checkpoint) -> Checkpoint:
+    """The checkpoint itself.
+
+    Raises:
+        CheckpointError: it is a classification head and no encoder.
+    """
+    if not is_head(checkpoint.infos):
+        return checkpoint
+    holds = f"{checkpoint.name} is"
+    if checkpoint.state() is not None:  # it is in a file
+        kind = "holds only" if locate(checkpoint.label).is_dir() else "is"
+        holds = f"{checkpoint.name}: {printable(strip_folders(checkpoint.label))} {kind}"
+    raise CheckpointError(
+        f"{holds} {describe_head(checkpoint.infos)}, not an image encoder. Give the encoder that it belongs to, "
+        f"such as "
+        "finetuned.pt (of an expert) or zeroshot.pt (pretrained); heads belong to the tasks of a benchmark (benchmark "
+        "make)."
+    )

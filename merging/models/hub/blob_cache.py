@@ -1,0 +1,108 @@
+"""The Hub's cache in the library's own layout: blobs, snapshots of commits, and refs. No network is asked here."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
+
+from merging.base.files.records import write_text
+from merging.models.hub.client import OFF, blocked_by_setting, library
+from merging.models.hub.repository import BRANCH, COMMIT, Repository, RepositoryFile
+
+BLOBS, SNAPSHOTS, REFS, PART = "blobs", "snapshots", "refs", ".part"
+
+
+def cache_folder() -> Path:
+    """The folder of the cache, by $HF_HUB_CACHE or $HF_HOME."""
+    return Path(library().constants.HF_HUB_CACHE)
+
+
+def repository_folder(repository: Repository, into: Path | None = None) -> Path:
+    """The folder of a repository in the cache, or in another folder of the same layout."""
+    return (cache_folder() if into is None else into) / repository.folder
+
+
+def snapshot(repository: Repository, into: Path | None = None) -> Path | None:
+    """The folder of a revision's files in the cache; None if there is none, or if the cache must not be used."""
+    if into is None and blocked_by_setting() == OFF:
+        return None
+    place = repository_folder(repository, into)
+    commit = repository.revision if repository.pinned else read_ref(place, repository.revision or BRANCH)
+    folder = place / SNAPSHOTS / (commit or "")
+    return folder if commit and folder.is_dir() else None
+
+
+def find_complete_snapshot(
+    repository: Repository, files: Iterable[RepositoryFile], into: Path | None = None
+) -> Path | None:
+    """The snapshot of a revision if all of these files are in it, with their sizes; else None."""
+    folder = snapshot(repository, into)
+    return folder if folder is not None and all(_holds(folder / file.name, file.size) for file in files) else None
+
+
+def count_cached_bytes(repository: Repository, files: Iterable[RepositoryFile], into: Path | None = None) -> int:
+    """How many bytes of these files need not be fetched again: whole files, and the beginnings of others."""
+    blobs, folder = repository_folder(repository, into) / BLOBS, snapshot(repository, into)
+    return sum(_bytes_of(file, blobs, folder) for file in files)
+
+
+def has_blob(blob: Path, size: int | None) -> bool:
+    """Whether a content is in the cache under its key; one of another size is removed."""
+    if blob.is_file() and not _holds(blob, size):
+        blob.unlink()
+    return blob.is_file()
+
+
+def link(repository_path: Path, commit: str, name: str, key: str) -> None:
+    """Let a file of a snapshot be the blob of this key."""
+    path, blob = repository_path / SNAPSHOTS / commit / name, repository_path / BLOBS / key
+    if not blob.is_file() or (path.is_file() and path.is_symlink() and path.readlink().name == key):
+        return  # it is there
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.unlink(missing_ok=True)
+    try:
+        path.symlink_to(os.path.relpath(blob, path.parent))
+    except FileExistsError:
+        return  # another process has just made the same link
+    except (OSError, NotImplementedError):
+        shutil.move(blob, path)  # a disk without links, such as a memory stick: the library moves it, too
+
+
+def read_ref(repository_path: Path, name: str) -> str:
+    """The commit that a branch or tag had when it was asked for; empty if it never was."""
+    with contextlib.suppress(OSError, ValueError):
+        commit = (repository_path / REFS / name).read_text("ascii").strip()
+        return commit if COMMIT.fullmatch(commit) else ""
+    return ""
+
+
+def write_ref(repository_path: Path, name: str, commit: str) -> None:
+    """Note the commit of a branch or tag."""
+    path = repository_path / REFS / name
+    if read_ref(repository_path, name) != commit:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_text(path, commit)
+
+
+def _bytes_of(file: RepositoryFile, blobs: Path, folder: Path | None) -> int:
+    if folder is not None and _holds(folder / file.name, file.size):
+        return size_of(folder / file.name) or 0
+    if file.key and _holds(blobs / file.key, file.size):
+        return size_of(blobs / file.key) or 0
+    return (size_of(blobs / (file.key + PART)) or 0) if file.key else 0
+
+
+def size_of(path: Path) -> int | None:
+    """The size of a file; None if there is none."""
+    with contextlib.suppress(OSError):
+        return path.stat().st_size if path.is_file() else None
+    return None
+
+
+def _holds(path: Path, size: int | None) -> bool:
+    """Whether there is such a file, of this size if one is given."""
+    actual = size_of(path)
+    return actual is not None and size in {None, actual}

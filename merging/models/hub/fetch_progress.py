@@ -1,0 +1,49 @@
+"""The progress of several fetches as one: bytes of all of them, the rate of late, and the time left."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from dataclasses import replace
+
+from merging.base.progress import Progress
+from merging.base.text import size_text
+from merging.tasks.context import Context
+
+RECENT = 10.0  # seconds over which the rate is measured
+SOON = 0.5  # seconds after which there is a rate
+
+
+class FetchProgress:
+    """Progress over fetches that follow each other; ``total`` is the bytes that all of them have to fetch."""
+
+    def __init__(self, total: int, context: Context) -> None:
+        self._total, self._context = total, context
+        self._before, self._current = 0, 0  # bytes of the fetches before this one, and of this one
+        self._seen = deque([(time.monotonic(), 0)])  # when how many bytes had come
+
+    def part(self) -> Context:
+        """The context of the next fetch."""
+        self._before, self._current = self._before + self._current, 0
+        return self._context if self._context.progress is None else replace(self._context, progress=self._report)
+
+    def _report(self, inner: Progress) -> None:
+        self._current = inner.done
+        done = self._before + self._current
+        rate = self._rate(done)
+        total = max(self._total, done)
+        left = None if rate is None else (total - done) / rate
+        words = f"{size_text(done)} of {size_text(total)}"
+        words += "" if rate is None else f", {size_text(rate)}/s"
+        words += f": {inner.detail.strip()}" if inner.detail.strip() else ""
+        assert self._context.progress is not None  # without one nobody reports
+        self._context.progress(Progress(inner.phase, done, total, left, words))
+
+    def _rate(self, done: int) -> float | None:
+        """Bytes a second of late; None before there is one."""
+        now = time.monotonic()
+        self._seen.append((now, done))
+        while len(self._seen) > 2 and now - self._seen[1][0] > RECENT:
+            self._seen.popleft()
+        began, before = self._seen[0]
+        return (done - before) / (now - began) if now - began > SOON and done > before else None

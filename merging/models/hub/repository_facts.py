@@ -1,0 +1,68 @@
+"""What the Hub says of a repository: its commit, license, terms, and files with sizes and digests."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from merging.base.errors import HubError
+from merging.base.text import printable
+from merging.models.hub import client
+from merging.models.hub.download_threads import DownloadThreads
+from merging.models.hub.hub_errors import explain_error
+from merging.models.hub.repository import COMMIT, SHA256, Repository, RepositoryFacts, RepositoryFile
+from merging.tasks.context import QUIET, Context
+
+TIMEOUT = 10.0  # seconds to wait for an answer
+
+
+def fetch_facts(repository: Repository, context: Context = QUIET) -> RepositoryFacts:
+    """Ask the Hub about a repository at its revision.
+
+    Raises:
+        HubError: a setting forbids it, there is no connection, or no such repository or revision.
+        Cancelled: asked to stop.
+    """
+    client.require_on(repository.name)
+    context.check()
+    hub, line = client.library(), DownloadThreads()
+    answers: list[Any] = []
+
+    def ask() -> Any:
+        api = hub.HfApi(endpoint=client.endpoint())
+        info = api.model_info if repository.kind == "model" else api.dataset_info
+        return info(repository.name, revision=repository.revision, timeout=TIMEOUT, files_metadata=True)
+
+    try:
+        line.run([lambda: answers.append(line.persist(ask))], 1, lambda count, name: context.check())
+    except Exception as error:  # several libraries raise errors that have no common class
+        raise explain_error(error, repository) from None
+    (answer,) = answers
+    try:
+        files = tuple(_file(entry) for entry in answer.siblings or [])
+    except HubError as error:
+        raise _unsafe_answer_error(repository, str(error)) from None
+    if not COMMIT.fullmatch(str(answer.sha)):
+        raise _unsafe_answer_error(repository, f"{printable(str(answer.sha))!r} is no commit.")
+    return RepositoryFacts(str(answer.sha), _license(answer.card_data), bool(answer.gated), files)
+
+
+def _unsafe_answer_error(repository: Repository, what: str) -> HubError:
+    """The error for an answer that would lead out of the cache."""
+    return HubError(f"{client.host()} does not answer as the Hub does about {repository.name}: {what}", "connection")
+
+
+def _file(entry: Any) -> RepositoryFile:
+    size, digest = entry.size, str(getattr(entry.lfs, "sha256", "") or "")
+    sha256 = digest if SHA256.fullmatch(digest) else None
+    # git knows a large file by a pointer to it, whose id is not that of the file
+    git_id = None if entry.lfs is not None or not entry.blob_id else str(entry.blob_id)
+    return RepositoryFile(entry.rfilename, None if size is None else int(size), sha256, git_id)
+
+
+def _license(card: Any) -> str | None:
+    """The license that a card states; None if it states none."""
+    stated = getattr(card, "license", None)
+    names = [str(name) for name in (stated if isinstance(stated, list) else [stated]) if name]
+    if names == ["other"] and (name := getattr(card, "license_name", None)):
+        names = [f"other ({name})"]
+    return ", ".join(names) or None

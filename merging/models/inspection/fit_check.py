@@ -1,0 +1,209 @@
+"""The check whether pretrained and experts fit together: every tensor that does not, by name."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+
+import torch
+
+from merging.base.errors import FamilyError
+from merging.base.text import first_few, plural
+from merging.models.checkpoint import DIGEST_PIECE, Checkpoint
+from merging.models.families import TEXT_TOWER, UNKNOWN, UNMERGED, UNUSED_TEXT, Parameter, Role, guess
+from merging.models.formats.model_sources import Source, open_checkpoint
+from merging.models.head_detection import refuse_head
+from merging.models.inspection.architecture_problems import find_layer_differences, find_stated_differences
+from merging.models.inspection.distance import Distance
+from merging.models.inspection.fit_report import ALL_READ, SAMPLED, FitReport, Problem, make_problem
+from merging.models.inspection.name_mismatch import find_mismatch
+from merging.models.inspection.number_problems import Numbers
+from merging.models.inspection.tensor_pieces import WHOLE, SampledCheckpoint
+from merging.models.team.team import Team, form_team
+from merging.models.team.vocabulary_choices import COMMON
+from merging.models.tensor_info import TensorInfo, dtype_name
+from merging.models.tower_names import PROJ, find_tower_tensor, group_tower_names
+from merging.tasks.context import QUIET, Context
+
+SMALL = 64_000_000  # bytes of all models up to which every number is read, even where a sample would do
+RUNNING = (".running_mean", ".running_var")
+COPIED_ROLES = UNMERGED - {Role.STATISTIC}  # what experts need not have
+
+
+def check_fit(
+    pretrained: Source,
+    experts: Mapping[str, Source],
+    *,
+    values: bool | None = None,
+    sample: bool = False,
+    vocabulary: str = COMMON,
+    context: Context = QUIET,
+) -> FitReport:
+    """The report on pretrained and experts; tensors are compared under the pretrained model's names.
+
+    Of networks other than CLIP, what a team's policies cover is in the notes; ``vocabulary`` is one of them.
+
+    Every number is read: all must be finite, and each expert's distance from the pretrained model is reported. With
+    ``sample`` only some numbers of every large tensor are read if the models have more than ``SMALL`` bytes; with
+    ``values`` given, too, it decides alone whether all are. With ``values=False`` and no sample, none are. Progress is
+    reported only where every number is read, also that of an expert whose sample is unclear.
+
+    A pretrained model of no known family is compared, too, although nothing can be merged with it.
+
+    Raises:
+        CheckpointError: a file that is no checkpoint or holds a head alone, or an adapter that does not belong to the
+            pretrained model.
+        Cancelled: asked to stop.
+    """
+    base = refuse_head(open_checkpoint(pretrained, "pretrained"))
+    opened = {name: refuse_head(open_checkpoint(expert, name, like=base)) for name, expert in experts.items()}
+    if values is None:
+        values = not sample or sum(checkpoint.nbytes for checkpoint in (base, *opened.values())) <= SMALL
+    if sample and not values:  # of small tensors a sample is all
+        values = all(info.numel <= WHOLE for info in base.infos.values())
+    team = form_team(base, opened, vocabulary)
+    return _report(team, ALL_READ if values else SAMPLED if sample else "", context)
+
+
+def _report(team: Team, read: str, context: Context) -> FitReport:
+    pretrained, experts, no_family = team.pretrained, team.experts, ""
+    try:
+        parameters = pretrained.parameters
+    except FamilyError as error:
+        parameters, no_family = guess(pretrained.infos), str(error)
+    problems = [make_problem("error", m.expert, m.tensor, m.kind, "", m.sentence) for m in team.misfits]
+    if packed := any(problem.problem == "quantized" for problem in problems):
+        read = ""  # of packed numbers nothing can be compared
+    else:
+        problems += _structure(pretrained, experts, parameters)
+    distances: Mapping[str, Distance] = {}
+    if read:
+        models = (pretrained, experts)
+        if read == SAMPLED:
+            models = (SampledCheckpoint(pretrained), {name: SampledCheckpoint(one) for name, one in experts.items()})
+        numbers = Numbers(*models, parameters, sampled=read == SAMPLED)
+        of_numbers, distances = numbers.check(context)
+        problems += of_numbers
+    notes = (
+        ()
+        if packed
+        else (*_counts(pretrained, parameters), *team.notes, *_opening_notes({"pretrained": pretrained, **experts}))
+    )
+    return FitReport(tuple(problems), len(parameters), notes, distances, read, no_family)
+
+
+def _counts(pretrained: Checkpoint, parameters: Iterable[Parameter]) -> Iterator[str]:
+    """Sentences on how many tensors are merged and how many are not."""
+    merged = [p for p in parameters if p.role not in UNMERGED]
+    kept = [p for p in parameters if p.role == Role.BUFFER]
+    numbers = sum(pretrained.infos[p.name].numel for p in merged)
+    are = "is" if len(merged) == 1 else "are"
+    yield f"{plural(len(merged), 'tensor')} with {plural(numbers, 'number')} {are} merged."
+    if kept:
+        parts = first_few(f"{count} {part}" for part, count in Counter(p.part for p in kept).items())
+        them = "it" if len(kept) == 1 else "them"
+        yield f"{plural(len(kept), 'tensor is', 'tensors are')} kept as the pretrained model has {them}: {parts}."
+    visual = group_tower_names(pretrained.infos)
+    if not pretrained.inferred and "conv1.weight" in visual and PROJ not in visual:
+        yield "The pretrained model has no output projection (visual.proj), so the merged model has none."
+    if any(parameter.name.endswith(RUNNING) for parameter in merged):
+        yield "Running statistics of batch norms are merged like weights; compute them anew for the merged model."
+
+
+def _opening_notes(checkpoints: Mapping[str, Checkpoint]) -> Iterator[str]:
+    """The notes on how the checkpoints were opened."""
+    for name, checkpoint in checkpoints.items():
+        yield from (f"{name}: {note}" for note in checkpoint.notes)
+
+
+def _structure(
+    pretrained: Checkpoint, experts: Mapping[str, Checkpoint], parameters: Iterable[Parameter]
+) -> Iterator[Problem]:
+    if not experts:
+        yield make_problem("error", "experts", "(none)", "nothing to merge", "at least one expert", "none")
+    for parameter in parameters:
+        info = pretrained.infos[parameter.name]
+        if parameter.role not in COPIED_ROLES and not info.dtype.is_floating_point:
+            kind = dtype_name(info.dtype)
+            yield make_problem("error", "pretrained", parameter.name, "type", "a floating-point type", kind)
+    for name, checkpoint in (("pretrained", pretrained), *experts.items()):
+        for caution in checkpoint.cautions:
+            yield make_problem("warning", name, "the file", "opened", "", caution)
+    yield from find_stated_differences(pretrained, experts)
+    for name, expert in experts.items():
+        yield from _compare_expert(pretrained, name, expert, parameters)
+
+
+def _compare_expert(
+    pretrained: Checkpoint, name: str, expert: Checkpoint, parameters: Iterable[Parameter]
+) -> Iterator[Problem]:
+    if mismatch := find_mismatch(list(pretrained.infos), list(expert.infos)):
+        yield make_problem("error", name, "every tensor", *mismatch)
+        return
+    other_depths, only_in_one = find_layer_differences(pretrained, name, expert)
+    yield from other_depths
+    for parameter in parameters:
+        if parameter.name in only_in_one:  # named as a whole
+            continue
+        expected, actual = pretrained.infos[parameter.name], expert.infos.get(parameter.name)
+        if actual is None:
+            if parameter.role not in COPIED_ROLES:  # buffers come from the pretrained model anyway
+                yield make_problem("error", name, parameter.name, "missing", str(expected.shape), "nothing")
+        elif actual.shape != expected.shape:
+            yield _shape(parameter, name, expected.shape, actual.shape)
+        elif actual.dtype.is_floating_point != expected.dtype.is_floating_point:
+            trained = parameter.role not in COPIED_ROLES and (
+                parameter.part != UNKNOWN or parameter.name.endswith((".weight", ".bias"))
+            )
+            severity = "error" if trained else "warning"
+            yield make_problem(
+                severity, name, parameter.name, "type", dtype_name(expected.dtype), dtype_name(actual.dtype)
+            )
+        elif actual.dtype != expected.dtype:
+            yield make_problem(
+                "warning", name, parameter.name, "precision", dtype_name(expected.dtype), dtype_name(actual.dtype)
+            )
+    if pretrained.inferred:
+        yield from _find_network_problems(pretrained, name, expert, only_in_one)
+    else:
+        yield from _extra(pretrained, name, {n: i for n, i in expert.infos.items() if n not in only_in_one})
+
+
+def _extra(pretrained: Checkpoint, name: str, infos: Mapping[str, TensorInfo]) -> Iterator[Problem]:
+    """The tensors of an expert that the pretrained model does not have."""
+    for extra, info in infos.items():
+        if extra not in pretrained.infos:
+            place = find_tower_tensor(extra)
+            kind = "projection" if place is not None and place.name == PROJ else "extra"
+            yield make_problem("warning", name, extra, kind, "no such tensor", str(info.shape))
+
+
+def _find_network_problems(
+    pretrained: Checkpoint, name: str, expert: Checkpoint, left_out: frozenset[str]
+) -> Iterator[Problem]:
+    """Tensors that a merge of networks other than CLIP would lose, and integers that differ; counters may."""
+    for tensor, info in expert.infos.items():
+        if tensor in left_out:
+            continue
+        known = pretrained.infos.get(tensor)
+        if known is None:
+            yield make_problem("error", name, tensor, "only here", "no such tensor", str(info.shape))
+        elif known.shape == info.shape != () and not (info.dtype.is_floating_point or known.dtype.is_floating_point):
+            for start in range(0, info.numel, DIGEST_PIECE):
+                place = (tensor, start, min(start + DIGEST_PIECE, info.numel))
+                if not torch.equal(pretrained.read_flat(*place).long(), expert.read_flat(*place).long()):
+                    yield make_problem("error", name, tensor, "other integers", "the pretrained model's", "others")
+                    break
+
+
+def _shape(parameter: Parameter, name: str, expected: tuple[int, ...], actual: tuple[int, ...]) -> Problem:
+    """The problem of a tensor of another shape; another image size has a kind of its own."""
+    if parameter.part == "positional_embedding" and len(expected) == len(actual) == 2 and expected[1] == actual[1]:
+        return make_problem("error", name, parameter.name, "resolution", _patches(expected[0]), _patches(actual[0]))
+    severity = "warning" if parameter.part in {UNUSED_TEXT, TEXT_TOWER} else "error"  # kept from the pretrained model
+    return make_problem(severity, name, parameter.name, "shape", str(expected), str(actual))
+
+
+def _patches(tokens: int) -> str:
+    side = round(max(tokens - 1, 0) ** 0.5)
+    return f"images of {side} × {side} patches" if side**2 == tokens - 1 else f"{tokens} positions"

@@ -1,0 +1,94 @@
+"""The numbers of a tensor that are read: all of them, or short runs spread evenly over it.
+
+A tensor of more than ``WHOLE`` numbers is cut into ``RUN_COUNT`` equal parts, and one run of ``RUN_LENGTH`` numbers is
+read at a random place of each. Random places cannot fall into step with the rows of a matrix, and runs keep reading
+cheap. The places depend on the tensor's name and size alone, so that the same numbers are read from every model.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+
+import torch
+from torch import Tensor
+
+from merging.models.checkpoint import Checkpoint, Spans
+from merging.models.tower_names import VISUAL
+
+RUN_COUNT, RUN_LENGTH = 8, 64
+WHOLE = 2 * RUN_COUNT * RUN_LENGTH  # numbers up to which a tensor is read whole
+PIECE = 1 << 20  # numbers that are read at a time where all are
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Numbers of a tensor that are read together: one span, or the runs of a sample."""
+
+    spans: Spans
+    weight: float = 1.0  # numbers of the tensor for which each one stands
+
+    @property
+    def numel(self) -> int:
+        """How many numbers are read."""
+        return sum(stop - start for start, stop in self.spans)
+
+    @property
+    def sampled(self) -> bool:
+        """Whether these are the runs of a sample."""
+        return self.weight > 1
+
+    def read(self, checkpoint: Checkpoint, name: str) -> Tensor:
+        """The numbers, flat (numel,), in the stored dtype, in main memory wherever the checkpoint has them."""
+        return checkpoint.read_spans(name, self.spans).cpu()
+
+    def finite(self, checkpoint: Checkpoint, name: str) -> Tensor:
+        """The numbers in float64, with 0 for those that are not finite."""
+        return self.read(checkpoint, name).double().nan_to_num(0.0, 0.0, 0.0)
+
+    def position(self, index: int) -> int:
+        """Where in the tensor the number at ``index`` of the piece is."""
+        for start, stop in self.spans:
+            if index < stop - start:
+                return start + index
+            index -= stop - start
+        raise IndexError(index)
+
+
+class SampledCheckpoint(Checkpoint):
+    """A checkpoint whose samples are kept in memory, so that they are read once."""
+
+    def __init__(self, inner: Checkpoint) -> None:
+        self.name, self.label, self.metadata, self.infos = inner.name, inner.label, inner.metadata, inner.infos
+        self._inner, self._known = inner, dict[str, Tensor]()
+
+    def read_flat(self, name: str, start: int, stop: int) -> Tensor:
+        return self._inner.read_flat(name, start, stop)
+
+    def read_spans(self, name: str, spans: Spans) -> Tensor:
+        if len(spans) == 1 and self.infos[name].numel > WHOLE:  # no sample
+            return self._inner.read_spans(name, spans)
+        if name not in self._known:
+            self._known[name] = self._inner.read_spans(name, spans)
+        return self._known[name]
+
+
+def tensor_pieces(name: str, numel: int, sampled: bool) -> Iterator[Piece]:
+    """The pieces of a tensor to read: a sample of it, or all of it. A tower's prefix does not matter for the sample."""
+    if sampled and numel > WHOLE:
+        yield _sample(name.removeprefix(VISUAL), numel)
+        return
+    for start in range(0, numel, PIECE):
+        yield Piece(((start, min(start + PIECE, numel)),))
+
+
+@lru_cache(maxsize=4096)
+def _sample(name: str, numel: int) -> Piece:
+    """One run in each part of a tensor, in order."""
+    draw = torch.Generator().manual_seed(zlib.crc32(name.encode(errors="replace")))
+    places = torch.rand(RUN_COUNT, generator=draw, dtype=torch.float64).tolist()
+    length = numel / RUN_COUNT
+    starts = [int(index * length + place * (length - RUN_LENGTH)) for index, place in enumerate(places)]
+    return Piece(tuple((start, start + RUN_LENGTH) for start in starts), numel / (RUN_COUNT * RUN_LENGTH))

@@ -1,0 +1,139 @@
+"""References to models in recipes: a path, or a name in a listed folder, a benchmark or the Hub."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from urllib.parse import quote, unquote
+
+from merging.base.errors import CheckpointError, StoreError
+from merging.base.settings import BUNDLED, models_folders, store_root
+
+BUNDLED_PREFIX = "bundled:"  # in a recipe, "bundled:fashion" is the bundled benchmark's expert
+MODELS_PREFIX = "models:"  # "models:clip/cars.pt" is cars.pt in the folder called clip of $MERGESCOPE_MODELS
+OWN_PREFIX = "own:"  # "own:mine/models/cars.safetensors" is in the user's benchmark called mine
+BENCHMARKS = "benchmarks"  # the folder of a store that holds the user's benchmarks
+NAMED = (BUNDLED_PREFIX, MODELS_PREFIX, OWN_PREFIX)  # references that do not depend on the current folder
+HUB_PREFIX = "hf-hub:"  # a model on huggingface.co, by organization/name
+PRETRAINED_TAG = re.compile(r"ViT-[\w-]{1,60}/[\w-]{1,60}")  # open_clip's model/tag, unless such a file exists
+PRETRAINED = "pretrained"  # the key of the pretrained model among the inputs of a run
+EXPERTS = "experts/"  # what begins the keys of the experts
+# The path of a snapshot in the Hub's cache names its repository and revision.
+SNAPSHOT = re.compile(r"(?:^|[\\/])models--([\w.-]+?)--([\w.-]+)[\\/]snapshots[\\/](\w+)")
+HUB_REFERENCE = re.compile(rf"{HUB_PREFIX}([\w.-]{{1,96}}/[\w.-]{{1,96}})(?:@\w[\w./-]{{0,119}})?")
+# Paths that name a user or a machine: a home folder, a machine on the network and one of its shares.
+HOMES = r"(?:[\w-]+:)?(?:~|[\\/](?:.*[\\/])?(?:home|Users)[\\/]+)"
+MODEL_FILE = r"[^\\/]*\.(?:safetensors|pth?|bin|ckpt|pkl)"  # a model file directly below /home names no user
+SHARE = r"(?:file://|\\\\)[^\\/]+(?:[\\/]+[^\\/]+)?"
+PERSONAL = re.compile(rf"{HOMES}(?!{MODEL_FILE}$)[^\\/]*|{SHARE}", re.IGNORECASE | re.DOTALL)
+DRIVE = re.compile(r"^(?:[A-Z]|file):", re.IGNORECASE)
+UNNAMED = "model"  # the name of a checkpoint if the last part of its path is private
+
+
+def expert_key(name: str) -> str:
+    """The key of an expert among the inputs of a run."""
+    return f"{EXPERTS}{name}"
+
+
+def strip_folders(reference: str) -> str:
+    """A reference without the parts that reveal the machine or its user.
+
+    Bundled names, names on the Hub and open_clip's tags stay. Snapshots in the Hub's cache become names on the Hub. Of
+    other paths and of file URLs the last part stays, unless it is the name of a home folder or of a machine.
+    """
+    if _hub_name(reference) or PRETRAINED_TAG.fullmatch(reference):
+        return reference
+    path = (unquote(reference) if reference.casefold().startswith("file:") else reference).rstrip("\\/")
+    if snapshot := SNAPSHOT.search(path):
+        return f"{HUB_PREFIX}{snapshot[1]}/{snapshot[2]}@{snapshot[3]}"
+    if PERSONAL.fullmatch(path):
+        return UNNAMED
+    prefix = BUNDLED_PREFIX if path.startswith(BUNDLED_PREFIX) else ""
+    last = DRIVE.sub("", re.split(r"[\\/]", path.removeprefix(prefix))[-1])
+    return prefix + last if last else UNNAMED
+
+
+def _hub_name(reference: str) -> str:
+    """The repository in a reference like hf-hub:organization/model@revision; empty for other references."""
+    name = HUB_REFERENCE.fullmatch(reference)
+    return name[1] if name and ".." not in reference else ""
+
+
+def hub_id_of(reference: str) -> str:
+    """The repository of a Hub reference, or of a snapshot's path in the Hub's cache; else empty."""
+    if name := _hub_name(reference):
+        return name
+    snapshot = SNAPSHOT.search(reference)
+    return f"{snapshot[1]}/{snapshot[2]}" if snapshot else ""
+
+
+def checkpoint_labels(pretrained: str, experts: Mapping[str, str]) -> tuple[str, dict[str, str]]:
+    """Names of a recipe's checkpoints for other readers: the pretrained model's, and {expert: name}.
+
+    These are the references without folders; if two different files share a name, the expert's name precedes it.
+    """
+    references = {PRETRAINED: pretrained} | {expert_key(name): path for name, path in experts.items()}
+    short = {key: strip_folders(path) for key, path in references.items()}
+    labels = {}
+    for key, label in short.items():
+        others = {references[other] for other in short if short[other] == label}
+        owner = quote(key.removeprefix(EXPERTS), safe="")
+        labels[key] = label if len(others) == 1 else f"{owner}/{label}"
+    return labels[PRETRAINED], {name: labels[expert_key(name)] for name in experts}
+
+
+def locate(reference: str, base: Path | None = None) -> Path:
+    """The path that a reference in a recipe means; relative paths start at ``base`` (default: the current folder).
+
+    Raises:
+        CheckpointError: an unknown models folder, or a path that leads out of its folder.
+    """
+    if reference.startswith(MODELS_PREFIX):
+        return _in_models_folder(reference.removeprefix(MODELS_PREFIX))
+    if reference.startswith(OWN_PREFIX):
+        return _inside(store_root() / BENCHMARKS, reference.removeprefix(OWN_PREFIX), "the benchmarks made here")
+    if reference.startswith(BUNDLED_PREFIX):
+        name = reference.removeprefix(BUNDLED_PREFIX)
+        return BUNDLED / "models" / f"{Path(name).name}.safetensors"
+    path = Path(reference)
+    if reference.startswith("~/"):
+        path = path.expanduser()
+    return path if path.is_absolute() else (base or Path.cwd()) / path
+
+
+def _in_models_folder(reference: str) -> Path:
+    """The path of "folder/rest", which must lie in that models folder with all links followed, or of "folder"."""
+    name, within, rest = reference.partition("/")
+    root = models_folders().get(name)
+    if root is None:
+        raise CheckpointError(f"There is no models folder {name[:80]!r} here; set MERGESCOPE_MODELS to where it is.")
+    if not within:
+        return root
+    return _inside(root, rest, f"the models folder {name[:80]!r}")
+
+
+def _inside(root: Path, rest: str, called: str) -> Path:
+    """``root``/``rest``, which must lie in ``root`` with all links followed; messages call the root ``called``."""
+    parts = rest.split("/")
+    odd = any(part in {"", ".", ".."} for part in parts) or any(sign in rest for sign in "\\\0")
+    try:
+        inside = not odd and Path(os.path.realpath(root / rest)).is_relative_to(os.path.realpath(root))
+    except (OSError, ValueError):
+        inside = False
+    if not inside:
+        raise CheckpointError(f"{parts[-1][:80]!r} lies outside of {called}; refused.")
+    return root / rest
+
+
+def reference_to(path: Path) -> str:
+    """The reference to a file: a name if it lies in a listed folder or a benchmark of the user, else its path."""
+    named = {f"{MODELS_PREFIX}{name}/": root for name, root in models_folders().items()}
+    with contextlib.suppress(StoreError):  # without a home folder there is no store, and no benchmark in it
+        named = {OWN_PREFIX: (store_root() / BENCHMARKS).resolve(), **named}
+    for prefix, root in named.items():
+        if path.is_relative_to(root):
+            return f"{prefix}{path.relative_to(root).as_posix()}"
+    return str(path)

@@ -1,0 +1,70 @@
+"""Task heads: output layers that each task trained for itself, which are kept per task and not merged."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from merging.base.text import first_few
+
+HEADS = ("classifier", "score", "head", "fc", "qa_outputs", "classification_head", "pre_classifier", "heads")
+NEW = "pooler"  # a layer that libraries put before a head, and that is one where the pretrained model lacks it
+Shapes = Mapping[str, tuple[int, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class TaskHeads:
+    """The tensors that each task keeps, those of heads that are merged like the rest, both by name."""
+
+    per_task: frozenset[str]
+    merged: tuple[str, ...]
+
+    def notes(self, order: Sequence[str]) -> Iterable[str]:
+        """Sentences on both."""
+        if self.per_task:
+            yield f"{_listed(n for n in order if n in self.per_task)}: each task keeps its own."
+        if self.merged:
+            yield f"{_listed(self.merged)}: merged; every model has it in one shape."
+
+
+def _listed(names: Iterable[str]) -> str:
+    """The first names, weights before their biases, whatever the order in a file."""
+    listed = list(names)
+    layers = [name.rpartition(".")[0] for name in listed]
+    ordered: list[str] = sorted(listed, key=lambda one: (layers.index(one.rpartition(".")[0]), one[-6:] != "weight"))
+    return first_few(ordered)
+
+
+def find_heads(
+    base: Shapes, experts: Iterable[Shapes], outside: Collection[str], words: Sequence[str] = HEADS
+) -> TaskHeads:
+    """The heads among the tensors ``outside`` all blocks: those under one of these ``words``.
+
+    A head is kept per task as a whole: if the pretrained model lacks one of its tensors or has it in another shape.
+    """
+    shapes = list(experts)
+    groups: dict[str, list[str]] = {}
+    for name in outside:
+        if group := _group(name, (*words, NEW)):
+            groups.setdefault(group, []).append(name)
+    per_task: set[str] = set()
+    merged: list[str] = []
+    for group, names in groups.items():
+        having = [[expert.get(name) for name in names] for expert in shapes]
+        if group.rpartition(".")[2] == NEW and any(name in base for name in names):
+            continue
+        present = [found for found in having if any(shape is not None for shape in found)]
+        if not present:
+            continue  # no expert has it, so that it is the pretrained model's
+        if all(found == [base.get(name) for name in names] for found in having):
+            merged += names
+        else:
+            per_task |= set(names)
+    return TaskHeads(frozenset(per_task), tuple(merged))
+
+
+def _group(name: str, words: Sequence[str]) -> str:
+    """The head that a tensor belongs to; empty if to none."""
+    parts = name.split(".")
+    at = next((at for at, part in enumerate(parts[:-1]) if part in words), None)
+    return "" if at is None else ".".join(parts[: at + 1])

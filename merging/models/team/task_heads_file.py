@@ -1,0 +1,44 @@
+"""The heads that each task of a run keeps for itself, in a file beside the merged model."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+from torch import Tensor
+
+from merging.base.errors import CheckpointError
+from merging.models.checkpoint import Checkpoint
+from merging.models.formats.format_recognition import open_path
+from merging.models.formats.safetensors import SafetensorsWriter
+from merging.models.tensor_info import TensorInfo
+
+FILE = "heads.safetensors"  # its tensors are called <expert>/<tensor>
+
+
+def write_heads(folder: Path, heads: Mapping[str, Mapping[str, Tensor]]) -> list[str]:
+    """Write the heads of a run. Returns the file's name in a list, which is empty if there are no heads."""
+    tensors = {f"{expert}/{name}": value for expert, own in heads.items() for name, value in own.items()}
+    if not tensors:
+        return []
+    infos = {name: TensorInfo(tuple(value.shape), value.dtype) for name, value in tensors.items()}
+    listed = json.dumps({expert: list(own) for expert, own in heads.items()})
+    with SafetensorsWriter(folder / FILE, infos, {"format": "pt", "heads": listed}) as writer:
+        for name, value in tensors.items():
+            writer.write(name, value.contiguous())
+    return [FILE]
+
+
+def read_heads(path: Path) -> dict[str, dict[str, Tensor]]:
+    """{expert: {tensor: value}} of such a file. Raises CheckpointError if it cannot be read."""
+    file = open_path(path, "heads", FILE)
+    try:
+        return {expert: {name: file.read(f"{expert}/{name}") for name in own} for expert, own in _listed(file).items()}
+    except (KeyError, ValueError, AttributeError, TypeError, RecursionError):
+        raise CheckpointError(f"{FILE} of the run is damaged; run its recipe again.") from None
+
+
+def _listed(file: Checkpoint) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = json.loads(file.metadata["heads"])
+    return found

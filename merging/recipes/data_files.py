@@ -1,0 +1,61 @@
+"""Files of layer inputs and of gradients that a recipe names: data of networks that the program cannot run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Self
+
+from merging.base.errors import RecipeError
+from merging.base.files.plain_yaml import read_text_field
+from merging.methods.method import Method, Needs
+
+Files = tuple[tuple[str, str], ...]  # (expert, file), in order
+
+
+@dataclass(frozen=True)
+class DataFiles:
+    """The files of every expert's layer inputs and gradients; none unless a recipe names them."""
+
+    layer_inputs: Files = ()
+    gradients: Files = ()
+
+    @classmethod
+    def build(cls, layer_inputs: Any = None, gradients: Any = None) -> Self:
+        """The files of {expert: file}. Raises RecipeError if they are written in another way."""
+        return cls(_files(layer_inputs, "layer_inputs"), _files(gradients, "gradients"))
+
+    def read_by(self, methods: Iterable[tuple[Method, Needs]]) -> Self:
+        """Those that one of these methods reads."""
+        read = [method for method, _ in methods]
+        rows = self.layer_inputs if any(method.reads_layer_inputs for method in read) else ()
+        return type(self)(rows, self.gradients if any(method.gradients for method in read) else ())
+
+    def serves(self, method: Method) -> bool:
+        """Whether a method finds its data in these files."""
+        return bool(self.layer_inputs if method.reads_layer_inputs else method.gradients and self.gradients)
+
+    def of_experts(self, names: Iterable[str]) -> Self:
+        """The files of some of the experts."""
+        wanted = set(names)
+        rows = tuple(pair for pair in self.layer_inputs if pair[0] in wanted)
+        return type(self)(rows, tuple(pair for pair in self.gradients if pair[0] in wanted))
+
+    def placed(self, place: Callable[[str], str]) -> Self:
+        """The same files, each where ``place`` says that its reference is."""
+        rows = tuple((name, place(file)) for name, file in self.layer_inputs)
+        return type(self)(rows, tuple((name, place(file)) for name, file in self.gradients))
+
+    def plain(self) -> dict[str, dict[str, str]]:
+        """{key of a recipe: {expert: file}}, without keys of which there are none."""
+        files = {"layer_inputs": dict(self.layer_inputs), "gradients": dict(self.gradients)}
+        return {key: named for key, named in files.items() if named}
+
+
+def _files(given: Any, key: str) -> Files:
+    if given is not None and not isinstance(given, Mapping):
+        raise RecipeError(f"In a recipe, {key} is a mapping of expert to file.")
+    return tuple(
+        (read_text_field(n, "an expert's name"), read_text_field(f, f"a file of {key}"))
+        for n, f in (given or {}).items()
+    )

@@ -1,0 +1,56 @@
+"""What authors logged while a merge learned, for recipes of the same chain."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from merging.recipes.papers.claims import CURVES, Curve
+from merging.recipes.presets import find_preset
+from merging.recipes.recipe import Recipe
+from merging.recipes.step import Step
+
+ALONG, TWO_UPDATES = "steps", "iterations of two updates"
+ADAPTED = {"surgery_on_task_arithmetic": "surgery", "surgery_on_lw_adamerging": "adamerging_surgery"}  # curve -> preset
+FREE_PARAMETERS = {
+    "steps",
+    "seed",
+    "shrink",
+}  # parameters that do not change where one step after another leads on average
+
+
+def logs_of(recipe: Recipe) -> tuple[Curve, ...]:
+    """The curves of the presets with a recipe's edits and merge; what adapts the merged model does not count.
+
+    Only the number of steps, the seed, and the factor on the learned coefficients may differ.
+    """
+    return tuple(
+        curve
+        for curve in CURVES
+        if curve.along == ALONG and _is_same_chain(recipe, find_preset(curve.key).recipe("", {}))
+    )
+
+
+def adapt_logs_of(recipe: Recipe) -> tuple[Curve, ...]:
+    """The curves of the presets with a recipe's edits, merge and adapt, by updates; steps and seed may differ."""
+    if recipe.adapt is None:
+        return ()
+    curves = []
+    for curve in CURVES:
+        other = find_preset(ADAPTED[curve.key]).recipe("", {}) if curve.along == TWO_UPDATES else None
+        if other is None or other.adapt is None:
+            continue
+        if _is_same_chain(recipe, other) and _plain(recipe.adapt, FREE_PARAMETERS) == _plain(
+            other.adapt, FREE_PARAMETERS
+        ):
+            curves.append(replace(curve, values={2 * n: value for n, value in curve.values.items()}))
+    return tuple(curves)
+
+
+def _is_same_chain(recipe: Recipe, other: Recipe) -> bool:
+    return _plain(recipe.merge, FREE_PARAMETERS) == _plain(other.merge, FREE_PARAMETERS) and [
+        _plain(edit) for edit in recipe.edits
+    ] == [_plain(edit) for edit in other.edits]
+
+
+def _plain(step: Step, free: frozenset[str] | set[str] = frozenset()) -> tuple[str, dict[str, object]]:
+    return step.key, {name: value for name, value in step.params.plain().items() if name not in free}

@@ -1,0 +1,137 @@
+"""Data sets in a folder, found by the names of their files and never opened; and names for their tasks."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from merging.images.benchmarks.benchmark_folders import is_benchmark
+from merging.images.data_sets.class_list import CLASS_NAMES_FILE
+from merging.images.data_sets.hub_cache import LIBRARY, is_repository, title
+from merging.images.data_sets.image_folder import SUFFIXES
+from merging.images.data_sets.labeled_images import part_of_name
+from merging.images.data_sets.table_layouts import INFO, SPLITS_FILE, STATE
+from merging.images.prompt_sets import prompt_keys, simplify_name
+from merging.models.model_references import MODELS_PREFIX
+from merging.sharing.catalog.folder_walk import Entries, is_folder, resolve_typed_path, visible_entries, walk_folders
+
+SEARCHED = 50  # entries of a folder that are searched for an image or a table
+CLASSES = 5  # class folders that are searched
+LONGEST = 40
+TABLES = {STATE, SPLITS_FILE}
+ARRAYS, PARQUET, TAR, ARROW = ".npz", ".parquet", ".tar", ".arrow"
+
+
+@dataclass(frozen=True, slots=True)
+class DataSetLocation:
+    """A possible data set; ``place`` is its path from the walked folder's name on, untrusted text."""
+
+    reference: str
+    path: Path
+    place: str
+
+    @property
+    def name(self) -> str:
+        """Its folder's name, or its file's without the ending; in a cache of the Hub's, the data set's."""
+        name = title(self.path).rpartition("/")[2]
+        return name.removesuffix(ARRAYS).removesuffix(PARQUET).removesuffix(TAR)
+
+
+def list_in_models_folder(name: str, root: Path) -> list[DataSetLocation]:
+    """Data sets in one of the folders of $MERGESCOPE_MODELS; references hold its name, not its path."""
+    return _walk(root, name, lambda place: f"{MODELS_PREFIX}{place}")
+
+
+def list_at_path(text: str) -> list[DataSetLocation]:
+    """Data sets at a path that the user typed: the path itself, or in that folder."""
+    path = resolve_typed_path(text)
+    if path is None or not path.exists():
+        return []
+    if path.is_file():
+        return [DataSetLocation(str(path), path, path.name)] if path.suffix in {ARRAYS, PARQUET, TAR} else []
+    return _walk(path, path.name, lambda place: str(path / place.partition("/")[2]))
+
+
+def _walk(root: Path, name: str, refer: Callable[[str], str]) -> list[DataSetLocation]:
+    data_sets: list[DataSetLocation] = []
+
+    def enter(folder: Path, place: str, entries: Entries) -> list[Path]:
+        if is_benchmark(folder):
+            return []
+        if _is_data_set(folder, entries) or (folder != root and _is_configuration(entries)):
+            data_sets.append(DataSetLocation(refer(place), folder, place))
+            return []
+        for entry in entries:
+            if entry.name.endswith(ARRAYS) and not is_folder(entry):
+                inner = f"{place}/{entry.name}"
+                data_sets.append(DataSetLocation(refer(inner), Path(entry.path), inner))
+        return [Path(entry.path) for entry in entries if is_folder(entry)]
+
+    walk_folders(root, name, enter)
+    return sorted(data_sets, key=lambda location: location.place)
+
+
+def _entries(folder: Path, most: int) -> Entries:
+    """The first visible entries of a folder, by name; none if it cannot be read."""
+    try:
+        return visible_entries(folder, most)
+    except OSError:
+        return []
+
+
+def _is_data_set(folder: Path, entries: Sequence[os.DirEntry[str]]) -> bool:
+    """Whether it has the files of a published data set, or class folders with images, perhaps in parts."""
+    files = {entry.name for entry in entries if not is_folder(entry)}
+    if files & TABLES or any(name.endswith(PARQUET) for name in files) or is_repository(folder):
+        return True
+    if (CLASS_NAMES_FILE in files and _has_ending(files, TAR)) or (INFO in files and _has_ending(files, ARROW)):
+        return True
+    folders = [Path(entry.path) for entry in entries if is_folder(entry)]
+    if folders and LIBRARY in folder.name:
+        return True
+    if any(path.name == "data" and _has_ending(_names(path), PARQUET) for path in folders):
+        return True
+    parts = [path for path in folders if part_of_name(path.name)]
+    if any(_has_ending(_names(path), PARQUET, TAR) for path in parts):
+        return True
+    if folders and len(parts) == len(folders):
+        folders = [Path(e.path) for path in folders for e in _entries(path, CLASSES) if is_folder(e)]
+    return any(_has_ending(_names(path), *SUFFIXES) for path in folders[:CLASSES])
+
+
+def _is_configuration(entries: Sequence[os.DirEntry[str]]) -> bool:
+    """Whether the only folder in a folder is a configuration, with tables in it or in its folders for each split."""
+    folders = [Path(entry.path) for entry in entries if is_folder(entry)]
+    inner = [path / name for path in folders for name in _names(path) if part_of_name(name)]
+    return len(folders) == 1 and any(_has_ending(_names(path), PARQUET) for path in (*folders, *inner))
+
+
+def _names(folder: Path) -> list[str]:
+    """The names of the first entries of a folder."""
+    return [entry.name for entry in _entries(folder, SEARCHED)]
+
+
+def _has_ending(names: Iterable[str], *endings: str) -> bool:
+    return any(name.lower().endswith(endings) for name in names)
+
+
+def choose_task_key(name: str, taken: Iterable[str] = ()) -> str:
+    """A valid name for a task, made from that of a data set and numbered if it is taken."""
+    stem = re.sub(r"[^a-z0-9_-]+", "_", name.casefold()).strip("_-")[: LONGEST - 3] or "task"
+    known_keys, free, number = set(taken), stem, 2
+    while free in known_keys:
+        free, number = f"{stem}_{number}", number + 1
+    return free
+
+
+def find_alike(name: str, names: Iterable[str]) -> str | None:
+    """The name that differs only in punctuation and case; None if there is none."""
+    return next((other for other in names if simplify_name(other) == simplify_name(name)), None)
+
+
+def find_prompt_key(name: str) -> str | None:
+    """The key of the papers' prompts for a data set of that name; None if there are none."""
+    return find_alike(name, prompt_keys())

@@ -1,0 +1,223 @@
+"""Which models of a folder belong together, and which of them the others were trained from.
+
+A folder's members are the models in it, and the model of each subfolder that holds a single one. This covers the usual
+layouts: a file for each expert, a folder for each, the published task vectors' `<Dataset>/finetuned.pt` beside
+`zeroshot.pt`, adapters with their base, a benchmark's models.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from merging.models.head_detection import HEAD_NAME
+from merging.models.inspection.distance import Distance
+from merging.sharing.catalog.model_listing import CatalogEntry
+from merging.sharing.catalog.model_recognition import ADAPTER, HEAD, MODEL, ModelFacts, adapter_fits
+from merging.sharing.catalog.model_set_store import choose_free_name
+
+RecognizedEntry = tuple[CatalogEntry, ModelFacts]
+PRETRAINED_NAME = re.compile(
+    r"(?:.*[-_.])?(?:pre-?trained|zero[-_]?shot|base[-_]?model|original)|base|openai|theta_?0", re.I
+)
+FINETUNED_NAME = re.compile(r"(?:.*[-_.])?fine-?tuned|checkpoint|model|adapter_model|pytorch_model", re.I)
+VALIDATION_SUFFIX = "Val"  # a common suffix of names of data sets with a validation part
+MULTITASK_NAME = "multitask"  # the model of a benchmark that is neither pretrained nor an expert
+CENTRAL_SHARE = (
+    0.8  # the pretrained model's squared distances from all others are at most this share of any other member's
+)
+FEWEST_RELATED = 2  # others that a model must be near to, for its numbers to mark it as the pretrained one
+MOST_BASES_TRIED = 8  # models that an adapter is tried on
+
+
+@dataclass(frozen=True)
+class ModelGroup:
+    """Models that may be merged. ``pretrained`` is None if it could not be determined."""
+
+    title: str
+    layout: str
+    pretrained: CatalogEntry | None
+    experts: Mapping[str, CatalogEntry]
+    heads: Mapping[str, CatalogEntry] = field(default_factory=dict)
+    apart: tuple[str, ...] = ()  # names of members that do not seem to come from the pretrained model
+    guessed: bool = False  # whether the pretrained model was recognized by its numbers, not by its name
+
+
+@dataclass
+class _FolderMembers:
+    """The members of one folder by name."""
+
+    members: dict[str, RecognizedEntry] = field(default_factory=dict)
+    heads: dict[str, CatalogEntry] = field(default_factory=dict)
+    nested: bool = False  # whether members come from folders in it
+
+
+def find_groups(recognized: Sequence[RecognizedEntry], benchmarks: Iterable[CatalogEntry] = ()) -> list[ModelGroup]:
+    """The model groups of all folders, in the order of their places."""
+    places = {entry.place for entry in benchmarks}
+    model_groups = []
+    for place, folder in sorted(_members_by_folder(recognized).items()):
+        of_benchmark = place.rpartition("/")[0] in places
+        if of_benchmark:
+            folder.members.pop(MULTITASK_NAME, None)
+        if group := _group(place, folder, recognized, of_benchmark=of_benchmark):
+            model_groups.append(_add_base(group, recognized) if group.pretrained is None else group)
+    single = {id(group) for group in model_groups if len(group.experts) == 1}
+    larger = {entry for group in model_groups if id(group) not in single for entry in group.experts.values()}
+    return [group for group in model_groups if id(group) not in single or not larger.issuperset(group.experts.values())]
+
+
+def _members_by_folder(recognized: Sequence[RecognizedEntry]) -> dict[str, _FolderMembers]:
+    """Members by the folder that they are members of."""
+    folders: dict[str, _FolderMembers] = {}
+    inside: dict[str, list[RecognizedEntry]] = {}
+    for entry, facts in recognized:
+        parent, _, last = entry.place.rpartition("/")
+        if facts.kind == HEAD:
+            named = HEAD_NAME.fullmatch(entry.name)
+            folders.setdefault(parent, _FolderMembers()).heads[named[1] if named else entry.name] = entry
+        elif facts.kind in {MODEL, ADAPTER} and parent:
+            folder = folders.setdefault(parent, _FolderMembers())
+            folder.members[choose_free_name(last if entry.folder else entry.name, folder.members)] = (entry, facts)
+            folder.nested |= entry.folder
+            if not entry.folder:
+                inside.setdefault(parent, []).append((entry, facts))
+    for place, models in inside.items():
+        parent, _, last = place.rpartition("/")
+        if parent and (only := _find_only_model(models)):
+            folder = folders.setdefault(parent, _FolderMembers())
+            folder.members.setdefault(last, only)
+            folder.nested = True
+            if len(models) == 2:  # each expert with a copy of the pretrained model
+                folder.members.setdefault("zeroshot", next(model for model in models if model is not only))
+    return folders
+
+
+def _find_only_model(models: Sequence[RecognizedEntry]) -> RecognizedEntry | None:
+    """The single model of a folder, which may lie beside the pretrained one; None if there are more."""
+    if len(models) == 1:
+        return models[0]
+    tuned = [model for model in models if FINETUNED_NAME.fullmatch(model[0].name)]
+    others = [model for model in models if model not in tuned and PRETRAINED_NAME.fullmatch(model[0].name)]
+    return tuned[0] if len(models) == 2 and len(tuned) == len(others) == 1 else None
+
+
+def _group(
+    place: str, folder: _FolderMembers, recognized: Sequence[RecognizedEntry], *, of_benchmark: bool
+) -> ModelGroup | None:
+    alike = _most_frequent_members(folder.members)
+    kinds = {facts.kind for _, facts in alike.values()}
+    guessed = False
+    if kinds == {ADAPTER}:
+        first = next(iter(alike.values()))
+        pretrained = _find_adapter_base(first, recognized)
+    else:
+        name = _find_pretrained_by_name(alike)
+        if name is None:
+            name = _find_central_member(alike)
+            guessed = name is not None
+        pretrained = alike.pop(name) if name is not None else None
+    if not alike or (pretrained is None and len(alike) < 2) or (kinds == {ADAPTER} and len(alike) < 2):
+        return None
+    if pretrained is not None:
+        alike = _shorten_names(alike, pretrained[0].place.rpartition("/")[2])
+    below = pretrained[1] if pretrained else None
+    apart = [name for name, (_, facts) in alike.items() if below and below.sample is not None and facts.kind == MODEL
+             and _related_distance(facts, below) is None]  # fmt: skip
+    apart = apart if len(apart) < len(alike) else []
+    experts = {name: entry for name, (entry, _) in alike.items() if name not in apart}
+    if all(name.endswith(VALIDATION_SUFFIX) and name != VALIDATION_SUFFIX for name in experts):
+        experts = {name.removesuffix(VALIDATION_SUFFIX): entry for name, entry in experts.items()}
+    title = place.rpartition("/")[0] if of_benchmark else place
+    layout = "benchmark folder" if of_benchmark else _layout(folder, pretrained, kinds)
+    return ModelGroup(
+        title, layout, pretrained[0] if pretrained else None, experts, folder.heads, tuple(apart), guessed
+    )
+
+
+def _most_frequent_members(members: Mapping[str, RecognizedEntry]) -> dict[str, RecognizedEntry]:
+    """The members with the most frequent signature."""
+    counts = Counter(facts.signature for _, facts in members.values() if facts.signature)
+    if not counts:
+        return {}
+    most = counts.most_common(1)[0][0]
+    return {name: member for name, member in members.items() if member[1].signature == most}
+
+
+def _find_pretrained_by_name(members: Mapping[str, RecognizedEntry]) -> str | None:
+    """The member with a typical name of a pretrained model, or with whose name all others begin."""
+    named = [name for name in members if PRETRAINED_NAME.fullmatch(name.rpartition("/")[2])]
+    if len(named) == 1:
+        return named[0]
+    begin = [name for name in members if all(other.startswith(name) for other in members)]
+    return begin[0] if len(begin) == 1 and len(members) > 1 and not named else None
+
+
+def _shorten_names(members: Mapping[str, RecognizedEntry], beginning: str) -> dict[str, RecognizedEntry]:
+    """The members by shorter names, without the pretrained model's name if all begin with it."""
+    short = {name: name.removeprefix(beginning).lstrip("-_. ") for name in members}
+    shorter = all(name.startswith(beginning) and short[name] for name in members)
+    return {short[name] if shorter else name: member for name, member in members.items()}
+
+
+def _find_central_member(members: Mapping[str, RecognizedEntry]) -> str | None:
+    """The member that is clearly nearer to all others than any other is, since fine-tuning starts from it."""
+    sampled = {name: facts for name, (_, facts) in members.items() if facts.sample is not None}
+    if len(sampled) < 3:
+        return None
+    totals: dict[str, tuple[int, float]] = {}
+    for name, facts in sampled.items():
+        distances = [_related_distance(other, facts) for key, other in sampled.items() if key != name]
+        near = [distance.ratio**2 for distance in distances if distance is not None]
+        totals[name] = -len(near), sum(near)  # models trained from another one do not count
+    nearest, second, *_ = sorted(totals, key=lambda name: totals[name])
+    related, distance = totals[nearest]
+    clear = totals[second][0] > related or distance <= CENTRAL_SHARE * totals[second][1]
+    return nearest if -related >= FEWEST_RELATED and clear else None
+
+
+def _find_adapter_base(adapter: RecognizedEntry, recognized: Sequence[RecognizedEntry]) -> RecognizedEntry | None:
+    """The base of an adapter: the model that it names, else the first that it can be applied to."""
+    last = adapter[1].base.rpartition("/")[2].partition("@")[0]
+    models = [model for model in recognized if model[1].kind == MODEL]
+    named = [model for model in models if last and model[0].name.rpartition("/")[2] == last]
+    return next((model for model in (*named, *models)[:MOST_BASES_TRIED] if adapter_fits(adapter[0], model[0])), None)
+
+
+def _add_base(group: ModelGroup, recognized: Sequence[RecognizedEntry]) -> ModelGroup:
+    """The group with the model of another folder that is clearly nearest to all of its experts, if there is one."""
+    experts = {entry.reference for entry in group.experts.values()}
+    expert_facts = [facts for entry, facts in recognized if entry.reference in experts]
+    candidates: list[tuple[float, CatalogEntry]] = []
+    for entry, base in recognized:
+        if base.kind == MODEL and entry.reference not in experts:
+            distances = [_related_distance(facts, base) for facts in expert_facts]
+            near = [distance.ratio**2 for distance in distances if distance is not None]
+            candidates += [(sum(near), entry)] if len(near) == len(distances) > 0 else []
+    candidates.sort(key=lambda pair: pair[0])
+    clear = candidates and (len(candidates) == 1 or candidates[0][0] <= CENTRAL_SHARE * candidates[1][0])
+    return replace(group, pretrained=candidates[0][1], guessed=True) if clear else group
+
+
+def _layout(folder: _FolderMembers, pretrained: RecognizedEntry | None, kinds: set[str]) -> str:
+    if kinds == {ADAPTER}:
+        return "LoRA adapters with their base" if pretrained else "LoRA adapters without their base"
+    if folder.nested and pretrained and "zeroshot" in pretrained[0].name:
+        return "layout of the published task vectors"
+    return "a folder for each expert" if folder.nested else "a file for each expert"
+
+
+def find_nearest_base(facts: ModelFacts, bases: Mapping[str, ModelFacts]) -> tuple[str, Distance] | None:
+    """The pretrained model among ``bases`` that a model was trained from, and its distance from it."""
+    distances = {
+        name: distance for name, base in bases.items() if (distance := _related_distance(facts, base)) is not None
+    }
+    return min(distances.items(), key=lambda pair: pair[1].ratio) if distances else None
+
+
+def _related_distance(facts: ModelFacts, base: ModelFacts) -> Distance | None:
+    """The distance from a base; None if they cannot be compared or are unrelated for certain."""
+    distance = facts.distance(base)
+    return None if distance is None or distance.unrelated else distance

@@ -1,0 +1,217 @@
+"""A folder of models given as one: its pretrained model and its experts, and what of it was left out, and why.
+
+The groups of the catalog decide what belongs together. Where they leave a choice, the rules are: a linearized model
+(``linear_finetuned.pt``) is left out beside the one that it was made of; of several checkpoints in an expert's folder
+``finetuned.pt`` is taken; everything else is refused with the choices.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from merging.base.errors import CheckpointError
+from merging.base.text import did_you_mean, first_few, printable
+from merging.sharing.catalog import model_listing
+from merging.sharing.catalog.model_groups import (
+    PRETRAINED_NAME,
+    VALIDATION_SUFFIX,
+    ModelGroup,
+    RecognizedEntry,
+    find_groups,
+)
+from merging.sharing.catalog.model_listing import CatalogEntry, Listing
+from merging.sharing.catalog.model_recognition import ADAPTER, HEAD, MODEL, recognize_model
+
+LINEARIZED_NAME = re.compile(r"linear[-_].+", re.I)
+FINETUNED_FILE = re.compile(r"(?:nonlinear[-_])?fine-?tuned", re.I)
+MOST_NAMED = 20  # files or models that a sentence names
+NOT_CHOSEN = "not chosen"
+
+
+@dataclass(frozen=True)
+class ModelLayout:
+    """References to the pretrained model and the experts by name; ``left_out`` is {reason: places in the folder}."""
+
+    title: str
+    kind: str
+    pretrained: str
+    experts: Mapping[str, str]
+    guessed: bool
+    left_out: Mapping[str, Sequence[str]] = field(default_factory=dict)
+
+    def lines(self) -> list[str]:
+        """What was taken and what was left out, in sentences."""
+        how = ", recognized by its numbers, not by its name" if self.guessed else ""
+        experts = ", ".join(f"{printable(n)} ({_path_end(reference)})" for n, reference in self.experts.items())
+        return [
+            f"{printable(self.title)}: {self.kind}. The pretrained model is {_path_end(self.pretrained)}{how}.",
+            f"Experts: {experts}.",
+            *(f"Left out, {reason}: {first_few(places, MOST_NAMED)}." for reason, places in self.left_out.items()),
+        ]
+
+
+def _path_end(reference: str) -> str:
+    """The end of a path, enough to recognize the file in its folder."""
+    return printable("/".join(Path(reference).parts[-2:]))
+
+
+def read_layout(
+    folder: str, chosen: Sequence[str] = (), pretrained: str = "", named: Collection[str] = ()
+) -> ModelLayout:
+    """The models in a folder: the ``chosen`` experts, or all but those that are ``named`` elsewhere.
+
+    ``pretrained`` replaces the folder's own.
+
+    Raises:
+        CheckpointError: nothing fits together, or the folder leaves a choice; the message lists the choices.
+    """
+    path = Path(folder).expanduser()
+    if not path.is_dir():
+        raise CheckpointError(f"{printable(folder, 300)} is no folder of models.")
+    listing = model_listing.list_typed_path(folder)
+    left_out: dict[str, str] = {item.place: item.problem for item in listing.items if item.problem}
+    items = [item for item in listing.items if item.sure and not item.problem]
+    left_out |= _find_skipped_files(items)
+    recognized = [(item, recognize_model(item)) for item in items if item.place not in left_out]
+    group = _chosen_group(listing, recognized, pretrained)
+    experts = _choose_experts(group, recognized, chosen, pretrained, named)
+    own = "" if group.pretrained is None else group.pretrained.reference
+    taken = {pretrained or own, *experts.values()}
+    for item, facts in recognized:
+        if item.reference not in taken:
+            known = item.reference in {entry.reference for entry in group.experts.values()}
+            left_out[item.place] = NOT_CHOSEN if known else _exclusion_reason(item, facts.kind, facts.problem, group)
+    reasons: dict[str, list[str]] = {}
+    for place, reason in left_out.items():
+        reasons.setdefault(reason, []).append(place.partition("/")[2] or place)
+    return ModelLayout(group.title, group.layout, pretrained or own, experts, group.guessed and not pretrained, reasons)
+
+
+def _find_skipped_files(items: Iterable[CatalogEntry]) -> dict[str, str]:
+    """{place: reason} of the files in experts' folders that the rules leave out."""
+    folders: dict[str, list[CatalogEntry]] = {}
+    for item in items:
+        if not item.folder:
+            folders.setdefault(item.place.rpartition("/")[0], []).append(item)
+    left_out: dict[str, str] = {}
+    for place, models in folders.items():
+        plain = [item for item in models if not LINEARIZED_NAME.fullmatch(item.name)]
+        if plain:
+            linear = [item for item in models if item not in plain]
+            left_out |= {item.place: "linearized, beside models that are not" for item in linear}
+        tuned = [item for item in plain if FINETUNED_FILE.fullmatch(item.name)]
+        base = [item for item in plain if PRETRAINED_NAME.fullmatch(item.name)]
+        if "/" in place and len(tuned) == 1 and len(base) <= 1:
+            others = [item for item in plain if item not in (*tuned, *base)]
+            left_out |= {item.place: f"beside {tuned[0].path.name}" for item in others}
+    return left_out
+
+
+def _chosen_group(listing: Listing, recognized: Sequence[RecognizedEntry], pretrained: str) -> ModelGroup:
+    """The group of the folder itself if its pretrained model is certain, or else the only one in it."""
+    all_groups = find_groups(recognized, listing.benchmarks)
+    root = next((item.place.partition("/")[0] for item in listing.items), "")
+    known = [group for group in all_groups if pretrained or group.pretrained is not None] or all_groups
+    at_root = [group for group in known if group.title == root and not (group.guessed and not pretrained)]
+    candidates = at_root or known
+    if len(candidates) == 1:
+        group = candidates[0]
+        if group.pretrained is None and not pretrained:
+            names = first_few(group.experts, MOST_NAMED)
+            raise CheckpointError(
+                f"No model in {printable(root)} is recognized as the pretrained one. Name it with --pretrained; the "
+                f"others are {names}."
+            )
+        return group
+    if candidates:
+        titles = ", ".join(printable(group.title) for group in candidates)
+        raise CheckpointError(f"{printable(root)} holds several groups of models; give the folder of one: {titles}.")
+    found = first_few((f"{item.place} ({facts.problem or facts.kind})" for item, facts in recognized), MOST_NAMED)
+    raise CheckpointError(
+        f"No models that belong together were recognized in {printable(root)}. "
+        + (f"There are: {found}." if found else "It holds no model files.")
+    )
+
+
+def _choose_experts(
+    group: ModelGroup,
+    recognized: Sequence[RecognizedEntry],
+    chosen: Sequence[str],
+    pretrained: str,
+    named: Collection[str],
+) -> dict[str, str]:
+    """{name: reference} of the chosen experts, or of all but those that are ``named`` elsewhere."""
+    experts = {name: entry.reference for name, entry in group.experts.items()}
+    if pretrained and group.guessed and group.pretrained is not None:  # then it is an expert like the others
+        experts[group.pretrained.name] = group.pretrained.reference
+    experts = {name: reference for name, reference in experts.items() if not _is_same_file(reference, pretrained)}
+    unclear = {name: files for name, files in _find_unclear_folders(group, recognized).items() if name not in named}
+    if not chosen:
+        experts = {name: reference for name, reference in experts.items() if name not in named}
+        twice = [f"{name} and {name}{VALIDATION_SUFFIX}" for name in experts if f"{name}{VALIDATION_SUFFIX}" in experts]
+        choices = [*twice, *(f"{name} ({', '.join(files)})" for name, files in unclear.items())]
+        if choices:
+            raise CheckpointError(
+                f"{printable(group.title)} leaves a choice: {first_few(choices, MOST_NAMED)}. Name the experts with "
+                "--experts A,B,C, and one of several files with --expert NAME=FILE."
+            )
+        return experts
+    found = {name: _find_expert(name, group, experts, unclear) for name in chosen}
+    return {key if key.casefold() == name.casefold() else name: experts[key] for name, key in found.items()}
+
+
+def _is_same_file(reference: str, other: str) -> bool:
+    """Whether two references mean the same file."""
+    return bool(other) and Path(reference).expanduser().resolve() == Path(other).expanduser().resolve()
+
+
+def _find_expert(name: str, group: ModelGroup, experts: Mapping[str, str], unclear: Mapping[str, Sequence[str]]) -> str:
+    """The expert of that name: the same, the same in other letter case, or with the suffix of validation parts."""
+    known = {key.casefold(): key for key in experts}
+    for spelled in (name, f"{name}{VALIDATION_SUFFIX}"):
+        if spelled in experts or spelled.casefold() in known:
+            return spelled if spelled in experts else known[spelled.casefold()]
+    if name in unclear:
+        raise CheckpointError(
+            f"{printable(name)} holds several models, {', '.join(unclear[name])}; name one with --expert {name}=FILE."
+        )
+    if name in group.apart:
+        raise CheckpointError(
+            f"{printable(name)} does not come from the pretrained model, by its numbers. If it is meant, name it with "
+            f"--expert {printable(name)}=FILE."
+        )
+    listed = first_few(experts, MOST_NAMED)
+    raise CheckpointError(f"There is no expert {printable(name)!r}.{did_you_mean(name, experts)} There are {listed}.")
+
+
+def _find_unclear_folders(group: ModelGroup, recognized: Sequence[RecognizedEntry]) -> dict[str, list[str]]:
+    """{folder: its models} of folders beside the experts' that hold several models, none of which is an expert."""
+    taken = {entry.place for entry in (*group.experts.values(), *filter(None, [group.pretrained]))}
+    folders: dict[str, list[CatalogEntry]] = {}
+    for item, facts in recognized:
+        parent, _, last = item.place.rpartition("/")
+        if facts.kind == MODEL and not item.folder and parent.rpartition("/")[0] == group.title and last:
+            folders.setdefault(parent.rpartition("/")[2], []).append(item)
+    several = {name: items for name, items in folders.items() if len(items) > 1}
+    return {
+        printable(name): [printable(item.path.name) for item in items]
+        for name, items in several.items()
+        if not taken & {item.place for item in items}
+    }
+
+
+def _exclusion_reason(item: CatalogEntry, kind: str, problem: str, group: ModelGroup) -> str:
+    """Why a file is not among the models that are taken."""
+    if kind == HEAD:
+        return "classification heads"
+    if problem:
+        return problem.rstrip(".")
+    if kind not in {MODEL, ADAPTER}:
+        return "not a model"
+    if item.name in group.apart or item.place.rpartition("/")[0].rpartition("/")[2] in group.apart:
+        return "not of the pretrained model, by its numbers"
+    same = group.pretrained is not None and PRETRAINED_NAME.fullmatch(item.name)
+    return "another copy of the pretrained model" if same else "of another architecture or group"

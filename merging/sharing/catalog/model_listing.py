@@ -1,0 +1,160 @@
+"""Possible models in a folder: a bounded walk that reads names only and follows no links to folders."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from merging.base.files.short_digest import short_digest
+from merging.images.benchmarks.benchmark_folders import BENCHMARK, HEADS, TEXT_TOWER
+from merging.models.formats import configs
+from merging.models.formats.configs import ADAPTERS, INDEX, SUFFIXES, WEIGHTS
+from merging.models.formats.model_sources import ModelRef
+from merging.models.model_references import MODELS_PREFIX, hub_id_of
+from merging.sharing.catalog.folder_walk import Entries, is_folder, resolve_typed_path, walk_folders
+
+if TYPE_CHECKING:
+    from merging.models.checkpoint import Checkpoint
+
+BENCHMARK_FOLDERS = {"data", "runs", "measured", "points", "sweeps"}  # its folders without models
+CACHE_FOLDERS = {"blobs", "refs"}  # of a repository in the Hub's cache, whose snapshots are the models
+SHARD = re.compile(r"(.+)-\d{5}-of-\d{5}(\.[a-z]+)")  # belongs to the index of its name without the numbers
+# Files that trainers and libraries write beside the weights in a model's folder.
+OTHER_FILES = re.compile(
+    r"(?:model|pytorch_model)-\d{5}-of-\d{5}\.(?:safetensors|bin)|training_args\.bin|(?:optimizer|scheduler|scaler)\.pt"
+    r"|rng_state.*\.pth|tf_model\.h5|flax_model\.msgpack|open_clip_pytorch_model\.(?:bin|pt)|pytorch_model\.bin"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogEntry:
+    """A file or a model's folder. ``place`` is its path from the walked folder's name on, untrusted text.
+
+    ``problem`` is why it is not opened. ``sure`` says that its name is that of a model.
+    """
+
+    reference: str
+    path: Path
+    place: str
+    folder: bool = False
+    problem: str = ""
+    sure: bool = True
+
+    @property
+    def key(self) -> str:
+        """A short name for widgets."""
+        return short_digest(self.reference)
+
+    def open(self, like: Checkpoint | None = None) -> Checkpoint:
+        """Its checkpoint, under the names of ``like`` if that is given. Raises CheckpointError if it cannot be read."""
+        return ModelRef(self.reference).open(self.name, like)
+
+    @property
+    def name(self) -> str:
+        """Its repository on the Hub, its folder's name, or its file's name without the ending."""
+        last = self.place.rpartition("/")[2]
+        if hub := hub_id_of(str(self.path)):
+            return hub
+        for suffix in SUFFIXES:
+            last = last if self.folder else last.removesuffix(suffix)
+        return last
+
+
+@dataclass(slots=True)
+class Listing:
+    """The contents of a folder: possible models, benchmark folders, names of other files, and notes."""
+
+    items: list[CatalogEntry] = field(default_factory=list)
+    benchmarks: list[CatalogEntry] = field(default_factory=list)
+    others: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+
+def list_models_folder(name: str, root: Path) -> Listing:
+    """The contents of a folder of $MERGESCOPE_MODELS; references hold its name, not its path."""
+    return _walk(root, name, lambda place: f"{MODELS_PREFIX}{place}")
+
+
+def list_typed_path(text: str) -> Listing:
+    """The contents of a path that the user typed: a folder, or a single file."""
+    if (path := resolve_typed_path(text)) is None:
+        return Listing(notes=["The text is no path on this machine."])
+    name = path.name or "/"
+    if not path.is_dir():
+        return Listing([CatalogEntry(str(path), path, name)])
+    return _walk(path, name, lambda place: str(path / place.partition("/")[2]))
+
+
+def _walk(root: Path, name: str, refer: Callable[[str], str]) -> Listing:
+    listing = Listing()
+
+    def enter(folder: Path, place: str, entries: Entries) -> list[Path]:
+        return _ScannedFolder(folder, place, entries, refer).read_into(listing)
+
+    listing.notes = walk_folders(root, name, enter)
+    return listing
+
+
+@dataclass
+class _ScannedFolder:
+    """One folder of the walk."""
+
+    path: Path
+    place: str
+    entries: Sequence[os.DirEntry[str]]
+    refer: Callable[[str], str]
+
+    def read_into(self, listing: Listing) -> list[Path]:
+        """Add its contents to the listing; returns the subfolders to walk."""
+        files = {entry.name for entry in self.entries if not is_folder(entry, follow=True)}
+        shards = {name for name in files if _index_of_shard(name) in files}
+        used = set(shards)
+        if configs.ADAPTER in files or files & set(WEIGHTS):
+            listing.items.append(self._item("", folder=True))
+            standard = {
+                *WEIGHTS,
+                *ADAPTERS,
+                configs.ADAPTER,
+                configs.OPEN_CLIP,
+                *configs.COMPANIONS,
+            }
+            beside = {name for name in files if OTHER_FILES.fullmatch(name)} - standard - shards
+            listing.others += [f"{self.place}/{name}" for name in sorted(beside)]
+            used |= beside | (files & standard)
+        benchmark = {BENCHMARK, HEADS} <= files
+        if benchmark:
+            listing.benchmarks.append(self._item("", folder=True))
+            used |= {BENCHMARK, HEADS, TEXT_TOWER}
+        for name in sorted(files - used):
+            listing.items.append(self._item(name))
+        return [path for path in self._inner(listing) if not (benchmark and path.name in BENCHMARK_FOLDERS)]
+
+    def _inner(self, listing: Listing) -> Iterator[Path]:
+        is_cache = self.path.name.startswith("models--")
+        for entry in self.entries:
+            if not is_folder(entry, follow=True):
+                continue
+            if entry.is_symlink():
+                problem = "is a link to a folder, which is not followed; list the folder itself"
+                listing.items.append(self._item(entry.name, problem=problem))
+            elif not (is_cache and entry.name in CACHE_FOLDERS):
+                yield Path(entry.path)
+
+    def _item(self, name: str, *, folder: bool = False, problem: str = "") -> CatalogEntry:
+        place = f"{self.place}/{name}" if name else self.place
+        try:
+            place.encode()
+        except UnicodeEncodeError:
+            problem = "has a name that cannot be decoded; rename it"
+        sure = folder or bool(problem) or name.endswith((*SUFFIXES, INDEX))
+        return CatalogEntry(self.refer(place), self.path / name if name else self.path, place, folder, problem, sure)
+
+
+def _index_of_shard(name: str) -> str:
+    """The index that lists a shard of this name; empty if it is not that of a shard."""
+    match = SHARD.fullmatch(name)
+    return f"{match[1]}{match[2]}{INDEX}" if match else ""

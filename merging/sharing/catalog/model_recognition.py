@@ -1,0 +1,170 @@
+"""Recognizes an entry by its content without reading all weights: a model, an adapter, a head, or unreadable."""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from merging.base.errors import CheckpointError, MergingError
+from merging.base.files.short_digest import short_digest
+from merging.base.text import printable
+from merging.models.checkpoint import Checkpoint
+from merging.models.formats.adapter_checkpoint import AdapterCheckpoint
+from merging.models.head_detection import is_head
+from merging.models.inspection.checkpoint_facts import inspect
+from merging.models.inspection.distance import Distance, measure
+from merging.models.inspection.model_sample import ModelSample, in_blocks, sample_model
+from merging.models.tower_names import group_tower_names
+from merging.sharing.catalog.model_listing import CatalogEntry
+
+MODEL, ADAPTER, HEAD, UNKNOWN, UNREADABLE = "model", "adapter", "head", "other", "unreadable"
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, eq=False)
+class ModelFacts:
+    """Facts about an entry. ``signature`` is the same for models that may fit together; empty if it is unknown."""
+
+    kind: str
+    problem: str = ""  # why it cannot be read, or why it belongs to no known family
+    format: str = ""
+    names: str = ""
+    architecture: str = ""
+    activation: str = ""
+    dtype: str = ""
+    nbytes: int = 0
+    tensors: int = 0
+    base: str = ""  # what an adapter says it is for
+    signature: str = ""
+    notes: tuple[str, ...] = ()
+    state: tuple[int, ...] | None = None  # of the file, by which digests are remembered
+    sample: ModelSample | None = None
+
+    def distance(self, other: ModelFacts) -> Distance | None:
+        """By how much the other's numbers were changed to get these; None if the two cannot be compared."""
+        if self.signature != other.signature or self.sample is None or other.sample is None:
+            return None
+        distance = self.sample.distance(other.sample)
+        return None if math.isnan(distance.ratio) else distance
+
+
+def recognize_model(entry: CatalogEntry) -> ModelFacts:
+    """The facts about an entry; never raises."""
+    if entry.problem:
+        return ModelFacts(UNREADABLE, problem=f"{printable(entry.name)} {entry.problem}.")
+    try:
+        return _read_facts(entry)
+    except MergingError as error:
+        return ModelFacts(UNREADABLE, problem=str(error))
+    except OSError as error:
+        return ModelFacts(UNREADABLE, problem=f"{printable(entry.name)} cannot be read ({error.strerror}).")
+    except Exception as error:  # one odd file must not hide the list of all others
+        log.warning("%s could not be inspected", printable(entry.place), exc_info=True)
+        return ModelFacts(
+            UNREADABLE, problem=f"{printable(entry.name)} could not be inspected ({type(error).__name__})."
+        )
+
+
+def _read_facts(entry: CatalogEntry) -> ModelFacts:
+    opened = entry.open()
+    facts = inspect(opened, digest=False)
+    kind = _kind(opened, facts)
+    return ModelFacts(
+        kind=kind,
+        problem=facts.get("no_family", "") if kind == UNKNOWN or (kind == MODEL and not opened.network) else "",
+        format=facts["format"],
+        names=facts["names"],
+        architecture=_architecture(opened, facts, kind),
+        activation=_activation(facts),
+        dtype=", ".join(facts["dtypes"]),
+        nbytes=facts["bytes"],
+        tensors=facts["tensors"],
+        base=(facts["adapter"] or {}).get("base", ""),
+        signature=_signature(opened, facts, kind),
+        notes=(*facts["notes"], *facts["cautions"]),
+        state=opened.state(),
+        sample=sample_model(opened) if kind == MODEL else None,
+    )
+
+
+def _kind(opened: Checkpoint, facts: Mapping[str, Any]) -> str:
+    if isinstance(opened, AdapterCheckpoint):
+        return ADAPTER
+    if facts["family"] or facts["architecture"]:
+        return MODEL
+    if is_head(opened.infos):
+        return HEAD
+    return MODEL if opened.network and facts["roles"] else UNKNOWN
+
+
+def _architecture(opened: Checkpoint, facts: Mapping[str, Any], kind: str) -> str:
+    """The architecture in a few words."""
+    if kind == HEAD:
+        rows, width = next(info.shape for info in opened.infos.values() if len(info.shape) == 2)
+        return f"{rows} classes, {width} features"
+    if kind == ADAPTER:
+        rank = facts["adapter"]["rank"]
+        return f"LoRA, rank {rank}" if rank else "(IA)³"
+    if opened.network:
+        blocks = {p.section for p in in_blocks(opened).values()} if kind == MODEL else ()
+        return f"{opened.network}, {len(blocks)} blocks" if blocks else ""
+    sizes = facts["architecture"] or _sizes(opened)
+    if not sizes:
+        return ""
+    images = f"{sizes['image_size']} px"
+    if sizes.get("like"):
+        return f"{sizes['like']}, {images}"
+    return f"{sizes['layers']} × {sizes['width']}, patch {sizes['patch_size']}, {images}"
+
+
+def _sizes(opened: Checkpoint) -> dict[str, int]:
+    """The sizes that follow from the shapes of a visual tower; empty if there is none."""
+    names = group_tower_names(opened.infos)
+    try:
+        width, _, patch, _ = opened.infos[names["conv1.weight"][0]].shape
+        tokens = opened.infos[names["positional_embedding"][0]].shape[0]
+    except (KeyError, ValueError, IndexError):
+        return {}
+    layers = len({name.split(".")[2] for name in names if name.startswith("transformer.resblocks.")})
+    return {"image_size": round(max(tokens - 1, 0) ** 0.5) * patch, "patch_size": patch, "width": width,
+            "layers": layers}  # fmt: skip
+
+
+def _activation(facts: Mapping[str, Any]) -> str:
+    activation = facts["activation"]
+    if activation is None:
+        return ""
+    return str(activation["name"]) if activation["known"] else f"{activation['name']} (assumed)"
+
+
+def _signature(opened: Checkpoint, facts: Mapping[str, Any], kind: str) -> str:
+    if kind == ADAPTER:
+        return f"adapter of {facts['adapter'].get('base', '')}"
+    if kind == MODEL and opened.network:
+        inside = sorted((at, opened.infos[p.name].shape) for at, p in in_blocks(opened).items())
+        return f"{opened.network} {short_digest(json.dumps(inside))}"
+    return " ".join(map(str, _sizes(opened).values())) if kind == MODEL else ""
+
+
+def measure_exact_distance(model: CatalogEntry, base: CatalogEntry) -> Distance:
+    """The distance of a model from a base over every number.
+
+    Raises:
+        MergingError: one of them cannot be read any more.
+    """
+    below = base.open()
+    above = model.open(below)
+    return measure(below, {model.name: above}, below.parameters, sampled=False)[model.name]
+
+
+def adapter_fits(adapter: CatalogEntry, pretrained: CatalogEntry) -> bool:
+    """Whether the shapes of an adapter fit a model."""
+    try:
+        adapter.open(pretrained.open())
+    except (CheckpointError, OSError):
+        return False
+    return True

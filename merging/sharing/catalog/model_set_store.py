@@ -1,0 +1,141 @@
+"""Sets of models: a pretrained model and the experts trained from it, kept by name so that the app can offer them."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from merging.base.errors import StoreError
+from merging.base.files.disk import OTHER_STORE, explain_os_errors
+from merging.base.files.records import JsonRecords
+from merging.base.files.short_digest import SHORT_DIGEST, short_digest
+from merging.base.modes import is_shared
+from merging.base.text import first_few, printable
+from merging.models.model_references import NAMED
+
+FOLDER, VERSION = "sets", 1
+LONGEST_NAME, MOST_EXPERTS, MOST_SETS = 60, 200, 200  # characters of a name, experts of a set, sets
+FORBIDDEN = ",="  # they separate names in links and on the command line
+
+
+@dataclass(frozen=True)
+class ModelSet:
+    """References to a pretrained model and to its experts by name, in order."""
+
+    title: str
+    pretrained: str
+    experts: tuple[tuple[str, str], ...]
+
+    @cached_property
+    def id(self) -> str:
+        """Its name in links; it depends on the models and not on the title."""
+        return short_digest(json.dumps([VERSION, self.pretrained, self.experts]))
+
+    @property
+    def offered(self) -> bool:
+        """Whether it may be used here: a server for several people allows only models from its own folders."""
+        references = (self.pretrained, *(reference for _, reference in self.experts))
+        return not is_shared() or all(reference.startswith(NAMED) for reference in references)
+
+
+def make_model_set(title: str, pretrained: str, experts: Mapping[str, str]) -> ModelSet:
+    """A checked set.
+
+    Raises:
+        StoreError: no experts, an invalid name, or the same model twice.
+    """
+    title = title.strip()
+    if not title or len(title) > LONGEST_NAME or not title.isprintable():
+        raise StoreError(f"A set needs a title of at most {LONGEST_NAME} printable characters.")
+    if not pretrained:
+        raise StoreError("Choose the pretrained model that the experts were trained from.")
+    if not 0 < len(experts) <= MOST_EXPERTS:
+        raise StoreError(f"Choose experts, from one to {MOST_EXPERTS}.")
+    for name in experts:
+        if problem := find_name_problem(name):
+            raise StoreError(problem)
+    if pretrained in experts.values():
+        raise StoreError("The pretrained model is among the experts; remove it from them.")
+    if len(set(experts.values())) < len(experts):
+        twice = [name for name, path in experts.items() if list(experts.values()).count(path) > 1]
+        raise StoreError(f"{first_few(twice)} are the same file; choose it once.")
+    return ModelSet(title, pretrained, tuple(experts.items()))
+
+
+def find_name_problem(name: str) -> str:
+    """Why an expert cannot have this name; empty if it can."""
+    fine = name.strip() == name and 0 < len(name) <= LONGEST_NAME and name.isprintable()
+    if fine and not any(sign in name for sign in FORBIDDEN):
+        return ""
+    return (
+        f"An expert cannot be named {printable(repr(name), LONGEST_NAME)}: give it 1 to {LONGEST_NAME} printable "
+        f"characters "
+        f"without {' and '.join(FORBIDDEN)}."
+    )
+
+
+def make_usable_name(name: str) -> str:
+    """A valid name for an expert, made from that of a file."""
+    kept = "".join(" " if sign in FORBIDDEN or not sign.isprintable() else sign for sign in name)
+    return re.sub(r"\s+", " ", kept).strip()[:LONGEST_NAME].strip() or "expert"
+
+
+def choose_free_name(name: str, taken: Iterable[str]) -> str:
+    """The name, numbered if it is taken."""
+    used, free, number = set(taken), name, 2
+    while free in used:
+        free, number = f"{name} {number}", number + 1
+    return free
+
+
+def list_model_sets(root: Path) -> list[ModelSet]:
+    """Every set stored under ``root`` that may be used here, by title."""
+    records = _records(root)
+    sets = [
+        model_set for name in records.names() if (model_set := _read_model_set(records, name)) and model_set.offered
+    ]
+    return sorted(sets, key=lambda model_set: (model_set.title.casefold(), model_set.id))
+
+
+def store_model_set(root: Path, model_set: ModelSet) -> None:
+    """Store a set; an earlier one with the same models gets its title.
+
+    Raises:
+        StoreError: there are too many, or the store cannot be written to.
+    """
+    records, experts = _records(root), [list(pair) for pair in model_set.experts]
+    record = {"title": model_set.title, "pretrained": model_set.pretrained, "experts": experts}
+    if not records.path(model_set.id).exists() and len(records.names()) >= MOST_SETS:
+        raise StoreError(f"There are {MOST_SETS} sets already; delete some of them first.")
+    try:
+        with explain_os_errors("The set", OTHER_STORE):
+            records.write(model_set.id, record)
+    except ValueError as error:  # a path that is no text
+        raise StoreError(f"The set cannot be kept ({error}).") from None
+
+
+def delete_model_set(root: Path, set_id: str) -> None:
+    """Delete a set; the models' files stay. Raises StoreError if the store cannot be written to."""
+    if SHORT_DIGEST.fullmatch(set_id):
+        with explain_os_errors("The set", OTHER_STORE, "removed"):
+            _records(root).remove(set_id)
+
+
+def _records(root: Path) -> JsonRecords:
+    return JsonRecords(root / FOLDER, VERSION, MOST_SETS)
+
+
+def _read_model_set(records: JsonRecords, name: str) -> ModelSet | None:
+    """The set in a record; None if it was not written by ``store_model_set``."""
+    model_set = records.read(name, _parse_model_set)
+    return model_set if model_set is not None and model_set.id == name else None
+
+
+def _parse_model_set(record: Any) -> ModelSet:
+    experts = {str(name): str(reference) for name, reference in record["experts"]}
+    return make_model_set(str(record["title"]), str(record["pretrained"]), experts)

@@ -1,0 +1,85 @@
+"""Small files that were uploaded in the browser: checked first, then stored under the hash of their content."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from pathlib import Path
+
+from merging.base.errors import CheckpointError, StoreError
+from merging.base.files import atomic
+from merging.base.files.atomic import replace_file
+from merging.base.files.disk import explain_os_errors, free_bytes
+from merging.base.text import size_text
+from merging.models.formats.configs import SUFFIXES
+from merging.models.formats.model_sources import open_checkpoint
+from merging.sharing.catalog.model_listing import CatalogEntry
+
+FOLDER = "uploads"
+MOST_MB_PER_FILE = 64  # of one file: the server holds it in memory while it arrives
+MOST_BYTES_PER_FILE, MOST_BYTES_TOTAL = MOST_MB_PER_FILE << 20, 1 << 30  # bytes of one file, and of all
+DIGEST_LENGTH = 16  # hexadecimal digits of a folder's name
+LONGEST_NAME = 60
+
+
+def store_upload(root: Path, name: str, content: bytes | memoryview) -> CatalogEntry:
+    """Store an uploaded file; ``name`` is its name on the user's machine, and only a label.
+
+    Raises:
+        CheckpointError: it is no checkpoint; the message says what it is instead.
+        StoreError: it is too large, there are too many, or the disk is full.
+    """
+    folder = root / FOLDER
+    if len(content) > MOST_BYTES_PER_FILE:
+        raise StoreError(
+            f"The file has {size_text(len(content))}; uploads have {MOST_MB_PER_FILE} MB at most. Use a folder."
+        )
+    place = folder / hashlib.sha256(content).hexdigest()[:DIGEST_LENGTH]
+    if present := _find_upload(place):
+        return present
+    taken = sum(item.path.stat().st_size for item in list_uploads(root))
+    if taken + len(content) > MOST_BYTES_TOTAL:
+        raise StoreError(f"Uploads take {size_text(taken)} of {size_text(MOST_BYTES_TOTAL)}; delete some first.")
+    if len(content) > free_bytes(folder):
+        raise StoreError(f"There are only {size_text(free_bytes(folder))} free on the disk.")
+    label = make_safe_name(name)
+    with explain_os_errors(label), replace_file(place / label) as path:
+        path.write_bytes(content)
+        try:
+            open_checkpoint(path, label)
+        except CheckpointError as error:
+            raise CheckpointError(f"{error} It was not kept.") from None
+    if (kept := _find_upload(place)) is None:
+        raise StoreError(f"{label} was kept but cannot be found again; is the store's folder being cleared?")
+    return kept
+
+
+def list_uploads(root: Path) -> list[CatalogEntry]:
+    """Every stored upload, by name."""
+    folder = root / FOLDER
+    places = sorted(folder.iterdir()) if folder.is_dir() else []
+    uploads = [item for place in places if len(place.name) == DIGEST_LENGTH and (item := _find_upload(place))]
+    return sorted(uploads, key=lambda item: item.place.casefold())
+
+
+def delete_upload(root: Path, item: CatalogEntry) -> None:
+    """Delete an upload. Raises StoreError if it is none, or cannot be removed."""
+    place = item.path.parent
+    if place.parent != root / FOLDER or not place.is_dir():
+        raise StoreError(f"{item.name} is no upload, so it is not deleted.")
+    atomic.retire(place, item.name)
+
+
+def make_safe_name(name: str) -> str:
+    """A file name that is valid on every system, with the ending of a checkpoint."""
+    last = re.split(r"[\\/]", name)[-1]
+    ending = next((suffix for suffix in SUFFIXES if last.casefold().endswith(suffix)), ".safetensors")
+    stem = last[: -len(ending)] if last.casefold().endswith(ending) else last
+    stem = re.sub(r"[^\w.-]+", "_", stem, flags=re.ASCII).strip("._-")[:LONGEST_NAME]
+    return f"{stem or 'model'}{ending}"
+
+
+def _find_upload(place: Path) -> CatalogEntry | None:
+    """The upload in its folder."""
+    paths = [path for path in sorted(place.iterdir()) if path.is_file()] if place.is_dir() else []
+    return CatalogEntry(str(paths[0].absolute()), paths[0], f"uploads/{paths[0].name}") if len(paths) == 1 else None

@@ -1,0 +1,164 @@
+"""A model prepared for an export: a whole visual tower, what its shapes do not state, a text side if there is one."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from merging.base.errors import CheckpointError, TaskError
+from merging.images.benchmarks.benchmark import Benchmark
+from merging.images.preprocess import MEAN, STD
+from merging.models.architecture import Architecture, architecture_in_metadata, with_architecture
+from merging.models.checkpoint import Checkpoint
+from merging.models.checkpoint_views import CheckpointView, DerivedTensor, convert_naming, rename_tensors
+from merging.models.families import ACTIVATIONS
+from merging.models.formats.configs import normalization
+from merging.models.head_detection import refuse_head
+from merging.models.stated_architecture import NOTHING_STATED, StatedArchitecture
+from merging.models.tensor_info import dtype_name
+from merging.models.text_tower import to_transformers_names
+from merging.models.tower_names import PROJ
+from merging.sharing.export import tower_shapes
+from merging.sharing.export.text_side import TextSide
+
+
+@dataclass(frozen=True)
+class ExportTower:
+    """One model prepared for an export, with what its configuration states.
+
+    ``text`` is the text side that is exported with it; without one, ``image_only`` says why there is none.
+    """
+
+    checkpoint: Checkpoint
+    architecture: Architecture
+    mlp_width: int
+    projected: bool  # whether it has an output projection
+    dtype: str
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    warnings: tuple[str, ...]
+    text: TextSide | None = None
+    image_only: str = ""
+
+    @property
+    def activation(self) -> str:
+        """Transformers' name of the activation."""
+        return ACTIVATIONS[0] if self.architecture.quick_gelu else ACTIVATIONS[1]
+
+    @property
+    def note(self) -> str:
+        """What an export of it does not hold, in a sentence; empty if it is a whole CLIP model."""
+        if self.text is not None:
+            return ""
+        return f"The export holds the image tower alone, without a text tower: {self.image_only}."
+
+    @property
+    def stated(self) -> str:
+        """The architecture as JSON, for the metadata of this program's files."""
+        a = self.architecture
+        sizes = {"image_size": a.image_size, "layers": a.layers, "width": a.width}
+        vision = {**sizes, "head_width": a.width // a.heads, "patch_size": a.patch_size}
+        images = {"mean": list(self.mean), "std": list(self.std)}
+        text = {"text_cfg": dict(self.text.config)} if self.text else {}
+        architecture = {"embed_dim": a.embed_dim, "quick_gelu": a.quick_gelu, "vision_cfg": vision, **text}
+        return json.dumps({**architecture, "preprocess": images})
+
+    def in_transformers(self) -> Checkpoint:
+        """The tower under Transformers' names, with the text side if there is one."""
+        view = convert_naming(self.checkpoint, "hf")
+        return self._with_text(view, to_transformers_names(self.text.tensors)) if self.text else view
+
+    def in_open_clip(self) -> Checkpoint:
+        """The tower under open_clip's names, with the text side if there is one."""
+        view = convert_naming(self.checkpoint, "open_clip")
+        if self.text is None:
+            return view
+        text = self.text.tensors
+        return self._with_text(view, rename_tensors(text, {name: name for name in text.infos}))
+
+    def _with_text(self, view: Checkpoint, text: dict[str, DerivedTensor]) -> Checkpoint:
+        parts = rename_tensors(view, {name: name for name in view.infos})
+        return CheckpointView(self.checkpoint, parts | text, same=False)
+
+
+def complete_tower(
+    checkpoint: Checkpoint,
+    base: Checkpoint | None = None,
+    activation: str | None = None,
+    stated_architecture: StatedArchitecture = NOTHING_STATED,
+) -> ExportTower:
+    """A checkpoint as a complete tower with shapes that fit together.
+
+    ``base`` states what the checkpoint does not, its architecture and activation; then ``given`` does.
+
+    Raises:
+        CheckpointError: no tower, an incomplete one, or nothing states how many heads it has; or ``given`` contradicts
+            what the files state.
+    """
+    bare = convert_naming(refuse_head(checkpoint), "open_clip_tower")
+    stated = architecture_in_metadata(checkpoint)
+    if base is not None and "vision_cfg" not in stated:
+        stated = architecture_in_metadata(base) | stated
+    bare.metadata = {"architecture": json.dumps(stated)} if stated else {}
+    stated = architecture_in_metadata(with_architecture(bare, stated_architecture))
+    bare.metadata = {"architecture": json.dumps(stated)} if stated else {}
+    architecture = Architecture.of(bare)
+    mlp_width = tower_shapes.read_hidden_width(bare)
+    tower_shapes.check_shapes(bare, tower_shapes.vision_shapes(architecture, mlp_width), "visual")
+    quick_gelu, warnings = _activation(checkpoint.name, architecture, stated, activation)
+    mean, std = _normalization(bare, stated)
+    return ExportTower(
+        checkpoint=checkpoint,
+        architecture=replace(architecture, quick_gelu=quick_gelu),
+        mlp_width=mlp_width,
+        projected=PROJ in bare.infos,
+        dtype=_dtype(bare),
+        mean=mean,
+        std=std,
+        warnings=warnings,
+    )
+
+
+def _activation(
+    name: str, architecture: Architecture, stated: Mapping[str, Any], activation: str | None
+) -> tuple[bool, tuple[str, ...]]:
+    """Whether it is QuickGELU, and a warning if that is assumed or contradicts the file."""
+    stated_quick = stated.get("quick_gelu")
+    if activation is None:
+        if stated_quick is not None:
+            return architecture.quick_gelu, ()
+        assumed = "QuickGELU, as in OpenAI's models" if architecture.quick_gelu else "GELU, as in the published ViT-H"
+        return architecture.quick_gelu, (
+            f"Nothing beside {name} says which activation it has; {assumed}, was assumed. Weights of LAION or DataComp "
+            "mostly have GELU: then export again with the activation gelu (--activation).",
+        )
+    if activation not in ACTIVATIONS:
+        raise CheckpointError(f"An activation is 'quick_gelu' or 'gelu'; got {activation!r}.")
+    quick = activation == ACTIVATIONS[0]
+    if stated_quick is not None and bool(stated_quick) != quick:
+        other = ACTIVATIONS[0] if stated_quick else ACTIVATIONS[1]
+        return quick, (f"{name} states the activation {other}; {activation} was written, as requested.",)
+    return quick, ()
+
+
+def _normalization(bare: Checkpoint, stated: Mapping[str, Any]) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Mean and standard deviation of images: as stated, or of the benchmark that fits the model, or OpenAI's."""
+    images = stated.get("preprocess")
+    if isinstance(images, dict) and (statistics := normalization(images.get("mean"), images.get("std"))):
+        return tuple(statistics["preprocess"]["mean"]), tuple(statistics["preprocess"]["std"])
+    try:
+        benchmark = Benchmark.load()
+    except TaskError:
+        return MEAN, STD
+    return (MEAN, STD) if benchmark.misfit(bare) else (benchmark.mean, benchmark.std)
+
+
+def _dtype(bare: Checkpoint) -> str:
+    """The most frequent dtype, by numbers."""
+    numbers: Counter[str] = Counter()
+    for info in bare.infos.values():
+        numbers[dtype_name(info.dtype)] += info.numel
+    return numbers.most_common(1)[0][0]

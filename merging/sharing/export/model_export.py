@@ -1,0 +1,342 @@
+"""Exports a run or a checkpoint to a folder that Transformers or open_clip loads."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from merging.base.errors import CheckpointError, StoreError
+from merging.base.files.atomic import replace_file
+from merging.base.files.disk import require_space
+from merging.base.files.records import write_json
+from merging.base.files.tables import SCORES, csv_bytes, table_file
+from merging.base.progress import Meter
+from merging.models.checkpoint import Checkpoint
+from merging.models.digest_cache import READING
+from merging.models.formats.model_sources import Source
+from merging.models.formats.named_architecture import named_architecture
+from merging.models.model_references import PRETRAINED
+from merging.models.stated_architecture import StatedArchitecture
+from merging.sharing.export.destination import list_files, replace_folder, write_mark
+from merging.sharing.export.export_names import NO_TASK, PEFT, TARGETS
+from merging.sharing.export.export_source import ExportSource, open_run, open_single_checkpoint, open_with_base
+from merging.sharing.export.export_tower import ExportTower, complete_tower
+from merging.sharing.export.model_card import Card, write_card
+from merging.sharing.export.network_export import (
+    NO_HEADS,
+    WEIGHTS,
+    is_network,
+    prepare_network,
+    refuse_open_clip,
+    write_companions,
+)
+from merging.sharing.export.targets import ExportTarget, find_target
+from merging.sharing.export.text_side import TextSide, choose_text_side, find_text_sources
+from merging.sharing.export.weight_files import SHARD_BYTES, WRITING_PHASE, write_weight_file, write_weights
+from merging.study.runs.run import RECIPE, Run
+from merging.tasks.context import QUIET, Context
+
+SPARE_BYTES = 1 << 20  # bytes for everything that is not weights
+ONLY_NETWORKS = "Adapters are written of networks other than CLIP; export this model with --to hf."
+MODELS_FOLDER = "tasks.json"  # {task: folder of its model}, if there is one for each task
+
+
+@dataclass(frozen=True)
+class Exported:
+    """What was written: the folder, its files, warnings for users of the model, and what it does not hold."""
+
+    folder: Path
+    to: str
+    files: tuple[str, ...]
+    nbytes: int
+    warnings: tuple[str, ...]
+    notes: tuple[str, ...] = ()
+
+
+def export(  # noqa: PLR0913 - the public contract
+    source: Run | Source,
+    folder: Path | str,
+    *,
+    to: str = "hf",
+    base: Source | None = None,
+    activation: str | None = None,
+    architecture: str = "",
+    text_tower: Source | None = None,
+    hub_ids: Mapping[str, str] | None = None,
+    overwrite: bool = False,
+    shard_bytes: int = SHARD_BYTES,
+    task: str = "",
+    rank: int = 0,
+    force: bool = False,
+    context: Context = QUIET,
+) -> Exported:
+    """Write a model as a folder: weights, configurations, recipe, tables, scores and a model card.
+
+    With a text tower it is a whole CLIP model. Equal runs give equal bytes. It is written whole or not at all.
+
+    Args:
+        source: a stored run, or a checkpoint in any format that can be opened.
+        to: "hf" for Transformers or "open_clip"; "peft" for an adapter, of networks other than CLIP.
+        base: the pretrained model, for an adapter, a file without projection or text side, or a run far from it.
+        activation, architecture: what no file states: "gelu"; "heads=12", an open_clip name or a configuration's path.
+        text_tower: a model whose text tower is taken in place of the source's or the base's, or "none".
+        hub_ids: {parent's name: repository on the Hub}, for the card.
+        overwrite, shard_bytes: replace an earlier export; size above which weights for Transformers are divided.
+        task: of other networks than CLIP, the expert whose head the model gets, under its configuration.
+        rank, force: of an adapter, and whether one is written that keeps less than half of some tensor's change.
+
+    Raises:
+        StoreError: the run keeps no weights, the folder exists already, or the disk is full.
+        CheckpointError: not a whole visual tower, or no file states what its shapes do not.
+        Cancelled: asked to stop; nothing is kept.
+    """
+    library, folder = find_target(TARGETS[0] if to == PEFT else to), Path(folder)
+    parts = context.parts({READING: 0.0 if isinstance(source, Run) else 1.0, WRITING_PHASE: 1.0})
+    opened = _open_source(source, base, hub_ids or {}, task, parts[READING])
+    if to == PEFT:
+        return _export_adapter(opened, folder, base, task, rank, force, overwrite, parts[WRITING_PHASE])
+    if is_network(opened):
+        return _export_network(opened, folder, to, base, task, overwrite, shard_bytes, parts[WRITING_PHASE])
+    towers = _make_towers(opened, library, activation, _stated_architecture(opened, architecture), text_tower)
+    tensors = {place: library.tensors(tower) for place, tower in towers.items()}
+    meter = parts[WRITING_PHASE].meter(needed := sum(one.nbytes for one in tensors.values()))
+    meter.within(0, WRITING_PHASE)
+    require_space(folder, needed + _modules_bytes(opened) + SPARE_BYTES)
+    with replace_folder(folder, overwrite=overwrite) as inside:
+        for place, tower in towers.items():
+            own = _metadata(opened, tower, place)
+            _write_tower(inside / place, tower, tensors[place], library, own, shard_bytes, meter)
+            _check_unchanged(opened, place)
+        _write_extras(inside, opened)
+        write_card(inside, Card(opened, towers, library, needed))
+        write_mark(inside, opened.run, to)
+    return Exported(folder, to, tuple(sorted(list_files(folder))), needed, _warnings(towers), _notes(towers))
+
+
+def _open_source(
+    source: Run | Source, base: Source | None, hub_ids: Mapping[str, str], task: str, context: Context
+) -> ExportSource:
+    """What is exported, with its parents."""
+    if isinstance(source, Run):
+        opened = open_run(source, hub_ids, base, context)
+    else:
+        opened = open_single_checkpoint(source, base, hub_ids, context)
+    if task and not is_network(opened):
+        raise CheckpointError(NO_HEADS)
+    return opened
+
+
+def _export_network(
+    opened: ExportSource,
+    folder: Path,
+    to: str,
+    base: Source | None,
+    task: str,
+    overwrite: bool,
+    shard_bytes: int,
+    context: Context,
+) -> Exported:
+    """``export`` of a network other than CLIP."""
+    from merging.sharing.export.network_card import write_network_card
+
+    if to != TARGETS[0]:
+        refuse_open_clip(next(iter(opened.models.values())))
+    export = prepare_network(opened, base, task)
+    meter = context.meter(export.nbytes)
+    require_space(folder, export.nbytes + SPARE_BYTES)
+    with replace_folder(folder, overwrite=overwrite) as inside:
+        for place, model in export.models.items():
+            (inside / place).mkdir(parents=True, exist_ok=True)
+            own = {"task": opened.tasks.get(place, task)} if task or opened.tasks else {}
+            write_weights(
+                inside / place, model, WEIGHTS, {**opened.metadata, **own, "format": "pt"}, meter, shard_bytes
+            )
+        for place in opened.models:
+            _check_unchanged(opened, place)
+        notes = write_companions(inside, export)
+        _write_extras(inside, opened)
+        write_network_card(inside, export, notes)
+        write_mark(inside, opened.run, to)
+        files = tuple(sorted(list_files(inside)))
+    cautions = tuple(caution for model in opened.models.values() for caution in model.cautions)
+    return Exported(folder, to, files, export.nbytes, cautions, tuple(notes))
+
+
+def _export_adapter(
+    opened: ExportSource,
+    folder: Path,
+    base: Source | None,
+    task: str,
+    rank: int,
+    force: bool,
+    overwrite: bool,
+    context: Context,
+) -> Exported:
+    """``export`` of the change of a network other than CLIP as a LoRA adapter."""
+    from merging.sharing.export.adapter_export import make_adapter, open_adapter_base, write_adapter
+    from merging.sharing.export.network_card import write_adapter_card
+
+    if task or not is_network(opened):
+        raise CheckpointError(NO_TASK if task else ONLY_NETWORKS)
+    meter = context.meter(0)
+    pretrained = open_adapter_base(opened, base, meter)
+    made = make_adapter(opened, pretrained, rank, meter, force=force)
+    with replace_folder(folder, overwrite=overwrite) as inside:
+        names = {parent.name: parent.model_id for parent in opened.parents}
+        nbytes = write_adapter(inside, made, names.get(PRETRAINED, ""), opened.metadata)
+        _check_unchanged(opened, "")
+        _write_extras(inside, opened)
+        write_adapter_card(inside, prepare_network(opened, base), made)
+        write_mark(inside, opened.run, PEFT)
+        files = tuple(sorted(list_files(inside)))
+    return Exported(folder, PEFT, files, nbytes, (), tuple(made.notes))
+
+
+def _write_tower(
+    folder: Path,
+    tower: ExportTower,
+    tensors: Checkpoint,
+    library: ExportTarget,
+    metadata: Mapping[str, str],
+    shard_bytes: int,
+    meter: Meter,
+) -> None:
+    """Write one model's weights and configurations."""
+    folder.mkdir(parents=True, exist_ok=True)
+    write_weights(folder, tensors, library.file, metadata, meter, library.limit(shard_bytes))
+    for name, config in library.configs(tower).items():
+        write_json(folder / name, config)
+
+
+def _stated_architecture(opened: ExportSource, architecture: str) -> StatedArchitecture:
+    """What is stated of the models: by the caller, or by the recipe that they are of."""
+    return named_architecture(architecture or (opened.recipe.architecture if opened.recipe else ""))
+
+
+def _make_towers(
+    opened: ExportSource,
+    library: ExportTarget,
+    activation: str | None,
+    stated: StatedArchitecture,
+    text_tower: Source | None,
+) -> dict[str, ExportTower]:
+    """The models by their places, with the text side, which they have in common."""
+    towers = {place: complete_tower(model, opened.base, activation, stated) for place, model in opened.models.items()}
+    text, image_only = _find_text_side(next(iter(towers.values())), opened.lenders, text_tower, stated, library)
+    image_only = image_only and (opened.no_text or image_only)
+    return {place: replace(tower, text=text, image_only=image_only) for place, tower in towers.items()}
+
+
+def describe_limits(
+    model: Source,
+    base: Source | None = None,
+    *,
+    to: str,
+    activation: str | None = None,
+    architecture: str = "",
+    text_tower: Source | None = None,
+) -> str:
+    """What an export of a model will not hold, in a sentence; empty if it will be a whole CLIP model.
+
+    ``model`` may be the pretrained model of a merge that is not computed yet. Only names and shapes are read.
+
+    Raises:
+        CheckpointError: such a model cannot be exported.
+    """
+    library, stated = find_target(TARGETS[0] if to == PEFT else to), named_architecture(architecture)
+    opened, below = open_with_base(model, base)
+    if opened.inferred:
+        if to not in {TARGETS[0], PEFT}:
+            refuse_open_clip(opened)
+        return ""
+    if to == PEFT:
+        raise CheckpointError(ONLY_NETWORKS)
+    tower = complete_tower(opened, below, activation, stated)
+    text, image_only = _find_text_side(tower, find_text_sources(opened, below), text_tower, stated, library)
+    tower = replace(tower, text=text, image_only=image_only)
+    library.tensors(tower)
+    return tower.note
+
+
+def _find_text_side(
+    tower: ExportTower,
+    lenders: Sequence[Checkpoint],
+    text_tower: Source | None,
+    stated: StatedArchitecture,
+    library: ExportTarget,
+) -> tuple[TextSide | None, str]:
+    """The text side that is exported with a tower; or None, and why there is none that the library can have."""
+    text, reason = choose_text_side(lenders, tower.architecture.embed_dim, text_tower, stated.text_heads)
+    if text is None or not (refused := library.refuses(text, tower)):
+        return text, reason
+    if text_tower is not None:
+        raise CheckpointError(f"{text.source} cannot be the text tower: {refused}.")
+    return None, refused
+
+
+def export_file(
+    run: Run, path: Path, *, activation: str | None = None, architecture: str = "", context: Context = QUIET
+) -> Exported:
+    """Write a run's model as one safetensors file under the pretrained model's names, with the same metadata.
+
+    Raises:
+        StoreError: the run has one model per task or keeps no weights, or the file cannot be written.
+        Cancelled: asked to stop; nothing is kept.
+    """
+    if run.per_task:
+        raise StoreError(f"Run {run.id} has one model per task; they need a folder.")
+    source = open_run(run, {})
+    (model,) = source.models.values()
+    tower = (
+        None if model.inferred else complete_tower(model, None, activation, _stated_architecture(source, architecture))
+    )
+    meter = context.meter(model.nbytes)
+    require_space(path, model.nbytes)
+    with replace_file(path) as inside:
+        metadata = {**source.metadata, "format": "pt"} if tower is None else _metadata(source, tower, "")
+        write_weight_file(inside, model, metadata, meter)
+    return Exported(path, "file", (path.name,), model.nbytes, () if tower is None else tower.warnings)
+
+
+def _check_unchanged(source: ExportSource, place: str) -> None:
+    """Raise CheckpointError if a model's file was overwritten since it was opened."""
+    model = source.models[place]
+    if model.state() != source.states[place]:
+        raise CheckpointError(f"{model.name} was changed while it was being read; export again.")
+
+
+def _metadata(source: ExportSource, tower: ExportTower, place: str) -> dict[str, str]:
+    task = {"task": source.tasks[place]} if place in source.tasks else {}
+    own = {"format": "pt", "hidden_act": tower.activation, "architecture": tower.stated}
+    return {**source.metadata, **task, **own}
+
+
+def _notes(towers: Mapping[str, ExportTower]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(note for tower in towers.values() if (note := tower.note)))
+
+
+def _warnings(towers: Mapping[str, ExportTower]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(warning for tower in towers.values() for warning in tower.warnings))
+
+
+def _modules_bytes(source: ExportSource) -> int:
+    """Bytes of what an adapt put on top of the model."""
+    return sum(part.nbytes for _, _, part in source.modules.parts()) if source.modules else 0
+
+
+def _write_extras(folder: Path, source: ExportSource) -> None:
+    """Write the modules, the recipe, the methods' tables, the scores, and the folder of each task's model."""
+    if source.modules is not None:
+        source.modules.write(folder)
+    if source.recipe is not None:
+        (folder / RECIPE).write_text(source.recipe.to_yaml(), "utf-8")
+    if source.tasks:
+        write_json(folder / MODELS_FOLDER, {task: place for place, task in source.tasks.items()})
+    run = source.run
+    if run is None:
+        return
+    for name in (*run.tables, *([SCORES] if run.has_scores else [])):
+        path = folder / table_file(name)
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(csv_bytes(run.plain_table(name)))

@@ -1,0 +1,105 @@
+"""Exports of runs in the store: one folder for each run and target."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from merging.base.errors import StoreError
+from merging.base.files import atomic
+from merging.base.files.short_digest import SHORT_DIGEST
+from merging.base.text import printable
+from merging.sharing.export.export_names import TARGETS
+
+FOLDER = "exports"
+STORED_FORMAT = "file"  # one file under the pretrained model's names
+KINDS = (*TARGETS, STORED_FORMAT)
+CARD = "README.md"
+MOST_BYTES = 5000  # files of one export
+MODEL = "model.safetensors"
+NAME = re.compile(rf"({SHORT_DIGEST.pattern})-({'|'.join(KINDS)})")
+
+
+@dataclass(frozen=True)
+class StoredExport:
+    """A folder with an export of the run ``run_id`` for the target ``to``."""
+
+    run_id: str
+    to: str
+    folder: Path
+
+    @property
+    def files(self) -> list[tuple[str, int]]:
+        """Paths within the folder and their bytes."""
+        paths = sorted(path for path in self.folder.rglob("*") if path.is_file() and not path.is_symlink())[:MOST_BYTES]
+        return [(path.relative_to(self.folder).as_posix(), path.stat().st_size) for path in paths]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all files."""
+        return sum(size for _, size in self.files)
+
+    def card(self) -> str:
+        """The model card as it was written; empty if there is none."""
+        try:
+            return (self.folder / CARD).read_text("utf-8")
+        except (OSError, UnicodeDecodeError):
+            return ""
+
+
+def export_command(run_id: str, to: str, folder: Path, device: str = "auto") -> list[str]:
+    """The command of the command line that exports a stored run into a folder, and replaces an earlier export."""
+    out = folder / MODEL if to == STORED_FORMAT else folder
+    target = [] if to == STORED_FORMAT else ["--to", to]
+    return ["export", run_id, "--out", str(out), *target, "--overwrite", "--device", device]
+
+
+def resolve_typed_folder(text: str) -> Path:
+    """The folder that a user typed, from the root of the disk or the home folder on.
+
+    Raises:
+        StoreError: it is relative, so that it would depend on where the program was started, or it is no path here.
+    """
+    if re.match(r"[A-Za-z]:[\\/]|\\\\", text) and os.sep == "/":
+        raise StoreError(f"{printable(text)} is a path of Windows; here paths begin with / or ~.")
+    if re.match(r"[A-Za-z][\w+.-]+:", text):
+        raise StoreError(f"{printable(text)} is an address and no folder; write a path that begins with / or ~.")
+    try:
+        path = Path(text).expanduser()
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            path.lstat()
+    except (OSError, ValueError, RuntimeError) as error:  # the home of an unknown user, a NUL, a name too long
+        raise StoreError(f"{printable(text)} is no path on this machine ({printable(str(error), 80)}).") from None
+    if not path.is_absolute():
+        raise StoreError(
+            f"{printable(text)} is a relative path. Write the whole one: {Path.home() / path}, for instance, or "
+            f"~/{path}."
+        )
+    return path
+
+
+def default_folder(root: Path, run_id: str, to: str) -> Path:
+    """The default folder of an export."""
+    return root.absolute() / FOLDER / f"{run_id}-{to}"
+
+
+def exports(root: Path) -> Iterator[StoredExport]:
+    """Every export in the store, newest first."""
+    folder = root.absolute() / FOLDER
+    try:
+        paths = sorted(folder.iterdir(), key=lambda path: path.stat().st_mtime, reverse=True)
+    except OSError:
+        return
+    for path in paths:
+        if path.is_dir() and (match := NAME.fullmatch(path.name)):
+            yield StoredExport(match[1], match[2], path)
+
+
+def delete_export(root: Path, export: StoredExport) -> None:
+    """Remove an export in the store; those in other folders stay. Raises StoreError if it cannot be removed."""
+    if export.folder.parent == root.absolute() / FOLDER:
+        atomic.retire(export.folder, "The export")

@@ -1,0 +1,169 @@
+"""What our accuracies say of a published one: the gate of the experts, and one verdict for every row. Percent.
+
+An interval is of the images alone: it says how far another draw of them would have moved the average.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from merging.images.benchmarks.metrics import summary_of, wilson
+
+REPRODUCED, AGREES, WITHIN_SPLIT = "reproduced", "agrees", "within the split"
+DIFFERS, NOT_COMPARABLE = "differs", "not comparable"
+ROUNDING = 0.3  # points by which an interval is widened: rounding of the printed value, decoding of images
+SPLIT_POINTS = 1.5  # points that another split may make
+NEAR_POINTS = 1.0  # points within which an expert's own accuracy is the printed one ...
+SHARE = 7 / 8  # ... on this share of the tasks
+MOST_NAMED = 3  # tasks that are named where a row differs
+
+
+@dataclass(frozen=True, slots=True)
+class TaskScore:
+    """A fraction of ``n`` images of a task that are right."""
+
+    task: str
+    accuracy: float
+    n: int
+
+    @property
+    def percent(self) -> float:
+        """The accuracy in percent."""
+        return 100 * self.accuracy
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """Wilson's 95 % interval in percent."""
+        low, high = wilson(round(self.accuracy * self.n), self.n)
+        return 100 * low, 100 * high
+
+
+@dataclass(frozen=True, slots=True)
+class Average:
+    """A mean over tasks with its 95 % interval, in percent, and the number of images behind it."""
+
+    mean: float
+    low: float
+    high: float
+    n: int
+
+
+def average_scores(scores: Collection[TaskScore]) -> Average:
+    """The unweighted mean of accuracies; their variances add, since the images of tasks are independent."""
+    summary = summary_of([(one.task, one.accuracy, one.n) for one in scores], [one.task for one in scores], {})
+    return Average(100 * summary.in_domain, 100 * summary.in_low, 100 * summary.in_high, summary.n_in)
+
+
+@dataclass(frozen=True, slots=True)
+class ExpertGate:
+    """Whether these are the experts of the source: by their own accuracies, task by task.
+
+    ``far`` are the tasks on which they are not near the printed ones. ``known`` is False where no source prints any.
+    ``whole`` is False where the accuracies are of drawn parts of the test sets.
+    """
+
+    passed: bool
+    known: bool
+    near: tuple[str, ...] = ()
+    far: tuple[str, ...] = ()
+    whole: bool = True
+
+    @property
+    def text(self) -> str:
+        """The gate in a sentence."""
+        if not self.known:
+            return "No source prints these experts' own accuracies, so nothing is judged reproduced."
+        close = "are within" if self.whole else "have an interval that reaches to within"
+        count = f"{len(self.near)} of {len(self.near) + len(self.far)} experts {close} {NEAR_POINTS:g} point"
+        if self.passed:
+            return f"The source's experts: {count} of their printed accuracy."
+        return f"Other experts: only {count} of their printed accuracy (not {', '.join(self.far)})."
+
+
+def judge_experts(own: Mapping[str, TaskScore], printed: Mapping[str, float], *, whole: bool) -> ExpertGate:
+    """The gate of experts, each scored on its own task, against their printed accuracies by task.
+
+    On a drawn part of the images, an accuracy is near the printed one if its interval reaches to within
+    ``NEAR_POINTS``.
+    """
+    if not printed or not own:
+        return ExpertGate(False, False)
+    near = [task for task, score in own.items() if task in printed and _is_near(score, printed[task], whole=whole)]
+    far = [task for task in own if task not in near]
+    return ExpertGate(len(near) >= math.ceil(SHARE * len(own)), True, tuple(near), tuple(far), whole)
+
+
+def _is_near(score: TaskScore, printed: float, *, whole: bool) -> bool:
+    low, high = (score.percent, score.percent) if whole else score.interval
+    return low - NEAR_POINTS <= printed + 1e-9 and printed - 1e-9 <= high + NEAR_POINTS
+
+
+@dataclass(frozen=True, slots=True)
+class RowVerdict:
+    """One of the five words, the reason, the difference ours − printed in points, and the tasks that differ most."""
+
+    word: str
+    reason: str = ""
+    difference: float | None = None
+    tasks: tuple[str, ...] = ()
+
+    @property
+    def text(self) -> str:
+        """The verdict with its reason."""
+        named = f"most on {', '.join(self.tasks)}" if self.tasks else ""
+        return f"{self.word}{': ' if self.reason or named else ''}{'; '.join(filter(None, (self.reason, named)))}"
+
+    @property
+    def is_judged(self) -> bool:
+        """Whether ours and the printed value were compared."""
+        return self.word != NOT_COMPARABLE
+
+
+def judge_average(
+    ours: Average,
+    printed: float | None,
+    *,
+    experts: ExpertGate | None,
+    why_not: str = "",
+    other_split: Sequence[str] = (),
+    images: int | None = None,
+    by_task: Mapping[str, tuple[float, float]] | None = None,
+) -> RowVerdict:
+    """The verdict on one average.
+
+    ``experts`` is their gate, None where the row has none (the pretrained model). ``why_not`` says why the figure is
+    not compared. ``other_split`` are the tasks of which the source scored other images, ``images`` how many of each
+    were drawn (None: all). ``by_task`` has ours and the printed accuracy of each task.
+    """
+    if printed is None:
+        return RowVerdict(NOT_COMPARABLE, why_not or "no source prints it")
+    difference = ours.mean - printed
+    if why_not or (experts is not None and not experts.passed):
+        reason = why_not or (
+            "other experts" if experts and experts.known else "the experts are not known to be the same"
+        )
+        return RowVerdict(NOT_COMPARABLE, reason, difference)
+    drawn = "" if images is None else f"on {images:,} of each"
+    inside = ours.low - ROUNDING <= printed <= ours.high + ROUNDING
+    if inside and not other_split:
+        return RowVerdict(AGREES if drawn else REPRODUCED, drawn, difference)
+    split = f"the source's images of {', '.join(other_split)} are others" if other_split else ""
+    if (drawn or other_split) and (inside or abs(difference) <= SPLIT_POINTS + 1e-9):
+        return RowVerdict(WITHIN_SPLIT, "; ".join(filter(None, (split, drawn))), difference)
+    return RowVerdict(DIFFERS, drawn, difference, _largest_differences(by_task or {}))
+
+
+def _largest_differences(by_task: Mapping[str, tuple[float, float]]) -> tuple[str, ...]:
+    """The tasks with the largest differences, with them."""
+    differences = {task: ours - printed for task, (ours, printed) in by_task.items()}
+    furthest = sorted(differences, key=lambda task: -abs(differences[task]))[:MOST_NAMED]
+    return tuple(f"{task} ({differences[task]:+.1f})" for task in furthest)
+
+
+def is_expectation_met(verdicts: Collection[RowVerdict], expected: str) -> bool:
+    """Whether no judged row differs, which is what ``--expect reproduced`` asks; nothing else can be expected yet."""
+    if expected != REPRODUCED:
+        raise ValueError(f"what is expected is {REPRODUCED}, not {expected}")
+    return all(one.word != DIFFERS for one in verdicts)

@@ -1,0 +1,133 @@
+"""Reading of the catalogue: every field of a mapping by its kind, and errors that name file, entry and field."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterator, Mapping
+from pathlib import Path
+from reprlib import repr as short
+from typing import Any
+
+from merging.base.errors import TaskError
+from merging.base.text import did_you_mean
+
+MISSING = object()
+
+
+class CatalogueFields:
+    """The fields of one entry, each of which is taken once; ``end`` refuses those that are not taken."""
+
+    def __init__(self, data: Any, where: str) -> None:
+        if not isinstance(data, Mapping):
+            raise TaskError(f"{where}: a mapping is needed; got {short(data)}.")
+        self._data, self._taken, self.where = data, set[str](), where
+
+    def text(self, name: str, default: Any = MISSING, *, empty: bool = False) -> str:
+        """A text; an empty one only where that has a meaning."""
+        value = self._take(name, default)
+        if not isinstance(value, str) or not (value or empty or value == default):
+            raise self.problem(name, "text is needed", value)
+        return value
+
+    def optional_text(self, name: str) -> str | None:
+        """A text, or null where it is not known."""
+        return self.text(name) if self.has(name) else self._take(name)
+
+    def optional_count(self, name: str) -> int | None:
+        """A whole number above zero, or null where it is not known."""
+        value = self._take(name)
+        if value is not None and (type(value) is not int or value < 1):
+            raise self.problem(name, "a whole number above 0, or null, is needed", value)
+        return value
+
+    def count(self, name: str) -> int:
+        """A whole number from zero on."""
+        value = self._take(name)
+        if type(value) is not int or value < 0:
+            raise self.problem(name, "a whole number from 0 on is needed", value)
+        return value
+
+    def one_of(self, name: str, allowed: Collection[Any]) -> Any:
+        """One of several values."""
+        value = self._take(name)
+        if value not in allowed:
+            names = ", ".join(map(json.dumps, allowed))
+            hint = did_you_mean(value, [each for each in allowed if isinstance(each, str)]) if value else ""
+            raise self.problem(name, f"one of {names} is needed", value, hint if isinstance(value, str) else "")
+        return value
+
+    def has(self, name: str) -> bool:
+        """Whether a field is there and not null; a null counts as taken."""
+        self._taken.add(name)
+        return self._data.get(name) is not None
+
+    def texts(self, name: str, default: Any = MISSING) -> tuple[str, ...]:
+        """A list of texts without repetition."""
+        value = self._take(name, default)
+        if not isinstance(value, list | tuple) or not all(isinstance(each, str) and each for each in value):
+            raise self.problem(name, "a list of texts is needed", value)
+        if twice := [each for each in value if value.count(each) > 1]:
+            raise self.problem(name, f"{twice[0]!r} is there twice", value)
+        return tuple(value)
+
+    def mapping(self, name: str, default: Any = MISSING) -> Mapping[str, Any]:
+        """A mapping of anything."""
+        value = self._take(name, default)
+        if not isinstance(value, Mapping):
+            raise self.problem(name, "a mapping is needed", value)
+        return value
+
+    def percents(self, name: str) -> dict[str, float]:
+        """A mapping to numbers from 0 to 100."""
+        value = self.mapping(name)
+        for key, number in value.items():
+            if type(number) not in {int, float} or not 0 <= number <= 100:
+                raise self.problem(f"{name}.{key}", "a number from 0 to 100 is needed", number)
+        return dict(value)
+
+    def entries(self, name: str) -> Iterator[CatalogueFields]:
+        """The fields of each mapping in a list."""
+        value = self._take(name)
+        if not isinstance(value, list) or not value:
+            raise self.problem(name, "a list of mappings, with at least one, is needed", value)
+        for number, each in enumerate(value, 1):
+            yield CatalogueFields(each, f"{self.where}, {name} {number}")
+
+    def end(self) -> None:
+        """Raise TaskError if there is a field that was not taken."""
+        if unknown := [name for name in self._data if name not in self._taken]:
+            raise TaskError(f"{self.where}: unknown field {unknown[0]!r}.{did_you_mean(unknown[0], self._taken)}")
+
+    def problem(self, name: str, needed: str, value: Any, hint: str = "") -> TaskError:
+        """The error of one field."""
+        return TaskError(f"{self.where}: field {name}: {needed}; got {short(value)}.{hint}")
+
+    def _take(self, name: str, default: Any = MISSING) -> Any:
+        self._taken.add(name)
+        if name not in self._data and default is MISSING:
+            raise TaskError(f"{self.where}: field {name} is missing.")
+        return self._data.get(name, default)
+
+
+def read_mapping(path: Path) -> Mapping[str, Any]:
+    """The mapping in a file of the catalogue.
+
+    Raises:
+        TaskError: the file cannot be read, is no JSON, or has a key twice.
+    """
+
+    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        keys = [key for key, _ in pairs]
+        if twice := [key for key in keys if keys.count(key) > 1]:
+            raise TaskError(f"{path.name}: {twice[0]!r} is there twice.")
+        return dict(pairs)
+
+    try:
+        data = json.loads(path.read_text("utf-8"), object_pairs_hook=unique)
+    except OSError as error:
+        raise TaskError(f"{path.name} cannot be read: {error.strerror}.") from None
+    except (ValueError, RecursionError) as error:
+        raise TaskError(f"{path.name} is no JSON: {error}.") from None
+    if not isinstance(data, Mapping):
+        raise TaskError(f"{path.name}: a mapping is needed; got {short(data)}.")
+    return data

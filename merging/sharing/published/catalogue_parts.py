@@ -1,0 +1,307 @@
+"""The shared parts of the catalogue: repositories, models, test sets, rows, and what sources of figures did.
+
+A repository is written once. What is not known of it (most commits, sizes and digests) is null and is learned at the
+first fetch; ``about`` is then a rounded or estimated size. File names may have ``*``, for names that are listed then.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from merging.base.errors import TaskError
+from merging.images.prompt_sets import prompt_keys
+from merging.recipes.papers.published_figures import OUTSIDE, SOURCES, TASKS, TOWERS
+from merging.sharing.published.catalogue_fields import CatalogueFields, read_mapping
+
+CATALOGUE = Path(__file__).with_name("catalogue")
+PARTS = CATALOGUE / "parts"
+MODEL, DATA_SET = "model", "dataset"
+LISTING, ESTIMATE = "listing", "estimate"  # where a size comes from
+PACKED, SPLIT_QKV_FIELD = "packed", "apart"  # how q, k and v are merged: as one matrix, or as three
+TEST, TRAIN = "test", "train"  # the parts of a data set's repository
+COMMIT, DIGEST = re.compile(r"[0-9a-f]{40}"), re.compile(r"[0-9a-f]{64}")
+REPOSITORY = re.compile(r"[\w.-]{1,96}/[\w.-]{1,96}")
+
+
+@dataclass(frozen=True, slots=True)
+class ListedFile:
+    """A file of a repository, or a pattern with ``*`` for several; ``begins`` is as much of its sha256 as was seen."""
+
+    name: str
+    size: int | None = None
+    sha256: str | None = None
+    begins: str = ""
+
+    @property
+    def is_pattern(self) -> bool:
+        """Whether it stands for files whose names are not known yet."""
+        return "*" in self.name
+
+
+@dataclass(frozen=True, slots=True)
+class ListedPart:
+    """Files of a repository that are fetched together; ``about`` is their size in bytes, ``basis`` where from."""
+
+    files: tuple[ListedFile, ...]
+    about: int | None
+    basis: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class ListedRepository:
+    """A repository as it was read on the day ``read``; ``license`` is None if it was not read yet."""
+
+    name: str
+    kind: str
+    revision: str | None
+    license: str | None
+    read: str | None
+    gated: bool
+    parts: Mapping[str, ListedPart]
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFile:
+    """Where a model is: a part of a repository, and what of it is opened (empty: the folder)."""
+
+    repository: str
+    part: str
+    open: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedModels:
+    """A pretrained model and the experts made of it; ``by`` is whose they are, as the papers' figures say it."""
+
+    key: str
+    title: str
+    tower: str
+    by: str
+    pretrained: ModelFile
+    text: ModelFile | None  # where the text tower is, if the pretrained model has none
+    experts: Mapping[str, ModelFile]
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedSet:
+    """A test set: where it is, its split and columns, and where the words of its classes come from.
+
+    ``column`` is its name in the papers' tables. ``rows`` is None where the images were not counted. ``classes`` and
+    ``templates`` stand in for prompts that this program does not have. ``exemplars`` is the split they are drawn from.
+    ``configuration`` is its folder in a repository that may have several.
+    """
+
+    key: str
+    title: str
+    column: str | None
+    repository: str
+    split: str
+    rows: int | None
+    image: str
+    label: str
+    prompts: str | None
+    classes: tuple[str, ...]
+    templates: tuple[str, ...]
+    exemplars: str | None
+    configuration: str = ""
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ListedRow:
+    """A row of a table: a preset, values in place of the preset's, and whether the grouping of q, k and v matters."""
+
+    key: str
+    preset: str
+    values: Mapping[str, Any]
+    names_matter: bool
+
+
+@dataclass(frozen=True, slots=True)
+class FigureSource:
+    """What a source of figures did: how it grouped q, k and v, and which of its test sets are other images."""
+
+    name: str
+    names: str
+    other_split: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogueParts:
+    """All shared parts, by their keys."""
+
+    repositories: Mapping[str, ListedRepository]
+    models: Mapping[str, PublishedModels]
+    test_sets: Mapping[str, PublishedSet]
+    rows: Mapping[str, ListedRow]
+    sources: Mapping[str, FigureSource]
+
+
+def read_parts(folder: Path = PARTS) -> CatalogueParts:
+    """The shared parts in a folder.
+
+    Raises:
+        TaskError: a file, entry or field that is missing, unknown, of the wrong kind, or names what is not there.
+    """
+    parts = CatalogueParts(
+        {name: _repository(name, entry) for name, entry in _read_section(folder, "repositories")},
+        {name: _models(name, entry) for name, entry in _read_section(folder, "models")},
+        {name: _test_set(name, entry) for name, entry in _read_section(folder, "test_sets")},
+        {name: _row(name, entry) for name, entry in _read_section(folder, "rows")},
+        {name: _source(name, entry) for name, entry in _read_section(folder, "sources")},
+    )
+    for models in parts.models.values():
+        for use in (models.pretrained, *models.experts.values(), *((models.text,) if models.text else ())):
+            _require_model_file(parts, use, f"models.json, {models.key}")
+    for one in parts.test_sets.values():
+        for part in (TEST, *((TRAIN,) if one.exemplars else ())):
+            _require_model_file(parts, ModelFile(one.repository, part), f"test_sets.json, {one.key}")
+    return parts
+
+
+@cache
+def read_shared_parts() -> CatalogueParts:
+    """The shared parts of the catalogue."""
+    return read_parts()
+
+
+def _read_section(folder: Path, name: str) -> list[tuple[str, CatalogueFields]]:
+    path = folder / f"{name}.json"
+    outer = CatalogueFields(read_mapping(path), path.name)
+    section = outer.mapping(name)
+    outer.end()
+    return [(key, CatalogueFields(entry, f"{path.name}, {key}")) for key, entry in section.items()]
+
+
+def _repository(name: str, entry: CatalogueFields) -> ListedRepository:
+    if not REPOSITORY.fullmatch(name):
+        raise TaskError(f"{entry.where}: a repository is organization/name.")
+    groups = {
+        key: _part(CatalogueFields(each, f"{entry.where}, part {key}")) for key, each in entry.mapping("parts").items()
+    }
+    listed = ListedRepository(
+        name=name,
+        kind=entry.one_of("kind", (MODEL, DATA_SET)),
+        revision=_hexadecimal(entry, "revision", COMMIT, "a commit of 40 digits"),
+        license=entry.optional_text("license"),
+        read=entry.optional_text("read"),
+        gated=entry.one_of("gated", (True, False)),
+        parts=groups,
+        note=entry.text("note", ""),
+    )
+    if (listed.license is None) != (listed.read is None):
+        raise entry.problem("read", "the day on which the license was read is given with it", listed.read)
+    entry.end()
+    return listed
+
+
+def _part(entry: CatalogueFields) -> ListedPart:
+    files = tuple(_file(each) for each in entry.entries("files"))
+    about, basis = entry.optional_count("about"), entry.one_of("basis", (LISTING, ESTIMATE, None))
+    if (about is None) != (basis is None):
+        raise entry.problem("basis", "a size has a basis, and nothing else has", basis)
+    entry.end()
+    return ListedPart(files, about, basis)
+
+
+def _file(entry: CatalogueFields) -> ListedFile:
+    listed = ListedFile(
+        name=entry.text("name"),
+        size=entry.optional_count("size"),
+        sha256=_hexadecimal(entry, "sha256", DIGEST, "64 hexadecimal digits"),
+        begins=entry.text("begins", ""),
+    )
+    if listed.name.startswith("/") or ".." in listed.name.split("/"):
+        raise entry.problem("name", "a path inside the repository is needed", listed.name)
+    if listed.is_pattern and (listed.size or listed.sha256):
+        raise entry.problem("sha256", "a pattern has neither size nor digest", listed.name)
+    entry.end()
+    return listed
+
+
+def _hexadecimal(entry: CatalogueFields, name: str, pattern: re.Pattern[str], needed: str) -> str | None:
+    text = entry.optional_text(name)
+    if text is not None and not pattern.fullmatch(text):
+        raise entry.problem(name, f"{needed}, or null, is needed", text)
+    return text
+
+
+def _models(key: str, entry: CatalogueFields) -> PublishedModels:
+    experts = {
+        task: _parse_model_file(use, f"{entry.where}, expert {task}") for task, use in entry.mapping("experts").items()
+    }
+    text = entry.mapping("text", {}) if entry.mapping("text", {}) else None
+    models = PublishedModels(
+        key=key,
+        title=entry.text("title"),
+        tower=entry.one_of("tower", TOWERS),
+        by=entry.text("by"),
+        pretrained=_parse_model_file(entry.mapping("pretrained"), f"{entry.where}, pretrained"),
+        text=None if text is None else _parse_model_file(text, f"{entry.where}, text"),
+        experts=experts,
+        note=entry.text("note", ""),
+    )
+    entry.end()
+    return models
+
+
+def _parse_model_file(data: Any, where: str) -> ModelFile:
+    if isinstance(data, str):  # a repository with one model
+        return ModelFile(data, MODEL)
+    entry = CatalogueFields(data, where)
+    use = ModelFile(entry.text("repository"), entry.text("part"), entry.text("open", ""))
+    entry.end()
+    return use
+
+
+def _test_set(key: str, entry: CatalogueFields) -> PublishedSet:
+    one = PublishedSet(
+        key=key,
+        title=entry.text("title"),
+        column=entry.one_of("column", (*TASKS, *OUTSIDE, None)),
+        repository=entry.text("repository"),
+        split=entry.text("split"),
+        rows=entry.optional_count("rows"),
+        image=entry.text("image"),
+        label=entry.text("label"),
+        prompts=entry.one_of("prompts", (*prompt_keys(), None)),
+        classes=entry.texts("classes", ()),
+        templates=entry.texts("templates", ()),
+        exemplars=entry.optional_text("exemplars"),
+        configuration=entry.text("configuration", ""),
+        note=entry.text("note", ""),
+    )
+    if (one.prompts is None) != bool(one.classes and one.templates):
+        raise entry.problem("classes", "a test set has prompts, or classes and templates", list(one.classes))
+    entry.end()
+    return one
+
+
+def _row(key: str, entry: CatalogueFields) -> ListedRow:
+    row = ListedRow(key, entry.text("preset"), entry.mapping("values", {}), entry.text("names", "") == "matter")
+    entry.end()
+    return row
+
+
+def _source(name: str, entry: CatalogueFields) -> FigureSource:
+    if name not in SOURCES:
+        raise TaskError(f"{entry.where}: no source of published figures has that name.")
+    source = FigureSource(name, entry.one_of("names", (PACKED, SPLIT_QKV_FIELD)), entry.texts("other_split"))
+    entry.end()
+    return source
+
+
+def _require_model_file(parts: CatalogueParts, use: ModelFile, where: str) -> None:
+    repository = parts.repositories.get(use.repository)
+    if repository is None or use.part not in repository.parts:
+        raise TaskError(f"{where}: {use.repository} with a part {use.part!r} is not in repositories.json.")
+    names = [file.name for file in repository.parts[use.part].files]
+    if use.open and use.open not in names:
+        raise TaskError(f"{where}: {use.open} is none of the files of {use.repository}, part {use.part!r}.")

@@ -1,0 +1,246 @@
+"""The steps of an experiment, each a function that goes on from what is there: pin, fetch, make, score, score rows.
+
+A step takes an ``ExperimentRun`` and a context. ``STEPS`` lists them in their order.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from merging.base.errors import Cancelled, HubError, TaskError
+from merging.base.files.disk import free_bytes
+from merging.base.files.records import write_json
+from merging.base.text import did_you_mean, first_few, printable, size_text
+from merging.models.hub.fetch import fetch
+from merging.models.hub.fetch_progress import FetchProgress
+from merging.models.hub.repository import Repository
+from merging.models.hub.repository_facts import fetch_facts
+from merging.sharing.published.catalogue_fields import read_mapping
+from merging.sharing.published.catalogue_parts import read_shared_parts
+from merging.sharing.published.choice import Choice, find_models, list_needed_parts, narrow_experiment
+from merging.sharing.published.comparison_table import PublishedTable, build_table
+from merging.sharing.published.experiment_catalogue import Experiment
+from merging.sharing.published.experiment_run import ExperimentFolders, ExperimentRun
+from merging.sharing.published.fetch_plan import FetchPlan, make_plan
+from merging.sharing.published.rates import FETCHING_RATE, read_rates, store_rate
+from merging.sharing.published.repository_lock import Lock, find_repository, list_files, read_lock
+from merging.tasks.context import QUIET, Context
+
+if TYPE_CHECKING:
+    from merging.images.benchmarks.benchmark import Benchmark
+    from merging.sharing.published.measured_rows import MeasuredTable
+
+CHOICE_FILE, DESCRIPTION = "choice.json", "description.json"
+PINNING_PHASE, FETCHING_STEP, MAKING_PHASE = "Asking for commits and licenses", "Fetching", "Making the benchmark"
+NO_REVISIONS: Mapping[str, str] = MappingProxyType({})
+REFERENCES, ROWS = "Evaluating the pretrained model and the experts", "Merging and evaluating the rows"
+
+
+# What it costs, and what was chosen
+
+
+def make_choice_plan(
+    chosen: Experiment, choice: Choice, place: ExperimentFolders, device: str, lock: Lock | None = None
+) -> FetchPlan:
+    """The plan of a choice, with what is pinned, or would be by ``lock``, and how fast this machine was before."""
+    lock = place.lock() if lock is None else lock
+    return make_plan(chosen, choice, lock, into=place.into, rates=read_rates(place.rates), device=device)
+
+
+def store_choice(place: ExperimentFolders, choice: Choice) -> None:
+    """Keep what was chosen, for the table."""
+    place.folder.mkdir(parents=True, exist_ok=True)
+    write_json(place.folder / CHOICE_FILE, choice.plain())
+
+
+def read_choice(place: ExperimentFolders) -> Choice:
+    """What was chosen when the experiment ran; raises TaskError if it has not run."""
+    path = place.folder / CHOICE_FILE
+    if not path.is_file():
+        raise TaskError(f"{place.key} has not run here. `published run {place.key}` computes it.")
+    return Choice.read(read_mapping(path), CHOICE_FILE)
+
+
+# The steps
+
+
+def pin_repositories(
+    chosen: Experiment,
+    choice: Choice,
+    place: ExperimentFolders,
+    *,
+    latest: bool = False,
+    revisions: Mapping[str, str] = NO_REVISIONS,
+    context: Context = QUIET,
+) -> Lock:
+    """The lock with a commit for every repository of a choice; the Hub is asked for those that have none.
+
+    With ``latest`` it is asked for all, and for those of ``revisions`` at these. Then nothing is kept:
+    ``Place.keep_lock`` does so once that is agreed to. A commit without the files that are needed is not pinned.
+
+    Raises:
+        HubError: no connection, no access, or another repository than the catalogue or the lock says.
+        TaskError: a revision is of a repository that the choice does not need.
+    """
+    lock, known, needed = place.lock(), read_shared_parts().repositories, list_needed_parts(chosen, choice)
+    names = list(dict.fromkeys(use.repository for use in needed))
+    if unknown := [name for name in revisions if name not in names]:
+        near = did_you_mean(unknown[0], names)
+        raise TaskError(f"{chosen.key} needs no {printable(unknown[0])}.{near} It needs {first_few(names, 8)}.")
+    kept_at_once = not latest and not revisions
+    if kept_at_once and place.carried is not None and read_lock(place.carried) != lock:
+        place.keep_lock(lock)  # what was pinned before is not known where the folder is carried to
+    for name in names:
+        asked = latest or name in revisions
+        if name in lock.repositories and not asked:
+            continue
+        at = find_repository(known[name], lock)
+        stated = fetch_facts(Repository(at.kind, at.name, revisions.get(name)) if asked else at, context)
+        lock = lock.with_facts(known[name], stated, latest=asked)
+        for use in (use for use in needed if use.repository == name):
+            list_files(known[name], use.part, lock)
+        if kept_at_once:
+            place.keep_lock(lock)
+    return lock
+
+
+def fetch_parts(run: ExperimentRun, context: Context = QUIET) -> None:
+    """Fetch what a choice needs and is not here; a second call asks for nothing.
+
+    Raises:
+        HubError: in one sentence what is wrong and what to do.
+    """
+    place, known = run.place, read_shared_parts().repositories
+    lock = place.lock()
+    needed = sorted(list_needed_parts(run.chosen, run.choice), key=lambda use: not _is_gated(use.repository, lock))
+    planned = make_choice_plan(run.chosen, run.choice, place, "cpu")
+    _require_space(planned)
+    transfer, started = FetchProgress(planned.to_fetch, context), time.monotonic()
+    try:
+        for use in needed:
+            listed = known[use.repository]
+            fetch(
+                find_repository(listed, lock),
+                list_files(listed, use.part, lock),
+                into=place.into,
+                limit_rate=run.limit_rate,
+                context=transfer.part(),
+            )
+    except Cancelled:
+        after = make_choice_plan(run.chosen, run.choice, place, "cpu")
+        kept = f"{size_text(after.here)} of {size_text(after.here + after.to_fetch)} are kept"
+        raise Cancelled(f"Cancelled; {kept}, and the next download goes on from there.") from None
+    if run.limit_rate is None:
+        store_rate(place.rates, FETCHING_RATE, planned.to_fetch, time.monotonic() - started)
+
+
+def _is_gated(name: str, lock: Lock) -> bool:
+    """Whether terms have to be accepted: such files come first, so that a refusal costs no time."""
+    return name in lock.repositories and lock.repositories[name].gated
+
+
+def _require_space(planned: FetchPlan) -> None:
+    """Raise HubError if not everything fits on the disk; nothing is fetched then."""
+    free = free_bytes(planned.place)
+    if planned.to_fetch > free:
+        raise HubError(
+            f"{planned.experiment} needs {size_text(planned.to_fetch)} more, and {size_text(free)} are free in "
+            f"{planned.place}: free some space, or set HF_HOME to a folder on a disk that has more.",
+            "disk",
+        )
+
+
+def make_benchmark(run: ExperimentRun, context: Context = QUIET) -> Benchmark:
+    """The benchmark of a choice, made unless it is there already; images and models stay where they are.
+
+    Raises:
+        TaskError, CheckpointError: what was fetched cannot be used; says which and why.
+    """
+    from merging.images.benchmarks.benchmark import Benchmark
+    from merging.images.benchmarks.build.benchmark_description import Description
+    from merging.images.benchmarks.build.benchmark_folder import write_benchmark
+    from merging.sharing.published.published_benchmark import describe_benchmark
+
+    place = run.place
+    described = describe_benchmark(run.chosen, run.choice, place.lock(), place.into)
+    record, folder = place.folder / DESCRIPTION, place.benchmark
+    if record.is_file() and folder.is_dir() and dict(read_mapping(record)) == described:
+        return Benchmark.load(folder)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    description = Description.of(described, place.folder)
+    made = write_benchmark(description, folder, force=True, context=context.on(run.device))
+    write_json(record, described)
+    return made
+
+
+def score_references(run: ExperimentRun, context: Context = QUIET) -> MeasuredTable:
+    """Score the pretrained model, and each expert on its own task; what was measured before is not repeated."""
+    from merging.sharing.published.reference_scores import measure_references
+
+    return measure_references(run, make_benchmark(run, context.silent()), context)
+
+
+def score_rows(run: ExperimentRun, context: Context = QUIET) -> MeasuredTable:
+    """Merge and score every row of the choice; stored runs are not computed again."""
+    from merging.sharing.published.row_runs import measure_rows
+
+    return measure_rows(run, make_benchmark(run, context.silent()), context)
+
+
+def _store_pins(run: ExperimentRun, context: Context) -> None:
+    pin_repositories(run.chosen, run.choice, run.place, context=context)
+
+
+@dataclass(frozen=True, slots=True)
+class ExperimentStep:
+    """A step: its title, its share of the time, about, and its function."""
+
+    title: str
+    share: float
+    call: Callable[[ExperimentRun, Context], object]
+
+
+STEPS = (
+    ExperimentStep(PINNING_PHASE, 0.01, _store_pins),
+    ExperimentStep(FETCHING_STEP, 0.25, fetch_parts),
+    ExperimentStep(MAKING_PHASE, 0.05, make_benchmark),
+    ExperimentStep(REFERENCES, 0.15, score_references),
+    ExperimentStep(ROWS, 0.54, score_rows),
+)
+
+
+def run_steps(run: ExperimentRun, steps: Sequence[ExperimentStep], context: Context = QUIET) -> None:
+    """Run steps one after another, each of which goes on from what is there."""
+    shares = context.parts({step.title: step.share for step in steps})
+    for step in steps:
+        step.call(run, shares[step.title])
+
+
+# The table
+
+
+def make_published_table(chosen: Experiment, choice: Choice, measured: MeasuredTable) -> PublishedTable:
+    """The table of what was measured, with what was known of the files then."""
+    files = measured.files
+    pinned = f"Files as pinned at the first fetch ({', '.join(files.pinned)})." if files.pinned else ""
+    used, rows = find_models(chosen, choice), measured.in_order(chosen, choice)
+    notes = (*measured.sentences(chosen, choice), pinned, used.note)
+    return build_table(chosen, choice, used, rows, device=measured.device, latest=files.latest, notes=notes)
+
+
+def read_published_table(chosen: Experiment, place: ExperimentFolders) -> PublishedTable:
+    """The table of what was computed here last, as what it was computed; raises TaskError if nothing was.
+
+    A run that was stopped before its first row leaves the table before it, with the images and experts of that.
+    """
+    from merging.sharing.published.measured_rows import read_measured, read_measured_choice
+
+    read_choice(place)
+    if (choice := read_measured_choice(place.folder)) is None:
+        raise TaskError(f"{place.key} has no measured row yet. `published run {place.key}` computes them.")
+    chosen = narrow_experiment(chosen, choice)
+    return make_published_table(chosen, choice, read_measured(place.folder, chosen, choice))

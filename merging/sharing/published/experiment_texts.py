@@ -1,0 +1,248 @@
+"""Plans and tables as text, Markdown, CSV and plain data."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from merging.base.text import duration_text, escape_markdown, markdown_table, size_text
+from merging.sharing.published.choice import ALL_IMAGES, Choice, make_choice
+from merging.sharing.published.comparison_table import ComparedAverage, PublishedTable, TableRow, TaskLine
+from merging.sharing.published.experiment_catalogue import Experiment
+from merging.sharing.published.fetch_plan import RATE, UNPINNED, FetchPlan, PlannedPart
+
+COMPUTED = "*"  # marks a printed average that was computed from printed parts
+LEGEND = (
+    "Averages in percent with 95% intervals over the images. Printed values in brackets are not compared; those marked "
+    "* were computed from printed parts. Differences are in points."
+)
+
+
+def plan_rows(plan: FetchPlan) -> Sequence[tuple[str, ...]]:
+    """The head, a row for each model in a folder of the user's, and one for each repository's part."""
+    head = ("for", "repository", "files", "size", "here", "license", "terms", "commit")
+    own = [(one.purpose, one.folder, one.file, size_text(one.nbytes), "all", "", "", "") for one in plan.own]
+    return [head, *own] + [
+        (
+            part.purpose,
+            part.repository,
+            ", ".join(part.files) if len(part.files) < 3 else f"{len(part.files)} files",
+            _size(part),
+            "all" if part.complete else size_text(part.here) if part.here else "",
+            part.license,
+            "to be accepted" if part.gated else "",
+            part.revision[:12] if part.revision else "–",
+        )
+        for part in plan.parts
+    ]
+
+
+def plan_sentences(plan: FetchPlan) -> list[str]:
+    """The totals of a plan, and what is to be known of it."""
+    about = "" if plan.sizes_exact else "about "
+    rate = "the rate of the last download" if plan.rate_measured else f"at {size_text(RATE)}/s"
+    unknown = [part.purpose for part in plan.parts if part.nbytes is None and not part.complete]
+    lines = [
+        f"To fetch from {plan.host}: {about}{size_text(plan.to_fetch)}; here already: {size_text(plan.here)}.",
+        f"Disk: {about}{size_text(plan.to_fetch)} needed in {plan.place}, {size_text(plan.free)} free.",
+        f"Time: {about}{duration_text(plan.fetch_seconds)} to fetch ({rate}).",
+        f"Computing: about {duration_text(plan.compute_seconds)} on {plan.device} for {plan.images:,} images and "
+        f"{len(plan.rows)} rows ({'from the speed measured here' if plan.speed_measured else 'an estimate'}).",
+    ]
+    if plan.heavy:
+        lines.append("This tower is for a GPU: on a CPU it takes many times as long as ViT-B/32.")
+    if plan.complete:
+        lines = ["Everything is here already.", *lines[3:]]
+    if plan.to_fetch > plan.free:
+        lines.append("That is more than is free. Set HF_HOME to a folder on a disk that has more.")
+    if any(part.revision is None for part in plan.parts):
+        lines.append(f"Commits shown as – are {UNPINNED}.")
+    if unknown:
+        lines.append(f"Not known in advance: the size of {', '.join(unknown)}.")
+    if plan.left_out:
+        lines.append(f"Left out, as they need exemplars (--exemplars N): {', '.join(plan.left_out)}.")
+    return lines + [f"Note: {note}" for note in plan.notes]
+
+
+def command_words(action: str, chosen: Experiment, choice: Choice) -> list[str]:
+    """The words after ``python -m merging`` that do something with a choice; what is the default is left out."""
+    usual = make_choice(chosen)
+    words = ["published", action, chosen.key, "--images", ALL_IMAGES if choice.images is None else str(choice.images)]
+    words += ["--imagenet"] if choice.imagenet else ["--ood"] if choice.outside else []
+    words += ["--rows", ",".join(choice.rows)] if choice.rows != usual.rows else []
+    words += ["--experts", choice.experts] if choice.experts != usual.experts else []
+    words += ["--tasks", ",".join(choice.tasks)] if choice.tasks else []
+    words += ["--wording", choice.wording] if choice.wording != usual.wording else []
+    words += ["--exemplars", str(choice.exemplars)] if choice.exemplars else []
+    return words + (["--seed", str(choice.seed)] if choice.seed else [])
+
+
+def plan_data(plan: FetchPlan) -> dict[str, Any]:
+    """A plan as plain data; sizes in bytes, times in seconds."""
+    return {
+        "experiment": plan.experiment,
+        "title": plan.title,
+        "host": plan.host,
+        "repositories": [
+            {
+                "repository": part.repository, "kind": part.kind, "purpose": part.purpose, "files": list(part.files),
+                "bytes": part.nbytes, "exact": part.exact, "here": part.here, "complete": part.complete,
+                "license": part.license, "gated": part.gated,
+                "revision": part.revision, "pinned": part.revision or UNPINNED, "note": part.note,
+            }
+            for part in plan.parts
+        ],
+        "own": [asdict(one) for one in plan.own],
+        "to_fetch": plan.to_fetch, "exact": plan.sizes_exact, "here": plan.here, "free": plan.free,
+        "place": str(plan.place), "fetch_seconds": plan.fetch_seconds, "rate": plan.rate,
+        "compute_seconds": plan.compute_seconds, "speed_measured": plan.speed_measured,
+        "device": plan.device, "images": plan.images, "passes": plan.passes,
+        "rows": list(plan.rows), "left_out": list(plan.left_out), "notes": list(plan.notes),
+    }  # fmt: skip
+
+
+def _size(part: PlannedPart) -> str:
+    if part.nbytes is None:
+        return "not known"
+    return f"{'' if part.exact else '≈ '}{size_text(part.nbytes)}"
+
+
+# The table
+
+
+def table_rows(table: PublishedTable) -> list[tuple[str, ...]]:
+    """The head and a row for each row of the table: averages, printed values, differences and verdicts."""
+    outside = any(row.outside for row in table.rows)
+    head = ["row", "ours [95%]", "printed", "difference", "verdict", "against the row above"]
+    head += ["out of domain [95%]", "printed", "difference", "verdict", "H-score", "printed"] if outside else []
+    rows = [(*head, "source")]
+    for row in table.rows:
+        cells = [row.title, *_average_cells(row.inside), _change(row)]
+        if outside:
+            cells += _average_cells(row.outside) if row.outside else [""] * 4
+            ours, printed = row.h_score or (None, None)
+            cells += ["" if ours is None else f"{ours:.1f}", "" if printed is None else f"{printed:.1f}"]
+        rows.append((*cells, row.source))
+    return rows
+
+
+def task_rows(table: PublishedTable) -> Sequence[tuple[str, ...]]:
+    """The head and a line for each task of each row."""
+    head = ("row", "task", "domain", "ours [95%]", "n", "printed", "difference", "chance")
+    return [head] + [
+        (
+            row.title,
+            line.title,
+            "in" if line.inside else "out",
+            f"{line.ours:.1f} [{line.low:.1f}, {line.high:.1f}]",
+            f"{line.n:,}",
+            "" if line.printed is None else _bracket(f"{line.printed:g}", row.compared),
+            "" if line.printed is None else f"{line.ours - line.printed:+.1f}",
+            "" if line.chance is None else f"{line.chance:.1f}",
+        )
+        for row in table.rows
+        for line in row.tasks
+    ]
+
+
+def table_sentences(table: PublishedTable) -> list[str]:
+    """What the table is of, and what is to be known of it."""
+    return [
+        f"{table.title}: {table.models}, {table.tower}; {table.images}, seed {table.seed}, {table.device}.",
+        *table.notes,
+        LEGEND,
+    ]
+
+
+def table_markdown(table: PublishedTable) -> str:
+    """The table as a Markdown document; text is shown as it is."""
+    parts = [f"# {escape_markdown(table.experiment)}", *map(escape_markdown, table_sentences(table))]
+    for rows in (table_rows(table), task_rows(table)):
+        head, *lines = [[escape_markdown(cell) for cell in row] for row in rows]
+        parts.append(markdown_table(head, lines))
+    return "\n\n".join(parts) + "\n"
+
+
+def table_csv(table: PublishedTable) -> str:
+    """A line for each average and each task, in full precision; percent."""
+    out = io.StringIO()
+    lines = csv.writer(out, lineterminator="\n")
+    lines.writerow(("row", "over", "ours", "low", "high", "n", "printed", "difference", "verdict", "reason", "source"))
+    for row in table.rows:
+        for over, compared in (("in domain", row.inside), ("out of domain", row.outside)):
+            if compared:
+                ours, decided = compared.ours, compared.verdict
+                lines.writerow(
+                    (row.key, over, ours.mean, ours.low, ours.high, ours.n, compared.printed, decided.difference,
+                     decided.word, decided.reason, row.source)
+                )  # fmt: skip
+        for line in row.tasks:
+            difference = None if line.printed is None else line.ours - line.printed
+            lines.writerow(
+                (row.key, line.task, line.ours, line.low, line.high, line.n, line.printed, difference, "", "", "")
+            )
+    return out.getvalue()
+
+
+def table_data(table: PublishedTable) -> dict[str, Any]:
+    """The table as plain data; percent."""
+    return {
+        "experiment": table.experiment, "title": table.title, "models": table.models, "tower": table.tower,
+        "images": table.images, "seed": table.seed, "device": table.device,
+        "gate": {"passed": table.gate.passed, "near": list(table.gate.near), "far": list(table.gate.far)},
+        "rows": [_row_data(row) for row in table.rows],
+        "notes": list(table.notes),
+    }  # fmt: skip
+
+
+def _row_data(row: TableRow) -> dict[str, Any]:
+    return {
+        "key": row.key, "title": row.title, "run": row.run, "source": row.source, "compared": row.compared,
+        "in_domain": _compared_data(row.inside), "out_of_domain": _compared_data(row.outside),
+        "h_score": None if row.h_score is None else {"ours": row.h_score[0], "printed": row.h_score[1]},
+        "change": None if row.change is None else dict(zip(("points", "low", "high"), row.change, strict=True)),
+        "tasks": [_task_data(line) for line in row.tasks],
+    }  # fmt: skip
+
+
+def _compared_data(compared: ComparedAverage | None) -> Mapping[str, Any] | None:
+    if compared is None:
+        return None
+    ours, decided = compared.ours, compared.verdict
+    return {
+        "ours": ours.mean, "low": ours.low, "high": ours.high, "n": ours.n, "printed": compared.printed,
+        "computed": compared.computed, "difference": decided.difference, "verdict": decided.word,
+        "reason": decided.reason, "differ_most": list(decided.tasks),
+    }  # fmt: skip
+
+
+def _task_data(line: TaskLine) -> dict[str, Any]:
+    return {
+        "task": line.task, "title": line.title, "in_domain": line.inside, "ours": line.ours, "low": line.low,
+        "high": line.high, "n": line.n, "printed": line.printed, "chance": line.chance,
+    }  # fmt: skip
+
+
+def _average_cells(compared: ComparedAverage) -> Sequence[str]:
+    ours, decided = compared.ours, compared.verdict
+    printed = "" if compared.printed is None else f"{compared.printed:.1f}{COMPUTED if compared.computed else ''}"
+    return [
+        f"{ours.mean:.1f} [{ours.low:.1f}, {ours.high:.1f}]",
+        _bracket(printed, decided.is_judged),
+        "" if decided.difference is None else f"{decided.difference:+.1f}",
+        decided.text,
+    ]
+
+
+def _bracket(text: str, compared: bool) -> str:
+    return text if compared or not text else f"({text})"
+
+
+def _change(row: TableRow) -> str:
+    if row.change is None:
+        return ""
+    points, low, high = row.change
+    return f"{points:+.1f} [{low:+.1f}, {high:+.1f}]"

@@ -1,0 +1,79 @@
+"""What a failure of the Hub means for an experiment: what is missing, and what can run here or on another machine."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping
+
+from merging.base.errors import HubError
+from merging.base.text import first_few, size_text
+from merging.sharing.published.catalogue_parts import TEST, TRAIN, ModelFile
+from merging.sharing.published.choice import find_models, list_needed_parts, list_test_sets, needs_exemplars
+from merging.sharing.published.experiment_run import ExperimentRun
+from merging.sharing.published.fetch_plan import FetchPlan, PlannedPart
+
+IMAGENET = "imagenet"
+OTHER_MACHINE_HINT = "published fetch {key} --into FOLDER`; then here `published run {key} --from FOLDER"
+NO_CONNECTION = re.compile(r"has no connection to \S+ \((\w+)\)")
+ModelFiles = Collection[ModelFile]
+
+
+def explain_failure(error: HubError, run: ExperimentRun, plan: FetchPlan) -> HubError:
+    """The error with what it means for the experiment; ``plan`` is that of the run."""
+    uses = dict(zip(list_needed_parts(run.chosen, run.choice), plan.parts, strict=True))
+    if error.reason in {"connection", "setting"}:
+        text = _describe_unreached(error, run, plan)
+        missing = {use for use, part in uses.items() if not part.complete}
+    elif error.reason in {"access", "missing"}:
+        text = str(error)
+        missing = {use for use in uses if re.search(rf"{re.escape(use.repository)}(?![\w./-]*\w)", text)}
+    else:
+        return error
+    return HubError(" ".join((text, *_describe_possible_runs(run, uses, missing))), error.reason, error.later)
+
+
+def _describe_unreached(error: HubError, run: ExperimentRun, plan: FetchPlan) -> str:
+    """What is needed from the Hub, why it does not come, and how it comes from another machine."""
+    missing = first_few(part.purpose for part in plan.parts if not part.complete)
+    about = "" if plan.sizes_exact else "about "
+    needs = f"{run.chosen.key} needs {about}{size_text(plan.to_fetch)} from {plan.host} ({missing})"
+    elsewhere = OTHER_MACHINE_HINT.format(key=run.chosen.key)
+    if plain := NO_CONNECTION.search(str(error)):
+        return f"{needs}, and this machine has no connection ({plain[1]}). On another one: `{elsewhere}`."
+    return f"{needs}. {error} Or on another machine: `{elsewhere}`."
+
+
+def _describe_possible_runs(
+    run: ExperimentRun, uses: Mapping[ModelFile, PlannedPart], missing: ModelFiles
+) -> list[str]:
+    """What can run without the parts that are missing, as options of the command; empty if nothing can."""
+    chosen, choice, used = run.chosen, run.choice, find_models(run.chosen, run.choice)
+    outside = [one for one in list_test_sets(chosen, choice) if one not in chosen.tasks]
+
+    def lacks(repository: str, *parts: str) -> bool:
+        return any(use.repository == repository and use.part in parts for use in missing)
+
+    here = [
+        one.key
+        for one in chosen.tasks
+        if not lacks(one.repository, TEST) and _part(used.experts[one.key]) not in missing
+    ]
+    ways = []
+    if any(lacks(one.repository, TEST) for one in outside if one.key == IMAGENET):
+        ways.append("`--no-imagenet`")
+    elif any(lacks(one.repository, TEST) for one in outside):
+        ways.append("no `--ood`")
+    if any(use.part == TRAIN for use in missing):
+        plain = [row.key for row in chosen.rows if row.key in choice.rows and not needs_exemplars(row)]
+        ways += [f"`--rows {','.join(plain)}`"] if plain else []
+    if 0 < len(here) < len(chosen.tasks):
+        ways.append(f"`--tasks {','.join(here)}`")
+    base = {_part(use) for use in (used.pretrained, *([used.text] if used.text else []))}
+    if not here or not ways or base & set(missing):
+        return []
+    return [f"Or, with what there is: {' and '.join(ways)}."]
+
+
+def _part(use: ModelFile) -> ModelFile:
+    """The part of a repository that a model is in."""
+    return ModelFile(use.repository, use.part)

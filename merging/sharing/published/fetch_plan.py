@@ -1,0 +1,270 @@
+"""What an experiment costs before anything is fetched: files, bytes, licenses, disk, and time."""
+
+from __future__ import annotations
+
+import fnmatch
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+
+from merging.base.files.disk import free_bytes
+from merging.base.text import printable
+from merging.models.hub import blob_cache, client
+from merging.recipes.papers.published_figures import B16, B32, H14, L14
+from merging.sharing.published.catalogue_parts import ESTIMATE, MODEL, ListedPart, ListedRepository, read_shared_parts
+from merging.sharing.published.choice import (
+    Choice,
+    find_models,
+    list_left_out_rows,
+    list_needed_parts,
+    list_test_sets,
+    uses_own_folder,
+)
+from merging.sharing.published.experiment_catalogue import Experiment
+from merging.sharing.published.published_benchmark import find_models_in_folder
+from merging.sharing.published.rates import FETCHING_RATE, encoding_rate_name, merging_rate_name
+from merging.sharing.published.repository_lock import Lock, find_repository, license_text, list_files
+from merging.sharing.published.row_variants import RowVariant, list_variants
+
+RATE = 10e6  # bytes a second, until something was fetched
+# Images a second and core that a tower encodes in float32, measured for ViT-B/32; the others by their work.
+ENCODING_RATES = 9.0
+DECODED = 200.0  # images a second and core that are decoded, which is what an accelerator waits for
+BESIDE_B32 = {B32: 1.0, B16: 3.9, L14: 18.0, H14: 38.0}  # multiply-adds for an image, over those of ViT-B/32
+HEAVY = 10.0  # from which on a tower is for accelerators
+MERGING_RATE = 100e6  # bytes of models a second that a merge reads, until rows were merged here
+FACTORED = 5.0  # how many times as long a row takes that factors matrices, about
+NO_RATES: Mapping[str, float] = MappingProxyType({})
+UNPINNED = "not in the catalogue; pinned at the first fetch"
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedPart:
+    """A repository's part: what for, its files, ``nbytes`` (None: not known), ``here`` of them in the cache already."""
+
+    repository: str
+    kind: str
+    purpose: str
+    files: tuple[str, ...]
+    nbytes: int | None
+    exact: bool
+    here: int
+    complete: bool
+    license: str
+    gated: bool
+    revision: str | None
+    note: str = ""
+
+    @property
+    def missing(self) -> int:
+        """Bytes to fetch, as far as they are known."""
+        return max(0, (self.nbytes or 0) - self.here)
+
+
+@dataclass(frozen=True, slots=True)
+class OwnModel:
+    """A model in a folder of the user's, which is not fetched."""
+
+    purpose: str
+    folder: str
+    file: str
+    nbytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class FetchPlan:
+    """A plan. ``place`` is where files go, ``rate`` what was fetched a second, ``compute_seconds`` with merging.
+
+    ``images`` are those of all test sets, ``passes`` how often an image goes through a model. ``speed_measured`` says
+    whether the time for images was measured on this device. ``own`` are models that the user has already.
+    """
+
+    experiment: str
+    title: str
+    host: str
+    parts: tuple[PlannedPart, ...]
+    place: Path
+    free: int
+    rate: float
+    rate_measured: bool
+    images: int
+    passes: int
+    compute_seconds: float
+    speed_measured: bool
+    device: str
+    heavy: bool
+    rows: tuple[str, ...]
+    left_out: tuple[str, ...]
+    notes: tuple[str, ...]
+    own: tuple[OwnModel, ...] = ()
+
+    @property
+    def to_fetch(self) -> int:
+        """Bytes to fetch, as far as they are known."""
+        return sum(part.missing for part in self.parts)
+
+    @property
+    def here(self) -> int:
+        """Bytes that are here already."""
+        return sum(part.here for part in self.parts)
+
+    @property
+    def sizes_exact(self) -> bool:
+        """Whether the bytes to fetch are exact."""
+        return all(part.exact or part.complete for part in self.parts)
+
+    @property
+    def complete(self) -> bool:
+        """Whether nothing has to be fetched."""
+        return all(part.complete for part in self.parts)
+
+    @property
+    def fetch_seconds(self) -> float:
+        """Seconds that fetching takes at the rate."""
+        return self.to_fetch / self.rate
+
+
+def make_plan(
+    experiment: Experiment,
+    choice: Choice,
+    lock: Lock,
+    *,
+    into: Path | None = None,
+    rates: Mapping[str, float] = NO_RATES,
+    device: str = "cpu",
+    cores: int = 0,
+) -> FetchPlan:
+    """The plan of a choice; nothing is asked of a network. ``cores`` 0 are this machine's, ``rates`` its measured ones.
+
+    Raises:
+        HubError: a setting forbids to look into the cache, or a pinned repository or a folder of experts lacks a file.
+    """
+    known = read_shared_parts().repositories
+    planned = tuple(
+        _plan_part(known[use.repository], use.part, purpose, lock, into)
+        for use, purpose in list_needed_parts(experiment, choice).items()
+    )
+    used, chosen = find_models(experiment, choice), list_variants(experiment, choice)
+    place = blob_cache.cache_folder() if into is None else into
+    images, passes = count_passes(experiment, choice, len(chosen))
+    rate, speed = rates.get(FETCHING_RATE), rates.get(encoding_rate_name(used.tower, device))
+    encoding = (
+        passes / speed if speed else estimate_encoding_seconds(used.tower, passes, device, cores or os.cpu_count() or 1)
+    )
+    own = _find_own_models(experiment, choice) if uses_own_folder(experiment, choice) else ()
+    sizes = [one.nbytes for one in own] or [part.nbytes or 0 for part in planned if part.kind == MODEL]
+    notes = [one.note for one in (experiment, used) if one.note]
+    notes += [f"{one.title}: {one.note}" for one in list_test_sets(experiment, choice) if one.note]
+    return FetchPlan(
+        experiment=experiment.key,
+        title=experiment.title,
+        host=client.host(),
+        parts=planned,
+        place=place,
+        free=free_bytes(place),
+        rate=rate or RATE,
+        rate_measured=rate is not None,
+        images=images,
+        passes=passes,
+        compute_seconds=encoding
+        + estimate_merging_seconds(chosen, sum(sizes), rates.get(merging_rate_name(used.tower, device))),
+        speed_measured=speed is not None,
+        device=device,
+        heavy=BESIDE_B32[used.tower] >= HEAVY and device == "cpu",
+        rows=tuple(variant.key for variant in chosen),
+        left_out=list_left_out_rows(experiment, choice),
+        notes=tuple(notes),
+        own=own,
+    )
+
+
+def count_passes(experiment: Experiment, choice: Choice, rows: int) -> tuple[int, int]:
+    """The images of all test sets, and how often one goes through a model.
+
+    Each goes through the pretrained model and every row, those in domain through their own expert, too.
+    """
+    inside = sum(_images(one.rows, choice) for one in experiment.tasks)
+    outside = sum(_images(one.rows, choice) for one in list_test_sets(experiment, choice)[len(experiment.tasks) :])
+    return inside + outside, inside * (rows + 2) + outside * (rows + 1)
+
+
+def estimate_encoding_seconds(tower: str, passes: int, device: str, cores: int) -> float:
+    """Seconds that so many passes of images take: an estimate."""
+    rate = ENCODING_RATES / BESIDE_B32[tower] if device == "cpu" else DECODED
+    return passes / (rate * cores)
+
+
+def estimate_merging_seconds(rows: Sequence[RowVariant], nbytes: int, rate: float | None) -> float:
+    """Seconds that merging takes, from the bytes of all models and those a second that were measured: an estimate."""
+    times = [1.0 if rate or not row.row.names_matter else FACTORED for row in rows]
+    return sum(times) * nbytes / (rate or MERGING_RATE)
+
+
+def _images(rows: int | None, choice: Choice) -> int:
+    if rows is None:
+        return choice.images or 0
+    return rows if choice.images is None else min(rows, choice.images)
+
+
+def _find_own_models(experiment: Experiment, choice: Choice) -> tuple[OwnModel, ...]:
+    """The pretrained model and the experts in the folder of a choice."""
+    folder = Path(choice.experts)
+    pretrained, experts = find_models_in_folder(experiment, folder)
+    places = {"pretrained": pretrained}
+    places |= {f"expert for {one.title}": experts[one.key] for one in experiment.tasks}
+    return tuple(
+        OwnModel(purpose, printable(str(folder), 300), path.relative_to(folder).as_posix(), path.stat().st_size)
+        for purpose, path in places.items()
+    )
+
+
+def _plan_part(listed: ListedRepository, part: str, purpose: str, lock: Lock, into: Path | None) -> PlannedPart:
+    repository, files = find_repository(listed, lock), list_files(listed, part, lock)
+    group = listed.parts[part]
+    names = [file.name for file in files] if listed.name in lock.repositories else [one.name for one in group.files]
+    sizes = [file.size for file in files]
+    exact = len(sizes) == len(names) and None not in sizes
+    folder = blob_cache.snapshot(repository, into)
+    if listed.name in lock.repositories:
+        here = blob_cache.count_cached_bytes(repository, files, into)
+        complete = blob_cache.find_complete_snapshot(repository, files, into) is not None
+    else:
+        here, complete = _match_files(folder, names)
+    nbytes = sum(size or 0 for size in sizes) if exact else here if complete else group.about
+    return PlannedPart(
+        repository=listed.name,
+        kind=listed.kind,
+        purpose=purpose,
+        files=tuple(names),
+        nbytes=nbytes,
+        exact=exact,
+        here=here,
+        complete=complete,
+        license=license_text(listed, lock),
+        gated=lock.repositories[listed.name].gated if listed.name in lock.repositories else listed.gated,
+        revision=repository.revision,
+        note=_note(listed, group),
+    )
+
+
+def _note(listed: ListedRepository, group: ListedPart) -> str:
+    """What is to be known of a repository, and where its size comes from if it was not read."""
+    guessed = (
+        "its size is an estimate" if group.basis == ESTIMATE else "its size is not known" if not group.basis else ""
+    )
+    return "; ".join(filter(None, (listed.note.rstrip("."), guessed)))
+
+
+def _match_files(folder: Path | None, names: Sequence[str]) -> tuple[int, bool]:
+    """The bytes of files in a snapshot that have these names or patterns, and whether each of them has one.
+
+    How many files a pattern stands for is not known before the first fetch, so such a part is never complete.
+    """
+    if folder is None:
+        return 0, False
+    here = {path.relative_to(folder).as_posix(): path.stat().st_size for path in folder.rglob("*") if path.is_file()}
+    matches = [[name for name in here if fnmatch.fnmatchcase(name, pattern)] for pattern in names]
+    whole = all(matches) and not any("*" in name for name in names)
+    return sum(here[name] for name in {name for group in matches for name in group}), whole

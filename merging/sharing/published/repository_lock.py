@@ -1,0 +1,226 @@
+"""What was learned at the first fetch, and is held to later: commit, license, files with sizes and digests.
+
+``lock.json`` lies in the experiment's folder. The catalogue does not know most commits and digests; the lock does.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+from merging.base.errors import HubError, TaskError
+from merging.base.files.records import write_json
+from merging.base.text import first_few
+from merging.models.formats.configs import ADAPTER, ADAPTERS
+from merging.models.formats.hub_models import CONFIGS, WEIGHTS, needed_files
+from merging.models.hub.repository import COMMIT, Repository, RepositoryFacts, RepositoryFile
+from merging.sharing.published.catalogue_fields import CatalogueFields, read_mapping
+from merging.sharing.published.catalogue_parts import DATA_SET, MODEL, ListedFile, ListedRepository, ModelFile
+
+LOCK, VERSION = "lock.json", 1
+NONE_STATED = "none stated"
+
+
+@dataclass(frozen=True, slots=True)
+class PinnedRepository:
+    """A repository as it was at its first fetch, ``read`` on that day; ``files`` are all that it has."""
+
+    name: str
+    kind: str
+    revision: str
+    license: str | None
+    gated: bool
+    read: str
+    files: tuple[RepositoryFile, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Lock:
+    """Pinned repositories by name. ``latest`` are those with another commit or other files than the catalogue's."""
+
+    repositories: Mapping[str, PinnedRepository] = field(default_factory=dict)
+    latest: tuple[str, ...] = ()
+
+    def with_facts(
+        self, listed: ListedRepository, facts: RepositoryFacts, *, latest: bool = False, today: date | None = None
+    ) -> Lock:
+        """The lock with what the Hub said of a repository.
+
+        Raises:
+            HubError: it is not the repository that the catalogue or this lock names.
+        """
+        read = (today or date.today()).isoformat()
+        known = self.repositories.get(listed.name)
+        expected = known.revision if known else listed.revision
+        moved = bool(expected) and expected != facts.revision
+        if moved and not latest:
+            raise HubError(
+                f"{listed.name} was pinned at {expected}, and {facts.revision} was given. --latest takes the new one.",
+                "digest",
+            )
+        other = _describe_other_file(listed, facts)
+        if other and not latest:
+            raise HubError(other, "digest")
+        pinned = PinnedRepository(
+            listed.name, listed.kind, facts.revision, facts.license, facts.gated, read, tuple(facts.files)
+        )
+        newer = (*self.latest, listed.name) if (moved or other) and listed.name not in self.latest else self.latest
+        return replace(self, repositories={**self.repositories, listed.name: pinned}, latest=newer)
+
+    def with_other(self, other: Lock) -> Lock:
+        """The lock with what another one says of its repositories in place of what this one does."""
+        latest = [name for name in self.latest if name not in other.repositories]
+        return Lock({**self.repositories, **other.repositories}, (*latest, *other.latest))
+
+
+def find_repository(listed: ListedRepository, lock: Lock) -> Repository:
+    """The repository at the commit that is held to: the lock's, else the catalogue's, else the branch's."""
+    pinned = lock.repositories.get(listed.name)
+    kind: Any = listed.kind
+    return Repository(kind, listed.name, pinned.revision if pinned else listed.revision)
+
+
+def list_files(listed: ListedRepository, part: str, lock: Lock) -> tuple[RepositoryFile, ...]:
+    """The files of a part, as far as they are known: names, sizes and digests of the lock, else of the catalogue.
+
+    Before the first fetch, patterns stand for files that were not listed yet, and are left out. Where the repository
+    has its weights in another format than the catalogue says, those are taken.
+
+    Raises:
+        HubError: the repository has no file of a name that is needed.
+    """
+    pinned, listed_files = lock.repositories.get(listed.name), listed.parts[part].files
+    if pinned is None:
+        return tuple(RepositoryFile(one.name, one.size, one.sha256) for one in listed_files if not one.is_pattern)
+    files: dict[str, RepositoryFile] = {}
+    for one in listed_files:
+        names = match_names(one.name, [file.name for file in pinned.files])
+        matches = [file for file in pinned.files if any(fnmatch.fnmatchcase(file.name, name) for name in names)]
+        if not matches:
+            here = first_few((file.name for file in pinned.files), 8)
+            raise HubError(
+                f"{listed.name} has no file {one.name} at {pinned.revision[:12]}. It has {here or 'no files'}. "
+                f"`--revision {listed.name}=REVISION` takes it at another branch, tag or commit.",
+                "missing",
+            )
+        files |= {file.name: file for file in matches}
+    return tuple(files.values())
+
+
+def match_names(name: str, repository_names: Sequence[str]) -> list[str]:
+    """The names in a repository of what the catalogue calls ``name``: itself, or the weights in another format.
+
+    An adapter stands for an adapter only, and a whole model, with its shards, for a whole model.
+    """
+    if name in repository_names or name not in {*WEIGHTS, *ADAPTERS}:
+        return [name]
+    if name in ADAPTERS:
+        return [one for one in ADAPTERS if one in repository_names]
+    return [one for one in needed_files(set(repository_names) - {ADAPTER}) if one not in CONFIGS]
+
+
+def find_model_name(use: ModelFile, lock: Lock) -> str:
+    """What of a model's repository is opened, which may have its weights in another format than the catalogue says."""
+    pinned = lock.repositories.get(use.repository)
+    names = match_names(use.open, [file.name for file in pinned.files]) if pinned and use.open else []
+    return names[0] if names else use.open
+
+
+def license_text(listed: ListedRepository, lock: Lock) -> str:
+    """The license as it was last read, 'none stated' if the card states none, or that it was not read yet."""
+    if pinned := lock.repositories.get(listed.name):
+        return pinned.license or NONE_STATED
+    return listed.license or "not read yet"
+
+
+def stated_license(listed: ListedRepository, lock: Lock) -> str:
+    """The license with the day on which it was read and the commit of the card, for what is made of the files."""
+    text, pinned = license_text(listed, lock), lock.repositories.get(listed.name)
+    return f"{text} (read {pinned.read} at commit {pinned.revision[:12]})" if pinned else text
+
+
+def read_lock(folder: Path) -> Lock:
+    """The lock in an experiment's folder; an empty one if there is none.
+
+    Raises:
+        TaskError: it cannot be read; nothing is then held to, so it must be corrected or deleted.
+    """
+    path = folder / LOCK
+    if not path.exists():
+        return Lock()
+    outer = CatalogueFields(read_mapping(path), LOCK)
+    if outer.count("version") != VERSION:
+        raise TaskError(f"{path} is of another version of this program. Delete it to pin the repositories anew.")
+    entries = outer.mapping("repositories")
+    latest = outer.texts("latest")
+    outer.end()
+    return Lock(
+        {name: _parse_repository(name, CatalogueFields(each, f"{LOCK}, {name}")) for name, each in entries.items()},
+        latest,
+    )
+
+
+def write_lock(folder: Path, lock: Lock) -> None:
+    """Write the lock into an experiment's folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    repositories = {
+        name: {key: value for key, value in asdict(one).items() if key != "name"}
+        for name, one in lock.repositories.items()
+    }
+    write_json(folder / LOCK, {"version": VERSION, "repositories": repositories, "latest": list(lock.latest)})
+
+
+def _parse_repository(name: str, entry: CatalogueFields) -> PinnedRepository:
+    try:
+        files: Sequence[RepositoryFile] = [_file(each) for each in entry.entries("files")]
+    except HubError as error:
+        raise TaskError(f"{entry.where}: {error}") from None
+    pinned = PinnedRepository(
+        name=name,
+        kind=entry.one_of("kind", (MODEL, DATA_SET)),
+        revision=entry.text("revision"),
+        license=entry.optional_text("license"),
+        gated=entry.one_of("gated", (True, False)),
+        read=entry.text("read"),
+        files=tuple(files),
+    )
+    if not COMMIT.fullmatch(pinned.revision):
+        raise entry.problem("revision", "a full commit is needed", pinned.revision)
+    entry.end()
+    return pinned
+
+
+def _file(entry: CatalogueFields) -> RepositoryFile:
+    size = entry.count("size") if entry.has("size") else None
+    file = RepositoryFile(entry.text("name"), size, entry.optional_text("sha256"), entry.optional_text("git_id"))
+    entry.end()
+    return file
+
+
+def _describe_other_file(listed: ListedRepository, facts: RepositoryFacts) -> str:
+    """What is said of a file that is another one than the catalogue knows; empty if there is none."""
+    given = {file.name: file for file in facts.files}
+    for one in (file for part in listed.parts.values() for file in part.files):
+        stated = given.get(one.name)
+        if stated is None or not _is_other_file(one, stated):
+            continue
+        expected = one.sha256 or (f"one that begins with {one.begins}" if one.begins else f"{one.size:,} bytes")
+        has = stated.sha256 or stated.git_id or "none"
+        return (
+            f"{one.name} of {listed.name} is not the catalogue's file: its digest is {has} ({stated.size} bytes), "
+            f"expected is {expected}. --latest takes it, and nothing is then judged reproduced."
+        )
+    return ""
+
+
+def _is_other_file(one: ListedFile, stated: RepositoryFile) -> bool:
+    digest = stated.sha256 or ""
+    return (
+        (one.sha256 is not None and digest != one.sha256)
+        or (bool(one.begins) and not digest.startswith(one.begins))
+        or (one.size is not None and stated.size is not None and one.size != stated.size)
+    )

@@ -1,0 +1,162 @@
+"""The rows of an experiment: their recipes, and the published figures that stand beside each.
+
+Where the grouping of q, k and v matters, a row runs twice: packed as one matrix, and apart as three.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from merging.base.errors import RecipeError
+from merging.methods import registry
+from merging.recipes.papers.published_figures import EXPERTS, FIGURES, REFERENCES, TASKS, Figure
+from merging.recipes.presets import Preset, find_preset
+from merging.recipes.recipe import Recipe
+from merging.sharing.published.catalogue_parts import (
+    PACKED,
+    SPLIT_QKV_FIELD,
+    FigureSource,
+    ListedRow,
+    read_shared_parts,
+)
+from merging.sharing.published.choice import Choice, needs_exemplars
+from merging.sharing.published.experiment_catalogue import Experiment
+
+PRETRAINED, INDIVIDUAL = "pretrained", "individual"  # the first rows of a table, as the figures call their kinds
+TOGETHER = ""  # q, k and v are grouped in any way, with one result
+
+
+@dataclass(frozen=True, slots=True)
+class RowVariant:
+    """A row in one grouping of q, k and v: PACKED, APART, or TOGETHER where it does not matter."""
+
+    row: ListedRow
+    names: str
+    values: Mapping[str, Any]  # in place of the preset's
+
+    @property
+    def key(self) -> str:
+        """The row's key, with the grouping: 'iso_c/apart'."""
+        return f"{self.row.key}/{self.names}" if self.names else self.row.key
+
+    @property
+    def title(self) -> str:
+        """The preset's title, with the grouping."""
+        return f"{find_preset(self.row.preset).title}{f', {self.names}' if self.names else ''}"
+
+    def recipe(self, pretrained: str, experts: Mapping[str, str], exemplars: int = 0, seed: int = 0) -> Recipe:
+        """Its recipe on these models.
+
+        Raises:
+            RecipeError: q, k and v are to be apart, and none of its methods can do that.
+        """
+        base = find_preset(self.row.preset)
+        changed = replace(base, params=self._params(base.merge, {**base.params, **self.values}, "merge"), edits=())
+        edits = tuple((key, self._params(key, values, "edit")) for key, values in base.edits)
+        if self.names == SPLIT_QKV_FIELD and not self._can(base):
+            raise RecipeError(f"{base.title}: none of its methods takes q, k and v apart.")
+        drawn = {"per_task": exemplars, "seed": seed} if exemplars and needs_exemplars(self.row) else base.exemplars
+        return replace(changed, edits=edits, exemplars=drawn, title=self.title).recipe(pretrained, experts)
+
+    def _params(self, key: str, values: Mapping[str, Any], role: str) -> dict[str, Any]:
+        return dict(values) | (
+            {SPLIT_QKV_FIELD: True} if self.names == SPLIT_QKV_FIELD and _can_split_qkv(role, key) else {}
+        )
+
+    def _can(self, base: Preset) -> bool:
+        return _can_split_qkv("merge", base.merge) or any(_can_split_qkv("edit", key) for key, _ in base.edits)
+
+
+def _can_split_qkv(role: str, key: str) -> bool:
+    return SPLIT_QKV_FIELD in getattr(registry, role)(key).params.bounds()
+
+
+def list_variants(experiment: Experiment, choice: Choice) -> tuple[RowVariant, ...]:
+    """The chosen rows in the experiment's order, twice where the grouping of q, k and v matters."""
+    return tuple(
+        RowVariant(row, names, {**row.values, **experiment.values.get(row.key, {})})
+        for row in experiment.rows
+        if row.key in choice.rows
+        for names in ((PACKED, SPLIT_QKV_FIELD) if row.names_matter else (TOGETHER,))
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class ComparedFigure:
+    """A published figure beside a row. ``why_not`` says in words why they are not compared; empty if they are."""
+
+    figure: Figure
+    source: FigureSource | None
+    why_not: str = ""
+
+
+def find_figures(
+    variant: RowVariant, experiment: Experiment, tower: str, by: str, exemplars: int = 0
+) -> list[ComparedFigure]:
+    """The published figures of a row's chain for that tower: those that are compared first, then the others."""
+    recipe = replace(variant, names=TOGETHER).recipe("", {})  # no figure states the grouping; its source does
+    steps = [(step.key, step.params.values()) for step in recipe.steps]
+    matching = [figure for figure in FIGURES if figure.model == tower and figure.is_of(steps)]
+    alike = experiment.is_papers_eight
+    pairs = [_compare_figure(figure, variant.names, by, exemplars, same_tasks=alike) for figure in matching]
+    return _sort_figures(pairs, by)
+
+
+def find_reference_figures(kind: str, experiment: Experiment, tower: str, by: str) -> list[ComparedFigure]:
+    """The same for the pretrained model, or for each expert on its own task: of any tasks that the figure has.
+
+    A pretrained model has no experts; what is compared is that it was scored on the same images.
+    """
+    whose = by.partition(",")[0] if kind == PRETRAINED else by
+    figures = [figure for figure in REFERENCES[kind] if figure.model == tower]
+    pairs = [
+        _compare_figure(figure, TOGETHER, whose, 0, same_tasks=experiment.is_papers_eight or bool(figure.printed.tasks))
+        for figure in figures
+    ]
+    return _sort_figures(pairs, whose)
+
+
+def _sort_figures(pairs: list[ComparedFigure], by: str) -> list[ComparedFigure]:
+    """Figures that are compared, then those of the same experts, then the others, each in the file's order."""
+    return sorted(pairs, key=lambda one: (bool(one.why_not), one.figure.experts != by))
+
+
+def _compare_figure(figure: Figure, names: str, by: str, exemplars: int, *, same_tasks: bool) -> ComparedFigure:
+    name = figure.source.partition(",")[0]
+    source = read_shared_parts().sources.get(name)
+    reasons = {
+        f"on other experts ({figure.experts})": figure.experts != by,
+        "the figure is of the papers' eight tasks": not same_tasks,
+        "the source does not state all values": figure.unstated,
+        f"the source took {figure.exemplars} exemplars": bool(
+            figure.exemplars and exemplars and figure.exemplars != exemplars
+        ),
+        "the source does not say how it grouped q, k and v": bool(names) and source is None,
+        f"the source merges q, k and v {source.names if source else ''}": bool(
+            names and source and source.names != names
+        ),
+    }
+    return ComparedFigure(figure, source, next((reason for reason, holds in reasons.items() if holds), ""))
+
+
+def find_printed_experts(experiment: Experiment, tower: str, by: str) -> Mapping[str, float]:
+    """Accuracies in percent of each task's own expert as their source prints them, by task; empty if one is missing."""
+    if experiment.printed:
+        return experiment.printed.experts
+    known = EXPERTS.get((by, tower))
+    if known is None or not known.tasks:
+        return {}
+    printed = _name_by_task(experiment, known.tasks)
+    return printed if len(printed) == len(experiment.tasks) else {}
+
+
+def find_printed_tasks(experiment: Experiment, figure: Figure) -> Mapping[str, float]:
+    """The accuracies of a figure by the experiment's tasks, in percent; empty if it has none."""
+    return _name_by_task(experiment, figure.printed.tasks) if figure.printed.tasks else {}
+
+
+def _name_by_task(experiment: Experiment, accuracies: Sequence[float]) -> dict[str, float]:
+    by_column = dict(zip(TASKS, accuracies, strict=True))
+    return {one.key: by_column[one.column] for one in experiment.tasks if one.column in by_column}

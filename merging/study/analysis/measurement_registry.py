@@ -1,0 +1,159 @@
+"""Every kind of measurement, by key."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from merging.base.errors import StoreError
+from merging.base.text import did_you_mean
+from merging.study.analysis.measurement_subject import SubjectKind
+from merging.tasks.queue.job_kinds import JobKind
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """One kind of measurement.
+
+    ``compute`` is "module:function", imported on first use, since some take seconds to load; ``trial`` is the function
+    that does one trial, where a measurement consists of them. What is ``timed`` differs between machines and from run
+    to run: it is measured anew whenever it is asked for.
+    """
+
+    key: str
+    title: str
+    compute: str
+    version: int = 1  # raised whenever results change
+    of: SubjectKind = SubjectKind.RUN
+    timed: bool = False
+    seconds: float = 20.0  # a guess of what it takes on two cores, until one was measured
+    trial: str = ""
+    any_network: bool = False  # whether it passes no images through towers: it looks at weights, or at given files
+
+
+MEASURES = {
+    measure.key: measure
+    for measure in (
+        Measurement("drift", "Feature drift", "merging.study.measurements.drift:measure_drift"),
+        Measurement(
+            "layer_drift",
+            "Drift layer by layer",
+            "merging.study.measurements.layer_drift:measure_layer_drift",
+            any_network=True,
+        ),
+        Measurement(
+            "ablation",
+            "Ablation by kind of parameter",
+            "merging.study.measurements.parameter_kinds:measure_ablation",
+        ),
+        Measurement(
+            "predictions",
+            "Predictions, image by image",
+            "merging.study.measurements.predictions:measure_predictions",
+        ),
+        Measurement(
+            "features", "Features out of domain", "merging.study.measurements.features:measure_features", version=2
+        ),
+        Measurement("tsne", "t-SNE of features", "merging.study.measurements.tsne:measure_tsne", version=2),
+        Measurement(
+            "put_back",
+            "What putting weights back gives",
+            "merging.study.measurements.put_back:measure_put_back",
+            seconds=300.0,
+        ),
+        Measurement(
+            "first_order",
+            "What putting weights back gives, to first order",
+            "merging.study.measurements.first_order:measure_first_order",
+        ),
+        Measurement(
+            "along_steps",
+            "Loss along the steps of learning",
+            "merging.study.measurements.along_steps:measure_along_steps",
+            seconds=60.0,
+        ),
+        Measurement(
+            "modules", "Modules on the reporting half", "merging.study.measurements.modules_on_images:measure_modules"
+        ),
+        Measurement("depths", "Answers by depth", "merging.study.measurements.depths:measure_depths", seconds=60.0),
+        Measurement(
+            "feature_bank",
+            "Features for finding neighbors",
+            "merging.study.measurements.feature_bank:measure_bank",
+        ),
+        Measurement(
+            "signs",
+            "Sign agreement",
+            "merging.study.measurements.signs:measure_signs",
+            version=2,
+            of=SubjectKind.EXPERTS,
+            any_network=True,
+        ),
+        Measurement(
+            "pairs",
+            "Experts against experts",
+            "merging.study.measurements.pairs:measure_pairs",
+            version=2,
+            of=SubjectKind.EXPERTS,
+            any_network=True,
+        ),
+        Measurement(
+            "exemplars",
+            "Exemplar sensitivity",
+            "merging.study.trials.exemplar_sensitivity:measure_sensitivity",
+            version=2,
+            of=SubjectKind.BENCHMARK,
+            seconds=300.0,
+            trial="merging.study.trials.exemplar_sensitivity:compute_trial",
+        ),
+        Measurement(
+            "drm_ablations",
+            "Ablations of DRM",
+            "merging.study.trials.drm_ablations:measure_ablations",
+            of=SubjectKind.BENCHMARK,
+            seconds=300.0,
+            trial="merging.study.trials.drm_ablations:compute_trial",
+        ),
+        Measurement(
+            "task_counts",
+            "Number of tasks",
+            "merging.study.trials.task_counts:measure_counts",
+            version=2,
+            of=SubjectKind.BENCHMARK,
+            seconds=300.0,
+            trial="merging.study.trials.task_counts:compute_trial",
+        ),
+        Measurement(
+            "method_times",
+            "Times of methods",
+            "merging.study.trials.method_times:measure_times",
+            of=SubjectKind.BENCHMARK,
+            seconds=300.0,
+            timed=True,
+        ),
+    )
+}
+
+
+def find_refusal(measurement: Measurement, network: str) -> str:
+    """Why it cannot be measured of a run of this network; empty if it can."""
+    if not network or measurement.any_network:
+        return ""
+    return f"“{measurement.title}” passes images through CLIP towers; this run is of {network}."
+
+
+def find_measurement(key: str) -> Measurement:
+    """The measurement of that key; raises StoreError with the nearest key."""
+    if key not in MEASURES:
+        raise StoreError(f"There is no measurement {key!r}.{did_you_mean(key, MEASURES)} Known: {', '.join(MEASURES)}.")
+    return MEASURES[key]
+
+
+def find_job_kind(key: str) -> JobKind:
+    """What the queue of jobs knows of a measurement; raises StoreError with the nearest key."""
+    measurement = find_measurement(key)
+    return JobKind(
+        title=measurement.title,
+        command=("measure", "{kind}", "{subject}"),
+        timed=measurement.timed,
+        expected_seconds="merging.study.analysis.measurement_store:expect_seconds",
+    )

@@ -1,0 +1,188 @@
+"""A stored measurement: a result with notes for the pictures of its tables."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from numpy.typing import NDArray
+
+from merging.base.errors import StoreError
+from merging.base.files.short_digest import short_digest
+from merging.models.model_references import PRETRAINED, expert_key
+from merging.study.analysis.measurement_registry import Measurement, find_measurement
+from merging.study.analysis.measurement_subject import FOLDER, MeasurementResult, SubjectKind
+from merging.study.runs.run import PRECOMPUTED, THIS_MACHINE, Run
+from merging.study.runs.run_store import Store
+from merging.tasks.results import Result, ResultKind, Results
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from merging.images.benchmarks.benchmark import Benchmark
+
+FACTS = "measured.json"
+KIND = ResultKind("measurement", FOLDER, FACTS, "Measure it again.")
+LEAST = 0.25  # of the guess of seconds that a kind states
+DIGITS = 7  # significant digits that tables are written with; arrays are written exactly
+Shows = Callable[[MeasurementResult], None]
+MEMORY = "memory"  # the note on a device that ran out of memory
+
+
+@dataclass(frozen=True)
+class StoredMeasurement:
+    """A stored measurement; ``seconds`` on ``device`` (None where it is precomputed), ``notes`` as computed.
+
+    ``run_id`` is the run that it was measured with, which may have been deleted if it is of experts.
+    """
+
+    key: str
+    run_id: str
+    provenance: str
+    device: str
+    seconds: float | None
+    notes: Mapping[str, Any]
+    result: Result
+
+    @property
+    def path(self) -> Path:
+        """Its folder."""
+        return self.result.path
+
+    @property
+    def tables(self) -> tuple[str, ...]:
+        """Names of its tables."""
+        return tuple(self.result.schemas)
+
+    def table(self, name: str) -> pd.DataFrame:
+        """One of its tables; raises StoreError if it is missing."""
+        return self.result.columns(name).frame()
+
+    def array(self, name: str) -> NDArray[Any]:
+        """One of its arrays; raises StoreError if it is missing."""
+        return self.result.array(name)
+
+
+def measurement_results(store: Store) -> Results[StoredMeasurement]:
+    """The measurements of a store and of its libraries."""
+    return store.results(KIND, _read_measurement)
+
+
+def _read_measurement(result: Result) -> StoredMeasurement:
+    facts = result.facts
+    provenance = THIS_MACHINE if result.own else PRECOMPUTED
+    return StoredMeasurement(
+        facts["key"], facts["run"], provenance, facts["device"], facts["seconds"], facts["notes"], result
+    )  # fmt: skip
+
+
+def write_measurement(
+    store: Store,
+    name: str,
+    result: MeasurementResult,
+    about: Mapping[str, Any],
+    started: float,
+    *,
+    replace: bool = False,
+    root: Path | None = None,
+) -> None:
+    """Publish an own measurement under a name; ``started`` is when it began, on the monotonic clock.
+
+    With ``replace`` it takes the place of an earlier one. ``root`` is the folder for it, by default that of all.
+
+    Raises:
+        StoreError: the disk cannot be written to.
+    """
+    facts = {**about, "notes": dict(result.notes), "seconds": round(time.monotonic() - started, 2)}
+    tables = {key: _round_table(table) for key, table in result.tables.items()}
+    measurement_results(store).write(name, facts, tables, result.arrays, replace=replace, root=root)
+
+
+def damaged_subject(path: Path) -> tuple[str, str] | None:
+    """The key and the run of a measurement that was set aside, which may be wrong; None if they cannot be read."""
+    try:
+        facts = json.loads((path / FACTS).read_bytes())
+        return find_measurement(str(facts["key"])).key, str(facts["run"])
+    except (OSError, ValueError, KeyError, TypeError, StoreError):
+        return None
+
+
+@contextmanager
+def publish_partial(store: Store, name: str, about: Mapping[str, Any], started: float) -> Iterator[Shows]:
+    """A function that shows a measurement's results so far to other processes, for as long as the block runs."""
+    with measurement_results(store).shown_so_far() as folder:
+
+        def show(result: MeasurementResult) -> None:
+            write_measurement(store, name, result, about, started, root=folder, replace=True)
+
+        yield show
+
+
+def find_partial(key: str, store: Store, benchmark: Benchmark, run_id: str = "") -> MeasurementResult | None:
+    """The results so far of a measurement that is running here, without arrays; None if it has shown none."""
+
+    name = entry_name(find_measurement(key), store, benchmark, run_id)
+    measured = None if name is None else measurement_results(store).find_so_far(name)
+    if measured is not None:
+        with contextlib.suppress(StoreError):  # it was replaced, or is finished
+            return MeasurementResult({each: measured.table(each) for each in measured.tables}, measured.notes)
+    return None
+
+
+def _round_table(table: pd.DataFrame) -> pd.DataFrame:
+    """The table rounded to ``DIGITS``, which halves its file."""
+    numbers = table.select_dtypes("float").columns
+    return table.assign(**{name: [float(f"{value:.{DIGITS}g}") for value in table[name]] for name in numbers})
+
+
+def find_measurement_result(key: str, store: Store, benchmark: Benchmark, run_id: str = "") -> StoredMeasurement | None:
+    """The stored measurement, an own one first, or None."""
+    name = entry_name(find_measurement(key), store, benchmark, run_id)
+    return None if name is None else measurement_results(store).find(name)
+
+
+def share_measurements(run: Run, other: Run) -> bool:
+    """Whether two runs share what is measured of their experts: they merged the same checkpoints in the same order."""
+    return merge_inputs(run) == merge_inputs(other)
+
+
+def merge_inputs(run: Run) -> list[tuple[str, str]]:
+    """Name and digest of the pretrained model and of each expert, in order."""
+    names = [PRETRAINED, *(expert_key(name) for name in run.experts)]
+    return [(name, run.inputs.get(name, "")) for name in names]
+
+
+def entry_name(measurement: Measurement, store: Store, benchmark: Benchmark, run_id: str) -> str | None:
+    """The name of an entry; None for experts of a run that is missing, or that merged nothing."""
+    of: object = run_id
+    if measurement.of == SubjectKind.EXPERTS:
+        run = store.find(run_id)
+        if run is None or run.kind != "merge":
+            return None
+        of = merge_inputs(run)
+    depends = json.dumps([measurement.key, measurement.version, of, benchmark.digest])
+    return short_digest(depends)
+
+
+def expect_seconds(key: str, root: Path) -> float:
+    """Seconds of a measurement on this machine when it is quiet, from the fastest own one of its kind in a store.
+
+    Without one it is the guess that its kind states. A record counts for no less than a share of the guess: it may be
+    of a smaller benchmark. The time that was measured last would not do: while many sessions are served, it would
+    refuse tomorrow what was allowed today.
+    """
+    took = []
+    for path in (root / FOLDER).glob(f"*/{FACTS}"):
+        try:
+            facts = json.loads(path.read_bytes())
+            took += [float(facts["seconds"])] if facts["key"] == key else []
+        except (OSError, ValueError, KeyError, TypeError):  # being replaced, damaged, or without a time
+            continue
+    stated = find_measurement(key).seconds
+    return max(min(took, default=stated), LEAST * stated)

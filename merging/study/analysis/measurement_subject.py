@@ -1,0 +1,235 @@
+"""What is measured, and the result of a measurement."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+from merging.base.errors import CheckpointError, StoreError, TaskError
+from merging.base.files import atomic
+from merging.base.text import first_few
+from merging.models.model_references import EXPERTS
+from merging.study.runs.run import Run
+from merging.study.runs.run_store import Store
+from merging.tasks.context import Context, log_warning
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from numpy.typing import NDArray
+
+    from merging.engine.modules.modules import Modules
+    from merging.images.benchmarks.benchmark import Benchmark
+    from merging.models.checkpoint import Checkpoint
+    from merging.recipes.recipe import Recipe
+    from merging.study.runs.opened_recipe import OpenedRecipe
+
+FOLDER = "measured"
+REMAKING = "merging again"  # a phase, before those of the measurement itself
+OTHERS = (
+    "The files that its recipe names, or the benchmark, are no longer the ones of this run. "
+    "Restore them, or run the recipe again."
+)
+
+
+class MeasurementResult(NamedTuple):
+    """The result of a measurement: tables by name, notes for every picture of them (n, seed, split ...), arrays.
+
+    Arrays hold what is too long for a table, such as features; their names follow the rules for tables.
+    """
+
+    tables: Mapping[str, pd.DataFrame]
+    notes: Mapping[str, Any]
+    arrays: Mapping[str, NDArray[Any]] = {}
+
+
+class SubjectKind(StrEnum):
+    """The subject of a measurement, in the words of messages."""
+
+    RUN = "a run"
+    EXPERTS = "the experts of a run"  # however it merged them
+    BENCHMARK = "the benchmark, not of a run"
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedTrial:
+    """One of many merges of a measurement, or one model, and its evaluation.
+
+    ``asked`` is plain data that says what is merged and evaluated; whoever has the benchmark can do it from that alone.
+    ``name`` is for people, and differs from those of the measurement's other trials. ``weight`` is a share of time.
+    """
+
+    name: str
+    asked: Mapping[str, Any]
+    weight: float = 1.0
+
+
+@dataclass(frozen=True)
+class TrialInputs:
+    """What all trials of a measurement share; ``cached`` is what one of them leaves in memory for the next."""
+
+    benchmark: Benchmark
+    cached: dict[Any, Any] = field(default_factory=dict)
+
+
+class StoredTables(Protocol):
+    """A stored measurement, as another measurement reads it."""
+
+    @property
+    def notes(self) -> Mapping[str, Any]:
+        """The notes for every picture of it."""
+        ...
+
+    def table(self, name: str) -> pd.DataFrame:
+        """One of its tables."""
+        ...
+
+    def array(self, name: str) -> NDArray[Any]:
+        """One of its arrays."""
+        ...
+
+
+@dataclass
+class Subject:
+    """What is measured: a run, its experts or the benchmark. Everything is opened on first use.
+
+    ``run_id`` is empty for the benchmark.
+    """
+
+    store: Store
+    benchmark: Benchmark
+    run_id: str
+    of: SubjectKind = SubjectKind.RUN
+    measurement: Callable[[str, Context], StoredTables] | None = None  # another one, by its key
+    show: Callable[[MeasurementResult], None] = lambda so_far: None  # shows what is measured so far to other processes
+    tried: Callable[[Sequence[PlannedTrial]], list[dict[str, Any]]] = lambda planned: []  # answers, in their order
+    layer_inputs: Mapping[str, str] = field(default_factory=dict)  # {expert: file}, in place of those of the recipe
+    modules: Modules | None = None  # on top of the model that ``models`` gives, while it does
+
+    def stages(self, context: Context, weights: Mapping[str, float]) -> dict[str, Context]:
+        """A context for each stage of a measurement by its weight, and for merging again first if it is of a run."""
+        return context.parts({REMAKING: 1.0, **weights} if self.of == SubjectKind.RUN else weights)
+
+    @property
+    def recipe(self) -> Recipe:
+        """The recipe of the run. Raises StoreError if the run is no merge."""
+        if (recipe := self.store.run(self.run_id).recipe) is None:
+            raise StoreError(f"Run {self.run_id} is no merge, so there is nothing to measure.")
+        return recipe
+
+    def refuse_modules(self, *, routed_only: bool = False) -> None:
+        """Raise TaskError if an adapt sits on the run's merged model that this measurement would leave out.
+
+        With ``routed_only`` it can take modules into account that do not change the weights from image to image.
+        """
+        run = self.store.run(self.run_id)
+        if run.adapt and run.recipe is not None and (run.recipe.routed or not routed_only):
+            raise TaskError(
+                f"{run.adapt} sits on the merged model of this run, and would be left out here. Measure a run of the "
+                "same chain without it."
+            )
+
+    @cached_property
+    def checkpoints(self) -> OpenedRecipe:
+        """The checkpoints that the run merged, whether or not the benchmark has their tasks.
+
+        Raises:
+            CheckpointError: they are missing where the recipe names them, or have changed.
+        """
+        return open_merged(self.store.run(self.run_id), self.recipe)
+
+    @cached_property
+    def opened(self) -> OpenedRecipe:
+        """The checkpoints that the run merged, for work on the benchmark's images.
+
+        Raises:
+            CheckpointError: they are missing where the recipe names them, or have changed.
+            TaskError: the benchmark has no images for an expert, or none that fit the model.
+        """
+        from merging.study.runs.opened_recipe import open_inputs
+
+        opened = open_inputs(self.recipe, benchmark=self.benchmark)
+        if opened.run_id() != self.run_id:
+            raise CheckpointError(OTHERS)
+        if reason := self.benchmark.misfit(opened.pretrained):
+            raise TaskError(f"It cannot be measured on this benchmark: {reason}")
+        if unknown := [name for name in opened.experts if name not in self.benchmark.experts]:
+            raise TaskError(f"The benchmark has no exemplars for {first_few(unknown, 3)}; name experts like its tasks.")
+        return opened
+
+    @contextmanager
+    def merged(self, stages: Mapping[str, Context]) -> Iterator[Mapping[str, Checkpoint]]:
+        """{task: the merged model for it}; merged again if the run was stored without weights."""
+        with self.models(stages) as models:
+            per_task = self.store.run(self.run_id).per_task
+            yield {task: models[task if per_task else "merged"] for task in self.opened.experts}
+
+    @contextmanager
+    def models(self, stages: Mapping[str, Context]) -> Iterator[Mapping[str, Checkpoint]]:
+        """{"merged": the merged model}, or one for each expert; merged again if the run was stored without weights.
+
+        For the evaluation of a reference model it is that model. What an adapt put on top of it is in ``modules``.
+        """
+        from merging.study.runs.execute import execute
+
+        run = self.store.run(self.run_id)
+        if run.kind != "merge":
+            yield {"merged": self._reference(run)}
+            return
+        folder = None if run.has_model else atomic.make_temporary(measurements_folder(self.store))
+        try:
+            if folder is not None:
+                run = execute(
+                    self.recipe,
+                    Store(folder, libraries=()),
+                    benchmark=self.benchmark,
+                    evaluate=False,
+                    context=replace(
+                        stages[REMAKING], pause=None, warn=log_warning
+                    ),  # a pause would lose what was learned
+                )
+            if run.id != self.run_id:
+                raise CheckpointError(OTHERS)
+            models = run.open_models()
+            self.modules = run.open_modules(models.get("merged"))
+            yield models
+        finally:
+            self.modules = None
+            if folder is not None:
+                atomic.remove_temporary(folder)
+
+    def _reference(self, run: Run) -> Checkpoint:
+        """The benchmark's checkpoint behind a stored evaluation."""
+        from merging.images.benchmarks.benchmark import MULTITASK
+        from merging.models.digest_cache import DIGESTS
+        from merging.models.model_references import PRETRAINED
+
+        model = self.benchmark.models().get(run.kind if run.kind in {PRETRAINED, MULTITASK} else run.experts[0])
+        if model is not None:
+            checkpoint = model.open(run.title)
+            if DIGESTS.digest(checkpoint) in run.inputs.values():
+                return checkpoint
+        raise CheckpointError(f"The checkpoint of “{run.title}” is no longer in the benchmark, or has changed.")
+
+
+def open_merged(run: Run, recipe: Recipe) -> OpenedRecipe:
+    """The checkpoints that a run merged; raises CheckpointError if they are missing or have changed."""
+    from merging.study.runs.opened_recipe import open_inputs
+
+    opened = open_inputs(recipe)
+    digests = opened.digests()
+    if others := [name.removeprefix(EXPERTS) for name in run.inputs if digests.get(name) != run.inputs[name]]:
+        raise CheckpointError(
+            f"The files that its recipe names are not the ones that this run merged: {first_few(others, 3)}. "
+            "Restore them, or run the recipe again."
+        )
+    return opened
+
+
+def measurements_folder(store: Store) -> Path:
+    """The folder of this machine's measurements."""
+    return store.root / FOLDER

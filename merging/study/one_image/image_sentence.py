@@ -1,0 +1,66 @@
+"""What an image's tables say, in words."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from merging.base.text import printable
+from merging.models.model_references import PRETRAINED
+from merging.study.one_image.restore import CLASS, first_restoring_depth
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from merging.study.one_image.studied_image import StudiedImage
+
+
+def describe_image(
+    summary: pd.DataFrame, image: StudiedImage, reference: pd.DataFrame, restored: pd.DataFrame | None = None
+) -> str:
+    """Two or three sentences about one model: what it says, where it parts from the reference, and what fixes it.
+
+    ``summary`` and ``reference`` have one row each (``lens.summarize_answer``); ``restored`` is the table of
+    ``restore`` with the reference's tokens. Depths are counted as in figures: 0 is before block 0, b after b blocks.
+    Names are untrusted text, with invisible characters escaped.
+    """
+    row, other = summary.iloc[0].to_dict(), reference.iloc[0].to_dict()
+    sentences = [_describe_answer(row, other, image)]
+    if row["model"] != other["model"]:
+        sentences.append(_describe_parting(row, other))
+    wrong = row["answer"] != row["followed"]
+    if restored is not None and wrong and row["model"] != other["model"]:
+        sentences.append(_describe_restoring(restored, other, image))
+    return " ".join(sentences)
+
+
+def _describe_answer(row: dict[Any, Any], other: dict[Any, Any], image: StudiedImage) -> str:
+    says = f"{printable(str(row['title']))} says “{printable(str(row['answer']))}” ({row['probability']:.0%})"
+    followed = f"“{printable(str(row['followed']))}”"
+    if image.label is not None:
+        if row["right"]:
+            return f"{says}, which is right."
+        return f"{says}, the right {followed} has {row['followed_probability']:.0%}."
+    if row["answer"] == row["followed"]:
+        return f"{says}; nothing says what the image shows."
+    return f"{says}; {followed}, the answer of {_name(other)}, has {row['followed_probability']:.0%}."
+
+
+def _describe_parting(row: dict[Any, Any], other: dict[Any, Any]) -> str:
+    if row["parts"] < 0:
+        return f"Its answer is that of {_name(other)}, and stays from depth {row['stays']:.0f} on."
+    return f"It parts from the answer of {_name(other)} at depth {row['parts']:.0f}."
+
+
+def _describe_restoring(restored: pd.DataFrame, other: dict[Any, Any], image: StudiedImage) -> str:
+    depth = first_restoring_depth(restored, CLASS)
+    token = f"the class token of {_name(other)}"
+    followed = f"says “{printable(str(other['followed']))}”"
+    if depth < 0:
+        return f"Not even before the last block does {token} fix it."
+    return f"With {token} before block {depth} it {'is right again' if image.label is not None else followed}."
+
+
+def _name(row: dict[Any, Any]) -> str:
+    if row["model"] == PRETRAINED:
+        return "the pretrained model"
+    return f"the {printable(str(row['title']))}".replace("the Expert", "the expert")

@@ -1,0 +1,200 @@
+"""All tables about images, kept by model, image and table; towers, passes and data sets' scales are shared."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from merging.models.model_references import EXPERTS, PRETRAINED
+from merging.study.analysis import measurement_store
+from merging.study.one_image import attention, image_sentence, logit_lens, nearest_images, occlude, patch_drift, restore
+from merging.study.one_image.images_by_depth import images_by_depth
+from merging.study.one_image.named_towers import RecentlyUsed, Towers
+from merging.study.one_image.trace import Trace, trace_image
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from merging.study.one_image.nearest_images import FeatureBank
+    from merging.study.one_image.studied_image import StudiedImage
+
+TABLES, TRACES, SCALES = 200, 8, 32  # how many are kept
+SPLIT = "reporting"  # the images of a data set that are the scale for one
+ACCURACY = ["depth", "accuracy", "low", "high", "n"]
+DEPTHS = "depths"  # the stored measurement that has the scale
+TableCache = RecentlyUsed[pd.DataFrame]
+
+
+@dataclass(frozen=True, eq=False)
+class DataSetScale:
+    """What is usual on a data set: a model's accuracy by depth, its reference's, and the drift between both.
+
+    Tables have depth, accuracy, low, high, n, and depth, token, mean, high (90 % quantile), n.
+    """
+
+    accuracy: pd.DataFrame
+    reference: pd.DataFrame
+    drift: pd.DataFrame
+
+
+@dataclass(eq=False)
+class ImageTables:
+    """Tables about images. Models are named by the keys of ``towers``; a model's own key may be its reference, too."""
+
+    towers: Towers
+    _tables: TableCache = field(default_factory=lambda: RecentlyUsed(TABLES))
+    _traces: RecentlyUsed[Trace] = field(default_factory=lambda: RecentlyUsed(TRACES))
+    _scales: RecentlyUsed[DataSetScale] = field(default_factory=lambda: RecentlyUsed(SCALES))
+    _banks: RecentlyUsed[FeatureBank] = field(default_factory=lambda: RecentlyUsed(4))
+    _patches: RecentlyUsed[Tensor] = field(default_factory=lambda: RecentlyUsed(SCALES))
+
+    def trace(self, image: StudiedImage, key: str) -> Trace:
+        """The pass of an image through a model."""
+        return self._traces.get((key, image.name), lambda: trace_image(self.towers(key), image))
+
+    def _table(
+        self, image: StudiedImage, key: str, name: str, rest: Hashable, compute: Callable[[], pd.DataFrame]
+    ) -> pd.DataFrame:
+        return self._tables.get((key, image.name, image.task.key, name, rest), compute)
+
+    def lens(self, image: StudiedImage, key: str, *, by_pretrained: bool = False) -> pd.DataFrame:
+        """The answer by depth (``lens.lens_table``), read out by its own last section or by the pretrained model's."""
+
+        def table() -> pd.DataFrame:
+            output = self.trace(image, PRETRAINED).output if by_pretrained else None
+            return logit_lens.lens_table(self.trace(image, key), image, output)
+
+        return self._table(image, key, "lens", by_pretrained, table)
+
+    def accuracy(self, image: StudiedImage, key: str, reference: str) -> pd.DataFrame:
+        """Accuracy by depth over the data set of the image's classes, of the model and of its reference.
+
+        Columns: model, depth, accuracy, low, high, n.
+        """
+        scale = self.scale(image, key, reference)
+        if key == reference:
+            return scale.accuracy.assign(model=key)
+        both = {key: scale.accuracy, reference: scale.reference}
+        return pd.concat([table.assign(model=name) for name, table in both.items()], ignore_index=True)
+
+    def attention(self, image: StudiedImage, key: str) -> pd.DataFrame:
+        """Where the model looks (``attention.attention_table``)."""
+        return self._table(image, key, "attention", None, lambda: attention.attention_table(self.trace(image, key)))
+
+    def attention_change(self, image: StudiedImage, key: str, other: str) -> pd.DataFrame:
+        """Where two models look elsewhere (``attention.attention_change``)."""
+        return self._table(
+            image, key, "attention_change", other,
+            lambda: attention.attention_change(self.trace(image, key), self.trace(image, other)),
+        )  # fmt: skip
+
+    def drift(self, image: StudiedImage, key: str, reference: str, *, scaled: bool = True) -> pd.DataFrame:
+        """Drift by patch (``drift.drift_table``), with the data set's own scale unless told otherwise."""
+
+        def table() -> pd.DataFrame:
+            scale = self.scale(image, key, reference).drift if scaled else None
+            return patch_drift.drift_table(self.trace(image, key), self.trace(image, reference), scale)
+
+        return self._table(image, key, "drift", (reference, scaled), table)
+
+    def first_past(self, image: StudiedImage, key: str, reference: str) -> dict[str, int]:
+        """The first depths past the data set's 90 % quantile (``drift.first_depths_past``)."""
+        return patch_drift.first_depths_past(self.drift(image, key, reference), self.scale(image, key, reference).drift)
+
+    def restore(self, image: StudiedImage, key: str, donor: str, *, tokens: bool = False) -> pd.DataFrame:
+        """What restoring gives (``restore.restore``), or restoring of single tokens."""
+        by = restore.restore_tokens if tokens else restore.restore
+
+        def table() -> pd.DataFrame:
+            return by(self.towers(key), self.trace(image, key), self.trace(image, donor), image)
+
+        return self._table(image, key, "restore", (donor, tokens), table)
+
+    def occlude(self, image: StudiedImage, key: str, reference: str) -> pd.DataFrame:
+        """What occluding gives (``occlude.occlude``), with the mean patch of the data set of the image's classes."""
+
+        def table() -> pd.DataFrame:
+            tower = self.towers(key)
+            patch = self._mean_patch(image.task.key, tower.encoder.architecture.patch_size)
+            traces = self.trace(image, key), self.trace(image, reference)
+            return occlude.occlude(tower, traces[0], image, patch, traces[1])
+
+        return self._table(image, key, "occlude", reference, table)
+
+    def neighbors(self, image: StudiedImage, key: str, tasks: Sequence[str]) -> pd.DataFrame:
+        """The nearest images of these data sets (``neighbors.nearest_images``), such as those of ``same_domain``."""
+        return self._table(
+            image, key, "neighbors", tuple(tasks),
+            lambda: nearest_images.nearest_images(self.trace(image, key), image, self._bank(key, tasks)),
+        )  # fmt: skip
+
+    def overlap(self, image: StudiedImage, key: str, reference: str, tasks: Sequence[str]) -> pd.DataFrame:
+        """How many neighbors two models have in common (``neighbors.neighbor_overlap``)."""
+
+        def table() -> pd.DataFrame:
+            traces = self.trace(image, key), self.trace(image, reference)
+            return nearest_images.neighbor_overlap(
+                traces, image, (self._bank(key, tasks), self._bank(reference, tasks))
+            )
+
+        return self._table(image, key, "overlap", (reference, tuple(tasks)), table)
+
+    def summary(self, image: StudiedImage, key: str, reference: str) -> pd.DataFrame:
+        """What the model says (``lens.summarize_answer``)."""
+        return self._table(
+            image, key, "summary", reference,
+            lambda: logit_lens.summarize_answer(self.trace(image, key), image, self.trace(image, reference)),
+        )  # fmt: skip
+
+    def sentence(self, image: StudiedImage, key: str, reference: str, *, restored: bool = True) -> str:
+        """What the tables say of a model, in words; with ``restored`` also what fixes it, which costs more passes."""
+        own, other = self.summary(image, key, reference), self.summary(image, reference, reference)
+        table = self.restore(image, key, reference) if restored and key != reference else None
+        return image_sentence.describe_image(own, image, other, table)
+
+    def scale(self, image: StudiedImage, key: str, reference: str) -> DataSetScale:
+        """What is usual on the data set of the image's classes, from a stored measurement or measured now."""
+        task = image.task.key
+        return self._scales.get((key, reference, task), lambda: self._scale(key, reference, task))
+
+    def _scale(self, key: str, reference: str, task: str) -> DataSetScale:
+        benchmark = self.towers.benchmark
+        if known := self._stored_scale(key, reference, task):
+            return known
+        images, labels = benchmark.images(task, SPLIT)
+        own, other = (self.towers(name).encoder for name in (key, reference))
+        meter = self.towers.context.silent().meter(0)
+        measured = images_by_depth(own, other, images, labels, benchmark.head(task), benchmark.preprocess, meter)
+        return DataSetScale(measured.accuracy(), measured.accuracy(measured.reference), measured.drift())
+
+    def _stored_scale(self, key: str, reference: str, task: str) -> DataSetScale | None:
+        """The scale as a stored measurement has it, which is of a run and the reference of its domain."""
+        if key == PRETRAINED or key.startswith(EXPERTS) or key in self.towers.drafts:
+            return None
+        run_id = key.partition("/")[0]
+        measured = measurement_store.find_measurement_result(DEPTHS, self.towers.store, self.towers.benchmark, run_id)
+        if measured is None:
+            return None
+        rows = {name: measured.table(name) for name in ("accuracy", "drift")}
+        own = {name: table[table["over"] == task].reset_index(drop=True) for name, table in rows.items()}
+        if own["drift"].empty or set(own["drift"]["reference"]) != {reference}:
+            return None
+        by_model = {model: table[ACCURACY] for model, table in own["accuracy"].groupby("model")}
+        return DataSetScale(by_model["run"], by_model["reference"], own["drift"])
+
+    def _bank(self, key: str, tasks: Sequence[str]) -> FeatureBank:
+        return self._banks.get((key, tuple(tasks)), lambda: nearest_images.find_stored_bank(self.towers, key, tasks))
+
+    def _mean_patch(self, task: str, size: int) -> Tensor:
+        """A data set's mean patch over the choosing half, preprocessed (3, p, p)."""
+
+        def patch() -> Tensor:
+            images = self.towers.benchmark.unlabeled(task, nearest_images.SPLIT)
+            mean: np.ndarray[Any, Any] = occlude.mean_patch(images, size)
+            return self.towers.benchmark.preprocess(mean[None])[0]
+
+        return self._patches.get((task, size), patch)

@@ -1,0 +1,143 @@
+"""The same questions over all images of a data set: the scale for one image, and the material for finding some."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from merging.engine.evaluation.image_features import BATCH, cosines
+from merging.images.batch_sizes import limit_batch
+from merging.images.benchmarks.metrics import wilson
+from merging.images.benchmarks.referenced_images import Images
+from merging.study.one_image.patch_drift import CLASS, PATCH, PATCHES, token_distances
+from merging.study.one_image.restore import restored_features, token_masks
+
+if TYPE_CHECKING:
+    from merging.base.progress import Meter
+    from merging.images.image_encoder import Encoder
+
+HIGH = 0.9  # quantile
+TOKEN_BYTES = 1 << 27  # of the tokens of a model at all depths, of images that are restored together
+READING = "Reading answers by depth"
+Prepare = Callable[[NDArray[np.uint8]], Tensor]  # stored images to what enters a tower
+
+
+@dataclass(frozen=True, eq=False)
+class ImagesByDepth:
+    """What one model makes of n images of a data set, at D = B + 1 depths.
+
+    ``answers`` (D, n) are the classes read out. ``class_drift`` and ``patch_drift`` (D, n, and D, n, P) are 1 - cos to
+    the reference's tokens, of the class token and of every patch.
+    """
+
+    labels: NDArray[np.int64]
+    answers: NDArray[np.int64]
+    reference: NDArray[np.int64]  # (D, n), its answers
+    class_drift: NDArray[np.float32]
+    patch_drift: NDArray[np.float32]
+
+    def accuracy(self, answers: NDArray[np.int64] | None = None) -> pd.DataFrame:
+        """Accuracy by depth of the model, or of other answers (D, n): depth, accuracy, low, high (Wilson), n."""
+        right = ((self.answers if answers is None else answers) == self.labels).sum(axis=1)
+        n = len(self.labels)
+        rows = [(depth, count / n if n else np.nan, *wilson(int(count), n), n) for depth, count in enumerate(right)]
+        return pd.DataFrame(rows, columns=["depth", "accuracy", "low", "high", "n"])
+
+    def drift(self) -> pd.DataFrame:
+        """Drift by depth: depth, token ("class", "patches": the mean over an image's patches, "patch"), mean, high, n.
+
+        high is the 90 % quantile over the images, of "patch" over all patches of all images.
+        """
+        n = len(self.labels)
+        kinds = {
+            CLASS: self.class_drift,
+            PATCHES: self.patch_drift.mean(axis=2),
+            PATCH: self.patch_drift.reshape(-1, n * self.patch_drift.shape[2]),
+        }
+        rows = [
+            (depth, kind, float(values.mean()), float(np.quantile(values, HIGH)), n)
+            for kind, by_depth in kinds.items()
+            for depth, values in enumerate(by_depth.astype(np.float64))
+            if values.size
+        ]
+        return pd.DataFrame(rows, columns=["depth", "token", "mean", "high", "n"])
+
+
+def tokens_by_depth(encoder: Encoder, images: Tensor) -> Iterator[Tensor]:
+    """Tokens (n, T, d) before block 0 and after every block."""
+    x = images.to(encoder.device)
+    for section in range(encoder.sections - 1):
+        x = encoder.run(section, x)
+        yield x
+
+
+def images_by_depth(
+    encoder: Encoder,
+    reference: Encoder,
+    images: Images,
+    labels: NDArray[np.int64],
+    head: Tensor,
+    prepare: Prepare,
+    meter: Meter | None = None,
+    detail: str = "",
+) -> ImagesByDepth:
+    """One pass of every image (n, s, s, 3) through the model and one through the reference."""
+    parts: list[tuple[list[NDArray[np.int64]], list[NDArray[np.int64]], list[NDArray[np.float32]]]] = []
+    size = limit_batch(BATCH, encoder.architecture, encoder.device)
+    for start in range(0, len(images), size):
+        inputs = prepare(images[start : start + size])
+        own, others, drifts = [], [], []
+        with torch.inference_mode():
+            for x, y in zip(tokens_by_depth(encoder, inputs), tokens_by_depth(reference, inputs), strict=True):
+                own.append(_read_answers(encoder, x, head))
+                others.append(_read_answers(reference, y, head))
+                drifts.append(token_distances(x, y).cpu().numpy().astype(np.float32))
+        parts.append((own, others, drifts))
+        if meter is not None:
+            meter.advance(2 * len(inputs), READING, detail)
+    answers, known, drift = (np.concatenate([np.stack(part[i]) for part in parts], axis=1) for i in range(3))
+    return ImagesByDepth(labels, answers, known, drift[:, :, 0], drift[:, :, 1:])
+
+
+def _read_answers(encoder: Encoder, x: Tensor, head: Tensor) -> NDArray[np.int64]:
+    classes: NDArray[np.int64] = cosines(encoder.head(x[:, :1]).cpu(), head).argmax(dim=-1).numpy()
+    return classes
+
+
+def restored_right(
+    encoder: Encoder,
+    donor: Encoder,
+    images: Images,
+    labels: NDArray[np.int64],
+    head: Tensor,
+    prepare: Prepare,
+    meter: Meter | None = None,
+    detail: str = "",
+) -> NDArray[np.bool_]:
+    """Whether each image is right (D, 3, n) with the donor's class token, patches or all tokens before each block."""
+    architecture = encoder.architecture
+    tokens = (architecture.image_size // architecture.patch_size) ** 2 + 1
+    each = 4 * tokens * architecture.width * (architecture.layers + 1) * 3
+    right = []
+    for some in _batch_slices(len(images), max(1, TOKEN_BYTES // each)):
+        inputs = prepare(images[some])
+        with torch.inference_mode():
+            own, theirs = (torch.stack([x.cpu() for x in tokens_by_depth(model, inputs)]) for model in (encoder, donor))
+        features = restored_features(encoder, own, theirs, token_masks(tokens))  # (D, 3, n, e)
+        answers = cosines(features.flatten(0, 2), head).argmax(dim=-1).reshape(features.shape[:3]).numpy()
+        right.append(answers == labels[some])
+        if meter is not None:
+            meter.advance(len(inputs) * 2 * architecture.layers, "Restoring tokens", detail)
+    empty = np.zeros((architecture.layers + 1, 3, 0), bool)
+    return np.concatenate([empty, *right], axis=2)
+
+
+def _batch_slices(count: int, size: int) -> Sequence[slice]:
+    return [slice(start, start + size) for start in range(0, count, size)]

@@ -1,0 +1,106 @@
+"""The answer by depth: what a model would say if its class token were read out after each block (logit lens)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from torch import Tensor
+
+from merging.engine.evaluation.image_features import cosine_margins, cosines
+
+if TYPE_CHECKING:
+    from merging.images.image_encoder import Encoder
+    from merging.study.one_image.studied_image import StudiedImage
+    from merging.study.one_image.trace import Trace
+
+NEXT = 3  # the answers with the highest probabilities that are listed
+COLUMNS = ("model", "title", "depth", "number", "class", "probability", "rank", "right", "line")
+
+
+def probabilities(features: Tensor, image: StudiedImage) -> Tensor:
+    """The probability of every class (n, C) by features (n, e)."""
+    return (image.scale * cosines(features.cpu(), image.head)).softmax(dim=-1)
+
+
+def lens_table(trace: Trace, image: StudiedImage, output: Encoder | None = None) -> pd.DataFrame:
+    """A row for each depth and class that is a line or among the three highest there.
+
+    Columns: model (key), title, depth (0: before block 0; b: after b blocks), number and class, probability, rank (1
+    is the answer at that depth), right (whether it is the image's class), line (the right class, and the three highest
+    at the end). ``output`` is the last section of another model to read out with, such as the pretrained one's.
+    """
+    shares = probabilities(trace.features(output), image)
+    order = shares.argsort(dim=-1, descending=True)
+    ranks = order.argsort(dim=-1).numpy() + 1
+    lines = {*order[-1, :NEXT].tolist(), *([] if image.label is None else [image.label])}
+    keep = ranks <= NEXT
+    keep[:, sorted(lines)] = True
+    depths, numbers = np.nonzero(keep)
+    label = -1 if image.label is None else image.label
+    columns = (
+        trace.key, trace.title, depths, numbers, [image.class_name(number) for number in numbers.tolist()],
+        shares.numpy()[depths, numbers], ranks[depths, numbers], numbers == label,
+        np.isin(numbers, sorted(lines)),
+    )  # fmt: skip
+    return pd.DataFrame(dict(zip(COLUMNS, columns, strict=True)))
+
+
+def answers_by_depth(trace: Trace, image: StudiedImage, output: Encoder | None = None) -> NDArray[np.int64]:
+    """The class that is read out at every depth (B + 1,); the last one is the model's answer."""
+    classes: NDArray[np.int64] = cosines(trace.features(output), image.head).argmax(dim=-1).numpy()
+    return classes
+
+
+def cosine_margin(features: Tensor, image: StudiedImage, label: int) -> NDArray[np.float32]:
+    """By how much the cosine of a class exceeds the largest other one (n,)."""
+    import torch
+
+    values: NDArray[np.float32] = cosine_margins(
+        features.cpu(), image.head, torch.full((len(features),), label)
+    ).numpy()
+    return values
+
+
+def settling_depth(by_depth: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The depth from which the final answer stays, of answers (depths, ...) by depth."""
+    return _start_of_last_run(by_depth == by_depth[-1])
+
+
+def parting_depth(by_depth: NDArray[np.int64], others: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The depth from which two models' answers (depths, ...) stay different; the number of depths if they end equal."""
+    return _start_of_last_run(by_depth != others)
+
+
+def _start_of_last_run(holds: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """The first depth from which a condition (depths, ...) holds up to the end."""
+    to_the_end = np.logical_and.accumulate(holds[::-1], axis=0)
+    first: NDArray[np.int64] = len(holds) - to_the_end.sum(axis=0, dtype=np.int64)
+    return first
+
+
+def followed_class(image: StudiedImage, reference: Trace) -> int:
+    """The class whose probability is followed: the image's own, or what the reference says where none is known."""
+    return int(answers_by_depth(reference, image)[-1]) if image.label is None else image.label
+
+
+def summarize_answer(trace: Trace, image: StudiedImage, reference: Trace) -> pd.DataFrame:
+    """One row: what the model says and how sure it is, the class that is followed, and where the answers turn.
+
+    Columns: model, title, answer, probability, followed and its probability and margin, right (None if nothing says
+    what the image shows), stays (depth), parts (depth from which it differs from the reference, -1 if it ends equal).
+    """
+    by_depth, followed = answers_by_depth(trace, image), followed_class(image, reference)
+    features = trace.features()[-1:]
+    shares = probabilities(features, image)[0]
+    parts = int(parting_depth(by_depth, answers_by_depth(reference, image)))
+    row = {
+        "model": trace.key, "title": trace.title, "answer": image.class_name(int(by_depth[-1])),
+        "probability": float(shares[by_depth[-1]]), "followed": image.class_name(followed),
+        "followed_probability": float(shares[followed]), "margin": float(cosine_margin(features, image, followed)[0]),
+        "right": None if image.label is None else bool(by_depth[-1] == image.label),
+        "stays": int(settling_depth(by_depth)), "parts": -1 if parts == len(by_depth) else parts,
+    }  # fmt: skip
+    return pd.DataFrame([row])

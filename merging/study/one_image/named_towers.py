@@ -1,0 +1,202 @@
+"""Models by key as towers in memory, a few at a time; the others are read again when they are used."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from merging.base.devices import choose_device, retry_on_oom
+from merging.base.errors import TaskError
+from merging.base.text import first_few
+from merging.images.image_encoder import Encoder
+from merging.models.model_references import EXPERTS, PRETRAINED
+from merging.study.analysis.measurement_subject import Subject
+from merging.tasks.context import QUIET, Context
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import torch
+
+    from merging.images.benchmarks.benchmark import Benchmark
+    from merging.models.checkpoint import Checkpoint
+    from merging.study.runs.run import Run
+    from merging.study.runs.run_store import Store
+
+IN_MEMORY = 4  # towers
+
+V = TypeVar("V")
+
+
+@dataclass(eq=False)
+class RecentlyUsed(Generic[V]):
+    """Values by key, at most so many: the least recently used one makes room. Threads may share it."""
+
+    most: int
+    _kept: OrderedDict[Hashable, V] = field(default_factory=OrderedDict)
+    _computed: dict[Hashable, threading.RLock] = field(default_factory=dict)  # held by the thread that computes the key
+    _lock: threading.Lock = field(default_factory=threading.Lock)  # of both, never held while something is computed
+
+    def get(self, key: Hashable, compute: Callable[[], V]) -> V:
+        """The value of a key, computed if it is not kept; room is made before it is computed.
+
+        Threads that ask for one key compute it once; those that ask for others do not wait for it.
+        """
+        with self._lock:
+            if key in self._kept:
+                return self._used(key)
+            turn = self._computed.setdefault(key, threading.RLock())
+        with turn:
+            with self._lock:
+                if key in self._kept:  # another thread has computed it meanwhile
+                    return self._used(key)
+                self._computed[key] = turn
+                self._make_room()
+            try:
+                value = compute()
+                with self._lock:
+                    self._make_room()
+                    self._kept[key] = value
+                    return value
+            finally:
+                with self._lock:
+                    self._computed.pop(key, None)
+
+    def _used(self, key: Hashable) -> V:
+        self._kept.move_to_end(key)
+        return self._kept[key]
+
+    def _make_room(self) -> None:
+        """Drop what is kept beyond ``most``, of which one each is for what is being computed."""
+        while self._kept and len(self._kept) + len(self._computed) > self.most:
+            self._kept.popitem(last=False)
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def __contains__(self, key: Hashable) -> bool:
+        return key in self._kept
+
+
+@dataclass(frozen=True, eq=False)
+class NamedTower:
+    """A model with the key by which it is asked for and its title."""
+
+    key: str
+    title: str
+    encoder: Encoder
+
+
+def expert_key(task: str) -> str:
+    """The key of a data set's own expert."""
+    return f"{EXPERTS}{task}"
+
+
+@dataclass(eq=False)
+class Towers:
+    """Towers by key: "pretrained", "experts/TASK", or the id of a run.
+
+    A run with one model per expert has RUN/EXPERT for each. Runs that were stored without weights are merged again.
+    ``drafts`` are checkpoints that are not stored, by keys of their own, with their titles.
+    """
+
+    store: Store
+    benchmark: Benchmark
+    context: Context = QUIET
+    drafts: dict[str, tuple[str, Checkpoint]] = field(default_factory=dict)
+    _kept: RecentlyUsed[NamedTower] = field(default_factory=lambda: RecentlyUsed(IN_MEMORY))
+
+    def __call__(self, key: str) -> NamedTower:
+        """The tower of a key.
+
+        Raises:
+            StoreError, CheckpointError: there is no such run, or its model cannot be read.
+            TaskError: the model does not fit the benchmark, or is not one network that can be looked into.
+        """
+        return self._kept.get(key, lambda: self._open(key))
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def in_room(self, compute: Callable[[], V]) -> V:
+        """What a function makes with these towers; where a device's memory runs out, they stay on the CPU from then on.
+
+        It begins anew without the towers that are kept.
+        """
+
+        def computed_on(device: torch.device) -> V:
+            if rounds or device != chosen:
+                self.context, self._kept = self.context.on(device), RecentlyUsed(IN_MEMORY)
+            rounds.append(device)
+            return compute()
+
+        chosen = choose_device(self.context.device)
+        rounds: list[torch.device] = []
+        return retry_on_oom(chosen, computed_on)[0]
+
+    def _open(self, key: str) -> NamedTower:
+        if key in self.drafts:
+            return self._named(key, *self.drafts[key])
+        if key == PRETRAINED:
+            return self._named(key, "Pretrained", self.benchmark.open_pretrained())
+        if key.startswith(EXPERTS):
+            return self._expert(key, key.removeprefix(EXPERTS))
+        run_id, _, model = key.partition("/")
+        run = self.store.run(self.store.full_id(run_id))
+        _refuse_adapt(run)
+        subject = Subject(self.store, self.benchmark, run.id)
+        with subject.models(subject.stages(self.context, {})) as models:
+            title = f"{run.name}, model of {model}" if model else run.name
+            return self._named(key, title, _choose_model(run, models, model))
+
+    def _expert(self, key: str, task: str) -> NamedTower:
+        title = self.benchmark.task(task).title
+        if task not in self.benchmark.experts:
+            raise TaskError(f"{title} has no expert in this benchmark; {first_few(self.benchmark.experts)} have one.")
+        return self._named(key, f"Expert for {title}", self.benchmark.models()[task].open(task))
+
+    def _named(self, key: str, title: str, checkpoint: Checkpoint) -> NamedTower:
+        if reason := self.benchmark.misfit(checkpoint):
+            raise TaskError(f"{title} does not fit the benchmark: {reason}")
+        encoder = Encoder.of(checkpoint, choose_device(self.context.device), like=self.benchmark.tower)
+        return NamedTower(key, title, encoder)
+
+
+def reference_key(run: Run, task: str) -> str:
+    """The reference of a run on a data set: its expert if that was merged, else the pretrained model."""
+    return expert_key(task) if task in run.experts else PRETRAINED
+
+
+def model_key(run: Run, task: str) -> str:
+    """The key of a run's model for a data set.
+
+    Raises:
+        TaskError: the run has one model per expert, and none of this data set.
+    """
+    if not run.per_task:
+        return run.id
+    if task not in run.experts:
+        raise TaskError(
+            f"Run {run.id} has one model per expert, and none is of {task}. Take an image of {first_few(run.experts)}."
+        )
+    return f"{run.id}/{task}"
+
+
+def _choose_model(run: Run, models: Mapping[str, Checkpoint], model: str) -> Checkpoint:
+    """One of a run's models."""
+    if model in models:
+        return models[model]
+    if model or len(models) != 1:
+        raise TaskError(f"Run {run.id} has the models {first_few(models)}. Write {run.id}/{next(iter(models))}.")
+    return next(iter(models.values()))
+
+
+def _refuse_adapt(run: Run) -> None:
+    if run.adapt:
+        raise TaskError(
+            f"{run.adapt} sits on the merged model of run {run.id}, so its answers are not those of one tower. Look at "
+            "a run of the same chain without it."
+        )

@@ -1,0 +1,168 @@
+"""Neighbors: the images of the choosing half whose features are nearest to an image's, in two models."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+import torch
+from numpy.typing import NDArray
+from torch.nn.functional import normalize
+
+from merging.base.errors import StoreError
+from merging.engine.evaluation.image_features import compute_features
+from merging.models.model_references import EXPERTS, PRETRAINED
+from merging.study.analysis import measurement_store
+from merging.study.measure import measure
+from merging.study.runs.reference_models import reference_id
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from merging.base.progress import Meter
+    from merging.images.benchmarks.benchmark import Benchmark
+    from merging.images.image_encoder import Encoder
+    from merging.study.analysis.measurement_store import StoredMeasurement
+    from merging.study.one_image.named_towers import Towers
+    from merging.study.one_image.studied_image import StudiedImage
+    from merging.study.one_image.trace import Trace
+
+SPLIT = "choosing"
+BANK = "feature_bank"  # the measurement that keeps features
+SHOWN, COMPARED = 8, 20  # neighbors that are listed, and those whose overlap is counted
+
+
+@dataclass(frozen=True, eq=False)
+class FeatureBank:
+    """Unit features (n, e) of images of the choosing half, and of each its data set, its number and its class.
+
+    They are in half precision, as they are stored, so that neighbors do not depend on whether they were.
+    """
+
+    features: NDArray[np.float16]
+    images: pd.DataFrame  # task, number, class
+
+
+def same_domain(benchmark: Benchmark, task: str, experts: Sequence[str]) -> list[str]:
+    """The data sets of the same domain as one: those that were merged, or those that were not."""
+    inside = task in experts
+    return [other.key for other in benchmark.tasks if (other.key in experts) == inside]
+
+
+def compute_bank(
+    encoder: Encoder, benchmark: Benchmark, tasks: Sequence[str], meter: Meter | None = None
+) -> FeatureBank:
+    """The features of all images of the choosing half of these data sets, one pass each."""
+    rows = []
+    for key in tasks:
+        images, title = benchmark.unlabeled(key, SPLIT), benchmark.task(key).title
+        raw = compute_features(encoder, images, meter, "Reading features", title, benchmark.preprocess)
+        rows.append(normalize(raw, dim=-1).numpy().astype(np.float16))
+    return FeatureBank(np.concatenate(rows), list_images(benchmark, tasks))
+
+
+def list_images(benchmark: Benchmark, tasks: Sequence[str]) -> pd.DataFrame:
+    """All images of the choosing half of these data sets: task, number, class."""
+    tables = []
+    for key in tasks:
+        labels = benchmark.labels(key, SPLIT)
+        names = np.array(benchmark.task(key).class_names, dtype=object)[labels]
+        tables.append(pd.DataFrame({"task": key, "number": np.arange(len(labels)), "class": names}))
+    return pd.concat(tables, ignore_index=True)
+
+
+def find_stored_bank(towers: Towers, key: str, tasks: Sequence[str]) -> FeatureBank:
+    """The features of these data sets by a model of ``towers``.
+
+    Those of a stored run, or of a reference model that was evaluated, are measured once and kept; those of a draft, of
+    one of several models of a run, or with a store that cannot be written to, are read from the images each time.
+    """
+    run_id = _stored_run(towers, key)
+    if run_id:
+        measured: StoredMeasurement | None
+        try:
+            measured = measure(BANK, towers.store, towers.benchmark, run_id, context=towers.context)
+        except StoreError:
+            measured = measurement_store.find_measurement_result(BANK, towers.store, towers.benchmark, run_id)
+        if measured is not None:
+            return read_bank(measured, towers.benchmark, tasks)
+    return compute_bank(towers(key).encoder, towers.benchmark, tasks)
+
+
+def _stored_run(towers: Towers, key: str) -> str:
+    """The id under which features of a model are kept; empty if they are not."""
+    if key in towers.drafts:
+        return ""
+    if key == PRETRAINED or key.startswith(EXPERTS):
+        run_id = reference_id(towers.benchmark, key.removeprefix(EXPERTS))
+        return run_id if towers.store.find(run_id) else ""
+    return "" if "/" in key else towers.store.full_id(key)
+
+
+def read_bank(measured: StoredMeasurement, benchmark: Benchmark, tasks: Sequence[str]) -> FeatureBank:
+    """The stored features of some data sets. Raises StoreError if the measurement is damaged."""
+    rows, table = measured.array("features"), measured.table("images").set_index("task")
+    parts = [slice(int(first), int(first) + int(n)) for first, n in table.loc[list(tasks), ["first", "n"]].to_numpy()]
+    return FeatureBank(np.concatenate([rows[part] for part in parts]), list_images(benchmark, tasks))
+
+
+def nearest_images(trace: Trace, image: StudiedImage, kept: FeatureBank) -> pd.DataFrame:
+    """The nearest images in one model: model, rank (from 1), image (TASK:SPLIT:N), task, class, cosine.
+
+    The image itself is left out.
+    """
+    query = normalize(trace.features()[-1:], dim=-1).half().float().numpy()[0]  # as the features that it is held to
+    near, cosines = _nearest(query, kept, image.name)
+    rows = kept.images.iloc[near]
+    names = _image_names(rows)
+    table = rows.reset_index(drop=True).assign(
+        model=trace.key, rank=range(1, len(near) + 1), image=names, cosine=cosines
+    )
+    return table[["model", "rank", "image", "task", "class", "cosine"]]
+
+
+def neighbor_overlap(
+    pair: tuple[Trace, Trace], image: StudiedImage, banks: tuple[FeatureBank, FeatureBank]
+) -> pd.DataFrame:
+    """One row: the share of the 20 nearest images that two models have in common, and its mean over the data set.
+
+    Columns: model, reference, overlap, mean (over the images of the data set in the choosing half, each left out of its
+    own neighbors), n. Models and banks are the run's and the reference's, with the same images in the same order.
+    """
+    near = [set(nearest_images(trace, image, kept)["image"]) for trace, kept in zip(pair, banks, strict=True)]
+    most = min(COMPARED, *map(len, near)) or 1
+    shared = len(near[0] & near[1]) / most
+    own = np.flatnonzero(banks[0].images["task"].to_numpy() == image.name.split(":")[0])
+    means = mean_overlap(banks, own)
+    row = {"model": pair[0].key, "reference": pair[1].key, "overlap": shared, "mean": means, "n": len(own)}
+    return pd.DataFrame([row])
+
+
+def mean_overlap(banks: tuple[FeatureBank, FeatureBank], queries: NDArray[np.intp]) -> float:
+    """The mean overlap of the nearest images of some images of the banks; NaN without any."""
+    near = []
+    for kept in banks:
+        rows = torch.from_numpy(kept.features).float()
+        cosines = rows[queries] @ rows.T
+        cosines[range(len(queries)), queries] = -torch.inf
+        near.append(cosines.topk(min(COMPARED, cosines.shape[1] - 1), dim=-1).indices.numpy())
+    shares = [len(np.intersect1d(one, other)) / len(one) for one, other in zip(*near, strict=True) if len(one)]
+    return float(np.mean(shares)) if shares else float("nan")
+
+
+def _nearest(query: NDArray[np.float32], kept: FeatureBank, name: str) -> tuple[NDArray[np.intp], NDArray[np.float32]]:
+    cosines = kept.features.astype(np.float32) @ query
+    task, _, rest = name.partition(":")
+    split, _, number = rest.partition(":")
+    if split == SPLIT:
+        itself = (kept.images["task"] == task) & (kept.images["number"] == int(number))
+        cosines = np.where(itself.to_numpy(), -np.inf, cosines)
+    order = np.argsort(-cosines, kind="stable")[:COMPARED]
+    order = order[np.isfinite(cosines[order])]
+    return order, cosines[order]
+
+
+def _image_names(rows: pd.DataFrame) -> list[str]:
+    return [f"{task}:{SPLIT}:{number}" for task, number in zip(rows["task"], rows["number"], strict=True)]

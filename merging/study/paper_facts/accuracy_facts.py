@@ -1,0 +1,125 @@
+"""Facts that compare accuracies, from tables of scores: rows of task, n and accuracy."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from merging.images.benchmarks.metrics import Z95, Summary, summarize
+from merging.study.paper_facts.comparison import (
+    DRAWS,
+    REDRAWN,
+    SEED,
+    BoundedValue,
+    Comparison,
+    compare_estimates,
+    compare_pairs,
+)
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+REPORTING, CHOOSING = "reporting half", "choosing half"
+GROUPS = {"in": "in_domain", "out": "out_of_domain"}
+INTERVALS = {"in": ("in_domain", "in_low", "in_high", "n_in"), "out": ("out_of_domain", "out_low", "out_high", "n_out")}
+
+
+def mean_accuracy(rows: pd.DataFrame) -> tuple[BoundedValue, int]:
+    """The unweighted mean accuracy of a model over its rows, with its interval, and the number of images."""
+    half = "reporting"
+    summary = summarize(rows.assign(split=half), rows["task"].astype(str).tolist(), split=half)
+    return BoundedValue(summary.in_domain, summary.in_low, summary.in_high), summary.n_in
+
+
+def describe_sample(n: int, half: str = REPORTING) -> str:
+    """The sample of a fact in words."""
+    return f"n = {n:,} images, {half}"
+
+
+def compare_averages(
+    first: Summary | pd.Series, second: Summary | pd.Series, over: str = "in", half: str = REPORTING
+) -> Comparison:
+    """The difference of two averages ``over`` the tasks "in" or "out" of domain."""
+    value, low, high, n = INTERVALS[over]
+    one, other = (BoundedValue(*(float(getattr(row, name)) for name in (value, low, high))) for row in (first, second))
+    return compare_estimates(one, other, describe_sample(int(getattr(first, n)), half))
+
+
+def compare_means(first: pd.DataFrame, second: pd.DataFrame) -> Comparison:
+    """The difference of the mean accuracies of two models on the same tasks."""
+    one, n = mean_accuracy(first)
+    return compare_estimates(one, mean_accuracy(second)[0], describe_sample(n))
+
+
+def compare_ranges(first: pd.DataFrame, second: pd.DataFrame, half: str) -> Comparison:
+    """How far two methods' mean accuracies range over the values x of a parameter: the largest less the smallest.
+
+    Tables have task, x, correct, n. The interval is normal, with the spread of the difference when the images of every
+    task and value are drawn again; they are the same at every value, which makes it wider than it needs to be.
+    """
+    generator = np.random.default_rng(SEED)
+    ranges, redrawn = [], []
+    for table in (first, second):
+        counts = table.pivot(index="x", columns="task", values=["correct", "n"])
+        correct, n = (counts[name].to_numpy(np.int64) for name in ("correct", "n"))  # (values, tasks)
+        ranges.append(100 * float(np.ptp((correct / n).mean(axis=1))))
+        redrawn.append(100 * np.ptp((generator.binomial(n, correct / n, (DRAWS, *n.shape)) / n).mean(axis=2), axis=1))
+    one, other = ranges
+    width = Z95 * float((redrawn[0] - redrawn[1]).std(ddof=1))
+    images_of_one = int(first[first["x"] == first["x"].iloc[0]]["n"].sum())
+    return Comparison(
+        first=one, second=other, difference=one - other, low=one - other - width, high=one - other + width,
+        sample=describe_sample(images_of_one, half), unit="points", interval=REDRAWN,
+    )  # fmt: skip
+
+
+def sampled_accuracy(accuracy: pd.DataFrame, method: str, exemplars: int) -> pd.DataFrame:
+    """A method's accuracy on every task with so many exemplars: the mean over draws, with the images of one draw."""
+    rows = accuracy[(accuracy["method"] == method) & (accuracy["exemplars"] == exemplars)]
+    return rows.groupby("task", sort=False, as_index=False).agg(accuracy=("accuracy", "mean"), n=("n", "first"))
+
+
+def compare_exemplars(accuracy: pd.DataFrame, method: str, first: int, second: int) -> Comparison | None:
+    """A method with two numbers of exemplars, from the table "accuracy" of exemplar sensitivity."""
+    few, many = sampled_accuracy(accuracy, method, first), sampled_accuracy(accuracy, method, second)
+    return compare_means(few, many) if len(few) and len(many) else None
+
+
+def compare_altered(weights: pd.DataFrame, exemplars: int) -> Comparison | None:
+    """What altering the pretrained weights loses against what merging task vectors loses, with so many exemplars.
+
+    From the table "weights" of exemplar sensitivity. The difference is 2v - w - o of the accuracies with task vectors,
+    with whole weights and of the own experts, whose intervals are added assuming independence.
+    """
+    from merging.study.trials.exemplar_sensitivity import OWN, TASK_VECTORS, WHOLE_WEIGHTS
+
+    rows = weights.rename(columns={"solved": "method"})
+    tables = [
+        sampled_accuracy(rows, *place) for place in ((TASK_VECTORS, exemplars), (WHOLE_WEIGHTS, exemplars), (OWN, 0))
+    ]
+    if not all(len(table) for table in tables):
+        return None
+    (v, n), (w, _), (o, _) = (mean_accuracy(table) for table in tables)
+    first, second = v.value - w.value, o.value - v.value
+    half = float(np.linalg.norm([2 * (v.high - v.low) / 2, (w.high - w.low) / 2, (o.high - o.low) / 2]))
+    lost, fused = BoundedValue(first, first - half, first + half), BoundedValue(second, second, second)
+    return compare_estimates(lost, fused, describe_sample(n), unit="points")
+
+
+def compare_sizes(counts: pd.DataFrame, first: str, second: str, size: int) -> Comparison | None:
+    """Two methods merging so many experts, from the table "counts" of the number of tasks.
+
+    Over several subsets the interval is that of a paired t-test over them; a single one counts its images.
+    """
+    rows = counts[(counts["size"] == size) & counts["method"].isin([first, second])]
+    rows = rows.assign(accuracy=rows["correct"] / rows["n"])
+    one, other = (rows[rows["method"] == method] for method in (first, second))
+    if one.empty or other.empty:
+        return None
+    if rows["subset"].nunique() == 1:
+        return compare_means(one, other)
+    means = rows.groupby(["subset", "method"])["accuracy"].mean().unstack("method").dropna()
+    n = int(one.groupby("subset")["n"].sum().iloc[0])
+    sample = f"{len(means)} subsets, n = {n:,} images each, {REPORTING}"
+    return compare_pairs(means[first].to_numpy(), means[second].to_numpy(), sample)

@@ -1,0 +1,131 @@
+"""Facts that compare layers, masks and features, from the tables that the pages draw."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from merging.base.text import plural
+from merging.images.benchmarks.metrics import wilson
+from merging.study.paper_facts.accuracy_facts import CHOOSING
+from merging.study.paper_facts.comparison import (
+    RANGE,
+    BoundedValue,
+    Comparison,
+    Floats,
+    compare_counts,
+    compare_estimates,
+    compare_pairs,
+    compare_shares,
+    compare_spreads,
+    test_correlation_against_none,
+)
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+COMPONENTS = {"attn": "Attention", "mlp": "MLP"}  # by the first word of a tensor's kind; the rest is OTHER
+OTHER = "Other"
+BLOCK = "block"
+
+
+def component_of_tensors(table: pd.DataFrame) -> pd.Series[str]:
+    """The component of every tensor of a table with ``part``: Attention, MLP or Other (LwPTV, section B.11)."""
+    return table["part"].astype(str).str.partition(".")[0].map(lambda kind: COMPONENTS.get(kind, OTHER))
+
+
+def compare_components(masks: pd.DataFrame) -> Comparison:
+    """The share of tensors that experts' own masks keep in attention against MLPs: a row per expert and tensor."""
+    kinds, kept = component_of_tensors(masks), masks["kept"].astype(bool)
+    attention, mlp = ((int(kept[kinds == kind].sum()), int((kinds == kind).sum())) for kind in COMPONENTS.values())
+    sample = " of ".join(plural(masks[column].nunique(), column) for column in ("tensor", "expert"))
+    return compare_shares(attention, mlp, sample)
+
+
+def compare_mask_overlap(masks: pd.DataFrame, ratio: float) -> Comparison:
+    """The share of tensors that every expert's own mask prunes, against that of independent masks of the same ratio."""
+    kept = masks.groupby("tensor", sort=False)["kept"].any()
+    pruned, n = int((~kept).sum()), len(kept)
+    chance = ratio ** masks["expert"].nunique()
+    share = BoundedValue(pruned / n, *wilson(pruned, n))
+    return compare_estimates(share, BoundedValue(chance, chance, chance), plural(n, "tensor"))
+
+
+def compare_drift_by_depth(cumulative: pd.DataFrame) -> Comparison | None:
+    """Drift of a merge's class token after the last block against after the first, paired by task."""
+    rows = cumulative[(cumulative["model"] == "merged") & (cumulative["token"] == "class")]
+    rows = rows[rows["place"].astype(str).str.startswith(BLOCK)]
+    if rows["position"].nunique() < 2:
+        return None
+    wide = rows.pivot(index="task", columns="position", values="cosine").sort_index(axis=1)
+    sample = f"{len(wide)} tasks, n = {int(rows['n'].iloc[0]):,} images each, {CHOOSING}"
+    return compare_pairs(wide.iloc[:, -1].to_numpy(), wide.iloc[:, 0].to_numpy(), sample)
+
+
+def drift_and_loss(points: pd.DataFrame) -> Comparison:
+    """The correlation of final drift (cosine) with accuracy lost over all points of runs and tasks."""
+    sample = f"{len(points)} points of {points['run'].nunique()} merges and {points['task'].nunique()} tasks"
+    return test_correlation_against_none(points["cosine"].to_numpy(float), points["lost"].to_numpy(float), sample)
+
+
+def compare_evenness(first: pd.Series[float], second: pd.Series[float]) -> Comparison:
+    """The standard deviations over tasks of the accuracy that two merges lose, by task, as fractions."""
+    shared = [task for task in first.index if task in second.index]
+    return compare_spreads(list(100 * first[shared]), list(100 * second[shared]), f"{len(shared)} tasks", "points")
+
+
+def compare_neighbors(first: pd.Series[Any], second: pd.Series[Any]) -> Comparison:
+    """Nearest-neighbor accuracies of two models, from their rows of the table "separability"."""
+    one, other = ((int(row["correct"]), int(row["n"])) for row in (first, second))
+    return compare_shares(one, other, f"n = {one[1]:,} images, {CHOOSING}")
+
+
+def compare_distances(first: Floats, second: Floats) -> Comparison:
+    """Mean distances of two models' features to the pretrained ones, of the same images."""
+    return compare_pairs(first, second, f"n = {len(first):,} images, {CHOOSING}", unit="", scale=1.0)
+
+
+def dropped_share_range(dropped: pd.DataFrame) -> Comparison:
+    """How far apart the shares are that pruning drops from the rows of one layer, without and with renormalization.
+
+    ``dropped`` has renorm and dropped, a row per direction, expert and way.
+    """
+    spans = {
+        bool(renorm): (100 * float(rows["dropped"].min()), 100 * float(rows["dropped"].max()))
+        for renorm, rows in dropped.groupby("renorm")
+    }
+    (low, high), (lower, higher) = spans[False], spans[True]
+    texts = (f"{low:.0f} to {high:.0f}%", f"{lower:.0f} to {higher:.0f}%")
+    count = int((~dropped["renorm"].astype(bool)).sum())
+    return compare_counts(high - low, higher - lower, f"{count:,} basis vectors of this layer", "points", texts)
+
+
+def compare_agreement(first: tuple[float, int], second: tuple[float, int]) -> Comparison:
+    """Two sign agreements (mean, positions), which are counted over all positions with a vote."""
+    one, other = 100 * first[0], 100 * second[0]
+    return compare_counts(one, other, f"{first[1]:,} and {second[1]:,} positions with a vote", "%")
+
+
+def compare_times(first: pd.Series[Any], second: pd.Series[Any]) -> Comparison:
+    """Two multiples of the reference merge's time, with the range of their rounds."""
+    one, other = (BoundedValue(float(row["ratio"]), float(row["low"]), float(row["high"])) for row in (first, second))
+    sample = f"at most {int(max(first['rounds'], second['rounds']))} rounds"
+    return compare_estimates(one, other, sample, unit="×", scale=1.0, interval=RANGE)
+
+
+def compare_coefficient_sums(first: pd.DataFrame, second: pd.DataFrame) -> Comparison:
+    """Two merges' coefficients summed over tasks, of the tensors that the first one learned on, paired by tensor.
+
+    Both tables have tensor and coefficient, a row for each expert and tensor.
+    """
+    sums = [table.groupby("tensor")["coefficient"].sum(min_count=1).dropna() for table in (first, second)]
+    shared = sums[0].index.intersection(sums[1].index)
+    one, other = (each[shared].to_numpy(float) for each in sums)
+    sample = plural(len(shared), "tensor that is kept", "tensors that are kept")
+    return replace(compare_pairs(one, other, sample, unit="", scale=1.0), digits=2)
+
+
+def compare_file_sizes(first: float, second: float) -> Comparison:
+    """Two sizes in bytes, counted in full, in MiB."""
+    mib = 1 << 20
+    return compare_counts(first / mib, second / mib, "all scalars", "MiB")

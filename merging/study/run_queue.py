@@ -1,0 +1,118 @@
+"""The queue of jobs as the app and the tests fill it: with recipes, measurements, sweeps and other commands."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from merging.base.errors import MergingError
+from merging.recipes.recipe import Recipe
+from merging.tasks.queue.job_kinds import SWEEP, find_job_kind, find_measurement
+from merging.tasks.queue.job_queue import JobQueue
+from merging.tasks.queue.job_records import Job, name_job
+
+if TYPE_CHECKING:
+    from merging.images.benchmarks.benchmark import Benchmark
+    from merging.study.runs.opened_recipe import OpenedRecipe
+    from merging.study.runs.run import Run
+    from merging.study.runs.run_store import Store
+
+
+class RunQueue(JobQueue):
+    """Submits jobs on a store of runs.
+
+    Only ``submit`` may take a moment: it reads the checkpoints that this process has not read yet, to name the run.
+    A job on another ``benchmark`` than the one that the server was started on names it; its child works on that one.
+    ``session`` is who asks, by a random name; jobs of one session, as all are where it is not given, compute in the
+    order of submission.
+    """
+
+    store: Store
+
+    def submit(
+        self, recipe: Recipe, *, base: Path | None = None, need_model: bool = False,
+        benchmark: Benchmark | None = None, session: str = "",
+    ) -> Job:  # fmt: skip
+        """The job of a recipe: the one that is waiting, running or done, or a new one at the end of the queue.
+
+        Large files that were never read on this machine are better read by a command first (see digests).
+
+        Raises:
+            CheckpointError: a checkpoint is missing or damaged.
+            StoreError: the store cannot be written to, or the same merge is under way for another benchmark.
+            ModeError: it takes too long here, or the session has had its share.
+        """
+        from merging.models.digest_cache import DIGESTS  # loads torch, which listing jobs does not need
+        from merging.study.runs.estimate import estimate_run
+        from merging.study.runs.opened_recipe import open_inputs
+
+        DIGESTS.load(self.store.root)
+        opened = open_inputs(recipe, base, benchmark)
+        run_id = opened.run_id()
+        return self._submit(
+            run_id,
+            session,
+            lambda: estimate_run(opened, benchmark, self.store.runs(), self.device, quiet=True).seconds,
+            lambda: self._is_stored(opened, run_id, need_model),
+            recipe_yaml=recipe.to_yaml(),
+            title=recipe.title or recipe.text(),
+            base=(base or Path.cwd()).absolute(),
+            need_model=need_model,
+            subject=run_id,
+            benchmark=str(benchmark.folder) if benchmark else "",
+        )
+
+    def _is_stored(self, opened: OpenedRecipe, run_id: str, need_model: bool) -> bool:
+        """Whether a run is stored with all that it can have, on the benchmark if one was named."""
+        from merging.study.runs.opened_recipe import is_scored
+
+        return is_scored(opened, [run for run in self.store.candidates(run_id) if run.has_model or not need_model])
+
+    def _submit_next(self, recipe_yaml: str, benchmark: str) -> None:
+        from merging.images.benchmarks.benchmark import Benchmark
+
+        self.submit(Recipe.from_yaml(recipe_yaml), benchmark=Benchmark.load(Path(benchmark)) if benchmark else None)
+
+    def measure(self, key: str, run_id: str = "", benchmark: str = "", of: Run | None = None, session: str = "") -> Job:
+        """The job that measures something of a stored run, or of the benchmark: the live one, or a new one.
+
+        Raises:
+            StoreError: there is no such run or measurement, or it is under way on another benchmark.
+            ModeError: it takes too long here, or the session has had its share.
+        """
+        title = find_measurement(key).title + (f": {(of or self.store.run(run_id)).title}" if run_id else "")
+        return self.command(key, run_id, title, benchmark=benchmark, session=session)
+
+    def sweep(self, sweep_id: str, title: str, benchmark: str = "", session: str = "") -> Job:
+        """The job that computes what is missing of a stored sweep: the live one, or a new one.
+
+        Raises:
+            StoreError: it is under way on another benchmark.
+        """
+        return self.command(SWEEP, sweep_id, f"Sweep: {title}", benchmark=benchmark, session=session)
+
+    def command(
+        self, kind: str, subject: str, title: str, words: Sequence[str] = (), then: Recipe | None = None,
+        benchmark: str = "", session: str = "",
+    ) -> Job:  # fmt: skip
+        """The job that runs a command of the command line: the live one, or a new one.
+
+        ``kind`` says in one word what the command does, ``subject`` what it works on; measurements and sweeps have no
+        ``words``. The recipe ``then`` is submitted once the command is done.
+        """
+        return self._submit(
+            name_job(kind, subject), session, lambda: find_job_kind(kind).estimate(kind, self.store.root),
+            lambda: False, recipe_yaml=then.to_yaml() if then else "", title=title, base=Path.cwd(), kind=kind,
+            subject=subject, words=tuple(words), benchmark=benchmark,
+        )  # fmt: skip
+
+
+@lru_cache(maxsize=64)
+def does_learn(recipe_yaml: str) -> bool:
+    """Whether a recipe learns on images, so that its merge can pause; False for one that cannot be read."""
+    try:
+        return Recipe.from_yaml(recipe_yaml).learns
+    except MergingError:
+        return False

@@ -1,0 +1,171 @@
+"""The opened checkpoints of a recipe, their digests, and the id of the run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+
+from merging.base.errors import CheckpointError, CompatibilityError
+from merging.base.text import printable
+from merging.images.benchmarks.benchmark import Benchmark
+from merging.images.benchmarks.manifest import check_model
+from merging.models.architecture import activation_in_metadata, with_activation, with_architecture
+from merging.models.checkpoint import Checkpoint
+from merging.models.digest_cache import DIGESTS
+from merging.models.formats.model_sources import open_models
+from merging.models.head_detection import refuse_head
+from merging.models.inspection.fit_check import check_fit
+from merging.models.inspection.fit_report import FitReport
+from merging.models.model_references import PRETRAINED, expert_key
+from merging.models.network_inference import INFERENCE
+from merging.models.stated_architecture import StatedArchitecture
+from merging.models.team.team import TeamBase, form_team
+from merging.recipes.recipe import Recipe
+from merging.study.runs.captured_files import CapturedFiles
+from merging.study.runs.run import Run
+from merging.tasks.context import QUIET, Context
+
+LONG = 2000  # characters of a warning
+
+
+@dataclass(frozen=True)
+class OpenedRecipe:
+    """A recipe with its opened checkpoints and the states of their files at that moment."""
+
+    recipe: Recipe
+    pretrained: Checkpoint
+    experts: Mapping[str, Checkpoint]
+    states: tuple[tuple[int, ...] | None, ...]
+    benchmark: Benchmark | None = None  # the source of exemplars; None is the bundled one
+    base: Path | None = None  # from where relative paths in the recipe count; None is the current folder
+    given: CapturedFiles = field(default_factory=CapturedFiles)  # of layer inputs and gradients
+
+    def __iter__(self) -> Iterator[Checkpoint]:
+        yield self.pretrained
+        yield from self.experts.values()
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all tensors of all checkpoints."""
+        return sum(info.nbytes for checkpoint in self for info in checkpoint.infos.values())
+
+    @property
+    def unread(self) -> int:
+        """Bytes that ``digests`` would have to read: files whose digests this process has not computed yet."""
+        new = [checkpoint for checkpoint in self if not DIGESTS.remembered(checkpoint.state())]
+        return sum(info.nbytes for checkpoint in new for info in checkpoint.infos.values())
+
+    def digests(self, context: Context = QUIET) -> dict[str, str]:
+        """{"pretrained": digest, "experts/<name>": digest}; files that this process has read are not read again.
+
+        Raises:
+            TaskError: a model of a benchmark that was made here is not as it was written.
+        """
+        meter = context.meter(self.nbytes)
+        digests = {}
+        for (key, model), checkpoint in zip(self.recipe.models(self.base).items(), self, strict=True):
+            digests[key] = DIGESTS.digest(checkpoint, meter)
+            check_model(model, digests[key])
+        return digests
+
+    def run_id(self, digests: Mapping[str, str] | None = None) -> str:
+        """The id of the run, which depends on what is merged, and how."""
+        digests = digests or self.digests()
+        experts = {name: digests[expert_key(name)] for name in self.experts}
+        drawn_from = (self.benchmark or Benchmark.load()).digest if self.recipe.exemplars else ""
+        dead, tensors = self.pretrained.dead.numel > 0, self.pretrained.parameters
+        if isinstance(self.pretrained, TeamBase):
+            dead = self.pretrained.team.untouched > 0
+        inference = INFERENCE if self.pretrained.inferred else 0
+        given = self.given.digests()
+        return self.recipe.run_id(digests["pretrained"], experts, drawn_from, dead, tensors, inference, given)
+
+    @cached_property
+    def _report(self) -> FitReport:
+        """The report on a sample of the numbers; raises CompatibilityError if the structures differ.
+
+        Numbers that are not finite are left to the merge, which reads all that matter and names every bad tensor.
+        """
+        report = check_fit(self.pretrained, self.experts, values=False, sample=True)
+        if any(error.problem != "not finite" for error in report.errors):
+            report.raise_if_bad()
+        return report
+
+    @property
+    def doubts(self) -> tuple[str, ...]:
+        """Sentences on experts that can be merged but probably do not belong here; a sample is read once.
+
+        Invisible characters in the experts' names are escaped.
+
+        Raises:
+            CompatibilityError: the checkpoints cannot be merged.
+        """
+        return tuple(printable(text, LONG) for text in self._report.doubt_texts)
+
+    def raise_if_doubtful(self) -> None:
+        """Raise CompatibilityError if an expert probably does not belong to the pretrained model."""
+        if self.doubts:
+            refused = "Nothing was merged. Choose other files, or merge without strict to go on with a warning."
+            raise CompatibilityError("\n".join((*self.doubts, refused)), self._report)
+
+    def raise_if_changed(self) -> None:
+        """Raise CheckpointError if a file was overwritten since it was opened."""
+        for checkpoint, state in zip(self, self.states, strict=True):
+            if checkpoint.state() != state:
+                raise CheckpointError(
+                    f"{checkpoint.name} was changed while it was being read; nothing was kept. Run the recipe again."
+                )
+        self.given.raise_if_changed()
+
+
+def open_inputs(recipe: Recipe, base: Path | None = None, benchmark: Benchmark | None = None) -> OpenedRecipe:
+    """The checkpoints that a recipe refers to; relative paths count from ``base`` (default: the current folder).
+
+    Raises:
+        CheckpointError: a file is missing or is not a checkpoint.
+    """
+    models = recipe.models(base)
+    of_experts = {name: models[expert_key(name)] for name, _ in recipe.experts}
+    pretrained, experts = open_models(models[PRETRAINED], of_experts, recipe.family)
+    files = CapturedFiles.of(recipe, base)
+    return replace(with_checkpoints(recipe, pretrained, experts, benchmark), base=base, given=files)
+
+
+def with_checkpoints(
+    recipe: Recipe, pretrained: Checkpoint, experts: Mapping[str, Checkpoint], benchmark: Benchmark | None = None
+) -> OpenedRecipe:
+    """A recipe with open checkpoints, which take the architecture and the activation that it names.
+
+    If neither it nor the pretrained model names an activation, the experts do, if all that name one name the same.
+
+    Raises:
+        CheckpointError: one is a classification head, or the files state another architecture than the recipe.
+        ParameterError: the recipe names tensors or experts that do not exist.
+    """
+    given = StatedArchitecture.parse(recipe.architecture)
+    for checkpoint in (pretrained, *experts.values()):
+        refuse_head(checkpoint)
+    pretrained = with_architecture(pretrained, given)
+    experts = {name: with_architecture(expert, given, sizes=False) for name, expert in experts.items()}
+    if any(method.content for method in recipe.methods):
+        list(recipe.contents(pretrained.parameters))
+    named = recipe.activation
+    if not named and not activation_in_metadata(pretrained):
+        activations = {activation_in_metadata(expert) for expert in experts.values()} - {""}
+        named = activations.pop() if len(activations) == 1 else ""
+    pretrained = with_activation(pretrained, named)
+    experts = {name: with_activation(expert, named) for name, expert in experts.items()}
+    team = form_team(pretrained, experts, recipe.vocabulary, count_untouched=recipe.count_dead_params)
+    states = tuple(checkpoint.state() for checkpoint in (pretrained, *experts.values()))
+    return OpenedRecipe(recipe, team.pretrained, team.experts, states, benchmark)
+
+
+def is_scored(opened: OpenedRecipe, runs: Sequence[Run]) -> bool:
+    """Whether one of these copies of a run has all scores that it can have, on the benchmark if there is one."""
+    if (benchmark := opened.benchmark) is None:
+        return any(run.evaluation_settled for run in runs)
+    if any(run.has_scores and run.benchmark == benchmark.digest for run in runs):
+        return True
+    return any(run.evaluation_settled for run in runs) and bool(benchmark.misfit(opened.pretrained))

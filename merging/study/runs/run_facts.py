@@ -1,0 +1,44 @@
+"""Facts about a run, as run.json holds them."""
+
+from __future__ import annotations
+
+import datetime
+import platform
+from typing import Any
+
+import numpy as np
+import torch
+
+from merging.base.threads import parallel_pieces
+from merging.base.version import __version__
+from merging.study.runs.run import FORMAT
+
+
+def run_facts(*, run_id: str, created: bool, device: str, network: str = "", **rest: Any) -> dict[str, Any]:
+    """The contents of run.json: small facts, no paths and no names of users or machines."""
+    now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+    return {
+        "format": FORMAT,
+        "id": run_id,
+        "device": device,
+        "created": now if created else None,
+        "versions": versions(),
+        **hardware_facts(),
+        **({"network": network} if network else {}),
+        **rest,
+    }
+
+
+def hardware_facts() -> dict[str, str | int]:
+    """Beside the versions, what says whether another machine gives the same bytes, and how many threads there were."""
+    return {"capability": torch.backends.cpu.get_cpu_capability(), "threads": parallel_pieces()}
+
+
+def versions() -> dict[str, str]:
+    """The versions of programs that numbers depend on."""
+    return {
+        "mergescope": __version__,
+        "python": platform.python_version(),
+        "torch": str(torch.__version__),
+        "numpy": np.__version__,
+    }

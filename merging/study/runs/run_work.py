@@ -1,0 +1,333 @@
+"""One computation of one run: it merges, evaluates and writes the run's folder."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from merging.base.errors import MergingError, StoreError
+from merging.base.files.disk import free_bytes, link_or_copy
+from merging.base.files.records import write_json
+from merging.base.files.tables import SCORES, plain_tables, write_table
+from merging.base.free_memory import free_memory
+from merging.base.text import first_few, size_text
+from merging.engine import run as engine
+from merging.engine.outputs import MERGED
+from merging.images.benchmarks import image_draws
+from merging.images.benchmarks.benchmark import Benchmark
+from merging.images.exemplars import TaskExemplars
+from merging.methods.params import Params
+from merging.models.architecture import Architecture, activation_in_metadata
+from merging.models.formats.model_sources import open_checkpoint
+from merging.models.formats.safetensors import SafetensorsWriter
+from merging.models.model_references import expert_key
+from merging.models.team.task_heads_file import FILE as HEADS
+from merging.models.team.task_heads_file import write_heads
+from merging.recipes.recipe import Recipe
+from merging.study.runs.estimate import ADAPTING, EVALUATING, MERGING, Estimate
+from merging.study.runs.opened_recipe import OpenedRecipe
+from merging.study.runs.run import FACTS, RECIPE, Run
+from merging.study.runs.run_facts import run_facts
+from merging.study.runs.run_store import Store
+from merging.study.runs.whole_tensors import tensors_on_workers
+from merging.tasks.context import Context
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from merging.engine.learning.learning_state import LearningState
+    from merging.engine.modules.modules import Modules
+
+UNSCORED = "There is no score for images"
+HISTORY = "coefficient_steps"  # begins the names of tables that lie packed: coefficients at many steps
+MODEL_NAME = 100  # characters of an expert's name that enter a file name
+
+
+@dataclass(frozen=True)
+class ChainImages:
+    """The images of the benchmark that a chain sees: training images with labels, and images without."""
+
+    exemplars: Mapping[str, TaskExemplars] | None = None
+    test_data: Mapping[str, TaskExemplars] | None = None
+
+    def counts(self, tasks: Iterable[str]) -> dict[str, dict[str, int]]:
+        """How many images of each of these tasks there were, by what they are; empty for chains that see none."""
+        given = {"exemplars": self.exemplars or {}, "test_data": self.test_data or {}}
+        seen = {kind: {task: len(own[task].images) for task in tasks if task in own} for kind, own in given.items()}
+        return {kind: own for kind, own in seen.items() if own}
+
+
+@dataclass(frozen=True, eq=False)
+class KnownScores:
+    """Scores that were computed beside those of other models, as ``evaluate`` gives them, and the seconds they took."""
+
+    table: pd.DataFrame
+    seconds: float
+
+
+@dataclass
+class RunWork:
+    """One computation of one run, from opened checkpoints to a published folder."""
+
+    run_id: str
+    opened: OpenedRecipe
+    digests: Mapping[str, str]
+    store: Store
+    benchmark: Benchmark | None
+    images: ChainImages
+    context: Context
+    parts: Mapping[str, Context]  # of it, by the phases of the plan
+    plan: Estimate
+    keep_model: bool
+    kept: LearningState | None = None  # of what is learned, for a later run to go on from
+    scored: KnownScores | None = None
+    seconds: dict[str, float] = field(default_factory=dict)
+    warnings: list[str] = field(default_factory=list)
+    models: dict[str, str] = field(default_factory=dict)
+    schemas: dict[str, dict[str, str]] = field(default_factory=dict)
+    sizes: dict[str, int] = field(default_factory=dict)
+    modules: list[str] = field(default_factory=list)
+
+    @property
+    def recipe(self) -> Recipe:
+        return self.opened.recipe
+
+    def merge(self) -> None:
+        """Merge, evaluate, write."""
+        self._check_budget()
+        with self.store.writing(self.run_id, replace=self.store.has(self.run_id)) as folder:
+            started = time.monotonic()
+            result = self._stream(folder)
+            self.seconds[MERGING] = time.monotonic() - started
+            result = self._adapt(folder, result)
+            heads = write_heads(folder, result.heads)
+            self.opened.raise_if_changed()
+            doubts = *self.opened.doubts, *self.opened.given.doubts(self.digests)
+            self.warnings.extend((*doubts, *self._assumed(), *result.warnings))
+            for name, table in plain_tables(result.tables).items():
+                self.schemas[name] = write_table(folder, name, table, packed=name.startswith(HISTORY))
+            (folder / RECIPE).write_text(self.recipe.to_yaml(), "utf-8")
+            self._score(folder)
+            self._measure(folder)
+            if not self.keep_model:
+                for name in (*self.models.values(), *self.modules, *heads):
+                    (folder / name).unlink()
+                for name in {name.split("/")[0] for name in self.modules if "/" in name}:
+                    (folder / name).rmdir()
+                self.models, self.modules = {}, []
+            write_json(folder / FACTS, self._facts(result.device, self.plan.work))
+
+    def add_scores(self, run: Run) -> None:
+        """Evaluate a stored run and write all of it again."""
+        self.models = {key: path.name for key, path in run.model_paths.items()}
+        self.seconds |= {**run.seconds}
+        self.warnings.extend(text for text in run.warnings if text not in run.not_evaluated)
+        with self.store.writing(self.run_id, replace=True) as folder:
+            self.modules = list(run.modules)
+            for name in (*self.models.values(), *self.modules, *({HEADS} & {*run.files})):
+                (folder / name).parent.mkdir(exist_ok=True)
+                link_or_copy(run.file(name), folder / name)
+            for name in run.tables:
+                self.schemas[name] = write_table(folder, name, run.table(name), packed=name.startswith(HISTORY))
+            (folder / RECIPE).write_text(run.recipe_yaml, "utf-8")
+            self._score(folder)
+            self._measure(folder)
+            write_json(folder / FACTS, self._facts(run.device, {**self.plan.work, **run.work}))
+
+    def _stream(self, folder: Path) -> engine.MergeResult:
+        """Merge into model files; they are complete when this returns."""
+        with ExitStack() as files:
+
+            def sink(name: str) -> SafetensorsWriter:
+                self.models[name] = _model_file(name, self.models.values())
+                path = folder / self.models[name]
+                return files.enter_context(SafetensorsWriter(path, self.opened.pretrained.infos, self._metadata(name)))
+
+            elsewhere = tensors_on_workers(self.opened, self.context)
+            return engine.run_recipe(
+                self.recipe, self.opened.pretrained, self.opened.experts,
+                layer_inputs=self.opened.given.layer_inputs or None, gradients=self.opened.given.gradients or None,
+                exemplars=self.images.exemplars, test_data=self.images.test_data, kept=self.kept, make_sink=sink,
+                elsewhere=files.enter_context(elsewhere), context=self.parts[MERGING],
+            )  # fmt: skip
+
+    def _adapt(self, folder: Path, merged: engine.MergeResult) -> engine.MergeResult:
+        """The result with the recipe's adapt on the merged model in ``folder``, where its files are written."""
+        if self.recipe.adapt is None:
+            return merged
+        from merging.engine.adapt import adapt  # its imports take a while
+
+        started = time.monotonic()
+        adapted = adapt(
+            self.recipe,
+            self.opened.pretrained,
+            self.opened.experts,
+            open_checkpoint(folder / self.models[MERGED], MERGED),
+            exemplars=self.images.exemplars,
+            test_data=self.images.test_data,
+            kept=self.kept,
+            context=self.parts[ADAPTING],
+        )
+        self.modules = adapted.modules.write(folder)
+        self.seconds[ADAPTING] = time.monotonic() - started
+        return adapted.added_to(merged)
+
+    def _assumed(self) -> Iterator[str]:
+        """A warning where images went through an activation that no file states."""
+        pretrained, tower = self.opened.pretrained, self.benchmark.tower if self.benchmark else None
+        if self.benchmark is None and self.images == ChainImages():
+            return
+        if not activation_in_metadata(pretrained):
+            name = "QuickGELU" if Architecture.of(pretrained, tower).quick_gelu else "GELU"
+            yield (
+                f"Nothing beside the pretrained model's weights says which activation it has; {name} was assumed for "
+                "exemplars and scores. If it has another one, name it in the recipe, or with --activation."
+            )
+
+    def _metadata(self, name: str) -> dict[str, str]:
+        """The metadata of a model file: nothing about this machine or the time, so that bytes repeat."""
+        plain = self.recipe.plain()
+        experts = {key: self.digests[expert_key(key)] for key in self.opened.experts}
+        settings = ("exemplars", "test_data", "activation", "architecture", "vocabulary", "edits", "merge", "adapt")
+        chain = {key: plain[key] for key in settings if key in plain}
+        metadata = {
+            "format": "pt",
+            "role": MERGED,
+            "run": self.run_id,
+            "recipe": json.dumps({**chain, "pretrained": self.digests["pretrained"], "experts": experts}),
+        }
+        if self.recipe.per_task:
+            metadata["task"] = name
+        if architecture := self.opened.pretrained.metadata.get("architecture"):
+            metadata["architecture"] = architecture
+        return metadata
+
+    def _score(self, folder: Path) -> None:
+        """Evaluate the models in ``folder``, if there is a benchmark."""
+        if self.benchmark is None:
+            return
+        if self.scored is not None:
+            self.schemas[SCORES] = write_table(folder, SCORES, self.scored.table)
+            self.seconds[EVALUATING] = self.scored.seconds
+            return
+        from merging.engine.evaluation.evaluate import evaluate, evaluate_per_task  # its imports take a while
+        from merging.engine.evaluation.unknown_task import UNKNOWN_TASK
+        from merging.study.runs.scores_on_workers import keep_answers_of_workers
+
+        started = time.monotonic()
+        paths = {key: folder / name for key, name in self.models.items()}
+        context, kept = replace(self.parts[EVALUATING], warn=self._warn), self.store.features_of(self.run_id)
+        if self.recipe.per_task:
+            scores = evaluate_per_task(paths, self.benchmark, kept=kept, context=context)
+        else:
+            modules = self._modules(folder)
+            if modules is None:
+                keep_answers_of_workers(paths[MERGED], self.benchmark, kept, self.parts[EVALUATING])
+            names_tasks = modules is not None and modules.method.names is not None
+            parts = context.parts({SCORES: len(self.benchmark.tasks), UNKNOWN_TASK: len(self.opened.experts)})
+            scoring = parts[SCORES] if names_tasks else context
+            scores = evaluate(paths[MERGED], self.benchmark, modules=modules, kept=kept, context=scoring)
+            if modules is not None and names_tasks:
+                self._score_unknown(folder, modules, parts[UNKNOWN_TASK])
+        self.schemas[SCORES] = write_table(folder, SCORES, scores)
+        self.seconds[EVALUATING] = time.monotonic() - started
+
+    def _score_unknown(self, folder: Path, modules: Modules, context: Context) -> None:
+        """Evaluate modules that name tasks, where the task of an image is not known: another score."""
+        from merging.engine.evaluation.unknown_task import UNKNOWN_TASK, evaluate_unknown_task
+
+        assert self.benchmark is not None
+        having = {task.key for task in self.benchmark.tasks}
+        if missing := [task for task in modules.tasks if task not in having]:
+            self.warnings.append(
+                f"{UNSCORED} whose task is unknown: the benchmark has no head for {first_few(missing)}."
+            )
+            return
+        table = evaluate_unknown_task(modules, self.benchmark, context=context)
+        self.schemas[UNKNOWN_TASK] = write_table(folder, UNKNOWN_TASK, table)
+
+    def _warn(self, sentence: str) -> None:
+        """Keep a warning with the run, once."""
+        if sentence not in self.warnings:
+            self.warnings.append(sentence)
+
+    def _modules(self, folder: Path) -> Modules | None:
+        """The modules in ``folder``, as they were written; None without an adapt."""
+        if not self.modules:
+            return None
+        from merging.engine.modules.reading_modules import read_modules
+
+        return read_modules(folder, open_checkpoint(folder / self.models[MERGED], MERGED))
+
+    def _measure(self, folder: Path) -> None:
+        """Record the sizes of the model files, which may be deleted afterwards."""
+        pretrained = self.opened.pretrained
+        files = sum((folder / name).stat().st_size for name in self.models.values())
+        tensors = len(self.models) * sum(info.nbytes for info in pretrained.infos.values())
+        self.sizes = {"files": files, "header": files - tensors, "dead": pretrained.dead.numel}
+
+    def _check_budget(self) -> None:
+        """Refuse what cannot fit, before anything is written.
+
+        Raises:
+            MergingError: not enough memory. StoreError: not enough room on the disk.
+        """
+        needed, free = self.plan.anonymous_bytes, free_memory()
+        if sentence := self.plan.too_large(free, self.recipe):
+            raise MergingError(sentence)
+        if needed > free:
+            raise MergingError(f"This merge needs about {size_text(needed)} of memory; {size_text(free)} are free.")
+        infos = self.opened.pretrained.infos.values()
+        copies = len(self.opened.experts) if self.recipe.per_task else 1
+        needed = copies * sum(info.nbytes for info in infos)
+        free = free_bytes(self.store.root)
+        if needed > free:
+            what = f"The merge gives {copies} models; they need" if self.recipe.per_task else "The merged model needs"
+            raise StoreError(f"{what} {size_text(needed)} on the disk that holds the runs; {size_text(free)} are free.")
+
+    def _facts(self, device: str, work: Mapping[str, float]) -> dict[str, Any]:
+        draws = [settings for settings in (self.recipe.exemplars, self.recipe.test_data) if settings is not None]
+        stages = [step.params for _, step in self.recipe.stages]
+        seeds = [values["seed"] for values in map(Params.values, (*stages, *draws)) if "seed" in values]
+        learned = {"adapted_on": self.recipe.adapted_on} if self.recipe.adapted_on else {}
+        adapted = {"adapt": self.recipe.adapt.key, "modules": self.modules} if self.recipe.adapt else {}
+        return run_facts(
+            run_id=self.run_id,
+            kind="merge",
+            title=self.recipe.title or self.recipe.text(),
+            device=device,
+            seconds=self.seconds,
+            warnings=self.warnings,
+            seed=seeds[0] if seeds else None,
+            chain=[step.key for step in self.recipe.steps],
+            experts=list(self.opened.experts),
+            inputs=dict(self.digests),
+            benchmark=self.benchmark.digest if self.benchmark else None,
+            work={key: value for key, value in work.items() if key in self.seconds},
+            per_task=self.recipe.per_task,
+            sizes=self.sizes,
+            models=self.models,
+            tables=self.schemas,
+            created=self.store.dated,
+            network=self.opened.pretrained.network,
+            **adapted,
+            **learned,
+            **({"images": counts} if (counts := self.images.counts(list(self.opened.experts))) else {}),
+            **(image_draws.facts_of(self.benchmark.folder) if self.benchmark else {}),
+        )
+
+
+def _model_file(name: str, taken: Iterable[str]) -> str:
+    """A file name for a model; an expert's name is untrusted text, so it is quoted and cut."""
+    if name == MERGED:
+        return "model.safetensors"
+    stem = f"model.{quote(name, safe='')[:MODEL_NAME]}"
+    while f"{stem}.safetensors" in taken:
+        stem += "_"
+    return f"{stem}.safetensors"

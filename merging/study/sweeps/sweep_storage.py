@@ -1,0 +1,125 @@
+"""Stored sweeps: one YAML file for each, beside the runs. Its last line, a comment, is the sha-256 of the others."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+from pathlib import Path
+
+from merging.base.errors import MergingError, StoreError, UnknownMethodError
+from merging.base.files.atomic import DamagedError, state_of
+from merging.base.files.disk import OTHER_STORE, exists_on_shared_disk, explain_os_errors
+from merging.base.files.records import write_text
+from merging.base.files.short_digest import SHORT_DIGEST
+from merging.study.runs.run_store import Store
+from merging.study.sweeps.sweep import Sweep
+
+FOLDER, SEAL = "sweeps", "# sha256: "
+
+
+def store_sweep(sweep: Sweep, store: Store) -> None:
+    """Store a sweep, or change the title of the stored one. Raises StoreError if the disk cannot be written to."""
+    path = _path(store, sweep.id)
+    with explain_os_errors("The sweep", OTHER_STORE):
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        write_text(path, add_digest(sweep.to_yaml()))
+
+
+def find_sweep(store: Store, sweep_id: str) -> Sweep:
+    """The sweep of that id. Raises StoreError if it is missing or cannot be read."""
+    own = _path(store, sweep_id)
+    for path in _paths(store, own):
+        try:
+            if sweep := _read_sweep(path):
+                return sweep
+        except DamagedError as damage:
+            store.damaged.take(path, "sweep", damage, move=path == own)
+    raise StoreError(f"There is no sweep {sweep_id} on this machine.")
+
+
+def _paths(store: Store, own: Path) -> Iterator[Path]:
+    """The files in which a sweep may lie; the own one again if another computer has just put it there."""
+    yield from (folder / own.name for folder in _folders(store))
+    if exists_on_shared_disk(own):
+        yield own
+
+
+def add_digest(text: str) -> str:
+    """The text with its sha-256 as the last line."""
+    return f"{text}{SEAL}{hashlib.sha256(text.encode()).hexdigest()}\n"
+
+
+def _read_sweep(path: Path) -> Sweep | None:
+    """The sweep in a file; None if there is no file, or one that only another version of the program reads.
+
+    Raises:
+        DamagedError: the file is not as it was written. Some of the bundled library have no sha-256: their id tells.
+    """
+    state = state_of(path.parent, (path.name,))
+    return _parse_sweep(path, state) if state else None
+
+
+@lru_cache(maxsize=256)
+def _parse_sweep(path: Path, state: tuple[int, ...]) -> Sweep | None:
+    """The same for a file in a state, which says what it holds."""
+    try:
+        raw = path.read_bytes()
+    except OSError:
+        return None
+    text = raw.decode("utf-8", "replace")
+    body, seal, _ = text.rpartition(SEAL)
+    if seal and add_digest(body) != text:
+        raise DamagedError(f"{path.name} does not have the sha-256 that its last line gives")
+    try:
+        sweep = Sweep.from_yaml(text)
+    except UnknownMethodError:
+        return None
+    except MergingError as error:
+        if seal:
+            return None
+        raise DamagedError(f"{path.name} cannot be read: {error}") from None
+    if sweep.id != path.stem:
+        raise DamagedError(f"{path.name} describes another sweep than its name says")
+    return sweep
+
+
+def list_sweeps(store: Store) -> Mapping[str, Sweep]:
+    """Every sweep that can be read, by id: own ones, newest first, then precomputed ones by title."""
+    own, *libraries = (_list_folder(folder, store) for folder in _folders(store))
+    precomputed = [pair for library in libraries for pair in library.items() if pair[0] not in own]
+    return own | dict(sorted(precomputed, key=lambda pair: (pair[1].title, pair[0])))
+
+
+def _list_folder(folder: Path, store: Store) -> dict[str, Sweep]:
+    """The sweeps of a folder that can be read, newest first."""
+    sweeps = {}
+    with contextlib.suppress(OSError):
+        for path in sorted(folder.glob("*.yaml"), key=lambda path: path.stat().st_mtime, reverse=True):
+            with contextlib.suppress(StoreError):
+                sweeps[path.stem] = find_sweep(store, path.stem)
+    return sweeps
+
+
+def is_own(store: Store, sweep_id: str) -> bool:
+    """Whether the sweep can be renamed and deleted."""
+    return _path(store, sweep_id).is_file()
+
+
+def delete_sweep(store: Store, sweep_id: str) -> None:
+    """Delete an own sweep; its points stay, because other sweeps may share them. Raises StoreError for others."""
+    if not is_own(store, sweep_id):
+        raise StoreError(f"Sweep {sweep_id[:40]!r} is not one of this machine's own, so it cannot be deleted.")
+    with explain_os_errors("The sweep", OTHER_STORE, "removed"):
+        _path(store, sweep_id).unlink(missing_ok=True)
+
+
+def _folders(store: Store) -> list[Path]:
+    return [store.root / FOLDER, *(library.parent / FOLDER for library in store.libraries)]
+
+
+def _path(store: Store, sweep_id: str) -> Path:
+    if not SHORT_DIGEST.fullmatch(sweep_id):
+        raise StoreError(f"{sweep_id[:40]!r} is no id of a sweep; an id is twelve hexadecimal digits.")
+    return store.root / FOLDER / f"{sweep_id}.yaml"

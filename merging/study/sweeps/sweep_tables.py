@@ -1,0 +1,204 @@
+"""The cost of a sweep before it starts, and the tables of its points so far."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from merging.base.devices import choose_device, describe_device
+from merging.images.benchmarks.benchmark import SPLITS, Benchmark
+from merging.images.benchmarks.metrics import summary_of
+from merging.recipes.recipe import Recipe
+from merging.study.runs.estimate import ADAPTING, EVALUATING, MERGING, estimate_run
+from merging.study.runs.run import Run
+from merging.study.runs.run_store import Store
+from merging.study.score_table import MEAN
+from merging.study.sweeps import points
+from merging.study.sweeps.known_points import list_absent
+from merging.study.sweeps.points import Point
+from merging.study.sweeps.sweep import VALUES, NamedPoint, Sweep
+from merging.study.sweeps.sweep_session import SweepSession, drop_repeated, plan_sweep
+from merging.tasks.context import QUIET
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+STARTING = 4.0  # seconds until the first point begins: loading, reading digests
+COMBINING = 0.1  # seconds for a weighted sum, until a point gives a better number
+AVERAGES = ["in_domain", "in_low", "in_high", "out_of_domain", "out_low", "out_high", "h_score"]
+PlainRow = tuple[Any, ...]
+COUNTS = ["tasks_in", "tasks_out", "n_in", "n_out"]
+
+
+@dataclass(frozen=True, slots=True)
+class SweepCost:
+    """The cost of a sweep: points in all, stored points, and seconds for the rest.
+
+    ``known`` says that the seconds come from earlier points on this machine.
+    """
+
+    points: int
+    stored: int
+    seconds: float
+    each: float
+    known: bool
+
+
+def estimate_cost(
+    sweep: Sweep,
+    store: Store,
+    benchmark: Benchmark,
+    planned: Sequence[NamedPoint] | None = None,
+    device: str = "auto",
+) -> SweepCost:
+    """The cost of the sweep on a device of this machine; ``planned`` is its plan, if it is known."""
+    planned = drop_repeated(plan_sweep(sweep, benchmark) if planned is None else planned)
+    session, here = SweepSession(benchmark, sweep.sample, QUIET.on(device)), describe_device(choose_device(device))
+    missing = list_absent(planned, store, benchmark, session.sample)
+    if not missing:
+        return SweepCost(len(planned), len(planned), 0.0, 0.0, True)
+    split, keys = session.sample.split, session.sample.tasks or tuple(task.key for task in benchmark.tasks)
+    images = sum(session.drawn.count(key, split) for key in keys)
+    earlier, runs = [facts for facts in points.read_latest_times(store) if facts.get("device") == here], store.runs()
+    seconds, certain = 0.0, True
+    for line, recipe in enumerate(sweep.recipes):
+        each, learned = _seconds_per_point(session, recipe, sweep.kind != VALUES, images, earlier, runs)
+        certain &= learned
+        seconds += each * sum(point.place.line == line for point in missing)
+    return SweepCost(len(planned), len(planned) - len(missing), STARTING + seconds, seconds / len(missing), certain)
+
+
+def _seconds_per_point(
+    session: SweepSession,
+    recipe: Recipe,
+    weights: bool,
+    images: int,
+    earlier: Sequence[Mapping[str, Any]],
+    runs: Sequence[Run],
+) -> tuple[float, bool]:
+    """Seconds for one point, and whether they come from earlier points."""
+    drawn, chain = session.drawn, [step.key for _, step in recipe.stages]
+    rates, merges = [], []
+    for facts in earlier:
+        try:
+            rates.append(float(facts["seconds"][EVALUATING]) / int(facts["images"]))
+            if bool(facts["weights"]) == weights and (weights or facts["chain"] == chain):
+                merges.append(float(facts["seconds"][MERGING]))
+        except (KeyError, TypeError, ValueError, ZeroDivisionError):
+            continue
+    estimated = estimate_run(session.opened(recipe), drawn, runs, session.context.device).phases
+    count = sum(drawn.count(task.key, split) for task in drawn.tasks for split in SPLITS)
+    evaluating = statistics.median(rates) * images if rates else estimated[EVALUATING] * images / max(count, 1)
+    merging = (
+        statistics.median(merges) if merges else COMBINING if weights else estimated[MERGING] + estimated[ADAPTING]
+    )
+    return merging + evaluating, bool(rates and merges)
+
+
+def sweep_table(sweep: Sweep, planned: Sequence[NamedPoint], stored_points: Mapping[str, Point]) -> pd.DataFrame:
+    """A row for each stored point and each task, in the order of the axes; values as columns x and y.
+
+    ``line`` counts recipes, ``in_domain`` says whether the task's expert was merged. Where the number of experts is
+    what varies, tasks of experts that are left out are in neither group, and are left out of the table.
+    """
+    import pandas as pd
+
+    rows: list[PlainRow] = []
+    for one in sort_points(planned):
+        if (point := stored_points.get(one.name)) is not None:
+            rows += point_rows(sweep, one, point)
+    return pd.DataFrame(rows, columns=table_columns(sweep))
+
+
+def table_columns(sweep: Sweep) -> list[str]:
+    """The columns of ``sweep_table``."""
+    return [*points.COLUMNS, "line", "point", "run", "device", *_values(sweep), "in_domain"]
+
+
+def sort_points(planned: Sequence[NamedPoint]) -> list[NamedPoint]:
+    """The points of a plan that have values, in the order of ``sweep_table``."""
+    return sorted((one for one in planned if one.place.values), key=lambda one: (one.place.line, one.place.values))
+
+
+def point_rows(sweep: Sweep, one: NamedPoint, point: Point) -> list[PlainRow]:
+    """The rows of ``sweep_table`` of one point, as plain rows."""
+    inside = _experts(one)
+    everyone = {name for name, _ in sweep.recipes[one.place.line].experts}
+    identity = (one.place.line, one.name, one.run_id, point.device, *one.place.values)
+    return [
+        (*scores, *identity, scores[0] in inside)
+        for scores in point.rows
+        if scores[0] in inside or scores[0] not in everyone
+    ]
+
+
+def score_rows(planned: Sequence[NamedPoint], stored_points: Mapping[str, Point]) -> list[dict[str, Any]]:
+    """A row for each score of each stored point, whatever its source; points in the order of the axes.
+
+    ``line`` counts recipes; x and y are the varied values; the others are those of ``ScoreTable.rows``.
+    """
+    found = ((one, stored_points[one.name]) for one in sort_points(planned) if one.name in stored_points)
+    return [_identity(one) | row for one, point in found for row in point.score_table.rows(_experts(one))]
+
+
+def score_means(planned: Sequence[NamedPoint], stored_points: Mapping[str, Point]) -> list[dict[str, Any]]:
+    """A row for each mean over the tasks of a point, of the one proportion that most of its tasks have.
+
+    In and out of domain are told where a task is called like an expert of the recipe; else there is one mean.
+    """
+    rows = []
+    for one in sort_points(planned):
+        if (point := stored_points.get(one.name)) is not None:
+            metric, means = point.score_table.means(_experts(one))
+            rows += [
+                {**_identity(one), "mean": name, "metric": metric, "value": value, "tasks": tasks}
+                for name, (value, tasks) in means.items()
+                if tasks > 1 or name != MEAN
+            ]
+    return rows
+
+
+def _identity(one: NamedPoint) -> dict[str, Any]:
+    values = dict(zip("xy", one.place.values, strict=False))
+    return {"line": one.place.line, **values, "point": one.name, "run": one.run_id}
+
+
+def _experts(one: NamedPoint) -> set[str]:
+    return {name for name, _ in one.place.recipe.experts}
+
+
+def average_columns(sweep: Sweep) -> list[str]:
+    """The columns of ``average_rows``."""
+    return ["line", *_values(sweep), "point", "run", "split", "device", *AVERAGES, *COUNTS]
+
+
+def average_row(one: NamedPoint, point: Point, rows: Sequence[PlainRow]) -> PlainRow:
+    """The row of ``average_rows`` of one point, from its rows of ``sweep_table``."""
+    task, split, accuracy, n = (points.COLUMNS.index(name) for name in ("task", "split", "accuracy", "n"))
+    summary = summary_of(
+        [(row[task], row[accuracy], row[n]) for row in rows], {row[task] for row in rows if row[-1]}, {}
+    )
+    identity = (one.place.line, *one.place.values, one.name, one.run_id, rows[0][split], point.device)
+    return (*identity, *(getattr(summary, name) for name in (*AVERAGES, *COUNTS)))
+
+
+def _values(sweep: Sweep) -> str:
+    return "xy"[: len(sweep.axes)]
+
+
+def average_rows(rows: pd.DataFrame) -> pd.DataFrame:
+    """A row for each point of ``sweep_table``: means in and out of domain with intervals, H-score, counts."""
+    import pandas as pd
+
+    columns = ["line", *(name for name in "xy" if name in rows), "point", "run", "split", "device"]
+    values = (rows[name].tolist() for name in (*columns, "task", "accuracy", "n", "in_domain"))
+    groups: dict[tuple[Any, ...], list[tuple[Any, ...]]] = {}
+    for row in zip(*values, strict=True):
+        groups.setdefault(row[:-4], []).append(row[-4:])
+    found = []
+    for identity, tasks in groups.items():
+        summary = summary_of([task[:3] for task in tasks], {task[0] for task in tasks if task[3]}, {})
+        found.append((*identity, *(getattr(summary, name) for name in (*AVERAGES, *COUNTS))))
+    return pd.DataFrame(found, columns=[*columns, *AVERAGES, *COUNTS])

@@ -1,0 +1,213 @@
+"""What a sweep can vary in a recipe: any numeric parameter of any step, exemplars, experts. All derived from bounds."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from merging.base.errors import ParameterError, RecipeError
+from merging.base.text import did_you_mean, first_few
+from merging.methods.params import Bound, Params
+from merging.recipes.recipe import Exemplars, Recipe
+from merging.recipes.unlabeled_images import TestData
+
+EXPERTS, EXEMPLARS, TEST_DATA = "experts", "exemplars", "test_data"
+DRAWN: dict[str, type[Params]] = {EXEMPLARS: Exemplars, TEST_DATA: TestData}  # settings of images that are drawn
+NUMBERS = ("real", "integer")
+MOST_OFFERED = 16  # steps between the proposed values
+MOST_VALUES = 201  # along one axis
+# What sweeps of weights vary, as opposed to sweeps of recipes.
+ALPHA = Bound(
+    kind="real", default=1.0, label="Interpolation", symbol=r"\alpha", low=-2.0, high=4.0, slider=(0.0, 1.5),
+    help="0 is the pretrained model, 1 the merged one; beyond 1 goes farther in the same direction.",
+)  # fmt: skip
+LAMBDA = Bound(
+    kind="real", default=1.0, label="Coefficient", symbol=r"\lambda", low=-4.0, high=4.0, slider=(-0.5, 1.25),
+    help="The share of this expert's task vector that is added.",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class SweepTarget:
+    """Something to vary: its ``name`` in sweeps, its owner, and its bound.
+
+    ``name`` is "<key>.<parameter>" ("<key>#2.<parameter>" for the second step of that key), "<parameter>" alone for a
+    parameter of several recipes that share no step, "exemplars.<setting>", "test_data.<setting>", or "experts".
+    """
+
+    name: str
+    owner: str
+    bound: Bound
+
+    @property
+    def title(self) -> str:
+        """'LwPTV: prune ratio'."""
+        return f"{self.owner}: {self.bound.label.lower()}" if self.owner else self.bound.label
+
+
+def list_targets(recipes: Sequence[Recipe]) -> list[SweepTarget]:
+    """What can be varied in every one of these recipes, parameters of single steps first."""
+    own = [{target.name: target for target in _own_targets(recipe)} for recipe in recipes]
+    shared = [name for name in own[0] if all(name in each for each in own)] if own else []
+    common_targets = [_narrow_bounds([each[name] for each in own]) for name in shared]
+    if len(recipes) > 1:  # such as the scaling of different merges
+        taken = {name.rpartition(".")[2] for name in shared}
+        bare = [_bare_targets(each) for each in own]
+        common = [name for name in bare[0] if name not in taken and all(name in other for other in bare)]
+        common_targets += [
+            _narrow_bounds([replace(each[name], name=name, owner="") for each in bare]) for name in common
+        ]
+    return common_targets
+
+
+def _own_targets(recipe: Recipe) -> Iterator[SweepTarget]:
+    seen: dict[str, int] = {}
+    for method, step in recipe.stages:
+        seen[step.key] = seen.get(step.key, 0) + 1
+        prefix = step.key if seen[step.key] == 1 else f"{step.key}#{seen[step.key]}"
+        for name, bound in step.params.bounds().items():
+            if bound.kind in NUMBERS:
+                yield SweepTarget(f"{prefix}.{name}", method.title, bound)
+    for owner, settings in ((EXEMPLARS, recipe.exemplars), (TEST_DATA, recipe.test_data)):
+        for name, bound in DRAWN[owner].bounds().items() if settings is not None else ():
+            if bound.kind in NUMBERS:
+                yield SweepTarget(f"{owner}.{name}", "", bound)
+    if (count := len(recipe.experts)) > 1:
+        yield SweepTarget(EXPERTS, "", _experts(count))
+
+
+def _experts(count: int) -> Bound:
+    words = "How many of the experts are merged, in a seeded order; each number adds to the experts of the one before."
+    return Bound(
+        kind="integer", default=count, label="Number of experts", help=words, low=1, high=count, slider=(2, count)
+    )
+
+
+def _bare_targets(own: dict[str, SweepTarget]) -> dict[str, SweepTarget]:
+    """The parameters of steps by their own names; if two steps share a name, the later one."""
+    return {
+        name.partition(".")[2]: target
+        for name, target in own.items()
+        if "." in name and name.partition(".")[0] not in DRAWN
+    }
+
+
+def _narrow_bounds(alike: Sequence[SweepTarget]) -> SweepTarget:
+    """One target whose bound allows what all of theirs allow."""
+    bounds = [target.bound for target in alike]
+    low, high = max(b.low for b in bounds), min(b.high for b in bounds)
+    kind = "integer" if any(b.kind == "integer" for b in bounds) else "real"
+    open_low = any(b.open_low and b.low == low for b in bounds)
+    return replace(alike[0], bound=replace(bounds[0], low=low, high=high, kind=kind, open_low=open_low))
+
+
+def find_target(recipes: Sequence[Recipe], name: str) -> SweepTarget:
+    """The target of that name. Raises RecipeError with the nearest name."""
+    by_name = {target.name: target for target in list_targets(recipes)}
+    if name in by_name:
+        return by_name[name]
+    for target in by_name.values():  # "ties.scaling" of one recipe is "scaling" beside another
+        if target.name.rpartition(".")[2] == name:
+            return target
+    every = " every one of" if len(recipes) > 1 else ""
+    raise RecipeError(
+        f"{name!r} cannot be varied in{every} the recipe{'s' * (len(recipes) > 1)}."
+        f"{did_you_mean(name, by_name)} Known: {first_few(by_name, 12) or 'nothing'}."
+    )
+
+
+def vary_recipe(recipe: Recipe, target: str, value: float, seed: int = 0) -> Recipe:
+    """The recipe with another value of the target, without its title. ``seed`` orders the experts.
+
+    Raises:
+        ParameterError, RecipeError: the value is outside its bounds, or the chain makes no sense with it.
+    """
+    plain = recipe.plain() | {"title": ""}
+    if target == EXPERTS:
+        order = np.random.default_rng(seed).permutation(len(recipe.experts))[: int(value)]
+        kept = [recipe.experts[index] for index in sorted(order)]
+        smaller = replace(recipe, experts=tuple(kept), given=recipe.given.of_experts(name for name, _ in kept))
+        return Recipe.from_plain(smaller.plain() | {"title": ""})
+    owner, _, name = target.rpartition(".")
+    if owner in DRAWN:
+        return Recipe.from_plain(plain | {owner: {**plain.get(owner, {}), name: int(value)}})
+    adapt = [plain["adapt"]] if "adapt" in plain else []
+    steps: list[dict[str, dict[str, Any]]] = [*plain["edits"], plain["merge"], *adapt]
+    place = _step_index(recipe, owner, name)
+    ((key, values),) = steps[place].items()
+    whole = recipe.stages[place][1].params.bounds()[name].kind == "integer"
+    steps[place] = {key: {**values, name: int(value) if whole else float(value)}}
+    if adapt:
+        plain["adapt"] = steps.pop()
+    return Recipe.from_plain(plain | {"edits": steps[:-1], "merge": steps[-1]})
+
+
+def _step_index(recipe: Recipe, owner: str, name: str) -> int:
+    """The index of a target's step; if no step is named, the last one with the parameter."""
+    key, _, number = owner.partition("#")
+    places = [i for i, (_, step) in enumerate(recipe.stages) if name in step.params.bounds() and key in ("", step.key)]
+    if not places:
+        raise RecipeError(f"{recipe.text()} has no step with {name!r}.")
+    return places[-1] if not owner else places[int(number or 1) - 1]
+
+
+def propose_values(bound: Bound) -> tuple[float, ...]:
+    """Proposed values: eleven or some more round numbers, evenly over the sensible range."""
+    low, high = bound.slider or (bound.low, bound.high)
+    default = float(bound.default or 1)
+    low = low if math.isfinite(low) else default / 2
+    high = high if math.isfinite(high) else 2 * max(default, low, 0.5)
+    unit = 10.0 ** math.floor(math.log10((high - low) / MOST_OFFERED))
+    strides = [unit * factor for factor in (1, 2, 2.5, 5, 10)]
+    if bound.kind == "integer":
+        strides = sorted({float(max(1, math.ceil(stride))) for stride in strides})
+    stride = next((s for s in strides if (high - low) / s <= MOST_OFFERED), strides[-1])
+    first, last = math.ceil(low / stride - 1e-9), math.floor(high / stride + 1e-9)
+    values = [round(i * stride, 10) for i in range(first, last + 1)]
+    return tuple(value for value in values if bound.accepts(_to_bound_type(bound, value)))
+
+
+def write_values(values: Sequence[float]) -> str:
+    """Values in the text form of ``parse_values``: '0:1:0.1' if they are evenly spaced."""
+    if len(values) > 3:
+        step = round(values[1] - values[0], 10)
+        if all(abs(b - a - step) < 1e-9 for a, b in pairwise(values)):
+            return ":".join(f"{value:.10g}" for value in (values[0], values[-1], step))
+    return ", ".join(f"{value:.10g}" for value in values)
+
+
+def parse_values(text: str, what: str) -> tuple[float, ...]:
+    """Numbers from '0:1:0.1' (first, last, step) or '0, 0.2, 0.5'. Raises ParameterError for other text."""
+    try:
+        if ":" in text:
+            low, high, step = (float(part) for part in text.split(":"))
+            if not step > 0 or not high >= low or (high - low) / step > MOST_VALUES:
+                raise ValueError
+            return tuple(round(low + i * step, 10) for i in range(math.floor((high - low) / step + 1e-9) + 1))
+        return tuple(float(part) for part in text.replace(";", ",").split(",") if part.strip())
+    except (ValueError, OverflowError):
+        raise ParameterError(
+            f"{what}: write values as 0:1:0.1 (first, last, step) or as 0, 0.2, 0.5, at most {MOST_VALUES} of them; "
+            f"got {text[:40]!r}."
+        ) from None
+
+
+def check_values(values: Sequence[float], bound: Bound, what: str) -> tuple[float, ...]:
+    """The distinct values in ascending order. Raises ParameterError for one outside the bound, or fewer than two."""
+    for value in values:
+        if not bound.accepts(_to_bound_type(bound, value)):
+            raise ParameterError(f"{what} must be {bound.describe()}. Got {value:g} instead.")
+    distinct = tuple(sorted({float(value) for value in values}))
+    if not 2 <= len(distinct) <= MOST_VALUES:
+        raise ParameterError(f"{what} takes 2 to {MOST_VALUES} different values; got {len(distinct)}.")
+    return distinct
+
+
+def _to_bound_type(bound: Bound, value: float) -> float:
+    """The value as an int if the bound needs one and the value is whole."""
+    return int(value) if bound.kind == "integer" and float(value).is_integer() else value

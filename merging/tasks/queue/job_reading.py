@@ -1,0 +1,88 @@
+"""Reads a job from its files: its state, whoever wrote it last, and what a process that is gone could not write."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from merging.base.files.processes import NO_PROCESS, ProcessId
+from merging.tasks.queue.events import CODE
+from merging.tasks.queue.job_kinds import JobStore, find_job_kind
+from merging.tasks.queue.job_records import Job, JobFiles, Record, State
+from merging.tasks.queue.outcome import Traces, describe_interruption, find_traces, is_made, judge_left
+
+
+def read_job(
+    files: JobFiles, store: JobStore, position: int, is_local: bool, starts_in: float | None = None
+) -> Job | None:
+    """The job in a folder; None if there is none, or if its run was deleted.
+
+    ``position`` is its place in this process's queue, 0 if it is not in it, and ``starts_in`` when it should begin;
+    ``here`` says that this process has it.
+    """
+    record = files.read()
+    if record is None:
+        return None
+    state, error, at = _state(files, record, store, is_local)
+    if state == State.DONE and find_job_kind(record.kind).in_store and not is_made(store, files, record):
+        return None
+    event = files.last_event()
+    return Job(
+        id=files.job_id,
+        title=record.title,
+        state=state,
+        phase=str(event.get("phase", _name_phase(event) if state == State.RUNNING else "")),
+        detail=str(event.get("detail", "")),
+        fraction=1.0 if state == State.DONE else float(event.get("fraction", 0.0)),
+        seconds_left=event.get("seconds_left") if state == State.RUNNING else None,
+        position=position,
+        error=error,
+        submitted=record.submitted,
+        started=record.started,
+        finished=record.finished,
+        recipe_yaml=files.recipe_yaml(),
+        kind=record.kind,
+        subject=record.subject,
+        words=record.words,
+        benchmark=record.benchmark,
+        halted=at.pid if at.halted() else 0,
+        starts_in=starts_in,
+        away=at.away,
+        kept=state == State.PAUSED or (state != State.DONE and _can_go_on(files, record, store)),
+    )
+
+
+def _can_go_on(files: JobFiles, record: Record, store: JobStore) -> bool:
+    """Whether a job that goes on where it stopped has left what it can go on from."""
+    kind = find_job_kind(record.kind)
+    if kind.in_store:
+        return store.learned_so_far(files.job_id).exists()
+    return bool(kind.kept) and record.started is not None
+
+
+def _name_phase(event: Mapping[str, Any]) -> str:
+    """What a running child does that has not said its first phase yet, or has said how it ends."""
+    return "Ending" if CODE in event else "Starting"
+
+
+def _state(files: JobFiles, record: Record, store: JobStore, here: bool) -> tuple[State, str, ProcessId]:
+    """The state, a sentence about it, and the process that works on the job or has it in its queue now."""
+    if record.state == State.INTERRUPTED:
+        learned = store.learned_so_far(files.job_id).exists()
+        left = Traces(learned=learned, started=record.started is not None)
+        return record.state, record.error or describe_interruption(record, left), NO_PROCESS
+    if record.state not in {State.QUEUED, State.RUNNING}:
+        return record.state, record.error, NO_PROCESS
+    if record.state == State.QUEUED and files.is_cancelled():
+        return State.CANCELLED, "", NO_PROCESS
+    if record.state == State.QUEUED and (here or record.owner.elsewhere() or _has_written_lately(record.owner, files)):
+        return State.QUEUED, "", NO_PROCESS if here else record.owner
+    worker = files.worker(record)
+    if here or worker.alive() or _has_written_lately(worker, files):
+        return State.RUNNING, "", worker
+    return *judge_left(record, find_traces(files, record, store)), NO_PROCESS
+
+
+def _has_written_lately(process: ProcessId, files: JobFiles) -> bool:
+    """Whether a process of another computer, which cannot be asked, or its server there has written lately."""
+    return process.away and not files.silent()

@@ -1,0 +1,312 @@
+"""The files of a job, and the child process that does its work.
+
+<store>/jobs/<job id>/ holds recipe.yaml, state.json (written by the runner, and touched by it while it has the job),
+control (written by other servers), events.jsonl (written by the child: its process first, its exit code last),
+log.txt (what the child prints), and the room that is reserved for its states, until it has ended or a server starts
+after the one that had it has died.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from merging.base.files import atomic
+from merging.base.files.disk import OTHER_STORE, explain_os_errors, free_bytes
+from merging.base.files.processes import NO_PROCESS, ProcessId, this_process
+from merging.base.files.records import encode_json, release, reserve, write_json, write_reserved
+from merging.tasks.queue.child_process import Process, StartCommand, child_environment, start_command
+from merging.tasks.queue.events import WORKER
+from merging.tasks.queue.job_kinds import MERGE, find_job_kind
+
+STATE, EVENTS, LOG = "state.json", "events.jsonl", "log.txt"
+NICE = 10
+ROOM = 1 << 16  # free bytes below which a disk counts as full
+TAIL = 8192  # bytes at the end of the events that are searched for the last one
+SILENT = 180.0  # seconds after which a job of another computer that nobody writes to counts as dead
+PAUSE = "pause"  # the file whose presence asks a sweep, or what learns, to stop at the next point or step
+CONTROL, CANCEL = "control", "cancel"  # the file that other servers write, there from the start, and their word
+log = logging.getLogger(__name__)
+
+
+class State(StrEnum):
+    """How far a job is."""
+
+    QUEUED = "queued"
+    RUNNING = "running"
+    DONE = "done"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+    INTERRUPTED = "interrupted"
+    PAUSED = "paused"
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """The contents of state.json."""
+
+    state: State
+    title: str
+    base: str  # the folder from which relative paths in the recipe count
+    need_model: bool
+    submitted: float
+    owner: ProcessId  # the server
+    worker: ProcessId = NO_PROCESS
+    started: float | None = None
+    finished: float | None = None
+    error: str = ""
+    kind: str = MERGE  # of jobs.kinds, the key of a measurement, or what a command does in one word
+    subject: str = ""  # the id of the run or sweep, or what a command works on; empty for a measured benchmark
+    words: tuple[str, ...] = ()  # of the command; empty for the other kinds
+    benchmark: str = ""  # the folder of the benchmark; empty for the server's
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A merge, a measurement, a sweep or another command that a user has requested.
+
+    ``kind`` is "merge", "sweep", the key of a measurement, or what a command does in one word. ``subject`` is the id of
+    the run that a job makes or measures, the id of a sweep, or what a command works on; empty for a measurement of the
+    benchmark. ``position`` is its place in the queue from 1, 0 if not waiting. ``state`` is queued, running, done,
+    failed, cancelled, paused or interrupted (its process is gone without a word, such as after a restart). ``error``
+    says why it failed or was interrupted. ``halted`` is the number of its process if a signal has stopped it for now,
+    else 0. Times are seconds since the epoch; ``starts_in`` is how many until a waiting job should begin, if that is
+    known. ``benchmark`` is the folder of the benchmark, empty for the one that the server was started on. ``away`` says
+    that another computer has it, ``kept`` that what it did before it stopped is kept: submitted again, it goes on.
+    """
+
+    id: str
+    title: str
+    state: str
+    phase: str = ""
+    detail: str = ""
+    fraction: float = 0.0
+    seconds_left: float | None = None
+    position: int = 0
+    error: str = ""
+    submitted: float = 0.0
+    started: float | None = None
+    finished: float | None = None
+    recipe_yaml: str = ""
+    kind: str = MERGE
+    subject: str = ""
+    words: tuple[str, ...] = ()
+    benchmark: str = ""
+    halted: int = 0
+    starts_in: float | None = None
+    away: bool = False
+    kept: bool = False
+
+    @property
+    def live(self) -> bool:
+        """Whether something may still change."""
+        return self.state in {State.QUEUED, State.RUNNING}
+
+    @property
+    def can_pause(self) -> bool:
+        """Whether it can stop half-way and go on later: a sweep, a published experiment, or a merge that learns."""
+        return find_job_kind(self.kind).pauses(self.recipe_yaml)
+
+
+_unwritten: dict[Path, Record] = {}  # by the folder of their job
+
+
+@dataclass(frozen=True, slots=True)
+class JobFiles:
+    """The folder of one job."""
+
+    root: Path
+    job_id: str
+
+    @property
+    def folder(self) -> Path:
+        """Where the job's files are."""
+        return self.root / self.job_id
+
+    def create(
+        self,
+        recipe_yaml: str,
+        *,
+        title: str,
+        base: Path,
+        need_model: bool = False,
+        earlier: Record | None = None,
+        **about: Any,
+    ) -> bool:
+        """Write a new queued job in place of the earlier one with this id; False if another server was first.
+
+        ``about`` are further fields of its record.
+
+        Raises:
+            StoreError: the store cannot be written to; there is no such job then.
+        """
+        record = Record(State.QUEUED, title, str(base), need_model, time.time(), this_process(), **about)
+        return self._appear(recipe_yaml, record, earlier)
+
+    def create_again(self, earlier: Record) -> bool:
+        """Write an earlier job as a new queued one; False if another server was first."""
+        record = replace(
+            earlier, state=State.QUEUED, submitted=time.time(), owner=this_process(), worker=NO_PROCESS, started=None,
+            finished=None, error="",
+        )  # fmt: skip
+        return self._appear(self.recipe_yaml(), record, earlier)
+
+    def _appear(self, recipe_yaml: str, record: Record, earlier: Record | None) -> bool:
+        """Put a job's folder into its place, whole, unless another job than ``earlier`` has got there."""
+        with explain_os_errors("The job", OTHER_STORE):
+            folder = atomic.make_temporary(self.root)
+            try:
+                (folder / "recipe.yaml").write_text(recipe_yaml, "utf-8")
+                (folder / CONTROL).touch()
+                write_json(folder / STATE, asdict(record))
+                reserve(folder)  # for the states "running" and the last one
+                there, present = self.folder.exists(), self.read()  # in this order: what appears in between is whole
+                if present is not None and present != earlier:
+                    return False
+                if there:
+                    self.remove()
+                return atomic.publish(folder, self.folder)
+            finally:
+                atomic.remove_temporary(folder)
+
+    def remove(self) -> None:
+        """Delete the job's files. Raises StoreError if that is not possible."""
+        _unwritten.pop(self.folder, None)
+        atomic.retire(self.folder, "The record of the job")
+
+    def read(self) -> Record | None:
+        """The contents of state.json, or what could not be written into it; None if it is missing or damaged."""
+        if (unwritten := _unwritten.get(self.folder)) is not None and self.folder.is_dir():
+            return unwritten
+        try:
+            plain = json.loads((self.folder / STATE).read_bytes())
+            owner, worker = ProcessId(**plain.pop("owner")), ProcessId(**plain.pop("worker"))
+            plain |= {"state": State(plain["state"]), "words": tuple(plain["words"])}
+            return Record(**plain, owner=owner, worker=worker)
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            return None
+
+    def update(self, **changes: Any) -> None:
+        """Change some fields of state.json; nothing happens if the job is gone.
+
+        A full disk has room reserved for it. What the disk does not take all the same, this process remembers; others
+        see a job whose process is gone.
+        """
+        if (record := self.read()) is None:
+            return
+        changed = replace(record, **changes)
+        try:
+            self._write(changed)
+            if changed.state not in {State.QUEUED, State.RUNNING}:
+                release(self.folder)
+            _unwritten.pop(self.folder, None)
+        except OSError as error:
+            log.warning("The state of job %s cannot be written: %s", self.job_id, error.strerror)
+            _unwritten[self.folder] = changed
+
+    def _write(self, record: Record) -> None:
+        write_reserved(self.folder / STATE, encode_json(asdict(record)))
+
+    def recipe_yaml(self) -> str:
+        """The recipe as submitted."""
+        with contextlib.suppress(OSError, UnicodeDecodeError):
+            return (self.folder / "recipe.yaml").read_text("utf-8")
+        return ""
+
+    def events(self, size: int = TAIL) -> Iterator[dict[str, Any]]:
+        """The whole lines that the child wrote, within so many bytes at the end of the file, newest first."""
+        lines: list[bytes] = []
+        with contextlib.suppress(OSError), (self.folder / EVENTS).open("rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - size))
+            lines = file.read().split(b"\n")[:-1]
+        for line in reversed(lines):
+            with contextlib.suppress(ValueError):  # half a line
+                if isinstance(event := json.loads(line), dict):
+                    yield event
+
+    def last_event(self) -> dict[str, Any]:
+        """The last whole line that the child wrote; empty before the first."""
+        return next(self.events(), {})
+
+    def was_started(self) -> bool:
+        """Whether its child was started, or was about to be: its log was opened."""
+        return (self.folder / LOG).exists()
+
+    def disk_is_full(self) -> bool:
+        """Whether too little is free for even an error to be written."""
+        return free_bytes(self.folder) < ROOM
+
+    def worker(self, record: Record) -> ProcessId:
+        """The process that works on the job, which its first line names if its server died before it could note it."""
+        if record.worker.pid:
+            return record.worker
+        try:
+            with (self.folder / EVENTS).open("rb") as file:
+                return ProcessId(**json.loads(file.readline(TAIL))[WORKER])
+        except (OSError, ValueError, KeyError, TypeError):
+            return NO_PROCESS
+
+    def ask_to_pause(self) -> None:
+        """Let it stop at the next point or step. Raises StoreError if the store cannot be written to."""
+        with explain_os_errors("The request to pause", OTHER_STORE):
+            (self.folder / PAUSE).touch()
+
+    def mark_cancelled(self) -> None:
+        """Let the server that owns the job know that it was cancelled."""
+        with contextlib.suppress(OSError):
+            (self.folder / CONTROL).write_text(CANCEL, "ascii")
+
+    def is_cancelled(self) -> bool:
+        """Whether it was cancelled by another server than its own."""
+        with contextlib.suppress(OSError, UnicodeDecodeError):
+            return (self.folder / CONTROL).read_text("ascii") == CANCEL
+        return False
+
+    def beat(self) -> None:
+        """Let other computers see that this server still has the job."""
+        with contextlib.suppress(OSError):
+            os.utime(self.folder / STATE)
+
+    def silent(self) -> bool:
+        """Whether neither its server nor its child has written anything for ``SILENT`` seconds."""
+        times = [0.0]
+        for name in (STATE, EVENTS):
+            with contextlib.suppress(OSError):
+                times.append((self.folder / name).stat().st_mtime)
+        return time.time() - max(times) > SILENT
+
+    def start(self, store_root: Path, device: str, start: StartCommand = start_command, jobs: int = 1) -> Process:
+        """Start the child process that does the job, one of so many ``jobs``, in a process group of its own.
+
+        Raises:
+            StoreError: its log cannot be written.
+        """
+        record = self.read()
+        assert record is not None
+        words = [*self._words(record, device), "--events", str(self.folder / EVENTS)]
+        words += ["--store", str(store_root.absolute()), "--nice", str(NICE)]
+        with explain_os_errors("The log of the job", OTHER_STORE):
+            output = (self.folder / LOG).open("wb")
+        with output:
+            return start(["merging", *words], child_environment(record.benchmark, jobs), output)
+
+    def _words(self, record: Record, device: str) -> list[str]:
+        """The command of the command line that does the job."""
+        kind, recipe = find_job_kind(record.kind), str(self.folder / "recipe.yaml")
+        fields = asdict(record) | {"recipe": recipe, "need_model": "--need-model" if record.need_model else ""}
+        words = list(record.words) or [word for each in kind.command if (word := each.format(**fields))]
+        words += ["--pause-file", str(self.folder / PAUSE)] if kind.pauses(self.recipe_yaml()) else []
+        return words if record.words else [*words, "--device", device]
+
+
+def name_job(kind: str, subject: str = "") -> str:
+    """The id of the job of a kind on a subject; a merge has the id of its run."""
+    return subject if find_job_kind(kind).in_store else f"{kind}-{subject}"

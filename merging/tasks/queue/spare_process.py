@@ -1,0 +1,125 @@
+"""A spare process: it loads what jobs and previews need before one is asked for, and becomes the next of them.
+
+Every job has a process of its own: the spare one does one job and ends. Where there is none, a new process is started.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Sequence
+from typing import IO
+
+from merging.base.free_memory import free_memory
+from merging.tasks.kinds import Plain
+from merging.tasks.queue.child_process import (
+    Environment,
+    Process,
+    WorkerProcess,
+    child_environment,
+    start_answering,
+    start_command,
+    stop_process,
+)
+
+ROOM = 1.5 * 2**30  # free bytes of memory for a spare process to be started
+LEAST = 0.75 * 2**30  # below which it is dropped
+WATCH = 5.0  # seconds between two looks at the memory
+LOADED = (
+    "torch", "pandas", "merging.cli.main", "merging.cli.commands.run", "merging.cli.commands.measure",
+    "merging.cli.run_and_export", "merging.study.runs.execute", "merging.engine.evaluation.evaluate",
+    "merging.methods.registry",
+    "merging.study.previews.previewer", "PIL.Image",
+)  # fmt: skip
+READ_ONCE = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")  # variables that count when torch is loaded
+
+
+class SpareProcess:
+    """At most one process that waits for what it is to become. Every method may be called from any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._kept, self._closed = threading.Event(), threading.Event()
+        self._process: WorkerProcess | None = None
+        self._threads: list[str] = []
+        self._lent = False  # to what goes on, so that no end of a job brings the next one
+
+    @property
+    def pid(self) -> int:
+        """The number of the process; 0 if there is none now."""
+        with self._lock:
+            if self._process is not None and not self._process.pid:
+                self._process.leave()
+                self._process = None
+            return self._process.pid if self._process is not None else 0
+
+    def keep_one(self) -> None:
+        """Have a process ready from now on, and watch that there is memory for it."""
+        if not self._kept.is_set():
+            self._kept.set()
+            threading.Thread(target=self._watch, name="spare process", daemon=True).start()
+        self.renew()
+
+    def renew(self) -> None:
+        """Start a process if one is to be kept and there is none; not if memory is short, or the system refuses."""
+        if not self._kept.is_set() or self.pid or free_memory() < ROOM:
+            return
+        environment = child_environment()
+        with self._lock, contextlib.suppress(OSError):
+            if self._process is None and not self._closed.is_set():
+                self._process = WorkerProcess(LOADED, environment)
+                self._threads = _read_threads(environment)
+
+    def start_command(self, words: Sequence[str], environment: Environment, output: IO[bytes]) -> Process:
+        """A process that runs a module as ``python -m`` does: the waiting one, or a new one. Raises OSError."""
+        process = self._take({"command": list(words), "environment": dict(environment), "output": output.name})
+        if process is None:
+            return start_command(words, environment, output)
+        process.leave()
+        return process.process
+
+    def start_answering(self, order: Plain) -> WorkerProcess:
+        """A process that stays, as an order says, to answer requests: the waiting one, or a new one. Raises OSError."""
+        process = self._take({**order, "environment": child_environment()})
+        self._lent = True
+        return process or start_answering(order)
+
+    def _take(self, order: Plain) -> WorkerProcess | None:
+        """The waiting process once it has read an order; None if it cannot follow that."""
+        process = self._give_up()
+        if process is None:
+            return None
+        if self._threads == _read_threads(order["environment"]) and process.has_read(order):
+            return process
+        _end_process(process)
+        return None
+
+    def _give_up(self) -> WorkerProcess | None:
+        with self._lock:
+            process, self._process = self._process, None
+        return process
+
+    def close(self) -> None:
+        """End the process and start no more, for tests and for shutting down."""
+        self._closed.set()
+        _end_process(self._give_up())
+
+    def _watch(self) -> None:
+        """Replace a process that was lent, and drop one when memory is short."""
+        while not self._closed.wait(WATCH):
+            if self._lent:
+                self._lent = False
+                self.renew()
+            if self.pid and free_memory() < LEAST:
+                _end_process(self._give_up())
+
+
+def _end_process(process: WorkerProcess | None) -> None:
+    """End a process that is not needed."""
+    if process is not None:
+        stop_process(process.process)
+        process.leave()
+
+
+def _read_threads(environment: Environment) -> list[str]:
+    return [environment.get(name, "") for name in READ_ONCE]

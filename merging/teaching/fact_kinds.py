@@ -1,0 +1,51 @@
+"""The closed list of facts: what each is called, what it is asked with, and where it is computed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class FactKind:
+    """One fact. ``compute`` is "module:function", imported on first use; ``needed`` and ``optional`` are arguments.
+
+    ``now`` says that it is read from the view on screen, so it can be a goal and nothing else.
+    """
+
+    compute: str
+    needed: tuple[str, ...] = ()
+    optional: tuple[str, ...] = ()
+    now: bool = False
+
+
+FACT_KINDS = {
+    "accuracy": FactKind("score_facts:accuracy", ("run", "over")),
+    "difference": FactKind("score_facts:difference", ("run", "against", "over")),
+    "h_score": FactKind("score_facts:h_score", ("run",)),
+    "kept": FactKind("mask_facts:kept_share", ("run", "of"), ("ratio", "shared", "expert")),
+    "kept_now": FactKind("mask_facts:kept_share_in_view", ("of",), now=True),
+    "painted_now": FactKind("mask_facts:painted_share_in_view", ("of",), now=True),
+    "norm": FactKind("conflict_facts:norm", ("expert",)),
+    "agreement": FactKind("conflict_facts:agreement", ("density",), ("space",)),
+    "null": FactKind("conflict_facts:random_agreement", ("density",), ("space",)),
+    "survived": FactKind("conflict_facts:surviving_share", ("density",), ("expert", "layer")),
+    "cosine": FactKind("conflict_facts:cosine", (), ("first", "second")),
+    "drift": FactKind("drift_facts:drift", ("run",), ("at", "task", "name")),
+    "correlation": FactKind("drift_facts:correlation", ("runs",), ("over",)),
+    "put_back": FactKind("drift_facts:restored_accuracy", ("run", "over"), ("part", "name")),
+    "retained": FactKind("curve_facts:retained_accuracy", ("method", "experts")),
+    "exemplars": FactKind("curve_facts:exemplars", ("method", "n")),
+    "swept": FactKind("sweep_facts:swept_score", ("sweep", "at", "over"), ("run",)),
+    "best": FactKind("sweep_facts:best_point", ("sweep", "by"), ("subject", "least", "over", "of", "run")),
+    "distance": FactKind("feature_facts:distance", ("run",), ("task", "unit")),
+    "neighbors": FactKind("feature_facts:neighbors", ("run",), ("task", "against")),
+    "separability": FactKind("feature_facts:separability", ("run",), ("task",)),
+    "trust": FactKind("feature_facts:map_trustworthiness", ("run", "perplexity"), ("task",)),
+    "lens": FactKind("image_facts:lens", ("run", "depth"), ("over", "of")),
+    "restored": FactKind("image_facts:restored_share", ("run", "depth"), ("over", "tokens", "donor")),
+    "preview": FactKind("image_facts:preview", ("over",), ("of",), now=True),
+}
+WITHOUT_INTERVAL = (  # all of something is counted, or no interval is known
+    "kept", "kept_now", "painted_now", "norm", "agreement", "null", "survived", "cosine", "drift", "correlation",
+    "separability", "trust", "preview",
+)  # fmt: skip

@@ -1,0 +1,74 @@
+"""Facts of measurements of the benchmark: accuracy kept by the number of experts, and accuracy by exemplars."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from merging.base.errors import LessonError
+from merging.base.text import did_you_mean
+from merging.teaching.fact import PERCENT, Fact
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from merging.teaching.lesson_context import LessonContext
+
+TASK_COUNTS, EXEMPLARS = "task_counts", "exemplars"
+
+
+def retained_accuracy(context: LessonContext, arguments: Mapping[str, Any]) -> Fact:
+    """The share of its experts' accuracy that a method keeps when that many are merged: the mean over stored subsets.
+
+    Its interval is that of a mean over subsets whose images err together, which keeps it on the wide side.
+    """
+    from merging.images.benchmarks.metrics import average
+    from merging.study.trials.task_counts import average_counts
+
+    measured = context.measured(TASK_COUNTS)
+    counts, experts = measured.table("counts"), measured.table("experts")
+    rows = _rows_of_method(counts, arguments["method"])
+    rows = rows[rows["size"] == arguments["experts"]]
+    if rows.empty:
+        sizes = sorted(set(counts["size"]))
+        raise LessonError(f"experts is one of {', '.join(map(str, sizes))}; got {arguments['experts']!r}.")
+    means = average_counts(rows, experts)
+    value = float(means["normalized"].mean())
+    rows = rows.assign(accuracy=rows["correct"] / rows["n"])
+    halves = [high - low for _, low, high in (average(one) for _, one in rows.groupby("subset"))]
+    own = float((experts["correct"] / experts["n"]).mean())
+    half = sum(halves) / len(halves) / 2 / own if own else math.nan
+    n, notes = int(means["n"].sum()), measured.notes
+    source = "one subset of experts" if len(means) == 1 else f"{len(means)} subsets of experts"
+    return Fact(value, PERCENT, value - half, value + half, n, str(notes["split"]), notes["seed"], source)
+
+
+def exemplars(context: LessonContext, arguments: Mapping[str, Any]) -> Fact:
+    """Mean in-domain accuracy of a method that sees n exemplars of each task: the mean over stored draws of them.
+
+    Its interval is that of the images, not of the draws.
+    """
+    from merging.images.benchmarks.metrics import average
+
+    measured = context.measured(EXEMPLARS)
+    table = measured.table("accuracy")
+    rows = _rows_of_method(table, arguments["method"])
+    rows = rows[rows["exemplars"] == arguments["n"]]
+    if rows.empty:
+        numbers = sorted(set(table["exemplars"]))
+        raise LessonError(f"n is one of {', '.join(map(str, numbers))}; got {arguments['n']!r}.")
+    tasks = rows.groupby("task", sort=False).agg(accuracy=("accuracy", "mean"), n=("n", "first"))
+    value, low, high = average(tasks)
+    draws = rows["seed"].nunique()
+    source = f"{draws} draws of exemplars"
+    return Fact(value, PERCENT, low, high, int(tasks["n"].sum()), str(measured.notes["split"]), source=source)
+
+
+def _rows_of_method(table: pd.DataFrame, method: Any) -> pd.DataFrame:
+    known = list(dict.fromkeys(table["method"]))
+    if method not in known:
+        near = did_you_mean(str(method), known)
+        raise LessonError(f"method is one of {', '.join(known)}; got {method!r}.{near}")
+    rows: pd.DataFrame = table[table["method"] == method]
+    return rows

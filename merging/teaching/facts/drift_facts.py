@@ -1,0 +1,121 @@
+"""Facts of feature drift, of its correlation with lost accuracy, and of putting weights back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from merging.base.errors import LessonError
+from merging.base.text import did_you_mean
+from merging.teaching.fact import POINTS, Fact
+from merging.teaching.facts.score_facts import SPLIT, read_score_rows
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from merging.teaching.lesson_context import LessonContext
+
+DRIFT, PUT_BACK = "drift", "put_back"
+TASK, TENSOR = "task", "tensor"
+CLASS = "class"  # the token whose drift is meant
+CORRELATIONS = ("pearson", "spearman", "points")
+
+
+def drift(context: LessonContext, arguments: Mapping[str, Any]) -> Fact:
+    """1 − cosine of the class token against the task's own expert, of one data set or the mean over them.
+
+    ``at`` is a place such as "block 3", the last one unless it is named. With ``name`` "task" the fact is the title of
+    the data set that drifts most there, with "tensor" the tensor whose own drift is largest.
+    """
+    run = context.needed_run(str(arguments["run"]))
+    measured = context.measured(DRIFT, run)
+    notes, half = measured.notes, str(measured.notes["split"])
+    source, seed = f"drift of {run.name}", notes.get("exemplar_seed")
+    if arguments.get("name") == TENSOR:
+        rows = measured.table("isolated")
+        most = rows.groupby("tensor", sort=False)["relative"].mean()
+        return Fact(float(most.max()), "", half=half, seed=seed, source=source, name=str(most.idxmax()))
+    rows = _class_token_rows(measured.table("cumulative"), arguments.get("at"))
+    if arguments.get("name") == TASK:
+        by_task = rows.set_index("task")["cosine"]
+        title = context.benchmark.task(str(by_task.idxmax())).title
+        return Fact(float(by_task.max()), "", half=half, source=source, name=title)
+    if arguments.get("name") is not None:
+        raise LessonError(f"name is {TASK} or {TENSOR}; got {arguments['name']!r}.")
+    if task := arguments.get("task"):
+        rows = rows[rows["task"].isin(context.tasks(str(task), run.experts))]
+    n = int(rows["n"].sum())
+    return Fact(float(rows["cosine"].mean()), "", n=n, half=half, source=source, digits=3)
+
+
+def _class_token_rows(rows: pd.DataFrame, at: Any) -> pd.DataFrame:
+    """Rows of the merged model's class token at a place, or at the last one; the embedding has one kind of token."""
+    rows = rows[rows["model"] == "merged"]
+    places = list(dict.fromkeys(rows["place"]))
+    place = places[-1] if at is None else str(at)
+    if place not in places:
+        raise LessonError(f"at is one of {', '.join(places)}; got {place!r}.{did_you_mean(place, places)}")
+    rows = rows[rows["place"] == place]
+    return rows[rows["token"] == CLASS] if (rows["token"] == CLASS).any() else rows
+
+
+def correlation(context: LessonContext, arguments: Mapping[str, Any]) -> Fact:
+    """Pearson's r of the drift of final features with accuracy lost against the own expert, over runs and tasks.
+
+    ``over`` "spearman" gives Spearman's ρ, "points" the number of points. Points share tasks and runs, so they are not
+    independent, and there is no interval.
+    """
+    import numpy as np
+
+    from merging.study.analysis.correlation import accuracy_lost, fit_line
+
+    over = str(arguments.get("over", "pearson"))
+    if over not in CORRELATIONS:
+        raise LessonError(f"over is one of {', '.join(CORRELATIONS)}; got {over!r}.")
+    experts, _, _ = read_score_rows(context, "experts")
+    own = experts.set_index("task")["accuracy"].astype(float).to_dict()
+    x, y = [], []
+    for alias in arguments["runs"]:
+        run = context.needed_run(str(alias))
+        final = _class_token_rows(context.measured(DRIFT, run).table("cumulative"), None).set_index("task")["cosine"]
+        scores, inside, _ = read_score_rows(context, str(alias))
+        drops = accuracy_lost(scores, {str(task): own[task] for task in inside if task in own})
+        shared = [task for task in drops.index if task in final.index]
+        x += [float(final[task]) for task in shared]
+        y += [float(drops[task]) for task in shared]
+    fit = fit_line(np.array(x, np.float64), np.array(y, np.float64))
+    if over == "points":
+        return Fact(float(fit.n), "points of data", digits=0, source="drift against accuracy lost")
+    value = fit.pearson if over == "pearson" else fit.spearman
+    return Fact(value, "", n=fit.n, half=SPLIT, counted="points", source="drift against accuracy lost", digits=2)
+
+
+def restored_accuracy(context: LessonContext, arguments: Mapping[str, Any]) -> Fact:
+    """How accuracy changes when a part is put back to pretrained, by its stored map; paired bootstrap.
+
+    ``part`` names a block, a tensor or a kind of tensor, as the map does. Without it the part is the block that gains
+    most; with ``name`` the fact is which part that is.
+    """
+    run, over = context.needed_run(str(arguments["run"])), str(arguments["over"])
+    measured = context.measured(PUT_BACK, run)
+    rows = measured.table("changes")
+    scope = {"in": "in domain", "out": "out of domain"}.get(over, over)
+    rows = rows[rows["over"] == scope]
+    if rows.empty:
+        context.tasks(over, run.experts)
+    level = str(arguments.get("name", "block"))
+    if part := arguments.get("part"):
+        chosen = rows[rows["name"].astype(str) == str(part)]
+        if chosen.empty:
+            known = rows["name"].astype(str).tolist()
+            raise LessonError(f"The map has no part {str(part)!r}.{did_you_mean(str(part), known)}")
+    else:
+        chosen = rows[rows["level"] == level].nlargest(1, "change")
+        if chosen.empty:
+            raise LessonError(f"The map has no parts of level {level!r}; use tensor, block or kind.")
+    row, notes = chosen.iloc[0], measured.notes
+    return Fact(
+        float(row["change"]), POINTS, float(row["low"]), float(row["high"]), int(row["n"]),
+        str(notes.get("split", "choosing")), notes.get("sample_seed"), f"map of {run.name}",
+        name=str(row["name"]) if "name" in arguments else "",
+    )  # fmt: skip

@@ -1,0 +1,97 @@
+"""Facts of stored features and their maps."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from merging.base.errors import LessonError, StoreError
+from merging.teaching.fact import PERCENT, POINTS, Fact
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from merging.teaching.lesson_context import LessonContext
+
+FEATURES, TSNE = "features", "tsne"
+TOGETHER = "all"
+Z95 = 1.959963984540054
+
+
+def distance(context: LessonContext, arguments: Mapping[str, Any]) -> Fact:
+    """Mean distance of a run's features to the pretrained ones of the same images; with ``unit`` of unit length.
+
+    The interval is that of a mean over images.
+    """
+    from merging.study.analysis.separability import reference_distances
+
+    alias = str(arguments["run"])
+    measured = context.measured(FEATURES, context.needed_run(alias))
+    base = context.measured(FEATURES, context.needed_run("pretrained"))
+    images, before = measured.table("images"), base.table("images")
+    if images["image"].tolist() != before["image"].tolist():
+        raise StoreError("The features of the run and of the pretrained model are not of the same images.")
+    at = _select_task(images, arguments)
+    lengths = reference_distances(
+        measured.array("features")[at], base.array("features")[at], bool(arguments.get("unit", False))
+    )
+    mean, n = float(lengths.mean()), len(lengths)
+    half = Z95 * float(lengths.std(ddof=1)) / math.sqrt(n) if n > 1 else math.nan
+    notes = measured.notes
+    return Fact(mean, "", mean - half, mean + half, n, str(notes["split"]), notes["seed"], "distance to pretrained")
+
+
+def neighbors(context: LessonContext, arguments: Mapping[str, Any]) -> Fact:
+    """The share of images whose class most of their nearest neighbors have; against another run in points."""
+    from merging.images.benchmarks.metrics import wilson
+
+    row, notes = _numbers(context, arguments, str(arguments["run"]))
+    n, seed = int(row["n"]), notes["seed"]
+    value, (low, high) = row["correct"] / n, wilson(int(row["correct"]), n)
+    if against := arguments.get("against"):
+        other, _ = _numbers(context, arguments, str(against))
+        share, (below, above) = other["correct"] / n, wilson(int(other["correct"]), n)
+        down, up = math.hypot(value - low, above - share), math.hypot(high - value, share - below)
+        change = float(value - share)
+        return Fact(change, POINTS, change - down, change + up, n, str(notes["split"]), seed, "assuming independence")
+    return Fact(float(value), PERCENT, low, high, n, str(notes["split"]), seed, "nearest neighbors' classes")
+
+
+def separability(context: LessonContext, arguments: Mapping[str, Any]) -> Fact:
+    """The mean silhouette of the classes by cosine distance, from -1 to 1."""
+    row, notes = _numbers(context, arguments, str(arguments["run"]))
+    n, half = int(row["n"]), str(notes["split"])
+    return Fact(float(row["silhouette"]), "", n=n, half=half, seed=notes["seed"], source="silhouette", digits=3)
+
+
+def map_trustworthiness(context: LessonContext, arguments: Mapping[str, Any]) -> Fact:
+    """How far neighbors on a stored t-SNE map are neighbors among the features too, from 0 to 1."""
+    measured = context.measured(TSNE, context.needed_run(str(arguments["run"])))
+    task = str(arguments.get("task", TOGETHER))
+    rows = measured.table("quality")
+    rows = rows[(rows["map"] == task) & (rows["perplexity"] == arguments["perplexity"])]
+    if rows.empty:
+        raise LessonError(f"There is no map of {task!r} with perplexity {arguments['perplexity']!r}.")
+    notes, value, n = measured.notes, float(rows["trustworthiness"].iloc[0]), int(rows["n"].iloc[0])
+    return Fact(value, "", n=n, half=str(notes["split"]), seed=notes["seed"], source="trustworthiness", digits=3)
+
+
+def _numbers(context: LessonContext, arguments: Mapping[str, Any], alias: str) -> tuple[pd.Series, Mapping[str, Any]]:
+    measured = context.measured(FEATURES, context.needed_run(alias))
+    task = str(arguments.get("task", TOGETHER))
+    rows = measured.table("separability")
+    rows = rows[rows["task"] == task]
+    if rows.empty:
+        raise LessonError(f"The features hold no data set {task!r}; those out of domain are measured, and all.")
+    return rows.iloc[0], measured.notes
+
+
+def _select_task(images: pd.DataFrame, arguments: Mapping[str, Any]) -> Any:
+    task = str(arguments.get("task", TOGETHER))
+    at = np.ones(len(images), bool) if task == TOGETHER else (images["task"] == task).to_numpy()
+    if not at.any():
+        raise LessonError(f"The features hold no data set {task!r}.")
+    return at

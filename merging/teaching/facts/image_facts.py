@@ -1,0 +1,114 @@
+"""Facts of answers by depth, of restoring tokens, and of the preview that the view shows now."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from merging.base.errors import LessonError, StoreError
+from merging.teaching.fact import PERCENT, POINTS, Fact
+from merging.teaching.lesson_context import NotMeasured
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from merging.teaching.lesson_context import LessonContext
+
+DEPTHS = "depths"
+GROUPS = {"in": "in domain", "out": "out of domain"}
+H = "H-score"
+PRETRAINED = "pretrained"
+
+
+def lens(context: LessonContext, arguments: Mapping[str, Any]) -> Fact:
+    """Accuracy of the answers that the class token gives at a depth, 0 before block 0; of the run or its reference.
+
+    ``of`` is "run", "reference", "turns" (the share of images whose final answer stays from that depth) or "parts"
+    (that of images whose answer differs from the reference's from there to the end).
+    """
+    of = str(arguments.get("of", "run"))
+    if arguments["run"] == PRETRAINED and of == "run":
+        return _pretrained_lens_accuracy(context, arguments)
+    name = of if of in ("turns", "parts") else "accuracy"
+    table, notes, title = _table(context, arguments, name)
+    if name == "accuracy":
+        if of not in ("run", "reference"):
+            raise LessonError(f"of is one of run, reference, turns, parts; got {of!r}.")
+        table = table[table["model"] == of]
+    return _row(context, table, arguments, "accuracy" if name == "accuracy" else "share", notes, title)
+
+
+def _pretrained_lens_accuracy(context: LessonContext, arguments: Mapping[str, Any]) -> Fact:
+    """The same of the pretrained model, which is every merge's reference out of domain."""
+    from merging.study.analysis import measurement_store
+
+    for run in context.merges:
+        if measurement_store.find_measurement_result(DEPTHS, context.store, context.benchmark, run.id) is None:
+            continue
+        measured = context.measured(DEPTHS, run)
+        table = measured.table("accuracy")
+        inside = [GROUPS["in"], *run.experts]
+        table = table[(table["model"] == "reference") & ~table["over"].isin(inside)]
+        return _row(context, table, arguments, "accuracy", measured.notes, "Pretrained")
+    raise NotMeasured("Answers by depth of the pretrained model come with those of any merge, and none is measured.")
+
+
+def restored_share(context: LessonContext, arguments: Mapping[str, Any]) -> Fact:
+    """Of the images that the run breaks, the share that is right with tokens put in before the block of a depth.
+
+    ``tokens`` are "class", "patches" or "all", ``donor`` is "reference" or "pretrained".
+    """
+    table, notes, title = _table(context, arguments, "mended")
+    for name, default in (("tokens", "class"), ("donor", "reference")):
+        value = str(arguments.get(name, default))
+        known = list(dict.fromkeys(table[name]))
+        if value not in known:
+            raise LessonError(f"{name} is one of {', '.join(known)}; got {value!r}.")
+        table = table[table[name] == value]
+    return _row(context, table, arguments, "share", notes, title)
+
+
+def _table(
+    context: LessonContext, arguments: Mapping[str, Any], name: str
+) -> tuple[pd.DataFrame, Mapping[str, Any], str]:
+    run = context.needed_run(str(arguments["run"]))
+    measured = context.measured(DEPTHS, run)
+    return measured.table(name), measured.notes, run.name
+
+
+def _row(
+    context: LessonContext,
+    table: pd.DataFrame,
+    arguments: Mapping[str, Any],
+    column: str,
+    notes: Mapping[str, Any],
+    title: str,
+) -> Fact:
+    over = str(arguments.get("over", "out"))
+    rows = table[table["over"] == GROUPS.get(over, over)]
+    if rows.empty:
+        context.tasks(over, ())
+        raise StoreError(f"The answers by depth hold no {over}.")
+    depths = sorted(set(rows["depth"].tolist()))
+    rows = rows[rows["depth"] == arguments["depth"]]
+    if rows.empty:
+        raise LessonError(f"depth is from {depths[0]} to {depths[-1]}; got {arguments['depth']!r}.")
+    row = rows.iloc[0]
+    ends = float(row["low"]), float(row["high"])
+    return Fact(float(row[column]), PERCENT, *ends, int(row["n"]), str(notes["split"]), source=title)
+
+
+def preview(context: LessonContext, arguments: Mapping[str, Any]) -> Fact:
+    """The preview in the view: its difference from its reference in points, or with of: accuracy its accuracy."""
+    table = context.preview
+    if table is None or not len(table):
+        raise StoreError("The view shows no preview. Start one.")
+    over, of = str(arguments["over"]), str(arguments.get("of", "difference"))
+    rows = table[table["over"] == GROUPS.get(over, H if over == "h" else over)]
+    if rows.empty:
+        raise StoreError(f"The preview has no {over}.")
+    row = rows.iloc[0]
+    if of == "accuracy":
+        return Fact(float(row["accuracy"]), PERCENT, n=int(row["n"]), half="choosing", source="preview")
+    ends = float(row["low"]), float(row["high"])
+    return Fact(float(row["difference"]), POINTS, *ends, int(row["n"]), "choosing", source="preview")

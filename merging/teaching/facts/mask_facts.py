@@ -1,0 +1,138 @@
+"""Facts of masks: what pruning by saliency keeps, in a stored run and at the ratio that the view shows now."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from merging.base.errors import LessonError, StoreError
+from merging.teaching.fact import PERCENT, Cell, Fact
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from merging.study.runs.run import Run
+    from merging.teaching.lesson_context import LessonContext
+
+TENSORS, SCALARS, CELLS = OF = ("tensors", "scalars", "cells")
+
+
+def kept_share(context: LessonContext, arguments: Mapping[str, Any]) -> Fact:
+    """The share of tensors or scalars that a run keeps for any expert, or the cells that its experts keep.
+
+    ``ratio`` and ``shared`` take another prune ratio and other masks than the run's. With ``expert`` it is the share
+    that this expert keeps. Of a run that did not prune, the masks are those that another run's saliency gives.
+    """
+    from merging.recipes.presets import settings_of
+
+    run = context.needed_run(str(arguments.get("run", "")))
+    settings = settings_of(run.recipe)
+    ratio, shared = arguments.get("ratio", settings.prune_ratio), arguments.get("shared", settings.shared)
+    return _share(find_masks(context, run, float(ratio), bool(shared)), arguments, run)
+
+
+def kept_share_in_view(context: LessonContext, arguments: Mapping[str, Any]) -> Fact:
+    """The same share at the run, the prune ratio and the masks that the page Masks shows now."""
+    from merging.recipes.presets import settings_of
+
+    address = context.address
+    if not address.get("run"):
+        raise StoreError("The view shows no run. Choose one.")
+    run = context.store.run(context.store.full_id(address["run"]))
+    settings = settings_of(run.recipe)
+    try:
+        ratio = float(address.get("ratio", settings.prune_ratio))
+    except ValueError:
+        raise StoreError("The prune ratio of the view is no number.") from None
+    shared = address.get("shared_mask", str(settings.shared)).casefold() == "true"
+    return _share(find_masks(context, run, ratio, shared), arguments, run)
+
+
+def painted_share_in_view(context: LessonContext, arguments: Mapping[str, Any]) -> Fact:
+    """The share of tensors or scalars, or with of: count the number of tensors, whose painted factor is not zero.
+
+    Without the factors of the view they are those that the text in its address stands for.
+    """
+    factors = _painted_factors(context) if context.factors is None else context.factors
+    if not len(factors):
+        raise StoreError("Nothing is painted in the view. Turn painting on.")
+    whole = factors.groupby("tensor", sort=False).agg(numel=("numel", "first"), factor=("factor", _has_nonzero))
+    whole = whole.rename(columns={"factor": "final"})
+    if arguments["of"] == "count":
+        return Fact(float(whole["final"].sum()), "tensors", n=len(whole), counted="tensors", digits=0)
+    return _counted_share(whole, str(arguments["of"]), "the painted factors")
+
+
+def _painted_factors(context: LessonContext) -> pd.DataFrame:
+    """The factors (tensor, numel, expert, factor) of the rules in the address. Raises StoreError, ParameterError."""
+    import pandas as pd
+
+    from merging.methods.factor_rules import parse_rules, resolve
+    from merging.study.runs.run import read_parameters
+
+    address = context.address
+    if not address.get("run") or not address.get("painted_factors"):
+        raise StoreError("Nothing is painted in the view. Turn painting on.")
+    run = context.store.run(context.store.full_id(address["run"]))
+    facts = run.table("tensors")
+    resolved = resolve(parse_rules(address["painted_factors"]), 1.0, run.experts, read_parameters(facts))
+    numels = facts.set_index("tensor")["numel"]
+    rows = [
+        (tensor, int(numels[tensor]), expert, float(factor))
+        for expert, own in zip(resolved.experts, resolved.values, strict=True)
+        for tensor, factor in zip(resolved.tensors, own, strict=True)
+    ]
+    return pd.DataFrame(rows, columns=["tensor", "numel", "expert", "factor"])
+
+
+def find_masks(context: LessonContext, run: Run, ratio: float, shared: bool) -> pd.DataFrame:
+    """The table of saliency of a run's task vectors with the masks of a prune ratio in [0, 1]. Raises StoreError."""
+    from merging.methods.shared.saliency import apply_ratio
+
+    if not (math.isfinite(ratio) and 0 <= ratio <= 1):
+        raise LessonError(f"A prune ratio is a fraction in [0, 1]; got {ratio:g}.")
+    table = context.keep(("saliency", run.id), lambda: _saliency(context, run))
+    return apply_ratio(table, ratio, shared)
+
+
+def _saliency(context: LessonContext, run: Run) -> pd.DataFrame:
+    from merging.study.runs.edit_pairs import same_saliency
+    from merging.study.runs.run import SALIENCY, merge_same_models
+
+    if SALIENCY in run.tables:
+        return run.table(SALIENCY)
+    others = [other for other in context.runs if SALIENCY in other.tables and merge_same_models(run, other)]
+    holder = same_saliency(run, others) or next(iter(others), None)
+    if holder is None:
+        raise StoreError("The saliency of these task vectors is not stored. Run LwPTV in front of any merge of them.")
+    return holder.table(SALIENCY)
+
+
+def _share(table: pd.DataFrame, arguments: Mapping[str, Any], run: Run) -> Fact:
+    if arguments["of"] == CELLS:
+        rows = zip(table["expert"].tolist(), table["tensor"].tolist(), table["kept"].tolist(), strict=True)
+        cells = tuple(Cell(str(expert), str(tensor), bool(own)) for expert, tensor, own in rows)
+        share = sum(cell.holds for cell in cells) / max(len(cells), 1)
+        return Fact(share, PERCENT, n=len(cells), counted="cells", source=run.name, cells=cells)
+    if expert := arguments.get("expert"):
+        table = table[table["expert"] == expert]
+        if table.empty:
+            raise LessonError(f"The run has no expert {str(expert)!r}.")
+        table = table.assign(final=table["kept"])
+    whole = table.groupby("tensor", sort=False).agg(numel=("numel", "first"), final=("final", "any"))
+    return _counted_share(whole, str(arguments["of"]), run.name)
+
+
+def _counted_share(whole: pd.DataFrame, of: str, source: str) -> Fact:
+    """A share of all tensors or scalars, of a table with numel and final. All are counted, so there is no interval."""
+    if of not in (TENSORS, SCALARS):
+        raise LessonError(f"of is one of {', '.join(OF)}; got {of!r}.")
+    weights = whole["numel"] if of == SCALARS else whole["numel"] * 0 + 1
+    total = int(weights.sum())
+    share = float(weights[whole["final"].astype(bool)].sum()) / max(total, 1)
+    return Fact(share, PERCENT, n=total, counted=of, source=source)
+
+
+def _has_nonzero(factors: pd.Series[float]) -> bool:
+    return bool((factors != 0).any())

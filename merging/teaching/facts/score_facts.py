@@ -1,0 +1,122 @@
+"""Facts of stored scores: accuracies, their differences, and the H-score."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from merging.base.errors import StoreError
+from merging.teaching.fact import PERCENT, POINTS, Fact
+from merging.teaching.lesson_context import NotMeasured
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from merging.study.measurements.predictions import RunAnswers
+    from merging.teaching.lesson_context import LessonContext
+
+SPLIT = "reporting"
+EXPERTS = "experts"
+
+
+def read_score_rows(context: LessonContext, alias: str) -> tuple[pd.DataFrame, tuple[str, ...], str]:
+    """Scores of a run or a reference on the half that is reported, its in-domain tasks, and its title.
+
+    Raises:
+        StoreError: it is not stored.
+    """
+    inside = tuple(context.benchmark.experts)
+    if alias == EXPERTS:
+        from merging.images.benchmarks.metrics import individual
+
+        missing = [task for task in inside if task not in context.references]
+        if missing:
+            raise StoreError(f"The expert of {missing[0]} has not been evaluated on this benchmark.")
+        tables = {task: context.references[task].scores for task in inside}
+        scores = individual({task: table for task, table in tables.items() if table is not None})
+        title = "each task's own expert"
+    else:
+        run = context.needed_run(alias)
+        assert run.scores is not None  # the context has runs with scores only
+        scores, title = run.scores, run.name
+        inside = run.experts if run.kind == "merge" else inside
+    return scores[scores["split"] == SPLIT], inside, title
+
+
+def accuracy(context: LessonContext, arguments: Mapping[str, Any]) -> Fact:
+    """Mean accuracy of a run or a reference over data sets "in" or "out" of domain, or that of one data set."""
+    from merging.images.benchmarks.metrics import average, wilson
+
+    scores, inside, title = read_score_rows(context, str(arguments["run"]))
+    tasks = context.tasks(str(arguments["over"]), inside)
+    rows = scores[scores["task"].isin(tasks)]
+    n = int(rows["n"].sum())
+    value, low, high = average(rows)
+    if len(rows) == 1:
+        low, high = wilson(int(rows["correct"].iloc[0]), n)
+    return Fact(value, PERCENT, low, high, n, SPLIT, source=title)
+
+
+def h_score(context: LessonContext, arguments: Mapping[str, Any]) -> Fact:
+    """The harmonic mean of both averages; its interval takes the ends of both together, so it is on the wide side."""
+    from merging.images.benchmarks.metrics import h_score as harmonic
+    from merging.images.benchmarks.metrics import summarize
+
+    scores, inside, title = read_score_rows(context, str(arguments["run"]))
+    means = summarize(scores, inside)
+    ends = (harmonic(means.in_low, means.out_low), harmonic(means.in_high, means.out_high))
+    return Fact(means.h_score, PERCENT, *ends, means.n_in + means.n_out, SPLIT, source=title)
+
+
+def difference(context: LessonContext, arguments: Mapping[str, Any]) -> Fact:
+    """How much more accurate a run is than another, in points; over "h" it is the difference of the H-scores.
+
+    The interval is that of a paired bootstrap over images where the predictions of both are stored. Otherwise both
+    accuracies count as independent, which keeps it on the wide side.
+    """
+    run, against, over = (str(arguments[name]) for name in ("run", "against", "over"))
+    try:
+        return _paired_difference(context, run, against, over)
+    except NotMeasured:
+        pass
+    of = h_score if over == "h" else accuracy
+    one, other = (of(context, {"run": alias, "over": over}) for alias in (run, against))
+    down = math.hypot(one.value - one.low, other.high - other.value)
+    up = math.hypot(one.high - one.value, other.value - other.low)
+    change = one.value - other.value
+    source = f"{one.source} and {other.source}, assuming independence"
+    return Fact(change, POINTS, change - down, change + up, one.n, SPLIT, source=source)
+
+
+def _paired_difference(context: LessonContext, run: str, against: str, over: str) -> Fact:
+    """The same on the same images. Raises NotMeasured without the predictions of both."""
+    from merging.study.analysis.agreement import H_SCORE, INSIDE, OUTSIDE, SEED, differences
+
+    new, old = answers(context, run), answers(context, against)
+    inside = context.tasks("in", context.needed_run(run).experts or tuple(context.benchmark.experts))
+    right = {
+        task: (old[task].right.astype(np.float64).mean(axis=0), new[task].right.astype(np.float64).mean(axis=0))
+        for task in new
+        if task in old
+    }
+    scope = {"in": INSIDE, "out": OUTSIDE, "h": H_SCORE}.get(over, over)
+    if scope == over:
+        context.tasks(over, inside)
+    table = differences(right, inside, [task for task in right if task not in inside])
+    row = table[table["scope"] == scope].iloc[0]
+    ends = float(row["low"]), float(row["high"])
+    source = f"{context.needed_run(run).title} and {context.needed_run(against).title}, image by image"
+    return Fact(float(row["difference"]), POINTS, *ends, int(row["n"]), SPLIT, SEED, source)
+
+
+def answers(context: LessonContext, alias: str) -> Mapping[str, RunAnswers]:
+    """The stored predictions of a run by data set. Raises NotMeasured."""
+    from merging.study.measurements.predictions import read_answers
+
+    if alias == EXPERTS:
+        raise NotMeasured("The predictions of the experts are not stored together.")
+    measured = context.measured("predictions", context.needed_run(alias))
+    return context.keep(("answers", alias), lambda: read_answers(measured, context.benchmark))

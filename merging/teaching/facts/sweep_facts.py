@@ -1,0 +1,171 @@
+"""Facts of stored sweeps: a recipe's scores at one value, and the best point, subject to a bound or not."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from merging.base.errors import LessonError, StoreError
+from merging.base.text import did_you_mean
+from merging.teaching.fact import PERCENT, POINTS, Fact
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from merging.study.sweeps.sweep import Sweep
+    from merging.teaching.lesson_context import LessonContext
+
+COLUMNS = {"in": ("in_domain", "in_low", "in_high", "n_in"), "out": ("out_of_domain", "out_low", "out_high", "n_out")}
+BEST_BY = {"h": "h_score", "in": "in_domain", "out": "out_of_domain"}
+VALUE, SCORE, REPORTED, FALLEN, POINTS_OF, METHOD, CERTAINTY = POINT_PARTS = (
+    "value", "score", "reported", "fallen", "points", "method", "certainty",
+)  # fmt: skip
+
+
+class StoredSweep(NamedTuple):
+    """A sweep with the tables of its stored points."""
+
+    sweep: Sweep
+    rows: pd.DataFrame
+    averages: pd.DataFrame
+
+
+def swept_score(context: LessonContext, arguments: Mapping[str, Any]) -> Fact:
+    """The score of a sweep's first recipe, or that of a run's alias, at a value, over in, out, h or a data set."""
+    stored = _read_stored_sweep(context, str(arguments["sweep"]))
+    averages = _recipe_points(context, stored, arguments)
+    at = arguments["at"]
+    if isinstance(at, bool) or not isinstance(at, (int, float)):
+        raise LessonError(f"at is a value of the axis; got {at!r}.")
+    rows = averages[(averages["x"] - float(at)).abs() < 1e-9]
+    if rows.empty:
+        values = ", ".join(f"{value:g}" for value in sorted(set(averages["x"])))
+        raise StoreError(f"The sweep has no point at {at:g}; it has {values}.")
+    return _score(context, stored, rows.iloc[0], str(arguments["over"]))
+
+
+def best_point(context: LessonContext, arguments: Mapping[str, Any]) -> Fact:
+    """The best point of a sweep ``by`` h, in or out; with ``subject`` and ``least`` the best of those that meet it.
+
+    ``of`` says what of it: its "value" on the axis, its "score" on the sweep's images, the score "reported" of its run
+    on the half that nothing was chosen on, by how much that has "fallen", the "method", how many "points" it is the
+    best of, or the "certainty" that it meets the bound. ``over`` is the score that is meant, ``by`` unless named.
+    """
+    from merging.study.sweeps.requirement import Requirement, best_point, judge_points
+
+    stored, by = _read_stored_sweep(context, str(arguments["sweep"])), str(arguments["by"])
+    if by not in BEST_BY:
+        raise LessonError(f"by is one of {', '.join(BEST_BY)}; got {by!r}.")
+    averages = _recipe_points(context, stored, arguments) if "run" in arguments else stored.averages
+    if "subject" in arguments or "least" in arguments:
+        requirement = Requirement(str(arguments.get("subject", "out")), float(arguments.get("least", 0)))
+        averages = judge_points(stored.rows, averages, requirement)
+    point, met = best_point(averages, BEST_BY[by])
+    if not met:
+        raise StoreError("No point of the sweep meets the bound.")
+    row = averages[averages["point"] == point].iloc[0]
+    of, source = str(arguments.get("of", SCORE)), f"the best of {len(averages)} points"
+    if of not in POINT_PARTS:
+        raise LessonError(f"of is one of {', '.join(POINT_PARTS)}; got {of!r}.{did_you_mean(of, POINT_PARTS)}")
+    if of in (SCORE, REPORTED, FALLEN):
+        return _point_fact(context, stored, row, str(arguments.get("over", by)), of, source)
+    if of == METHOD:
+        return Fact(source=source, name=stored.sweep.recipes[int(row["line"])].title or "the recipe")
+    if of == CERTAINTY:
+        return Fact(float(row.get("certainty", math.nan)), PERCENT, seed=0, source=f"{source}, 2,000 draws", digits=0)
+    number = float(row["x"] if of == VALUE else len(averages))
+    return Fact(number, source=source, digits=_digits(number))
+
+
+def _point_fact(context: LessonContext, stored: StoredSweep, row: pd.Series, over: str, of: str, source: str) -> Fact:
+    """A point's score on the images of its sweep, on the half that is reported, or the difference of the two."""
+    chosen = _score(context, stored, row, over)
+    if of == SCORE:
+        return chosen
+    reported = _reported_score(context, stored, row, over)
+    if of == REPORTED:
+        return reported
+    change = reported.value - chosen.value
+    down = math.hypot(reported.value - reported.low, chosen.high - chosen.value)
+    up = math.hypot(reported.high - reported.value, chosen.value - chosen.low)
+    source = f"{source}, on new images"
+    return Fact(change, POINTS, change - down, change + up, reported.n, reported.half, source=source)
+
+
+def _read_stored_sweep(context: LessonContext, alias: str) -> StoredSweep:
+    """A sweep with its stored points. Raises StoreError if there is none, or if none of its points is stored."""
+    return context.keep(("swept", alias), lambda: _read_fresh_sweep(context, alias))
+
+
+def _read_fresh_sweep(context: LessonContext, alias: str) -> StoredSweep:
+    from merging.study.sweeps.known_points import KnownPoints
+    from merging.study.sweeps.sweep_session import plan_sweep
+    from merging.study.sweeps.sweep_tables import average_rows, sweep_table
+
+    sweep = context.sweep(alias)
+    if sweep is None:
+        axes = context.lesson.runs[alias]["sweep"]
+        raise StoreError(f"There is no sweep over {axes} on this machine. Start one on Sweeps.")
+    planned, sample = plan_sweep(sweep, context.benchmark), sweep.sample.on(context.benchmark)
+    points = KnownPoints(planned, context.store, context.benchmark, sample).now()
+    if not points:
+        raise StoreError("None of the sweep's points is stored. Open it on Sweeps and go on with it.")
+    rows = sweep_table(sweep, planned, points)
+    return StoredSweep(sweep, rows, average_rows(rows))
+
+
+def _recipe_points(context: LessonContext, stored: StoredSweep, arguments: Mapping[str, Any]) -> pd.DataFrame:
+    """The points of the recipe that a run's alias names, of the first recipe without one."""
+    number = 0
+    if alias := arguments.get("run"):
+        wanted = context.recipe(str(alias)).chain_digest
+        chains = [recipe.chain_digest for recipe in stored.sweep.recipes]
+        if wanted not in chains:
+            raise LessonError(f"The sweep has no recipe that is the run {str(alias)!r}.")
+        number = chains.index(wanted)
+    return stored.averages[stored.averages["line"] == number]
+
+
+def _score(context: LessonContext, stored: StoredSweep, row: pd.Series, over: str) -> Fact:
+    """One score of a point, on the images of its sweep."""
+    from merging.images.benchmarks.metrics import h_score
+
+    half, source = str(row["split"]), f"{stored.sweep.recipes[int(row['line'])].title} at {row['x']:g}"
+    seed = stored.sweep.seed if stored.sweep.images else None
+    if over == "h":
+        ends = (h_score(row["in_low"], row["out_low"]), h_score(row["in_high"], row["out_high"]))
+        n = int(row["n_in"] + row["n_out"])
+        return Fact(float(row["h_score"]), PERCENT, *ends, n, half, seed, source)
+    if over in COLUMNS:
+        value, low, high, n = (row[name] for name in COLUMNS[over])
+        return Fact(float(value), PERCENT, float(low), float(high), int(n), half, seed, source)
+    context.tasks(over, ())
+    of_task = stored.rows[(stored.rows["point"] == row["point"]) & (stored.rows["task"] == over)].iloc[0]
+    ends = float(of_task["low"]), float(of_task["high"])
+    return Fact(float(of_task["accuracy"]), PERCENT, *ends, int(of_task["n"]), half, seed, source)
+
+
+def _reported_score(context: LessonContext, stored: StoredSweep, row: pd.Series, over: str) -> Fact:
+    """The same score of the point's run on the half that is reported. Raises StoreError where it is not stored."""
+    from merging.images.benchmarks.metrics import average, summarize
+    from merging.teaching.facts.score_facts import SPLIT
+
+    run = context.store.find(str(row["run"])) if row["run"] else None
+    if run is None or run.scores is None or run.benchmark != context.benchmark.digest:
+        raise StoreError("The point is not stored as a run. On Sweeps, choose it and open it as a run.")
+    scores = run.scores[run.scores["split"] == SPLIT]
+    if over == "h":
+        from merging.images.benchmarks.metrics import h_score
+
+        means = summarize(scores, run.experts)
+        ends = (h_score(means.in_low, means.out_low), h_score(means.in_high, means.out_high))
+        return Fact(means.h_score, PERCENT, *ends, means.n_in + means.n_out, SPLIT, source=run.name)
+    rows = scores[scores["task"].isin(context.tasks(over, run.experts))]
+    value, low, high = average(rows)
+    return Fact(value, PERCENT, low, high, int(rows["n"].sum()), SPLIT, source=run.name)
+
+
+def _digits(value: float) -> int:
+    """The digits after the point that a value of an axis is written with."""
+    return len(f"{value:g}".partition(".")[2])

@@ -1,0 +1,176 @@
+"""What is wrong with a lesson on this machine: names that do not exist, facts that are not known, goals that hold."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from merging.base.errors import MergingError
+from merging.base.files.plain_yaml import read_plain_yaml
+from merging.base.text import did_you_mean
+from merging.recipes.papers.published_figures import SOURCES
+from merging.teaching.fact import SHARES, Fact
+from merging.teaching.fact_kinds import FACT_KINDS, WITHOUT_INTERVAL
+from merging.teaching.facts.fact_computation import compute_declared_facts, compute_fact
+from merging.teaching.goals import is_met
+from merging.teaching.lesson import CELLS, CHECK, DO, EXPLAIN, PREDICT, SAY, FactSpec, Goal
+from merging.teaching.plain_text import NAME, find_placeholders
+
+if TYPE_CHECKING:
+    from merging.teaching.lesson import Lesson, LessonStep
+    from merging.teaching.lesson_context import LessonContext
+
+PLACES = Path(__file__).with_name("places.yaml")
+FEWEST_STEPS, MOST_STEPS = 6, 12  # steps
+MOST_WORDS = 120  # of an explanation
+TYPED_NUMBER = re.compile(r"\d+(?:[.,]\d+)?\s?(?:%|points|percent)")
+
+
+@dataclass(frozen=True)
+class AppPlaces:
+    """What a step may name: paths of pages, keys of the address, keys of charts."""
+
+    pages: tuple[str, ...]
+    keys: tuple[str, ...]
+    charts: tuple[str, ...]
+
+
+@lru_cache(maxsize=1)
+def read_app_places() -> AppPlaces:
+    """Those of the app that comes with this version."""
+    data = read_plain_yaml(PLACES.read_text(encoding="utf-8"), "list of places")
+    return AppPlaces(*(tuple(str(name) for name in data[field]) for field in ("pages", "keys", "charts")))
+
+
+def find_problems(lesson: Lesson, context: LessonContext) -> list[str]:
+    """Everything that is wrong, one sentence each, in the order of the file; none if it can be taught here."""
+    found = [*_check_shape(lesson), *_check_runs(lesson, context)]
+    for number, step in enumerate(lesson.steps, 1):
+        what = f"Step {number} ({step.kind})"
+        found += [f"{what}: {text}" for text in _check_step(step, number, lesson, context)]
+    return [*found, *_check_facts(lesson, context)]
+
+
+def list_fact_specs(lesson: Lesson) -> dict[str, FactSpec]:
+    """Every fact of a lesson by where it stands: its name, or the step that asks for it."""
+    listed = dict(lesson.facts)
+    for number, step in enumerate(lesson.steps, 1):
+        goals = [goal for goal in (step.goal, *step.claims) if goal]
+        asked = [*step.truth, *(step.paper.ours if step.paper else ())]
+        asked += [goal.fact for goal in goals if goal.fact and not FACT_KINDS[goal.fact.fact].now]
+        listed |= {f"step {number}, {place}": spec for place, spec in enumerate(asked, 1)}
+    return listed
+
+
+def _check_shape(lesson: Lesson) -> Iterator[str]:
+    if not FEWEST_STEPS <= len(lesson.steps) <= MOST_STEPS:
+        yield f"A lesson has {FEWEST_STEPS} to {MOST_STEPS} steps; this one has {len(lesson.steps)}."
+    kinds = [step.kind for step in lesson.steps]
+    for kind in (PREDICT, DO, EXPLAIN, CHECK):
+        if kind not in kinds:
+            yield f"No step is of the kind {kind}: predict, do, explain and check belong together."
+
+
+def _check_runs(lesson: Lesson, context: LessonContext) -> Iterator[str]:
+    for alias in lesson.runs:
+        try:
+            if not context.id(alias):
+                yield f"The run {alias} is not stored here. Run its recipe, or check with --compute."
+        except MergingError as error:
+            yield f"The run {alias}: {error}"
+
+
+def _check_step(step: LessonStep, number: int, lesson: Lesson, context: LessonContext) -> Iterator[str]:
+    known = read_app_places()
+    keys = [*step.view, *step.controls, *step.show]
+    keys += [goal.key for goal in (step.goal, *step.claims) if goal and goal.key]
+    for name, choices, what in (
+        *((page, known.pages, "page") for page in [step.page] if page),
+        *((chart, known.charts, "chart") for chart in [step.chart] if chart),
+        *((key, known.keys, "key of the address") for key in keys),
+    ):
+        if name not in choices:
+            yield f"there is no {what} {name!r}.{did_you_mean(name, choices)}"
+    if step.paper and step.paper.source not in (sources := [name.casefold() for name in SOURCES]):
+        yield f"there is no paper {step.paper.source!r}.{did_you_mean(step.paper.source, sources)}"
+    if step.kind == EXPLAIN and len(step.say.split()) > MOST_WORDS:
+        yield f"an explanation has at most {MOST_WORDS} words; this one has {len(step.say.split())}."
+    if step.kind in (SAY, EXPLAIN) and (typed := TYPED_NUMBER.search(step.say)):
+        yield f"a number is typed into the text ({typed.group()}). Declare a fact and write its name in braces."
+    if step.guess and step.guess.kind == CELLS and not all(compute_fact(fact, context).cells for fact in step.truth):
+        yield "its truth is no map, so there is no cell to mark. Name a fact of cells, such as kept of cells."
+    yield from _check_goal(step, number, lesson, context)
+    for claim in step.claims:
+        if is_met(claim, context) is not True:
+            yield f"its words rely on {describe_goal(claim)}, which does not hold here."
+
+
+def _check_goal(step: LessonStep, number: int, lesson: Lesson, context: LessonContext) -> Iterator[str]:
+    """Whether the goal is open when the step opens, and met after "Show me"."""
+    if step.goal is None:
+        return
+    opened = context.view(lesson.place(number)[1])
+    if is_met(step.goal, context, opened):
+        yield f"its goal ({describe_goal(step.goal)}) holds as soon as the step opens. Open it with another view."
+    if not step.show:
+        yield "it has no show, the values of the address that fulfil its goal."
+    elif is_met(step.goal, context, opened | context.view(step.show)) is False:
+        yield f"its goal ({describe_goal(step.goal)}) does not hold with the values of show."
+
+
+def describe_goal(goal: Goal) -> str:
+    """A goal in a few words."""
+    arguments = ", ".join(f"{key} {value}" for key, value in goal.fact.arguments.items()) if goal.fact else ""
+    what = f"{goal.fact.fact}{f' ({arguments})' if arguments else ''}" if goal.fact else goal.key
+    if goal.equal is not None:
+        return f"{what} is {goal.equal}"
+    if goal.high is None:
+        return f"{what} at least {goal.low:g}"
+    return f"{what} between {goal.low:g} and {goal.high:g}"
+
+
+def _check_facts(lesson: Lesson, context: LessonContext) -> Iterator[str]:
+    for where, spec in list_fact_specs(lesson).items():
+        fact = compute_fact(spec, context)
+        if fact.missing:
+            yield f"The fact of {where} ({spec.fact}) is not known here: {fact.missing}"
+        elif not fact.name and not math.isfinite(fact.value):
+            yield f"The fact of {where} ({spec.fact}) is undefined."
+        elif _lacks_interval(spec, fact):
+            yield f"The fact of {where} ({spec.fact}) has no interval."
+    for name in sorted(lesson.facts.keys() - set(_list_used_facts(lesson))):
+        yield f"The fact {name} is declared and never used."
+
+
+def _lacks_interval(spec: FactSpec, fact: Fact) -> bool:
+    free = spec.fact in WITHOUT_INTERVAL or spec.arguments.get("of") == "certainty"
+    return fact.unit in SHARES and not fact.name and not fact.interval and not free
+
+
+def _list_used_facts(lesson: Lesson) -> Iterator[str]:
+    """The names of facts in texts, and of those that truths, papers, goals and claims use."""
+    used: list[FactSpec] = []
+    for step in lesson.steps:
+        for text in step.texts:
+            yield from (found.group(1) for each in find_placeholders(text) if (found := NAME.fullmatch(each)))
+        used += [*step.truth, *(step.paper.ours if step.paper else ())]
+        used += [goal.fact for goal in (step.goal, *step.claims) if goal and goal.fact]
+    yield from (name for name, spec in lesson.facts.items() if spec in used)
+
+
+def fill_texts(lesson: Lesson, context: LessonContext) -> list[tuple[str, str]]:
+    """Every text with its facts filled in, as (where it stands, text)."""
+    from merging.teaching.fill import TOGETHER, fill_facts
+
+    facts: Mapping[str, Fact] = compute_declared_facts(context)
+    steps: Iterable[tuple[int, LessonStep]] = enumerate(lesson.steps, 1)
+    return [
+        (f"{number} {step.kind}", fill_facts(text, facts).replace(TOGETHER, " "))
+        for number, step in steps
+        for text in step.texts
+    ]

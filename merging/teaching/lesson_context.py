@@ -1,0 +1,229 @@
+"""What a lesson is about on this machine: its runs and sweeps, found by their recipes, and what the view says now."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from merging.base.errors import LessonError, MergingError, StoreError
+from merging.base.text import did_you_mean
+from merging.teaching.lesson import REFERENCES, Lesson
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from merging.images.benchmarks.benchmark import Benchmark
+    from merging.recipes.recipe import Recipe
+    from merging.study.analysis.measurement_store import StoredMeasurement
+    from merging.study.runs.run import Run
+    from merging.study.runs.run_store import Store
+    from merging.study.sweeps.sweep import Sweep
+
+EXPERT = "expert"
+Kept = TypeVar("Kept")
+
+
+@dataclass(frozen=True)
+class LessonContext:
+    """A lesson with the store and the benchmark that its facts are read from. Nothing is computed with a model.
+
+    ``address`` is what the view says now, ``preview`` the table of differences of the preview that is shown, and
+    ``factors`` the painted ones (tensor, numel, expert, factor), where there are some: only facts of the present view
+    read them.
+    """
+
+    store: Store
+    benchmark: Benchmark
+    lesson: Lesson
+    address: Mapping[str, str] = field(default_factory=dict)
+    preview: pd.DataFrame | None = None
+    factors: pd.DataFrame | None = None
+    _kept: dict[Any, Any] = field(default_factory=dict, repr=False, compare=False)
+
+    def at(
+        self, address: Mapping[str, str], preview: pd.DataFrame | None = None, factors: pd.DataFrame | None = None
+    ) -> LessonContext:
+        """The same lesson with another view on screen; what was read before is kept."""
+        return replace(self, address=dict(address), preview=preview, factors=factors)
+
+    # Runs
+
+    @property
+    def runs(self) -> list[Run]:
+        """The stored runs that were scored on this benchmark."""
+
+        def scored() -> list[Run]:
+            return [run for run in self.store.runs() if run.has_scores and run.benchmark == self.benchmark.digest]
+
+        return self.keep("runs", scored)
+
+    @property
+    def merges(self) -> list[Run]:
+        """The merges of all experts of the benchmark; where models changed, those of the stored references."""
+        return self.keep("merges", self._merges)
+
+    def _merges(self) -> list[Run]:
+        experts = set(self.benchmark.experts)
+        merges = [run for run in self.runs if run.kind == "merge" and set(run.experts) == experts]
+        known: dict[str, str] = {}
+        for kind in (*self.benchmark.experts, "pretrained"):
+            if (run := self.references.get(kind)) is not None:
+                known |= run.inputs
+        same = [run for run in merges if known.items() <= run.inputs.items()]
+        return same or merges
+
+    @property
+    def references(self) -> dict[str, Run]:
+        """Stored evaluations: "pretrained", "multitask", and each expert by its task."""
+        return {run.experts[0] if run.kind == EXPERT else run.kind: run for run in self.runs if run.kind != "merge"}
+
+    def recipe(self, alias: str) -> Recipe:
+        """The recipe of an alias on all experts of the benchmark.
+
+        Raises:
+            LessonError: there is no such alias, it is a sweep, or its recipe makes no sense.
+        """
+        from merging.recipes.presets import find_preset
+        from merging.recipes.recipe import Recipe
+
+        parts = self._parts(alias)
+        on = self.benchmark.pretrained, self.benchmark.experts
+        try:
+            if "preset" in parts:
+                return find_preset(str(parts["preset"])).recipe(*on)
+            if "chain" in parts:
+                return _parse_chain_recipe(str(parts["chain"]), *on)
+            return Recipe.from_plain({**parts, "pretrained": on[0], "experts": on[1]})
+        except MergingError as error:
+            raise LessonError(f"The run {alias} of the lesson {self.lesson.key}: {error}") from None
+
+    def run(self, alias: str) -> Run | None:
+        """The stored run of an alias or of a reference model, None if there is none. Raises LessonError."""
+        if alias in REFERENCES:
+            return self.references.get(alias)
+        return self.keep(("run", alias), lambda: self.find(self.recipe(alias)))
+
+    def find(self, recipe: Recipe) -> Run | None:
+        """The stored run of a recipe on all experts, wherever its files are; None if there is none."""
+        from merging.study.runs.edit_pairs import by_subject, find_run
+
+        found = (find_run(recipe, group) for group in by_subject(self.merges))
+        return next((run for run in found if run is not None), None)
+
+    def needed_run(self, alias: str) -> Run:
+        """The same; raises StoreError where it is not stored."""
+        if (run := self.run(alias)) is None:
+            what = f"the recipe “{self.recipe(alias).title or alias}”" if alias not in REFERENCES else f"{alias} model"
+            raise StoreError(f"There is no run of {what} on this benchmark. Run its recipe.")
+        return run
+
+    def missing(self) -> list[str]:
+        """The aliases of recipes that have no run here."""
+        return [alias for alias, parts in self.lesson.runs.items() if "sweep" not in parts and self.run(alias) is None]
+
+    def _parts(self, alias: str) -> Mapping[str, Any]:
+        if alias not in self.lesson.runs:
+            near = did_you_mean(alias, self.lesson.runs)
+            raise LessonError(f"The lesson {self.lesson.key} has no run {alias!r}.{near}")
+        parts = self.lesson.runs[alias]
+        if "sweep" in parts:
+            raise LessonError(f"{alias!r} of the lesson {self.lesson.key} is a sweep, not a run.")
+        return parts
+
+    # Sweeps and addresses
+
+    def sweep(self, alias: str) -> Sweep | None:
+        """The stored sweep of an alias: over those axes; precomputed ones first, then those with the most recipes."""
+        from merging.study.sweeps import sweep_storage
+
+        parts = self.lesson.runs.get(alias, {})
+        if "sweep" not in parts:
+            raise LessonError(f"{alias!r} of the lesson {self.lesson.key} is no sweep.")
+        axes = [axis.strip() for axis in str(parts["sweep"]).split("×")]
+        listed = sweep_storage.list_sweeps(self.store).values()
+        found = [sweep for sweep in listed if [axis.target for axis in sweep.axes] == axes]
+        if "title" in parts:
+            found = [sweep for sweep in found if sweep.title == parts["title"]]
+        found.sort(key=lambda sweep: (sweep_storage.is_own(self.store, sweep.id), -len(sweep.recipes)))
+        return found[0] if found else None
+
+    def id(self, alias: str) -> str:
+        """The id of the run or sweep of an alias; empty if it is not stored."""
+        found = self.sweep(alias) if "sweep" in self.lesson.runs.get(alias, {}) else self.run(alias)
+        return "" if found is None else found.id
+
+    def view(self, view: Mapping[str, str]) -> dict[str, str]:
+        """A view with the ids of its aliases; keys of what is not stored are left out."""
+        addressed = {}
+        for key, value in view.items():
+            pieces = [self.id(part[1:]) if part.startswith("@") else part for part in value.split(",")]
+            if all(pieces) or not value:
+                addressed[key] = ",".join(pieces)
+        return addressed
+
+    # Measurements
+
+    def measured(self, key: str, run: Run | None = None) -> StoredMeasurement:
+        """A stored measurement of a run, of the experts (with any merge of them), or of the benchmark.
+
+        Raises:
+            NotMeasured: it is not stored.
+        """
+        from merging.study.analysis import measurement_store
+        from merging.study.analysis.measurement_registry import find_measurement
+        from merging.study.analysis.measurement_subject import SubjectKind
+
+        of = find_measurement(key).of
+        if run is None and of == SubjectKind.EXPERTS:
+            run = self.merges[0] if self.merges else None
+        run_id = "" if run is None or of == SubjectKind.BENCHMARK else run.id
+        find = partial(measurement_store.find_measurement_result, key, self.store, self.benchmark, run_id)
+        if (measured := self.keep(("measured", key, run_id), find)) is None:
+            of_what = f" of “{run.name}”" if run is not None and of == SubjectKind.RUN else ""
+            raise NotMeasured(f"“{find_measurement(key).title}”{of_what} has not been measured here.", key, run_id)
+        return measured
+
+    def keep(self, key: Hashable, make: Callable[[], Kept]) -> Kept:
+        """What ``make`` gives, made once for this context."""
+        if key not in self._kept:
+            self._kept[key] = make()
+        kept: Kept = self._kept[key]
+        return kept
+
+    def tasks(self, over: str, inside: Sequence[str]) -> list[str]:
+        """The data sets that a group means: "in" (those of merged experts), "out", or the key of one data set.
+
+        Raises:
+            LessonError: the benchmark has no such data set.
+        """
+        keys = [task.key for task in self.benchmark.tasks]
+        if over == "in":
+            return [key for key in keys if key in inside]
+        if over == "out":
+            return [key for key in keys if key not in inside]
+        if over in keys:
+            return [over]
+        known = ("in", "out", *keys)
+        raise LessonError(f"over is in, out or a data set of the benchmark; got {over!r}.{did_you_mean(over, known)}")
+
+
+class NotMeasured(StoreError):  # noqa: N818 - it is a state of the store, and says what to do about it
+    """A fact needs a measurement that is not stored: ``measure`` is its key, ``run`` the id of its run, if any."""
+
+    def __init__(self, text: str, measure: str = "", run: str = "") -> None:
+        super().__init__(text)
+        self.measure, self.run = measure, run
+
+
+def _parse_chain_recipe(text: str, pretrained: str, experts: Mapping[str, str]) -> Recipe:
+    from merging.recipes.chain_text import parse_chain
+    from merging.recipes.recipe import Recipe
+
+    chain = parse_chain(text)
+    return Recipe.build(
+        chain.merge[0], chain.merge[1], list(chain.edits), pretrained, experts, "", chain.exemplars or None,
+        chain.count_dead_params, chain.activation, chain.architecture, adapt=chain.adapt,
+        test_data=chain.test_data or None,
+    )  # fmt: skip

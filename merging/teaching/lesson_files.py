@@ -1,0 +1,136 @@
+"""Reads lessons from YAML: plain data, closed lists of fields, errors that name the file, the step and the field."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from merging.base.errors import LessonError, MergingError
+from merging.base.files.plain_yaml import MAX_CHARACTERS, check_fields, read_plain_yaml, read_text_field
+from merging.base.text import first_few, printable
+from merging.teaching import lesson_steps
+from merging.teaching.lesson import LEVELS, REFERENCES, Lesson
+from merging.teaching.lesson_fields import LessonFields
+
+BUNDLED_LESSONS = Path(__file__).resolve().parents[2] / "app" / "lessons"
+FOLDERS = "MERGESCOPE_LESSONS"  # folders of lessons of one's own, joined as paths are
+VERSION = 1
+MOST_FILES, MOST_STEPS = 200, 40
+FIELDS = ("version", "key", "title", "question", "minutes", "level", "after", "runs", "facts", "steps")
+RUN_FIELDS = ("preset", "chain", "edits", "merge", "adapt", "exemplars", "test_data", "sweep", "title")
+RUN_WAYS = ("preset", "chain", "merge", "sweep")  # a sweep is named by its axes, as "lot.scaling"
+
+
+def list_lesson_folders() -> list[Path]:
+    """Where lessons lie: the bundled folder, then those that the environment names."""
+    named = [text for text in os.environ.get(FOLDERS, "").split(os.pathsep) if text.strip()]
+    return [BUNDLED_LESSONS, *(Path(text).expanduser() for text in named)]
+
+
+def list_lessons(places: Iterable[Path] | None = None, refused: list[LessonError] | None = None) -> list[Lesson]:
+    """Every lesson in these folders (by default all), bundled ones first; of several with one key only the first.
+
+    Files that cannot be read are added to ``refused``. Without that list they raise LessonError.
+    """
+    found: dict[str, Lesson] = {}
+    for place in list_lesson_folders() if places is None else places:
+        for path in sorted(place.glob("*.yaml"))[:MOST_FILES]:
+            try:
+                lesson = read_lesson(path)
+            except LessonError as error:
+                if refused is None:
+                    raise
+                refused.append(error)
+            else:
+                found.setdefault(lesson.key, lesson)
+    order = {key: number for number, key in enumerate(ORDER)}
+    return sorted(found.values(), key=lambda lesson: order.get(lesson.key, len(order)))
+
+
+ORDER = (  # in which the bundled ones are best taken
+    "choosing_lambda", "why_merging_hurts", "election_by_hand", "masks_by_hand", "which_layer_hurts", "drift_and_lot",
+    "pretty_maps", "one_image",
+)  # fmt: skip
+
+
+def read_lesson(path: Path) -> Lesson:
+    """The lesson in a file; a file that has not changed is read once.
+
+    Raises:
+        LessonError: it cannot be read, is too large, or is no lesson; the message names file, step and field.
+    """
+    try:
+        facts = path.stat()
+        if facts.st_size > MAX_CHARACTERS:
+            raise LessonError(
+                f"The lesson {path.name} has {facts.st_size:,} bytes; at most {MAX_CHARACTERS:,} are read. Make two "
+                "lessons of it."
+            )
+        return _read_cached(path, facts.st_mtime_ns, facts.st_size)
+    except OSError as error:
+        raise LessonError(f"The lesson {path.name} cannot be read: {error.strerror or 'it is no file'}.") from None
+    except UnicodeDecodeError:
+        raise LessonError(f"The lesson {path.name} is not text in UTF-8. Save it as UTF-8.") from None
+
+
+@lru_cache(maxsize=256)
+def _read_cached(path: Path, changed: int, size: int) -> Lesson:
+    return parse_lesson(path.read_text(encoding="utf-8"), path)
+
+
+def parse_lesson(text: str, path: Path) -> Lesson:
+    """The lesson in a text; ``path`` is the file that it is in. Raises LessonError."""
+    try:
+        return _lesson(read_plain_yaml(text, "file"), path)
+    except MergingError as error:
+        raise LessonError(f"The lesson {path.name}: {error}") from None
+
+
+def _lesson(data: Any, path: Path) -> Lesson:
+    fields = LessonFields(check_fields(data, "lesson", FIELDS, VERSION), "the lesson", FIELDS)
+    runs = {fields.name(alias, "a run"): _parse_run(recipe, alias) for alias, recipe in fields.mapping("runs").items()}
+    known = (*runs, *REFERENCES)
+    facts = {
+        fields.name(name, "a fact"): lesson_steps.parse_fact_spec(spec, f"the fact {name}", known)
+        for name, spec in fields.mapping("facts").items()
+    }
+    key = fields.name(fields.get("key"), "key")
+    if key != path.stem:
+        raise LessonError(f"its key is {key!r}, but the file is named {path.stem!r}. Give both one name.")
+    entries = fields.list("steps")
+    if not 1 <= len(entries) <= MOST_STEPS:
+        raise LessonError(f"a lesson has 1 to {MOST_STEPS} steps; got {len(entries)}.")
+    read = tuple(lesson_steps.parse_step(entry, number, facts, known) for number, entry in enumerate(entries, 1))
+    if not read[0].page:
+        raise LessonError("step 1 names no page. Give it a page, a view and a chart.")
+    return Lesson(
+        key=key,
+        title=fields.text("title", needed=True),
+        question=fields.text("question", needed=True),
+        minutes=int(fields.number("minutes", low=1, high=600)),
+        level=fields.choice("level", LEVELS),
+        after=tuple(fields.name(other, "after") for other in fields.list("after")),
+        runs=runs,
+        facts=facts,
+        steps=read,
+        path=path,
+    )
+
+
+def _parse_run(recipe: Any, alias: str) -> Mapping[str, Any]:
+    """The parts of a recipe, or the name of a preset; they are understood when the run is looked for."""
+    what = f"the run {printable(str(alias))}"
+    fields = LessonFields(recipe, what, RUN_FIELDS)
+    ways = [way for way in RUN_WAYS if fields.has(way)]
+    if len(ways) != 1:
+        raise LessonError(f"{what} has one of {', '.join(RUN_WAYS)}; got {first_few(ways) or 'none of them'}.")
+    if alias in REFERENCES:
+        raise LessonError(f"{what} has a name that stands for a reference. Take another one.")
+    return _read_mapping(fields.data)
+
+
+def _read_mapping(data: Mapping[str, Any]) -> Mapping[str, Any]:
+    return {read_text_field(key, "a field", "lesson"): value for key, value in data.items()}

@@ -1,0 +1,43 @@
+"""Where a paper and this benchmark part: a verdict that is computed, never written."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from merging.teaching.facts.fact_computation import compute_fact
+
+if TYPE_CHECKING:
+    from merging.teaching.fact import Fact
+    from merging.teaching.lesson import Paper
+    from merging.teaching.lesson_context import LessonContext
+
+SAME, NOT_REPRODUCED, OTHER = "same direction", "not reproduced here", "other direction"
+
+
+def judge_paper(paper: Paper, context: LessonContext) -> str:
+    """Whether our facts go the way of the paper's numbers, from the first to the last of them.
+
+    One number alone is compared with zero. It is "not reproduced here" if the paper's do not differ, if a fact is not
+    known here, or if ours differ by less than their intervals together.
+    """
+    facts = [compute_fact(spec, context) for spec in paper.ours]
+    said = list(paper.says.values())
+    if any(fact.missing or not math.isfinite(fact.value) for fact in facts):
+        return NOT_REPRODUCED
+    theirs = said[-1] - said[0] if len(said) > 1 else said[0]
+    ours = facts[-1].value - facts[0].value if len(facts) > 1 else facts[0].value
+    if theirs == 0 or abs(ours) <= _change_uncertainty(facts, ours):
+        return NOT_REPRODUCED
+    return SAME if (theirs > 0) == (ours > 0) else OTHER
+
+
+def _change_uncertainty(facts: list[Fact], change: float) -> float:
+    """How far a change may be off: both ends' half intervals toward each other, if independent; 0 without any."""
+    ends = [facts[0], facts[-1]] if len(facts) > 1 else [facts[0]]
+    parts = []
+    for place, fact in enumerate(ends):
+        upward = (change > 0) == (place == 0 and len(ends) > 1)  # the end from which the change starts
+        if fact.interval:
+            parts.append(fact.high - fact.value if upward else fact.value - fact.low)
+    return math.hypot(*parts) if parts else 0.0

@@ -1,0 +1,186 @@
+"""Polls of a class: how many sessions gave which answer at a step of a lesson. Only counts are stored, for a day.
+
+A poll has a code of six letters, which the lecturer makes and which links carry. What is stored holds no text, no
+address, no time and no name of a person: a step's numbers, and how often each was given. Which session gave which
+answer is known to this process alone, so that an answer can be changed; it is forgotten with the process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import re
+import secrets
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from merging.base.errors import StoreError
+from merging.base.files.records import write_json
+from merging.teaching.lesson_steps import MOST_CELLS
+
+LETTERS = "BCDFGHJKLMNPQRSTVWXZ"  # no vowels: no code is a word
+LENGTH = 6
+CODE = re.compile(f"[{LETTERS}]{{{LENGTH}}}")
+DAY = 24 * 3600.0  # seconds that a poll is kept
+UNUSED = 3600.0  # seconds after which a poll without answers makes room for another, where there are too many
+MOST_POLLS, MOST_QUESTIONS, MOST_ANSWERS = 200, 500, 10_000  # at a time, in a poll, at one place: maps have many cells
+MOST_VALUES = MOST_CELLS  # numbers of one answer
+FOLDER = "polls"  # in the store
+STEP = re.compile(r"[a-z0-9_]{1,64}/[1-9][0-9]?")
+Counts = dict[str, list[Counter[str]]]  # by question, then by place in the answer: how many sessions gave each number
+FULL_MESSAGE = "There are {} polls already. Each ends a day after it was begun."
+
+
+@dataclass(slots=True)
+class Poll:
+    """A poll until it ends; ``counts`` are stored, ``given`` by (question, session) are not."""
+
+    until: float
+    counts: Counts = field(default_factory=dict)
+    given: dict[tuple[str, str], tuple[tuple[int, str], ...]] = field(default_factory=dict)
+
+
+class Polls:
+    """The polls of one server, in a folder of its store. Every method may be called from any thread."""
+
+    def __init__(self, root: Path, clock: Callable[[], float] = time.time) -> None:
+        self._folder, self._clock = root / FOLDER, clock
+        self._lock = threading.Lock()
+        self._polls: dict[str, Poll] = {}
+        self._read()
+
+    def begin(self) -> str:
+        """Begin a poll; its code.
+
+        Raises:
+            StoreError: there are too many already.
+        """
+        with self._lock:
+            self._forget()
+            if len(self._polls) >= MOST_POLLS:
+                self._drop_unused()
+            if len(self._polls) >= MOST_POLLS:
+                raise StoreError(FULL_MESSAGE.format(MOST_POLLS))
+            code = ""
+            while not code or code in self._polls:
+                code = "".join(secrets.choice(LETTERS) for _ in range(LENGTH))
+            self._polls[code] = Poll(self._clock() + DAY)
+            self._write(code)
+            return code
+
+    def is_open(self, code: str) -> bool:
+        """Whether answers to a poll are counted."""
+        with self._lock:
+            return self._poll(code) is not None
+
+    def answer(self, code: str, step: str, session: str, values: Sequence[float], *, any_order: bool = False) -> bool:
+        """Count a session's answer at a step, LESSON/N, in place of its earlier one there; whether it is counted.
+
+        With ``any_order`` the numbers are a set, such as marked cells: they are counted as of one place.
+        """
+        given = tuple((0 if any_order else place, _short(value)) for place, value in enumerate(values))
+        if not STEP.fullmatch(step) or not given or len(given) > MOST_VALUES or not all(map(math.isfinite, values)):
+            return False
+        with self._lock:
+            poll = self._poll(code)
+            if poll is None or (step not in poll.counts and len(poll.counts) >= MOST_QUESTIONS):
+                return False
+            earlier = poll.given.get((step, session), ())
+            if earlier == given:
+                return True
+            counts = poll.counts.setdefault(step, [])
+            counts.extend(Counter() for _ in range(len(counts), max(place for place, _ in given) + 1))
+            if any(len(counts[place]) >= MOST_ANSWERS and value not in counts[place] for place, value in given):
+                return False
+            for place, value in earlier:
+                counts[place] = +(counts[place] - Counter([value]))
+            for place, value in given:
+                counts[place][value] += 1
+            poll.given[step, session] = given
+            self._write(code)
+            return True
+
+    def counts(self, code: str, step: str) -> list[dict[float, int]]:
+        """For each place of the answers at a step, {number: sessions that gave it}; empty without an answer."""
+        with self._lock:
+            poll = self._poll(code)
+            found = poll.counts.get(step, []) if poll is not None else []
+            return [{float(value): count for value, count in sorted(one.items(), key=_number_key)} for one in found]
+
+    def end(self, code: str) -> None:
+        """Forget a poll with all its counts."""
+        with self._lock:
+            self._drop(code)
+
+    def _poll(self, code: str) -> Poll | None:
+        self._forget()
+        return self._polls.get(code)
+
+    def _forget(self) -> None:
+        """Drop what is a day old."""
+        now = self._clock()
+        for code in [code for code, poll in self._polls.items() if poll.until <= now]:
+            self._drop(code)
+
+    def _drop_unused(self) -> None:
+        """Drop the oldest poll that is over an hour old and has no answer, if there is one."""
+        unused = [(poll.until, code) for code, poll in self._polls.items() if not poll.counts]
+        if unused and min(unused)[0] <= self._clock() + DAY - UNUSED:
+            self._drop(min(unused)[1])
+
+    def _drop(self, code: str) -> None:
+        if self._polls.pop(code, None) is not None:
+            with contextlib.suppress(OSError):
+                self._path(code).unlink(missing_ok=True)
+
+    def _path(self, code: str) -> Path:
+        return self._folder / f"{code}.json"
+
+    def _write(self, code: str) -> None:
+        """Store the counts; where the store cannot be written to, they live as long as this process."""
+        poll = self._polls[code]
+        with contextlib.suppress(OSError):
+            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            write_json(self._path(code), {"until": poll.until, "counts": poll.counts})
+
+    def _read(self) -> None:
+        """Take up the polls of a server that was restarted; files that are none are ignored."""
+        paths = sorted(self._folder.glob("*.json")) if self._folder.is_dir() else []
+        for path in paths[:MOST_POLLS]:
+            with contextlib.suppress(OSError, ValueError, TypeError, KeyError, AttributeError):
+                plain = json.loads(path.read_bytes())
+                counts = {step: [Counter(_numbers(one)) for one in places] for step, places in plain["counts"].items()}
+                if CODE.fullmatch(path.stem):
+                    self._polls[path.stem] = Poll(float(plain["until"]), counts)
+        self._forget()
+
+
+def median(counts: Mapping[float, int]) -> float:
+    """The median of numbers that were given so often; NaN without any."""
+    total, seen = sum(counts.values()), 0
+    below = math.nan
+    for value, count in sorted(counts.items()):
+        seen += count
+        if 2 * seen == total:
+            below = value
+        elif 2 * seen > total:
+            return value if math.isnan(below) else (below + value) / 2
+    return math.nan
+
+
+def _short(value: float) -> str:
+    return f"{value:.3f}".rstrip("0").rstrip(".") if math.isfinite(value) else "nan"
+
+
+def _numbers(plain: Mapping[str, int]) -> dict[str, int]:
+    """Counts as stored; raises ValueError if something else than numbers was counted."""
+    return {_short(float(value)): int(count) for value, count in plain.items()}
+
+
+def _number_key(item: tuple[str, int]) -> float:
+    return float(item[0])

@@ -1,0 +1,32 @@
+"""Finds every chart in ``viz/figures/``."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from difflib import get_close_matches
+from functools import cache
+
+from viz.chart import Chart, ChartError, quote_names
+from viz.figure_text import clean_text
+
+
+@cache
+def charts() -> tuple[Chart, ...]:
+    """Every chart found in ``viz/figures/``, by key."""
+    from viz import figures
+
+    names = [info.name for info in pkgutil.walk_packages(figures.__path__, "viz.figures.") if not info.ispkg]
+    modules = [importlib.import_module(name) for name in names]
+    registered = [value for module in modules for value in vars(module).values() if isinstance(value, Chart)]
+    return tuple(sorted(registered, key=lambda chart: chart.key))
+
+
+def find(key: str) -> Chart:
+    """The chart of that key. Raises ChartError naming the nearest one."""
+    by_key = {chart.key: chart for chart in charts()}
+    if key not in by_key:
+        near = get_close_matches(key, by_key, 1)
+        hint = f"did you mean {near[0]!r}?" if near else f"there are {quote_names(by_key)}"
+        raise ChartError(f"no chart is called {clean_text(key)!r}; {hint}")
+    return by_key[key]

@@ -1,0 +1,233 @@
+"""Means over tasks or draws, with the range of what they are means of: drift by depth, and what exemplars change."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import cycle
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from viz import theme
+from viz.chart import Names, chart, check_option, distinct_names
+from viz.drawing import Drawing, Picture, Trace
+from viz.figure_text import clean_text, percent, plural, safe_text, span
+from viz.hover import describe_extreme, hover_texts
+from viz.parts import axes, legends, series
+from viz.parts.legends import entry
+
+VALUES = {"cosine": "1 − cosine to the expert", "l1": "mean |difference| from the expert, per dimension"}
+EVERY_RUN = "every"  # value of ``band``: a band for every run, which is readable for two or three
+SCALE = "pretrained"  # the kind of run that is drawn for comparison, without a band
+DEPTH_HOVER = (
+    "<b>{label}, {place}</b><br>mean {mean:real} over {number:plural task}<br>least {low:real} ({least}), "
+    "most {high:real} ({most})[<br>{images} images a task]"
+)
+DRAWS_HOVER = (
+    "<b>{name}, {exemplars:plural exemplar} a task</b><br>mean {mean:percent} over {number:plural draw} "
+    "({low:percent} to {high:percent})[<br>{images} images]"
+)
+PRINTED_HOVER = (
+    "<b>◇ {method}, {exemplars:plural exemplar} a task</b><br>{accuracy:percent 2}, as printed"
+    "<br>{source}: other models, other images"
+)
+RANK = "Full rank"
+UPPER, LOWER, GAP = 330, 120, 44  # px: heights of accuracies and ranks, and between them
+PRINTED = ("diamond-open", "diamond-cross-open", "diamond-x-open")  # marks of published values, one for each table
+CLOSE_ACCURACIES = 0.05  # accuracies closer than this have no room for a label each
+LOST = {  # column -> name, color, pattern
+    "fused": ("Merging task vectors", theme.PALETTE[4], ""),
+    "altered": ("Altering the pretrained weights", theme.PALETTE[5], "/"),
+}
+TOTAL = "Lost in all"
+
+
+def _means(rows: pd.DataFrame, by: str, value: str, **columns: Any) -> pd.DataFrame:
+    """A row for each number in the column ``by``: mean, low and high of the value, number of rows, images if known."""
+    groups: Any = rows.groupby(by, sort=True)
+    means = groups[value].agg(mean="mean", low="min", high="max", number="size")
+    images = groups["n"].agg(span) if "n" in rows else ""
+    return pd.DataFrame(means.assign(images=images, **columns).reset_index())
+
+
+def _spread(
+    means: pd.DataFrame, x: Any, look: theme.Look, hover: str, of: str, style: Any = None, **fields: Any
+) -> list[Trace]:
+    """A line through means, over a band from the least to the most of what they are means ``of``, if it is named."""
+    traces = [series.marks(means, x, "mean", look, hover, line=style or {"width": 2.5}, **fields)]
+    if of:
+        hidden = fields | {"name": f"{fields['name']}, {of}", "showlegend": False}
+        traces.insert(0, series.band(x, means["low"], means["high"], theme.tint(look.color, 0.16), **hidden))
+    return traces
+
+
+@chart(
+    title="Drift by depth",
+    question="How does feature drift grow with depth?",
+    columns=("run", "label", "kind", "task", "title", "place", "position", "cosine", "l1"),
+    optional=("n",),
+    rows=("run", "task", "position"),
+    empty="No run's drift has been measured yet.",
+)
+def drift_depth(table: pd.DataFrame, *, value: str = "cosine", band: str | None = None, runs: Names = None) -> Picture:
+    """A line for each run, the mean over tasks, and a band from the least to the most drifted task (LOT, Fig. 1b).
+
+    kind (merge, or pretrained for the dashed line), place (stem, "block 0" …, embedding), position (of the place, from
+    0), cosine and l1 (drift of features from those of each task's expert, means over images). ``band`` is the run with
+    the band, or EVERY.
+    """
+    check_option("value", value, tuple(VALUES))
+    scaled = table["kind"] == SCALE
+    looks = theme.looks(runs or distinct_names(table[~scaled]["run"]))
+    fig = Drawing()
+    for run, rows, legend in series.rows_by_name(pd.concat([table[~scaled], table[scaled]]), "run"):
+        groups = rows.groupby("position", sort=True)
+        least, most = (rows.loc[groups[value].agg(end), "title"].to_numpy() for end in ("idxmin", "idxmax"))
+        means = _means(rows, "position", value, least=least, most=most, **groups[["label", "place"]].first())
+        kind, of = rows["kind"].iloc[0], "all tasks" if band in (run, EVERY_RUN) else ""
+        look, style = looks[run], None
+        if kind == SCALE:
+            look, style, of = theme.KINDS[SCALE], {"width": 1.8, "dash": "dash"}, ""
+        fig.add_traces(_spread(means, means["position"], look, DEPTH_HOVER, of, style, **legend))
+    places = table.drop_duplicates("position").sort_values("position")
+    names = [safe_text(str(place).removeprefix("block "), 16) for place in places["place"]]
+    fig.update_xaxes(
+        title={"text": "Place in the network; numbers are blocks"}, tickmode="array", showgrid=False, tickangle=0,
+        tickvals=places["position"], ticktext=names, range=[-0.25, float(table["position"].max()) + 0.25],
+    )  # fmt: skip
+    fig.update_yaxes(title={"text": f"Feature drift:<br>{VALUES[value]}"}, rangemode="tozero")
+    alt = _describe_drift(table if scaled.all() else table[~scaled], value)
+    return legends.add_legend(fig, alt, 430, value, left=84, gap=24)
+
+
+def _describe_drift(table: pd.DataFrame, value: str) -> str:
+    labels = table.groupby("run")["label"].first()
+    means = _means(table[table["position"] == table["position"].max()], "run", value, label=labels)
+    words = f"Feature drift of {plural(len(means), 'run')} by depth. At the embedding it is least for"
+    words += describe_extreme(means, "mean", " {label:plain 40}, {mean:real}", least=True)
+    return (
+        words + describe_extreme(means, "mean", ", and most for {label:plain 40}, {mean:real}") * (len(means) > 1) + "."
+    )
+
+
+@chart(
+    title="Exemplar sensitivity",
+    question="How many exemplars does each method need?",
+    columns=("method", "exemplars", "seed", "accuracy"),
+    optional=("tasks", "n"),
+    rows=("method", "exemplars", "seed"),
+    empty="The exemplar sensitivity of this benchmark has not been measured.",
+)
+def drift_exemplars(
+    table: pd.DataFrame,
+    *,
+    rank: pd.DataFrame | None = None,
+    references: Mapping[str, float] | None = None,
+    published: pd.DataFrame | None = None,
+) -> Picture:
+    """A line for each method, the mean over draws of the exemplars, with a band from the worst draw to the best.
+
+    exemplars (per task), seed (of the draw), accuracy (mean over in-domain tasks), tasks (their number): LOT, Fig. 3a;
+    CAT, Table 3. ``rank`` has exemplars, seed and full: the share of the input directions that LOT's Gram matrices
+    span, drawn below. ``references`` are accuracies that need no exemplars, by name, as dotted lines. ``published`` has
+    method, exemplars, accuracy and source: what papers print for other models, with marks of their own.
+    """
+    looks, fig = theme.looks(distinct_names(table["method"])), Drawing()
+    for method, rows, legend in series.rows_by_name(table, "method", label="method"):
+        fig.add_traces(_by_exemplars(rows, "accuracy", method, looks[method], **legend))
+    ranked = rank is not None and len(rank) > 0
+    if rank is not None and ranked:
+        below = {"name": RANK, "legendgroup": RANK, "yaxis": "y2", "showlegend": False}
+        fig.add_traces(_by_exemplars(rank, "full", RANK, theme.Look(theme.FADED, "circle"), **below))
+    if published is not None:
+        sources = published.groupby("source")
+        fig.add_traces(_printed_marks(rows, symbol) for (_, rows), symbol in zip(sources, cycle(PRINTED), strict=False))
+    _add_references(fig, references or {})
+    counts = sorted({int(n) for n in series.finite_rows(table, "exemplars")["exemplars"]})
+    places = np.log2(counts)
+    room = {"range": [places[0] - 0.25, places[-1] + 0.25], "anchor": "y2" if ranked else "y"}
+    fig.update_xaxes(**axes.number_axis("Exemplars per task", counts, places, **room))
+    domains, inner = axes.stack_panels([UPPER, LOWER] if ranked else [UPPER], GAP)
+    fig.update_yaxes(title={"text": "In-domain accuracy,<br>mean over tasks (%)"}, tickformat=".0%", domain=domains[0])
+    if ranked:
+        ends = {"range": [0, 1.05], "anchor": "x", "domain": domains[1]}
+        fig.update_layout(yaxis2={"title": {"text": "Rank<br>(% of full)"}, "tickformat": ".0%", **ends})
+        words = "<b>Input directions that the Gram matrices span, mean over layers</b>"
+        fig.add_annotation(theme.caption(words, domains[1][1]))
+    return legends.add_legend(fig, _describe_ends(table), inner + 86, left=66, gap=30)
+
+
+def _by_exemplars(rows: pd.DataFrame, value: str, method: str, look: theme.Look, **fields: Any) -> list[Trace]:
+    means = _means(rows, "exemplars", value, name=method)
+    return _spread(means, np.log2(means["exemplars"]), look, DRAWS_HOVER, "all draws", **fields)
+
+
+def _printed_marks(rows: pd.DataFrame, symbol: str) -> Trace:
+    """What one paper prints for one method."""
+    name = entry(f"◇ {rows['method'].iloc[0]}: {rows['source'].iloc[0]}")
+    return series.published_marks(rows, np.log2(rows["exemplars"]), PRINTED_HOVER, symbol, name=name, legendgroup=name)
+
+
+def _add_references(fig: Drawing, references: Mapping[str, float]) -> None:
+    """Add a dotted line for each reference; references close to each other share a label."""
+    labels: dict[float, list[str]] = {}
+    at = np.inf
+    for name, value in sorted(references.items(), key=lambda item: -item[1]):
+        fig.add_shape(axes.horizontal_line(value, {"color": theme.INK, "width": 1.2, "dash": "dot"}))
+        at = at if at - value < CLOSE_ACCURACIES else value
+        labels.setdefault(at, []).append(f"{safe_text(name, 40)} {percent(value)}")
+    for at, words in labels.items():
+        fig.add_annotation(theme.caption(", ".join(words), at), x=1, xanchor="right", yref="y", yshift=0)
+
+
+def _describe_ends(table: pd.DataFrame) -> str:
+    parts = []
+    for method, rows, _ in series.rows_by_name(table, "method", label="method"):
+        means = _means(rows, "exemplars", "accuracy").iloc[[0, -1]]
+        parts.append(f"{clean_text(method, 24)} {', '.join(hover_texts(means, '{mean:percent} with {exemplars}'))}")
+    rest = f"; {plural(len(parts) - 6, 'method')} more" if len(parts) > 6 else ""
+    return f"In-domain accuracy by exemplars per task: {'; '.join(parts[:6])}{rest}."
+
+
+@chart(
+    title="What altering the pretrained weights loses",
+    question="How much is lost by merging whole weights in place of task vectors?",
+    columns=("exemplars", "seed", "altered", "fused", "lost"),
+    optional=("n",),
+    rows=("exemplars", "seed"),
+    empty="What merging whole weights loses has not been measured on this benchmark.",
+)
+def drift_altered(table: pd.DataFrame) -> Picture:
+    """Stacked bars of the accuracy lost against the own experts, and a mark at the sum, by exemplars (LOT, Fig. 2).
+
+    exemplars (per task), seed (of the draw), altered and fused (the parts, fractions: what altering the pretrained
+    weights adds, and what merging task vectors loses already), lost (their sum). Bars are means over draws, the sum's
+    bar runs from the best draw to the worst. A part below zero, a gain, hangs below the axis.
+    """
+    fig, counts = Drawing(), sorted({int(n) for n in series.finite_rows(table, "exemplars")["exemplars"]})
+    x = np.arange(len(counts), dtype=np.float32)
+    for column, (name, color, pattern) in LOST.items():
+        means = _means(table, "exemplars", column, name=name)
+        marker = {"pattern": {"shape": pattern}}
+        fig.add_trace(series.bars(means, x, "mean", color, DRAWS_HOVER, name=name, legendgroup=name, marker=marker))
+    means = _means(table, "exemplars", "lost", name=TOTAL)
+    fig.add_trace(series.marks(
+        means, x, "mean", theme.Look(theme.INK, "diamond"), DRAWS_HOVER, name=TOTAL, legendgroup=TOTAL,
+        marker={"line": {"color": theme.GROUND, "width": 1}},
+        error_y=series.interval(means, "mean", theme.INK, thickness=1.4, width=4),
+    ))  # fmt: skip
+    fig.update_xaxes(**axes.number_axis("Exemplars per task", counts, x, showgrid=False))
+    fig.update_yaxes(title={"text": "In-domain accuracy lost,<br>mean over tasks (points)"}, tickformat=".0%")
+    fig.update_layout(barmode="relative", bargap=0.35)
+    return legends.add_legend(fig, _describe_losses(table), 368, left=74, right=20, gap=12)
+
+
+def _describe_losses(table: pd.DataFrame) -> str:
+    ends = table.groupby("exemplars")[["altered", "lost"]].mean().reset_index().iloc[[0, -1]]
+    first = "{lost:percent} with {exemplars} exemplars per task, of which {altered:percent}"
+    words = (
+        hover_texts(ends, first)[0],
+        hover_texts(ends, "{lost:percent} with {exemplars}, of which {altered:percent}")[1],
+    )
+    return "Accuracy lost by merging whole weights: {} by altering the pretrained weights; {}.".format(*words)

@@ -1,0 +1,209 @@
+"""Drift task by task: against the accuracy that is lost, of one layer, and of two tasks on one layer in theory."""
+
+from __future__ import annotations
+
+import math
+from itertools import cycle
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from viz import theme
+from viz.chart import Names, chart, check_option, distinct_names
+from viz.drawing import Drawing, Picture, Trace, scatter
+from viz.figure_text import clean_text, count, percent, plural, short_name
+from viz.parts import axes, lanes, legends, plane, series
+
+VALUES = {
+    "cosine": "Drift of the final features: 1 − cosine to the expert",
+    "l1": "Drift of the final features: mean |difference| from the expert, per dimension",
+}
+HOVER = (
+    "<b>{title}</b>, {label}<br>drift {drift:real}<br>accuracy lost {points:tenths} points"
+    "[: {accuracy:percent}, the expert {expert:percent}]"
+    "[<br>{n:count} images for the drift][<br>{n_scored:count} images for the accuracy]"
+)
+LAYER_HOVER = "<b>{title}</b>, {label}<br>the output moves by {relative:percent 2}<br>mean square {mean_square:real}"
+WEIGHT_HOVER = (
+    "<b>direction {direction}</b><br>{task}: weight {weight:percent}<br>energy of its inputs there {energy:real}"
+)
+DRIFT_HOVER = "<b>{merge}</b><br>{task}: {drift:percent} of the pretrained layer's drift"
+HEIGHT = 430
+Line = tuple[float, float, float, float, int]  # slope, intercept, Pearson's r, Spearman's rho, points
+
+
+@chart(
+    title="Drift against accuracy lost",
+    question="Does a task that drifts more lose more accuracy?",
+    columns=("run", "label", "task", "title", "cosine", "l1", "lost"),
+    optional=("n", "accuracy", "expert", "n_scored"),
+    rows=("run", "task"),
+    picks=("run", "task"),
+    empty="No run has all three: measured drift, its own accuracy, and its experts' accuracy.",
+)
+def drift_accuracy(
+    table: pd.DataFrame,
+    *,
+    value: str = "cosine",
+    fit: Line | None = None,
+    runs: Names = None,
+    tasks: Names = None,
+    arrows: bool = False,
+) -> Picture:
+    """A point for each task (color) and run (symbol), and a dashed line with its coefficients if ``fit`` has them.
+
+    cosine and l1 (drift at the embedding), lost (the expert's accuracy minus the run's), n and n_scored (images of the
+    drift and of the accuracies): LOT, Fig. 1a. ``arrows`` lead from the first run to the last, task by task.
+    """
+    check_option("value", value, tuple(VALUES))
+    drawn = series.require_finite_rows(table, value, "lost", lack="no point has both numbers")
+    drawn = drawn.assign(drift=drawn[value], points=100 * drawn["lost"])
+    names, labels = distinct_names(drawn["run"]), drawn.drop_duplicates("run")["label"]
+    titles = drawn.drop_duplicates("task")["title"]
+    symbols = dict.fromkeys(names, "circle") | dict(zip(runs or names, cycle(theme.SYMBOLS), strict=False))
+    fig = Drawing(_outline(rows, symbols[run], entry) for run, rows, entry in series.rows_by_name(drawn, "run", names))
+    looks = theme.looks(tasks or distinct_names(drawn["task"]))
+    for task, rows, entry in series.rows_by_name(drawn, "task", label="title"):
+        look, each = looks[task], [symbols[run] for run in rows["run"]]
+        fig.add_trace(series.marks(
+            rows, "drift", "points", look, HOVER, picks=("run", "task"), size=10, legend="legend2",
+            formats={"tenths": "{:.1f}".format}, marker={"symbol": each, "line": {"width": 0}}, **entry,
+        ))  # fmt: skip
+    runs_legend, used = legends.legend_above(list(labels), "Run ")
+    tasks_legend, top = legends.legend_above(list(titles), "Task ", used)
+    left_out = len(table) - len(drawn)
+    fig.update_xaxes(title={"text": VALUES[value]}, range=[0, float(drawn["drift"].max()) * 1.06 or 1.0])
+    fig.update_yaxes(title={"text": "Accuracy lost against<br>the task's expert (points)"})
+    fig.update_layout(
+        legend=runs_legend, legend2=tasks_legend | {"y": 1 - used / (HEIGHT + top)},
+        margin={"l": 80, "r": 26, "t": top + 34, "b": 56 + 20 * bool(left_out)},
+        shapes=[axes.horizontal_line(0, {"color": theme.FADED, "width": 1})],
+    )  # fmt: skip
+    alt = f"{plural(len(drawn), 'point')}: {plural(len(names), 'run')} on {plural(len(titles), 'task')}."
+    if fit is not None and math.isfinite(fit[0]):
+        alt += _fit(fig, drawn["drift"], fit)
+    if arrows and len(names) > 1:
+        for _, rows in drawn[drawn["run"].isin([names[0], names[-1]])].groupby("task", sort=False):
+            if len(rows) == 2:
+                start, end = zip(rows["drift"], rows["points"], strict=True)
+                fig.add_annotation(plane.arrow(start, end))
+    if left_out:
+        (note,), _ = axes.note(f"Left out for lack of one of the numbers: {plural(left_out, 'point')}", 50)
+        fig.add_annotation(note)
+    return Picture(fig, alt, HEIGHT + top, value)
+
+
+def _outline(rows: pd.DataFrame, symbol: str, entry: dict[str, str]) -> Trace:
+    """A dark edge around a run's points, which is also the run's entry in the legend."""
+    return scatter(
+        x=series.numbers(rows, "drift"), y=series.numbers(rows, "points"), mode="markers", legend="legend",
+        hoverinfo="skip", marker={"symbol": symbol, "color": theme.INK, "size": 13}, **series.NO_POINTER, **entry,
+    )  # fmt: skip
+
+
+def _fit(fig: Drawing, drift: pd.Series[float], fit: Line) -> str:
+    """Add the line and its coefficients, which are also returned as a sentence."""
+    slope, intercept, pearson, spearman, number = fit
+    ends, dashed = np.array([drift.min(), drift.max()]), {"color": theme.INK, "width": 1.6, "dash": "dash"}
+    fig.add_trace(series.line(ends, 100 * (slope * ends + intercept), "Fitted line", dashed, showlegend=False))
+    words = f"Pearson r = {pearson:.2f}, Spearman ρ = {spearman:.2f}, n = {count(number)} points"
+    fig.add_annotation(theme.caption(words, 1), yshift=4)
+    if not math.isfinite(pearson):
+        return ""
+    return f" Drift and accuracy lost correlate with Pearson {pearson:.2f} and Spearman {spearman:.2f}."
+
+
+@chart(
+    title="Drift of one layer",
+    question="How far does this layer drift on each task in each run?",
+    columns=("run", "label", "task", "title", "relative", "mean_square"),
+    rows=("run", "task"),
+    picks=("task",),
+    empty="No drift was measured for this tensor.",
+)
+def drift_tensor(table: pd.DataFrame, *, tensor: str = "", selected: str | None = None, runs: Names = None) -> Picture:
+    """A dot for each task and run.
+
+    relative (change of the layer's output over the output, a fraction), mean_square (squared change per output).
+    """
+    table = series.require_finite_rows(table, "relative", lack="this layer outputs only zeros")
+    names, tasks = distinct_names(table["run"]), distinct_names(table["task"])
+    rows, titles = lanes.Lanes(names, 13, 13 * len(names) + 16), list(table.drop_duplicates("task")["title"])
+    looks = theme.looks(runs or names)
+    fig = Drawing(lanes.dots(rows, table, tasks, "relative", looks, LAYER_HOVER, picks=("task",)))
+    what = f"Drift of {short_name(tensor, 40)}<br>" if tensor else ""
+    high = float(table["relative"].max()) * 1.06 or 1.0
+    fig.update_xaxes(
+        title={"text": f"{what}(change of its output, share of the output's norm)"}, tickformat=".3~%", range=[0, high]
+    )
+    fig.update_yaxes(**axes.name_axis("Task", titles, down=True))
+    fig.update_layout(shapes=[*lanes.tints(len(tasks)), *lanes.selection_frame(tasks, selected)])
+    means, labels = table.groupby("run")["relative"].mean(), table.drop_duplicates("run").set_index("run")["label"]
+    alt = (
+        f"Drift of one layer on {plural(len(tasks), 'task')} for {plural(len(names), 'run')}. Least on average: "
+        f"{clean_text(labels[str(means.idxmin())], 60)}, {percent(means.min(), 2)}."
+    )
+    return legends.add_legend(
+        fig, alt, rows.row * max(len(tasks), 3) + 92, tensor, left=axes.room(titles) + 40, below=62, gap=30
+    )
+
+
+def _stacked_bars(table: pd.DataFrame, x: str, y: str, hover: str, **fields: Any) -> Drawing:
+    """Stacked bars, a color and a pattern for each task, so that a gray print can be read."""
+    fig, looks = Drawing(), cycle(zip(theme.PALETTE[:2], ("", "/"), strict=True))
+    for (_, rows, entry), (color, shape) in zip(series.rows_by_name(table, "task", label="task"), looks, strict=False):
+        pattern = {"shape": shape, "fgcolor": theme.GROUND, "fillmode": "overlay", "size": 6, "solidity": 0.2}
+        marker = {"line": theme.edge(0.8), "pattern": pattern}
+        fig.add_trace(series.bars(rows, x, y, color, hover, name=entry["name"], marker=marker, **fields))
+    fig.update_layout(barmode="stack", bargap=0.3, legend={"traceorder": "normal"})
+    return fig
+
+
+@chart(
+    title="Weights by direction",
+    question="Which task vector does LOT follow in each direction?",
+    columns=("direction", "task", "weight", "energy"),
+    rows=("direction", "task"),
+    empty="There is no direction to show.",
+)
+def drift_case_weights(table: pd.DataFrame) -> Picture:
+    """A stacked bar for each direction; its parts are the weights of the tasks' vectors: LOT, Eq. 16.
+
+    direction (number from 1), weight (in [0, 1]), energy (of the task's inputs along the direction).
+    """
+    fig = _stacked_bars(table.sort_values("direction", kind="stable"), "direction", "weight", WEIGHT_HOVER)
+    directions = sorted({int(direction) for direction in table["direction"]})
+    ends = [directions[0] - 0.6, directions[-1] + 0.6]
+    fig.update_xaxes(**axes.number_axis("Direction of the layer's inputs", directions, showgrid=False, range=ends))
+    fig.update_yaxes(title={"text": "Weight in LOT's solution"}, tickformat=".0%", range=[0, 1.02])
+    mixed = table[(table["weight"] > 0) & (table["weight"] < 1)]["direction"].nunique()
+    alt = (
+        f"{plural(len(directions), 'direction')}, {plural(table['task'].nunique(), 'task')}: {mixed} of the directions "
+        "average the task vectors, the others follow one of them."
+    )
+    return legends.add_legend(fig, alt, 250, left=62, right=20, gap=30)
+
+
+@chart(
+    title="Remaining drift",
+    question="How much drift does each way to merge leave?",
+    columns=("merge", "task", "drift"),
+    rows=("merge", "task"),
+    empty="There is no merge to show.",
+)
+def drift_case_objective(table: pd.DataFrame) -> Picture:
+    """A stacked bar for each merge: the tasks' squared drift over its sum for the pretrained layer: LOT, Eq. 17."""
+    merges = distinct_names(table["merge"])
+    placed = table.assign(place=table["merge"].map(merges.index))
+    fig = _stacked_bars(placed, "drift", "place", DRIFT_HOVER, orientation="h")
+    totals = table.groupby("merge", sort=False)["drift"].sum()
+    shares = [percent(total, 0) for total in totals]
+    texts, beyond = [f"\xa0{share}" for share in shares], {"textposition": "middle right", "cliponaxis": False}
+    fig.add_trace(series.words(totals, range(len(merges)), texts, "Sum", **beyond))
+    title = {"text": "Squared drift, both tasks (% of the pretrained layer's)"}
+    fig.update_xaxes(title=title, tickformat=".0%", range=[0, max(1.0, float(totals.max())) * 1.12])
+    fig.update_yaxes(**axes.name_axis("Merge", merges, down=True))
+    words = ", ".join(f"{clean_text(merge, 24)} {share}" for merge, share in zip(merges, shares, strict=True))
+    alt = f"Squared drift as a share of the pretrained layer's: {words}."
+    return legends.add_legend(fig, alt, 40 * len(merges) + 86, left=axes.room(merges) + 40, right=40, gap=30)

@@ -1,0 +1,135 @@
+"""Maps of features, a panel for each model, with the same marks for the same images (LwPTV, Figs. 7 and 11)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from viz import theme
+from viz.chart import Names, chart, distinct_names
+from viz.drawing import Drawing, Picture
+from viz.figure_text import clean_text, first_few, plural, safe_text
+from viz.hover import hover_texts
+from viz.parts import axes, legends, series
+
+CAPTION, SPACE_BELOW, SPACE_ABOVE, LEFT = (
+    40,
+    42,
+    44,
+    34,
+)  # px: over a panel, under it, between columns, and left of the first
+INNER = {1: 460, 2: 380, 3: 290}  # px: height of a panel by panels in a row
+WEBGL = 9000  # points above which browsers draw faster with WebGL than with SVG
+SMALLEST = 1e-6
+HOVER = (
+    "<b>{truth:text 40}</b>, {title:text 40}<br>{label:text 40}: {predicted:text 40}<br>pretrained: {before:text 40}"
+    "[<br>distance to the pretrained {distance:real}]"
+)
+
+
+class Panel(NamedTuple):
+    """One model's panel: its rows, the number of its axes ("" for the first), their ranges, and their domains."""
+
+    rows: pd.DataFrame
+    number: str
+    x: list[float]
+    y: list[float]
+    across: list[float]
+    down: list[float]
+
+
+@chart(
+    title="Map of features",
+    question="Do out-of-domain classes stay apart?",
+    columns=("run", "label", "image", "x", "y", "title", "truth", "predicted", "before", "group"),
+    optional=("distance",),
+    rows=("run", "image"),
+    picks=("run", "image"),
+    empty="No image is left to show: choose other data sets or classes.",
+)
+def feature_map(
+    table: pd.DataFrame,
+    *,
+    kind: str = "t-SNE",
+    groups: Names = None,
+    notes: Mapping[str, str] | None = None,
+    selected: Sequence[str] = (),
+    shared: bool = False,
+    per_row: int = 2,
+    present: bool = False,
+) -> Picture:
+    """A panel for each run, a mark for each image, colored by group.
+
+    image (id), x, y, title (of the data set), truth, predicted and before (class names: the right one, the panel's
+    model's, the pretrained model's), group (what colors stand for), distance (to the pretrained features). ``kind``
+    names the axes; ``groups`` is the full ordered list that fixes the colors; ``notes`` are texts under panels' names,
+    by run; ``selected`` images get a ring in every panel; ``shared`` gives all panels one scale, for maps that were fit
+    together.
+    """
+    table = table.assign(_hover=hover_texts(table, HOVER))
+    names, everything = distinct_names(table["run"]), groups or distinct_names(table["group"])
+    drawn = [group for group in everything if (table["group"] == group).any()]
+    columns = max(1, min(per_row, len(names)))
+    legend, top = legends.legend_above(drawn)
+    rows = -(-len(names) // columns)
+    inner = float(INNER[min(columns, max(INNER))])
+    if present:
+        inner = max((theme.PRESENTED_HEIGHT - top) / rows - CAPTION - SPACE_BELOW, 60)
+    across = axes.panel_domains(columns, SPACE_ABOVE / 1100)
+    down, height = axes.stack_panels([inner] * rows, CAPTION + SPACE_BELOW, top + CAPTION, SPACE_BELOW)
+    fig, looks = Drawing(), theme.looks(everything)
+    for place, name in enumerate(names):
+        own = table[table["run"] == name]
+        domains, ranges = (across[place % columns], down[place // columns]), _ranges(table if shared else own)
+        panel = Panel(own, str(place + 1) if place else "", *ranges, *domains)
+        _add_panel(fig, panel, drawn, looks, selected)
+        _lay_out(fig, panel, kind, (notes or {}).get(name, ""))
+    for trace in fig.data:
+        trace["type"] = "scattergl" if len(table) > WEBGL else "scatter"
+    fig.update_layout(legend=legend, margin={"l": LEFT, "r": 12, "t": 0, "b": 0}, dragmode="lasso")
+    labels = first_few([clean_text(label, 40) for label in table.drop_duplicates("run")["label"]], 4)
+    images = plural(int(table["image"].nunique()), "image")
+    alt = f"{clean_text(kind)} maps of the features of {images} in {plural(len(drawn), 'group')}: {labels}."
+    return Picture(fig, alt, height, f"{kind}:{len(names)}:{len(table)}")
+
+
+def _ranges(rows: pd.DataFrame) -> tuple[list[float], list[float]]:
+    """A square range around points."""
+    points = rows[["x", "y"]].to_numpy(np.float64)
+    low, high = points.min(axis=0), points.max(axis=0)
+    half = max(0.54 * float((high - low).max()), SMALLEST)
+    x, y = ([float(middle - half), float(middle + half)] for middle in (low + high) / 2)
+    return x, y
+
+
+def _add_panel(
+    fig: Drawing, panel: Panel, groups: list[str], looks: Mapping[str, theme.Look], selected: Sequence[str]
+) -> None:
+    """A mark for each image, and a ring around those ``selected``."""
+    where: dict[str, Any] = {"xaxis": f"x{panel.number}", "yaxis": f"y{panel.number}"}
+    for _, rows, entry in series.rows_by_name(panel.rows, "group", groups, "group"):
+        marks = series.marks(
+            rows, "x", "y", looks[rows["group"].iloc[0]], "{_hover:as_is}", picks=("run", "image"), size=6,
+            formats={"as_is": str}, marker={"line": theme.edge(0.4)}, **entry, showlegend=not panel.number, **where,
+        )  # fmt: skip
+        fig.add_trace(marks)
+    chosen = panel.rows[panel.rows["image"].isin(list(selected))]
+    fig.add_trace(series.ring(chosen["x"], chosen["y"], "Selected", 11, 2, legendgroup="Selected", **where))
+
+
+def _lay_out(fig: Drawing, panel: Panel, kind: str, note: str) -> None:
+    """The caption and the two axes of a panel, without numbers, which would mean nothing."""
+    frame = {"showline": True, "mirror": True, "linecolor": theme.GRID, "zeroline": False}
+    shared = frame | {"showticklabels": False, "ticks": "", "showgrid": False}
+    ends = {"x": (panel.x, panel.across), "y": (panel.y, panel.down)}
+    for axis, number, other in (("x", 1, "y"), ("y", 2, "x")):
+        title = {"font": {"size": theme.SMALL}, "standoff": 4, "text": f"{safe_text(kind)} {number}"}
+        span, domain = ends[axis]
+        settings = shared | {"title": title, "range": span, "domain": domain, "anchor": f"{other}{panel.number}"}
+        fig.update_layout({f"{axis}axis{panel.number}": settings})
+    words = f"<b>{safe_text(panel.rows['label'].iloc[0], 44)}</b>" + (f"<br>{safe_text(note, 90)}" if note else "")
+    inside = {"xref": f"x{panel.number} domain", "yref": f"y{panel.number} domain"}
+    fig.add_annotation(theme.caption(words, 1, **inside, align="left", name="panel"))

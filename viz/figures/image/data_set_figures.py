@@ -1,0 +1,171 @@
+"""Over whole data sets: at which depth answers turn, and before which block restored tokens fix them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pandas as pd
+
+from viz import theme
+from viz.chart import Names, NothingToDraw, chart, check_option, distinct_names
+from viz.drawing import Drawing, Picture, Trace
+from viz.figure_text import clean_text, plural, safe_text
+from viz.hover import describe_extreme, hover_texts
+from viz.parts import axes, heat_maps, legends, matrix, series
+from viz.parts.heat_maps import BLOCKS_PASSED
+
+HOVER = "<b>{label}</b>, {where}<br>{share:percent}[ ({low:percent} to {high:percent})][<br>of {n:count} images]"
+VALUES = {  # -> title of the axis, and the same in a sentence
+    "turns": ("Images whose final<br>answer stays from here (%)", "images whose final answer stays from there"),
+    "parts": ("Images that part from<br>the reference here (%)", "images that part from the reference's answer there"),
+    "accuracy": ("Accuracy of what<br>is read out here (%)", "accuracy of what is read out there"),
+}
+OF_TASKS = {  # -> title of the scale, of the axis, and the share in a sentence
+    "turns": ("answer stays<br>from here", BLOCKS_PASSED, "images whose answer stays from there"),
+    "parts": ("parts here", BLOCKS_PASSED, "images that part from the reference there"),
+    "mended": ("right again", "Before which block tokens are put in", "broken images that are fixed there"),
+}
+REFERENCE = "reference"  # the kind of row that is drawn dashed
+KINDS = {"class": "Class token", "patches": "Patches", "all": "All tokens"}  # -> title of the panel
+GAP = 0.03  # between panels, in shares of the width
+KIND_GAP = 0.055  # of a unit of depth between the marks of two lines, so that their intervals can be told apart
+
+
+@chart(
+    title="Answers by depth over a data set",
+    question="At which depth is the answer decided?",
+    columns=("run", "label", "kind", "depth", "share"),
+    optional=("low", "high", "n"),
+    rows=("run", "depth"),
+    empty="Answers by depth have not been measured of any run.",
+)
+def data_set_depths(table: pd.DataFrame, *, value: str = "turns", runs: Names = None, over: str = "") -> Picture:
+    """A line for each run over depth, with intervals.
+
+    kind ("run", or "reference" for a dashed line), share. ``value`` says of what; ``over`` names the images in the alt
+    text.
+    """
+    title, what = VALUES[check_option("value", value, tuple(VALUES))]
+    table = series.require_finite_rows(table, "share", lack="no depth has a share")
+    dashed = set(table.loc[table["kind"] == REFERENCE, "run"])
+    names = sorted(distinct_names(table["run"]), key=lambda name: name in dashed)
+    looks = theme.looks(runs or [name for name in names if name not in dashed])
+    table = table.assign(where="depth " + table["depth"].astype(int).astype(str))
+    fig = Drawing()
+    for place, (name, rows, entry) in enumerate(series.rows_by_name(table, "run", names)):
+        look = theme.KINDS["pretrained"] if name in dashed else looks[name]
+        style = {"dash": "dash" if name in dashed else "solid"}
+        fig.add_trace(_line(rows, look, place - (len(names) - 1) / 2, style, **entry))
+    fig.update_xaxes(**_blocks(list(map(str, range(int(table["depth"].max()) + 1))), BLOCKS_PASSED))
+    fig.update_yaxes(title={"text": title}, tickformat=".0%", rangemode="tozero")
+    highest = "{label:plain 40} is highest at depth {depth:count}, {share:percent}"
+    parts = [describe_extreme(rows, "share", highest) for _, rows, _ in series.rows_by_name(table, "run", names[:3])]
+    alt = f"Share by depth of {plural(len(names), 'model')}: {what}{_images_words(over)}. {'; '.join(parts)}."
+    return legends.add_legend(fig, alt, 340, value, left=84, right=24, gap=14)
+
+
+@chart(
+    title="Restoring over a data set",
+    question="Which tokens, put back before which block, fix what the merge breaks?",
+    columns=("run", "label", "depth", "tokens", "share"),
+    optional=("low", "high", "n"),
+    rows=("run", "depth", "tokens"),
+    empty="Restoring has not been measured of any run.",
+)
+def data_set_mended(table: pd.DataFrame, *, runs: Names = None, over: str = "") -> Picture:
+    """A panel for each kind of tokens that is put in, with a line for each run over the block before which it is done.
+
+    depth (of the block; the last one is the output), tokens (class, patches, all), share of the broken images that are
+    right then, n (broken images). ``over`` names the images in the alt text.
+    """
+    table = series.finite_rows(table, "share")
+    if table.empty:
+        raise NothingToDraw("Nothing to fix: no image is right with the reference only.")
+    names, kinds = distinct_names(table["run"]), distinct_names(table["tokens"])
+    looks, last = theme.looks(runs or names), int(table["depth"].max())
+    table = table.assign(where=[_depth_words(depth, last) for depth in table["depth"]])
+    fig = Drawing()
+    for panel, (kind, domain) in enumerate(zip(kinds, axes.panel_domains(len(kinds), GAP), strict=True)):
+        number = str(panel + 1) if panel else ""
+        for name, rows, entry in series.rows_by_name(table[table["tokens"] == kind], "run", names):
+            shift = names.index(name) - (len(names) - 1) / 2
+            look = looks[name]
+            fig.add_trace(_line(rows, look, shift, {"dash": "solid"}, xaxis=f"x{number}", yaxis="y", **entry))
+        shared = {"domain": domain, "anchor": "y"}
+        fig.update_layout({f"xaxis{number}": _blocks([*map(str, range(last)), "out"], "Before block") | shared})
+        fig.add_annotation(theme.caption(safe_text(KINDS.get(kind, kind), 30), 1, x=domain[0], yshift=4))
+    legends.merge_entries(fig)
+    fig.update_yaxes(title={"text": "Broken images that<br>are right again (%)"}, tickformat=".0%", range=[0, 1.02])
+    alt = (
+        "Broken images that are right with the reference's tokens put in, "
+        f"{plural(len(names), 'run')}{_images_words(over)}."
+    )
+    first = table[table["tokens"] == kinds[0]]
+    parts = [_shares(rows.sort_values("depth")) for _, rows, _ in series.rows_by_name(first, "run", names[:3])]
+    alt += f" {clean_text(KINDS.get(kinds[0], kinds[0]), 20)}: {'; '.join(filter(None, parts))}."
+    return legends.add_legend(fig, alt, 320, left=84, right=24, gap=36)
+
+
+@chart(
+    title="Every data set by depth",
+    question="On which data sets, and where in the network, does it happen?",
+    columns=("task", "title", "depth", "share"),
+    optional=("low", "high", "n", "label"),
+    rows=("task", "depth"),
+    picks=("task", "depth"),
+    empty="No data set has been measured by depth.",
+)
+def data_set_tasks(table: pd.DataFrame, *, value: str = "turns") -> Picture:
+    """A matrix of data sets and depths of one run, whose cells take clicks.
+
+    share, label (the run's). ``value`` says of what; of restoring a depth is the block before which tokens are put in.
+    """
+    of_scale, of_axis, what = OF_TASKS[check_option("value", value, tuple(OF_TASKS))]
+    most = float(series.require_finite_rows(table, "share", lack="no data set has such images")["share"].max())
+    tasks, depths = table.drop_duplicates("task"), sorted(table["depth"].astype(int).unique())
+    last, blocks = int(depths[-1]), value == "mended"
+    where = [_depth_words(at, last) if blocks else f"depth {at:.0f}" for at in table["depth"]]
+    cells = table.assign(depth=table["depth"].astype(int).astype(str), label=table["title"], where=where)
+    names = ["out" if blocks and at == last else str(at) for at in depths]
+    fig = matrix.draw_table_matrix(
+        cells, matrix.MatrixSide("Data set", tasks["task"].tolist(), tasks["title"].tolist()),
+        matrix.MatrixSide(of_axis, list(map(str, depths)), names), ("task", "depth"), "share", HOVER,
+        heat_maps.ColorScale(of_scale, log=False, limits=(0.0, max(0.01, most)), percent=True),
+    )  # fmt: skip
+    run = f" of {clean_text(table['label'].iloc[0], 60)}" if "label" in table else ""
+    alt = f"Share of {what}{run}, for {plural(len(tasks), 'data set')}. It is highest for "
+    place = "before block {depth}" if blocks else "at depth {depth}"
+    alt += describe_extreme(table, "share", f"{{title:plain 40}} {place}, {{share:percent}}.")
+    return Picture(fig, alt, matrix.height(fig, len(tasks)), value)
+
+
+def _line(rows: pd.DataFrame, look: theme.Look, shift: float, line: Mapping[str, Any], **fields: Any) -> Trace:
+    """A run's shares over depth as a line, with the intervals where the table has them."""
+    rows = rows.sort_values("depth")
+    error = series.interval(rows, "share", look.color, width=3, thickness=1.2)
+    return series.marks(
+        rows, rows["depth"] + KIND_GAP * shift, "share", look, HOVER, size=8, line={"width": 1.8, **line},
+        error_y=error, **fields,
+    )  # fmt: skip
+
+
+def _blocks(labels: list[str], title: str) -> dict[str, Any]:
+    """Settings of an axis with one tick for each depth."""
+    return axes.name_axis(title, labels, range=[-0.35, len(labels) - 0.65], tickangle=0, fixedrange=None)
+
+
+def _depth_words(depth: float, last: int) -> str:
+    return "before the output" if depth == last else f"before block {depth:.0f}"
+
+
+def _images_words(images: str) -> str:
+    return f", {clean_text(images, 60)}" if images else ""
+
+
+def _shares(rows: pd.DataFrame) -> str:
+    """A run's shares before the first block, a middle one and the last."""
+    low, high = int(rows["depth"].min()), int(rows["depth"].max())
+    some = rows[rows["depth"].isin([low, (low + high) // 2, high - 1])]
+    shares = ", ".join(hover_texts(some, "{share:percent} before block {depth:count}"))
+    return hover_texts(rows.iloc[:1], "{label:plain 40}[ (n = {n:count})]: ")[0] + shares if shares else ""

@@ -1,0 +1,180 @@
+"""What each model says of one image, depth by depth, and which images it takes for the nearest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from viz import theme
+from viz.chart import chart, distinct_names
+from viz.drawing import Drawing, Picture, Trace, scatter
+from viz.figure_text import plural, safe_text
+from viz.hover import hover_texts
+from viz.parts import axes, legends, picture_grid, series
+from viz.parts.heat_maps import BLOCKS_PASSED
+
+ACROSS, PANEL, CAPTION, BELOW, LEFT = 2, 250, 62, 60, 64  # panels in a row; px
+MOST_NEIGHBORS_SHOWN, ACCURACY = 3, "Accuracy on the data set"
+GAP = 0.08  # share of the width between panels
+ACCURACY_HOVER = (
+    "<b>{accuracy:percent} of the data set right</b><br>Depth {depth:count}"
+    "[<br>95% interval {low:percent} to {high:percent}, n = {n:count}]"
+)
+ANSWER_HOVER = (
+    "<b>{title:text 44}</b><br>says {class:text 30} ({probability:percent 0})<br>and stays with it from depth {stays}"
+)
+UNIT, TOP, BOTTOM, RIGHT = 108, 62, 16, 16  # px: a row of neighbors, and margins
+LETTERS = {1: 40, 2: 28, 3: 18}  # of a class under its picture, by models; with more of them 11
+PLACE = 0.64  # share of a row that the picture takes
+NEIGHBOR_HOVER = (
+    "<b>{class:text 40}</b><br>{image:text 60}<br>{title:text 40}, rank {rank}, cosine {cosine:real}"
+    "[<br>{also} in another model]"
+)
+
+
+@chart(
+    title="Answer by depth",
+    question="At which depth does each model settle on its answer?",
+    columns=("model", "title", "depth", "number", "class", "probability", "rank", "right", "line"),
+    optional=("accuracy", "low", "high", "n"),
+    rows=("model", "depth", "number"),
+    empty="No model has read the image yet.",
+)
+def image_lens(table: pd.DataFrame, *, sentence: str = "", present: bool = False) -> Picture:
+    """A panel for each model with a line for the right class, the answer and the next two; dashed is the accuracy.
+
+    number and class, probability, rank (1: the answer there), right (whether it is the image's class), line (whether it
+    is drawn as one). accuracy is that of the same reading over the data set's images, where it is known.
+    """
+    lines = table[table["line"].astype(bool)].groupby("class").agg({"right": "max", "probability": "max"})
+    looks = theme.looks([str(name) for name in lines.sort_values(["right", "probability"], ascending=False).index])
+    legend, top = legends.legend_above([*looks, ACCURACY])
+    models = distinct_names(table["model"])
+    columns = min(len(models), len(models) if present else ACROSS)
+    across = axes.panel_domains(columns, GAP * ACROSS / max(columns, ACROSS))
+    rows = [PANEL] * -(-len(models) // columns)
+    down, height = axes.stack_panels(rows, CAPTION + BELOW, top + CAPTION, BELOW)
+    fig, finals = Drawing(), []
+    for place, model in enumerate(models):
+        own = table[table["model"] == model].sort_values("depth", kind="stable")
+        number = str(place + 1) if place else ""
+        fig.add_traces(trace | {"xaxis": f"x{number}", "yaxis": f"y{number}"} for trace in _lines(own, looks))
+        finals.append(_final_answer(own))
+        _lay_out(fig, number, finals[-1], across[place % columns], down[place // columns])
+    legends.merge_entries(fig)
+    fig.update_layout(legend=legend, margin={"l": LEFT, "r": 16, "t": 0, "b": 0})
+    says = "{title:plain 40} says {class:plain 30} ({probability:percent 0}) from depth {stays}"
+    words = f"{sentence} Answers of {plural(len(models), 'model')} by depth: "
+    words += "; ".join(hover_texts(pd.DataFrame(finals[:4]), says))
+    words += "." if len(models) <= 4 else f"; and {len(models) - 4} more."
+    return Picture(fig, words.strip(), height, ",".join(models))
+
+
+def _lines(own: pd.DataFrame, looks: Mapping[str, theme.Look]) -> Iterator[Trace]:
+    """The lines of one panel."""
+    if "accuracy" in own and own["accuracy"].notna().any():
+        known = own.drop_duplicates("depth").dropna(subset="accuracy")
+        style = {"color": theme.FADED, "width": 1.6, "dash": "dash"}
+        yield scatter(
+            x=known["depth"].to_numpy(np.float32), y=known["accuracy"].to_numpy(np.float32), mode="lines",
+            name=ACCURACY, legendgroup=ACCURACY, line=style, **series.pointer_fields(known, ACCURACY_HOVER),
+        )  # fmt: skip
+    first = own[own["rank"] <= MOST_NEIGHBORS_SHOWN].sort_values(["depth", "rank"])
+    first = first.assign(words=hover_texts(first, "{rank}. {class:text 40}, {probability:percent}"))
+    tops = {depth: "<br>".join(rows["words"]) for depth, rows in first.groupby("depth")}
+    own = own.assign(top=own["depth"].map(tops))
+    hover = "<b>{class:text 40}: {probability:percent}</b><br>Depth {depth:count}:<br>{top:as_is}"
+    for name, rows in own[own["line"].astype(bool)].groupby("class", sort=False):
+        label, right = legends.entry(name), bool(rows["right"].any())
+        yield series.marks(
+            rows, "depth", "probability", looks[str(name)], hover, formats={"as_is": str}, size=9 if right else 7,
+            line={"width": 3.5 if right else 2}, name=f"{label} (right)" if right else label, legendgroup=label,
+        )  # fmt: skip
+
+
+def _final_answer(own: pd.DataFrame) -> dict[Any, Any]:
+    """A model's answer at the last depth, with the depth from which it stays."""
+    first = own[own["rank"] == 1].sort_values("depth")
+    other = np.flatnonzero(first["number"].to_numpy() != first["number"].iloc[-1])
+    return {**first.iloc[-1].to_dict(), "stays": int(first["depth"].iloc[other.max(initial=-1) + 1])}
+
+
+def _lay_out(fig: Drawing, number: str, final: dict[Any, Any], across: list[float], down: list[float]) -> None:
+    """Both axes of a panel, its caption, and a line at the depth from which the answer stays."""
+    last, narrow = int(final["depth"]), across[1] - across[0] < 0.4  # more than ``ACROSS`` have no room for long titles
+    fig.layout[f"xaxis{number}"] = {
+        "title": {"text": "Depth" if narrow else BLOCKS_PASSED}, "range": [-0.3, last + 0.3],
+        "dtick": 1 if last < 13 else 4, "showgrid": False, "domain": across, "anchor": f"y{number}",
+    }  # fmt: skip
+    fig.layout[f"yaxis{number}"] = {
+        "title": {"text": "\xa0" if across[0] else "Probability"}, "range": [-0.02, 1.04], "tickformat": ".0%",
+        "domain": down, "anchor": f"x{number}",
+    }  # fmt: skip
+    words, inside = hover_texts(pd.DataFrame([final]), ANSWER_HOVER)[0], f"y{number} domain"
+    fig.add_annotation(theme.caption(words, 1, xref=f"x{number} domain", yref=inside, yshift=4, align="left"))
+    dotted = {"color": theme.INK, "width": 1.2, "dash": "dot"}
+    fig.add_shape(axes.vertical_line(final["stays"], dotted, f"x{number}", inside, layer="above"))
+
+
+@chart(
+    title="Neighbors",
+    question="Which images does each model take for the nearest?",
+    columns=("model", "title", "rank", "image", "class", "cosine"),
+    optional=("task", "shared"),
+    rows=("model", "rank"),
+    empty="No model's neighbors of the image are known yet.",
+)
+def image_neighbors(table: pd.DataFrame, *, pictures: Mapping[str, str] | None = None, sentence: str = "") -> Picture:
+    """A column of pictures for each model, the nearest first, with class and cosine; one in several has a frame.
+
+    rank (from 1), image (its name), class, cosine of unit features, shared (whether another model has it among its
+    own). ``pictures`` are PNGs (data URIs) by image.
+    """
+    models, ranks = table.drop_duplicates("model"), sorted(int(rank) for rank in table["rank"].unique())
+    shared = table["shared"].eq(True) if "shared" in table else pd.Series(False, table.index)
+    below = f"{{class:text {LETTERS.get(len(models), 11)}}}<br>{{cosine:decimal}}"
+    table = table.assign(
+        also=np.where(shared, "also near", ""), _y=table["rank"] - min(ranks), _words=hover_texts(table, below)
+    )
+    fig = Drawing()
+    for column, (_, own, _) in enumerate(series.rows_by_name(table, "model", label="title")):
+        fig.add_trace(scatter(
+            x=np.full(len(own), column, np.float32), y=(own["_y"] + PLACE / 2).to_numpy(np.float32), mode="markers",
+            name=safe_text(own["title"].iloc[0], 40), marker={"symbol": "square", "size": 60, "opacity": 0},
+            meta={"columns": {"Cosine": own["cosine"].tolist()}}, **series.pointer_fields(own, NEIGHBOR_HOVER),
+        ))  # fmt: skip
+        for row in own.to_dict("records"):
+            picture = picture_grid.check_picture((pictures or {}).get(str(row["image"]), ""))
+            _add_tile(fig, (column, row["_y"]), row["_words"], picture, bool(row["also"]))
+    ticks: dict[str, Any] = {"ticks": "", "zeroline": False}
+    fig.update_xaxes(**axes.name_axis(
+        "Model; under each picture its class and cosine", models["title"].tolist(), 22, side="top", tickangle=0, **ticks
+    ))  # fmt: skip
+    fig.update_yaxes(**axes.name_axis(
+        "Rank: 1 is the nearest", ranks, range=[len(ranks), 0],
+        tickvals=[rank - min(ranks) + PLACE / 2 for rank in ranks], **ticks,
+    ))  # fmt: skip
+    fig.update_layout(showlegend=False, margin={"l": 60, "r": RIGHT, "t": TOP, "b": BOTTOM})
+    nearest = table[table["rank"] == min(ranks)].drop_duplicates("model").head(4)
+    first = ", ".join(hover_texts(nearest, "{class:plain 30} in {title:plain 40}"))
+    alt = f"{sentence} Nearest images of {plural(len(models), 'model')}: first {first}.".strip()
+    return Picture(fig, alt, TOP + BOTTOM + UNIT * len(ranks), ",".join(models["model"]))
+
+
+def _add_tile(fig: Drawing, at: tuple[int, int], words: str, picture: str, framed: bool) -> None:
+    """One picture at a (column, row), with words under it."""
+    column, row = at
+    if picture:
+        fig.add_image(
+            source=picture, xref="x", yref="y", x=column, y=row + 0.04, sizex=0.9, sizey=PLACE - 0.04,
+            xanchor="center", yanchor="top", sizing="contain", layer="below",
+        )  # fmt: skip
+    if framed:
+        fig.add_shape(
+            type="rect", x0=column - 0.46, x1=column + 0.46, y0=row + 0.01, y1=row + PLACE + 0.02, xref="x", yref="y",
+            line={"color": theme.ACCENT, "width": 2},
+        )  # fmt: skip
+    fig.add_annotation(text=words, x=column, y=row + PLACE, xref="x", yref="y", yanchor="top")

@@ -1,0 +1,179 @@
+"""Matrices of tokens, blocks and heads of one image: what drifts, where attention changes, what restores an answer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from viz import theme
+from viz.chart import chart, distinct_names
+from viz.drawing import Drawing, Picture, scatter
+from viz.figure_text import plural, safe_text
+from viz.hover import describe_extreme
+from viz.parts import axes, matrix
+from viz.parts.heat_maps import BLOCKS_PASSED, ColorScale
+
+TALLEST, SPARSE = 640, 40  # px of all rows; tokens above which not every one is named
+TOKENS = {"class": "class token", "patches": "patches", "all": "all tokens"}
+DRIFTS = (
+    "<b>{name}, depth {depth}: {drift:real}</b><br>{title:text 40} against {against:text 40}"
+    "[<br>data set: mean {mean:real}, 90% of its images below {high:real}]"
+)
+RESTORED = "{followed:text 40}: {probability:percent} ({change:change})<br>says {answer:text 40}"
+CORRECTED_MARK = {"symbol": "x", "size": 6, "line": {"width": 0.8, "color": theme.GROUND}}
+RIGHT = {"symbol": "circle", "size": 7, "line": {"width": 1, "color": theme.GROUND}}
+
+
+@chart(
+    title="Change of attention",
+    question="In which heads does the run look elsewhere than its reference?",
+    columns=("model", "title", "against", "block", "head", "distance"),
+    optional=("other",),
+    rows=("model", "block", "head"),
+    empty="There are no two models to compare.",
+)
+def image_attention_change(table: pd.DataFrame, *, sentence: str = "") -> Picture:
+    """Half the L1 distance of the class token's rows of two models: 0 looks alike, 1 looks elsewhere entirely."""
+    fig, cells, state = matrix.draw_model_matrices(
+        table, ("Block", "block"), ("Head", "head"), "distance",
+        "<b>block {block}, head {head}</b><br>{title:text 40} and {against:text 40}<br>{distance:real} of the "
+        "attention is elsewhere", ColorScale("Half the L1<br>distance", log=False, limits=(0.0, 1.0)),
+    )  # fmt: skip
+    most = "most, {distance:real}, in block {block}, head {head} of {title:plain 40}."
+    words = f"Change of attention by block and head for {plural(table['model'].nunique(), 'run')}: "
+    alt = f"{sentence} {words}{describe_extreme(table, 'distance', most)}".strip()
+    return Picture(fig, alt, matrix.height(fig, len(cells)), state)
+
+
+@chart(
+    title="Drift by patch",
+    question="Which tokens of the image drift, and from which depth?",
+    columns=("model", "title", "against", "depth", "token", "row", "column", "drift"),
+    optional=("mean", "high", "past", "reference"),
+    rows=("model", "depth", "token"),
+    empty="No run's drift on the image is known yet.",
+)
+def image_drift(table: pd.DataFrame, *, sentence: str = "") -> Picture:
+    """A row for each token, the class token apart, and a column for each depth of each run.
+
+    drift (1 − cosine to the reference's token). mean and high are the data set's mean and 90 % quantile for the same
+    depth, and past whether the drift is above the quantile, which a cross marks.
+    """
+    table = table.assign(name=_names(table))
+    names = distinct_names(table.sort_values("token", kind="stable")["name"])
+    limits = (0.0, max(float(table["drift"].max()), 1e-6))
+    fig, cells, state = matrix.draw_model_matrices(
+        table, ("Token: class token, patches by row and column", "token"), (BLOCKS_PASSED, "depth"), "drift", DRIFTS,
+        ColorScale("Drift,<br>1 − cosine", log=False, limits=limits), names=names,
+    )  # fmt: skip
+    past = np.array([[cell.get("past") is True for cell in row] for row in cells])
+    _mark(fig, past, "Past 90% of the data set", -0.3, CORRECTED_MARK)
+    fig.add_shape(axes.horizontal_line(0.5, theme.edge(2), layer="above"))
+    if len(names) > SPARSE:
+        fig.update_yaxes(**_sparse_ticks(names))
+    words = f"Drift of {plural(len(names), 'token')} by depth for {plural(table['model'].nunique(), 'run')}: most, "
+    most = describe_extreme(table, "drift", "{drift:real}, at {name:plain}, depth {depth} of {title:plain 40}")
+    alt = f"{sentence} {words}{most}"
+    alt += f"; {plural(int(past.sum()), 'cell')} past 90% of the data set." if past.any() else "."
+    shorter = min(TALLEST - matrix.ROW * len(names), 0)
+    return Picture(fig, alt.strip(), matrix.height(fig, len(names)) + shorter, state)
+
+
+@chart(
+    title="Restoring tokens",
+    question="Which tokens, put in from the reference before which block, bring the answer back?",
+    columns=("model", "title", "against", "depth", "tokens", "followed", "probability", "change", "answer", "right"),
+    optional=("donor",),
+    rows=("model", "depth", "tokens"),
+    empty="Nothing has been restored yet.",
+)
+def image_restore(table: pd.DataFrame, *, sentence: str = "") -> Picture:
+    """A row for each block, a column for each kind of tokens that is put in before it; the last row is the output.
+
+    against (whose tokens are put in), depth (before the block of that number), tokens ("class", "patches", "all"),
+    followed (class whose probability it is), probability, change of it, answer, and right (whether the answer is the
+    class followed), which a ring marks.
+    """
+    table = table.assign(kind=[TOKENS.get(tokens, tokens) for tokens in table["tokens"]])
+    fig, cells, state = matrix.draw_model_matrices(
+        table, ("Before block", "depth"), ("Tokens put in", "kind"), "probability",
+        "<b>{title:text 40}</b> with the {kind:text 30} of {against:text 40} before block {depth}<br>" + RESTORED,
+        ColorScale("Probability of<br>the right class", log=False, limits=(0.0, 1.0), percent=True),
+        names=_blocks(table), change=_points,
+    )  # fmt: skip
+    _mark(fig, np.array([[bool(cell["right"]) for cell in row] for row in cells]), "Right", -0.26, RIGHT)
+    words = describe_extreme(
+        table.assign(runs=plural(table["model"].nunique(), "run"), number=int(table["right"].astype(bool).sum())),
+        "probability",
+        f"Probability of {{followed:plain 40}} with tokens put in, for {{runs}}: right in {{number}} of {len(table)} "
+        "cells, at most {probability:percent 0} ({kind:plain 30} before block {depth}).",
+    )  # fmt: skip
+    return Picture(fig, f"{sentence} {words}".strip(), matrix.height(fig, len(cells)), state)
+
+
+@chart(
+    title="Restoring single tokens",
+    question="Which single token brings the answer back?",
+    columns=(
+        "model", "title", "against", "depth", "token", "row", "column", "followed", "probability", "change", "answer",
+        "right",
+    ),
+    optional=("donor",),
+    rows=("model", "depth", "token"),
+    empty="No single token has been restored yet.",
+)  # fmt: skip
+def image_restore_tokens(table: pd.DataFrame, *, model: str = "", sentence: str = "") -> Picture:
+    """As ``image_restore``, with a column for each single token, of one ``model``, which is by default the first."""
+    shown = model if model in set(table["model"]) else table["model"].iloc[0]
+    own = table[table["model"] == shown]
+    own = own.assign(name=_names(own), points=100 * own["change"])
+    names = distinct_names(own.sort_values("token", kind="stable")["name"])
+    fig, cells, _ = matrix.draw_model_matrices(
+        own, ("Before block", "depth"), (f"Token put in, {safe_text(own['title'].iloc[0], 40)}", "token"), "points",
+        f"<b>{{name}}</b> of {{against:text 40}} before block {{depth}}<br>{RESTORED}",
+        ColorScale("Change of the right<br>class, points", log=False, diverging=True), names=_blocks(own), across=names,
+        grouped=False, change=_points,
+    )  # fmt: skip
+    _mark(fig, np.array([[bool(cell["right"]) for cell in row] for row in cells]), "Right", -0.26, RIGHT)
+    fig.add_shape(axes.vertical_line(0.5, theme.edge(2), yref="y domain", layer="above"))
+    if len(names) > SPARSE:
+        fig.update_xaxes(**_sparse_ticks(names))
+    words = describe_extreme(
+        own, "change",
+        "Change of the probability of {followed:plain 40} with single tokens put in: most, {change:change}, with "
+        "{name:plain} before block {depth}.", change=_points,
+    )  # fmt: skip
+    return Picture(fig, f"{sentence} {words}".strip(), matrix.height(fig, len(cells)), shown)
+
+
+def _names(table: pd.DataFrame) -> list[str]:
+    tokens = zip(table["token"], table["row"], table["column"], strict=True)
+    return [f"{row}, {column}" if token else "class token" for token, row, column in tokens]
+
+
+def _blocks(table: pd.DataFrame) -> list[str]:
+    """Names of the blocks before which tokens are put in; the last is the output."""
+    *blocks, last = sorted(int(depth) for depth in table["depth"].unique())
+    return [*map(str, blocks), f"output ({last})"]
+
+
+def _points(change: float) -> str:
+    return f"{100 * change:+.1f} points".replace("-", "−")
+
+
+def _mark(fig: Drawing, cells: Any, name: str, up: float, marker: dict[str, Any]) -> None:
+    """Small marks in the upper right corners of the cells (rows, columns) that are True."""
+    y, x = np.nonzero(cells)
+    if len(x):
+        at = {"x": x.astype(np.float32) + np.float32(0.36), "y": y.astype(np.float32) + np.float32(up)}
+        marker = marker | {"color": theme.ACCENT}
+        fig.add_trace(scatter(**at, mode="markers", name=name, hoverinfo="skip", marker=marker))
+
+
+def _sparse_ticks(names: Sequence[str]) -> dict[str, Any]:
+    """Ticks of an axis with room for only some of the names."""
+    places = [0, *range(1, len(names), max(1, len(names) // 16))]
+    return {"tickvals": places, "ticktext": [safe_text(names[place], 20) for place in places]}

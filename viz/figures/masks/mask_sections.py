@@ -1,0 +1,171 @@
+"""Sections of the network: how far each expert moved there, and how much of it the merge keeps."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import cycle
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from viz import theme
+from viz.chart import chart, check_option, distinct_names, sort_forward
+from viz.drawing import Drawing, Picture, bar, heatmap
+from viz.figure_text import first_few, percent, role_name, safe_text
+from viz.hover import describe_extreme, describe_extremes, hover_texts
+from viz.parts import axes, heat_maps, series, tensor_columns
+from viz.parts.cell_targets import NO_CELL, CellPosition, click_targets, outline
+from viz.parts.legends import add_legend
+
+COLORS = 7  # kinds of layer with a color of their own; the rest share one
+OTHER_KINDS = "other kinds"
+SHAPES = ("", "/", "x", ".", "\\", "-", "+")  # beside color, so that a gray print can be read
+PATTERN = {"fgcolor": theme.GROUND, "fillmode": "overlay", "size": 6, "solidity": 0.2}
+KIND = (
+    "<b>{section}, {kind}</b><br>kept {survivors:count} of {tensors:plural tensor}, {kept:count} of {numel:count} "
+    "scalars ({share:percent})[<br>kept: {kept_names:raw}][<br>pruned: {pruned_names:raw}]"
+)
+PRUNED_HOVER = "<b>{section}</b><br>pruned: {pruned:count} of {numel:count} scalars ({rest:percent})"
+NORM = "<b>{expert}, {section}</b><br>norm {norm:real}, {relative:percent 2} of the pretrained norm"
+LARGEST = "The largest move is {expert:plain} in {section:plain}: {relative:percent 2} of the pretrained norm."
+
+
+@chart(
+    title="Kept share",
+    question="How much of each block does the merge keep?",
+    columns=("section", "role", "part", "numel", "kept"),
+    optional=("tensor", "kept_numel", "order", "component"),
+    rows=(),
+    empty="This method has no mask: it keeps everything.",
+)
+def kept_share(table: pd.DataFrame, *, by: str = "role") -> Picture:
+    """A bar for each section, whose length is the kept share of its scalars, split by role, kind of layer or component.
+
+    kept (bool), one row a tensor; kept_numel (scalars, where single parameters are masked), order (without it rows must
+    be in that order), component (for instance Attention, MLP or Other). ``by`` is role, part or component.
+    """
+    check_option("by", by, ("role", "part", *(("component",) if "component" in table else ())))
+    table = _add_kinds(sort_forward(table), by)
+    sections = distinct_names(table["section"])
+    totals = _sums(table, "section").set_index("section").loc[sections].reset_index()
+    of_kinds = _sums(table, "kind", "section")
+    if "tensor" in table:
+        for name, some in (("kept_names", table[table["kept"] > 0]), ("pruned_names", table[table["kept"] == 0])):
+            names = some.groupby(["kind", "section"])["tensor"].agg(first_few, 4).rename(name)
+            of_kinds = of_kinds.join(names.str.replace(", ", ",<br>   "), on=["kind", "section"])
+    totals = totals.assign(rest=1 - totals["share"], pruned=(1 - totals["share"]) * totals["numel"])
+    size = table.groupby("kind")["numel"].sum()
+    kinds = sorted(distinct_names(table["kind"]), key=lambda kind: (kind == OTHER_KINDS, -float(size[kind])))
+    colors = _colors(kinds, by)
+    y = np.arange(len(sections), dtype=np.float32)
+    flat = {"y": y, "orientation": "h", "hovertemplate": "%{text}<extra></extra>", "textposition": "none"}
+    fig = Drawing()
+    for kind, shape in zip(kinds, cycle(SHAPES), strict=False):
+        rows = of_kinds[of_kinds["kind"] == kind]
+        texts = dict(zip(rows["section"], hover_texts(rows, KIND, raw=str), strict=True))
+        kept = rows.set_index("section")["kept"].reindex(sections, fill_value=0).to_numpy(np.float64)
+        fig.add_trace(bar(
+            x=series.numbers(rows, _ratio(kept, totals["numel"])), text=[texts.get(name, "") for name in sections],
+            name=safe_text(kind, 40), legendgroup=safe_text(kind, 40), **flat,
+            marker={
+                "color": colors[kind], "line": {"color": theme.GROUND, "width": 0.5},
+                "pattern": PATTERN | {"shape": shape},
+            },
+        ))  # fmt: skip
+    fig.add_traces([
+        bar(x=totals["rest"].to_numpy(np.float32), text=hover_texts(totals, PRUNED_HOVER), name="pruned",
+        legendgroup="pruned",
+            marker={"color": theme.PRUNED}, **flat),
+        series.words(np.ones(len(y)), y, hover_texts(totals, "\xa0{share:percent}"), "Kept share",
+                     textposition="middle right", cliponaxis=False),
+    ])  # fmt: skip
+    fig.update_xaxes(title={"text": "Share of the section's scalars that is kept (%)"}, range=[0, 1], tickformat=".0%")
+    fig.update_yaxes(**axes.name_axis("Section", sections, down=True, fixedrange=False))
+    fig.update_layout(barmode="stack", bargap=0.22)
+    overall = float(totals["kept"].sum() / totals["numel"].sum()) if totals["numel"].sum() else 0.0
+    most, least = describe_extremes(totals, "share", "{section:plain} ({share:percent})")
+    alt = f"The merge keeps {percent(overall)} of the scalars: most in {most}, least in {least}."
+    left, inner = axes.room(sections) + 40, 102 + 24 * len(sections)
+    return add_legend(fig, alt, inner, by, left=left, right=64, below=50, gap=12, wide=True)
+
+
+def _add_kinds(table: pd.DataFrame, by: str) -> pd.DataFrame:
+    """The table with kept scalars in place of flags, and the kind of every row.
+
+    That is its role in words, its part or its component; all parts except the largest few are ``OTHER_KINDS``.
+    """
+    kept = table["numel"].astype(float) * table["kept"].astype(bool)
+    if "kept_numel" in table:
+        kept = table["kept_numel"].astype(float).fillna(kept)
+    kinds = table[by].map(role_name) if by == "role" else table[by]
+    largest = table["numel"].groupby(kinds).sum().nlargest(COLORS).index
+    return table.assign(
+        kept=kept, kind=kinds if kinds.nunique() <= COLORS else kinds.where(kinds.isin(largest), OTHER_KINDS)
+    )
+
+
+def _sums(rows: pd.DataFrame, *by: str) -> pd.DataFrame:
+    """A row for each group: its scalars and tensors, and how many are kept."""
+    groups = rows.assign(survives=rows["kept"] > 0).groupby(list(by), as_index=False)
+    sums = groups.agg(
+        numel=("numel", "sum"), kept=("kept", "sum"), survivors=("survives", "sum"), tensors=("kept", "size")
+    )  # fmt: skip
+    return sums.assign(share=_ratio(sums["kept"], sums["numel"]))
+
+
+def _ratio(part: Any, whole: Any) -> Any:
+    return np.divide(part, whole, out=np.zeros(len(part)), where=np.asarray(whole) > 0)
+
+
+def _colors(kinds: list[str], by: str) -> Mapping[str, str]:
+    free = iter(theme.PALETTE)
+    roles = {role_name(role): color for role, color in theme.ROLE_COLORS.items()}
+    fixed = roles if by == "role" else {OTHER_KINDS: theme.OTHER}
+    return {kind: fixed.get(kind) or next(free, theme.OTHER) for kind in kinds}
+
+
+@chart(
+    title="Task vector norms",
+    question="Where in the network did each expert move, and how far?",
+    columns=("expert", "section", "norm", "relative"),
+    rows=("expert", "section"),
+    picks=("expert", "section"),
+    empty="There is no expert to measure.",
+)
+def task_vector_norms(
+    table: pd.DataFrame, *, value: str = "relative", selected: CellPosition = NO_CELL, limits: heat_maps.Limits = None
+) -> Picture:
+    """A heat map, experts by sections, of the norm of the task vector.
+
+    norm (Euclidean norm of the section's task vector, in units of the weights), relative (to the pretrained section's
+    norm).
+    """
+    relative = check_option("value", value, ("relative", "norm")) == "relative"
+    experts, sections = distinct_names(table["expert"]), distinct_names(table["section"])
+    pairs = pd.MultiIndex.from_product([experts, sections], names=["expert", "section"])
+    cells = table.set_index(["expert", "section"]).reindex(pairs).reset_index()
+    z = cells[value].to_numpy(np.float64).reshape(len(experts), -1)
+    z = np.where(np.isfinite(z), z, np.nan)
+    low, high = limits or (0.0, float(np.nan_to_num(z).max()) or 1.0)
+    bar = {"tickformat": ".1%"} if relative else {"exponentformat": "power"}
+    title = {"text": "share of<br>pretrained" if relative else "norm", "side": "top"}
+    fig = Drawing([
+        heatmap(
+            z=z.astype(np.float32), zmin=low, zmax=high, colorscale=theme.SEQUENTIAL, xgap=1, ygap=1, name="Norm",
+            hoverinfo="skip", colorbar={"thickness": 12, "outlinewidth": 0, "title": title, **bar},
+        ),
+        click_targets(experts, sections, hover_texts(cells, NORM), "Cells"),
+    ])  # fmt: skip
+    short = [tensor_columns.short_section(section) for section in sections]
+    fig.update_xaxes(
+        **axes.name_axis("Section in model order; numbers are blocks", short, 14, ticks="", fixedrange=False),
+        tickangle=-40 if max(len(safe_text(name, 14)) for name in short) > 3 else 0,
+    )
+    fig.update_yaxes(**axes.name_axis("Expert", experts, down=True, fixedrange=False))
+    fig.update_layout(
+        shapes=outline(experts, sections, selected), margin={"l": axes.room(experts) + 40, "r": 92, "t": 38, "b": 92},
+        showlegend=False, barmode="overlay",
+    )  # fmt: skip
+    alt = describe_extreme(table, "relative", LARGEST) or "No relative norm could be computed."
+    return Picture(fig, alt, 158 + 26 * max(len(experts), 3), value)

@@ -1,0 +1,255 @@
+"""Charts of modules and routers: feature shift, what has to be kept, and who is given how much weight."""
+
+from __future__ import annotations
+
+import textwrap
+
+import numpy as np
+import pandas as pd
+
+from viz import theme
+from viz.chart import Names, chart, distinct_names
+from viz.drawing import Drawing, Picture
+from viz.figure_text import clean_text, count, plural, real, safe_text
+from viz.hover import describe_extreme, describe_extremes
+from viz.parts import axes, heat_maps, matrix, series
+from viz.parts.legends import add_legend
+
+MIB = 1 << 20
+SHAPES = ("", "/", ".", "\\", "x", "-", "|", "+")  # beside color, so that a gray print can be read
+STRIPES = {"fgcolor": theme.GROUND, "fillmode": "overlay", "size": 6, "solidity": 0.25}
+LANE, GROUP = 15, 46  # px: height of a bar, and of a task's two with the gap below them
+STAGES = {"before": ("Merged model", theme.OTHER, "/"), "after": ("With the task's module", theme.BLUE, "")}
+REMOVED = "[<br>the module removes {removed:percent}][<br>{n:count} images]"
+PART = "<b>{label}</b><br>{part}: {bytes:mib} MiB[, {share:percent} of {whole:mib} MiB]<br>{bytes:count} bytes"
+WHOLE = "{whole:mib} MiB ({label:plain 30})"
+MODEL = "Whole model"
+SPREAD = 0.55  # share of a block's width over which the tasks' marks are spread
+OF_IMAGES = "[<br>{low:real} to {high:real} for nine of ten images][<br>{n:count} images]"
+OWN = f"<b>{{title}}</b>[, block {{place}}]<br>weight of its own expert {{weight:decimal 3}}{OF_IMAGES}"
+MIXED = f"<b>{{expert}}</b>[ in block {{place}}]<br>mean weight {{weight:decimal 3}}{OF_IMAGES}"
+MIXED_ONCE = "<b>{expert}</b>[ in block {place}]<br>weight {weight:decimal 3}"
+CONFUSED = (
+    "<b>{title}</b>{unseen}<br>{share:percent}[ of {n:count}] images have {expert} as the expert with the most weight"
+)
+SUREST = " The surest is {title:plain 40}: {share:percent} of the images go to {expert:plain 40}."
+
+
+@chart(
+    title="Feature shift before and after the modules",
+    question="How much of each task's feature shift does its module remove?",
+    columns=("task", "title", "before", "after"),
+    optional=("cosine_before", "cosine_after", "n"),
+    rows=("task",),
+    picks=("task",),
+    empty="No feature shift was measured for this run.",
+)
+def feature_shift(table: pd.DataFrame) -> Picture:
+    """Two bars for each task, in the table's order: the merged model's shift, and what its module leaves of it.
+
+    before and after (mean |f − f_expert| per dimension of the raw features, over images), cosine_before and
+    cosine_after (mean 1 − cosine).
+    """
+    drawn = series.require_finite_rows(table, "before", "after", lack="no task has both numbers").reset_index(drop=True)
+    drawn["removed"] = (1 - drawn["after"] / drawn["before"]).where(drawn["before"] > 0)
+    fig = Drawing([
+        series.bars(
+            drawn, stage, drawn.index + (lane - 0.5) * LANE / GROUP, color,
+            f"<b>{{title}}</b><br>{name.lower()}: {{{stage}:real}}[, 1 − cosine {{cosine_{stage}:real}}]{REMOVED}",
+            picks=("task",), orientation="h", name=name, legendgroup=name, width=0.9 * LANE / GROUP,
+            marker={"pattern": STRIPES | {"shape": shape}},
+        )
+        for lane, (stage, (name, color, shape)) in enumerate(STAGES.items())
+    ])  # fmt: skip
+    fig.update_xaxes(title={"text": "Mean |difference| from the expert's features, per dimension"}, rangemode="tozero")
+    before, after = drawn["before"].mean(), drawn["after"].mean()
+    words = f"Feature shift of {plural(len(drawn), 'task')}: {real(before)} on average before and {real(after)} after."
+    words += describe_extreme(drawn, "removed", " The module removes most for {title:plain 40}, {removed:percent}.")
+    return _lay_out_rows(fig, words, "Task", [safe_text(title, 24) for title in drawn["title"]], GROUP)
+
+
+@chart(
+    title="What one model is made of",
+    question="What must be kept to use each merge?",
+    columns=("run", "label", "part", "bytes"),
+    rows=("run", "part"),
+    picks=("run",),
+    empty="No run has recorded its storage.",
+)
+def storage_parts(table: pd.DataFrame, *, parts: Names = None) -> Picture:
+    """A bar for each run, in MiB (2²⁰ bytes), made of its ``parts``, whose full list fixes colors."""
+    drawn = series.require_finite_rows(table, "bytes", lack="these runs did not record their storage")
+    order, runs = (
+        {name: at for at, name in enumerate(distinct_names(parts or drawn["part"]))},
+        distinct_names(drawn["run"]),
+    )
+    drawn = drawn.sort_values("part", key=lambda names: names.map(order), kind="stable")
+    sizes = drawn.groupby("run")["bytes"]
+    drawn = drawn.assign(before=sizes.cumsum() - drawn["bytes"], whole=sizes.transform("sum"))
+    drawn["share"] = (drawn["bytes"] / drawn["whole"]).where(drawn["whole"] > 0)
+    fig = Drawing([
+        series.bars(
+            rows, rows["bytes"] / MIB, rows["run"].map(runs.index), theme.PALETTE[order[name] % len(theme.PALETTE)],
+            PART, picks=("run",), formats={"mib": _mib}, base=rows["before"] / MIB, orientation="h", width=0.62,
+            marker={"pattern": STRIPES | {"shape": SHAPES[order[name] % len(SHAPES)]}}, **entry,
+        )
+        for name, rows, entry in series.rows_by_name(drawn, "part", list(order), label="part")
+    ])  # fmt: skip
+    fig.update_xaxes(title={"text": "MiB (2²⁰ bytes)"}, range=[0, 1.05 * max(drawn["whole"].max() / MIB, 1e-6)])
+    most, least = describe_extremes(drawn.sort_values("run"), "whole", WHOLE, mib=_mib)
+    labels = dict(zip(drawn["run"], drawn["label"], strict=True))
+    words = f"What {plural(len(runs), 'run')} must keep: from {least} to {most}."
+    return _lay_out_rows(fig, words, "Run", [_two_lines(labels[run]) for run in runs], 2 * theme.LINE_HEIGHT)
+
+
+def _lay_out_rows(fig: Drawing, words: str, title: str, names: list[str], row: float) -> Picture:
+    """The bars beside the names of their rows, which are ``row`` px high."""
+    fig.update_yaxes(**axes.name_axis(title, names, down=True, ticktext=names))
+    fig.update_layout(barmode="overlay")
+    left = max(theme.text_width(line) for name in names for line in name.split("<br>")) + 40
+    return add_legend(fig, words, row * max(len(names), 3) + 72, left=left, right=30, below=58, gap=14)
+
+
+def _mib(size: float) -> str:
+    return real(size / MIB) if size < 100 * MIB else count(size / MIB)
+
+
+def _two_lines(label: str) -> str:
+    """A run's name in at most two lines beside its bar."""
+    lines = textwrap.wrap(clean_text(label), 24, max_lines=2, placeholder=" …")
+    return "<br>".join(map(safe_text, lines)) or "\xa0"
+
+
+@chart(
+    title="Weight of the own expert",
+    question="How much do images use the expert of their own task?",
+    columns=("task", "title", "block", "weight"),
+    optional=("low", "high", "n"),
+    rows=("task", "block"),
+    empty="No routing was recorded for a task of a merged expert.",
+)
+def routing_own(table: pd.DataFrame, *, tasks: Names = None) -> Picture:
+    """A mark for each task and block with the range of its images.
+
+    block (missing where one router serves the whole model), weight (of the task's own expert, mean over its images),
+    low and high (5th and 95th percentile over images).
+    """
+    drawn = _add_blocks(table)
+    names, blocks = distinct_names(drawn["task"]), distinct_names(drawn["block"])
+    look, lane = theme.looks(tasks or names), SPREAD / max(len(names) - 1, 1)
+    fig = Drawing([
+        series.marks(
+            rows, rows["block"].map(blocks.index) + (at - (len(names) - 1) / 2) * lane, "weight", look[name], OWN,
+            error_y=series.interval(rows, "weight", look[name].color, thickness=1.2), **entry,
+        )
+        for at, (name, rows, entry) in enumerate(series.rows_by_name(drawn, "task", label="title"))
+    ])  # fmt: skip
+    fig.update_xaxes(**axes.name_axis(_block_title(blocks), blocks, 16, tickangle=0, fixedrange=False))
+    fig.update_yaxes(title={"text": "Weight of the own expert"}, rangemode="tozero")
+    means = drawn.groupby("task", as_index=False).agg(title=("title", "last"), weight=("weight", "mean"))
+    words = f"Weight of the own expert of {plural(len(means), 'task')}, {_describe_blocks(blocks)}."
+    words += describe_extreme(means, "weight", " On average it is highest for {title:plain 40}, {weight:decimal}")
+    lowest = describe_extreme(means, "weight", ", and lowest for {title:plain 40}, {weight:decimal}", least=True)
+    return add_legend(fig, f"{words}{lowest if len(means) > 1 else ''}.", 360, left=66, right=24, gap=14)
+
+
+@chart(
+    title="Routing of one task",
+    question="Which experts are mixed for this task's images?",
+    columns=("block", "expert", "weight"),
+    optional=("low", "high", "n"),
+    rows=("block", "expert"),
+    picks=("expert", "block"),
+    empty="No routing was recorded for this task.",
+)
+def routing_map(table: pd.DataFrame, *, task: str = "") -> Picture:
+    """A heat map of experts by blocks, with weights as in ``routing_own``. ``task`` is the task's title."""
+    of = f" for {clean_text(task, 40)}" if task else ""
+    return _weights(table, MIXED, f"Mean routing weights{of}", task)
+
+
+@chart(
+    title="Routing of one image",
+    question="How is this image mixed?",
+    columns=("block", "expert", "weight"),
+    rows=("block", "expert"),
+    picks=("expert", "block"),
+    empty="This image has not been routed.",
+)
+def routing_image(table: pd.DataFrame, *, image: str = "") -> Picture:
+    """A heat map of experts by blocks, as ``routing_map``. ``image`` says which image it is."""
+    return _weights(table, MIXED_ONCE, f"Routing weights of {clean_text(image, 60) or 'one image'}", image)
+
+
+def _weights(table: pd.DataFrame, hover: str, words: str, state: str) -> Picture:
+    """A heat map of the weights that experts are given, block by block or once."""
+    drawn = _add_blocks(table)
+    experts, blocks = distinct_names(table["expert"]), distinct_names(drawn["block"])
+    limits = min(0.0, drawn["weight"].min()), max(1.0, drawn["weight"].max())
+    fig = matrix.draw_table_matrix(
+        drawn, matrix.MatrixSide("Expert", experts, experts), matrix.MatrixSide(_block_title(blocks), blocks, blocks),
+        ("expert", "block"), "weight", hover, heat_maps.ColorScale("weight", log=False, limits=limits),
+    )  # fmt: skip
+    means = drawn.groupby("expert", as_index=False)[["weight"]].mean()
+    largest = describe_extreme(
+        means, "weight", "The largest weight on average is {expert:plain 40}'s, {weight:decimal}."
+    )
+    words = f"{words}: {plural(len(experts), 'expert')}, {_describe_blocks(blocks)}. {largest}"
+    return Picture(fig, words, matrix.height(fig, len(experts)), state)
+
+
+def _add_blocks(table: pd.DataFrame) -> pd.DataFrame:
+    """The rows with a weight; block is its name, and place the same, but empty where one router serves the model."""
+    drawn = series.require_finite_rows(table, "weight", lack="no weight is a number")
+    blocks = drawn["block"].map(_block_name)
+    return drawn.assign(block=blocks, place=blocks.where(blocks != MODEL, ""))
+
+
+def _block_name(block: object) -> str:
+    """A block's number; the whole model where there is one router for all."""
+    if isinstance(block, str) or block is None:
+        return str(block).removeprefix("block ") if block else MODEL
+    number = float(block)  # type: ignore[arg-type]
+    return f"{number:.0f}" if np.isfinite(number) and number >= 0 else MODEL
+
+
+def _block_title(blocks: list[str]) -> str:
+    return "Block" if blocks != [MODEL] else "Routed once, before the network"
+
+
+def _describe_blocks(blocks: list[str]) -> str:
+    return f"in {plural(len(blocks), 'block')}" if blocks != [MODEL] else "once for the whole model"
+
+
+@chart(
+    title="Confusion of the router",
+    question="Whose images does the router take each data set's images for?",
+    columns=("task", "title", "in_domain", "expert", "share"),
+    optional=("n",),
+    rows=("task", "expert"),
+    picks=("task", "expert"),
+    empty="No image has been routed.",
+)
+def router_confusion(table: pd.DataFrame) -> Picture:
+    """A matrix of data sets by experts; unseen data sets, which have no expert, stand below a line.
+
+    in_domain (one of the experts is the data set's own), share (of its images that give this expert the most weight).
+    """
+    series.require_finite_rows(table, "share", lack="no share is a number")
+    table = table.sort_values("in_domain", ascending=False, kind="stable")
+    inside = table["in_domain"].astype(bool)
+    table = table.assign(unseen=np.where(inside, "", ", which no expert was trained on"))
+    tasks, experts = table.drop_duplicates("task"), distinct_names(table["expert"])
+    fig = matrix.draw_table_matrix(
+        table, matrix.MatrixSide("Images of", tasks["task"].tolist(), tasks["title"].tolist()),
+        matrix.MatrixSide("Expert with the most weight", experts, experts), ("task", "expert"), "share", CONFUSED,
+        heat_maps.ColorScale("images", log=False, limits=(0.0, 1.0), percent=True),
+    )  # fmt: skip
+    own = int(tasks["in_domain"].astype(bool).sum())
+    if 0 < own < len(tasks):
+        line = {"color": theme.INK, "width": 2}
+        fig.add_shape(type="line", x0=-0.5, x1=len(experts) - 0.5, y0=own - 0.5, y1=own - 0.5, line=line)
+    words = f"The expert with the most weight for the images of {plural(len(tasks), 'data set')}."
+    return Picture(
+        fig, words + describe_extreme(table, "share", SUREST), matrix.height(fig, len(tasks)), str(len(tasks))
+    )
