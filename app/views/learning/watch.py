@@ -51,7 +51,7 @@ def _learns(job: Job) -> bool:
 def _draw(job_ids: list[str]) -> None:
     known = {job.id: job for job in data.runner().here()}
     for job in [known[job_id] for job_id in job_ids if job_id in known]:
-        with st.container(border=True, key=f"learning_{job.id}"):
+        with st.container(border=True, key=f"learning_job_{job.id}"):
             tray.show(job, "learning")
             if job.state in (State.RUNNING, State.PAUSED):
                 _charts(job)
