@@ -24,6 +24,7 @@ PLAIN = {  # fields that the browser shows as they are, or not at all
     ("PageLink", "query_string"), ("BidiComponent", "json"),  # which our scripts draw as text
 }  # fmt: skip
 LINKED = sorted(KEYS - {"benchmark", "lesson", "step", "progress", "answers", "class", "notes", "report_token"})
+DATA = ("PlotlyChart", "Arrow", "ArrowData", "ImageList", "Image")  # figures have tests of their own; tables show text
 
 
 def markdown(message: Any) -> Iterator[tuple[str, str]]:
