@@ -174,7 +174,7 @@ MOST = {"random_mask": {"prune_ratio": 0.9}, "magnitude": {"prune_ratio": 0.9}, 
     "key,merge",
     [
         *(("random_mask", m.key) for m in merging.list_methods() if m.role == "merge" and m.needs == "nothing"),
-        ("magnitude", "ties"), ("magnitude", "iso_c"), ("breadcrumbs", "ties"), ("breadcrumbs", "emr"),
+        ("magnitude", "ties"), ("magnitude", "iso_c"), ("breadcrumbs", "emr"), ("breadcrumbs", "iso_c"),
     ],
 )  # fmt: skip
 def test_what_nobody_keeps_stays_pretrained_bit_for_bit(key, merge):

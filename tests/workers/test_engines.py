@@ -196,7 +196,7 @@ def test_without_a_scheduler_work_is_left_for_later(
     assert main(["workers", "--workers", away, "--store", str(tmp_path)]) == exit_codes.FAILED  # nothing to resume
     assert "start one with --file" in capsys.readouterr().err
     away = "tcp://127.0.0.1:9"
-    monkeypatch.setattr("merging.workers.dask_pool.CONNECTING", 0.5)
+    monkeypatch.setattr("merging.tasks.workers.dask_pool.CONNECTING", 0.5)
     with pytest.raises(WorkersGone, match="No scheduler answers at"), opened(away):
         pass
     command = ["measure", "task_counts", "--workers", away, "--store", str(tmp_path / "store")]
