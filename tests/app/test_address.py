@@ -12,13 +12,14 @@ import pytest
 from app_places import constants
 from page_harness import MAIN
 
-from app.session import address
+from app.session import address, state
 from app.session.address import ADDRESS, KEYS, Parameter
 from app.widgets import page as page_parts
 
 NAMES = {value: name for name, value in vars(address).items() if name.isupper() and isinstance(value, str)}
-READERS = {"linked", "picked", "pick", "write", "imply", "_picked"}  # of app/session/state.py, which take a key first
-LINKS = {"open_page", "empty"}  # of app/widgets/page.py, whose other keywords are parameters
+FIRST = (state.linked, state.picked, state.pick, state.write, state.imply)  # take a key first
+READERS = {function.__name__ for function in FIRST}
+LINKS = {function.__name__: function for function in (page_parts.open_page, page_parts.empty)}  # other words are keys
 TITLES = {
     title: name
     for entries in constants(MAIN)["SECTIONS"].values()  # type: ignore[attr-defined]
@@ -55,7 +56,7 @@ def called(node: ast.Call) -> str:
 
 def read(tree: ast.Module) -> Iterator[str]:
     """The keys that a file reads from the query or writes into links and into it, where they are plain."""
-    known = {name for link in LINKS for name in inspect.signature(getattr(page_parts, link)).parameters} - {"query"}
+    known = {name for link in LINKS.values() for name in inspect.signature(link).parameters} - {"query"}
     for node in ast.walk(tree):
         if isinstance(node, ast.Subscript) and ast.unparse(node.value) == "st.query_params":
             yield named(node.slice)
