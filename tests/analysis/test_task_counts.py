@@ -263,7 +263,7 @@ def open_view(open_app: Any, folder: Path, monkeypatch: pytest.MonkeyPatch) -> A
 
     def opened(about: str, store: Path) -> AppTest:
         monkeypatch.setenv("MERGESCOPE_STORE", str(store))
-        return open_app("conflicts", folder, about=about)
+        return open_app("conflicts", folder, conflicts_view=about)
 
     return opened
 
@@ -305,9 +305,9 @@ def test_the_number_of_tasks_shows_figure_and_tests(
     assert cell == f"{100 * first['difference']:+.1f}, p = {first['p']:.3f}"
     assert shown.value.set_index("method").loc["Task Arithmetic w/ LwPTV", "4 experts"].endswith(", —")
     assert "n = 30 images" in words(at) and "11 subsets" in words(at) and "**too small**" in words(at)
-    at.selectbox(key="against").set_value("DRM-V").run()
+    at.selectbox(key="tested_method").set_value("DRM-V").run()
     assert "Positive numbers favor **DRM\\-V**" in words(at) and "DRM-H" in set(at.dataframe[0].value["method"])
-    at.toggle(key="relative").set_value(True).run()
+    at.toggle(key="relative_accuracy").set_value(True).run()
     relative = paired_tests(table, "DRM-V", "normalized").set_index(["method", "size"]).loc["DRM-H", 2]
     (shown,) = at.dataframe
     cell = shown.value.set_index("method").loc["DRM-H", "2 experts"]

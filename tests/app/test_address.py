@@ -12,20 +12,18 @@ import pytest
 from app_places import constants
 from page_harness import MAIN
 
-from app.session import address
+from app.session import address, view_state
 from app.session.address import ADDRESS, KEYS, Parameter
 from app.widgets import page_parts
 
 NAMES = {value: name for name, value in vars(address).items() if name.isupper() and isinstance(value, str)}
-READERS = {
-    "linked",
-    "picked",
-    "pick",
-    "write",
-    "imply",
-    "_picked",
-}  # of app/session/view_state.py, which take a key first
-LINKS = {"open_page", "empty"}  # of app/widgets/page_parts.py, whose other keywords are parameters
+FIRST = (  # take a key first
+    view_state.value_from_link, view_state.picked_value, view_state.pick_value, view_state.write_parameter,
+    view_state.imply_parameter,
+)  # fmt: skip
+READERS = {function.__name__ for function in FIRST}
+# The other words of these are keys.
+LINKS = {function.__name__: function for function in (page_parts.draw_page_link, page_parts.draw_empty)}
 TITLES = {
     title: name
     for entries in constants(MAIN)["SECTIONS"].values()  # type: ignore[attr-defined]
@@ -62,7 +60,7 @@ def called(node: ast.Call) -> str:
 
 def read(tree: ast.Module) -> Iterator[str]:
     """The keys that a file reads from the query or writes into links and into it, where they are plain."""
-    known = {name for link in LINKS for name in inspect.signature(getattr(page_parts, link)).parameters} - {"query"}
+    known = {name for link in LINKS.values() for name in inspect.signature(link).parameters} - {"query"}
     for node in ast.walk(tree):
         if isinstance(node, ast.Subscript) and ast.unparse(node.value) == "st.query_params":
             yield named(node.slice)

@@ -54,7 +54,7 @@ PICKERS = (
 )  # fmt: skip
 DRAWN = ("plotly_chart", "dataframe", "arrow_data_frame", "table", "bidi_component")  # what holds figures and tables
 STAGE = re.compile(r"^(stage|merge|adapt|edit|exemplars|test_data)\d+")
-SKIPPED = ("present",)  # widgets of the frame, the same on every page
+SKIPPED = ("presentation",)  # widgets of the frame, the same on every page
 
 
 @dataclass(frozen=True)

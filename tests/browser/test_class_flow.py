@@ -42,7 +42,7 @@ def test_a_class_goes_through_a_lesson(chromium: Browser, url: str) -> None:
     student.settled()
     assert "Measured:" not in rail.inner_text()
 
-    lecturer.open(f"/scores?lesson={snapshot_lesson.KEY}&step=1&class={code}&present=true").charted()
+    lecturer.open(f"/scores?lesson={snapshot_lesson.KEY}&step=1&class={code}&presentation=true").charted()
     expect(lecturer.text("n = 1")).to_be_visible()
 
     rail.get_by_role("button", name="Reveal").click()

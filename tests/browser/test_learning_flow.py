@@ -24,7 +24,7 @@ def test_a_merge_that_learns_is_watched_paused_resumed_and_opened(app: App) -> N
     app.page.get_by_role("link", name="Learning", exact=True).click()
     app.settled()
     jobs.get_by_role("button", name="Resume").first.click()  # an earlier flow may have left a paused job
-    watched = app.page.locator("[class*='st-key-learning_']").first
+    watched = app.page.locator("[class*='st-key-learning_job_']").first
     expect(watched).to_contain_text(re.compile(r"step \d+ of 1000"), timeout=PATIENCE)
     expect(watched.locator(".js-plotly-plot").first).to_be_visible(timeout=PATIENCE)
     expect(app.page_text("Which layers does learning turn up, and which off?")).to_be_visible(timeout=PATIENCE)

@@ -44,7 +44,7 @@ def test_a_damaged_run_breaks_no_page(open_app: Any, library: Path, filled: Run,
     query = (
         {"runs": filled.id}
         if page == "scores"
-        else {"shelf": "runs", "chosen": filled.id}
+        else {"models_view": "runs", "selected_runs": filled.id}
         if page == "models"
         else {"run": filled.id}
     )
@@ -68,7 +68,7 @@ def test_the_list_of_damages(open_app: Any, library: Path, filled: Run) -> None:
     assert points.find_point(store, point.name) is None and not sweep_storage.list_sweeps(store)
     cut(filled.path / "scores.csv")
     assert not store.has(filled.id)
-    at = open_app("models", library, shelf=SHELF)
+    at = open_app("models", library, models_view=SHELF)
     assert not at.exception and not at.error
     said = words(at).replace("\\", "")
     for what in (f"Run {filled.id}", f"Measurement {measured.path.name}", f"Point {point.name}", f"Sweep {sweep.stem}"):
@@ -82,7 +82,7 @@ def test_the_list_of_damages(open_app: Any, library: Path, filled: Run) -> None:
 def test_a_damaged_run_is_computed_again_with_a_click(open_app: Any, library: Path, filled: Run) -> None:
     weights = filled.file("model.safetensors").read_bytes()
     cut(filled.path / "scores.csv")
-    at = open_app("models", library, shelf=SHELF)
+    at = open_app("models", library, models_view=SHELF)
     press(at, "Compute it again")
     at = run_until_idle(at)
     assert not at.exception and not at.error
@@ -127,8 +127,8 @@ def test_a_damaged_benchmark_is_made_again_with_a_click(open_app: Any, library: 
     out.with_name("mine.yaml").write_text(write_yaml(plain), "utf-8")
     cut(out / "data" / "flags.npz")
     for page in ("merge", "drift"):
-        assert not open_app(page, library, on="own:mine").exception
-    at = open_app("models", library, shelf="data", on="own:mine")
+        assert not open_app(page, library, benchmark="own:mine").exception
+    at = open_app("models", library, models_view="data", benchmark="own:mine")
     assert "flags.npz does not have" in words(at).replace("\\", "")
     press(at, "Set it aside and make it again")
     assert not at.exception

@@ -59,13 +59,13 @@ def test_run(open_app: Any, library: Path, locked: Any) -> None:
 @pytest.mark.full
 @pytest.mark.parametrize("page", ["drift", "conflicts", "features"])
 def test_measure(open_app: Any, library: Path, locked: Any, page: str) -> None:
-    at = open_app(page, library, about="experts against experts")
+    at = open_app(page, library, conflicts_view="experts against experts")
     assert says(press(at, "Measure"), "The job cannot be written")
 
 
 @pytest.mark.full
 def test_the_buttons_of_a_run(open_app: Any, library: Path, filled: Run, locked: Any) -> None:
-    at = open_app("models", library, shelf="runs", chosen=filled.id)
+    at = open_app("models", library, models_view="runs", selected_runs=filled.id)
     for label, what in (
         ("Export the model", "The job cannot be written"),
         ("Drop the weights", f"Run {filled.id} cannot be written"),

@@ -11,6 +11,7 @@ from direct_bench import DirectPreviewProcess
 from hostile_texts import TEXTS, active
 
 from app.reading import previews
+from app.session.address import KEYS
 
 PAGES = (
     "home", "merge", "methods", "masks", "conflicts", "drift", "features", "scores", "sweeps", "compare", "models",
@@ -22,13 +23,7 @@ PLAIN = {  # fields that the browser shows as they are, or not at all
     ("TextArea", "value"), ("TextArea", "default"), ("DownloadButton", "url"), ("PageLink", "page"),
     ("PageLink", "query_string"), ("BidiComponent", "json"),  # which our scripts draw as text
 }  # fmt: skip
-LINKED = """
-    run runs ratio shared group by expert tensor relative present chain experts method role needs find view kind
-    about layer density cut signs won against token distance task cell conflict overlap energy agreement compare
-    scope first second direction drop sweep point score look map images classes perplexity beside number unit
-    ranked along show merged front variant intervals b between models shelf chosen outcome chart among
-    see seek head at reference image figure bare controls ground
-""".split()  # noqa: SIM905 - a list of words is easier to read this way
+LINKED = sorted(KEYS - {"benchmark", "lesson", "step", "progress", "answers", "class", "notes", "report_token"})
 DATA = ("PlotlyChart", "Arrow", "ArrowData", "ImageList", "Image")  # figures have tests of their own; tables show text
 
 
