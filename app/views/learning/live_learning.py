@@ -53,13 +53,8 @@ def _is_learning(job: Job) -> bool:
 def _draw(job_ids: list[str]) -> None:
     known = {job.id: job for job in page_data.job_queue().here()}
     for job in [known[job_id] for job_id in job_ids if job_id in known]:
-<<<<<<< HEAD:app/views/learning/live_learning.py
-        with st.container(border=True, key=f"learning_{job.id}"):
-            tray.draw_job(job, "learning")
-=======
         with st.container(border=True, key=f"learning_job_{job.id}"):
-            tray.show(job, "learning")
->>>>>>> address:app/views/learning/watch.py
+            tray.draw_job(job, "learning")
             if job.state in (State.RUNNING, State.PAUSED):
                 _draw_charts(job)
 
