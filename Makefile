@@ -75,7 +75,7 @@ library: $(VENV)/.app ## recompute the library of precomputed runs on the bundle
 citation: $(VENV)/.app ## write CITATION.md from the registered methods
 	@$(BIN)/python -c 'from pathlib import Path; from merging.methods import registry; \
 	  from merging.methods.shared import citations; \
-	  Path("CITATION.md").write_text(citations.citation_page(registry.methods()), "utf-8")'
+	  Path("CITATION.md").write_text(citations.citation_page(registry.list_methods()), "utf-8")'
 
 bench: $(VENV)/.dev ## time merges of synthetic ViT-B/32 checkpoints against reading them once (DEVICE=cuda: on a GPU)
 	@$(BIN)/python tests/bench/bench.py --device $(DEVICE)

@@ -72,7 +72,7 @@ def write_methods() -> Iterator[str]:
     yield "# Methods\n"
     yield "An edit changes task vectors, a merge makes one model of them, an adapt adds modules for tasks.\n"
     role = ""
-    for method in registry.methods():
+    for method in registry.list_methods():
         if method.role != role:
             role = method.role
             yield f"\n## {role.capitalize()}s\n"

@@ -48,9 +48,9 @@ class Machine:
 @pytest.fixture
 def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
     made = Machine()
-    monkeypatch.setattr(method_times, "engine", SimpleNamespace(run=made.run))
+    monkeypatch.setattr(method_times, "engine", SimpleNamespace(run_recipe=made.run))
     monkeypatch.setattr(method_times, "time", SimpleNamespace(process_time=made.clock, perf_counter=made.clock))
-    monkeypatch.setattr(method_times.registry, "methods", lambda: METHODS)
+    monkeypatch.setattr(method_times.registry, "list_methods", lambda: METHODS)
     return made
 
 
@@ -85,7 +85,7 @@ def test_the_first_run_only_loads(
         if recipe.text() == "ties" and machine.calls < 9:
             machine.now += 50
 
-    monkeypatch.setattr(method_times, "engine", SimpleNamespace(run=slow_at_first))
+    monkeypatch.setattr(method_times, "engine", SimpleNamespace(run_recipe=slow_at_first))
     measured = measuring.measure("method_times", store, tiny_benchmark, context=Context("cpu"))
     rows = measured.table("times").set_index("chain")
     assert rows.loc["ties", "high"] == pytest.approx(3, rel=0.01)

@@ -49,7 +49,7 @@ LESS = (
     (task_counts, "METHODS", ("drm_h",)), (task_counts, "SUBSETS", 1),
     (put_back_images, "SAMPLE", PreviewSample(4)), (method_times, "ROUNDS", 0), (method_times, "BRIEF", 1e-9),
     (exemplar_sensitivity, "CANDIDATES", exemplar_sensitivity.CANDIDATES[:1]),
-    (methods, "methods", lambda: (methods.find_merge("ties"), methods.find_edit("cat"))),
+    (methods, "list_methods", lambda: (methods.find_merge("ties"), methods.find_edit("cat"))),
 )  # fmt: skip
 
 

@@ -121,7 +121,7 @@ def test_the_table_says_which_keys_widgets_are_bound_to_and_on_which_pages() -> 
         for node in bound(tree):
             key = named(node)
             if not key:  # one of several that a loop names
-                assert isinstance(node, ast.Name) and name == "views/conflicts/pairs.py"
+                assert isinstance(node, ast.Name) and name == "views/conflicts/expert_pairs.py"
                 continue
             assert table[key].bound, (name, key)
             pages = [title for title, page in TITLES.items() if name in own_files(page)]

@@ -224,9 +224,9 @@ def test_both_heads_of_every_column_fit(key: str) -> None:
 
 def test_the_setting_of_a_measured_row_has_its_marks_and_exemplars(monkeypatch: pytest.MonkeyPatch) -> None:
     summary = Summary(*[0.5] * 8, normalized_tasks=2, tasks_in=2, tasks_out=1, n_in=20, n_out=10)
-    monkeypatch.setattr(published_rows.data, "summary", lambda run, stored: summary)
-    monkeypatch.setattr(published_rows.data, "reference_scores", lambda benchmark, experts, stored: {})
-    monkeypatch.setattr(published_rows.data, "expert_scores", lambda benchmark, stored: {})
+    monkeypatch.setattr(published_rows.page_data, "summary", lambda run, stored: summary)
+    monkeypatch.setattr(published_rows.page_data, "reference_scores", lambda benchmark, experts, stored: {})
+    monkeypatch.setattr(published_rows.page_data, "expert_scores", lambda benchmark, stored: {})
     lot = run([("lot", {})], per_task=16)
     marked = run([("ties", {})])
     for one, adapts, needs_task in ((lot, False, False), (marked, True, True)):

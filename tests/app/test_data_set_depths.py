@@ -20,13 +20,13 @@ from merging.tasks.context import Context
 
 TIES, LWPTV = "Ties", "Task Arithmetic w/ LwPTV"
 PAGE = """
-from app.reading import page_data as data
-from app.session import click_errors as clicks, selection, view_state as state
-from app.views.image.data_set_view import data_set_view
+from app.reading import page_data
+from app.session import selection, view_state
+from app.views.image.data_set_view import draw_view
 
-state.enter("image")
-selection.enter()
-data_set_view([run for run in data.runs(data.stored()) if run.title in {titles!r}])
+view_state.enter_page("image")
+selection.follow_link()
+draw_view([run for run in page_data.merges_of(page_data.stored_runs()) if run.title in {titles!r}])
 """
 MAIN = """
 import streamlit as st

@@ -111,7 +111,7 @@ def test_runs_without_scores_come_last(monkeypatch: pytest.MonkeyPatch) -> None:
     def summary(name: Any, stored: object) -> SimpleNamespace | None:
         return SimpleNamespace(h_score=scores[name]) if name in scores else None
 
-    monkeypatch.setattr(run_order.data, "summary", summary)
+    monkeypatch.setattr(run_order.page_data, "summary", summary)
     names: Any = ["none", "bad", "empty", "good"]
     assert run_order.sort_runs(names, "H-score", []) == ["good", "bad", "none", "empty"]
     assert run_order.sort_runs(names, "own runs first", []) == names

@@ -70,6 +70,6 @@ def test_no_page_shows_an_image_without_the_link() -> None:
         for path in (ROOT / "app").rglob("*.py")
         if "st.image(" in path.read_text("utf-8") and "image" not in path.relative_to(ROOT / "app").parts
     }
-    drawing -= {"widgets/view_link.py", "views/lessons/teach.py"}
-    assert drawing == {"widgets/thumbnails.py", "views/learning/one_image.py"}
-    assert all("link.open_image(" in (ROOT / "app" / path).read_text("utf-8") for path in drawing)
+    drawing -= {"widgets/view_link.py", "views/lessons/class_panel.py"}
+    assert drawing == {"widgets/thumbnails.py", "views/learning/image_routing.py"}
+    assert all("image_link.draw_image_link(" in (ROOT / "app" / path).read_text("utf-8") for path in drawing)

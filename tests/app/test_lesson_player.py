@@ -252,7 +252,7 @@ def test_a_view_becomes_a_step_that_opens_it(open_app: Any, library: Path, tmp_p
     at = open_app("masks", library, ratio="0.35")
     run_id = at.selectbox(key="picker").value
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(step_text.state, "place", lambda: f"masks?run={run_id}")
+        patch.setattr(step_text.view_state, "relative_address", lambda: f"masks?run={run_id}")
         written = step_text.step_yaml({"run": run_id, "ratio": "0.35", "lesson": "x"}, "saliency_matrix")
     header = "version: 1\nkey: mine\ntitle: Mine\nquestion: Mine?\nminutes: 5\nlevel: introductory\n"
     lesson = lesson_files.parse_lesson(header + written, tmp_path / "mine.yaml")

@@ -149,12 +149,12 @@ def test_a_chosen_run_that_is_named_twice_is_chosen_once(open_app: Any, compared
 
 def fragments() -> Iterator[str]:
     """Module and name of every function of the app that is redrawn alone, and of those that only Streamlit guards."""
-    for path in sorted(set(MAIN.parent.rglob("*.py")) - {MAIN.parent / "session" / "clicks.py"}):
+    for path in sorted(set(MAIN.parent.rglob("*.py")) - {MAIN.parent / "session" / "click_errors.py"}):
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
             place = ".".join(path.relative_to(MAIN.parents[1]).with_suffix("").parts)
             if isinstance(node, ast.FunctionDef):
-                yield from (f"{place} {node.name}" for mark in node.decorator_list if named(mark) == "fragment")
-            elif isinstance(node, ast.Call) and named(node.func) == "fragment":
+                yield from (f"{place} {node.name}" for mark in node.decorator_list if named(mark) == "guarded_fragment")
+            elif isinstance(node, ast.Call) and named(node.func) == "guarded_fragment":
                 yield f"{place} {named(node.args[0])}"
             if isinstance(node, ast.Attribute) and node.attr == "fragment":
                 yield f"{place}: st.fragment"
@@ -165,38 +165,41 @@ def named(node: ast.AST) -> str:
 
 
 VIEWS: dict[str, tuple[str, dict[str, str]]] = {  # fragment -> a page that draws it, and its query
-    "app.screens.masks explore": ("masks", {"run": TIES}),
-    "app.views.compare.image_agreement pictures": ("compare", {"run": TIES, "run_b": LWPTV, "compare_view": "images"}),
-    "app.views.conflicts.joint_space view": ("conflicts", {"run": TIES, "conflicts_view": "joint space"}),
-    "app.views.conflicts.expert_pairs pictures": (
+    "app.screens.masks draw_masks": ("masks", {"run": TIES}),
+    "app.views.compare.image_agreement draw_pictures": (
+        "compare",
+        {"run": TIES, "run_b": LWPTV, "compare_view": "images"},
+    ),
+    "app.views.conflicts.joint_space draw_view": ("conflicts", {"run": TIES, "conflicts_view": "joint space"}),
+    "app.views.conflicts.expert_pairs draw_pictures": (
         "conflicts",
         {"run": TIES, "conflicts_view": "experts against experts"},
     ),
-    "app.views.conflicts.sign_agreement pictures": ("conflicts", {"run": TIES, "conflicts_view": "signs"}),
-    "app.views.drift.layer_by_layer pictures": ("drift", {"runs": TIES, "drift_view": "layer by layer"}),
-    "app.views.drift.lot_cases cases": ("drift", {"drift_view": "two extreme cases"}),
-    "app.views.drift.restoring growing": ("drift", {"drift_view": "put back"}),
-    "app.views.drift.restoring layers": ("drift", {"runs": TIES, "drift_view": "put back"}),
-    "app.views.image.image_search view": ("image", {}),
-    "app.views.image.data_set_view over_data_sets": ("image", {"runs": TIES, "image_view": "whole data sets"}),
-    "app.views.image.data_set_view every_data_set": ("image", {"runs": TIES, "image_view": "whole data sets"}),
+    "app.views.conflicts.sign_agreement draw_pictures": ("conflicts", {"run": TIES, "conflicts_view": "signs"}),
+    "app.views.drift.layer_by_layer draw_pictures": ("drift", {"runs": TIES, "drift_view": "layer by layer"}),
+    "app.views.drift.lot_cases draw_cases": ("drift", {"drift_view": "two extreme cases"}),
+    "app.views.drift.restoring draw_partial_map": ("drift", {"drift_view": "put back"}),
+    "app.views.drift.restoring draw_maps": ("drift", {"runs": TIES, "drift_view": "put back"}),
+    "app.views.image.image_search draw_view": ("image", {}),
+    "app.views.image.data_set_view draw_depths": ("image", {"runs": TIES, "image_view": "whole data sets"}),
+    "app.views.image.data_set_view draw_data_sets": ("image", {"runs": TIES, "image_view": "whole data sets"}),
     "app.views.image.frame_of_page _wait": ("image", {}),
-    "app.views.learning.coefficients view": ("learning", {}),
-    "app.views.learning.learned_masks view": ("learning", {}),
-    "app.views.learning.task_modules _routing": ("learning", {}),
+    "app.views.learning.coefficients draw_view": ("learning", {}),
+    "app.views.learning.learned_masks draw_view": ("learning", {}),
+    "app.views.learning.task_modules _draw_routing": ("learning", {}),
     "app.views.learning.live_learning _draw": ("learning", {}),
-    "app.views.masks.paint canvas": ("masks", {"run": TIES, "painting": "true"}),
+    "app.views.masks.paint draw_canvas": ("masks", {"run": TIES, "painting": "true"}),
     "app.views.lessons.class_poll _draw": ("masks", {}),
-    "app.widgets.preview_panel _panel": ("merge", {}),
-    "app.views.features.feature_maps maps": ("features", {"runs": TIES}),
+    "app.widgets.preview_panel _draw_panel": ("merge", {}),
+    "app.views.features.feature_maps draw_maps": ("features", {"runs": TIES}),
     "app.views.models.benchmark_form _show_jobs": ("models", {"models_view": "data"}),
-    "app.views.models.published_job _progress": ("models", {"models_view": "data"}),
+    "app.views.models.published_job _draw_progress": ("models", {"models_view": "data"}),
     "app.views.sweeps.sweep_view _view": ("sweeps", {}),
-    "app.widgets.jobs.tray _tray": ("home", {}),
+    "app.widgets.jobs.tray _draw_tray": ("home", {}),
 }
 
 GONE = "The chosen run is no longer available."
-ASKING = {"app.screens.masks explore"}  # fragments that read the run itself
+ASKING = {"app.screens.masks draw_masks"}  # fragments that read the run itself
 
 
 def test_every_fragment_is_guarded_and_in_the_list() -> None:
@@ -205,7 +208,7 @@ def test_every_fragment_is_guarded_and_in_the_list() -> None:
 
 GUARDED = """
 import streamlit as st
-from app.session.click_errors import fragment
+from app.session.click_errors import guarded_fragment
 from merging.images.benchmarks.benchmark import Benchmark
 from merging.base.errors import StoreError
 
@@ -215,7 +218,7 @@ def draw(name):
         raise StoreError(f"There is no run {name} **here**.")
     st.caption("drawn")
 
-fragment(draw)("1234")
+guarded_fragment(draw)("1234")
 """
 
 

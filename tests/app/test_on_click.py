@@ -21,7 +21,8 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What was made so far."""
     found: list[str] = []
     parts = (
-        (provenance, "line"), (figure_files, "picture"), (csv_files, "csv_with_source"), (ShownChart, "view"),
+        (provenance, "provenance_line"), (figure_files, "picture_data"), (csv_files, "csv_with_source"),
+        (ShownChart, "view"),
         (ShownChart, "figure"),
     )  # fmt: skip
     for owner, name in parts:
@@ -43,7 +44,7 @@ def test_a_page_makes_nothing_that_nobody_asked_for(open_app: Any, library: Path
 
     at.session_state[f"figure_{CHART}"] = True
     at.run()
-    assert set(made) == {"line", "picture", "figure"}
+    assert set(made) == {"provenance_line", "picture_data", "figure"}
     assert len(at.get("bidi_component")) == labels(at, "download_button").count("HTML") == 1
     assert figure_files.FORMATS in words(at)
 

@@ -27,15 +27,14 @@ from merging.tasks.queue.job_records import JobFiles
 
 # What changes something in every mode, and why it may.
 FOR_EVERYBODY = {
-    ("app.reading.polls", "answer"): "counts in a class",
-    ("app.reading.previews", "stop"): "drops a preview of the session's own",
-    ("app.serve", "problem"): "the server's start",
+    ("app.reading.polls", "count_answer"): "counts in a class",
+    ("app.reading.previews", "cancel_preview"): "drops a preview of the session's own",
+    ("app.serve", "settings_problem"): "the server's start",
     ("app.session.job_queue", "cancel"): "the session's own jobs only, see below",
     ("app.session.report_keeper", "_changing"): "the report of whoever has its token",
     ("app.session.report_keeper", "delete"): "the report of whoever has its token",
-    ("app.snapshot.site_folder", "_swap"): "a command, which no visitor reaches",
-    ("app.snapshot.site_folder", "put"): "a command, which no visitor reaches",
-    ("app.views.lessons.learner", "say"): "counts in a class",
+    ("app.snapshot.site_folder", "_replace_folder"): "a command, which no visitor reaches",
+    ("app.snapshot.site_folder", "write_site"): "a command, which no visitor reaches",
     ("app.views.lessons.class_panel", "_begin"): "a class",
     ("app.views.lessons.class_panel", "_end"): "the session's own class",
 }

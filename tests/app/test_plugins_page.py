@@ -39,7 +39,7 @@ def rivals(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def submitted(monkeypatch: pytest.MonkeyPatch) -> list[Recipe]:
     """The recipes that are queued from now on; nothing is computed."""
     found: list[Recipe] = []
-    monkeypatch.setattr("merging.study.run_queue.Runner.submit", lambda self, recipe, *_, **__: found.append(recipe))
+    monkeypatch.setattr("merging.study.run_queue.RunQueue.submit", lambda self, recipe, *_, **__: found.append(recipe))
     return found
 
 
@@ -87,7 +87,7 @@ def test_a_recipe_that_cannot_be_queued_says_why(open_app: Any, library: Path, m
         raise MergingError("The disk is *full*.")
 
     at = open_app("scores", library, scores_view=MATRIX)
-    monkeypatch.setattr("merging.study.run_queue.Runner.submit", refuse)
+    monkeypatch.setattr("merging.study.run_queue.RunQueue.submit", refuse)
     compute(at, "plugin")
     assert not at.exception
     assert at.error[0].value == "The disk is \\*full\\*\\."

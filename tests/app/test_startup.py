@@ -66,17 +66,17 @@ def test_a_server_settles_once_and_tries_again_after_an_error(monkeypatch: pytes
     fresh = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(fresh)
     monkeypatch.setattr(fresh, "_freeze", lambda: None)
-    monkeypatch.setattr(fresh, "SOON", 0.0)
+    monkeypatch.setattr(fresh, "DELAY", 0.0)
     monkeypatch.setattr(fresh, "_prepare", begun.append)
     monkeypatch.setattr(fresh.sys, "setswitchinterval", lambda _seconds: None)
-    settle = fresh.settle
+    warm_up = fresh.warm_up
 
     def fail() -> object:
         raise OSError("no store")
 
     with pytest.raises(OSError, match="no store"):
-        settle(fail)
-    settle(lambda: "first")
-    settle(lambda: "second")
+        warm_up(fail)
+    warm_up(lambda: "first")
+    warm_up(lambda: "second")
     time.sleep(0.3)
     assert begun == ["first"]

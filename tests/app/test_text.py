@@ -55,21 +55,21 @@ def test_downloads_hold_no_formulas() -> None:
 OTHERS_WORDS = {  # words that mean something of the page's own, and happen to be some method's parameter, too
     "screens/masks.py": {"shared", "block", "threshold"},  # a choice of the live picture
     "session/address.py": {"block", "density", "direction", "scope", "score"},  # keys of links
-    "views/conflicts/signs.py": {"density", "rank_tol"},  # columns and notes of the measurement
+    "views/conflicts/sign_agreement.py": {"density", "rank_tol"},  # columns and notes of the measurement
     "views/conflicts/joint_space.py": {"renorm"},  # a column of its table
     "screens/features.py": {"components"},  # a view
     "reading/papers/paper_facts.py": {"components"},  # the same
-    "views/scores/ablations.py": {"components"},  # the same
-    "views/compare/data.py": {"scope"},  # a column of its table
-    "views/compare/pictures.py": {"direction", "threshold"},  # a column of its table: singular vectors are numbered
-    "views/sweeps/form.py": {"alpha"},  # the key of interpolation coefficients
+    "views/scores/ablation_views.py": {"components"},  # the same
+    "views/compare/run_pair.py": {"scope"},  # a column of its table
+    "views/compare/other_charts.py": {"direction", "threshold"},  # a column of its table: singular vectors are numbered
+    "views/sweeps/sweep_form.py": {"alpha"},  # the key of interpolation coefficients
     "views/models/benchmark_form.py": {"seed"},  # of the draw of images
     "views/image/neighbors.py": {"rank"},  # a column of its table
-    "views/image/look.py": {"block"},  # a column of its table
-    "reading/put_back.py": {"block"},  # a level or a column of its table
-    "views/drift/put_back.py": {"block"},  # a level or a column of its table
-    "views/conflicts/layers.py": {"block"},  # a level or a column of its table
-    "views/learning/one_image.py": {"block"},  # a level or a column of its table
+    "views/image/attention.py": {"block"},  # a column of its table
+    "reading/restored_tensors.py": {"block"},  # a level or a column of its table
+    "views/drift/restoring.py": {"block"},  # a level or a column of its table
+    "views/conflicts/linear_layers.py": {"block"},  # a level or a column of its table
+    "views/learning/image_routing.py": {"block"},  # a level or a column of its table
     "widgets/put_back_panel.py": {"block"},  # a level or a column of its table
     "status.py": {"mode"},  # of the server
     "reading/step_text.py": {"steps"},  # of a lesson
@@ -77,10 +77,10 @@ OTHERS_WORDS = {  # words that mean something of the page's own, and happen to b
     "reading/previews.py": {"seed"},  # the same
     "reading/measurements.py": {"l1", "most", "rank"},  # columns of its tables
     "views/drift/by_depth.py": {"l1", "most"},  # the same
-    "views/compare/images.py": {"apart"},  # a column of its table
+    "views/compare/image_agreement.py": {"apart"},  # a column of its table
     "views/models/benchmark_options.py": {"seed"},  # of a draw of images
-    "views/learning/data.py": {"routing"},  # a table of runs
-    "views/merge/networks.py": {"clip"},  # a value of the family that a recipe states
+    "views/learning/learning_tables.py": {"routing"},  # a table of runs
+    "views/merge/network_options.py": {"clip"},  # a value of the family that a recipe states
 }
 
 

@@ -119,8 +119,8 @@ from merging.tasks.queue.job_records import Job
 if "drawn" not in st.session_state:  # the job ends after the box is drawn, and before the tray is
     st.session_state["drawn"] = True
     short = Job("1", "Short", "running")
-    missing_box.box("x", [("it", short)], lambda items, jobs: st.write("running"), lambda rest: None)
-tray.tray()
+    missing_box.draw_box("x", [("it", short)], lambda items, jobs: st.write("running"), lambda rest: None)
+tray.draw_tray()
 """
 
 
@@ -145,9 +145,9 @@ jobs = [
     Job(f"sweep-{number}", f"Sweep {number}", "running", f"Point 3 of 12, {on}", kind=SWEEP, seconds_left=left)
     for number, (on, left) in enumerate(words)
 ]
-queue = data.runner()
+queue = data.job_queue()
 type(queue).mine = lambda self: [*jobs, Job("sweep-5", "Sweep 5", "queued", kind=SWEEP, position=1)]
-tray._tray(False)
+tray._draw_tray(False)
 """
 
 
@@ -178,7 +178,7 @@ from merging.tasks.queue.job_records import Job
 from merging.recipes.recipe import Recipe
 
 recipe = Recipe.build("adamerging").to_yaml()
-tray.buttons(Job("1", "Learning", "STATE", recipe_yaml=recipe, kept=KEPT), "tray")
+tray.draw_buttons(Job("1", "Learning", "STATE", recipe_yaml=recipe, kept=KEPT), "tray")
 """
 
 

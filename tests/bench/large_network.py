@@ -50,7 +50,7 @@ seconds = time.monotonic()
 MERGE = (
     OPENED
     + """
-from merging.engine.run import run
+from merging.engine.run import run_recipe
 from merging.engine.chain_work import chain_work
 from merging.models.formats.safetensors import SafetensorsWriter
 from merging.recipes.recipe import Recipe
@@ -61,17 +61,19 @@ named = {f"expert {k}": expert for k, expert in enumerate(experts)}
 chain = json.loads(sys.argv[1])
 recipe = Recipe.build(chain[-1], edits=chain[:-1])
 with peak() as most, SafetensorsWriter(Path(sys.argv[-1]), pretrained.infos) as writer:
-    run(recipe, pretrained, named, context=Context("cpu"), make_sink=lambda _: writer)
+    run_recipe(recipe, pretrained, named, context=Context("cpu"), make_sink=lambda _: writer)
 print(json.dumps([max(most), time.monotonic() - seconds, chain_work(recipe, pretrained, named).reads]))
 """
 )
 FIT = (
     OPENED
     + """
-from merging.models.inspection.fit_check import fit
+from merging.models.inspection.fit_check import check_fit
 
 with peak() as most:
-    report = fit(files[0], dict(enumerate(files[1:])), sample="sample" in sys.argv[1], values="values" in sys.argv[1])
+    report = check_fit(
+        files[0], dict(enumerate(files[1:])),
+        sample="sample" in sys.argv[1], values="values" in sys.argv[1])
 assert report.ok, report
 print(json.dumps([max(most), time.monotonic() - seconds, 0]))
 """

@@ -236,7 +236,7 @@ def test_a_reader_that_goes_is_no_crash():
 @pytest.mark.full
 def test_what_a_merge_loads_has_no_pandas_before_the_first_table():
     code = (
-        "import sys; from merging.methods import registry; registry.methods(); import merging.cli.run_and_export; "
+        "import sys; from merging.methods import registry; registry.list_methods(); import merging.cli.run_and_export; "
         "print(*sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)

@@ -17,7 +17,7 @@ LEARN = """
 from merging.engine import routed_network
 from merging.engine.adapt import adapt
 from merging.engine.learning.learn import learn
-from merging.engine.run import run
+from merging.engine.run import run_recipe
 from merging.models.formats.model_sources import open_checkpoint
 from merging.models.formats.safetensors import SafetensorsWriter
 from merging.images.exemplars import TaskExemplars
@@ -39,13 +39,13 @@ mixed_tower.KEPT_BYTES = routed_network.ACTIVATIONS_CPU = 0  # as for towers tha
 torch.randn(1, 3, 112, 112, requires_grad=True).square().sum().backward()  # what autograd itself takes
 if adapted:  # the merged model itself is no part of the measurement
     with SafetensorsWriter(out, base.infos) as writer:
-        run(recipe, base, named, test_data=tasks, context=Context("cpu"), make_sink=lambda _: writer)
+        run_recipe(recipe, base, named, test_data=tasks, context=Context("cpu"), make_sink=lambda _: writer)
 with measured():
     if adapted:
         adapt(recipe, base, named, open_checkpoint(out), test_data=tasks, context=Context("cpu"))
     else:
         with SafetensorsWriter(out, base.infos) as writer:
-            run(recipe, base, named, test_data=tasks, context=Context("cpu"), make_sink=lambda _: writer)
+            run_recipe(recipe, base, named, test_data=tasks, context=Context("cpu"), make_sink=lambda _: writer)
 """
 
 

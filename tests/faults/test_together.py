@@ -43,7 +43,7 @@ class Shared:
         when = time.time() + SOON
         return [
             self.nursery.start(
-                "at_once", self.env, self.folder / f"log{number}", how=how, begin=when, unlocked=unlocked,
+                "run_together", self.env, self.folder / f"log{number}", how=how, begin=when, unlocked=unlocked,
                 **({"root": str(self.root), "asked": [request]} if how == "serve" else {"words": self.words(request)}),
             )
             for number, (how, request) in enumerate(works)

@@ -67,7 +67,12 @@ def test_only_small_matrices_are_decomposed(key, monkeypatch):
 
         return decompose
 
-    for module, name in ((drm, "left_basis"), (tsv_m, "truncated_svd"), (iso_cts, "truncated_svd"), (iso_c, "polar")):
+    for module, name in (
+        (drm, "left_basis"),
+        (tsv_m, "truncated_svd"),
+        (iso_cts, "truncated_svd"),
+        (iso_c, "polar_factor"),
+    ):
         monkeypatch.setattr(module, name, watched(getattr(module, name)))
     merged(key, thin_slot(9, 7, (2, 2)))
     with pytest.raises(AssertionError):  # whose ranks fill the matrix

@@ -156,7 +156,7 @@ def test_values_of_a_figure_are_of_the_types_that_its_methods_take(figure: publi
     places = ["edit"] * (len(figure.chain) - 1) + ["merge"] + ["adapt"] * len(figure.adapt)
     for role, (key, stated) in zip(places, figure.chain + figure.adapt, strict=True):
         if key not in NOT_REGISTERED:
-            method = getattr(registry, role)(key)
+            method = registry.find_method(role, key)
             built = method.params.build(stated).values()
             assert {name: type(value) for name, value in stated.items()} == {name: type(built[name]) for name in stated}
 

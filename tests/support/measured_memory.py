@@ -49,8 +49,8 @@ def measured():
     print(max(seen) - seen[0])
 """
 MERGE = """
-from merging.models.architecture import shown_sizes
-from merging.engine.run import run
+from merging.models.architecture import sizes_from_shapes
+from merging.engine.run import run_recipe
 from merging.models.formats.model_sources import open_checkpoint
 from merging.models.formats.safetensors import SafetensorsWriter
 from merging.recipes.recipe import Recipe
@@ -61,9 +61,9 @@ pretrained, *experts = (open_checkpoint(file) for file in files)
 recipe = Recipe.build(chain[-1], edits=chain[:-1])
 with measured(), SafetensorsWriter(out, pretrained.infos) as writer:
     named = {f"expert {k}": expert for k, expert in enumerate(experts)}
-    side = shown_sizes(pretrained)["image_size"]
+    side = sizes_from_shapes(pretrained)["image_size"]
     shown = {name: torch.randn(images, 3, side, side) for name in named} if images else None
-    run(recipe, pretrained, named, exemplars=shown, context=Context("cpu"), make_sink=lambda _: writer)
+    run_recipe(recipe, pretrained, named, exemplars=shown, context=Context("cpu"), make_sink=lambda _: writer)
 """
 
 

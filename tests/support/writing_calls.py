@@ -19,28 +19,34 @@ OF_OS = {"os.link", "os.remove", "os.rename", "os.replace", "os.symlink", "shuti
 OF_FILES = {
     f"merging.base.files.{name}"
     for name in (
-        "atomic.drop", "atomic.make_temporary", "atomic.publish", "atomic.replace", "atomic.retire", "atomic.sweep",
-        "atomic.written", "records.JsonRecords.remove", "records.JsonRecords.write", "records.write_bytes",
+        "atomic.remove_temporary", "atomic.make_temporary", "atomic.publish", "atomic.replace", "atomic.retire",
+        "atomic.sweep",
+        "atomic.write_folder", "records.JsonRecords.remove", "records.JsonRecords.write", "records.write_bytes",
         "records.write_json", "records.write_text",
     )
 }  # fmt: skip
 # Modules of merging/ that store what visitors ask for; the others write into caches or are run by jobs.
 KEEPING = (
     "images.benchmarks.benchmark", "images.benchmarks.image_decoding", "images.benchmarks.model_search",
-    "images.benchmarks.referenced_images", "images.benchmarks.data_set_locations", "sharing.catalog", "teaching.polls",
+    "images.benchmarks.referenced_images", "images.benchmarks.data_set_locations", "sharing.catalog",
+    "teaching.poll_counts",
     "tasks.queue.turns", "sharing.measure_runs", "sharing.evaluator_program", "sharing.evaluator_session",
-    "sharing.export.stored", "sharing.published", "tasks.queue", "study.analysis.stored", "study.previews",
-    "study.runs.drafts", "study.runs.reference_models", "study.runs.store", "study.imported_scores", "study.runner",
-    "study.sweeps.points", "study.sweeps.storage",
+    "sharing.export.stored_exports", "sharing.published", "tasks.queue", "study.analysis.measurement_store",
+    "study.previews",
+    "study.runs.drafts", "study.runs.reference_models", "study.runs.run_store", "study.imported_scores",
+    "study.run_queue",
+    "study.sweeps.points", "study.sweeps.sweep_storage",
 )  # fmt: skip
 # What holds objects of those rooms, by how it ends, and those of their methods that only read.
-HOLDERS = ("bench", "benchmark", "damaged", "drafts", "files", "polls", "records", "runner", "sets", "store")
+HOLDERS = (
+    "benchmark", "damaged", "drafts", "files", "job_queue", "polls", "preview_process", "records", "runner", "sets", "store",
+)  # fmt: skip
 READING = {
     "asked", "charge", "close", "counts", "details", "find", "find_so_far", "get", "is_open", "jobs", "listed", "part",
     "read", "run", "runs", "state", "take",
 }  # fmt: skip
-ALSO = {("bench", "ask"), ("benchmark", "find")}  # computes, and keeps where files lie
-QUEUE = "app.session.job_queue.SessionQueue"  # what data.runner() gives
+ALSO = {("preview_process", "ask"), ("benchmark", "find")}  # computes, and keeps where files lie
+QUEUE = "app.session.job_queue.SessionQueue"  # what page_data.job_queue() gives
 
 
 @dataclass
@@ -138,7 +144,7 @@ def writing_calls() -> dict[str, tuple[Function, list[str]]]:
         hits = []
         for name, base in one.calls:
             queued = f"{QUEUE}.{name.rpartition('.')[2]}"
-            if base == "data.runner()" and queued in app:
+            if base == "page_data.job_queue()" and queued in app:
                 continue  # that function asks
             if _is_primitive(name, base) or name in known or _is_held(name, base, methods):
                 hits.append(f"{base}.{name.rpartition('.')[2]}".lstrip("."))
@@ -150,6 +156,6 @@ def writing_calls() -> dict[str, tuple[Function, list[str]]]:
 def asks_permission(function: Function) -> bool:
     """Whether a function asks whether visitors may do that: by its decorator, or in its own body."""
     named = [ast.unparse(one) for one in function.node.decorator_list]
-    return any(one.startswith("asks(Act.") for one in named) or any(
+    return any(one.startswith("requires(VisitorAction.") for one in named) or any(
         name == "app.permissions.require" for name, _ in function.calls
     )

@@ -217,9 +217,9 @@ def test_neighbors_share_the_memory_of_their_machine() -> None:
 @pytest.mark.full
 def test_workers_end_with_their_program() -> None:
     program = (
-        "import signal, time\nfrom merging.tasks.workers.pools import processes\n"
+        "import signal, time\nfrom merging.tasks.workers.pools import open_processes\n"
         "if __name__ == '__main__':\n"
-        "    executor = processes(['', ''], '').executor\n"
+        "    executor = open_processes(['', ''], '').executor\n"
         "    asked = [executor.submit(time.sleep, 1) for _ in 'ab']\n"
         "    print(*executor._processes, flush=True)\n"
         "    signal.pause()\n"

@@ -79,7 +79,7 @@ def test_workers_that_do_not_see_the_store_do_nothing(
     tiny_benchmark: Benchmark, store: Store, threads: Workers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(checking, "describe_worker", lambda request: {})
-    monkeypatch.setattr("merging.tasks.workers.worker_facts.sees", lambda probe: False)
+    monkeypatch.setattr("merging.tasks.workers.worker_facts.sees_mark", lambda probe: False)
     monkeypatch.setattr(run_task, "execute", None)
     said = list[str]()
     threads.memory = 1  # a run would not fit

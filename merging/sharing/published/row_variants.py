@@ -70,7 +70,7 @@ class RowVariant:
 
 
 def _can_split_qkv(role: str, key: str) -> bool:
-    return SPLIT_QKV_FIELD in getattr(registry, role)(key).params.bounds()
+    return SPLIT_QKV_FIELD in registry.find_method(role, key).params.bounds()
 
 
 def list_variants(experiment: Experiment, choice: Choice) -> tuple[RowVariant, ...]:

@@ -48,7 +48,7 @@ def test_a_store_that_cannot_be_written_to(store, run, image, tiny_benchmark, mo
     towers = Towers(store, tiny_benchmark, Context("cpu"), drafts={})
     expected = compute_bank(towers(run.id).encoder, tiny_benchmark, ["digits"])
     monkeypatch.setattr(nearest_images, "measure", refused)
-    monkeypatch.setattr(nearest_images.stored, "find", lambda *_: None)
+    monkeypatch.setattr(nearest_images.measurement_store, "find_measurement_result", lambda *_: None)
     assert np.array_equal(nearest_images.find_stored_bank(towers, run.id, ["digits"]).features, expected.features)
 
 
