@@ -39,7 +39,8 @@ KEEPING = (
 )  # fmt: skip
 # What holds objects of those rooms, by how it ends, and those of their methods that only read.
 HOLDERS = (
-    "benchmark", "damaged", "drafts", "files", "job_queue", "polls", "preview_process", "records", "runner", "sets", "store",
+    "benchmark", "damaged", "drafts", "files", "job_queue", "polls", "preview_process", "records", "runner", "sets",
+    "store",
 )  # fmt: skip
 READING = {
     "asked", "charge", "close", "counts", "details", "find", "find_so_far", "get", "is_open", "jobs", "listed", "part",
