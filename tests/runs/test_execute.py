@@ -98,7 +98,7 @@ def test_scores_can_come_later(recipe, run_it, monkeypatch):
     before = run.model_path.read_bytes()
     tables = {name: run.table(name) for name in run.tables}
     assert run_it(recipe, evaluate=False).created == run.created
-    monkeypatch.setattr(run_work.engine, "run", None)  # the weights are there: nothing is merged again
+    monkeypatch.setattr(run_work.engine, "run_recipe", None)  # the weights are there: nothing is merged again
     scored = run_it(recipe)
     assert scored.scores is not None
     assert scored.model_path.read_bytes() == before

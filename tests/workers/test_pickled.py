@@ -52,7 +52,7 @@ def test_workers_are_given_one_function_and_bytes_and_give_bytes(
 
     assert len(given) >= 3  # a point each
     for function, *parts in given:
-        assert (function.__module__, function.__qualname__) == ("merging.tasks.worker", "call")
+        assert (function.__module__, function.__qualname__) == ("merging.tasks.worker", "answer_request")
         assert [type(part) for part in parts] == [str, bytes]
     assert found and Noting.asked <= OF_THE_POOL
     assert {type(item.result) for item in found if not isinstance(item, int)} == {bytes}
