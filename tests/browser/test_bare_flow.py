@@ -85,7 +85,7 @@ def test_a_frame_without_a_ground_is_light_on_a_dark_machine(app: App) -> None:
 
 def test_a_bare_view_without_its_chart_says_so(app: App) -> None:
     app.open("/scores?frame=1&single_chart=nothing")
-    expect(app.page_text("This view has no chart called “nothing”.")).to_be_visible()
+    expect(app.text("This view has no chart called “nothing”.")).to_be_visible()
     expect(app.page.get_by_test_id("stHeading").first).not_to_be_visible()
 
 
@@ -100,7 +100,7 @@ def test_link_offers_the_chart_alone_a_frame_with_a_still_and_a_code(app: App, t
     assert "frame=1&single_chart=id_ood_scatter" in alone
     assert f'src="{alone.strip()}"' in frame.replace("&amp;", "&")
     app.page.get_by_role("button", name="Copy with a still").click()
-    expect(app.page_text("Copied.")).to_be_visible(timeout=PATIENCE)
+    expect(app.text("Copied.")).to_be_visible(timeout=PATIENCE)
     course = tmp_path / "course.html"
     course.write_text("<!doctype html>" + app.page.evaluate("navigator.clipboard.readText()"), "utf-8")
     page = app.page

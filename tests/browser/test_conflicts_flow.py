@@ -15,10 +15,10 @@ def test_a_layer_becomes_the_focus(app: App, context: BrowserContext, server: st
     page = app.open("/conflicts").charted().page
     page.wait_for_selector(".heatmaplayer image", timeout=PATIENCE)
     app.settled()
-    expect(app.page_text(RANKS)).to_have_count(0)
+    expect(app.text(RANKS)).to_have_count(0)
     app.click_cell(1, 2)
     app.wait_for_address("tensor=visual.")
-    expect(app.page_text(RANKS)).to_be_visible(timeout=PATIENCE)
+    expect(app.text(RANKS)).to_be_visible(timeout=PATIENCE)
     app.settled()
     first = page.url
     slider = page.locator("input[type=range]").first
@@ -26,7 +26,7 @@ def test_a_layer_becomes_the_focus(app: App, context: BrowserContext, server: st
     slider.press("ArrowRight")
     app.wait_for_address("density=0.1")
     app.settled()
-    expect(app.page_text("pruned to 10%")).to_be_visible(timeout=PATIENCE)
+    expect(app.text("pruned to 10%")).to_be_visible(timeout=PATIENCE)
 
     other = new_tab(context, server).open(first.removeprefix(server)).charted()
     expect(other.text(RANKS)).to_be_visible(timeout=PATIENCE)

@@ -21,11 +21,11 @@ def test_a_cell_becomes_the_focus(app: App, context: BrowserContext, server: str
     app.wait_for_address("drift_view=layer")
     app.settled().charted()
     app.page.wait_for_selector(".heatmaplayer image")
-    expect(app.page_text(ONE_LAYER)).to_have_count(0)
+    expect(app.text(ONE_LAYER)).to_have_count(0)
     app.click_cell(2, 5)
     app.wait_for_address("expert=flags")
     app.wait_for_address("tensor=visual.")
-    expect(app.page_text(ONE_LAYER)).to_be_visible(timeout=PATIENCE)
+    expect(app.text(ONE_LAYER)).to_be_visible(timeout=PATIENCE)
     app.settled()
     first = app.page.url
     app.click_cell(0, 7)  # another cell: the focus moves

@@ -21,7 +21,7 @@ def test_open_merge_and_see_the_run_in_scores(app: App) -> None:
     beside = app.page.locator(".st-key-result [data-testid=stTable]")
     expect(beside).to_contain_text("Pretrained", timeout=PATIENCE)
     app.open("/scores").charted()  # by default the new run, and others, which merge four experts
-    expect(app.page_text("You see 1 merge of 2 experts: circles, digits")).to_be_visible(timeout=PATIENCE)
+    expect(app.text("You see 1 merge of 2 experts: circles, digits")).to_be_visible(timeout=PATIENCE)
     expect(app.page.locator(".st-key-other_experts")).to_contain_text("merge other experts")
     app.open("/").page.get_by_role("link", name="Open Merge").click()
     app.settled()
@@ -38,7 +38,7 @@ def test_open_merge_and_see_the_run_in_scores(app: App) -> None:
     app.settled().charted()
     chosen = app.page.locator("[data-testid=stMultiSelect]")
     expect(chosen).to_contain_text("LwPTV (prune ratio 0.65)")
-    expect(app.page_text("this machine")).to_be_visible()
+    expect(app.text("this machine")).to_be_visible()
 
 
 def test_click_a_cell(app: App) -> None:
@@ -47,7 +47,7 @@ def test_click_a_cell(app: App) -> None:
     app.click_cell(1, 7)
     app.wait_for_address("expert=digits")
     app.wait_for_address("tensor=visual.")
-    expect(app.page_text("For which experts is this tensor salient enough")).to_be_visible(timeout=PATIENCE)
+    expect(app.text("For which experts is this tensor salient enough")).to_be_visible(timeout=PATIENCE)
     app.settled()
     app.click_cell(0, 3, "yaxis3")  # the final mask belongs to no expert
     app.page.wait_for_function("!location.href.includes('expert=')", timeout=PATIENCE)
@@ -59,9 +59,9 @@ def test_the_ratio_is_live(app: App) -> None:
     slider.focus()
     jobs = app.page.locator(".st-key-jobs").all_inner_texts()
     app.page.keyboard.press("Home")
-    expect(app.page_text("At prune ratio 0")).to_be_visible(timeout=PATIENCE)
+    expect(app.text("At prune ratio 0")).to_be_visible(timeout=PATIENCE)
     assert app.page.locator(".st-key-jobs").all_inner_texts() == jobs  # nothing is merged again
-    expect(app.page_text("32 of 32 tensors")).to_be_visible()
+    expect(app.text("32 of 32 tensors")).to_be_visible()
 
 
 def test_a_link_opens_the_same_view_in_a_second_tab(app: App, context: BrowserContext, server: str) -> None:
@@ -135,7 +135,7 @@ def test_names_from_files_stay_text(app: App, path: str) -> None:
 @pytest.mark.full
 def test_a_missing_run_is_explained(app: App) -> None:
     app.open("/masks?run=0123456789ab")
-    expect(app.page_text("which this machine does not have")).to_be_visible()
+    expect(app.text("which this machine does not have")).to_be_visible()
     app.page.get_by_role("button", name="Show an available run").click()
     app.settled().charted()
 

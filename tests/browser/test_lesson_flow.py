@@ -137,12 +137,12 @@ def restored(chromium: Browser, url: str, sheet: Path) -> None:
     context = chromium.new_context(viewport={"width": 1000, "height": 900})
     app = new_tab(context, url)
     app.page.goto(sheet.as_uri())
-    expect(app.page_text("Biases first, then , and .")).to_be_visible()
-    expect(app.page_text("Measured")).to_be_visible()
+    expect(app.text("Biases first, then , and .")).to_be_visible()
+    expect(app.text("Measured")).to_be_visible()
     assert [request for request in app.requests if not request.startswith(("data:", "blob:"))] == [sheet.as_uri()]
     app.open("/lessons")
     app.page.locator("input[type=file]").set_input_files(sheet)
-    expect(app.page_text("Restored “Which layers may be left alone?”")).to_be_visible(timeout=PATIENCE)
+    expect(app.text("Restored “Which layers may be left alone?”")).to_be_visible(timeout=PATIENCE)
     app.settled()
     app.page.locator(".st-key-lesson_card_masks_by_hand a").first.click()
     step(app, 10)  # all are done

@@ -41,7 +41,7 @@ def test_find_a_method_and_open_it_in_merge(app: App, context: BrowserContext, s
     app.wait_for_address("chain=lwptv")
     app.settled()
     expect(page.get_by_role("button", name="Run", exact=True)).to_be_enabled(timeout=PATIENCE)
-    expect(app.page_text("1. LwPTV")).to_be_visible()
+    expect(app.text("1. LwPTV")).to_be_visible()
 
 
 def test_the_keyboard_leads_from_card_to_card(app: App) -> None:

@@ -16,7 +16,7 @@ def test_from_runs_to_arrows_to_ablations(app: App, context: BrowserContext, ser
     app.wait_for_address("scores_view=plug-in")
     app.wait_for_address("edit=lwptv")
     app.settled().charted()
-    expect(app.page_text("Which merges does the edit help")).to_be_visible(timeout=PATIENCE)
+    expect(app.text("Which merges does the edit help")).to_be_visible(timeout=PATIENCE)
     expect(page.locator(".js-plotly-plot .annotation").first).to_be_attached()
     expect(page.get_by_role("button", name="Compute all")).to_be_enabled()
 
@@ -31,4 +31,4 @@ def test_from_runs_to_arrows_to_ablations(app: App, context: BrowserContext, ser
     page.get_by_role("link", name="Saliency by kind of layer").click()
     app.wait_for_address("features_view=components")
     app.settled().charted()
-    expect(app.page_text("Does pruning prefer a kind of layer?")).to_be_visible(timeout=PATIENCE)
+    expect(app.text("Does pruning prefer a kind of layer?")).to_be_visible(timeout=PATIENCE)

@@ -30,11 +30,11 @@ def test_a_sweep_is_started_paused_resumed_and_opened_as_a_run(app: App) -> None
     values = app.page.get_by_label(re.compile("^Values of")).first
     values.fill("0, 1.5")
     values.press("Enter")
-    expect(app.page_text("must be a number in")).to_be_visible(timeout=PATIENCE)
+    expect(app.text("must be a number in")).to_be_visible(timeout=PATIENCE)
     low = next(ATTEMPTS) / 1000
     values.fill(f"{low}:{low + 0.98:.3f}:0.02")  # too many for any machine to compute before the pause
     values.press("Enter")
-    expect(app.page_text("100 points")).to_be_visible(timeout=PATIENCE)
+    expect(app.text("100 points")).to_be_visible(timeout=PATIENCE)
     app.settled()
     app.page.get_by_role("button", name="Start the sweep").click()
     app.wait_for_address("sweep=")
@@ -53,13 +53,9 @@ def test_a_sweep_is_started_paused_resumed_and_opened_as_a_run(app: App) -> None
     least = app.page.get_by_label("At least (%)")
     least.fill("100")
     least.press("Enter")
-    expect(app.page_text("No point has at least 100% out of domain. The nearest is shown.")).to_be_visible(
-        timeout=PATIENCE
-    )
+    expect(app.text("No point has at least 100% out of domain. The nearest is shown.")).to_be_visible(timeout=PATIENCE)
     app.page.reload()
-    expect(app.page_text("No point has at least 100% out of domain. The nearest is shown.")).to_be_visible(
-        timeout=PATIENCE
-    )
+    expect(app.text("No point has at least 100% out of domain. The nearest is shown.")).to_be_visible(timeout=PATIENCE)
     subject_to(app, "nothing")
     app.settled().charted()
     app.click_at(MARK, 40)
@@ -71,4 +67,4 @@ def test_a_sweep_is_started_paused_resumed_and_opened_as_a_run(app: App) -> None
     chosen.get_by_role("link", name="Open in Scores").click()
     app.settled().charted()
     app.wait_for_address("runs=")
-    expect(app.page_text("this machine")).to_be_visible()
+    expect(app.text("this machine")).to_be_visible()
