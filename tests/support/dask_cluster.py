@@ -15,7 +15,8 @@ from typing import Any
 import psutil
 
 ROOT = Path(__file__).resolve().parents[2]
-COMMANDS = re.search(r"```\w+[^\n]*\n(mkdir -m 700.*?)```", (ROOT / "docs" / "cluster.md").read_text("utf-8"), re.DOTALL)
+PAGE = ROOT / "docs" / "cluster.md"
+COMMANDS = re.search(r"```\w+[^\n]*\n(mkdir -m 700.*?)```", PAGE.read_text("utf-8"), re.DOTALL)
 
 
 def start_command(*words: str, folder: Path = ROOT, **environment: str) -> subprocess.Popen[str]:
