@@ -44,7 +44,7 @@ class DataBeyondClip(StrEnum):
 
 def check_exemplars(exemplars: Mapping[str, Any] | None) -> dict[str, TaskExemplars] | None:
     """A caller's exemplars, images alone or more per expert, with every part checked; errors name the expert."""
-    return _check_parts_given(exemplars, "Exemplars")
+    return _check_task_images(exemplars, "Exemplars")
 
 
 def check_test_data(test_data: Mapping[str, Any] | None) -> dict[str, TaskExemplars] | None:
@@ -53,7 +53,7 @@ def check_test_data(test_data: Mapping[str, Any] | None) -> dict[str, TaskExempl
     Raises:
         NeedsError: a part is not as it should be, or carries labels, which no method here may see.
     """
-    checked = _check_parts_given(test_data, "Test data")
+    checked = _check_task_images(test_data, "Test data")
     if labeled := [name for name, task in (checked or {}).items() if task.labels is not None]:
         raise NeedsError(
             f"Test data come without labels, so that nothing learns from them; those of {first_few(labeled)} have some."
@@ -61,7 +61,7 @@ def check_test_data(test_data: Mapping[str, Any] | None) -> dict[str, TaskExempl
     return checked
 
 
-def _check_parts_given(images: Mapping[str, Any] | None, what: str) -> dict[str, TaskExemplars] | None:
+def _check_task_images(images: Mapping[str, Any] | None, what: str) -> dict[str, TaskExemplars] | None:
     if images is not None and not isinstance(images, Mapping):
         raise NeedsError(f"{what} are a mapping {{expert: images}}; got {describe_value(images)}.")
     checked = {}

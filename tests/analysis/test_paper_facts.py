@@ -77,14 +77,12 @@ def test_shares_take_wilson_intervals() -> None:
 def test_correlation_takes_fishers_interval() -> None:
     x = np.arange(10.0)
     y = x + np.array([1, -1] * 5)
-    result = comparison.test_correlation_against_none(x, y, "")
+    result = comparison.correlate_against_none(x, y, "")
     r = np.corrcoef(x, y)[0, 1]
     assert result.difference == pytest.approx(r)
     assert result.low == pytest.approx(math.tanh(math.atanh(r) - 1.959964 / math.sqrt(7)))
-    assert (
-        judge(1, comparison.test_correlation_against_none(x[:3], y[:3], "")) == Verdict.NOT_REPRODUCED
-    )  # too few points
-    assert judge(1, comparison.test_correlation_against_none(x, np.ones(10), "")) == Verdict.NOT_MEASURED
+    assert judge(1, comparison.correlate_against_none(x[:3], y[:3], "")) == Verdict.NOT_REPRODUCED  # too few points
+    assert judge(1, comparison.correlate_against_none(x, np.ones(10), "")) == Verdict.NOT_MEASURED
 
 
 def test_spreads_draw_the_same_tasks() -> None:

@@ -37,7 +37,7 @@ KEEPING = (
     "study.run_queue",
     "study.sweeps.points", "study.sweeps.sweep_storage",
 )  # fmt: skip
-# What holds objects of those rooms, by how it ends, and those of their methods that only read.
+# What holds objects of those modules, by how it ends, and those of their methods that only read.
 HOLDERS = (
     "benchmark", "damaged", "drafts", "files", "job_queue", "polls", "preview_process", "records", "runner", "sets",
     "store",

@@ -156,7 +156,7 @@ def compare_counts(
     )  # fmt: skip
 
 
-def test_correlation_against_none(x: Floats, y: Floats, sample: str) -> Comparison:
+def correlate_against_none(x: Floats, y: Floats, sample: str) -> Comparison:
     """Pearson's r against none, with Fisher's interval, assuming independence."""
     n = len(x)
     r = float(np.corrcoef(x, y)[0, 1]) if n > 1 and np.ptp(x) > 0 and np.ptp(y) > 0 else math.nan

@@ -18,7 +18,7 @@ from merging.study.paper_facts.comparison import (
     compare_pairs,
     compare_shares,
     compare_spreads,
-    test_correlation_against_none,
+    correlate_against_none,
 )
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def compare_drift_by_depth(cumulative: pd.DataFrame) -> Comparison | None:
 def drift_and_loss(points: pd.DataFrame) -> Comparison:
     """The correlation of final drift (cosine) with accuracy lost over all points of runs and tasks."""
     sample = f"{len(points)} points of {points['run'].nunique()} merges and {points['task'].nunique()} tasks"
-    return test_correlation_against_none(points["cosine"].to_numpy(float), points["lost"].to_numpy(float), sample)
+    return correlate_against_none(points["cosine"].to_numpy(float), points["lost"].to_numpy(float), sample)
 
 
 def compare_evenness(first: pd.Series[float], second: pd.Series[float]) -> Comparison:
