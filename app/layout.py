@@ -44,7 +44,7 @@ def pages(sections: Sections) -> dict[str, list[StreamlitPage]]:
 
 def draw_page(sections: Sections) -> None:
     """Draw the page that the address names, and what all pages share, once it is its turn."""
-    with page_queue.PAGES.turn():
+    with page_queue.PAGES.wait_for_turn():
         _draw(sections)
 
 

@@ -25,17 +25,17 @@ class PageQueue:
         self._begun: dict[threading.Event, float] = {}  # when those that are at work began
 
     @property
-    def waiting(self) -> int:
+    def waiting_count(self) -> int:
         """How many wait."""
         return len(self._line)
 
     @property
-    def drawing(self) -> int:
+    def drawing_count(self) -> int:
         """How many are at work."""
         return len(self._begun)
 
     @contextmanager
-    def turn(self) -> Iterator[None]:
+    def wait_for_turn(self) -> Iterator[None]:
         """While a page is drawn, once it is its turn."""
         mine = threading.Event()
         with self._lock:

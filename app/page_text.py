@@ -124,7 +124,7 @@ def step_words(step: Step, numbers: bool = True) -> str:
     bounds = step.params.bounds()
     parts = [
         value_in_words(value) if bounds[name].kind == TABLE else f"{bounds[name].label.lower()} {value_in_words(value)}"
-        for name, value in step.params.counting().items()
+        for name, value in step.params.effective_values().items()
         if value != bounds[name].default or (numbers and value is not None and bounds[name].kind in NUMBERS)
     ]
     return f"{title} ({', '.join(parts)})" if parts else title
@@ -177,7 +177,7 @@ def marks_in_words(runs: Iterable[Run]) -> list[str]:
     runs = list(runs)
     sentences = [f"Marked ‡. {PER_TASK}"] if any(run.per_task for run in runs) else []
     sentences += [f"Marked ‡. {TASK_KNOWN}"] if any(run.needs_task and not run.per_task for run in runs) else []
-    return sentences + ([ADAPTS_ON_TEST] if any(run.adapts_on_test for run in runs) else [])
+    return sentences + ([ADAPTS_ON_TEST] if any(run.learns_on_test_images for run in runs) else [])
 
 
 def title_with_note(run: Run) -> str:

@@ -51,7 +51,7 @@ def server_status() -> dict[str, Any]:
     """What /status says."""
     process = psutil.Process()
     queue = page_data.job_queue()
-    live = [job for job in queue.jobs() if job.live]
+    live = [job for job in queue.jobs() if job.is_live]
     bench = previews.preview_process().pid
     return {
         "version": __version__,
@@ -63,7 +63,7 @@ def server_status() -> dict[str, Any]:
             "waiting": sum(job.state == State.QUEUED for job in live),
             "longest_wait": round(max((job.starts_in or 0.0 for job in live), default=0.0)),
         },
-        "bench": {"running": bool(bench), "waiting": previews.preview_process().waiting},
+        "bench": {"running": bool(bench), "waiting": previews.preview_process().count_waiting},
         "memory": {
             "server": process.memory_info().rss,
             "children": sum(_resident(child) for child in process.children(recursive=True)),

@@ -205,7 +205,7 @@ def add(preset: Preset, benchmark: Benchmark, *, again: bool = False) -> None:
     """Put one preset's run into the library, computed in a store that outlasts an interruption."""
     store = Store(settings.store_root() / OWN_STORE, libraries=() if again else (settings.LIBRARY,), dated=False)
     run_id = open_inputs(preset.recipe(benchmark.pretrained, benchmark.experts)).run_id()
-    if again and store.has(run_id):
+    if again and store.has_run(run_id):
         store.delete(run_id)
     run = build(preset, store, benchmark)
     if run.provenance != PRECOMPUTED:
@@ -244,7 +244,7 @@ def complete_learned(keys: Sequence[str], benchmark: Benchmark) -> None:
     store = Store(settings.store_root() / OWN_STORE, libraries=(settings.LIBRARY,), dated=False)
     for kind, key in list_learned_measurements(keys):
         recipe = find_preset(key).recipe(benchmark.pretrained, benchmark.experts)
-        run = store.run(open_inputs(recipe).run_id())
+        run = store.get_run(open_inputs(recipe).run_id())
         measure(kind, store, benchmark, run)
         found = measurement_store.find_measurement_result(kind, store, benchmark, run.id)
         if found is not None and found.provenance != PRECOMPUTED:
@@ -269,7 +269,7 @@ def take_over_measurement(
     ):
         return False
     shutil.copytree(kept.path, store.root / measurement_subject.FOLDER / kept.path.name, dirs_exist_ok=True)
-    return measurement_registry.find_measurement(key).timed
+    return measurement_registry.find_measurement(key).is_timed
 
 
 def build(preset: Preset, store: Store, benchmark: Benchmark) -> Run:

@@ -103,7 +103,7 @@ class Chart:
             return theme.notice(self.key, str(nothing), present)
         return theme.finish_figure(picture.drawing, self.key, picture.alt, picture.height, present, picture.state)
 
-    def picked(self, points: Sequence[Mapping[str, Any]]) -> dict[str, str] | None:
+    def read_pick(self, points: Sequence[Mapping[str, Any]]) -> dict[str, str] | None:
         """The fields of the clicked mark, without those that the mark lacks (a shared mask has no expert).
 
         None for the empty selection that follows every redraw.

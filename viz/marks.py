@@ -27,13 +27,13 @@ class MarkAxis:
     factor: float
     logs: bool = False  # the numbers are logarithms
 
-    def shown(self, value: float) -> str | float:
+    def displayed_value(self, value: float) -> str | float:
         """A value as the axis shows it."""
         if self.labels:
             return self.labels[min(self.labels, key=lambda place: abs(place - value))]
-        return self.number(value)
+        return self.to_axis_units(value)
 
-    def number(self, value: float) -> float:
+    def to_axis_units(self, value: float) -> float:
         """A number in the units of the axis."""
         return float(f"{self.factor * (10**value if self.logs else value):.7g}")  # figures hold seven digits
 
@@ -133,9 +133,9 @@ def _mark_rows(figure: go.Figure, trace: Any, picks: Sequence[str], cells: Any) 
         row: Row = {MARK: _plain(trace.name)}
         if trace.customdata is not None:
             row |= dict(zip(picks, trace.customdata[place], strict=False))
-        row[x.name] = x.shown(meta.get("x", xs)[place])
+        row[x.name] = x.displayed_value(meta.get("x", xs)[place])
         if not upright:
-            row[y.name] = y.shown(meta.get("y", ys)[place])
+            row[y.name] = y.displayed_value(meta.get("y", ys)[place])
         row |= _interval(x, trace.error_x, xs[place], place) | _interval(y, trace.error_y, ys[place], place)
         if cells is not None:
             row |= _cell(cells, xs[place], ys[place])
@@ -151,7 +151,7 @@ def _interval(axis: MarkAxis, bars: Any, value: float, place: int) -> Row:
         return {}
     up = float(bars.array[place])
     down = up if bars.arrayminus is None else float(bars.arrayminus[place])
-    return {f"{axis.name}, low": axis.number(value - down), f"{axis.name}, high": axis.number(value + up)}
+    return {f"{axis.name}, low": axis.to_axis_units(value - down), f"{axis.name}, high": axis.to_axis_units(value + up)}
 
 
 def _band(figure: go.Figure, trace: Any) -> list[Row]:
@@ -162,7 +162,7 @@ def _band(figure: go.Figure, trace: Any) -> list[Row]:
     _, high = _steps(trace, xs, np.asarray(trace.y[::-1][:half], np.float64))
     names = (MARK, x.name, f"{y.name}, low", f"{y.name}, high")
     return [
-        dict(zip(names, (f"{_plain(trace.name)}, band", x.shown(at), y.number(a), y.number(b)), strict=True))
+        dict(zip(names, (f"{_plain(trace.name)}, band", x.displayed_value(at), y.to_axis_units(a), y.to_axis_units(b)), strict=True))
         for at, a, b in zip(xs, low, high, strict=True)
     ]
 
@@ -181,7 +181,7 @@ def _cells(figure: go.Figure, trace: Any) -> list[Row]:
     places = [(row, column) for row in range(len(grid)) for column in range(grid.shape[1])]
     xs, ys = (np.arange(count) if at is None else at for at, count in ((trace.x, grid.shape[1]), (trace.y, len(grid))))
     return [
-        {MARK: _plain(trace.name), x.name: x.shown(xs[column]), y.name: y.shown(ys[row])}
+        {MARK: _plain(trace.name), x.name: x.displayed_value(xs[column]), y.name: y.displayed_value(ys[row])}
         | _cell(trace, column, row)
         | ({} if trace.text is None or trace.hoverinfo == "skip" else {TEXT: _plain(trace.text[row][column])})
         for row, column in places
@@ -200,7 +200,7 @@ def _cell(trace: Any, column: float, row: float) -> Row:
     percent = "%" in (bar.tickformat or "") or _parse_percents(bar.ticktext)
     logs = "z" in (trace.meta or {}).get("log", ())
     axis = MarkAxis(_axis_title(bar.title.text or trace.name, percent), {}, 100 if percent else 1, logs)
-    return {axis.name: axis.number(float(number)) if np.isfinite(number) else np.nan}
+    return {axis.name: axis.to_axis_units(float(number)) if np.isfinite(number) else np.nan}
 
 
 def _plain(text: object) -> str:

@@ -41,7 +41,7 @@ def network_kind(run: Run) -> str:
 
 def runs_with_scores(runs: Sequence[Run]) -> list[Run]:
     """The runs that have imported scores."""
-    ids = stored_scores.imported_scores(page_data.store().root).listed()
+    ids = stored_scores.imported_scores(page_data.store().root).list_locations()
     return [run for run in runs if run.id in ids and find_scores(run.id)]
 
 

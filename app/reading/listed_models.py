@@ -40,31 +40,31 @@ class ListedModels:
     sets.
     """
 
-    seen: tuple[RecognizedEntry, ...]
+    inspected: tuple[RecognizedEntry, ...]
     benchmarks: tuple[CatalogEntry, ...]
     others: tuple[str, ...]
     notes: tuple[str, ...]
-    left: int
+    not_inspected: int
     data_sets: tuple[str, ...] = ()
 
     @property
     def readable(self) -> list[RecognizedEntry]:
         """Models, adapters, heads and checkpoints of no known family."""
-        return [seen for seen in self.seen if seen[1].kind != "unreadable"]
+        return [seen for seen in self.inspected if seen[1].kind != "unreadable"]
 
     @property
     def unreadable(self) -> list[RecognizedEntry]:
         """Files that are named like checkpoints and cannot be read as one."""
-        return [seen for seen in self.seen if seen[1].kind == "unreadable"]
+        return [seen for seen in self.inspected if seen[1].kind == "unreadable"]
 
     @property
-    def own(self) -> list[RecognizedEntry]:
+    def own_files(self) -> list[RecognizedEntry]:
         """Readable files that do not come with the benchmark."""
         return [seen for seen in self.readable if not is_bundled(seen[0])]
 
-    def find(self, reference: str) -> RecognizedEntry | None:
+    def find_file(self, reference: str) -> RecognizedEntry | None:
         """The entry of a reference with its facts, None if it is not listed."""
-        return next((seen for seen in self.seen if seen[0].reference == reference), None)
+        return next((seen for seen in self.inspected if seen[0].reference == reference), None)
 
 
 def is_local() -> bool:
@@ -74,7 +74,7 @@ def is_local() -> bool:
 
 def is_bundled(entry: CatalogEntry) -> bool:
     """Whether an entry comes with the benchmark."""
-    return entry.place.startswith(f"{BUNDLED}/")
+    return entry.listed_path.startswith(f"{BUNDLED}/")
 
 
 def list_models(typed: str = "") -> ListedModels:
@@ -84,22 +84,22 @@ def list_models(typed: str = "") -> ListedModels:
     listings = _listings(tuple(settings.models_folders().items()), typed if is_local() else "")
     entries = [entry for listing in listings for entry in listing.items]
     entries += [] if permissions.has_others() else uploaded_models.list_uploads(page_data.store().root)
-    entries = sorted(entries, key=lambda entry: (entry.place.casefold(), entry.place))
+    entries = sorted(entries, key=lambda entry: (entry.listed_path.casefold(), entry.listed_path))
     entries = list({entry.reference: entry for entry in (*entries, *_bundled_entries())}.values())
     facts, left = _inspect(entries)
     seen = [(entry, facts[entry.reference]) for entry in entries if entry.reference in facts]
     unknown = {
-        entry.reference for entry, file_facts in seen if not entry.sure and file_facts.kind in {"unreadable", "other"}
+        entry.reference for entry, file_facts in seen if not entry.has_model_name and file_facts.kind in {"unreadable", "other"}
     }
     others = [name for listing in listings for name in listing.others]
-    others += [entry.place for entry in entries if entry.reference in unknown]
-    sets = tuple(data_set.place for data_set in list_data_sets(typed))
+    others += [entry.listed_path for entry in entries if entry.reference in unknown]
+    sets = tuple(data_set.listed_path for data_set in list_data_sets(typed))
     return ListedModels(
-        seen=tuple(pair for pair in seen if pair[0].reference not in unknown),
+        inspected=tuple(pair for pair in seen if pair[0].reference not in unknown),
         benchmarks=tuple(entry for listing in listings for entry in listing.benchmarks),
         others=tuple(name for name in others if not any(f"{name}/".startswith(f"{place}/") for place in sets)),
         notes=tuple(note for listing in listings for note in listing.notes),
-        left=left,
+        not_inspected=left,
         data_sets=sets,
     )
 
@@ -185,7 +185,7 @@ def _read_small(entry: CatalogEntry, facts: ModelFacts) -> None:
 
     if facts.kind != "unreadable" and facts.nbytes <= SMALL and not file_digest(facts):
         try:
-            digest_cache.DIGESTS.keep(page_data.store().root, entry.open())
+            digest_cache.DIGESTS.store(page_data.store().root, entry.open())
         except (MergingError, OSError):
             return  # it has changed since; it will be inspected again
 
@@ -194,12 +194,12 @@ def file_digest(facts: ModelFacts) -> str:
     """The digest of a file, if it has been read."""
     from merging.models import digest_cache
 
-    return digest_cache.DIGESTS.remembered(facts.state)
+    return digest_cache.DIGESTS.find(facts.state)
 
 
 def group_models(files: ListedModels) -> list[ModelGroup]:
     """Groups of models that may be merged; empty until every file has been inspected."""
-    if files.left:
+    if files.not_inspected:
         return []
     key = tuple((entry.reference, facts.state) for entry, facts in files.readable)
     return _groups(key, files)
@@ -217,9 +217,9 @@ def base_models(files: ListedModels, model_groups: Sequence[ModelGroup]) -> dict
     """Possible pretrained models of others by their place: those of the groups, and the benchmark's."""
     references = {group.pretrained.reference for group in model_groups if group.pretrained}
     return {
-        entry.place: facts
+        entry.listed_path: facts
         for entry, facts in files.readable
-        if entry.reference in references or entry.place == f"{BUNDLED}/pretrained"
+        if entry.reference in references or entry.listed_path == f"{BUNDLED}/pretrained"
     }
 
 
@@ -227,7 +227,7 @@ def _folder_in_words(entry: CatalogEntry) -> str:
     """The folder of an entry as the table shows it; the benchmark's name if it comes with the user's own benchmark."""
     own = is_bundled(entry) and benchmark_choice.benchmark_folder() != settings.BUNDLED
     return (
-        benchmark_choice.benchmark_title(benchmark_choice.benchmark_folder()) if own else entry.place.rpartition("/")[0]
+        benchmark_choice.benchmark_title(benchmark_choice.benchmark_folder()) if own else entry.listed_path.rpartition("/")[0]
     )
 
 
@@ -266,7 +266,7 @@ def models_table(files: ListedModels, model_groups: Sequence[ModelGroup]) -> pd.
     from merging.sharing.catalog.model_groups import find_nearest_base
 
     pretrained_models = base_models(files, model_groups)
-    by_place, started = {seen[0].place: seen for seen in files.readable}, time.monotonic()
+    by_place, started = {seen[0].listed_path: seen for seen in files.readable}, time.monotonic()
     pretrained_of = {
         entry.reference: group.pretrained
         for group in model_groups
@@ -275,12 +275,12 @@ def models_table(files: ListedModels, model_groups: Sequence[ModelGroup]) -> pd.
     }
     names = {entry.reference: name for group in model_groups for name, entry in group.experts.items()}
     rows = []
-    for entry, facts in [*files.own, *(seen for seen in files.readable if is_bundled(seen[0]))]:
+    for entry, facts in [*files.own_files, *(seen for seen in files.readable if is_bundled(seen[0]))]:
         pretrained = pretrained_of.get(entry.reference)
-        own_first = {pretrained.place: pretrained_models[pretrained.place]} if pretrained else {}
+        own_first = {pretrained.listed_path: pretrained_models[pretrained.listed_path]} if pretrained else {}
         closest = find_nearest_base(facts, own_first) or find_nearest_base(facts, pretrained_models)
         fits = "none of these" if facts.kind == "model" and not facts.problem else ""
-        if entry.place in pretrained_models:
+        if entry.listed_path in pretrained_models:
             fits = "is pretrained"
         elif closest:
             base, patient = by_place[closest[0]], time.monotonic() - started < MOST_SECONDS
@@ -291,7 +291,7 @@ def models_table(files: ListedModels, model_groups: Sequence[ModelGroup]) -> pd.
         rows.append(
             {
                 "name": names.get(entry.reference, entry.name),
-                "what": KINDS.get(facts.kind, "pretrained" if entry.place in pretrained_models else "model"),
+                "what": KINDS.get(facts.kind, "pretrained" if entry.listed_path in pretrained_models else "model"),
                 "fits": fits,
                 "architecture": facts.architecture or facts.problem,
                 "size": facts.nbytes,

@@ -152,4 +152,4 @@ def step_with_view(lesson: Lesson, number: int) -> int:
 
 def step_page(lesson: Lesson, number: int) -> str:
     """The screen that shows a step, for links."""
-    return f"screens/{lesson.place(number)[0] or 'lessons'}.py"
+    return f"screens/{lesson.page_and_view(number)[0] or 'lessons'}.py"

@@ -53,7 +53,7 @@ def current_digest() -> str:
 def _digest(folder: Path, state: tuple[int, ...]) -> str:
     """The digest that the benchmark's library was scored on, which spares reading all images; else the computed one."""
     library = Store(folder / "nothing", libraries=(folder / "runs",))
-    if digests := [run.benchmark for run in library.runs() if run.benchmark]:
+    if digests := [run.benchmark for run in library.list_runs() if run.benchmark]:
         return max(set(digests), key=digests.count)
     try:
         return _benchmark(folder, state).digest
@@ -112,7 +112,7 @@ def _benchmark(folder: Path, state: tuple[int, ...]) -> Benchmark:
 def stored_runs() -> list[Run]:
     """Every stored run that belongs here, read from the disk: a page calls it once a drawing and passes them on."""
     on = current_digest()
-    return [run for run in store().runs() if belongs_here(run, on)]
+    return [run for run in store().list_runs() if belongs_here(run, on)]
 
 
 def belongs_here(run: Run, on: str = "") -> bool:
@@ -137,7 +137,7 @@ def library_title(run: Run) -> str:
     """The title that the library gives a run, empty if it lacks it; a copy that was computed here may have another."""
     if run.provenance == PRECOMPUTED or not any((library / run.id).is_dir() for library in store().libraries):
         return run.title if run.provenance == PRECOMPUTED else ""
-    return next((copy.title for copy in store().candidates(run.id) if copy.provenance == PRECOMPUTED), "")
+    return next((copy.title for copy in store().list_copies(run.id) if copy.provenance == PRECOMPUTED), "")
 
 
 def clip_runs(stored: Sequence[Run]) -> list[Run]:
@@ -160,7 +160,7 @@ def scores(run: Run) -> pd.DataFrame | None:
 
 @st.cache_resource(max_entries=CACHED, show_spinner=False)
 def _scores(run_id: str, benchmark_digest: str | None) -> pd.DataFrame:
-    table = store().run(run_id).scores
+    table = store().get_run(run_id).scores
     assert table is not None  # called for runs with scores only
     return page_text.add_titles(table[table["split"] == SPLIT].reset_index(drop=True))
 
@@ -172,7 +172,7 @@ def run_table(run_id: str, name: str) -> pd.DataFrame:
 
 @st.cache_resource(max_entries=CACHED, show_spinner=False)
 def _table(run_id: str, name: str) -> pd.DataFrame:
-    return store().run(run_id).table(name)
+    return store().get_run(run_id).table(name)
 
 
 def references(benchmark_digest: str | None, stored: Sequence[Run]) -> dict[str, Run]:
@@ -208,7 +208,7 @@ def _summary(
     run_id: str, benchmark_digest: str | None, references_known: int, _stored: Sequence[Run]
 ) -> Summary:  # the underscore keeps the runs themselves out of the cache's key
     experts = {task: row["accuracy"] for task, row in expert_scores(benchmark_digest, _stored).items()}
-    return summarize(_scores(run_id, benchmark_digest), store().run(run_id).experts, experts, SPLIT)
+    return summarize(_scores(run_id, benchmark_digest), store().get_run(run_id).experts, experts, SPLIT)
 
 
 def reference_scores(
@@ -250,7 +250,7 @@ def measured_saliency(run_id: str) -> pd.DataFrame:
     import merging
     from merging.study.analysis.measurement_subject import open_merged
 
-    run = store().run(run_id)
+    run = store().get_run(run_id)
     assert run.recipe is not None  # called for merges only
     opened = open_merged(run, run.recipe)
     result = merging.merge(opened.pretrained, opened.experts, "weight_averaging", edits=["lwptv"])
@@ -346,7 +346,7 @@ def _unused_and_large(pretrained: str, file: tuple[int, ...]) -> tuple[bool, boo
     dead = False
     try:
         opened = ModelRef(pretrained).open("pretrained")
-        dead = opened.dead.numel > 0
-        return dead, Architecture.of(opened).width >= 1024
+        dead = opened.unused_text.numel > 0
+        return dead, Architecture.from_checkpoint(opened).width >= 1024
     except (CheckpointError, OSError):
         return dead, False

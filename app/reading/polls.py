@@ -19,7 +19,7 @@ def server_polls() -> Polls:
 
 def class_code() -> str:
     """The code of the class that this session is in; empty if it is in none, or in one that has ended."""
-    written = lesson_visit.current_visit().poll
+    written = lesson_visit.current_visit().class_code
     return written if written and server_polls().is_open(written) else ""
 
 

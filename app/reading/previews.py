@@ -29,7 +29,7 @@ def preview_process() -> PreviewProcess:
     return PreviewProcess(
         runner.device,
         start=runner.spare.start_answering,
-        charge=lambda asker, images: runner.charge(asker.partition("/")[0], images),
+        charge=lambda asker, images: runner.charge_session(asker.partition("/")[0], images),
     )
 
 
@@ -47,13 +47,13 @@ def preview_request(recipe: Recipe, reference: Run | None) -> PreviewRequest:
 
 def preview_state(asked: Request, key: str) -> PreviewState | None:
     """The state of a request, if it is the last one that this session made under ``key``."""
-    return preview_process().state(_session(key), asked)
+    return preview_process().find_state(_session(key), asked)
 
 
 @requires(VisitorAction.PREVIEW)
 def request_preview(asked: Request, key: str) -> None:
     """Make a request in place of the last one under ``key``. Raises ModeError in a mode without previews."""
-    preview_process().ask(_session(key), asked)
+    preview_process().request(_session(key), asked)
 
 
 def cancel_preview(key: str) -> None:

@@ -44,7 +44,7 @@ def present_program() -> tuple[str, str]:
         program = find_evaluator()
     except MergingError:
         return "", ""
-    return (program.command, program.name) if program else ("", "")
+    return (program.command_digest, program.name) if program else ("", "")
 
 
 def find_results(sweep: Sweep) -> list[ProgramResults]:
@@ -59,7 +59,7 @@ def find_results(sweep: Sweep) -> list[ProgramResults]:
     results = []
     for digest, program in (({command: name} if command else {}) | list_programs(page_data.store())).items():
         known = _known_points(sweep.id, files, digest, page_data.store(), page_data.current_digest(), sweep)
-        points = known.now()
+        points = known.read_points()
         if points or digest == command:
             results.append(ProgramResults(sweep, known.planned, points, program))
     return results or [ProgramResults(sweep, _planned_points(sweep.id, files, sweep), {}, "")]

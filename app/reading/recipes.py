@@ -73,7 +73,7 @@ def merge_query(recipe: Recipe) -> dict[str, str] | None:
     """The address of Merge with this recipe; None if no set there holds its models."""
     if (key := find_model_set(recipe)) is None:
         return None
-    query = {address.CHAIN: Draft.of(recipe).chain()}
+    query = {address.CHAIN: Draft.from_recipe(recipe).chain()}
     if recipe.experts != tuple(page_data.model_sets()[key].experts):
         query[address.EXPERTS] = ",".join(name for name, _ in recipe.experts)
     return query | ({address.MODELS: key} if key else {})
@@ -134,7 +134,7 @@ def preset_runs(keys: Sequence[str], runs: Sequence[Run]) -> list[Run]:
         return []
     large, stated = page_data.is_large(model.pretrained), (model.activation, model.architecture)
     made = [
-        find_preset(key).recipe(model.pretrained, dict(model.experts), large=large).stating(*stated) for key in keys
+        find_preset(key).recipe(model.pretrained, dict(model.experts), large=large).with_architecture(*stated) for key in keys
     ]
     return [run for recipe in made if (run := edit_pairs.find_run(recipe, group))]
 

@@ -193,7 +193,7 @@ def private_words() -> PrivateNames:
     from viz.report.private_names import find_private_names
 
     folders = (str(settings.store_root()), str(settings.benchmark_folder()), str(session_benchmark.benchmark_folder()))
-    return find_private_names(folders).but(report_keeper.current_report().allowed)
+    return find_private_names(folders).without_names(report_keeper.current_report().allowed)
 
 
 def _versions(pairs: Any) -> str:

@@ -38,7 +38,7 @@ def _averages(
 ) -> pd.DataFrame:
     import pandas as pd
 
-    runs = [page_data.store().run(run_id) for run_id in run_ids]
+    runs = [page_data.store().get_run(run_id) for run_id in run_ids]
     experts, benchmark = runs[0].experts, runs[0].benchmark
     own = {task: row["accuracy"] for task, row in page_data.expert_scores(benchmark, _stored).items()}
     rows = [
@@ -47,7 +47,7 @@ def _averages(
         if _is_of(kind, runs[0], page_data.references(benchmark, _stored))
     ]
     rows += [
-        _row(run.id, run.name, _kind(run), summary, run.adapts_on_test)
+        _row(run.id, run.name, _kind(run), summary, run.learns_on_test_images)
         for run in runs
         if (summary := page_data.summary(run, _stored))
     ]
@@ -103,7 +103,7 @@ def _accuracies(
 ) -> pd.DataFrame:
     import pandas as pd
 
-    runs = [page_data.store().run(run_id) for run_id in run_ids]
+    runs = [page_data.store().get_run(run_id) for run_id in run_ids]
     experts = {task: row["accuracy"] for task, row in page_data.expert_scores(runs[0].benchmark, _stored).items()}
     pretrained = page_data.reference_scores(runs[0].benchmark, (), _stored).get("pretrained")
     zero_shot = {} if pretrained is None else dict(zip(pretrained["task"], pretrained["accuracy"], strict=True))

@@ -43,4 +43,4 @@ def _recipe(run_id: str) -> dict[str, str]:
         recipe = run.recipe if run is not None else None
     except MergingError:  # a method of another version
         recipe = None
-    return {"chain": Draft.of(recipe).chain()} if recipe is not None else {}
+    return {"chain": Draft.from_recipe(recipe).chain()} if recipe is not None else {}

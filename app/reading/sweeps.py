@@ -158,7 +158,7 @@ def sweep_results(sweep: Sweep) -> SweepResults:
     kept = _cached_of(sweep)
     if (latest := kept.latest) is not None and latest.sweep == sweep and kept.wait() and _is_computing(sweep):
         return latest
-    started, found, changes = time.monotonic(), kept.points.now(), kept.points.changes
+    started, found, changes = time.monotonic(), kept.points.read_points(), kept.points.changes
     if latest is None or latest.sweep != sweep or kept.changes != changes:
         latest = _collect_results(sweep, kept, found)
         kept.changes = changes
@@ -174,7 +174,7 @@ def _cached_of(sweep: Sweep) -> _CachedSweep:
         with st.spinner("Reading the checkpoints …"):
             planned = plan_sweep(sweep, benchmark)
         kept = _cached_sweeps.setdefault(
-            key, _CachedSweep(KnownPoints(planned, store, benchmark, sweep.sample.on(benchmark)))
+            key, _CachedSweep(KnownPoints(planned, store, benchmark, sweep.sample.normalize_on(benchmark)))
         )
     with contextlib.suppress(KeyError):  # another session has dropped it meanwhile
         _cached_sweeps.move_to_end(key)
@@ -188,7 +188,7 @@ def _cached_of(sweep: Sweep) -> _CachedSweep:
 
 def _is_computing(sweep: Sweep) -> bool:
     """Whether points are still coming, so that what is new can be shown a little later."""
-    return (now := sweep_job(sweep)) is not None and now.live
+    return (now := sweep_job(sweep)) is not None and now.is_live
 
 
 def _collect_results(sweep: Sweep, kept: _CachedSweep, points: Mapping[str, Point]) -> SweepResults:
@@ -204,7 +204,7 @@ def _collect_results(sweep: Sweep, kept: _CachedSweep, points: Mapping[str, Poin
             continue
         before = kept.shown.get(place)
         if place not in kept.shown or (before is not None and before.point is not point):
-            before = kept.shown[place] = _show_point(sweep, one, point, labels[one.place.line], columns)
+            before = kept.shown[place] = _show_point(sweep, one, point, labels[one.point.line], columns)
         if before is not None:
             found.append(before)
     means = pd.DataFrame([one.plain for one in found], columns=columns)
@@ -225,7 +225,7 @@ def checkpoint_doubts(sweep: Sweep) -> list[str]:
     models = {(one.pretrained, one.experts, one.architecture, one.activation) for one in sweep.recipes}
     references = sorted({path for one in sweep.recipes for path in (one.pretrained, *dict(one.experts).values())})
     files = [page_data.file_state(path) for path in references]
-    return _doubts(str(sorted(models)), str(files), sweep.seen, page_data.benchmark().digest, sweep)
+    return _doubts(str(sorted(models)), str(files), sweep.learning_note, page_data.benchmark().digest, sweep)
 
 
 @st.cache_data(max_entries=page_data.CACHED, show_spinner="Comparing the checkpoints …")
@@ -236,14 +236,14 @@ def _doubts(models: str, files: str, seen: str, benchmark_digest: str, _sweep: S
 def input_digests(sweep: Sweep) -> tuple[str, list[tuple[str, str]]]:
     """The inputs of the points: the benchmark's digest, and those of all checkpoints with their roles."""
     session = SweepSession(page_data.benchmark(), sweep.sample)
-    pairs = [pair for recipe in sweep.recipes for pair in session.opened(recipe).digests().items()]
+    pairs = [pair for recipe in sweep.recipes for pair in session.open_checkpoints(recipe).digests().items()]
     return page_data.benchmark().digest, list(dict.fromkeys(pairs))
 
 
 def sweep_job(sweep: Sweep) -> Job | None:
     """The job that computes a sweep, None if the queue has none."""
     job_id = name_job(SWEEP, sweep.id)
-    return next((job for job in page_data.job_queue().here() if job.id == job_id), None)
+    return next((job for job in page_data.job_queue().jobs_here() if job.id == job_id), None)
 
 
 def recipe_titles(sweep: Sweep) -> list[str]:
@@ -283,7 +283,7 @@ def value_or_in_domain(sweep: Sweep, score: str) -> str:
 
 def images_note(results: SweepResults) -> str:
     """The note under every chart: which images, how many, how they were drawn, and the computing device."""
-    sample = results.sweep.sample.on(page_data.benchmark())
+    sample = results.sweep.sample.normalize_on(page_data.benchmark())
     tasks = len(sample.tasks) or len(page_data.benchmark().tasks)
     images = f"at most {sample.images:,} images" if sample.images else "all images"
     drawn = f", drawn with seed {sample.seed}" if sample.images else ""

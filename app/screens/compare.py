@@ -90,7 +90,7 @@ def comparable_runs(a: Run, runs: Sequence[Run], stored: Sequence[Run]) -> list[
 def draw_recipe_lines(of: RunPair) -> None:
     """The lines of the recipes that differ."""
     st.header("What was done differently?", anchor=False)
-    if of.reference:
+    if of.is_reference:
         st.markdown(REFERENCE)
         return
     lines = compare_recipes.recipe_differences(of.a, of.b)
@@ -128,7 +128,7 @@ def main() -> None:
         draw_tensor_picker(a)
         return
     of = compare_data.make_pair(a, b)
-    if not of.reference:  # a reference model cannot be A
+    if not of.is_reference:  # a reference model cannot be A
         st.button("Swap A and B", icon=":material/swap_horiz:", on_click=run_choice.swap_runs, args=(a.id, b.id))
     if a.id == b.id:
         st.info("A and B are the same run, so every difference is zero.")

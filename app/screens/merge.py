@@ -64,7 +64,7 @@ def draw_costs(recipe: Recipe, stored: Sequence[Run]) -> None:
         f"seconds to start; up to **{size_text(estimate.anonymous_bytes)}** of memory, "
         f"{size_text(estimate.reads_bytes)} to read. {data_needed}"
     )
-    if too_large := estimate.too_large(free_memory(), recipe):
+    if too_large := estimate.find_too_large(free_memory(), recipe):
         st.error(page_text.safe_text(too_large, 900), icon=":material/memory:")
 
 
@@ -86,8 +86,8 @@ def draw_outcome(run_id: str, stored: Sequence[Run]) -> None:
     except StoreError:  # it was dismissed
         return
     if job.state == "done":
-        merge_result.draw_result(page_data.store().run(run_id), stored)
-    elif job.live:
+        merge_result.draw_result(page_data.store().get_run(run_id), stored)
+    elif job.is_live:
         st.markdown("Running. You can go on working: the tray on the left shows the progress on every page.")
     else:
         tray.draw_job(job, "merge")

@@ -25,7 +25,7 @@ def draw_models() -> None:
     model_sets.draw_form(shelf, groups)
     model_sets.draw_saved_sets()
     page_parts.draw_link()
-    if shelf.left:
+    if shelf.not_inspected:
         st.rerun()  # inspects more files; the page already shows the others
 
 
@@ -54,7 +54,7 @@ VIEWS = {
     MODELS: draw_models,
     DATA: draw_benchmark,
     RUNS: lambda: run_list.draw_runs(page_data.stored_runs()),
-    STORAGE: lambda: disk_usage.draw_usage(page_data.store().runs()),
+    STORAGE: lambda: disk_usage.draw_usage(page_data.store().list_runs()),
 }
 view = st.segmented_control("Show", VIEWS, default=MODELS, key=address.MODELS_VIEW, bind=address.BIND, required=True)
 VIEWS[view]()

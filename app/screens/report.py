@@ -45,7 +45,7 @@ def draw_empty() -> None:
 def store_field(widget: str, name: str) -> None:
     """Callback of a field of the whole report."""
     typed = st.session_state[widget]  # reading what another tab has kept forgets the fields
-    report_keeper.current_report().set(name, typed)
+    report_keeper.current_report().set_field(name, typed)
 
 
 def draw_fields() -> None:
@@ -83,7 +83,7 @@ def draw_download() -> None:
             key = report_keeper.field_key(f"report_{name}")
             st.toggle(label, getattr(draft, name), key=key, help=words, on_change=store_field, args=(key, name))
     st.caption(
-        f"{plural(len(draft.kept), 'view')} of at most {MOST_VIEWS}, about {size_text(PROGRAM + draft.size)} in all, "
+        f"{plural(len(draft.views), 'view')} of at most {MOST_VIEWS}, about {size_text(PROGRAM + draft.size)} in all, "
         f"of which {size_text(PROGRAM)} are the drawing program: the file opens without a network and requests "
         "nothing. It contains no date, and neither your name nor your folders; runs come with recipes, digests, seeds "
         "and versions."
@@ -111,12 +111,12 @@ page_parts.draw_heading(
 )  # fmt: skip
 draft = report_keeper.current_report()
 stored_reports.draw_warning()
-if not draft.kept:
+if not draft.views:
     draw_empty()
 else:
     draw_fields()
     draw_download()
-    for place, kept in enumerate(draft.kept):
-        view_cards.draw_card(kept, place, len(draft.kept) - 1)
+    for place, kept in enumerate(draft.views):
+        view_cards.draw_card(kept, place, len(draft.views) - 1)
 first_views.draw_picker(page_data.stored_runs())
 stored_reports.draw_stored_reports()

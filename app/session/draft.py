@@ -30,11 +30,11 @@ class DraftStep:
     uid: int = field(default_factory=lambda: next(_number))
 
     @classmethod
-    def of(cls, step: Step) -> Self:
+    def from_step(cls, step: Step) -> Self:
         """A step with the method and values of a recipe's step."""
         return cls(step.key, step.params.values())
 
-    def after_merge(self) -> bool:
+    def is_after_merge(self) -> bool:
         """Whether it is an edit of the merged task vector. Raises ParameterError for values that cannot be."""
         method = registry.find_edit(self.key)
         return bool(method.after_merge(method.params.build(self.values)))
@@ -49,7 +49,7 @@ class Draft:
     edits: list[DraftStep]
     merge: DraftStep
     title: str = ""
-    titled: str = ""  # the chain that ``title`` names
+    title_of_chain: str = ""  # the chain that ``title`` names
     exemplars: dict[str, Any] = field(default_factory=dict)  # how they are drawn, for chains that need them
     count_dead_params: bool = False
     activation: str = ""
@@ -58,23 +58,23 @@ class Draft:
     family: str = ""  # as a recipe states it
     adapt: DraftStep | None = None
     test_data: dict[str, Any] = field(default_factory=dict)  # which images are learned from, for chains that need them
-    given: DataFiles = field(default_factory=DataFiles)  # files of data that the recipe of a file named
+    given_data: DataFiles = field(default_factory=DataFiles)  # files of data that the recipe of a file named
 
     @classmethod
-    def of(cls, recipe: Recipe) -> Self:
+    def from_recipe(cls, recipe: Recipe) -> Self:
         """A draft that starts from a recipe."""
         names = [name for name, _ in recipe.experts]
         draft = cls(
-            recipe.pretrained, names, [*map(DraftStep.of, recipe.edits)], DraftStep.of(recipe.merge), recipe.title
+            recipe.pretrained, names, [*map(DraftStep.from_step, recipe.edits)], DraftStep.from_step(recipe.merge), recipe.title
         )
         draft.exemplars = recipe.exemplars.values() if recipe.exemplars else {}
         draft.count_dead_params, draft.activation = recipe.count_dead_params, recipe.activation
         draft.architecture, draft.vocabulary = recipe.architecture, recipe.vocabulary
         draft.family = recipe.family
-        draft.adapt = DraftStep.of(recipe.adapt) if recipe.adapt else None
+        draft.adapt = DraftStep.from_step(recipe.adapt) if recipe.adapt else None
         draft.test_data = recipe.test_data.values() if recipe.test_data else {}
-        draft.given = recipe.given
-        draft.titled = draft.chain()
+        draft.given_data = recipe.data_files
+        draft.title_of_chain = draft.chain()
         return draft
 
     def chain(self) -> str:
@@ -91,7 +91,7 @@ class Draft:
         ).text()
 
     @property
-    def needs(self) -> frozenset[Needs]:
+    def chain_needs(self) -> frozenset[Needs]:
         """What the chain needs besides checkpoints."""
         return frozenset(_needs_of_step(*pair) for pair in self._stages())
 
@@ -101,7 +101,7 @@ class Draft:
         return stages + ([(self.adapt, registry.find_adapt(self.adapt.key))] if self.adapt else [])
 
     @property
-    def reads(self) -> tuple[str, ...]:
+    def data_files_read(self) -> tuple[str, ...]:
         """The files of data that steps read on a network that no images run through, by their keys in a recipe."""
         methods = [method for step, method in self._stages() if _needs_of_step(step, method) != Needs.NOTHING]
         gradients = any(method.gradients for method in methods)
@@ -111,12 +111,12 @@ class Draft:
     @property
     def needs_exemplars(self) -> bool:
         """Whether a method of the chain needs exemplars."""
-        return bool(self.needs & NEEDS_EXEMPLARS)
+        return bool(self.chain_needs & NEEDS_EXEMPLARS)
 
     @property
     def needs_test_data(self) -> bool:
         """Whether a method of the chain learns from unlabeled images of the tasks."""
-        return Needs.TEST_DATA in self.needs
+        return Needs.TEST_DATA in self.chain_needs
 
     def recipe(self, references: Mapping[str, str]) -> Recipe:
         """The checked recipe; ``references`` says where each expert is.
@@ -138,15 +138,15 @@ class Draft:
             architecture=self.architecture,
             vocabulary=self.vocabulary,
             family=self.family,
-            title=self.title if self.chain() == self.titled else "",
+            title=self.title if self.chain() == self.title_of_chain else "",
             adapt=(self.adapt.key, self.adapt.values) if self.adapt else None,
             test_data=self.test_data,
-            **self.given.of_experts(self.experts).plain(),
+            **self.given_data.of_experts(self.experts).plain(),
         )
 
-    def of_other_models(self) -> None:
+    def forget_model_choices(self) -> None:
         """Forget what was chosen for the models before."""
-        self.vocabulary, self.family, self.given = COMMON, "", DataFiles()
+        self.vocabulary, self.family, self.given_data = COMMON, "", DataFiles()
 
     def move(self, uid: int, by: int) -> None:
         """Move an edit up (-1) or down (+1) the chain."""
@@ -163,7 +163,7 @@ class Draft:
 def _needs_of_step(step: DraftStep, method: Method) -> Needs:
     """What a step needs with its values; what it needs by default if a value is out of bounds."""
     try:
-        return method.needed(method.params.build(step.values))
+        return method.needs_for(method.params.build(step.values))
     except ParameterError:
         return method.needs
 
@@ -215,7 +215,7 @@ def command_lines(recipe: Recipe) -> str:
     words += ["--architecture", recipe.architecture] if recipe.architecture else []
     words += ["--vocabulary", recipe.vocabulary] if recipe.vocabulary != COMMON else []
     words += ["--family", recipe.family] if recipe.family else []
-    for key, named in recipe.given.plain().items():
+    for key, named in recipe.data_files.plain().items():
         words += [word for name, file in named.items() for word in (f"--{key.replace('_', '-')}", f"{name}={file}")]
     out = "merged" if recipe.adapt else "merged.safetensors"  # modules need a folder
     whole = shlex.join([*words, "--merge", merge, "--out", out])
@@ -226,5 +226,5 @@ def _test_data_option(test_data: TestData) -> str:
     """Which images are learned from, as the option takes it: 'reporting:per_task=128'."""
     bounds = TestData.bounds()
     rest = [(name, value) for name, value in test_data.values().items() if name != "split"]
-    pairs = [f"{name}={bounds[name].written(value)}" for name, value in rest if value != bounds[name].default]
+    pairs = [f"{name}={bounds[name].to_text(value)}" for name, value in rest if value != bounds[name].default]
     return ":".join([test_data.split, *filter(None, [",".join(pairs)])])

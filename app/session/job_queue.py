@@ -69,7 +69,7 @@ class SessionQueue:
     @requires(VisitorAction.MEASURE)
     def measure(self, key: str, run_id: str = "") -> Job:
         """The job that measures something on this benchmark."""
-        run = self.store.run(run_id) if run_id else None
+        run = self.store.get_run(run_id) if run_id else None
         return self.runner.measure(key, run_id, str(self.folder), run, self.session)
 
     @requires(VisitorAction.SWEEP)
@@ -84,18 +84,18 @@ class SessionQueue:
         return self.runner.command(kind, subject, title, words, then, on, self.session)
 
     @requires(VisitorAction.MANAGE)
-    def again(self, job_id: str) -> Job:
+    def submit_again(self, job_id: str) -> Job:
         """A job that has ended, submitted once more as it was, on its own benchmark."""
         self._require_own(job_id)
-        return self.runner.again(job_id, self.session)
+        return self.runner.submit_again(job_id, self.session)
 
     def jobs(self) -> list[Job]:
         """All jobs on any benchmark, newest first."""
-        return self.runner.jobs()
+        return self.runner.list_jobs()
 
-    def mine(self) -> list[Job]:
+    def own_jobs(self) -> list[Job]:
         """The jobs that this session asked for or follows, newest first; all jobs where not several share the queue."""
-        return self.runner.jobs(self.runner.list_asked(self.session) | self.followed if self.session else None)
+        return self.runner.list_jobs(self.runner.list_asked(self.session) | self.followed if self.session else None)
 
     def may_stop(self, job_id: str) -> bool:
         """Whether this session may stop a job or leave it: where several share the queue, one that it asked for."""
@@ -106,11 +106,11 @@ class SessionQueue:
         if not self.may_stop(job_id):
             raise ModeError(OTHER_SESSIONS_JOB)
 
-    def here(self) -> list[Job]:
+    def jobs_here(self) -> list[Job]:
         """The jobs that work on this benchmark, or on none, newest first."""
-        return [job for job in self.jobs() if not self.elsewhere(job)]
+        return [job for job in self.jobs() if not self.is_on_other_benchmark(job)]
 
-    def elsewhere(self, job: Job) -> bool:
+    def is_on_other_benchmark(self, job: Job) -> bool:
         """Whether a job works on another benchmark than this session."""
         return bool(job.benchmark) and Path(job.benchmark) != self.folder
 

@@ -23,9 +23,9 @@ class Visit:
 
     lesson: str = ""
     step: int = 1
-    did: dict[str, str] = field(default_factory=dict)
-    said: dict[str, str] = field(default_factory=dict)
-    poll: str = ""  # the code of a class
+    progress: dict[str, str] = field(default_factory=dict)
+    answers: dict[str, str] = field(default_factory=dict)
+    class_code: str = ""  # the code of a class
 
 
 def current_visit() -> Visit:
@@ -58,12 +58,12 @@ def read_link(step_only: bool = False) -> bool:
     With ``step_only`` progress is left as it is: it goes on, wherever one looks back to.
     """
     visit, linked = current_visit(), {key: view_state.value_from_link(key)[:MOST_CHARACTERS] for key in KEYS}
-    visit.poll = linked[address.CLASS] or visit.poll
+    visit.class_code = linked[address.CLASS] or visit.class_code
     if not linked[address.LESSON]:
         return False
     lesson, written = linked[address.LESSON], linked[address.STEP]
     visit.lesson, visit.step = lesson, int(written) if written.isdecimal() and len(written) < 4 else 1
-    for kept, key in ((visit.did, address.PROGRESS), (visit.said, address.ANSWERS)):
+    for kept, key in ((visit.progress, address.PROGRESS), (visit.answers, address.ANSWERS)):
         if linked[key] and not step_only:
             kept[lesson] = linked[key]
     return not set(st.query_params) - {
@@ -78,8 +78,8 @@ def read_link(step_only: bool = False) -> bool:
 def visit_query(visit: Visit) -> dict[str, str]:
     """What the address says of the visit; without a lesson only the code of a class."""
     if not visit.lesson:
-        return {address.CLASS: visit.poll} if visit.poll else {}
-    values = (visit.lesson, str(visit.step), visit.did.get(visit.lesson), visit.said.get(visit.lesson), visit.poll)
+        return {address.CLASS: visit.class_code} if visit.class_code else {}
+    values = (visit.lesson, str(visit.step), visit.progress.get(visit.lesson), visit.answers.get(visit.lesson), visit.class_code)
     return {key: value for key, value in zip(KEYS, values, strict=True) if value}
 
 

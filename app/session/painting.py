@@ -34,8 +34,8 @@ class Painting:
     experts: tuple[str, ...]
     tensors: tuple[str, ...]
     factors: Factors
-    done: list[Stroke] = field(default_factory=list)
-    undone: list[Stroke] = field(default_factory=list)  # the next to redo last
+    strokes: list[Stroke] = field(default_factory=list)
+    undone_strokes: list[Stroke] = field(default_factory=list)  # the next to redo last
 
     @classmethod
     def blank(cls, experts: Sequence[str], tensors: Sequence[str]) -> Painting:
@@ -56,27 +56,27 @@ class Painting:
         if not len(changed):
             return False
         stroke = Stroke(words, changed, self.factors.flat[changed].copy(), factors.flat[changed].copy())
-        self.done = [*self.done, stroke][-MOST_STROKES:]
-        self.undone = []
+        self.strokes = [*self.strokes, stroke][-MOST_STROKES:]
+        self.undone_strokes = []
         self._set(stroke.cells, stroke.after)
         return True
 
     def undo(self) -> None:
         """Take the last stroke back, if there is one."""
-        if self.done:
-            self.undone.append(stroke := self.done.pop())
+        if self.strokes:
+            self.undone_strokes.append(stroke := self.strokes.pop())
             self._set(stroke.cells, stroke.before)
 
     def redo(self) -> None:
         """Paint the stroke again that was undone last, if there is one."""
-        if self.undone:
-            self.done.append(stroke := self.undone.pop())
+        if self.undone_strokes:
+            self.strokes.append(stroke := self.undone_strokes.pop())
             self._set(stroke.cells, stroke.after)
 
     def go_to(self, factors: Factors, words: str) -> None:
         """Undo or redo until the factors are these; factors that no stroke led to become a stroke."""
-        for name, count in (("undo", len(self.done)), ("redo", len(self.undone))):
-            trial = replace(self, done=[*self.done], undone=[*self.undone])
+        for name, count in (("undo", len(self.strokes)), ("redo", len(self.undone_strokes))):
+            trial = replace(self, strokes=[*self.strokes], undone_strokes=[*self.undone_strokes])
             for steps in range(count + 1):
                 if np.array_equal(trial.factors, factors):
                     for _ in range(steps):

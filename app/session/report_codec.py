@@ -26,7 +26,7 @@ def encode(draft: ReportDraft) -> dict[str, Any]:
         {name: getattr(kept.view, name) for name in VIEW_FIELDS}
         | {"number": kept.number, "part": kept.part, "size": kept.size, "sources": kept.view.sources}
         | {"options": _encode_options(kept.view.options, [])}
-        for kept in draft.kept
+        for kept in draft.views
     ]
     sources = [asdict(source) for source in draft.sources.values()]
     whole = {name: getattr(draft, name) for name in REPORT_FIELDS}
@@ -36,7 +36,7 @@ def encode(draft: ReportDraft) -> dict[str, Any]:
 def table_parts(draft: ReportDraft) -> dict[str, Callable[[], bytes]]:
     """The bytes of each table by its name, made when they are asked for."""
     tables: dict[str, Callable[[], bytes]] = {}
-    for kept in draft.kept:
+    for kept in draft.views:
         within: list[Any] = []
         _encode_options(kept.view.options, within)
         for number, table in enumerate([kept.view.table, *within]):
@@ -58,7 +58,7 @@ def decode(data: Mapping[str, Any], part: Callable[[str], bytes], known: Sequenc
         for name in REPORT_FIELDS:
             setattr(draft, name, _check_type(data[name], type(getattr(draft, name))))
         entries = [entry for entry in _check_type(data["views"], list)[:MOST_VIEWS] if _is_known(entry)]
-        draft.kept = [_decode_view(entry, part, ready) for entry in entries]
+        draft.views = [_decode_view(entry, part, ready) for entry in entries]
         sources = [Source(**{name: _as_tuples(value) for name, value in entry.items()}) for entry in data["sources"]]
         draft.sources = {_check_type(source.id, str): source for source in sources}
         draft.allowed = {_check_type(word, str) for word in data["allowed"]}

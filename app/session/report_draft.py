@@ -45,7 +45,7 @@ class ReportDraft:
     introduction: str = ""
     tables: bool = True
     recipes: bool = True
-    kept: list[StoredView] = field(default_factory=list)
+    views: list[StoredView] = field(default_factory=list)
     sources: dict[str, Source] = field(default_factory=dict)
     allowed: set[str] = field(default_factory=set)  # private names that are allowed because they are ordinary words
     refused: dict[str, str] = field(default_factory=dict)  # chart that was just refused -> reason
@@ -54,16 +54,16 @@ class ReportDraft:
     @property
     def full(self) -> bool:
         """Whether nothing more can be added."""
-        return len(self.kept) >= MOST_VIEWS
+        return len(self.views) >= MOST_VIEWS
 
     @property
     def size(self) -> int:
         """Bytes that all views take in the document."""
-        return sum(kept.size for kept in self.kept)
+        return sum(kept.size for kept in self.views)
 
     def find(self, key: str, table: pd.DataFrame, options: Mapping[str, Any]) -> StoredView | None:
         """The view with this chart, table and options, if the report has it."""
-        for kept in self.kept:
+        for kept in self.views:
             view = kept.view
             if view.key == key and is_same(view.options, options) and is_same(view.table, table):
                 return kept
@@ -82,31 +82,31 @@ class ReportDraft:
     def add(self, view: ReportView, size: int, sources: Sequence[Source]) -> None:
         """Put a view at the end."""
         with self.changing():
-            number = 1 + max((kept.number for kept in self.kept), default=-1)
-            self.kept.append(StoredView(number, uuid4().hex, view, size))
+            number = 1 + max((kept.number for kept in self.views), default=-1)
+            self.views.append(StoredView(number, uuid4().hex, view, size))
             self.sources |= {source.id: source for source in sources}
 
     def remove(self, number: int) -> None:
         """Remove a view, and the sources that no other view has."""
         with self.changing():
-            self.kept = [kept for kept in self.kept if kept.number != number]
-            used = {key for kept in self.kept for key in kept.view.sources}
+            self.views = [kept for kept in self.views if kept.number != number]
+            used = {key for kept in self.views for key in kept.view.sources}
             self.sources = {key: source for key, source in self.sources.items() if key in used}
 
     def move(self, number: int, by: int) -> None:
         """Move a view up (-1) or down (1)."""
         with self.changing():
             for place in self._places(number):
-                other = min(max(place + by, 0), len(self.kept) - 1)
-                self.kept[place], self.kept[other] = self.kept[other], self.kept[place]
+                other = min(max(place + by, 0), len(self.views) - 1)
+                self.views[place], self.views[other] = self.views[other], self.views[place]
 
-    def say(self, number: int, **words: str) -> None:
+    def set_text(self, number: int, **words: str) -> None:
         """Replace the title or the note of a view."""
         with self.changing():
             for place in self._places(number):
-                self.kept[place] = replace(self.kept[place], view=replace(self.kept[place].view, **words))
+                self.views[place] = replace(self.views[place], view=replace(self.views[place].view, **words))
 
-    def set(self, name: str, value: str | bool) -> None:
+    def set_field(self, name: str, value: str | bool) -> None:
         """Replace the title or the introduction, or whether tables and recipes are included."""
         with self.changing():
             setattr(self, name, value)
@@ -116,21 +116,21 @@ class ReportDraft:
         with self.changing():
             self.allowed.add(word)
 
-    def become(self, other: ReportDraft) -> None:
+    def take_over(self, other: ReportDraft) -> None:
         """Take over everything that is stored of another one."""
         for name in ("title", "introduction", "tables", "recipes", "kept", "sources", "allowed"):
             setattr(self, name, getattr(other, name))
 
     def report(self, made_with: Sequence[tuple[str, str]]) -> Report:
         """The report as it is now."""
-        views = tuple(kept.view for kept in self.kept)
+        views = tuple(kept.view for kept in self.views)
         order = dict.fromkeys(key for view in views for key in view.sources)
         sources = tuple(self.sources[key] for key in order if key in self.sources)
         return Report(self.title, self.introduction, views, sources, tuple(made_with), self.tables, self.recipes)
 
     def _places(self, number: int) -> list[int]:
         """The index of a view, as a list; empty if it is gone because a click came twice."""
-        return [place for place, kept in enumerate(self.kept) if kept.number == number]
+        return [place for place, kept in enumerate(self.views) if kept.number == number]
 
 
 def is_same(one: Any, other: Any) -> bool:

@@ -53,8 +53,8 @@ class ReportKeeper:
             return
         try:
             payload = self.drafts.read(KIND, token)
-            part = partial(self.drafts.part, KIND, token)
-            self._draft.become(report_codec.decode(payload, part, self._draft.kept))
+            part = partial(self.drafts.read_part, KIND, token)
+            self._draft.take_over(report_codec.decode(payload, part, self._draft.views))
             self._state, self.problem = state, ""
             _forget_fields()
         except StoreError as error:
@@ -69,7 +69,7 @@ class ReportKeeper:
         yield
         try:
             payload, parts = report_codec.encode(self._draft), report_codec.table_parts(self._draft)
-            self.token = self.drafts.keep(KIND, payload, self.token, parts)
+            self.token = self.drafts.store(KIND, payload, self.token, parts)
             self._state, self.problem = self.drafts.state(KIND, self.token), ""
         except MergingError as error:
             self.problem = NOT_KEPT.format(error)
@@ -134,7 +134,7 @@ def open_report(token: str) -> None:
 def earlier_reports() -> list[drafts.Draft]:
     """The stored reports other than this one, the last one first; only for whoever may read the whole store."""
     keeper = current_keeper()
-    return [draft for draft in keeper.drafts.listed(KIND) if draft.token != keeper.token]
+    return [draft for draft in keeper.drafts.list_drafts(KIND) if draft.token != keeper.token]
 
 
 def field_key(name: str) -> str:

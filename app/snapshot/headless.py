@@ -57,16 +57,16 @@ class Slider:
 class Headless:
     """The app without a browser. What was opened before is not drawn again."""
 
-    opened: dict[PageAddress, list[RecordedChart]] = field(default_factory=dict)
+    drawn_charts: dict[PageAddress, list[RecordedChart]] = field(default_factory=dict)
 
     def chart(self, place: PageAddress, key: str, where: str, other: bool = False) -> RecordedChart:
         """The chart ``key`` of a view, the first one if it is empty, or if it is not there and ``other`` ones will do.
 
         Raises SnapshotError, which names ``where``.
         """
-        if place not in self.opened:
-            self.opened[place] = _run(_page(place, where), place, where)
-        drawn = self.opened[place]
+        if place not in self.drawn_charts:
+            self.drawn_charts[place] = _run(_page(place, where), place, where)
+        drawn = self.drawn_charts[place]
         there = any(view.key == key for view, _ in drawn)
         return _find_chart(drawn, key if there or not other else "", place, where)
 

@@ -37,7 +37,7 @@ CELLS_ALTS = (
 
 def static_lesson(lesson: Lesson, context: LessonContext, app: Headless, titles: Mapping[str, str]) -> StaticLesson:
     """A lesson with its figures; ``titles`` are those of all lessons of the snapshot by key. Raises SnapshotError."""
-    if missing := context.missing():
+    if missing := context.list_missing_runs():
         raise SnapshotError(
             f"The lesson {lesson.key} needs runs that are not stored here: {', '.join(missing)}. Run their recipes "
             f"first: python -m merging lessons check {lesson.path.name} --compute."
@@ -64,9 +64,9 @@ class _Figures:
         self.lesson, self.context, self.app = lesson, context, app
         self.known: dict[tuple[PageAddress, str, str], StaticFigure] = {}
 
-    def of(self, number: int, extra: Mapping[str, str], control: str = "") -> StaticFigure:
+    def step_figure(self, number: int, extra: Mapping[str, str], control: str = "") -> StaticFigure:
         """The figure of a step, counted from 1, with further values in its address."""
-        page, view = self.lesson.place(number)
+        page, view = self.lesson.page_and_view(number)
         where = f"Lesson {self.lesson.key}, step {number}"
         place = PageAddress(page, tuple(self.context.view({**view, **extra}).items()))
         chart = self.lesson.chart(number)
@@ -79,7 +79,7 @@ class _Figures:
 
     def cells(self, number: int) -> StaticFigure:
         """The map whose cells a step asks to mark: blank, and as it was measured."""
-        page, where = self.lesson.place(number)[0], f"Lesson {self.lesson.key}, step {number}"
+        page, where = self.lesson.page_and_view(number)[0], f"Lesson {self.lesson.key}, step {number}"
         here = ((address.LESSON, self.lesson.key), (address.STEP, str(number)))
         done = (address.PROGRESS, lesson_progress.format_finished_steps(frozenset({number})))
         blank, known = PageAddress(page, here), PageAddress(page, (*here, done))
@@ -105,13 +105,13 @@ def _step(step: Step, number: int, facts: Mapping[str, Fact], context: LessonCon
     ask = html(step.ask)
     guess = _guess(step, words, facts, context) if step.guess else None
     control = step.controls[0] if step.kind == kinds.DO and step.controls else ""
-    figure = figures.of(number, {}, control)
+    figure = figures.step_figure(number, {}, control)
     return StaticStep(
         number=number,
         kind=step.kind,
         figure=figure,
-        fulfils=_slider_fulfils(step, number, figure, context),
-        shown=figures.of(number, step.show) if step.show else None,
+        slider_fulfils=_slider_fulfils(step, number, figure, context),
+        shown_figure=figures.step_figure(number, step.show) if step.show else None,
         cells=figures.cells(number) if step.guess and step.guess.kind == kinds.CELLS else None,
         say=html(step.say),
         ask=ask,
@@ -129,7 +129,7 @@ def _slider_fulfils(step: Step, number: int, figure: StaticFigure, context: Less
     """For each value of the figure's slider, whether it fulfils the goal; empty without slider or goal."""
     if step.goal is None or figure.slider is None:
         return ()
-    view, slider = context.view(context.lesson.place(number)[1]), figure.slider
+    view, slider = context.view(context.lesson.page_and_view(number)[1]), figure.slider
     return tuple(bool(is_met(step.goal, context, {**view, slider.key: value})) for value in slider.values)
 
 
@@ -145,7 +145,7 @@ def _guess(step: Step, words: StepMarkdown, facts: Mapping[str, Fact], context: 
         options=tuple(words.line(fill_facts(option, facts)) for option in guess.options),
         at=tuple(f"{place:g}" for place in guess.at),
         axis=guess.axis,
-        most=guess.most,
+        most_marks=guess.most,
         truth=tuple(_truth(guess, truth)),
     )
 

@@ -15,7 +15,7 @@ class StaticAnswer:
 
     text: Markup
     right: bool
-    say: Markup
+    reply: Markup
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class StaticGuess:
     options: tuple[Markup, ...]
     at: tuple[str, ...]
     axis: str
-    most: int
+    most_marks: int
     truth: tuple[tuple[str, str], ...]
 
 
@@ -57,9 +57,9 @@ class StaticStep:
     number: int
     kind: str
     figure: StaticFigure
-    shown: StaticFigure | None
+    shown_figure: StaticFigure | None
     cells: StaticFigure | None
-    fulfils: tuple[bool, ...]
+    slider_fulfils: tuple[bool, ...]
     say: Markup
     ask: Markup
     hint: Markup

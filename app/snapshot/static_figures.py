@@ -25,7 +25,7 @@ class StaticFigure:
     frames: str
     alts: tuple[str, ...]
     captions: tuple[str, ...]
-    place: str
+    address: str
     table: TableText | None
     sources: tuple[Source, ...]
     slider: Slider | None = None
@@ -52,7 +52,7 @@ def make_static_figure(
         frames=script_json(shared_parts([plain_figure(figure) for figure in figures])),
         alts=tuple(figure.layout.meta["alt"] for figure in figures),
         captions=tuple(one.caption or f"{find(one.key).title}." for one, _ in each),
-        place=view.place,
+        address=view.place,
         table=table_text(view.table),
         sources=sources,
         slider=slider,

@@ -30,7 +30,7 @@ class Gesture(NamedTuple):
     """
 
     area: str
-    then: Callable[[], None] | None
+    callback: Callable[[], None] | None
 
 
 def draw_question(key: str) -> None:
@@ -120,10 +120,10 @@ def _draw_picture(chart: ShownChart, gesture: Gesture, place: str, stage: chart_
         shown = stage.fitted(figures.figure(chart.key, chart.table, options, dark))
     else:
         shown = figures.page_figure(chart.key, chart.table, options, dark)
-    config = theme.config(chart.name, clicks=bool(gesture.then and not gesture.area), camera=not dark)
-    extra: dict[str, Any] = {"on_select": gesture.then, "selection_mode": gesture.area or "points"}
+    config = theme.config(chart.name, clicks=bool(gesture.callback and not gesture.area), camera=not dark)
+    extra: dict[str, Any] = {"on_select": gesture.callback, "selection_mode": gesture.area or "points"}
     st.plotly_chart(
-        shown, theme=None, key=place, config=config, alt=shown.layout.meta["alt"], **(extra if gesture.then else {})
+        shown, theme=None, key=place, config=config, alt=shown.layout.meta["alt"], **(extra if gesture.callback else {})
     )
 
 
@@ -140,7 +140,7 @@ def clicked_mark(key: str) -> dict[str, str] | None:
     """The fields of the mark last clicked on the chart ``key``; None for the empty selection after a redraw."""
     from viz.chart_registry import find
 
-    picked = find(key).picked(st.session_state[f"chart_{key}"].selection.points)
+    picked = find(key).read_pick(st.session_state[f"chart_{key}"].selection.points)
     return None if picked is None else expert_names.keys_of_mark(picked, st.session_state[f"names_{key}"])
 
 
@@ -156,4 +156,4 @@ def circled_marks(key: str) -> list[dict[str, str]]:
     chart = find(key)
     points = st.session_state[f"chart_{key}"].selection.points
     back = st.session_state[f"names_{key}"]
-    return [expert_names.keys_of_mark(picked, back) for point in points if (picked := chart.picked([point]))]
+    return [expert_names.keys_of_mark(picked, back) for point in points if (picked := chart.read_pick([point]))]

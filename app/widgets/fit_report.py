@@ -91,7 +91,7 @@ def draw_report(
     """
     report = check_models(pretrained, experts, family, vocabulary)
     if activation:
-        report = report.without("activation")
+        report = report.drop_kind("activation")
     draw_verdict(report)
     with st.expander("Fit report: what matches, what is merged, what is left out", icon=":material/fact_check:"):
         _draw_groups(report)
@@ -119,7 +119,7 @@ def draw_verdict(report: FitReport) -> None:
 
 
 def _sentence(group: ProblemGroup) -> str:
-    return group.line()
+    return group.sentence()
 
 
 def _lines(sentences: Sequence[str]) -> str:
@@ -212,9 +212,9 @@ def _draw_extent(report: FitReport, pretrained: str, experts: Mapping[str, str],
     st.caption(f"{report.read} {NOT_READ}")
     subject = job_subject(pretrained, experts)
     job = find_job(CHECK, subject)
-    if job is not None and (job.live or job.error):
+    if job is not None and (job.is_live or job.error):
         tray.draw_job(job, f"fit_{place}")
-    if permissions.is_allowed(VisitorAction.COMMAND) and (job is None or not job.live):
+    if permissions.is_allowed(VisitorAction.COMMAND) and (job is None or not job.is_live):
         st.button(
             "Check every number", key=f"check_{place}_{subject}", on_click=_start, args=(subject, pretrained, experts),
             icon=":material/search_check:", help="In the background; the result then appears here.",
@@ -247,8 +247,8 @@ def _why_not_here(recipe: Recipe) -> str:
 
     try:
         pretrained = recipe.models()["pretrained"].open("pretrained", family=recipe.family)
-        check_kind(recipe, pretrained, recipe.given.layer_inputs or None, recipe.given.gradients or None)
-        if recipe.given.plain():
+        check_kind(recipe, pretrained, recipe.data_files.layer_inputs or None, recipe.data_files.gradients or None)
+        if recipe.data_files.plain():
             open_inputs(recipe)  # which opens the files of data, too
     except MergingError as error:
         return str(error)
@@ -261,7 +261,7 @@ def submit_recipe(recipe: Recipe) -> Job:
     from merging.study.runs.opened_recipe import open_inputs
 
     digest_cache.DIGESTS.load(page_data.store().root)
-    if open_inputs(recipe).unread <= AT_ONCE:
+    if open_inputs(recipe).unread_bytes <= AT_ONCE:
         return page_data.job_queue().submit(recipe)
     references = [recipe.pretrained, *(reference for _, reference in recipe.experts)]
     title = f"Reading the files of {recipe.title or recipe.text()}"

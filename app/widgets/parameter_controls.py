@@ -42,7 +42,7 @@ def draw_parameters(
     for n, bound in bounds.items():
         value = values.get(n, bound.default)
         chosen[n] = _widget(bound, value, f"{prefix}.{n}", experts, titles) if is_effective(bound, chosen) else value
-    kept = {n: bounds[n].normal(v) for n, v in chosen.items() if bounds[n].kind != TABLE or bounds[n].accepts(v)}
+    kept = {n: bounds[n].normalize(v) for n, v in chosen.items() if bounds[n].kind != TABLE or bounds[n].accepts(v)}
     values.update(kept)
     try:
         return kind.build(chosen)

@@ -116,11 +116,11 @@ def _pick_expert(run: Run) -> tuple[str, str]:
 
 def _scope_in_words(layer: ChosenLayer, rows: pd.DataFrame) -> str:
     """What the change reaches, in words."""
-    if layer.reach == "tensor":
+    if layer.extent == "tensor":
         return layer.tensor
-    column, value = ("section", layer.section) if layer.reach == "block" else ("role", layer.role)
+    column, value = ("section", layer.section) if layer.extent == "block" else ("role", layer.role)
     count = plural(int((rows[column] == value).sum()), "tensor")
-    named = f"all {role_name(value)} tensors" if layer.reach == "kind" else value
+    named = f"all {role_name(value)} tensors" if layer.extent == "kind" else value
     return f"{named} ({count})"
 
 

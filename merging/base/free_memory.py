@@ -50,7 +50,7 @@ class MemoryWatch:
     def __init__(self, looks: int = 2) -> None:
         self._looks = deque([MemorySample(False, _count_kills())], maxlen=looks)
 
-    def look(self) -> None:
+    def sample(self) -> None:
         """Note how much memory is free now, and how many processes were killed for it, while the process runs."""
         self._looks.append(MemorySample(free_memory() < LOW, _count_kills()))
 

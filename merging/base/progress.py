@@ -81,9 +81,9 @@ class Meter:
         """Count ``work`` more as done and report it, then raise Cancelled if asked to stop."""
         self.done += work
         self.total = max(self.total, self.done)
-        self.within(0, phase, detail)
+        self.report_part(0, phase, detail)
 
-    def within(self, work: int, phase: str, detail: str = "") -> None:
+    def report_part(self, work: int, phase: str, detail: str = "") -> None:
         """Report ``work`` of the current piece as done without counting it, then raise Cancelled if asked to stop."""
         if self._progress is not None:
             done = min(self.done + work, self.total)

@@ -116,4 +116,4 @@ def join_descriptions(described: Mapping[str, Any]) -> Description:
         return replace(Description.load(source), **given)
     if "pretrained" not in given or not tasks:
         raise UsageError(["Give --pretrained and at least one --task NAME=PATH, or a description with --from FILE."])
-    return Description.of({**given, "tasks": tasks}, Path.cwd())
+    return Description.from_plain({**given, "tasks": tasks}, Path.cwd())

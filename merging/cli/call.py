@@ -28,11 +28,11 @@ class Call:
     pause_file: Path | None = None
     workers: str = ""
 
-    def halts(self) -> bool:
+    def is_stop_requested(self) -> bool:
         """Whether it is asked to stop or to pause."""
-        return self.stop.is_set() or self.pauses()
+        return self.stop.is_set() or self.is_pause_requested()
 
-    def pauses(self) -> bool:
+    def is_pause_requested(self) -> bool:
         """Whether it is asked to pause."""
         return self.pause_file is not None and self.pause_file.exists()
 
@@ -40,4 +40,4 @@ class Call:
         self, progress: ProgressCallback | None, device: str = "auto", warn: Callable[[str], None] = log_warning
     ) -> Context:
         """The context of what it computes."""
-        return Context(device, progress, cancel=self.stop, pause=self.pauses, warn=warn, workers=self.workers)
+        return Context(device, progress, cancel=self.stop, pause=self.is_pause_requested, warn=warn, workers=self.workers)

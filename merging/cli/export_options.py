@@ -121,11 +121,11 @@ def find_out_problems(out: Path, overwrite: bool, recipe: Recipe | None = None, 
 
     if out.suffix != SINGLE_FILE_SUFFIX:
         reason = refusal(out, overwrite=overwrite)
-        if recipe is not None and recipe.routed and to:
+        if recipe is not None and recipe.is_routed and to:
             reason = f"{recipe.text()} cannot be written for {to}: {NOT_PLAIN_PROBLEM}, without --to."
     elif recipe is not None and recipe.per_task:
         reason = f"{recipe.text()} gives one model per task; name a folder with --out, not a file."
-    elif recipe is not None and recipe.routed:
+    elif recipe is not None and recipe.is_routed:
         reason = f"{recipe.text()} cannot be one file: {NOT_PLAIN_PROBLEM}."
     else:
         taken = f"{out} exists already; choose another --out, or replace it with --overwrite."

@@ -146,7 +146,7 @@ def _gather_models(
     from merging.sharing.catalog.model_layout import read_layout
 
     read = read_layout(layout, names, pretrained.text if pretrained else "", experts.keys())
-    for line in read.lines():
+    for line in read.describe():
         print(line, file=sys.stderr)
     found = {name: ModelRef(text) for name, text in read.experts.items()}
     return {"pretrained": ModelRef(read.pretrained), "experts": {**found, **experts}}

@@ -61,7 +61,7 @@ class AdaptResult:
     tables: dict[str, pd.DataFrame] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
 
-    def added_to(self, result: MergeResult) -> MergeResult:
+    def add_to(self, result: MergeResult) -> MergeResult:
         """The result of the merge with the modules; a table that both have is the adapt's under its name + "_adapt"."""
         named = {f"{name}_adapt" if name in result.tables else name: table for name, table in self.tables.items()}
         warnings = tuple(dict.fromkeys((*result.warnings, *self.warnings)))  # of both, each sentence once
@@ -94,11 +94,11 @@ def adapt(
     given, unlabeled = check_exemplars(exemplars), check_test_data(test_data)
     check_kind(recipe, pretrained)
     check_needs(recipe, experts, layer_inputs, given, unlabeled)
-    need = method.needed(params)
+    need = method.needs_for(params)
     images = (unlabeled if need == Needs.TEST_DATA else given) or {}
     tasks = {name: TaskExemplars(images[name].images, None, images[name].head, images[name].logit_scale)
              for name in experts if need != Needs.NOTHING}  # fmt: skip
-    architecture = Architecture.of(merged, like=pretrained)
+    architecture = Architecture.from_checkpoint(merged, like=pretrained)
     for name, task in tasks.items():
         check_fits(name, task, architecture)
     kept = kept or LearningState()
@@ -106,15 +106,15 @@ def adapt(
     def adapt_on(on: torch.device) -> AdaptResult:
         work = _AdaptWork(method, params, RunInputs(merged, experts, None, on), tasks, architecture)
         meter = context.meter(work.total)
-        stored = work.stored(recipe, pretrained, {"layer_inputs": layer_inputs, "exemplars": given}, meter)
+        stored = work.store_parts(recipe, pretrained, {"layer_inputs": layer_inputs, "exemplars": given}, meter)
         base = work.base(pretrained) if method.mixes_on_pretrained else None
         bare = Modules(method.key, params, tuple(experts), Learned(), merged, architecture, stored, base, on)
         network = _EngineNetwork(work, bare, meter, kept)
         learned = method.train(network, params)
         _require_numbers(method, learned)
-        kept.settle(PART)
+        kept.finish_part(PART)
         del network
-        modules = replace(bare, learned=learned.moved(torch.device("cpu")))
+        modules = replace(bare, learned=learned.to_device(torch.device("cpu")))
         more = work.tables(modules, meter)
         meter.advance(meter.total - meter.done, ROUTING if method.routing else LEARNING)
         kept_modules = modules if is_host(on) else replace(modules)  # without the tower in the device's memory
@@ -124,7 +124,7 @@ def adapt(
         with limit_to_one_thread(on):
             return adapt_on(on)
 
-    with kept.removed_on_failure():
+    with kept.remove_on_failure():
         adapted, words = retry_on_oom(choose_device(context.device), adapt_in_one_thread)
     chain = chain_rules.list_doubts([(one, step.params) for one, step in recipe.stages])
     return replace(adapted, warnings=(*adapted.warnings, *chain, *warn_of_few_images(tasks), *kept.warnings, *words))
@@ -166,7 +166,7 @@ class _AdaptWork:
         routed = 2 * sum(min(len(task.images), ROUTED) for task in self.tasks.values()) if self.method.routing else 0
         return reading + self.learning + self.scalars * (features + routed)
 
-    def stored(
+    def store_parts(
         self, recipe: Recipe, pretrained: Checkpoint, data: Mapping[str, Any], meter: Meter
     ) -> dict[str, Checkpoint]:
         """What is stored of each task, tensor by tensor, in files of their own."""
@@ -256,17 +256,17 @@ class _EngineNetwork:
             self._routed = RoutedNetwork(tower, self._work.tasks, device, self.dtype, self._check)
         return self._routed.entropies(router, route, each=each, seed=seed, batch=batch, step=step)
 
-    def advance(self, detail: str, share: float) -> None:
+    def report_progress(self, detail: str, share: float) -> None:
         done = round(share * self._work.learning)
         self._meter.advance(max(0, done - self._trained), LEARNING, detail)
         self._trained = max(done, self._trained)
         self._kept.check()
 
-    def restored(self) -> dict[str, Tensor]:
-        return self._kept.restored(PART)
+    def restore_state(self) -> dict[str, Tensor]:
+        return self._kept.restore(PART)
 
-    def keep(self, state: Callable[[], Mapping[str, Tensor]]) -> None:
-        self._kept.keep(PART, state)
+    def offer_state(self, state: Callable[[], Mapping[str, Tensor]]) -> None:
+        self._kept.offer(PART, state)
 
     def _check(self) -> None:
         self._meter.check()
@@ -295,7 +295,7 @@ class _EngineNetwork:
 
 def _require_numbers(method: Adapt, learned: Learned) -> None:
     """Raise MergingError if the last step, whose loss nothing computes, left anything that is no number."""
-    named = {"router": learned.router, **learned.own}
+    named = {"router": learned.router, **learned.per_task}
     odd = [f"{part}.{name}" for part, tensors in named.items() for name, tensor in tensors.items()
            if not tensor.isfinite().all().cpu()]  # fmt: skip
     if odd:

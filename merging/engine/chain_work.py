@@ -100,8 +100,8 @@ def separable_tensors(recipe: Recipe, pretrained: Checkpoint, tasks: int) -> lis
     pairs = [(method, step.params) for method, step in zip(recipe.methods, recipe.steps, strict=True)]
     merge = recipe.methods[-1]
     assert isinstance(merge, Merge)
-    in_pieces = all(method.in_pieces(params) for method, params in pairs)
-    data = any(method.needed(params) != Needs.NOTHING for method, params in pairs)
+    in_pieces = all(method.is_elementwise(params) for method, params in pairs)
+    data = any(method.needs_for(params) != Needs.NOTHING for method, params in pairs)
     if in_pieces or data or recipe.per_task or merge.provisional is not None or merge.through_merged:
         return []
     roles = frozenset[Role]()
@@ -124,7 +124,7 @@ def _needs_count_pass(recipe: Recipe) -> bool:
     merge = recipe.methods[-1]
     counts = isinstance(merge, Merge) and merge.provisional is not None
     pairs = zip(recipe.methods, recipe.steps, strict=True)
-    return counts and not all(method.in_pieces(step.params) for method, step in pairs)
+    return counts and not all(method.is_elementwise(step.params) for method, step in pairs)
 
 
 def count_input_passes(recipe: Recipe) -> int:
@@ -142,7 +142,7 @@ def _through_merged(recipe: Recipe) -> bool:
 def _layer_input_methods(recipe: Recipe) -> list[tuple[Method, Params]]:
     """The methods of the chain that read layer inputs, with their parameters."""
     pairs = [(method, step.params) for method, step in zip(recipe.methods, recipe.steps, strict=True)]
-    return [(m, params) for m, params in pairs if m.needed(params) != Needs.NOTHING and m.reads_layer_inputs]
+    return [(m, params) for m, params in pairs if m.needs_for(params) != Needs.NOTHING and m.reads_layer_inputs]
 
 
 def _count_flops(recipe: Recipe, pretrained: Checkpoint, experts: Mapping[str, Checkpoint]) -> float:
@@ -220,7 +220,7 @@ def _named_maps(
 def find_tower(pretrained: Checkpoint) -> Architecture | None:
     """The architecture of the pretrained model, None for a state dict that is no visual tower."""
     try:
-        return Architecture.of(pretrained)
+        return Architecture.from_checkpoint(pretrained)
     except CheckpointError:
         return None
 

@@ -37,7 +37,7 @@ class MergedInputs(CapturedInputs):
         super().__init__(experts, exemplars, device, like=pretrained)
         self._images = {name: exemplars[name].to(device, dtype) for name in self._images}
         self._experts, self._device, self._dtype = experts, device, dtype
-        self._model = Encoder.of(pretrained, device, on_demand=True)
+        self._model = Encoder.from_checkpoint(pretrained, device, on_demand=True)
         self._merged: dict[str, Tensor] = {}
 
     def add(self, name: str, values: Tensor) -> None:
@@ -49,7 +49,7 @@ class MergedInputs(CapturedInputs):
         with torch.no_grad():
             while self._next <= section:
                 if self._next > 0:
-                    merged = self._holding(self._model, self._next - 1, self._merged.pop)
+                    merged = self._section_tower(self._model, self._next - 1, self._merged.pop)
                     self._of_all(partial(self._moved, merged, on_detail))
                 self._moments = []
                 if self._next == section:
@@ -61,10 +61,10 @@ class MergedInputs(CapturedInputs):
         return self._run(name, merged, self._next - 1, on_detail, record=False, move=True)
 
     def _through_own(self, on_detail: OnDetail, name: str) -> dict[str, Moments]:
-        own = self._holding(self._encoders[name], self._next, self._experts[name].read)
+        own = self._section_tower(self._encoders[name], self._next, self._experts[name].read)
         return self._run(name, own, self._next, on_detail, record=True, move=False)
 
-    def _holding(self, encoder: Encoder, section: int, read: Callable[[str], Tensor]) -> Encoder:
+    def _section_tower(self, encoder: Encoder, section: int, read: Callable[[str], Tensor]) -> Encoder:
         """A tower with the tensors of one section only, as ``read`` gives those of the checkpoint."""
         names = {name: stored for name, stored in encoder.names.items() if encoder.section_of(name) == section}
         parts = {name: [read(n).to(self._device, self._dtype) for n in stored] for name, stored in names.items()}

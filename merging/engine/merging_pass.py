@@ -62,7 +62,7 @@ class MergeStep:
     counts: bool
     lock: Lock = field(default_factory=Lock)
 
-    def merged(self, slot: Slot, mask: Tensor | None, on_detail: OnDetail) -> MergedSlot:
+    def merge_slot(self, slot: Slot, mask: Tensor | None, on_detail: OnDetail) -> MergedSlot:
         """What is written of a slot."""
 
         def read_inputs() -> tuple[Moments, ...] | None:
@@ -77,7 +77,7 @@ class MergeStep:
             rows = change.reshape(len(self.output.sinks), *slot.pretrained.shape)
             edited, kept = stage.edit(replace(slot, experts=tuple(self.output.sinks), task_vectors=rows), kept)
             change = edited.task_vectors.reshape(change.shape)
-        stored = self.output.stored(slot, change, kept)
+        stored = self.output.prepare(slot, change, kept)
         if made is None:
             return MergedSlot(stored, own)
         return MergedSlot(stored, own, made.count, bool(made.final.cpu()))
@@ -95,28 +95,28 @@ def merging_pass(
     *edits, merge = stages
     assert isinstance(merge.method, Merge) and all(isinstance(stage.method, Edit) for stage in edits)
     before, after = (tuple(stage for stage in edits if stage.after_merge == later) for later in (False, True))
-    in_pieces, counts = all(stage.in_pieces for stage in stages), merge.method.provisional is not None
+    in_pieces, counts = all(stage.is_elementwise for stage in stages), merge.method.provisional is not None
     phase = f"Merging with {merge.method.title}"
     stream = Stream(chosen, before, in_pieces, meter, phase, notes, cut=find_cut_tensors(inputs, stages))
     if counts and (chosen is not inputs or not in_pieces):  # most whole tensors would be merged again
         meter.total += inputs.work if in_pieces else 0  # else this pass was foreseen
         counting = replace(stream, inputs=inputs, notes=None)
-        merge, counts = merge.counted(sum(counting.map(lambda slot: stages[-1].provisional(slot).count))), False
+        merge, counts = merge.with_count(sum(counting.map(lambda slot: stages[-1].provisional(slot).count))), False
 
     ending = MergeStep(merge, after, output, inputs.through_merged, counts)
     count: Tensor | None = None
     again: dict[str, list[tuple[int, int]]] = {}
-    for one in stream.masked_map(ending.merged):
+    for one in stream.masked_map(ending.merge_slot):
         if one.own is not None and ending.path is not None:
             ending.path.add(one.stored.name, one.own)
         output.add(one.stored)
         if one.count is not None:
             count = one.count if count is None else count + one.count
         if not one.final:
-            again.setdefault(one.stored.name, []).append(one.stored.place)
+            again.setdefault(one.stored.name, []).append(one.stored.span)
     if again and count is not None:
-        ending = replace(ending, merge=merge.counted(count), counts=False)
-        for one in replace(stream, places=again).masked_map(ending.merged):
+        ending = replace(ending, merge=merge.with_count(count), counts=False)
+        for one in replace(stream, places=again).masked_map(ending.merge_slot):
             output.add(one.stored)
 
 
@@ -130,7 +130,7 @@ def write_remote(elsewhere: RemoteTensors, inputs: RunInputs, meter: Meter, outp
         meter.advance(models * inputs.pretrained.infos[stored.name].numel, phase, stored.name)
 
     elsewhere.compute(take)
-    for parameter in inputs.ordered:
+    for parameter in inputs.in_capture_order:
         notes.extend(noted.get(parameter.name, {}))
 
 

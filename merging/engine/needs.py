@@ -80,7 +80,7 @@ def check_kind(recipe: Recipe, pretrained: Checkpoint, layer_inputs: Any = None,
         NeedsError: it lacks layer inputs or gradients, which a caller can give for any network.
         FamilyError: nothing that a caller gives makes the step possible.
     """
-    if not pretrained.inferred:
+    if not pretrained.is_inferred:
         return
     called = title_of(pretrained.infos) or "another network"
     given = {DataBeyondClip.LAYER_INPUTS: layer_inputs, DataBeyondClip.GRADIENTS: gradients}
@@ -106,7 +106,7 @@ def check_kind(recipe: Recipe, pretrained: Checkpoint, layer_inputs: Any = None,
 
 def needs_beyond_clip(method: Method, params: Params) -> DataBeyondClip:
     """What a method must be given on networks other than CLIP, where no images run."""
-    if method.needed(params) == Needs.NOTHING and method.role != "adapt":
+    if method.needs_for(params) == Needs.NOTHING and method.role != "adapt":
         return DataBeyondClip.NOTHING
     if method.gradients is not None:
         return DataBeyondClip.GRADIENTS
@@ -116,14 +116,14 @@ def needs_beyond_clip(method: Method, params: Params) -> DataBeyondClip:
 def warn_of_few_matrices(recipe: Recipe, pretrained: Checkpoint) -> tuple[str, ...]:
     """A sentence if the merge is one of matrices, and these hold less than half of another network's numbers."""
     method, params = recipe.methods[-1], recipe.steps[-1].params
-    if not pretrained.inferred or method.in_pieces(params) or not method.algebra(params, LinearMap(2, 8, 8)):
+    if not pretrained.is_inferred or method.is_elementwise(params) or not method.algebra(params, LinearMap(2, 8, 8)):
         return ()
     sizes = {p: pretrained.infos[p.name].numel for p in pretrained.parameters if p.role not in UNMERGED}
     matrices = [p for p in sizes if p.role in MATRICES and not method.elementwise(params, p)]
     share = sum(sizes[p] for p in matrices) / max(sum(sizes.values()), 1)
     if share >= HALF:
         return ()
-    rest = "stay pretrained" if params.counting().get("others") == "pretrained" else "take the mean"
+    rest = "stay pretrained" if params.effective_values().get("others") == "pretrained" else "take the mean"
     return (
         f"{method.title} treats {len(matrices)} of {plural(len(sizes), 'tensor')} ({share:.0%} of the numbers) as "
         f"matrices here; the others {rest}.",
@@ -155,7 +155,7 @@ def warn_of_unused_images(
     recipe: Recipe, exemplars: TaskImages | None, test_data: TaskImages | None
 ) -> tuple[str, ...]:
     """A sentence for each kind of images that a caller gives and no step of the chain, the adapt included, needs."""
-    return describe_unused({"exemplars": exemplars, "test_data": test_data}, recipe.looks_at)
+    return describe_unused({"exemplars": exemplars, "test_data": test_data}, recipe.image_needs)
 
 
 def _check_parts(method: Method, need: Needs, experts: Mapping[str, Any], tasks: TaskImages) -> None:

@@ -60,7 +60,7 @@ class Tally:
     squared: Tensor  # (models + 1,): of the norms of the changes, then of the pretrained weights
 
     @classmethod
-    def of(cls, slot: Slot, changes: list[Tensor]) -> Tally:
+    def from_slot(cls, slot: Slot, changes: list[Tensor]) -> Tally:
         """The counts of one slot, whole or a piece."""
         kept = [_not_zero(change) for change in changes]
         by_any = reduce(torch.logical_or, kept)
@@ -78,7 +78,7 @@ class StoredSlot:
     tally: Tally
 
     @property
-    def place(self) -> tuple[int, int]:
+    def span(self) -> tuple[int, int]:
         """The first flat scalar, and the one after the last."""
         return self.start, self.start + self.values[0].numel()
 
@@ -101,7 +101,7 @@ class Output:
         self._infos = pretrained.infos
         self._tallies: dict[str, dict[int, Tally | Numbers]] = {}  # by tensor and start of the piece
 
-    def stored(self, slot: Slot, change: Tensor, kept: Tensor | None) -> StoredSlot:
+    def prepare(self, slot: Slot, change: Tensor, kept: Tensor | None) -> StoredSlot:
         """What is to be written of a slot; ``change`` is (*S), or (K, *S) with one sink per expert."""
         changes = [change] if len(self.sinks) == 1 and change.shape == slot.pretrained.shape else list(change)
         models = []
@@ -113,7 +113,7 @@ class Output:
             # Whole matrices come as (d_out, d_in); pieces are flat.
             turned = slot.parameter.transposed and stored.dim() == 2
             models.append(stored.mT.contiguous() if turned else stored)
-        tally = Tally.of(slot, changes if kept is None else [one * kept for one in changes])
+        tally = Tally.from_slot(slot, changes if kept is None else [one * kept for one in changes])
         return StoredSlot(slot.name, slot.start, models, tally)
 
     def add(self, stored: StoredSlot) -> None:

@@ -70,7 +70,7 @@ class BatchEncoder(MixedEncoder):
             return super().mlp(x, index, record)
         weights = self.route(index, x).mean(dim=0)
         names = [f"transformer.resblocks.{index}.mlp.{part}" for part in MLP]
-        changes = {name: [None if c is None else c.matrix for c in self.changes.of(name)] for name in names}
+        changes = {name: [None if c is None else c.matrix for c in self.changes.changes_of(name)] for name in names}
         mix: Callable[..., Tensor] = _Mixture.apply
         mixed = {name: mix(weights, self.tensors[name], *changes[name]) for name in names}
         return Encoder(self.architecture, mixed).mlp(x, index)

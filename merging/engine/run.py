@@ -118,7 +118,7 @@ def run_recipe(
 
     def merge_on(on: torch.device) -> MergeResult:
         evidence = _layer_input_source(recipe, pretrained, experts, layer_inputs, task_exemplars, on)
-        dead = pretrained.dead if recipe.count_dead_params else UnusedText()
+        dead = pretrained.unused_text if recipe.count_dead_params else UnusedText()
         inputs = _with_merged_inputs(recipe, RunInputs(pretrained, experts, evidence, on, dead), task_exemplars)
         meter = context.meter(inputs.work * count_passes(recipe))
         meter.check()
@@ -151,7 +151,7 @@ def _merge(
     # layers are merged one after the other.
     if elsewhere is not None:
         only = {parameter.name for parameter in inputs.parameters} - set(elsewhere.names)
-    chosen = inputs if only is None or inputs.through_merged else replace(inputs, only=frozenset(only))
+    chosen = inputs if only is None or inputs.through_merged else replace(inputs, subset=frozenset(only))
     merging_pass(inputs, chosen, stages, meter, output, notes)
     if elsewhere is not None:
         write_remote(elsewhere, inputs, meter, output, notes)
@@ -234,17 +234,17 @@ class SingleTensors:
         self, recipe: Recipe, pretrained: Checkpoint, experts: Mapping[str, Checkpoint], device: str = "auto"
     ) -> None:
         check_fit(pretrained, experts, values=False).raise_if_bad()
-        dead = pretrained.dead if recipe.count_dead_params else UnusedText()
+        dead = pretrained.unused_text if recipe.count_dead_params else UnusedText()
         self._inputs = RunInputs(pretrained, experts, None, choose_device(device), dead)
         with limit_to_one_thread(self._inputs.device):
             self._stages, _, _ = _survey(recipe, self._inputs, Meter(0), _Learning({}, None, ExitStack()))
 
-    def tensor(self, name: str) -> tuple[StoredSlot, Rows]:
+    def compute(self, name: str) -> tuple[StoredSlot, Rows]:
         """What is written of a tensor, and the rows of tables that methods note on it."""
         inputs, notes = self._inputs, Notes()
         output = LastSlot(inputs.pretrained)
         with limit_to_one_thread(inputs.device):
-            merging_pass(inputs, replace(inputs, only=frozenset({name})), self._stages, Meter(0), output, notes)
+            merging_pass(inputs, replace(inputs, subset=frozenset({name})), self._stages, Meter(0), output, notes)
         assert output.last is not None
         return output.last, notes.rows
 
@@ -261,7 +261,7 @@ class _Learning:
         from merging.engine.learning.learn import learn
         from merging.engine.learning.learning_state import LearningState  # its imports take a while
 
-        tasks = self.tasks[stage.method.needed(stage.params)]
+        tasks = self.tasks[stage.method.needs_for(stage.params)]
         return learn(stage, before, slots, tasks, self.kept or LearningState(), self.files)
 
 
@@ -279,7 +279,7 @@ def _survey(
         if learns or method.surveys(step.params):
             before = tuple(stage for stage in stages if not stage.after_merge)
             chain = (*before, Stage(method, step.params))
-            in_pieces = all(stage.in_pieces for stage in chain)
+            in_pieces = all(stage.is_elementwise for stage in chain)
             stream = Stream(
                 inputs, before, in_pieces, meter, f"Surveying for {method.title}", cut=find_cut_tensors(inputs, chain)
             )
@@ -314,14 +314,14 @@ def edited_tensors(
 
     edits = replace(recipe, merge=Recipe.build("weight_averaging").merge, adapt=None)
     evidence = _layer_input_source(edits, pretrained, experts, layer_inputs, exemplars, device)
-    dead = pretrained.dead if recipe.count_dead_params else UnusedText()
+    dead = pretrained.unused_text if recipe.count_dead_params else UnusedText()
     meter.total += RunInputs(pretrained, experts, None, device).work * (count_passes(edits) - 1)
     with _with_gradients(edits, RunInputs(pretrained, experts, evidence, device, dead), exemplars, meter) as inputs:
         stages, _, _ = _survey(edits, inputs, meter, _Learning({}, None, ExitStack()))  # no edit learns
         before = tuple(stage for stage in stages[:-1] if not stage.after_merge)
-        yield Stream(replace(inputs, only=frozenset(only)), before, False, meter, phase)
+        yield Stream(replace(inputs, subset=frozenset(only)), before, False, meter, phase)
 
 
 def _fit_warnings(report: FitReport) -> tuple[str, ...]:
     """A sentence per checkpoint and kind of problem; doubts are left to the caller, who states them before a merge."""
-    return tuple(group.line() for group in report.groups if not group.doubt())
+    return tuple(group.sentence() for group in report.groups if not group.doubt())

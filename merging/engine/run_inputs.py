@@ -73,7 +73,7 @@ def thin_task_vectors(
     """Every expert's task vector of a matrix as thin factors; None where an expert's are not known."""
     if parameter.role != Role.LINEAR:
         return None
-    known = [found for expert in experts.values() if (found := expert.thin(parameter.name, pretrained)) is not None]
+    known = [found for expert in experts.values() if (found := expert.thin_factors(parameter.name, pretrained)) is not None]
     return known if len(known) == len(experts) else None
 
 
@@ -95,7 +95,7 @@ class RunInputs:
     device: torch.device
     dead: UnusedText = field(default_factory=UnusedText)  # what global quantiles count in addition
     gradients: Mapping[Gradients, GradientReader] = field(default_factory=dict)  # those that the chain needs
-    only: frozenset[str] | None = None  # the tensors that are streamed; None: all
+    subset: frozenset[str] | None = None  # the tensors that are streamed; None: all
     through_merged: MergedInputs | None = None  # layer inputs that come through the layers merged before
     parameters: tuple[Parameter, ...] = field(init=False)  # what is merged, in forward order
     dtype: torch.dtype = field(init=False)
@@ -139,10 +139,10 @@ class RunInputs:
         return max(PIECE_CPU, limit_bytes(self.device, BLOCK_GPU * scalar) // scalar)
 
     @property
-    def ordered(self) -> list[Parameter]:
+    def in_capture_order(self) -> list[Parameter]:
         """What is streamed, in the order in which layer inputs are captured."""
         # open_clip registers the output projection first, but captured inputs come layer by layer.
-        chosen = (p for p in self.parameters if self.only is None or p.name in self.only)
+        chosen = (p for p in self.parameters if self.subset is None or p.name in self.subset)
         return sorted(chosen, key=lambda p: p.section == OUTPUT)
 
     def slots(
@@ -153,7 +153,7 @@ class RunInputs:
             # One is in use, one is being read, one to spare.
             yield from (read() for read in self.blocks(dropped, 3, places))
         else:
-            yield from (self.whole(parameter, dropped(parameter)) for parameter in self.ordered)
+            yield from (self.read_whole(parameter, dropped(parameter)) for parameter in self.in_capture_order)
 
     def blocks(
         self, dropped: Callable[[Parameter], bool], valid: int, places: Places | None = None
@@ -169,7 +169,7 @@ class RunInputs:
         try:
             buffers.extend(self._empty(size) for _ in range(valid - len(buffers)))
             turns = itertools.cycle(buffers[:valid])
-            for parameter in self.ordered:
+            for parameter in self.in_capture_order:
                 numel, empty = self.pretrained.infos[parameter.name].numel, dropped(parameter)
                 # An empty tensor is one empty block.
                 all_of_it = ((start, min(start + size, numel)) for start in range(0, max(numel, 1), size))
@@ -180,23 +180,23 @@ class RunInputs:
 
     def runs(self, dropped: Callable[[Parameter], bool], stride: int) -> list[Callable[[], Slot]]:
         """What reads one in ``stride`` runs of scalars, counted over all tensors, as flat slots."""
-        sizes = [self.pretrained.infos[parameter.name].numel for parameter in self.ordered]
+        sizes = [self.pretrained.infos[parameter.name].numel for parameter in self.in_capture_order]
         length = max(1, min(RUN, sum(sizes) // (stride * LEAST_RUNS)))
         reads, passed = list[Callable[[], Slot]](), 0
-        for parameter, numel in zip(self.ordered, sizes, strict=True):
+        for parameter, numel in zip(self.in_capture_order, sizes, strict=True):
             for start in range(-passed % (stride * length), numel, stride * length):
                 stop = min(start + length, numel)
                 reads.append(partial(self._slot, parameter, start, stop, dropped(parameter), None))
             passed += numel
         return reads
 
-    def thinned(self, stride: int) -> Iterator[Callable[[], tuple[Slot, int]]]:
+    def sample_blocks(self, stride: int) -> Iterator[Callable[[], tuple[Slot, int]]]:
         """What reads every so-many-th scalar, counted over all tensors, block by block.
 
         Each gives a flat slot, and how many scalars per expert were read for it.
         """
         passed, size = 0, self._block
-        for parameter in self.ordered:
+        for parameter in self.in_capture_order:
             numel = self.pretrained.infos[parameter.name].numel
             for start in range(0, numel, size):
                 stop, chosen = min(start + size, numel), slice(-passed % stride, None, stride)
@@ -212,7 +212,7 @@ class RunInputs:
 
     def is_large(self, parameter: Parameter) -> bool:
         """Whether a tensor of another network than CLIP's is more than one block: a table of tokens, or a stack."""
-        return self.pretrained.inferred and self.pretrained.infos[parameter.name].numel > self._block
+        return self.pretrained.is_inferred and self.pretrained.infos[parameter.name].numel > self._block
 
     def layer_bytes(self, parameter: Parameter) -> int:
         """Memory that the work on one whole tensor may take."""
@@ -220,7 +220,7 @@ class RunInputs:
         info = self.pretrained.infos[parameter.name]
         return layer_bytes(parameter, info, len(self.experts), self.dtype.itemsize, rows=rows)
 
-    def whole(self, parameter: Parameter, dropped: bool = False) -> Slot:
+    def read_whole(self, parameter: Parameter, dropped: bool = False) -> Slot:
         """One tensor as a slot, in memory of its own; a matrix as (d_out, d_in), however it is stored."""
         shape = self.pretrained.infos[parameter.name].shape
         slot = self._slot(parameter, 0, self.pretrained.infos[parameter.name].numel, dropped, None)

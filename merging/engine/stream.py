@@ -41,9 +41,9 @@ class Stage:
     statistics: Any = None
 
     @property
-    def in_pieces(self) -> bool:
+    def is_elementwise(self) -> bool:
         """Whether the step may see every tensor in pieces."""
-        return self.method.in_pieces(self.params)
+        return self.method.is_elementwise(self.params)
 
     def elementwise(self, parameter: Parameter) -> bool:
         """Whether the step may see this tensor in pieces."""
@@ -74,7 +74,7 @@ class Stage:
         assert isinstance(self.method, Merge) and self.method.provisional is not None
         return self.method.provisional(slot, self.params, self.statistics)
 
-    def counted(self, count: Tensor | int) -> Stage:
+    def with_count(self, count: Tensor | int) -> Stage:
         """This merge with what it counted in all slots."""
         return replace(self, statistics=self.statistics.counted(int(torch.as_tensor(count).cpu())))
 
@@ -123,28 +123,28 @@ class Stream:
         return self.inputs.dead.tensors
 
     def __iter__(self) -> Iterator[Slot]:
-        for part in self._parts():
+        for part in self._split_stream():
             yield from part._slots()
 
-    def _parts(self) -> list[Stream]:
+    def _split_stream(self) -> list[Stream]:
         """This stream, cut where tensors that come in pieces and whole ones follow each other."""
-        runs = [(cut, {p.name for p in group}) for cut, group in itertools.groupby(self.inputs.ordered, self.cut)]
+        runs = [(cut, {p.name for p in group}) for cut, group in itertools.groupby(self.inputs.in_capture_order, self.cut)]
         if self.in_pieces or not any(cut for cut, _ in runs):
             return [self]
-        inputs = [replace(self.inputs, only=frozenset(names)) for _, names in runs]
+        inputs = [replace(self.inputs, subset=frozenset(names)) for _, names in runs]
         return [replace(self, inputs=own, in_pieces=cut) for own, (cut, _) in zip(inputs, runs, strict=True)]
 
     def _slots(self) -> Iterator[Slot]:
         if self.in_pieces:
-            yield from self._pieces(lambda raw: self._edited(raw)[0])
+            yield from self._pieces(lambda raw: self._edit_slot(raw)[0])
             return
         # Whole tensors have one thread here, too, so that bytes do not depend on the cores.
         with limit_to_one_thread(self.inputs.device), prefetch(self.inputs.slots(False, self._drops)) as slots:
             for slot in slots:
-                yield self._edited(self._alone(slot))[0]
+                yield self._edit_slot(self._own_slot(slot))[0]
                 self.meter.advance(_slot_work(slot), self.phase, slot.name)
 
-    def thinned(self, stride: int) -> Iterator[Slot]:
+    def sample_slots(self, stride: int) -> Iterator[Slot]:
         """A sample of one in so many scalars of each expert, as flat slots whose ``start`` says nothing.
 
         It is every so-many-th scalar, counted over all tensors, but one in so many runs of scalars where pieces are
@@ -152,7 +152,7 @@ class Stream:
         """
         if self.in_pieces:
             workers = parallel_pieces(self.inputs.device)
-            reads = self._edited_runs(stride) if self.stages else self.inputs.thinned(stride)
+            reads = self._edited_runs(stride) if self.stages else self.inputs.sample_blocks(stride)
             with limit_to_one_thread(), map_in_threads(reads, workers, workers + 1, ONE_THREAD) as slots:
                 for slot, scalars in slots:
                     yield slot
@@ -168,30 +168,30 @@ class Stream:
 
     def _edited_runs(self, stride: int) -> Iterator[Callable[[], tuple[Slot, int]]]:
         """What reads and edits every run of a sample, and of how many scalars it is a sample."""
-        reads, scalars = self.inputs.runs(self._drops, stride), sum(map(self._scalars, self.inputs.ordered))
+        reads, scalars = self.inputs.runs(self._drops, stride), sum(map(self._scalars, self.inputs.in_capture_order))
         scalars //= len(self.experts) + 1
         ends = [scalars * place // len(reads) for place in range(len(reads) + 1)]
         for read, (start, stop) in zip(reads, itertools.pairwise(ends), strict=True):
             yield partial(self._edited_run, read, stop - start)
 
     def _edited_run(self, read: Callable[[], Slot], scalars: int) -> tuple[Slot, int]:
-        return self._edited(read())[0], scalars
+        return self._edit_slot(read())[0], scalars
 
     def map(self, work: Callable[[Slot], T]) -> Iterator[T]:
         """What a function makes of every slot, in their order; several slots are worked on at once."""
-        return self._each(lambda slot, _: work(self._edited(slot)[0]))
+        return self._each(lambda slot, _: work(self._edit_slot(slot)[0]))
 
     def masked_map(self, work: Callable[[Slot, Tensor | None, OnDetail], T]) -> Iterator[T]:
         """As ``map``, with every slot's hard mask: False where an edit decided that the pretrained value stays.
 
         The function also gets one to call with what it does meanwhile, which may raise Cancelled.
         """
-        return self._each(lambda slot, on_detail: work(*self._edited(slot, with_mask=True), on_detail))
+        return self._each(lambda slot, on_detail: work(*self._edit_slot(slot, with_mask=True), on_detail))
 
     def _each(self, work: Callable[[Slot, OnDetail], T]) -> Iterator[T]:
         """What a function makes of every slot before the edits, in their order."""
-        for part in self._parts():
-            yield from part._pieces(lambda raw: work(raw, ignore_detail)) if part.in_pieces else part._layers(work)
+        for part in self._split_stream():
+            yield from part._pieces(lambda raw: work(raw, ignore_detail)) if part.in_pieces else part._map_layers(work)
 
     def _pieces(self, work: Callable[[Slot], T]) -> Iterator[T]:
         """What a function makes of every piece before the edits, in their order.
@@ -205,27 +205,27 @@ class Stream:
             if workers == 1:
                 with prefetch(self.inputs.slots(True, self._drops, self.places)) as blocks:
                     for block in blocks:
-                        yield from self._reported((raw, work(raw)) for raw in self.inputs.pieces(block))
+                        yield from self._report_results((raw, work(raw)) for raw in self.inputs.pieces(block))
                 return
             started = workers + 1  # one of them is done, and its results are being taken
             tasks = (partial(self._block, read, work) for read in self.inputs.blocks(self._drops, started, self.places))
             with map_in_threads(tasks, workers, started, ONE_THREAD) as blocks:
                 for results in blocks:
-                    yield from self._reported(results)
+                    yield from self._report_results(results)
 
     def _block(self, read: Callable[[], Slot], work: Callable[[Slot], T]) -> list[tuple[Slot, T]]:
         return [(raw, work(raw)) for raw in self.inputs.pieces(read())]
 
-    def _reported(self, results: Iterable[tuple[Slot, T]]) -> Iterator[T]:
+    def _report_results(self, results: Iterable[tuple[Slot, T]]) -> Iterator[T]:
         for raw, result in results:
             yield result
             self.meter.advance(_slot_work(raw), self.phase, raw.name)
 
-    def _alone(self, slot: Slot) -> Slot:
+    def _own_slot(self, slot: Slot) -> Slot:
         unit = Unit[None](slot.name, _slot_work(slot), 0, 0, lambda _: None)
-        return self._connected(slot, partial(self._report, unit), _Turns(), 0, [])
+        return self._connect_slot(slot, partial(self._report, unit), _Turns(), 0, [])
 
-    def _layers(self, work: Callable[[Slot, OnDetail], T]) -> Iterator[T]:
+    def _map_layers(self, work: Callable[[Slot, OnDetail], T]) -> Iterator[T]:
         """The results of whole tensors, each of them a unit of work, in their order.
 
         On the CPU every unit has one thread, and as many are worked on as torch may use threads: so matrices are
@@ -235,14 +235,14 @@ class Stream:
         with ExitStack() as stack:
             stack.enter_context(limit_to_one_thread(self.inputs.device))
             if workers > 1:
-                units = self._units(work, lambda parameter: self.inputs.whole(parameter, self._drops(parameter)))
+                units = self._units(work, lambda parameter: self.inputs.read_whole(parameter, self._drops(parameter)))
                 several = run_units(units, workers, piece_memory(), self._listen, ONE_THREAD)
                 results: Iterator[tuple[T, list[Row]]] = stack.enter_context(closing(several))
             else:
                 slots = stack.enter_context(prefetch(self.inputs.slots(False, self._drops)))
                 units = self._units(work, lambda _: next(slots))
                 results = (unit.run(partial(self._report, unit)) for unit in units)
-            for parameter, (result, rows) in zip(self.inputs.ordered, results, strict=True):
+            for parameter, (result, rows) in zip(self.inputs.in_capture_order, results, strict=True):
                 if self.notes is not None:
                     for table, slot, row in rows:
                         self.notes.add(table, slot, row)
@@ -254,7 +254,7 @@ class Stream:
     ) -> Iterator[Unit[tuple[T, list[Row]]]]:
         """What one tensor takes, for each: its name, the checkpoints, the chain and its statistics are all it needs."""
         turns = _Turns()
-        for place, parameter in enumerate(self.inputs.ordered):
+        for place, parameter in enumerate(self.inputs.in_capture_order):
             scalars, nbytes = self._scalars(parameter), self.inputs.layer_bytes(parameter)
             run = partial(self._run, work, read, parameter, turns, place)
             group = parameter.section if self.inputs.through_merged is not None else None
@@ -272,12 +272,12 @@ class Stream:
         """The result of one tensor, and the rows that its methods noted."""
         rows: list[Row] = []
         try:
-            slot = self._connected(read(parameter), report, turns, place, rows)
+            slot = self._connect_slot(read(parameter), report, turns, place, rows)
             return work(slot, partial(report, None)), rows
         finally:
             turns.leave(place)
 
-    def _connected(self, slot: Slot, report: Report, turns: _Turns, place: int, rows: list[Row]) -> Slot:
+    def _connect_slot(self, slot: Slot, report: Report, turns: _Turns, place: int, rows: list[Row]) -> Slot:
         """The slot of a whole tensor, with ``tick``, ``note`` and its inputs connected to this stream."""
         known: list[tuple[Moments, ...] | None] = []
 
@@ -291,7 +291,7 @@ class Stream:
         def note(table: str, **row: Any) -> None:
             rows.append((table, slot, row))
 
-        return replace(slot, read_inputs=read_inputs, tick=lambda share: report(share, ""), note=note)
+        return replace(slot, read_inputs=read_inputs, report_share=lambda share: report(share, ""), note=note)
 
     def _report(self, unit: Unit[Any], share: float | None, detail: str = "") -> None:
         """Report what a unit does that is worked on alone."""
@@ -300,7 +300,7 @@ class Stream:
     def _listen(self, done: int, detail: str, name: str) -> None:
         """Report so much of the current work as done without counting it; without a name there are no news."""
         if name:
-            self.meter.within(done, RUNNING if detail else self.phase, detail or name)
+            self.meter.report_part(done, RUNNING if detail else self.phase, detail or name)
         else:
             self.meter.check()
 
@@ -310,7 +310,7 @@ class Stream:
     def _drops(self, parameter: Parameter) -> bool:
         return any(stage.drops(parameter) for stage in self.stages)
 
-    def _edited(self, slot: Slot, with_mask: bool = False) -> tuple[Slot, Tensor | None]:
+    def _edit_slot(self, slot: Slot, with_mask: bool = False) -> tuple[Slot, Tensor | None]:
         """A slot after the edits, and (if ``with_mask``) which of its scalars they keep (None: all)."""
         mask = None
         for stage in self.stages:

@@ -66,13 +66,13 @@ class Encoder:
     causal: bool = False
 
     @classmethod
-    def of(
+    def from_checkpoint(
         cls,
         checkpoint: Checkpoint,
         device: torch.device | str = "cpu",
         *,
         on_demand: bool = False,
-        like: Checkpoint | None = None,
+        fallback: Checkpoint | None = None,
     ) -> Self:
         """The tower of a checkpoint: in memory, or reading each tensor when it is used (``on_demand``).
 
@@ -80,7 +80,7 @@ class Encoder:
         """
         names = tower_names(checkpoint)
         tensors = _LazyTensors(checkpoint, names, device)
-        return cls(Architecture.of(checkpoint, like), tensors if on_demand else dict(tensors), names)
+        return cls(Architecture.from_checkpoint(checkpoint, fallback), tensors if on_demand else dict(tensors), names)
 
     @property
     def device(self) -> torch.device:
@@ -119,7 +119,7 @@ class Encoder:
         if self.causal:
             scores = scores.masked_fill(torch.ones_like(scores, dtype=torch.bool).triu(1), -torch.inf)
         attention = scores.softmax(dim=-1)
-        x = x + self._mixed(attention @ v, at + "attn.", None)
+        x = x + self._mix_heads(attention @ v, at + "attn.", None)
         x = x + self.mlp(self._norm(at + "ln_2", x, None), section - 1)
         read = (attention[:, :, 0, :, None] * v).transpose(1, 2).flatten(2)  # (n, T, width), of the class token
         added = self.linear(at + "attn.out_proj.weight", None, read)
@@ -131,7 +131,7 @@ class Encoder:
             return int(name.split(".")[2]) + 1
         return self.sections - 1 if name.startswith(("ln_post.", "proj")) else 0
 
-    def holding(self, section: int) -> Self:
+    def load_section(self, section: int) -> Self:
         """The same tower with the tensors of one section only, in memory."""
         own = [name for name in self.tensors if self.section_of(name) == section]
         return replace(self, tensors={name: self.tensors[name] for name in own})
@@ -141,8 +141,8 @@ class Encoder:
         patch = self.architecture.patch_size
         patches = nnf.unfold(images, patch, stride=patch).transpose(1, 2)  # (n, patches, 3 * patch * patch)
         x = self.linear("conv1.weight", None, patches, record)
-        x = torch.cat([self.table("class_embedding").expand(len(x), 1, -1), x], dim=1)
-        return self._norm("ln_pre", x + self.table("positional_embedding"), record)
+        x = torch.cat([self.embedding("class_embedding").expand(len(x), 1, -1), x], dim=1)
+        return self._norm("ln_pre", x + self.embedding("positional_embedding"), record)
 
     def block(self, x: Tensor, index: int, record: Record | None = None) -> Tensor:
         """Tokens after one residual block."""
@@ -158,7 +158,7 @@ class Encoder:
 
     def _attention(self, x: Tensor, at: str, record: Record | None) -> Tensor:
         q, k, v = self._heads(x, at, record)
-        return self._mixed(nnf.scaled_dot_product_attention(q, k, v, is_causal=self.causal), at, record)
+        return self._mix_heads(nnf.scaled_dot_product_attention(q, k, v, is_causal=self.causal), at, record)
 
     def _heads(self, x: Tensor, at: str, record: Record | None) -> tuple[Tensor, Tensor, Tensor]:
         """Queries, keys and values of every head, each (n, H, T, width / H)."""
@@ -168,7 +168,7 @@ class Encoder:
         q, k, v = packed.reshape(n, length, 3, heads, width // heads).permute(2, 0, 3, 1, 4)
         return q, k, v
 
-    def _mixed(self, attended: Tensor, at: str, record: Record | None) -> Tensor:
+    def _mix_heads(self, attended: Tensor, at: str, record: Record | None) -> Tensor:
         """What an attention layer gives (n, T, width) from what its heads have read (n, H, T, width / H)."""
         rows = attended.transpose(1, 2).flatten(2)
         return self.linear(at + "out_proj.weight", at + "out_proj.bias", rows, record)
@@ -206,7 +206,7 @@ class Encoder:
         """Normalized rows (n, ..., d), scaled and shifted."""
         return nnf.layer_norm(x, x.shape[-1:], self.tensors[name + ".weight"], self.tensors[name + ".bias"], EPS)
 
-    def table(self, name: str) -> Tensor:
+    def embedding(self, name: str) -> Tensor:
         """An embedding that is added or put before the patches: (width,) or (rows, width), or that for every image."""
         return self.tensors[name]
 

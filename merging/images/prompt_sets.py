@@ -39,7 +39,7 @@ class Prompts:
     notes: tuple[str, ...]
     source: str
 
-    def worded(self, wording: str) -> Self:
+    def with_wording(self, wording: str) -> Self:
         """The same prompts with the class names of a wording; raises TaskError if nothing is known of it."""
         if wording not in self.wordings:
             raise TaskError(

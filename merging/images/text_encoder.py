@@ -117,6 +117,6 @@ class TextTower:
 def _quick_gelu(checkpoint: Checkpoint) -> bool:
     """Whether the activation is QuickGELU; it is that of the visual tower."""
     try:
-        return Architecture.of(to_open_clip_names(checkpoint)).quick_gelu
+        return Architecture.from_checkpoint(to_open_clip_names(checkpoint)).quick_gelu
     except CheckpointError:  # a file with the text tower alone
         return bool(architecture_in_metadata(checkpoint).get("quick_gelu", True))

@@ -35,7 +35,7 @@ class Shapes:
     """The shapes of what is learned, by name: of the router, and of every task's own tensors."""
 
     router: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    own: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    per_task: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -43,17 +43,17 @@ class Learned:
     """What an adapt learned: a router for all tasks, and tensors of every task's own."""
 
     router: Router = field(default_factory=dict)
-    own: Mapping[str, Mapping[str, Tensor]] = field(default_factory=dict)  # {task: {name: tensor}}
+    per_task: Mapping[str, Mapping[str, Tensor]] = field(default_factory=dict)  # {task: {name: tensor}}
     tables: Mapping[str, pd.DataFrame] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
 
-    def moved(self, device: torch.device, dtype: torch.dtype | None = None) -> Learned:
+    def to_device(self, device: torch.device, dtype: torch.dtype | None = None) -> Learned:
         """The tensors alone, on a device and in a dtype; None leaves them in theirs."""
 
         def moved(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
             return {name: tensor.to(device, dtype or tensor.dtype) for name, tensor in tensors.items()}
 
-        return Learned(moved(self.router), {task: moved(own) for task, own in self.own.items()})
+        return Learned(moved(self.router), {task: moved(own) for task, own in self.per_task.items()})
 
 
 class MergedNetwork(Protocol):
@@ -95,18 +95,18 @@ class MergedNetwork(Protocol):
         """
         ...
 
-    def advance(self, detail: str, share: float) -> None:
+    def report_progress(self, detail: str, share: float) -> None:
         """Report, between steps, that a share of the learning is done; may raise Cancelled or Paused.
 
         What an adapt did not offer to ``keep`` is learned anew afterwards, which suits what takes seconds.
         """
         ...
 
-    def restored(self) -> dict[str, Tensor]:
+    def restore_state(self) -> dict[str, Tensor]:
         """What an interrupted run of the same recipe kept; empty for a new one."""
         ...
 
-    def keep(self, state: Callable[[], Mapping[str, Tensor]]) -> None:
+    def offer_state(self, state: Callable[[], Mapping[str, Tensor]]) -> None:
         """Offer, between steps, what a later run would go on from; written from time to time. May raise Paused."""
         ...
 
@@ -123,26 +123,26 @@ class AdaptedTower(Protocol):
         """The merged model's features (n, e)."""
         ...
 
-    def entering(self, images: Tensor, weight: str) -> Tensor:
+    def capture_class_tokens(self, images: Tensor, weight: str) -> Tensor:
         """The class tokens (n, d) that enter a linear map of a block of the merged model."""
         ...
 
-    def stored(self, name: str) -> list[Parts]:
+    def stored_parts(self, name: str) -> list[Parts]:
         """What is stored of one tensor for every task; empty where nothing is."""
         ...
 
-    def grouped(self, images: Tensor, chosen: Tensor, combine: Callable[[list[Parts]], Tensor]) -> Tensor:
+    def features_by_tasks(self, images: Tensor, chosen: Tensor, combine: Callable[[list[Parts]], Tensor]) -> Tensor:
         """Features (n, e) of images, each through a model of the tasks that are ``chosen`` (n, K) for it.
 
         Such a model is the pretrained one plus, tensor by tensor, what ``combine`` makes of what is stored of them.
         """
         ...
 
-    def mixed(self, images: Tensor, weights: Tensor) -> Tensor:
+    def features_by_mixture(self, images: Tensor, weights: Tensor) -> Tensor:
         """Features (n, e) through the merged model plus each image's own mixture, weights (n, K), of what is stored."""
         ...
 
-    def routed(self, images: Tensor, route: Callable[[int, Tensor], Tensor]) -> Tensor:
+    def features_by_router(self, images: Tensor, route: Callable[[int, Tensor], Tensor]) -> Tensor:
         """Features (n, e) through the merged model whose MLPs are the pretrained ones plus such mixtures.
 
         ``route`` gets a block's number and the tokens (n, T, w) that enter its MLP, and gives weights (n, K).

@@ -76,7 +76,7 @@ class FactorRule:
                 raise ParameterError(f"{name!r} is no name of a tensor or an expert")
 
     @classmethod
-    def of(cls, entry: Any) -> Self:
+    def from_plain(cls, entry: Any) -> Self:
         """A rule from plain data such as {blocks: "0-1", roles: [norm_scale, shift], factor: 0}."""
         if isinstance(entry, cls):
             return entry
@@ -93,22 +93,22 @@ class FactorRule:
             raise ParameterError("the factor is missing")
         return cls(factor=entry["factor"], **{name: _selector_words(name, entry.get(name)) for name in SELECTORS})
 
-    def plain(self) -> dict[str, Any]:
+    def to_plain(self) -> dict[str, Any]:
         """The rule as plain data, which ``of`` reads back."""
         chosen = {name: words for name in SELECTORS if (words := getattr(self, name))}
         lists = {name: words[0] if len(words) == 1 else list(words) for name, words in chosen.items()}
         return {**lists, "factor": self.factor}
 
-    def where(self) -> str:
+    def selector_text(self) -> str:
         """What the rule selects, as a line writes it: 'b0-1/r.norm_scale'."""
         chosen = [sign + _escape_word(word) for name, sign in SELECTORS.items() for word in getattr(self, name)]
         return "/".join(chosen) or EVERYTHING
 
     def text(self) -> str:
         """The rule in a line: 'b0-1/r.norm_scale=0'."""
-        return f"{self.where()}={exact_text(self.factor)}"
+        return f"{self.selector_text()}={exact_text(self.factor)}"
 
-    def words(self) -> str:
+    def describe(self) -> str:
         """The rule in words: 'blocks 0-1, norm_scale × 0'."""
         chosen = {name: words for name in SELECTORS if (words := getattr(self, name))}
         parts = [" and ".join(printable(word) for word in words) for name, words in chosen.items() if name != "blocks"]
@@ -154,7 +154,7 @@ def read_rules(entries: Any) -> tuple[FactorRule, ...]:
         return parse_rules(entries)
     if not isinstance(entries, list | tuple):
         raise ParameterError(f"rules are a list, got {reprlib.repr(entries)}")
-    return check_count(_read_numbered(entries, FactorRule.of))
+    return check_count(_read_numbered(entries, FactorRule.from_plain))
 
 
 def parse_rules(text: str) -> tuple[FactorRule, ...]:
@@ -175,7 +175,7 @@ def rules_text(rules: Iterable[FactorRule]) -> str:
 
 def describe_rules(rules: Sequence[FactorRule]) -> str:
     """The rules in a few words: 'blocks 0-1 × 0', or only their number where that would be long."""
-    words = "; ".join(rule.words() for rule in rules[:FEW])
+    words = "; ".join(rule.describe() for rule in rules[:FEW])
     if 0 < len(rules) <= FEW and len(words) <= SHORT:
         return words
     return f"{len(rules) or 'no'} rule{'' if len(rules) == 1 else 's'}"

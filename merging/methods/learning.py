@@ -130,7 +130,7 @@ class Masks(Protocol):
         """Scalars [start, stop) of a tensor, booleans (experts so far, stop - start)."""
         ...
 
-    def packed(self) -> Tensor:
+    def pack(self) -> Tensor:
         """All bits as bytes (experts so far, bytes of one)."""
         ...
 
@@ -152,11 +152,11 @@ class Blend(Protocol):
         ...
 
     @property
-    def live(self) -> tuple[Parameter, ...]:
+    def live_parameters(self) -> tuple[Parameter, ...]:
         """The tensors that are learned on, in forward order: those that no edit drops for every expert."""
         ...
 
-    def visit(self, change: Change, expert: str | None = None) -> None:
+    def update_each(self, change: Change, expert: str | None = None) -> None:
         """Go through the live tensors once: ``change(slot, gradient)`` gives a merged task vector (*S) to write.
 
         ``gradient`` (*S) is that of all losses since the last visit, None if there were none; it is dropped. None for a
@@ -176,19 +176,19 @@ class Blend(Protocol):
         """Masks of every expert, which last until the model is merged."""
         ...
 
-    def say(self, detail: str) -> None:
+    def report_detail(self, detail: str) -> None:
         """What the progress shows from now on."""
         ...
 
-    def restored(self) -> dict[str, Tensor]:
+    def restore_state(self) -> dict[str, Tensor]:
         """What an interrupted run of the same recipe kept; empty for a new one."""
         ...
 
-    def skip(self, share: float) -> None:
+    def skip_share(self, share: float) -> None:
         """Count this share of all steps as done, which an interrupted run has made."""
         ...
 
-    def keep(self, state: Callable[[], Mapping[str, Tensor]]) -> None:
+    def offer_state(self, state: Callable[[], Mapping[str, Tensor]]) -> None:
         """Offer what a later run would go on from; called between steps, written from time to time.
 
         Raises:

@@ -107,11 +107,11 @@ class Method:
     # Chains of methods of which that is true for every tensor stream in pieces that fit the processor's cache.
     elementwise: Callable[[Any, Parameter], bool] = lambda params, parameter: False
 
-    def needed(self, params: Params) -> Needs:
+    def needs_for(self, params: Params) -> Needs:
         """What the method must be given with these parameters."""
         return self.needs if self.needs_when(params) else Needs.NOTHING
 
-    def in_pieces(self, params: Params) -> bool:
+    def is_elementwise(self, params: Params) -> bool:
         """Whether it treats even a linear weight scalar by scalar, and so every tensor."""
         return self.elementwise(params, LINEAR_WEIGHT)
 
@@ -122,7 +122,7 @@ class Method:
 
     def learns(self, params: Params) -> bool:
         """Whether it learns on images with these parameters."""
-        return self.learn is not None and self.needed(params) != Needs.NOTHING
+        return self.learn is not None and self.needs_for(params) != Needs.NOTHING
 
     def surveys(self, params: Params) -> bool:
         """Whether a first pass is needed with these parameters."""

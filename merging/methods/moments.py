@@ -27,21 +27,21 @@ class Moments:
         self._squares: Tensor | None = None  # (d, d), correct on and below the diagonal, or (d,)
 
     @classmethod
-    def of(cls, rows: Tensor) -> Moments:
+    def from_rows(cls, rows: Tensor) -> Moments:
         """The moments of rows that are in memory anyway."""
         moments = cls(rows.shape[1])
         moments.count, moments._rows = len(rows), [rows]
         return moments
 
     @classmethod
-    def of_sums(cls, count: int, total: Tensor, squares: Tensor) -> Moments:
+    def from_sums(cls, count: int, total: Tensor, squares: Tensor) -> Moments:
         """The moments of so many rows with this sum (d,) and XᵀX (d, d), or its diagonal (d,), in float64."""
         moments = cls(len(total), squares.ndim == 1)
         moments.count, moments._total, moments._squares = count, total, squares
         return moments
 
     @property
-    def diagonal(self) -> bool:
+    def is_diagonal(self) -> bool:
         """Whether only the diagonal of XᵀX is known: the rows are of a scale."""
         return self._diagonal
 
@@ -53,10 +53,10 @@ class Moments:
             moved.count, moved._rows = self.count, [rows]
             return moved
         assert self._total is not None and self._squares is not None
-        return Moments.of_sums(self.count, self._total.to(device), self._squares.to(device))
+        return Moments.from_sums(self.count, self._total.to(device), self._squares.to(device))
 
     @property
-    def tensors(self) -> tuple[Tensor, ...]:
+    def list_tensors(self) -> tuple[Tensor, ...]:
         """What is in memory: the rows, or their sums."""
         return tuple(tensor for tensor in (*self._rows, self._total, self._squares) if tensor is not None)
 

@@ -110,17 +110,17 @@ class Bound:
             return str(error)
         return ""
 
-    def normal(self, value: Any) -> Any:
+    def normalize(self, value: Any) -> Any:
         """An admitted value in the form in which parameters hold it: 1 and 1.0 are one recipe."""
         if self.kind == TABLE:
             return factor_rules.read_rules(value)
         return float(value) if self.kind == "real" and value is not None else value
 
-    def plain(self, value: Any) -> Any:
+    def to_plain(self, value: Any) -> Any:
         """A value as plain data, for YAML and JSON."""
         return [rule.plain() for rule in value] if self.kind == TABLE else value
 
-    def written(self, value: Any) -> str:
+    def to_text(self, value: Any) -> str:
         """A value as text that ``parse`` reads back as exactly the same one."""
         if self.kind == TABLE:
             return factor_rules.rules_text(factor_rules.read_rules(value))
@@ -128,7 +128,7 @@ class Bound:
             return exact_text(value)
         return "none" if value is None else str(value).lower()
 
-    def brief(self, value: Any) -> str:
+    def to_brief_text(self, value: Any) -> str:
         """A value in a few words, for titles: '0.3', 'blocks 0-1 × 0'."""
         if self.kind == TABLE:
             return factor_rules.describe_rules(factor_rules.read_rules(value))
@@ -201,7 +201,7 @@ class Params:
             value = getattr(self, name)
             if not bound.accepts(value):
                 raise ParameterError(f"{self._title()}.{name} {bound.refusal(value)}")
-            object.__setattr__(self, name, bound.normal(value))
+            object.__setattr__(self, name, bound.normalize(value))
 
     @classmethod
     def _title(cls) -> str:
@@ -225,7 +225,7 @@ class Params:
                 raise ParameterError(describe_unknown_parameter(owner or cls._title(), str(name), bounds))
         return cls(**values)
 
-    def counting(self) -> dict[str, Any]:
+    def effective_values(self) -> dict[str, Any]:
         """Parameter name -> value of those that count beside the others' values."""
         return {
             name: value for name, value in self.values().items() if is_effective(self.bounds()[name], self.values())
@@ -235,14 +235,14 @@ class Params:
         """Parameter name -> value, defaults included."""
         return {name: getattr(self, name) for name in self.bounds()}
 
-    def stated(self) -> dict[str, Any]:
+    def stated_values(self) -> dict[str, Any]:
         """Parameter name -> value, defaults included but for those of ``later`` parameters."""
         bounds = self.bounds()
         return {n: v for n, v in self.values().items() if not (bounds[n].later and v == bounds[n].default)}
 
-    def plain(self) -> dict[str, Any]:
+    def to_plain(self) -> dict[str, Any]:
         """``stated`` as plain data."""
-        return {name: self.bounds()[name].plain(value) for name, value in self.stated().items()}
+        return {name: self.bounds()[name].to_plain(value) for name, value in self.stated_values().items()}
 
 
 def is_effective(bound: Bound, values: Mapping[str, Any]) -> bool:

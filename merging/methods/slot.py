@@ -47,7 +47,7 @@ class Slot:
     task_vectors: Tensor
     start: int = 0
     read_inputs: Callable[[], tuple[Moments, ...] | None] = lambda: None
-    tick: Callable[[float], None] = lambda share: None
+    report_share: Callable[[float], None] = lambda share: None
     note: Callable[..., None] = lambda table, **row: None
     gradients: Mapping[Gradients, Tensor] = field(default_factory=dict)
     factors: tuple[LowRank, ...] | None = None
@@ -80,7 +80,7 @@ class Slot:
         return dataclasses.replace(self, task_vectors=task_vectors, factors=None)
 
     @property
-    def few_factors(self) -> tuple[LowRank, ...] | None:
+    def small_factors(self) -> tuple[LowRank, ...] | None:
         """The factors where bases of what they span are smaller than the matrix; None where they save nothing."""
         if self.factors is None:
             return None
@@ -119,7 +119,7 @@ class SlotStream(Protocol):
 
     def map(self, work: Callable[[Slot], T]) -> Iterator[T]: ...
 
-    def thinned(self, stride: int) -> Iterator[Slot]: ...
+    def sample_slots(self, stride: int) -> Iterator[Slot]: ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -62,10 +62,10 @@ class PackedTensor:
             pretrained=slot.pretrained[rows],
             task_vectors=slot.task_vectors[:, rows],
             start=slot.start + rows.start - i * self.numel if slot.pretrained.dim() == 1 else 0,
-            tick=lambda share: slot.tick((i + share) / count),
+            report_share=lambda share: slot.report_share((i + share) / count),
             note=note,
             gradients={kind: values[:, rows] for kind, values in slot.gradients.items()},
-            factors=None if slot.factors is None else tuple(factor.rows(rows) for factor in slot.factors),
+            factors=None if slot.factors is None else tuple(factor.select_rows(rows) for factor in slot.factors),
         )
 
 
@@ -74,7 +74,7 @@ PackedTensors = Mapping[str, PackedTensor]  # by name
 
 def is_split(params: Params) -> bool:
     """Whether query, key and value count as three tensors with these parameters."""
-    return bool(params.counting().get(APART))
+    return bool(params.effective_values().get(APART))
 
 
 def packed_tensors(parameters: Sequence[Parameter], infos: Mapping[str, TensorInfo]) -> dict[str, PackedTensor]:
@@ -202,9 +202,9 @@ class SplitStream:
         for results in self.whole.map(lambda slot: [work(third) for third in self._slots(slot)]):
             yield from results
 
-    def thinned(self, stride: int) -> Iterator[Slot]:
+    def sample_slots(self, stride: int) -> Iterator[Slot]:
         """Every so-many-th scalar of each expert, counted over all tensors."""
-        return self.whole.thinned(stride)
+        return self.whole.sample_slots(stride)
 
     def _slots(self, slot: Slot) -> list[Slot]:
         return self.packed[slot.name].slots(slot) if slot.name in self.packed else [slot]
@@ -223,11 +223,11 @@ class SplitBlend:
         return SplitStream(self.whole.slots, self.packed)
 
     @property
-    def live(self) -> tuple[Parameter, ...]:
+    def live_parameters(self) -> tuple[Parameter, ...]:
         """The tensors that are learned on, in forward order."""
-        return _split_parameters(self.whole.live, self.packed)
+        return _split_parameters(self.whole.live_parameters, self.packed)
 
-    def visit(self, change: Change, expert: str | None = None) -> None:
+    def update_each(self, change: Change, expert: str | None = None) -> None:
         """Go through the live tensors once."""
 
         def change_all(slot: Slot, gradient: Tensor | None) -> Tensor | None:
@@ -239,7 +239,7 @@ class SplitBlend:
             written = [one for one in changes if one is not None]
             return torch.cat(written) if len(written) == len(changes) else None
 
-        self.whole.visit(change_all, expert)
+        self.whole.update_each(change_all, expert)
 
     def entropies(self, seed: int, batch: int, step: int) -> tuple[float, ...]:
         """Every task's mean entropy over its batch of this step, whose gradients are added up."""
@@ -253,18 +253,18 @@ class SplitBlend:
         """Masks of every expert over whole tensors."""
         return self.whole.masks()
 
-    def say(self, detail: str) -> None:
+    def report_detail(self, detail: str) -> None:
         """What the progress shows from now on."""
-        self.whole.say(detail)
+        self.whole.report_detail(detail)
 
-    def restored(self) -> dict[str, Tensor]:
+    def restore_state(self) -> dict[str, Tensor]:
         """What an interrupted run of the same recipe kept."""
-        return self.whole.restored()
+        return self.whole.restore_state()
 
-    def skip(self, share: float) -> None:
+    def skip_share(self, share: float) -> None:
         """Count this share of all steps as done."""
-        self.whole.skip(share)
+        self.whole.skip_share(share)
 
-    def keep(self, state: Callable[[], Mapping[str, Tensor]]) -> None:
+    def offer_state(self, state: Callable[[], Mapping[str, Tensor]]) -> None:
         """Offer what a later run would go on from."""
-        self.whole.keep(state)
+        self.whole.offer_state(state)

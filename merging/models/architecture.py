@@ -31,7 +31,7 @@ class Architecture:
     quick_gelu: bool
 
     @classmethod
-    def of(cls, checkpoint: Checkpoint, like: Checkpoint | None = None) -> Self:
+    def from_checkpoint(cls, checkpoint: Checkpoint, fallback: Checkpoint | None = None) -> Self:
         """The architecture of a tower, from its shapes and its metadata.
 
         What its metadata leaves out (a state dict in memory has none) is taken from ``like``, if that has the same
@@ -45,7 +45,7 @@ class Architecture:
         sizes = sizes_from_shapes(checkpoint)
         width = sizes["width"]
         stated = (
-            architecture_in_metadata(like) if like is not None and _have_same_shapes(checkpoint, like) else {}
+            architecture_in_metadata(fallback) if fallback is not None and _have_same_shapes(checkpoint, fallback) else {}
         ) | architecture_in_metadata(checkpoint)
         usual = 64 if "vision_cfg" in stated else HEAD_WIDTHS.get(width)  # 64 is the default that open_clip omits
         head_width = stated.get("vision_cfg", {}).get("head_width", usual)
@@ -157,7 +157,7 @@ def _contradictions(
     stated_architecture: StatedArchitecture, own: Mapping[str, Any], shown: Mapping[str, int], *, sizes: bool
 ) -> Iterator[str]:
     """What the file says otherwise, with both values."""
-    stated = StatedArchitecture.of(own)
+    stated = StatedArchitecture.from_metadata(own)
     known: dict[str, Any] = dict(shown) if sizes else {}
     if "vision_cfg" in own and shown:
         known["heads"] = shown["width"] // (size_in(own["vision_cfg"], "head_width") or HEAD_WIDTH)

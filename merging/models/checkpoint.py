@@ -78,17 +78,17 @@ class Checkpoint(ABC):
         return describe_parameters(self.infos, where, self.family)
 
     @cached_property
-    def inferred(self) -> bool:
+    def is_inferred(self) -> bool:
         """Whether this is another network than CLIP, whose parameters are inferred."""
         return is_inferred(self.infos, self.family)
 
     @cached_property
     def network(self) -> str:
         """What a network other than CLIP is called; empty for CLIP."""
-        return (title_of(self.infos) or UNNAMED) if self.inferred else ""
+        return (title_of(self.infos) or UNNAMED) if self.is_inferred else ""
 
     @cached_property
-    def dead(self) -> UnusedText:
+    def unused_text(self) -> UnusedText:
         """The unused text tensors that published image encoders contain."""
         infos = [self.infos[p.name] for p in self.parameters if p.part == UNUSED_TEXT]
         return UnusedText(len(infos), sum(info.numel for info in infos))
@@ -110,18 +110,18 @@ class Checkpoint(ABC):
                 on_bytes(piece.nbytes)
         return content.hexdigest()
 
-    def applied_to(self, pretrained: Checkpoint) -> Checkpoint:
+    def apply_to(self, pretrained: Checkpoint) -> Checkpoint:
         """The expert: this checkpoint itself, or an adapter's changes applied to the pretrained model."""
         return self
 
-    def thin(self, name: str, pretrained: Checkpoint) -> ThinFactor | None:
+    def thin_factors(self, name: str, pretrained: Checkpoint) -> ThinFactor | None:
         """What was added to a tensor of the pretrained model, if that is known as thin factors; else None.
 
         It is in the form in which the tensor is stored; one of more dimensions has a row for each of its first.
         """
         return None
 
-    def native(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    def rename_as_in_file(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """A state dict under this checkpoint's names, renamed to the names in its file."""
         return dict(state)
 

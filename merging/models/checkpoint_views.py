@@ -71,10 +71,10 @@ class CheckpointView(Checkpoint):
     With ``same`` the view counts as that checkpoint itself, and has its digest.
     """
 
-    def __init__(self, inner: Checkpoint, tensors: Mapping[str, DerivedTensor], *, same: bool) -> None:
+    def __init__(self, inner: Checkpoint, tensors: Mapping[str, DerivedTensor], *, keeps_digest: bool) -> None:
         self.name, self.label, self.metadata, self.family = inner.name, inner.label, inner.metadata, inner.family
         self.notes, self.cautions, self.folder = inner.notes, inner.cautions, inner.folder
-        self.inner, self._tensors, self._same = inner, dict(tensors), same
+        self.inner, self._tensors, self._same = inner, dict(tensors), keeps_digest
         self.infos = {name: derived.info for name, derived in tensors.items()}
 
     def read_flat(self, name: str, start: int, stop: int) -> Tensor:
@@ -106,7 +106,7 @@ class CheckpointView(Checkpoint):
             return self.inner.content_digest(on_bytes)
         return super().content_digest(on_bytes)
 
-    def native(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    def rename_as_in_file(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """A state dict under this view's names, renamed to the names in its file, in the file's order."""
         tensors: dict[str, Tensor] = {}
         for name, derived in self._tensors.items():
@@ -117,7 +117,7 @@ class CheckpointView(Checkpoint):
                 piece = flat.T if part.transposed else flat.reshape(-1)[at : at + size]
                 tensors[part.name] = piece.reshape(shape).contiguous()
                 at += size
-        return self.inner.native({name: tensors[name] for name in self.inner.infos if name in tensors})
+        return self.inner.rename_as_in_file({name: tensors[name] for name in self.inner.infos if name in tensors})
 
 
 def stored_model(checkpoint: Checkpoint) -> Checkpoint:
@@ -275,7 +275,7 @@ def rename_to_pretrained(pretrained: Checkpoint, expert: Checkpoint) -> Checkpoi
     Tensors that the pretrained model does not have keep their names. Transformers' plain vision model has no output
     projection; such an expert gets the pretrained model's.
     """
-    expert = expert.applied_to(pretrained)
+    expert = expert.apply_to(pretrained)
     targets = group_tower_names(pretrained.infos)
     if all(name in expert.infos for stored in targets.values() for name in stored):
         return expert
@@ -327,7 +327,7 @@ def convert_naming(checkpoint: Checkpoint, naming: str) -> CheckpointView:
     """
     if naming not in {"hf", "open_clip", "open_clip_tower"}:
         raise CheckpointError(f"A naming is 'hf', 'open_clip' or 'open_clip_tower'; got {naming!r}.")
-    if checkpoint.inferred:
+    if checkpoint.is_inferred:
         raise CheckpointError(
             f"{checkpoint.name} is no CLIP image encoder, and only these have names of both libraries. A merge of "
             "another network is model.safetensors in the folder of its run, and what merging.merge gives."

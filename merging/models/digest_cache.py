@@ -42,7 +42,7 @@ class DigestCache:
         self._loaded.clear()
 
     @contextlib.contextmanager
-    def arriving(self, digests: Arriving) -> Iterator[None]:
+    def use_digests_from(self, digests: Arriving) -> Iterator[None]:
         """Take digests that another process computes while the block runs; those it does not give are computed here."""
         self._arriving = digests
         try:
@@ -54,7 +54,7 @@ class DigestCache:
         """Add digests that were computed before, by the state that the file then had."""
         self._digests.update(digests)
 
-    def remembered(self, state: tuple[int, ...] | None) -> str:
+    def find(self, state: tuple[int, ...] | None) -> str:
         """The digest of a file in that state; empty if this process has none."""
         return self._digests.get(state, "")
 
@@ -89,7 +89,7 @@ class DigestCache:
                 self._digests[entry[0]] = entry[1]
         self._loaded[records.folder] = changed
 
-    def keep(self, root: Path, checkpoint: Checkpoint, meter: Meter | None = None) -> str:
+    def store(self, root: Path, checkpoint: Checkpoint, meter: Meter | None = None) -> str:
         """The digest of a checkpoint, stored for other processes; a store that cannot be written is ignored."""
         state = checkpoint.state()
         digest = self.digest(checkpoint, meter)
@@ -106,7 +106,7 @@ class DigestCache:
         """
         opened = list(checkpoints)
         meter = context.meter(sum(checkpoint.nbytes for checkpoint in opened))
-        return {checkpoint.name: self.keep(root, checkpoint, meter) for checkpoint in opened}
+        return {checkpoint.name: self.store(root, checkpoint, meter) for checkpoint in opened}
 
 
 DIGESTS = DigestCache()  # of this process
@@ -141,6 +141,6 @@ def _bytes_read(checkpoint: Checkpoint, meter: Meter | None) -> OnBytes:
     def on_bytes(size: int) -> None:
         nonlocal read
         read += size
-        meter.within(read, READING, checkpoint.name)
+        meter.report_part(read, READING, checkpoint.name)
 
     return on_bytes

@@ -50,7 +50,7 @@ class Facts:
         groups = (tuple(n for ending in group for n in listed if _ends(n, ending)) for group in self.tied)
         return tuple(group for group in groups if len(group) > 1)
 
-    def place(self, rest: str) -> int:
+    def position_in_block(self, rest: str) -> int:
         """Forward order of a tensor inside its block, from what follows the block's number."""
         dotted = f"{rest}."
         return next((at for at, part in enumerate(self.parts) if dotted.startswith(f"{part}.")), len(self.parts))

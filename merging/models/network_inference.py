@@ -90,7 +90,7 @@ def _inferred(infos: Mapping[str, TensorInfo], facts: Facts | None) -> tuple[Par
         depth = found[name]
         role = _role(name, info)
         section = f"block {depth.block}" if depth.block is not None else OUTPUT if _is_after(depth) else EMBEDDINGS
-        inside = facts.place(depth.rest) if facts and depth.block is not None else 0
+        inside = facts.position_in_block(depth.rest) if facts and depth.block is not None else 0
         place = (_rank(depth, role), *_step(depth), inside, name)
         titled = f"{depth.tower} {section}" if depth.tower else section
         part = depth.rest.removesuffix(".weight").removesuffix(".bias")

@@ -51,7 +51,7 @@ class StatedArchitecture:
         return cls(**values)
 
     @classmethod
-    def of(cls, stated: Mapping[str, Any]) -> Self:
+    def from_metadata(cls, stated: Mapping[str, Any]) -> Self:
         """The fields in an architecture's metadata, which has open_clip's fields."""
         vision, text = stated.get("vision_cfg"), stated.get("text_cfg")
         width, quick = size_in(vision, "width"), stated.get("quick_gelu")

@@ -79,7 +79,7 @@ class TowerTensor:
     """A tensor of the visual tower: open_clip's name without prefix, and the index among q, k and v if it is one."""
 
     name: str
-    third: int | None = None
+    qkv_index: int | None = None
 
 
 def tensor_of_rule(rule: Rule, block: int | None) -> TowerTensor | None:
@@ -120,7 +120,7 @@ def _tower(listed: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
         match = family.classify(name)
         target = tensor_of_rule(match[1], match[2]) if match else None
         if target is not None:
-            stored.setdefault(target.name, {})[-1 if target.third is None else target.third] = name
+            stored.setdefault(target.name, {})[-1 if target.qkv_index is None else target.qkv_index] = name
     whole = {name: parts for name, parts in stored.items() if -1 in parts or len(parts) == len(QKV)}
     return {name: (parts[-1],) if -1 in parts else (parts[0], parts[1], parts[2]) for name, parts in whole.items()}
 
@@ -131,7 +131,7 @@ def tower_names(checkpoint: Checkpoint) -> dict[str, tuple[str, ...]]:
     Raises:
         FamilyError: the checkpoint is of no known family.
     """
-    if checkpoint.inferred:
+    if checkpoint.is_inferred:
         recognize_family(checkpoint.infos, checkpoint.name, title_of(checkpoint.infos))  # raises, as parameters would
     return dict(_known_tower(tuple(parameter.name for parameter in checkpoint.parameters)))
 

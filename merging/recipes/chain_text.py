@@ -76,7 +76,7 @@ def _pair(name: str, bound: Bound, value: Any) -> str:
 
     A table stands for itself: 'b0-1=0'.
     """
-    return bound.written(value) if bound.kind == TABLE else f"{name}={bound.written(value)}"
+    return bound.to_text(value) if bound.kind == TABLE else f"{name}={bound.to_text(value)}"
 
 
 def parse_chain(text: str) -> WrittenChain:

@@ -31,7 +31,7 @@ class DataFiles:
         rows = self.layer_inputs if any(method.reads_layer_inputs for method in read) else ()
         return type(self)(rows, self.gradients if any(method.gradients for method in read) else ())
 
-    def serves(self, method: Method) -> bool:
+    def has_data_for(self, method: Method) -> bool:
         """Whether a method finds its data in these files."""
         return bool(self.layer_inputs if method.reads_layer_inputs else method.gradients and self.gradients)
 
@@ -41,10 +41,10 @@ class DataFiles:
         rows = tuple(pair for pair in self.layer_inputs if pair[0] in wanted)
         return type(self)(rows, tuple(pair for pair in self.gradients if pair[0] in wanted))
 
-    def placed(self, place: Callable[[str], str]) -> Self:
+    def map_paths(self, resolve: Callable[[str], str]) -> Self:
         """The same files, each where ``place`` says that its reference is."""
-        rows = tuple((name, place(file)) for name, file in self.layer_inputs)
-        return type(self)(rows, tuple((name, place(file)) for name, file in self.gradients))
+        rows = tuple((name, resolve(file)) for name, file in self.layer_inputs)
+        return type(self)(rows, tuple((name, resolve(file)) for name, file in self.gradients))
 
     def plain(self) -> dict[str, dict[str, str]]:
         """{key of a recipe: {expert: file}}, without keys of which there are none."""

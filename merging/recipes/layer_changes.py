@@ -32,16 +32,16 @@ class ChosenLayer:
     tensor: str
     section: str
     role: str
-    reach: str = TENSOR
+    extent: str = TENSOR
 
     def rule(self, factor: float, experts: Sequence[str] = ()) -> FactorRule:
         """The rule that gives the layer this factor."""
         where: dict[str, tuple[str, ...]] = {"tensors": (glob.escape(self.tensor),)}
-        if self.reach == KIND:
+        if self.extent == KIND:
             where = {"roles": (self.role,)}
-        elif self.reach == BLOCK and self.section in (EMBEDDINGS, OUTPUT):
+        elif self.extent == BLOCK and self.section in (EMBEDDINGS, OUTPUT):
             where = {"sections": (self.section,)}
-        elif self.reach == BLOCK:
+        elif self.extent == BLOCK:
             where = {"blocks": (self.section.removeprefix("block "),)}
         return FactorRule(factor=factor, experts=tuple(experts), **where)
 

@@ -53,4 +53,4 @@ def _is_same_chain(recipe: Recipe, other: Recipe) -> bool:
 
 
 def _plain(step: Step, free: frozenset[str] | set[str] = frozenset()) -> tuple[str, dict[str, object]]:
-    return step.key, {name: value for name, value in step.params.plain().items() if name not in free}
+    return step.key, {name: value for name, value in step.params.to_plain().items() if name not in free}

@@ -55,7 +55,7 @@ class Preset(Combination):
         """The name under which lists show it, with the values of ``recipe``."""
         return name_of(self.title, lambda: {**self.params, **(self.large if large else {})})
 
-    def plugged(
+    def with_edit(
         self, edit: tuple[str, Mapping[str, Any]] = PLUGIN, name: str = "", draw: Exemplars | None = None
     ) -> Self:
         """The preset with an edit in front. ``draw`` are the edit's exemplars, where the preset itself needs none."""
@@ -138,7 +138,7 @@ def refusal(preset: Preset) -> str:
 def partners() -> list[Preset]:
     """Every base with ``PLUGIN`` in front that makes sense and is no preset already."""
     keys = {preset.key for preset in PRESETS}
-    plugged = [base.plugged() for base in bases(PLUGIN[0])]
+    plugged = [base.with_edit() for base in bases(PLUGIN[0])]
     return [partner for partner in plugged if partner.key not in keys and not refusal(partner)]
 
 

@@ -70,7 +70,7 @@ class Recipe:
     adapt: Step | None = None
     test_data: TestData | None = None  # None for chains that need none
     vocabulary: str = COMMON  # one of VOCABULARIES: what becomes of tables with a row per token
-    given: DataFiles = field(default_factory=DataFiles)  # files of data, where a step reads them
+    data_files: DataFiles = field(default_factory=DataFiles)  # files of data, where a step reads them
     family: str = ""
     unused: tuple[str, ...] = field(default=(), compare=False)  # sentences on what a file says and no step needs
 
@@ -112,14 +112,14 @@ class Recipe:
         recipe = cls(pretrained, pairs, steps, merge_step, title, None, count_dead_params, activation, architecture,
                      top, vocabulary=vocabulary, family=chain_rules.checked_family(family))  # fmt: skip
         chain_rules.refuse_meaningless([(method, step.params) for method, step in recipe.stages])
-        recipe = replace(recipe, given=DataFiles.build(layer_inputs, gradients).read_by(recipe.data_methods))
+        recipe = replace(recipe, data_files=DataFiles.build(layer_inputs, gradients).read_by(recipe.data_methods))
         if recipe.needs & NEEDS_EXEMPLARS:
             recipe = replace(recipe, exemplars=Exemplars.build(exemplars or {}))
         if Needs.TEST_DATA in recipe.needs:
             recipe = replace(recipe, test_data=TestData.build(test_data or {}))
         return recipe
 
-    def stating(self, activation: str = "", architecture: str = "") -> Self:
+    def with_architecture(self, activation: str = "", architecture: str = "") -> Self:
         """The recipe with another activation or architecture, where one is given.
 
         Raises:
@@ -128,26 +128,26 @@ class Recipe:
         named, given = activation or self.activation, architecture or self.architecture
         return replace(self, activation=named, architecture=chain_rules.checked_architecture(given, named))
 
-    def with_data(self, given: Mapping[str, Mapping[str, str]]) -> Self:
+    def with_data(self, data_files: Mapping[str, Mapping[str, str]]) -> Self:
         """The recipe with other files of data, {key: {expert: absolute file}}, where some are given.
 
         Raises:
             RecipeError: no step reads them.
         """
-        if not any(given.values()):
+        if not any(data_files.values()):
             return self
-        changed = self.from_plain(self.plain() | {key: dict(files) for key, files in given.items() if files})
-        changed.refuse_unread(given)
+        changed = self.from_plain(self.plain() | {key: dict(files) for key, files in data_files.items() if files})
+        changed.refuse_unread(data_files)
         return replace(changed, unused=self.unused)
 
-    def refuse_unread(self, given: Mapping[str, Mapping[str, str]]) -> None:
+    def refuse_unread(self, data_files: Mapping[str, Mapping[str, str]]) -> None:
         """Raise RecipeError if files of data are given that no step of the chain reads."""
-        for key, files in given.items():
-            if files and key not in self.given.plain():
+        for key, files in data_files.items():
+            if files and key not in self.data_files.plain():
                 raise RecipeError(f"No step of this chain reads {key.replace('_', ' ')}; leave them out.")
 
     @classmethod
-    def of_method(cls, method: Method, pretrained: str = "memory", experts: Mapping[str, str] | None = None) -> Self:
+    def from_method(cls, method: Method, pretrained: str = "memory", experts: Mapping[str, str] | None = None) -> Self:
         """The shortest chain with a method at its defaults: a merge alone, others around ``DEFAULT_MERGE``."""
         merge = method.key if isinstance(method, Merge) else DEFAULT_MERGE
         edits, adapt = ([method.key] if isinstance(method, Edit) else []), isinstance(method, Adapt)
@@ -183,13 +183,13 @@ class Recipe:
     @property
     def data_methods(self) -> tuple[tuple[Method, Needs], ...]:
         """The methods that need data with their parameters in this chain, and what each needs."""
-        needs = [(method, method.needed(step.params)) for method, step in self.stages]
+        needs = [(method, method.needs_for(step.params)) for method, step in self.stages]
         return tuple((method, need) for method, need in needs if need != Needs.NOTHING)
 
     @property
     def needs(self) -> frozenset[Needs]:
         """What the chain must be given besides checkpoints and the files that it names."""
-        return frozenset(need for method, need in self.data_methods if not self.given.serves(method))
+        return frozenset(need for method, need in self.data_methods if not self.data_files.has_data_for(method))
 
     @property
     def learns(self) -> bool:
@@ -197,7 +197,7 @@ class Recipe:
         return any(isinstance(method, Adapt) or method.learns(step.params) for method, step in self.stages)
 
     @property
-    def routed(self) -> bool:
+    def is_routed(self) -> bool:
         """Whether every image goes through weights of its own, so that no plain checkpoint holds the model."""
         return any(isinstance(method, Adapt) and method.routing is not None for method, _ in self.stages)
 
@@ -209,14 +209,14 @@ class Recipe:
         return "exemplars" if self.exemplars is not None and self.learns else None
 
     @property
-    def looks_at(self) -> dict[str, bool]:
+    def image_needs(self) -> dict[str, bool]:
         """Whether a step needs these images."""
         return {"exemplars": self.exemplars is not None, "test_data": self.test_data is not None}
 
     @property
-    def draws(self) -> bool:
+    def has_sampled_images(self) -> bool:
         """Whether images of a benchmark enter the result: exemplars or test data."""
-        return any(self.looks_at.values())
+        return any(self.image_needs.values())
 
     def text(self) -> str:
         """The chain in one line: 'lwptv → ties(density=0.1) + surgery'."""
@@ -252,7 +252,7 @@ class Recipe:
         carries_dead: bool = False,
         parameters: Sequence[Parameter] = (),
         inference: int = 0,
-        given: Mapping[str, str] | None = None,
+        data_digests: Mapping[str, str] | None = None,
     ) -> str:
         """The id of the run: a digest of the chain and the contents of its inputs, as twelve hexadecimal digits.
 
@@ -262,14 +262,14 @@ class Recipe:
         by what they do to its tensors.
         """
         inputs = [pretrained_digest, [[name, expert_digests[name]] for name, _ in self.experts]]
-        drawn_from = [benchmark_digest] if self.draws else []
+        drawn_from = [benchmark_digest] if self.has_sampled_images else []
         dead = ["count_dead_params"] if self.count_dead_params and carries_dead else []
         words = {"": self.activation, "architecture ": self.architecture, "inference ": inference}
         words |= {
             "family ": self.family,
             "vocabulary ": self.vocabulary if inference and self.vocabulary != COMMON else "",
         }
-        words |= {f"{file} ": digest for file, digest in sorted((given or {}).items())}
+        words |= {f"{file} ": digest for file, digest in sorted((data_digests or {}).items())}
         named = [f"{what}{value}" for what, value in words.items() if value]
         chain = self._digest(list(self.contents(parameters)))
         return short_digest(chain_rules.canonical_json([chain, inputs, *drawn_from, *dead, *named]))
@@ -286,7 +286,7 @@ class Recipe:
             "count_dead_params": self.count_dead_params,
             **{name: value for name in STATED_FIELDS if (value := getattr(self, name))},
             **({"vocabulary": self.vocabulary} if self.vocabulary != COMMON else {}),
-            **self.given.plain(),
+            **self.data_files.plain(),
             "edits": [step.plain() for step in self.edits],
             "merge": self.merge.plain(),
             **({"adapt": self.adapt.plain()} if self.adapt else {}),
@@ -338,7 +338,7 @@ class Recipe:
             gradients=dict(files.gradients),
         )
         given = {"exemplars": exemplars, "test_data": test_data, **files.plain()}
-        return replace(recipe, unused=chain_rules.describe_unused(given, recipe.looks_at | recipe.given.plain()))
+        return replace(recipe, unused=chain_rules.describe_unused(given, recipe.image_needs | recipe.data_files.plain()))
 
     @classmethod
     def load(cls, path: Path) -> Self:

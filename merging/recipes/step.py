@@ -24,14 +24,14 @@ class Step:
 
     def plain(self) -> dict[str, dict[str, Any]]:
         """{key: {parameter: value}}, defaults written out but for those of ``later`` parameters."""
-        return {self.key: self.params.plain()}
+        return {self.key: self.params.to_plain()}
 
     def text(self) -> str:
         """'ties(density=0.2)': the key with the parameters that differ from their defaults; a table goes unnamed."""
         bounds = self.params.bounds()
         changed = [
-            f"{'' if bounds[n].kind == TABLE else f'{n}='}{bounds[n].brief(v)}"
-            for n, v in self.params.counting().items()
+            f"{'' if bounds[n].kind == TABLE else f'{n}='}{bounds[n].to_brief_text(v)}"
+            for n, v in self.params.effective_values().items()
             if v != bounds[n].default
         ]
         return f"{self.key}({', '.join(changed)})" if changed else self.key

@@ -31,17 +31,17 @@ QUOTED_CHARACTERS = 300  # characters of what it printed on stderr that an error
 class Evaluator:
     """A program, and the words that it is called with before the folder."""
 
-    words: tuple[str, ...]
+    command_words: tuple[str, ...]
 
     @property
     def name(self) -> str:
         """How pages and commands call it: its words, without the folders of paths."""
-        return printable(" ".join(Path(word).name or word for word in self.words), 80)
+        return printable(" ".join(Path(word).name or word for word in self.command_words), 80)
 
     @property
-    def command(self) -> str:
+    def command_digest(self) -> str:
         """The digest of its command line, twelve hexadecimal digits."""
-        return short_digest(json.dumps(list(self.words)))
+        return short_digest(json.dumps(list(self.command_words)))
 
     def measure(self, folder: Path, context: Context = QUIET) -> ScoreTable:
         """What the program measures of an exported folder.
@@ -55,7 +55,7 @@ class Evaluator:
             process = self._start(folder, printed, said)
             try:
                 while process.poll() is None:
-                    meter.within(0, f"Measuring with {self.name}")
+                    meter.report_part(0, f"Measuring with {self.name}")
                     if os.fstat(printed.fileno()).st_size > MOST_BYTES:
                         break
                     with contextlib.suppress(subprocess.TimeoutExpired):
@@ -74,7 +74,7 @@ class Evaluator:
         """Start it in a process group of its own."""
         try:
             return subprocess.Popen(
-                [*self.words, str(folder)], stdin=subprocess.DEVNULL, stdout=printed, stderr=said,
+                [*self.command_words, str(folder)], stdin=subprocess.DEVNULL, stdout=printed, stderr=said,
                 start_new_session=True,
             )  # fmt: skip
         except (OSError, ValueError) as error:

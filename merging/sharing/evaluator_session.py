@@ -69,27 +69,27 @@ class ProgramSession(SweepSession):
     def __post_init__(self) -> None:
         pass
 
-    def opened(self, recipe: Recipe) -> OpenedRecipe:
+    def open_checkpoints(self, recipe: Recipe) -> OpenedRecipe:
         """The checkpoints of a recipe."""
         return open_inputs(recipe)
 
     def plan_sweep(self, sweep: Sweep) -> list[NamedPoint]:
         """Every point of a sweep, named by its run and the program. Raises CheckpointError as ``open_inputs``."""
-        return [self.plan(place) for place in sweep.places]
+        return [self.plan(place) for place in sweep.list_points]
 
     def plan(self, place: SweepPoint) -> NamedPoint:
         """The point with its name and its run's id."""
-        opened = self.opened(place.recipe)
+        opened = self.open_checkpoints(place.recipe)
         run_id = opened.run_id(self._digests(opened))
-        return NamedPoint(place, _point_name(run_id, self.program.command), run_id)
+        return NamedPoint(place, _point_name(run_id, self.program.command_digest), run_id)
 
     def compute(self, planned: NamedPoint, context: Context) -> tuple[Point, dict[str, Any]]:
         """The point, and facts about it; the merged model and its folder are removed, however that ends."""
-        stages = context.parts(dict.fromkeys(STAGES, 1.0))
-        merging = replace(stages[MERGING], pause=None).parts({"merging": 1.0, "writing": 1.0})
+        stages = context.split(dict.fromkeys(STAGES, 1.0))
+        merging = replace(stages[MERGING], pause=None).split({"merging": 1.0, "writing": 1.0})
         with temporary_folder(self.store) as folder:
             scratch = Store(folder / "store", libraries=())
-            merged = execute(planned.place.recipe, scratch, evaluate=False, need_model=True, context=merging["merging"])
+            merged = execute(planned.point.recipe, scratch, evaluate=False, need_model=True, context=merging["merging"])
             export(merged, folder / "model", context=merging["writing"])
             shutil.rmtree(scratch.root, ignore_errors=True)
             scores = self.program.measure(folder / "model", stages[EVALUATING])
@@ -120,6 +120,6 @@ def run_program_sweep(
     store, program = session.store, session.program
     atomic.sweep(store.root / FOLDER)
     with explain_os_errors("The name of the program", OTHER_STORE):
-        JsonRecords(store.root / PROGRAMS, VERSION).write(program.command, {"name": program.name})
+        JsonRecords(store.root / PROGRAMS, VERSION).write(program.command_digest, {"name": program.name})
     session = replace(session, context=context)
-    return run_sweep(sweep, store, session.benchmark, context=context.alone(), share=share, session=session)
+    return run_sweep(sweep, store, session.benchmark, context=context.without_workers(), share=share, session=session)

@@ -51,10 +51,10 @@ def image_stages(request: Request, context: Context) -> Stages:
     image = _find_image(request, tables.towers.benchmark)
     draft = _merge_draft(request, image.task.key, tables.towers, context) if request["draft"] else DRAFT
     for number, (name, *models) in enumerate(request["tables"], 1):
-        tables.towers.context = context.on(tables.towers.context.device)
+        tables.towers.context = context.on_device(tables.towers.context.device)
         model, other = (draft if key == DRAFT else key for key in models)
         try:
-            table = tables.towers.in_room(lambda: _make_table(tables, image, name, model, other))  # noqa: B023
+            table = tables.towers.retry_on_oom(lambda: _make_table(tables, image, name, model, other))  # noqa: B023
         except MergingError as error:
             table = pd.DataFrame({ERROR: [str(error)]})
         columns = {key: table[key].replace(draft, DRAFT) if key in MODELS else table[key] for key in table}
@@ -65,7 +65,7 @@ def image_stages(request: Request, context: Context) -> Stages:
 @lru_cache(maxsize=1)
 def open_tables(folder: Path, state: tuple[int, ...], store: Path, device: str) -> ImageTables:
     """What requests on a benchmark share as long as the ``state`` of its files is that: tables, passes and towers."""
-    return ImageTables(Towers(Store(store, libraries=(folder / "runs",)), Benchmark.load(folder), QUIET.on(device)))
+    return ImageTables(Towers(Store(store, libraries=(folder / "runs",)), Benchmark.load(folder), QUIET.on_device(device)))
 
 
 def _merge_draft(request: Request, task: str, towers: Towers, context: Context) -> str:

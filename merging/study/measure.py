@@ -59,18 +59,18 @@ def measure(
             worker for a minute; the trials so far are kept.
     """
     measurement_kind, files = find_measurement(key), layer_inputs or {}
-    anew = measurement_kind.timed or bool(files)
-    if (measurement_kind.of == SubjectKind.BENCHMARK) == bool(run_id):
-        raise StoreError(f"{measurement_kind.title} is a measurement of {measurement_kind.of}.")
+    anew = measurement_kind.is_timed or bool(files)
+    if (measurement_kind.subject == SubjectKind.BENCHMARK) == bool(run_id):
+        raise StoreError(f"{measurement_kind.title} is a measurement of {measurement_kind.subject}.")
     if not anew and (stored := find_measurement_result(key, store, benchmark, run_id)):
         return stored
     name = require_entry_name(measurement_kind, store, benchmark, run_id)
-    if run_id and (reason := find_refusal(measurement_kind, store.run(run_id).network)):
+    if run_id and (reason := find_refusal(measurement_kind, store.get_run(run_id).network)):
         raise TaskError(reason)
     with store.lock(name, context, "measures the same"):
         if not anew and (stored := find_measurement_result(key, store, benchmark, run_id)):
             return stored  # another process has measured it meanwhile
-        subject = Subject(store, benchmark, run_id, measurement_kind.of, layer_inputs=files)
+        subject = Subject(store, benchmark, run_id, measurement_kind.subject, layer_inputs=files)
         _measure_anew(measurement_kind, name, subject, context)
     if (stored := find_measurement_result(key, store, benchmark, run_id)) is None:
         raise StoreError("It was measured but cannot be read back; is the store's folder being cleared?")
@@ -98,31 +98,31 @@ def _measure_anew(measurement_kind: Measurement, name: str, subject: Subject, co
     def measured_on(on: torch.device) -> tuple[MeasurementResult, dict[str, Any]]:
         about = {**facts, "device": describe_device(on)}
         with publish_partial(store, name, about, started) as show, _limit_threads(measurement_kind, on):
-            how = context.alone().on(on) if computing is None else replace(context, workers=computing)
+            how = context.without_workers().on_device(on) if computing is None else replace(context, workers=computing)
             trials = Trials(key, TrialInputs(subject.benchmark), how, kept)
             asked = replace(subject, measurement=measurement, show=show, tried=trials.answers)
-            return trials.noted(compute(asked, context.alone().on(on))), about | trials.about()
+            return trials.add_notes(compute(asked, context.without_workers().on_device(on))), about | trials.about()
 
-    with open_workers(context if measurement_kind.trial else context.alone()) as computing:
+    with open_workers(context if measurement_kind.trial else context.without_workers()) as computing:
         (result, about), words = retry_on_oom(
             HOST if computing is not None else choose_device(context.device), measured_on
         )
     if words:
         result = result._replace(notes={**result.notes, MEMORY: " ".join(words)})
-    write_measurement(store, name, result, about, started, replace=measurement_kind.timed or bool(subject.layer_inputs))
-    kept.forget()
+    write_measurement(store, name, result, about, started, replace=measurement_kind.is_timed or bool(subject.layer_inputs))
+    kept.delete()
 
 
 def _limit_threads(measurement: Measurement, on: torch.device) -> AbstractContextManager[None]:
     """One thread, so that no byte depends on their number; what is timed chooses its threads itself."""
     from merging.base.threads import limit_to_one_thread
 
-    return nullcontext() if measurement.timed else limit_to_one_thread(on)
+    return nullcontext() if measurement.is_timed else limit_to_one_thread(on)
 
 
 def require_entry_name(measurement: Measurement, store: Store, benchmark: Benchmark, run_id: str) -> str:
     """The name of an entry; raises StoreError if there can be none."""
     if (name := entry_name(measurement, store, benchmark, run_id)) is not None:
         return name
-    store.run(run_id)  # raises if there is no such run
+    store.get_run(run_id)  # raises if there is no such run
     raise StoreError(f"Run {run_id} merged nothing, so {measurement.title.lower()} cannot be measured of its experts.")

@@ -50,7 +50,7 @@ def measure_several(
     """
     with open_workers(context) as workers:
         several = SeveralMeasurements(list(wanted), store, benchmark, replace(context, workers=workers or ""))
-        return several.all(workers)
+        return several.measure_all(workers)
 
 
 @dataclass
@@ -63,21 +63,21 @@ class SeveralMeasurements:
     context: Context
     _found: dict[WantedMeasurement, StoredMeasurement | MergingError] = field(default_factory=dict)
 
-    def all(self, workers: Workers | None) -> list[StoredMeasurement | MergingError]:
+    def measure_all(self, workers: Workers | None) -> list[StoredMeasurement | MergingError]:
         """What came of each: what workers do whole, then what consists of trials, and what is timed last."""
         whole = [
             one
-            for one in self.each
-            if workers is not None and not find_measurement(one.key).trial and not find_measurement(one.key).timed
+            for one in self.list_distinct
+            if workers is not None and not find_measurement(one.key).trial and not find_measurement(one.key).is_timed
         ]
-        rest = sorted((one for one in self.each if one not in whole), key=lambda one: find_measurement(one.key).timed)
-        parts = self.context.parts({"whole": _seconds(whole), "rest": _seconds(rest)})
+        rest = sorted((one for one in self.list_distinct if one not in whole), key=lambda one: find_measurement(one.key).is_timed)
+        parts = self.context.split({"whole": _seconds(whole), "rest": _seconds(rest)})
         self._measure_all(sorted(whole, key=lambda one: -find_measurement(one.key).seconds), workers, parts["whole"])
         self._measure_all(rest, None, parts["rest"])
         return [self._found[one] for one in self.wanted]
 
     @cached_property
-    def each(self) -> list[WantedMeasurement]:
+    def list_distinct(self) -> list[WantedMeasurement]:
         """Every one once."""
         return list(dict.fromkeys(self.wanted))
 
@@ -88,7 +88,7 @@ class SeveralMeasurements:
             try:
                 name = require_entry_name(find_measurement(one.key), self.store, self.benchmark, one.run_id)
                 if name not in measured and name not in tasks:
-                    if not find_measurement(one.key).timed and (stored := measurement_results(self.store).find(name)):
+                    if not find_measurement(one.key).is_timed and (stored := measurement_results(self.store).find(name)):
                         measured[name] = stored
                     else:
                         tasks[name] = self._task(one, name, workers)
@@ -112,7 +112,7 @@ class SeveralMeasurements:
         )
 
     def _measure(self, one: WantedMeasurement, context: Context) -> StoredMeasurement:
-        part = context.titled(f"Measurement {self.each.index(one) + 1} of {len(self.each)}")
+        part = context.with_title(f"Measurement {self.list_distinct.index(one) + 1} of {len(self.list_distinct)}")
         return measure(one.key, self.store, self.benchmark, one.run_id, context=part)
 
     def request(self, one: WantedMeasurement, name: str, workers: Workers) -> Plain:
@@ -121,7 +121,7 @@ class SeveralMeasurements:
         Raises:
             MergingError: the run cannot be measured, or needs more memory than each worker may take.
         """
-        run, digests = self.store.run(one.run_id), list[Plain]()
+        run, digests = self.store.get_run(one.run_id), list[Plain]()
         if run.recipe is not None:
             opened = open_inputs(run.recipe, benchmark=self.benchmark)
             workers.check_memory(

@@ -31,9 +31,9 @@ def open_store(request: Request) -> StoreAndBenchmark:
 def name_measurement(inputs: StoreAndBenchmark, request: Request) -> str:
     """The name of the entry. Raises WorkerError, CheckpointError: this process does not see a file."""
     store, run_id = inputs.store, str(request["run"])
-    store.promised(run_id)
+    store.find_promised(run_id)
     name = require_entry_name(find_measurement(str(request["measurement"])), store, inputs.benchmark, run_id)
-    if name == request["name"] and (recipe := store.run(run_id).recipe):  # none for a model that was not merged
+    if name == request["name"] and (recipe := store.get_run(run_id).recipe):  # none for a model that was not merged
         open_with_digests(recipe, None, None, request["digests"])
     return name
 

@@ -54,7 +54,7 @@ class RunQueue(JobQueue):
         return self._submit(
             run_id,
             session,
-            lambda: estimate_run(opened, benchmark, self.store.runs(), self.device, quiet=True).seconds,
+            lambda: estimate_run(opened, benchmark, self.store.list_runs(), self.device, quiet=True).seconds,
             lambda: self._is_stored(opened, run_id, need_model),
             recipe_yaml=recipe.to_yaml(),
             title=recipe.title or recipe.text(),
@@ -68,21 +68,21 @@ class RunQueue(JobQueue):
         """Whether a run is stored with all that it can have, on the benchmark if one was named."""
         from merging.study.runs.opened_recipe import is_scored
 
-        return is_scored(opened, [run for run in self.store.candidates(run_id) if run.has_model or not need_model])
+        return is_scored(opened, [run for run in self.store.list_copies(run_id) if run.has_model or not need_model])
 
     def _submit_next(self, recipe_yaml: str, benchmark: str) -> None:
         from merging.images.benchmarks.benchmark import Benchmark
 
         self.submit(Recipe.from_yaml(recipe_yaml), benchmark=Benchmark.load(Path(benchmark)) if benchmark else None)
 
-    def measure(self, key: str, run_id: str = "", benchmark: str = "", of: Run | None = None, session: str = "") -> Job:
+    def measure(self, key: str, run_id: str = "", benchmark: str = "", run: Run | None = None, session: str = "") -> Job:
         """The job that measures something of a stored run, or of the benchmark: the live one, or a new one.
 
         Raises:
             StoreError: there is no such run or measurement, or it is under way on another benchmark.
             ModeError: it takes too long here, or the session has had its share.
         """
-        title = find_measurement(key).title + (f": {(of or self.store.run(run_id)).title}" if run_id else "")
+        title = find_measurement(key).title + (f": {(run or self.store.get_run(run_id)).title}" if run_id else "")
         return self.command(key, run_id, title, benchmark=benchmark, session=session)
 
     def sweep(self, sweep_id: str, title: str, benchmark: str = "", session: str = "") -> Job:

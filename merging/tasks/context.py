@@ -15,7 +15,7 @@ log_warning: Callable[[str], None] = logging.getLogger("merging").warning
 class OpenWorkers(Protocol):
     """Workers that are open; ``merging.tasks.workers.workers`` has them."""
 
-    def words(self) -> str:
+    def describe_count(self) -> str:
         """How many there are."""
         ...
 
@@ -42,7 +42,7 @@ class Context:
         """Raise Cancelled if asked to stop."""
         self.meter(0).check()
 
-    def pauses(self) -> bool:
+    def is_pause_requested(self) -> bool:
         """Whether it is asked to pause."""
         return is_cancel_requested(self.pause)
 
@@ -50,12 +50,12 @@ class Context:
         """A meter of ``total`` work, which reports and can be cancelled as this context says."""
         return Meter(total, self.progress, self.cancel)
 
-    def parts(self, weights: Mapping[str, float]) -> dict[str, Self]:
+    def split(self, weights: Mapping[str, float]) -> dict[str, Self]:
         """A context for each of several parts in their order; together they are one fraction, shared by ``weights``."""
         phases = Phases(weights, self.progress)
         return {name: replace(self, progress=phases.callback(name)) for name in weights}
 
-    def titled(self, words: str) -> Self:
+    def with_title(self, words: str) -> Self:
         """The same; what it reports begins with ``words``, such as the number of one of several."""
 
         def report(inner: Progress) -> None:
@@ -64,7 +64,7 @@ class Context:
 
         return self if self.progress is None else replace(self, progress=report)
 
-    def saying(self, words: str) -> Self:
+    def with_phase(self, words: str) -> Self:
         """The same; what it reports is ``words``, such as the number of one of many, with its phase as the detail."""
 
         def report(inner: Progress) -> None:
@@ -73,15 +73,15 @@ class Context:
 
         return self if self.progress is None else replace(self, progress=report)
 
-    def silent(self) -> Self:
+    def without_progress(self) -> Self:
         """The same without reports, for what is counted by its caller."""
         return replace(self, progress=None)
 
-    def alone(self) -> Self:
+    def without_workers(self) -> Self:
         """The same without workers, for what this process computes itself."""
         return replace(self, workers="")
 
-    def on(self, device: object) -> Self:
+    def on_device(self, device: object) -> Self:
         """The same on another device, a torch device or its name."""
         return replace(self, device=str(device))
 

@@ -60,7 +60,7 @@ class RequestLoop:
         self._newest: dict[str, int] = {}  # session -> its newest request, until that is answered or stopped
         self._lock = threading.Lock()  # for ``_newest``
 
-    def take(self, lines: Iterable[str]) -> None:
+    def add_requests(self, lines: Iterable[str]) -> None:
         """Take requests until the lines end; one without a kind only stops what its session asked before."""
         for line in lines:
             request = json.loads(line)
@@ -184,7 +184,7 @@ def _answer_requests(device: str, idle: float, nice: int) -> None:
     loop = RequestLoop(answer, device)
 
     def read() -> None:
-        loop.take(sys.stdin)
+        loop.add_requests(sys.stdin)
         os._exit(0)  # the server is gone or wants this process to end
 
     threading.Thread(target=read, daemon=True).start()

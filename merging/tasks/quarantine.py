@@ -33,19 +33,19 @@ class Damage:
     origin: Path
 
     @property
-    def aside(self) -> bool:
+    def is_moved(self) -> bool:
         """Whether it was moved."""
         return self.place != self.origin
 
     @property
-    def replaced(self) -> bool:
+    def is_replaced(self) -> bool:
         """Whether a good one has taken its place."""
-        return self.aside and self.origin.exists()
+        return self.is_moved and self.origin.exists()
 
     @property
-    def sentence(self) -> str:
+    def describe(self) -> str:
         """What is damaged and what became of it."""
-        left = "it was set aside" if self.aside else "it is left where it is"
+        left = "it was set aside" if self.is_moved else "it is left where it is"
         why = f" ({self.reason})" if self.reason else ""
         return f"{self.kind.capitalize()} {self.name} is damaged{why}; {left} and counts as absent."
 
@@ -57,15 +57,15 @@ class Quarantine:
         self._root, self._folder = root, root / FOLDER
         self._left: dict[Path, Damage] = {}
 
-    def take(self, path: Path, kind: str, reason: object, *, move: bool = True) -> None:
+    def check_and_move(self, path: Path, kind: str, reason: object, *, move: bool = True) -> None:
         """Set an entry aside, or note it if it must stay; a good copy that has replaced it meanwhile is left alone.
 
         Logs one warning for each entry.
         """
         if not path.is_dir() or atomic.is_damaged(path):
-            self.put_aside(path, kind, reason, move=move)
+            self.move_damaged(path, kind, reason, move=move)
 
-    def put_aside(self, path: Path, kind: str, reason: object, *, move: bool = True) -> None:
+    def move_damaged(self, path: Path, kind: str, reason: object, *, move: bool = True) -> None:
         """The same for an entry that is known to be damaged."""
         aside = self._move(path, kind, str(reason)) if move else None
         damage = Damage(kind, path.stem, str(reason), aside or path, path)
@@ -75,7 +75,7 @@ class Quarantine:
             return
         else:
             self._left[path] = damage
-        log.warning("%s", damage.sentence)
+        log.warning("%s", damage.describe)
 
     def _move(self, path: Path, kind: str, reason: str) -> Path | None:
         """Where the entry lies now; None if it cannot be moved."""
@@ -96,15 +96,15 @@ class Quarantine:
             write_json(aside / NOTE, {"kind": kind, "name": path.stem, "reason": reason, "origin": origin})
         return aside
 
-    def listed(self) -> list[Damage]:
+    def list_damage(self) -> list[Damage]:
         """Every damaged entry, the last one first: those that were set aside, then those that had to stay."""
         with contextlib.suppress(OSError):
             paths = [path for path in self._folder.iterdir() if NAME.fullmatch(path.name)]
             paths.sort(key=lambda path: path.stat().st_mtime_ns, reverse=True)
-            return [*map(self._noted, paths), *self._stayed()]
-        return self._stayed()
+            return [*map(self._read_note, paths), *self._list_unmoved()]
+        return self._list_unmoved()
 
-    def _stayed(self) -> list[Damage]:
+    def _list_unmoved(self) -> list[Damage]:
         return [damage for path, damage in self._left.items() if not path.is_dir() or atomic.is_damaged(path)]
 
     def remove(self, damage: Damage) -> None:
@@ -112,7 +112,7 @@ class Quarantine:
         if damage.place.parent == self._folder:
             atomic.retire(damage.place, f"{damage.kind.capitalize()} {damage.name}")
 
-    def _noted(self, place: Path) -> Damage:
+    def _read_note(self, place: Path) -> Damage:
         """A damaged entry with its note; one whose note could not be written counts as a run."""
         name = place.name.rpartition("-")[0]
         note = {"kind": RUN, "name": name, "reason": "", "origin": f"runs/{name}"}

@@ -87,23 +87,23 @@ class Result:
         if name not in self.schemas:
             known = [each for each in self.schemas if each != SCORES]
             hint = did_you_mean(name, known)
-            raise StoreError(f"{self._called} has no table {name!r}.{hint} It has: {', '.join(known) or 'none'}.")
-        return self.use(stored_table(self.manifest, name), lambda path: read_columns(path, self.schemas[name]))
+            raise StoreError(f"{self._sentence_name} has no table {name!r}.{hint} It has: {', '.join(known) or 'none'}.")
+        return self.read_checked(stored_table(self.manifest, name), lambda path: read_columns(path, self.schemas[name]))
 
     def array(self, name: str) -> NDArray[Any]:
         """One of its arrays, which may lie packed, as in a library; raises StoreError if there is none, too."""
         plain, packed = f"{name}.npy", f"{name}.npy{PACKED}"
         if plain in self.manifest:
-            return self.use(plain, lambda path: np.load(path, allow_pickle=False))
+            return self.read_checked(plain, lambda path: np.load(path, allow_pickle=False))
         if packed in self.manifest:
-            return self.use(packed, lambda path: np.load(io.BytesIO(read_unpacked(path)), allow_pickle=False))
-        raise StoreError(f"{self._called} has no array {name!r}.")
+            return self.read_checked(packed, lambda path: np.load(io.BytesIO(read_unpacked(path)), allow_pickle=False))
+        raise StoreError(f"{self._sentence_name} has no array {name!r}.")
 
     def file(self, name: str) -> Path:
         """One of its files, after its hash was checked."""
-        return self.use(name, lambda path: path)
+        return self.read_checked(name, lambda path: path)
 
-    def use(self, name: str, read: Callable[[Path], T]) -> T:
+    def read_checked(self, name: str, read: Callable[[Path], T]) -> T:
         """The result of ``read`` on a file whose hash was checked."""
         manifest, damage = self.manifest, DamagedError("it cannot be read")
         for attempt in range(ATTEMPTS):
@@ -117,12 +117,12 @@ class Result:
             with contextlib.suppress(DamagedError):
                 manifest = read_manifest(self.path)
         if not self.path.exists():
-            raise StoreError(f"{self._called} was deleted meanwhile. {self.kind.again}")
+            raise StoreError(f"{self._sentence_name} was deleted meanwhile. {self.kind.again}")
         self.damaged(damage)
-        raise StoreError(f"{self._called} is damaged ({damage}) and counts as absent. {self.kind.again}")
+        raise StoreError(f"{self._sentence_name} is damaged ({damage}) and counts as absent. {self.kind.again}")
 
     @property
-    def _called(self) -> str:
+    def _sentence_name(self) -> str:
         return f"{self.kind.noun.capitalize()} {self.path.name}"
 
 
@@ -162,7 +162,7 @@ class Results(Generic[T]):
         move = own and path.parent not in self.folders[1:]  # a library may lie in a store, and is never written to
 
         def set_aside(damage: DamagedError) -> None:
-            self._damaged.take(path, self.kind.noun, damage, move=move)
+            self._damaged.check_and_move(path, self.kind.noun, damage, move=move)
 
         # Another process may be replacing the folder at this moment, so only two failed reads count as damage.
         for last in (False, True):
@@ -183,7 +183,7 @@ class Results(Generic[T]):
                 set_aside(reason)
         return None
 
-    def listed(self) -> dict[str, ResultLocation]:
+    def list_locations(self) -> dict[str, ResultLocation]:
         """{name: where it lies} of every result, from one listing of each folder; own ones go first."""
         there: dict[str, ResultLocation] = {}
         for folder in self.folders:
@@ -224,7 +224,7 @@ class Results(Generic[T]):
             records.write_json(folder / self.kind.facts, {**facts, **more})
 
     @contextmanager
-    def shown_so_far(self) -> Iterator[Path]:
+    def publish_partial(self) -> Iterator[Path]:
         """A folder for results so far, which other processes may read, for as long as the block runs.
 
         It is temporary, and swept up if this process dies; ``find_so_far`` reads what lies there.
@@ -236,7 +236,7 @@ class Results(Generic[T]):
         finally:
             atomic.remove_temporary(folder)
 
-    def find_so_far(self, name: str) -> T | None:
+    def find_partial(self, name: str) -> T | None:
         """The result so far of a task that is computed here; None if it has shown none."""
         for path in self.own.glob(f"*/{name}"):
             with contextlib.suppress(*NOT_READ, StoreError, DamagedError):  # it is being replaced

@@ -39,7 +39,7 @@ class Fact:
     source: str = ""
     missing: str = ""
     digits: int = 1
-    counted: str = ""
+    counted_unit: str = ""
     name: str = ""
     cells: tuple[Cell, ...] = ()
     measure: str = ""
@@ -51,12 +51,12 @@ class Fact:
         return 100.0 if self.unit in SHARES else 1.0
 
     @property
-    def shown(self) -> float:
+    def displayed_value(self) -> float:
         """The value in its unit: 69.4 where the unit is "%"."""
         return self.value * self.scale
 
     @property
-    def interval(self) -> bool:
+    def has_interval(self) -> bool:
         """Whether it has an interval."""
         return math.isfinite(self.low) and math.isfinite(self.high)
 
@@ -75,10 +75,10 @@ class Fact:
     def long_text(self) -> str:
         """'69.4 % (67.3 to 71.6, n = 1,680, reporting half)'."""
         parts = []
-        if self.interval and not self.missing:
+        if self.has_interval and not self.missing:
             parts.append(f"{self._number(self.low)} to {self._number(self.high)}")
         if self.n and not self.missing:
-            parts.append(f"n = {self.n:,}{f' {self.counted}' if self.counted else ''}")
+            parts.append(f"n = {self.n:,}{f' {self.counted_unit}' if self.counted_unit else ''}")
         if self.half and not self.missing:
             parts.append(f"{self.half} half")
         if self.seed is not None and not self.missing:

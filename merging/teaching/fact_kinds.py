@@ -15,7 +15,7 @@ class FactKind:
     compute: str
     needed: tuple[str, ...] = ()
     optional: tuple[str, ...] = ()
-    now: bool = False
+    reads_view: bool = False
 
 
 FACT_KINDS = {
@@ -23,8 +23,8 @@ FACT_KINDS = {
     "difference": FactKind("score_facts:difference", ("run", "against", "over")),
     "h_score": FactKind("score_facts:h_score", ("run",)),
     "kept": FactKind("mask_facts:kept_share", ("run", "of"), ("ratio", "shared", "expert")),
-    "kept_now": FactKind("mask_facts:kept_share_in_view", ("of",), now=True),
-    "painted_now": FactKind("mask_facts:painted_share_in_view", ("of",), now=True),
+    "kept_now": FactKind("mask_facts:kept_share_in_view", ("of",), reads_view=True),
+    "painted_now": FactKind("mask_facts:painted_share_in_view", ("of",), reads_view=True),
     "norm": FactKind("conflict_facts:norm", ("expert",)),
     "agreement": FactKind("conflict_facts:agreement", ("density",), ("space",)),
     "null": FactKind("conflict_facts:random_agreement", ("density",), ("space",)),
@@ -43,7 +43,7 @@ FACT_KINDS = {
     "trust": FactKind("feature_facts:map_trustworthiness", ("run", "perplexity"), ("task",)),
     "lens": FactKind("image_facts:lens", ("run", "depth"), ("over", "of")),
     "restored": FactKind("image_facts:restored_share", ("run", "depth"), ("over", "tokens", "donor")),
-    "preview": FactKind("image_facts:preview", ("over",), ("of",), now=True),
+    "preview": FactKind("image_facts:preview", ("over",), ("of",), reads_view=True),
 }
 WITHOUT_INTERVAL = (  # all of something is counted, or no interval is known
     "kept", "kept_now", "painted_now", "norm", "agreement", "null", "survived", "cosine", "drift", "correlation",

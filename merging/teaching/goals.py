@@ -21,7 +21,7 @@ def is_met(goal: Goal, context: LessonContext, address: Mapping[str, str] | None
     A key that is not in the address does not hold, unless the goal is that it is empty.
     """
     if address is not None:
-        context = context.at(address, context.preview, context.factors)
+        context = context.with_view(address, context.preview, context.factors)
     if goal.fact is None:
         return _is_met_by_address(goal, context.address.get(goal.key, ""), context)
     fact = compute_fact(goal.fact, context)

@@ -128,7 +128,7 @@ class Lesson:
     steps: tuple[LessonStep, ...]
     path: Path
 
-    def place(self, number: int) -> tuple[str, dict[str, str]]:
+    def page_and_view(self, number: int) -> tuple[str, dict[str, str]]:
         """The page and the view of a step, counted from 1, with those of earlier steps where it names none."""
         for step in reversed(self.steps[:number]):
             if step.page:

@@ -62,7 +62,7 @@ def list_fact_specs(lesson: Lesson) -> dict[str, FactSpec]:
     for number, step in enumerate(lesson.steps, 1):
         goals = [goal for goal in (step.goal, *step.claims) if goal]
         asked = [*step.truth, *(step.paper.ours if step.paper else ())]
-        asked += [goal.fact for goal in goals if goal.fact and not FACT_KINDS[goal.fact.fact].now]
+        asked += [goal.fact for goal in goals if goal.fact and not FACT_KINDS[goal.fact.fact].reads_view]
         listed |= {f"step {number}, {place}": spec for place, spec in enumerate(asked, 1)}
     return listed
 
@@ -114,7 +114,7 @@ def _check_goal(step: LessonStep, number: int, lesson: Lesson, context: LessonCo
     """Whether the goal is open when the step opens, and met after "Show me"."""
     if step.goal is None:
         return
-    opened = context.view(lesson.place(number)[1])
+    opened = context.view(lesson.page_and_view(number)[1])
     if is_met(step.goal, context, opened):
         yield f"its goal ({describe_goal(step.goal)}) holds as soon as the step opens. Open it with another view."
     if not step.show:
@@ -149,7 +149,7 @@ def _check_facts(lesson: Lesson, context: LessonContext) -> Iterator[str]:
 
 def _lacks_interval(spec: FactSpec, fact: Fact) -> bool:
     free = spec.fact in WITHOUT_INTERVAL or spec.arguments.get("of") == "certainty"
-    return fact.unit in SHARES and not fact.name and not fact.interval and not free
+    return fact.unit in SHARES and not fact.name and not fact.has_interval and not free
 
 
 def _list_used_facts(lesson: Lesson) -> Iterator[str]:

@@ -40,9 +40,9 @@ class LessonContext:
     address: Mapping[str, str] = field(default_factory=dict)
     preview: pd.DataFrame | None = None
     factors: pd.DataFrame | None = None
-    _kept: dict[Any, Any] = field(default_factory=dict, repr=False, compare=False)
+    _cached: dict[Any, Any] = field(default_factory=dict, repr=False, compare=False)
 
-    def at(
+    def with_view(
         self, address: Mapping[str, str], preview: pd.DataFrame | None = None, factors: pd.DataFrame | None = None
     ) -> LessonContext:
         """The same lesson with another view on screen; what was read before is kept."""
@@ -55,14 +55,14 @@ class LessonContext:
         """The stored runs that were scored on this benchmark."""
 
         def scored() -> list[Run]:
-            return [run for run in self.store.runs() if run.has_scores and run.benchmark == self.benchmark.digest]
+            return [run for run in self.store.list_runs() if run.has_scores and run.benchmark == self.benchmark.digest]
 
-        return self.keep("runs", scored)
+        return self.compute_once("runs", scored)
 
     @property
     def merges(self) -> list[Run]:
         """The merges of all experts of the benchmark; where models changed, those of the stored references."""
-        return self.keep("merges", self._merges)
+        return self.compute_once("merges", self._merges)
 
     def _merges(self) -> list[Run]:
         experts = set(self.benchmark.experts)
@@ -88,7 +88,7 @@ class LessonContext:
         from merging.recipes.presets import find_preset
         from merging.recipes.recipe import Recipe
 
-        parts = self._parts(alias)
+        parts = self._run_parts(alias)
         on = self.benchmark.pretrained, self.benchmark.experts
         try:
             if "preset" in parts:
@@ -103,27 +103,27 @@ class LessonContext:
         """The stored run of an alias or of a reference model, None if there is none. Raises LessonError."""
         if alias in REFERENCES:
             return self.references.get(alias)
-        return self.keep(("run", alias), lambda: self.find(self.recipe(alias)))
+        return self.compute_once(("run", alias), lambda: self.find_run(self.recipe(alias)))
 
-    def find(self, recipe: Recipe) -> Run | None:
+    def find_run(self, recipe: Recipe) -> Run | None:
         """The stored run of a recipe on all experts, wherever its files are; None if there is none."""
         from merging.study.runs.edit_pairs import by_subject, find_run
 
         found = (find_run(recipe, group) for group in by_subject(self.merges))
         return next((run for run in found if run is not None), None)
 
-    def needed_run(self, alias: str) -> Run:
+    def require_run(self, alias: str) -> Run:
         """The same; raises StoreError where it is not stored."""
         if (run := self.run(alias)) is None:
             what = f"the recipe “{self.recipe(alias).title or alias}”" if alias not in REFERENCES else f"{alias} model"
             raise StoreError(f"There is no run of {what} on this benchmark. Run its recipe.")
         return run
 
-    def missing(self) -> list[str]:
+    def list_missing_runs(self) -> list[str]:
         """The aliases of recipes that have no run here."""
         return [alias for alias, parts in self.lesson.runs.items() if "sweep" not in parts and self.run(alias) is None]
 
-    def _parts(self, alias: str) -> Mapping[str, Any]:
+    def _run_parts(self, alias: str) -> Mapping[str, Any]:
         if alias not in self.lesson.runs:
             near = did_you_mean(alias, self.lesson.runs)
             raise LessonError(f"The lesson {self.lesson.key} has no run {alias!r}.{near}")
@@ -165,7 +165,7 @@ class LessonContext:
 
     # Measurements
 
-    def measured(self, key: str, run: Run | None = None) -> StoredMeasurement:
+    def find_measurement(self, key: str, run: Run | None = None) -> StoredMeasurement:
         """A stored measurement of a run, of the experts (with any merge of them), or of the benchmark.
 
         Raises:
@@ -175,21 +175,21 @@ class LessonContext:
         from merging.study.analysis.measurement_registry import find_measurement
         from merging.study.analysis.measurement_subject import SubjectKind
 
-        of = find_measurement(key).of
+        of = find_measurement(key).subject
         if run is None and of == SubjectKind.EXPERTS:
             run = self.merges[0] if self.merges else None
         run_id = "" if run is None or of == SubjectKind.BENCHMARK else run.id
         find = partial(measurement_store.find_measurement_result, key, self.store, self.benchmark, run_id)
-        if (measured := self.keep(("measured", key, run_id), find)) is None:
+        if (measured := self.compute_once(("measured", key, run_id), find)) is None:
             of_what = f" of “{run.name}”" if run is not None and of == SubjectKind.RUN else ""
             raise NotMeasured(f"“{find_measurement(key).title}”{of_what} has not been measured here.", key, run_id)
         return measured
 
-    def keep(self, key: Hashable, make: Callable[[], Kept]) -> Kept:
+    def compute_once(self, key: Hashable, make: Callable[[], Kept]) -> Kept:
         """What ``make`` gives, made once for this context."""
-        if key not in self._kept:
-            self._kept[key] = make()
-        kept: Kept = self._kept[key]
+        if key not in self._cached:
+            self._cached[key] = make()
+        kept: Kept = self._cached[key]
         return kept
 
     def tasks(self, over: str, inside: Sequence[str]) -> list[str]:

@@ -113,7 +113,7 @@ def parse_fact_spec(
             f"{what}: there is no fact {name!r}.{did_you_mean(name, FACT_KINDS)} Known: {', '.join(FACT_KINDS)}."
         )
     kind = FACT_KINDS[name]
-    if kind.now and not now:
+    if kind.reads_view and not now:
         raise LessonError(f"{what}: {name} is read from the view on screen, so only a goal can name it.")
     fields = LessonFields(data, f"{what} ({name})", ("fact", *kind.needed, *kind.optional))
     for argument in kind.needed:

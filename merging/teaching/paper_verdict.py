@@ -38,6 +38,6 @@ def _change_uncertainty(facts: list[Fact], change: float) -> float:
     parts = []
     for place, fact in enumerate(ends):
         upward = (change > 0) == (place == 0 and len(ends) > 1)  # the end from which the change starts
-        if fact.interval:
+        if fact.has_interval:
             parts.append(fact.high - fact.value if upward else fact.value - fact.low)
     return math.hypot(*parts) if parts else 0.0

@@ -40,9 +40,9 @@ FULL_MESSAGE = "There are {} polls already. Each ends a day after it was begun."
 class Poll:
     """A poll until it ends; ``counts`` are stored, ``given`` by (question, session) are not."""
 
-    until: float
+    end_time: float
     counts: Counts = field(default_factory=dict)
-    given: dict[tuple[str, str], tuple[tuple[int, str], ...]] = field(default_factory=dict)
+    answers: dict[tuple[str, str], tuple[tuple[int, str], ...]] = field(default_factory=dict)
 
 
 class Polls:
@@ -52,7 +52,7 @@ class Polls:
         self._folder, self._clock = root / FOLDER, clock
         self._lock = threading.Lock()
         self._polls: dict[str, Poll] = {}
-        self._read()
+        self._restore_polls()
 
     def begin(self) -> str:
         """Begin a poll; its code.
@@ -61,7 +61,7 @@ class Polls:
             StoreError: there are too many already.
         """
         with self._lock:
-            self._forget()
+            self._drop_expired()
             if len(self._polls) >= MOST_POLLS:
                 self._drop_unused()
             if len(self._polls) >= MOST_POLLS:
@@ -90,7 +90,7 @@ class Polls:
             poll = self._poll(code)
             if poll is None or (step not in poll.counts and len(poll.counts) >= MOST_QUESTIONS):
                 return False
-            earlier = poll.given.get((step, session), ())
+            earlier = poll.answers.get((step, session), ())
             if earlier == given:
                 return True
             counts = poll.counts.setdefault(step, [])
@@ -101,7 +101,7 @@ class Polls:
                 counts[place] = +(counts[place] - Counter([value]))
             for place, value in given:
                 counts[place][value] += 1
-            poll.given[step, session] = given
+            poll.answers[step, session] = given
             self._write(code)
             return True
 
@@ -118,18 +118,18 @@ class Polls:
             self._drop(code)
 
     def _poll(self, code: str) -> Poll | None:
-        self._forget()
+        self._drop_expired()
         return self._polls.get(code)
 
-    def _forget(self) -> None:
+    def _drop_expired(self) -> None:
         """Drop what is a day old."""
         now = self._clock()
-        for code in [code for code, poll in self._polls.items() if poll.until <= now]:
+        for code in [code for code, poll in self._polls.items() if poll.end_time <= now]:
             self._drop(code)
 
     def _drop_unused(self) -> None:
         """Drop the oldest poll that is over an hour old and has no answer, if there is one."""
-        unused = [(poll.until, code) for code, poll in self._polls.items() if not poll.counts]
+        unused = [(poll.end_time, code) for code, poll in self._polls.items() if not poll.counts]
         if unused and min(unused)[0] <= self._clock() + DAY - UNUSED:
             self._drop(min(unused)[1])
 
@@ -146,9 +146,9 @@ class Polls:
         poll = self._polls[code]
         with contextlib.suppress(OSError):
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            write_json(self._path(code), {"until": poll.until, "counts": poll.counts})
+            write_json(self._path(code), {"until": poll.end_time, "counts": poll.counts})
 
-    def _read(self) -> None:
+    def _restore_polls(self) -> None:
         """Take up the polls of a server that was restarted; files that are none are ignored."""
         paths = sorted(self._folder.glob("*.json")) if self._folder.is_dir() else []
         for path in paths[:MOST_POLLS]:
@@ -157,7 +157,7 @@ class Polls:
                 counts = {step: [Counter(_numbers(one)) for one in places] for step, places in plain["counts"].items()}
                 if CODE.fullmatch(path.stem):
                     self._polls[path.stem] = Poll(float(plain["until"]), counts)
-        self._forget()
+        self._drop_expired()
 
 
 def median(counts: Mapping[float, int]) -> float:

@@ -37,7 +37,7 @@ def _models(m: MeasuredModels) -> Iterator[Row]:
     inside, outside = percent(m.pretrained, m.inside), percent(m.pretrained, m.outside)
     yield Row("pretrained, in domain", f"{inside:.1f}", 35 <= inside <= 62, 40 <= inside <= 60)
     yield Row("pretrained, out of domain", f"{outside:.1f}", outside >= 68, outside >= 78)
-    own, least = np.mean(list(m.own.values())), min(m.own.values())
+    own, least = np.mean(list(m.own_accuracies.values())), min(m.own_accuracies.values())
     yield Row("experts, own task, mean", f"{own:.1f}", own >= 87, own >= 94)
     yield Row("experts, own task, least", f"{least:.1f}", least >= 74, least >= 88)
     drop = outside - np.mean([percent(found, m.outside) for found in m.experts.values()])
@@ -50,9 +50,9 @@ def _models(m: MeasuredModels) -> Iterator[Row]:
 
 
 def _best_merge(m: MeasuredModels) -> Iterator[Row]:
-    label, row = max(scalings.reported_rows(m.tried), key=lambda item: int(item[1]["in_domain"]))
+    label, row = max(scalings.reported_rows(m.all_scalings), key=lambda item: int(item[1]["in_domain"]))
     best = 100 * int(row["in_domain"]) / sum(len(m.pretrained[key]) for key in m.inside)
-    gain, gap = best - percent(m.pretrained, m.inside), np.mean(list(m.own.values())) - best
+    gain, gap = best - percent(m.pretrained, m.inside), np.mean(list(m.own_accuracies.values())) - best
     yield Row(f"best merge over pretrained, in domain ({label})", f"{gain:+.1f}", gain >= 12, gain >= 18)
     yield Row("best merge under the experts' mean", f"{gap:.1f}", gap >= 6)
 
@@ -69,7 +69,7 @@ def _lot(m: MeasuredModels) -> Iterator[Row]:
 
 
 def _mask(m: MeasuredModels) -> Iterator[Row]:
-    masked, plain = m.correct(MASKED.at(0.3)), m.correct(TASK_ARITHMETIC.at(0.3))
+    masked, plain = m.correct(MASKED.with_scaling(0.3)), m.correct(TASK_ARITHMETIC.with_scaling(0.3))
     gain, error = paired_difference(masked, plain, m.outside)
     yield Row(
         "lwptv then task arithmetic over task arithmetic, 0.3, out of domain",
@@ -85,13 +85,13 @@ def _drift(m: MeasuredModels) -> Iterator[Row]:
     recipes = (AVERAGING, TASK_ARITHMETIC, MASKED, TIES_MEAN, LOT)
     profiles, points = {}, []
     for recipe in recipes:
-        weights, found = m.bench.merged(recipe), m.correct(recipe)
+        weights, found = m.bench.merge(recipe), m.correct(recipe)
         per_task = [
             drift(m.bench.class_tokens(weights, key), m.bench.class_tokens(m.bench.experts[key], key))
             for key in m.inside
         ]
         profiles[recipe.title] = np.mean(per_task, axis=0)
-        points += [(each[-1], m.own[key] - percent(found, [key])) for key, each in zip(m.inside, per_task, strict=True)]
+        points += [(each[-1], m.own_accuracies[key] - percent(found, [key])) for key, each in zip(m.inside, per_task, strict=True)]
         m.say(f"drift, {recipe.title}: " + " ".join(f"{value:.3f}" for value in profiles[recipe.title]))
     grows = all(bool((np.diff(profile) > 0).all()) for profile in profiles.values())
     yield Row("drift grows with depth, all methods", "yes" if grows else "no", grows)
@@ -110,8 +110,8 @@ def _retention(m: MeasuredModels) -> Iterator[Row]:
         subsets = [sorted(random.choice(m.inside, count, replace=False)) for _ in range(3 if count < 8 else 1)]
         shares = []
         for subset in subsets:
-            found = m.bench.correct(m.bench.merged(AVERAGING, subset), subset)
-            shares += [100 * percent(found, [key]) / m.own[key] for key in subset]
+            found = m.bench.find_correct(m.bench.merge(AVERAGING, subset), subset)
+            shares += [100 * percent(found, [key]) / m.own_accuracies[key] for key in subset]
         kept[count] = float(np.mean(shares))
     text = ", ".join(f"{count}: {share:.1f} %" for count, share in kept.items())
     yield Row("accuracy retained by averaging 2, 4, 8 experts", text, kept[2] - kept[8] >= 10)
@@ -127,7 +127,7 @@ def _loads(m: MeasuredModels) -> Iterator[Row]:
 def check_floors(folder: Path, say: Callable[[str], None]) -> bool:
     """Writes the table of scalings and prints that of floors and goals; true when no measured floor fails."""
     m = MeasuredModels(folder, say)
-    scalings.write(folder, m.tried)
+    scalings.write(folder, m.all_scalings)
     rows: list[Row] = []
     for part in (_loads, _models, _best_merge, _lot, _mask, _drift, _retention):
         try:

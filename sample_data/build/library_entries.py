@@ -31,15 +31,15 @@ def copy_into_library(run: Run) -> Path:
     """
     with tempfile.TemporaryDirectory(dir=settings.BUNDLED) as folder:
         aside = Store(Path(folder), libraries=(settings.LIBRARY,), dated=False)
-        with aside.writing(run.id) as own:
+        with aside.write_run(run.id) as own:
             for name in {*run.files} - {*run.models.values(), *run.modules}:
                 (own / name).parent.mkdir(exist_ok=True)
                 shutil.copyfile(run.file(name), own / name)
             facts = json.loads((own / FACTS).read_bytes())
             nothing = {"models": {}, "modules": []}
             write_json(own / FACTS, {name: nothing.get(name, value) for name, value in facts.items()})
-        copied = aside.run(run.id)
-        if SALIENCY in copied.tables and edit_pairs.same_saliency(copied, aside.runs()):
+        copied = aside.get_run(run.id)
+        if SALIENCY in copied.tables and edit_pairs.same_saliency(copied, aside.list_runs()):
             copied = without_saliency(copied, aside)
         place = settings.LIBRARY / run.id
         put_entry(copied.path, settings.LIBRARY, FACTS)
@@ -57,14 +57,14 @@ def put_entry(entry: Path, place: Path, facts: str) -> None:
 
 def without_saliency(run: Run, store: Store) -> Run:
     """The run without its table of saliency, which an earlier one of the library has."""
-    with store.writing(run.id, replace=True) as folder:
+    with store.write_run(run.id, replace=True) as folder:
         shutil.copytree(run.path, folder, dirs_exist_ok=True)
         table_path(folder, SALIENCY).unlink()
         (folder / MANIFEST).unlink()  # a new one is written when the block ends
         facts = json.loads((folder / FACTS).read_bytes())
         del facts["tables"][SALIENCY]
         write_json(folder / FACTS, facts)
-    return store.run(run.id)
+    return store.get_run(run.id)
 
 
 def remove_seconds(root: Path, facts: str) -> None:

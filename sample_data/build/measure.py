@@ -68,51 +68,51 @@ class MeasuredModels:
     @cached_property
     def pretrained(self) -> dict[str, np.ndarray]:
         """The pretrained model on the reporting images of every data set."""
-        return self.bench.correct(self.bench.pretrained, self.everything)
+        return self.bench.find_correct(self.bench.pretrained, self.everything)
 
     @cached_property
     def experts(self) -> dict[str, dict[str, np.ndarray]]:
         """Each expert on its own task and out of domain."""
-        return {key: self.bench.correct(model, [key, *self.outside]) for key, model in self.bench.experts.items()}
+        return {key: self.bench.find_correct(model, [key, *self.outside]) for key, model in self.bench.experts.items()}
 
     @cached_property
-    def own(self) -> dict[str, float]:
+    def own_accuracies(self) -> dict[str, float]:
         """Each expert's accuracy on its own task."""
         return {key: percent(found, [key]) for key, found in self.experts.items()}
 
     @cached_property
     def multitask(self) -> dict[str, np.ndarray]:
         """The multi-task model on the reporting images of every data set."""
-        return self.bench.correct(self.bench.model("multitask"), self.everything)
+        return self.bench.find_correct(self.bench.model("multitask"), self.everything)
 
     def correct(self, recipe: Recipe) -> dict[str, np.ndarray]:
         """A merged model on the reporting images of every data set, measured once per recipe."""
         label = f"{recipe.title}, {recipe.scaling}"
         if label not in self._merged:
-            self._merged[label] = self.bench.correct(self.bench.merged(recipe), self.everything)
+            self._merged[label] = self.bench.find_correct(self.bench.merge(recipe), self.everything)
         return self._merged[label]
 
     @cached_property
-    def tried(self) -> pd.DataFrame:
+    def all_scalings(self) -> pd.DataFrame:
         """Every recipe at every scaling of the grid: one row each, as ``scalings.table`` has them."""
         tables = []
         for recipe in RECIPES:
             try:
-                tables.append(self._tried(recipe))
+                tables.append(self._measure_scalings(recipe))
             except Exception as problem:  # a method that is missing or fails must not hide the other rows
                 self.say(f"{recipe.title}: not measured: {problem}")
         return pd.concat(tables, ignore_index=True)
 
-    def _tried(self, recipe: Recipe) -> pd.DataFrame:
+    def _measure_scalings(self, recipe: Recipe) -> pd.DataFrame:
         """The rows of one recipe: choosing images at every scaling, reporting images at the published and the best."""
         choosing: dict[float, int] = {}
         if recipe.scaling is not None:
-            models = self.bench.at_scalings(recipe, scalings.GRID)
+            models = self.bench.merge_at_scalings(recipe, scalings.GRID)
             for scaling, weights in zip(scalings.GRID, models, strict=True):
-                choosing[scaling] = _count_correct(self.bench.correct(weights, self.inside, "choosing"), self.inside)
+                choosing[scaling] = _count_correct(self.bench.find_correct(weights, self.inside, "choosing"), self.inside)
         reported = {}
         for scaling in scalings.reported_scalings(recipe.scaling, choosing):
-            found = self.correct(recipe if scaling is None else recipe.at(scaling))
+            found = self.correct(recipe if scaling is None else recipe.with_scaling(scaling))
             reported[scaling] = _count_correct(found, self.inside), _count_correct(found, self.outside)
         rows = scalings.table(recipe.title, recipe.scaling, choosing, reported)
         for label, row in scalings.reported_rows(rows):

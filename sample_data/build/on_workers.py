@@ -29,7 +29,7 @@ def compute_measurements(
     measured: Sequence[tuple[str, Run | None]], store: Store, benchmark: Benchmark, workers: Workers
 ) -> None:
     """Measure what is missing, but what is timed: kinds, and the runs that they are of, None for the benchmark."""
-    wanted = [WantedMeasurement(key, of.id if of else "") for key, of in measured if not find_measurement(key).timed]
+    wanted = [WantedMeasurement(key, of.id if of else "") for key, of in measured if not find_measurement(key).is_timed]
     context = Context(progress=_make_phase_printer(), warn=print_warning, workers=workers)
     _exit_on_failures(measure_several(wanted, store, benchmark, context=context))
 

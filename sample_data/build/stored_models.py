@@ -40,7 +40,7 @@ class Recipe:
         """The scaling coefficient as published; None for a merge that has none."""
         return self.params.get("scaling")
 
-    def at(self, scaling: float) -> Recipe:
+    def with_scaling(self, scaling: float) -> Recipe:
         """The same recipe with another scaling coefficient."""
         return replace(self, params={**self.params, "scaling": scaling})
 
@@ -52,7 +52,7 @@ class StoredModels:
         self.folder, self.benchmark = folder, Benchmark.load(folder)
         self.inside = [task.key for task in TASKS if task.in_domain]
         self.outside = [task.key for task in TASKS if not task.in_domain]
-        self._architecture = Architecture.of(open_checkpoint(self.path("pretrained")))
+        self._architecture = Architecture.from_checkpoint(open_checkpoint(self.path("pretrained")))
         self._tower = Tower().eval()
 
     def path(self, name: str) -> str:
@@ -73,12 +73,12 @@ class StoredModels:
         """The eight experts by task."""
         return {key: self.model(key) for key in self.inside}
 
-    def merged(
+    def merge(
         self, recipe: Recipe, experts: Sequence[str] | None = None, *, rounded: bool = True
     ) -> dict[str, torch.Tensor]:
         """The merged model, rounded to half precision as its file is. Raises what `merging` raises."""
         names = list(experts or self.inside)
-        read = self.path if rounded else self._single
+        read = self.path if rounded else self._in_single_precision
         shown = None
         if recipe.exemplars:
             drawn = self.benchmark.labeled_exemplars(recipe.exemplars)
@@ -94,21 +94,21 @@ class StoredModels:
         )
         return {name: value.float() for name, value in result.state_dict.items()}
 
-    def _single(self, name: str) -> MappingCheckpoint:
+    def _in_single_precision(self, name: str) -> MappingCheckpoint:
         """A stored model as a checkpoint in single precision, whose merges are not rounded to half precision."""
         checkpoint = MappingCheckpoint(self.model(name), name)
         checkpoint.metadata = open_checkpoint(self.path(name)).metadata
         return checkpoint
 
-    def at_scalings(self, recipe: Recipe, scalings: Sequence[float]) -> Iterator[dict[str, torch.Tensor]]:
+    def merge_at_scalings(self, recipe: Recipe, scalings: Sequence[float]) -> Iterator[dict[str, torch.Tensor]]:
         """The merged model at each scaling from one merge: a scaling is a factor on the merged task vector."""
-        whole = self.merged(recipe.at(1.0), rounded=False)
+        whole = self.merge(recipe.with_scaling(1.0), rounded=False)
         for scaling in scalings:
             yield {
                 name: (base + scaling * (whole[name] - base)).half().float() for name, base in self.pretrained.items()
             }
 
-    def correct(self, weights: Weights, keys: Sequence[str], half: str = "reporting") -> dict[str, np.ndarray]:
+    def find_correct(self, weights: Weights, keys: Sequence[str], half: str = "reporting") -> dict[str, np.ndarray]:
         """For each task, which images are classified right (n,) bool."""
         encoder = Encoder(self._architecture, {name.removeprefix("visual."): v for name, v in weights.items()})
         found = {}

@@ -52,7 +52,7 @@ def benchmark(library: Path) -> Benchmark:
 
 
 def run_of(store: Store, title: str) -> Run:
-    return next(run for run in store.runs() if title in run.title)
+    return next(run for run in store.list_runs() if title in run.title)
 
 
 def found(store: Store, benchmark: Benchmark, title: str) -> stored_measurements.StoredMeasurement:
@@ -76,7 +76,7 @@ def test_predictions_give_the_stored_scores(store: Store, benchmark: Benchmark, 
     assert one.notes["differing"] == 0
     for task, answers in predictions.read_answers(one, benchmark).items():
         (row,) = stored[stored["task"] == task].to_dict("records")
-        assert answers.right.mean() == pytest.approx(row["accuracy"], rel=1e-15)
+        assert answers.is_right.mean() == pytest.approx(row["accuracy"], rel=1e-15)
         assert answers.predicted.shape == answers.margin.shape == (len(answers.models), len(answers.labels))
 
 
@@ -98,9 +98,9 @@ def test_margins_are_of_the_right_class(store: Store, benchmark: Benchmark) -> N
     one = found(store, benchmark, "Ties")
     for answers in predictions.read_answers(one, benchmark).values():
         clear = np.abs(answers.margin) > 1e-3
-        assert ((answers.margin > 0) == answers.right)[clear].all()
+        assert ((answers.margin > 0) == answers.is_right)[clear].all()
     task = benchmark.tasks[0]
-    model = Encoder.of(open_checkpoint(benchmark.pretrained), like=benchmark.tower)
+    model = Encoder.from_checkpoint(open_checkpoint(benchmark.pretrained), like=benchmark.pretrained_tower)
     images, labels = benchmark.images(task.key, SPLIT)
     rows, head = compute_features(model, benchmark.preprocess(images)), benchmark.head(task.key)
     table = cosines(rows, head).numpy()
@@ -237,7 +237,7 @@ def test_the_same_answers_differ_by_nothing() -> None:
 def test_kept_predictions_give_the_stored_scores(key: str, tmp_path: Path) -> None:
     benchmark, store = Benchmark.load(), Store(tmp_path, libraries=(settings.LIBRARY,))
     title = "Pretrained" if key == PRETRAINED else find_preset(key).title
-    run = next(run for run in store.runs() if run.title == title)
+    run = next(run for run in store.list_runs() if run.title == title)
     one = stored_measurements.find_measurement_result("predictions", store, benchmark, run.id)
     assert one is not None and run.scores is not None
     kept, expected = predictions.score_rows(one, benchmark), run.scores[run.scores["split"] == SPLIT]
@@ -245,4 +245,4 @@ def test_kept_predictions_give_the_stored_scores(key: str, tmp_path: Path) -> No
         zip(expected["task"], expected["correct"], expected["n"], strict=True)
     )
     for task, answers in predictions.read_answers(one, benchmark).items():
-        assert answers.right.sum() == kept.set_index("task").loc[task, "correct"]
+        assert answers.is_right.sum() == kept.set_index("task").loc[task, "correct"]

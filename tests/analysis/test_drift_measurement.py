@@ -63,7 +63,7 @@ def test_a_run_without_weights_is_merged_again_and_measured(library, tmp_path, t
     assert [path.name for path in (store.root / "measured").iterdir()] == [found.path.name]  # no model stays
     assert not (store.root / "runs").exists()
 
-    lot = store.run(run_id).table("lot").set_index("tensor")
+    lot = store.get_run(run_id).table("lot").set_index("tensor")
     objective = found.table("objective").set_index("tensor")
     np.testing.assert_allclose(objective.loc[lot.index, "least"], lot["drift"], rtol=1e-5)
     np.testing.assert_allclose(objective.loc[lot.index, "pretrained"], lot["drift_zero"], rtol=1e-5)
@@ -79,7 +79,7 @@ def test_a_merge_with_one_model_per_task_is_measured_with_each(library, tmp_path
     )
     assert merged.mean() < 0.6 * pretrained.mean()
     ablation = measure.measure("ablation", store, tiny_benchmark, run_id).table("ablation")
-    scores = store.run(run_id).scores
+    scores = store.get_run(run_id).scores
     own = scores[scores["split"] == "reporting"].set_index("task")["correct"]
     whole = ablation[ablation["kind"] == "nothing"].set_index("task")["correct"]
     assert (whole == own.loc[whole.index]).all()
@@ -196,12 +196,12 @@ def test_a_measurement_is_a_job_like_a_merge(library, tmp_path, tiny_benchmark, 
     try:
         job = runner.measure("drift", run_id)
         assert runner.measure("drift", run_id).id == job.id
-        assert (job.kind, job.subject, job.live) == ("drift", run_id, True)
-        assert job.title == f"Feature drift: {store.run(run_id).title}"
+        assert (job.kind, job.subject, job.is_live) == ("drift", run_id, True)
+        assert job.title == f"Feature drift: {store.get_run(run_id).title}"
         done = wait_for_end(runner, job.id)
         assert (done.state, done.error, done.fraction) == (State.DONE, "", 1.0)
         assert measurement_store.find_measurement_result("drift", store, Benchmark.load(), run_id) is not None
-        assert [found.id for found in runner.jobs()] == [job.id]
+        assert [found.id for found in runner.list_jobs()] == [job.id]
         with pytest.raises(StoreError, match="There is no run"):
             runner.measure("drift", "0" * 12)
         with pytest.raises(StoreError, match="There is no measurement"):

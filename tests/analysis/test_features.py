@@ -36,7 +36,7 @@ def store(tmp_path: Path, library: Path) -> Store:
 
 
 def run_id(store: Store, title: str) -> str:
-    return next(run.id for run in store.runs() if title in run.title)
+    return next(run.id for run in store.list_runs() if title in run.title)
 
 
 # Numbers
@@ -246,7 +246,7 @@ def test_features_of_all_kinds_of_models_are_of_the_same_images(store: Store, li
     assert rows.shape == (len(tables[0]), tiny.EMBED)
     place = int(tables[0]["image"][3].split(":")[1])
     images, _ = benchmark.images("letters", features.SPLIT)
-    alone = Encoder.of(tiny.checkpoint(tiny.family()[0]))(benchmark.preprocess(images[place : place + 1]))
+    alone = Encoder.from_checkpoint(tiny.checkpoint(tiny.family()[0]))(benchmark.preprocess(images[place : place + 1]))
     np.testing.assert_allclose(rows[3], alone[0].numpy(), rtol=2e-2, atol=2e-2)  # the file has half precision
     numbers = found[2].table("separability").set_index("task")
     assert list(numbers.index) == [*tiny.OUTSIDE, features.TOGETHER]

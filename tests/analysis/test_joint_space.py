@@ -82,9 +82,9 @@ def test_the_rank_cut_is_a_share_of_the_largest_value() -> None:
     table = spectrum(space, 0.1)
     assert (table["kept"] == (table["share"] > 0.1)).all() and 0 < table["kept"].sum() < len(table)
     assert table["energy"].iloc[-1] == pytest.approx(1)
-    cut = space.cut(0.1)
+    cut = space.truncate(0.1)
     assert cut.entries.shape[1] == cut.basis.shape[1] == len(cut.values) == table["kept"].sum()
-    assert space.cut(0.0).entries.shape == space.entries.shape
+    assert space.truncate(0.0).entries.shape == space.entries.shape
 
 
 @pytest.mark.parametrize("ratio", [0.1, 0.5, 0.8])
@@ -115,7 +115,7 @@ def test_renormalization_spreads_what_is_dropped() -> None:
 def test_the_steps_end_where_the_merge_ends(ratio: float, vertical: bool, joint: bool) -> None:
     given = vectors((9, 6))
     space = space_of((9, 6), vertical)
-    table, facts = algorithm_steps(space.cut(0.01), ratio, joint)
+    table, facts = algorithm_steps(space.truncate(0.01), ratio, joint)
     parameter = Parameter("visual.x.weight", Role.LINEAR, "x", "block 0", 0, 0)
     method = registry.find_merge("drm")
     params = {
@@ -127,7 +127,7 @@ def test_the_steps_end_where_the_merge_ends(ratio: float, vertical: bool, joint:
     merged = method.run(slot, method.params.build(params), None)
     delta = table[table["step"] == "delta"]["value"].to_numpy().reshape(9, 6)
     np.testing.assert_allclose(delta, merged.abs().numpy(), rtol=1e-9, atol=1e-12)
-    mean = space.cut(0.01).matrices().mean(dim=0)
+    mean = space.truncate(0.01).matrices().mean(dim=0)
     assert facts["norm"] == pytest.approx(float(merged.norm() / mean.norm()))
     pruned = table[table["step"] == "pruned"]["value"].to_numpy()
     assert facts["kept"] == pytest.approx((pruned > 0).mean()) and 0.5 <= facts["elected"] <= 1
@@ -239,7 +239,7 @@ def stored_run(folder: Path, store: Store) -> Run:
 
 def test_a_run_gives_the_matrices_of_its_experts(tiny_folder: Path, tmp_path: Path) -> None:
     run = stored_run(tiny_folder, Store(tmp_path / "store", libraries=()))
-    read = TaskMatrices.of(run).layer("visual.proj")
+    read = TaskMatrices.of_run(run).layer("visual.proj")
     benchmark = Benchmark.load(tiny_folder)
     base = load_file(benchmark.pretrained)["visual.proj"].float()
     expected = [load_file(benchmark.experts[name])["visual.proj"].float() - base for name in run.experts]
@@ -253,7 +253,7 @@ def test_a_run_with_other_files_gives_no_matrices(tiny_folder: Path, tmp_path: P
     first, second, *_ = (folder / "models" / f"{name}.safetensors" for name in run.experts)
     shutil.copy(second, first)
     with pytest.raises(CheckpointError, match="not the ones that this run merged"):
-        TaskMatrices.of(run)
+        TaskMatrices.of_run(run)
     evaluation: Any = SimpleNamespace(id="abc", recipe=None)
     with pytest.raises(StoreError, match="is not a merge"):
-        TaskMatrices.of(evaluation)
+        TaskMatrices.of_run(evaluation)

@@ -106,7 +106,7 @@ def test_it_is_what_hooks_see(kind: str, tmp_path: Path) -> None:
             row = isolated.loc[name, task]
             np.testing.assert_allclose(row["relative"], np.sqrt(squared / output), rtol=2e-3, atol=1e-6)
             np.testing.assert_allclose(row["mean_square"], squared / size, rtol=4e-3, atol=1e-9)
-    lot = store.run(run.id).table("lot").set_index("tensor")
+    lot = store.get_run(run.id).table("lot").set_index("tensor")
     objective = found.table("objective").set_index("tensor").loc[lot.index]
     np.testing.assert_allclose(objective["least"], lot["drift"], rtol=1e-5)
     np.testing.assert_allclose(objective["pretrained"], lot["drift_zero"], rtol=1e-5)

@@ -41,7 +41,7 @@ def run_of(store: Store, benchmark: Benchmark, merge: str, params: Any, edits: A
 def plain(model: Any, benchmark: Benchmark, task: str) -> tuple[float, float, float]:
     """Entropy, loss and accuracy of a model on the choosing half, from plain softmax."""
     images, labels = benchmark.images(task, "choosing")
-    encoder = Encoder.of(open_checkpoint(model, "model"), CPU, like=benchmark.tower)
+    encoder = Encoder.from_checkpoint(open_checkpoint(model, "model"), CPU, like=benchmark.pretrained_tower)
     rows = compute_features(encoder, benchmark.preprocess(images)).double().numpy()
     unit = rows / np.linalg.norm(rows, axis=1, keepdims=True)
     logits = benchmark.logit_scale * unit @ benchmark.head(task).double().numpy().T
@@ -144,7 +144,7 @@ def test_modules_of_tasks_are_measured_on_images_that_they_have_not_seen(store: 
     for row in measured.table("feature_shift").to_dict("records"):
         task = str(row["task"])
         images = tiny_benchmark.preprocess(tiny_benchmark.images(task, "reporting")[0])
-        expert = Encoder.of(open_checkpoint(tiny_benchmark.experts[task], task), torch.device("cpu"))
+        expert = Encoder.from_checkpoint(open_checkpoint(tiny_benchmark.experts[task], task), torch.device("cpu"))
         goal = compute_features(expert, images).double()
         for name, of_task in (("before", None), ("after", task)):
             shift = (modules.features(images, of_task).double() - goal).abs().mean()
@@ -165,7 +165,7 @@ def test_a_router_is_asked_about_unseen_images_too_and_the_oracle_stays_a_table(
     for row in oracle.to_dict("records"):
         model = open_checkpoint(run.model_paths["merged"], "merged")
         images, labels = tiny_benchmark.images(str(row["task"]), "reporting")
-        rows = compute_features(Encoder.of(model, torch.device("cpu")), tiny_benchmark.preprocess(images))
+        rows = compute_features(Encoder.from_checkpoint(model, torch.device("cpu")), tiny_benchmark.preprocess(images))
         right = (rows @ tiny_benchmark.head(str(row["task"])).T).argmax(dim=1).numpy() == labels
         np.testing.assert_allclose(row["merged"], right.mean(), rtol=1e-6)
     assert run.scores is None

@@ -84,14 +84,14 @@ def test_every_tensor_and_pair_against_a_dense_computation(family: Any, found: P
 def test_the_whole_model_is_one_long_vector(family: Any, found: PairSums) -> None:
     base, experts = family
     first, second = (torch.cat([(experts[name][n] - base[n]).flatten() for n in base]) for name in tiny.EXPERTS[1:3])
-    whole = found.summed()
+    whole = found.sum_rows()
     for value in VALUES:  # undivided by tensors, the masks of density 1 are the same
         assert whole.values(value)[0, 1, 2] == pytest.approx(plain(first, second, 1.0)[value], rel=1e-9)
     assert int(whole.tensors["numel"].iloc[0]) == first.numel()
 
 
 def test_an_expert_that_did_not_move_has_no_direction(found: PairSums) -> None:
-    table = matrix_table(found.summed())
+    table = matrix_table(found.sum_rows())
     still = (table["first"] == tiny.EXPERTS[-1]) | (table["second"] == tiny.EXPERTS[-1])
     assert table.loc[still, [COSINE, CONFLICT]].isna().all(axis=None)
     assert (table.loc[still, OVERLAP] == 0).all()
@@ -105,7 +105,7 @@ def test_equal_and_opposite_experts() -> None:
     opposite = {name: 2 * base[name].double() - one[name].double() for name in base}
     double = {name: value.double() for name, value in base.items()}
     states = {"one": {n: v.double() for n, v in one.items()}, "opposite": opposite}
-    table = matrix_table(compare_experts(inputs_of(double, states)).summed(), 0.2)
+    table = matrix_table(compare_experts(inputs_of(double, states)).sum_rows(), 0.2)
     assert table[COSINE].to_numpy() == pytest.approx([-1, -1])
     assert table[CONFLICT].to_numpy() == pytest.approx([1, 1])
     assert table[OVERLAP].to_numpy() == pytest.approx([1, 1], abs=0.02)  # but for rounding of sizes that are equal
@@ -115,7 +115,7 @@ def test_chance_is_what_independent_experts_have() -> None:
     draw = torch.Generator().manual_seed(0)
     base = tiny.pretrained()
     states = {name: {n: torch.randn(value.shape, generator=draw) + value for n, value in base.items()} for name in "ab"}
-    one = compare_experts(inputs_of(base, states)).summed()
+    one = compare_experts(inputs_of(base, states)).sum_rows()
     for value, close in ((COSINE, 0.03), (CONFLICT, 0.06), (OVERLAP, 0.03)):
         assert one.values(value, 0.2)[0, 0, 1] == pytest.approx(one.chance(value, 0.2)[0, 0, 1], abs=close)
     assert one.chance(OVERLAP, 0.2)[0, 0, 1] == pytest.approx(0.2 / 1.8, abs=0.01)
@@ -140,7 +140,7 @@ def test_by_depth_is_the_tensors_of_the_pair(found: PairSums) -> None:
     some = table[table["value"].notna()]
     assert ((some["low"] <= some["value"]) & (some["value"] <= some["high"])).all()
     block = (found.tensors["section"] == "block 1").to_numpy()
-    assert set(table["whole"][block]) == {matrix_table(found.summed(block), 0.2)[OVERLAP].iloc[0]}
+    assert set(table["whole"][block]) == {matrix_table(found.sum_rows(block), 0.2)[OVERLAP].iloc[0]}
 
 
 def test_clusters_stand_together_in_any_order() -> None:

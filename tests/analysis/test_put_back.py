@@ -95,7 +95,7 @@ def test_every_change_is_what_it_is_by_hand(measured, every, tiny_benchmark):
 def margins(state, benchmark, dtype=torch.float32):
     """The mean margin of every task (T,), written out."""
     tensors = {name.removeprefix("visual."): value.to(dtype) for name, value in state.items()}
-    encoder = Encoder(Encoder.of(tiny.checkpoint(tiny.pretrained())).architecture, tensors)
+    encoder = Encoder(Encoder.from_checkpoint(tiny.checkpoint(tiny.pretrained())).architecture, tensors)
     means = []
     for task in benchmark.tasks:
         pixels, labels = benchmark.images(task.key, "choosing")
@@ -210,7 +210,7 @@ def test_a_variant_starts_at_its_first_section(measured, every, tiny_benchmark):
     _, run, _, _ = measured
     sample = put_back_images.sample_images(tiny_benchmark)
     batches = put_back_images.image_batches(sample, list(sample))
-    tower = put_back_variants.PutBackTower.of(tiny.checkpoint(load_file(run.model_path)), tiny_benchmark.tower, "cpu")
+    tower = put_back_variants.PutBackTower.load(tiny.checkpoint(load_file(run.model_path)), tiny_benchmark.tower, "cpu")
     n, meter = sum(map(len, batches)), Meter(0)
     rows = [variant for variant, _ in tower.features(every, batches, meter)]
     assert rows[0] is None and set(rows[1:]) == set(every)

@@ -55,7 +55,7 @@ def test_runs_on_the_same_experts_share_what_is_measured(
     assert measure.measure("signs", store, tiny_benchmark, second, context=Context(cancel=lambda: True)) == found
     assert measurement_store.find_measurement_result("signs", store, tiny_benchmark, fewer) is None
     assert measurement_store.find_measurement_result("signs", store, tiny_benchmark, "0" * 12) is None
-    run, other, less = map(store.run, (first, second, fewer))
+    run, other, less = map(store.get_run, (first, second, fewer))
     assert share_measurements(run, other) and merge_same_models(run, other)
     assert not share_measurements(run, less) and not merge_same_models(run, less)
 
@@ -64,9 +64,9 @@ def test_runs_of_the_same_experts_in_another_order_can_be_compared(
     measured: tuple[Store, list[str], StoredMeasurement],
 ) -> None:
     store, (first, second, _), _ = measured
-    run = store.run(first)
+    run = store.get_run(first)
     turned = replace(run, inputs=dict(reversed(run.inputs.items())), experts=run.experts[::-1])
-    assert merge_same_models(turned, store.run(second)) and not share_measurements(turned, store.run(second))
+    assert merge_same_models(turned, store.get_run(second)) and not share_measurements(turned, store.get_run(second))
 
 
 def test_the_tables_are_those_of_every_layer(

@@ -79,7 +79,7 @@ def tensors(checkpoint, kept=lambda numel: numel):
 @pytest.mark.parametrize("tower", TOWERS)
 def test_a_dense_vector_takes_what_the_paper_prints(tower, published):
     checkpoint = published(tower)
-    architecture = Architecture.of(checkpoint)
+    architecture = Architecture.from_checkpoint(checkpoint)
     assert (architecture.width, architecture.layers, architecture.patch_size) == TOWERS[tower][:3]
     table = tensors(checkpoint)
     entries = paper_entries(table, checkpoint.dead.numel)
@@ -252,7 +252,7 @@ def test_unused_text_tensors_count_for_a_dense_vector(run_it, tiny_folder, tmp_p
     text = {"logit_scale": torch.ones(()), "token_embedding.weight": torch.ones(11, 3)}
     files = {name: tiny.write(tmp_path / f"{name}.safetensors", tensors | text) for name, tensors in experts.items()}
     pretrained = tiny.write(tmp_path / "pretrained.safetensors", base | text)
-    assert MappingCheckpoint(base | text, "x").dead.numel == 34
+    assert MappingCheckpoint(base | text, "x").unused_text.numel == 34
     store = Store(tmp_path / "store", libraries=())
     references = {name: str(path) for name, path in files.items()}
     run = execute(Recipe.build("weight_averaging", {}, [], str(pretrained), references), store, evaluate=False)
@@ -267,7 +267,7 @@ def test_unused_text_tensors_count_for_a_dense_vector(run_it, tiny_folder, tmp_p
 @pytest.mark.full
 def test_the_library_knows_its_sizes(tmp_path):
     """Rebuild it with `make library` if it does not."""
-    runs = [run for run in Store(tmp_path, libraries=(settings.LIBRARY,)).runs() if run.kind == "merge"]
+    runs = [run for run in Store(tmp_path, libraries=(settings.LIBRARY,)).list_runs() if run.kind == "merge"]
     assert runs
     assert [run.title for run in runs if storage_table(run)["bytes"].isna().any()] == []
 
@@ -317,7 +317,7 @@ def test_unknown_sizes_are_left_out():
 
 
 def test_what_modules_replace_is_left_out_of_the_model_at_its_own_precision():
-    run = next(run for run in Store(libraries=(settings.LIBRARY,)).runs() if run.title == "WEMoE, quick")
+    run = next(run for run in Store(libraries=(settings.LIBRARY,)).list_runs() if run.title == "WEMoE, quick")
     modules, tensors = run.table("modules"), run.table("tensors")
     mlps = modules.loc[modules["part"] == "pretrained tensors"].iloc[0]
     assert set(tensors["itemsize"]) == {2} and mlps["bytes"] == 4 * mlps["numel"]

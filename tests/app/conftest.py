@@ -42,7 +42,7 @@ def compared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     run = execute(few, making, benchmark=benchmark, keep_model=False)
     shutil.copytree(run.path, folder / "runs" / run.id)
     store = Store(folder / "measuring", libraries=(folder / "runs",), dated=False)
-    for run in store.runs():
+    for run in store.list_runs():
         if run.title in (LWPTV, TIES, EMR, FEW):
             for key in ("predictions", "drift", "signs", "pairs"):
                 measure.measure(key, store, benchmark, run.id, context=Context(device="cpu"))

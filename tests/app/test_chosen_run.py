@@ -217,7 +217,7 @@ def learned(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def run_ids(folder: Path) -> set[str]:
     """The ids of the merges in a library."""
-    return {run.id for run in Store(libraries=(folder / "runs",)).runs() if run.kind == "merge"}
+    return {run.id for run in Store(libraries=(folder / "runs",)).list_runs() if run.kind == "merge"}
 
 
 # What pages open on

@@ -29,7 +29,7 @@ def counted(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A library whose experts' signs are counted."""
     folder = tiny_library.write(tmp_path_factory.mktemp("counted"), ("weight_averaging", "ties"))
     store = Store(folder / "measuring", libraries=(folder / "runs",), dated=False)
-    first = next(run for run in store.runs() if run.recipe is not None)
+    first = next(run for run in store.list_runs() if run.recipe is not None)
     found = measure.measure("signs", store, Benchmark.load(folder), first.id, context=Context(device="cpu"))
     shutil.copytree(found.path, folder / measurement_subject.FOLDER / found.path.name)
     return folder

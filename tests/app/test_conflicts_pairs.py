@@ -27,7 +27,7 @@ def compared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A library whose experts are compared."""
     folder = tiny_library.write(tmp_path_factory.mktemp("compared"), ("ties",))
     store = Store(folder / "measuring", libraries=(folder / "runs",), dated=False)
-    run = next(run for run in store.runs() if run.recipe is not None)
+    run = next(run for run in store.list_runs() if run.recipe is not None)
     measure.measure("pairs", store, Benchmark.load(folder), run.id, context=Context(device="cpu"))
     (folder / "measuring" / measurement_subject.FOLDER).rename(folder / measurement_subject.FOLDER)
     return folder

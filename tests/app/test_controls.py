@@ -23,7 +23,7 @@ def valid_values(bound: Bound) -> list[Any]:
     if bound.kind == "choice":
         return list(bound.choices)
     if bound.kind == "table":
-        return [(), bound.normal("b0-1/r.conv=0.5+t.*.bias/e.an expert=2")]
+        return [(), bound.normalize("b0-1/r.conv=0.5+t.*.bias/e.an expert=2")]
     low, high = (bound.slider or (bound.low, bound.high)) if bound.slider else (bound.low, bound.high)
     step = bound.step or 0.1
     low = low if math.isfinite(low) else -3.0

@@ -297,7 +297,7 @@ def test_from_images_to_scores(open_app: Any, library: Path, mine: str) -> None:
     assert not at.error and not at.exception
     at.switch_page("screens/scores.py").run()
     assert not at.exception and not at.error
-    run = next(run for run in Store(page_data.store().root, libraries=()).runs() if run.kind == "merge")
+    run = next(run for run in Store(page_data.store().root, libraries=()).list_runs() if run.kind == "merge")
     assert (
         run.experts == EXPERTS
         and run.benchmark == Benchmark.load(benchmark_folders.own_folder("mine", page_data.store().root)).digest

@@ -20,16 +20,16 @@ from merging.recipes.recipe import Recipe
 
 def test_a_chain_reads_back_from_a_link() -> None:
     for preset in PRESETS:
-        draft = Draft.of(preset.recipe("p", {"a": "x"}))
+        draft = Draft.from_recipe(preset.recipe("p", {"a": "x"}))
         again = parse_chain(draft.chain(), "p", ["a"])
-        again.title, again.titled = draft.title, draft.titled
+        again.title, again.title_of_chain = draft.title, draft.title_of_chain
         assert again.recipe({"a": "x"}) == preset.recipe("p", {"a": "x"})
 
 
 @pytest.mark.parametrize("value", [0.123456789, 0.1 + 0.2, 1e-7, 999.0000000001, 2.0])
 def test_links_and_commands_keep_every_digit(value: float) -> None:
     recipe = Recipe.build("task_arithmetic", {"scaling": value}, experts={"a": "x"})
-    draft = parse_chain(Draft.of(recipe).chain(), recipe.pretrained, ["a"])
+    draft = parse_chain(Draft.from_recipe(recipe).chain(), recipe.pretrained, ["a"])
     assert draft.recipe({"a": "x"}).merge == recipe.merge
     written = re.search(r"scaling=([^ ]+)", command_lines(recipe))
     assert written
@@ -52,7 +52,7 @@ def test_a_link_and_a_command_name_an_adapt_and_the_images_to_learn_from() -> No
     recipe = draft.recipe({"a": "x"})
     assert recipe.adapt is not None and recipe.adapt.key == "surgery"
     assert recipe.test_data is not None and recipe.test_data.per_task == 9
-    assert draft.chain() == Draft.of(recipe).chain() == chain
+    assert draft.chain() == Draft.from_recipe(recipe).chain() == chain
     assert " --adapt surgery:rank=8 --test-data reporting:per_task=9 " in command_lines(recipe)
     assert command_lines(recipe).endswith("--out merged")
     draft.adapt, draft.merge = None, parse_chain("ties", "p", []).merge
@@ -63,7 +63,7 @@ def test_a_link_names_the_activation() -> None:
     for front in ("activation:gelu;", "count_dead_params;activation:gelu;exemplars:seed=2;"):
         draft = parse_chain(f"{front}lot", "p", ["a"])
         recipe = draft.recipe({"a": "x"})
-        assert recipe.activation == "gelu" and draft.chain() == Draft.of(recipe).chain() == f"{front}lot"
+        assert recipe.activation == "gelu" and draft.chain() == Draft.from_recipe(recipe).chain() == f"{front}lot"
     assert " --activation gelu --merge ties " in command_lines(Recipe.build("ties", activation="gelu"))
 
 
@@ -97,7 +97,7 @@ def test_the_command_line_says_the_same() -> None:
 
 
 def test_a_changed_preset_loses_its_name() -> None:
-    draft = Draft.of(PRESETS[1].recipe("p", {"a": "x"}))
+    draft = Draft.from_recipe(PRESETS[1].recipe("p", {"a": "x"}))
     assert draft.recipe({"a": "x"}).title == PRESETS[1].title
     draft.merge.values["scaling"] = 0.9
     assert draft.recipe({"a": "x"}).title == ""

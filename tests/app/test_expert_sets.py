@@ -48,7 +48,7 @@ def decoded(values: Any) -> Any:
 
 def captions(at: AppTest) -> list[str]:
     draft: ReportDraft = at.session_state["_report_keeper"].draft()
-    return [kept.view.caption for kept in draft.kept]
+    return [kept.view.caption for kept in draft.views]
 
 
 def opened(open_app: Any, compared: Path, *titles: str) -> AppTest:

@@ -42,7 +42,7 @@ def extracted(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A library with features and maps of the pretrained model, an expert and two runs."""
     folder = tiny_library.write(tmp_path_factory.mktemp("extracted"), ("task_arithmetic_lwptv", "ties", "emr"))
     store, benchmark = Store(folder / "measuring", libraries=(folder / "runs",), dated=False), Benchmark.load(folder)
-    for run in store.runs():
+    for run in store.list_runs():
         if run.title in WANTED:
             for key in ("features", "tsne"):
                 measure.measure(key, store, benchmark, run.id, context=Context(device="cpu"))

@@ -56,7 +56,7 @@ def test_from_the_lasso_all_of_it_can_be_looked_at(open_app: Any, compared: Path
 
 
 def test_the_address(compared: Path) -> None:
-    stored = {run.title: run for run in Store(compared / "none", libraries=(compared / "runs",)).runs()}
+    stored = {run.title: run for run in Store(compared / "none", libraries=(compared / "runs",)).list_runs()}
     some = [stored[PRETRAINED], stored[TIES], stored[TIES], stored[LWPTV], stored["CAT Merging"]]
     ids = f"{stored[TIES].id},{stored[LWPTV].id}"
     assert image_link.image_query("digits:reporting:3", some) == {"image": "digits:reporting:3", "runs": ids}

@@ -98,10 +98,10 @@ def test_a_file_is_taken_and_removed_and_goes_with_the_run(
     (field,) = at.get("file_uploader")
     field.upload("elsewhere.csv", TABLE, "text/csv").run()
     assert not at.exception
-    assert imported_scores(tmp_path / "store").listed()
+    assert imported_scores(tmp_path / "store").list_locations()
     assert list(at.dataframe[-1].value["Value"]) == ["◇ 50.0%", "◇ 70.0%", "◇ 30.0%", "◇ 9.5"]
     at.button(key="given_remove").click().run()
     assert NO_SCORES in words(at)
     give(run, tmp_path)
     Store(tmp_path / "store", libraries=()).delete(run.id)
-    assert not imported_scores(tmp_path / "store").listed()
+    assert not imported_scores(tmp_path / "store").list_locations()

@@ -138,8 +138,8 @@ def test_jobs_that_learn_are_drawn_beside_the_same_charts_of_a_run(
     recipe = Recipe.build("adamerging", {"steps": 9}, [], benchmark.pretrained, benchmark.experts)
     queue = TwoLearning(page_data.job_queue(), recipe)
     ones = torch.ones(len(benchmark.experts))
-    kept = LearningState(page_data.store().learned_so_far(queue.live[0].id), queue.live[0].id)
-    kept.keep("merge", lambda: {"losses": torch.stack([ones, ones, ones]), "value.visual.proj": ones})
+    kept = LearningState(page_data.store().learning_file(queue.live[0].id), queue.live[0].id)
+    kept.offer("merge", lambda: {"losses": torch.stack([ones, ones, ones]), "value.visual.proj": ones})
     kept.write()
     monkeypatch.setattr(page_data, "job_queue", lambda: queue)
     at = at.run()
@@ -159,13 +159,13 @@ def test_losses_of_tasks_stand_beside_their_mean_and_stay_while_the_job_pauses(
     first, second = queue.live
     falling = torch.linspace(2, 1, 30, dtype=torch.float64)
     rows = torch.stack([falling] * (len(benchmark.experts) - 1) + [falling.flip(0)], dim=1)
-    kept = LearningState(page_data.store().learned_so_far(first.id), first.id)
-    kept.keep("merge", lambda: {"losses": rows})
+    kept = LearningState(page_data.store().learning_file(first.id), first.id)
+    kept.offer("merge", lambda: {"losses": rows})
     kept.write()
     queue.details = lambda job_id: [f"step {step} of 40 · entropy 1.50" for step in (30, 31, 32)]
     monkeypatch.setattr(page_data, "job_queue", lambda: queue)
     for state in ("running", "paused"):
-        queue.live = [replace(first, state=state, kept=state == "paused"), replace(second, state="cancelled")]
+        queue.live = [replace(first, state=state, is_resumable=state == "paused"), replace(second, state="cancelled")]
         at = at.run()
         assert not at.exception
         assert f"learning_loss_{first.id}" in chart_keys(at) and f"learning_loss_{second.id}" not in chart_keys(at)
@@ -187,14 +187,14 @@ def test_a_run_that_learned_nothing_says_so_and_offers_one_that_did(open_app: An
 def run_of(folder: Path, *chain: str) -> str:
     return next(
         run.id
-        for run in Store(libraries=(folder / "runs",)).runs()
+        for run in Store(libraries=(folder / "runs",)).list_runs()
         if run.chain == chain and run.id not in learned_runs.TITLES
     )
 
 
 def test_the_library_has_learned_runs_beside_those_with_coefficients_of_another_kind(open_app: Any) -> None:
     learned, computed = (
-        next(run.id for run in Store(libraries=(settings.LIBRARY,)).runs() if run.title == title)
+        next(run.id for run in Store(libraries=(settings.LIBRARY,)).list_runs() if run.title == title)
         for title in ("LW AdaMerging", "Model Stock, across tasks")
     )
     at = open_app(
@@ -334,7 +334,7 @@ def test_compare_and_home_carry_the_marks(look: Any, learned: Path) -> None:
 
 
 def test_what_authors_logged_of_surgery_stands_behind_both_ends_of_ours(open_app: Any) -> None:
-    runs = {run.title: run.id for run in Store(libraries=(settings.LIBRARY,)).runs()}
+    runs = {run.title: run.id for run in Store(libraries=(settings.LIBRARY,)).list_runs()}
     at = open_app("learning", settings.BUNDLED, run=runs["Surgery Merging"], learning_view="loss and gain")
     assert not at.exception
     assert chart_keys(at) == ["learning_loss", "accuracy_steps", "learning_arrows"]

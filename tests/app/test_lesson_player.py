@@ -256,9 +256,9 @@ def test_a_view_becomes_a_step_that_opens_it(open_app: Any, library: Path, tmp_p
         written = step_text.step_yaml({"run": run_id, "ratio": "0.35", "lesson": "x"}, "saliency_matrix")
     header = "version: 1\nkey: mine\ntitle: Mine\nquestion: Mine?\nminutes: 5\nlevel: introductory\n"
     lesson = lesson_files.parse_lesson(header + written, tmp_path / "mine.yaml")
-    assert lesson.place(1) == ("masks", {"run": "@a", "ratio": "0.35"}) and lesson.chart(1) == "saliency_matrix"
+    assert lesson.page_and_view(1) == ("masks", {"run": "@a", "ratio": "0.35"}) and lesson.chart(1) == "saliency_matrix"
     known = LessonContext(Store(libraries=(library / "runs",)), Benchmark.load(library), lesson)
-    assert known.view(lesson.place(1)[1]) == {"run": run_id, "ratio": "0.35"}
+    assert known.view(lesson.page_and_view(1)[1]) == {"run": run_id, "ratio": "0.35"}
 
 
 @pytest.mark.parametrize("key", [KEYS[0], *(pytest.param(key, marks=pytest.mark.full) for key in KEYS[1:])])
@@ -270,7 +270,7 @@ def test_every_step_of_bundled_lessons_stands_beside_its_page(
     open_app("lessons", settings.BUNDLED)
     for number in range(1, len(lesson.steps) + 1):
         at = AppTest.from_file(str(MAIN), default_timeout=SLOW).run()
-        at.switch_page(f"screens/{lesson.place(number)[0]}.py")
+        at.switch_page(f"screens/{lesson.page_and_view(number)[0]}.py")
         at.query_params.update({"lesson": key, "step": str(number), "progress": "vvvvvvvv"})
         at.run()
         assert not at.exception and not at.error, number

@@ -122,9 +122,9 @@ def test_a_sweep_opens_by_six_digits(open_app: Any, library: Path, tmp_path: Pat
 def test_the_store_names_a_run_by_its_beginning(twins: tuple[Path, str, str]) -> None:
     folder, one, other = twins
     store = Store(folder / "nothing", libraries=(folder / "runs",))
-    assert store.full_id(one) == one and store.full_id(one[:9]) == one and store.full_id("zz") == "zz"
+    assert store.resolve_id(one) == one and store.resolve_id(one[:9]) == one and store.resolve_id("zz") == "zz"
     with pytest.raises(StoreError, match=rf"2 runs have ids that begin with {one[:6]}: .*{other}.*Write more digits"):
-        store.full_id(one[:6])
+        store.resolve_id(one[:6])
 
 
 # One run twice

@@ -27,7 +27,7 @@ def test_merging_shows_accuracy_and_links(open_app: Any, library: Path) -> None:
     assert all(metric.value.endswith("%") for metric in at.metric)
     (job,) = page_data.job_queue().jobs()
     assert job.title == "LwPTV (prune ratio 0.4) → Task Arithmetic"
-    assert page_data.store().run(job.subject).has_scores
+    assert page_data.store().get_run(job.subject).has_scores
     at.switch_page("screens/scores.py").run()
     assert job.subject in at.multiselect(key="compare").options or job.subject in at.multiselect(key="compare").value
 
@@ -39,7 +39,7 @@ def test_a_job_can_be_cancelled_and_dismissed(open_app: Any, library: Path) -> N
     at = run_until_idle(at)
     (job,) = page_data.job_queue().jobs()
     assert job.state == "cancelled"
-    assert not page_data.store().has(job.subject)
+    assert not page_data.store().has_run(job.subject)
     press(at, "Dismiss")
     assert not at.exception
     assert not page_data.job_queue().jobs()
@@ -65,7 +65,7 @@ def test_a_chain_that_needs_exemplars_can_be_run(open_app: Any, library: Path) -
     assert not at.error
     (job,) = page_data.job_queue().jobs()
     assert job.state == "done"
-    recipe = page_data.store().run(job.subject).recipe
+    recipe = page_data.store().get_run(job.subject).recipe
     assert recipe is not None
     assert recipe.exemplars == Exemplars(per_task=8, seed=3)
 

@@ -117,7 +117,7 @@ def test_a_set_is_offered_on_merge_and_merged(open_app: Any, library: Path, own_
     at.run()
     assert at.selectbox(key="models_chosen").value == made.id
     assert at.multiselect(key="experts_chosen").value == ["kreise", "digits"]
-    run = page_data.store().run(run_merge(at))
+    run = page_data.store().get_run(run_merge(at))
     assert run.experts == ("kreise", "digits") and run.has_scores  # digits is a task of the benchmark
     assert at.query_params["models"] == made.id
 
@@ -147,7 +147,7 @@ def test_a_set_without_a_benchmark_is_merged_without_scores(
         tiny.write(path, state, torch.float32)
     at = open_app("merge", library, models=own_set, chain="weight_averaging")
     assert "not evaluated" in words(at) and "of computing (" in words(at)
-    run = page_data.store().run(run_merge(at))
+    run = page_data.store().get_run(run_merge(at))
     assert not run.has_scores and run.has_model
     assert words(at.run()).count("Not evaluated") == 1 and "It was not evaluated" not in words(at)
 
@@ -233,7 +233,7 @@ def test_files_are_looked_into_in_slices(open_app: Any, library: Path, own_model
 
     def noted(*args: Any) -> listed_models.ListedModels:
         found = whole(*args)
-        left.append(found.left)
+        left.append(found.not_inspected)
         return found
 
     monkeypatch.setattr(listed_models, "MOST_SECONDS", -1.0)

@@ -74,7 +74,7 @@ def test_a_set_is_merged_and_methods_for_clip_are_refused(
     assert not at.exception and "Not evaluated\\: images pass through CLIP towers" in words(at)
     assert "It was not evaluated" not in words(at)
     (job,) = page_data.job_queue().jobs()
-    assert page_data.store().run(job.subject).network == "T5"
+    assert page_data.store().get_run(job.subject).network == "T5"
 
 
 @pytest.mark.parametrize("page,least", [("masks", 2), ("conflicts", 1), ("compare", 0)])

@@ -169,9 +169,9 @@ def test_layer_inputs_are_named_by_one_path_with_the_experts_names(
     press(at, "Run")
     (job,) = page_data.job_queue().jobs()
     recipe = Recipe.from_yaml(job.recipe_yaml)
-    assert dict(recipe.given.layer_inputs) == {name: f"{tmp_path}/{name}.safetensors" for name in NAMES}
+    assert dict(recipe.data_files.layer_inputs) == {name: f"{tmp_path}/{name}.safetensors" for name in NAMES}
     run_until_idle(at)
-    assert page_data.store().run(job.subject).network == "BERT or RoBERTa"  # rows of 'bert.…' enter tensors without it
+    assert page_data.store().get_run(job.subject).network == "BERT or RoBERTa"  # rows of 'bert.…' enter tensors without it
 
 
 def test_a_tower_alone_is_offered_where_a_network_holds_one(open_app: Any, library: Path, tmp_path: Path) -> None:

@@ -14,9 +14,9 @@ PATIENCE = 30.0  # seconds for a thread to do what it does at once
 
 def begin(turns: PageQueue, draw: threading.Thread) -> None:
     """Start a thread, and wait until it waits for its turn."""
-    before, until = turns.waiting, time.monotonic() + PATIENCE
+    before, until = turns.waiting_count, time.monotonic() + PATIENCE
     draw.start()
-    while turns.waiting == before:
+    while turns.waiting_count == before:
         assert time.monotonic() < until
         time.sleep(0.001)
 
@@ -25,29 +25,29 @@ def test_pages_are_drawn_one_after_the_other_in_order() -> None:
     turns, drawn, at_once = PageQueue(slow=PATIENCE), list[int](), set[int]()
 
     def draw(number: int) -> None:
-        with turns.turn():
-            at_once.add(turns.drawing)
+        with turns.wait_for_turn():
+            at_once.add(turns.drawing_count)
             drawn.append(number)
 
     threads = [threading.Thread(target=draw, args=(number,)) for number in range(8)]
-    with turns.turn():
+    with turns.wait_for_turn():
         for thread in threads:
             begin(turns, thread)
         assert drawn == []
     for thread in threads:
         thread.join(PATIENCE)
-    assert drawn == list(range(8)) and at_once == {1} and (turns.waiting, turns.drawing) == (0, 0)
+    assert drawn == list(range(8)) and at_once == {1} and (turns.waiting_count, turns.drawing_count) == (0, 0)
 
 
 def test_a_slow_page_holds_nothing_up() -> None:
     turns, over = PageQueue(slow=0.05), threading.Event()
 
     def draw() -> None:
-        with turns.turn():
+        with turns.wait_for_turn():
             over.set()
 
     thread = threading.Thread(target=draw)
-    with turns.turn():
+    with turns.wait_for_turn():
         thread.start()
         assert over.wait(PATIENCE)
     thread.join(PATIENCE)
@@ -56,9 +56,9 @@ def test_a_slow_page_holds_nothing_up() -> None:
 @pytest.mark.parametrize("problem", [ValueError, SystemExit])
 def test_a_page_that_fails_gives_its_turn_back(problem: type[BaseException]) -> None:
     turns = PageQueue(slow=PATIENCE)
-    with pytest.raises(problem), turns.turn():
+    with pytest.raises(problem), turns.wait_for_turn():
         raise problem
-    assert turns.drawing == 0
+    assert turns.drawing_count == 0
 
 
 def test_a_page_that_fails_while_it_waits_leaves_the_line(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -68,11 +68,11 @@ def test_a_page_that_fails_while_it_waits_leaves_the_line(monkeypatch: pytest.Mo
         def wait(self, timeout: float | None = None) -> bool:
             raise MemoryError
 
-    with turns.turn():
+    with turns.wait_for_turn():
         with monkeypatch.context() as patch:
             patch.setattr("app.page_queue.threading.Event", Broken)
-            waits = turns.turn()
+            waits = turns.wait_for_turn()
             with pytest.raises(MemoryError):
                 waits.__enter__()
-        assert (turns.waiting, turns.drawing) == (0, 1)
-    assert turns.drawing == 0
+        assert (turns.waiting_count, turns.drawing_count) == (0, 1)
+    assert turns.drawing_count == 0

@@ -80,7 +80,7 @@ def test_a_run_that_is_not_here_can_be_left_behind(open_app: Any, library: Path)
 
 
 def test_a_link_restores_the_masks(open_app: Any, library: Path) -> None:
-    run = next(run.id for run in Store(libraries=(library / "runs",)).runs() if "saliency" in run.tables)
+    run = next(run.id for run in Store(libraries=(library / "runs",)).list_runs() if "saliency" in run.tables)
     tensor = "visual.proj"
     at = open_app("masks", library, run=run, ratio="0.5", tensor=tensor, expert="flags", tensor_order="kind of layer")
     assert at.slider(key="ratio").value == 0.5
@@ -90,7 +90,7 @@ def test_a_link_restores_the_masks(open_app: Any, library: Path) -> None:
 
 
 def test_a_run_without_masks_says_so(open_app: Any, library: Path) -> None:
-    run = next(run.id for run in Store(libraries=(library / "runs",)).runs() if run.title == "Weight Averaging")
+    run = next(run.id for run in Store(libraries=(library / "runs",)).list_runs() if run.title == "Weight Averaging")
     at = open_app("masks", library, run=run)
     assert "did not prune" in at.info[0].value
     assert charts(at) == 2
@@ -98,7 +98,7 @@ def test_a_run_without_masks_says_so(open_app: Any, library: Path) -> None:
 
 def test_a_run_whose_checkpoints_changed_says_so(open_app: Any, tmp_path: Path) -> None:
     folder = tiny_library.write(tmp_path / "library")  # its own, because it is changed
-    run = next(run.id for run in Store(libraries=(folder / "runs",)).runs() if run.title == "Weight Averaging")
+    run = next(run.id for run in Store(libraries=(folder / "runs",)).list_runs() if run.title == "Weight Averaging")
     expert = folder / "models" / "flags.safetensors"
     shutil.copy(folder / "models" / "pretrained.safetensors", expert)
     at = open_app("masks", folder, run=run)
@@ -121,7 +121,7 @@ def test_a_link_with_many_missing_runs_names_a_few(look: Any, library: Path) -> 
 def test_a_page_reads_the_runs_once(open_app: Any, library: Path, page: str, monkeypatch: pytest.MonkeyPatch) -> None:
     at = open_app(page, library)
     reads = []
-    whole = Store.runs
+    whole = Store.list_runs
     monkeypatch.setattr(Store, "runs", lambda self: reads.append(1) or whole(self))
     at.run()
     assert not at.exception
@@ -135,7 +135,7 @@ def test_the_run_button_stands_above_the_formulas(look: Any, library: Path) -> N
 
 
 def test_picking_another_run_starts_from_its_own_ratio(open_app: Any, library: Path) -> None:
-    runs = {run.title: run.id for run in Store(libraries=(library / "runs",)).runs()}
+    runs = {run.title: run.id for run in Store(libraries=(library / "runs",)).list_runs()}
     at = open_app("masks", library, run=runs["Task Arithmetic w/ LwPTV"], ratio="0.2")
     at.selectbox(key="picker").select(runs["Weight Averaging"]).run()
     at.selectbox(key="picker").select(runs["Task Arithmetic w/ LwPTV"]).run()

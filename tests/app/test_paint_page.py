@@ -77,7 +77,7 @@ def test_a_click_paints_a_cell_a_row_a_block_or_all(paint: Paint) -> None:
     assert rows(at) == {"digits": [TENSOR]}
     assert at.query_params["painted_factors"] == "b1/t.*.mlp.c_fc.weight/e.digits=0"
     click(at, CANVAS)  # the empty selection after every redraw
-    assert len(painting(at).done) == 1
+    assert len(painting(at).strokes) == 1
     at.segmented_control(key="paint_brush").set_value("0.5").run()
     click(at, CANVAS, "flags", "", "", "")
     assert (painting(at).factors[2] == 0.5).all()
@@ -157,7 +157,7 @@ def test_what_one_can_start_from(paint: Paint, library: Path) -> None:
     at.number_input(key="paint_k").set_value(3).run()
     assert started("the k largest by saliency").sum() == 12
     np.testing.assert_array_equal(started("everything"), 1)
-    assert len(painting(at).done) == 6
+    assert len(painting(at).strokes) == 6
 
 
 def test_a_budget_says_what_is_over_it(paint: Paint) -> None:
@@ -174,7 +174,7 @@ def test_a_budget_says_what_is_over_it(paint: Paint) -> None:
 
 def test_a_link_restores_the_factors_and_a_wrong_one_says_why(paint: Paint) -> None:
     at = paint(painted_factors="b0=0+e.digits/r.shift=1.5")
-    assert (painting(at).factors == 1.5).sum() > 5 and not painting(at).done
+    assert (painting(at).factors == 1.5).sum() > 5 and not painting(at).strokes
     assert at.query_params["painted_factors"] == "b0=0+e.digits/r.shift=1.5"  # a link's own words stay
     press(paint(painted_factors="all=0.5"), "Paint 0")
     for text, says in (
@@ -194,14 +194,14 @@ def test_the_browsers_back_undoes(paint: Paint, monkeypatch: pytest.MonkeyPatch)
     click(at, CANVAS, "", "", "block 1", "")
     at.query_params["painted_factors"] = first  # as the browser's Back asks for
     at.run()
-    assert len(painting(at).done) == 2  # at first it may be a request from before the stroke
+    assert len(painting(at).strokes) == 2  # at first it may be a request from before the stroke
     monkeypatch.setattr("app.session.painting_state.STALE_SECONDS", 0.0)
     at.query_params["painted_factors"] = first
     at.run()
-    assert (len(painting(at).done), len(painting(at).undone)) == (1, 1)
+    assert (len(painting(at).strokes), len(painting(at).undone_strokes)) == (1, 1)
     del at.query_params["painted_factors"]
     at.run()
-    assert (len(painting(at).done), len(painting(at).undone)) == (0, 2)
+    assert (len(painting(at).strokes), len(painting(at).undone_strokes)) == (0, 2)
     assert "painted_factors" not in at.query_params
 
 

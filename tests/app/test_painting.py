@@ -38,7 +38,7 @@ def test_strokes_are_undone_and_redone_one_by_one(painting: Painting) -> None:
     painting.undo()
     np.testing.assert_array_equal(painting.factors, [[1, 1, 1, 1], [0.5, 1, 1, 1], [1, 1, 1, 1]])
     painting.redo()
-    assert [stroke.words for stroke in painting.done] == ["stroke 0", "stroke 1"] and len(painting.undone) == 1
+    assert [stroke.words for stroke in painting.strokes] == ["stroke 0", "stroke 1"] and len(painting.undone_strokes) == 1
     painting.redo()
     painting.redo()  # there is nothing more to redo
     np.testing.assert_array_equal(painting.factors, before)
@@ -48,18 +48,18 @@ def test_strokes_are_undone_and_redone_one_by_one(painting: Painting) -> None:
 def test_a_stroke_that_changes_nothing_is_none_and_a_new_one_forgets_what_was_undone(painting: Painting) -> None:
     assert not painting.paint(one_cell(0, 0), 1.0, "nothing")
     painting.undo()
-    assert not painting.done and not painting.undone
+    assert not painting.strokes and not painting.undone_strokes
     painting.paint(one_cell(0, 0), 0.0, "one")
     painting.undo()
-    assert not painting.paint(one_cell(0, 0), 1.0, "nothing") and len(painting.undone) == 1
+    assert not painting.paint(one_cell(0, 0), 1.0, "nothing") and len(painting.undone_strokes) == 1
     painting.paint(one_cell(2, 3), -1.0, "other")
-    assert not painting.undone and painting.factors[2, 3] == -1
+    assert not painting.undone_strokes and painting.factors[2, 3] == -1
 
 
 def test_the_last_hundred_strokes_are_kept(painting: Painting) -> None:
     for number in range(MOST_STROKES + 5):
         painting.paint(one_cell(0, 0), float(number + 2), str(number))
-    assert len(painting.done) == MOST_STROKES == 100
+    assert len(painting.strokes) == MOST_STROKES == 100
     for _ in range(200):
         painting.undo()
     assert painting.factors[0, 0] == 6  # the first five strokes can no longer be undone
@@ -74,17 +74,17 @@ def test_going_to_a_table_undoes_or_redoes_where_it_was_there_before(painting: P
     one = painting.factors
     painting.paint(one_cell(1, 1), 0.0, "two")
     painting.go_to(blank, "address")
-    assert (len(painting.done), len(painting.undone)) == (0, 2)
+    assert (len(painting.strokes), len(painting.undone_strokes)) == (0, 2)
     painting.go_to(one, "address")
-    assert (len(painting.done), len(painting.undone)) == (1, 1)
+    assert (len(painting.strokes), len(painting.undone_strokes)) == (1, 1)
     painting.go_to(one, "address")
-    assert (len(painting.done), len(painting.undone)) == (1, 1)
+    assert (len(painting.strokes), len(painting.undone_strokes)) == (1, 1)
     painting.paint(one_cell(0, 0), 1.0, "back by hand")
     painting.go_to(blank, "address")  # where it is already, although the first stroke started there, too
-    assert [stroke.words for stroke in painting.done] == ["one", "back by hand"]
+    assert [stroke.words for stroke in painting.strokes] == ["one", "back by hand"]
     painting.undo()
     painting.go_to(np.full((3, 4), 2.0), "address")
-    assert [stroke.words for stroke in painting.done] == ["one", "address"] and not painting.undone
+    assert [stroke.words for stroke in painting.strokes] == ["one", "address"] and not painting.undone_strokes
 
 
 @pytest.mark.parametrize(("mark", "cells"), [

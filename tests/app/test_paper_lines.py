@@ -163,7 +163,7 @@ def test_under_a_run_of_ones_own_the_librarys_lines_are_folded_and_say_whose_the
     assert not at.exception
     assert folded(at) == ["Paper and here: the bundled library, none of what is shown above"] * 2
     assert "● Bundled library: " in words(at).replace("\\", "")
-    library = next(one for one in Store(tmp_path / "none", libraries=(settings.LIBRARY,)).runs() if one.kind == "merge")
+    library = next(one for one in Store(tmp_path / "none", libraries=(settings.LIBRARY,)).list_runs() if one.kind == "merge")
     at = open_app("masks", settings.BUNDLED, run=library.id)
     assert not at.exception
     assert folded(at) == [] and "Paper and here." in words(at) and "● Bundled library: " in words(at).replace("\\", "")

@@ -106,7 +106,7 @@ def test_a_command_asks_by_what_it_does(server: str, queues: Callable[[str], Ses
     for words, act in ((["export", "x"], VisitorAction.EXPORT), (["digest", "x"], VisitorAction.COMMAND)):
         if act in SERVERS[server]:
             job = queue.command(words[0], "x", "title", words)
-            assert job.live and queue.may_stop(job.id)
+            assert job.is_live and queue.may_stop(job.id)
             queue.cancel(job.id)
             assert said() == ""
         else:
@@ -124,9 +124,9 @@ def test_the_job_of_another_session_is_left_alone(server: str, queues: Callable[
         assert "another session" in said().casefold() or server == "class"  # where nobody may pause and dismiss
         assert mine.get(job.id).state == "running"
     with pytest.raises(ModeError):
-        theirs.again(job.id)
+        theirs.submit_again(job.id)
     assert mine.may_stop(job.id) and not theirs.may_stop(job.id)
-    assert [one.id for one in mine.mine()] == [job.id] and theirs.mine() == []
+    assert [one.id for one in mine.own_jobs()] == [job.id] and theirs.own_jobs() == []
     mine.cancel(job.id)
     assert said() == "" and wait_for_end(mine, job.id).state == "cancelled"
 
@@ -144,7 +144,7 @@ def test_a_job_for_which_others_wait_is_not_paused(
     first.cancel(job.id)  # leaves it
     assert said() == "" and second.get(job.id).state == "queued"
     second.pause(job.id)
-    assert said() == "" and second.get(job.id).state == "paused" and other.get(busy.id).live
+    assert said() == "" and second.get(job.id).state == "paused" and other.get(busy.id).is_live
 
 
 @pytest.mark.parametrize(("address", "others"), [("127.0.0.1", False), ("::1", False), ("0.0.0.0", True)])

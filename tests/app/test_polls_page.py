@@ -72,13 +72,13 @@ def test_a_class_is_joined_by_its_typed_code(open_app: Any, library: Path) -> No
     code = polls.server_polls().begin()
     at = open_app("lessons", library)
     at.text_input(key="class_code").set_value("bcdfg <b>").run()
-    assert "No class with the code" in words(at) and not visit_of(at).poll
+    assert "No class with the code" in words(at) and not visit_of(at).class_code
     at.text_input(key="class_code").set_value(f" {code[:3].lower()}-{code[3:]} ").run()
-    assert visit_of(at).poll == code and code in str(at.query_params["class"])
+    assert visit_of(at).class_code == code and code in str(at.query_params["class"])
     assert f"You are in class **{code}**" in words(at) and "No class with" not in words(at)
     assert [field.key for field in at.text_input if field.key == "class_code"] == []
     press(at, "Leave the class")
-    assert not visit_of(at).poll and "class" not in at.query_params and polls.server_polls().is_open(code)
+    assert not visit_of(at).class_code and "class" not in at.query_params and polls.server_polls().is_open(code)
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,7 @@ def test_the_address_of_a_class_is_a_qr_code_and_says_who_cannot_open_it(
     monkeypatch.setattr(type(st.context), "url", opened)
     at = open_app("lessons", library)
     press(at, "Begin a class")
-    link = f"{opened}?class={visit_of(at).poll}"
+    link = f"{opened}?class={visit_of(at).class_code}"
     assert at.code[0].value == link
     assert ("Others cannot open this address" in words(at)) is not reached
     (drawn,) = (one.proto.imgs[0].url for one in at.get("image") if "Scan to open this address" in str(one.proto))
@@ -109,7 +109,7 @@ def test_the_address_of_a_class_is_a_qr_code_and_says_who_cannot_open_it(
 def test_the_median_of_a_class_is_called_its_own(open_app: Any, library: Path) -> None:
     at = open_app("lessons", library)
     press(at, "Begin a class")
-    code = visit_of(at).poll
+    code = visit_of(at).class_code
     at.query_params.update({"lesson": KEY, "step": "5", "class": code})
     at.switch_page("screens/masks.py").run()
     at.toggle(key="presentation").set_value(True).run()
@@ -148,8 +148,8 @@ def test_a_session_has_one_class(open_app: Any, library: Path) -> None:
     codes = []
     for _ in range(2):
         press(at, "Begin a class")
-        codes.append(visit_of(at).poll)
-        visit_of(at).poll = ""  # as after a link without its code
+        codes.append(visit_of(at).class_code)
+        visit_of(at).class_code = ""  # as after a link without its code
         at.query_params.clear()
         at.run()
     assert len(set(codes)) == 2 and [polls.server_polls().is_open(code) for code in codes] == [False, True]

@@ -36,7 +36,7 @@ def mapped(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tiny_library.write(tmp_path_factory.mktemp("mapped"), ("task_arithmetic_lwptv",))
     benchmark = Benchmark.load(folder)
     store = Store(folder / "measuring", libraries=(folder / "runs",), dated=False)
-    for run in store.runs():
+    for run in store.list_runs():
         for key in ("put_back", "first_order", "drift") if run.recipe else ():
             measure.measure(key, store, benchmark, run.id, context=Context(device="cpu"))
     (folder / "measuring" / measurement_subject.FOLDER).rename(folder / measurement_subject.FOLDER)

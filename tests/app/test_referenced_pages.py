@@ -47,7 +47,7 @@ def computed(tmp_path: Path, *measured: str, **options: Any) -> dict[str, str]:
     plain |= options
     folder = benchmark_folders.own_folder("mine", tmp_path / "store")
     folder.parent.mkdir(parents=True)
-    benchmark = write_benchmark(Description.of(plain, tmp_path), folder, tokenize=tiny_data.letters)
+    benchmark = write_benchmark(Description.from_plain(plain, tmp_path), folder, tokenize=tiny_data.letters)
     store = Store(tmp_path / "store", libraries=())
     find_references(store, benchmark)
     runs = {}

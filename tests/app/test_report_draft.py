@@ -54,7 +54,7 @@ def field(at: AppTest, name: str) -> Any:
 
 
 def titled(at: AppTest) -> list[str]:
-    return [kept.view.title for kept in draft(at).kept]
+    return [kept.view.title for kept in draft(at).views]
 
 
 @pytest.fixture
@@ -123,10 +123,10 @@ def test_two_tabs_hold_one_report(open_app: Any, library: Path, first: AppTest) 
     second.switch_page("screens/masks.py").run()
     press(second, ADD)
     first.run()
-    assert len(draft(first).kept) == 3 and len({kept.number for kept in draft(first).kept}) == 3
+    assert len(draft(first).views) == 3 and len({kept.number for kept in draft(first).views}) == 3
     next(button for button in first.button if button.label == "Remove").click().run()
     second.switch_page("screens/report.py").run()
-    assert len(draft(second).kept) == 2 and token(second) == token(first)
+    assert len(draft(second).views) == 2 and token(second) == token(first)
 
 
 def test_a_report_that_was_deleted_in_another_tab_is_said_and_kept_again(
@@ -137,7 +137,7 @@ def test_a_report_that_was_deleted_in_another_tab_is_said_and_kept_again(
     press(second, "Delete this report")
     assert "The report is empty" in words(second) and "report_token" not in second.query_params
     first.run()
-    assert "The report was deleted from the store" in words(first) and len(draft(first).kept) == 2
+    assert "The report was deleted from the store" in words(first) and len(draft(first).views) == 2
     field(first, "report_title").set_value("Still here").run()
     assert "deleted from the store" not in words(first) and token(first) != old
     assert field(open_app("report", library, report_token=token(first)), "report_title").value == "Still here"
@@ -199,7 +199,7 @@ def test_a_store_that_cannot_be_written_to_leaves_the_report_in_the_session(
     at = open_app("scores", library)
     with fail_writing(tmp_path / "store", errno.EROFS):
         press(at, ADD)
-        assert not at.exception and len(draft(at).kept) == 1
+        assert not at.exception and len(draft(at).views) == 1
         assert "The report is kept in this session only" in words(at) and "Read-only file system" in words(at)
         at.switch_page("screens/report.py").run()
         assert "MERGESCOPE" in words(at) and "report_token" not in at.query_params
@@ -214,7 +214,7 @@ def test_links_and_views_do_not_carry_the_token(first: AppTest) -> None:
     first.run()
     assert token(first)
     assert not [code.value for code in first.code if token(first) in str(code.value)]
-    assert all("report_token=" not in kept.view.place for kept in draft(first).kept)
+    assert all("report_token=" not in kept.view.place for kept in draft(first).views)
     assert "this link leaves that out" in words(first)
 
 
@@ -253,15 +253,15 @@ def test_all_kinds_of_columns_and_options_come_back() -> None:
     parts = {name: make() for name, make in report_codec.table_parts(draft).items()}
     again = report_codec.decode(coded, parts.__getitem__)
     assert again == draft and len(parts) == 1
-    pd.testing.assert_frame_equal(again.kept[0].view.table, table)
+    pd.testing.assert_frame_equal(again.views[0].view.table, table)
     view = ReportView("x", table, options)
     draft.add(view, 0, [])
     within = {name: make() for name, make in report_codec.table_parts(draft).items()}
     assert len(within) == 4
     coded = through_json(report_codec.encode(draft))["views"][1]
     coded |= {"key": "kept_share", "options": f'{{"mapping": [["by", {coded["options"]}]]}}'}
-    (kept,) = report_codec.decode(through_json(report_codec.encode(draft)) | {"views": [coded]}, within.get).kept
-    draft.kept = [kept]
+    (kept,) = report_codec.decode(through_json(report_codec.encode(draft)) | {"views": [coded]}, within.get).views
+    draft.views = [kept]
     assert draft.find("kept_share", table, {"by": options})
 
 
@@ -281,7 +281,7 @@ def test_a_chart_of_another_version_is_left_out() -> None:
         draft.add(ReportView(key, table, options), 0, [])
     parts = report_codec.table_parts(draft)
     again = report_codec.decode(report_codec.encode(draft), lambda name: parts[name]())
-    assert [kept.view.key for kept in again.kept] == ["kept_share"]
+    assert [kept.view.key for kept in again.views] == ["kept_share"]
 
 
 def test_no_change_of_stored_data_is_more_than_a_sentence() -> None:
@@ -309,5 +309,5 @@ def test_keeping_asks_for_new_tables_only(tmp_path: Path, monkeypatch: pytest.Mo
     draft, name = ReportDraft(), ""
     for number in range(3):
         draft.add(ReportView("kept_share", viz_tables.kept_share(3)), 0, [])
-        name = stored.keep(report_keeper.KIND, report_codec.encode(draft), name, report_codec.table_parts(draft))
+        name = stored.store(report_keeper.KIND, report_codec.encode(draft), name, report_codec.table_parts(draft))
         assert len(made) == number + 1

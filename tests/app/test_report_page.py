@@ -61,14 +61,14 @@ def test_views_are_kept_moved_titled_and_removed(open_app: Any, library: Any) ->
     at = with_three(open_app, library)
     assert not at.exception and not at.error
     keys = ["id_ood_scatter", "task_accuracy", "saliency_matrix"]
-    assert [kept.view.key for kept in draft(at).kept] == keys
+    assert [kept.view.key for kept in draft(at).views] == keys
     button(at, "Up", 2).click().run()
     button(at, "Down", 0).click().run()
-    assert [kept.view.key for kept in draft(at).kept] == ["saliency_matrix", "id_ood_scatter", "task_accuracy"]
+    assert [kept.view.key for kept in draft(at).views] == ["saliency_matrix", "id_ood_scatter", "task_accuracy"]
     assert button(at, "Up", 0).disabled and button(at, "Down", 2).disabled
     at.text_input(key="report_title").set_value("What I saw").run()
     at.text_area(key="report_introduction").set_value("First.\n\nSecond.").run()
-    number = draft(at).kept[1].number
+    number = draft(at).views[1].number
     at.text_input(key=f"view_title_{number}").set_value("In and out").run()
     at.text_area(key=f"view_note_{number}").set_value("Look at <b>this</b>.").run()
     go(at, "masks")
@@ -78,7 +78,7 @@ def test_views_are_kept_moved_titled_and_removed(open_app: Any, library: Any) ->
     assert at.text_area(key=f"view_note_{number}").value == "Look at <b>this</b>."
     assert "**2. In and out**" in words(at)
     button(at, "Remove", 0).click().run()
-    assert [kept.view.key for kept in draft(at).kept] == ["id_ood_scatter", "task_accuracy"]
+    assert [kept.view.key for kept in draft(at).views] == ["id_ood_scatter", "task_accuracy"]
     made = draft(at).report(())
     assert (made.title, made.views[0].note) == ("What I saw", "Look at <b>this</b>.")
 
@@ -87,7 +87,7 @@ def test_a_view_is_looked_at_on_the_page(open_app: Any, library: Any) -> None:
     at = open_app("scores", library)
     button(at, ADD).click().run()
     go(at, "report")
-    number = draft(at).kept[0].number
+    number = draft(at).views[0].number
     assert charts(at) == 0
     at.toggle(key=f"show_{number}").set_value(True).run()
     assert not at.exception and charts(at) == 1
@@ -102,14 +102,14 @@ def test_the_button_knows_the_very_view(open_app: Any, library: Any) -> None:
     at.slider(key="ratio").set_value(0.31).run()
     assert [found.label for found in at.button if found.label in (ADD, IN)] == [ADD, ADD]
     button(at, ADD).click().run()
-    assert len(draft(at).kept) == 2
+    assert len(draft(at).views) == 2
     button(at, IN).click().run()
-    assert [kept.view.place.count("ratio=0.31") for kept in draft(at).kept] == [0]
+    assert [kept.view.place.count("ratio=0.31") for kept in draft(at).views] == [0]
 
 
 def test_what_belongs_to_a_run_is_added_by_one_click(open_app: Any, library: Any) -> None:
     at = open_app("report", library)
-    runs = {run.title: run for run in Store(libraries=(library / "runs",)).runs()}
+    runs = {run.title: run for run in Store(libraries=(library / "runs",)).list_runs()}
     pruned, plain = (runs[title] for title in ("Task Arithmetic w/ LwPTV", "Ties"))
     for run in (pruned, plain):
         at.selectbox(key="starter_run").set_value(run.id).run()
@@ -117,7 +117,7 @@ def test_what_belongs_to_a_run_is_added_by_one_click(open_app: Any, library: Any
             at.button(key="starter_add").click().run()
     assert not at.exception and not at.error
     scores = ["id_ood_scatter", "task_accuracy"]
-    views = [kept.view for kept in draft(at).kept]
+    views = [kept.view for kept in draft(at).views]
     assert [view.key for view in views] == [*scores, "saliency_matrix", "kept_share", *scores, "kept_share"]
     assert all(view.caption and view.place and view.sources for view in views)
     assert set(draft(at).sources) == {pruned.id, plain.id}
@@ -128,8 +128,8 @@ def test_what_belongs_to_a_run_is_added_by_one_click(open_app: Any, library: Any
 
 def test_what_a_view_tells(open_app: Any, library: Any) -> None:
     at = with_three(open_app, library)
-    scatter, _, masks = (kept.view for kept in draft(at).kept)
-    runs = {run.id: run for run in Store(libraries=(library / "runs",)).runs()}
+    scatter, _, masks = (kept.view for kept in draft(at).views)
+    runs = {run.id: run for run in Store(libraries=(library / "runs",)).list_runs()}
     assert set(scatter.sources) == {run_id for run_id, run in runs.items() if run.kind == "merge"}
     assert "n = " in scatter.caption and "95% intervals" in scatter.caption
     assert masks.place.startswith("masks?") and f"run={masks.sources[0]}" in masks.place and len(masks.sources) == 1
@@ -158,7 +158,7 @@ def test_the_file_holds_what_was_chosen(open_app: Any, library: Any) -> None:
 def test_what_is_private_keeps_the_file_back(open_app: Any, library: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     at = with_three(open_app, library)
     assert not at.error
-    number = draft(at).kept[0].number
+    number = draft(at).views[0].number
     at.text_area(key=f"view_note_{number}").set_value(f"Made in {library}.").run()
     assert "note of view 1" in at.error[0].value and "folder on this machine" in at.error[0].value
     assert at.get("download_button")[0].proto.disabled
@@ -209,10 +209,10 @@ def test_sources_leave_with_their_last_view() -> None:
     draft.add(ReportView("a", pd.DataFrame(), sources=("x", "y")), 1, [source("x"), source("y")])
     draft.add(ReportView("b", pd.DataFrame(), sources=("y",)), 1, [source("y")])
     assert [found.id for found in draft.report(()).sources] == ["x", "y"]
-    draft.remove(draft.kept[0].number)
+    draft.remove(draft.views[0].number)
     assert [found.id for found in draft.report(()).sources] == ["y"]
     draft.move(99, 1)  # a click that came twice
-    draft.say(99, title="x")
+    draft.set_text(99, title="x")
 
 
 # Words and recipes

@@ -89,7 +89,7 @@ def test_a_run_is_exported_dropped_and_deleted(
     at = run_until_idle(at)
     assert not at.exception and not at.error
     (export,) = stored_exports.exports(page_data.store().root)
-    assert {"model.safetensors", "config.json", "README.md", "recipe.yaml"} <= {name for name, _ in export.files}
+    assert {"model.safetensors", "config.json", "README.md", "recipe.yaml"} <= {name for name, _ in export.list_files}
     assert any("library_name: transformers" in block.value for block in at.code)
     archive = zipfile.ZipFile(io.BytesIO(run_export.zip_export(export)))
     assert archive.testzip() is None
@@ -120,18 +120,18 @@ def test_a_run_is_exported_dropped_and_deleted(
     assert str(tmp_path / "out") in [block.value for block in at.code]
 
     press(at, "Drop the weights")
-    assert not page_data.store().run(run_id).has_model and page_data.store().run(run_id).has_scores
+    assert not page_data.store().get_run(run_id).has_model and page_data.store().get_run(run_id).has_scores
     assert "computed again first" in words(at)
     at.text_input(key="export_folder").set_value("").run()
     at.segmented_control(key="export_to").set_value("hf").run()
     press(at, "Delete this export")
     press(at, "Export the model")
     at = run_until_idle(at)
-    assert page_data.store().run(run_id).has_model
+    assert page_data.store().get_run(run_id).has_model
 
     press(at, "Delete 1 run")
     assert not at.exception
-    assert not page_data.store().has(run_id)
+    assert not page_data.store().has_run(run_id)
     assert at.multiselect(key="chosen_runs").value == []
     assert at.success[0].value == "1 run deleted\\."
 
@@ -150,7 +150,7 @@ def test_a_run_that_a_job_works_on_is_not_deleted(
     job = Job(precomputed, "A job that began after the page was drawn", State.RUNNING, subject=precomputed)
     monkeypatch.setattr(RunQueue, "jobs", lambda self: [job])
     press(at, "Delete 1 run")
-    assert page_data.store().has(precomputed) and (page_data.store().root / "runs" / precomputed).is_dir()
+    assert page_data.store().has_run(precomputed) and (page_data.store().root / "runs" / precomputed).is_dir()
     assert "A job has started to use run" in at.error[0].value
 
 

@@ -135,7 +135,7 @@ def test_addresses_of_links_are_places() -> None:
     whole = parse_page_address("http://localhost:8501/masks?run=abc&ratio=0.7", "here")
     assert whole == parse_page_address("masks?run=abc&ratio=0.7", "here")
     assert (whole.page, dict(whole.query)) == ("masks", {"run": "abc", "ratio": "0.7"})
-    assert Headless().opened == {}
+    assert Headless().drawn_charts == {}
 
 
 def test_frames_share_what_is_equal() -> None:

@@ -68,7 +68,7 @@ def merged_in_app(at: Any) -> Run:
     press(at, "Run")
     at = run_until_idle(at)
     assert not at.exception and not at.error
-    run = page_data.store().run(page_data.job_queue().jobs()[0].subject)
+    run = page_data.store().get_run(page_data.job_queue().jobs()[0].subject)
     assert run.has_model
     return run
 
@@ -79,7 +79,7 @@ def on_command_line(line: str, store: Store, tmp_path: Path) -> Run:
     assert (python, dash, package) == ("python", "-m", "merging")
     arguments[arguments.index("--out") + 1] = str(tmp_path / "merged.safetensors")
     assert main([*arguments, "--no-evaluate"]) == 0
-    (run,) = store.runs()
+    (run,) = store.list_runs()
     return run
 
 

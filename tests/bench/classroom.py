@@ -51,7 +51,7 @@ def paths() -> list[list[Step]]:
         count = len(lesson.steps)
         found.append(
             [
-                (lesson.place(n)[0], {"lesson": lesson.key, "step": str(n)}, f"step {n} of {count}")
+                (lesson.page_and_view(n)[0], {"lesson": lesson.key, "step": str(n)}, f"step {n} of {count}")
                 for n in range(1, count + 1)
             ]
         )

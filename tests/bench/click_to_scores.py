@@ -51,12 +51,12 @@ def click(recipe: Recipe, benchmark: Benchmark, spare: bool) -> tuple[float, flo
                 wait_for_spare(runner)
             started = time.perf_counter()
             job = runner.submit(recipe, benchmark=benchmark)
-            while (job := runner.get(job.id)).live:
+            while (job := runner.get(job.id)).is_live:
                 time.sleep(POLL)
             seconds = time.perf_counter() - started
             if job.state != State.DONE:
                 raise SystemExit(f"The job ended as {job.state.value}: {job.error}")
-            run = store.run(job.id)
+            run = store.get_run(job.id)
             model = run.file(next(iter(run.models.values())))
             started = time.perf_counter()
             evaluate(model, benchmark)

@@ -52,7 +52,7 @@ def compute(key: str, split: str, store: Store, benchmark: Benchmark) -> None:
     run_id, started = open_inputs(recipe).run_id(), time.process_time()
     if store.find(run_id) is not None:
         return
-    part = store.learned_so_far(run_id).exists()
+    part = store.learning_file(run_id).exists()
     execute(recipe, store, benchmark=benchmark, keep_model=False, context=Context(device="cpu"))
     seconds, peak = time.process_time() - started, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     note = {"run": run_id, "key": key, "split": split, "cpu_seconds": round(seconds, 1), "peak_mib": round(peak)}

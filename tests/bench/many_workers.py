@@ -137,7 +137,7 @@ def main() -> None:
     made = described(benchmark, asked.points)
     session = SweepSession(benchmark, made.sample, Context("cpu"))
     point, about = session.compute(plan_sweep(made, benchmark)[0], session.context)
-    answer = point.plain() | {"about": about}
+    answer = point.to_plain() | {"about": about}
     for seconds in asked.seconds:
         for count in asked.workers:
             if asked.points * seconds / count < 200:  # one worker would take hours

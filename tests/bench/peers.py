@@ -127,7 +127,7 @@ def by_open_clip(folder: Path, images: Tensor) -> Tensor:
 def ours(checkpoint: Checkpoint, images: Tensor) -> Tensor:
     """Features by our own encoder."""
     with torch.inference_mode():
-        return Encoder.of(checkpoint)(images)
+        return Encoder.from_checkpoint(checkpoint)(images)
 
 
 def alike(found: Tensor, expected: Tensor) -> bool:

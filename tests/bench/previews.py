@@ -58,7 +58,7 @@ def put_back(recipe: Recipe, block: int) -> Recipe:
 def one_pass(previewer: Previewer, recipe: Recipe, sample: PreviewSample) -> Callable[[], None]:
     """The forward pass of a model over the images of a sample, and nothing else."""
     model = previewer.begin(recipe, sample).merges[0].models["merged"]
-    sampled = previewer.sampled(sample)
+    sampled = previewer.sample_tasks(sample)
     parts = [part for stage in batches_of(sampled, sample) for part in stage]
     images = [previewer.benchmark.preprocess(part.images) for part in parts]
 
@@ -84,7 +84,7 @@ def times(benchmark: Benchmark, sample: PreviewSample) -> dict[str, float]:
     merge = least(lambda: engine.run_recipe(base, opened.pretrained, opened.experts, context=Context(device="cpu")))
     warm = Previewer(benchmark, "cpu")
     whole = least(one_pass(warm, base, sample))
-    layers = benchmark.tower and benchmark.tower.parameters
+    layers = benchmark.pretrained_tower and benchmark.pretrained_tower.parameters
     blocks = 1 + max(parameter.block or 0 for parameter in layers or ())
     ratios = {}
 
@@ -119,8 +119,8 @@ def memory(benchmark: Benchmark, sample: PreviewSample) -> dict[str, float]:
     )
 
     def resident(request: PreviewRequest) -> int:
-        bench.ask("bench", request)
-        while not (state := bench.state("bench", request)) or not state.done:
+        bench.request("bench", request)
+        while not (state := bench.find_state("bench", request)) or not state.done:
             time.sleep(0.05)
         assert not state.error, state.error
         time.sleep(3)  # it gives freed memory back when it has nothing left to do

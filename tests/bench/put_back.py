@@ -48,7 +48,7 @@ def ratios(benchmark: Benchmark, rounds: int) -> None:
         next(iter(opened.experts.values())),
         put_back_images.sample_images(benchmark),
     )  # any model costs the same
-    tower, every = PutBackTower.of(merged, opened.pretrained, CPU), list_variants(opened.pretrained.parameters)
+    tower, every = PutBackTower.load(merged, opened.pretrained, CPU), list_variants(opened.pretrained.parameters)
     batches = put_back_images.image_batches(sample, list(sample))
     blocks = tower.encoder.architecture.layers
 

@@ -108,12 +108,12 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     device = choose_device(options.device)
-    encoder = Encoder.of(MappingCheckpoint(tower(0, **B32), "ViT-B/32"), device)
+    encoder = Encoder.from_checkpoint(MappingCheckpoint(tower(0, **B32), "ViT-B/32"), device)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "images.parquet"
         size = write(path, options.images)
         places = np.stack([np.zeros(options.images), np.arange(options.images), np.zeros(options.images)], axis=1)
-        images = ReferencedImages([Location.of(path, "image")], places.astype(np.int64), SIDE)
+        images = ReferencedImages([Location.of_file(path, "image")], places.astype(np.int64), SIDE)
         batch = prepare(images[:128]).to(device)
         step = short_batch(encoder.architecture) if is_host(device) else len(batch)
 

@@ -57,7 +57,7 @@ def alone(recipe: Recipe) -> dict[str, float]:
     merge, taken = SingleTensors(recipe, opened.pretrained, opened.experts, "cpu"), dict[str, float]()
     for name in separable_tensors(recipe, opened.pretrained, len(opened.experts)):
         started = time.process_time()
-        merge.tensor(name)
+        merge.compute(name)
         taken[name] = time.process_time() - started
         print(f"  {name} {list(opened.pretrained.infos[name].shape)}: {taken[name]:.1f} CPU s", flush=True)
     return taken

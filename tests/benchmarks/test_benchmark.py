@@ -107,7 +107,7 @@ def test_scores_count_the_right_answers_of_every_split(tiny_benchmark: Benchmark
     table = evaluate(model, tiny_benchmark, tasks=["flags", "tiles"], context=Context(device="cpu"))
     for row in table.to_dict("records"):
         images, labels = tiny_benchmark.images(row["task"], row["split"])
-        rows = torch.cat([Encoder.of(model)(tiny_benchmark.preprocess(image[None])) for image in images])
+        rows = torch.cat([Encoder.from_checkpoint(model)(tiny_benchmark.preprocess(image[None])) for image in images])
         correct = int((predict(rows, tiny_benchmark.head(row["task"])) == labels).sum())
         assert (row["correct"], row["n"], row["classes"]) == (correct, len(labels), tiny.CLASSES)
         assert row["accuracy"] == correct / len(labels)
@@ -122,7 +122,7 @@ def test_scores_count_the_right_answers_of_every_split(tiny_benchmark: Benchmark
 def test_cached_features_give_the_accuracy_of_their_model_and_of_no_other(tmp_path: Path) -> None:
     _, experts = tiny.family(("a", "b"))
     model, other = tiny.checkpoint(experts["a"]), tiny.checkpoint(experts["b"])
-    rows = compute_features(Encoder.of(model), torch.randn(9, 3, tiny.SIZE, tiny.SIZE))
+    rows = compute_features(Encoder.from_checkpoint(model), torch.randn(9, 3, tiny.SIZE, tiny.SIZE))
     head = torch.nn.functional.normalize(torch.randn(3, tiny.EMBED), dim=1)
     labels = torch.from_numpy(predict(rows, head))
     labels[:2] = (labels[:2] + 1) % 3

@@ -57,7 +57,7 @@ def made(base: Path, folder: Path, data: str = "parquet", by_reference: bool = T
     task = {"images": data, "expert": "experts/flags.safetensors"}
     plain = {"pretrained": "clip.safetensors", "images": 4, "exemplars": 5, "tasks": {"fruit": task}, **options}
     return write_benchmark(
-        Description.of({**plain, "by_reference": by_reference}, base), folder, tokenize=tiny_data.letters
+        Description.from_plain({**plain, "by_reference": by_reference}, base), folder, tokenize=tiny_data.letters
     )
 
 
@@ -199,7 +199,7 @@ def test_files_of_a_hub_s_cache_are_found_by_their_names(
     hashed: list[Path] = []
     monkeypatch.setattr(data_set_locations, "file_hash", lambda path: hashed.append(path) or file_hash(path))
     steps: list[str] = []
-    assert benchmark.find(tmp_path / "moved", Meter(0, lambda step: steps.append(step.phase))) == []
+    assert benchmark.find_files(tmp_path / "moved", Meter(0, lambda step: steps.append(step.phase))) == []
     assert not hashed and set(steps) == {"Comparing files"} and len(rows(benchmark, "reporting")) == 4
 
 

@@ -39,7 +39,7 @@ def test_every_input_is_copied_once_and_the_features_of_each_batch(tiny_benchmar
     with pretend_device() as copied:
         scores = evaluate(model, tiny_benchmark, context=Context(device=NAME))
     assert scores.equals(expected)
-    weights = [model.infos[name].numel for parts in Encoder.of(model).names.values() for name in parts]
+    weights = [model.infos[name].numel for parts in Encoder.from_checkpoint(model).names.values() for name in parts]
     images = [n * 3 * tiny.SIZE**2 for n in scores["n"]]
     assert copied.to_device == [*weights, *images]
     assert copied.to_host == [n * tiny.EMBED for n in scores["n"]]
@@ -51,10 +51,10 @@ def test_the_next_images_are_prepared_before_anybody_waits_for_features(
     monkeypatch.setattr(batch_sizes, "BATCH_GPU", 8 * tiny.TOKENS)
     images, _ = tiny_benchmark.images("digits", "choosing")
     model = open_checkpoint(tiny_benchmark.pretrained)
-    expected = compute_features(Encoder.of(model), images, prepare=tiny_benchmark.preprocess)
+    expected = compute_features(Encoder.from_checkpoint(model), images, prepare=tiny_benchmark.preprocess)
     read = []
     with pretend_device() as copied:
-        encoder = Encoder.of(model, NAME)
+        encoder = Encoder.from_checkpoint(model, NAME)
 
         def prepare(some: object) -> torch.Tensor:
             read.append(len(copied.to_host))

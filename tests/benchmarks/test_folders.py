@@ -44,7 +44,7 @@ def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_data_sets_are_found_by_what_lies_where(data: Path) -> None:
     found = data_set_catalog.list_in_models_folder("data", data)
-    assert [one.place for one in found] == [
+    assert [one.listed_path for one in found] == [
         f"data/{name}" for name in ("arrays.npz", "arrow", "deep/Euro SAT", "parquet", "whole")
     ]
     assert found[2].reference == "models:data/deep/Euro SAT" and found[0].name == "arrays"
@@ -57,7 +57,7 @@ def test_data_sets_are_found_by_what_lies_where(data: Path) -> None:
 
 def test_the_search_has_bounds(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(folder_walk, "MOST_LEVELS", 0)
-    assert "deep" not in " ".join(one.place for one in data_set_catalog.list_in_models_folder("data", data))
+    assert "deep" not in " ".join(one.listed_path for one in data_set_catalog.list_in_models_folder("data", data))
     monkeypatch.setattr(folder_walk, "MOST_ENTRIES", 1)
     assert len(data_set_catalog.list_in_models_folder("data", data)) <= 1
     assert data_set_catalog.list_in_models_folder("gone", data / "gone") == []
@@ -130,7 +130,7 @@ def test_a_benchmark_comes_with_what_merges_are_compared_with(
     task = f"flags={images},expert={tmp_path / 'experts' / 'flags.safetensors'}"
     words = ["benchmark", "make", str(tmp_path / "mine"), "--pretrained", str(clip), "--task", task, "--evaluate"]
     assert main([*words, "--device", "cpu", "--events", str(tmp_path / "events.jsonl")]) == 0, capsys.readouterr().err
-    runs = Store(tmp_path / "nothing", libraries=(tmp_path / "mine" / "runs",)).runs()
+    runs = Store(tmp_path / "nothing", libraries=(tmp_path / "mine" / "runs",)).list_runs()
     assert sorted(run.kind for run in runs) == ["expert", "pretrained"]
     assert {run.benchmark for run in runs} == {Benchmark.load(tmp_path / "mine").digest}
     assert '"phase": "Evaluating"' in (tmp_path / "events.jsonl").read_text()

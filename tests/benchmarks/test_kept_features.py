@@ -20,7 +20,7 @@ from merging.models.architecture import Architecture
 
 SPLIT = ("reporting",)
 OTHER = next(name for name in tiny.EXPERTS if name != "flags")
-TOWER = Architecture.of(tiny.checkpoint(tiny.pretrained()))
+TOWER = Architecture.from_checkpoint(tiny.checkpoint(tiny.pretrained()))
 
 
 @pytest.fixture(autouse=True)
@@ -60,7 +60,7 @@ def test_classes_are_those_from_before_the_rounding(tiny_benchmark: Benchmark, t
     head = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
     rows = torch.tensor([[1.0, 1.0 + 1e-5]]).repeat(n, 1)  # equal in half precision, where the first class would win
     known = answer_features(rows, head, torch.ones(n, dtype=torch.int64))
-    kept.keep(tiny_benchmark, key, "reporting", known, TOWER)
+    kept.store(tiny_benchmark, key, "reporting", known, TOWER)
     again = kept.read(tiny_benchmark, key, "reporting")
     assert again is not None and again.predicted.tolist() == [1] * n and (again.margins > 0).all()
     assert (again.features[:, 0] == again.features[:, 1]).all()
@@ -89,5 +89,5 @@ def test_damaged_and_oldest_entries_are_computed_again(
 
 def test_what_half_precision_cannot_hold_is_not_kept(tiny_benchmark: Benchmark, tmp_path: Path) -> None:
     known = stored_features.FeatureAnswers(torch.full((3, 2), 1e6), np.zeros(3, np.int64), np.zeros(3, np.float32))
-    StoredFeatures(tmp_path, "x").keep(tiny_benchmark, tiny_benchmark.tasks[0].key, "reporting", known, TOWER)
+    StoredFeatures(tmp_path, "x").store(tiny_benchmark, tiny_benchmark.tasks[0].key, "reporting", known, TOWER)
     assert not list(tmp_path.iterdir())

@@ -51,7 +51,7 @@ def base(tmp_path_factory):
 
 
 def described(base, tasks, **options):
-    return Description.of(
+    return Description.from_plain(
         {"pretrained": "clip.safetensors", "images": 4, "exemplars": 5, "tasks": tasks, **options}, base
     )
 
@@ -95,7 +95,7 @@ def test_the_activation_can_be_named_and_one_that_is_assumed_is_told(base, tmp_p
     manifests = [json.loads((tmp_path / name / "manifest.json").read_text()) for name in "ab"]
     assert any("--activation" in line for line in manifests[0]["cautions"])
     assert not any("--activation" in line for line in manifests[1]["cautions"])
-    towers = [Architecture.of(open_checkpoint(found.pretrained)) for found in (assumed, named)]
+    towers = [Architecture.from_checkpoint(open_checkpoint(found.pretrained)) for found in (assumed, named)]
     assert [tower.quick_gelu for tower in towers] == [True, False]
     heads = [found.head("flags") for found in (assumed, named)]
     assert not torch.equal(*heads)  # the text tower is of the same model
@@ -174,7 +174,7 @@ def test_an_image_in_both_parts_is_told(tmp_path, base):
 
 def test_images_are_prepared_batch_by_batch(base, tmp_path, monkeypatch):
     found = made(base, tmp_path / "bench", {"fruit": "folder"}, images=0)
-    encoder, (images, _) = Encoder.of(open_checkpoint(found.pretrained)), found.images("fruit", "reporting")
+    encoder, (images, _) = Encoder.from_checkpoint(open_checkpoint(found.pretrained)), found.images("fruit", "reporting")
     whole = compute_features(encoder, found.preprocess(images))
     monkeypatch.setattr("merging.engine.evaluation.image_features.BATCH", 4)
     assert torch.allclose(compute_features(encoder, images, prepare=found.preprocess), whole, atol=1e-6)
@@ -213,7 +213,7 @@ def test_links_that_lead_out_are_not_followed(tmp_path, base):
     secret.write_bytes(tiny_data.png(1))
     (tmp_path / "data" / "test" / "cat" / "link.png").symlink_to(secret)
     data = open_data(tmp_path / "data")
-    pictures = dict(data.pictures("test", range(len(data.parts["test"]))))
+    pictures = dict(data.read_images("test", range(len(data.parts["test"]))))
     bad = [picture for picture in pictures.values() if isinstance(picture, TaskError)]
     assert len(bad) == 1 and "link that leads outside" in str(bad[0])
     (tmp_path / "data" / "train").symlink_to(tmp_path / "data" / "test")
@@ -289,7 +289,7 @@ def test_cached_features_tell_the_accuracy_of_their_model_only(base, tmp_path, c
     found = made(base, tmp_path / "bench", {"fruit": "folder"})
     model = open_checkpoint(found.pretrained)
     images, labels = found.images("fruit", "reporting")
-    own = compute_features(Encoder.of(model), found.preprocess(images))
+    own = compute_features(Encoder.from_checkpoint(model), found.preprocess(images))
     cached = FeatureFile(own, torch.from_numpy(labels), model.digest)
     cached.save(tmp_path / "features.npz")
     scores = evaluate(model, found, splits=["reporting"]).iloc[0]

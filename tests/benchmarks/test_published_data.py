@@ -30,7 +30,7 @@ def base(tmp_path_factory):
 
 
 def described(base, tasks):
-    return Description.of({"pretrained": "clip.safetensors", "images": 4, "exemplars": 3, "tasks": tasks}, base)
+    return Description.from_plain({"pretrained": "clip.safetensors", "images": 4, "exemplars": 3, "tasks": tasks}, base)
 
 
 def test_what_was_chosen_and_assumed_is_in_the_manifest(base, tmp_path):
@@ -104,7 +104,7 @@ def test_the_command_describes_published_data_sets(base, capsys):
 
 
 def test_published_data_sets_are_listed(base):
-    found = {one.place.partition("/")[2]: one.name for one in data_set_catalog.list_in_models_folder("data", base)}
+    found = {one.listed_path.partition("/")[2]: one.name for one in data_set_catalog.list_in_models_folder("data", base)}
     assert found == {
         "cache/ylecun___mnist": "mnist",
         "clip-benchmark/wds_fer2013": "wds_fer2013",

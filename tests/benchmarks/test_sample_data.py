@@ -76,4 +76,4 @@ def test_the_towers_load_into_open_clips_own_class_and_give_the_same_features(na
     tower.load_state_dict(state, strict=True)
     images = benchmark.preprocess(benchmark.images("fashion", "choosing")[0][:16])
     with torch.inference_mode():
-        assert torch.allclose(tower.eval()(images), Encoder.of(checkpoint)(images), atol=1e-5)
+        assert torch.allclose(tower.eval()(images), Encoder.from_checkpoint(checkpoint)(images), atol=1e-5)

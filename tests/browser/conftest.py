@@ -32,7 +32,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def lwptv_run(library: Path) -> str:
     """The id of a precomputed run. Pages open with the newest run, and flows before this one leave runs of theirs."""
-    runs = Store(library, libraries=(library / "runs",)).runs()
+    runs = Store(library, libraries=(library / "runs",)).list_runs()
     return next(run.id for run in runs if run.title == "Task Arithmetic w/ LwPTV")
 
 

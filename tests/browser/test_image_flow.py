@@ -39,7 +39,7 @@ def alt(page: Page) -> str:
 def test_from_two_runs_to_an_image_and_into_the_report(
     app: App, context: BrowserContext, server: str, library: Path, lwptv_run: str, tmp_path: Path
 ) -> None:
-    ties = next(run.id for run in Store(library, libraries=(library / "runs",)).runs() if run.title == "Ties")
+    ties = next(run.id for run in Store(library, libraries=(library / "runs",)).list_runs() if run.title == "Ties")
     page = app.open(f"/compare?run={lwptv_run}&run_b={ties}&compare_view=images&right_runs=only+B+right").page
     measure = page.get_by_role("button", name="Measure", exact=True)
     thumbnails = page.locator(".st-key-thumbnails")

@@ -197,7 +197,7 @@ def test_capture_gives_what_the_engine_captures_of_a_clip_tower() -> None:
             own, compared = rows[parameter.name], compared + 1
             assert own.count == found[0].count
             torch.testing.assert_close(own.energy(), found[0].energy(), rtol=1e-4, atol=1e-4)
-            if not own.diagonal:
+            if not own.is_diagonal:
                 torch.testing.assert_close(own.gram(), found[0].gram(), rtol=1e-4, atol=1e-4)
     assert compared == 1 + 1 + 6 * tiny.LAYERS + 1
 
@@ -232,10 +232,10 @@ def test_a_file_gives_back_the_same_moments(tmp_path: Path) -> None:
         assert set(stored) == set(kept)
         for name, moments in kept.items():
             found = stored[name]
-            assert found.count == moments.count and found.diagonal == moments.diagonal
+            assert found.count == moments.count and found.is_diagonal == moments.is_diagonal
             torch.testing.assert_close(found.energy(), moments.energy(), rtol=0, atol=0)
             torch.testing.assert_close(found.total(), moments.total(), rtol=0, atol=0)
-            if not moments.diagonal:
+            if not moments.is_diagonal:
                 torch.testing.assert_close(found.gram(), moments.gram(), rtol=0, atol=0)
     tensors = {name.partition("/")[2] for name in open_checkpoint(path).infos}
     at = "bert.encoder.layer.0.attention.self"

@@ -23,10 +23,10 @@ def test_published_task_vectors(root: Path) -> None:
         torch.save({"weight": torch.ones(5, tiny.EMBED)}, model / f"head_{name.capitalize()}.pt")
     torch.save(base, model / "zeroshot.pt")
     group = only_group(find_groups(recognize_folder(root)))
-    assert group.pretrained is not None and group.pretrained.place == "clip/ViT-B-32/zeroshot.pt"
+    assert group.pretrained is not None and group.pretrained.listed_path == "clip/ViT-B-32/zeroshot.pt"
     assert names(group) == {n.capitalize(): f"clip/ViT-B-32/{n.capitalize()}/finetuned.pt" for n in tuned}
     assert set(group.heads) == {name.capitalize() for name in tuned}
-    assert "task vectors" in group.layout and not group.guessed
+    assert "task vectors" in group.layout and not group.is_guessed
 
 
 def test_experts_with_a_copy_of_the_pretrained_model_each(root: Path) -> None:
@@ -56,8 +56,8 @@ def test_files_whose_pretrained_model_is_told_by_its_numbers(root: Path) -> None
         tiny.write(root / f"{name}.safetensors", state, torch.float32)
     tiny.write(root / "stranger.safetensors", tiny.pretrained(seed=5), torch.float32)
     group = only_group(find_groups(recognize_folder(root)))
-    assert group.guessed and group.pretrained is not None and group.pretrained.name == "x"
-    assert set(group.experts) == set(tuned) and group.apart == ("stranger",)
+    assert group.is_guessed and group.pretrained is not None and group.pretrained.name == "x"
+    assert set(group.experts) == set(tuned) and group.unrelated == ("stranger",)
 
 
 def test_no_pretrained_model_is_made_up(root: Path) -> None:
@@ -73,8 +73,8 @@ def test_the_pretrained_model_may_lie_elsewhere(root: Path) -> None:
         (root / place).parent.mkdir(exist_ok=True)
         tiny.write(root / f"{place}.safetensors", state, torch.float32)
     group = next(group for group in find_groups(recognize_folder(root)) if group.title.endswith("experts"))
-    assert group.pretrained is not None and group.pretrained.place.endswith("clip/clip")
-    assert group.guessed and set(group.experts) == {"a", "b"}
+    assert group.pretrained is not None and group.pretrained.listed_path.endswith("clip/clip")
+    assert group.is_guessed and set(group.experts) == {"a", "b"}
 
 
 def adapter(folder: Path, base: str) -> None:
@@ -98,10 +98,10 @@ def test_adapters_with_their_base(root: Path) -> None:
 def test_a_benchmark_folder(root: Path) -> None:
     tiny.write_benchmark(root / "bench")
     found = list_folder(root)
-    assert [item.place for item in found.benchmarks] == ["clip/bench"]
+    assert [item.listed_path for item in found.benchmarks] == ["clip/bench"]
     group = only_group(find_groups([(item, recognize_model(item)) for item in found.items], found.benchmarks))
     assert group.title == "clip/bench" and set(group.experts) == set(tiny.EXPERTS)  # the multi-task model is no expert
-    assert not any("data" in item.place for item in found.items)
+    assert not any("data" in item.listed_path for item in found.items)
 
 
 def test_a_repository_of_the_hub_is_called_by_its_name(root: Path) -> None:

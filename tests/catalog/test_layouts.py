@@ -43,7 +43,7 @@ def files(layout: ModelLayout) -> dict[str, str]:
 
 def test_the_published_layout(published: Path) -> None:
     layout = read_layout(str(published))
-    assert layout.pretrained == str(published / "zeroshot.pt") and not layout.guessed
+    assert layout.pretrained == str(published / "zeroshot.pt") and not layout.is_guessed
     assert files(layout) == {name: f"{name}/finetuned.pt" for name in NAMES}
     assert layout.left_out == {"classification heads": [f"head_{name}.pt" for name in NAMES]}
     assert files(read_layout(str(published.parent))) == files(layout)  # the only group in the folder above
@@ -114,8 +114,8 @@ def test_a_pretrained_model_that_is_recognized_by_its_numbers_is_said(tmp_path: 
         save(tmp_path / f"{name}.pt", state)
     (tmp_path / "broken.pt").write_text("<html>")
     layout = read_layout(str(tmp_path))
-    assert Path(layout.pretrained).name == "x.pt" and layout.guessed and set(layout.experts) == set(tuned)
-    assert "by its numbers" in layout.lines()[0] and "not of the pretrained model, by its numbers" in layout.left_out
+    assert Path(layout.pretrained).name == "x.pt" and layout.is_guessed and set(layout.experts) == set(tuned)
+    assert "by its numbers" in layout.describe()[0] and "not of the pretrained model, by its numbers" in layout.left_out
     assert any("broken.pt" in places for places in layout.left_out.values())
     with pytest.raises(CheckpointError, match="stranger does not come from the pretrained model"):
         read_layout(str(tmp_path), ["stranger"])

@@ -24,4 +24,4 @@ def test_of_two_models_that_are_as_near_none_is_taken(root: Path, second: float,
         tiny.write(root / f"{place}.safetensors", state, torch.float32)
     group = next(group for group in find_groups(recognize_folder(root)) if group.title.endswith("experts"))
     assert (group.pretrained is not None) == clear
-    assert group.pretrained is None or "one" in group.pretrained.place
+    assert group.pretrained is None or "one" in group.pretrained.listed_path

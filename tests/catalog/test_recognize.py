@@ -41,13 +41,13 @@ def test_heads_unknown_models_and_other_files_are_told_apart(root: Path) -> None
     save_file({name: torch.ones(3, 3) for name in "abcde"}, root / "net.safetensors")
     (root / "README.md").write_text("hello")
     (root / "evil.npz").write_bytes(b"PK\3\4 no archive")
-    found = {item.place.rpartition("/")[2]: (item, what) for item, what in recognize_folder(root)}
+    found = {item.listed_path.rpartition("/")[2]: (item, what) for item, what in recognize_folder(root)}
     assert found["head_Cars.pt"][1].kind == "head"
     assert found["head_Cars.pt"][1].architecture == "7 classes, 8 features"
     assert found["net.safetensors"][1].kind == "other"
     assert "no known model family" in found["net.safetensors"][1].problem
     for name in ("README.md", "evil.npz"):
-        assert not found[name][0].sure and found[name][1].kind == "unreadable"
+        assert not found[name][0].has_model_name and found[name][1].kind == "unreadable"
 
 
 # How a file is bad is read in tests/formats; here it is enough that one of each group is listed.

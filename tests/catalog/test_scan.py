@@ -64,7 +64,7 @@ def test_links_to_folders_are_named_and_not_followed(root: Path, tmp_path: Path)
     (root / "out").symlink_to(tmp_path / "elsewhere")
     (root / "loop").symlink_to(root)
     (root / "file.safetensors").symlink_to(tmp_path / "elsewhere" / "secret.safetensors")
-    found = {item.place: recognize_model(item) for item in list_folder(root).items}
+    found = {item.listed_path: recognize_model(item) for item in list_folder(root).items}
     assert set(found) == {"clip/out", "clip/loop", "clip/file.safetensors"}
     assert all(what.kind == "unreadable" for what in found.values())
     assert "not followed" in found["clip/out"].problem
@@ -109,14 +109,14 @@ def test_shards_belong_to_their_model(root: Path) -> None:
     (root / "listed" / "training_args.bin").touch()
     (root / "listed" / "model-00003-of-00003.safetensors.bak").touch()
     found = list_folder(root)
-    assert {item.place for item in found.items if item.sure} == {
+    assert {item.listed_path for item in found.items if item.has_model_name} == {
         "clip/listed",
         "clip/named/mine.safetensors.index.json",
     }
     assert found.others == ["clip/listed/training_args.bin"]
-    assert all(recognize_model(item).tensors == 2 for item in found.items if item.sure)
+    assert all(recognize_model(item).tensors == 2 for item in found.items if item.has_model_name)
 
 
 def test_shards_without_their_index_are_listed(root: Path) -> None:
     save_file({"a": torch.ones(2)}, root / "mine-00001-of-00002.safetensors")
-    assert [item.place for item in list_folder(root).items] == ["clip/mine-00001-of-00002.safetensors"]
+    assert [item.listed_path for item in list_folder(root).items] == ["clip/mine-00001-of-00002.safetensors"]

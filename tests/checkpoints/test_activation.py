@@ -56,20 +56,20 @@ def recipe(files, activation, merge="lot"):
 def test_an_activation_is_stated_beside_what_is_known():
     known = tiny.checkpoint(tiny.pretrained())
     gelu = with_activation(known, "gelu")
-    assert not Architecture.of(gelu).quick_gelu and Architecture.of(gelu).heads == Architecture.of(known).heads
-    assert Architecture.of(known).quick_gelu and with_activation(known, "") is known
+    assert not Architecture.from_checkpoint(gelu).quick_gelu and Architecture.from_checkpoint(gelu).heads == Architecture.from_checkpoint(known).heads
+    assert Architecture.from_checkpoint(known).quick_gelu and with_activation(known, "") is known
     assert (
         gelu.digest == known.digest and architecture_in_metadata(gelu)["vision_cfg"] == tiny.ARCHITECTURE["vision_cfg"]
     )
     bare = with_activation(MappingCheckpoint(tiny.pretrained(), "bare"), "gelu")
-    assert Architecture.of(bare, like=known) == Architecture.of(gelu)
+    assert Architecture.from_checkpoint(bare, like=known) == Architecture.from_checkpoint(gelu)
 
 
 def test_it_does_not_hide_the_heads_of_published_towers():
     """ViT-H/14 has heads of 80, which nothing but its width says."""
     shapes = {"class_embedding": (1280,), "positional_embedding": (5, 1280), "conv1.weight": (1280, 3, 2, 2)}
     bare = MappingCheckpoint({f"visual.{name}": torch.zeros(shape) for name, shape in shapes.items()}, "h14")
-    assert Architecture.of(with_activation(bare, "gelu")).heads == Architecture.of(bare).heads == 16
+    assert Architecture.from_checkpoint(with_activation(bare, "gelu")).heads == Architecture.from_checkpoint(bare).heads == 16
 
 
 @pytest.mark.parametrize("naming", ["open_clip", "hf"])
@@ -112,7 +112,7 @@ def test_runs_are_made_and_scored_with_it(silent, store, tiny_benchmark):
     assert assumed == [True, False, False]
     first, quick, gelu = (open_checkpoint(run.model_path) for run in runs)
     assert first.digest == quick.digest != gelu.digest  # nothing says it: QuickGELU is assumed
-    assert not Architecture.of(gelu, like=tiny_benchmark.tower).quick_gelu
+    assert not Architecture.from_checkpoint(gelu, like=tiny_benchmark.tower).quick_gelu
     with safe_open(runs[2].model_path, "pt") as file:
         assert json.loads(file.metadata()["recipe"])["activation"] == "gelu"
     expected = evaluate(
@@ -120,7 +120,7 @@ def test_runs_are_made_and_scored_with_it(silent, store, tiny_benchmark):
     )
     assert runs[2].scores.equals(expected)
     images = torch.randn(3, 3, tiny.SIZE, tiny.SIZE)
-    assert not torch.allclose(Encoder.of(gelu)(images), Encoder.of(with_activation(gelu, "quick_gelu"))(images))
+    assert not torch.allclose(Encoder.from_checkpoint(gelu)(images), Encoder.from_checkpoint(with_activation(gelu, "quick_gelu"))(images))
 
 
 def test_experts_tell_it_where_the_pretrained_model_does_not(silent, store, tiny_benchmark, tmp_path):
@@ -144,8 +144,8 @@ def test_points_of_sweeps_have_it_and_are_others(silent, tiny_benchmark):
         for named in ("", "gelu"):
             place = SweepPoint(0, (), recipe(silent, named, "task_arithmetic"), terms)
             names.add(session.plan(place).name)
-            opened = session.opened(place.recipe)
-            assert all(Architecture.of(checkpoint).quick_gelu == (not named) for checkpoint in opened)
+            opened = session.open_checkpoints(place.recipe)
+            assert all(Architecture.from_checkpoint(checkpoint).quick_gelu == (not named) for checkpoint in opened)
     assert len(names) == 4
 
 
@@ -168,7 +168,7 @@ def test_evaluate_asks_the_model_with_it(silent, store, monkeypatch, capsys):
     seen = []
 
     def evaluated(checkpoint, benchmark, **options):
-        seen.append(Architecture.of(checkpoint).quick_gelu)
+        seen.append(Architecture.from_checkpoint(checkpoint).quick_gelu)
         return pd.DataFrame({"task": []})
 
     monkeypatch.setattr("merging.engine.evaluation.evaluate.evaluate", evaluated)

@@ -28,7 +28,7 @@ def test_a_digest_tells_what_was_read_and_stops_when_asked(tmp_path, monkeypatch
     digest_cache.DIGESTS.clear()
     with pytest.raises(Cancelled):
         digest_cache.DIGESTS.digest(opened, Meter(opened.nbytes, None, lambda: True))
-    assert digest_cache.DIGESTS.remembered(opened.state()) == ""
+    assert digest_cache.DIGESTS.find(opened.state()) == ""
 
 
 def test_digests_are_remembered_between_processes(tmp_path: Path, tiny_family: tiny.Family) -> None:
@@ -37,11 +37,11 @@ def test_digests_are_remembered_between_processes(tmp_path: Path, tiny_family: t
     assert main(["digest", str(path), "--store", str(tmp_path / "store"), "--json"]) == 0
     opened = open_checkpoint(path)
     digest_cache.DIGESTS.clear()
-    assert digest_cache.DIGESTS.remembered(opened.state()) == ""
+    assert digest_cache.DIGESTS.find(opened.state()) == ""
     digest_cache.DIGESTS.load(tmp_path / "store")
-    assert digest_cache.DIGESTS.remembered(opened.state()) == opened.content_digest()
+    assert digest_cache.DIGESTS.find(opened.state()) == opened.content_digest()
     path.write_bytes(path.read_bytes()[:-4] + b"\0\0\0\0")
-    assert digest_cache.DIGESTS.remembered(open_checkpoint(path).state()) == ""
+    assert digest_cache.DIGESTS.find(open_checkpoint(path).state()) == ""
 
 
 DAMAGED = ["", "[]", '{"state": "x"}', '{"state": STATE}', '{"state": STATE, "digest": 7}',
@@ -58,7 +58,7 @@ def test_damaged_digests_are_no_digests(text: str, tmp_path: Path) -> None:
     cache = digest_cache.DigestCache()
     cache.load(tmp_path)
     cache.load(tmp_path / "nowhere")
-    assert cache.remembered(state) == "" and cache.remembered((1, 2, 3)) == "5c" * 32
+    assert cache.find(state) == "" and cache.find((1, 2, 3)) == "5c" * 32
 
 
 def test_a_digest_of_a_file_that_changed_meanwhile_is_not_kept(tmp_path: Path) -> None:
@@ -71,8 +71,8 @@ def test_a_digest_of_a_file_that_changed_meanwhile_is_not_kept(tmp_path: Path) -
 
     states: list[object] = []
     digest_cache.DIGESTS.clear()
-    digest_cache.DIGESTS.keep(tmp_path / "store", opened, Meter(opened.nbytes, touched))
+    digest_cache.DIGESTS.store(tmp_path / "store", opened, Meter(opened.nbytes, touched))
     assert states and not (tmp_path / "store").exists()
     digest_cache.DIGESTS.clear()
-    digest_cache.DIGESTS.keep(tmp_path / "store", opened)
+    digest_cache.DIGESTS.store(tmp_path / "store", opened)
     assert len(list((tmp_path / "store" / "digests").iterdir())) == 1

@@ -25,7 +25,7 @@ def test_published_families_go_to_transformers_and_back(name):
     assert all(torch.equal(back[key], value) and back[key].shape == value.shape for key, value in state.items())
     bare = to_naming(there, "open_clip_tower")
     assert all(torch.equal(bare[key.removeprefix("visual.")], value) for key, value in state.items())
-    found = Architecture.of(MappingCheckpoint(there, name))
+    found = Architecture.from_checkpoint(MappingCheckpoint(there, name))
     assert (found.width, found.layers, found.heads, found.quick_gelu) == (width, layers, heads, quick_gelu)
 
 

@@ -89,7 +89,7 @@ def test_run_counts_paths_from_the_recipe(recipe_file, tiny_folder, capsys):
     assert progress.splitlines()[-1] == "Evaluating"
     assert main(["run", str(recipe_file), "--json"]) == 0
     said = _json(capsys)
-    run = Store().run(said["id"])
+    run = Store().get_run(said["id"])
     assert said["models"] == {"merged": str(run.model_path)}
     assert {row["task"] for row in said["scores"]} == {*tiny.EXPERTS, *tiny.OUTSIDE}
     assert said["summary"]["tasks_in"] == 4
@@ -105,7 +105,7 @@ def test_run_writes_events(recipe_file, tiny_folder, tmp_path, capsys):
     assert (first["worker"]["pid"], last) == (os.getpid(), {"code": 0})
     assert lines[0]["phase"] == "Reading checkpoints"
     assert all(set(line) == {"phase", "fraction", "detail", "seconds_left"} for line in lines)
-    assert Store().runs()[0].scores is None
+    assert Store().list_runs()[0].scores is None
 
 
 def test_a_failure_is_one_sentence_everywhere(recipe_file, tmp_path, capsys):
@@ -142,7 +142,7 @@ def test_ctrl_c_ends_with_130(recipe_file, tiny_folder, capsys, monkeypatch):
     monkeypatch.setattr(output, "Bar", Interrupting)
     assert main(["run", str(recipe_file), "--base", str(tiny_folder / "models")]) == 130
     assert capsys.readouterr().err == "Cancelled; nothing was kept.\n"
-    assert Store(libraries=()).runs() == []
+    assert Store(libraries=()).list_runs() == []
 
 
 def test_merge_to_a_file(inputs, tmp_path, capsys):
@@ -320,7 +320,7 @@ def test_the_help_names_every_measurement(capsys):
 def test_wrong_use_is_told_to_programs_before_anything_is_computed(words, says, inputs, tmp_path, capsys):
     assert main(["merge", *inputs, "--out", str(tmp_path / "out"), "--json", *words]) == 2
     told = _json(capsys)
-    assert told["code"] == 2 and says in told["error"] and not Store(libraries=()).runs()
+    assert told["code"] == 2 and says in told["error"] and not Store(libraries=()).list_runs()
 
 
 @pytest.mark.parametrize(

@@ -42,7 +42,7 @@ def test_a_run_against_itself_in_json(recipe, tiny_benchmark, tmp_path, capsys):
     shown = json.loads(capsys.readouterr().out)
     assert shown["preview"] is True and shown["half"] == "choosing" and shown["n"] == 120 and "id" not in shown
     assert {row["difference"] for row in shown["changes"]} == {0.0}
-    assert len(Store(tmp_path / "store", libraries=()).runs()) == 1  # nothing was stored
+    assert len(Store(tmp_path / "store", libraries=()).list_runs()) == 1  # nothing was stored
 
 
 def test_problems_are_told_together(recipe, capsys):

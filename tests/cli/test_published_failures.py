@@ -213,12 +213,12 @@ def test_without_weights_a_revision_is_offered_and_taken(hub: LoopbackHub, capsy
         assert main(["published", "--json"]) == 0 and capsys.readouterr().out
     commit = without_weights(hub, {"model.safetensors": b"weights"}, branch="with-weights")
     assert call(capsys, "fetch", "smoke", "--revision", f"{PRETRAINED}=with-weights") == (0, "")
-    assert find_folders("smoke").lock().repositories[PRETRAINED].revision == commit
+    assert find_folders("smoke").read_lock().repositories[PRETRAINED].revision == commit
     asked = len(hub.requests)
     assert call(capsys, "fetch", "smoke") == (0, "") and len(hub.requests) == asked
     newer = without_weights(hub, {"model.safetensors": b"newer"}, branch="newer")
     assert call(capsys, "fetch", "smoke", "--revision", f"{PRETRAINED}={newer}") == (0, "")
-    assert find_folders("smoke").lock().latest == (PRETRAINED,), "nothing is then judged reproduced"
+    assert find_folders("smoke").read_lock().latest == (PRETRAINED,), "nothing is then judged reproduced"
 
 
 @pytest.mark.parametrize(

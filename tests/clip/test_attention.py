@@ -15,7 +15,7 @@ TOKENS, HEADS = tiny.TOKENS, tiny.WIDTH // 8
 
 @pytest.fixture(scope="module")
 def encoder() -> Encoder:
-    return Encoder.of(tiny.checkpoint(tiny.pretrained()))
+    return Encoder.from_checkpoint(tiny.checkpoint(tiny.pretrained()))
 
 
 def tokens(n: int = 3) -> torch.Tensor:

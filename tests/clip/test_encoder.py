@@ -45,22 +45,22 @@ def test_features_equal_open_clips(tower, prefix):
     images = torch.randn(5, 3, 16, 16)
     with torch.inference_mode():
         expected = tower(images)
-        found = Encoder.of(_checkpoint(tower, prefix))(images)
+        found = Encoder.from_checkpoint(_checkpoint(tower, prefix))(images)
     assert torch.allclose(found, expected, atol=1e-5)
 
 
 def test_activation_and_heads_come_from_the_metadata(tower):
     images = torch.randn(5, 3, 16, 16)
     checkpoint = _checkpoint(tower, head_width=24)
-    assert Architecture.of(checkpoint).heads == 1
+    assert Architecture.from_checkpoint(checkpoint).heads == 1
     with torch.inference_mode():
-        assert not torch.allclose(Encoder.of(checkpoint)(images), tower(images), atol=1e-5)
+        assert not torch.allclose(Encoder.from_checkpoint(checkpoint)(images), tower(images), atol=1e-5)
 
 
 def _recorded(checkpoint, images):
     seen = {}
     with torch.inference_mode():
-        Encoder.of(checkpoint)(images, record=lambda name, rows: seen.update({name: rows.double()}))
+        Encoder.from_checkpoint(checkpoint)(images, record=lambda name, rows: seen.update({name: rows.double()}))
     weights = [p.name for p in checkpoint.parameters if p.role in {"linear", "conv", "projection", "norm_scale"}]
     assert sorted(seen) == sorted(weights)
     return seen
@@ -119,8 +119,8 @@ def test_record_sees_the_rows_under_hugging_faces_names(tower):
     at = "vision_model.encoder.layers.1.self_attn."
     assert all(torch.allclose(seen[f"{at}{letter}_proj.weight"], in_proj, atol=1e-6) for letter in "qkv")
     with torch.inference_mode():
-        assert torch.allclose(Encoder.of(apart)(images), tower(images), atol=1e-5)
-    assert Architecture.of(apart) == Architecture.of(packed)
+        assert torch.allclose(Encoder.from_checkpoint(apart)(images), tower(images), atol=1e-5)
+    assert Architecture.from_checkpoint(apart) == Architecture.from_checkpoint(packed)
 
 
 def test_a_tower_without_projection_gives_the_class_token(tower):
@@ -129,16 +129,16 @@ def test_a_tower_without_projection_gives_the_class_token(tower):
     projection = state.pop("visual_projection.weight")
     checkpoint = MappingCheckpoint(state, "hf")
     checkpoint.metadata = packed.metadata
-    assert Architecture.of(checkpoint).embed_dim == 24
+    assert Architecture.from_checkpoint(checkpoint).embed_dim == 24
     with torch.inference_mode():
-        assert torch.allclose(Encoder.of(checkpoint)(images) @ projection.T, tower(images), atol=1e-5)
+        assert torch.allclose(Encoder.from_checkpoint(checkpoint)(images) @ projection.T, tower(images), atol=1e-5)
 
 
 @pytest.mark.parametrize("section", range(4))
 def test_a_section_runs_with_only_its_own_tensors(tower, section):
-    encoder = Encoder.of(_checkpoint(tower), on_demand=True)
+    encoder = Encoder.from_checkpoint(_checkpoint(tower), on_demand=True)
     x = torch.randn(2, 3, 16, 16) if section == 0 else torch.randn(2, 17, 24)
-    held = encoder.holding(section)
+    held = encoder.load_section(section)
     assert len(held.tensors) < len(encoder.tensors)
     with torch.inference_mode():
         assert torch.equal(held.run(section, x), encoder.run(section, x))
@@ -147,7 +147,7 @@ def test_a_section_runs_with_only_its_own_tensors(tower, section):
 def test_a_checkpoint_without_tower_says_so():
     checkpoint = MappingCheckpoint({"visual.ln_post.weight": torch.ones(4)}, "half")
     with pytest.raises(CheckpointError, match="half is not a visual tower"):
-        Architecture.of(checkpoint)
+        Architecture.from_checkpoint(checkpoint)
 
 
 def test_without_metadata_the_heads_are_not_guessed(tower):
@@ -155,5 +155,5 @@ def test_without_metadata_the_heads_are_not_guessed(tower):
     known = _checkpoint(tower)
     bare = MappingCheckpoint({name: known.read(name) for name in known.infos}, "bare")
     with pytest.raises(CheckpointError, match="how many heads a tower of width 24 has"):
-        Architecture.of(bare)
-    assert Architecture.of(bare, like=known) == Architecture.of(known)
+        Architecture.from_checkpoint(bare)
+    assert Architecture.from_checkpoint(bare, like=known) == Architecture.from_checkpoint(known)

@@ -22,9 +22,9 @@ def test_every_name_of_every_wording_means_its_own_class(key):
     lists += [[alias] for every in data.get("aliases", {}).values() for alias in every]
     for names in known.wordings.values():
         for wording in known.wordings:
-            assert known.worded(wording).match(names) == list(known.wordings[wording])
+            assert known.with_wording(wording).match(names) == list(known.wordings[wording])
             assert not known.first_difference(names)
-        assert known.worded(CLIP).class_names == known.class_names and len(names) == len(known.class_names)
+        assert known.with_wording(CLIP).class_names == known.class_names and len(names) == len(known.class_names)
     for name, aliases in data.get("aliases", {}).items():
         assert {known.numbers[simplify_name(alias)] for alias in aliases} == {known.class_names.index(name)}
     meanings = {}
@@ -45,7 +45,7 @@ def test_what_the_hub_writes_in_another_way_is_counted():
     assert different == DIFFERENT
     assert [key for key in prompt_keys() if HUB not in prompts(key).wordings] == ["emnist"]
     with pytest.raises(TaskError, match=r"no wording 'hub' of EMNIST \(digits\): no source states its class names"):
-        prompts("emnist").worded(HUB)
+        prompts("emnist").with_wording(HUB)
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ def test_names_as_published_are_matched_and_offered(key, published, name):
     known = prompts(key)
     assert known.match([published]) == [name]
     if key != "mnist" and name != "missile":  # which two classes of ImageNet are called
-        assert known.worded(HUB).match([name]) == [published]
+        assert known.with_wording(HUB).match([name]) == [published]
 
 
 def test_digits_are_names_and_are_not_counted_from_one():

@@ -46,7 +46,7 @@ def test_arrays_come_in_several_forms(kind, tmp_path):
     data = open_data(arrays(tmp_path / "x.npz", **GOOD_ARRAYS[kind]))
     assert set(data.parts) == ({"train", "test"} if kind in {"Keras", "split"} else {"whole"})
     for part, labels in data.parts.items():
-        shown = dict(data.pictures(part, range(len(labels))))
+        shown = dict(data.read_images(part, range(len(labels))))
         assert len(shown) == len(labels) and all(image.size == (8, 8) for image in shown.values())
 
 
@@ -161,7 +161,7 @@ def test_hugging_face_columns_are_found_or_asked_for(tmp_path):
     pq.write_table(pa.table({"img": cells, "label": labels, "text": ["x"] * 6}), path)
     data = open_data(path)
     assert data.class_names is None and data.classes == 3 and set(data.parts) == {"whole"}
-    assert {image.mode for _, image in data.pictures("whole", [1, 4])} == {"RGB"}
+    assert {image.mode for _, image in data.read_images("whole", [1, 4])} == {"RGB"}
     features = {name: {"_type": "ClassLabel", "names": ["a", "b", "c"]} for name in ("fine_label", "coarse_label")}
     schema = {"huggingface": json.dumps({"info": {"features": features | {"img": {"_type": "Image"}}}})}
     table = pa.table({"img": cells, "fine_label": labels, "coarse_label": labels}).replace_schema_metadata(schema)
@@ -191,7 +191,7 @@ def test_hugging_face_files_lead_nowhere_else(tmp_path):
     (inside / "here.png").write_bytes(tiny_data.png(1))
     cells = [{"bytes": None, "path": name} for name in ("here.png", "../secret.png", str(tmp_path / "secret.png"))]
     pq.write_table(pa.table({"image": cells, "label": [0, 1, 2]}), inside / "test.parquet")
-    found = [picture for _, picture in open_data(inside).pictures("test", [0, 1, 2])]
+    found = [picture for _, picture in open_data(inside).read_images("test", [0, 1, 2])]
     assert found[0].size == (24 + 1, 21)
     assert all("neither in the table nor in its folder" in str(error) for error in found[1:])
     for name in ("../secret.arrow", "/etc/passwd", 7):
@@ -287,4 +287,4 @@ BAD_DESCRIPTIONS = {
 def test_odd_descriptions_are_refused_in_words(kind, tmp_path):
     data, problem = BAD_DESCRIPTIONS[kind]
     with pytest.raises(TaskError, match=problem):
-        Description.of(data, tmp_path)
+        Description.from_plain(data, tmp_path)

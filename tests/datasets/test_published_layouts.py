@@ -46,7 +46,7 @@ def test_every_published_set_is_read_with_its_prompts(key, written):
     assert bool(classes.cautions) == (key in {"emnist", "pcam"}), "labels without names are assumed to be in order"
     assert not any("Only" in note for note in data.notes)
     places = [data.reference(test, index) for index in (0, 3, 39)]
-    shown = dict(data.pictures(test, [0, 3, 39]))
+    shown = dict(data.read_images(test, [0, 3, 39]))
     first = layouts.encoded(key, 0 if test == "test" else 1000, labels[0], "JPEG" if places[0].row is None else
                             shown[0].format)  # fmt: skip
     assert next(read_encoded(places)) == first
@@ -140,7 +140,7 @@ def test_single_rows_are_read_without_their_neighbors(written, monkeypatch):
     inner = pq.ParquetFile.iter_batches
     monkeypatch.setattr(pq.ParquetFile, "iter_batches",
                         lambda self, **how: groups.extend(how["row_groups"]) or inner(self, **how))  # fmt: skip
-    assert len(list(data.pictures("test", [1, 3, 33]))) == 3 and groups == [0, 4]
+    assert len(list(data.read_images("test", [1, 3, 33]))) == 3 and groups == [0, 4]
     groups.clear()
     monkeypatch.setattr("merging.images.data_sets.table_files.ROWS", 2)
     backward = [data.reference("test", index) for index in (33, 3, 1)]
@@ -153,7 +153,7 @@ def test_a_damaged_cell_is_named_by_file_and_row(tmp_path):
     rows = rows.set_column(0, "image", [[{"bytes": b"x", "path": "a"}, {"bytes": None, "path": None}, None, None]])
     pq.write_table(rows, tmp_path / "test.parquet")
     data = open_data(tmp_path)
-    problems = [str(picture) for _, picture in data.pictures("test", [0, 1, 2])]
+    problems = [str(picture) for _, picture in data.read_images("test", [0, 1, 2])]
     assert "test.parquet, row 0 is no image" in problems[0] and "test.parquet, row 1 holds no image" in problems[1]
     assert "row 2 holds no image" in str(next(read_encoded([data.reference("test", 2)])))
     places = [data.reference("test", 0), data.reference("test", 1)]
@@ -171,7 +171,7 @@ def test_a_repository_in_the_hubs_cache_is_its_snapshot_of_main(written, tmp_pat
     home = layouts.hub_cache(written["eurosat"], "tanganke/eurosat", tmp_path)
     assert open_data(home).reference("test", 0).file.relative_to(home).parts[:2] == ("snapshots", layouts.COMMIT)
     assert (title(home), title(snapshot(home))) == ("tanganke/eurosat", f"tanganke/eurosat@{layouts.COMMIT[:12]}")
-    assert all(isinstance(picture, Image.Image) for _, picture in open_data(home).pictures("test", range(40)))
+    assert all(isinstance(picture, Image.Image) for _, picture in open_data(home).read_images("test", range(40)))
     layouts.hub_cache(written["mnist"], "tanganke/eurosat", tmp_path, commit=other, main=None)
     assert snapshot(home).name == layouts.COMMIT, "refs/main says so"
     assert open_data(home / "snapshots" / other).class_names[3] == "3"
@@ -206,7 +206,7 @@ def test_the_cache_of_the_datasets_library_is_read(shards, tmp_path):
         data = open_data(path)
         assert set(data.parts) == TRAINED and data.class_names == tuple("0123456789") and data.notes == ()
     assert data.parts["test"].tolist() == layouts.labels(10, "test") and data.reference("test", 0) is None
-    shown = dict(data.pictures("test", [2, 17, 39]))
+    shown = dict(data.read_images("test", [2, 17, 39]))
     assert shown[17].tobytes() == read_image(layouts.encoded("mnist", 17, 7, layouts.PNG), "x").tobytes()
     layouts.datasets_cache(tmp_path, layout, "other")
     with pytest.raises(TaskError, match=r"ylecun/mnist has several configurations: mnist/0.0.0/.*, other/0.0.0/"):

@@ -33,7 +33,7 @@ def test_samples_are_grouped_by_name_and_found_in_the_file(tmp_path):
     places = [data.reference("whole", index) for index in range(3)]
     assert all(raw[place.offset : place.offset + place.size] == IMAGE for place in places)
     assert list(read_encoded(places)) == [IMAGE] * 3
-    assert {image.size for _, image in data.pictures("whole", [0, 2])} == {(28, 28)}
+    assert {image.size for _, image in data.read_images("whole", [0, 2])} == {(28, 28)}
 
 
 BAD_MEMBERS = {
@@ -137,4 +137,4 @@ def test_an_image_that_the_file_no_longer_holds_is_said(tmp_path):
     assert "the file ends within this image" in str(next(read_encoded([place])))
     place.file.unlink()
     assert "x.tar: not found" in str(next(read_encoded([place])))
-    assert all(isinstance(picture, TaskError) for _, picture in data.pictures("whole", [0, 1]))
+    assert all(isinstance(picture, TaskError) for _, picture in data.read_images("whole", [0, 1]))

@@ -192,5 +192,5 @@ def test_tables_say_how_images_are_routed_and_what_modules_take() -> None:
         "router",
         "pretrained tensors",
     ]
-    both = adapted.added_to(merging.merge(*golden_adapt.models(), device="cpu"))
+    both = adapted.add_to(merging.merge(*golden_adapt.models(), device="cpu"))
     assert both.modules is adapted.modules and {"tensors", "routing", "modules"} <= set(both.tables)

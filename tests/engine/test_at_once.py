@@ -63,7 +63,7 @@ def test_bytes_and_order_do_not_depend_on_the_number_of_workers(method: Any, tin
                 merged = tiny.checkpoint(result.state_dict)
                 result = adapt(
                     recipe, inputs.pretrained, inputs.experts, merged, context=Context(device="cpu"), **data
-                ).added_to(result)
+                ).add_to(result)
         states = result.task_state_dicts or {"merged": result.state_dict}
         stored = result.modules.stored if result.modules else {}
         parts = {task: {name: file.read(name) for name in file.infos} for task, file in stored.items()}

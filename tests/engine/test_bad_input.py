@@ -141,7 +141,7 @@ def test_odd_architectures_are_refused(text):
     checkpoint = MappingCheckpoint(tiny.pretrained(), "odd")
     checkpoint.metadata = {"architecture": text}
     with pytest.raises(CheckpointError, match="odd"):
-        Architecture.of(checkpoint)
+        Architecture.from_checkpoint(checkpoint)
 
 
 def test_one_prefix_for_all_names_is_recognized():

@@ -44,10 +44,10 @@ def _merge(models, merge, params=None, edits=(), **options):
 
 
 def test_a_checkpoint_knows_what_it_carries(plain, carrying):
-    assert open_checkpoint(carrying[0]).dead.numel == DEAD and open_checkpoint(carrying[0]).dead.tensors == 6
-    assert open_checkpoint(plain[0]).dead.numel == 0
+    assert open_checkpoint(carrying[0]).unused_text.numel == DEAD and open_checkpoint(carrying[0]).unused_text.tensors == 6
+    assert open_checkpoint(plain[0]).unused_text.numel == 0
     full = carrying[0] | {"transformer.resblocks.0.ln_1.weight": torch.ones(WIDTH), "attn_mask": torch.zeros(7, 7)}
-    assert open_checkpoint(full).dead.numel == DEAD
+    assert open_checkpoint(full).unused_text.numel == DEAD
 
 
 def test_ties_keeps_more_of_the_visual_scalars(plain, carrying):

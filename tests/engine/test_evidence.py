@@ -48,7 +48,7 @@ def _rows(experts, images):
     found = {n: {} for n in experts}
     with torch.inference_mode():
         for name, checkpoint in experts.items():
-            Encoder.of(checkpoint)(images[name], record=found[name].__setitem__)
+            Encoder.from_checkpoint(checkpoint)(images[name], record=found[name].__setitem__)
     return found
 
 

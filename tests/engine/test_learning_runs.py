@@ -136,7 +136,7 @@ def test_the_file_is_written_soon_and_the_less_often_the_longer_a_write_takes(tm
     kept = LearningState(tmp_path / "kept.safetensors")
     for until, seconds in ((10.0, 0.1), (60.0, 1.0), (200.0, 1.0)):
         while now[0] < until:
-            kept.keep("merge", dict)
+            kept.offer("merge", dict)
             now[0] += 0.5
         took[0] = seconds
     gaps = [later - earlier for earlier, later in pairwise(writes)]

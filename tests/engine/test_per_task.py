@@ -70,7 +70,7 @@ def test_every_task_is_evaluated_with_its_own_model_and_the_others_with_the_mean
 
 def test_it_reads_back_the_same(recipe, run_it, store, tiny_benchmark):
     run = run_it(recipe)
-    again = Store(store.root, libraries=()).run(run.id)
+    again = Store(store.root, libraries=()).get_run(run.id)
     assert (again.per_task, again.sizes) == (True, run.sizes)
     assert list(again.model_paths) == list(tiny.EXPERTS)
     assert again.model_path is None

@@ -73,12 +73,12 @@ def test_results_come_in_order_though_the_first_block_takes_longest(count: int) 
 
     with torch_threads(count):
         slots = stream(meter)
-        first = (slots.inputs.ordered[0].name, 0)
+        first = (slots.inputs.in_capture_order[0].name, 0)
         seen = list(slots.map(work))
     base, experts = tiny.family(("a", "b"))
     expected = [
         (p.name, start)
-        for p in slots.inputs.ordered
+        for p in slots.inputs.in_capture_order
         for block in range(0, base[p.name].numel(), 131)
         for start in range(block, min(block + 131, base[p.name].numel()), 29)
     ]
@@ -104,7 +104,7 @@ def test_it_stops_when_it_is_cancelled_and_at_the_first_error_in_order(count: in
         raise ValueError(slot.name)
 
     with torch_threads(count):
-        with pytest.raises(ValueError, match=f"^{slots.inputs.ordered[0].name}$"):
+        with pytest.raises(ValueError, match=f"^{slots.inputs.in_capture_order[0].name}$"):
             list(slots.map(fails))
         taken = []
         with pytest.raises(Cancelled):

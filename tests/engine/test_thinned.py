@@ -37,7 +37,7 @@ def test_it_gives_every_seventh_scalar(
     slots = stream(in_pieces, *edits)
     whole = torch.cat([slot.task_vectors.flatten(1).clone() for slot in slots], dim=1)
     base = torch.cat([slot.pretrained.flatten() for slot in slots])
-    chosen = [(slot.pretrained.clone(), slot.task_vectors.clone()) for slot in slots.thinned(stride)]
+    chosen = [(slot.pretrained.clone(), slot.task_vectors.clone()) for slot in slots.sample_slots(stride)]
     assert torch.equal(torch.cat([vectors for _, vectors in chosen], dim=1), whole[:, ::stride])
     assert torch.equal(torch.cat([values for values, _ in chosen]), base[::stride])
     assert slots.meter.done == 3 * slots.inputs.work
@@ -53,7 +53,7 @@ def test_of_edited_pieces_it_gives_every_seventh_run(stride: int, length: int, m
     numbers = {name: number for number, name in enumerate(names)}
     whole = torch.cat([slot.task_vectors.clone() for slot in slots], dim=1)
     seen = []
-    for slot in slots.thinned(stride):
+    for slot in slots.sample_slots(stride):
         places = [(slot.name, slot.start + place) for place in range(slot.pretrained.numel())]
         first = numbers[places[0]]
         assert names[first : first + len(places)] == places and first % (stride * length) == 0

@@ -22,7 +22,7 @@ def written(path: Path) -> Path:
         "mean.x": torch.zeros(2),
         "steps": torch.tensor(3),
     }
-    kept.keep("merge", lambda: state)
+    kept.offer("merge", lambda: state)
     kept.write()
     return path
 

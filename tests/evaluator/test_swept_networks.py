@@ -87,7 +87,7 @@ def test_the_command_measures_every_point_and_goes_on(
     monkeypatch.delenv("MERGESCOPE_EVALUATOR", raising=False)
     assert main(["sweep", str(path), "--vary", VARY, *words]) == exit_codes.FAILED
     assert "A sweep of T5 is measured by a program of yours. Start with MERGESCOPE_EVALUATOR" in capsys.readouterr().err
-    monkeypatch.setenv("MERGESCOPE_EVALUATOR", shlex.join(program.words))
+    monkeypatch.setenv("MERGESCOPE_EVALUATOR", shlex.join(program.command_words))
     assert main(["sweep", str(path), "--vary", VARY, "--workers", "2", *words]) == exit_codes.FAILED
     assert "Workers compute points of CLIP" in capsys.readouterr().err and not calls(tmp_path)
     assert main(["sweep", str(path), "--json", "--vary", VARY, "--share", "0/2", *words]) == exit_codes.DONE
@@ -111,12 +111,12 @@ def test_the_command_measures_every_point_and_goes_on(
 def test_another_command_line_gives_other_points(recipe: Recipe, program: Evaluator, tmp_path: Path) -> None:
     sweep, store = sweep_of(recipe, 0.2, 0.4), Store(tmp_path / "store", libraries=())
     run(store, sweep, program)
-    other = Evaluator((*program.words, "--few"))
+    other = Evaluator((*program.command_words, "--few"))
     assert not stored(store, sweep, other) and len(stored(store, sweep, program)) == 2
     (tmp_path / "my_eval.py").write_text(CODE.replace("sys.argv[1]", "sys.argv[2]"), "utf-8")
     run(store, sweep, other)
     assert len(calls(tmp_path)) == 4 and len(stored(store, sweep, other)) == len(stored(store, sweep, program)) == 2
-    assert not store.runs() and not points.read_latest_times(store)  # which say what points on the benchmark take
+    assert not store.list_runs() and not points.read_latest_times(store)  # which say what points on the benchmark take
 
 
 def test_cancelling_stops_the_program_and_keeps_the_points(recipe: Recipe, program: Evaluator, tmp_path: Path) -> None:
@@ -149,7 +149,7 @@ def test_lines_and_mixed_kinds_are_refused(recipe: Recipe, tmp_path: Path) -> No
 
 
 def test_tasks_without_an_expert_have_one_mean_of_one_proportion(recipe: Recipe) -> None:
-    one = NamedPoint(sweep_of(recipe, 0.2, 0.4).places[0], "0" * 12, "1" * 12)
+    one = NamedPoint(sweep_of(recipe, 0.2, 0.4).list_points[0], "0" * 12, "1" * 12)
     scores = [("x", "accuracy", 0.2), ("y", "accuracy", 0.6), ("x", "f1", 0.9), ("z", "exact_match", 0.9)]
 
     def means(count: int) -> list[dict[str, Any]]:

@@ -116,7 +116,7 @@ def test_an_unknown_task_is_refused_before_anything_is_merged(bert, tmp_path, ca
     assert "One file holds no head of a task; name a folder with --out." in capsys.readouterr().err
     assert main([*words, "--out", str(tmp_path / "out"), "--task", "two", "--to", "peft", "--rank", "2"]) == 2
     assert "An adapter holds no head of a task; use --to hf." in capsys.readouterr().err
-    assert not Store(tmp_path / "store", libraries=()).runs() and not list(tmp_path.glob("out*"))
+    assert not Store(tmp_path / "store", libraries=()).list_runs() and not list(tmp_path.glob("out*"))
     assert main(["export", run.id, "--store", str(at / "store"), "--out", str(tmp_path / "out"), "--task", "four"]) == 1
 
 
@@ -125,7 +125,7 @@ def test_a_task_of_clip_is_refused_before_anything_is_merged(tiny_benchmark, tmp
     words += [f"--expert={name}={path}" for name, path in tiny_benchmark.experts.items()]
     assert main([*words, "--out", str(tmp_path / "out"), "--task", "flags"]) == 1
     assert "so no task has one of its own; leave out --task." in capsys.readouterr().err
-    assert not Store(tmp_path / "store", libraries=()).runs()
+    assert not Store(tmp_path / "store", libraries=()).list_runs()
 
 
 def test_the_head_of_an_expert_that_has_changed_is_refused(bert, tmp_path):

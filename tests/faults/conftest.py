@@ -60,7 +60,7 @@ def full_store(library: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def filled(full_store: Path, tmp_path: Path) -> Run:
     """The run in a copy of that store, where ``open_app`` has its store."""
     shutil.copytree(full_store, tmp_path / "store")
-    (run,) = Store(tmp_path / "store", libraries=()).runs()
+    (run,) = Store(tmp_path / "store", libraries=()).list_runs()
     return run
 
 

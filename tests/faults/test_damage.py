@@ -41,7 +41,7 @@ def test_what_a_damaged_run_was_of_is_known_unless_that_is_damaged(store: Store,
     original, path = filled.recipe, filled.path / name
     path.write_bytes(path.read_bytes()[:-2])
     assert store.find(filled.id) is None
-    (damage,) = store.damaged.listed()
+    (damage,) = store.damaged.list_damage()
     assert read_damaged_recipe(damage) == (None if name == "recipe.yaml" else original)
 
 
@@ -54,7 +54,7 @@ def test_what_a_damaged_measurement_was_of_is_known_unless_that_is_damaged(
     path = found.path / name
     path.write_bytes(path.read_bytes()[:-2])
     assert stored_measurements.find_measurement_result("signs", store, Benchmark.load(library), filled.id) is None
-    (damage,) = store.damaged.listed()
+    (damage,) = store.damaged.list_damage()
     expected = None if name == "measured.json" else ("signs", filled.id)
     assert stored_measurements.damaged_subject(damage.place) == expected
 
@@ -70,8 +70,8 @@ def test_a_sweep(store: Store) -> None:
             harmless += 1  # the comment was cut, and nothing of the sweep
         except StoreError as error:
             assert "There is no sweep" in str(error)
-            (damage,) = store.damaged.listed()
-            assert (damage.kind, damage.name, damage.aside) == ("sweep", path.stem, True), what
+            (damage,) = store.damaged.list_damage()
+            assert (damage.kind, damage.name, damage.is_moved) == ("sweep", path.stem, True), what
             assert not sweep_storage.list_sweeps(store), what
             path.write_bytes(spare)
             store.damaged.remove(damage)
@@ -88,7 +88,7 @@ def test_a_sweep_of_an_earlier_version_opens_and_one_of_a_later_version_stays(st
     sweep_storage.write_text(path, sweep_storage.add_digest(later))
     with pytest.raises(StoreError, match="no sweep"):
         sweep_storage.find_sweep(store, path.stem)
-    assert path.is_file() and not store.damaged.listed()
+    assert path.is_file() and not store.damaged.list_damage()
 
 
 @pytest.mark.full
@@ -109,7 +109,7 @@ def test_what_was_set_aside_is_computed_again(store: Store, filled: Run, library
     assert measure.measure("signs", store, benchmark, filled.id, context=Context("cpu")).table("votes") is not None
     sweep_compute.run_sweep(sweep, store, benchmark, context=Context("cpu"))
     assert names(store) == all_points
-    assert sorted(damage.kind for damage in store.damaged.listed() if damage.replaced) == [
+    assert sorted(damage.kind for damage in store.damaged.list_damage() if damage.is_replaced) == [
         "measurement",
         "point",
         "run",
@@ -121,8 +121,8 @@ def test_damage_is_not_sealed_into_a_copy(store: Store, filled: Run) -> None:
     table = filled.path / "tables" / "saliency.csv"
     table.write_bytes(table.read_bytes().replace(b"0", b"1", 1))
     with pytest.raises(StoreError, match=r"damaged .*saliency\.csv"):
-        store.drop_models(filled.id)
-    assert [damage.name for damage in store.damaged.listed()] == [filled.id]
+        store.delete_models(filled.id)
+    assert [damage.name for damage in store.damaged.list_damage()] == [filled.id]
 
 
 def test_a_benchmark_that_was_made_here(tmp_path: Path) -> None:
@@ -130,7 +130,7 @@ def test_a_benchmark_that_was_made_here(tmp_path: Path) -> None:
     tiny_data.whole_model(tmp_path / "clip.safetensors")
     tiny_data.folder(tmp_path / "folder", parts)
     plain = {"pretrained": "clip.safetensors", "images": 2, "exemplars": 2, "tasks": {"flags": "folder"}}
-    made = write_benchmark(Description.of(plain, tmp_path), tmp_path / "mine", tokenize=tiny_data.letters)
+    made = write_benchmark(Description.from_plain(plain, tmp_path), tmp_path / "mine", tokenize=tiny_data.letters)
 
     def use() -> tuple[Any, ...]:
         DIGESTS.clear()

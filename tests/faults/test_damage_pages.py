@@ -50,9 +50,9 @@ def test_a_damaged_run_breaks_no_page(open_app: Any, library: Path, filled: Run,
     )
     at = open_app(page, library, **query).run()
     assert not at.exception
-    if page_data.store().damaged.listed():  # else the page has no need of that file
+    if page_data.store().damaged.list_damage():  # else the page has no need of that file
         assert COUNTED in words(at.run())
-        assert not page_data.store().has(filled.id)
+        assert not page_data.store().has_run(filled.id)
 
 
 @pytest.mark.full
@@ -67,7 +67,7 @@ def test_the_list_of_damages(open_app: Any, library: Path, filled: Run) -> None:
     assert stored_measurements.find_measurement_result("signs", store, benchmark, filled.id) is None
     assert points.find_point(store, point.name) is None and not sweep_storage.list_sweeps(store)
     cut(filled.path / "scores.csv")
-    assert not store.has(filled.id)
+    assert not store.has_run(filled.id)
     at = open_app("models", library, models_view=SHELF)
     assert not at.exception and not at.error
     said = words(at).replace("\\", "")
@@ -87,9 +87,9 @@ def test_a_damaged_run_is_computed_again_with_a_click(open_app: Any, library: Pa
     at = run_until_idle(at)
     assert not at.exception and not at.error
     assert "It was computed again" in words(at) and COUNTED not in words(at)
-    assert page_data.store().run(filled.id).file("model.safetensors").read_bytes() == weights
+    assert page_data.store().get_run(filled.id).file("model.safetensors").read_bytes() == weights
     press(at, "Delete what is left of it")
-    assert not at.exception and not page_data.store().damaged.listed()
+    assert not at.exception and not page_data.store().damaged.list_damage()
 
 
 @pytest.mark.full
@@ -122,7 +122,7 @@ def test_a_damaged_benchmark_is_made_again_with_a_click(open_app: Any, library: 
     plain = {"pretrained": str(tmp_path / "clip"), "images": 2, "exemplars": 2,
              "tasks": {"flags": {"images": str(tmp_path / "folder")}}}  # fmt: skip
     out = benchmark_folders.own_folder("mine", store)
-    write_benchmark(Description.of(plain, tmp_path), out)
+    write_benchmark(Description.from_plain(plain, tmp_path), out)
     digest = Benchmark.load(out).digest
     out.with_name("mine.yaml").write_text(write_yaml(plain), "utf-8")
     cut(out / "data" / "flags.npz")
@@ -134,7 +134,7 @@ def test_a_damaged_benchmark_is_made_again_with_a_click(open_app: Any, library: 
     assert not at.exception
     at = run_until_idle(at)
     assert not at.error and Benchmark.load(out).digest == digest
-    assert [damage.kind for damage in page_data.store().damaged.listed()] == ["benchmark"]
+    assert [damage.kind for damage in page_data.store().damaged.list_damage()] == ["benchmark"]
 
 
 def test_the_command_line(

@@ -105,7 +105,7 @@ def test_a_benchmark_in_the_making(tmp_path: Path) -> None:
     tiny_data.folder(tmp_path / "folder", parts)
     tiny.write_family(tmp_path / "experts", experts=("flags",))
     tasks = {"flags": {"images": "folder", "expert": "experts/flags.safetensors"}}
-    described = Description.of(
+    described = Description.from_plain(
         {"pretrained": "clip.safetensors", "images": 2, "exemplars": 2, "tasks": tasks}, tmp_path
     )
     out = tmp_path / "benchmarks" / "mine"

@@ -117,7 +117,7 @@ def on_the_disk(files: JobFiles) -> str:
 def test_what_no_disk_kept_is_not_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = Store(tmp_path / "store", libraries=())
     with start_orphan() as gone:
-        owner = ProcessId.of(gone.pid)
+        owner = ProcessId.from_pid(gone.pid)
     files = JobFiles(store.root / "jobs", write_job(store, State.QUEUED, owner))
     runner = RunQueue(store, device="cpu")
     assert runner.get(files.job_id).error == "Mergescope was stopped before this job's turn came."
@@ -166,7 +166,7 @@ def test_a_half_written_event_does_not_hide_the_failure(tmp_path: Path) -> None:
     events = files.folder / "events.jsonl"
     events.write_text('{"phase": "Mer', "utf-8")
     assert main(["run", str(tmp_path / "no.yaml"), "--events", str(events), "--store", str(tmp_path)]) == 1
-    assert "no.yaml" in files.last_event()["error"]
+    assert "no.yaml" in files.read_last_event()["error"]
 
 
 def test_caches_that_cannot_be_kept_cost_only_time(
@@ -175,7 +175,7 @@ def test_caches_that_cannot_be_kept_cost_only_time(
     store = Store(tmp_path / "store", libraries=())
     reference = tiny_benchmark.pretrained
     with fail_writing(store.root / "digests"), fail_writing(store.root / "locks"):
-        assert DIGESTS.keep(store.root, open_checkpoint(reference)) == open_checkpoint(reference).digest
+        assert DIGESTS.store(store.root, open_checkpoint(reference)) == open_checkpoint(reference).digest
         assert main(["digest", reference, "--store", str(store.root)]) == 0
         run = execute(plain_recipe(tiny_benchmark), store, benchmark=tiny_benchmark, context=Context(device="cpu"))
     assert run.has_scores and not (store.root / "digests").exists()
@@ -195,4 +195,4 @@ def test_times_of_a_clock_that_was_set_back(runner: RunQueue, child: Child, monk
     for subject in ("a", "b"):
         job = wait_for_end(runner, runner.command("digest", subject, subject, ["digest"]).id)
         assert job.state == State.DONE and (job.seconds_left or 0) >= 0
-    assert len(runner.jobs()) == 2
+    assert len(runner.list_jobs()) == 2

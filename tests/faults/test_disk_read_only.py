@@ -73,7 +73,7 @@ def test_the_buttons_of_a_run(open_app: Any, library: Path, filled: Run, locked:
         ("Dismiss", "The record of the job cannot be removed"),
     ):
         assert says(press(at, label), what), label
-    assert page_data.store().run(filled.id).has_model
+    assert page_data.store().get_run(filled.id).has_model
 
 
 @pytest.mark.full
@@ -116,4 +116,4 @@ def test_the_store_says_so(filled: Run, locked: Any, act: Callable[..., None], w
     store = Store(filled.path.parents[1], libraries=())
     with pytest.raises(StoreError, match=what):
         act(store, filled)
-    assert store.run(filled.id).scores is not None
+    assert store.get_run(filled.id).scores is not None

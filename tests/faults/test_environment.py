@@ -169,7 +169,7 @@ def test_out_of_memory(error: Exception, recipe_file: Path, tmp_path: Path, monk
 def test_files_from_another_time(filled: Run, library: Path, year: float) -> None:
     """The clock was wrong when they were written: all is there, and what a dead writer has left goes."""
     root = filled.path.parents[1]
-    DIGESTS.keep(root, open_checkpoint(Benchmark.load(library).pretrained))
+    DIGESTS.store(root, open_checkpoint(Benchmark.load(library).pretrained))
     left = atomic.make_temporary(root / "runs")
     gone = ProcessId(4194000, 1.0, this_host())
     dead = left.rename(left.with_name(left.name.replace(this_process().text, gone.text)))
@@ -177,10 +177,10 @@ def test_files_from_another_time(filled: Run, library: Path, year: float) -> Non
         os.utime(path, (year, year))
     DIGESTS.clear()
     store = Store(root, libraries=())
-    assert store.has(filled.id) and store.run(filled.id).scores is not None
-    assert sweep_storage.list_sweeps(store) and points.point_results(store).listed()
+    assert store.has_run(filled.id) and store.get_run(filled.id).scores is not None
+    assert sweep_storage.list_sweeps(store) and points.point_results(store).list_locations()
     DIGESTS.load(root)
-    assert DIGESTS.remembered(open_checkpoint(Benchmark.load(library).pretrained).state())
+    assert DIGESTS.find(open_checkpoint(Benchmark.load(library).pretrained).state())
     assert not dead.exists()
 
 
@@ -196,7 +196,7 @@ def test_the_clock_goes_back_while_a_run_is_made(
         context=Context("cpu", lambda progress: seen.append(progress.seconds_left)),
     )  # fmt: skip
     assert all(left is None or left >= 0 for left in seen) and all(value >= 0 for value in run.seconds.values())
-    assert Store(tmp_path / "store", libraries=()).has(run.id)
+    assert Store(tmp_path / "store", libraries=()).has_run(run.id)
 
 
 def test_the_tray_shows_no_negative_time(open_app: Any, library: Path, filled: Run, monkeypatch: Any) -> None:

@@ -55,7 +55,7 @@ def test_the_command_line(odd: Path, capsys: pytest.CaptureFixture[str], monkeyp
     assert main(["measure", "signs", run["id"]]) == 0
     assert main(["export", run["id"], "--out", "aus gabe/γ.safetensors"]) == 0
     recipe = odd / "rezept ü.yaml"
-    recipe.write_text(Store(libraries=()).run(run["id"]).recipe_yaml, "utf-8")
+    recipe.write_text(Store(libraries=()).get_run(run["id"]).recipe_yaml, "utf-8")
     assert main(["sweep", str(recipe), "--vary", "ties.density=0.2,0.4", "--images", "4", "--title", "Κύμα"]) == 0
     assert [sweep.title for sweep in sweep_storage.list_sweeps(Store(libraries=())).values()] == ["Κύμα"]
     assert main(["inspect", f"models 1/{EXPERTS[0]}.safetensors"]) == 0
@@ -77,7 +77,7 @@ def test_the_app(open_app: Any, odd: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert not at.exception and not at.error, words(at)
     (job,) = page_data.job_queue().jobs()
     assert job.state == "done", job.error
-    assert page_data.store().run(job.id).experts == EXPERTS
+    assert page_data.store().get_run(job.id).experts == EXPERTS
     for page in ("scores", "masks", "compare", "conflicts"):
         at = open_app(page, odd / "das Maß", run=job.id, runs=job.id)
         assert not at.exception and not at.error
@@ -103,7 +103,7 @@ def test_a_console_that_knows_ascii_only(odd: Path, tiny_family: tiny.Family, tm
         ours = [line for line in told.stderr.decode("ascii", "replace").splitlines() if f"{CHECKOUT}/merging" in line]
         assert not [line for line in ours if "EncodingWarning" in line], ours
     assert json.loads(told.stdout)["title"] == "Größe ≥ 5 日"
-    assert Store(libraries=()).runs()[0].title == "Größe ≥ 5 日"
+    assert Store(libraries=()).list_runs()[0].title == "Größe ≥ 5 日"
 
 
 def test_every_text_file_is_opened_with_its_encoding() -> None:

@@ -153,13 +153,13 @@ def test_every_fault_of_a_result_is_seen_and_set_aside_once(
         except StoreError as error:
             assert "is damaged" in str(error) and kind.again in str(error), what
         assert found.find(ID) is None and not entry.exists(), what
-        (damage,) = store.damaged.listed()
-        assert (damage.kind, damage.name, damage.aside) == (noun, ID, True) and damage.reason, what
-        assert damage.place.parent == aside and [record.message for record in caplog.records] == [damage.sentence]
+        (damage,) = store.damaged.list_damage()
+        assert (damage.kind, damage.name, damage.is_moved) == (noun, ID, True) and damage.reason, what
+        assert damage.place.parent == aside and [record.message for record in caplog.records] == [damage.describe]
         shutil.copytree(tmp_path / "whole", entry)
-        assert read_result(found.find(ID)) == OLD and damage.replaced, what
+        assert read_result(found.find(ID)) == OLD and damage.is_replaced, what
         store.damaged.remove(damage)
-        assert store.damaged.listed() == []
+        assert store.damaged.list_damage() == []
         path.touch()
 
 
@@ -173,7 +173,7 @@ def test_damage_in_a_library_is_told_and_left_there(tmp_path: Path, noun: str) -
     store = Store(tmp_path / "store", libraries=(library / "runs",))
     found = store.results(kind, lambda result: result)
     assert found.find(ID) is None and facts.read_bytes() == whole[:-2]
-    (damage,) = store.damaged.listed()
-    assert not damage.aside and "left where it is" in damage.sentence
+    (damage,) = store.damaged.list_damage()
+    assert not damage.is_moved and "left where it is" in damage.describe
     facts.write_bytes(whole)
-    assert read_result(found.find(ID)) == OLD and store.damaged.listed() == []
+    assert read_result(found.find(ID)) == OLD and store.damaged.list_damage() == []

@@ -63,9 +63,9 @@ class Case:
         runner = RunQueue(Store(self.root, libraries=()), device="cpu")
         try:
             check_after_restart(self.root, self.before, self.after)
-            jobs = runner.jobs()
+            jobs = runner.list_jobs()
             assert [job.state for job in jobs] == ([] if not jobs else [told or check_told(jobs[0])])
-            again = runner.again(jobs[0].id) if jobs else submit(runner, self.request)
+            again = runner.submit_again(jobs[0].id) if jobs else submit(runner, self.request)
             job = wait_for_end(runner, again.id)
             assert (job.state, job.error) == (State.DONE, "")
             assert entries(self.root) == self.after

@@ -56,7 +56,7 @@ def test_the_tray_names_a_process_that_was_halted(open_app: Any, tiny_folder: Pa
     with start_orphan() as process:
         process.send_signal(signal.SIGSTOP)
         store = Store(tmp_path / "store", libraries=())
-        write_job(store, State.RUNNING, NO_PROCESS, ProcessId.of(process.pid))
+        write_job(store, State.RUNNING, NO_PROCESS, ProcessId.from_pid(process.pid))
         at = wait_until(lambda: (at := open_app("home", tiny_folder)) and "was halted" in words(at) and at)
         assert f"Process {process.pid} was halted by a signal." in words(at)
         press(at, "Cancel")

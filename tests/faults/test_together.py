@@ -78,7 +78,7 @@ class Shared:
             assert child.wait() == 0, (self.folder / f"log{number}").read_text()
         self.nursery.settle()
         runner = RunQueue(Store(self.root, libraries=()), device="cpu")
-        assert {job.state for job in runner.jobs()} <= {State.DONE}
+        assert {job.state for job in runner.list_jobs()} <= {State.DONE}
         assert leftovers(self.root) == []
         check_locks_are_free(self.root)
         assert not (self.root / "corrupt").exists()

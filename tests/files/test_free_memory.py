@@ -84,21 +84,21 @@ def test_memory_ran_out_if_the_system_has_killed_for_it_meanwhile(group, monkeyp
     counts.write_text("low 0\noom 5\noom_kill 2\noom_group_kill 0\n")
     lines(line)
     watch = module.MemoryWatch()
-    watch.look()
+    watch.sample()
     assert not watch.ran_out()
     counts.write_text("low 0\noom 9\noom_kill 2\noom_group_kill 7\n")  # a limit was met, and nothing killed
     assert not watch.ran_out()
     counts.write_text("low 0\noom 9\noom_kill 3\noom_group_kill 7\n")
     assert watch.ran_out() and not module.MemoryWatch().ran_out()
-    watch.look()
+    watch.sample()
     assert watch.ran_out()  # this look may have come after the process was gone
     last = module.MemoryWatch(looks=1)
     counts.write_text("low 0\noom 9\noom_kill 4\noom_group_kill 7\n")
     assert last.ran_out()
-    last.look()
+    last.sample()
     assert not last.ran_out()
     for _ in range(2):
-        watch.look()
+        watch.sample()
     assert not watch.ran_out()  # what was killed long before the end has nothing to do with it
 
 
@@ -109,7 +109,7 @@ def test_memory_ran_out_if_hardly_any_was_free_at_the_last_looks(group, monkeypa
     assert not watch.ran_out()
     found = []
     for _ in range(3):
-        watch.look()
+        watch.sample()
         found.append(watch.ran_out())
     assert found == [True, True, False]  # the second look may have come after the process was gone
 

@@ -25,7 +25,7 @@ def be(monkeypatch: pytest.MonkeyPatch) -> Be:
     """Become a process of another computer, with the same number."""
 
     def become(host: str) -> None:
-        me = replace(ProcessId.of(os.getpid()), host=host)
+        me = replace(ProcessId.from_pid(os.getpid()), host=host)
         monkeypatch.setattr(processes, "this_host", lambda: host)
         for module in (temporary, locks):
             monkeypatch.setattr(module, "this_process", lambda: me)
@@ -124,6 +124,6 @@ def test_a_lock_of_another_computer_does_not_stop_anybody_for_ever(tmp_path: Pat
         be(ONE)
         with locks.hold_lock(path, notify=seen.append, longest=0.1) as second:
             assert (first, second) == (True, False)
-    assert {(holder.host, holder.away) for holder in seen} <= {(OTHER, True)}
+    assert {(holder.host, holder.is_remote) for holder in seen} <= {(OTHER, True)}
     with locks.hold_lock(path, longest=0.1) as free:  # a computer that is gone holds no lock
         assert free

@@ -54,7 +54,7 @@ def test_a_model_is_fetched_once_and_opened(there: LoopbackHub) -> None:
         "open_clip_model.safetensors",
     ]
     opened = open_checkpoint("hf-hub:tiny/clip")
-    assert Architecture.of(opened).heads == 2 and opened.label == "hf-hub:tiny/clip"
+    assert Architecture.from_checkpoint(opened).heads == 2 and opened.label == "hf-hub:tiny/clip"
     assert there.count("/api/") == 1, "the second time it comes from the cache"
     there.add("model", "tiny/clip", FILES, branch="other")
     open_checkpoint("hf-hub:tiny/clip@other")
@@ -68,7 +68,7 @@ def test_a_fetched_model_is_found_without_a_network(there: LoopbackHub, monkeypa
     there.stop()
     monkeypatch.setenv(settings.HUB_SWITCH, setting)
     assert hub_models.fetch("hf-hub:tiny/clip") == hub_models.fetch(f"hf-hub:tiny/clip@{commit}") == path
-    assert Architecture.of(open_checkpoint("hf-hub:tiny/clip")).width == tiny.WIDTH
+    assert Architecture.from_checkpoint(open_checkpoint("hf-hub:tiny/clip")).width == tiny.WIDTH
 
 
 def test_pretrained_tags_of_open_clip_are_found(there: LoopbackHub, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -80,7 +80,7 @@ def test_pretrained_tags_of_open_clip_are_found(there: LoopbackHub, monkeypatch:
         open_checkpoint("ViT-B-32/openai")
     repository = there.requests[-1].path.removeprefix("/api/models/").split("?")[0]
     there.add("model", repository, FILES)
-    assert Architecture.of(open_checkpoint("ViT-B-32/openai")).width == tiny.WIDTH
+    assert Architecture.from_checkpoint(open_checkpoint("ViT-B-32/openai")).width == tiny.WIDTH
     with pytest.raises(CheckpointError, match=r"no file ViT-B-32/opnai, .* Did you mean 'openai'"):
         open_checkpoint("ViT-B-32/opnai")
     with pytest.raises(CheckpointError, match="has no such pretrained model"):
@@ -94,7 +94,7 @@ def test_a_file_of_that_name_comes_first(there: LoopbackHub, tmp_path: Path, mon
     monkeypatch.chdir(tmp_path)
     (tmp_path / "ViT-B-32").mkdir()
     tiny.write(tmp_path / "ViT-B-32" / "mine", tiny.pretrained())
-    assert not ModelRef("ViT-B-32/mine").remote and ModelRef("ViT-B-32/other").remote
+    assert not ModelRef("ViT-B-32/mine").is_on_hub and ModelRef("ViT-B-32/other").is_on_hub
     open_checkpoint("ViT-B-32/mine")
     assert not there.requests
     problems: list[str] = []

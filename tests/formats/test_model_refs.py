@@ -22,7 +22,7 @@ def test_it_is_located_once_and_not_before_it_is_needed(
     monkeypatch.setattr(model_sources, "locate", lambda text, base: located.append(text) or locate(text, base))
     model = ModelRef(str(tiny_family.pretrained))
     assert not located
-    assert model.exists() and not model.remote and model.fetch() == tiny_family.pretrained
+    assert model.exists() and not model.is_on_hub and model.fetch() == tiny_family.pretrained
     assert model.open("pretrained").name == "pretrained"
     assert located == [str(tiny_family.pretrained)]
 

@@ -95,5 +95,5 @@ def test_the_names_of_open_clip_configurations_are_read(clip, tmp_path):
     model = {"embed_dim": EMBED, "vision_cfg": vision, "text_cfg": {}}
     for stated, expected in (({"quick_gelu": True}, True), ({}, False)):
         (tmp_path / "open_clip_config.json").write_text(json.dumps({"model_cfg": model | stated}))
-        found = Architecture.of(open_checkpoint(tmp_path))
+        found = Architecture.from_checkpoint(open_checkpoint(tmp_path))
         assert (found.quick_gelu, found.heads) == (expected, 3)

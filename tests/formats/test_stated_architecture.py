@@ -94,7 +94,7 @@ def test_a_folder_of_experts_that_is_called_like_a_model_is_not_a_configuration(
 def test_what_a_file_states_stays_and_what_it_contradicts_is_refused_with_both_values():
     known = tiny.checkpoint(tiny.pretrained())
     same = with_architecture(known, StatedArchitecture(heads=2, width=16, activation="quick_gelu", text_heads=4))
-    assert Architecture.of(same) == Architecture.of(known) and architecture_in_metadata(same)["text_cfg"] == {
+    assert Architecture.from_checkpoint(same) == Architecture.from_checkpoint(known) and architecture_in_metadata(same)["text_cfg"] == {
         "heads": 4
     }
     assert same.digest == known.digest and with_architecture(known, NOTHING_STATED) is known
@@ -106,7 +106,7 @@ def test_what_a_file_states_stays_and_what_it_contradicts_is_refused_with_both_v
     bare = MappingCheckpoint(tiny.pretrained(), "bare")
     with pytest.raises(CheckpointError, match="width 16, which 3 heads cannot share"):
         with_architecture(bare, StatedArchitecture(heads=3))
-    assert Architecture.of(with_architecture(bare, StatedArchitecture(heads=4))).heads == 4
+    assert Architecture.from_checkpoint(with_architecture(bare, StatedArchitecture(heads=4))).heads == 4
     odd = tiny.checkpoint(tiny.pretrained())
     odd.metadata = {"architecture": json.dumps({"vision_cfg": {"head_width": "8"}, "text_cfg": [], "embed_dim": None})}
     with_architecture(odd, StatedArchitecture(text_heads=2))
@@ -155,7 +155,7 @@ def test_every_command_that_opens_models_takes_it(bare, capsys):
     assert main([*again, "--activation", "quick_gelu"]) == 1
     assert "The activation is quick_gelu, in the architecture gelu" in capsys.readouterr().err
     assert main(["export", made["id"], "--out", str(bare / "again")]) == 0
-    assert Architecture.of(open_checkpoint(bare / "again")).heads == 2
+    assert Architecture.from_checkpoint(open_checkpoint(bare / "again")).heads == 2
     file = str(bare / "a.pt")
     for words in (["convert", file, "--out", str(bare / "c")], ["evaluate", file], ["inspect", file], ["fit", *models]):
         assert main([*words, *stated]) == 0

@@ -19,10 +19,10 @@ def test_transformers_models_give_their_own_features(projecting, tmp_path):
     projecting.save_pretrained(tmp_path)
     images = torch.randn(2, 3, 16, 16)
     checkpoint = open_checkpoint(tmp_path)
-    assert not Architecture.of(checkpoint).quick_gelu
+    assert not Architecture.from_checkpoint(checkpoint).quick_gelu
     with torch.inference_mode():
         expected = projecting(pixel_values=images).image_embeds
-        assert torch.allclose(Encoder.of(checkpoint)(images), expected, atol=1e-5)
+        assert torch.allclose(Encoder.from_checkpoint(checkpoint)(images), expected, atol=1e-5)
     state = projecting.state_dict()
     back = to_naming(checkpoint.state_dict(), "hf")
     assert set(back) == set(state) and all(torch.equal(back[name], value) for name, value in state.items())
@@ -35,8 +35,8 @@ def test_whole_modules_tell_their_activation_by_their_classes(projecting, option
         opened = open_checkpoint(tmp_path / f"{number}.pt")
         assert architecture_in_metadata(opened) == {"quick_gelu": quick_gelu}
         like = peers.known(opened.state_dict(), vision, not quick_gelu)
-        assert Architecture.of(opened, like).quick_gelu == quick_gelu
-        assert Architecture.of(opened, like).heads == Architecture.of(like).heads
+        assert Architecture.from_checkpoint(opened, like).quick_gelu == quick_gelu
+        assert Architecture.from_checkpoint(opened, like).heads == Architecture.from_checkpoint(like).heads
     torch.save(projecting, tmp_path / "hf.pt", **options)
     assert architecture_in_metadata(open_checkpoint(tmp_path / "hf.pt")) == {"quick_gelu": False}
     approximate = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.GELU("tanh"))
@@ -84,7 +84,7 @@ def test_open_clip_and_transformers_merge_with_one_another(projecting, tmp_path)
         found = merging.merge(tmp_path / "base.pt", {"a": expert}, "ties", {"scope": "tensor"}, device="cpu")
         assert all(torch.equal(found.state_dict[name], value) for name, value in expected.items())
         found = merging.merge(tmp_path / "hf", {"a": expert}, "ties", {"scope": "tensor"}, device="cpu")
-        assert list(found.state_dict) == list(open_checkpoint(tmp_path / "hf").native(base))
+        assert list(found.state_dict) == list(open_checkpoint(tmp_path / "hf").rename_as_in_file(base))
         back = to_naming(found.state_dict, "open_clip")
         assert all(torch.equal(back[name], value) for name, value in expected.items())
     apart = merging.merge(to_naming(base, "hf"), {"a": tmp_path / "tuned.pt"}, device="cpu").state_dict

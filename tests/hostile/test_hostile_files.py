@@ -51,7 +51,7 @@ def test_a_recipe_gives_the_text_back(name: str) -> None:
 
 @pytest.mark.full
 def test_every_file_of_a_run_can_be_read(hostile_library: Path) -> None:
-    runs = Store(libraries=(hostile_library / "runs",)).runs()
+    runs = Store(libraries=(hostile_library / "runs",)).list_runs()
     experts = {name for run in runs if run.recipe for name, _ in run.recipe.experts}
     assert len(set(TEXTS.values()) & experts) >= len(TEXTS) - 4  # the names of the first run are those of its tasks
     for run in runs:

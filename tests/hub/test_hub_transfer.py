@@ -14,13 +14,13 @@ def test_bytes_of_all_fetches_are_counted_together(monkeypatch: pytest.MonkeyPat
     now, seen = [100.0], list[Progress]()
     monkeypatch.setattr(fetch_progress.time, "monotonic", lambda: now[0])
     together = FetchProgress(4000, Context(progress=seen.append))
-    first = together.part().progress
+    first = together.next_context().progress
     assert first is not None
     for now[0], done in ((100.1, 100), (101.0, 1000)):
         first(Progress("Fetching", done, 1000, None, "a config.json"))
     assert seen[0].detail == "100 bytes of 4 kB: a config.json" and seen[0].seconds_left is None
     assert seen[1].detail == "1 kB of 4 kB, 1 kB/s: a config.json" and seen[1].seconds_left == 3.0
-    second, now[0] = together.part().progress, 120.0
+    second, now[0] = together.next_context().progress, 120.0
     assert second is not None
     second(Progress("Fetching", 1000, 3000, None, " "))
     second(Progress("Fetching", 2000, 3000, None, ""))
@@ -28,8 +28,8 @@ def test_bytes_of_all_fetches_are_counted_together(monkeypatch: pytest.MonkeyPat
     now[0] = 130.0
     second(Progress("Fetching", 5000, 5000, None, ""))
     assert (seen[-1].done, seen[-1].total, seen[-1].seconds_left) == (6000, 6000, 0.0)  # more came than was known
-    third = together.part().progress
+    third = together.next_context().progress
     assert third is not None
     third(Progress("Fetching", 500, 500, None, ""))
     assert seen[-1].done == 6500
-    assert FetchProgress(1, QUIET).part() is QUIET
+    assert FetchProgress(1, QUIET).next_context() is QUIET

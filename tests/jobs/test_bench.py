@@ -43,9 +43,9 @@ def wait(condition) -> bool:
 
 
 def answered(bench: PreviewProcess, session: str, asked: PreviewRequest) -> PreviewState:
-    bench.ask(session, asked)
-    assert wait(lambda: bench.state(session, asked).done)
-    return bench.state(session, asked)
+    bench.request(session, asked)
+    assert wait(lambda: bench.find_state(session, asked).done)
+    return bench.find_state(session, asked)
 
 
 class Asked:
@@ -58,7 +58,7 @@ class Asked:
     def answer(self, *asked: PreviewRequest) -> list[dict]:
         """The answers to requests, each of a session of its own."""
         self.answers.clear()
-        self.loop.take([json.dumps({"id": n, "session": f"s{n}", **asdict(one)}) for n, one in enumerate(asked, 1)])
+        self.loop.add_requests([json.dumps({"id": n, "session": f"s{n}", **asdict(one)}) for n, one in enumerate(asked, 1)])
         self.loop.run(0.01)
         return self.answers
 
@@ -110,17 +110,17 @@ def test_one_warm_process_answers_and_ends_when_idle(tiny_benchmark, tmp_path):
         assert sum(images for session, images in charged if session == "a") == state.preview.n > 0
         expected = Previewer(tiny_benchmark, "cpu").begin(Recipe.from_yaml(asked.recipe), PreviewSample()).finish()
         assert state.error == "" and state.preview.changes.equals(expected.changes)
-        assert bench.ask("a", asked) is state  # nothing is computed again
+        assert bench.request("a", asked) is state  # nothing is computed again
         pid = bench.pid
         against = replace(request(tiny_benchmark, 0.5, run=run.id), store=str(tmp_path))
         assert answered(bench, "b", against).preview.reference == "λ 0.3" and bench.pid in (pid, 0)
-        assert bench.state("a", against) is None
+        assert bench.find_state("a", against) is None
         assert wait(lambda: bench.pid == 0)
         other = request(tiny_benchmark, 0.9, per_task=3)
         assert answered(bench, "a", other).preview.n == 18
-        assert bench.state("a", asked) is None  # what was asked before is gone
+        assert bench.find_state("a", asked) is None  # what was asked before is gone
         bench.cancel("a")
-        assert bench.state("a", other) is None
+        assert bench.find_state("a", other) is None
     finally:
         bench.close()
     assert bench.pid == 0
@@ -130,11 +130,11 @@ def test_a_killed_process_is_started_again_and_then_given_up(tiny_benchmark):
     bench = PreviewProcess("cpu")
     try:
         first = request(tiny_benchmark, per_task=2)
-        bench.ask("a", first)
+        bench.request("a", first)
         killed = set()
 
         def kill() -> None:
-            while not bench.state("a", first).done:
+            while not bench.find_state("a", first).done:
                 if (pid := bench.pid) and pid not in killed:
                     killed.add(pid)
                     os.kill(pid, signal.SIGKILL)
@@ -142,11 +142,11 @@ def test_a_killed_process_is_started_again_and_then_given_up(tiny_benchmark):
 
         thread = threading.Thread(target=kill)
         thread.start()
-        assert wait(lambda: bench.state("a", first).done)
+        assert wait(lambda: bench.find_state("a", first).done)
         thread.join()
-        assert len(killed) == 2 and "The process of previews was killed" in bench.state("a", first).error
-        assert bench.state("a", first).preview is None
-        assert not bench.ask("a", first).error and bench.waiting == 1  # asked again, it is sent again
+        assert len(killed) == 2 and "The process of previews was killed" in bench.find_state("a", first).error
+        assert bench.find_state("a", first).preview is None
+        assert not bench.request("a", first).error and bench.count_waiting == 1  # asked again, it is sent again
     finally:
         bench.close()
 
@@ -156,5 +156,5 @@ def test_a_process_that_cannot_start_is_an_error(tiny_benchmark, monkeypatch):
         raise OSError(11, "Resource temporarily unavailable")
 
     monkeypatch.setattr(subprocess, "Popen", refuse)
-    state = PreviewProcess("cpu").ask("a", request(tiny_benchmark))
+    state = PreviewProcess("cpu").request("a", request(tiny_benchmark))
     assert state.done and "cannot be started: Resource temporarily unavailable" in state.error

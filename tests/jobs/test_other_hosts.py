@@ -30,12 +30,12 @@ def test_a_job_of_another_computer_goes_on_as_long_as_its_files_change(store, st
 
     def seen():
         job = runner.get(files.job_id)
-        return job.state, job.away, job.halted
+        return job.state, job.is_remote, job.halted_pid
 
     assert seen() == (state, True, 0)
     last_written(files, 1.1 * SILENT)
     assert seen() == (State.INTERRUPTED, False, 0)
-    files.beat()
+    files.signal_alive()
     assert seen() == (state, True, 0)
     last_written(files, 1.1 * SILENT)
     (files.folder / EVENTS).write_text('{"phase": "Merging"}\n', "utf-8")

@@ -34,7 +34,7 @@ def fetch(runner: RunQueue) -> Job:
 
 def fetching(runner: RunQueue, job_id: str) -> Job:
     """The job as soon as bytes come at a rate."""
-    return wait_until(lambda: (job := runner.get(job_id)) and (not job.live or "/s" in job.detail) and job)
+    return wait_until(lambda: (job := runner.get(job_id)) and (not job.is_live or "/s" in job.detail) and job)
 
 
 def fetched_bytes(home: Path) -> int:
@@ -58,7 +58,7 @@ def test_progress_says_bytes_rate_and_time_left_and_cancel_keeps_them(
     kept = fetched_bytes(tmp_path / "home")
     assert kept > 0
     hub.recover()
-    assert wait_for_end(runner, runner.again(job.id).id).state == "done"
+    assert wait_for_end(runner, runner.submit_again(job.id).id).state == "done"
     assert any(seen.range for seen in hub.requests)  # it went on within a file
     assert fetched_bytes(tmp_path / "home") > 3 * LARGE > kept
 
@@ -71,7 +71,7 @@ def test_a_paused_job_goes_on_where_it_was(hub: LoopbackHub, runner: RunQueue) -
     job = wait_for_end(runner, job.id)
     assert job.state == "paused" and job.error.startswith("Paused; ") and "are kept" in job.error, job
     hub.recover()
-    job = wait_for_end(runner, runner.again(job.id).id)
+    job = wait_for_end(runner, runner.submit_again(job.id).id)
     assert job.state == "done" and not job.error and any(seen.range for seen in hub.requests)
 
 
@@ -82,7 +82,7 @@ def test_a_busy_hub_pauses_the_job_and_says_so(hub: LoopbackHub, runner: RunQueu
     assert job.state == "paused" and "(HTTP 429): try again later." in job.error, job
     assert "The same command" not in job.error
     hub.recover()
-    assert wait_for_end(runner, runner.again(job.id).id).state == "done"
+    assert wait_for_end(runner, runner.submit_again(job.id).id).state == "done"
 
 
 def test_a_server_that_may_not_download_says_so(hub: LoopbackHub, runner: RunQueue, monkeypatch: Any) -> None:
@@ -103,6 +103,6 @@ def test_a_job_whose_server_has_gone_is_interrupted_and_goes_on(
         job = other.get(job.id)
         assert job.state == "interrupted" and "goes on from there" in job.error, job
         hub.recover()
-        assert wait_for_end(other, other.again(job.id).id).state == "done"
+        assert wait_for_end(other, other.submit_again(job.id).id).state == "done"
     finally:
         other.close()

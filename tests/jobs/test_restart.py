@@ -33,15 +33,15 @@ def test_after_a_restart_unfinished_jobs_are_interrupted(store, child, tiny_benc
     wait_until(lambda: before.get(ids[0]).state == State.RUNNING)
     before.close()
     after = RunQueue(Store(store.root, libraries=()), device="cpu")
-    assert {job.id: job.state for job in after.jobs()} == dict.fromkeys(ids, State.INTERRUPTED)
+    assert {job.id: job.state for job in after.list_jobs()} == dict.fromkeys(ids, State.INTERRUPTED)
     assert Recipe.from_yaml(after.get(ids[0]).recipe_yaml) == plain_recipe(tiny_benchmark, 0.1)
     after.dismiss(ids[0])
-    assert [job.id for job in after.jobs()] == [ids[1]]
+    assert [job.id for job in after.list_jobs()] == [ids[1]]
 
 
 def test_a_server_that_was_killed(store):
     dead = subprocess.Popen([sys.executable, "-c", ""])
-    gone = ProcessId.of(dead.pid)
+    gone = ProcessId.from_pid(dead.pid)
     dead.wait()
     run_id = write_job(store, State.QUEUED, gone)
     room = [store.root / "jobs" / run_id / name for name in RESERVES]
@@ -60,7 +60,7 @@ def test_a_number_that_another_process_has_now_is_not_the_worker(store):
 def test_the_child_of_a_dead_server_goes_on_and_can_be_cancelled(store):
     with start_orphan() as process:
         runner = RunQueue(store)
-        run_id = write_job(store, State.RUNNING, NO_PROCESS, ProcessId.of(process.pid))
+        run_id = write_job(store, State.RUNNING, NO_PROCESS, ProcessId.from_pid(process.pid))
         assert runner.get(run_id).state == RunQueue(store).get(run_id).state == State.RUNNING
         assert all((store.root / "jobs" / run_id / name).exists() for name in RESERVES)  # it will be cancelled
         runner.cancel(run_id)
@@ -73,7 +73,7 @@ def test_a_child_whose_server_died_before_it_could_note_it_is_known_by_its_own_w
         run_id = write_job(store, State.QUEUED, NO_PROCESS)
         assert RunQueue(store).get(run_id).state == State.INTERRUPTED
         events = store.root / "jobs" / run_id / "events.jsonl"
-        events.write_text(json.dumps({"worker": asdict(ProcessId.of(process.pid))}) + "\n")
+        events.write_text(json.dumps({"worker": asdict(ProcessId.from_pid(process.pid))}) + "\n")
         assert RunQueue(store).get(run_id).state == State.RUNNING
     assert RunQueue(store).get(run_id).state == State.INTERRUPTED
 
@@ -119,7 +119,7 @@ def test_what_should_follow_a_command_is_not_forgotten(store):
 def test_the_queue_waits_for_the_child_of_a_dead_server_unless_it_is_halted(runner, store, child, tiny_benchmark):
     child(SLEEP)
     with start_orphan() as process:
-        other = write_job(store, State.RUNNING, NO_PROCESS, ProcessId.of(process.pid))
+        other = write_job(store, State.RUNNING, NO_PROCESS, ProcessId.from_pid(process.pid))
         job = runner.submit(plain_recipe(tiny_benchmark))
         time.sleep(0.3)
         assert runner.get(job.id).state == State.QUEUED
@@ -134,7 +134,7 @@ def test_a_job_in_the_queue_of_a_server_that_was_halted_can_be_had_elsewhere(run
         run_id = runner.submit(plain_recipe(tiny_benchmark)).id
         runner.cancel(run_id)
         wait_for_end(runner, run_id)
-        JobFiles(store.root / "jobs", run_id).update(state=State.QUEUED, owner=ProcessId.of(process.pid))
+        JobFiles(store.root / "jobs", run_id).update(state=State.QUEUED, owner=ProcessId.from_pid(process.pid))
         assert runner.submit(plain_recipe(tiny_benchmark)).state == State.QUEUED
         assert runner.get(run_id).position == 0  # it is the other server's
         process.send_signal(signal.SIGSTOP)
@@ -179,7 +179,7 @@ def test_a_job_that_another_server_was_first_to_submit_is_not_replaced(store):
 
 def test_a_clock_that_is_set_back_kills_nobody(store, monkeypatch):
     with start_orphan() as process:
-        run_id = write_job(store, State.RUNNING, NO_PROCESS, ProcessId.of(process.pid))
+        run_id = write_job(store, State.RUNNING, NO_PROCESS, ProcessId.from_pid(process.pid))
         temporary = make_temporary(store.root / "runs")
         before = psutil.boot_time()
         monkeypatch.setattr("psutil._pslinux.boot_time", lambda: before - 3600.0)

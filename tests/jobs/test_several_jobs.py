@@ -100,7 +100,7 @@ def test_a_job_that_ends_leaves_the_folders_of_those_that_run(several, child, st
 
 def test_the_child_of_a_dead_server_takes_a_place(several, store, tiny_benchmark):
     with start_orphan() as process:
-        other = write_job(store, State.RUNNING, NO_PROCESS, ProcessId.of(process.pid))
+        other = write_job(store, State.RUNNING, NO_PROCESS, ProcessId.from_pid(process.pid))
         ids = submitted(several, tiny_benchmark, 2)
         running(several, other, ids[0])
         time.sleep(0.3)

@@ -247,10 +247,10 @@ def test_a_real_merge_and_a_preview_in_spare_processes(runner, store, tiny_bench
     recipe, folder = plain_recipe(tiny_benchmark).to_yaml(), str(tiny_benchmark.folder)
     asked = PreviewRequest(recipe=recipe, benchmark=folder, store="s", per_task=2)
     try:
-        bench.ask("a", asked)
+        bench.request("a", asked)
         assert bench.pid == waiting
-        wait_until(lambda: bench.state("a", asked).done)
-        assert bench.state("a", asked).preview.n == 12
+        wait_until(lambda: bench.find_state("a", asked).done)
+        assert bench.find_state("a", asked).preview.n == 12
         wait_until(lambda: runner.spare.pid)  # the next one, although no job has ended
     finally:
         bench.close()

@@ -34,7 +34,7 @@ def fact(context: Context, name: str, **arguments: Any) -> Fact:
 
 def scores(context: Context, alias: str) -> list[dict[str, Any]]:
     """Rows of a run's file of scores on the reporting half, read without the program."""
-    path = context.needed_run(alias).path
+    path = context.require_run(alias).path
     file = next(iter(path.glob("scores.csv*")))
     raw = gzip.decompress(file.read_bytes()) if file.suffix == ".gz" else file.read_bytes()
     rows = csv.DictReader(io.StringIO(raw.decode()))
@@ -51,7 +51,7 @@ def mean(context: Context, alias: str, inside: bool) -> float:
 
 
 def table(context: Context, key: str, name: str, alias: str = "") -> pd.DataFrame:
-    run = context.needed_run(alias) if alias else context.merges[0]
+    run = context.require_run(alias) if alias else context.merges[0]
     of_benchmark = key in ("exemplars", "task_counts")
     found = measurement_store.find_measurement_result(
         key, context.store, context.benchmark, "" if of_benchmark else run.id
@@ -62,7 +62,7 @@ def table(context: Context, key: str, name: str, alias: str = "") -> pd.DataFram
 
 def array(context: Context, alias: str) -> Any:
     found = measurement_store.find_measurement_result(
-        "features", context.store, context.benchmark, context.needed_run(alias).id
+        "features", context.store, context.benchmark, context.require_run(alias).id
     )
     assert found is not None
     return found.array("features").astype(np.float64)
@@ -81,7 +81,7 @@ def agreement(context: Context, density: float, coins: bool) -> float:
 
 
 def kept(context: Context, ratio: float, scalars: bool) -> float:
-    rows = context.needed_run("lw").table("saliency")
+    rows = context.require_run("lw").table("saliency")
     numels = dict(zip(rows["tensor"], rows["numel"], strict=True))
     final = set()
     for _, own in rows.groupby("expert"):
@@ -148,12 +148,12 @@ def points(context: Context) -> list[dict[str, float]]:
     """Line, value, means in and out of domain of every point of the sweep over λ."""
     sweep = sweep_storage.find_sweep(context.store, context.id("lam"))
     rows, every = [], sweeping.plan_sweep(sweep, context.benchmark)
-    known = KnownPoints(every, context.store, context.benchmark, sweep.sample.on(context.benchmark)).now()
+    known = KnownPoints(every, context.store, context.benchmark, sweep.sample.normalize_on(context.benchmark)).read_points()
     for planned in every:
         point = known[planned.name]
         own = point.scores["task"].isin(list(context.benchmark.experts))
         shares = point.scores["correct"] / point.scores["n"]
-        rows.append({"line": planned.place.line, "x": planned.place.values[0],
+        rows.append({"line": planned.point.line, "x": planned.point.values[0],
                      "in": float(shares[own].mean()), "out": float(shares[~own].mean())})  # fmt: skip
     return rows
 
@@ -224,11 +224,11 @@ def test_a_fact_is_what_the_tables_say(small: Context, name: str, arguments: dic
     found = fact(small, name, **arguments)
     assert not found.missing
     assert found.value == pytest.approx(plain(small), abs=2e-7)
-    assert not found.interval or found.low <= found.value <= found.high
+    assert not found.has_interval or found.low <= found.value <= found.high
 
 
 def test_every_fact_over_tables_is_recomputed() -> None:
-    assert {name for name, *_ in PLAIN} == {name for name, kind in FACT_KINDS.items() if not kind.now}
+    assert {name for name, *_ in PLAIN} == {name for name, kind in FACT_KINDS.items() if not kind.reads_view}
 
 
 def test_a_paired_interval_is_narrower_than_one_of_independent_models(small: Context) -> None:
@@ -260,18 +260,18 @@ def test_what_is_not_stored_says_what_to_measure(small: Context) -> None:
 
 def test_runs_are_found_by_their_recipes(small: Context) -> None:
     assert small.id("chained") == small.id("lw") != small.id("ta")
-    assert small.missing() == ["nowhere"]
+    assert small.list_missing_runs() == ["nowhere"]
     shown = small.view({"runs": "@ta,@lw", "sweep": "@lam", "run": "@nowhere", "ratio": "0.7"})
     assert shown == {"runs": f"{small.id('ta')},{small.id('lw')}", "sweep": small.id("lam"), "ratio": "0.7"}
 
 
 def test_the_view_decides_what_is_kept_now(small: Context) -> None:
     view = {"run": small.id("lw"), "ratio": "0.9", "shared_mask": "true"}
-    shared = fact(small.at(view), "kept_now", of="tensors").value
+    shared = fact(small.with_view(view), "kept_now", of="tensors").value
     assert shared == pytest.approx(kept(small, 0.9, False))
-    assert fact(small.at({"run": view["run"][:6]}), "kept_now", of="tensors").value > shared  # the run's own ratio
+    assert fact(small.with_view({"run": view["run"][:6]}), "kept_now", of="tensors").value > shared  # the run's own ratio
     for wrong in ({}, {"run": view["run"], "ratio": "x"}, {"run": "ffffffffffff"}, {"run": view["run"], "ratio": "7"}):
-        assert fact(small.at(wrong), "kept_now", of="tensors").missing
+        assert fact(small.with_view(wrong), "kept_now", of="tensors").missing
 
 
 def test_a_preview_and_painted_factors_are_read_from_the_view(small: Context) -> None:
@@ -279,21 +279,21 @@ def test_a_preview_and_painted_factors_are_read_from_the_view(small: Context) ->
     factors = pd.DataFrame(
         {"tensor": list("aabb"), "numel": [3, 3, 1, 1], "expert": list("xyxy"), "factor": [0.0, 0.0, 0.0, 0.5]}
     )
-    seen = small.at({}, pd.DataFrame([row]), factors)
+    seen = small.with_view({}, pd.DataFrame([row]), factors)
     assert fact(seen, "preview", over="out").long_text == "+10.0 points (+5.0 to +15.0, n = 224, choosing half)"
     assert fact(seen, "painted_now", of="scalars").value == 0.25
     assert fact(seen, "painted_now", of="count").value == 1
     rules = {"run": small.id("lw"), "painted_factors": "r.shift=0+r.norm_scale=0"}
-    tensors = small.needed_run("lw").table("tensors")
+    tensors = small.require_run("lw").table("tensors")
     share = 1 - tensors["role"].isin(["shift", "norm_scale"]).mean()
-    assert fact(small.at(rules), "painted_now", of="tensors").value == pytest.approx(share)
-    assert "Rule 1" in fact(small.at(rules | {"painted_factors": "b99=0"}), "painted_now", of="tensors").missing
+    assert fact(small.with_view(rules), "painted_now", of="tensors").value == pytest.approx(share)
+    assert "Rule 1" in fact(small.with_view(rules | {"painted_factors": "b99=0"}), "painted_now", of="tensors").missing
     assert fact(small, "preview", over="out").missing and fact(small, "painted_now", of="count").missing
 
 
 def test_cells_say_which_expert_keeps_which_tensor(small: Context) -> None:
     cells = fact(small, "kept", run="lw", of="cells").cells
-    own = small.needed_run("lw").table("saliency")
+    own = small.require_run("lw").table("saliency")
     assert {(one.row, one.column) for one in cells if one.holds} == set(
         own[own["kept"]][["expert", "tensor"]].itertuples(index=False, name=None)
     )

@@ -158,7 +158,7 @@ def test_a_share_without_interval_is_found(small: LessonContext, monkeypatch: py
 
 
 def test_a_changed_table_changes_the_text(small: LessonContext, benchmark_bundled: Benchmark, tmp_path: Path) -> None:
-    run = small.needed_run("ta")
+    run = small.require_run("ta")
     folder = tmp_path / "runs" / run.id
     shutil.copytree(run.path, folder)
     rows = [line.split(",") for line in (folder / "scores.csv").read_text("utf-8").splitlines()]

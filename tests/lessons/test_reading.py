@@ -25,7 +25,7 @@ def test_a_lesson_is_read_with_its_steps_facts_and_goals() -> None:
     assert step.view == {"run": "@lw", "ratio": "0.7", "shared_mask": "true"} and step.show == {"ratio": "0.9"}
     assert lesson.facts["kept"] == FactSpec("kept", {"run": "lw", "of": "scalars"})
     assert step.goal is not None and (step.goal.low, step.goal.high) == (0, 0.5)
-    assert lesson.place(1) == ("masks", dict(step.view)) and lesson.chart(1) == "saliency_matrix"
+    assert lesson.page_and_view(1) == ("masks", dict(step.view)) and lesson.chart(1) == "saliency_matrix"
 
 
 REFUSED = {

@@ -26,7 +26,7 @@ SHARE = Fact(0.69404, "%", 0.673, 0.716, 1680, "reporting")
         (SHARE, "69.4 %", "69.4 % (67.3 to 71.6, n = 1,680, reporting half)"),
         (Fact(-0.02, "points", -0.03, -0.0001, 5), "−2.0 points", "−2.0 points (−3.0 to 0.0, n = 5)"),
         (Fact(0.159, "points", seed=0), "+15.9 points", "+15.9 points (seed 0)"),
-        (Fact(12.345, n=3, counted="tensors", digits=2), "12.35", "12.35 (n = 3 tensors)"),
+        (Fact(12.345, n=3, counted_unit="tensors", digits=2), "12.35", "12.35 (n = 3 tensors)"),
         (Fact(0.5, name="Kana", n=2), "Kana", "Kana (n = 2)"),
         (Fact(math.nan, "%"), "undefined", "undefined"),
         (Fact(0.5, "%", n=7, missing="Measure it."), "not measured here", "not measured here"),

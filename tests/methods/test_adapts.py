@@ -86,7 +86,7 @@ def test_surgery_has_nothing_to_do_where_the_merged_model_is_the_expert() -> Non
 def test_surgery_falls_on_a_fixed_batch_and_its_gradient_is_autograd_s() -> None:
     modules = adapted("surgery", {"rank": 4, "steps": 40, "lr": 0.01})
     rows = torch.randn(7, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    module = {name: value.clone() + 0.1 for name, value in modules.learned.own[TASKS[0]].items()}
+    module = {name: value.clone() + 0.1 for name, value in modules.learned.per_task[TASKS[0]].items()}
     leaves = {name: value.clone().requires_grad_() for name, value in module.items()}
     (surgery.correct_features(rows, leaves) - rows.flip(0)).abs().mean().backward()
     loss, slopes = surgery.gradients(rows, rows.flip(0), module)

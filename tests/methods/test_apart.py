@@ -190,7 +190,7 @@ def test_lwptv_masks_thirds_by_themselves_and_says_so() -> None:
 def test_pieces_of_thirds_equal_whole_tensors(key: str) -> None:
     method = METHODS[key]
     base, experts = common_checks.family()
-    if not method.in_pieces(method.params.build({APART: True})):
+    if not method.is_elementwise(method.params.build({APART: True})):
         return
     whole = common_checks.merge(method, base, experts, {APART: True}).state_dict
     with pytest.MonkeyPatch.context() as patch:
@@ -236,7 +236,7 @@ def test_a_blend_of_thirds_is_the_blend_for_all_but_tensors() -> None:
     blend = SplitBlend(Recorded(), {})  # type: ignore[arg-type]
     assert blend.entropies(1, 2, 3) == ("entropies", (1, 2, 3))
     assert blend.cross_entropy("a") == ("cross_entropy", ("a",))
-    assert blend.masks() == ("masks", ()) and blend.restored() == ("restored", ())
+    assert blend.masks() == ("masks", ()) and blend.restore_state() == ("restored", ())
 
 
 def test_votes_for_ties_are_those_of_the_thirds() -> None:

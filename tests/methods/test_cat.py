@@ -87,7 +87,7 @@ def test_cats_two_routes_are_one(tradeoff, monkeypatch):
             few = LinearConflicts(slot.task_vectors, slot.inputs, tradeoff).top(task, 4)
         many = LinearConflicts(slot.task_vectors, tuple(grams), tradeoff).top(task, 4)
         assert torch.allclose(few.scores, many.scores)
-        assert torch.allclose(few.where @ few.where.T, many.where @ many.where.T, atol=1e-8)
+        assert torch.allclose(few.positions @ few.positions.T, many.positions @ many.positions.T, atol=1e-8)
 
 
 def test_cat_removes_all_directions_in_one_projection():
@@ -110,9 +110,9 @@ def test_conflicts_that_share_directions_remove_them_once_and_nothing_else():
     turned = torch.stack([basis.sum(dim=1), basis[:, 0] - basis[:, 1]], dim=1) / 2**0.5  # the same plane
     vector, scores = draw(2, 8, 5), torch.ones(2).double()
     both = join_conflicts([Conflict(basis, scores), Conflict(turned, scores), Conflict(other, scores[:1])])
-    assert both.where.shape == (8, 3) and len(both.scores) == 5
+    assert both.positions.shape == (8, 3) and len(both.scores) == 5
     spanned = torch.cat([basis, other], dim=1)
-    assert assert_near(both.removed_from(vector), vector - spanned @ spanned.T @ vector)
+    assert assert_near(both.remove_from(vector), vector - spanned @ spanned.T @ vector)
 
 
 def test_cat_sequential_is_the_literal_algorithm():

@@ -89,7 +89,7 @@ def test_shares_are_as_told(rate):
 def test_a_rate_is_not_rounded_on_average():
     """Between two 16-bit limits, the share of streams with the higher limit makes up for it."""
     rate = 1000.25 / 2**16
-    streams = [random_masks.RandomBytes.of(f"stream {number}") for number in range(4000)]
+    streams = [random_masks.RandomBytes.from_address(f"stream {number}") for number in range(4000)]
     limits = np.array([stream.limit(rate) for stream in streams])
     assert set(limits) == {1000, 1001} and abs(limits.mean() - 1000.25) < 4 * 0.433 / 4000**0.5
     assert {stream.limit(0.0) for stream in streams} == {0} and {stream.limit(1.0) for stream in streams} == {2**16}

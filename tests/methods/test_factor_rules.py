@@ -63,7 +63,7 @@ def test_lines_and_plain_data_read_back_to_equal_rules(rules):
 )
 def test_each_selector_has_its_form(line, plain):
     (rule,) = parse_rules(line)
-    assert rule.plain() == plain
+    assert rule.to_plain() == plain
     assert rules_text(read_rules([plain])) == line
 
 

@@ -171,7 +171,7 @@ def test_layer_inputs_are_refused_and_experts_without_images_named() -> None:
 
 
 def test_the_preview_says_why_there_is_none(tiny_benchmark: Any) -> None:
-    chain = Recipe.of_method(
+    chain = Recipe.from_method(
         registry.find_merge("regmean_pp"),
         pretrained=tiny_benchmark.pretrained,
         experts=tiny_benchmark.experts,

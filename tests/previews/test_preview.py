@@ -117,7 +117,7 @@ def test_what_did_not_change_is_not_computed_again(chain, rules, tiny_benchmark,
     features = previewer.tokens.features
 
     def watched(encoder, names, batch, *rest):
-        starts.append(previewer.tokens.start(names, batch))
+        starts.append(previewer.tokens.start_section(names, batch))
         return features(encoder, names, batch, *rest)
 
     monkeypatch.setattr(previewer.tokens, "features", watched)
@@ -211,15 +211,15 @@ def test_a_preview_is_no_run(tiny_benchmark, tmp_path):
     store = Store(tmp_path, libraries=())
     preview = merging.preview(recipe_of(tiny_benchmark), 8, benchmark=tiny_benchmark, device="cpu")
     assert isinstance(preview, merging.Preview) and not hasattr(preview, "id") and not hasattr(preview, "scores")
-    assert store.runs() == [] and list(tmp_path.iterdir()) == []
+    assert store.list_runs() == [] and list(tmp_path.iterdir()) == []
     with pytest.raises(KeyError):
         summarize(preview.changes, list(tiny_benchmark.experts))
 
 
 def test_it_survives_the_way_between_processes(tiny_benchmark):
     preview = merging.preview(recipe_of(tiny_benchmark), 8, benchmark=tiny_benchmark, device="cpu")
-    again = Preview.from_plain(preview.plain())
-    assert again.changes.equals(preview.changes) and again.plain() == preview.plain()
+    again = Preview.from_plain(preview.to_plain())
+    assert again.changes.equals(preview.changes) and again.to_plain() == preview.to_plain()
     assert np.isfinite(again.changes["difference"]).all()
 
 

@@ -18,17 +18,17 @@ def labels_of(counts: list[int]) -> np.ndarray:
 @pytest.mark.parametrize("counts", [[5, 5, 5], [12, 1, 3], [1] * 40, [7]])
 def test_every_draw_holds_the_smaller_ones(counts):
     labels = labels_of(counts)
-    whole = PreviewSample(None, 5).order(labels)
+    whole = PreviewSample(None, 5).sample_order(labels)
     assert sorted(whole) == list(range(len(labels)))
     for size in range(1, len(labels) + 1):
-        assert (PreviewSample(size, 5).order(labels) == whole[:size]).all()
+        assert (PreviewSample(size, 5).sample_order(labels) == whole[:size]).all()
 
 
 @pytest.mark.parametrize("counts", [[5, 5, 5], [12, 1, 3], [1] * 40])
 def test_classes_come_in_turns(counts):
     labels = labels_of(counts)
     for size in range(1, len(labels) + 1):
-        drawn_counts = np.bincount(labels[PreviewSample(size).order(labels)], minlength=len(counts))
+        drawn_counts = np.bincount(labels[PreviewSample(size).sample_order(labels)], minlength=len(counts))
         left = np.array(counts) > drawn_counts
         if left.any():
             assert drawn_counts.max() - drawn_counts[left].min() <= 1
@@ -36,7 +36,7 @@ def test_classes_come_in_turns(counts):
 
 def test_the_seed_chooses():
     labels = labels_of([20, 20])
-    orders = [tuple(PreviewSample(10, seed).order(labels)) for seed in (0, 1, 0)]
+    orders = [tuple(PreviewSample(10, seed).sample_order(labels)) for seed in (0, 1, 0)]
     assert orders[0] == orders[2] != orders[1]
 
 

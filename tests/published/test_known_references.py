@@ -54,10 +54,10 @@ def test_rows_are_written_with_what_is_pinned_now(
     name = "tanganke/eurosat"
     pins = {each: PinnedRepository(each, "dataset", "a" * 40, None, False, day, (RepositoryFile("a", 1),))
             for each, day in ((name, "2026-11-02"), ("of/another", "2026-11-09"))}  # fmt: skip
-    write_lock(run.place.folder, replace(Lock(pins), latest=(name, "of/another")))
+    write_lock(run.folders.folder, replace(Lock(pins), latest=(name, "of/another")))
     files = MeasuredFiles((name,), ("2026-11-02",))
     assert reference_scores.find_measured(run, BENCHMARK).files == files
-    (run.place.folder / MEASURED_FILE).unlink()
+    (run.folders.folder / MEASURED_FILE).unlink()
     assert reference_scores.find_measured(run, BENCHMARK).files == files
 
 

@@ -34,7 +34,7 @@ def keep(place: ExperimentFolders, measured_on: Lock) -> None:
     """What a run leaves whose pretrained model has the printed accuracies."""
     choice = make_choice(SMOKE, images="all")
     scores = {one.key: TaskScore(one.key, x / 100, 10_000) for one, x in zip(SMOKE.tasks, (48.2, 46.0), strict=True)}
-    table = MeasuredTable("one CPU", "", choice, {}, MeasuredFiles.of(measured_on, NEEDED))
+    table = MeasuredTable("one CPU", "", choice, {}, MeasuredFiles.from_lock(measured_on, NEEDED))
     store_choice(place, choice)
     write_measured(place.folder, table.with_row(MeasuredRow(PRETRAINED, scores)))
     write_lock(place.folder, measured_on)

@@ -103,9 +103,9 @@ def test_train_splits_are_needed_only_for_exemplars_and_a_folder_brings_its_own_
 
 def test_a_choice_is_read_as_it_was_written() -> None:
     choice = make_choice(EIGHT, images="all", imagenet=True, exemplars=8, seed=3)
-    assert Choice.read(choice.plain(), "choice.json") == choice
+    assert Choice.from_plain(choice.to_plain(), "choice.json") == choice
     with pytest.raises(TaskError, match=r"choice.json: field seed: a whole number from 0 on is needed; got '3'"):
-        Choice.read(choice.plain() | {"seed": "3"}, "choice.json")
+        Choice.from_plain(choice.to_plain() | {"seed": "3"}, "choice.json")
 
 
 # What is pinned
@@ -167,16 +167,16 @@ def test_a_carried_lock_comes_before_the_one_here_for_its_repositories(tmp_path)
     here = replace(here, latest=(DRIVE.name,))
     carried = Lock().with_facts(EUROSAT, facts(TEST_FILE, revision=OTHER))
     write_lock(place.folder, here)
-    assert place.lock() == here
+    assert place.read_lock() == here
     write_lock(tmp_path / "carried/published/smoke", carried)
-    both = place.lock()
+    both = place.read_lock()
     assert both.repositories == {DRIVE.name: here.repositories[DRIVE.name], **carried.repositories}
     assert both.latest == here.latest == (DRIVE.name,)
-    place.keep_lock(both)
+    place.store_lock(both)
     assert read_lock(place.folder) == here and read_lock(tmp_path / "carried/published/smoke") == both
     marked = replace(carried, latest=(EUROSAT.name,))
-    assert here.with_other(marked).latest == (DRIVE.name, EUROSAT.name)
-    assert marked.with_other(carried).latest == ()  # these files are the catalogue's again
+    assert here.replace_with(marked).latest == (DRIVE.name, EUROSAT.name)
+    assert marked.replace_with(carried).latest == ()  # these files are the catalogue's again
 
 
 def test_the_catalogue_s_commit_and_digests_are_held_to() -> None:
@@ -213,9 +213,9 @@ def test_a_lock_that_cannot_be_read_is_not_taken_for_none(tmp_path) -> None:
 
 def test_the_plan_of_an_empty_cache_has_all_to_fetch_roughly() -> None:
     plan = make_plan(SMOKE, make_choice(SMOKE), Lock(), cores=2)
-    assert plan.to_fetch == 605_000_000 + 2 * 349_800_000 + 2_600_000 + 9_100_000
-    assert (plan.here, plan.sizes_exact, plan.complete, plan.host) == (0, False, False, "huggingface.co")
-    assert plan.fetch_seconds == plan.to_fetch / 10e6
+    assert plan.bytes_to_fetch == 605_000_000 + 2 * 349_800_000 + 2_600_000 + 9_100_000
+    assert (plan.local_bytes, plan.has_exact_sizes, plan.is_complete, plan.host) == (0, False, False, "huggingface.co")
+    assert plan.fetch_seconds == plan.bytes_to_fetch / 10e6
     sentences = " ".join(plan_sentences(plan))
     assert "about 1.32 GB" in sentences and "at 10 MB/s" in sentences and UNPINNED in sentences
     head, *rows = plan_rows(plan)
@@ -226,14 +226,14 @@ def test_the_plan_of_an_empty_cache_has_all_to_fetch_roughly() -> None:
 def test_what_is_pinned_is_exact_and_what_is_here_is_not_fetched(tmp_path) -> None:
     lock = Lock().with_facts(EUROSAT, facts(TEST_FILE, license="mit"))
     (part,) = [each for each in make_plan(SMOKE, make_choice(SMOKE), lock).parts if each.repository == EUROSAT.name]
-    assert (part.nbytes, part.exact, part.license, part.revision) == (9_000_000, True, "mit", COMMIT)
+    assert (part.nbytes, part.is_exact, part.license, part.revision) == (9_000_000, True, "mit", COMMIT)
     folder = tmp_path / "hub" / "datasets--tanganke--eurosat" / "snapshots" / COMMIT / "data"
     folder.mkdir(parents=True)
     with (folder / "test-00000-of-00001.parquet").open("wb") as file:
         file.truncate(9_000_000)
     plan = make_plan(SMOKE, make_choice(SMOKE), lock, rates={FETCHING_RATE: 1e6})
     (part,) = [each for each in plan.parts if each.repository == EUROSAT.name]
-    assert part.complete and part.missing == 0 and plan.here == 9_000_000
+    assert part.is_complete and part.missing == 0 and plan.local_bytes == 9_000_000
     assert plan.rate_measured and "the rate of the last download" in " ".join(plan_sentences(plan))
 
 

@@ -60,6 +60,6 @@ def test_recipes_hold_the_family_and_run_ids_without_it_stay(files):
     clip = Recipe.build("ties", pretrained=paths["pretrained"], experts=experts, family="clip")
     assert "\nfamily:" not in plain.to_yaml() and Recipe.from_yaml(clip.to_yaml()) == clip
     ids = [open_inputs(recipe).run_id() for recipe in (plain, clip)]
-    assert ids[0] != ids[1] and not open_inputs(clip).pretrained.inferred
+    assert ids[0] != ids[1] and not open_inputs(clip).pretrained.is_inferred
     models = [MappingCheckpoint(state, name) for name, state in states.items()]
     assert with_checkpoints(plain, models[0], dict(zip("ab", models[1:], strict=True))).run_id() == ids[0]

@@ -37,7 +37,7 @@ def run_id(of: Recipe) -> str:
 
 
 def test_digests_of_chains_without_it_stay() -> None:
-    chains = {method.key: Recipe.of_method(method).chain_digest[:12] for method in merging.list_methods()}
+    chains = {method.key: Recipe.from_method(method).chain_digest[:12] for method in merging.list_methods()}
     assert {key: chains[key] for key in DIGESTS} == DIGESTS
 
 

@@ -168,8 +168,8 @@ def test_a_figure_with_an_adapt_is_of_no_chain_without_it() -> None:
     )
     steps, above = [("task_arithmetic", {"scaling": 0.3})], [("surgery", {"rank": 16})]
     assert (surgery.chain, surgery.adapt) == ((("task_arithmetic", {"scaling": 0.3}),), (("surgery", {}),))
-    assert surgery.is_of(steps, above) and plain.is_of(steps)
-    assert not surgery.is_of(steps) and not plain.is_of(steps, above)
+    assert surgery.matches_chain(steps, above) and plain.matches_chain(steps)
+    assert not surgery.matches_chain(steps) and not plain.matches_chain(steps, above)
     assert surgery in published_figures.with_method("adapt", "surgery")
     assert plain not in published_figures.with_method("adapt", "surgery")
 

@@ -46,5 +46,5 @@ def test_no_two_names_in_lists_are_alike_but_for_capitals() -> None:
     names = [one.name_in_lists() for one in (*PRESETS, *partners())]
     assert len({name.casefold() for name in names}) == len(names)
     assert find_preset("ties").name_in_lists(large=True) == "TIES (sum, λ 0.4)"
-    assert find_preset("ties_mean").plugged(LWPTV).name_in_lists() == "TIES-Merging (mean, λ 1) w/ LwPTV"
+    assert find_preset("ties_mean").with_edit(LWPTV).name_in_lists() == "TIES-Merging (mean, λ 1) w/ LwPTV"
     assert not [name for name in names if name.startswith("Ties")]

@@ -39,14 +39,14 @@ def test_weights_can_be_dropped_and_the_rest_stays(tmp_path: Path, tiny_family: 
     run = execute(recipe, store, evaluate=False)
     assert run.has_model
     tables = {name: run.table(name) for name in run.tables}
-    store.drop_models(run.id)
-    after = store.run(run.id)
+    store.delete_models(run.id)
+    after = store.get_run(run.id)
     assert not after.has_model and after.recipe == recipe and after.created == run.created
     assert all(after.table(name).equals(table) for name, table in tables.items())
     assert not list(after.path.glob("*.safetensors"))
     assert execute(recipe, store, evaluate=False, need_model=True).has_model
     with pytest.raises(StoreError, match="own"):
-        store.drop_models("0" * 12)
+        store.delete_models("0" * 12)
 
 
 def test_exports_are_found_by_their_folders(tmp_path: Path) -> None:
@@ -56,8 +56,8 @@ def test_exports_are_found_by_their_folders(tmp_path: Path) -> None:
     (place / "tables" / "a.csv").write_text("x")
     (tmp_path / "exports" / "something else").mkdir()
     (found,) = stored_exports.exports(tmp_path)
-    assert (found.run_id, found.to, found.card(), found.nbytes) == ("0123456789ab", "hf", "card", 5)
-    assert [name for name, _ in found.files] == ["README.md", "tables/a.csv"]
+    assert (found.run_id, found.to, found.read_card(), found.nbytes) == ("0123456789ab", "hf", "card", 5)
+    assert [name for name, _ in found.list_files] == ["README.md", "tables/a.csv"]
     stored_exports.delete_export(tmp_path, stored_exports.StoredExport("x", "hf", tmp_path))
     assert place.exists()
     stored_exports.delete_export(tmp_path, found)

@@ -44,7 +44,7 @@ def test_two_processes_and_a_broken_lock(tmp_path, tiny_folder, run_it, recipe, 
         process.join()
     assert found[0] == found[1]
     assert [path.name for path in (tmp_path / "store" / "runs").iterdir()] == [found[0][0]]
-    assert Store(tmp_path / "store", libraries=()).run(found[0][0]).scores is not None
+    assert Store(tmp_path / "store", libraries=()).get_run(found[0][0]).scores is not None
 
 
 @pytest.mark.parametrize("locked", [True, False])

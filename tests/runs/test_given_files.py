@@ -43,7 +43,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         save_file(other_kinds.expert(base, seed), root / f"{name}.safetensors")
         digest = open_checkpoint(root / f"{name}.safetensors").digest
         rows = {
-            p.name: Moments.of(torch.randn(30, base[p.name].shape[0 if p.transposed else 1], generator=draw))
+            p.name: Moments.from_rows(torch.randn(30, base[p.name].shape[0 if p.transposed else 1], generator=draw))
             for p in tensors if p.role == "linear"
         }  # fmt: skip
         merging.save_layer_inputs(root / ROWS[name], LayerRows(rows, 30, digest))
@@ -99,7 +99,7 @@ def test_a_recipe_file_with_rows_runs(folder: Path, tmp_path: Path, monkeypatch:
     assert chain.exemplars is None and not chain.needs and Recipe.from_yaml(chain.to_yaml()) == chain
     (folder / "lot.yaml").write_text(chain.to_yaml(), "utf-8")
     assert main(["run", str(folder / "lot.yaml"), "--no-evaluate", "--device", "cpu"]) == exit_codes.DONE
-    (run,) = Store(tmp_path / "store", libraries=()).runs()
+    (run,) = Store(tmp_path / "store", libraries=()).list_runs()
     assert run.id == open_inputs(chain, folder).run_id() and not run.warnings
     expected = in_memory(folder, merge="lot", layer_inputs={name: folder / path for name, path in ROWS.items()})
     stored = load_file(run.model_path)
@@ -116,7 +116,7 @@ def test_the_command_line_takes_files(folder: Path, tmp_path: Path, merge: str, 
     chain.write_text(with_absolute_paths(recipe(merge), folder).to_yaml(), "utf-8")
     words = ["run", str(chain), *given, "--store", str(tmp_path / "store"), "--no-evaluate", "--device", "cpu"]
     assert main(words) == exit_codes.DONE
-    (run,) = Store(tmp_path / "store", libraries=()).runs()
+    (run,) = Store(tmp_path / "store", libraries=()).list_runs()
     expected = in_memory(folder, merge=merge, **{option.removeprefix("--").replace("-", "_"): files})
     stored = load_file(run.model_path)
     assert all(torch.equal(stored[name], value) for name, value in expected.items())
@@ -131,7 +131,7 @@ def test_ids_depend_on_what_files_hold_and_not_on_where_they_are(folder: Path, t
     swapped = recipe(layer_inputs={"a": ROWS["b"], "b": ROWS["a"]})
     opened = open_inputs(swapped, folder)
     assert opened.run_id() != one
-    assert opened.given.doubts(opened.digests()) == (
+    assert opened.captured_files.list_doubts(opened.digests()) == (
         "a: b.safetensors was made from another checkpoint than this expert.",
         "b: a.safetensors was made from another checkpoint than this expert.",
     )
@@ -144,8 +144,8 @@ def test_recipes_carry_their_files(folder: Path) -> None:
     chain = recipe(layer_inputs={"a": "/home/ada/a.safetensors", "b": "rows/b.safetensors"})
     assert anonymize_recipe(chain).plain()["layer_inputs"] == {"a": "a.safetensors", "b": "b.safetensors"}
     assert with_absolute_paths(chain, folder).plain()["layer_inputs"]["b"] == str(folder / "rows/b.safetensors")
-    draft = Draft.of(chain)
-    assert draft.recipe(dict(chain.experts)).given == chain.given
+    draft = Draft.from_recipe(chain)
+    assert draft.recipe(dict(chain.experts)).data_files == chain.data_files
     draft.experts = ["b"]
     assert draft.recipe(dict(chain.experts)).plain()["layer_inputs"] == {"b": "rows/b.safetensors"}
     unread = Recipe.from_plain(recipe("ties").plain() | {"layer_inputs": ROWS})

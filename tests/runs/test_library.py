@@ -170,7 +170,7 @@ def shelf(tmp_path, monkeypatch):
 
 
 def on_the_shelf(shelf):
-    return Store(shelf / "none", libraries=(shelf / "runs",)).runs()
+    return Store(shelf / "none", libraries=(shelf / "runs",)).list_runs()
 
 
 def content(run):

@@ -55,7 +55,7 @@ def test_a_run_keeps_its_rules_and_its_factors(painted: Any, tiny_benchmark: Any
 def test_a_run_that_changes_nothing_is_made_with_a_caution(painted: Any, tiny_benchmark: Any, tmp_path: Path) -> None:
     store = Store(tmp_path / "store", libraries=())
     run = execute(painted("b0=1"), store, benchmark=tiny_benchmark, evaluate=False, context=Context(device="cpu"))
-    assert run.cautions == ("manual changes nothing: every factor is 1.",)
+    assert run.list_cautions == ("manual changes nothing: every factor is 1.",)
 
 
 def test_a_recipe_that_names_what_there_is_not_is_refused_when_its_files_are_opened(painted: Any) -> None:
@@ -117,11 +117,11 @@ def test_rules_that_give_the_same_factors_are_one_edit_in_pairs(tiny_benchmark: 
 
     runs = [run("ties"), run("ties", "b1=0.5+b0=0"), run("task_arithmetic"), run("task_arithmetic", "b0-1=0+b1=0.5")]
     first, other = edit_pairs.find_pairs(runs)
-    assert first.front == other.front and edit_pairs.leading_edits([first, other]) == [first.front]
-    assert other.belongs_to(first.front)
+    assert first.leading_edit == other.leading_edit and edit_pairs.leading_edits([first, other]) == [first.leading_edit]
+    assert other.belongs_to(first.leading_edit)
     again = Recipe.build("ties", {}, [("manual", {"rules": "b0=0+b1=0.5"})], "elsewhere", tiny_benchmark.experts)
     assert edit_pairs.find_run(again, runs) is runs[1]
-    rows = edit_pairs.plugin_matrix(runs, first.front, "Manual")
+    rows = edit_pairs.plugin_matrix(runs, first.leading_edit, "Manual")
     assert {row.plugged.id for row in rows if row.plugged} == {runs[1].id, runs[3].id}
     for rules, when in (("b0-1=0", "before"), ("b0=0+b1=0.5", "after")):
         different = edit_pairs.find_pairs([*runs[:3], run("task_arithmetic", rules, when=when)])

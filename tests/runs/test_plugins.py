@@ -48,7 +48,7 @@ PLUGGED = run([("lwptv", {})])
 def test_one_edit_more_in_front_makes_a_pair() -> None:
     (pair,) = edit_pairs.find_pairs([PLUGGED, run([])])
     assert (pair.plain.title, pair.plugged.title) == ("ties", "lwptv → ties")
-    assert pair.front == LeadingEdit(Step("lwptv", registry.find_edit("lwptv").params()))
+    assert pair.leading_edit == LeadingEdit(Step("lwptv", registry.find_edit("lwptv").params()))
     longer = run([("lwptv", {}), ("magnitude", {})])
     assert found(run([("magnitude", {})]), longer) == [("magnitude → ties", "lwptv → magnitude → ties")]
 
@@ -96,7 +96,7 @@ def test_exemplars_are_the_same_draw_or_the_edits_own() -> None:
     assert not found(other, run([("lwptv", {})], "lot"))
     few, many = (run([("cat", {})], exemplars={"per_task": number}) for number in (2, 64))
     pairs = edit_pairs.find_pairs([run([]), few, many, lot, run([("cat", {})], "lot")])
-    assert [pair.front.draw for pair in pairs] == [Exemplars(per_task=2), Exemplars(per_task=64), None]
+    assert [pair.leading_edit.draw for pair in pairs] == [Exemplars(per_task=2), Exemplars(per_task=64), None]
     fronts = edit_pairs.leading_edits(pairs)
     assert [front.draw for front in fronts] == [Exemplars(per_task=2), Exemplars(per_task=64)]
     assert [sum(pair.belongs_to(front) for pair in pairs) for front in fronts] == [2, 2]
@@ -175,14 +175,14 @@ def test_partners_are_new_and_make_sense() -> None:
 
 def test_every_merge_that_has_a_preset_has_a_partner() -> None:
     plugged = {found.merge for found in (*partners(), *PRESETS) if found.edits[:1] == (PLUGIN,)}
-    refused = {found.merge for found in bases(PLUGIN[0]) if refusal(found.plugged())}
+    refused = {found.merge for found in bases(PLUGIN[0]) if refusal(found.with_edit())}
     masks = {"localize_and_stitch"}  # masks of its own; the papers put none in front
     assert {found.merge for found in PRESETS} == plugged | refused | masks
 
 
 def test_a_published_preset_with_the_edit_is_what_the_rule_makes() -> None:
     for key in ("task_arithmetic", "ties", "pcb"):
-        made, known = find_preset(key).plugged(), find_preset(f"{key}_{PLUGIN[0]}")
+        made, known = find_preset(key).with_edit(), find_preset(f"{key}_{PLUGIN[0]}")
         assert made.key == known.key
         assert made.recipe("p", {}).chain_digest == known.recipe("p", {}).chain_digest
 

@@ -46,12 +46,12 @@ def test_a_library_run_that_is_replaced_as_a_whole_is_read_again(tmp_path):
     writer = Store(tmp_path / "library", libraries=())
     first = write_run(writer)
     reader = Store(tmp_path / "own", libraries=(first.path.parent,))
-    assert [run.title for run in (*reader.runs(), reader.run(ID))] == ["A run"] * 2
-    with writer.writing(ID, replace=True) as folder:
+    assert [run.title for run in (*reader.list_runs(), reader.get_run(ID))] == ["A run"] * 2
+    with writer.write_run(ID, replace=True) as folder:
         fill(folder, title="Another")
-    assert [run.title for run in (*reader.runs(), reader.run(ID))] == ["Another"] * 2
+    assert [run.title for run in (*reader.list_runs(), reader.get_run(ID))] == ["Another"] * 2
     writer.delete(ID)
-    assert reader.runs() == [] and not reader.has(ID)
+    assert reader.list_runs() == [] and not reader.has_run(ID)
 
 
 def test_folders_are_private(store):
@@ -102,15 +102,15 @@ def test_a_library_is_read_and_never_written(tmp_path, caplog):
     before = {path: path.read_bytes() for path in library.rglob("*") if path.is_file()}
     store = Store(tmp_path / "store", libraries=(library, tmp_path / "no such library"))
     for _ in range(2):
-        assert [(run.id, run.provenance) for run in store.runs()] == [(ID, "precomputed")]
-        assert not store.has(OTHER)
+        assert [(run.id, run.provenance) for run in store.list_runs()] == [(ID, "precomputed")]
+        assert not store.has_run(OTHER)
     assert len(caplog.records) == 1
     with pytest.raises(StoreError, match="not one of this machine's own"):
         store.delete(ID)
     assert {path: path.read_bytes() for path in library.rglob("*") if path.is_file()} == before
     own = write_run(store, title="computed here")
-    assert store.run(ID).provenance == own.provenance == "this machine"
-    assert len(store.runs()) == 1
+    assert store.get_run(ID).provenance == own.provenance == "this machine"
+    assert len(store.list_runs()) == 1
 
 
 def test_dates_are_left_out_on_request(tmp_path):
@@ -124,14 +124,14 @@ def test_newest_first_and_precomputed_last(tmp_path):
     store = Store(tmp_path / "store", libraries=(tmp_path / "sample" / "runs",))
     write_run(store, "a" * 12, created="2026-01-02T00:00:00+00:00")
     write_run(store, "b" * 12, created="2026-01-03T00:00:00+00:00")
-    assert [run.id[0] for run in store.runs()] == ["b", "a", "c"]
+    assert [run.id[0] for run in store.list_runs()] == ["b", "a", "c"]
 
 
 def test_the_sweep_takes_only_what_dead_writers_left(store):
     write_run(store)
     runs = store.root / "runs"
     dead = subprocess.Popen([sys.executable, "-c", ""])
-    me, gone = this_process(), ProcessId.of(dead.pid)
+    me, gone = this_process(), ProcessId.from_pid(dead.pid)
     dead.wait()
     names = {
         "dead": f"tmp-{'0' * 32}-{gone.text}",

@@ -61,7 +61,7 @@ def test_scores_are_stored_replaced_and_forgotten(tmp_path: Path) -> None:
     assert find_scores(tmp_path, RUN) == one and find_scores(tmp_path, "1" * 12) is None
     two = ScoreTable(PROGRAM, "my_eval.py", one.scores[:1])
     store_scores(tmp_path, RUN, two)
-    assert find_scores(tmp_path, RUN) == two and list(imported_scores(tmp_path).listed()) == [RUN]
+    assert find_scores(tmp_path, RUN) == two and list(imported_scores(tmp_path).list_locations()) == [RUN]
     path = tmp_path / FOLDER / RUN / "scores.csv"
     path.write_text(path.read_text().replace("0.3", "0.9"))
     assert find_scores(tmp_path, RUN) is None  # damaged, so it is set aside

@@ -81,7 +81,7 @@ def layer_inputs(experts: Mapping[str, State]) -> dict[str, State]:
         images = torch.randn(6, 3, tiny.SIZE, tiny.SIZE, generator=torch.Generator().manual_seed(seed))
         rows: State = {}
         with torch.inference_mode():
-            Encoder.of(tiny.checkpoint(state))(images, record=lambda n, x, rows=rows: rows.update({n: x.double()}))
+            Encoder.from_checkpoint(tiny.checkpoint(state))(images, record=lambda n, x, rows=rows: rows.update({n: x.double()}))
         found[name] = rows
     return found
 
@@ -136,7 +136,7 @@ def merge(
     if chain.adapt is None:
         return result
     merged = MappingCheckpoint(result.state_dict, "merged")
-    return adapt(chain, pretrained, opened, merged, **options).added_to(result)
+    return adapt(chain, pretrained, opened, merged, **options).add_to(result)
 
 
 @functools.cache

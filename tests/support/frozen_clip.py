@@ -50,7 +50,7 @@ def models() -> tuple[dict[str, torch.Tensor], dict[str, dict[str, torch.Tensor]
 
 def same_bits(method: Method) -> bool:
     """Whether a method's results are the same bits on every machine: no matrix product and no network is in them."""
-    return method.in_pieces(method.params()) and method.needs is Needs.NOTHING
+    return method.is_elementwise(method.params()) and method.needs is Needs.NOTHING
 
 
 def bits(state: dict[str, torch.Tensor]) -> str:

@@ -152,7 +152,7 @@ def read_npz(data: bytes) -> None:
             if info.nbytes <= 1 << 20:
                 archive.read(name)
             if info.shape:
-                list(archive.rows(name, range(min(2, info.shape[0]))))
+                list(archive.read_rows(name, range(min(2, info.shape[0]))))
 
 
 FEATURES = {"features": np.ones((2, 4), np.float32), "labels": np.arange(2), "model": np.array("f0")}
@@ -215,7 +215,7 @@ def read_link(data: bytes) -> None:
         elif key == "experts":
             parse_experts(value.split(","), [])
         else:
-            Store(FOLDER / "store").candidates(value)
+            Store(FOLDER / "store").list_copies(value)
 
 
 def text(read: Callable[[str], Any]) -> Callable[[bytes], None]:

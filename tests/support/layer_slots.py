@@ -23,7 +23,7 @@ def slot_of(rows, seed=0, d_out=D_OUT, role=Role.LINEAR, **more):
     """A linear weight (d_out, d_in), or a norm scale, with the rows that enter it in every expert."""
     width = rows[0].shape[1]
     shape = (width,) if role == Role.NORM_SCALE else (d_out, width)
-    inputs = tuple(Moments.of(x) for x in rows)
+    inputs = tuple(Moments.from_rows(x) for x in rows)
     parameter = Parameter(NAME, role, "mlp.c_fc", "block 0", 0, 0)
     vectors = draw(seed + 1, len(rows), *shape)
     names = tuple(f"expert {k}" for k in range(len(rows)))

@@ -27,7 +27,7 @@ PLACE = ["tensor", "order", "part"]
 def add(folder: Path, like: tuple[str, ...] = ("ties",)) -> None:
     """Put a run of each kind into a library, each with the scores and the tensors of its run of the chain ``like``."""
     library = Store(folder / "nothing", libraries=(folder / "runs",))
-    base = next(run for run in library.runs() if run.chain == like)
+    base = next(run for run in library.list_runs() if run.chain == like)
     making = Store(folder / "learned", libraries=(), dated=False)
     for run_id, tables in _tables(base).items():
         _write(making, base, run_id, tables)
@@ -38,7 +38,7 @@ def _write(store: Store, base: Run, run_id: str, tables: dict[str, pd.DataFrame]
     facts = json.loads((base.path / FACTS).read_text("utf-8"))
     adapted = {"adapted_on": "reporting" if run_id in (LAYERWISE, MODULES) else "choosing"} if run_id != MASKED else {}
     adapted |= {"adapt": "surgery"} if run_id == MODULES else {}
-    with store.writing(run_id) as folder:
+    with store.write_run(run_id) as folder:
         for name in base.files:
             if name != FACTS:
                 (folder / name).parent.mkdir(exist_ok=True)

@@ -17,7 +17,7 @@ PER_TASK = 6
 
 def chain_of(method: Method, **models: Any) -> Recipe:
     """The chain, with few steps where it learns."""
-    chain = Recipe.of_method(method, **models)
+    chain = Recipe.from_method(method, **models)
     if params := common_checks.SHORT.get(method.key):
         step = Step(method.key, method.params.build(params))
         chain = replace(chain, **{"adapt" if chain.adapt else "merge": step})

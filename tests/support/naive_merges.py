@@ -32,7 +32,7 @@ def run(key, vectors, name=LINEAR, role=Role.LINEAR, tick=lambda share: None, **
     method = registry.find_merge(key)
     experts = tuple(str(k) for k in range(len(vectors)))
     parameter = Parameter(name, role, "", "", None, 0)
-    slot = Slot(parameter, experts, torch.zeros_like(vectors[0]), vectors, tick=tick)
+    slot = Slot(parameter, experts, torch.zeros_like(vectors[0]), vectors, report_share=tick)
     return method.run(slot, method.params.build(params), None)
 
 

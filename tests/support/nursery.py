@@ -126,7 +126,7 @@ def serve(
         runner = RunQueue(Store(Path(root), libraries=()), device="cpu")
         for request in asked:
             submit(runner, request)
-        while any(job.live for job in runner.jobs()):
+        while any(job.is_live for job in runner.list_jobs()):
             time.sleep(0.01)
         runner.close()
     return 0

@@ -69,14 +69,14 @@ def press(at: AppTest, label: str) -> AppTest:
 def run_until_idle(at: AppTest) -> AppTest:
     """Run the page until nothing is live any more."""
     limit = time.monotonic() + SLOW
-    while any(job.live for job in page_data.job_queue().jobs()) and time.monotonic() < limit:
+    while any(job.is_live for job in page_data.job_queue().jobs()) and time.monotonic() < limit:
         time.sleep(0.2)
     return at.run()
 
 
 def runs(folder: Path) -> dict[str, Run]:
     """The stored runs of a library by title."""
-    return {run.title: run for run in Store(libraries=(folder / "runs",)).runs()}
+    return {run.title: run for run in Store(libraries=(folder / "runs",)).list_runs()}
 
 
 def labels(at: AppTest, kind: str) -> list[str]:

@@ -33,7 +33,7 @@ def gather_plain(base, experts, shown, kind, seed=0):
 def logits(state, image, task):
     """What a task's head says of one image (classes,), with the tower in the precision of ``state``."""
     tensors = {name.removeprefix("visual."): value for name, value in state.items()}
-    encoder = replace(Encoder.of(tiny.checkpoint(tiny.pretrained())), tensors=tensors)
+    encoder = replace(Encoder.from_checkpoint(tiny.checkpoint(tiny.pretrained())), tensors=tensors)
     features = torch.nn.functional.normalize(encoder(image[None].to(state["visual.proj"].dtype)), dim=-1)
     return task.logit_scale * features[0] @ task.head.to(features.dtype).T
 

@@ -51,7 +51,7 @@ def labels(classes: int, split: str) -> list[int]:
 def published_names(key: str) -> list[str]:
     """Class names as the Hub's data sets write them, where that is known; else as CLIP's prompts do."""
     known = prompts(key)
-    return list(known.worded(HUB).class_names if HUB in known.wordings else known.class_names)
+    return list(known.with_wording(HUB).class_names if HUB in known.wordings else known.class_names)
 
 
 @dataclass(frozen=True)

@@ -35,7 +35,7 @@ def only_group(found: list[ModelGroup]) -> ModelGroup:
 
 def names(group: ModelGroup) -> dict[str, str]:
     """What a group's experts are called, and where they are."""
-    return {name: item.place for name, item in group.experts.items()}
+    return {name: item.listed_path for name, item in group.experts.items()}
 
 
 def transformers(folder: Path, state: tiny.StateDict) -> Path:

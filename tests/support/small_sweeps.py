@@ -59,5 +59,5 @@ def read_facts(store: Store) -> list[dict[str, Any]]:
 
 
 def read_points(found: Sweep, store: Store, benchmark: Benchmark) -> dict[str, points.Point]:
-    every, sample = sweep_compute.plan_sweep(found, benchmark), found.sample.on(benchmark)
-    return dict(KnownPoints(every, store, benchmark, sample).now())
+    every, sample = sweep_compute.plan_sweep(found, benchmark), found.sample.normalize_on(benchmark)
+    return dict(KnownPoints(every, store, benchmark, sample).read_points())

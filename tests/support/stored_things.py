@@ -84,7 +84,7 @@ def _result(kind: ResultKind) -> StoredThing:
 
 
 def _write_run(root: Path, number: int) -> None:
-    with Store(root, libraries=()).writing(ID, replace=True) as folder:
+    with Store(root, libraries=()).write_run(ID, replace=True) as folder:
         fill(folder, title=str(number))
         (folder / "model.safetensors").write_bytes(bytes([number]) * ROWS)
 
@@ -115,7 +115,7 @@ def _loss_of_weights(root: Path, number: int) -> None:
     if number == OLD:
         _write_run(root, OLD)
     else:
-        Store(root, libraries=()).drop_models(ID)
+        Store(root, libraries=()).delete_models(ID)
 
 
 def _set(number: int) -> model_set_store.ModelSet:
@@ -135,19 +135,19 @@ def _read_sweep(root: Path) -> int:
 
 def _draft(root: Path, number: int) -> None:
     parts = {f"{number}" * 32: lambda: bytes([number]) * ROWS, "f" * 32: lambda: b"of both"}
-    Drafts(Store(root, libraries=())).keep("report", {"number": number}, TOKEN, parts)
+    Drafts(Store(root, libraries=())).store("report", {"number": number}, TOKEN, parts)
 
 
 def _read_draft(root: Path) -> int:
     drafts = Drafts(Store(root, libraries=()))
     try:
         number = int(drafts.read("report", TOKEN)["number"])
-        assert drafts.part("report", TOKEN, "f" * 32) == b"of both"
+        assert drafts.read_part("report", TOKEN, "f" * 32) == b"of both"
     except StoreError as error:
         assert "There is no report" in str(error), error
         return ABSENT
     with suppress(StoreError):  # another one has changed it between the two looks
-        assert drafts.part("report", TOKEN, f"{number}" * 32) == bytes([number]) * ROWS
+        assert drafts.read_part("report", TOKEN, f"{number}" * 32) == bytes([number]) * ROWS
     return number
 
 

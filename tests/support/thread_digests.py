@@ -136,7 +136,7 @@ def digest_head() -> str:
 def digest_features(model: MappingCheckpoint) -> str:
     """Features of images."""
     images = torch.randn(IMAGES, 3, SIDE, SIDE, generator=torch.Generator().manual_seed(4))
-    return digest({"": {"": compute_features(Encoder.of(model), images)}})
+    return digest({"": {"": compute_features(Encoder.from_checkpoint(model), images)}})
 
 
 def digest_named(name: str, models: dict[str, MappingCheckpoint]) -> str:

@@ -143,7 +143,7 @@ def _write_task(path: Path, model: StateDict, index: int, has_expert: bool, halv
     images = rng.integers(0, 256, (sum(sizes.values()), SIZE, SIZE, 3), dtype=np.uint8)
     images //= rng.integers(1, 9, (len(images), 1, 1, 3), dtype=np.uint8)  # a tint, so that images differ as a whole
     x = torch.from_numpy(images).permute(0, 3, 1, 2) / 255
-    found = compute_features(Encoder.of(checkpoint(model)), (x - 0.5) / 0.25)
+    found = compute_features(Encoder.from_checkpoint(checkpoint(model)), (x - 0.5) / 0.25)
     spread = found - found.mean(dim=0)
     head = spread[torch.from_numpy(rng.choice(len(spread), CLASSES, replace=False))]
     head = torch.nn.functional.normalize(head, dim=-1)

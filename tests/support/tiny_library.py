@@ -39,7 +39,7 @@ def measure(folder: Path, *ablated: str) -> None:
     """Put drift and sign agreement of all merges beside the runs of a library, and the ablation of those so titled."""
     benchmark = Benchmark.load(folder)
     store = Store(folder / "measuring", libraries=(folder / "runs",), dated=False)
-    for run in store.runs():
+    for run in store.list_runs():
         if run.recipe is not None:
             measuring.measure("drift", store, benchmark, run.id, context=Context(device="cpu"))
             measuring.measure("signs", store, benchmark, run.id, context=Context(device="cpu"))

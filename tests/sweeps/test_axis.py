@@ -59,5 +59,5 @@ def test_fewer_experts_leave_the_files_of_the_others_out() -> None:
     for name in experts:
         recipe = Recipe.build("fisher", {}, [], "base.pt", experts, gradients={name: f"{name}.safetensors"})
         kept = dict(sweep_target.vary_recipe(recipe, "experts", 1).experts)
-        files = dict(sweep_target.vary_recipe(recipe, "experts", 1).given.gradients)
+        files = dict(sweep_target.vary_recipe(recipe, "experts", 1).data_files.gradients)
         assert list(files) == [one for one in kept if one == name]

@@ -28,7 +28,7 @@ def known(tiny_benchmark: Benchmark, store: Store) -> KnownPoints:
     """The points of a sweep of which one is computed."""
     found, asked = sweep(tiny_benchmark, images=4), iter(range(9))
     run(found, store, tiny_benchmark, pause=lambda: next(asked) >= 1)
-    sample = found.sample.on(tiny_benchmark)
+    sample = found.sample.normalize_on(tiny_benchmark)
     return KnownPoints(sweep_session.plan_sweep(found, tiny_benchmark), store, tiny_benchmark, sample)
 
 
@@ -44,25 +44,25 @@ def test_every_point_is_read_once(
     known: KnownPoints, store: Store, tiny_benchmark: Benchmark, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reads = count(monkeypatch, results, "read_columns")
-    assert len(known.now()) == len(known.now()) == 1 == len(reads) and known.changes == 1
-    sample = sweep(tiny_benchmark, images=4).sample.on(tiny_benchmark)
+    assert len(known.read_points()) == len(known.read_points()) == 1 == len(reads) and known.changes == 1
+    sample = sweep(tiny_benchmark, images=4).sample.normalize_on(tiny_benchmark)
     assert list_absent(known.planned, store, tiny_benchmark, sample) == known.planned[1:]
     run(sweep(tiny_benchmark, images=4), store, tiny_benchmark)
     reads.clear()
-    assert list(known.now()) == [one.name for one in known.planned] and known.changes == 2
+    assert list(known.read_points()) == [one.name for one in known.planned] and known.changes == 2
     assert len(reads) == 2
     gone = known.planned[1].name
     shutil.rmtree(points.points_folder(store) / gone)
-    assert set(known.now()) == names(store) == {one.name for one in known.planned} - {gone} and known.changes == 3
+    assert set(known.read_points()) == names(store) == {one.name for one in known.planned} - {gone} and known.changes == 3
 
 
 def test_a_point_that_was_replaced_is_read_again(known: KnownPoints, store: Store, tmp_path: Path) -> None:
-    (name,) = known.now()
+    (name,) = known.read_points()
     place = points.points_folder(store) / name
     shutil.copytree(place, tmp_path / "copy")
     place.rename(tmp_path / "old")
     (tmp_path / "copy").rename(place)
-    known.now()
+    known.read_points()
     assert known.changes == 2
 
 
@@ -70,12 +70,12 @@ def test_points_that_are_runs_are_known(tiny_benchmark: Benchmark, store: Store)
     from merging.study.runs.execute import execute
 
     found = sweep(tiny_benchmark)
-    planned, sample = sweep_session.plan_sweep(found, tiny_benchmark), found.sample.on(tiny_benchmark)
+    planned, sample = sweep_session.plan_sweep(found, tiny_benchmark), found.sample.normalize_on(tiny_benchmark)
     known = KnownPoints(planned, store, tiny_benchmark, sample)
-    assert not known.now() and len(list_absent(planned, store, tiny_benchmark, sample)) == 3
-    execute(planned[0].place.recipe, store, benchmark=tiny_benchmark, context=Context(device="cpu"))
-    assert list(known.now()) == [planned[0].name]
-    known.now()
+    assert not known.read_points() and len(list_absent(planned, store, tiny_benchmark, sample)) == 3
+    execute(planned[0].point.recipe, store, benchmark=tiny_benchmark, context=Context(device="cpu"))
+    assert list(known.read_points()) == [planned[0].name]
+    known.read_points()
     assert known.changes == 1
     assert list_absent(planned, store, tiny_benchmark, sample) == planned[1:]
 
@@ -103,7 +103,7 @@ def test_a_plan_reads_what_its_points_share_once(tiny_benchmark: Benchmark, monk
             named = sweep_session.plan_sweep(found, tiny_benchmark)
         opened.append(len(digests))
         assert len({one.name for one in named}) == len(values)
-        assert [one.run_id for one in named] == [open_inputs(one.place.recipe).run_id() for one in named]
+        assert [one.run_id for one in named] == [open_inputs(one.point.recipe).run_id() for one in named]
     assert opened == [1, 1]
 
 
@@ -118,7 +118,7 @@ def test_many_points_need_workers(tiny_benchmark: Benchmark, monkeypatch: pytest
     with pytest.raises(RecipeError, match=r"at most 3 points here; this one has 4\. Take fewer values\.$"):
         sweep(tiny_benchmark, axes=(Axis("lwptv.prune_ratio", (0.0, 0.1, 0.2, 0.3)),))
     monkeypatch.delenv("MERGESCOPE_WORKERS")
-    assert len(Sweep.from_yaml(stored).places) == 3  # whoever has no workers can look at it
+    assert len(Sweep.from_yaml(stored).list_points) == 3  # whoever has no workers can look at it
 
 
 def test_a_sweep_that_another_computer_has_just_stored_is_found(

@@ -38,14 +38,14 @@ def test_what_an_adapt_and_its_images_have_can_be_varied(tiny_benchmark: Benchma
 
 def test_it_says_where_it_is_judged_on_images_that_were_seen(tiny_benchmark: Benchmark, store: Store) -> None:
     made = Sweep(recipes=(adapted(tiny_benchmark),), axes=(STEPS,), images=4)
-    assert "on which the sweep is judged" in made.seen and "split: exemplars" in made.seen
+    assert "on which the sweep is judged" in made.learning_note and "split: exemplars" in made.learning_note
     apart = Sweep(recipes=(adapted(tiny_benchmark, test_data={"split": "exemplars"}),), axes=(STEPS,), images=4)
-    assert apart.seen == ""
+    assert apart.learning_note == ""
     warnings: list[str] = []
     run(made, store, tiny_benchmark, warn=warnings.append)
-    assert warnings[0] == made.seen
+    assert warnings[0] == made.learning_note
     run(apart, store, tiny_benchmark, warn=warnings.append)
-    assert warnings.count(made.seen) == 1
+    assert warnings.count(made.learning_note) == 1
 
 
 def test_points_are_scored_through_the_modules(tiny_benchmark: Benchmark, store: Store, tmp_path: Any) -> None:

@@ -67,7 +67,7 @@ def test_where_a_merge_lies_in_its_plane(tiny_benchmark: Benchmark, store: Store
     plain = Sweep(recipes=(recipe(tiny_benchmark, edits=[]),), axes=axes_, kind=PLANE, images=0)
     outcome = run(plain, store, tiny_benchmark)
     assert outcome == sweep_compute.SweepOutcome(5, 5, False)
-    merged = next(one for one in sweep_compute.plan_sweep(plain, tiny_benchmark) if not one.place.values)
+    merged = next(one for one in sweep_compute.plan_sweep(plain, tiny_benchmark) if not one.point.values)
     notes = points.find_point(store, merged.name).notes  # type: ignore[union-attr]
     assert notes["at"] == pytest.approx(dict.fromkeys(pair, 0.3), abs=2e-3)  # stored in float16
     assert notes["off_plane"] < 0.02
@@ -93,7 +93,7 @@ def test_points_have_the_scores_of_the_run_of_the_same_recipe(tiny_benchmark: Be
     means = sweep_tables.average_rows(sweep_tables.sweep_table(made, every, found)).set_index("point")
     other = Store(store.root / "other", libraries=())
     for one in every:
-        stored = execute.execute(one.place.recipe, other, benchmark=tiny_benchmark, context=Context(device="cpu"))
+        stored = execute.execute(one.point.recipe, other, benchmark=tiny_benchmark, context=Context(device="cpu"))
         assert stored.id == one.run_id and stored.scores is not None
         expected = stored.scores[stored.scores["split"] == "choosing"].reset_index(drop=True)
         assert found[one.name].scores.to_csv() == expected.to_csv()
@@ -106,8 +106,8 @@ def test_merges_of_one_model_per_task_are_judged_as_runs_are(tiny_benchmark: Ben
     emr = recipe(tiny_benchmark, "emr")
     made = Sweep(recipes=(emr,), axes=(Axis(RATIO.target, (0.2, 0.7)),), images=0)
     run(made, store, tiny_benchmark)
-    one = next(one for one in sweep_compute.plan_sweep(made, tiny_benchmark) if one.place.values == (0.7,))
-    stored = execute.execute(one.place.recipe, Store(store.root / "x", libraries=()), benchmark=tiny_benchmark)
+    one = next(one for one in sweep_compute.plan_sweep(made, tiny_benchmark) if one.point.values == (0.7,))
+    stored = execute.execute(one.point.recipe, Store(store.root / "x", libraries=()), benchmark=tiny_benchmark)
     assert stored.scores is not None
     expected = stored.scores[stored.scores["split"] == "choosing"].reset_index(drop=True)
     assert points.find_point(store, one.name).scores.to_csv() == expected.to_csv()  # type: ignore[union-attr]
@@ -130,7 +130,7 @@ def test_points_that_a_stored_run_has_are_taken_from_it(tiny_benchmark: Benchmar
 def test_a_line_ends_in_the_pretrained_and_the_merged_model(tiny_benchmark: Benchmark, store: Store) -> None:
     line = sweep(tiny_benchmark, kind=LINE, axes=(Axis("alpha", (0.0, 0.5, 1.0)),))
     run(line, store, tiny_benchmark)
-    every = {one.place.values[0]: one for one in sweep_compute.plan_sweep(line, tiny_benchmark)}
+    every = {one.point.values[0]: one for one in sweep_compute.plan_sweep(line, tiny_benchmark)}
     found = read_points(line, store, tiny_benchmark)
     zero = evaluate(tiny_benchmark.pretrained, tiny_benchmark, splits=("choosing",), context=Context(device="cpu"))
     assert found[every[0.0].name].scores["correct"].tolist() == zero["correct"].tolist()
@@ -154,7 +154,7 @@ def one_by_one(made: Sweep, every: Any, found: Any) -> list[dict[str, Any]]:
 
 def test_a_point_that_lines_share_counts_once(tiny_benchmark: Benchmark, store: Store) -> None:
     lines = sweep(tiny_benchmark, "task_arithmetic", "ties", kind=LINE, axes=(Axis("alpha", (0.0, 1.0)),))
-    assert len(lines.places) == 4
+    assert len(lines.list_points) == 4
     assert sweep_tables.estimate_cost(lines, store, tiny_benchmark).points == 3
     assert run(lines, store, tiny_benchmark) == sweep_compute.SweepOutcome(3, 3, False)
     every = sweep_compute.plan_sweep(lines, tiny_benchmark)
@@ -167,7 +167,7 @@ def test_a_point_that_lines_share_counts_once(tiny_benchmark: Benchmark, store: 
 
 def test_a_draw_of_images_is_seeded_and_of_the_stated_size(tiny_benchmark: Benchmark) -> None:
     def shown(images: int, seed: int) -> Any:
-        return SampledBenchmark.of(tiny_benchmark, PointSample(images=images, seed=seed)).images("circles", "choosing")
+        return SampledBenchmark.of_benchmark(tiny_benchmark, PointSample(images=images, seed=seed)).images("circles", "choosing")
 
     few, labels = shown(7, 0)
     assert len(few) == len(labels) == 7
@@ -178,12 +178,12 @@ def test_a_draw_of_images_is_seeded_and_of_the_stated_size(tiny_benchmark: Bench
     assert (
         len(shown(500, 0)[0])
         == tiny.CHOOSING
-        == SampledBenchmark.of(tiny_benchmark, PointSample()).count("circles", "choosing")
+        == SampledBenchmark.of_benchmark(tiny_benchmark, PointSample()).count("circles", "choosing")
     )
     assert (
-        PointSample(images=500, seed=3).on(tiny_benchmark) == PointSample()
+        PointSample(images=500, seed=3).normalize_on(tiny_benchmark) == PointSample()
     )  # nothing is drawn, so the seed means nothing
-    exemplars = SampledBenchmark.of(tiny_benchmark, PointSample(images=3)).labeled_exemplars(8)
+    exemplars = SampledBenchmark.of_benchmark(tiny_benchmark, PointSample(images=3)).labeled_exemplars(8)
     assert all(len(task.images) == 8 for task in exemplars.values())
 
 

@@ -134,7 +134,7 @@ def test_a_job_computes_a_sweep_and_pauses(
     assert runner.sweep(made.id, "mine").submitted == job.submitted
     wait_until(lambda: points.points_folder(store).is_dir() and len(names(store)) >= 2)
     runner.pause(job.id)
-    wait_until(lambda: not runner.get(job.id).live)
+    wait_until(lambda: not runner.get(job.id).is_live)
     assert runner.get(job.id).state == State.PAUSED
     assert 2 <= len(names(store)) < 90
     wait = [sys.executable, "-c", "import time; time.sleep(9)"]
@@ -173,7 +173,7 @@ def test_every_point_has_the_warnings_of_its_merge(tiny_benchmark: Benchmark, mo
     for made, merges in ((line, 1), (sweep(tiny_benchmark), 3)):
         answers.clear()
         session = sweep_compute.SweepSession(tiny_benchmark, made.sample, Context("cpu"))
-        facts = [session.compute(session.plan(place), session.context)[1] for place in made.places]
+        facts = [session.compute(session.plan(place), session.context)[1] for place in made.list_points]
         assert len(answers) == merges and all(about["warnings"] == ["!"] for about in facts)
 
 
@@ -205,7 +205,7 @@ def test_points_read_the_files_of_gradients_that_a_recipe_names(
     run(made, store, tiny_benchmark)
     found = read_points(made, store, tiny_benchmark)
     for planned in sweep_compute.plan_sweep(made, tiny_benchmark):
-        stored = execute(planned.place.recipe, Store(tmp_path / "runs", libraries=()), benchmark=tiny_benchmark)
+        stored = execute(planned.point.recipe, Store(tmp_path / "runs", libraries=()), benchmark=tiny_benchmark)
         assert stored.id == planned.run_id
         scores = stored.scores[stored.scores["split"] == made.split]
         assert list(found[planned.name].table["accuracy"]) == list(scores["accuracy"])

@@ -46,7 +46,7 @@ class Asked:
 
     def take(self, number: int, session: str, stages: int = 2, suffices: bool = False, error: str = "") -> None:
         about = {"kind": "counted", "stages": stages, "suffices": suffices, "error": error} if stages else {}
-        self.loop.take([json.dumps({"id": number, "session": session, **about})])
+        self.loop.add_requests([json.dumps({"id": number, "session": session, **about})])
 
     def run(self) -> list[tuple[int, int, bool]]:
         """The number of the request, that of the stage, and whether it is the last, of each new answer."""

@@ -42,7 +42,7 @@ def test_an_own_result_goes_first_and_a_library_is_read(tmp_path: Path) -> None:
     found = both.find(NAME)
     assert found is not None and found.facts["text"] == "own" and found.own
     assert found.columns("t").frame().equals(TABLE) and found.array("n").tolist() == [0, 1, 2]
-    assert {name: place.folder for name, place in both.listed().items()} == {NAME: tmp_path / "own" / "notes"}
+    assert {name: place.folder for name, place in both.list_locations().items()} == {NAME: tmp_path / "own" / "notes"}
     with pytest.raises(StoreError, match=r"^Note 0123456789ab has no table 'tt'\. Did you mean 't'\? It has: t\.$"):
         found.columns("tt")
     with pytest.raises(StoreError, match=r"^Note 0123456789ab has no array 'm'\.$"):
@@ -67,23 +67,23 @@ def test_a_damaged_result_of_a_library_stays_where_it_is(tmp_path: Path, inside:
     run = write_run(Store(folder, libraries=()))
     (run.path / "run.json").write_text("{}", "utf-8")
     store = Store(tmp_path / "store", libraries=(folder / "runs",))
-    assert store.runs() == [] and run.path.is_dir()
-    (damage,) = store.damaged.listed()
+    assert store.list_runs() == [] and run.path.is_dir()
+    (damage,) = store.damaged.list_damage()
     assert damage.place == damage.origin == run.path
 
 
 def test_a_result_so_far_is_there_as_long_as_it_is_computed(tmp_path: Path) -> None:
     notes = results(tmp_path)
-    with notes.shown_so_far() as folder:
-        assert notes.find_so_far(NAME) is None
+    with notes.publish_partial() as folder:
+        assert notes.find_partial(NAME) is None
         for text in ("one", "two"):
             write(notes, text, root=folder, replace=True)
-            found = notes.find_so_far(NAME)
+            found = notes.find_partial(NAME)
             assert found is not None and found.facts["text"] == text and found.columns("t").frame().equals(TABLE)
         assert notes.find(NAME) is None
         (folder / NAME / "note.json").write_text("[]", "utf-8")
-        assert notes.find_so_far(NAME) is None and folder.is_dir()
-    assert notes.find_so_far(NAME) is None and not list(notes.own.iterdir())
+        assert notes.find_partial(NAME) is None and folder.is_dir()
+    assert notes.find_partial(NAME) is None and not list(notes.own.iterdir())
 
 
 def test_files_that_are_as_written_but_no_table_and_no_array_are_damage(tmp_path: Path) -> None:

@@ -54,7 +54,7 @@ def test_saliency_matrix_covers_every_cell_with_a_bar_that_takes_the_click() -> 
         covered = {(int(base + 0.5), int(x)) for base, x, y in zip(cells.base, cells.x, cells.y, strict=True) if y == 1}
         assert covered == {(i, j) for i in range(heat.z.shape[0]) for j in range(heat.z.shape[1])}
     shared = [{"customdata": {"0": "", "1": "visual.proj"}}]
-    assert cut_to_one_chart("saliency_matrix").picked(shared) == {"tensor": "visual.proj"}
+    assert cut_to_one_chart("saliency_matrix").read_pick(shared) == {"tensor": "visual.proj"}
 
 
 @pytest.mark.parametrize(

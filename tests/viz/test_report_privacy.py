@@ -68,7 +68,7 @@ def test_a_name_that_is_a_word_can_be_allowed() -> None:
     with pytest.raises(ReportError) as caught:
         render(made, fisher)
     assert caught.value.word == "fisher"
-    assert render(made, fisher.but({"fisher"}))
+    assert render(made, fisher.without_names({"fisher"}))
 
 
 def test_this_machine_is_known(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:

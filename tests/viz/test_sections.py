@@ -14,7 +14,7 @@ TWO = ["embeddings", "encoder block 0", "encoder block 1", "encoder output", "de
 
 def columns(labels):
     names = [f"t{at}" for at in range(len(labels))]
-    return TensorColumns.of(pd.DataFrame({"tensor": names, "order": range(len(labels)), "section": labels}))
+    return TensorColumns.from_table(pd.DataFrame({"tensor": names, "order": range(len(labels)), "section": labels}))
 
 
 def test_blocks_are_numbered_in_their_middles():

@@ -194,11 +194,11 @@ def clicks_hand_back_raw_names(key: str) -> None:
     for trace in draw_example(key).data:
         if trace.customdata is None or trace.name == "Final mask cells":
             continue
-        picked = chart.picked([{"customdata": {str(i): v for i, v in enumerate(trace.customdata[0])}}])
+        picked = chart.read_pick([{"customdata": {str(i): v for i, v in enumerate(trace.customdata[0])}}])
         assert picked is not None
         rows = TABLES[key](4)
         assert (rows[list(picked)].astype(str) == list(picked.values())).all(axis=1).any()
-    assert chart.picked([]) is None
+    assert chart.read_pick([]) is None
 
 
 @check

@@ -67,7 +67,7 @@ def test_cancel_stops_what_dask_writes_and_some_workers_can_be_left_out(
         (at, *_) = workers.each("about", b"{}")
         with pytest.raises(WorkerError, match="do not say what they are"):  # as workers of dask's own command
             workers.only([{"kind": "of others", "at": at}], False)
-    assert not store.runs()
+    assert not store.list_runs()
 
 
 @pytest.mark.full

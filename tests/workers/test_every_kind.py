@@ -76,7 +76,7 @@ def test_it_is_the_same_bytes_whoever_computes(
     if executor is None:
         assert not words
     else:
-        assert words and all(phase.endswith(f", on {executor.words()}") for phase in words)
+        assert words and all(phase.endswith(f", on {executor.describe_count()}") for phase in words)
     assert not list(store.root.rglob("*tmp-*"))
 
 

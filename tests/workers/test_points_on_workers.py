@@ -118,7 +118,7 @@ def test_what_another_sweep_has_stored_meanwhile_is_not_computed_again(
 def asked(benchmark: Benchmark) -> dict[str, Any]:
     made = sweep(benchmark)
     session = sweep_compute.SweepSession(benchmark, made.sample, Context("cpu"))
-    return session.request(session.plan(made.places[0]))
+    return session.request(session.plan(made.list_points[0]))
 
 
 def test_a_digest_is_believed_of_the_same_file_only(copied: Benchmark, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -126,14 +126,14 @@ def test_a_digest_is_believed_of_the_same_file_only(copied: Benchmark, monkeypat
     monkeypatch.setattr(files_on_workers, "DIGESTS", fresh)
     session = sweep_compute.SweepSession(copied, points.PointSample.from_plain(request["sample"]), Context("cpu"))
     for given, checkpoint in zip(
-        request["digests"], session.opened(SweepPoint.from_plain(request["place"]).recipe), strict=True
+        request["digests"], session.open_checkpoints(SweepPoint.from_plain(request["place"]).recipe), strict=True
     ):
         inode, size, changed = given["file"]
         for other in ([inode + 1, size, changed], [inode, size + 1, changed], [inode, size, changed + 1]):
             files_on_workers.check_handed_digest(checkpoint, given | {"file": other})
-            assert fresh.remembered(checkpoint.state()) == ""
+            assert fresh.find(checkpoint.state()) == ""
         files_on_workers.check_handed_digest(checkpoint, given)
-        assert fresh.remembered(checkpoint.state()) == given["digest"] == checkpoint.digest
+        assert fresh.find(checkpoint.state()) == given["digest"] == checkpoint.digest
 
 
 # The command, and the job of the app
@@ -149,7 +149,7 @@ def test_a_job_computes_on_the_workers_of_its_server(
     sweep_storage.store_sweep(made, store)
     phases, end = set[str](), time.monotonic() + 60
     job = runner.sweep(made.id, "on two")
-    while job.live and time.monotonic() < end:
+    while job.is_live and time.monotonic() < end:
         time.sleep(0.02)
         job = runner.get(job.id)
         phases.add(job.phase)

@@ -112,7 +112,7 @@ def test_answers_come_in_the_order_of_the_plan(tiny_benchmark: Benchmark, monkey
     assert trials.answers(planned) == [{"said": name, "third": 1 / 3} for name in "abc"]
     assert begun == ["b", "c", "a"] and fractions[-1] == 1 and not warned
     assert trials.about() == {"device": "CPU"}
-    assert trials.noted(MeasurementResult({}, {"n": 1})).notes == {"n": 1, "memory": "It ran out."}
+    assert trials.add_notes(MeasurementResult({}, {"n": 1})).notes == {"n": 1, "memory": "It ran out."}
 
 
 # What a worker sees

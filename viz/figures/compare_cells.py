@@ -55,7 +55,7 @@ def compare_cells(
     it is in percentage points.
     """
     table = table.assign(row=table["row"].map(str))  # names, which may be numbers
-    rows, columns = distinct_names(table["row"]), tensor_columns.TensorColumns.of(table)
+    rows, columns = distinct_names(table["row"]), tensor_columns.TensorColumns.from_table(table)
     cells = _cells(table, rows, columns).assign(label_a=labels[0], label_b=labels[1])
     values = cells[["a", "b"]].to_numpy()
     positive = values[values > 0]

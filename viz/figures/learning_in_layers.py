@@ -76,8 +76,8 @@ def _describe_coefficient(value: float) -> str:
 )
 def coefficient_sums(table: pd.DataFrame, *, runs: Names = None, selected: str | None = None) -> Picture:
     """A dotted line for each run of Σ λ over its experts by tensor; a pruned tensor (NaN) is a gap (LwPTV, Fig. 8)."""
-    columns, names = tensor_columns.TensorColumns.of(table), distinct_names(table["run"])
-    drawn = columns.with_places(series.require_finite_rows(table, "total", lack="every tensor was pruned"))
+    columns, names = tensor_columns.TensorColumns.from_table(table), distinct_names(table["run"])
+    drawn = columns.set_positions(series.require_finite_rows(table, "total", lack="every tensor was pruned"))
     look = theme.looks(runs or names)
     fig = Drawing([
         series.marks(

@@ -69,8 +69,8 @@ def revert_map(table: pd.DataFrame, *, selected: CellPosition = NO_CELL, limits:
     picture = heat_maps.heat_map(table, "row", "points", scale, MEASURED, selected, alt=words)
     rows = distinct_names(table["row"])
     faded = (
-        tensor_columns.TensorColumns.of(table)
-        .cells(table, "row", rows)["faded"]
+        tensor_columns.TensorColumns.from_table(table)
+        .complete_cells(table, "row", rows)["faded"]
         .to_numpy(np.uint8)
         .reshape(len(rows), -1)
     )

@@ -265,7 +265,7 @@ def _sums(table: pd.DataFrame) -> pd.DataFrame:
 def _bars(sums: pd.DataFrame, account: str, rows: lanes.Lanes, runs: list[str]) -> list[Trace]:
     """One account's bars, and the number at the end of each."""
     pattern = {"shape": SHAPES[account], "fgcolor": theme.GROUND, "fillmode": "overlay", "size": 6, "solidity": 0.25}
-    mib, places = sums["bytes"] / MIB, rows.places(account, sums["run"], runs)
+    mib, places = sums["bytes"] / MIB, rows.mark_positions(account, sums["run"], runs)
     return [
         series.bars(
             sums.assign(counted=ACCOUNTS[account].lower()), mib, places, COLORS[account], STORED, formats=FORMATS,

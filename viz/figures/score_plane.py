@@ -84,7 +84,7 @@ def _draw_runs(table: pd.DataFrame, selected: str | None, arrows: Pairs) -> Pict
     first = {end for pair in joined for end in pair}
     labels = Labels(drawn, texts, (700, 1300), HEIGHT - top - BOTTOM, clear=True, first=first)
     pointers = [plane.arrow(at[start], at[end]) for start, end in joined]
-    fig = plane.draw(_marks_by_kind(drawn), PlotWindow.of(drawn), labels, pointers, left_out)
+    fig = plane.draw(_marks_by_kind(drawn), PlotWindow.around_rows(drawn), labels, pointers, left_out)
     for point, run in zip(at, drawn["run"], strict=True):
         if run == selected:  # a circle in px, so that it stays round
             fig.add_shape(
@@ -211,7 +211,7 @@ def plugin_arrows(table: pd.DataFrame, *, edit: str = "the edit") -> Picture:
     drawn, left_out = _whole_pairs(table)
     plane.require_rows(drawn, left_out)
     starts, plugged, far = drawn["kind"] == PLAIN, drawn["kind"] == PLUGGED, _is_far_start(drawn)
-    window = PlotWindow.of(drawn[~far])
+    window = PlotWindow.around_rows(drawn[~far])
     before = drawn[starts].set_index("pair")
     gains = {
         f"gained_{name}": (drawn[name] - drawn["pair"].map(before[name])).where(plugged)

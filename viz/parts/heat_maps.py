@@ -53,9 +53,9 @@ def heat_map(
     ``hover`` is a template of ``viz.hover``, with its ``formats``. ``selected`` outlines a (row, tensor), a row or a
     column. Titles of the rows are those in the column "title" if there is one.
     """
-    columns, names = TensorColumns.of(table), distinct_names(table[rows])
+    columns, names = TensorColumns.from_table(table), distinct_names(table[rows])
     titles = table.drop_duplicates(rows)["title"].tolist() if "title" in table else names
-    cells = columns.cells(table, rows, names)
+    cells = columns.complete_cells(table, rows, names)
     texts = hover_texts(cells, hover, **(formats or {}))
     fig = Drawing([
         heat(cells[value].to_numpy(np.float64).reshape(len(names), -1), scale, ygap=1),

@@ -20,7 +20,7 @@ class Lanes(NamedTuple):
     lane: float
     row: float
 
-    def places(self, run: str, names: Iterable[str], rows: Sequence[str]) -> series.Values:
+    def mark_positions(self, run: str, names: Iterable[str], rows: Sequence[str]) -> series.Values:
         """Where the run's marks lie on an axis of ``rows``, given the row's name of each mark."""
         offset = (self.runs.index(run) - (len(self.runs) - 1) / 2) * self.lane / self.row
         return np.array([rows.index(name) + offset for name in names], np.float32)
@@ -46,7 +46,7 @@ def dots(
         look = looks[run]
         faint = theme.FADED if look.color == theme.PALETTE[6] else look.color  # a thin yellow line is invisible
         yield series.marks(
-            own, value, lanes.places(run, own["task"], rows), look, hover, picks=picks, yaxis=f"y{axis}",
+            own, value, lanes.mark_positions(run, own["task"], rows), look, hover, picks=picks, yaxis=f"y{axis}",
             error_x=series.interval(own, value, faint), **entry, **fields,
         )  # fmt: skip
 

@@ -38,11 +38,11 @@ class PlotWindow(NamedTuple):
     y: list[float]
 
     @classmethod
-    def of(cls, rows: pd.DataFrame) -> PlotWindow:
+    def around_rows(cls, rows: pd.DataFrame) -> PlotWindow:
         """The ranges of every mark and interval, inside 0 to 1 and never so narrow that noise looks large."""
         return cls(_range(rows, "in"), _range(rows, "out"))
 
-    def pixel(self, point: Point, size: Point) -> Point:
+    def pixel_position(self, point: Point, size: Point) -> Point:
         """Where a point lies in a plot of that size, in px from its lower left corner."""
         (x, y), (x0, x1), (y0, y1) = point, self.x, self.y
         return (x - x0) / (x1 - x0) * size[0], (y - y0) / (y1 - y0) * size[1]
@@ -167,13 +167,13 @@ def _place_labels(
     at, views = points(labels.rows), []
     for width in labels.widths:
         size = (width - LEFT - RIGHT, labels.height)
-        taken = [Box(x - 23, y + 8, 46, 16) for x, y in (window.pixel(corner, size) for corner in corners)]
-        taken += [Box(*window.pixel(point, size), 12, 12) for point in labels.beside]
+        taken = [Box(x - 23, y + 8, 46, 16) for x, y in (window.pixel_position(corner, size) for corner in corners)]
+        taken += [Box(*window.pixel_position(point, size), 12, 12) for point in labels.beside]
         taken += _interval_boxes(labels.rows, window, size) if labels.clear else []
         for one in arrows:
-            (x0, y0), (x1, y1) = (window.pixel(end, size) for end in ((one["ax"], one["ay"]), (one["x"], one["y"])))
+            (x0, y0), (x1, y1) = (window.pixel_position(end, size) for end in ((one["ax"], one["ay"]), (one["x"], one["y"])))
             taken += [Box(x0 + t * (x1 - x0), y0 + t * (y1 - y0), 6, 6) for t in np.linspace(0.1, 0.9, 12)]
-        views.append(PlotArea([window.pixel(point, size) for point in at], size, taken))
+        views.append(PlotArea([window.pixel_position(point, size) for point in at], size, taken))
     return place_labels(labels.texts, at, views, labels.first)
 
 
@@ -183,8 +183,8 @@ def _interval_boxes(rows: pd.DataFrame, window: PlotWindow, size: Point) -> list
         return []
     boxes = []
     for point, (left, right, low, high) in zip(points(rows), rows[ends].to_numpy(np.float64).tolist(), strict=True):
-        (x, y), (x0, y0) = window.pixel(point, size), window.pixel((left, low), size)
-        x1, y1 = window.pixel((right, high), size)
+        (x, y), (x0, y0) = window.pixel_position(point, size), window.pixel_position((left, low), size)
+        x1, y1 = window.pixel_position((right, high), size)
         if np.isfinite([x0, x1, y0, y1]).all():
             boxes += [Box((x0 + x1) / 2, y, x1 - x0, 2), Box(x, (y0 + y1) / 2, 2, y1 - y0)]
     return boxes
@@ -209,7 +209,7 @@ class Box(NamedTuple):
     width: float
     height: float
 
-    def outside(self, size: tuple[float, float]) -> bool:
+    def is_outside(self, size: tuple[float, float]) -> bool:
         """Whether any part of the box lies outside (0, 0, *size)."""
         half_w, half_h = self.width / 2, self.height / 2
         return not (half_w <= self.x <= size[0] - half_w and half_h <= self.y <= size[1] - half_h)
@@ -247,7 +247,7 @@ def place_labels(
 
 def _has_room(box: Box, view: PlotArea, obstacles: npt.NDArray[np.float64]) -> bool:
     """Whether a box lies inside the view, and no row (x, y, width, height) of ``obstacles`` overlaps it."""
-    if box.outside(view.size):
+    if box.is_outside(view.size):
         return False
     distances, sizes = np.abs(obstacles[:, :2] - box[:2]), obstacles[:, 2:] + box[2:]
     return not bool((distances < sizes / 2).all(axis=1).any())

@@ -53,7 +53,7 @@ class TensorColumns:
     group: str = "order"
 
     @classmethod
-    def of(cls, table: pd.DataFrame, group: str = "order") -> Self:
+    def from_table(cls, table: pd.DataFrame, group: str = "order") -> Self:
         """The distinct tensors of a table with tensor, order, section, role and part. Raises ChartError."""
         return cls(order_tensors(table, group), group)
 
@@ -67,16 +67,16 @@ class TensorColumns:
         """Every sequence of columns of one group."""
         return find_spans(list(_labels(self.tensors, self.group)))
 
-    def place(self, tensor: str | None) -> int | None:
+    def column_index(self, tensor: str | None) -> int | None:
         """The column of a tensor, None if it has none."""
         return self.names.index(tensor) if tensor in self.names else None
 
-    def with_places(self, table: pd.DataFrame) -> pd.DataFrame:
+    def set_positions(self, table: pd.DataFrame) -> pd.DataFrame:
         """The rows of a table in the order of their columns, whose numbers are the column "place"."""
         places = {name: at for at, name in enumerate(self.names)}
         return table.assign(place=table["tensor"].astype(str).map(places)).sort_values("place", kind="stable")
 
-    def cells(self, table: pd.DataFrame, rows: str, names: Sequence[str]) -> pd.DataFrame:
+    def complete_cells(self, table: pd.DataFrame, rows: str, names: Sequence[str]) -> pd.DataFrame:
         """The table with one row for each cell, row by row. Raises ChartError for a missing pair."""
         texts = {name: table[name].astype(str) for name in (rows, "tensor")}
         return every_cell(table.assign(**texts), {rows: names, "tensor": self.names})
@@ -139,7 +139,7 @@ class TensorColumns:
         """Give a plot of marks its x axis, with lines between groups and a frame around the column of a tensor."""
         fig.update_xaxes(**self.axis())
         fig.update_layout(
-            shapes=[*self.separators(theme.GRID, 1), *axes.selection_frame(self.place(selected))],
+            shapes=[*self.separators(theme.GRID, 1), *axes.selection_frame(self.column_index(selected))],
             annotations=[*fig.annotations, *self.end_labels()],
         )
 

@@ -42,7 +42,7 @@ class PrivateNames:
     folders: tuple[str, ...] = ()
     names: tuple[str, ...] = ()
 
-    def but(self, words: Iterable[str]) -> PrivateNames:
+    def without_names(self, words: Iterable[str]) -> PrivateNames:
         """The same without the names that the user allowed as ordinary words."""
         allowed = {word.casefold() for word in words}
         return PrivateNames(self.folders, tuple(name for name in self.names if name.casefold() not in allowed))

@@ -111,8 +111,8 @@ def read_cards(chosen: Experiment, choice: Choice) -> None:
 def benchmark_key(chosen: Experiment) -> str:
     """The key of an experiment's benchmark; empty if it is not made yet."""
     return (
-        benchmark_choice.key_of_folder(experiment_folder(chosen).benchmark)
-        if (experiment_folder(chosen).benchmark / "tasks.json").is_file()
+        benchmark_choice.key_of_folder(experiment_folder(chosen).benchmark_folder)
+        if (experiment_folder(chosen).benchmark_folder / "tasks.json").is_file()
         else ""
     )
 
@@ -120,4 +120,4 @@ def benchmark_key(chosen: Experiment) -> str:
 def open_experiment() -> Experiment | None:
     """The experiment whose benchmark this session works on; None for other benchmarks."""
     folder = benchmark_choice.benchmark_folder()
-    return next((one for one in all_experiments() if experiment_folder(one).benchmark == folder), None)
+    return next((one for one in all_experiments() if experiment_folder(one).benchmark_folder == folder), None)

@@ -80,7 +80,7 @@ def _tower(folder: Path, state: tuple[int, ...]) -> str:
     from merging.models.inspection.checkpoint_facts import published_tower
 
     try:
-        return published_tower(Architecture.of(page_data.benchmark().open_pretrained()))
+        return published_tower(Architecture.from_checkpoint(page_data.benchmark().open_pretrained()))
     except MergingError:
         return ""
 
@@ -126,7 +126,7 @@ def _rank(figure: Figure, run: Run) -> tuple[int, bool] | None:
     if not steps or (figure.exemplars and exemplars and figure.exemplars != exemplars):
         return None
     above = [(run.adapt, values) for values, _ in adapt]
-    if not figure.is_of(zip(run.chain, (values for values, _ in steps), strict=True), above):
+    if not figure.matches_chain(zip(run.chain, (values for values, _ in steps), strict=True), above):
         return None
     others = 0
     for (_, stated), (values, defaults) in zip(figure.chain + figure.adapt, steps + adapt, strict=True):

@@ -28,7 +28,7 @@ class ChartCells(NamedTuple):
     """One run's cells, or the reason why there are none."""
 
     table: pd.DataFrame | None
-    why: str = ""
+    reason: str = ""
 
 
 def _merged_cells(run: Run, value: Callable[[pd.DataFrame], pd.Series[float]]) -> ChartCells:

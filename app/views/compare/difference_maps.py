@@ -128,7 +128,7 @@ FEATURES = {  # charts of features: name -> function
 
 def offered_charts(of: RunPair) -> tuple[str, ...]:
     """The charts that both have: a model that was not merged has no masks and no merged tensors."""
-    if not of.reference:
+    if not of.is_reference:
         return (*VIEWS, *PICTURES, *FEATURES)
     if of.b.kind != measurements.PRETRAINED:
         return tuple(FEATURES)
@@ -150,12 +150,12 @@ def draw_heat_maps(of: RunPair, name: str, comparison: ComparisonChart) -> None:
     if comparison.of_experts and merge_same_models(of.a, of.b):
         st.info("Both runs merge the same experts, and this chart depends on the experts only: nothing differs.")
         return
-    measurable = (of.a,) if of.reference else of.runs
+    measurable = (of.a,) if of.is_reference else of.runs
     measured = other_charts.find_measured(comparison.needs, measurable) if comparison.needs else {}
     if measured is None:
         return
     one = comparison.rows(of.a, measured.get(of.a.id))
-    of_b = (comparison.pretrained, of.a) if of.reference and comparison.pretrained else (comparison.rows, of.b)
+    of_b = (comparison.pretrained, of.a) if of.is_reference and comparison.pretrained else (comparison.rows, of.b)
     other = of_b[0](of_b[1], measured.get(of_b[1].id))
     if one.table is None or other.table is None:
         draw_lacking(of, one, other)
@@ -185,7 +185,7 @@ def draw_heat_maps(of: RunPair, name: str, comparison: ComparisonChart) -> None:
 def draw_lacking(of: RunPair, one: ChartCells, other: ChartCells) -> None:
     """Says which run lacks what, with a link to merge another one."""
     reasons = {
-        run.id: f"**{letter}, {page_text.safe_text(run.name, 60)}**, {page_text.safe_text(rows.why, 400)}."
+        run.id: f"**{letter}, {page_text.safe_text(run.name, 60)}**, {page_text.safe_text(rows.reason, 400)}."
         for letter, run, rows in zip("AB", of.runs, (one, other), strict=True)
         if rows.table is None
     }

@@ -38,7 +38,7 @@ SEVERAL = (
 
 def draw_view(of: RunPair) -> None:
     """The table of agreement and the images behind the chosen cell."""
-    if of.without_predictions:
+    if of.runs_without_predictions:
         score_changes.draw_missing(of)
         return
     draw_pictures(of)
@@ -102,8 +102,8 @@ def pick_image_group(of: RunPair, images: pd.DataFrame) -> pd.DataFrame:
     """The picker of data sets, and their images."""
     titles = measurements.titles_by_task()
     tasks = list(dict.fromkeys(images["task"]))
-    groups = {side.lower(): [task for task in tasks if of.side(task) == side] for side in (BOTH_IN, BOTH_OUT)}
-    if not of.same_domain:
+    groups = {side.lower(): [task for task in tasks if of.domain_group(task) == side] for side in (BOTH_IN, BOTH_OUT)}
+    if not of.has_same_domain:
         groups = {f"{name} of both": some for name, some in groups.items()}
     choices = {ALL: tasks} | {name: some for name, some in groups.items() if some}
     choices |= {titles[task]: [task] for task in tasks}

@@ -52,25 +52,25 @@ class RunPair:
         return [measured for measured in (self.measured_a, self.measured_b) if measured is not None]
 
     @property
-    def without_predictions(self) -> list[Run]:
+    def runs_without_predictions(self) -> list[Run]:
         """The runs whose predictions are not stored, each once."""
         pairs = zip(self.runs, (self.measured_a, self.measured_b), strict=True)
         return list({run.id: run for run, measured in pairs if measured is None}.values())
 
     @property
-    def reference(self) -> bool:
+    def is_reference(self) -> bool:
         """Whether B is not a merge but a reference model; its domain is that of A."""
         return self.b.kind != "merge"
 
     @property
-    def same_domain(self) -> bool:
+    def has_same_domain(self) -> bool:
         """Whether the same data sets are in domain for both."""
-        return self.reference or set(self.a.experts) == set(self.b.experts)
+        return self.is_reference or set(self.a.experts) == set(self.b.experts)
 
-    def side(self, task: str) -> str:
+    def domain_group(self, task: str) -> str:
         """The name of the group of a data set: for which of the runs it is in domain."""
         inside = task in self.a.experts
-        return DOMAIN_GROUPS[inside, inside if self.reference else task in self.b.experts]
+        return DOMAIN_GROUPS[inside, inside if self.is_reference else task in self.b.experts]
 
 
 def make_pair(a: Run, b: Run) -> RunPair:
@@ -104,15 +104,15 @@ def score_differences(of: RunPair) -> pd.DataFrame | None:
     Intervals need the predictions of both; without them they are NaN.
     """
     one, other = accuracies_of(of.a, of.measured_a), accuracies_of(of.b, of.measured_b)
-    if one is None or other is None or (of.without_predictions and of.a.benchmark != of.b.benchmark):
+    if one is None or other is None or (of.runs_without_predictions and of.a.benchmark != of.b.benchmark):
         return None
     tasks = [task for task in one["task"] if task in set(other["task"])]
     if of.measured_a is not None and of.measured_b is not None:
         table = _paired_differences(
-            str(of.measured_a.path), str(of.measured_b.path), _groups(of, tasks), of.same_domain, of
+            str(of.measured_a.path), str(of.measured_b.path), _groups(of, tasks), of.has_same_domain, of
         )
     else:
-        table = _plain_differences(one, other, _groups(of, tasks), of.same_domain)
+        table = _plain_differences(one, other, _groups(of, tasks), of.has_same_domain)
     table = table.assign(title=_titles(of, table), group=[_group(of, scope) for scope in table["scope"]])
     for side, rows in (("a", one), ("b", other)):
         table[f"said_{side}"] = [_with_interval(rows, scope, _groups(of, tasks)) for scope in table["scope"]]
@@ -124,7 +124,7 @@ Groups = tuple[tuple[str, ...], tuple[str, ...]]  # data sets that are in domain
 
 
 def _groups(of: RunPair, tasks: Sequence[str]) -> Groups:
-    inside, outside = (tuple(task for task in tasks if of.side(task) == side) for side in (BOTH_IN, BOTH_OUT))
+    inside, outside = (tuple(task for task in tasks if of.domain_group(task) == side) for side in (BOTH_IN, BOTH_OUT))
     return inside, outside
 
 
@@ -135,7 +135,7 @@ def _paired_differences(entry_a: str, entry_b: str, groups: Groups, h: bool, _of
     assert _of.measured_a is not None  # called only with both
     assert _of.measured_b is not None
     one, other = predictions_of(_of.measured_a), predictions_of(_of.measured_b)
-    right = {task: (one[task].right.mean(axis=0), other[task].right.mean(axis=0)) for task in one if task in other}
+    right = {task: (one[task].is_right.mean(axis=0), other[task].is_right.mean(axis=0)) for task in one if task in other}
     return differences(right, *groups, h=h)
 
 
@@ -163,13 +163,13 @@ def _plain_differences(one: pd.DataFrame, other: pd.DataFrame, groups: Groups, h
 def _group(of: RunPair, scope: str) -> str:
     from merging.study.analysis.agreement import H_SCORE, INSIDE, OUTSIDE
 
-    return AVERAGES if scope in (INSIDE, OUTSIDE, H_SCORE) else of.side(scope)
+    return AVERAGES if scope in (INSIDE, OUTSIDE, H_SCORE) else of.domain_group(scope)
 
 
 def _titles(of: RunPair, table: pd.DataFrame) -> list[str]:
     from merging.study.analysis.agreement import H_SCORE, INSIDE, OUTSIDE
 
-    both = "" if of.same_domain else " of both"
+    both = "" if of.has_same_domain else " of both"
     averages = {INSIDE: f"Mean in domain{both}", OUTSIDE: f"Mean out of domain{both}", H_SCORE: "H-score"}
     return [(averages | measurements.titles_by_task()).get(scope, scope) for scope in table["scope"]]
 
@@ -204,7 +204,7 @@ def _images(entry_a: str, entry_b: str, _of: RunPair) -> pd.DataFrame:
     for task in (task for task in one if task in other):
         a, b = one[task], other[task]
         names = np.array(page_data.benchmark().task(task).class_names, dtype=object)
-        share = cells(a.right, b.right, a.models == b.models)
+        share = cells(a.is_right, b.is_right, a.models == b.models)
         margins: list[Any] = [side.margin.mean(axis=0) for side in (a, b)]
         frame = pd.DataFrame(dict(zip(CELLS, share, strict=True)))
         frame.insert(0, "image", [image_name(task, place) for place in range(len(a.labels))])

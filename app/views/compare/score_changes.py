@@ -78,14 +78,14 @@ def _draw_imported(of: RunPair) -> bool:
 
 def draw_missing(of: RunPair) -> None:
     """The offer to store the runs' predictions."""
-    if of.without_predictions:
-        measure_button.draw_missing(measurements.PREDICTIONS, of.without_predictions, NOT_KNOWN, of.predictions)
+    if of.runs_without_predictions:
+        measure_button.draw_missing(measurements.PREDICTIONS, of.runs_without_predictions, NOT_KNOWN, of.predictions)
 
 
 def caption_of(of: RunPair, count: int) -> str:
     """How the differences were computed, and on which images."""
-    common = "" if of.same_domain else f" {COMMON}"
-    if of.without_predictions:
+    common = "" if of.has_same_domain else f" {COMMON}"
+    if of.runs_without_predictions:
         return (
             f"Differences of accuracies on the {samples.scored_part()}. Intervals need the predictions, which are "
             f"not stored."

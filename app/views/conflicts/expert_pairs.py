@@ -57,7 +57,7 @@ def compare_pairs(
 
     pairs = _counts(entry, _found)
     rows: NDArray[np.bool_] | slice = slice(None) if layer is None else (pairs.tensors["tensor"] == layer).to_numpy()
-    one = pairs.summed(rows)
+    one = pairs.sum_rows(rows)
     order = cluster_order(expert_distances(one, value, density))
     return matrix_table(one, density), [pairs.experts[at] for at in order]
 

@@ -159,7 +159,7 @@ def energy_table(key: Key, cut: float, _whole: JointSpace) -> pd.DataFrame:
     """Energies and row norms of a space, by expert and direction."""
     from merging.study.analysis.drm_joint_space import energy_by_direction
 
-    return energy_by_direction(_whole.cut(cut))
+    return energy_by_direction(_whole.truncate(cut))
 
 
 def draw_pruning(key: Key, whole: JointSpace, cut: float, expert: str | None) -> None:
@@ -210,7 +210,7 @@ def dropped_table(key: Key, cut: float, ratio: float, joint: bool, _whole: Joint
     """The share of every basis vector that pruning drops."""
     from merging.study.analysis.drm_joint_space import dropped_shares
 
-    return dropped_shares(_whole.cut(cut), ratio, joint)
+    return dropped_shares(_whole.truncate(cut), ratio, joint)
 
 
 @st.cache_data(max_entries=page_data.CACHED, show_spinner="Pruning and merging the layer …")
@@ -220,4 +220,4 @@ def steps_table(
     """The reduced matrices of every step, and the numbers for the caption."""
     from merging.study.analysis.drm_joint_space import algorithm_steps
 
-    return algorithm_steps(_whole.cut(cut), ratio, joint)
+    return algorithm_steps(_whole.truncate(cut), ratio, joint)

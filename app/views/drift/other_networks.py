@@ -27,7 +27,7 @@ def offered_runs(stored: Sequence[Run]) -> list[Run]:
 
 
 def _names_files(run: Run) -> bool:
-    return run.recipe is not None and bool(run.recipe.given.layer_inputs)
+    return run.recipe is not None and bool(run.recipe.data_files.layer_inputs)
 
 
 def rows_in_words(measurement: StoredMeasurement) -> str:

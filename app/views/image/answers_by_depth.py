@@ -28,17 +28,17 @@ def _table() -> str:
 def needed_tables(study: ImageStudy) -> list[TableName]:
     """The tables of this view."""
     if _table() != "lens":
-        return study.each(_table())
-    known = {name.other for name in study.pairs("accuracy")}
+        return study.model_tables(_table())
+    known = {name.other for name in study.pair_tables("accuracy")}
     rest = [TableName("accuracy", model.key, model.key) for model in study.models
             if model.reference == model.key and model.key not in known]  # fmt: skip
-    return [*study.each("lens"), *study.pairs("accuracy"), *rest]
+    return [*study.model_tables("lens"), *study.pair_tables("accuracy"), *rest]
 
 
 def draw_answers(study: ImageStudy, tables: StudyTables) -> None:
     """The chart, and a switch to the pretrained model's last section."""
     st.toggle("Read out by the pretrained model", key=BY_PRETRAINED, help=HELP)
-    table = tables.joined(study.each(_table()))
+    table = tables.join_tables(study.model_tables(_table()))
     if table is None:
         return
     accuracy = _accuracy(study, tables)
@@ -51,7 +51,7 @@ def draw_answers(study: ImageStudy, tables: StudyTables) -> None:
         over = page_text.safe_text(expert_names.expert_name(study.image.head), 40)
         note = f" It is over {span(rows['n'])} images of the {samples.scored_part()} of {over}."
     chart_view.draw_chart(
-        CHART, table, name=f"answer_{study_tables.file_stem(study)}", sentence=tables.words, of=study.runs,
+        CHART, table, name=f"answer_{study_tables.file_stem(study)}", sentence=tables.sentences_in_words, of=study.runs,
         caption=CAPTION + note, description=study_tables.study_in_words(study, tables),
     )  # fmt: skip
 

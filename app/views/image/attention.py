@@ -41,22 +41,22 @@ def pick_attention() -> str:
 
 def needed_tables(study: ImageStudy, chosen: str) -> list[TableName]:
     """The tables of this view."""
-    return [*study.each("attention", chosen), *study.pairs("attention_change")]
+    return [*study.model_tables("attention", chosen), *study.pair_tables("attention_change")]
 
 
 def draw_attention(study: ImageStudy, tables: StudyTables, chosen: str) -> None:
     """The grids of one block or one view, and the change by block and head."""
-    table = tables.joined(study.each("attention", chosen))
+    table = tables.join_tables(study.model_tables("attention", chosen))
     if table is not None:
         table = table.drop(columns="against", errors="ignore")
         chart_view.draw_chart(
             "image_attention", table, name=f"attention_{study_tables.file_stem(study)}", of=study.runs,
-            by="view" if chosen.isdecimal() else "block", picture=study.image.gray, sentence=tables.words,
+            by="view" if chosen.isdecimal() else "block", picture=study.image.gray, sentence=tables.sentences_in_words,
             wide=view_state.is_single_chart(), caption=NOTE, description=study_tables.study_in_words(study, tables),
         )  # fmt: skip
-    change = tables.joined(study.pairs("attention_change"))
+    change = tables.join_tables(study.pair_tables("attention_change"))
     if change is not None:
         chart_view.draw_chart(
             "image_attention_change", change, name=f"attention_change_{study_tables.file_stem(study)}", of=study.runs,
-            sentence=tables.words, caption=CHANGE, description=study_tables.study_in_words(study, tables),
+            sentence=tables.sentences_in_words, caption=CHANGE, description=study_tables.study_in_words(study, tables),
         )  # fmt: skip

@@ -28,12 +28,12 @@ CAPTION = (
 
 def needed_tables(study: ImageStudy) -> list[TableName]:
     """The tables of this view."""
-    return [*study.each("neighbors"), *study.pairs("overlap")]
+    return [*study.model_tables("neighbors"), *study.pair_tables("overlap")]
 
 
 def draw_neighbors(study: ImageStudy, tables: StudyTables) -> None:
     """The pictures, and the share of neighbors that a run keeps."""
-    table = tables.joined(study.each("neighbors"))
+    table = tables.join_tables(study.model_tables("neighbors"))
     if table is None:
         return
     table = table[table["rank"] <= MOST_SHOWN].reset_index(drop=True)
@@ -43,7 +43,7 @@ def draw_neighbors(study: ImageStudy, tables: StudyTables) -> None:
     chart_view.draw_chart(
         "image_neighbors", table, name=f"neighbors_{study_tables.file_stem(study)}", of=study.runs,
         pictures=_pictures(table),
-        sentence=tables.words, caption=CAPTION.format(MOST_SHOWN, MOST_SHOWN),
+        sentence=tables.sentences_in_words, caption=CAPTION.format(MOST_SHOWN, MOST_SHOWN),
         description=f"{study_tables.study_in_words(study, tables)} {words}".strip(),
     )  # fmt: skip
     if words:
@@ -53,7 +53,7 @@ def draw_neighbors(study: ImageStudy, tables: StudyTables) -> None:
 def _shared_in_words(study: ImageStudy, tables: StudyTables) -> list[str]:
     """How many of the nearest 20 each run shares with its reference, beside the data set's mean; Markdown."""
     sentences = []
-    for name in study.pairs("overlap"):
+    for name in study.pair_tables("overlap"):
         found = tables.find(name)
         if found is None or found.empty:
             continue

@@ -28,7 +28,7 @@ SCALE = " A cross marks what drifts more than in 90% of the images of the {} of 
 
 def needed_tables(study: ImageStudy) -> list[TableName]:
     """The tables of this view."""
-    return [*study.pairs("drift"), *study.pairs("drift_scaled"), *study.pairs("first_past")]
+    return [*study.pair_tables("drift"), *study.pair_tables("drift_scaled"), *study.pair_tables("first_past")]
 
 
 def draw_drift(study: ImageStudy, tables: StudyTables) -> None:
@@ -36,22 +36,22 @@ def draw_drift(study: ImageStudy, tables: StudyTables) -> None:
     if not study.subjects:
         st.info(NONE)
         return
-    scaled = tables.joined(study.pairs("drift_scaled"))
-    table = tables.joined(study.pairs("drift")) if scaled is None else scaled
+    scaled = tables.join_tables(study.pair_tables("drift_scaled"))
+    table = tables.join_tables(study.pair_tables("drift")) if scaled is None else scaled
     if table is None:
         return
     words = past_scale_in_words(study, tables)
     over = page_text.safe_text(expert_names.expert_name(study.image.head), 40)
     scale = SCALE.format(samples.scored_part(), over) if scaled is not None else ""
     chart_view.draw_chart(
-        "image_drift", table, name=f"drift_{study_tables.file_stem(study)}", of=study.runs, sentence=tables.words,
+        "image_drift", table, name=f"drift_{study_tables.file_stem(study)}", of=study.runs, sentence=tables.sentences_in_words,
         caption=CAPTION + scale, description=f"{study_tables.study_in_words(study, tables)} {words}".strip(),
     )  # fmt: skip
     if words:
         st.markdown(words)
     chart_view.draw_chart(
         "image_drift_grid", _few_depths(table), name=f"drift_grid_{study_tables.file_stem(study)}", of=study.runs,
-        picture=study.image.gray, wide=view_state.is_single_chart(), sentence=tables.words,
+        picture=study.image.gray, wide=view_state.is_single_chart(), sentence=tables.sentences_in_words,
         description=study_tables.study_in_words(study, tables),
         caption="The same numbers over the image, in hard cells; the class token’s stands over each grid.",
     )  # fmt: skip
@@ -67,7 +67,7 @@ def _few_depths(table: pd.DataFrame) -> pd.DataFrame:
 def past_scale_in_words(study: ImageStudy, tables: StudyTables) -> str:
     """From which depth each run drifts more than usual; Markdown."""
     sentences = []
-    for name in study.pairs("first_past"):
+    for name in study.pair_tables("first_past"):
         found = tables.find(name)
         if found is None or found.empty:
             continue

@@ -27,8 +27,8 @@ OCCLUDED_NOTE = (
 
 def needed_tables(study: ImageStudy) -> list[TableName]:
     """The tables of this view."""
-    single = study.pairs("restore_tokens") if st.session_state.get(SINGLE) else []
-    return [*study.pairs("restore"), *single]
+    single = study.pair_tables("restore_tokens") if st.session_state.get(SINGLE) else []
+    return [*study.pair_tables("restore"), *single]
 
 
 def draw_restored(study: ImageStudy, tables: StudyTables) -> None:
@@ -37,14 +37,14 @@ def draw_restored(study: ImageStudy, tables: StudyTables) -> None:
         st.info(NONE)
         return
     about = study_tables.study_in_words(study, tables)
-    if (table := tables.joined(study.pairs("restore"))) is not None:
+    if (table := tables.join_tables(study.pair_tables("restore"))) is not None:
         chart_view.draw_chart(
             "image_restore", table, name=f"restore_{study_tables.file_stem(study)}", of=study.runs,
-            sentence=tables.words,
+            sentence=tables.sentences_in_words,
             caption=CAPTION, description=about,
         )  # fmt: skip
     st.toggle("Token by token", key=SINGLE, help="Every token alone before every block, in one batch.")
-    single = tables.joined(study.pairs("restore_tokens"))
+    single = tables.join_tables(study.pair_tables("restore_tokens"))
     if not st.session_state.get(SINGLE) or single is None:
         return
     keys = list(dict.fromkeys(single["model"]))
@@ -54,7 +54,7 @@ def draw_restored(study: ImageStudy, tables: StudyTables) -> None:
     chart_view.draw_chart(
         "image_restore_tokens", single, name=f"restore_tokens_{study_tables.file_stem(study)}", of=study.runs,
         model=key,
-        sentence=tables.words, caption=SINGLE_CAPTION, description=about,
+        sentence=tables.sentences_in_words, caption=SINGLE_CAPTION, description=about,
     )  # fmt: skip
 
 
@@ -65,11 +65,11 @@ def needed_occluded_tables(study: ImageStudy) -> list[TableName]:
 
 def draw_occluded(study: ImageStudy, tables: StudyTables) -> None:
     """What occluding gives, in every model."""
-    table = tables.joined(needed_occluded_tables(study))
+    table = tables.join_tables(needed_occluded_tables(study))
     if table is not None:
         chart_view.draw_chart(
             "image_occlude", table.drop(columns="against"), name=f"occlude_{study_tables.file_stem(study)}",
             of=study.runs,
-            picture=study.image.gray, sentence=tables.words, description=study_tables.study_in_words(study, tables),
+            picture=study.image.gray, sentence=tables.sentences_in_words, description=study_tables.study_in_words(study, tables),
             caption=OCCLUDED_NOTE.format(page_text.safe_text(expert_names.expert_name(study.image.head), 40)),
         )  # fmt: skip

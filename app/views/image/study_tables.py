@@ -75,11 +75,11 @@ class ImageStudy:
         """The title of a model; untrusted plain text."""
         return next((model.title for model in self.models if model.key == key), key)
 
-    def pairs(self, table: str) -> list[TableName]:
+    def pair_tables(self, table: str) -> list[TableName]:
         """A table of every subject and its reference."""
         return [TableName(table, model.key, model.reference) for model in self.subjects]
 
-    def each(self, table: str, other: str = "") -> list[TableName]:
+    def model_tables(self, table: str, other: str = "") -> list[TableName]:
         """A table of every model."""
         return [TableName(table, model.key, other) for model in self.models]
 
@@ -113,7 +113,7 @@ class StudyTables:
         """One table; None if it is not there, or cannot be made."""
         return self.known.get(name)
 
-    def joined(self, names: Iterable[TableName]) -> pd.DataFrame | None:
+    def join_tables(self, names: Iterable[TableName]) -> pd.DataFrame | None:
         """Tables of several models under each other, with titles as the page shows them; None without any."""
         import pandas as pd
 
@@ -136,7 +136,7 @@ class StudyTables:
         return said
 
     @property
-    def words(self) -> str:
+    def sentences_in_words(self) -> str:
         """All of that together, for the charts' alternative texts."""
         return " ".join(self.sentences().values())
 
@@ -216,7 +216,7 @@ def _depths(digest: str) -> tuple[int, int]:
     from merging.models.architecture import Architecture
 
     try:
-        own = Architecture.of(page_data.benchmark().open_pretrained())
+        own = Architecture.from_checkpoint(page_data.benchmark().open_pretrained())
     except MergingError:
         return 0, 0
     return own.layers, own.heads

@@ -60,7 +60,7 @@ def _weights(run_id: str, digest: str, task: str, place: int) -> pd.DataFrame:
     """The weight of every expert in every block, or once, with the block -1."""
     import pandas as pd
 
-    modules = page_data.store().run(run_id).open_modules()
+    modules = page_data.store().get_run(run_id).open_modules()
     assert modules is not None  # called for runs with modules
     routed = modules.routing(
         page_data.benchmark().preprocess(benchmark_images.split_images(task, SPLIT)[place : place + 1])

@@ -84,7 +84,7 @@ def _with_thirds(known: pd.DataFrame) -> pd.DataFrame:
 @st.cache_data(max_entries=page_data.CACHED, show_spinner=False)
 def kept_steps(run_id: str) -> list[int]:
     """The steps whose coefficients were kept, in order; empty if none were."""
-    if STEPS not in page_data.store().run(run_id).tables:
+    if STEPS not in page_data.store().get_run(run_id).tables:
         return []
     return sorted({int(step) for step in page_data.run_table(run_id, STEPS)["step"]})
 
@@ -92,7 +92,7 @@ def kept_steps(run_id: str) -> list[int]:
 @st.cache_data(max_entries=page_data.CACHED, show_spinner=False)
 def coefficient_table(run_id: str, step: int | None) -> pd.DataFrame:
     """Coefficients of every expert and tensor as they were merged, or at a step of learning."""
-    run = page_data.store().run(run_id)
+    run = page_data.store().get_run(run_id)
     final = page_data.run_table(run_id, _coefficient_table(run))
     if step is None:
         return add_tensor_facts(run, final)
@@ -105,7 +105,7 @@ def coefficient_table(run_id: str, step: int | None) -> pd.DataFrame:
 @st.cache_data(max_entries=page_data.CACHED, show_spinner=False)
 def coefficient_range(run_id: str) -> tuple[float, float]:
     """The smallest and the largest coefficient of all steps and of the merge; zero is in between."""
-    run = page_data.store().run(run_id)
+    run = page_data.store().get_run(run_id)
     names = [name for name in (_coefficient_table(run), STEPS) if name in run.tables]
     values = [page_data.run_table(run_id, name)["coefficient"] for name in names]
     return min(0.0, *(float(one.min()) for one in values)), max(float(one.max()) for one in values)
@@ -134,7 +134,7 @@ def coefficient_sums(run_ids: tuple[str, ...]) -> pd.DataFrame:
 
     frames = []
     for run_id in run_ids:
-        run = page_data.store().run(run_id)
+        run = page_data.store().get_run(run_id)
         merged = _sum_experts(coefficient_table(run_id, None))
         label, taken = page_text.title_with_note(run), kept_steps(run_id)
         before = _sum_experts(coefficient_table(run_id, taken[-1])) if taken else merged
@@ -167,7 +167,7 @@ def storage_parts(run_ids: tuple[str, ...]) -> pd.DataFrame:
 
     from merging.study.analysis.storage_accounting import storage_table
 
-    runs = [page_data.store().run(run_id) for run_id in run_ids]
+    runs = [page_data.store().get_run(run_id) for run_id in run_ids]
     table = pd.concat(
         [storage_table(run).assign(run=run.id, label=page_text.title_with_note(run)) for run in runs], ignore_index=True
     )

@@ -31,11 +31,11 @@ FALLS_NOTE = "Over the last {} steps the mean loss falls on {} of {} tasks{}."
 def draw_live() -> None:
     """The jobs that are learning, each with its progress, its losses and its coefficients so far; paused ones, too."""
     jobs = [
-        job for job in page_data.job_queue().here() if (job.live or job.state == State.PAUSED) and _is_learning(job)
+        job for job in page_data.job_queue().jobs_here() if (job.is_live or job.state == State.PAUSED) and _is_learning(job)
     ]
     if not jobs:
         return
-    running = [job for job in jobs if job.live]
+    running = [job for job in jobs if job.is_live]
     tray.follow_jobs(running)
     guarded_fragment(_draw, run_every=POLL if running else None)([job.id for job in jobs])
 
@@ -51,7 +51,7 @@ def _is_learning(job: Job) -> bool:
 
 
 def _draw(job_ids: list[str]) -> None:
-    known = {job.id: job for job in page_data.job_queue().here()}
+    known = {job.id: job for job in page_data.job_queue().jobs_here()}
     for job in [known[job_id] for job_id in job_ids if job_id in known]:
         with st.container(border=True, key=f"learning_job_{job.id}"):
             tray.draw_job(job, "learning")
@@ -64,7 +64,7 @@ def _draw_charts(job: Job) -> None:
     from merging.engine.learning import learning_so_far
 
     recipe = Recipe.from_yaml(job.recipe_yaml)
-    experts, path = [name for name, _ in recipe.experts], page_data.store().learned_so_far(job.id)
+    experts, path = [name for name, _ in recipe.experts], page_data.store().learning_file(job.id)
     table = add_means(learning_so_far.read_losses(path, experts), page_data.job_queue().details(job.id))
     if len(table):
         unit = next((method.loss for method, _ in reversed(recipe.stages) if method.loss), "Loss")

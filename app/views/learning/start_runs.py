@@ -38,7 +38,7 @@ def _digest(run: Run) -> str:
 
 def start_chain(start: Recipe) -> str:
     """The recipe as links write it."""
-    return Draft.of(start).chain()
+    return Draft.from_recipe(start).chain()
 
 
 def loss_in_words(run: Run, last: bool = True) -> str:

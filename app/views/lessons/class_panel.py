@@ -87,23 +87,23 @@ def _join() -> None:
     typed = str(st.session_state.get(_CODE, ""))
     code = re.sub(r"[\s-]", "", typed).upper()
     if polls.server_polls().is_open(code):
-        lesson_visit.current_visit().poll = code
+        lesson_visit.current_visit().class_code = code
     elif code:
         st.session_state[_UNKNOWN] = typed
 
 
 def _leave() -> None:
-    lesson_visit.current_visit().poll = ""
+    lesson_visit.current_visit().class_code = ""
 
 
 @click_errors.guard_callback
 def _begin() -> None:
     if earlier := st.session_state.get(_MINE):  # a session has one class
         polls.server_polls().end(earlier)
-    lesson_visit.current_visit().poll = st.session_state[_MINE] = polls.server_polls().begin()
+    lesson_visit.current_visit().class_code = st.session_state[_MINE] = polls.server_polls().begin()
 
 
 @click_errors.guard_callback
 def _end() -> None:
-    polls.server_polls().end(lesson_visit.current_visit().poll)
-    lesson_visit.current_visit().poll = ""
+    polls.server_polls().end(lesson_visit.current_visit().class_code)
+    lesson_visit.current_visit().class_code = ""

@@ -98,7 +98,7 @@ def _bins(at: LessonPosition, facts: Sequence[Fact], counts: dict[float, int]) -
         return min(max(int((value - low) / width), 0), BINS - 1)
 
     sessions = [sum(count for value, count in counts.items() if place(value) == k) for k in range(BINS)]
-    truth = place(facts[0].shown) if facts and not facts[0].missing else -1
+    truth = place(facts[0].displayed_value) if facts and not facts[0].missing else -1
     return [
         (f"{low + k * width:g} to {low + (k + 1) * width:g} {guess.unit}".strip(), sessions[k], k == truth)
         for k in range(BINS)

@@ -119,7 +119,7 @@ def truth_in_words(guess: Guess, facts: Sequence[Fact]) -> str:
 def right_option(guess: Guess, facts: Sequence[Fact]) -> int:
     """The place of the option that was measured: what ``at`` divides the fact into, else the largest of the facts."""
     if guess.at:
-        return sum(facts[0].shown >= bound for bound in guess.at)
+        return sum(facts[0].displayed_value >= bound for bound in guess.at)
     return max(range(len(facts)), key=lambda place: facts[place].value)
 
 
@@ -161,7 +161,7 @@ def _order(guess: Guess, values: Sequence[float], facts: Sequence[Fact]) -> tupl
 
     places = [int(value) for value in values]
     places += [place for place in range(len(guess.options)) if place not in places]
-    numbers = [fact.shown for fact in facts] or [0.0] * len(places)
+    numbers = [fact.displayed_value for fact in facts] or [0.0] * len(places)
     best_first = sorted(range(len(places)), key=lambda place: -numbers[place])
     rows = [
         {"option": name, "guess": 1 + places.index(k), "truth": 1 + best_first.index(k), "value": numbers[k]}
@@ -195,5 +195,5 @@ def _cells(values: Sequence[float], facts: Sequence[Fact], withheld: bool) -> tu
 
 
 def _row(fact: Fact) -> dict[str, float]:
-    low, high = (end * fact.scale if fact.interval else NO_NUMBER for end in (fact.low, fact.high))
-    return {"value": fact.shown, "low": low, "high": high}
+    low, high = (end * fact.scale if fact.has_interval else NO_NUMBER for end in (fact.low, fact.high))
+    return {"value": fact.displayed_value, "low": low, "high": high}

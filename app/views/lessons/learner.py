@@ -29,7 +29,7 @@ class LessonPosition:
         return f"lesson_{self.lesson.key}_{self.number}"
 
     @property
-    def last(self) -> bool:
+    def is_last(self) -> bool:
         """Whether no step follows."""
         return self.number == len(self.lesson.steps)
 
@@ -46,12 +46,12 @@ def lesson_position() -> LessonPosition | None:
 
 def done_steps(lesson: Lesson) -> frozenset[int]:
     """The numbers of the steps that are done."""
-    return lesson_progress.parse_finished_steps(lesson_visit.current_visit().did.get(lesson.key, ""), len(lesson.steps))
+    return lesson_progress.parse_finished_steps(lesson_visit.current_visit().progress.get(lesson.key, ""), len(lesson.steps))
 
 
 def mark_done(at: LessonPosition) -> None:
     """Note that the step is done."""
-    lesson_visit.current_visit().did[at.lesson.key] = lesson_progress.format_finished_steps(
+    lesson_visit.current_visit().progress[at.lesson.key] = lesson_progress.format_finished_steps(
         done_steps(at.lesson) | {at.number}
     )
 
@@ -63,7 +63,7 @@ def given_answers(lesson: Lesson) -> dict[int, tuple[float, ...]]:
     """
     everything: dict[str, dict[int, tuple[float, ...]]] = st.session_state.setdefault(_SAID, {})
     kept = everything.setdefault(lesson.key, {})
-    linked = lesson_visit.current_visit().said.get(lesson.key, "")
+    linked = lesson_visit.current_visit().answers.get(lesson.key, "")
     if linked != lesson_progress.format_answers(kept):
         kept |= lesson_progress.parse_answers(linked)
     return kept
@@ -81,7 +81,7 @@ def store_answer(at: LessonPosition, values: tuple[float, ...]) -> None:
     kept[at.number] = values
     in_any_order = at.step.guess is not None and at.step.guess.kind == "cells"
     polls.count_answer(at.lesson.key, at.number, values, any_order=in_any_order)
-    lesson_visit.current_visit().said[at.lesson.key] = lesson_progress.format_answers(kept)
+    lesson_visit.current_visit().answers[at.lesson.key] = lesson_progress.format_answers(kept)
 
 
 def open_texts(lesson: Lesson) -> dict[int, str]:
@@ -106,7 +106,7 @@ def open_step(lesson: Lesson, number: int) -> None:
 
 def open_view(lesson: Lesson, number: int, **more: str) -> None:
     """Open the page and the view of a step, with ``more`` values of its address."""
-    page, view = lesson.place(number)
+    page, view = lesson.page_and_view(number)
     lesson_start.request_view(page or PAGE, offered_lessons.step_view(lesson, {**view, **more})[0])
 
 

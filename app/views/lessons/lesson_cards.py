@@ -47,7 +47,7 @@ def draw_lesson_link(lesson: Lesson, label: str) -> None:
     first = next((n for n in range(1, len(lesson.steps) + 1) if n not in learner.done_steps(lesson)), len(lesson.steps))
     known = lesson_visit.current_visit()
     query = (
-        lesson_visit.visit_query(lesson_visit.Visit(lesson.key, first, known.did, known.said, known.poll))
+        lesson_visit.visit_query(lesson_visit.Visit(lesson.key, first, known.progress, known.answers, known.class_code))
         | benchmark_choice.link_query()
     )
     st.page_link(

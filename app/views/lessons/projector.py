@@ -75,7 +75,7 @@ def draw_notes(at: LessonPosition) -> None:
                 f"{mark} {offered_lessons.fill_in(at.lesson, answer.text)} "
                 f"*{offered_lessons.fill_in(at.lesson, answer.say)}*"
             )
-        if not at.last:
+        if not at.is_last:
             following = at.lesson.steps[at.number]
             st.caption(
                 "Next: "

@@ -75,7 +75,7 @@ def _draw_missing(at: LessonPosition) -> None:
                 "Measure", key=f"lesson_measure_{number}", on_click=measure_button.start_measuring,
                 args=(fact.measure, [fact.run]),
             )  # fmt: skip
-    if missing := offered_lessons.step_view(at.lesson, at.lesson.place(at.number)[1])[1]:
+    if missing := offered_lessons.step_view(at.lesson, at.lesson.page_and_view(at.number)[1])[1]:
         st.warning(
             NO_RUN.format(page_text.safe_text(page_text.join_words(missing), 200)), icon=":material/inventory_2:"
         )
@@ -101,12 +101,12 @@ def _draw_turning(at: LessonPosition) -> None:
             args=(at.lesson, at.number - 1), help="Key , or Page Up",
         )  # fmt: skip
         st.button(
-            "Next", key="lesson_next", icon=":material/arrow_forward:", icon_position="right", disabled=at.last,
+            "Next", key="lesson_next", icon=":material/arrow_forward:", icon_position="right", disabled=at.is_last,
             on_click=_next, args=(at,), help="Key . or Page Down", type="primary" if _can_go_on(at) else "secondary",
         )  # fmt: skip
     key_presses.draw_key_listener(at.number)
     with st.container(gap="xsmall"):
-        if at.last:
+        if at.is_last:
             sheet.draw_sheet_button(at.lesson)
         st.button(
             "Step’s view again", key="lesson_again", type="tertiary", icon=":material/restart_alt:",

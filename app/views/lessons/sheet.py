@@ -160,10 +160,10 @@ def restore_sheet(document: str) -> str:
     answers = learner.given_answers(lesson)
     answers.update(lesson_progress.parse_answers(plain["answers"], MOST_ANSWERS))
     here = lesson_visit.current_visit()
-    here.did[lesson.key] = lesson_progress.format_finished_steps(
+    here.progress[lesson.key] = lesson_progress.format_finished_steps(
         lesson_progress.parse_finished_steps(plain["progress"], len(lesson.steps))
     )
-    here.said[lesson.key] = lesson_progress.format_answers(answers)
+    here.answers[lesson.key] = lesson_progress.format_answers(answers)
     learner.open_texts(lesson).update(
         {int(number): words[:2000] for number, words in plain["free"].items() if number.isdecimal() and len(number) < 4}
     )

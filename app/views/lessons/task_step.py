@@ -55,7 +55,7 @@ def goal_holds(at: LessonPosition) -> bool | None:
     if known is None:
         return None
     try:
-        return goals.is_met(at.step.goal, known.at(now, factors=painted_factors(now)))
+        return goals.is_met(at.step.goal, known.with_view(now, factors=painted_factors(now)))
     except MergingError:
         return None
 

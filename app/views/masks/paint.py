@@ -94,7 +94,7 @@ def draw_canvas(sheet: PaintSheet) -> None:
             f"The painting in this link cannot be shown: {page_text.safe_text(problem, 400)}",
             icon=":material/link_off:",
         )
-    area = paint_tools.draw_tool_bar(len(painting.done), len(painting.undone))
+    area = paint_tools.draw_tool_bar(len(painting.strokes), len(painting.undone_strokes))
     picture = st.container()
     paint_tools.draw_fill(sheet)
     paint_tools.draw_start(sheet)
@@ -104,7 +104,7 @@ def draw_canvas(sheet: PaintSheet) -> None:
         st.markdown(kept, width="stretch")
     with picture:
         chart_view.draw_chart(
-            paint_tools.CANVAS, sheet.table(painting.factors), name=f"painted_{sheet.run.id[:8]}", headed=True,
+            paint_tools.CANVAS, sheet.canvas_table(painting.factors), name=f"painted_{sheet.run.id[:8]}", headed=True,
             on_click=chart_view.Gesture(area, paint_tools.gesture_callback(sheet)), group=sheet.group,
             brush=paint_tools.brush_factor(), description=kept, of=[sheet.run],
         )  # fmt: skip

@@ -50,7 +50,7 @@ def write_factors(factors: Factors, experts: Sequence[str], tensors: Sequence[Pa
         del drafted.tables[oldest]
     parts = {part: (lambda raw=raw: raw) for part, raw in drafted.tables.items()}
     try:
-        drafted.token = Drafts(page_data.store()).keep(KIND, {"title": "factors painted by hand"}, drafted.token, parts)
+        drafted.token = Drafts(page_data.store()).store(KIND, {"title": "factors painted by hand"}, drafted.token, parts)
     except StoreError:
         return ""
     return f"{DRAFT}{drafted.token}.{name}"
@@ -65,7 +65,7 @@ def read_factors(text: str, experts: Sequence[str], tensors: Sequence[Parameter]
     if not text.startswith(DRAFT):
         return resolve(parse_rules(text), 1.0, experts, tensors).values
     token, _, name = text.removeprefix(DRAFT).partition(".")
-    content = strict_json.parse_json(Drafts(page_data.store()).part(KIND, token, name), name[:40], "the painting")
+    content = strict_json.parse_json(Drafts(page_data.store()).read_part(KIND, token, name), name[:40], "the painting")
     names = [name.encode("utf-8", "backslashreplace").decode() for name in (*experts, *(p.name for p in tensors))]
     if [*content.get("experts", ()), *content.get("tensors", ())] != names:
         raise ParameterError("It was painted on other experts, or on another architecture, than this run's.")

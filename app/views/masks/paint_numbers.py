@@ -45,7 +45,7 @@ def kept_in_words(sheet: PaintSheet, factors: Factors, most: int | None) -> str:
 
 
 def _overlap(sheet: PaintSheet, factors: Factors) -> str:
-    painted_cells, masked = factors != 0, sheet.matrix("final").astype(bool)
+    painted_cells, masked = factors != 0, sheet.column_matrix("final").astype(bool)
     both, either = int((painted_cells & masked).sum()), int((painted_cells | masked).sum())
     if not either:
         return f"Neither this nor LwPTV's mask at prune ratio {sheet.ratio:g} keeps anything."

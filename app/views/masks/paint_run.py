@@ -37,10 +37,10 @@ def painted_recipe(sheet: PaintSheet, rules: Sequence[FactorRule], chain: str = 
     (name,) = (name for name, bound in bounds.items() if bound.kind == TABLE)
     step = DraftStep(EDIT, {name: rules})
     if not chain:
-        draft = replace(Draft.of(merged), edits=[step], title="")
+        draft = replace(Draft.from_recipe(merged), edits=[step], title="")
         return draft.recipe(dict(merged.experts))
     draft = parse_chain(chain, merged.pretrained, list(dict(merged.experts)))
-    places = [place for place, one in enumerate(draft.edits) if one.key == EDIT and not one.after_merge()]
+    places = [place for place, one in enumerate(draft.edits) if one.key == EDIT and not one.is_after_merge()]
     draft.edits[slice(places[0], places[0] + 1) if places else slice(0, 0)] = [step]
     return draft.recipe(dict(merged.experts))
 
@@ -69,7 +69,7 @@ def _draw_rules(rules: Sequence[FactorRule], painting: Painting, recipe: Recipe 
         simple = st.toggle(
             "Simplify", True, key="paint_simplify", help="The fewest rules that were found, instead of every stroke."
         )
-        lines = [rule.words() for rule in rules] if simple else [stroke.words for stroke in painting.done]
+        lines = [rule.describe() for rule in rules] if simple else [stroke.words for stroke in painting.strokes]
         empty = "Every factor is 1." if simple else "No stroke yet."
         st.markdown("\n".join(f"{i}. {page_text.safe_text(line, 300)}" for i, line in enumerate(lines, 1)) or empty)
         if rules and recipe:

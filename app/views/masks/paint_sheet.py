@@ -49,10 +49,10 @@ class PaintSheet:
         """Scalars of each tensor (L,)."""
         return self.facts["numel"].to_numpy()
 
-    def matrix(self, column: str) -> NDArray[np.generic]:
+    def column_matrix(self, column: str) -> NDArray[np.generic]:
         """One column of the masks as (K, L)."""
         return self.masks[column].to_numpy().reshape(len(self.experts), -1)
 
-    def table(self, factors: Factors) -> pd.DataFrame:
+    def canvas_table(self, factors: Factors) -> pd.DataFrame:
         """The table that the canvas draws."""
         return self.masks[["expert", *self.facts.columns]].assign(factor=factors.reshape(-1))

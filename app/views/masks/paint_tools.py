@@ -156,7 +156,7 @@ FIRST_ORDER = (
 
 def _starts(sheet: PaintSheet) -> dict[str, str]:
     """What one can start from, and what that is."""
-    size = f"{int(sheet.numels[sheet.matrix('final').astype(bool).any(axis=0)].sum()):,}"
+    size = f"{int(sheet.numels[sheet.column_matrix('final').astype(bool).any(axis=0)].sum()):,}"
     own = (
         {THIS_RUN: "Factor 1 where this run kept a tensor, 0 where it pruned it."} if sheet.own_mask is not None else {}
     )
@@ -182,12 +182,12 @@ def _start(sheet: PaintSheet, name: str, number: int) -> None:
 
 def start_mask(sheet: PaintSheet, name: str, number: int = 0) -> Cells:
     """Which cells (K, L) have the factor 1 in one of the tables to start from; ``number`` is the seed, or k."""
-    final = sheet.matrix("final").astype(bool)
+    final = sheet.column_matrix("final").astype(bool)
     if name == RANDOM:
         scalars = int(sheet.numels[final.any(axis=0)].sum())
         return random_tensors(sheet.numels.tolist(), scalars, len(sheet.experts), number)
     if name == LARGEST_ONES:
-        return largest_tensors(sheet.matrix("saliency").astype(np.float64), number)
+        return largest_tensors(sheet.column_matrix("saliency").astype(np.float64), number)
     if name == GRADIENT and sheet.losses is not None:
         return ~(sheet.losses > 0)
     if name == THIS_RUN and sheet.own_mask is not None:

@@ -56,7 +56,7 @@ def _painted_step(current: Draft) -> DraftStep | None:
     """The step that painting on Masks stands for: the first with factors of the experts."""
     for step in current.edits:
         with suppress(ParameterError):  # which its own controls say
-            if registry.find_edit(step.key).params is ManualParams and not step.after_merge():
+            if registry.find_edit(step.key).params is ManualParams and not step.is_after_merge():
                 return step
     return None
 

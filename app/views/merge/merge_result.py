@@ -35,7 +35,7 @@ def draw_result(run: Run, stored: Sequence[Run]) -> None:
         run_picker.draw_cautions(run)
         best = None
         if summary is None:
-            reasons = " ".join(page_text.safe_text(reason, 300) for reason in run.not_evaluated)
+            reasons = " ".join(page_text.safe_text(reason, 300) for reason in run.evaluation_warnings)
             st.caption(reasons or "It was not evaluated.")
         else:
             _draw_averages(summary)

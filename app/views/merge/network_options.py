@@ -47,9 +47,9 @@ def pick_vocabulary(current: Draft) -> None:
 
 def draw_file_fields(current: Draft, experts: Mapping[str, str]) -> bool:
     """Where each expert's layer inputs and gradients lie, if a step of the chain reads them; False if not yet said."""
-    given = {"layer_inputs": dict(current.given.layer_inputs), "gradients": dict(current.given.gradients)}
+    given = {"layer_inputs": dict(current.given_data.layer_inputs), "gradients": dict(current.given_data.gradients)}
     valid = True
-    for key in current.reads:
+    for key in current.data_files_read:
         label, writer = FILES[key]
         typed = st.text_input(
             label, _pattern(given[key]), key=f"{key}{current.merge.uid}", max_chars=1000,
@@ -68,7 +68,7 @@ def draw_file_fields(current: Draft, experts: Mapping[str, str]) -> bool:
         ):
             st.error(ONLY_NAMED, icon=":material/error:")
             valid, given[key] = False, {}
-    current.given = DataFiles.build(given["layer_inputs"], given["gradients"])
+    current.given_data = DataFiles.build(given["layer_inputs"], given["gradients"])
     return valid
 
 

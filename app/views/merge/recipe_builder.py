@@ -86,7 +86,7 @@ def current_draft(models: ModelSet) -> Draft:
         current.count_dead_params = False  # as in every chain that is not chosen as a paper's
     if current.pretrained != models.pretrained or not set(current.experts) <= set(experts):
         current.pretrained, current.experts = models.pretrained, list(experts)
-        current.of_other_models()
+        current.forget_model_choices()
     view_state.keep_draft(current)
     return current
 
@@ -121,7 +121,7 @@ def draw_presets(current: Draft, experts: Mapping[str, str]) -> None:
 
 
 def _preset(key: str, pretrained: str, experts: Mapping[str, str]) -> Draft:
-    return Draft.of(find_preset(key).recipe(pretrained, experts, large=page_data.is_large(pretrained)))
+    return Draft.from_recipe(find_preset(key).recipe(pretrained, experts, large=page_data.is_large(pretrained)))
 
 
 def _use_preset(current: Draft, experts: Mapping[str, str]) -> None:
@@ -151,7 +151,7 @@ def _use_recipe() -> None:
             )
         else:
             view_state.pick_set(chosen)
-            view_state.keep_draft(Draft.of(recipe))
+            view_state.keep_draft(Draft.from_recipe(recipe))
             st.session_state["preset_shown"] = ""
             st.session_state["recipe_note"] = " ".join(recipe.unused)
 
@@ -256,7 +256,7 @@ def _draw_data_fields(current: Draft, experts: Mapping[str, str], clip: bool) ->
     elif current.needs_exemplars:
         with st.container(border=True):
             st.markdown("**Exemplars**")
-            labels = "with" if Needs.LABELED_EXEMPLARS in current.needs else "without"
+            labels = "with" if Needs.LABELED_EXEMPLARS in current.chain_needs else "without"
             st.caption(f"Training images that the chain uses, {labels} their labels. They come from the benchmark.")
             valid &= (
                 parameter_controls.draw_parameters(Exemplars, current.exemplars, f"exemplars{current.merge.uid}")

@@ -50,7 +50,7 @@ def _draw_head(method: Method, shown: Sequence[Method]) -> None:
                 label, icon=f":material/{icon}:", key=label, type="tertiary", shortcut=shortcut,
                 disabled=len(keys) < 2, on_click=view_state.pick_method, args=(keys[(place + by) % len(keys)],),
             )  # fmt: skip
-    pieces = method.in_pieces(method.params())
+    pieces = method.is_elementwise(method.params())
     badges = [f":blue-badge[{method.role}]", f":gray-badge[needs {page_text.needs_words(method)}]"]
     badges += [f":gray-badge[works {'in pieces' if pieces else 'on whole tensors'}]"]
     badges += [":orange-badge[one model per task]"] if isinstance(method, Merge) and method.per_task else []

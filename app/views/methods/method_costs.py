@@ -137,7 +137,7 @@ def _needs(method: Method) -> dict[str, Any]:
         "title": method.title,
         "needs": page_text.needs_words(method),
         "here": _needs_here(method),
-        "works": "in pieces" if method.in_pieces(defaults) else "whole",
+        "works": "in pieces" if method.is_elementwise(defaults) else "whole",
         "gives": _gives(method),
         "passes": 1 + (method.survey_passes if method.surveys(defaults) else 0),
     }

@@ -57,7 +57,7 @@ def presets_with(method: Method) -> list[tuple[Preset, str]]:
         above = [preset.adapt[0]] if preset.adapt else []
         keys = {"edit": [key for key, _ in preset.edits], "merge": [preset.merge], "adapt": above}
         if method.key in keys[method.role]:
-            combinations.append((preset, Draft.of(preset.recipe("", {"expert": ""})).chain()))
+            combinations.append((preset, Draft.from_recipe(preset.recipe("", {"expert": ""})).chain()))
     return combinations
 
 

@@ -60,7 +60,7 @@ def _tasks(names: Sequence[str], title: str) -> str:
 def model_figures(method: Method, model: str) -> list[BeyondFigure]:
     """The figures of a model with the method in their chains, then its reference models; none without a figure."""
     rows = [figure for figure in OTHER_NETWORK_FIGURES if figure.model == model]
-    own = [row for row in rows if row.in_chain(method.role, method.key)]
+    own = [row for row in rows if row.has_method(method.role, method.key)]
     return own + [row for row in rows if row.kind != MERGE] if own else []
 
 

@@ -71,7 +71,7 @@ def draw_form(listed: Sequence[CatalogEntry]) -> None:
             return
         models = _models(sets)
         chosen = st.multiselect(
-            "Data sets", list(places), format_func=lambda ref: clean_text(places[ref].place, 100), key="build_data",
+            "Data sets", list(places), format_func=lambda ref: clean_text(places[ref].listed_path, 100), key="build_data",
             max_selections=MOST, placeholder="Choose folders of images",
         )  # fmt: skip
         if not chosen:
@@ -114,7 +114,7 @@ def _tasks(
     for one in places:
         key = short_digest(one.reference)
         with st.container(border=True, gap="small"):
-            st.markdown(f":material/photo_library: **{page_text.safe_text(one.place, 120)}**")
+            st.markdown(f":material/photo_library: **{page_text.safe_text(one.listed_path, 120)}**")
             configuration = _configuration(key, one.reference)
             facts = benchmark_plan.inspect_data_set(one.reference, configuration)
             if facts.problem:
@@ -276,7 +276,7 @@ def _make_again(path: Path, reason: str) -> None:
     """Callback: move the damaged benchmark away, switch to the server's, and queue the job."""
     described, library = path.with_name(f"{path.name}.yaml"), (path / "runs").is_dir()
     benchmark_choice.switch_benchmark(benchmark_folders.SERVER)
-    page_data.store().damaged.put_aside(path, "benchmark", reason)
+    page_data.store().damaged.move_damaged(path, "benchmark", reason)
     _queue(path.name, path, described, library)
 
 
@@ -293,7 +293,7 @@ def job_subject(name: str) -> str:
 
 def _draw_jobs() -> None:
     """Benchmarks in progress, and a button that switches to a finished one."""
-    live = any(job.live for job in _build_jobs())
+    live = any(job.is_live for job in _build_jobs())
     guarded_fragment(_show_jobs, run_every=tray.POLL if live else None)()
 
 
@@ -308,7 +308,7 @@ def _show_jobs() -> None:
     }
     for job in _build_jobs():
         key, path = built.get(job.subject, ("", None))
-        if job.live or job.error:
+        if job.is_live or job.error:
             tray.draw_job(job, "build")
         elif path is not None and key != benchmark_choice.current_key():
             with st.container(border=True, horizontal=True, vertical_alignment="center"):

@@ -47,7 +47,7 @@ def draw_options(
         )  # fmt: skip
         seed = st.number_input("Seed of the draw", 0, 1_000_000, 0, key="build_seed")
         whole = [models.pretrained, *(item.reference for item in listed if item.reference != models.pretrained)]
-        places_of = {item.reference: item.place for item in listed}
+        places_of = {item.reference: item.listed_path for item in listed}
         tower = st.selectbox(
             "Text tower", whole, format_func=lambda ref: clean_text(places_of.get(ref, ref), 80)
             if ref != models.pretrained else "that of the pretrained model", key=f"build_text_{models.id}",

@@ -151,7 +151,7 @@ def _find() -> None:
         bar.progress(progress.fraction, f"{FINDING_NOTE} {page_text.safe_text(progress.detail)}")
 
     try:
-        problems = page_data.benchmark().find(place.resolve(), Meter(0, show))
+        problems = page_data.benchmark().find_files(place.resolve(), Meter(0, show))
     finally:
         bar.empty()
     benchmark_images.clear_images()
@@ -185,7 +185,7 @@ def _forget(key: str) -> None:
     path = benchmark_folders.list_built(page_data.store().root).get(key)
     if path is None:
         return
-    if any(job.live and job.benchmark == str(path) for job in page_data.job_queue().jobs()):
+    if any(job.is_live and job.benchmark == str(path) for job in page_data.job_queue().jobs()):
         st.session_state[NOTICE] = f"A job is using {path.name}, so it was not deleted."
         return
     atomic.retire(path)

@@ -132,7 +132,7 @@ def _summary(described: str, states: tuple[tuple[int, ...], ...], out: Path) -> 
     from merging.images.benchmarks.build.benchmark_description import Description
     from merging.images.benchmarks.build.benchmark_plan import check_room, plan_benchmark
 
-    planned = plan_benchmark(Description.of(read_plain_yaml(described), Path.cwd()), tower=False)
+    planned = plan_benchmark(Description.from_plain(read_plain_yaml(described), Path.cwd()), tower=False)
     check_room(planned, out)
     rows, cautions = [], list(planned.models.cautions)
     if not planned.models.trained:

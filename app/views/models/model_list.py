@@ -101,9 +101,9 @@ def draw_models(shelf: ListedModels, groups: Sequence[ModelGroup]) -> None:
     """The table of models, the progress of inspecting files, and what was left out."""
     for note in shelf.notes:
         st.caption(f":material/info: {page_text.safe_text(note, 300)}")
-    if shelf.left:
-        done = len(shelf.seen) / (len(shelf.seen) + shelf.left)
-        st.progress(done, f"Inspecting files: {plural(shelf.left, 'file')} left.")
+    if shelf.not_inspected:
+        done = len(shelf.inspected) / (len(shelf.inspected) + shelf.not_inspected)
+        st.progress(done, f"Inspecting files: {plural(shelf.not_inspected, 'file')} left.")
     rows = model_files.models_table(shelf, groups)
     if len(rows):
         for column in rows.columns.difference(["size"]):
@@ -147,7 +147,7 @@ def _draw_digests(shelf: ListedModels) -> None:
     unread = [item for item, facts in shelf.readable if not model_files.file_digest(facts)]
     subject = fit_report.job_subject("", {item.key: item.reference for item in unread})
     job = fit_report.find_job(DIGEST, subject)
-    if job is not None and (job.live or job.error):
+    if job is not None and (job.is_live or job.error):
         tray.draw_job(job, "digests")
     elif unread and permissions.is_allowed(VisitorAction.COMMAND):
         size = sum(facts.nbytes for item, facts in shelf.readable if item in unread)
@@ -173,7 +173,7 @@ def _draw_unreadable(shelf: ListedModels) -> None:
     lines = []
     for item, facts in shelf.unreadable:
         why = facts.problem.removeprefix(f"{item.path.name}: ")
-        lines.append(f"- **{page_text.safe_text(item.place, 120)}**: {page_text.safe_text(why, 300)}")
+        lines.append(f"- **{page_text.safe_text(item.listed_path, 120)}**: {page_text.safe_text(why, 300)}")
     st.markdown("\n".join(lines[:FEW]))
     if rest := lines[FEW:]:
         with st.expander(f"{plural(len(rest), 'more file')}"):
@@ -184,12 +184,12 @@ def _draw_unreadable(shelf: ListedModels) -> None:
 
 def _delete_uploads(shelf: ListedModels) -> None:
     """Buttons that delete uploads."""
-    kept = [item for item, _ in shelf.own if item.place.startswith("uploads/")]
+    kept = [item for item, _ in shelf.own_files if item.listed_path.startswith("uploads/")]
     if not kept or not model_files.is_local():
         return
     with st.popover("Delete uploads", icon=":material/delete:", type="tertiary"):
         for item in kept:
-            size = size_text(sum(facts.nbytes for other, facts in shelf.own if other is item))
+            size = size_text(sum(facts.nbytes for other, facts in shelf.own_files if other is item))
             st.button(
                 f"Delete {clean_text(item.name, 40)} ({size})", key=f"upload_{item.key}", on_click=_delete,
                 args=(item.reference,),

@@ -53,12 +53,12 @@ def draw_form(shelf: ListedModels, groups: Sequence[ModelGroup]) -> None:
         return
     group = _group(groups)
     prefix = f"set_{_subject(group)}"
-    names = {reference: clean_text(item.place, 100) for reference, item in usable.items()}
+    names = {reference: clean_text(item.listed_path, 100) for reference, item in usable.items()}
     chosen = _models(prefix, group, names)
     if chosen is None:
         return
     pretrained, references = chosen
-    experts = _edit_names(prefix, group, references, {ref: item.place for ref, item in usable.items()})
+    experts = _edit_names(prefix, group, references, {ref: item.listed_path for ref, item in usable.items()})
     try:
         fits = fit_report.draw_report(pretrained, experts, "shelf")
         draw_evaluation(pretrained, experts)
@@ -251,7 +251,7 @@ def draw_folders(shelf: ListedModels) -> None:
         if item.path.resolve() == benchmark_choice.benchmark_folder():
             continue
         with st.container(horizontal=True, vertical_alignment="center"):
-            st.markdown(f":material/dataset: **{page_text.safe_text(item.place, 100)}** is a benchmark folder.")
+            st.markdown(f":material/dataset: **{page_text.safe_text(item.listed_path, 100)}** is a benchmark folder.")
             st.button("Switch to it", key=f"use_{item.key}", type="tertiary", on_click=_switch_to, args=(item,))
 
 

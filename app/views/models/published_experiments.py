@@ -66,14 +66,14 @@ def _draw_catalogue(listed: list[Experiment]) -> None:
     rows = []
     for one in listed:
         plan = experiments.fetch_plan(one, make_choice(one))
-        about = "" if plan.sizes_exact else "≈ "
+        about = "" if plan.has_exact_sizes else "≈ "
         rows.append(
             {
                 "Experiment": one.key,
                 "Models and tasks": one.title,
                 "Rows": len(plan.rows),
-                "To fetch": "nothing" if plan.complete else f"{about}{size_text(plan.to_fetch)}",
-                "Here": size_text(plan.here) if plan.here else "",
+                "To fetch": "nothing" if plan.is_complete else f"{about}{size_text(plan.bytes_to_fetch)}",
+                "Here": size_text(plan.local_bytes) if plan.local_bytes else "",
                 "Computing": f"≈ {duration_text(plan.compute_seconds)}",
                 "Licenses": ", ".join(sorted({clean_text(part.license, 60) for part in plan.parts})),
             }
@@ -113,5 +113,5 @@ def _draw_plan(plan: FetchPlan) -> None:
     )  # fmt: skip
     lines = [page_text.safe_text(line, 400) for line in plan_sentences(replace(plan, left_out=()))]
     st.markdown("  \n".join(lines))
-    if plan.to_fetch > plan.free:
+    if plan.bytes_to_fetch > plan.free_bytes:
         st.error("There is not enough free space on the disk.", icon=":material/hard_drive:")

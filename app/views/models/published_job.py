@@ -37,15 +37,15 @@ NOT_READ = "First the cards of these repositories are read: {} is asked for comm
 def draw_job(chosen: Experiment, choice: Choice, plan: FetchPlan) -> None:
     """Draw the progress of the experiment's job, or else what can be begun."""
     job = _job(chosen)
-    if job is not None and (job.live or job.state != "done"):
-        guarded_fragment(_draw_progress, run_every=tray.POLL if job.live else None)(chosen.key)
-        if job.live:
+    if job is not None and (job.is_live or job.state != "done"):
+        guarded_fragment(_draw_progress, run_every=tray.POLL if job.is_live else None)(chosen.key)
+        if job.is_live:
             tray.follow_jobs([job])
             return
     setting = experiments.forbidding_setting()
     if refused_action.draw_refusal(VisitorAction.COMMAND):
         return
-    if plan.complete:
+    if plan.is_complete:
         _compute(chosen, choice, plan)
     elif setting:
         _draw_forbidden(chosen, choice, plan, setting)
@@ -81,7 +81,7 @@ def _compute(chosen: Experiment, choice: Choice, plan: FetchPlan) -> None:
 
 def _fetch(chosen: Experiment, choice: Choice, plan: FetchPlan) -> None:
     """The question where files are missing."""
-    size, time = size_text(plan.to_fetch), duration_text(plan.fetch_seconds)
+    size, time = size_text(plan.bytes_to_fetch), duration_text(plan.fetch_seconds)
     st.markdown(
         f"**Fetch {size} from {page_text.safe_text(plan.host)}** (about {time}) **and compute {_rows(plan)}**, for "
         f"about "
@@ -120,8 +120,8 @@ def _draw_forbidden(chosen: Experiment, choice: Choice, plan: FetchPlan, setting
     st.info(FORBIDDEN.format(HUB_SWITCH, setting, HUB_SWITCH), icon=":material/cloud_off:")
     words = [*command_words(RUN, chosen, choice), *settings.store_words()]
     st.code(f"{HUB_SWITCH}=on python -m merging {shlex.join(words)}", language="sh", wrap_lines=True)
-    parts = [part for part in plan.parts if part.complete]
-    here = f"{size_text(plan.here)} of it, {len(parts)} of {len(plan.parts)} repositories" if plan.here else "nothing"
+    parts = [part for part in plan.parts if part.is_complete]
+    here = f"{size_text(plan.local_bytes)} of it, {len(parts)} of {len(plan.parts)} repositories" if plan.local_bytes else "nothing"
     st.caption(f"Here already: {here}.")
 
 

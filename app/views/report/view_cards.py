@@ -15,7 +15,7 @@ from merging.base.text import size_text
 def edit_view(widget: str, number: int, name: str) -> None:
     """Callback of a view's fields."""
     typed = st.session_state[widget]  # reading what another tab has kept forgets the fields
-    report_keeper.current_report().say(number, **{name: typed})
+    report_keeper.current_report().set_text(number, **{name: typed})
 
 
 def draw_card(kept: StoredView, place: int, last: int) -> None:
@@ -68,7 +68,7 @@ def origin_in_words(kept: StoredView) -> str:
 def draw_move_buttons(number: int, place: int, last: int) -> None:
     """Buttons that open the view's page, move it up or down, and remove it."""
     draft = report_keeper.current_report()
-    page, query = report_sources.split_address(draft.kept[place].view.place)
+    page, query = report_sources.split_address(draft.views[place].view.place)
     page_parts.draw_page_link(f"screens/{page}.py", "Open", "open_in_new", **query)
     st.button("Up", icon=":material/arrow_upward:", key=f"up_{number}", type="tertiary", disabled=place == 0,
               on_click=draft.move, args=(number, -1))  # fmt: skip

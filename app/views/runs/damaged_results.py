@@ -35,7 +35,7 @@ def draw_notices() -> None:
             ":material/lock: The folder of your runs cannot be written to. Stored results can be viewed, and nothing "
             "new can be kept."
         )
-    if lost := [damage for damage in store.damaged.listed() if not damage.replaced]:
+    if lost := [damage for damage in store.damaged.list_damage() if not damage.is_replaced]:
         results = plural(len(lost), "damaged result")
         st.caption(f":material/healing: {results} {'counts' if len(lost) == 1 else 'count'} as absent.")
         page_parts.draw_page_link(pages.MODELS, "See what is damaged", "healing", **{address.MODELS_VIEW: STORAGE_VIEW})
@@ -43,7 +43,7 @@ def draw_notices() -> None:
 
 def draw_damaged() -> None:
     """Every damaged result, with buttons to compute it again and to delete it."""
-    damages = page_data.store().damaged.listed()[:MOST]
+    damages = page_data.store().damaged.list_damage()[:MOST]
     if not damages:
         return
     st.header("What is damaged?", anchor=False)
@@ -52,14 +52,14 @@ def draw_damaged() -> None:
         with st.container(border=True, key=f"damage_{number}", gap="xsmall"):
             again = _recompute_button(damage)
             title = f"**{page_text.safe_text(again.title, 60)}**: " if isinstance(again, Recipe) and again.title else ""
-            st.markdown(title + page_text.safe_text(damage.sentence, 500))
+            st.markdown(title + page_text.safe_text(damage.describe, 500))
             _draw_actions(damage, again, number)
 
 
 def _draw_actions(damage: Damage, again: object, number: int) -> None:
     """Draw what can be done about one of them."""
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
-        if damage.replaced:
+        if damage.is_replaced:
             st.caption(":material/check_circle: It was computed again.")
         elif again is not None and permissions.is_allowed(
             VisitorAction.MERGE if isinstance(again, Recipe) else VisitorAction.MEASURE
@@ -72,7 +72,7 @@ def _draw_actions(damage: Damage, again: object, number: int) -> None:
             st.caption("Its recipe is damaged; build it again on Merge.")
         else:
             st.caption(OTHER_VIEWS.get(damage.kind, ""))
-        if damage.aside and listed_models.is_local():
+        if damage.is_moved and listed_models.is_local():
             st.button(
                 "Delete what is left of it", key=f"damage_delete_{number}", type="tertiary",
                 on_click=_remove, args=(damage,),

@@ -50,7 +50,7 @@ def draw_actions(runs: Sequence[Run]) -> None:
 
 def _busy_runs(runs: Sequence[Run]) -> list[Run]:
     """The runs that a job uses."""
-    live = {job.subject for job in page_data.job_queue().jobs() if job.live}
+    live = {job.subject for job in page_data.job_queue().jobs() if job.is_live}
     return [run for run in runs if run.id in live]
 
 
@@ -113,7 +113,7 @@ def _draw_button(label: str, key: str, runs: Sequence[Run], act: Callable[[list[
 @requires(VisitorAction.DELETE)
 def _drop_now(run_ids: list[str]) -> None:
     """Callback: drop the weights of runs that no job needs."""
-    _for_each(run_ids, page_data.store().drop_models, "The weights of {} were dropped.")
+    _for_each(run_ids, page_data.store().delete_models, "The weights of {} were dropped.")
 
 
 @click_errors.guard_callback
@@ -125,7 +125,7 @@ def _delete_now(run_ids: list[str]) -> None:
 
 
 def _for_each(run_ids: list[str], act: Callable[[str], None], success: str) -> None:
-    live, changed = {job.subject for job in page_data.job_queue().jobs() if job.live}, 0
+    live, changed = {job.subject for job in page_data.job_queue().jobs() if job.is_live}, 0
     try:
         for run_id in run_ids:
             if run_id in live:

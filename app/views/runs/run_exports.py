@@ -139,7 +139,7 @@ def _image_only(run: Run, to: str) -> str:
     """What the exports of a run will not hold; empty if they are whole CLIP models, or if that cannot be seen yet."""
     pretrained = run.recipe.pretrained if run.recipe else ""
     model = str(next(iter(run.model_paths.values()))) if run.has_model else ""
-    if not pretrained or ModelRef(pretrained).remote:
+    if not pretrained or ModelRef(pretrained).is_on_hub:
         pretrained = ""
     return _note(model or pretrained, pretrained, to, page_data.file_state(model), page_data.file_state(pretrained))
 
@@ -224,11 +224,11 @@ def _show(export: StoredExport, job: Job | None, runs: Sequence[Run]) -> None:
     """One export: its progress, or its files, card and download."""
     title = next(run.name for run in runs if run.id == export.run_id)
     key = f"{export.run_id}_{export.to}"
-    if job is not None and (job.live or job.state != "done"):
+    if job is not None and (job.is_live or job.state != "done"):
         tray.draw_job(job, f"export_{key}")
-        if job.live:
+        if job.is_live:
             return
-    files = export.files  # of an earlier export, if the last one did not get done
+    files = export.list_files  # of an earlier export, if the last one did not get done
     if not files:
         return
     total = sum(size for _, size in files)
@@ -255,7 +255,7 @@ def _show(export: StoredExport, job: Job | None, runs: Sequence[Run]) -> None:
         with st.expander("Files and model card", icon=":material/description:"):
             rows = [{"File": clean_text(name, 120), "Size": size_text(size)} for name, size in files]
             st.dataframe(rows, hide_index=True, alt="Files of the export", height="content")
-            if card := export.card():
+            if card := export.read_card():
                 st.code(card, language=None, height=320, wrap_lines=True)
 
 
@@ -263,7 +263,7 @@ def zip_export(export: StoredExport) -> bytes:
     """The files as one zip archive; paths begin with the export's name."""
     target = io.BytesIO()
     with zipfile.ZipFile(target, "w", zipfile.ZIP_STORED) as archive:
-        for name, _ in export.files:
+        for name, _ in export.list_files:
             archive.write(export.folder / name, f"{export.run_id}-{export.to}/{name}")
     return target.getvalue()
 
@@ -275,5 +275,5 @@ def _delete(export: StoredExport) -> None:
     root = page_data.store().root
     stored_exports.delete_export(root, export)
     for job in page_data.job_queue().jobs():
-        if job.subject == export.run_id and job.kind == f"{PREFIX}{export.to}" and not job.live:
+        if job.subject == export.run_id and job.kind == f"{PREFIX}{export.to}" and not job.is_live:
             page_data.job_queue().dismiss(job.id)

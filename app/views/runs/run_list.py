@@ -66,7 +66,7 @@ def draw_runs(stored: Sequence[Run]) -> None:
 def _draw_other_count() -> None:
     """The number of runs that are not in the table because they were scored on another benchmark."""
     if count := sum(
-        not page_data.belongs_here(run) for run in page_data.store().runs() if run.provenance != PRECOMPUTED
+        not page_data.belongs_here(run) for run in page_data.store().list_runs() if run.provenance != PRECOMPUTED
     ):
         are = "is" if count == 1 else "are"
         st.caption(
@@ -123,7 +123,7 @@ def _rows(runs: Sequence[Run], stored: Sequence[Run]) -> pd.DataFrame:
                 "out": None if summary is None else 100 * summary.out_of_domain,
                 "h": None if summary is None else 100 * summary.h_score,
                 "n": None if summary is None else f"{summary.n_in:,} in, {summary.n_out:,} out",
-                "warnings": len(run.cautions) or None,
+                "warnings": len(run.list_cautions) or None,
                 "chain": clean_text(chain_of_run(run), 200),
                 "made": "precomputed" if run.provenance == PRECOMPUTED else f"here, {clean_text(run.device, 30)}",
                 "experts": len(run.experts),

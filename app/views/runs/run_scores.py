@@ -82,9 +82,9 @@ def _draw_program_button(run: Run) -> None:
     if program is None or not run.network:
         return
     jobs = [job for job in page_data.job_queue().jobs() if job.kind == KIND and job.subject == run.id]
-    if jobs and (jobs[0].live or jobs[0].state != "done"):
+    if jobs and (jobs[0].is_live or jobs[0].state != "done"):
         tray.draw_job(jobs[0], f"scores_{run.id}")
-        if jobs[0].live:
+        if jobs[0].is_live:
             return
     st.button(
         f"Measure with {page_text.safe_text(program.name, 60)}", icon=":material/play_arrow:", key="given_measure",

@@ -50,7 +50,7 @@ def find_members(runs: Sequence[Run], family: AblationFamily) -> list[AblationMe
         variant = find_preset(key)
         recipe = variant.recipe(model.pretrained, dict(model.experts), large=page_data.is_large(model.pretrained))
         steps = [(step.key, step.params.values()) for step in recipe.steps]
-        figures = tuple(f for f in FROM_LWPTV if f.model == published_tables.main_tower() and f.is_of(steps))
+        figures = tuple(f for f in FROM_LWPTV if f.model == published_tables.main_tower() and f.matches_chain(steps))
         title = variant.title.removeprefix(common)
         family_members.append(
             AblationMember(key, title[:1].upper() + title[1:], recipe, edit_pairs.find_run(recipe, runs), figures)

@@ -98,7 +98,7 @@ def _with_id(entry: EditPairRow) -> EditPairRow:
 
 
 def _needs_exemplars(step: Step) -> bool:
-    needed: Needs = registry.find_edit(step.key).needed(step.params)
+    needed: Needs = registry.find_edit(step.key).needs_for(step.params)
     return needed in NEEDS_EXEMPLARS
 
 
@@ -186,6 +186,6 @@ def _printed_figure(run: Run | None) -> Figure | None:
     steps = [(step.key, step.params.values()) for step in recipe.steps] if recipe and not recipe.adapt else []
     tower = published_tables.main_tower()
     for figure in FIGURES:
-        if figure.model == tower and not figure.unstated and figure.printed.h_score and figure.is_of(steps):
+        if figure.model == tower and not figure.unstated and figure.printed.h_score and figure.matches_chain(steps):
             return figure
     return None

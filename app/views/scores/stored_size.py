@@ -59,7 +59,7 @@ def _table(run_ids: tuple[str, ...]) -> pd.DataFrame:
 
     from merging.study.analysis.storage_accounting import storage_table
 
-    runs = [page_data.store().run(run_id) for run_id in run_ids]
+    runs = [page_data.store().get_run(run_id) for run_id in run_ids]
     return pd.concat(
         [storage_table(run).assign(run=run.id, label=page_text.title_with_note(run)) for run in runs], ignore_index=True
     )

@@ -63,7 +63,7 @@ def _rows(run_ids: tuple[str, ...]) -> pd.DataFrame:
 
     frames = []
     for run_id in run_ids:
-        run = page_data.store().run(run_id)
+        run = page_data.store().get_run(run_id)
         table, scores = run.table(UNKNOWN_TASK), page_data.scores(run)
         table = table[table["split"] == page_data.SPLIT]
         known = {} if scores is None else dict(zip(scores["task"], scores["accuracy"], strict=True))

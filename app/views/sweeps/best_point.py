@@ -28,16 +28,16 @@ class BestPoint(NamedTuple):
 
     averages: pd.DataFrame
     best: str
-    met: bool = True
+    is_met: bool = True
     requirement: Requirement | None = None
     name: str = ""
 
     @property
-    def required(self) -> tuple[str, float] | None:
+    def required_value(self) -> tuple[str, float] | None:
         """The column or the task that is shaded, and its least value."""
         if self.requirement is None:
             return None
-        of, least = self.requirement.of, self.requirement.at_least
+        of, least = self.requirement.subject, self.requirement.at_least
         return requirements.GROUPS[of][0] if of in requirements.GROUPS else of, least
 
     def row(self, point: str) -> pd.Series:
@@ -86,7 +86,7 @@ def pick_best(results: SweepResults) -> BestPoint:
             on_change=_choose_best,
         )
     requirement = Requirement(scores[name], least / 100)
-    judged = _add_requirement(results.sweep.id, tuple(results.points), requirement.of, requirement.at_least, results)
+    judged = _add_requirement(results.sweep.id, tuple(results.points), requirement.subject, requirement.at_least, results)
     return BestPoint(judged, *requirements.best_point(judged, CRITERIA[by]), requirement, name)
 
 
@@ -108,7 +108,7 @@ def draw_verdict(subject: BestPoint, chosen: str) -> None:
         return
     row, least = subject.row(chosen), percent(requirement.at_least, 0)
     name = page_text.safe_text(subject.name, 60)
-    if not subject.met:
+    if not subject.is_met:
         st.warning(
             f"No point has at least {least} {name if subject.name in GROUPS else f'on {name}'}."
             + (" The nearest is shown." if chosen == subject.best else ""),

@@ -38,7 +38,7 @@ def draw_panel(results: SweepResults, subject: BestPoint, chosen: str, stored: S
             on_change=view_state.pick_point_from,
             args=(key,),
         )
-        if chosen == subject.best and subject.met:
+        if chosen == subject.best and subject.is_met:
             st.caption(
                 f"The best point{' that meets the bound' if subject.requirement else ''}{_points_so_far(results)}."
             )
@@ -90,24 +90,24 @@ def _draw_run(one: NamedPoint, stored: Sequence[Run]) -> None:
             page_parts.draw_page_link(pages.MASKS, "Masks", "grid_on", run=run.id)
             run_picker.draw_recipe_button(run, "chosen")
         return
-    preview_panel.draw_preview(one.place.recipe, None, "sweeps")
+    preview_panel.draw_preview(one.point.recipe, None, "sweeps")
     try:
         job = page_data.job_queue().get(one.run_id)
     except StoreError:
         job = None
-    if job is not None and job.live:
+    if job is not None and job.is_live:
         st.markdown(":material/hourglass_top: Its run is being computed; the tray on the left shows the progress.")
         return
     if job is not None and job.error:
         tray.draw_job(job, "sweep")
-    if refused_action.draw_recipe_refusal(one.place.recipe, "point"):
+    if refused_action.draw_recipe_refusal(one.point.recipe, "point"):
         return
     clicked = st.button(
         "Open as a run", icon=":material/open_in_new:", type="primary", key="open_run",
         help=f"Stores the merged model and evaluates it on all images, also those of the {samples.scored_part()}.",
     )  # fmt: skip
     if clicked:
-        recipe = one.place.recipe
+        recipe = one.point.recipe
         page_data.job_queue().submit(replace(recipe, title=page_text.chain_title(recipe)))
         st.rerun()  # the whole page, so that the tray follows the job from now on
 
@@ -128,7 +128,7 @@ def known_models(results: SweepResults) -> list[Mark]:
 
 
 def _merge_at(results: SweepResults) -> Mapping[str, Any]:
-    one = next((one for one in results.every if not one.place.values), None)
+    one = next((one for one in results.every if not one.point.values), None)
     point = results.points.get(one.name) if one is not None else None
     return point.notes if point is not None else {}
 
@@ -136,7 +136,7 @@ def _merge_at(results: SweepResults) -> Mapping[str, Any]:
 def off_plane_in_words(results: SweepResults) -> str:
     """The distance of the merge of the two experts from their plane, and its own accuracy, as a caption."""
     notes = _merge_at(results)
-    one = next((one for one in results.every if not one.place.values), None)
+    one = next((one for one in results.every if not one.point.values), None)
     if not notes or one is None:
         return ""
     scores = results.points[one.name].scores

@@ -42,7 +42,7 @@ FEWER = (
 def draw_sweep(sweep: Sweep, stored: Sequence[Run]) -> None:
     """Everything about a sweep; redrawn every two seconds while points are computed."""
     job = sweeps.sweep_job(sweep)
-    live = job is not None and job.live
+    live = job is not None and job.is_live
     guarded_fragment(_view, run_every=POLL if live else None)(sweep, stored)
 
 
@@ -76,7 +76,7 @@ def _view(sweep: Sweep, stored: Sequence[Run]) -> None:
 def _draw_status(results: SweepPoints, job: Job | None) -> None:
     """The number of computed points, and buttons for the rest."""
     computed, total = len(results.points), results.total
-    live = job is not None and job.live
+    live = job is not None and job.is_live
     with st.container(border=True, key="sweep_status", gap="xsmall"):
         left = (
             f", about {duration_text(job.seconds_left)} left" if live and job and job.seconds_left is not None else ""
@@ -138,7 +138,7 @@ def _rename(sweep: Sweep) -> None:
 @requires(VisitorAction.DELETE)
 def _delete(sweep: Sweep) -> None:
     job = sweeps.sweep_job(sweep)
-    if job is not None and job.live:
+    if job is not None and job.is_live:
         page_data.job_queue().cancel(job.id)
     sweep_storage.delete_sweep(page_data.store(), sweep.id)
     view_state.pick_sweep("")
@@ -156,7 +156,7 @@ def _draw_lines(results: SweepResults, subject: BestPoint, chosen: str) -> None:
     chart_view.draw_chart(
         "sweep_lines", subject.averages, name=f"sweep_{results.sweep.id}", on_click=lambda: _click("sweep_lines"),
         title=results.sweep.labels[0], values=list(results.sweep.axes[0].values), lines=_line_ids(results),
-        selected=chosen, required=subject.required, note=sweeps.images_note(results) + subject.note, of=[results.sweep],
+        selected=chosen, required=subject.required_value, note=sweeps.images_note(results) + subject.note, of=[results.sweep],
         caption=FEWER if results.sweep.kind == VALUES and results.sweep.axes[0].target == axes.EXPERTS else "",
         description=paper,
     )  # fmt: skip
@@ -178,7 +178,7 @@ def _draw_map(results: SweepResults, subject: BestPoint, chosen: str) -> None:
         on_click=lambda: _click("sweep_contour"), value=sweeps.value_or_in_domain(results.sweep, score),
         titles=results.sweep.labels,
         values=(list(first.values), list(second.values)), marks=chosen_point.known_models(results), selected=chosen,
-        required=subject.required, note=sweeps.images_note(results) + subject.note, of=[results.sweep],
+        required=subject.required_value, note=sweeps.images_note(results) + subject.note, of=[results.sweep],
         caption=chosen_point.off_plane_in_words(results) if results.sweep.kind == PLANE else "",
     )  # fmt: skip
 
@@ -197,7 +197,7 @@ def _draw_tasks(results: SweepResults, subject: BestPoint, chosen: str) -> None:
     chart_view.draw_chart(
         "sweep_tasks", rows, name=f"sweep_tasks_{results.sweep.id}", on_click=lambda: _click("sweep_tasks"),
         title=words, values=list(results.sweep.axes[0].values), lines=_line_ids(results), selected=chosen,
-        required=subject.required, note=f"{note} In-domain tasks are in bold.", caption=caption, of=[results.sweep],
+        required=subject.required_value, note=f"{note} In-domain tasks are in bold.", caption=caption, of=[results.sweep],
     )  # fmt: skip
 
 

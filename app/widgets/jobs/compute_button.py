@@ -25,7 +25,7 @@ def draw_missing(recipes: Sequence[Recipe], key: str, stored: Sequence[Run]) -> 
     """The box of recipes without a run: those in the queue, those that failed, and a button for the rest."""
     if not recipes:
         return
-    jobs = {job.recipe_yaml: job for job in reversed(page_data.job_queue().here()) if job.kind == MERGE}
+    jobs = {job.recipe_yaml: job for job in reversed(page_data.job_queue().jobs_here()) if job.kind == MERGE}
 
     def running(live: list[Recipe], queued: list[Job]) -> None:
         st.markdown(f":material/hourglass_top: In the queue: {_titles_in_words(live)}. {GO_ON}")

@@ -63,7 +63,7 @@ def draw_missing_benchmark(key: str, why: str) -> None:
         st.markdown(why)
         _draw_button(key, [""])
 
-    draw_box(key, [("", next((job for job in page_data.job_queue().here() if job.kind == key), None))], running, offer)
+    draw_box(key, [("", next((job for job in page_data.job_queue().jobs_here() if job.kind == key), None))], running, offer)
 
 
 def _draw_button(key: str, run_ids: Sequence[str]) -> None:
@@ -74,8 +74,8 @@ def _draw_button(key: str, run_ids: Sequence[str]) -> None:
 
 def _job(key: str, run: Run) -> Job | None:
     """The newest job that measures this for a run, or for another run with the same result."""
-    shared = find_measurement(key).of == SubjectKind.EXPERTS
-    for job in page_data.job_queue().here():
+    shared = find_measurement(key).subject == SubjectKind.EXPERTS
+    for job in page_data.job_queue().jobs_here():
         if job.kind == key and (job.subject == run.id or (shared and _same_experts(job.subject, run))):
             return job
     return None

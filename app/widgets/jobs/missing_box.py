@@ -24,8 +24,8 @@ def draw_box(
 
     Failed jobs are shown with their error above the offer, which includes their items.
     """
-    live = [(item, job) for item, job in items if job is not None and job.live]
-    rest = [(item, job) for item, job in items if job is None or not job.live]
+    live = [(item, job) for item, job in items if job is not None and job.is_live]
+    rest = [(item, job) for item, job in items if job is None or not job.is_live]
     with st.container(border=True, key=f"missing_{key}"):
         if live:
             tray.follow_jobs([job for _, job in live])

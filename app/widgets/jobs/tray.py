@@ -73,7 +73,7 @@ ICONS = {
 
 def draw_tray() -> None:
     """Draw the tray; it polls only while a job is live, or where the page still shows one as live."""
-    live = any(job.live for job in page_data.job_queue().mine()) or bool(st.session_state.get("_live"))
+    live = any(job.is_live for job in page_data.job_queue().own_jobs()) or bool(st.session_state.get("_live"))
     guarded_fragment(_draw_tray, run_every=POLL if live else None)(live)
 
 
@@ -83,10 +83,10 @@ def follow_jobs(jobs: Sequence[Job]) -> None:
 
 
 def _draw_tray(was_live: bool) -> None:
-    jobs = page_data.job_queue().mine()
-    live = sorted((job for job in jobs if job.live), key=lambda job: job.position)  # running jobs come first
+    jobs = page_data.job_queue().own_jobs()
+    live = sorted((job for job in jobs if job.is_live), key=lambda job: job.position)  # running jobs come first
     followed = st.session_state.get("_live", set())  # a page can show another session's job
-    now = {job.id for job in live} | {job.id for job in page_data.job_queue().jobs() if job.live and job.id in followed}
+    now = {job.id for job in live} | {job.id for job in page_data.job_queue().jobs() if job.is_live and job.id in followed}
     if was_live and now != st.session_state.get("_live"):
         had_jobs = "_live" in st.session_state
         st.session_state["_live"] = now
@@ -96,7 +96,7 @@ def _draw_tray(was_live: bool) -> None:
         return
     st.markdown("**Jobs**")
     shown = max(SHOWN, sum(job.state == "running" for job in live))
-    for job in [*live, *(job for job in jobs if not job.live)][:shown]:
+    for job in [*live, *(job for job in jobs if not job.is_live)][:shown]:
         draw_job(job, "tray")
 
 
@@ -113,8 +113,8 @@ def draw_job(job: Job, place: str) -> None:
                 st.caption(f":material/model_training: {page_text.safe_text(job.detail)}")
             elif job.kind == PUBLISHED and job.detail:
                 st.caption(f":material/downloading: {page_text.safe_text(job.detail, 120)}")
-            if job.halted:
-                st.caption(f":material/front_hand: {HALTED.format(job.halted)}")
+            if job.halted_pid:
+                st.caption(f":material/front_hand: {HALTED.format(job.halted_pid)}")
         elif job.state == "queued":
             soon = f", starts in about {duration_text(job.starts_in)}" if job.starts_in is not None else ""
             st.caption(f":material/schedule: queued, place {job.position}{soon}{_job_location(job)}")
@@ -128,8 +128,8 @@ def draw_job(job: Job, place: str) -> None:
 
 def _job_location(job: Job) -> str:
     """The benchmark that a job works on, if it is not this session's, and whether another computer has it."""
-    other = page_data.job_queue().elsewhere(job)
-    at = ", on another computer" if job.away else ""
+    other = page_data.job_queue().is_on_other_benchmark(job)
+    at = ", on another computer" if job.is_remote else ""
     return at + (
         f", on {page_text.safe_text(session_benchmark.benchmark_title(Path(job.benchmark)), 40)}" if other else ""
     )
@@ -138,13 +138,13 @@ def _job_location(job: Job) -> str:
 def draw_buttons(job: Job, place: str) -> None:
     """Draw the buttons and links of a job."""
     may_stop = page_data.job_queue().may_stop(job.id)
-    if job.live:
+    if job.is_live:
         if may_stop and job.can_pause and permissions.is_allowed(VisitorAction.MANAGE):
             st.button("Pause", key=f"pause_{place}_{job.id}", on_click=page_data.job_queue().pause, args=(job.id,))
         if may_stop:
             st.button("Cancel", key=f"cancel_{place}_{job.id}", on_click=page_data.job_queue().cancel, args=(job.id,))
         return
-    if page_data.job_queue().elsewhere(job):
+    if page_data.job_queue().is_on_other_benchmark(job):
         if where := session_benchmark.key_of_folder(Path(job.benchmark)):
             draw_switch_button(job, place, where)
     elif place == "tray" and job.kind == SWEEP:  # the computed points can be shown, whatever stopped the sweep
@@ -168,11 +168,11 @@ def draw_buttons(job: Job, place: str) -> None:
 
 def draw_again_button(job: Job, place: str) -> None:
     """Draw a button that submits a job once more as it was, such as after a restart."""
-    label = "Resume" if job.kept else "Run again"
+    label = "Resume" if job.is_resumable else "Run again"
     if not st.button(label, key=f"again_{place}_{job.id}", icon=":material/replay:", type="tertiary"):
         return
     try:
-        page_data.job_queue().again(job.id)
+        page_data.job_queue().submit_again(job.id)
     except MergingError as error:
         st.caption(f":material/error: {page_text.safe_text(error, 300)}")
     else:

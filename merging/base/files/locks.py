@@ -49,7 +49,7 @@ def _acquire(
                 lock.acquire(timeout=min(LOOK, longest))
                 break
             holder = _holder(path)
-            if holder.halted() or time.monotonic() > end:
+            if holder.is_halted() or time.monotonic() > end:
                 return None
             notify(holder)
     except (OSError, NotImplementedError):

@@ -80,7 +80,7 @@ class Npz:
             raise TaskError(str(error)) from None
         file = os.fdopen(descriptor, "rb")
         try:
-            with self._reading():
+            with self._read_errors():
                 self._archive = zipfile.ZipFile(file)
                 members = self._archive.infolist()
                 if len(members) > MAX_MEMBERS or len({member.filename for member in members}) < len(members):
@@ -92,7 +92,7 @@ class Npz:
         self._file = file
 
     @contextlib.contextmanager
-    def _reading(self) -> Iterator[None]:
+    def _read_errors(self) -> Iterator[None]:
         """Turn every error of reading the archive into a TaskError of one sentence."""
         try:
             yield
@@ -107,12 +107,12 @@ class Npz:
         if member.file_size > BOMB_SIZE and member.file_size > BOMB * member.compress_size:
             raise TaskError(f"{what} would unpack {member.compress_size:,} bytes to {member.file_size:,}; refused.")
         with self._archive.open(member) as stream:
-            info = self._header(stream, what)
+            info = self._read_header(stream, what)
             if stream.tell() + info.nbytes != member.file_size:
                 raise TaskError(f"{what} promises {info.nbytes:,} bytes and has {member.file_size - stream.tell():,}.")
         return info
 
-    def _header(self, stream: IO[bytes], what: str) -> ArrayInfo:
+    def _read_header(self, stream: IO[bytes], what: str) -> ArrayInfo:
         version = npy.read_magic(stream)
         read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
         with _PARSER:
@@ -132,7 +132,7 @@ class Npz:
             raise TaskError(f"{self.name}: array {name!r} takes {info.nbytes:,} bytes; at most {MAX_READ:,} are read.")
         flat = bytearray(info.nbytes)
         view, done = memoryview(flat), 0
-        with self._reading(), self._stream(name) as stream:
+        with self._read_errors(), self._stream(name) as stream:
             while done < len(view):
                 piece = stream.read(min(CHUNK, len(view) - done))
                 if not piece:
@@ -141,13 +141,13 @@ class Npz:
                 done += len(piece)
         return np.frombuffer(flat, info.dtype).reshape(info.shape)
 
-    def rows(self, name: str, at: Iterable[int]) -> Iterator[tuple[int, NDArray[Any]]]:
+    def read_rows(self, name: str, indices: Iterable[int]) -> Iterator[tuple[int, NDArray[Any]]]:
         """(index, row) for increasing indices; one row is in memory at a time."""
         info = self._require(name)
         row = ArrayInfo(info.shape[1:], info.dtype)
-        with self._reading(), self._stream(name) as stream:
+        with self._read_errors(), self._stream(name) as stream:
             start = stream.tell()
-            for index in at:
+            for index in indices:
                 if not 0 <= index < info.shape[0]:
                     raise TaskError(f"{self.name}: {name!r} has no row {index}.")
                 stream.seek(start + index * row.nbytes)
@@ -166,7 +166,7 @@ class Npz:
         """A stream of an array's bytes, positioned after its header."""
         stored = f"{name}.npy" if f"{name}.npy" in self._archive.NameToInfo else name
         with self._archive.open(stored) as stream:
-            self._header(stream, self.name)
+            self._read_header(stream, self.name)
             yield stream
 
     def close(self) -> None:

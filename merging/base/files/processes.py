@@ -33,7 +33,7 @@ class ProcessId:
     host: str = ""
 
     @classmethod
-    def of(cls, pid: int) -> Self:
+    def from_pid(cls, pid: int) -> Self:
         """The process that has this number now; number 0 if it is gone."""
         try:
             return cls(pid, _start_time(psutil.Process(pid)), this_host())
@@ -52,18 +52,18 @@ class ProcessId:
         return f"{self.pid}-{round(self.born)}-{self.host}"
 
     @property
-    def here(self) -> bool:
+    def is_local(self) -> bool:
         """Whether it belongs to this computer since its last start, so that ``alive`` can know."""
         return self.host == this_host()
 
     @property
-    def away(self) -> bool:
+    def is_remote(self) -> bool:
         """Whether it belongs to another computer, or to this one before its last start, so that it cannot be asked."""
-        return bool(self.pid) and not self.here
+        return bool(self.pid) and not self.is_local
 
     def status(self) -> str:
         """What psutil says of it; empty if it has ended, or belongs elsewhere."""
-        if not self.pid or self.away:
+        if not self.pid or self.is_remote:
             return ""
         try:
             process = psutil.Process(self.pid)
@@ -72,21 +72,21 @@ class ProcessId:
             return ""
         return "" if abs(born - self.born) >= SAME or status in DEAD else str(status)
 
-    def alive(self) -> bool:
+    def is_alive(self) -> bool:
         """Whether it still runs or is halted."""
         return bool(self.status())
 
-    def halted(self) -> bool:
+    def is_halted(self) -> bool:
         """Whether a signal stopped it, so that it waits for another one."""
         return self.status() in HALTED
 
-    def working(self) -> bool:
+    def is_working(self) -> bool:
         """Whether it still runs and is not halted."""
         return self.status() not in {"", *HALTED}
 
-    def elsewhere(self) -> bool:
+    def works_in_another_process(self) -> bool:
         """Whether it works and is not this process."""
-        return self.pid != os.getpid() and self.working()
+        return self.pid != os.getpid() and self.is_working()
 
 
 NO_PROCESS = ProcessId()
@@ -99,7 +99,7 @@ def this_process() -> ProcessId:
 
 @cache
 def _find_process(pid: int) -> ProcessId:
-    return ProcessId.of(pid)
+    return ProcessId.from_pid(pid)
 
 
 def _start_time(process: psutil.Process) -> float:

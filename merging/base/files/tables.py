@@ -110,14 +110,14 @@ class Frames(dict[str, Any]):
         self.get(name)
         return super().pop(name, *default)
 
-    def plain(self) -> dict[str, Table]:
+    def to_dicts(self) -> dict[str, Table]:
         """The tables as they were made."""
         return dict(super().items())
 
 
 def plain_tables(tables: Mapping[str, pd.DataFrame]) -> Mapping[str, Table]:
     """Tables as they were made: no DataFrame is made of ``Columns``."""
-    return tables.plain() if isinstance(tables, Frames) else tables
+    return tables.to_dicts() if isinstance(tables, Frames) else tables
 
 
 def csv_bytes(table: Table) -> bytes:

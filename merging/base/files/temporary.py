@@ -33,7 +33,7 @@ def temporary_kind(path: Path) -> str:
     writer = ProcessId.parse(match["writer"])
     if writer is None:
         return ""
-    left = not writer.alive() if writer.here else _is_unchanged(path)
+    left = not writer.is_alive() if writer.is_local else _is_unchanged(path)
     return match["kind"] if left else ""
 
 

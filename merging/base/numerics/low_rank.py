@@ -32,7 +32,7 @@ class LowRank:
         """The transposed matrix (n, m)."""
         return LowRank(self.down.mT, self.up.mT)
 
-    def rows(self, chosen: slice) -> LowRank:
+    def select_rows(self, chosen: slice) -> LowRank:
         """Some rows of the matrix."""
         return LowRank(self.up[chosen], self.down)
 
@@ -58,7 +58,7 @@ class CoreMatrices:
     cores: Tensor
     right: Tensor
 
-    def outside(self, matrix: Tensor) -> Tensor:
+    def expand(self, matrix: Tensor) -> Tensor:
         """A result (a, b) in the place of the cores as the matrix (m, n) that it stands for."""
         return self.left @ matrix @ self.right
 

@@ -23,7 +23,7 @@ class Election(NamedTuple):
     tied: Counts
     votes: int
 
-    def won(self, tie_sign: float) -> Counts:
+    def survivors(self, tie_sign: float) -> Counts:
         """Kept entries that survive (K,) if exact ties elect this sign; 0 is none."""
         at_ties: Counts = self.tied[int(tie_sign > 0)] if tie_sign else np.zeros_like(self.agreeing)
         return np.add(self.agreeing, at_ties)

@@ -46,7 +46,7 @@ def make(call: Call, folder: Path, described: Mapping[str, Any], overwrite: bool
 
     plan, shares = join_descriptions(described), {MAKING: 1.0, EVALUATING: float(evaluate)}
     with report_progress(call.events) as progress:
-        parts = call.context(progress, device).parts(shares)
+        parts = call.context(progress, device).split(shares)
 
         def complete(made: Benchmark) -> None:
             if evaluate:
@@ -94,7 +94,7 @@ def find(call: Call, folder: Path, place: Path) -> int:
     from merging.images.benchmarks.benchmark import Benchmark
 
     with report_progress(None) as progress:
-        problems = Benchmark.load(folder.resolve()).find(place.resolve(), call.context(progress).meter(0))
+        problems = Benchmark.load(folder.resolve()).find_files(place.resolve(), call.context(progress).meter(0))
     if call.json:
         print(encode_json({"problems": problems}))
     else:

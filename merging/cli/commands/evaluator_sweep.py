@@ -54,7 +54,7 @@ def print_points(sweep: Sweep, planned: Sequence[NamedPoint], session: ProgramSe
     from merging.study.sweeps.sweep_tables import score_means, score_rows
 
     name = session.program.name
-    found = KnownPoints(planned, session.store, session.benchmark, session.sample).now()
+    found = KnownPoints(planned, session.store, session.benchmark, session.sample).read_points()
     rows, means = score_rows(planned, found), score_means(planned, found)
     if plain:
         print(encode_json({"id": sweep.id, "given": name, "means": means, "scores": rows}))

@@ -35,7 +35,7 @@ def export(
     from merging.study.runs.run_store import Store
 
     runs = Store(store, libraries=(settings.benchmark_folder() / "runs",))
-    stored = runs.run(runs.full_id(run))
+    stored = runs.get_run(runs.resolve_id(run))
     recipe = stored.recipe
     if recipe is None:
         raise StoreError(
@@ -44,7 +44,7 @@ def export(
     check_export(recipe, out, how)
     announced = announce_run_export(stored, recipe, how, out)
     with report_progress(call.events) as progress:
-        parts = call.context(progress, device).parts({MERGING: 0.0 if stored.has_model else 5.0, WRITING_PHASE: 1.0})
+        parts = call.context(progress, device).split({MERGING: 0.0 if stored.has_model else 5.0, WRITING_PHASE: 1.0})
         if not stored.has_model:  # of some runs only tables are kept
             stored = execute(recipe, runs, evaluate=not no_evaluate, need_model=True, context=parts[MERGING])
         exported = write_export(stored, out, how, parts[WRITING_PHASE])

@@ -69,12 +69,12 @@ def fit(
     with report_progress(call.events) as progress:
         context = call.context(progress)
         report = compare(base, opened, values=values or None, sample=True, vocabulary=vocabulary, context=context)
-    shown = report.without("activation") if activation else report  # one for all, whatever the files state
+    shown = report.drop_kind("activation") if activation else report  # one for all, whatever the files state
     print(encode_json(_facts(shown)) if call.json else "\n".join(_lines(shown)))
     if keep:  # the report is printed already, whatever the store takes
         root = Store(store or store_root(), libraries=()).root  # its runs say by which digests they know checkpoints
         for checkpoint in (base, *opened.values()):
-            DIGESTS.keep(root, checkpoint)
+            DIGESTS.store(root, checkpoint)
         fit_reports.store_report(root, base, opened, report)
     return DONE if keep or shown.verdict == FITS else FAILED
 

@@ -55,7 +55,7 @@ def image(
     if bool(image) == bool(find):
         raise TaskError("Name one image (TASK:SPLIT:N, or a file), or ask for some with --find.")
     runs, benchmark = Store(store, libraries=(settings.benchmark_folder() / "runs",)), Benchmark.load()
-    opened = runs.run(runs.full_id(run))
+    opened = runs.get_run(runs.resolve_id(run))
     with report_progress(None) as progress:
         towers = Towers(runs, benchmark, call.context(progress, device))
         if find:

@@ -128,7 +128,7 @@ def _compute_missing(call: Call, contexts: Sequence[LessonContext], device: str)
     if not contexts:
         return
     store, benchmark = contexts[0].store, contexts[0].benchmark
-    recipes = [context.recipe(alias) for context in contexts for alias in context.missing()]
+    recipes = [context.recipe(alias) for context in contexts for alias in context.list_missing_runs()]
     with report_progress(call.events) as progress, open_pool(call.workers, print_warning, device) as computing:
         computation = replace(call.context(progress, device), workers=computing or "")
         several = execute_several([*map(WantedRun, recipes)], store, benchmark=benchmark, context=computation)

@@ -44,7 +44,7 @@ def measure(
     from merging.study.runs.run_store import Store
 
     there = Store(store, libraries=(settings.benchmark_folder() / "runs",))
-    ids, keys = [there.full_id(run) for run in runs] or [""], [key.strip() for key in what.split(",")]
+    ids, keys = [there.resolve_id(run) for run in runs] or [""], [key.strip() for key in what.split(",")]
     if layer_inputs and (len(ids) > 1 or keys != ["layer_drift"]):
         raise UsageError(["--layer-inputs names files for layer_drift of one run."])
     if len(ids) * len(keys) > 1:

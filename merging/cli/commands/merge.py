@@ -96,7 +96,7 @@ def merge(
         key, params, pretrained=pretrained.text, experts=references, layer_inputs=given["layer_inputs"],
         gradients=given["gradients"], **chain,
     )  # fmt: skip
-    recipe = recipe.stating(how.activation or "", how.architecture)
+    recipe = recipe.with_architecture(how.activation or "", how.architecture)
     recipe.refuse_unread(given)
     if chain["test_data"] and recipe.test_data is None:
         raise RecipeError("No step of this chain learns from test data; leave out --test-data.")

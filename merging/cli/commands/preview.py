@@ -41,7 +41,7 @@ def preview(
     sample, runs = PreviewSample(per_task, seed), Store(store, libraries=(settings.benchmark_folder() / "runs",))
     given = find_recipe(recipe, runs), sample, _read_reference(against, runs)
     result = merging.preview(*given, device=device, cancel=call.stop)
-    print(encode_json({"preview": True, "half": result.half, **result.plain()}) if call.json else _text(result))
+    print(encode_json({"preview": True, "half": result.half, **result.to_plain()}) if call.json else _text(result))
     return DONE
 
 

@@ -73,11 +73,11 @@ def _print_experiments(call: Call) -> int:
         return DONE
     rows = [("key", "experiment", "to fetch", "here", "computing", "licenses")]
     for each in plans:
-        about = "" if each.sizes_exact else "≈ "
+        about = "" if each.has_exact_sizes else "≈ "
         stated = sorted({part.license for part in each.parts})
         rows.append(
-            (each.experiment, each.title, "nothing" if each.complete else f"{about}{size_text(each.to_fetch)}",
-             size_text(each.here) if each.here else "", f"≈ {duration_text(each.compute_seconds)}", ", ".join(stated))
+            (each.experiment, each.title, "nothing" if each.is_complete else f"{about}{size_text(each.bytes_to_fetch)}",
+             size_text(each.local_bytes) if each.local_bytes else "", f"≈ {duration_text(each.compute_seconds)}", ", ".join(stated))
         )  # fmt: skip
     print(columns(rows))
     print("Computing is on 1,000 images of each test set on this CPU: an estimate.")
@@ -122,9 +122,9 @@ def fetch(
         _run_steps(call, run, STEPS[:FETCHING_STEPS])
     after = _make_plan(run)
     print(
-        encode_json({"place": after.place, "bytes": after.here})
+        encode_json({"place": after.place, "bytes": after.local_bytes})
         if call.json
-        else f"{size_text(after.here)} in {after.place}"
+        else f"{size_text(after.local_bytes)} in {after.place}"
     )
     return DONE
 
@@ -174,7 +174,7 @@ def _require_fetched_folder(place: ExperimentFolders) -> ExperimentFolders:
     """The place, whose folder to read from must be one that ``fetch --into`` has written for this experiment."""
     from merging.sharing.published.repository_lock import LOCK
 
-    folder = place.carried
+    folder = place.lock_cache_folder
     if folder is not None and not (folder / LOCK).is_file():
         problem = f"has no published/{place.key}/{LOCK}" if place.into and place.into.is_dir() else "is no folder"
         way_out = f"`published fetch {place.key} --into FOLDER` writes the folder that --from reads."
@@ -186,7 +186,7 @@ def _make_plan(run: ExperimentRun, lock: Lock | None = None) -> FetchPlan:
     from merging.base.devices import choose_device
     from merging.sharing.published.experiment_steps import make_choice_plan as planned
 
-    return planned(run.chosen, run.choice, run.place, choose_device(run.device).type, lock)
+    return planned(run.experiment, run.choice, run.folders, choose_device(run.device).type, lock)
 
 
 def _print_plan(call: Call, planned: FetchPlan) -> None:
@@ -206,20 +206,20 @@ def _confirm_fetching(call: Call, run: ExperimentRun, fetching: FetchOptions) ->
     """
     from merging.sharing.published.experiment_steps import pin_repositories
 
-    if not run.repins and _make_plan(run).complete:
+    if not run.may_change_commits and _make_plan(run).is_complete:
         return False
     with _explain_failures(call, run):
-        context = Context(cancel=call.halts)
+        context = Context(cancel=call.is_stop_requested)
         lock = pin_repositories(
-            run.chosen, run.choice, run.place, latest=run.latest, revisions=run.revisions, context=context
+            run.experiment, run.choice, run.folders, latest=run.latest, revisions=run.revisions, context=context
         )
         planned = _make_plan(run, lock)
     if not call.json and call.events is None:
         _print_plan(call, planned)
     if not fetching.yes and not _confirm():
         raise MergingError("Nothing was fetched.")
-    if run.repins:
-        run.place.keep_lock(lock)
+    if run.may_change_commits:
+        run.folders.store_lock(lock)
     return True
 
 
@@ -228,7 +228,7 @@ def _run_steps(call: Call, run: ExperimentRun, steps: Sequence[ExperimentStep]) 
     from merging.sharing.published.experiment_steps import run_steps
 
     with _explain_failures(call, run), report_progress(call.events) as progress:
-        run_steps(run, steps, Context(progress=progress, cancel=call.halts, warn=print_warning))
+        run_steps(run, steps, Context(progress=progress, cancel=call.is_stop_requested, warn=print_warning))
 
 
 @contextlib.contextmanager
@@ -241,7 +241,7 @@ def _explain_failures(call: Call, run: ExperimentRun) -> Iterator[None]:
     except Paused:
         raise
     except Cancelled as error:
-        if call.stop.is_set() or not call.pauses():
+        if call.stop.is_set() or not call.is_pause_requested():
             raise
         raise Paused(str(error).replace("Cancelled", "Paused", 1)) from None
     except HubError as error:

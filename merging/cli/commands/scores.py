@@ -33,7 +33,7 @@ def scores(call: Call, run: str, source: Path | None, evaluate: bool, references
     from merging.study.score_files import read_scores
 
     runs = Store(store, libraries=(settings.benchmark_folder() / "runs",))
-    run_id = runs.run(runs.full_id(run)).id
+    run_id = runs.get_run(runs.resolve_id(run)).id
     if source is not None:
         store_scores(runs.root, run_id, read_scores(source))
     if evaluate:
@@ -59,7 +59,7 @@ def _measure_run(call: Call, runs: Store, run_id: str, references: bool) -> None
     from merging.sharing.measure_runs import measure_merged_models, measure_run
 
     program = require_evaluator("There is no program that measures models.")
-    run = runs.run(run_id)
+    run = runs.get_run(run_id)
     if not run.network:
         raise EvaluatorError(f"Run {run_id} is of CLIP, which the benchmark measures: python -m merging run.")
     with report_progress(call.events) as progress:

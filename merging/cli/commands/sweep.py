@@ -133,7 +133,7 @@ def sweep(
     if session is not None:
         print_points(chosen, planned, session, call.json)
         return DONE
-    computed = KnownPoints(planned, runs, benchmark, chosen.sample.on(benchmark)).now()
+    computed = KnownPoints(planned, runs, benchmark, chosen.sample.normalize_on(benchmark)).read_points()
     _print_sweep(call, chosen, sweep_table(chosen, planned, computed), requirement, best_by)
     if not call.json:
         print(f"Sweep {chosen.id} is stored in {runs.root}")
@@ -179,7 +179,7 @@ def _print_sweep(call: Call, sweep: Sweep, rows: pd.DataFrame, requirement: Requ
     point, met = requirements.best_point(means, requirements.BEST_BY[by])
     if call.json:
         bootstrap = {"draws": requirements.DRAWS, "seed": requirements.SEED}
-        subject = {"of": requirement.of, "at_least": requirement.at_least} | bootstrap if requirement else None
+        subject = {"of": requirement.subject, "at_least": requirement.at_least} | bootstrap if requirement else None
         print(encode_json({
             "id": sweep.id, "points": means.to_dict("records"), "tasks": rows.to_dict("records"),
             "subject_to": subject,

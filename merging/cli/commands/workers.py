@@ -85,7 +85,7 @@ def workers(call: Call, store: Path | None, device: str) -> int:
             listed = [] if found is None else question_workers(found, device)
     except WorkersGone as gone:  # there is nothing to resume
         raise WorkerError(str(gone)) from None
-    jobs = [job for job in KnownJobs(Store(store)).jobs() if job.state == State.RUNNING]
+    jobs = [job for job in KnownJobs(Store(store)).list_jobs() if job.state == State.RUNNING]
     if call.json:
         names = ("id", "title", "kind", "phase", "fraction", "seconds_left", "away")
         print(encode_json({"workers": listed, "jobs": [{name: getattr(job, name) for name in names} for job in jobs]}))

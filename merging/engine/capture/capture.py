@@ -62,7 +62,7 @@ def capture(
     with evaluation_mode(model), torch.no_grad():
         for batch in check_batches(model, batches):
             examples += count_examples(batch)
-            watcher.see(batch)
+            watcher.begin_batch(batch)
             with watcher:
                 run_batch(model, batch)
             store.end_batch()

@@ -55,7 +55,7 @@ class DataFile:
         """Bytes of all its tensors."""
         return self._file.nbytes
 
-    def changed(self) -> bool:
+    def has_changed(self) -> bool:
         """Whether the file was overwritten since it was opened."""
         return self._file.state() != self._state
 
@@ -65,7 +65,7 @@ class DataFile:
         numbers = DIGESTS.digest(self._file, meter)
         return hashlib.sha256(json.dumps([numbers, said], sort_keys=True).encode()).hexdigest()
 
-    def said(self, key: str) -> dict[str, Any]:
+    def read_mapping(self, key: str) -> dict[str, Any]:
         """A mapping in the metadata. Raises NeedsError if it is none."""
         try:
             value = json.loads(self._file.metadata.get(key, "{}"))
@@ -85,7 +85,7 @@ class LayerInputFile(DataFile, Mapping[str, Moments]):
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         super().__init__(path, LAYER_INPUTS)
-        self._counts, self._same = self.said("counts"), self.said("same")
+        self._counts, self._same = self.read_mapping("counts"), self.read_mapping("same")
         for name in self:
             self._check(name)
 
@@ -108,11 +108,11 @@ class LayerInputFile(DataFile, Mapping[str, Moments]):
             raise KeyError(name)
         at = self._same.get(name, name)
         if ROWS + at in self._file.infos:
-            return Moments.of(self._file.read(ROWS + at))
+            return Moments.from_rows(self._file.read(ROWS + at))
         squares = self._file.read((GRAM if GRAM + at in self._file.infos else ENERGY) + at)
         has_sum = SUM + at in self._file.infos
         total = self._file.read(SUM + at) if has_sum else torch.zeros(len(squares), dtype=torch.float64)
-        return Moments.of_sums(self._counts[at], total.double(), squares.double())
+        return Moments.from_sums(self._counts[at], total.double(), squares.double())
 
     def _check(self, name: str) -> None:
         """Raise NeedsError if an entry lacks a part, or its parts are of unlike shapes."""
@@ -192,7 +192,7 @@ def save_layer_inputs(path: str | os.PathLike[str], rows: Mapping[str, Any]) -> 
         if (before := first.setdefault(id(given), name)) != name:
             same[name] = before
             continue
-        moments = given if isinstance(given, Moments) else Moments.of(given.detach())
+        moments = given if isinstance(given, Moments) else Moments.from_rows(given.detach())
         counts[name] = moments.count
         tensors |= _file_parts(name, moments)
     metadata = {"format": LAYER_INPUTS, "counts": json.dumps(counts), "same": json.dumps(same)}
@@ -204,7 +204,7 @@ def save_layer_inputs(path: str | os.PathLike[str], rows: Mapping[str, Any]) -> 
 
 def _file_parts(name: str, moments: Moments) -> dict[str, Tensor]:
     """What a file holds of one parameter: rows, a Gram matrix, or of a scale the energy of each channel."""
-    if moments.diagonal:
+    if moments.is_diagonal:
         return {ENERGY + name: moments.energy(), SUM + name: moments.total()}
     if moments.rows is not None:
         return {ROWS + name: moments.rows}

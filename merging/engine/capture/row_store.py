@@ -52,9 +52,9 @@ class Collector:
         self._rows.append(chunk.rows)
         self._keys.append(chunk.keys)
         if sum(map(len, self._keys)) > 2 * self._tokens:
-            self._draw(self._tokens)
+            self._sample_keys(self._tokens)
 
-    def _draw(self, tokens: int) -> None:
+    def _sample_keys(self, tokens: int) -> None:
         rows, keys = torch.cat(self._rows), torch.cat(self._keys)
         kept = smallest_keys(keys, tokens)
         self._rows, self._keys = [rows[kept]], [keys[kept]]
@@ -62,7 +62,7 @@ class Collector:
     def moments(self) -> Moments:
         """The moments of what is kept; nothing can be added any more."""
         if self._tokens is not None and self._rows:
-            self._draw(self._tokens)
+            self._sample_keys(self._tokens)
             self._moments.add(self._rows.pop())
         return self._moments
 
@@ -86,7 +86,7 @@ class RowStore:
         self._seen: dict[tuple[int, int, object], tuple[weakref.ref[Tensor], int]] = {}  # inputs of this batch
         self.dropped: set[str] = set()  # packed weights whose parts saw unlike rows
 
-    def enter(
+    def add_call(
         self,
         name: str,
         x: Tensor,

@@ -42,7 +42,7 @@ class Watcher(TorchFunctionMode):
             **dict.fromkeys(PRODUCTS, self._scale), **dict.fromkeys(MATRIX_PRODUCTS, self._matmul),
         }  # fmt: skip
 
-    def see(self, batch: object) -> None:
+    def begin_batch(self, batch: object) -> None:
         """Take the masks of the next batch, if it has some."""
         given = batch if isinstance(batch, Mapping) else {}
         masks = {key: given[key] for key in ("attention_mask", "decoder_attention_mask") if key in given}
@@ -87,7 +87,7 @@ class Watcher(TorchFunctionMode):
         steps, gaps = _per_side(stride, sides), _per_side(dilation, sides)
         pads = _pads(padding, weight.shape[2:], gaps)
         kind = ("weight", "conv", repr((steps, gaps, pads, tuple(weight.shape[2:]))))
-        self._store.enter(
+        self._store.add_call(
             use.name,
             x,
             lambda: extract_patches(x, tuple(weight.shape[2:]), steps, gaps, pads),
@@ -149,11 +149,11 @@ class Watcher(TorchFunctionMode):
         part = None if use.stop is None else (use.start, use.stop)
         mask = self._mask(use.name, x) if mask is None else mask
         rows = x if x.ndim > 1 else x[None]
-        self._store.enter(use.name, x, lambda: rows, ("weight",), mask, part, rows.ndim - 1)
+        self._store.add_call(use.name, x, lambda: rows, ("weight",), mask, part, rows.ndim - 1)
 
     def _scaled(self, use: WeightUse, x: Tensor, view: Callable[[], Tensor]) -> None:
         """Rows (..., d) that a scale multiplies."""
-        self._store.enter(use.name, x, view, ("scale", use.name), self._mask(use.name, x), lead=x.ndim - 1)
+        self._store.add_call(use.name, x, view, ("scale", use.name), self._mask(use.name, x), lead=x.ndim - 1)
 
     def _mask(self, name: str, x: Tensor) -> Tensor | None:
         """Which rows of ``x`` are no padding (*lead); None for all of them."""

@@ -82,12 +82,12 @@ def match_tensor(name: str, weight: Tensor, checkpoint: Checkpoint) -> str | Non
     infos = checkpoint.infos
     if name in infos:
         return name
-    if not checkpoint.inferred and (place := find_tower_tensor(name)) is not None:
+    if not checkpoint.is_inferred and (place := find_tower_tensor(name)) is not None:
         own = tower_names(checkpoint).get(place.name, ())
         if len(own) == 1:
-            return own[0] if place.third in {None, 0} else ""
-        if place.third is not None and len(own) > 1:
-            return own[place.third]
+            return own[0] if place.qkv_index in {None, 0} else ""
+        if place.qkv_index is not None and len(own) > 1:
+            return own[place.qkv_index]
     fitting = [other for other in _of_shape(checkpoint, tuple(weight.shape)) if _same_end(name, other)]
     if len(fitting) == 1:
         return fitting[0]

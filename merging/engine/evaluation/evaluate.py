@@ -76,7 +76,7 @@ def _count_correct(
     """Correct answers of every model by task and split, one model after another."""
 
     def counted_on(on: torch.device) -> list[Counted]:
-        every = compute_answers(work, benchmark, splits, context.on(on))
+        every = compute_answers(work, benchmark, splits, context.on_device(on))
         counted = [(one.model, one.task, one.split, one.correct, one.n) for one in every]
         order = {part.name: number for number, part in enumerate(work)}
         return sorted(counted, key=lambda one: order[one[0]])
@@ -135,7 +135,7 @@ def per_task_parts(
     keys = {task.key for task in benchmark.tasks}
     outside = [task.key for task in benchmark.tasks if task.key not in models]
     work = [
-        EvaluatedModel(name, model, [name] * (name in keys) + outside, kept=kept and kept.of_part(name))
+        EvaluatedModel(name, model, [name] * (name in keys) + outside, kept=kept and kept.part(name))
         for name, model in models.items()
     ]
     return [part for part in work if part.tasks]
@@ -240,7 +240,7 @@ class _OpenedModel:
     def _tower(self) -> Encoder | Modules:
         if self.part.modules is not None:
             return self.part.modules.on(choose_device(self._device))
-        return Encoder.of(self.part.open(), choose_device(self._device), like=self._benchmark.tower)
+        return Encoder.from_checkpoint(self.part.open(), choose_device(self._device), like=self._benchmark.pretrained_tower)
 
     def through(self, key: str) -> ImageModel:
         """What the images of a task go through."""
@@ -253,7 +253,7 @@ class _OpenedModel:
     def keep(self, key: str, split: str, answers_given: FeatureAnswers) -> None:
         """Keep answers, if there is a place for them."""
         if self.part.kept:
-            self.part.kept.keep(self._benchmark, key, split, answers_given, self.through(key).architecture)
+            self.part.kept.store(self._benchmark, key, split, answers_given, self.through(key).architecture)
 
 
 def _row(task: Task, split: str, correct: int, n: int) -> dict[str, Any]:

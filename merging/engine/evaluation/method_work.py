@@ -24,7 +24,7 @@ def method_work(benchmark: Benchmark) -> dict[tuple[str, str], ChainWork]:
     pretrained, experts = open_models(benchmark.pretrained, benchmark.experts)
     work = {}
     for method in registry.list_methods():
-        recipe = Recipe.of_method(method)
+        recipe = Recipe.from_method(method)
         images = [_count_images(recipe, benchmark.count(name, recipe.adapted_on or "")) for name in experts]
         chain = chain_work(recipe, pretrained, experts, images if recipe.test_data else ())
         if isinstance(method, Adapt):

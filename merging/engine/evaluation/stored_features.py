@@ -53,7 +53,7 @@ class StoredFeatures:
     model: str
     libraries: tuple[Path, ...] = ()
 
-    def of_part(self, name: str) -> StoredFeatures:
+    def part(self, name: str) -> StoredFeatures:
         """Those of one of several models that belong together."""
         return replace(self, model=f"{self.model} {name}")
 
@@ -75,7 +75,7 @@ class StoredFeatures:
         floats = torch.from_numpy(features.astype(np.float32))
         return FeatureAnswers(floats, predicted.astype(np.int64), margins.astype(np.float32))
 
-    def keep(self, benchmark: Benchmark, key: str, split: str, given: FeatureAnswers, tower: Architecture) -> None:
+    def store(self, benchmark: Benchmark, key: str, split: str, given: FeatureAnswers, tower: Architecture) -> None:
         """Keep the answers of a split, if computing them again would take long; a full disk is no error."""
         if not is_worth_storing(len(given.features), tower):
             return

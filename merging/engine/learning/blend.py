@@ -66,7 +66,7 @@ class EngineBlend:
             check_fits(name, task, network.architecture)
         return network
 
-    def visit(self, change: Change, expert: str | None = None) -> None:
+    def update_each(self, change: Change, expert: str | None = None) -> None:
         """Go through the live tensors once, write what ``change`` gives, and drop gradients."""
         network = self._network
         for slot in self._vectors.slots(expert):
@@ -92,21 +92,21 @@ class EngineBlend:
         self._files.callback(masks.close)
         return masks
 
-    def say(self, detail: str) -> None:
+    def report_detail(self, detail: str) -> None:
         """What the progress shows from now on."""
         self._detail = detail
 
-    def restored(self) -> dict[str, Tensor]:
+    def restore_state(self) -> dict[str, Tensor]:
         """What an interrupted run of the same recipe kept; empty for a new one."""
-        return self._kept.restored(PART)
+        return self._kept.restore(PART)
 
-    def skip(self, share: float) -> None:
+    def skip_share(self, share: float) -> None:
         """Count this share of all steps as done, which an interrupted run has made."""
         self._meter.done += round(share * self._work)
 
-    def keep(self, state: Callable[[], Mapping[str, Tensor]]) -> None:
+    def offer_state(self, state: Callable[[], Mapping[str, Tensor]]) -> None:
         """Offer what a later run would go on from."""
-        self._kept.keep(PART, state)
+        self._kept.offer(PART, state)
 
     def _losses(self, batches: Sequence[Batch], loss: Loss) -> list[float]:
         """The mean loss over every batch, whose gradients are added to what the network holds, in order."""
@@ -118,11 +118,11 @@ class EngineBlend:
             for chosen in order.split(network.micro_batch)
         ]
         apart = len(parts) > 1 and parallel_pieces(self._inputs.device) > 1
-        passes = (partial(self._backward, network.aside() if apart else network, loss, *part[1:]) for part in parts)
+        passes = (partial(self._backward, network.with_own_gradients() if apart else network, loss, *part[1:]) for part in parts)
         with run_in_threads(passes, self._inputs.device, nbytes) as results:
             for (number, _, chosen, _), (total, own) in zip(parts, results, strict=True):
                 if own is not network:
-                    network.add(own)
+                    network.add_gradients(own)
                 sums[number].append(total)
                 self._meter.advance(len(chosen) * sum(self._inputs.numels), PHASE, self._detail)
                 self._kept.check()
@@ -138,11 +138,11 @@ class EngineBlend:
 
     def _entropy(self, features: Tensor, task: TaskExemplars, chosen: Tensor) -> Tensor:
         assert task.head is not None  # as the needs were checked
-        return entropies(features, self._network.moved(task.head), task.logit_scale)
+        return entropies(features, self._network.to_device(task.head), task.logit_scale)
 
     def _surprise(self, features: Tensor, task: TaskExemplars, chosen: Tensor) -> Tensor:
         assert task.head is not None  # as the needs were checked
         assert task.labels is not None
-        log_shares = log_predictions(features, self._network.moved(task.head), task.logit_scale)
+        log_shares = log_predictions(features, self._network.to_device(task.head), task.logit_scale)
         labels = task.labels[chosen].long().to(log_shares.device)
         return -log_shares.gather(1, labels[:, None])[:, 0]

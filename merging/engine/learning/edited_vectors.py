@@ -30,7 +30,7 @@ class EditedVectors:
     """
 
     def __init__(self, inputs: RunInputs, edits: tuple[Stage, ...], live: tuple[Parameter, ...], meter: Meter) -> None:
-        self._inputs = replace(inputs, only=frozenset(parameter.name for parameter in live))
+        self._inputs = replace(inputs, subset=frozenset(parameter.name for parameter in live))
         self._edits, self._live, self._meter = edits, live, meter
         self._file: IO[bytes] | None = None
         self._starts: dict[str, int] = {}
@@ -40,7 +40,7 @@ class EditedVectors:
         if expert is not None and not self._edits:
             experts = {expert: self._inputs.experts[expert]}
             return iter(self._stream(replace(self._inputs, experts=experts)))
-        if expert is None and all(stage.in_pieces for stage in self._edits):
+        if expert is None and all(stage.is_elementwise for stage in self._edits):
             return iter(self._stream(self._inputs))
         return self._stored(expert)
 
@@ -119,7 +119,7 @@ class MaskFile:
         bits = np.unpackbits(np.stack(rows), axis=1, bitorder="little")[:, start - 8 * first : stop - 8 * first]
         return torch.from_numpy(bits.view(bool)).to(self._device)
 
-    def packed(self) -> Tensor:
+    def pack(self) -> Tensor:
         """All bits as bytes (experts so far, bytes of one)."""
         return torch.from_numpy(self._bytes(0, self._rows * self._row_bytes).reshape(self._rows, self._row_bytes))
 

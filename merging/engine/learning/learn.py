@@ -37,11 +37,11 @@ def learn(
     inputs, meter = slots.inputs, slots.meter
     chosen = {name: tasks[name] for name in inputs.names}
     assert stage.method.learn is not None
-    with kept.removed_on_failure():
+    with kept.remove_on_failure():
         work = stage.method.learns_on(stage.params, [len(task.images) for task in chosen.values()]) * slots.numel
         blend = EngineBlend(inputs, before, slots, chosen, kept, meter, files, work)
         survey = stage.method.learn(blend, stage.params)
-        kept.settle(PART)
+        kept.finish_part(PART)
     chain = chain_rules.list_doubts([(one.method, one.params) for one in (*before, stage)])
     return replace(survey, warnings=(*survey.warnings, *chain, *warn_of_few_images(chosen), *kept.warnings))
 

@@ -25,7 +25,7 @@ class LearnedNetwork:
     """A tower in the compute dtype whose ``live`` tensors change and have gradients; the others stay pretrained."""
 
     def __init__(self, inputs: RunInputs, live: Collection[str]) -> None:
-        self._encoder = Encoder.of(inputs.pretrained, inputs.device, on_demand=True)
+        self._encoder = Encoder.from_checkpoint(inputs.pretrained, inputs.device, on_demand=True)
         self._device, self._dtype = inputs.device, inputs.dtype
         stored = [name for parts in self._encoder.names.values() for name in parts]
         self.weights: dict[str, Tensor] = {}
@@ -52,13 +52,13 @@ class LearnedNetwork:
         gradient, weight.grad = weight.grad, None
         return gradient
 
-    def aside(self) -> Self:
+    def with_own_gradients(self) -> Self:
         """The same weights, in the same memory, whose gradients are kept apart until ``add`` takes them."""
         other = copy(self)
         other.weights = {n: weight.detach().requires_grad_(weight.requires_grad) for n, weight in self.weights.items()}
         return other
 
-    def add(self, other: Self) -> None:
+    def add_gradients(self, other: Self) -> None:
         """Add the gradients of what ``aside`` gave to those that are held."""
         for name, weight in other.weights.items():
             own, gradient, weight.grad = self.weights[name], weight.grad, None
@@ -69,10 +69,10 @@ class LearnedNetwork:
         """Features (n, e) of images (n, 3, h, w), with a graph for a backward pass."""
         stored = self._encoder.names.items()
         tensors = {name: assemble(name, parts, [self.weights[part] for part in parts]) for name, parts in stored}
-        features: Tensor = replace(self._encoder, tensors=tensors)(self.moved(images))
+        features: Tensor = replace(self._encoder, tensors=tensors)(self.to_device(images))
         return features
 
-    def moved(self, tensor: Tensor) -> Tensor:
+    def to_device(self, tensor: Tensor) -> Tensor:
         """A tensor in the compute dtype, on the device of the network."""
         return tensor.to(self._device, self._dtype)
 

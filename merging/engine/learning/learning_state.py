@@ -36,11 +36,11 @@ class LearningState:
         if path is not None and path.exists():
             self._read(path)
 
-    def restored(self, part: str) -> dict[str, Tensor]:
+    def restore(self, part: str) -> dict[str, Tensor]:
         """What an interrupted run kept of this part; empty if there is nothing."""
         return dict(self._states[part]()) if part in self._states else {}
 
-    def keep(self, part: str, state: State) -> None:
+    def offer(self, part: str, state: State) -> None:
         """Offer a state, which is asked for when it is written; until the next offer it must not change.
 
         Raises:
@@ -52,9 +52,9 @@ class LearningState:
             self.write()
         self.check()
 
-    def settle(self, part: str) -> None:
+    def finish_part(self, part: str) -> None:
         """Ask for the state of a part that is done, so that nothing else of it stays in memory."""
-        settled = self.restored(part)
+        settled = self.restore(part)
         self._states[part] = lambda: settled
 
     def check(self) -> None:
@@ -85,7 +85,7 @@ class LearningState:
             self.path.unlink(missing_ok=True)
 
     @contextmanager
-    def removed_on_failure(self) -> Iterator[None]:
+    def remove_on_failure(self) -> Iterator[None]:
         """Remove the file if the block fails or is cancelled, but not at a pause."""
         try:
             yield

@@ -32,7 +32,7 @@ def learning_work(recipe: Recipe, experts: int, test_images: Sequence[int] = ())
     method, params = recipe.methods[-1], recipe.merge.params
     if not method.learns(params):
         return LearningWork()
-    if method.needed(params) == Needs.TEST_DATA:
+    if method.needs_for(params) == Needs.TEST_DATA:
         known = recipe.test_data.per_task if recipe.test_data else None
         images = list(test_images) or [known or sys.maxsize] * experts
     else:

@@ -83,7 +83,7 @@ class StoredChanges:
         self._block = ""
         self._reading = Lock()  # several batches may be on their way
 
-    def of(self, name: str) -> list[TensorChange | None]:
+    def changes_of(self, name: str) -> list[TensorChange | None]:
         """Every task's change of a tensor, None where nothing is stored of it."""
         with self._reading:
             if name not in self._kept:
@@ -94,9 +94,9 @@ class StoredChanges:
                 self._kept[name] = [self._change(checkpoint, VISUAL + name) for checkpoint in self._stored]
             return self._kept[name]
 
-    def present(self, name: str) -> Iterator[tuple[int, TensorChange]]:
+    def changed_tasks(self, name: str) -> Iterator[tuple[int, TensorChange]]:
         """The tasks, by number, of which something is stored, with it."""
-        return ((k, change) for k, change in enumerate(self.of(name)) if change is not None)
+        return ((k, change) for k, change in enumerate(self.changes_of(name)) if change is not None)
 
     def _change(self, checkpoint: Checkpoint, name: str) -> TensorChange | None:
         if name in checkpoint.infos:
@@ -129,19 +129,19 @@ class MixedEncoder(Encoder):
         out = super().linear(weight, bias, x, record)
         if self.weights is None:
             return out
-        for k, change in self.changes.present(weight):
+        for k, change in self.changes.changed_tasks(weight):
             out = out + self.weights[:, k, None, None] * change.rows(x)
         return out if bias is None else out + self._mixture(bias)[:, None]
 
     def norm(self, name: str, x: Tensor) -> Tensor:
         if self.weights is None:
             return super().norm(name, x)
-        scale, shift = self.table(name + ".weight"), self.table(name + ".bias")
+        scale, shift = self.embedding(name + ".weight"), self.embedding(name + ".bias")
         if x.ndim == 2:
             scale, shift = scale[:, 0], shift[:, 0]
         return nnf.layer_norm(x, x.shape[-1:], eps=EPS) * scale + shift
 
-    def table(self, name: str) -> Tensor:
+    def embedding(self, name: str) -> Tensor:
         """An embedding (n, rows, width) of every image, or a vector as one row."""
         own = super().table(name)
         if self.weights is None:
@@ -153,7 +153,7 @@ class MixedEncoder(Encoder):
         out = super().project(x)
         if self.weights is None:
             return out
-        for k, change in self.changes.present("proj"):
+        for k, change in self.changes.changed_tasks("proj"):
             out = out + self.weights[:, k, None] * change.transposed.rows(x)
         return out
 
@@ -162,7 +162,7 @@ class MixedEncoder(Encoder):
         assert self.weights is not None
         own = self.tensors[name]
         total = own.new_zeros((len(self.weights), *own.shape))
-        for k, change in self.changes.present(name):
+        for k, change in self.changes.changed_tasks(name):
             total = total + self.weights[:, k].reshape(-1, *[1] * own.ndim) * change.matrix
         return total
 
@@ -188,7 +188,7 @@ class ModuleTower:
         """The merged model's features (n, e)."""
         return self.merged(images)
 
-    def entering(self, images: Tensor, weight: str) -> Tensor:
+    def capture_class_tokens(self, images: Tensor, weight: str) -> Tensor:
         """The class tokens (n, d) that enter a linear map of a block of the merged model."""
         seen: dict[str, Tensor] = {}
         x = images
@@ -196,21 +196,21 @@ class ModuleTower:
             x = self.merged.run(section, x, lambda name, rows: seen.update({name: rows} if name == weight else {}))
         return seen[weight][:: x.shape[1]]  # the class token is the first of each image
 
-    def stored(self, name: str) -> list[Mapping[str, Tensor]]:
+    def stored_parts(self, name: str) -> list[Mapping[str, Tensor]]:
         """What is stored of one tensor for every task; empty where nothing is."""
-        return [{} if change is None else change.parts for change in self.merged.changes.of(name)]
+        return [{} if change is None else change.parts for change in self.merged.changes.changes_of(name)]
 
-    def grouped(self, images: Tensor, chosen: Tensor, combine: Combine) -> Tensor:
+    def features_by_tasks(self, images: Tensor, chosen: Tensor, combine: Combine) -> Tensor:
         """Features (n, e), each image through the pretrained model plus what is stored of its tasks, combined."""
         keys = [tuple(row) for row in chosen.cpu().tolist()]
         rows = {key: [i for i, other in enumerate(keys) if other == key] for key in dict.fromkeys(keys)}
         if not rows:
             return self.merged(images)
-        parts = [self._of(key, combine)(images[own]) for key, own in rows.items()]
+        parts = [self._model_of_tasks(key, combine)(images[own]) for key, own in rows.items()]
         order = torch.tensor([i for own in rows.values() for i in own], device=images.device)
         return torch.cat(parts)[order.argsort()]
 
-    def _of(self, key: tuple[bool, ...], combine: Combine) -> Encoder:
+    def _model_of_tasks(self, key: tuple[bool, ...], combine: Combine) -> Encoder:
         """The model of some tasks; those that were used last are kept while there is room."""
         with self._making:
             if key not in self._groups:
@@ -219,16 +219,16 @@ class ModuleTower:
                     del self._groups[next(iter(self._groups))]
                 tensors = dict(self.base)
                 for name, value in self.base.items():
-                    own = [parts for parts, used in zip(self.stored(name), key, strict=True) if used and parts]
+                    own = [parts for parts, used in zip(self.stored_parts(name), key, strict=True) if used and parts]
                     tensors[name] = value + combine(own).reshape(value.shape) if own else value
                 self._groups[key] = Encoder(self.merged.architecture, tensors)
             self._groups[key] = self._groups.pop(key)
             return self._groups[key]
 
-    def mixed(self, images: Tensor, weights: Tensor) -> Tensor:
+    def features_by_mixture(self, images: Tensor, weights: Tensor) -> Tensor:
         """Features (n, e) through every image's own mixture, weights (n, K)."""
         return replace(self.merged, weights=weights)(images)
 
-    def routed(self, images: Tensor, route: Callable[[int, Tensor], Tensor]) -> Tensor:
+    def features_by_router(self, images: Tensor, route: Callable[[int, Tensor], Tensor]) -> Tensor:
         """Features (n, e) where MLPs are the pretrained ones plus mixtures by what ``route`` gives."""
         return replace(self.merged, tensors={**self.merged.tensors, **self.base}, route=route)(images)

@@ -74,7 +74,7 @@ class Modules:
         """
         named = {f"{ROUTER}.{name}": tensor for name, tensor in self.learned.router.items()}
         for task in self.tasks:
-            named |= {f"{task}.{name}": tensor for name, tensor in self.learned.own.get(task, {}).items()}
+            named |= {f"{task}.{name}": tensor for name, tensor in self.learned.per_task.get(task, {}).items()}
             if self.method.exclusive and task in self.stored:
                 named |= {f"{task}.{name}": self.stored[task].read(name) for name in self.stored[task].infos}
         return named
@@ -83,7 +83,7 @@ class Modules:
         """What lies beside the merged model: the task (empty for what all share), what it is, and its tensors."""
         kind = "exclusive vector" if self.method.exclusive else "task vector"
         for task in self.tasks:
-            if own := self.learned.own.get(task):
+            if own := self.learned.per_task.get(task):
                 yield task, "module", MappingCheckpoint(own, task)
             if task in self.stored and self.stored[task].infos:
                 yield task, kind, self.stored[task]
@@ -121,7 +121,7 @@ class Modules:
 
         With the weight 1 for the true task and 0 for the others, they say what the stored vectors themselves lose.
         """
-        return self._each(images, self.tower.mixed, weights)
+        return self._each(images, self.tower.features_by_mixture, weights)
 
     def on(self, device: torch.device) -> Modules:
         """The same modules on another device."""
@@ -144,7 +144,7 @@ class Modules:
 
     @property
     def _entry(self) -> dict[str, Any]:
-        return {"key": self.key, "params": self.params.plain(), "tasks": list(self.tasks)}
+        return {"key": self.key, "params": self.params.to_plain(), "tasks": list(self.tasks)}
 
     @property
     def tower(self) -> ModuleTower:
@@ -165,7 +165,7 @@ class Modules:
     @cached_property
     def _here(self) -> Learned:
         """What was learned, where and as precisely as it is computed."""
-        return self.learned.moved(self.device, self.dtype)
+        return self.learned.to_device(self.device, self.dtype)
 
     @property
     def batch_size(self) -> int:

@@ -30,7 +30,7 @@ def write_section(
     method: Adapt, params: Params, tasks: Sequence[str], parts: Parts, learned_from: str = ""
 ) -> Iterator[str]:
     """Its parts: what was learned, from which images, bytes per task, and how to load it."""
-    values = ", ".join(f"{name}={value}" for name, value in params.plain().items() if value is not None)
+    values = ", ".join(f"{name}={value}" for name, value in params.to_plain().items() if value is not None)
     names = ", ".join(escape_markdown(printable(task)) for task in tasks)
     yield (
         f"{escape_markdown(method.title)} ({escape_markdown(values)}) for the tasks {names}, by Mergescope "

@@ -74,13 +74,13 @@ def read_modules(folder: Path, merged: Checkpoint) -> Modules:
         )
     view = identity_view(merged)
     view.metadata = {**merged.metadata, "architecture": json.dumps(entry["architecture"])}
-    architecture = Architecture.of(view)
+    architecture = Architecture.from_checkpoint(view)
     files = {name: _open_listed_file(folder, name, sha) for name, sha in entry["files"].items()}
     shapes = method.shapes(params, Sizes(len(tasks), architecture.layers, architecture.width, architecture.embed_dim))
     names = file_names(tasks)
     stores = method.stores is not None
     router = _read_tensors(files, shared_file(ROUTER), shapes.router)
-    own = {} if stores else {task: _read_tensors(files, name, shapes.own) for task, name in names.items()}
+    own = {} if stores else {task: _read_tensors(files, name, shapes.per_task) for task, name in names.items()}
     stored = {task: _read_stored(files.get(name), task, merged) for task, name in names.items()} if stores else {}
     base = files.get(shared_file(BASE))
     return Modules(method.key, params, tasks, Learned(router, own), merged, architecture, stored, base)

@@ -102,7 +102,7 @@ class Benchmark:
         return self._reference(PRETRAINED)
 
     @cached_property
-    def tower(self) -> Checkpoint | None:
+    def pretrained_tower(self) -> Checkpoint | None:
         """The pretrained model's checkpoint, which gives the architecture of state dicts that come without metadata."""
         path = model_file(self.folder, PRETRAINED)
         return open_checkpoint(path) if path.is_file() else None
@@ -194,17 +194,17 @@ class Benchmark:
             if task.referenced:
                 self._files(task)
 
-    def find(self, below: Path, meter: Meter) -> list[str]:
+    def find_files(self, search_folder: Path, meter: Meter) -> list[str]:
         """Look below a folder for all files and models that it refers to, keep where they lie, and say what is missing.
 
         Raises Cancelled as the meter does.
         """
         problems = []
         for task in [task for task in self.tasks if task.referenced]:
-            places = data_set_locations.find_moved(self._locations(task), below, meter)
+            places = data_set_locations.find_moved(self._locations(task), search_folder, meter)
             data_set_locations.write_locations(self.folder / "data" / f"{task.key}.npz", places)
             problems.append(data_set_locations.describe_missing(self.folder, task.title, places))
-        return [*filter(None, problems), *find_models(self.folder, below, meter)]
+        return [*filter(None, problems), *find_models(self.folder, search_folder, meter)]
 
     def _files(self, task: Task) -> list[Location]:
         """The files of a referenced task; raises TaskError if some are missing or have changed."""
@@ -299,7 +299,7 @@ class Benchmark:
         if checkpoint.network:
             return f"images pass through CLIP towers; this is {checkpoint.network}."
         try:
-            tower = Architecture.of(checkpoint)
+            tower = Architecture.from_checkpoint(checkpoint)
         except CheckpointError as error:
             return str(error)
         if tower.image_size != self.image_size:

@@ -47,7 +47,7 @@ class Location:
     digest: str
 
     @classmethod
-    def of(cls, file: Path, column: str) -> Location:
+    def of_file(cls, file: Path, column: str) -> Location:
         """That of a file as it is now. Raises OSError if it cannot be read."""
         state = file.stat()
         return cls(file.absolute(), column, state.st_size, state.st_mtime_ns, file_hash(file))
@@ -168,7 +168,7 @@ def find_moved(locations: Sequence[Location], search_folder: Path, meter: Meter)
 def _match_location(one: Location, candidates: Sequence[Path], meter: Meter) -> Location:
     """A file at one of these paths, if one of them has its content; the same location otherwise."""
     for path in sorted(candidates, key=lambda path: (path.resolve().name != one.digest, path.name != one.file.name)):
-        meter.within(0, "Comparing files", printable(path.name, 80))
+        meter.report_part(0, "Comparing files", printable(path.name, 80))
         if path.resolve().name == one.digest or _has_digest(path, one.digest):
             return replace(one, file=path.absolute(), mtime_ns=path.stat().st_mtime_ns)
         meter.advance(one.size, "Comparing files", printable(path.name, 80))

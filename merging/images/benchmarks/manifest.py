@@ -65,7 +65,7 @@ def first_damage(folder: Path) -> str:
 
 def check_model(model: ModelRef, digest: str) -> None:
     """Raise TaskError if the model, of that digest, lies in a benchmark made here and has changed."""
-    if model.remote or model.path.parent.name != "models":
+    if model.is_on_hub or model.path.parent.name != "models":
         return
     path = model.path
     folder = path.parent.parent

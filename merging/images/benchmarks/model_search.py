@@ -38,7 +38,7 @@ OTHERS = ("is not the one that it was made of", "are not the ones that it was ma
 class _ModelPaths:
     """Where the models of a benchmark should be, by the files that say so, and what is wrong with other such files."""
 
-    places: dict[Path, str] = field(default_factory=dict)  # that of the pretrained model first: it names the tensors
+    paths: dict[Path, str] = field(default_factory=dict)  # that of the pretrained model first: it names the tensors
     damaged: dict[Path, str] = field(default_factory=dict)
 
 
@@ -48,7 +48,7 @@ def missing_models(folder: Path) -> list[str]:
     Models that are there are not read.
     """
     known = _read_model_paths(folder)
-    return _problems(folder, known, {path.stem: place for path, place in known.places.items() if not _exists(place)})
+    return _problems(folder, known, {path.stem: place for path, place in known.paths.items() if not _exists(place)})
 
 
 def find_models(folder: Path, search_folder: Path, meter: Meter) -> list[str]:
@@ -59,12 +59,12 @@ def find_models(folder: Path, search_folder: Path, meter: Meter) -> list[str]:
     Paths that are not UTF-8 are left out, since no file of JSON can hold them. Raises Cancelled as the meter does.
     """
     known = _read_model_paths(folder)
-    named = _named({name for place in known.places.values() for name in _names(place)}, search_folder, meter)
-    candidates = {path: _candidates(place, named) for path, place in known.places.items()}
-    meter.total += sum(_size(Path(place)) for place in known.places.values())
+    named = _named({name for place in known.paths.values() for name in _names(place)}, search_folder, meter)
+    candidates = {path: _candidates(place, named) for path, place in known.paths.items()}
+    meter.total += sum(_size(Path(place)) for place in known.paths.values())
     meter.total += sum(_size(one) for some in candidates.values() for one in some)
     left: dict[str, str] = {}
-    for path, place in known.places.items():
+    for path, place in known.paths.items():
         if not _restore_path(path, place, candidates[path], meter):
             left[path.stem] = place
     if PRETRAINED in {*left, *(path.stem for path in known.damaged)}:  # others may fit: nothing names their tensors
@@ -104,7 +104,7 @@ def _read_model_paths(folder: Path) -> _ModelPaths:
         with contextlib.suppress(OSError), path.open("rb") as file:
             if is_reference(path, raw := file.read(MOST + 1)):
                 try:
-                    known.places[path] = model_path(path, raw)
+                    known.paths[path] = model_path(path, raw)
                 except CheckpointError as error:
                     known.damaged[path] = str(error)
     return known
@@ -133,7 +133,7 @@ def _matches(path: Path, candidate: Path, digest: str, meter: Meter) -> bool:
     def on_bytes(count: int) -> None:
         nonlocal read
         read += count
-        meter.within(min(read, size), COMPARING, name)
+        meter.report_part(min(read, size), COMPARING, name)
 
     on_bytes(0)
     same = False

@@ -57,12 +57,12 @@ class ReferencedImages:
     """
 
     files: Sequence[Location]
-    places: NDArray[np.int64]
+    positions: NDArray[np.int64]
     side: int
-    _kept: _ImageCache = field(default_factory=_ImageCache, repr=False)
+    _cache: _ImageCache = field(default_factory=_ImageCache, repr=False)
 
     def __len__(self) -> int:
-        return len(self.places)
+        return len(self.positions)
 
     @property
     def shape(self) -> tuple[int, int, int, int]:
@@ -72,22 +72,22 @@ class ReferencedImages:
     @property
     def nbytes(self) -> int:
         """Bytes that are in memory."""
-        return self.places.nbytes + len(self._kept.images) * 3 * self.side**2
+        return self.positions.nbytes + len(self._cache.images) * 3 * self.side**2
 
     def __getitem__(self, at: Any) -> Pixels:
         if isinstance(at, int | np.integer):
-            return self._kept.get(self.places[at].tobytes(), lambda: self.taking([at]).decoded()[0])
-        return self.taking(at).decoded()
+            return self._cache.get(self.positions[at].tobytes(), lambda: self.select([at]).decode()[0])
+        return self.select(at).decode()
 
-    def taking(self, at: Any) -> ReferencedImages:
+    def select(self, indices: Any) -> ReferencedImages:
         """The images at these places, which are not decoded yet."""
-        return replace(self, places=self.places[at])
+        return replace(self, positions=self.positions[indices])
 
-    def decoded(self) -> Pixels:
+    def decode(self) -> Pixels:
         """All images (n, side, side, 3), in memory; files are read in the order of their rows."""
         pixels, start = np.empty(self.shape, np.uint8), 0
-        order = np.lexsort(self.places.T[::-1])
-        with decode_images(self.taking(order).references(), self.side, stack_pixels) as chunks:
+        order = np.lexsort(self.positions.T[::-1])
+        with decode_images(self.select(order).references(), self.side, stack_pixels) as chunks:
             for chunk in chunks:
                 pixels[order[start : start + len(chunk)]] = chunk
                 start += len(chunk)
@@ -95,7 +95,7 @@ class ReferencedImages:
 
     def references(self) -> list[ImageReference]:
         """Where each image lies."""
-        return [self._reference(*place) for place in self.places.tolist()]
+        return [self._reference(*place) for place in self.positions.tolist()]
 
     def _reference(self, number: int, at: int, size: int) -> ImageReference:
         file = self.files[number]
@@ -144,5 +144,5 @@ Images: TypeAlias = NDArray[np.uint8] | ReferencedImages
 def select_images(images: Images, indices: NDArray[Any], most: int = MAX_DECODED_BYTES) -> Images:
     """Some of the images, to be used again and again: in memory if they take at most so many bytes, or are there."""
     if isinstance(images, ReferencedImages) and len(indices) * 3 * images.side**2 > most:
-        return images.taking(indices)
+        return images.select(indices)
     return images[indices]

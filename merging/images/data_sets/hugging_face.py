@@ -89,10 +89,10 @@ class TableData(DataSet):
             labels.append(column.to_numpy(zero_copy_only=False).astype(np.int64))
         return np.concatenate(labels)
 
-    def pictures(self, part: str, at: Sequence[int]) -> Iterator[tuple[int, Image.Image | TaskError]]:
+    def read_images(self, part: str, indices: Sequence[int]) -> Iterator[tuple[int, Image.Image | TaskError]]:
         firsts = self._firsts[part]
         for number, table in enumerate(self._files[part]):
-            own = [index for index in at if firsts[number] <= index < firsts[number + 1]]
+            own = [index for index in indices if firsts[number] <= index < firsts[number + 1]]
             rows = [index - firsts[number] for index in own]
             if own:
                 for index, row, cell in zip(own, rows, table.cells(self._image, rows), strict=True):

@@ -90,8 +90,8 @@ class FolderData(DataSet):
                 else:
                     self._left_out += 1
 
-    def pictures(self, part: str, at: Sequence[int]) -> Iterator[tuple[int, Image.Image | TaskError]]:
-        for index in at:
+    def read_images(self, part: str, indices: Sequence[int]) -> Iterator[tuple[int, Image.Image | TaskError]]:
+        for index in indices:
             name = self._files[part][index]
             try:
                 yield index, read_image(self._bytes(name), name)

@@ -37,7 +37,7 @@ class DataSet(ABC):
     notes: tuple[str, ...] = ()
 
     @abstractmethod
-    def pictures(self, part: str, at: Sequence[int]) -> Iterator[tuple[int, Image.Image | TaskError]]:
+    def read_images(self, part: str, indices: Sequence[int]) -> Iterator[tuple[int, Image.Image | TaskError]]:
         """(index, image) for increasing indices of a part; in place of a damaged image, the error that says why."""
 
     def reference(self, part: str, index: int) -> ImageReference | None:

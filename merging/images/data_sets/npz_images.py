@@ -67,11 +67,11 @@ class ArrayData(DataSet):
             raise TaskError(f"{archive.name}: {images!r} is too large ({info.shape}).")
         return archive.read(labels).reshape(-1).astype(np.int64)
 
-    def pictures(self, part: str, at: Sequence[int]) -> Iterator[tuple[int, Image.Image | TaskError]]:
+    def read_images(self, part: str, indices: Sequence[int]) -> Iterator[tuple[int, Image.Image | TaskError]]:
         name, rows = self._arrays[part][0], self._rows[part]
         with Npz(self._path) as archive:
             first = _channels(archive.infos[name].shape) == 1
-            for index, (_, pixels) in zip(at, archive.rows(name, (int(rows[i]) for i in at)), strict=True):
+            for index, (_, pixels) in zip(indices, archive.read_rows(name, (int(rows[i]) for i in indices)), strict=True):
                 yield index, as_image(np.moveaxis(pixels, 0, -1).copy() if first else pixels)
 
 

@@ -84,9 +84,9 @@ class TarData(DataSet):
             raise TaskError(f"{file.name}: the label {shown!r} of sample {name!r} is not a number in digits.")
         return int(text)
 
-    def pictures(self, part: str, at: Sequence[int]) -> Iterator[tuple[int, Image.Image | TaskError]]:
-        places = [self._places[part][index] for index in at]
-        for index, place, data in zip(at, places, read_encoded(places), strict=True):
+    def read_images(self, part: str, indices: Sequence[int]) -> Iterator[tuple[int, Image.Image | TaskError]]:
+        places = [self._places[part][index] for index in indices]
+        for index, place, data in zip(indices, places, read_encoded(places), strict=True):
             try:
                 yield index, data if isinstance(data, TaskError) else read_image(data, place.label)
             except TaskError as error:

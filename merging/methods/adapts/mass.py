@@ -74,7 +74,7 @@ def routing(tower: AdaptedTower, learned: Learned, images: Tensor, params: MassP
     """The weights (n, K), by the class token that enters one layer of the merged model."""
     block = tower.blocks - 1 if params.block is None else params.block
     name = f"transformer.resblocks.{block}.{LAYERS[params.layer]}"
-    return weights(tower.entering(images, name), [parts.get(RIGHT) for parts in tower.stored(name)])
+    return weights(tower.capture_class_tokens(images, name), [parts.get(RIGHT) for parts in tower.stored_parts(name)])
 
 
 def merge_parts(parts: list[Parts], scaling: float) -> Tensor:
@@ -88,7 +88,7 @@ def merge_parts(parts: list[Parts], scaling: float) -> Tensor:
 def features(tower: AdaptedTower, learned: Learned, images: Tensor, task: str | None, params: MassParams) -> Tensor:
     """Features (n, e) through the models of the tasks that are taken."""
     chosen = select_tasks(routing(tower, learned, images, params), params)
-    return tower.grouped(images, chosen, partial(merge_parts, scaling=params.scaling))
+    return tower.features_by_tasks(images, chosen, partial(merge_parts, scaling=params.scaling))
 
 
 register(

@@ -34,7 +34,7 @@ class SurgeryParams(Params):
 
 def shapes(params: SurgeryParams, sizes: Sizes) -> Shapes:
     """What is learned for each task: ``down`` (r, e) and ``up`` (e, r)."""
-    return Shapes(own={"down": (params.rank, sizes.embed_dim), "up": (sizes.embed_dim, params.rank)})
+    return Shapes(per_task={"down": (params.rank, sizes.embed_dim), "up": (sizes.embed_dim, params.rank)})
 
 
 def correct_features(features: Tensor, module: Module) -> Tensor:
@@ -59,7 +59,7 @@ def train(network: MergedNetwork, params: SurgeryParams) -> Learned:
     for k, task in enumerate(network.tasks):
         features, targets = network.merged_features(task), network.expert_features(task)
         bound = network.sizes.embed_dim**-0.5
-        shape = shapes(params, network.sizes).own
+        shape = shapes(params, network.sizes).per_task
         down = (
             routers.sample_uniform([params.seed, crc32(task.encode())], bound, shape["down"])
             .to(features.dtype)
@@ -75,17 +75,17 @@ def train(network: MergedNetwork, params: SurgeryParams) -> Learned:
             adam.step({name: slope.to("cpu", torch.float64) for name, slope in slopes.items()})
             rows.append((step, task, loss))
             share = (k + (step + 1) / params.steps) / len(network.tasks)
-            network.advance(f"{task} · step {step + 1} of {params.steps}", share)
+            network.report_progress(f"{task} · step {step + 1} of {params.steps}", share)
         modules[task] = {name: value.to(features) for name, value in adam.values.items()}
         shifts.append(shift_row(task, targets, features, correct_features(features, modules[task])))
     learning = pd.DataFrame(rows, columns=["step", "expert", "loss"])
-    return Learned(own=modules, tables={"learning": learning, "feature_shift": pd.DataFrame(shifts)})
+    return Learned(per_task=modules, tables={"learning": learning, "feature_shift": pd.DataFrame(shifts)})
 
 
 def features(tower: AdaptedTower, learned: Learned, images: Tensor, task: str | None, params: SurgeryParams) -> Tensor:
     """The merged model's features, corrected by the task's module if the task is known."""
     plain = tower.features(images)
-    return plain if task is None else correct_features(plain, learned.own[task])
+    return plain if task is None else correct_features(plain, learned.per_task[task])
 
 
 register(

@@ -83,7 +83,7 @@ def train(network: MergedNetwork, params: TwinParams) -> Learned:
         require_finite([number], step, ["the router"], "cross-entropy", adam.values.values)
         adam.step({name: slope.to("cpu", torch.float64) for name, slope in zip(leaves, slopes, strict=True)})
         losses.append((step, "router", number))
-        network.advance(f"router · step {step + 1} of {params.steps}", (step + 1) / params.steps)
+        network.report_progress(f"router · step {step + 1} of {params.steps}", (step + 1) / params.steps)
     router = {**known, **{name: value.to(features) for name, value in adam.values.items()}}
     return Learned(router, tables={"learning": pd.DataFrame(losses, columns=["step", "expert", "loss"])})
 
@@ -95,7 +95,7 @@ def routing(tower: AdaptedTower, learned: Learned, images: Tensor, params: TwinP
 
 def features(tower: AdaptedTower, learned: Learned, images: Tensor, task: str | None, params: TwinParams) -> Tensor:
     """Features (n, e) through the merged model plus every image's own mixture."""
-    return tower.mixed(images, routing(tower, learned, images, params))
+    return tower.features_by_mixture(images, routing(tower, learned, images, params))
 
 
 register(

@@ -79,7 +79,7 @@ def train(network: MergedNetwork, params: WemoeParams) -> Learned:
 
     start = {name: value.to(network.dtype).double() for name, value in initial_routers(params, network.sizes).items()}
     adam, losses = Adam(start, params.lr), list[tuple[float, ...]]()
-    if state := network.restored():
+    if state := network.restore_state():
         losses = [tuple(row) for row in state.pop("losses").tolist()]
         adam.restore(state)
     for step in range(adam.steps, params.steps):
@@ -91,9 +91,9 @@ def train(network: MergedNetwork, params: WemoeParams) -> Learned:
         require_finite(now, step, network.tasks, "entropy", adam.values.values)
         adam.step({name: slope.to("cpu", torch.float64) for name, slope in slopes.items()})
         losses.append(now)
-        network.keep(lambda: {**adam.state(), "losses": torch.tensor(losses, dtype=torch.float64)})
+        network.offer_state(lambda: {**adam.state(), "losses": torch.tensor(losses, dtype=torch.float64)})
         entropy = sum(now) / len(now)
-        network.advance(f"step {step + 1} of {params.steps} · entropy {entropy:.2f}", (step + 1) / params.steps)
+        network.report_progress(f"step {step + 1} of {params.steps} · entropy {entropy:.2f}", (step + 1) / params.steps)
     rows = [(step, task, row[k]) for step, row in enumerate(losses) for k, task in enumerate(network.tasks)]
     table = pd.DataFrame(rows, columns=["step", "expert", "loss"])
     return Learned({name: value.to(network.dtype) for name, value in adam.values.items()}, tables={"learning": table})
@@ -101,7 +101,7 @@ def train(network: MergedNetwork, params: WemoeParams) -> Learned:
 
 def features(tower: AdaptedTower, learned: Learned, images: Tensor, task: str | None, params: WemoeParams) -> Tensor:
     """Features (n, e), every image routed by itself."""
-    return tower.routed(images, partial(routers.route_images, learned.router))
+    return tower.features_by_router(images, partial(routers.route_images, learned.router))
 
 
 def routing(tower: AdaptedTower, learned: Learned, images: Tensor, params: WemoeParams) -> Tensor:
@@ -112,7 +112,7 @@ def routing(tower: AdaptedTower, learned: Learned, images: Tensor, params: Wemoe
         weights.append(routers.route_images(learned.router, block, tokens))
         return weights[-1]
 
-    tower.routed(images, noted)
+    tower.features_by_router(images, noted)
     return torch.stack(weights, dim=1)
 
 

@@ -58,7 +58,7 @@ class RedundantVector:
     """The redundant vector as a combination of task vectors (K,), and from which ones it is subtracted (K,): 1 or 0."""
 
     coefficients: tuple[float, ...]
-    taking_part: tuple[float, ...]
+    used_experts: tuple[float, ...]
 
 
 def _products(slot: Slot) -> Tensor:
@@ -109,7 +109,7 @@ def awd(slot: Slot, params: AwdParams, statistics: RedundantVector) -> Tensor:
     if not any(statistics.coefficients):
         return slot.task_vectors
     coefficients, taking_part = (
-        slot.task_vectors.new_tensor(row) for row in (statistics.coefficients, statistics.taking_part)
+        slot.task_vectors.new_tensor(row) for row in (statistics.coefficients, statistics.used_experts)
     )
     redundant = torch.tensordot(coefficients, slot.task_vectors, dims=1)
     edited: Tensor = slot.task_vectors - taking_part.reshape(-1, *[1] * redundant.dim()) * redundant

@@ -93,9 +93,9 @@ def _conflicts(slot: Slot, mode: str, objective: Callable[[Tensor], Objective], 
     for task in range(len(vectors)):
         conflict = current.top(task, count)
         yield conflict
-        slot.tick((task + 1) / len(vectors))
+        slot.report_share((task + 1) / len(vectors))
         if mode == SEQUENTIAL:
-            vectors = torch.stack([v if i == task else conflict.removed_from(v) for i, v in enumerate(vectors)])
+            vectors = torch.stack([v if i == task else conflict.remove_from(v) for i, v in enumerate(vectors)])
             current = objective(vectors)
 
 
@@ -107,7 +107,7 @@ def cat(slot: Slot, params: CatParams, statistics: Conflicts) -> Tensor:
     for i, vector in enumerate(_as_matrices(slot, slot.task_vectors)):
         others, rest = [conflict for k, conflict in enumerate(conflicts) if k != i], vector
         for conflict in others if params.mode == SEQUENTIAL else [join_conflicts(others)]:
-            rest = conflict.removed_from(rest)
+            rest = conflict.remove_from(rest)
         trimmed.append(rest)
         _note_removal(slot, slot.experts[i], conflicts[i], vector, rest)
     stack = torch.stack(trimmed)

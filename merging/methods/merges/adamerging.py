@@ -45,38 +45,38 @@ Coefficient = dict[str, tuple[float, ...]]  # by tensor, per expert
 def learn(blend: Blend, params: AdamergingParams) -> Survey:
     """The coefficients at which the merged model is surest of its predictions on every task's images."""
     experts, by_task = blend.slots.experts, params.granularity == "task"
-    learned = Coefficients(experts, blend.live, params.init, params.clamp, by_task=by_task)
+    learned = Coefficients(experts, blend.live_parameters, params.init, params.clamp, by_task=by_task)
     adam = Adam(learned.raw, params.lr)
-    if kept := blend.restored():
+    if kept := blend.restore_state():
         adam.restore(kept)
         learned.restore(kept)
-        blend.skip(adam.steps / params.steps)
+        blend.skip_share(adam.steps / params.steps)
 
     def write(slot: Slot, gradient: Tensor | None) -> Tensor:
-        return weighted_sum(slot.task_vectors, learned.used(slot.name).tolist())
+        return weighted_sum(slot.task_vectors, learned.model_values(slot.name).tolist())
 
     def descend(slot: Slot, gradient: Tensor | None) -> Tensor | None:
-        learned.move(adam, slot.name, _coefficient_gradient(slot, gradient, adam.steps, learned.all_used))
+        learned.move(adam, slot.name, _coefficient_gradient(slot, gradient, adam.steps, learned.all_model_values))
         return write(slot, None) if adam.steps < params.steps else None
 
-    if blend.live and adam.steps < params.steps:
-        blend.say(f"step {adam.steps + 1} of {params.steps}")
-        blend.visit(write)
-    while blend.live and (step := adam.steps) < params.steps:
+    if blend.live_parameters and adam.steps < params.steps:
+        blend.report_detail(f"step {adam.steps + 1} of {params.steps}")
+        blend.update_each(write)
+    while blend.live_parameters and (step := adam.steps) < params.steps:
         losses = blend.entropies(params.seed, params.batch, step)
-        require_finite(losses, step, experts, "entropy", learned.all_used)
+        require_finite(losses, step, experts, "entropy", learned.all_model_values)
         learned.note(losses)
         adam.begin()
         if by_task:
-            learned.move(adam, TASK, _summed_gradient(blend, adam.steps, learned.all_used))
+            learned.move(adam, TASK, _summed_gradient(blend, adam.steps, learned.all_model_values))
             if adam.steps < params.steps:
-                blend.visit(write)
+                blend.update_each(write)
         else:
-            blend.visit(descend)
-        blend.say(f"step {adam.steps} of {params.steps} · entropy {sum(losses) / len(losses):.2f}")
-        blend.keep(lambda: adam.state() | learned.state())
+            blend.update_each(descend)
+        blend.report_detail(f"step {adam.steps} of {params.steps} · entropy {sum(losses) / len(losses):.2f}")
+        blend.offer_state(lambda: adam.state() | learned.state())
     tables = learned.tables(blend.slots.parameters, params.shrink)
-    return Survey(learned.merged(params.shrink), tables, _warn_of_params(params))
+    return Survey(learned.merge_values(params.shrink), tables, _warn_of_params(params))
 
 
 def _coefficient_gradient(slot: Slot, gradient: Tensor | None, steps: int, used: Callable[[], list[Tensor]]) -> Tensor:
@@ -91,7 +91,7 @@ def _coefficient_gradient(slot: Slot, gradient: Tensor | None, steps: int, used:
 def _summed_gradient(blend: Blend, steps: int, used: Callable[[], list[Tensor]]) -> Tensor:
     """The derivative of the loss by each expert's one coefficient (K,)."""
     slopes: list[Tensor] = []
-    blend.visit(lambda slot, gradient: slopes.append(_coefficient_gradient(slot, gradient, steps, used)))
+    blend.update_each(lambda slot, gradient: slopes.append(_coefficient_gradient(slot, gradient, steps, used)))
     return sum(slopes[1:], slopes[0])
 
 

@@ -57,7 +57,7 @@ def drm(slot: Slot, params: DrmParams, statistics: None) -> Tensor:
     if slot.role not in LINEAR_MAPS:
         return params.scaling * slot.task_vectors.mean(dim=0)
     vertical = params.direction == "vertical"  # the same, of the transposed matrices
-    if (factors := slot.few_factors) is not None:
+    if (factors := slot.small_factors) is not None:
         thin = [factor.mT for factor in factors] if vertical else factors
         basis = low_rank_basis(thin, params.rank_tol)
         entries, basis = project_on_basis(basis, thin).to(slot.task_vectors), basis.to(slot.task_vectors)
@@ -65,7 +65,7 @@ def drm(slot: Slot, params: DrmParams, statistics: None) -> Tensor:
         blocks = as_matrices(slot).mT if vertical else as_matrices(slot)
         basis = left_basis(blocks, params.rank_tol).to(blocks)
         entries = basis.T @ blocks
-    slot.tick(0.5)
+    slot.report_share(0.5)
     merged = params.scaling * basis @ _merge_entries(entries, params)
     return as_stored(merged.T if vertical else merged, slot)
 

@@ -43,7 +43,7 @@ def iso_cts(slot: Slot, params: IsoCtsParams, statistics: None) -> Tensor:
     outside, own = _complement_basis(common.left, vectors.shape[2]), []
     for index, vector in enumerate(vectors):
         own.append(_residual_svd(to_float64(vector), common.left, outside, own_count))
-        slot.tick((index + 1) / (len(vectors) + 2))
+        slot.report_share((index + 1) / (len(vectors) + 2))
     # The tasks' left vectors are orthogonal to the common ones already, so only they need a polar factor.
     left = torch.cat([polar_factor(torch.cat([part.left for part in own], dim=1)), common.left], dim=1)
     right = polar_factor(torch.cat([*(part.right for part in own), common.right]))

@@ -71,7 +71,7 @@ class LocalizedMasks:
     limits: tuple[float, ...] = ()
     masks: Masks | None = None
 
-    def of(self, slot: Slot) -> Tensor:
+    def masks_of(self, slot: Slot) -> Tensor:
         """Which scalars each expert's mask keeps, (K, *S)."""
         if self.masks is None:
             return reaches_limit(slot, self.limits)
@@ -83,7 +83,7 @@ def survey(slots: SlotStream, params: LocalizeAndStitchParams) -> Survey:
     """Masks of the largest scalars."""
     localized = LocalizedMasks(limits=size_limits(slots, params.density))
     counts = MaskCounts(slots.experts, slots.parameters, slots.numels)
-    for name, shared in slots.map(lambda slot: (slot.name, counts.shared(localized.of(slot)))):
+    for name, shared in slots.map(lambda slot: (slot.name, counts.count_shared(localized.masks_of(slot)))):
         counts.add(name, shared)
     return Survey(localized, counts.tables())
 
@@ -91,20 +91,20 @@ def survey(slots: SlotStream, params: LocalizeAndStitchParams) -> Survey:
 def learn(blend: Blend, params: LocalizeAndStitchParams) -> Survey:
     """Masks of the scalars with which, added to the pretrained model, each task's labeled exemplars are recognized."""
     experts, path = blend.slots.experts, MaskPath(blend.masks())
-    limits, kept = size_limits(blend.slots, params.init_density, least=1), blend.restored()
+    limits, kept = size_limits(blend.slots, params.init_density, least=1), blend.restore_state()
     path.restore(kept)
     if path.rows:
-        blend.skip(len(path.rows) / (params.steps * len(experts)))
+        blend.skip_share(len(path.rows) / (params.steps * len(experts)))
     for task in range(path.finished, len(experts)):
         scores = MaskScores(limits[task], params.bias, params.lr, params.l1, params.regularizer)
         scores.restore(kept)
         kept = {}  # the scores that were kept are of one task
         _learn_one(blend, params, task, scores, path)
         path.finish(scores)
-        blend.keep(path.state)
+        blend.offer_state(path.state)
     counts = MaskCounts(experts, blend.slots.parameters, blend.slots.numels)
     for parameter, numel in zip(blend.slots.parameters, blend.slots.numels, strict=True):
-        counts.add(parameter.name, counts.shared(path.masks.read(parameter.name, 0, numel)))
+        counts.add(parameter.name, counts.count_shared(path.masks.read(parameter.name, 0, numel)))
     tables = counts.tables() | {"learning": path.table(experts, params.steps, sum(blend.slots.numels))}
     return Survey(LocalizedMasks(masks=path.masks), tables, counts.warnings("localize_and_stitch"))
 
@@ -114,21 +114,21 @@ def _learn_one(blend: Blend, params: LocalizeAndStitchParams, task: int, scores:
     experts = blend.slots.experts
     expert, place = experts[task], f"task {task + 1} of {len(experts)}, step"
     first = len(path.rows) - task * params.steps
-    blend.say(f"{place} {first + 1} of {params.steps}")
-    blend.visit(scores.start, expert)
+    blend.report_detail(f"{place} {first + 1} of {params.steps}")
+    blend.update_each(scores.start, expert)
     for step in range(first, params.steps):
         loss = blend.cross_entropy(expert)
         require_finite([loss], step, [expert], "cross-entropy", scores.values.values)
         path.rows.append((loss, float(scores.size)))
-        blend.visit(scores.descend, expert)
-        blend.say(f"{place} {step + 1} of {params.steps} · cross-entropy {loss:.2f}")
-        blend.keep(lambda: path.state() | scores.state())
+        blend.update_each(scores.descend, expert)
+        blend.report_detail(f"{place} {step + 1} of {params.steps} · cross-entropy {loss:.2f}")
+        blend.offer_state(lambda: path.state() | scores.state())
     scores.require_numbers(expert)
 
 
 def localize_and_stitch(slot: Slot, params: LocalizeAndStitchParams, localized: LocalizedMasks) -> Tensor:
     """The mean of the task vectors whose masks keep a scalar, zero where none does: (K, *S) -> (*S)."""
-    masks = localized.of(slot)
+    masks = localized.masks_of(slot)
     total = torch.where(masks, slot.task_vectors, 0).sum(dim=0)
     return total / masks.sum(dim=0).clamp(min=1)
 

@@ -78,7 +78,7 @@ def _least_drift(slot: Slot, inputs: tuple[Moments, ...], rtol: float | None) ->
     kept = values[chosen]
     solution = sums.solution(kept, vectors[:, chosen])
     mean = to_float64(as_matrices(slot).mean(dim=0)).T
-    _note_solution(slot, inputs, kept, values, (sums.least(solution), sums.value(mean), sums.energy))
+    _note_solution(slot, inputs, kept, values, (sums.least_value(solution), sums.value(mean), sums.energy))
     return as_stored(solution.T.to(slot.task_vectors), slot)
 
 

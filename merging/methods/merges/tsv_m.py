@@ -48,7 +48,7 @@ def tsv_m(slot: Slot, params: TsvMParams, statistics: None) -> Tensor:
     parts = []
     for index, vector in enumerate(vectors):
         parts.append(truncated_svd(vector, count))
-        slot.tick((index + 1) / (len(vectors) + 2))  # the two polar factors take about as long as two tasks
+        slot.report_share((index + 1) / (len(vectors) + 2))  # the two polar factors take about as long as two tasks
     whole = join_factors(parts)
     return outside(params.scaling * (whole.left * whole.values) @ whole.right).to(slot.task_vectors)
 

@@ -68,7 +68,7 @@ def _optimize(slot: Slot, params: WudiParams) -> Tensor:
         size = (square / (1 - BETAS[1] ** step)).sqrt_().add_(EPS)
         merged.addcdiv_(mean, size, value=-params.lr / (1 - BETAS[0] ** step))
         if step % TICK == 0:
-            slot.tick(step / params.steps)
+            slot.report_share(step / params.steps)
     return merged
 
 

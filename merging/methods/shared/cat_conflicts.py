@@ -27,21 +27,21 @@ class Conflict:
     ``where`` is an orthonormal basis (d_out, c) of output directions, or positions (c,) in a flat tensor.
     """
 
-    where: Tensor
+    positions: Tensor
     scores: Tensor
 
-    def removed_from(self, vector: Tensor) -> Tensor:
+    def remove_from(self, vector: Tensor) -> Tensor:
         """A task vector, as matrix (d_out, d_in) or flat, without the conflict."""
-        if self.where.ndim == 1:
-            return vector.index_fill(0, self.where.to(vector.device), 0.0)
-        basis = self.where.to(vector)
+        if self.positions.ndim == 1:
+            return vector.index_fill(0, self.positions.to(vector.device), 0.0)
+        basis = self.positions.to(vector)
         rest: Tensor = vector - basis @ (basis.T @ vector)
         return rest
 
 
 def join_conflicts(conflicts: Sequence[Conflict]) -> Conflict:
     """Several conflicts as one: all their positions, or one orthonormal basis of all their directions."""
-    where, scores = [conflict.where for conflict in conflicts], torch.cat([conflict.scores for conflict in conflicts])
+    where, scores = [conflict.positions for conflict in conflicts], torch.cat([conflict.scores for conflict in conflicts])
     if where[0].ndim == 1:
         return Conflict(torch.cat(where), scores)
     left, sizes, _ = torch.linalg.svd(torch.cat(where, dim=1), full_matrices=False)
@@ -75,7 +75,7 @@ class LinearConflicts:
         outer, inner = torch.linalg.qr(outputs.T)
         values, vectors = spectrum((inner * signs) @ inner.T, count)
         conflict = _positive(values, vectors, float(outputs.square().sum().cpu()), len(vectors))
-        return Conflict(outer @ conflict.where, conflict.scores)
+        return Conflict(outer @ conflict.positions, conflict.scores)
 
     def _outputs(self, task: int, expert: int) -> Tensor:
         """The outputs of one expert's task vector for the rows of a task, (n, d_out) over √n."""
@@ -88,17 +88,17 @@ class LinearConflicts:
         # Σ_{i≠k} of the serving terms is their sum over all i without the task's own: that is added back with weight α.
         weights = dict.fromkeys(range(len(self.vectors)), 1.0)
         weights[task] = self.tradeoff
-        disturbing = self._energy(task, weights)
-        matrix = disturbing - self.tradeoff * self._serving
-        scale = float((disturbing.trace() + self.tradeoff * self._serving.trace()).cpu())
+        disturbing = self._weighted_outputs(task, weights)
+        matrix = disturbing - self.tradeoff * self._summed_outputs
+        scale = float((disturbing.trace() + self.tradeoff * self._summed_outputs.trace()).cpu())
         return _positive(*spectrum(matrix, count), scale, len(matrix))
 
     @cached_property
-    def _serving(self) -> Tensor:
+    def _summed_outputs(self) -> Tensor:
         """Σ_i τ_i (G_i/n_i) τ_iᵀ (d_out, d_out), correct on and below the diagonal."""
-        return sum((self._energy(i, {i: 1.0}) for i in range(1, len(self.inputs))), self._energy(0, {0: 1.0}))
+        return sum((self._weighted_outputs(i, {i: 1.0}) for i in range(1, len(self.inputs))), self._weighted_outputs(0, {0: 1.0}))
 
-    def _energy(self, task: int, weights: Mapping[int, float]) -> Tensor:
+    def _weighted_outputs(self, task: int, weights: Mapping[int, float]) -> Tensor:
         """Σ_i w_i τ_i (G_k/n_k) τ_iᵀ (d_out, d_out), correct up to the diagonal, by X_k where it has few rows."""
         total = self.vectors.new_zeros(self.vectors.shape[1], self.vectors.shape[1])
         rows = self.inputs[task].rows

@@ -37,7 +37,7 @@ class Coefficients:
         self._spread: list[Tensor] = []  # (4, K) a step: mean, minimum, maximum, share at zero
         self._history: list[Tensor] = []  # (K, names), every ``EVERY`` steps
 
-    def used(self, name: str) -> Tensor:
+    def model_values(self, name: str) -> Tensor:
         """The coefficients (K,) of a tensor as the model uses them."""
         raw = self.raw[TASK if self._task else name]
         return raw.clamp(0, 1) if self._clamp == FORWARD else raw
@@ -51,13 +51,13 @@ class Coefficients:
         if self._clamp == PROJECT:
             raw.clamp_(0, 1)
 
-    def all_used(self) -> list[Tensor]:
+    def all_model_values(self) -> list[Tensor]:
         """All coefficients as the model uses them, (K,) by tensor."""
-        return [self.used(name) for name in self.raw]
+        return [self.model_values(name) for name in self.raw]
 
     def note(self, losses: Sequence[float]) -> None:
         """Add a step to the history: every task's loss, and the coefficients that it was computed with."""
-        now = self._now()
+        now = self._stacked_values()
         if len(self._losses) % EVERY == 0:
             self._history.append(now)
         self._losses.append(torch.tensor(losses, dtype=torch.float64))
@@ -78,9 +78,9 @@ class Coefficients:
             list(state[name].unbind()) if name in state else [] for name in ("losses", "spread", "history")
         )
 
-    def merged(self, shrink: float) -> dict[str, tuple[float, ...]]:
+    def merge_values(self, shrink: float) -> dict[str, tuple[float, ...]]:
         """Every live tensor's coefficients, shrunk, as they enter the merge."""
-        return {parameter.name: tuple((shrink * self.used(parameter.name)).tolist()) for parameter in self._live}
+        return {parameter.name: tuple((shrink * self.model_values(parameter.name)).tolist()) for parameter in self._live}
 
     def tables(self, parameters: Sequence[Parameter], shrink: float) -> dict[str, pd.DataFrame]:
         """``coefficients`` as they enter the merge, ``coefficient_steps`` before they are shrunk, and ``learning``."""
@@ -89,8 +89,8 @@ class Coefficients:
         steps = len(self._losses)
         moments = [*range(0, steps, EVERY), steps]
         history = [self._table(values).assign(step=step)
-                   for step, values in zip(moments, [*self._history, self._now()], strict=True)]  # fmt: skip
-        final = self._table(shrink * self._now()).assign(pruned=False)
+                   for step, values in zip(moments, [*self._history, self._stacked_values()], strict=True)]  # fmt: skip
+        final = self._table(shrink * self._stacked_values()).assign(pruned=False)
         dropped = [] if self._task else [p for p in parameters if p not in set(self._live)]
         if dropped:
             rows = [(e, p.name, p.order, p.part, float("nan"), True) for e in self._experts for p in dropped]
@@ -103,9 +103,9 @@ class Coefficients:
             "learning": self._learning(),
         }
 
-    def _now(self) -> Tensor:
+    def _stacked_values(self) -> Tensor:
         """All coefficients as the model uses them (K, names)."""
-        columns = self.all_used()
+        columns = self.all_model_values()
         return torch.stack(columns, dim=1) if columns else torch.zeros(len(self._experts), 0, dtype=torch.float64)
 
     def _table(self, values: Tensor) -> pd.DataFrame:

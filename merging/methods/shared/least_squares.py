@@ -52,7 +52,7 @@ class NormalEquations:
         """The sum for a map T (d_in, d_out)."""
         return max(0.0, self.energy + float((columns * (self.gram @ columns - 2 * self.target)).sum().cpu()))
 
-    def least(self, solution: Tensor) -> float:
+    def least_value(self, solution: Tensor) -> float:
         """The sum for a map that solves the equations, on all directions or on some."""
         return max(0.0, self.energy - float((solution * self.target).sum().cpu()))
 
@@ -85,7 +85,7 @@ class FewRows:
         """The sum for a map T (d_in, d_out)."""
         return float((self.inputs @ columns - self.outputs).square().sum().cpu())
 
-    def least(self, solution: Tensor) -> float:
+    def least_value(self, solution: Tensor) -> float:
         """The sum for a map that solves the equations, on all directions or on some."""
         return self.value(solution)
 
@@ -123,7 +123,7 @@ def normal_equations(slot: Slot, inputs: tuple[Moments, ...], alpha: float = 1.0
         else:
             total, rows = equations.energy + energy, equations.rows + moments.count
             equations = NormalEquations(equations.gram.add_(gram), equations.target.add_(target), total, rows)
-        slot.tick((k + 1) / (len(inputs) + 2))
+        slot.report_share((k + 1) / (len(inputs) + 2))
     assert equations is not None
     return equations
 

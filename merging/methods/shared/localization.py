@@ -49,7 +49,7 @@ class MaskCounts:
         self._kept = {parameter.name: torch.zeros(len(experts), dtype=torch.int64) for parameter in parameters}
         self._shared = torch.zeros(len(experts), len(experts), dtype=torch.float64)
 
-    def shared(self, masks: Tensor) -> Tensor:
+    def count_shared(self, masks: Tensor) -> Tensor:
         """Scalars that every two masks (K, *S) of a tensor, or of a piece of one, share, (K, K); changes nothing."""
         shared = torch.zeros_like(self._shared)
         for piece in masks.reshape(len(self._experts), -1).split(PIECE, dim=1):
@@ -107,9 +107,9 @@ class MaskScores:
         else:
             up = reaches_limit(slot, [self._limit])[0]
             self.values[slot.name] = torch.where(up, self._bias, -self._bias).to(slot.pretrained)
-        return self.soft(slot)
+        return self.soft_masked(slot)
 
-    def soft(self, slot: Slot) -> Tensor:
+    def soft_masked(self, slot: Slot) -> Tensor:
         """The task vector times its soft mask."""
         return self.values[slot.name].sigmoid() * slot.task_vectors[0]
 
@@ -122,9 +122,9 @@ class MaskScores:
         if gradient is not None:  # the tensor is part of the tower that images go through
             scores -= self._lr * gradient * slot.task_vectors[0] * slope
         scores -= push * slope
-        return self.soft(slot)
+        return self.soft_masked(slot)
 
-    def kept(self) -> dict[str, Tensor]:
+    def hard_mask(self) -> dict[str, Tensor]:
         """The hard mask, booleans by tensor."""
         return {name: scores > 0 for name, scores in self.values.items()}
 
@@ -140,7 +140,7 @@ class MaskScores:
     @property
     def size(self) -> int:
         """Scalars that the hard mask keeps."""
-        return int(torch.as_tensor(sum(torch.count_nonzero(mask) for mask in self.kept().values())).cpu())
+        return int(torch.as_tensor(sum(torch.count_nonzero(mask) for mask in self.hard_mask().values())).cpu())
 
     def state(self) -> dict[str, Tensor]:
         """The scores as named tensors, for a file."""
@@ -161,13 +161,13 @@ class MaskPath:
 
     def finish(self, scores: MaskScores) -> None:
         """Add the mask of the next task."""
-        self.masks.append(scores.kept())
+        self.masks.append(scores.hard_mask())
         self.finished += 1
 
     def state(self) -> dict[str, Tensor]:
         """Masks and losses as named tensors, for a file."""
         rows = {"rows": torch.tensor(self.rows, dtype=torch.float64)} if self.rows else {}
-        return rows | ({"masks": self.masks.packed()} if self.finished else {})
+        return rows | ({"masks": self.masks.pack()} if self.finished else {})
 
     def restore(self, state: Mapping[str, Tensor]) -> None:
         """Go on from what ``state`` gave."""

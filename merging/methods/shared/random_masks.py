@@ -47,7 +47,7 @@ def sample_survivors(method: str, seed: int, drop_rate: float, slot: Slot) -> Te
 
 @lru_cache(maxsize=1 << 10)
 def _random_bytes(method: str, seed: int, expert: str, tensor: str) -> RandomBytes:
-    return RandomBytes.of(json.dumps([method, seed, expert, tensor]))
+    return RandomBytes.from_address(json.dumps([method, seed, expert, tensor]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class RandomBytes:
     rounding: float
 
     @classmethod
-    def of(cls, address: str) -> RandomBytes:
+    def from_address(cls, address: str) -> RandomBytes:
         digest = hashlib.blake2b(address.encode(), digest_size=38).digest()
         number = [int.from_bytes(digest[at], "little") for at in (slice(16), slice(16, 32), slice(32, None))]
         return cls(number[0], number[1] | 1, number[2] / 2**48)

@@ -27,11 +27,11 @@ def matrices_to_decompose(slot: Slot) -> tuple[Tensor, Callable[[Tensor], Tensor
 
     They are the task vectors themselves or, where their factors are known and few, small matrices that stand for them.
     """
-    thin = slot.few_factors
+    thin = slot.small_factors
     if thin is None:
         return slot.task_vectors, lambda result: result
     small = find_core(thin)
-    return small.cores, small.outside
+    return small.cores, small.expand
 
 
 def kept_rank(full: int, experts: int, share: float | None) -> int:

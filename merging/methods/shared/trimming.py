@@ -29,7 +29,7 @@ class TrimThresholds:
     thresholds: tuple[float, ...] | None  # None: nothing is trimmed, or the scope is one tensor
     tie_sign: float = 0.0
 
-    def counted(self, votes: int) -> TrimThresholds:
+    def with_votes(self, votes: int) -> TrimThresholds:
         """These with the sign that more scalars of the whole model elect; ``votes`` is the sum of all signs."""
         return replace(self, tie_sign=float((votes > 0) - (votes < 0)))
 
@@ -52,7 +52,7 @@ def density_of(prune_ratio: float) -> float:
 
 def kth_smallest_of_slots(slots: SlotStream, rows: Callable[[Slot], Tensor], ranks: Sequence[int]) -> list[float]:
     """``kth_smallest``, dead parameters included, of what ``rows`` makes of slots scalar by scalar, (K, n)."""
-    sample = SampledRows(lambda stride: map(rows, slots.thinned(stride)), slots.numel)
+    sample = SampledRows(lambda stride: map(rows, slots.sample_slots(stride)), slots.numel)
     counted = slots.dead_numel
     return kth_smallest(
         lambda: slots.map(rows), ranks, counted, sample, lambda count: slots.map(lambda slot: count(rows(slot)))

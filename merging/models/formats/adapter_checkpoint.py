@@ -62,7 +62,7 @@ class AdapterCheckpoint(Checkpoint):
         content = self.weights.content_digest(on_bytes)
         return hashlib.sha256(content.encode() + self._config_bytes()).hexdigest()
 
-    def applied_to(self, pretrained: Checkpoint) -> Checkpoint:
+    def apply_to(self, pretrained: Checkpoint) -> Checkpoint:
         """The expert that this adapter makes of the pretrained model.
 
         Raises:
@@ -76,7 +76,7 @@ class _Target:
     """A tensor of the pretrained model and its changes, by third (q, k, v); 0 if it is changed as a whole."""
 
     change: dict[int, Change] = field(default_factory=dict)
-    thirds: int = 1
+    qkv_changes: int = 1
     is_transposed: bool = False
 
 
@@ -97,7 +97,7 @@ class AdaptedCheckpoint(Checkpoint):
         """Find the tensors that the adapter changes. Raises CheckpointError if it does not fit the model."""
         names: tuple[str, ...] = ()
         self._own: dict[str, str] = {}  # tensors that are the adapter's as a whole, of networks other than CLIP
-        if pretrained.inferred:
+        if pretrained.is_inferred:
             self._targets, self._own, names = _targets_by_name(adapter, pretrained)
             ignored: list[str] = []
         else:
@@ -134,9 +134,9 @@ class AdaptedCheckpoint(Checkpoint):
             last = self._last = (name, self._adapted(name).reshape(-1))
         return last[1][start:stop]
 
-    def thin(self, name: str, pretrained: Checkpoint) -> ThinFactor | None:
+    def thin_factors(self, name: str, pretrained: Checkpoint) -> ThinFactor | None:
         own = name in self._own or len(self.infos[name].shape) < 2
-        if not self.inferred or own or stored_model(pretrained) is not stored_model(self._pretrained):
+        if not self.is_inferred or own or stored_model(pretrained) is not stored_model(self._pretrained):
             return None
         if name not in self._targets:
             return ThinFactor(1, partial(self._nothing, name))
@@ -165,7 +165,7 @@ class AdaptedCheckpoint(Checkpoint):
         tensor = self._pretrained.read(name).to(info.dtype, copy=True)
         rows = tensor.T if target.is_transposed else tensor
         for third, change in target.change.items():
-            size = rows.shape[0] // target.thirds
+            size = rows.shape[0] // target.qkv_changes
             part = rows[third * size : (third + 1) * size]
             if change.replacement:
                 part.copy_(self._adapter.weights.read(change.replacement).reshape(part.shape))
@@ -192,7 +192,7 @@ class AdaptedCheckpoint(Checkpoint):
     def _check(self, name: str, target: _Target) -> None:
         infos, shape = self._adapter.infos, self.infos[name].shape
         rows = shape[::-1] if target.is_transposed else shape
-        expected = (rows[0] // target.thirds, *rows[1:]) if rows else ()
+        expected = (rows[0] // target.qkv_changes, *rows[1:]) if rows else ()
         for change in target.change.values():
             if change.product:
                 vector = infos[change.product].shape
@@ -232,12 +232,12 @@ def _targets(adapter: AdapterCheckpoint, pretrained: Checkpoint) -> tuple[dict[s
         if stored is None:
             raise CheckpointError(f"{adapter.name} changes {name[:80]!r}, which the pretrained model does not have.")
         is_transposed = place.name == PROJ and is_transposed_name(stored[0]) and not is_transposed_name(name)
-        if place.third is None and len(stored) > 1:
+        if place.qkv_index is None and len(stored) > 1:
             raise CheckpointError(f"{adapter.name} changes q, k and v as one tensor, the pretrained model has three.")
-        whole = place.third is None or len(stored) > 1
-        target = targets.setdefault(stored[place.third or 0] if len(stored) > 1 else stored[0], _Target())
-        target.thirds, target.is_transposed = 1 if whole else 3, is_transposed
-        target.change[0 if whole else place.third or 0] = change
+        whole = place.qkv_index is None or len(stored) > 1
+        target = targets.setdefault(stored[place.qkv_index or 0] if len(stored) > 1 else stored[0], _Target())
+        target.qkv_changes, target.is_transposed = 1 if whole else 3, is_transposed
+        target.change[0 if whole else place.qkv_index or 0] = change
     if not targets:
         raise CheckpointError(f"{adapter.name} changes no tensor of the visual tower: {first_few(ignored)}.")
     return targets, ignored

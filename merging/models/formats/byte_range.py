@@ -28,7 +28,7 @@ class ByteRange:
     def part(self, offset: int, size: int) -> ByteRange:
         """A window inside this one; raises CheckpointError if it reaches past the end."""
         if offset < 0 or size < 0 or offset + size > self.size:
-            raise self.truncated()
+            raise self.truncation_error()
         return ByteRange(self.descriptor, self.start + offset, size, self.name)
 
     def read(self, offset: int, size: int) -> bytes:
@@ -36,14 +36,14 @@ class ByteRange:
         inside = self.part(offset, size)
         raw = os.pread(self.descriptor, inside.size, inside.start)
         if len(raw) != size:
-            raise self.truncated()
+            raise self.truncation_error()
         return raw
 
     def head(self, size: int) -> bytes:
         """The first ``size`` bytes, or fewer if there are fewer."""
         return os.pread(self.descriptor, min(size, self.size), self.start)
 
-    def truncated(self) -> CheckpointError:
+    def truncation_error(self) -> CheckpointError:
         """The error for a file that promises more than it has."""
         return CheckpointError(f"{self.name} is damaged or truncated ({self.size} bytes); download or copy it again.")
 
@@ -60,7 +60,7 @@ class Cursor:
         begin = self.position - self._from
         if begin < 0 or begin + size > len(self._chunk):
             if size > self.window.size - self.position:
-                raise self.window.truncated()
+                raise self.window.truncation_error()
             length = min(max(size, CHUNK), self.window.size - self.position)
             self._chunk, self._from, begin = self.window.read(self.position, length), self.position, 0
         self.position += size
@@ -74,7 +74,7 @@ class Cursor:
             end = self._chunk.find(b"\n", begin) + 1 or len(self._chunk)
             line += self.read(max(end - begin, 1))
             if len(line) > MAX_LINE:
-                raise self.window.truncated()
+                raise self.window.truncation_error()
         return bytes(line)
 
     def skip(self, size: int) -> ByteRange:

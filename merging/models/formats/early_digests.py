@@ -49,7 +49,7 @@ def early_digests(models: Iterable[ModelRef]) -> Iterator[None]:
     ) as process:
         assert process.stdout is not None
         try:
-            with DIGESTS.arriving(_ReportedDigests(set(files), process.stdout)):
+            with DIGESTS.use_digests_from(_ReportedDigests(set(files), process.stdout)):
                 yield
         finally:
             process.kill()
@@ -59,7 +59,7 @@ def _large(models: Iterable[ModelRef]) -> Iterator[tuple[State, Path]]:
     """State and path of every large file among those of the models."""
     for model in models:
         with contextlib.suppress(MergingError, OSError, ValueError):
-            if model.remote:
+            if model.is_on_hub:
                 continue
             path = resolve_contained(model.path).absolute()
             status = path.stat()

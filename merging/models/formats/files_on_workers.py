@@ -39,7 +39,7 @@ def first_missing(models: Iterable[ModelRef]) -> str:
     """The text of the first model whose file is not here; empty if all are."""
     for model in models:
         try:
-            if not model.remote and not model.path.exists():
+            if not model.is_on_hub and not model.path.exists():
                 return model.text
         except CheckpointError:
             return model.text

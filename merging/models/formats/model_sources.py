@@ -41,7 +41,7 @@ class ModelRef:
         return locate(self.text, self.base)
 
     @cached_property
-    def remote(self) -> bool:
+    def is_on_hub(self) -> bool:
         """Whether it is on huggingface.co: ``hf-hub:organization/name``, or open_clip's ``model/tag``."""
         if self.text.startswith(HUB_PREFIX):
             return True
@@ -49,11 +49,11 @@ class ModelRef:
 
     def exists(self) -> bool:
         """Whether it is on the Hub, or something lies at its path."""
-        return self.remote or os.path.lexists(self.path)
+        return self.is_on_hub or os.path.lexists(self.path)
 
     def absolute(self) -> str:
         """The text that means the same model from every folder."""
-        return self.text if self.text.startswith(NAMED) or self.remote else str(self.path.absolute())
+        return self.text if self.text.startswith(NAMED) or self.is_on_hub else str(self.path.absolute())
 
     def fetch(self) -> Path:
         """Where its file or folder lies; a model on the Hub is fetched if it is not in its cache.
@@ -62,7 +62,7 @@ class ModelRef:
             CheckpointError: as ``path``, or the model cannot be fetched from the Hub.
             Cancelled: the command was asked to stop meanwhile.
         """
-        if not self.remote:
+        if not self.is_on_hub:
             return self.path
         from merging.models.formats.hub_models import fetch
 
@@ -94,9 +94,9 @@ def open_checkpoint(
     if family == INFERRED_KEY:
         checkpoint = identity_view(checkpoint) if checkpoint is source else checkpoint
         checkpoint.family = family
-    elif family == CLIP_KEY and checkpoint.inferred:
+    elif family == CLIP_KEY and checkpoint.is_inferred:
         checkpoint = to_open_clip_names(checkpoint, within=True)
-        if checkpoint.inferred:
+        if checkpoint.is_inferred:
             raise FamilyError(
                 f"{checkpoint.name} holds no whole CLIP image encoder; leave the family out, and all of it is merged."
             )

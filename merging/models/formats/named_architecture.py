@@ -44,7 +44,7 @@ def _configured(path: Path) -> StatedArchitecture:
     """The architecture in a configuration, or in the one of a folder."""
     for file in _configurations(path) if path.is_dir() else [path]:
         if (config := read_json(file)) is not None and (stated := architecture_in_config(config)):
-            return StatedArchitecture.of(stated)
+            return StatedArchitecture.from_metadata(stated)
     raise CheckpointError(
         f"{printable(path.name)} is no configuration of a CLIP model; {OPEN_CLIP}, or {TRANSFORMERS} of Transformers, "
         "is one."
@@ -76,4 +76,4 @@ def _of_open_clip(name: str) -> StatedArchitecture:
         raise CheckpointError(f"open_clip's {name} is not a vision transformer of CLIP's kind.")
     if not name.endswith(QUICK):
         stated.pop("quick_gelu", None)
-    return StatedArchitecture.of(stated)
+    return StatedArchitecture.from_metadata(stated)

@@ -32,18 +32,18 @@ class Download:
     ``file`` has its size and its key as soon as the Hub stated them.
     """
 
-    def __init__(self, repository: Repository, file: RepositoryFile, place: Path, line: DownloadThreads) -> None:
-        self.file, self._repository, self._place, self._line = file, repository, place, line
+    def __init__(self, repository: Repository, file: RepositoryFile, repository_path: Path, line: DownloadThreads) -> None:
+        self.file, self._repository, self._place, self._line = file, repository, repository_path, line
         self._sha256, self._hashed = hashlib.sha256(), 0  # bytes
 
     def run(self) -> None:
         """Fetch the file unless its content is there."""
         try:
-            if not self._is_here():
-                self.file = self._line.persist(self._ask)
+            if not self._is_cached():
+                self.file = self._line.call_with_retries(self._ask)
                 lock = self._place.parent / LOCKS / self._place.name / f"{self.file.key}.lock"
                 with hold_lock(lock, self._line.wait, longest=FOREVER) as locked:
-                    if not self._is_here():
+                    if not self._is_cached():
                         self._fetch(locked)
         except Exception as error:  # several libraries raise errors that have no common class
             raise explain_error(error, self._repository, self.file.name, self._place) from None
@@ -58,7 +58,7 @@ class Download:
         options = {"repo_type": of.kind, "revision": of.revision, "endpoint": client.endpoint()}
         return str(hub.hf_hub_url(of.name, self.file.name, **options))
 
-    def _is_here(self) -> bool:
+    def _is_cached(self) -> bool:
         return has_blob(self._blob, self.file.size)
 
     def _ask(self) -> RepositoryFile:
@@ -75,12 +75,12 @@ class Download:
                 "connection",
             )
         if len(key) == len(file.key) and key != file.key:
-            raise self._another(key)
+            raise self._wrong_digest_error(key)
         key = file.key or key  # a known key is held to, also if the host states one of the other kind
         sha256 = key if SHA256.fullmatch(key) else None
         return RepositoryFile(file.name, file.size if size is None else size, sha256, None if sha256 else key)
 
-    def _another(self, digest: str) -> HubError:
+    def _wrong_digest_error(self, digest: str) -> HubError:
         kind = "sha256" if self.file.sha256 else "git id"
         return HubError(
             f"{printable(self.file.name)} of {self._repository.name} from {client.host()} is not the file "
@@ -98,10 +98,10 @@ class Download:
             if size is not None and here is not None and here > size:
                 part.unlink()
             if size is None or here != size:
-                self._line.persist(lambda: self._receive(part), lambda: size_of(part) or 0)
+                self._line.call_with_retries(lambda: self._receive(part), lambda: size_of(part) or 0)
             if (digest := self._digest_of(part)) != self.file.key:
                 part.unlink()
-                raise self._another(digest)
+                raise self._wrong_digest_error(digest)
             self._line.wait()
             sync(part)
             part.replace(self._blob)
@@ -111,7 +111,7 @@ class Download:
 
     def _receive(self, part: Path) -> None:
         """Ask for what is missing and write it. An address in the storage is valid for a while, so the Hub is asked."""
-        self._hash_on(part)
+        self._hash_remaining(part)
         utilities, here, size = client.utilities(), size_of(part) or 0, self.file.size
         headers = utilities.build_hf_headers(headers={"Accept-Encoding": "identity"})
         headers |= {"Range": f"bytes={here}-"} if here else {}
@@ -120,7 +120,7 @@ class Download:
             goes_on = status == 206 and range_sent.startswith(f"bytes {here}-")
             if here and not goes_on and status in {200, 206, 416}:  # it begins anew
                 part.unlink()
-                self._line.came(-here, self.file.name)
+                self._line.report_bytes(-here, self.file.name)
                 self._sha256, self._hashed = hashlib.sha256(), 0
             has_expired = status in {401, 403} and response.history and "X-Error-Code" not in response.headers
             if has_expired or status == 416 or (status == 206 and not goes_on):
@@ -131,7 +131,7 @@ class Download:
                     self._line.wait()
                     file.write(piece)
                     self._hash(piece)
-                    self._line.came(len(piece), self.file.name)
+                    self._line.report_bytes(len(piece), self.file.name)
         if size is not None and (size_of(part) or 0) < size:
             raise BrokenOffError(f"{size_of(part)} of {size} bytes")
 
@@ -139,7 +139,7 @@ class Download:
         self._sha256.update(piece)
         self._hashed += len(piece)
 
-    def _hash_on(self, part: Path) -> None:
+    def _hash_remaining(self, part: Path) -> None:
         """Take what lies there and is not in the digest yet, which an earlier download left."""
         self._line.wait()
         if (size_of(part) or 0) > self._hashed:
@@ -151,7 +151,7 @@ class Download:
 
     def _digest_of(self, part: Path) -> str:
         """The digest of the finished file, of the kind that its key is."""
-        self._hash_on(part)
+        self._hash_remaining(part)
         if self.file.sha256:
             return self._sha256.hexdigest()
         content = part.read_bytes()

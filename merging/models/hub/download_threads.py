@@ -43,7 +43,7 @@ class DownloadThreads:
         if self._stop.wait(seconds):
             raise Cancelled("Cancelled.")
 
-    def came(self, count: int, name: str) -> None:
+    def report_bytes(self, count: int, name: str) -> None:
         """Report bytes of a file that came, or with a negative count bytes that have to come again; keeps the rate."""
         self._news.put((count, name))
         if self._limit and count > 0:
@@ -52,7 +52,7 @@ class DownloadThreads:
                 delay = self._free_at - time.monotonic()
             self.wait(max(0.0, delay))
 
-    def persist(self, call: Callable[[], T], done: Callable[[], int] = lambda: 0) -> T:
+    def call_with_retries(self, call: Callable[[], T], done: Callable[[], int] = lambda: 0) -> T:
         """What ``call`` gives. After failures that pass it is tried again, five times if ``done`` does not grow."""
         failures, before = 0, done()
         while True:
@@ -78,7 +78,7 @@ class DownloadThreads:
         stated = _stated_delay(error) if status else None
         return min(FIRST_DELAY * 2 ** (failures - 1), LONGEST_DELAY) if stated is None else min(stated, LONGEST_WAIT)
 
-    def run(self, tasks: Iterable[Callable[[], None]], workers: int, listen: Callable[[int, str], None]) -> None:
+    def run(self, tasks: Iterable[Callable[[], None]], workers: int, on_bytes: Callable[[int, str], None]) -> None:
         """Run tasks in threads. ``listen`` hears in this thread of bytes that came, or of none, and may raise to stop.
 
         The first error of a task is raised. A thread that waits for an answer of the network is left behind.
@@ -103,7 +103,7 @@ class DownloadThreads:
                     heard = self._news.get(timeout=POLL_SECONDS)
                 except Empty:
                     heard = (0, "")
-                listen(*heard)
+                on_bytes(*heard)
         finally:
             self._stop.set()
             end = time.monotonic() + GRACE

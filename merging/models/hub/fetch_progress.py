@@ -22,7 +22,7 @@ class FetchProgress:
         self._before, self._current = 0, 0  # bytes of the fetches before this one, and of this one
         self._seen = deque([(time.monotonic(), 0)])  # when how many bytes had come
 
-    def part(self) -> Context:
+    def next_context(self) -> Context:
         """The context of the next fetch."""
         self._before, self._current = self._before + self._current, 0
         return self._context if self._context.progress is None else replace(self._context, progress=self._report)

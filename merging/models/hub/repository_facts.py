@@ -33,7 +33,7 @@ def fetch_facts(repository: Repository, context: Context = QUIET) -> RepositoryF
         return info(repository.name, revision=repository.revision, timeout=TIMEOUT, files_metadata=True)
 
     try:
-        line.run([lambda: answers.append(line.persist(ask))], 1, lambda count, name: context.check())
+        line.run([lambda: answers.append(line.call_with_retries(ask))], 1, lambda count, name: context.check())
     except Exception as error:  # several libraries raise errors that have no common class
         raise explain_error(error, repository) from None
     (answer,) = answers

@@ -38,7 +38,7 @@ def find_layer_differences(
 
     Only whole layers count; a layer in which a tensor is missing is one.
     """
-    if pretrained.inferred:
+    if pretrained.is_inferred:
         return _find_block_differences(pretrained, name, expert)
     expected, found = visual_block_numbers(pretrained), visual_block_numbers(expert)
     if not expected or not found or len(expected) == len(found):
@@ -68,7 +68,7 @@ def _find_block_differences(
 def _tensors_of_blocks(checkpoint: Checkpoint) -> dict[str, dict[int, set[str]]]:
     """{tower: {block: its tensors}} of a network other than CLIP; empty of CLIP."""
     found: dict[str, dict[int, set[str]]] = {}
-    for parameter in checkpoint.parameters if checkpoint.inferred else ():
+    for parameter in checkpoint.parameters if checkpoint.is_inferred else ():
         if parameter.block is not None:
             found.setdefault(parameter.tower, {}).setdefault(parameter.block, set()).add(parameter.name)
     return found

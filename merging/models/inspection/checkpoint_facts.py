@@ -105,10 +105,10 @@ def _family(opened: Checkpoint) -> dict[str, Any]:
             if head_detection.is_head(opened.infos)
             else ""
         )
-        if head or not opened.inferred:
+        if head or not opened.is_inferred:
             return none | {"no_family": head or str(error)}
         return none | {"no_family": _other_kind(opened), "roles": _roles(opened)}
-    dead = {"tensors": opened.dead.tensors, "numbers": opened.dead.numel}
+    dead = {"tensors": opened.unused_text.tensors, "numbers": opened.unused_text.numel}
     return {"family": family.title, "no_family": "", "roles": _roles(opened), "dead_text": dead}
 
 
@@ -138,7 +138,7 @@ def _roles(opened: Checkpoint) -> list[dict[str, Any]]:
 
 def _architecture(opened: Checkpoint) -> tuple[dict[str, Any] | None, str]:
     try:
-        a = Architecture.of(opened)
+        a = Architecture.from_checkpoint(opened)
     except (CheckpointError, ValueError) as error:
         return None, str(error)
     sizes = {name: getattr(a, name) for name in ("image_size", "patch_size", "width", "layers", "heads", "embed_dim")}
@@ -150,7 +150,7 @@ def _activation(opened: Checkpoint, architecture: dict[str, Any] | None) -> dict
     """The activation, and whether the metadata states it."""
     if architecture is None:
         return None
-    quick = Architecture.of(opened).quick_gelu
+    quick = Architecture.from_checkpoint(opened).quick_gelu
     return {"name": "quick_gelu" if quick else "gelu", "known": "quick_gelu" in architecture_in_metadata(opened)}
 
 

@@ -106,13 +106,13 @@ class Distance:
         related = self.ratio + self._margin(_ratio) <= FAR and self.cosine - self._margin(_cosine) >= ALIKE
         return self.sampled and not related and not self.unrelated
 
-    def _margin(self, of: Callable[[list[float]], float]) -> float:
+    def _margin(self, statistic: Callable[[list[float]], float]) -> float:
         """How far an estimate may be from the truth: from what each eighth of the sample says; 0 if all was read."""
         if not self.grouped:
             return 0.0
         in_sample = [sum(sums) for sums in zip(*self.grouped, strict=True)]
         parts = [
-            of([s + GROUPS * own - share for s, own, share in zip(self._sums, sums, in_sample, strict=True)])
+            statistic([s + GROUPS * own - share for s, own, share in zip(self._sums, sums, in_sample, strict=True)])
             for sums in self.grouped
         ]
         if not all(map(math.isfinite, parts)):  # where an eighth of the sample has pretrained weights of zero

@@ -104,7 +104,7 @@ def _counts(pretrained: Checkpoint, parameters: Iterable[Parameter]) -> Iterator
         them = "it" if len(kept) == 1 else "them"
         yield f"{plural(len(kept), 'tensor is', 'tensors are')} kept as the pretrained model has {them}: {parts}."
     visual = group_tower_names(pretrained.infos)
-    if not pretrained.inferred and "conv1.weight" in visual and PROJ not in visual:
+    if not pretrained.is_inferred and "conv1.weight" in visual and PROJ not in visual:
         yield "The pretrained model has no output projection (visual.proj), so the merged model has none."
     if any(parameter.name.endswith(RUNNING) for parameter in merged):
         yield "Running statistics of batch norms are merged like weights; compute them anew for the merged model."
@@ -163,7 +163,7 @@ def _compare_expert(
             yield make_problem(
                 "warning", name, parameter.name, "precision", dtype_name(expected.dtype), dtype_name(actual.dtype)
             )
-    if pretrained.inferred:
+    if pretrained.is_inferred:
         yield from _find_network_problems(pretrained, name, expert, only_in_one)
     else:
         yield from _extra(pretrained, name, {n: i for n, i in expert.infos.items() if n not in only_in_one})

@@ -115,7 +115,7 @@ class ProblemGroup:
         fix = FIXES[self.problem]
         return f"{self.problem}: {names}{detail}. {fix[0].upper()}{fix[1:]}{'' if fix.endswith('?') else '.'}"
 
-    def line(self) -> str:
+    def sentence(self) -> str:
         """What is wrong with the checkpoint, with its name."""
         return f"{self.checkpoint}{'' if self.problem in SENTENCES else ':'} {self.text()}"
 
@@ -186,7 +186,7 @@ class FitReport:
             grouped.setdefault((problem.severity, problem.checkpoint, problem.problem), []).append(problem)
         return tuple(ProblemGroup(*key, tuple(problems)) for key, problems in grouped.items())
 
-    def without(self, kind: str) -> FitReport:
+    def drop_kind(self, kind: str) -> FitReport:
         """The report without the problems of one kind."""
         return replace(self, problems=tuple(p for p in self.problems if p.problem != kind))
 
@@ -194,7 +194,7 @@ class FitReport:
         """The report in a few lines: per checkpoint and kind of problem the first five tensors and a count."""
         lines = [f"pretrained: {self.no_family}"] if self.no_family else []
         severity = "warning" if self.ok else "error"
-        lines += [group.line() for group in self.groups if group.severity == severity]
+        lines += [group.sentence() for group in self.groups if group.severity == severity]
         return "\n".join(lines) or ("The one tensor fits." if self.tensors == 1 else f"All {self.tensors} tensors fit.")
 
     def table(self) -> pd.DataFrame:

@@ -48,7 +48,7 @@ def in_blocks(checkpoint: Checkpoint) -> dict[str, Parameter]:
 def _sampled_names(checkpoint: Checkpoint) -> Mapping[str, Sequence[str]]:
     """{place: names in the file} of what is sampled: CLIP's tower, or the matrices of other networks' first and middle
     blocks, which tell enough."""
-    if not checkpoint.inferred:
+    if not checkpoint.is_inferred:
         return group_tower_names(checkpoint.infos)
     inside = in_blocks(checkpoint)
     last = max((p.block or 0 for p in inside.values()), default=0)

@@ -37,7 +37,7 @@ class Numbers:
         Raises:
             Cancelled: asked to stop.
         """
-        meter = (context.silent() if self.sampled else context).meter(self._work())
+        meter = (context.without_progress() if self.sampled else context).meter(self._work())
         problems: list[Problem] = []
         for name, checkpoint in (("pretrained", self.pretrained), *self.experts.items()):
             problems.extend(self._not_finite(name, checkpoint, meter))

@@ -34,11 +34,11 @@ def tensor_table(checkpoint: Checkpoint) -> pd.DataFrame:
     """
     import pandas as pd
 
-    ignored = not checkpoint.inferred or checkpoint.family == INFERRED_KEY
+    ignored = not checkpoint.is_inferred or checkpoint.family == INFERRED_KEY
     facts = None if ignored else facts_of(checkpoint.infos)
     groups = facts.tied_groups(checkpoint.infos) if facts else ()
     tied = {name: group[0] for group in groups for name in group[1:]}
-    told_by = CLIP if not checkpoint.inferred else FACTS if facts else INFERRED
+    told_by = CLIP if not checkpoint.is_inferred else FACTS if facts else INFERRED
     rows: list[tuple[Any, ...]] = []
     for p in checkpoint.parameters:
         info = checkpoint.infos[p.name]

@@ -55,9 +55,9 @@ class Team:
 class TeamBase(CheckpointView):
     """The pretrained model of a team: some of its tensors are kept, or left out."""
 
-    def __init__(self, inner: Checkpoint, tensors: Mapping[str, DerivedTensor], kept: Mapping[str, Role]) -> None:
+    def __init__(self, inner: Checkpoint, tensors: Mapping[str, DerivedTensor], new_roles: Mapping[str, Role]) -> None:
         super().__init__(inner, tensors, same=True)
-        self._kept = dict(kept)
+        self._kept = dict(new_roles)
         self.team = Team(self, {})
 
     @cached_property
@@ -82,9 +82,9 @@ class TeamMember(CheckpointView):
         self.stored = dict(stored)
         self.notes += notes
 
-    def thin(self, name: str, pretrained: Checkpoint) -> ThinFactor | None:
+    def thin_factors(self, name: str, pretrained: Checkpoint) -> ThinFactor | None:
         same = self.stored.get(name) == name and self.inner.infos[name] == self.infos[name]
-        return self.inner.thin(name, pretrained) if same else None
+        return self.inner.thin_factors(name, pretrained) if same else None
 
 
 def form_team(
@@ -101,7 +101,7 @@ def form_team(
     """
     if isinstance(pretrained, TeamBase):
         return replace(pretrained.team, pretrained=pretrained, experts=experts)
-    if not experts or not pretrained.inferred:
+    if not experts or not pretrained.is_inferred:
         return Team(pretrained, experts)
     packed = {name: what for name, expert in experts.items() if (what := quantized(expert.infos))}
     if packed:
@@ -109,7 +109,7 @@ def form_team(
         misfits = tuple(Misfit(name, "", "quantized", text.format(what)) for name, what in packed.items())
         return Team(pretrained, experts, misfits=misfits)
     try:
-        return _TeamBuilder(pretrained, experts, vocabulary, count_untouched).team()
+        return _TeamBuilder(pretrained, experts, vocabulary, count_untouched).build()
     except FamilyError:  # which the fit report gives
         return Team(pretrained, experts)
 
@@ -139,11 +139,11 @@ class _TeamBuilder:
     count_untouched: bool
     names: dict[str, Names] = field(default_factory=dict)
     derived: dict[str, dict[str, DerivedTensor]] = field(default_factory=dict)  # in place of what the file has
-    kept: dict[str, Role] = field(default_factory=dict)
+    new_roles: dict[str, Role] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     misfits: list[Misfit] = field(default_factory=list)
 
-    def team(self) -> Team:
+    def build(self) -> Team:
         base = self.pretrained
         self.roles = {p.name: p for p in base.parameters}
         self.facts = facts_of(base.infos)
@@ -159,7 +159,7 @@ class _TeamBuilder:
         self._statistics()
         untouched = self._untouched()
         view = TeamBase(
-            base, rename_tensors(base, {name: name for name in base.infos if name not in left_out}), self.kept
+            base, rename_tensors(base, {name: name for name in base.infos if name not in left_out}), self.new_roles
         )
         members = {name: self._member(name, kept_per_task) for name in self.experts}
         own = {
@@ -182,7 +182,7 @@ class _TeamBuilder:
             return expert
         return TeamMember(expert, rename_tensors(expert, stored) | self.derived[name], stored, names.notes)
 
-    def _outside(self, name: str) -> bool:
+    def _is_outside_blocks(self, name: str) -> bool:
         """Whether a tensor is outside all blocks, of the pretrained model or else of any expert."""
         found = [own[name] for own in (self.roles, *self.own.values()) if name in own]
         return bool(found) and found[0].block is None
@@ -244,9 +244,9 @@ class _TeamBuilder:
         base = {name: info.shape for name, info in self.pretrained.infos.items()}
         words = self.facts.heads if self.facts else task_heads.HEADS
         order = list(dict.fromkeys([*base, *(new for own in shapes for new in own)]))
-        found = task_heads.find_heads(base, shapes, [name for name in order if self._outside(name)], words)
+        found = task_heads.find_heads(base, shapes, [name for name in order if self._is_outside_blocks(name)], words)
         self.notes += found.notes(order)
-        self.kept |= dict.fromkeys(found.per_task & base.keys(), Role.HEAD)
+        self.new_roles |= dict.fromkeys(found.per_task & base.keys(), Role.HEAD)
         return found.per_task
 
     def _keep_what_experts_lack(self, per_task: frozenset[str]) -> None:
@@ -258,12 +258,12 @@ class _TeamBuilder:
         outside = [name for name, p in self.roles.items() if p.block is None and p.role != Role.BUFFER]
         outside = [name for name in outside if name not in per_task]
         for head in partial_heads(outside, (n for n, p in self.roles.items() if p.block is not None), names):
-            self.kept |= dict.fromkeys(head.tensors, Role.BUFFER)
+            self.new_roles |= dict.fromkeys(head.tensors, Role.BUFFER)
             for name, sentence in head.sentences(partial(self._is_pretrained, head.tensors)):
                 self.misfits.append(Misfit(name, head.tensors[0], "partial head", sentence))
         lacking = [name for name in outside if not any(name in own for own in names.values())]
         if lacking:
-            self.kept |= dict.fromkeys(lacking, Role.BUFFER)
+            self.new_roles |= dict.fromkeys(lacking, Role.BUFFER)
             tensors = plural(len(lacking), "tensor that no expert has is", "tensors that no expert has are")
             self.notes.append(f"{tensors} the pretrained model's: {first_few(lacking)}.")
 
@@ -275,11 +275,11 @@ class _TeamBuilder:
     # --- vocabularies, statistics -------------------------------------------------------------------------------------
 
     def _vocabularies(self) -> None:
-        tables = [name for name, p in self.roles.items() if p.role == Role.VOCABULARY and name not in self.kept]
+        tables = [name for name, p in self.roles.items() if p.role == Role.VOCABULARY and name not in self.new_roles]
         if self.rows == PRETRAINED:
             sizes = {self.pretrained.infos[name].shape[0] for name in tables}
             alone = [*tables, *self._row_biases(sizes)]
-            self.kept |= dict.fromkeys(alone, Role.BUFFER)
+            self.new_roles |= dict.fromkeys(alone, Role.BUFFER)
             self.notes += [f"{first_few(alone)}: the pretrained model's, as asked for."] if alone else []
             for name in self.experts:
                 self.derived[name] |= {t: rename_tensors(self.pretrained, {t: t})[t] for t in alone}
@@ -337,10 +337,10 @@ class _TeamBuilder:
             return 0
         touched = frozenset[str]().union(*(adapter.touched for adapter in adapters))
         rest = [
-            name for name, p in self.roles.items() if p.role not in UNMERGED and name not in touched | self.kept.keys()
+            name for name, p in self.roles.items() if p.role not in UNMERGED and name not in touched | self.new_roles.keys()
         ]
         if rest and not self.count_untouched:
-            self.kept |= dict.fromkeys(rest, Role.BUFFER)
+            self.new_roles |= dict.fromkeys(rest, Role.BUFFER)
             tensors = plural(len(rest), "tensor that no adapter changes is", "tensors that no adapter changes are")
             self.notes.append(f"{tensors} the pretrained model's, and count nowhere.")
         return len(rest)

@@ -92,7 +92,7 @@ class BeyondFigure:
     note: str = ""
     unstated: bool = False  # values were used that the paper does not print
 
-    def in_chain(self, role: str, key: str) -> bool:
+    def has_method(self, role: str, key: str) -> bool:
         """Whether the chain has a method in that role; a model that is no merge has none."""
         steps = slice(None, -1) if role == "edit" else slice(-1, None)
         return role != "adapt" and key in (step for step, _ in self.chain[steps])

@@ -111,7 +111,7 @@ class Figure:
         values = {NORMALIZED: self.normalized_by_source, **self.printed._asdict()}
         return values[average] is not None and average not in self.computed
 
-    def is_of(
+    def matches_chain(
         self, steps: Iterable[tuple[str, Mapping[str, Any]]], adapt: Iterable[tuple[str, Mapping[str, Any]]] = ()
     ) -> bool:
         """Whether the figure is of a chain with these steps and values; what its paper leaves open may be any value."""

@@ -31,7 +31,7 @@ class DataSetLocation:
 
     reference: str
     path: Path
-    place: str
+    listed_path: str
 
     @property
     def name(self) -> str:
@@ -71,7 +71,7 @@ def _walk(root: Path, name: str, refer: Callable[[str], str]) -> list[DataSetLoc
         return [Path(entry.path) for entry in entries if is_folder(entry)]
 
     walk_folders(root, name, enter)
-    return sorted(data_sets, key=lambda location: location.place)
+    return sorted(data_sets, key=lambda location: location.listed_path)
 
 
 def _entries(folder: Path, most: int) -> Entries:

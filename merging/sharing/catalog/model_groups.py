@@ -41,8 +41,8 @@ class ModelGroup:
     pretrained: CatalogEntry | None
     experts: Mapping[str, CatalogEntry]
     heads: Mapping[str, CatalogEntry] = field(default_factory=dict)
-    apart: tuple[str, ...] = ()  # names of members that do not seem to come from the pretrained model
-    guessed: bool = False  # whether the pretrained model was recognized by its numbers, not by its name
+    unrelated: tuple[str, ...] = ()  # names of members that do not seem to come from the pretrained model
+    is_guessed: bool = False  # whether the pretrained model was recognized by its numbers, not by its name
 
 
 @dataclass
@@ -51,12 +51,12 @@ class _FolderMembers:
 
     members: dict[str, RecognizedEntry] = field(default_factory=dict)
     heads: dict[str, CatalogEntry] = field(default_factory=dict)
-    nested: bool = False  # whether members come from folders in it
+    has_nested: bool = False  # whether members come from folders in it
 
 
 def find_groups(recognized: Sequence[RecognizedEntry], benchmarks: Iterable[CatalogEntry] = ()) -> list[ModelGroup]:
     """The model groups of all folders, in the order of their places."""
-    places = {entry.place for entry in benchmarks}
+    places = {entry.listed_path for entry in benchmarks}
     model_groups = []
     for place, folder in sorted(_members_by_folder(recognized).items()):
         of_benchmark = place.rpartition("/")[0] in places
@@ -74,22 +74,22 @@ def _members_by_folder(recognized: Sequence[RecognizedEntry]) -> dict[str, _Fold
     folders: dict[str, _FolderMembers] = {}
     inside: dict[str, list[RecognizedEntry]] = {}
     for entry, facts in recognized:
-        parent, _, last = entry.place.rpartition("/")
+        parent, _, last = entry.listed_path.rpartition("/")
         if facts.kind == HEAD:
             named = HEAD_NAME.fullmatch(entry.name)
             folders.setdefault(parent, _FolderMembers()).heads[named[1] if named else entry.name] = entry
         elif facts.kind in {MODEL, ADAPTER} and parent:
             folder = folders.setdefault(parent, _FolderMembers())
-            folder.members[choose_free_name(last if entry.folder else entry.name, folder.members)] = (entry, facts)
-            folder.nested |= entry.folder
-            if not entry.folder:
+            folder.members[choose_free_name(last if entry.is_folder else entry.name, folder.members)] = (entry, facts)
+            folder.has_nested |= entry.is_folder
+            if not entry.is_folder:
                 inside.setdefault(parent, []).append((entry, facts))
     for place, models in inside.items():
         parent, _, last = place.rpartition("/")
         if parent and (only := _find_only_model(models)):
             folder = folders.setdefault(parent, _FolderMembers())
             folder.members.setdefault(last, only)
-            folder.nested = True
+            folder.has_nested = True
             if len(models) == 2:  # each expert with a copy of the pretrained model
                 folder.members.setdefault("zeroshot", next(model for model in models if model is not only))
     return folders
@@ -122,7 +122,7 @@ def _group(
     if not alike or (pretrained is None and len(alike) < 2) or (kinds == {ADAPTER} and len(alike) < 2):
         return None
     if pretrained is not None:
-        alike = _shorten_names(alike, pretrained[0].place.rpartition("/")[2])
+        alike = _shorten_names(alike, pretrained[0].listed_path.rpartition("/")[2])
     below = pretrained[1] if pretrained else None
     apart = [name for name, (_, facts) in alike.items() if below and below.sample is not None and facts.kind == MODEL
              and _related_distance(facts, below) is None]  # fmt: skip
@@ -198,15 +198,15 @@ def _add_base(group: ModelGroup, recognized: Sequence[RecognizedEntry]) -> Model
             candidates += [(sum(near), entry)] if len(near) == len(distances) > 0 else []
     candidates.sort(key=lambda pair: pair[0])
     clear = candidates and (len(candidates) == 1 or candidates[0][0] <= CENTRAL_SHARE * candidates[1][0])
-    return replace(group, pretrained=candidates[0][1], guessed=True) if clear else group
+    return replace(group, pretrained=candidates[0][1], is_guessed=True) if clear else group
 
 
 def _layout(folder: _FolderMembers, pretrained: RecognizedEntry | None, kinds: set[str]) -> str:
     if kinds == {ADAPTER}:
         return "LoRA adapters with their base" if pretrained else "LoRA adapters without their base"
-    if folder.nested and pretrained and "zeroshot" in pretrained[0].name:
+    if folder.has_nested and pretrained and "zeroshot" in pretrained[0].name:
         return "layout of the published task vectors"
-    return "a folder for each expert" if folder.nested else "a file for each expert"
+    return "a folder for each expert" if folder.has_nested else "a file for each expert"
 
 
 def find_nearest_base(facts: ModelFacts, bases: Mapping[str, ModelFacts]) -> tuple[str, Distance] | None:

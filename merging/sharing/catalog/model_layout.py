@@ -39,12 +39,12 @@ class ModelLayout:
     kind: str
     pretrained: str
     experts: Mapping[str, str]
-    guessed: bool
+    is_guessed: bool
     left_out: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
-    def lines(self) -> list[str]:
+    def describe(self) -> list[str]:
         """What was taken and what was left out, in sentences."""
-        how = ", recognized by its numbers, not by its name" if self.guessed else ""
+        how = ", recognized by its numbers, not by its name" if self.is_guessed else ""
         experts = ", ".join(f"{printable(n)} ({_path_end(reference)})" for n, reference in self.experts.items())
         return [
             f"{printable(self.title)}: {self.kind}. The pretrained model is {_path_end(self.pretrained)}{how}.",
@@ -72,10 +72,10 @@ def read_layout(
     if not path.is_dir():
         raise CheckpointError(f"{printable(folder, 300)} is no folder of models.")
     listing = model_listing.list_typed_path(folder)
-    left_out: dict[str, str] = {item.place: item.problem for item in listing.items if item.problem}
-    items = [item for item in listing.items if item.sure and not item.problem]
+    left_out: dict[str, str] = {item.listed_path: item.problem for item in listing.items if item.problem}
+    items = [item for item in listing.items if item.has_model_name and not item.problem]
     left_out |= _find_skipped_files(items)
-    recognized = [(item, recognize_model(item)) for item in items if item.place not in left_out]
+    recognized = [(item, recognize_model(item)) for item in items if item.listed_path not in left_out]
     group = _chosen_group(listing, recognized, pretrained)
     experts = _choose_experts(group, recognized, chosen, pretrained, named)
     own = "" if group.pretrained is None else group.pretrained.reference
@@ -83,39 +83,39 @@ def read_layout(
     for item, facts in recognized:
         if item.reference not in taken:
             known = item.reference in {entry.reference for entry in group.experts.values()}
-            left_out[item.place] = NOT_CHOSEN if known else _exclusion_reason(item, facts.kind, facts.problem, group)
+            left_out[item.listed_path] = NOT_CHOSEN if known else _exclusion_reason(item, facts.kind, facts.problem, group)
     reasons: dict[str, list[str]] = {}
     for place, reason in left_out.items():
         reasons.setdefault(reason, []).append(place.partition("/")[2] or place)
-    return ModelLayout(group.title, group.layout, pretrained or own, experts, group.guessed and not pretrained, reasons)
+    return ModelLayout(group.title, group.layout, pretrained or own, experts, group.is_guessed and not pretrained, reasons)
 
 
 def _find_skipped_files(items: Iterable[CatalogEntry]) -> dict[str, str]:
     """{place: reason} of the files in experts' folders that the rules leave out."""
     folders: dict[str, list[CatalogEntry]] = {}
     for item in items:
-        if not item.folder:
-            folders.setdefault(item.place.rpartition("/")[0], []).append(item)
+        if not item.is_folder:
+            folders.setdefault(item.listed_path.rpartition("/")[0], []).append(item)
     left_out: dict[str, str] = {}
     for place, models in folders.items():
         plain = [item for item in models if not LINEARIZED_NAME.fullmatch(item.name)]
         if plain:
             linear = [item for item in models if item not in plain]
-            left_out |= {item.place: "linearized, beside models that are not" for item in linear}
+            left_out |= {item.listed_path: "linearized, beside models that are not" for item in linear}
         tuned = [item for item in plain if FINETUNED_FILE.fullmatch(item.name)]
         base = [item for item in plain if PRETRAINED_NAME.fullmatch(item.name)]
         if "/" in place and len(tuned) == 1 and len(base) <= 1:
             others = [item for item in plain if item not in (*tuned, *base)]
-            left_out |= {item.place: f"beside {tuned[0].path.name}" for item in others}
+            left_out |= {item.listed_path: f"beside {tuned[0].path.name}" for item in others}
     return left_out
 
 
 def _chosen_group(listing: Listing, recognized: Sequence[RecognizedEntry], pretrained: str) -> ModelGroup:
     """The group of the folder itself if its pretrained model is certain, or else the only one in it."""
     all_groups = find_groups(recognized, listing.benchmarks)
-    root = next((item.place.partition("/")[0] for item in listing.items), "")
+    root = next((item.listed_path.partition("/")[0] for item in listing.items), "")
     known = [group for group in all_groups if pretrained or group.pretrained is not None] or all_groups
-    at_root = [group for group in known if group.title == root and not (group.guessed and not pretrained)]
+    at_root = [group for group in known if group.title == root and not (group.is_guessed and not pretrained)]
     candidates = at_root or known
     if len(candidates) == 1:
         group = candidates[0]
@@ -129,7 +129,7 @@ def _chosen_group(listing: Listing, recognized: Sequence[RecognizedEntry], pretr
     if candidates:
         titles = ", ".join(printable(group.title) for group in candidates)
         raise CheckpointError(f"{printable(root)} holds several groups of models; give the folder of one: {titles}.")
-    found = first_few((f"{item.place} ({facts.problem or facts.kind})" for item, facts in recognized), MOST_NAMED)
+    found = first_few((f"{item.listed_path} ({facts.problem or facts.kind})" for item, facts in recognized), MOST_NAMED)
     raise CheckpointError(
         f"No models that belong together were recognized in {printable(root)}. "
         + (f"There are: {found}." if found else "It holds no model files.")
@@ -145,7 +145,7 @@ def _choose_experts(
 ) -> dict[str, str]:
     """{name: reference} of the chosen experts, or of all but those that are ``named`` elsewhere."""
     experts = {name: entry.reference for name, entry in group.experts.items()}
-    if pretrained and group.guessed and group.pretrained is not None:  # then it is an expert like the others
+    if pretrained and group.is_guessed and group.pretrained is not None:  # then it is an expert like the others
         experts[group.pretrained.name] = group.pretrained.reference
     experts = {name: reference for name, reference in experts.items() if not _is_same_file(reference, pretrained)}
     unclear = {name: files for name, files in _find_unclear_folders(group, recognized).items() if name not in named}
@@ -178,7 +178,7 @@ def _find_expert(name: str, group: ModelGroup, experts: Mapping[str, str], uncle
         raise CheckpointError(
             f"{printable(name)} holds several models, {', '.join(unclear[name])}; name one with --expert {name}=FILE."
         )
-    if name in group.apart:
+    if name in group.unrelated:
         raise CheckpointError(
             f"{printable(name)} does not come from the pretrained model, by its numbers. If it is meant, name it with "
             f"--expert {printable(name)}=FILE."
@@ -189,17 +189,17 @@ def _find_expert(name: str, group: ModelGroup, experts: Mapping[str, str], uncle
 
 def _find_unclear_folders(group: ModelGroup, recognized: Sequence[RecognizedEntry]) -> dict[str, list[str]]:
     """{folder: its models} of folders beside the experts' that hold several models, none of which is an expert."""
-    taken = {entry.place for entry in (*group.experts.values(), *filter(None, [group.pretrained]))}
+    taken = {entry.listed_path for entry in (*group.experts.values(), *filter(None, [group.pretrained]))}
     folders: dict[str, list[CatalogEntry]] = {}
     for item, facts in recognized:
-        parent, _, last = item.place.rpartition("/")
-        if facts.kind == MODEL and not item.folder and parent.rpartition("/")[0] == group.title and last:
+        parent, _, last = item.listed_path.rpartition("/")
+        if facts.kind == MODEL and not item.is_folder and parent.rpartition("/")[0] == group.title and last:
             folders.setdefault(parent.rpartition("/")[2], []).append(item)
     several = {name: items for name, items in folders.items() if len(items) > 1}
     return {
         printable(name): [printable(item.path.name) for item in items]
         for name, items in several.items()
-        if not taken & {item.place for item in items}
+        if not taken & {item.listed_path for item in items}
     }
 
 
@@ -211,7 +211,7 @@ def _exclusion_reason(item: CatalogEntry, kind: str, problem: str, group: ModelG
         return problem.rstrip(".")
     if kind not in {MODEL, ADAPTER}:
         return "not a model"
-    if item.name in group.apart or item.place.rpartition("/")[0].rpartition("/")[2] in group.apart:
+    if item.name in group.unrelated or item.listed_path.rpartition("/")[0].rpartition("/")[2] in group.unrelated:
         return "not of the pretrained model, by its numbers"
     same = group.pretrained is not None and PRETRAINED_NAME.fullmatch(item.name)
     return "another copy of the pretrained model" if same else "of another architecture or group"

@@ -39,10 +39,10 @@ class CatalogEntry:
 
     reference: str
     path: Path
-    place: str
-    folder: bool = False
+    listed_path: str
+    is_folder: bool = False
     problem: str = ""
-    sure: bool = True
+    has_model_name: bool = True
 
     @property
     def key(self) -> str:
@@ -56,11 +56,11 @@ class CatalogEntry:
     @property
     def name(self) -> str:
         """Its repository on the Hub, its folder's name, or its file's name without the ending."""
-        last = self.place.rpartition("/")[2]
+        last = self.listed_path.rpartition("/")[2]
         if hub := hub_id_of(str(self.path)):
             return hub
         for suffix in SUFFIXES:
-            last = last if self.folder else last.removesuffix(suffix)
+            last = last if self.is_folder else last.removesuffix(suffix)
         return last
 
 
@@ -114,7 +114,7 @@ class _ScannedFolder:
         shards = {name for name in files if _index_of_shard(name) in files}
         used = set(shards)
         if configs.ADAPTER in files or files & set(WEIGHTS):
-            listing.items.append(self._item("", folder=True))
+            listing.items.append(self._make_entry("", folder=True))
             standard = {
                 *WEIGHTS,
                 *ADAPTERS,
@@ -127,24 +127,24 @@ class _ScannedFolder:
             used |= beside | (files & standard)
         benchmark = {BENCHMARK, HEADS} <= files
         if benchmark:
-            listing.benchmarks.append(self._item("", folder=True))
+            listing.benchmarks.append(self._make_entry("", folder=True))
             used |= {BENCHMARK, HEADS, TEXT_TOWER}
         for name in sorted(files - used):
-            listing.items.append(self._item(name))
-        return [path for path in self._inner(listing) if not (benchmark and path.name in BENCHMARK_FOLDERS)]
+            listing.items.append(self._make_entry(name))
+        return [path for path in self._subfolders(listing) if not (benchmark and path.name in BENCHMARK_FOLDERS)]
 
-    def _inner(self, listing: Listing) -> Iterator[Path]:
+    def _subfolders(self, listing: Listing) -> Iterator[Path]:
         is_cache = self.path.name.startswith("models--")
         for entry in self.entries:
             if not is_folder(entry, follow=True):
                 continue
             if entry.is_symlink():
                 problem = "is a link to a folder, which is not followed; list the folder itself"
-                listing.items.append(self._item(entry.name, problem=problem))
+                listing.items.append(self._make_entry(entry.name, problem=problem))
             elif not (is_cache and entry.name in CACHE_FOLDERS):
                 yield Path(entry.path)
 
-    def _item(self, name: str, *, folder: bool = False, problem: str = "") -> CatalogEntry:
+    def _make_entry(self, name: str, *, folder: bool = False, problem: str = "") -> CatalogEntry:
         place = f"{self.place}/{name}" if name else self.place
         try:
             place.encode()

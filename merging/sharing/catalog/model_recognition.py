@@ -63,7 +63,7 @@ def recognize_model(entry: CatalogEntry) -> ModelFacts:
     except OSError as error:
         return ModelFacts(UNREADABLE, problem=f"{printable(entry.name)} cannot be read ({error.strerror}).")
     except Exception as error:  # one odd file must not hide the list of all others
-        log.warning("%s could not be inspected", printable(entry.place), exc_info=True)
+        log.warning("%s could not be inspected", printable(entry.listed_path), exc_info=True)
         return ModelFacts(
             UNREADABLE, problem=f"{printable(entry.name)} could not be inspected ({type(error).__name__})."
         )

@@ -37,7 +37,7 @@ class ModelSet:
         return short_digest(json.dumps([VERSION, self.pretrained, self.experts]))
 
     @property
-    def offered(self) -> bool:
+    def is_offered(self) -> bool:
         """Whether it may be used here: a server for several people allows only models from its own folders."""
         references = (self.pretrained, *(reference for _, reference in self.experts))
         return not is_shared() or all(reference.startswith(NAMED) for reference in references)
@@ -97,7 +97,7 @@ def list_model_sets(root: Path) -> list[ModelSet]:
     """Every set stored under ``root`` that may be used here, by title."""
     records = _records(root)
     sets = [
-        model_set for name in records.names() if (model_set := _read_model_set(records, name)) and model_set.offered
+        model_set for name in records.names() if (model_set := _read_model_set(records, name)) and model_set.is_offered
     ]
     return sorted(sets, key=lambda model_set: (model_set.title.casefold(), model_set.id))
 

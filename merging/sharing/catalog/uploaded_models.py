@@ -59,7 +59,7 @@ def list_uploads(root: Path) -> list[CatalogEntry]:
     folder = root / FOLDER
     places = sorted(folder.iterdir()) if folder.is_dir() else []
     uploads = [item for place in places if len(place.name) == DIGEST_LENGTH and (item := _find_upload(place))]
-    return sorted(uploads, key=lambda item: item.place.casefold())
+    return sorted(uploads, key=lambda item: item.listed_path.casefold())
 
 
 def delete_upload(root: Path, item: CatalogEntry) -> None:

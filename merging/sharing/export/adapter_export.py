@@ -47,9 +47,9 @@ class AdapterFile:
     rank: int
     tensors: dict[str, Tensor] = field(default_factory=dict)
     targets: list[str] = field(default_factory=list)
-    saved: list[str] = field(default_factory=list)  # modules that are stored whole
+    whole_modules: list[str] = field(default_factory=list)  # modules that are stored whole
     shares: dict[str, float] = field(default_factory=dict)  # by the tensor's name in the pretrained model
-    turned: bool = False  # whether weights are stored as (d_in, d_out)
+    is_transposed: bool = False  # whether weights are stored as (d_in, d_out)
 
     @property
     def notes(self) -> list[str]:
@@ -61,7 +61,7 @@ class AdapterFile:
         return [f"The adapter holds at least {share:.1%} of the squared norm of every tensor's change ({least})."]
 
     @property
-    def lost(self) -> dict[str, float]:
+    def low_shares(self) -> dict[str, float]:
         """The shares that are below the least."""
         return {name: share for name, share in self.shares.items() if share < LEAST_SHARE}
 
@@ -103,24 +103,24 @@ def make_adapter(source: ExportSource, pretrained: Checkpoint, rank: int, meter:
     for parameter in changed:
         name, info = parameter.name, pretrained.infos[parameter.name]
         module, _, kind = name.rpartition(".")
-        meter.within(0, WRITING_PHASE, name)
+        meter.report_part(0, WRITING_PHASE, name)
         if parameter.role == Role.LINEAR and kind == "weight" and len(info.shape) == 2:
-            made.turned |= parameter.transposed
+            made.is_transposed |= parameter.transposed
             made.targets.append(_module(later(name)))
             made.shares[name] = _add_factors(
                 made, made.targets[-1], _change(model, pretrained, parameter), parameter, experts
             )
         elif parameter.role in WHOLE_ROLES and module not in matrices:
-            if _module(later(name)) not in made.saved:
-                made.saved.append(_module(later(name)))
+            if _module(later(name)) not in made.whole_modules:
+                made.whole_modules.append(_module(later(name)))
                 _save_whole(made, module, model, later)
             made.shares[name] = 1.0
         else:
             made.shares[name] = 0.0
-    if made.lost and not force:
-        name, share = min(made.lost.items(), key=lambda item: item[1])
+    if made.low_shares and not force:
+        name, share = min(made.low_shares.items(), key=lambda item: item[1])
         raise CheckpointError(
-            f"An adapter of rank {rank} keeps less than half of what was merged in {len(made.lost)} of "
+            f"An adapter of rank {rank} keeps less than half of what was merged in {len(made.low_shares)} of "
             f"{plural(len(made.shares), 'tensor')} ({share:.0%} of the squared norm of the change of {name[:80]!r}). "
             "Take a higher --rank, export the whole model (--to hf), or write it all the same with --force."
         )
@@ -138,12 +138,12 @@ def write_adapter(folder: Path, adapter: AdapterFile, base: str, metadata: Mappi
     settings = {
         "base_model_name_or_path": base,
         "bias": "none",
-        "fan_in_fan_out": adapter.turned,
+        "fan_in_fan_out": adapter.is_transposed,
         "inference_mode": True,
         "init_lora_weights": True,
         "lora_alpha": adapter.rank,
         "lora_dropout": 0.0,
-        "modules_to_save": adapter.saved or None,
+        "modules_to_save": adapter.whole_modules or None,
         "peft_type": "LORA",
         "r": adapter.rank,
         "target_modules": adapter.targets,

@@ -28,29 +28,29 @@ class Companions:
     """
 
     folder: Path | None
-    own: Path | None = None
-    own_tokens: bool = False
-    rows: tuple[int, int] = (0, 0)  # of tokens, those of the other model and those of the one that is written
+    own_folder: Path | None = None
+    uses_own_tokens: bool = False
+    token_rows: tuple[int, int] = (0, 0)  # of tokens, those of the other model and those of the one that is written
 
     def copy_to(self, target: Path) -> dict[str, str]:
         """Copy them. Returns {name: why it was not copied}, for those that lie there and were not."""
-        of_base = tuple(name for name in COMPANIONS if not (self.own_tokens and name in TOKENIZER))
+        of_base = tuple(name for name in COMPANIONS if not (self.uses_own_tokens and name in TOKENIZER))
         refused = copy_companions(self.folder, target, of_base)
-        refused |= copy_companions(self.own, target, (TRANSFORMERS, *(TOKENIZER if self.own_tokens else ())))
-        if self.rows[0] != self.rows[1]:
-            self._state_rows(target / TRANSFORMERS)
+        refused |= copy_companions(self.own_folder, target, (TRANSFORMERS, *(TOKENIZER if self.uses_own_tokens else ())))
+        if self.token_rows[0] != self.token_rows[1]:
+            self._write_rows(target / TRANSFORMERS)
         return refused
 
-    def lies_beside(self, name: str) -> bool:
+    def has_file(self, name: str) -> bool:
         """Whether a file of that name lies in one of the two folders, copied or not."""
-        return any(folder is not None and os.path.lexists(folder / name) for folder in (self.folder, self.own))
+        return any(folder is not None and os.path.lexists(folder / name) for folder in (self.folder, self.own_folder))
 
-    def _state_rows(self, path: Path) -> None:
+    def _write_rows(self, path: Path) -> None:
         """Let a configuration state as many tokens as the model has."""
         config = read_json(path)
         if config is not None:
             base = read_json(self.folder / TRANSFORMERS) if self.folder is not None else None
-            _put_rows(config, base or {}, *self.rows)
+            _put_rows(config, base or {}, *self.token_rows)
             write_json(path, config)
 
 

@@ -45,8 +45,8 @@ def check_hub_ids(hub_ids: Mapping[str, str], names: Sequence[str]) -> None:
 def anonymize_recipe(recipe: Recipe) -> Recipe:
     """The recipe with the labels of its checkpoints in place of their references."""
     pretrained, experts = checkpoint_labels(recipe.pretrained, dict(recipe.experts))
-    given = recipe.given.placed(strip_folders)
-    return dataclasses.replace(recipe, pretrained=pretrained, experts=tuple(experts.items()), given=given)
+    given = recipe.data_files.map_paths(strip_folders)
+    return dataclasses.replace(recipe, pretrained=pretrained, experts=tuple(experts.items()), data_files=given)
 
 
 def find_parents(run: Run, recipe: Recipe, hub_ids: Mapping[str, str]) -> tuple[Parent, ...]:

@@ -131,7 +131,7 @@ def open_single_checkpoint(
     check_hub_ids(hub_ids, [name for name, _ in named])
     state = opened.state()
     meter = context.meter(sum(checkpoint.nbytes for _, checkpoint in named))
-    meter.within(0, READING)
+    meter.report_part(0, READING)
     origins = [_describe_parent(name, checkpoint, hub_ids, meter) for name, checkpoint in named]
     carried = {key: opened.metadata[key] for key in CARRIED_METADATA if key in opened.metadata}
     if not {"engine_version", "source_sha256"} <= carried.keys():

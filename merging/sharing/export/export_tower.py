@@ -35,7 +35,7 @@ class ExportTower:
     checkpoint: Checkpoint
     architecture: Architecture
     mlp_width: int
-    projected: bool  # whether it has an output projection
+    has_projection: bool  # whether it has an output projection
     dtype: str
     mean: tuple[float, ...]
     std: tuple[float, ...]
@@ -56,7 +56,7 @@ class ExportTower:
         return f"The export holds the image tower alone, without a text tower: {self.image_only}."
 
     @property
-    def stated(self) -> str:
+    def architecture_json(self) -> str:
         """The architecture as JSON, for the metadata of this program's files."""
         a = self.architecture
         sizes = {"image_size": a.image_size, "layers": a.layers, "width": a.width}
@@ -66,20 +66,20 @@ class ExportTower:
         architecture = {"embed_dim": a.embed_dim, "quick_gelu": a.quick_gelu, "vision_cfg": vision, **text}
         return json.dumps({**architecture, "preprocess": images})
 
-    def in_transformers(self) -> Checkpoint:
+    def to_transformers(self) -> Checkpoint:
         """The tower under Transformers' names, with the text side if there is one."""
         view = convert_naming(self.checkpoint, "hf")
-        return self._with_text(view, to_transformers_names(self.text.tensors)) if self.text else view
+        return self._add_text(view, to_transformers_names(self.text.tensors)) if self.text else view
 
-    def in_open_clip(self) -> Checkpoint:
+    def to_open_clip(self) -> Checkpoint:
         """The tower under open_clip's names, with the text side if there is one."""
         view = convert_naming(self.checkpoint, "open_clip")
         if self.text is None:
             return view
         text = self.text.tensors
-        return self._with_text(view, rename_tensors(text, {name: name for name in text.infos}))
+        return self._add_text(view, rename_tensors(text, {name: name for name in text.infos}))
 
-    def _with_text(self, view: Checkpoint, text: dict[str, DerivedTensor]) -> Checkpoint:
+    def _add_text(self, view: Checkpoint, text: dict[str, DerivedTensor]) -> Checkpoint:
         parts = rename_tensors(view, {name: name for name in view.infos})
         return CheckpointView(self.checkpoint, parts | text, same=False)
 
@@ -105,7 +105,7 @@ def complete_tower(
     bare.metadata = {"architecture": json.dumps(stated)} if stated else {}
     stated = architecture_in_metadata(with_architecture(bare, stated_architecture))
     bare.metadata = {"architecture": json.dumps(stated)} if stated else {}
-    architecture = Architecture.of(bare)
+    architecture = Architecture.from_checkpoint(bare)
     mlp_width = tower_shapes.read_hidden_width(bare)
     tower_shapes.check_shapes(bare, tower_shapes.vision_shapes(architecture, mlp_width), "visual")
     quick_gelu, warnings = _activation(checkpoint.name, architecture, stated, activation)
@@ -114,7 +114,7 @@ def complete_tower(
         checkpoint=checkpoint,
         architecture=replace(architecture, quick_gelu=quick_gelu),
         mlp_width=mlp_width,
-        projected=PROJ in bare.infos,
+        has_projection=PROJ in bare.infos,
         dtype=_dtype(bare),
         mean=mean,
         std=std,

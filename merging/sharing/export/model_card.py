@@ -172,7 +172,7 @@ def _introduction(card: Card) -> str:
 
 def describe_cautions(run: Run) -> str:
     """What may be wrong with the model, right below what it is; empty if nothing."""
-    return "\n".join(f"- **Warning:** {escape_markdown(printable(line, LONGEST_TEXT))}" for line in run.cautions)
+    return "\n".join(f"- **Warning:** {escape_markdown(printable(line, LONGEST_TEXT))}" for line in run.list_cautions)
 
 
 def _loading(card: Card) -> str:
@@ -194,9 +194,9 @@ def _loading(card: Card) -> str:
 def describe_methods(recipe: Recipe) -> Iterator[str]:
     """Every method of a chain, with its parameters and formula."""
     for number, (method, step) in enumerate(recipe.stages, 1):
-        values = {name: value for name, value in step.params.stated().items() if value is not None}
+        values = {name: value for name, value in step.params.stated_values().items() if value is not None}
         tables = {name: bound for name, bound in step.params.bounds().items() if bound.kind == TABLE}
-        values |= {name: printable(bound.written(values[name]), WIDEST_TABLE) for name, bound in tables.items()}
+        values |= {name: printable(bound.to_text(values[name]), WIDEST_TABLE) for name, bound in tables.items()}
         parameters = f" (`{', '.join(f'{name}={value}' for name, value in values.items())}`)" if values else ""
         yield f"{number}. **{method.title}**{parameters}: {_escape_own_text(method.summary)}"
         yield f"$$\n{method.formula}\n$$"
@@ -241,7 +241,7 @@ def _results(card: Card, run: Run) -> Iterator[str]:
     rows = card.scores
     if rows is None:
         yield (
-            "\n\n".join(escape_markdown(printable(text, LONGEST_TEXT)) for text in run.not_evaluated)
+            "\n\n".join(escape_markdown(printable(text, LONGEST_TEXT)) for text in run.evaluation_warnings)
             or "It was not evaluated."
         )
         return
@@ -287,7 +287,7 @@ def _limits(card: Card) -> Iterator[str]:
         )
     else:
         yield f"Its text tower is that of {markdown_text(text.source)}; merging does not change it."
-    if not card.tower.projected:
+    if not card.tower.has_projection:
         yield "It has no output projection; use that of the pretrained model after it."
     for tower in card.towers.values():
         yield from (escape_markdown(printable(text, LONGEST_TEXT)) for text in tower.warnings)
@@ -304,7 +304,7 @@ def _limits(card: Card) -> Iterator[str]:
         yield _escape_own_text(TASK_KNOWN)
     if run is not None:
         yield from (
-            escape_markdown(printable(text, LONGEST_TEXT)) for text in run.remarks if text not in run.not_evaluated
+            escape_markdown(printable(text, LONGEST_TEXT)) for text in run.list_remarks if text not in run.evaluation_warnings
         )
         if run.benchmark and run.benchmark == _bundled_digest():
             yield "Scores are on the bundled benchmark of small images, not on the data sets that papers report."

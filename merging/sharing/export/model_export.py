@@ -92,7 +92,7 @@ def export(  # noqa: PLR0913 - the public contract
         Cancelled: asked to stop; nothing is kept.
     """
     library, folder = find_target(TARGETS[0] if to == PEFT else to), Path(folder)
-    parts = context.parts({READING: 0.0 if isinstance(source, Run) else 1.0, WRITING_PHASE: 1.0})
+    parts = context.split({READING: 0.0 if isinstance(source, Run) else 1.0, WRITING_PHASE: 1.0})
     opened = _open_source(source, base, hub_ids or {}, task, parts[READING])
     if to == PEFT:
         return _export_adapter(opened, folder, base, task, rank, force, overwrite, parts[WRITING_PHASE])
@@ -101,7 +101,7 @@ def export(  # noqa: PLR0913 - the public contract
     towers = _make_towers(opened, library, activation, _stated_architecture(opened, architecture), text_tower)
     tensors = {place: library.tensors(tower) for place, tower in towers.items()}
     meter = parts[WRITING_PHASE].meter(needed := sum(one.nbytes for one in tensors.values()))
-    meter.within(0, WRITING_PHASE)
+    meter.report_part(0, WRITING_PHASE)
     require_space(folder, needed + _modules_bytes(opened) + SPARE_BYTES)
     with replace_folder(folder, overwrite=overwrite) as inside:
         for place, tower in towers.items():
@@ -246,7 +246,7 @@ def describe_limits(
     """
     library, stated = find_target(TARGETS[0] if to == PEFT else to), named_architecture(architecture)
     opened, below = open_with_base(model, base)
-    if opened.inferred:
+    if opened.is_inferred:
         if to not in {TARGETS[0], PEFT}:
             refuse_open_clip(opened)
         return ""
@@ -268,7 +268,7 @@ def _find_text_side(
 ) -> tuple[TextSide | None, str]:
     """The text side that is exported with a tower; or None, and why there is none that the library can have."""
     text, reason = choose_text_side(lenders, tower.architecture.embed_dim, text_tower, stated.text_heads)
-    if text is None or not (refused := library.refuses(text, tower)):
+    if text is None or not (refused := library.find_refusal(text, tower)):
         return text, reason
     if text_tower is not None:
         raise CheckpointError(f"{text.source} cannot be the text tower: {refused}.")
@@ -289,7 +289,7 @@ def export_file(
     source = open_run(run, {})
     (model,) = source.models.values()
     tower = (
-        None if model.inferred else complete_tower(model, None, activation, _stated_architecture(source, architecture))
+        None if model.is_inferred else complete_tower(model, None, activation, _stated_architecture(source, architecture))
     )
     meter = context.meter(model.nbytes)
     require_space(path, model.nbytes)
@@ -308,7 +308,7 @@ def _check_unchanged(source: ExportSource, place: str) -> None:
 
 def _metadata(source: ExportSource, tower: ExportTower, place: str) -> dict[str, str]:
     task = {"task": source.tasks[place]} if place in source.tasks else {}
-    own = {"format": "pt", "hidden_act": tower.activation, "architecture": tower.stated}
+    own = {"format": "pt", "hidden_act": tower.activation, "architecture": tower.architecture_json}
     return {**source.metadata, **task, **own}
 
 

@@ -50,7 +50,7 @@ class NetworkExport:
     source: ExportSource
     models: Mapping[str, Checkpoint]
     title: str  # what such networks are called; empty if it is not known
-    beside: Companions  # configuration and tokenizer
+    companions: Companions  # configuration and tokenizer
     heads: Heads = field(default_factory=dict)
     experts: Mapping[str, Path | None] = field(default_factory=dict)  # the folder of each expert
     task: str = ""  # whose model it is; empty: the pretrained model's with the merged numbers
@@ -65,7 +65,7 @@ class NetworkExport:
 
 def is_network(source: ExportSource) -> bool:
     """Whether these models are of another network than CLIP."""
-    return next(iter(source.models.values())).inferred
+    return next(iter(source.models.values())).is_inferred
 
 
 def refuse_open_clip(model: Checkpoint) -> None:
@@ -148,7 +148,7 @@ def _prepare_for_task(
 def check_task(recipe: Recipe, task: str, base: Path | None = None) -> None:
     """Raise CheckpointError if a recipe's merge will keep no head of a task; only names and shapes are read."""
     pretrained = open_inputs(recipe, base).pretrained
-    if not pretrained.inferred:
+    if not pretrained.is_inferred:
         raise CheckpointError(NO_HEADS)
     if isinstance(pretrained, TeamBase):
         _require_head(task, pretrained.team.heads, "This merge")
@@ -179,9 +179,9 @@ def write_companions(folder: Path, export: NetworkExport) -> list[str]:
     notes = [f"Nothing beside the weights was copied: {export.missing}"] if export.missing else []
     for place in export.models:
         target = folder / place
-        refused = export.beside.copy_to(target)
+        refused = export.companions.copy_to(target)
         notes += [f"{name} was not copied: {why}" for name, why in refused.items()]
-        absent = [name for name in COMPANIONS if not export.beside.lies_beside(name)]
+        absent = [name for name in COMPANIONS if not export.companions.has_file(name)]
         if absent and not export.missing:
             whose = f"{export.task}'s or the pretrained model's" if export.task else "the pretrained model's"
             notes.append(f"Not there, and so not copied from {whose} folder: {first_few(absent, len(absent))}.")

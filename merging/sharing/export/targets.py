@@ -37,7 +37,7 @@ class ExportTarget(Protocol):
     def limit(self, shard: int) -> int:
         """Bytes above which the weights are divided."""
 
-    def refuses(self, text: TextSide, tower: ExportTower) -> str:
+    def find_refusal(self, text: TextSide, tower: ExportTower) -> str:
         """Why a text side cannot be exported with a tower; empty if it can."""
 
     def tensors(self, tower: ExportTower) -> Checkpoint:
@@ -67,13 +67,13 @@ class ForTransformers:
     def limit(self, shard: int) -> int:
         return shard
 
-    def refuses(self, text: TextSide, tower: ExportTower) -> str:
+    def find_refusal(self, text: TextSide, tower: ExportTower) -> str:
         if text.odd_field:
             return f"the text tower in {text.source} has {text.odd_field}, which Transformers' CLIP has not"
-        return "" if tower.projected else "the image tower has no output projection, which a whole CLIP model has"
+        return "" if tower.has_projection else "the image tower has no output projection, which a whole CLIP model has"
 
     def tensors(self, tower: ExportTower) -> Checkpoint:
-        return tower.in_transformers()
+        return tower.to_transformers()
 
     def configs(self, tower: ExportTower) -> Mapping[str, Mapping[str, Any]]:
         a = tower.architecture
@@ -117,7 +117,7 @@ class ForTransformers:
         return "zero-shot-image-classification" if tower.text else "image-feature-extraction"
 
     def code(self, tower: ExportTower, folder: str) -> str:
-        model, features = self._vision(tower), "image_embeds" if tower.projected else "pooler_output"
+        model, features = self._vision(tower), "image_embeds" if tower.has_projection else "pooler_output"
         return f"""\
 from transformers import CLIPImageProcessor, {model}
 
@@ -146,7 +146,7 @@ features = model(**processor(images=image, return_tensors="pt")).{features}
         return "CLIPModel" if tower.text else self._vision(tower)
 
     def _vision(self, tower: ExportTower) -> str:
-        return "CLIPVisionModelWithProjection" if tower.projected else "CLIPVisionModel"
+        return "CLIPVisionModelWithProjection" if tower.has_projection else "CLIPVisionModel"
 
 
 @dataclass(frozen=True)
@@ -160,17 +160,17 @@ class ForOpenClip:
     def limit(self, shard: int) -> int:
         return 1 << 62  # open_clip reads one file
 
-    def refuses(self, text: TextSide, tower: ExportTower) -> str:
+    def find_refusal(self, text: TextSide, tower: ExportTower) -> str:
         return ""
 
     def tensors(self, tower: ExportTower) -> Checkpoint:
-        if not tower.projected:
+        if not tower.has_projection:
             raise CheckpointError(
                 f"{tower.checkpoint.name} has no output projection, which open_clip's towers all have. Export it to "
                 "hf, or convert that folder with the pretrained model as its base (convert --base), whose projection "
                 "is taken."
             )
-        return tower.in_open_clip()
+        return tower.to_open_clip()
 
     def configs(self, tower: ExportTower) -> Mapping[str, Mapping[str, Any]]:
         a = tower.architecture

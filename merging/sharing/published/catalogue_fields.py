@@ -26,7 +26,7 @@ class CatalogueFields:
         """A text; an empty one only where that has a meaning."""
         value = self._take(name, default)
         if not isinstance(value, str) or not (value or empty or value == default):
-            raise self.problem(name, "text is needed", value)
+            raise self.field_error(name, "text is needed", value)
         return value
 
     def optional_text(self, name: str) -> str | None:
@@ -37,14 +37,14 @@ class CatalogueFields:
         """A whole number above zero, or null where it is not known."""
         value = self._take(name)
         if value is not None and (type(value) is not int or value < 1):
-            raise self.problem(name, "a whole number above 0, or null, is needed", value)
+            raise self.field_error(name, "a whole number above 0, or null, is needed", value)
         return value
 
     def count(self, name: str) -> int:
         """A whole number from zero on."""
         value = self._take(name)
         if type(value) is not int or value < 0:
-            raise self.problem(name, "a whole number from 0 on is needed", value)
+            raise self.field_error(name, "a whole number from 0 on is needed", value)
         return value
 
     def one_of(self, name: str, allowed: Collection[Any]) -> Any:
@@ -53,7 +53,7 @@ class CatalogueFields:
         if value not in allowed:
             names = ", ".join(map(json.dumps, allowed))
             hint = did_you_mean(value, [each for each in allowed if isinstance(each, str)]) if value else ""
-            raise self.problem(name, f"one of {names} is needed", value, hint if isinstance(value, str) else "")
+            raise self.field_error(name, f"one of {names} is needed", value, hint if isinstance(value, str) else "")
         return value
 
     def has(self, name: str) -> bool:
@@ -65,16 +65,16 @@ class CatalogueFields:
         """A list of texts without repetition."""
         value = self._take(name, default)
         if not isinstance(value, list | tuple) or not all(isinstance(each, str) and each for each in value):
-            raise self.problem(name, "a list of texts is needed", value)
+            raise self.field_error(name, "a list of texts is needed", value)
         if twice := [each for each in value if value.count(each) > 1]:
-            raise self.problem(name, f"{twice[0]!r} is there twice", value)
+            raise self.field_error(name, f"{twice[0]!r} is there twice", value)
         return tuple(value)
 
     def mapping(self, name: str, default: Any = MISSING) -> Mapping[str, Any]:
         """A mapping of anything."""
         value = self._take(name, default)
         if not isinstance(value, Mapping):
-            raise self.problem(name, "a mapping is needed", value)
+            raise self.field_error(name, "a mapping is needed", value)
         return value
 
     def percents(self, name: str) -> dict[str, float]:
@@ -82,23 +82,23 @@ class CatalogueFields:
         value = self.mapping(name)
         for key, number in value.items():
             if type(number) not in {int, float} or not 0 <= number <= 100:
-                raise self.problem(f"{name}.{key}", "a number from 0 to 100 is needed", number)
+                raise self.field_error(f"{name}.{key}", "a number from 0 to 100 is needed", number)
         return dict(value)
 
     def entries(self, name: str) -> Iterator[CatalogueFields]:
         """The fields of each mapping in a list."""
         value = self._take(name)
         if not isinstance(value, list) or not value:
-            raise self.problem(name, "a list of mappings, with at least one, is needed", value)
+            raise self.field_error(name, "a list of mappings, with at least one, is needed", value)
         for number, each in enumerate(value, 1):
             yield CatalogueFields(each, f"{self.where}, {name} {number}")
 
-    def end(self) -> None:
+    def refuse_unknown(self) -> None:
         """Raise TaskError if there is a field that was not taken."""
         if unknown := [name for name in self._data if name not in self._taken]:
             raise TaskError(f"{self.where}: unknown field {unknown[0]!r}.{did_you_mean(unknown[0], self._taken)}")
 
-    def problem(self, name: str, needed: str, value: Any, hint: str = "") -> TaskError:
+    def field_error(self, name: str, needed: str, value: Any, hint: str = "") -> TaskError:
         """The error of one field."""
         return TaskError(f"{self.where}: field {name}: {needed}; got {short(value)}.{hint}")
 

@@ -176,7 +176,7 @@ def _read_section(folder: Path, name: str) -> list[tuple[str, CatalogueFields]]:
     path = folder / f"{name}.json"
     outer = CatalogueFields(read_mapping(path), path.name)
     section = outer.mapping(name)
-    outer.end()
+    outer.refuse_unknown()
     return [(key, CatalogueFields(entry, f"{path.name}, {key}")) for key, entry in section.items()]
 
 
@@ -197,8 +197,8 @@ def _repository(name: str, entry: CatalogueFields) -> ListedRepository:
         note=entry.text("note", ""),
     )
     if (listed.license is None) != (listed.read is None):
-        raise entry.problem("read", "the day on which the license was read is given with it", listed.read)
-    entry.end()
+        raise entry.field_error("read", "the day on which the license was read is given with it", listed.read)
+    entry.refuse_unknown()
     return listed
 
 
@@ -206,8 +206,8 @@ def _part(entry: CatalogueFields) -> ListedPart:
     files = tuple(_file(each) for each in entry.entries("files"))
     about, basis = entry.optional_count("about"), entry.one_of("basis", (LISTING, ESTIMATE, None))
     if (about is None) != (basis is None):
-        raise entry.problem("basis", "a size has a basis, and nothing else has", basis)
-    entry.end()
+        raise entry.field_error("basis", "a size has a basis, and nothing else has", basis)
+    entry.refuse_unknown()
     return ListedPart(files, about, basis)
 
 
@@ -219,17 +219,17 @@ def _file(entry: CatalogueFields) -> ListedFile:
         begins=entry.text("begins", ""),
     )
     if listed.name.startswith("/") or ".." in listed.name.split("/"):
-        raise entry.problem("name", "a path inside the repository is needed", listed.name)
+        raise entry.field_error("name", "a path inside the repository is needed", listed.name)
     if listed.is_pattern and (listed.size or listed.sha256):
-        raise entry.problem("sha256", "a pattern has neither size nor digest", listed.name)
-    entry.end()
+        raise entry.field_error("sha256", "a pattern has neither size nor digest", listed.name)
+    entry.refuse_unknown()
     return listed
 
 
 def _hexadecimal(entry: CatalogueFields, name: str, pattern: re.Pattern[str], needed: str) -> str | None:
     text = entry.optional_text(name)
     if text is not None and not pattern.fullmatch(text):
-        raise entry.problem(name, f"{needed}, or null, is needed", text)
+        raise entry.field_error(name, f"{needed}, or null, is needed", text)
     return text
 
 
@@ -248,7 +248,7 @@ def _models(key: str, entry: CatalogueFields) -> PublishedModels:
         experts=experts,
         note=entry.text("note", ""),
     )
-    entry.end()
+    entry.refuse_unknown()
     return models
 
 
@@ -257,7 +257,7 @@ def _parse_model_file(data: Any, where: str) -> ModelFile:
         return ModelFile(data, MODEL)
     entry = CatalogueFields(data, where)
     use = ModelFile(entry.text("repository"), entry.text("part"), entry.text("open", ""))
-    entry.end()
+    entry.refuse_unknown()
     return use
 
 
@@ -279,14 +279,14 @@ def _test_set(key: str, entry: CatalogueFields) -> PublishedSet:
         note=entry.text("note", ""),
     )
     if (one.prompts is None) != bool(one.classes and one.templates):
-        raise entry.problem("classes", "a test set has prompts, or classes and templates", list(one.classes))
-    entry.end()
+        raise entry.field_error("classes", "a test set has prompts, or classes and templates", list(one.classes))
+    entry.refuse_unknown()
     return one
 
 
 def _row(key: str, entry: CatalogueFields) -> ListedRow:
     row = ListedRow(key, entry.text("preset"), entry.mapping("values", {}), entry.text("names", "") == "matter")
-    entry.end()
+    entry.refuse_unknown()
     return row
 
 
@@ -294,7 +294,7 @@ def _source(name: str, entry: CatalogueFields) -> FigureSource:
     if name not in SOURCES:
         raise TaskError(f"{entry.where}: no source of published figures has that name.")
     source = FigureSource(name, entry.one_of("names", (PACKED, SPLIT_QKV_FIELD)), entry.texts("other_split"))
-    entry.end()
+    entry.refuse_unknown()
     return source
 
 

@@ -49,7 +49,7 @@ class Choice:
         """'all images', or 'on 1,000 of each'."""
         return "on all images" if self.images is None else f"on {self.images:,} of each"
 
-    def plain(self) -> dict[str, Any]:
+    def to_plain(self) -> dict[str, Any]:
         """As plain data, from which ``read`` makes it again."""
         return {name: list(value) if isinstance(value, tuple) else value for name, value in self._items()}
 
@@ -57,7 +57,7 @@ class Choice:
         return [(name, getattr(self, name)) for name in self.__slots__]
 
     @classmethod
-    def read(cls, data: Any, where: str) -> Self:
+    def from_plain(cls, data: Any, where: str) -> Self:
         """The choice in plain data; raises TaskError if it is none."""
         entry = CatalogueFields(data, where)
         choice = cls(
@@ -71,7 +71,7 @@ class Choice:
             tasks=entry.texts("tasks"),
             wording=entry.one_of("wording", WORDINGS),
         )
-        entry.end()
+        entry.refuse_unknown()
         return choice
 
 

@@ -91,7 +91,7 @@ def read_experiment(key: str, folder: Path = CATALOGUE, shared: CatalogueParts |
         printed=_printed(entry),
         note=entry.text("note", ""),
     )
-    entry.end()
+    entry.refuse_unknown()
     _check_experiment(read, entry)
     return read
 
@@ -103,7 +103,7 @@ def list_experiments() -> tuple[Experiment, ...]:
 
 def _named(entry: CatalogueFields, field: str, name: Any, among: Mapping[str, Any]) -> Any:
     if name not in among:
-        raise entry.problem(field, "a key of the shared parts is needed", name, did_you_mean(str(name), among))
+        raise entry.field_error(field, "a key of the shared parts is needed", name, did_you_mean(str(name), among))
     return among[name]
 
 
@@ -114,7 +114,7 @@ def _printed(entry: CatalogueFields) -> PrintedModels | None:
     printed = PrintedModels(
         inner.one_of("source", tuple(SOURCES)), inner.percents("pretrained"), inner.percents("experts")
     )
-    inner.end()
+    inner.refuse_unknown()
     return printed
 
 
@@ -122,18 +122,18 @@ def _check_experiment(read: Experiment, entry: CatalogueFields) -> None:
     """Raise TaskError if the parts of an experiment do not fit together."""
     keys = [one.key for one in read.tasks]
     if not read.models or not set(read.models) <= {HUB, PUBLISHED}:
-        raise entry.problem("models", f"models by {HUB} or {PUBLISHED} are needed", list(read.models))
+        raise entry.field_error("models", f"models by {HUB} or {PUBLISHED} are needed", list(read.models))
     if not keys or not read.rows:
-        raise entry.problem("tasks", "at least one task and one row are needed", keys)
+        raise entry.field_error("tasks", "at least one task and one row are needed", keys)
     for models in read.models.values():
         if missing := [key for key in keys if key not in models.experts]:
-            raise entry.problem("tasks", f"{models.key} has no expert for {missing[0]!r}", keys)
+            raise entry.field_error("tasks", f"{models.key} has no expert for {missing[0]!r}", keys)
     if both := [one.key for one in read.outside if one.key in keys]:
-        raise entry.problem("outside", f"{both[0]!r} is one of the tasks", both)
+        raise entry.field_error("outside", f"{both[0]!r} is one of the tasks", both)
     outside, rows = {one.key for one in read.outside}, {row.key for row in read.rows}
     if strange := [key for key in read.off_by_default if key not in outside]:
-        raise entry.problem("off_by_default", f"{strange[0]!r} is not among those outside", strange)
+        raise entry.field_error("off_by_default", f"{strange[0]!r} is not among those outside", strange)
     if odd := [key for key in read.values if key not in rows]:
-        raise entry.problem("values", f"{odd[0]!r} is none of the rows", odd)
+        raise entry.field_error("values", f"{odd[0]!r} is none of the rows", odd)
     if read.printed and (set(read.printed.experts) != set(keys) or set(read.printed.pretrained) != set(keys)):
-        raise entry.problem("printed", "accuracies of exactly the tasks are needed", sorted(read.printed.experts))
+        raise entry.field_error("printed", "accuracies of exactly the tasks are needed", sorted(read.printed.experts))

@@ -34,28 +34,28 @@ class ExperimentFolders:
         return self.root / PUBLISHED_FOLDER / self.key
 
     @property
-    def benchmark(self) -> Path:
+    def benchmark_folder(self) -> Path:
         """The folder of its benchmark, among the user's own."""
         return self.root / BENCHMARKS / f"{PUBLISHED_FOLDER}-{self.key}"
 
     @property
-    def rates(self) -> Path:
+    def rates_folder(self) -> Path:
         """The folder of what was measured on this machine, for all experiments."""
         return self.root / PUBLISHED_FOLDER
 
     @property
-    def carried(self) -> Path | None:
+    def lock_cache_folder(self) -> Path | None:
         """Where the lock lies in a cache of its own, so that another machine has it, too."""
         return None if self.into is None else self.into / PUBLISHED_FOLDER / self.key
 
-    def lock(self) -> Lock:
+    def read_lock(self) -> Lock:
         """What is pinned: in the cache that was carried here, whose files are then read, or else here."""
         own = read_lock(self.folder)
-        return own if self.carried is None else own.with_other(read_lock(self.carried))
+        return own if self.lock_cache_folder is None else own.replace_with(read_lock(self.lock_cache_folder))
 
-    def keep_lock(self, lock: Lock) -> None:
+    def store_lock(self, lock: Lock) -> None:
         """Keep what is pinned where its files are: another cache may have other commits."""
-        write_lock(self.carried or self.folder, lock)
+        write_lock(self.lock_cache_folder or self.folder, lock)
 
 
 def find_folders(key: str, store: Path | None = None, into: Path | None = None) -> ExperimentFolders:
@@ -71,21 +71,21 @@ class ExperimentRun:
     once that is agreed to.
     """
 
-    chosen: Experiment
+    experiment: Experiment
     choice: Choice
-    place: ExperimentFolders
+    folders: ExperimentFolders
     device: str = "auto"
     latest: bool = False
     revisions: Mapping[str, str] = field(default_factory=dict)
     limit_rate: float | None = None
 
     @property
-    def repins(self) -> bool:
+    def may_change_commits(self) -> bool:
         """Whether other commits may be taken than those pinned."""
         return self.latest or bool(self.revisions)
 
-    def store(self, benchmark: Benchmark) -> Store:
+    def open_store(self, benchmark: Benchmark) -> Store:
         """The store of its runs."""
         from merging.study.runs.run_store import Store
 
-        return Store(self.place.root, benchmark=benchmark.digest)
+        return Store(self.folders.root, benchmark=benchmark.digest)

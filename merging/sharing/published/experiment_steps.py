@@ -47,14 +47,14 @@ def make_choice_plan(
     chosen: Experiment, choice: Choice, place: ExperimentFolders, device: str, lock: Lock | None = None
 ) -> FetchPlan:
     """The plan of a choice, with what is pinned, or would be by ``lock``, and how fast this machine was before."""
-    lock = place.lock() if lock is None else lock
-    return make_plan(chosen, choice, lock, into=place.into, rates=read_rates(place.rates), device=device)
+    lock = place.read_lock() if lock is None else lock
+    return make_plan(chosen, choice, lock, into=place.into, rates=read_rates(place.rates_folder), device=device)
 
 
 def store_choice(place: ExperimentFolders, choice: Choice) -> None:
     """Keep what was chosen, for the table."""
     place.folder.mkdir(parents=True, exist_ok=True)
-    write_json(place.folder / CHOICE_FILE, choice.plain())
+    write_json(place.folder / CHOICE_FILE, choice.to_plain())
 
 
 def read_choice(place: ExperimentFolders) -> Choice:
@@ -62,7 +62,7 @@ def read_choice(place: ExperimentFolders) -> Choice:
     path = place.folder / CHOICE_FILE
     if not path.is_file():
         raise TaskError(f"{place.key} has not run here. `published run {place.key}` computes it.")
-    return Choice.read(read_mapping(path), CHOICE_FILE)
+    return Choice.from_plain(read_mapping(path), CHOICE_FILE)
 
 
 # The steps
@@ -86,14 +86,14 @@ def pin_repositories(
         HubError: no connection, no access, or another repository than the catalogue or the lock says.
         TaskError: a revision is of a repository that the choice does not need.
     """
-    lock, known, needed = place.lock(), read_shared_parts().repositories, list_needed_parts(chosen, choice)
+    lock, known, needed = place.read_lock(), read_shared_parts().repositories, list_needed_parts(chosen, choice)
     names = list(dict.fromkeys(use.repository for use in needed))
     if unknown := [name for name in revisions if name not in names]:
         near = did_you_mean(unknown[0], names)
         raise TaskError(f"{chosen.key} needs no {printable(unknown[0])}.{near} It needs {first_few(names, 8)}.")
     kept_at_once = not latest and not revisions
-    if kept_at_once and place.carried is not None and read_lock(place.carried) != lock:
-        place.keep_lock(lock)  # what was pinned before is not known where the folder is carried to
+    if kept_at_once and place.lock_cache_folder is not None and read_lock(place.lock_cache_folder) != lock:
+        place.store_lock(lock)  # what was pinned before is not known where the folder is carried to
     for name in names:
         asked = latest or name in revisions
         if name in lock.repositories and not asked:
@@ -104,7 +104,7 @@ def pin_repositories(
         for use in (use for use in needed if use.repository == name):
             list_files(known[name], use.part, lock)
         if kept_at_once:
-            place.keep_lock(lock)
+            place.store_lock(lock)
     return lock
 
 
@@ -114,12 +114,12 @@ def fetch_parts(run: ExperimentRun, context: Context = QUIET) -> None:
     Raises:
         HubError: in one sentence what is wrong and what to do.
     """
-    place, known = run.place, read_shared_parts().repositories
-    lock = place.lock()
-    needed = sorted(list_needed_parts(run.chosen, run.choice), key=lambda use: not _is_gated(use.repository, lock))
-    planned = make_choice_plan(run.chosen, run.choice, place, "cpu")
+    place, known = run.folders, read_shared_parts().repositories
+    lock = place.read_lock()
+    needed = sorted(list_needed_parts(run.experiment, run.choice), key=lambda use: not _is_gated(use.repository, lock))
+    planned = make_choice_plan(run.experiment, run.choice, place, "cpu")
     _require_space(planned)
-    transfer, started = FetchProgress(planned.to_fetch, context), time.monotonic()
+    transfer, started = FetchProgress(planned.bytes_to_fetch, context), time.monotonic()
     try:
         for use in needed:
             listed = known[use.repository]
@@ -128,14 +128,14 @@ def fetch_parts(run: ExperimentRun, context: Context = QUIET) -> None:
                 list_files(listed, use.part, lock),
                 into=place.into,
                 limit_rate=run.limit_rate,
-                context=transfer.part(),
+                context=transfer.next_context(),
             )
     except Cancelled:
-        after = make_choice_plan(run.chosen, run.choice, place, "cpu")
-        kept = f"{size_text(after.here)} of {size_text(after.here + after.to_fetch)} are kept"
+        after = make_choice_plan(run.experiment, run.choice, place, "cpu")
+        kept = f"{size_text(after.local_bytes)} of {size_text(after.local_bytes + after.bytes_to_fetch)} are kept"
         raise Cancelled(f"Cancelled; {kept}, and the next download goes on from there.") from None
     if run.limit_rate is None:
-        store_rate(place.rates, FETCHING_RATE, planned.to_fetch, time.monotonic() - started)
+        store_rate(place.rates_folder, FETCHING_RATE, planned.bytes_to_fetch, time.monotonic() - started)
 
 
 def _is_gated(name: str, lock: Lock) -> bool:
@@ -146,9 +146,9 @@ def _is_gated(name: str, lock: Lock) -> bool:
 def _require_space(planned: FetchPlan) -> None:
     """Raise HubError if not everything fits on the disk; nothing is fetched then."""
     free = free_bytes(planned.place)
-    if planned.to_fetch > free:
+    if planned.bytes_to_fetch > free:
         raise HubError(
-            f"{planned.experiment} needs {size_text(planned.to_fetch)} more, and {size_text(free)} are free in "
+            f"{planned.experiment} needs {size_text(planned.bytes_to_fetch)} more, and {size_text(free)} are free in "
             f"{planned.place}: free some space, or set HF_HOME to a folder on a disk that has more.",
             "disk",
         )
@@ -165,14 +165,14 @@ def make_benchmark(run: ExperimentRun, context: Context = QUIET) -> Benchmark:
     from merging.images.benchmarks.build.benchmark_folder import write_benchmark
     from merging.sharing.published.published_benchmark import describe_benchmark
 
-    place = run.place
-    described = describe_benchmark(run.chosen, run.choice, place.lock(), place.into)
-    record, folder = place.folder / DESCRIPTION, place.benchmark
+    place = run.folders
+    described = describe_benchmark(run.experiment, run.choice, place.read_lock(), place.into)
+    record, folder = place.folder / DESCRIPTION, place.benchmark_folder
     if record.is_file() and folder.is_dir() and dict(read_mapping(record)) == described:
         return Benchmark.load(folder)
     folder.parent.mkdir(parents=True, exist_ok=True)
-    description = Description.of(described, place.folder)
-    made = write_benchmark(description, folder, force=True, context=context.on(run.device))
+    description = Description.from_plain(described, place.folder)
+    made = write_benchmark(description, folder, force=True, context=context.on_device(run.device))
     write_json(record, described)
     return made
 
@@ -181,18 +181,18 @@ def score_references(run: ExperimentRun, context: Context = QUIET) -> MeasuredTa
     """Score the pretrained model, and each expert on its own task; what was measured before is not repeated."""
     from merging.sharing.published.reference_scores import measure_references
 
-    return measure_references(run, make_benchmark(run, context.silent()), context)
+    return measure_references(run, make_benchmark(run, context.without_progress()), context)
 
 
 def score_rows(run: ExperimentRun, context: Context = QUIET) -> MeasuredTable:
     """Merge and score every row of the choice; stored runs are not computed again."""
     from merging.sharing.published.row_runs import measure_rows
 
-    return measure_rows(run, make_benchmark(run, context.silent()), context)
+    return measure_rows(run, make_benchmark(run, context.without_progress()), context)
 
 
 def _store_pins(run: ExperimentRun, context: Context) -> None:
-    pin_repositories(run.chosen, run.choice, run.place, context=context)
+    pin_repositories(run.experiment, run.choice, run.folders, context=context)
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,7 +215,7 @@ STEPS = (
 
 def run_steps(run: ExperimentRun, steps: Sequence[ExperimentStep], context: Context = QUIET) -> None:
     """Run steps one after another, each of which goes on from what is there."""
-    shares = context.parts({step.title: step.share for step in steps})
+    shares = context.split({step.title: step.share for step in steps})
     for step in steps:
         step.call(run, shares[step.title])
 
@@ -227,8 +227,8 @@ def make_published_table(chosen: Experiment, choice: Choice, measured: MeasuredT
     """The table of what was measured, with what was known of the files then."""
     files = measured.files
     pinned = f"Files as pinned at the first fetch ({', '.join(files.pinned)})." if files.pinned else ""
-    used, rows = find_models(chosen, choice), measured.in_order(chosen, choice)
-    notes = (*measured.sentences(chosen, choice), pinned, used.note)
+    used, rows = find_models(chosen, choice), measured.sort_rows(chosen, choice)
+    notes = (*measured.describe_problems(chosen, choice), pinned, used.note)
     return build_table(chosen, choice, used, rows, device=measured.device, latest=files.latest, notes=notes)
 
 

@@ -31,7 +31,7 @@ def plan_rows(plan: FetchPlan) -> Sequence[tuple[str, ...]]:
             part.repository,
             ", ".join(part.files) if len(part.files) < 3 else f"{len(part.files)} files",
             _size(part),
-            "all" if part.complete else size_text(part.here) if part.here else "",
+            "all" if part.is_complete else size_text(part.local_bytes) if part.local_bytes else "",
             part.license,
             "to be accepted" if part.gated else "",
             part.revision[:12] if part.revision else "–",
@@ -42,21 +42,21 @@ def plan_rows(plan: FetchPlan) -> Sequence[tuple[str, ...]]:
 
 def plan_sentences(plan: FetchPlan) -> list[str]:
     """The totals of a plan, and what is to be known of it."""
-    about = "" if plan.sizes_exact else "about "
+    about = "" if plan.has_exact_sizes else "about "
     rate = "the rate of the last download" if plan.rate_measured else f"at {size_text(RATE)}/s"
-    unknown = [part.purpose for part in plan.parts if part.nbytes is None and not part.complete]
+    unknown = [part.purpose for part in plan.parts if part.nbytes is None and not part.is_complete]
     lines = [
-        f"To fetch from {plan.host}: {about}{size_text(plan.to_fetch)}; here already: {size_text(plan.here)}.",
-        f"Disk: {about}{size_text(plan.to_fetch)} needed in {plan.place}, {size_text(plan.free)} free.",
+        f"To fetch from {plan.host}: {about}{size_text(plan.bytes_to_fetch)}; here already: {size_text(plan.local_bytes)}.",
+        f"Disk: {about}{size_text(plan.bytes_to_fetch)} needed in {plan.place}, {size_text(plan.free_bytes)} free.",
         f"Time: {about}{duration_text(plan.fetch_seconds)} to fetch ({rate}).",
         f"Computing: about {duration_text(plan.compute_seconds)} on {plan.device} for {plan.images:,} images and "
         f"{len(plan.rows)} rows ({'from the speed measured here' if plan.speed_measured else 'an estimate'}).",
     ]
     if plan.heavy:
         lines.append("This tower is for a GPU: on a CPU it takes many times as long as ViT-B/32.")
-    if plan.complete:
+    if plan.is_complete:
         lines = ["Everything is here already.", *lines[3:]]
-    if plan.to_fetch > plan.free:
+    if plan.bytes_to_fetch > plan.free_bytes:
         lines.append("That is more than is free. Set HF_HOME to a folder on a disk that has more.")
     if any(part.revision is None for part in plan.parts):
         lines.append(f"Commits shown as – are {UNPINNED}.")
@@ -89,14 +89,14 @@ def plan_data(plan: FetchPlan) -> dict[str, Any]:
         "repositories": [
             {
                 "repository": part.repository, "kind": part.kind, "purpose": part.purpose, "files": list(part.files),
-                "bytes": part.nbytes, "exact": part.exact, "here": part.here, "complete": part.complete,
+                "bytes": part.nbytes, "exact": part.is_exact, "here": part.local_bytes, "complete": part.is_complete,
                 "license": part.license, "gated": part.gated,
                 "revision": part.revision, "pinned": part.revision or UNPINNED, "note": part.note,
             }
             for part in plan.parts
         ],
         "own": [asdict(one) for one in plan.own],
-        "to_fetch": plan.to_fetch, "exact": plan.sizes_exact, "here": plan.here, "free": plan.free,
+        "to_fetch": plan.bytes_to_fetch, "exact": plan.has_exact_sizes, "here": plan.local_bytes, "free": plan.free_bytes,
         "place": str(plan.place), "fetch_seconds": plan.fetch_seconds, "rate": plan.rate,
         "compute_seconds": plan.compute_seconds, "speed_measured": plan.speed_measured,
         "device": plan.device, "images": plan.images, "passes": plan.passes,
@@ -107,7 +107,7 @@ def plan_data(plan: FetchPlan) -> dict[str, Any]:
 def _size(part: PlannedPart) -> str:
     if part.nbytes is None:
         return "not known"
-    return f"{'' if part.exact else '≈ '}{size_text(part.nbytes)}"
+    return f"{'' if part.is_exact else '≈ '}{size_text(part.nbytes)}"
 
 
 # The table

@@ -20,10 +20,10 @@ ModelFiles = Collection[ModelFile]
 
 def explain_failure(error: HubError, run: ExperimentRun, plan: FetchPlan) -> HubError:
     """The error with what it means for the experiment; ``plan`` is that of the run."""
-    uses = dict(zip(list_needed_parts(run.chosen, run.choice), plan.parts, strict=True))
+    uses = dict(zip(list_needed_parts(run.experiment, run.choice), plan.parts, strict=True))
     if error.reason in {"connection", "setting"}:
         text = _describe_unreached(error, run, plan)
-        missing = {use for use, part in uses.items() if not part.complete}
+        missing = {use for use, part in uses.items() if not part.is_complete}
     elif error.reason in {"access", "missing"}:
         text = str(error)
         missing = {use for use in uses if re.search(rf"{re.escape(use.repository)}(?![\w./-]*\w)", text)}
@@ -34,10 +34,10 @@ def explain_failure(error: HubError, run: ExperimentRun, plan: FetchPlan) -> Hub
 
 def _describe_unreached(error: HubError, run: ExperimentRun, plan: FetchPlan) -> str:
     """What is needed from the Hub, why it does not come, and how it comes from another machine."""
-    missing = first_few(part.purpose for part in plan.parts if not part.complete)
-    about = "" if plan.sizes_exact else "about "
-    needs = f"{run.chosen.key} needs {about}{size_text(plan.to_fetch)} from {plan.host} ({missing})"
-    elsewhere = OTHER_MACHINE_HINT.format(key=run.chosen.key)
+    missing = first_few(part.purpose for part in plan.parts if not part.is_complete)
+    about = "" if plan.has_exact_sizes else "about "
+    needs = f"{run.experiment.key} needs {about}{size_text(plan.bytes_to_fetch)} from {plan.host} ({missing})"
+    elsewhere = OTHER_MACHINE_HINT.format(key=run.experiment.key)
     if plain := NO_CONNECTION.search(str(error)):
         return f"{needs}, and this machine has no connection ({plain[1]}). On another one: `{elsewhere}`."
     return f"{needs}. {error} Or on another machine: `{elsewhere}`."
@@ -47,7 +47,7 @@ def _describe_possible_runs(
     run: ExperimentRun, uses: Mapping[ModelFile, PlannedPart], missing: ModelFiles
 ) -> list[str]:
     """What can run without the parts that are missing, as options of the command; empty if nothing can."""
-    chosen, choice, used = run.chosen, run.choice, find_models(run.chosen, run.choice)
+    chosen, choice, used = run.experiment, run.choice, find_models(run.experiment, run.choice)
     outside = [one for one in list_test_sets(chosen, choice) if one not in chosen.tasks]
 
     def lacks(repository: str, *parts: str) -> bool:

@@ -49,9 +49,9 @@ class PlannedPart:
     purpose: str
     files: tuple[str, ...]
     nbytes: int | None
-    exact: bool
-    here: int
-    complete: bool
+    is_exact: bool
+    local_bytes: int
+    is_complete: bool
     license: str
     gated: bool
     revision: str | None
@@ -60,7 +60,7 @@ class PlannedPart:
     @property
     def missing(self) -> int:
         """Bytes to fetch, as far as they are known."""
-        return max(0, (self.nbytes or 0) - self.here)
+        return max(0, (self.nbytes or 0) - self.local_bytes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,7 @@ class FetchPlan:
     host: str
     parts: tuple[PlannedPart, ...]
     place: Path
-    free: int
+    free_bytes: int
     rate: float
     rate_measured: bool
     images: int
@@ -101,29 +101,29 @@ class FetchPlan:
     own: tuple[OwnModel, ...] = ()
 
     @property
-    def to_fetch(self) -> int:
+    def bytes_to_fetch(self) -> int:
         """Bytes to fetch, as far as they are known."""
         return sum(part.missing for part in self.parts)
 
     @property
-    def here(self) -> int:
+    def local_bytes(self) -> int:
         """Bytes that are here already."""
-        return sum(part.here for part in self.parts)
+        return sum(part.local_bytes for part in self.parts)
 
     @property
-    def sizes_exact(self) -> bool:
+    def has_exact_sizes(self) -> bool:
         """Whether the bytes to fetch are exact."""
-        return all(part.exact or part.complete for part in self.parts)
+        return all(part.is_exact or part.is_complete for part in self.parts)
 
     @property
-    def complete(self) -> bool:
+    def is_complete(self) -> bool:
         """Whether nothing has to be fetched."""
-        return all(part.complete for part in self.parts)
+        return all(part.is_complete for part in self.parts)
 
     @property
     def fetch_seconds(self) -> float:
         """Seconds that fetching takes at the rate."""
-        return self.to_fetch / self.rate
+        return self.bytes_to_fetch / self.rate
 
 
 def make_plan(
@@ -163,7 +163,7 @@ def make_plan(
         host=client.host(),
         parts=planned,
         place=place,
-        free=free_bytes(place),
+        free_bytes=free_bytes(place),
         rate=rate or RATE,
         rate_measured=rate is not None,
         images=images,
@@ -239,9 +239,9 @@ def _plan_part(listed: ListedRepository, part: str, purpose: str, lock: Lock, in
         purpose=purpose,
         files=tuple(names),
         nbytes=nbytes,
-        exact=exact,
-        here=here,
-        complete=complete,
+        is_exact=exact,
+        local_bytes=here,
+        is_complete=complete,
         license=license_text(listed, lock),
         gated=lock.repositories[listed.name].gated if listed.name in lock.repositories else listed.gated,
         revision=repository.revision,

@@ -33,12 +33,12 @@ class MeasuredFiles:
     pinned: tuple[str, ...]
 
     @classmethod
-    def of(cls, lock: Lock, repositories: Collection[str]) -> Self:
+    def from_lock(cls, lock: Lock, repositories: Collection[str]) -> Self:
         """What a lock says of these repositories."""
         days = {one.read for name, one in lock.repositories.items() if name in repositories}
         return cls(tuple(name for name in lock.latest if name in repositories), tuple(sorted(days)))
 
-    def plain(self) -> dict[str, list[str]]:
+    def to_plain(self) -> dict[str, list[str]]:
         """As plain data."""
         return {"latest": list(self.latest), "pinned": list(self.pinned)}
 
@@ -69,12 +69,12 @@ class MeasuredTable:
         """The same with the reason why a row could not be computed."""
         return replace(self, problems={**self.problems, key: problem})
 
-    def in_order(self, experiment: Experiment, choice: Choice) -> list[MeasuredRow]:
+    def sort_rows(self, experiment: Experiment, choice: Choice) -> list[MeasuredRow]:
         """The rows of a choice, in the order of the table."""
         keys = (PRETRAINED, INDIVIDUAL, *(variant.key for variant in list_variants(experiment, choice)))
         return [self.rows[key] for key in keys if key in self.rows]
 
-    def sentences(self, experiment: Experiment, choice: Choice) -> tuple[str, ...]:
+    def describe_problems(self, experiment: Experiment, choice: Choice) -> tuple[str, ...]:
         """What is to be said below the table of rows that are not in it."""
         titles = {variant.key: variant.title for variant in list_variants(experiment, choice)}
         return tuple(
@@ -98,7 +98,7 @@ def write_measured(folder: Path, measured: MeasuredTable) -> None:
         for key, one in measured.rows.items()
     }
     content = {"device": measured.device, "benchmark": measured.benchmark, "problems": dict(measured.problems)}
-    of = {"choice": measured.choice.plain(), "files": measured.files.plain(), "references": dict(measured.references)}
+    of = {"choice": measured.choice.to_plain(), "files": measured.files.to_plain(), "references": dict(measured.references)}
     write_json(folder / MEASURED_FILE, content | of | {"rows": rows})
 
 
@@ -122,7 +122,7 @@ def read_measured(folder: Path, experiment: Experiment, choice: Choice) -> Measu
     problems = {str(key): str(problem) for key, problem in outer.mapping("problems").items()}
     made_by, files = _choice(outer), _files(outer.mapping("files"))
     ids = {str(name): str(each) for name, each in outer.mapping("references").items()}
-    outer.end()
+    outer.refuse_unknown()
     known: dict[str, str | RowVariant] = {PRETRAINED: PRETRAINED, INDIVIDUAL: INDIVIDUAL}
     known |= {variant.key: variant for variant in list_variants(experiment, choice)}
     read = {
@@ -134,13 +134,13 @@ def read_measured(folder: Path, experiment: Experiment, choice: Choice) -> Measu
 
 
 def _choice(outer: CatalogueFields) -> Choice:
-    return Choice.read(outer.mapping("choice"), f"{MEASURED_FILE}, choice")
+    return Choice.from_plain(outer.mapping("choice"), f"{MEASURED_FILE}, choice")
 
 
 def _files(stated: Mapping[str, Any]) -> MeasuredFiles:
     entry = CatalogueFields(stated, f"{MEASURED_FILE}, files")
     files = MeasuredFiles(entry.texts("latest"), entry.texts("pinned"))
-    entry.end()
+    entry.refuse_unknown()
     return files
 
 

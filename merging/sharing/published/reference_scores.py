@@ -35,27 +35,27 @@ def measure_references(run: ExperimentRun, benchmark: Benchmark, context: Contex
     known = find_measured(run, benchmark)
     missing = {PRETRAINED, INDIVIDUAL} - set(known.rows)
     if not missing:
-        write_measured(run.place.folder, known)  # with the choice of this run
+        write_measured(run.folders.folder, known)  # with the choice of this run
         return known
-    store, started, ids = run.store(benchmark), time.monotonic(), known.references
+    store, started, ids = run.open_store(benchmark), time.monotonic(), known.references
     tasks = {PRETRAINED: [task.key for task in benchmark.tasks]} if PRETRAINED in missing else {}
     tasks |= {task: [task] for task in benchmark.experts} if INDIVIDUAL in missing else {}
     places = {PRETRAINED: benchmark.pretrained, **benchmark.experts}
-    work = [EvaluatedModel(name, places[name], on, kept=store.features_of(ids[name])) for name, on in tasks.items()]
+    work = [EvaluatedModel(name, places[name], on, kept=store.features_folder(ids[name])) for name, on in tasks.items()]
     warnings: list[str] = []
-    scored = score_together(work, benchmark, context=replace(context.on(run.device), warn=warnings.append))
+    scored = score_together(work, benchmark, context=replace(context.on_device(run.device), warn=warnings.append))
     seconds = time.monotonic() - started
     store_encoding_rate(run, benchmark, work, seconds)
     for sentence in warnings:
         context.warn(sentence)
     if plain := scored.get(PRETRAINED):
         store_reference(store, benchmark, PRETRAINED, plain.table, seconds / len(work), run.device, warnings)
-        known = known.with_row(MeasuredRow(PRETRAINED, plain.scores, plain.right, run=ids[PRETRAINED]))
+        known = known.with_row(MeasuredRow(PRETRAINED, plain.scores, plain.right_answers, run=ids[PRETRAINED]))
     if INDIVIDUAL in missing:
         own = {task: scored[task].scores[task] for task in benchmark.experts}
-        right = {task: scored[task].right[task] for task in benchmark.experts}
+        right = {task: scored[task].right_answers[task] for task in benchmark.experts}
         known = known.with_row(MeasuredRow(INDIVIDUAL, own, right))
-    write_measured(run.place.folder, known)
+    write_measured(run.folders.folder, known)
     return known
 
 
@@ -66,9 +66,9 @@ def find_measured(run: ExperimentRun, benchmark: Benchmark) -> MeasuredTable:
     taken from their runs again.
     """
     ids = {name: reference_id(benchmark, name) for name in (PRETRAINED, *benchmark.experts)}
-    files = MeasuredFiles.of(run.place.lock(), {use.repository for use in list_needed_parts(run.chosen, run.choice)})
-    if (run.place.folder / MEASURED_FILE).is_file():
-        known = read_measured(run.place.folder, run.chosen, run.choice)
+    files = MeasuredFiles.from_lock(run.folders.read_lock(), {use.repository for use in list_needed_parts(run.experiment, run.choice)})
+    if (run.folders.folder / MEASURED_FILE).is_file():
+        known = read_measured(run.folders.folder, run.experiment, run.choice)
         if known.benchmark == benchmark.digest:
             if known.references == ids and replace(known.choice, rows=()) == replace(run.choice, rows=()):
                 return replace(known, choice=run.choice, files=files)
@@ -88,5 +88,5 @@ def _is_same_reference(key: str, before: Mapping[str, str], ids: Mapping[str, st
 def store_encoding_rate(run: ExperimentRun, benchmark: Benchmark, work: list[EvaluatedModel], seconds: float) -> None:
     """Keep how many images a second went through models of this tower on this device, for the next plan."""
     passes = sum(benchmark.count(key, split) for part in work for key in part.tasks for split in SPLITS)
-    name = encoding_rate_name(find_models(run.chosen, run.choice).tower, choose_device(run.device).type)
-    store_rate(run.place.rates, name, passes, seconds)
+    name = encoding_rate_name(find_models(run.experiment, run.choice).tower, choose_device(run.device).type)
+    store_rate(run.folders.rates_folder, name, passes, seconds)

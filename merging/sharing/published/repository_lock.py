@@ -71,7 +71,7 @@ class Lock:
         newer = (*self.latest, listed.name) if (moved or other) and listed.name not in self.latest else self.latest
         return replace(self, repositories={**self.repositories, listed.name: pinned}, latest=newer)
 
-    def with_other(self, other: Lock) -> Lock:
+    def replace_with(self, other: Lock) -> Lock:
         """The lock with what another one says of its repositories in place of what this one does."""
         latest = [name for name in self.latest if name not in other.repositories]
         return Lock({**self.repositories, **other.repositories}, (*latest, *other.latest))
@@ -157,7 +157,7 @@ def read_lock(folder: Path) -> Lock:
         raise TaskError(f"{path} is of another version of this program. Delete it to pin the repositories anew.")
     entries = outer.mapping("repositories")
     latest = outer.texts("latest")
-    outer.end()
+    outer.refuse_unknown()
     return Lock(
         {name: _parse_repository(name, CatalogueFields(each, f"{LOCK}, {name}")) for name, each in entries.items()},
         latest,
@@ -189,15 +189,15 @@ def _parse_repository(name: str, entry: CatalogueFields) -> PinnedRepository:
         files=tuple(files),
     )
     if not COMMIT.fullmatch(pinned.revision):
-        raise entry.problem("revision", "a full commit is needed", pinned.revision)
-    entry.end()
+        raise entry.field_error("revision", "a full commit is needed", pinned.revision)
+    entry.refuse_unknown()
     return pinned
 
 
 def _file(entry: CatalogueFields) -> RepositoryFile:
     size = entry.count("size") if entry.has("size") else None
     file = RepositoryFile(entry.text("name"), size, entry.optional_text("sha256"), entry.optional_text("git_id"))
-    entry.end()
+    entry.refuse_unknown()
     return file
 
 

@@ -51,7 +51,7 @@ def measure_rows(run: ExperimentRun, benchmark: Benchmark, context: Context = QU
         Cancelled: asked to stop; what was computed so far is kept.
     """
     return _RowComputation(
-        run, benchmark, run.store(benchmark), find_measured(run, benchmark), context.on(run.device)
+        run, benchmark, run.open_store(benchmark), find_measured(run, benchmark), context.on_device(run.device)
     ).run()
 
 
@@ -61,41 +61,41 @@ class _RowComputation:
     def __init__(
         self, run: ExperimentRun, benchmark: Benchmark, store: Store, measured: MeasuredTable, context: Context
     ) -> None:
-        self.of, self.benchmark, self.store, self.measured, self.context = run, benchmark, store, measured, context
+        self.experiment_run, self.benchmark, self.store, self.measured, self.context = run, benchmark, store, measured, context
 
     def run(self) -> MeasuredTable:
-        pending = [row for variant in list_variants(self.of.chosen, self.of.choice) if (row := self._pending(variant))]
-        groups = self._groups(pending)
-        parts = self.context.parts({str(number): len(group) for number, group in enumerate(groups)})
+        pending = [row for variant in list_variants(self.experiment_run.experiment, self.experiment_run.choice) if (row := self._find_pending(variant))]
+        groups = self._group_rows(pending)
+        parts = self.context.split({str(number): len(group) for number, group in enumerate(groups)})
         for number, group in enumerate(groups):
-            self._measure(group, parts[str(number)])
+            self._measure_group(group, parts[str(number)])
         return self.measured
 
-    def _pending(self, variant: RowVariant) -> _PendingRow | None:
+    def _find_pending(self, variant: RowVariant) -> _PendingRow | None:
         """The row, unless its run is stored with scores, or it cannot be computed at all."""
-        choice, benchmark = self.of.choice, self.benchmark
-        with self._said(variant):
+        choice, benchmark = self.experiment_run.choice, self.benchmark
+        with self._report_problem(variant):
             recipe = variant.recipe(benchmark.pretrained, benchmark.experts, choice.exemplars, choice.seed)
             run_id = open_inputs(recipe, None, benchmark).run_id()
-            stored = next((one for one in self.store.candidates(run_id) if self._has_scores(one)), None)
+            stored = next((one for one in self.store.list_copies(run_id) if self._has_scores(one)), None)
             if stored is None:
                 return _PendingRow(variant, recipe, run_id)
             known = self.measured.rows.get(variant.key)
             if known is None or known.run != run_id:
                 assert stored.scores is not None
-                right = read_right_answers(benchmark, self.store.features_of(run_id))
-                self._keep(MeasuredRow(variant, read_task_scores(stored.scores), right, run=run_id))
+                right = read_right_answers(benchmark, self.store.features_folder(run_id))
+                self._store_row(MeasuredRow(variant, read_task_scores(stored.scores), right, run=run_id))
         return None
 
     def _has_scores(self, run: Run) -> bool:
         return run.has_scores and run.benchmark == self.benchmark.digest
 
-    def _keep(self, row: MeasuredRow) -> None:
+    def _store_row(self, row: MeasuredRow) -> None:
         self.measured = self.measured.with_row(row)
-        write_measured(self.of.place.folder, self.measured)
+        write_measured(self.experiment_run.folders.folder, self.measured)
 
     @contextlib.contextmanager
-    def _said(self, variant: RowVariant) -> Iterator[None]:
+    def _report_problem(self, variant: RowVariant) -> Iterator[None]:
         """Make a row that cannot be computed a sentence below the table; a full disk or a request to stop ends all."""
         try:
             yield
@@ -103,32 +103,32 @@ class _RowComputation:
             raise
         except MergingError as error:
             self.measured = self.measured.with_problem(variant.key, str(error))
-            write_measured(self.of.place.folder, self.measured)
+            write_measured(self.experiment_run.folders.folder, self.measured)
             self.context.warn(f"{variant.title}: {error}")
 
-    def _groups(self, rows: Sequence[_PendingRow]) -> list[Sequence[_PendingRow]]:
+    def _group_rows(self, rows: Sequence[_PendingRow]) -> list[Sequence[_PendingRow]]:
         """Rows whose models fit into memory and on the disk together, for one pass over the images."""
         size = max(1, self.benchmark.open_pretrained().nbytes)
         room = min(
-            free_for_models(choose_device(self.of.device)) // size, free_bytes(self.store.root) // (DISK_DIVISOR * size)
+            free_for_models(choose_device(self.experiment_run.device)) // size, free_bytes(self.store.root) // (DISK_DIVISOR * size)
         )
         each = max(1, min(MOST_ROWS, room))
         return [rows[start : start + each] for start in range(0, len(rows), each)]
 
-    def _measure(self, group: Sequence[_PendingRow], context: Context) -> None:
+    def _measure_group(self, group: Sequence[_PendingRow], context: Context) -> None:
         """Merge the rows of a group, evaluate their models together, and keep their scores in place of the models."""
         merging, evaluating = "merging", "evaluating"
-        parts = context.parts({merging: 1.0, evaluating: 2.0})
-        merges, done = parts[merging].parts(dict.fromkeys((row.run_id for row in group), 1.0)), []
+        parts = context.split({merging: 1.0, evaluating: 2.0})
+        merges, done = parts[merging].split(dict.fromkeys((row.run_id for row in group), 1.0)), []
         for row in group:
-            with self._said(row.variant):
+            with self._report_problem(row.variant):
                 started = time.monotonic()
                 stored = self._execute(row, merges[row.run_id], evaluate=False, need_model=True)
-                self._keep_merging_speed(time.monotonic() - started)
+                self._store_merging_rate(time.monotonic() - started)
                 done.append((row, stored))
         work = [
             EvaluatedModel(row.run_id, stored.model_paths["merged"], [task.key for task in self.benchmark.tasks],
-                           kept=self.store.features_of(row.run_id))
+                           kept=self.store.features_folder(row.run_id))
             for row, stored in done
         ]  # fmt: skip
         if not work:
@@ -136,18 +136,18 @@ class _RowComputation:
         started = time.monotonic()
         scored = score_together(work, self.benchmark, context=parts[evaluating])
         seconds = time.monotonic() - started
-        store_encoding_rate(self.of, self.benchmark, work, seconds)
+        store_encoding_rate(self.experiment_run, self.benchmark, work, seconds)
         for row, _ in done:
             own = scored[row.run_id]
-            self._execute(row, context.silent(), scored=KnownScores(own.table, seconds / len(done)))
-            self.store.drop_models(row.run_id)
-            self._keep(MeasuredRow(row.variant, own.scores, own.right, run=row.run_id))
+            self._execute(row, context.without_progress(), scored=KnownScores(own.table, seconds / len(done)))
+            self.store.delete_models(row.run_id)
+            self._store_row(MeasuredRow(row.variant, own.scores, own.right_answers, run=row.run_id))
 
     def _execute(self, row: _PendingRow, context: Context, **how: Any) -> Run:
         return execute(row.recipe, self.store, benchmark=self.benchmark, context=context, **how)
 
-    def _keep_merging_speed(self, seconds: float) -> None:
+    def _store_merging_rate(self, seconds: float) -> None:
         """Keep how fast merges read models of this tower on this device, for the next plan."""
         pretrained, experts = open_models(self.benchmark.pretrained, self.benchmark.experts)
-        name = merging_rate_name(find_models(self.of.chosen, self.of.choice).tower, choose_device(self.of.device).type)
-        store_rate(self.of.place.rates, name, sum(one.nbytes for one in (pretrained, *experts.values())), seconds)
+        name = merging_rate_name(find_models(self.experiment_run.experiment, self.experiment_run.choice).tower, choose_device(self.experiment_run.device).type)
+        store_rate(self.experiment_run.folders.rates_folder, name, sum(one.nbytes for one in (pretrained, *experts.values())), seconds)

@@ -26,7 +26,7 @@ class ScoredModel:
     """A model's scores as ``evaluate`` gives them, and by task which answers on the reporting images are right."""
 
     table: pd.DataFrame
-    right: Right
+    right_answers: Right
 
     @property
     def scores(self) -> dict[str, TaskScore]:
@@ -42,7 +42,7 @@ def score_together(
     def scored_on(on: torch.device) -> dict[str, ScoredModel]:
         counted: dict[str, list[Counted]] = {part.name: [] for part in work}
         right: dict[str, Right] = {part.name: {} for part in work}
-        for one in compute_answers(work, benchmark, SPLITS, context.on(on)):
+        for one in compute_answers(work, benchmark, SPLITS, context.on_device(on)):
             counted[one.model].append(("", one.task, one.split, one.correct, one.n))
             if one.split == REPORTING:
                 right[one.model][one.task.key] = one.predicted == one.labels

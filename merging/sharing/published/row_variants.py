@@ -55,7 +55,7 @@ class RowVariant:
         base = find_preset(self.row.preset)
         changed = replace(base, params=self._params(base.merge, {**base.params, **self.values}, "merge"), edits=())
         edits = tuple((key, self._params(key, values, "edit")) for key, values in base.edits)
-        if self.names == SPLIT_QKV_FIELD and not self._can(base):
+        if self.names == SPLIT_QKV_FIELD and not self._can_group_qkv(base):
             raise RecipeError(f"{base.title}: none of its methods takes q, k and v apart.")
         drawn = {"per_task": exemplars, "seed": seed} if exemplars and needs_exemplars(self.row) else base.exemplars
         return replace(changed, edits=edits, exemplars=drawn, title=self.title).recipe(pretrained, experts)
@@ -65,7 +65,7 @@ class RowVariant:
             {SPLIT_QKV_FIELD: True} if self.names == SPLIT_QKV_FIELD and _can_split_qkv(role, key) else {}
         )
 
-    def _can(self, base: Preset) -> bool:
+    def _can_group_qkv(self, base: Preset) -> bool:
         return _can_split_qkv("merge", base.merge) or any(_can_split_qkv("edit", key) for key, _ in base.edits)
 
 
@@ -98,7 +98,7 @@ def find_figures(
     """The published figures of a row's chain for that tower: those that are compared first, then the others."""
     recipe = replace(variant, names=TOGETHER).recipe("", {})  # no figure states the grouping; its source does
     steps = [(step.key, step.params.values()) for step in recipe.steps]
-    matching = [figure for figure in FIGURES if figure.model == tower and figure.is_of(steps)]
+    matching = [figure for figure in FIGURES if figure.model == tower and figure.matches_chain(steps)]
     alike = experiment.is_papers_eight
     pairs = [_compare_figure(figure, variant.names, by, exemplars, same_tasks=alike) for figure in matching]
     return _sort_figures(pairs, by)

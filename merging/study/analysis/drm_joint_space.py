@@ -39,7 +39,7 @@ class TaskMatrices:
     inputs: RunInputs
 
     @classmethod
-    def of(cls, run: Run) -> TaskMatrices:
+    def of_run(cls, run: Run) -> TaskMatrices:
         """Those of a merge.
 
         Raises:
@@ -54,7 +54,7 @@ class TaskMatrices:
     def layer(self, name: str) -> Tensor:
         """The matrices of one linear layer (K, d_out, d_in), in the order of the run's experts."""
         parameter = next(one for one in self.inputs.parameters if one.name == name)
-        return as_matrices(self.inputs.whole(parameter)).contiguous()
+        return as_matrices(self.inputs.read_whole(parameter)).contiguous()
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class JointSpace:
         norms: Floats = (self.entries.double().norm(dim=2) / self.values).cpu().numpy()
         return norms
 
-    def cut(self, rank_tol: float) -> JointSpace:
+    def truncate(self, rank_tol: float) -> JointSpace:
         """The space without directions of at most that share of the largest singular value, as DRM's rank cut."""
         kept = effective_rank(self.values, rank_tol)
         entries = self.entries[:, :kept]

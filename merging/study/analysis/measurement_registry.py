@@ -23,8 +23,8 @@ class Measurement:
     title: str
     compute: str
     version: int = 1  # raised whenever results change
-    of: SubjectKind = SubjectKind.RUN
-    timed: bool = False
+    subject: SubjectKind = SubjectKind.RUN
+    is_timed: bool = False
     seconds: float = 20.0  # a guess of what it takes on two cores, until one was measured
     trial: str = ""
     any_network: bool = False  # whether it passes no images through towers: it looks at weights, or at given files
@@ -85,7 +85,7 @@ MEASURES = {
             "Sign agreement",
             "merging.study.measurements.signs:measure_signs",
             version=2,
-            of=SubjectKind.EXPERTS,
+            subject=SubjectKind.EXPERTS,
             any_network=True,
         ),
         Measurement(
@@ -93,7 +93,7 @@ MEASURES = {
             "Experts against experts",
             "merging.study.measurements.pairs:measure_pairs",
             version=2,
-            of=SubjectKind.EXPERTS,
+            subject=SubjectKind.EXPERTS,
             any_network=True,
         ),
         Measurement(
@@ -101,7 +101,7 @@ MEASURES = {
             "Exemplar sensitivity",
             "merging.study.trials.exemplar_sensitivity:measure_sensitivity",
             version=2,
-            of=SubjectKind.BENCHMARK,
+            subject=SubjectKind.BENCHMARK,
             seconds=300.0,
             trial="merging.study.trials.exemplar_sensitivity:compute_trial",
         ),
@@ -109,7 +109,7 @@ MEASURES = {
             "drm_ablations",
             "Ablations of DRM",
             "merging.study.trials.drm_ablations:measure_ablations",
-            of=SubjectKind.BENCHMARK,
+            subject=SubjectKind.BENCHMARK,
             seconds=300.0,
             trial="merging.study.trials.drm_ablations:compute_trial",
         ),
@@ -118,7 +118,7 @@ MEASURES = {
             "Number of tasks",
             "merging.study.trials.task_counts:measure_counts",
             version=2,
-            of=SubjectKind.BENCHMARK,
+            subject=SubjectKind.BENCHMARK,
             seconds=300.0,
             trial="merging.study.trials.task_counts:compute_trial",
         ),
@@ -126,9 +126,9 @@ MEASURES = {
             "method_times",
             "Times of methods",
             "merging.study.trials.method_times:measure_times",
-            of=SubjectKind.BENCHMARK,
+            subject=SubjectKind.BENCHMARK,
             seconds=300.0,
-            timed=True,
+            is_timed=True,
         ),
     )
 }
@@ -154,6 +154,6 @@ def find_job_kind(key: str) -> JobKind:
     return JobKind(
         title=measurement.title,
         command=("measure", "{kind}", "{subject}"),
-        timed=measurement.timed,
+        timed=measurement.is_timed,
         expected_seconds="merging.study.analysis.measurement_store:expect_seconds",
     )

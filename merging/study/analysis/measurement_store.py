@@ -116,7 +116,7 @@ def damaged_subject(path: Path) -> tuple[str, str] | None:
 @contextmanager
 def publish_partial(store: Store, name: str, about: Mapping[str, Any], started: float) -> Iterator[Shows]:
     """A function that shows a measurement's results so far to other processes, for as long as the block runs."""
-    with measurement_results(store).shown_so_far() as folder:
+    with measurement_results(store).publish_partial() as folder:
 
         def show(result: MeasurementResult) -> None:
             write_measurement(store, name, result, about, started, root=folder, replace=True)
@@ -128,7 +128,7 @@ def find_partial(key: str, store: Store, benchmark: Benchmark, run_id: str = "")
     """The results so far of a measurement that is running here, without arrays; None if it has shown none."""
 
     name = entry_name(find_measurement(key), store, benchmark, run_id)
-    measured = None if name is None else measurement_results(store).find_so_far(name)
+    measured = None if name is None else measurement_results(store).find_partial(name)
     if measured is not None:
         with contextlib.suppress(StoreError):  # it was replaced, or is finished
             return MeasurementResult({each: measured.table(each) for each in measured.tables}, measured.notes)
@@ -161,7 +161,7 @@ def merge_inputs(run: Run) -> list[tuple[str, str]]:
 def entry_name(measurement: Measurement, store: Store, benchmark: Benchmark, run_id: str) -> str | None:
     """The name of an entry; None for experts of a run that is missing, or that merged nothing."""
     of: object = run_id
-    if measurement.of == SubjectKind.EXPERTS:
+    if measurement.subject == SubjectKind.EXPERTS:
         run = store.find(run_id)
         if run is None or run.kind != "merge":
             return None

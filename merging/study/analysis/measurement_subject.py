@@ -64,7 +64,7 @@ class PlannedTrial:
     """
 
     name: str
-    asked: Mapping[str, Any]
+    request: Mapping[str, Any]
     weight: float = 1.0
 
 
@@ -103,21 +103,21 @@ class Subject:
     store: Store
     benchmark: Benchmark
     run_id: str
-    of: SubjectKind = SubjectKind.RUN
+    results_so_far: SubjectKind = SubjectKind.RUN
     measurement: Callable[[str, Context], StoredTables] | None = None  # another one, by its key
     show: Callable[[MeasurementResult], None] = lambda so_far: None  # shows what is measured so far to other processes
     tried: Callable[[Sequence[PlannedTrial]], list[dict[str, Any]]] = lambda planned: []  # answers, in their order
     layer_inputs: Mapping[str, str] = field(default_factory=dict)  # {expert: file}, in place of those of the recipe
     modules: Modules | None = None  # on top of the model that ``models`` gives, while it does
 
-    def stages(self, context: Context, weights: Mapping[str, float]) -> dict[str, Context]:
+    def split_context(self, context: Context, weights: Mapping[str, float]) -> dict[str, Context]:
         """A context for each stage of a measurement by its weight, and for merging again first if it is of a run."""
-        return context.parts({REMAKING: 1.0, **weights} if self.of == SubjectKind.RUN else weights)
+        return context.split({REMAKING: 1.0, **weights} if self.results_so_far == SubjectKind.RUN else weights)
 
     @property
     def recipe(self) -> Recipe:
         """The recipe of the run. Raises StoreError if the run is no merge."""
-        if (recipe := self.store.run(self.run_id).recipe) is None:
+        if (recipe := self.store.get_run(self.run_id).recipe) is None:
             raise StoreError(f"Run {self.run_id} is no merge, so there is nothing to measure.")
         return recipe
 
@@ -126,24 +126,24 @@ class Subject:
 
         With ``routed_only`` it can take modules into account that do not change the weights from image to image.
         """
-        run = self.store.run(self.run_id)
-        if run.adapt and run.recipe is not None and (run.recipe.routed or not routed_only):
+        run = self.store.get_run(self.run_id)
+        if run.adapt and run.recipe is not None and (run.recipe.is_routed or not routed_only):
             raise TaskError(
                 f"{run.adapt} sits on the merged model of this run, and would be left out here. Measure a run of the "
                 "same chain without it."
             )
 
     @cached_property
-    def checkpoints(self) -> OpenedRecipe:
+    def open_checkpoints(self) -> OpenedRecipe:
         """The checkpoints that the run merged, whether or not the benchmark has their tasks.
 
         Raises:
             CheckpointError: they are missing where the recipe names them, or have changed.
         """
-        return open_merged(self.store.run(self.run_id), self.recipe)
+        return open_merged(self.store.get_run(self.run_id), self.recipe)
 
     @cached_property
-    def opened(self) -> OpenedRecipe:
+    def open_on_benchmark(self) -> OpenedRecipe:
         """The checkpoints that the run merged, for work on the benchmark's images.
 
         Raises:
@@ -162,11 +162,11 @@ class Subject:
         return opened
 
     @contextmanager
-    def merged(self, stages: Mapping[str, Context]) -> Iterator[Mapping[str, Checkpoint]]:
+    def merged_by_task(self, stages: Mapping[str, Context]) -> Iterator[Mapping[str, Checkpoint]]:
         """{task: the merged model for it}; merged again if the run was stored without weights."""
         with self.models(stages) as models:
-            per_task = self.store.run(self.run_id).per_task
-            yield {task: models[task if per_task else "merged"] for task in self.opened.experts}
+            per_task = self.store.get_run(self.run_id).per_task
+            yield {task: models[task if per_task else "merged"] for task in self.open_on_benchmark.experts}
 
     @contextmanager
     def models(self, stages: Mapping[str, Context]) -> Iterator[Mapping[str, Checkpoint]]:
@@ -176,7 +176,7 @@ class Subject:
         """
         from merging.study.runs.execute import execute
 
-        run = self.store.run(self.run_id)
+        run = self.store.get_run(self.run_id)
         if run.kind != "merge":
             yield {"merged": self._reference(run)}
             return

@@ -54,8 +54,8 @@ def measure_along_steps(subject: Subject, context: Context) -> MeasurementResult
         CheckpointError: what the run merged is missing or has changed.
         TaskError: the run kept no coefficients, or the benchmark does not fit its models.
     """
-    history = read_coefficients(subject.store.run(subject.run_id))
-    opened, steps = subject.opened, mark_steps(history["step"])
+    history = read_coefficients(subject.store.get_run(subject.run_id))
+    opened, steps = subject.open_on_benchmark, mark_steps(history["step"])
     every = sample_tasks(subject.benchmark, SAMPLE)
     sampled = {key: task for key, task in every.items() if key in opened.experts and len(task.labels)}
     inputs = RunInputs(opened.pretrained, opened.experts, None, choose_device(context.device))
@@ -112,7 +112,7 @@ def score_task(
     network: LearnedNetwork, task: SampledTask, benchmark: Benchmark, meter: Meter
 ) -> tuple[float, float, float]:
     """Mean entropy and mean cross-entropy with the labels, in nats, and accuracy on the images of a task."""
-    head, scale = network.moved(benchmark.head(task.key)), benchmark.logit_scale
+    head, scale = network.to_device(benchmark.head(task.key)), benchmark.logit_scale
     scalars = sum(weight.numel() for weight in network.weights.values())
     totals = np.zeros(3)
     for chosen in np.array_split(np.arange(len(task.labels)), -(-len(task.labels) // network.micro_batch)):

@@ -43,10 +43,10 @@ class TaskByDepth:
 
     reference: str
     images: ImagesByDepth
-    mended: Mapping[str, NDArray[np.bool_]]
+    restored_right: Mapping[str, NDArray[np.bool_]]
 
     @property
-    def broken(self) -> NDArray[np.bool_]:
+    def broken_images(self) -> NDArray[np.bool_]:
         """Which images the reference gets right and the run wrong (n,)."""
         return broken_images(self.images)
 
@@ -72,12 +72,12 @@ def measure_depths(subject: Subject, context: Context) -> MeasurementResult:
         CheckpointError, TaskError: what the run merged cannot be read, or does not fit the benchmark's images.
     """
     subject.refuse_modules()
-    stages = subject.stages(context, {READING: 3.0})
+    stages = subject.split_context(context, {READING: 3.0})
     with subject.models(stages) as models:
         measured = dict(_measure_tasks(subject, models, stages[READING]))
     if not measured:
         raise TaskError("This run has one model per task, and none is of a data set of this benchmark.")
-    inside = [task for task in measured if task in subject.checkpoints.experts]
+    inside = [task for task in measured if task in subject.open_checkpoints.experts]
     arrays, places = _arrays(measured)
     tables = {
         "accuracy": _accuracy_rows(measured, inside),
@@ -95,8 +95,8 @@ def measure_depths(subject: Subject, context: Context) -> MeasurementResult:
 
 
 def _count_work(subject: Subject) -> int:
-    per_task = subject.store.run(subject.run_id).per_task
-    keys = [task.key for task in subject.benchmark.tasks if not per_task or task.key in subject.checkpoints.experts]
+    per_task = subject.store.get_run(subject.run_id).per_task
+    keys = [task.key for task in subject.benchmark.tasks if not per_task or task.key in subject.open_checkpoints.experts]
     return 2 * sum(subject.benchmark.count(key, SPLIT) for key in keys)
 
 
@@ -104,9 +104,9 @@ def _measure_tasks(
     subject: Subject, models: Mapping[str, Checkpoint], context: Context
 ) -> Iterator[tuple[str, TaskByDepth]]:
     """Every data set that has a model, in the order of the benchmark; a few towers are in memory at a time."""
-    benchmark, opened, device = subject.benchmark, subject.checkpoints, choose_device(context.device)
+    benchmark, opened, device = subject.benchmark, subject.open_checkpoints, choose_device(context.device)
     meter = context.meter(_count_work(subject))
-    pretrained, merged = Encoder.of(opened.pretrained, device), None
+    pretrained, merged = Encoder.from_checkpoint(opened.pretrained, device), None
     for task in benchmark.tasks:
         model = models.get("merged") or models.get(task.key)
         images, labels = benchmark.images(task.key, SPLIT)
@@ -115,10 +115,10 @@ def _measure_tasks(
         if reason := benchmark.misfit(model):
             raise TaskError(f"It cannot be measured on this benchmark: {reason}")
         if merged is None or len(models) > 1:
-            merged = Encoder.of(model, device, like=opened.pretrained)
+            merged = Encoder.from_checkpoint(model, device, like=opened.pretrained)
         donors = {PRETRAINED: pretrained}
         if task.key in opened.experts:
-            donors[expert_key(task.key)] = Encoder.of(opened.experts[task.key], device, like=opened.pretrained)
+            donors[expert_key(task.key)] = Encoder.from_checkpoint(opened.experts[task.key], device, like=opened.pretrained)
         reference = list(donors)[-1]
         how = (benchmark.head(task.key), benchmark.preprocess, meter, task.title)
         answers = images_by_depth(merged, donors[reference], images, labels, *how)
@@ -187,7 +187,7 @@ def _restoration_rows(measured: Mapping[str, TaskByDepth], inside: list[str]) ->
 
             def held(task: str, donor: str = donor, number: int = number) -> NDArray[np.bool_]:
                 one = measured[task]
-                return one.mended[one.reference if donor == REFERENCE else donor][:, number]
+                return one.restored_right[one.reference if donor == REFERENCE else donor][:, number]
 
             frames.append(_share_rows(measured, inside, held, "share").assign(donor=donor, tokens=kind))
     return pd.concat(frames, ignore_index=True)
@@ -221,10 +221,10 @@ def _narrow_dtype(classes: NDArray[Any]) -> NDArray[Any]:
 
 def _restored_by_image(one: TaskByDepth) -> NDArray[np.int8]:
     """Whether the reference's tokens of each kind fix an image before each block (n, D, 3); -1 if it is not broken."""
-    at = one.broken
+    at = one.broken_images
     depths = len(one.images.answers)
     rows = np.full((len(at), depths, len(KINDS)), NOT_BROKEN, np.int8)
-    rows[at] = one.mended[one.reference].transpose(2, 0, 1)
+    rows[at] = one.restored_right[one.reference].transpose(2, 0, 1)
     return rows
 
 
@@ -240,7 +240,7 @@ class StoredDepths:
     answers: NDArray[np.int64]
     reference: NDArray[np.int64]
     drift: NDArray[np.float64]
-    mended: NDArray[np.int8]
+    restored_right: NDArray[np.int8]
 
 
 def read_depths(

@@ -73,12 +73,12 @@ def measure_drift(subject: Subject, context: Context) -> MeasurementResult:
         CheckpointError, TaskError: what the run merged cannot be read, or the benchmark lacks images for it.
     """
     subject.refuse_modules(routed_only=True)
-    opened, benchmark = subject.opened, subject.benchmark
+    opened, benchmark = subject.open_on_benchmark, subject.benchmark
     drawn = subject.recipe.exemplars or Exemplars()
     images = {task: choosing_images(benchmark, task) for task in opened.experts}
     exemplars = benchmark.exemplars(drawn.per_task, drawn.seed)
-    device, stages = choose_device(context.device), subject.stages(context, {FEATURES: 2.0, LAYERS: 3.0})
-    with subject.merged(stages) as merged:
+    device, stages = choose_device(context.device), subject.split_context(context, {FEATURES: 2.0, LAYERS: 3.0})
+    with subject.merged_by_task(stages) as merged:
         models = MergeModels(opened.pretrained, opened.experts, merged, subject.modules)
         meter = stages[FEATURES].meter(sum(map(len, images.values())))
         cumulative = cumulative_drift(models, images, device, meter)
@@ -110,14 +110,14 @@ def cumulative_drift(
     dimension (at the embedding that is the representation bias of Surgery). The embedding has one vector, which
     counts as both tokens.
     """
-    pretrained = Encoder.of(models.pretrained, device)
+    pretrained = Encoder.from_checkpoint(models.pretrained, device)
     last, merged = models.pretrained, pretrained
     frames = []
     for task, expert in models.experts.items():
-        own = Encoder.of(expert, device, like=models.pretrained)
+        own = Encoder.from_checkpoint(expert, device, like=models.pretrained)
         if models.merged[task] is not last:  # most often one model serves all tasks
             last = models.merged[task]
-            merged = Encoder.of(last, device, like=models.pretrained)
+            merged = Encoder.from_checkpoint(last, device, like=models.pretrained)
         ends = None if models.modules is None else partial(models.modules.on(merged.device).features, task=task)
         frames.append(_task_rows(task, own, {MERGED: merged, PRETRAINED: pretrained}, images[task], meter, ends))
     return pd.concat(frames, ignore_index=True)
@@ -279,7 +279,7 @@ def layer_outputs(
 ) -> dict[str, LayerOutput]:
     """The outputs of every layer of an expert on images (n, 3, h, w), under the name of each of the layer's tensors."""
     named = {parameter.name: parameter for parameter in expert.parameters}
-    encoder = Encoder.of(expert, device, like=like)
+    encoder = Encoder.from_checkpoint(expert, device, like=like)
     outputs: dict[str, LayerOutput] = {}
 
     def collect(name: str, rows: Tensor) -> None:

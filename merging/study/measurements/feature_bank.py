@@ -25,14 +25,14 @@ def measure_bank(subject: Subject, context: Context) -> MeasurementResult:
         CheckpointError, TaskError: the model cannot be read, does not fit the images, or is not a single network.
     """
     subject.refuse_modules()
-    if subject.store.run(subject.run_id).per_task:
+    if subject.store.get_run(subject.run_id).per_task:
         raise TaskError("This run has one model per task; features are kept of runs with a single model.")
-    benchmark, stages = subject.benchmark, subject.stages(context, {EXTRACTING: 1.0})
+    benchmark, stages = subject.benchmark, subject.split_context(context, {EXTRACTING: 1.0})
     keys = [task.key for task in benchmark.tasks]
     with subject.models(stages) as models:
         if reason := benchmark.misfit(models["merged"]):
             raise TaskError(f"It cannot be measured on this benchmark: {reason}")
-        encoder = Encoder.of(models["merged"], choose_device(context.device), like=benchmark.tower)
+        encoder = Encoder.from_checkpoint(models["merged"], choose_device(context.device), like=benchmark.pretrained_tower)
         counts = [benchmark.count(key, SPLIT) for key in keys]
         meter = stages[EXTRACTING].meter(sum(counts))
         kept = compute_bank(encoder, benchmark, keys, meter)

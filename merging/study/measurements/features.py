@@ -72,7 +72,7 @@ def measure_features(subject: Subject, context: Context) -> MeasurementResult:
     Raises:
         CheckpointError, TaskError: the model cannot be read, or does not fit these images.
     """
-    benchmark, stages = subject.benchmark, subject.stages(context, {EXTRACTING: 1.0})
+    benchmark, stages = subject.benchmark, subject.split_context(context, {EXTRACTING: 1.0})
     chosen = sample_images(benchmark)
     with _find_model(subject, stages) as model:
         rows, tables = _extract(model, subject, chosen, stages[EXTRACTING])
@@ -90,7 +90,7 @@ def measure_features(subject: Subject, context: Context) -> MeasurementResult:
 @contextmanager
 def _find_model(subject: Subject, stages: Mapping[str, Context]) -> Iterator[Checkpoint]:
     """The single model of a run, or a reference model."""
-    run = subject.store.run(subject.run_id)
+    run = subject.store.get_run(subject.run_id)
     if run.per_task:
         raise TaskError("This run has one model per task, so none of them is its model out of domain.")
     with subject.models(stages) as models:
@@ -107,7 +107,7 @@ def _extract(
     from merging.images.image_encoder import Encoder
 
     benchmark = subject.benchmark
-    encoder: ImageModel = Encoder.of(model, choose_device(context.device), like=benchmark.tower)
+    encoder: ImageModel = Encoder.from_checkpoint(model, choose_device(context.device), like=benchmark.pretrained_tower)
     if subject.modules is not None:  # a module of a task is not used: these images are of none of the merged ones
         encoder = ModulesOfTask(subject.modules.on(choose_device(context.device)), "")
     meter = context.meter(sum(map(len, chosen.values())))

@@ -64,8 +64,8 @@ def find_by_depth(
         ByDepth.TURNS: lambda one: _where_holds(settling_depth(one.answers.T) == depth, float(depth)),
         ByDepth.PARTS: lambda one: _where_holds(parting_depth(one.answers.T, one.reference.T) == depth, float(depth)),
         ByDepth.DRIFT: lambda one: one.drift[:, depth],
-        ByDepth.MENDED: lambda one: _where_holds(one.mended[:, depth, kind] == 1, float(depth)),
-        ByDepth.BROKEN: lambda one: _where_holds(one.mended[:, 0, kind] >= 0, _first_restoring(one.mended[:, :, kind])),
+        ByDepth.MENDED: lambda one: _where_holds(one.restored_right[:, depth, kind] == 1, float(depth)),
+        ByDepth.BROKEN: lambda one: _where_holds(one.restored_right[:, 0, kind] >= 0, _first_restoring(one.restored_right[:, :, kind])),
     }
     numbers = {task: values[asked_for](one) for task, one in by_task.items()}
     said = {task: one.answers[:, -1] for task, one in by_task.items()}
@@ -90,12 +90,12 @@ def find_by_answers(question: str, runs: Mapping[str, Mapping[str, RunAnswers]],
         rest = [run[task] for run in others if task in run]
         margin = own.margin.mean(axis=0)
         if asked_for == ByAnswers.NOWHERE:
-            right = np.concatenate([one.right for one in (own, *rest)])
+            right = np.concatenate([one.is_right for one in (own, *rest)])
             numbers[task] = _where_holds(right.sum(axis=0) == 0, margin)
         elif rest and asked_for == ByAnswers.MARGIN:
             numbers[task] = rest[0].margin.mean(axis=0) - margin
         elif rest:
-            numbers[task] = _where_holds((own.right.sum(axis=0) == 0) & (rest[0].right.mean(axis=0) == 1), margin)
+            numbers[task] = _where_holds((own.is_right.sum(axis=0) == 0) & (rest[0].is_right.mean(axis=0) == 1), margin)
     said = {task: first[task].predicted[0] for task in numbers}
     return _rows(numbers, said, {task: first[task].labels for task in numbers}, benchmark)
 

@@ -71,9 +71,9 @@ def measure_first_order(subject: Subject, context: Context) -> MeasurementResult
         MergingError: the folder for temporary files has no room.
     """
     subject.refuse_modules()
-    opened, sample = subject.checkpoints, put_back_images.sample_images(subject.benchmark)
+    opened, sample = subject.open_checkpoints, put_back_images.sample_images(subject.benchmark)
     inside = [task for task in sample if task in opened.experts]
-    stages = subject.stages(context, {GRADIENTS: 3.0, PRODUCTS: 1.0})
+    stages = subject.split_context(context, {GRADIENTS: 3.0, PRODUCTS: 1.0})
     with subject.models(stages) as models:
         parts = evaluated_parts(models, subject)
         inputs = RunInputs(opened.pretrained, opened.experts, None, choose_device(context.device))
@@ -108,7 +108,7 @@ def predictions(
         merged = part.open()
         tasks = [task for task in part.tasks if task in sample]
         with gradient_files(inputs, len(tasks)) as (file,):
-            tower = DifferentiableTower.of(merged, inputs)
+            tower = DifferentiableTower.load(merged, inputs)
             for task in tasks:
                 file.append(tower.gradient(sample[task], running, task))
             rows = []
@@ -146,9 +146,9 @@ class DifferentiableTower:
     leaves: Mapping[str, Tensor]
 
     @classmethod
-    def of(cls, merged: Checkpoint, inputs: RunInputs) -> DifferentiableTower:
+    def load(cls, merged: Checkpoint, inputs: RunInputs) -> DifferentiableTower:
         """The tower in memory."""
-        encoder = Encoder.of(merged, inputs.device, on_demand=True, like=inputs.pretrained)
+        encoder = Encoder.from_checkpoint(merged, inputs.device, on_demand=True, like=inputs.pretrained)
         stored = [name for parts in encoder.names.values() for name in parts]
         return cls(encoder, {n: merged.read(n).to(inputs.device, torch.float32).requires_grad_() for n in stored})
 
@@ -163,12 +163,12 @@ class DifferentiableTower:
         labels, head = torch.from_numpy(task.labels), task.head.to(self.encoder.device)
         for batch, right in zip(task.images.split(size), labels.split(size), strict=True):
             with torch.enable_grad():
-                margin = cosine_margins(self._assembled()(batch.to(head.device)), head, right.to(head.device))
+                margin = cosine_margins(self._assemble()(batch.to(head.device)), head, right.to(head.device))
                 (margin.sum() / count).backward()
             meter.advance(len(batch), "Computing gradients", detail)
         return {name: torch.zeros_like(leaf) if leaf.grad is None else leaf.grad for name, leaf in self.leaves.items()}
 
-    def _assembled(self) -> Encoder:
+    def _assemble(self) -> Encoder:
         names = self.encoder.names.items()
         tensors = {name: assemble(name, parts, [self.leaves[part] for part in parts]) for name, parts in names}
         return replace(self.encoder, tensors=tensors)

@@ -47,11 +47,11 @@ def measure_layer_drift(subject: Subject, context: Context) -> MeasurementResult
         NeedsError: the files do not fit the models. TaskError: there are none, or not of every expert.
     """
     subject.refuse_modules(routed_only=True)
-    opened, device, stages = subject.checkpoints, choose_device(context.device), subject.stages(context, {LAYERS: 1.0})
-    given = opened.given
+    opened, device, stages = subject.open_checkpoints, choose_device(context.device), subject.split_context(context, {LAYERS: 1.0})
+    given = opened.captured_files
     if subject.layer_inputs:
         files = DataFiles.build(layer_inputs=subject.layer_inputs)
-        given = CapturedFiles.of(replace(subject.recipe, given=files), None)
+        given = CapturedFiles.open(replace(subject.recipe, data_files=files), None)
     if not given.layer_inputs:
         raise TaskError(NO_FILES)
     if without := [name for name in opened.experts if name not in given.layer_inputs]:
@@ -61,11 +61,11 @@ def measure_layer_drift(subject: Subject, context: Context) -> MeasurementResult
         name for expert, file in given.layer_inputs.items() for name in rename_to_team(file, opened.experts[expert])
     }
     biases = {bias for name in names if (bias := _bias_name(name)) in opened.pretrained.infos}
-    inputs = RunInputs(opened.pretrained, opened.experts, evidence, device, only=frozenset(names | biases))
-    per_task = subject.store.run(subject.run_id).per_task
+    inputs = RunInputs(opened.pretrained, opened.experts, evidence, device, subset=frozenset(names | biases))
+    per_task = subject.store.get_run(subject.run_id).per_task
     with subject.models(stages) as models:
         merged = {task: models[task if per_task else "merged"] for task in opened.experts}
-        work = sum(opened.pretrained.infos[p.name].numel for p in inputs.ordered) * (len(opened.experts) + 1)
+        work = sum(opened.pretrained.infos[p.name].numel for p in inputs.in_capture_order) * (len(opened.experts) + 1)
         stream = Stream(inputs, (), False, stages[LAYERS].meter(work), MEASURING)
         layers: list[dict[str, LayerOutput]] = [{} for _ in opened.experts]
         isolated, objective = isolated_tables(_note_outputs(stream, opened.experts, layers), merged, layers)
@@ -76,7 +76,7 @@ def measure_layer_drift(subject: Subject, context: Context) -> MeasurementResult
         "fewest_rows": min(counts),
         "files": {name: file.name for name, file in opened_files},
         "digests": {name: file.digest() for name, file in opened_files},
-        "doubts": list(CapturedFiles(given.layer_inputs).doubts(opened.digests())),
+        "doubts": list(CapturedFiles(given.layer_inputs).list_doubts(opened.digests())),
     }
     return MeasurementResult({"isolated": isolated, "objective": objective}, notes)
 

@@ -47,10 +47,10 @@ def measure_modules(subject: Subject, context: Context) -> MeasurementResult:
     Raises:
         CheckpointError, TaskError: there are no modules, or what the run merged is missing or does not fit.
     """
-    run, benchmark = subject.store.run(subject.run_id), subject.benchmark
+    run, benchmark = subject.store.get_run(subject.run_id), subject.benchmark
     if not run.adapt:
         raise TaskError(NO_MODULES)
-    experts, stages = subject.opened.experts, subject.stages(context, {ASKING: 1.0})
+    experts, stages = subject.open_on_benchmark.experts, subject.split_context(context, {ASKING: 1.0})
     with subject.models(stages):
         assert subject.modules is not None  # the run has an adapt
         modules = subject.modules.on(choose_device(context.device))
@@ -59,7 +59,7 @@ def measure_modules(subject: Subject, context: Context) -> MeasurementResult:
         if modules.method.needs_task:
             tables[SHIFT] = _shift_table(half, experts)
         if modules.method.routing is not None:
-            weights = {task.key: half.through(half.routing, task.key) for task in benchmark.tasks}
+            weights = {task.key: half.map_images(half.routing, task.key) for task in benchmark.tasks}
             tables |= routing_tables(weights, modules.tasks)
         if modules.method.exclusive:
             tables[ORACLE] = _oracle_table(half, experts)
@@ -87,7 +87,7 @@ class _ReportingHalf:
     modules: Modules
     meter: Meter
 
-    def through(self, run: Callable[[Tensor], Tensor], task: str) -> Tensor:
+    def map_images(self, run: Callable[[Tensor], Tensor], task: str) -> Tensor:
         """What a function of images gives for all images of a data set, with a row for each."""
         model = _ModuleInputs(self.modules.device, self.modules.architecture, run)
         images, prepare = self.benchmark.images(task, SPLIT)[0], self.benchmark.preprocess
@@ -99,10 +99,10 @@ class _ReportingHalf:
         assert weights is not None  # asked of modules that route
         return weights
 
-    def of_expert(self, expert: Checkpoint, task: str) -> Tensor:
+    def expert_features(self, expert: Checkpoint, task: str) -> Tensor:
         """An expert's features of its task's images."""
-        encoder = Encoder.of(expert, self.modules.device, like=self.benchmark.tower)
-        return self.through(lambda images: encoder(images).cpu(), task)
+        encoder = Encoder.from_checkpoint(expert, self.modules.device, like=self.benchmark.pretrained_tower)
+        return self.map_images(lambda images: encoder(images).cpu(), task)
 
     def share_right(self, rows: Tensor, task: str) -> float:
         """The share of a data set's images that features (n, e) put into the right class."""
@@ -123,9 +123,9 @@ def _count_images(modules: Modules, benchmark: Benchmark) -> int:
 def _shift_table(half: _ReportingHalf, experts: Mapping[str, Checkpoint]) -> pd.DataFrame:
     rows: list[dict[str, Any]] = []
     for task, expert in experts.items():
-        before = half.through(half.modules.features, task)
-        after = half.through(partial(half.modules.features, task=task), task)
-        rows.append(shift_row(task, half.of_expert(expert, task), before, after))
+        before = half.map_images(half.modules.features, task)
+        after = half.map_images(partial(half.modules.features, task=task), task)
+        rows.append(shift_row(task, half.expert_features(expert, task), before, after))
     return pd.DataFrame(rows)
 
 
@@ -138,8 +138,8 @@ def _oracle_table(half: _ReportingHalf, experts: Mapping[str, Checkpoint]) -> pd
         def alone(images: Tensor, own: Tensor = own) -> Tensor:
             return modules.mixed_features(images, own.expand(len(images), -1))
 
-        merged, routed, true = (half.through(run, task) for run in (_without_modules(modules), modules.features, alone))
-        each = (merged, routed, true, half.of_expert(expert, task))
+        merged, routed, true = (half.map_images(run, task) for run in (_without_modules(modules), modules.features, alone))
+        each = (merged, routed, true, half.expert_features(expert, task))
         rows.append((task, *(half.share_right(features_of, task) for features_of in each), len(merged)))
     return pd.DataFrame(rows, columns=["task", "merged", "routed", "oracle", "expert", "n"])
 

@@ -45,7 +45,7 @@ class PairSums:
     both: Counts
     opposed: Counts
 
-    def summed(self, rows: NDArray[np.bool_] | slice = slice(None)) -> PairSums:
+    def sum_rows(self, rows: NDArray[np.bool_] | slice = slice(None)) -> PairSums:
         """The tensors at those rows as one, which has the name and place of the first."""
         facts = self.tensors[rows]
         facts = facts.iloc[:1].assign(numel=facts["numel"].sum())
@@ -89,7 +89,7 @@ def _ratio(part: NDArray[Any], whole: NDArray[Any]) -> Floats:
 
 def measure_pairs(subject: Subject, context: Context) -> MeasurementResult:
     """The tables of ``to_tables`` for the experts of a run; raises CheckpointError if they can no longer be read."""
-    opened = subject.checkpoints
+    opened = subject.open_checkpoints
     inputs = RunInputs(opened.pretrained, opened.experts, None, choose_device(context.device))
     notes = {"experts": len(inputs.names), "tensors": len(inputs.parameters), "numel": sum(inputs.numels)}
     return MeasurementResult(to_tables(compare_experts(inputs, context)), notes)
@@ -195,7 +195,7 @@ def pair_by_depth(pairs: PairSums, pair: tuple[str, str], value: str, density: f
     low, high = np.full((2, len(values)), np.nan)
     low[finite], high[finite] = np.nanmin(others[finite], axis=1), np.nanmax(others[finite], axis=1)
     sections = pairs.tensors["section"].to_numpy()
-    whole = {s: pairs.summed(sections == s).values(value, density)[0, a, b] for s in dict.fromkeys(sections)}
+    whole = {s: pairs.sum_rows(sections == s).values(value, density)[0, a, b] for s in dict.fromkeys(sections)}
     return pairs.tensors.assign(
         value=values[:, a, b], chance=chance[:, a, b], whole=[whole[s] for s in sections], low=low, high=high
     )

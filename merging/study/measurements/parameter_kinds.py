@@ -38,17 +38,17 @@ def measure_ablation(subject: Subject, context: Context) -> MeasurementResult:
     from merging.study.analysis.measurement_subject import MeasurementResult
 
     subject.refuse_modules()
-    pretrained, tasks = subject.opened.pretrained, list(subject.opened.experts)
+    pretrained, tasks = subject.open_on_benchmark.pretrained, list(subject.open_on_benchmark.experts)
     present = {parameter.role for parameter in pretrained.parameters}
     kinds = {NOTHING: frozenset[Role](), **{kind: roles for kind, roles in KINDS.items() if roles & present}}
-    stages = subject.stages(context, dict.fromkeys(kinds, 1.0))
+    stages = subject.split_context(context, dict.fromkeys(kinds, 1.0))
     frames = []
-    with subject.merged(stages) as merged:
+    with subject.merged_by_task(stages) as merged:
         groups: dict[int, list[str]] = {}
         for task in tasks:
             groups.setdefault(id(merged[task]), []).append(task)
         for kind, roles in kinds.items():
-            parts = stages[kind].parts({group[0]: float(len(group)) for group in groups.values()})
+            parts = stages[kind].split({group[0]: float(len(group)) for group in groups.values()})
             for group in groups.values():
                 model = reset_roles(merged[group[0]], pretrained, roles)
                 rows = evaluate(model, subject.benchmark, splits=(SPLIT,), tasks=group, context=parts[group[0]])

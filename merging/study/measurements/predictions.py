@@ -42,7 +42,7 @@ def measure_predictions(subject: Subject, context: Context) -> MeasurementResult
     """
     from merging.engine.evaluation.evaluate import compute_answers
 
-    benchmark, stages = subject.benchmark, subject.stages(context, {PREDICTING: 1.0})
+    benchmark, stages = subject.benchmark, subject.split_context(context, {PREDICTING: 1.0})
     rows: list[tuple[str, str, int, int, int]] = []
     predicted: list[NDArray[np.uint16]] = []
     margins: list[NDArray[np.float16]] = []
@@ -66,15 +66,15 @@ def evaluated_parts(models: Mapping[str, Checkpoint], subject: Subject) -> list[
     benchmark = subject.benchmark
     if reason := benchmark.misfit(next(iter(models.values()))):
         raise TaskError(f"It cannot be measured on this benchmark: {reason}")
-    kept = subject.store.features_of(subject.run_id)
-    if subject.store.run(subject.run_id).per_task:
+    kept = subject.store.features_folder(subject.run_id)
+    if subject.store.get_run(subject.run_id).per_task:
         return per_task_parts(models, benchmark, kept)
     return [EvaluatedModel("", models[MERGED], [task.key for task in benchmark.tasks], subject.modules, kept)]
 
 
 def _count_differing(table: pd.DataFrame, subject: Subject) -> int:
     """Images by which the answers differ from the run's scores, 0 if it has none on this benchmark."""
-    run = subject.store.run(subject.run_id)
+    run = subject.store.get_run(subject.run_id)
     if run.scores is None or run.benchmark != subject.benchmark.digest:
         return 0
     stored = run.scores[run.scores["split"] == SPLIT].set_index("task")["accuracy"]
@@ -95,7 +95,7 @@ class RunAnswers:
     labels: NDArray[np.int64]  # (n,)
 
     @property
-    def right(self) -> NDArray[np.bool_]:
+    def is_right(self) -> NDArray[np.bool_]:
         """Whether a model predicts an image's class (m, n)."""
         correct: NDArray[np.bool_] = self.predicted == self.labels
         return correct

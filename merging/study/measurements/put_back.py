@@ -51,10 +51,10 @@ def measure_put_back(subject: Subject, context: Context) -> MeasurementResult:
         CheckpointError, TaskError: what the run merged cannot be read, or does not fit the benchmark's images.
     """
     subject.refuse_modules()
-    pretrained, sample = subject.checkpoints.pretrained, put_back_images.sample_images(subject.benchmark)
-    inside = [task for task in sample if task in subject.checkpoints.experts]
+    pretrained, sample = subject.open_checkpoints.pretrained, put_back_images.sample_images(subject.benchmark)
+    inside = [task for task in sample if task in subject.open_checkpoints.experts]
     notes = {**put_back_images.sample_notes(sample, inside), "resamples": DRAWS}
-    stages = subject.stages(context, {RUNNING: 4.0})
+    stages = subject.split_context(context, {RUNNING: 4.0})
 
     def result(answered: Answered) -> MeasurementResult:
         return MeasurementResult({CHANGES: change_table(answered, inside)}, notes)
@@ -85,7 +85,7 @@ def answer_variants(
     every, answered = list_variants(pretrained.parameters), Answered()
     counts = [sum(len(sample[task].labels) for task in part.tasks if task in sample) for part in parts]
     for part in parts:
-        tower = PutBackTower.of(part.open(), pretrained, choose_device(device))
+        tower = PutBackTower.load(part.open(), pretrained, choose_device(device))
         meter.total = max(meter.total, sum(tower.work(every, count) for count in counts))
         tasks = [task for task in part.tasks if task in sample]
         section = 0

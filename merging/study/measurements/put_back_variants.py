@@ -61,9 +61,9 @@ class PutBackTower:
     encoder: Encoder
 
     @classmethod
-    def of(cls, merged: Checkpoint, pretrained: Checkpoint, device: torch.device | str) -> PutBackTower:
+    def load(cls, merged: Checkpoint, pretrained: Checkpoint, device: torch.device | str) -> PutBackTower:
         """The tower of a merged model in memory."""
-        return cls(merged, pretrained, Encoder.of(merged, device, like=pretrained))
+        return cls(merged, pretrained, Encoder.from_checkpoint(merged, device, like=pretrained))
 
     def with_pretrained(self, names: Collection[str]) -> Encoder:
         """The tower with these tensors, under their stored names, as they are in the pretrained model."""
@@ -91,31 +91,31 @@ class PutBackTower:
         ``batches`` are preprocessed images (n, 3, h, w).
         """
         images = [batch.to(self.encoder.device) for batch in batches]
-        yield None, self._rest(self.encoder, 0, images, meter, "nothing")
+        yield None, self._finish_pass(self.encoder, 0, images, meter, "nothing")
         tokens = images
         for section in range(self.encoder.sections):
             for variant in every:
                 if variant.level != KIND and variant.first == section:
-                    yield variant, self._of(variant, tokens, meter)
+                    yield variant, self._variant_features(variant, tokens, meter)
             if section + 1 < self.encoder.sections:
-                tokens = self._all(self.encoder, section, tokens, meter, "")
+                tokens = self._run_section(self.encoder, section, tokens, meter, "")
         for variant in every:
             if variant.level == KIND:
                 tokens = images
                 for section in range(variant.first):
-                    tokens = self._all(self.encoder, section, tokens, meter, variant.name)
-                yield variant, self._of(variant, tokens, meter)
+                    tokens = self._run_section(self.encoder, section, tokens, meter, variant.name)
+                yield variant, self._variant_features(variant, tokens, meter)
 
-    def _of(self, variant: PutBackVariant, tokens: Sequence[Tensor], meter: Meter) -> Tensor:
-        return self._rest(self.with_pretrained(variant.tensors), variant.first, tokens, meter, variant.name)
+    def _variant_features(self, variant: PutBackVariant, tokens: Sequence[Tensor], meter: Meter) -> Tensor:
+        return self._finish_pass(self.with_pretrained(variant.tensors), variant.first, tokens, meter, variant.name)
 
-    def _rest(self, encoder: Encoder, section: int, tokens: Sequence[Tensor], meter: Meter, detail: str) -> Tensor:
+    def _finish_pass(self, encoder: Encoder, section: int, tokens: Sequence[Tensor], meter: Meter, detail: str) -> Tensor:
         """Features from the tokens that enter a section."""
         for at in range(section, encoder.sections):
-            tokens = self._all(encoder, at, tokens, meter, detail)
+            tokens = self._run_section(encoder, at, tokens, meter, detail)
         return torch.cat([x.cpu() for x in tokens])
 
-    def _all(self, encoder: Encoder, section: int, tokens: Sequence[Tensor], meter: Meter, detail: str) -> list[Tensor]:
+    def _run_section(self, encoder: Encoder, section: int, tokens: Sequence[Tensor], meter: Meter, detail: str) -> list[Tensor]:
         """What leaves a section, batches beside each other."""
         nbytes = forward_bytes(max(map(len, tokens), default=0), encoder.architecture)
         found = list[Tensor]()

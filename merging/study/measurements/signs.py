@@ -148,7 +148,7 @@ def inspect_layer(
         spaces = (joint_space((), vectors, vertical) for vertical in (False, True))
     tick(1 / 9)
     for step, (way, whole) in enumerate(zip("hv", spaces, strict=True)):
-        space = whole.cut(rank_tol)
+        space = whole.truncate(rank_tol)
         ranks.append(len(space.values))
         renormalized = trim_each(space.entries / row_units(space.entries), densities, prune_rank)
         for place, (density, kept) in enumerate(zip(densities, renormalized, strict=True)):
@@ -181,7 +181,7 @@ def measure_signs(subject: Subject, context: Context) -> MeasurementResult:
     Raises:
         CheckpointError: the checkpoints that the run merged can no longer be read.
     """
-    opened = subject.checkpoints
+    opened = subject.open_checkpoints
     inputs = RunInputs(opened.pretrained, opened.experts, None, choose_device(context.device))
     sizes = dict(zip((p.name for p in inputs.parameters), inputs.numels, strict=True))
     meter = context.meter(sum(sizes.values()))
@@ -192,13 +192,13 @@ def measure_signs(subject: Subject, context: Context) -> MeasurementResult:
     for p in inputs.parameters:
 
         def tick(share: float, name: str = p.name) -> None:
-            meter.within(round(share * sizes[name]), PHASE, name)
+            meter.report_part(round(share * sizes[name]), PHASE, name)
 
         if p.role not in LINEAR_MAPS:
             for density, votes in elected_votes(inputs, p).items():
                 other_votes[density] += votes
         else:
-            vectors = on_float64_device(as_matrices(inputs.whole(p)))  # in the precision in which TIES elects signs
+            vectors = on_float64_device(as_matrices(inputs.read_whole(p)))  # in the precision in which TIES elects signs
             exact = to_float64(vectors)
             layer = inspect_layer(vectors, tick=tick, spaces=(joint_space((), exact, way) for way in (False, True)))
             rows["layers"].append((p.name, p.order, p.section, str(p.role), p.part, sizes[p.name], *layer.ranks))
@@ -222,7 +222,7 @@ def measure_signs(subject: Subject, context: Context) -> MeasurementResult:
 
 def elected_votes(inputs: RunInputs, parameter: Parameter) -> dict[float, int]:
     """The sum of all signs that one tensor elects, by density. It may be a table of tokens, so it is read in blocks."""
-    alone, numel = replace(inputs, only=frozenset({parameter.name})), inputs.pretrained.infos[parameter.name].numel
+    alone, numel = replace(inputs, subset=frozenset({parameter.name})), inputs.pretrained.infos[parameter.name].numel
 
     def blocks() -> Iterator[Tensor]:
         return (slot.task_vectors for slot in alone.slots(True, lambda _: False))
@@ -253,7 +253,7 @@ def election_rows(
         (order, density, *row)
         for order, layer in elections.items()
         for density, one in layer.items()
-        for row in zip(experts, one.kept, one.won(votes[density]), strict=True)
+        for row in zip(experts, one.kept, one.survivors(votes[density]), strict=True)
     ]
 
 

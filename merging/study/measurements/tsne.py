@@ -27,7 +27,7 @@ def measure_tsne(subject: Subject, context: Context) -> MeasurementResult:
     Raises:
         CheckpointError, TaskError: the model's features cannot be computed.
     """
-    stages = context.parts(WEIGHTS)
+    stages = context.split(WEIGHTS)
     assert subject.measurement is not None  # `measure` passes it
     features = subject.measurement("features", stages[READING])
     images, rows = features.table("images"), unit_rows(features.array("features").astype(np.float32))
@@ -37,7 +37,7 @@ def measure_tsne(subject: Subject, context: Context) -> MeasurementResult:
     meter = stages[MAPPING].meter(sum(int(at.sum()) for _, at, _ in work))
     maps, quality = {}, []
     for name, at, perplexity in work:
-        meter.within(0, "Drawing maps", f"{name}, perplexity {perplexity}")
+        meter.report_part(0, "Drawing maps", f"{name}, perplexity {perplexity}")
         coordinates = tsne(rows[at], perplexity)
         maps[map_name(name, perplexity)] = coordinates.astype(np.float32)
         quality.append((name, perplexity, trustworthiness(rows[at], coordinates), int(at.sum())))

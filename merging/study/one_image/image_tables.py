@@ -167,7 +167,7 @@ class ImageTables:
             return known
         images, labels = benchmark.images(task, SPLIT)
         own, other = (self.towers(name).encoder for name in (key, reference))
-        meter = self.towers.context.silent().meter(0)
+        meter = self.towers.context.without_progress().meter(0)
         measured = images_by_depth(own, other, images, labels, benchmark.head(task), benchmark.preprocess, meter)
         return DataSetScale(measured.accuracy(), measured.accuracy(measured.reference), measured.drift())
 

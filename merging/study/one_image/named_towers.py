@@ -47,12 +47,12 @@ class RecentlyUsed(Generic[V]):
         """
         with self._lock:
             if key in self._kept:
-                return self._used(key)
+                return self._mark_used(key)
             turn = self._computed.setdefault(key, threading.RLock())
         with turn:
             with self._lock:
                 if key in self._kept:  # another thread has computed it meanwhile
-                    return self._used(key)
+                    return self._mark_used(key)
                 self._computed[key] = turn
                 self._make_room()
             try:
@@ -65,7 +65,7 @@ class RecentlyUsed(Generic[V]):
                 with self._lock:
                     self._computed.pop(key, None)
 
-    def _used(self, key: Hashable) -> V:
+    def _mark_used(self, key: Hashable) -> V:
         self._kept.move_to_end(key)
         return self._kept[key]
 
@@ -121,7 +121,7 @@ class Towers:
     def __len__(self) -> int:
         return len(self._kept)
 
-    def in_room(self, compute: Callable[[], V]) -> V:
+    def retry_on_oom(self, compute: Callable[[], V]) -> V:
         """What a function makes with these towers; where a device's memory runs out, they stay on the CPU from then on.
 
         It begins anew without the towers that are kept.
@@ -129,7 +129,7 @@ class Towers:
 
         def computed_on(device: torch.device) -> V:
             if rounds or device != chosen:
-                self.context, self._kept = self.context.on(device), RecentlyUsed(IN_MEMORY)
+                self.context, self._kept = self.context.on_device(device), RecentlyUsed(IN_MEMORY)
             rounds.append(device)
             return compute()
 
@@ -145,10 +145,10 @@ class Towers:
         if key.startswith(EXPERTS):
             return self._expert(key, key.removeprefix(EXPERTS))
         run_id, _, model = key.partition("/")
-        run = self.store.run(self.store.full_id(run_id))
+        run = self.store.get_run(self.store.resolve_id(run_id))
         _refuse_adapt(run)
         subject = Subject(self.store, self.benchmark, run.id)
-        with subject.models(subject.stages(self.context, {})) as models:
+        with subject.models(subject.split_context(self.context, {})) as models:
             title = f"{run.name}, model of {model}" if model else run.name
             return self._named(key, title, _choose_model(run, models, model))
 
@@ -161,7 +161,7 @@ class Towers:
     def _named(self, key: str, title: str, checkpoint: Checkpoint) -> NamedTower:
         if reason := self.benchmark.misfit(checkpoint):
             raise TaskError(f"{title} does not fit the benchmark: {reason}")
-        encoder = Encoder.of(checkpoint, choose_device(self.context.device), like=self.benchmark.tower)
+        encoder = Encoder.from_checkpoint(checkpoint, choose_device(self.context.device), like=self.benchmark.pretrained_tower)
         return NamedTower(key, title, encoder)
 
 

@@ -98,7 +98,7 @@ def _stored_run(towers: Towers, key: str) -> str:
     if key == PRETRAINED or key.startswith(EXPERTS):
         run_id = reference_id(towers.benchmark, key.removeprefix(EXPERTS))
         return run_id if towers.store.find(run_id) else ""
-    return "" if "/" in key else towers.store.full_id(key)
+    return "" if "/" in key else towers.store.resolve_id(key)
 
 
 def read_bank(measured: StoredMeasurement, benchmark: Benchmark, tasks: Sequence[str]) -> FeatureBank:

@@ -62,7 +62,7 @@ def trace_image(tower: NamedTower, image: StudiedImage) -> Trace:
             rows.append(attended.attention[0, :, 0].cpu())
             contributions.append(attended.contributions[0].cpu())
             rollouts.append(path[0].cpu())
-    output = encoder.holding(encoder.sections - 1)
+    output = encoder.load_section(encoder.sections - 1)
     here = {name: tensor.cpu() for name, tensor in output.tensors.items()}
     return Trace(
         tower.key, tower.title, torch.stack(tokens), torch.stack(rows), torch.stack(contributions),

@@ -67,7 +67,7 @@ def load_model(
     """
     checkpoint = MappingCheckpoint(tensors, MERGED)
     checkpoint.metadata = dict(metadata)
-    encoder = Encoder.of(checkpoint, device, like=like)
+    encoder = Encoder.from_checkpoint(checkpoint, device, like=like)
     by_section: dict[int, list[str]] = {section: [] for section in range(encoder.sections)}
     for name in encoder.tensors:
         by_section[encoder.section_of(name)].append(name)
@@ -135,5 +135,5 @@ def _run(
 ) -> dict[str, dict[str, Tensor]]:
     """The engine's state dicts, by model; with ``only``, nothing is written into the other tensors."""
     models = opened.recipe, opened.pretrained, opened.experts
-    result = engine.run_recipe(*models, layer_inputs=evidence, only=only, context=context.silent())
+    result = engine.run_recipe(*models, layer_inputs=evidence, only=only, context=context.without_progress())
     return result.task_state_dicts or {MERGED: result.state_dict}

@@ -44,7 +44,7 @@ class Preview:
         """The table of differences."""
         return self.tables[CHANGES]
 
-    def plain(self) -> dict[str, Any]:
+    def to_plain(self) -> dict[str, Any]:
         """The preview as plain data for another process, without the answers."""
         rows = self.changes.to_dict("records")
         sample = {"per_task": self.sample.per_task, "seed": self.sample.seed}

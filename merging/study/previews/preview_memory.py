@@ -15,10 +15,10 @@ class MemoryHolder(Protocol):
     """Something that keeps what it could compute again."""
 
     @property
-    def spare(self) -> int:
+    def spare_bytes(self) -> int:
         """Bytes that it could do without."""
 
-    def drop(self) -> bool:
+    def drop_one(self) -> bool:
         """Drop the piece that is missed least; False if there is none."""
 
 
@@ -32,14 +32,14 @@ class Memory:
     @property
     def nbytes(self) -> int:
         """What all holders could do without."""
-        return sum(holder.spare for holder in self._alive())
+        return sum(holder.spare_bytes for holder in self._alive())
 
     def make_room(self, holder: MemoryHolder, extra: int = 0) -> int:
         """Let all drop, ``holder`` last, until ``extra`` bytes fit; returns how many bytes may be added."""
         used = [*(one for one in self._alive() if one is not holder), holder]
         self._holders = [ref(one) for one in used]
         for one in used:
-            while self.nbytes + extra > self.limit and one.drop():
+            while self.nbytes + extra > self.limit and one.drop_one():
                 pass
         return max(0, self.limit - self.nbytes)
 

@@ -128,13 +128,13 @@ class PreviewProcess:
         self._number = 0
         self._asked: OrderedDict[str, _SessionRequest] = OrderedDict()  # by session
 
-    def ask(self, session: str, request: Request) -> PreviewState:
+    def request(self, session: str, request: Request) -> PreviewState:
         """The state of a request; it is sent unless it is the last one of this session, whose work then stops.
 
         One that failed is sent again.
         """
         with self._lock:
-            state = self.state(session, request)
+            state = self.find_state(session, request)
             if state is None or state.error:
                 self._asked[session] = _SessionRequest(PreviewState(request))
                 self._asked.move_to_end(session)
@@ -143,7 +143,7 @@ class PreviewProcess:
                 self._send(session)
             return self._asked[session].state
 
-    def state(self, session: str, request: Request) -> PreviewState | None:
+    def find_state(self, session: str, request: Request) -> PreviewState | None:
         """The state of a request if it is the last one of this session."""
         with self._lock:
             asked = self._asked.get(session)
@@ -164,7 +164,7 @@ class PreviewProcess:
             return self._process.pid if self._process is not None else 0
 
     @property
-    def waiting(self) -> int:
+    def count_waiting(self) -> int:
         """How many requests are under way."""
         with self._lock:
             return sum(not asked.state.done for asked in self._asked.values())
@@ -183,7 +183,7 @@ class PreviewProcess:
         self._number += 1
         asked.number, asked.tries = self._number, asked.tries + 1
         try:
-            process = self._running()
+            process = self._ensure_running()
         except OSError as error:
             sentence = f"The process of previews cannot be started: {error.strerror}."
             asked.state = replace(asked.state, error=sentence, done=True)
@@ -201,7 +201,7 @@ class PreviewProcess:
                     if self._charge is not None:
                         self._charge(session, max(0, _count_images(asked.state) - _count_images(before)))
 
-    def _ended(self, process: WorkerProcess, code: int, ran_out: bool) -> None:
+    def _handle_end(self, process: WorkerProcess, code: int, ran_out: bool) -> None:
         """Send once more what a process left when it ended; say of what has been sent before that it was ended.
 
         ``ran_out`` says whether memory ran out while the process worked.
@@ -216,7 +216,7 @@ class PreviewProcess:
                     error = f"{describe_end(WHO, code, ran_out, LOOK)} Preview again."
                     asked.state = replace(asked.state, error=error, done=True)
 
-    def _running(self) -> WorkerProcess:
+    def _ensure_running(self) -> WorkerProcess:
         """The process, or a new one if it has ended. Raises OSError."""
         if self._process is None or not self._process.pid:
             self._process = self._start(self._order)
@@ -227,11 +227,11 @@ class PreviewProcess:
         """Take the answers of a process until it ends, then answer for it."""
         memory = MemoryWatch(looks=1)  # one at each answer, and hours may lie between two of them
         for answer in process.answers():
-            memory.look()
+            memory.sample()
             self._take(answer)
         code = process.process.wait()
         process.leave()
-        self._ended(process, code, memory.ran_out())
+        self._handle_end(process, code, memory.ran_out())
 
 
 def _add_answer(state: PreviewState, answer: Plain) -> PreviewState:

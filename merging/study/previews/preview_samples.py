@@ -36,7 +36,7 @@ class PreviewSample:
             if isinstance(value, bool) or not isinstance(value, int) or value < low:
                 raise ParameterError(f"A preview's {name} is a whole number of at least {low}; got {value!r}.")
 
-    def order(self, labels: NDArray[np.int64]) -> NDArray[np.int64]:
+    def sample_order(self, labels: NDArray[np.int64]) -> NDArray[np.int64]:
         """The places of the drawn images among all of one task, first drawn first; ``labels`` (n,) are their classes.
 
         After any number of images, no class has two more than another that has images left.
@@ -76,7 +76,7 @@ def sample_tasks(benchmark: Benchmark, sample: PreviewSample) -> dict[str, Sampl
     tasks = {}
     for task in benchmark.tasks:
         images, labels = benchmark.images(task.key, HALF)
-        places = sample.order(labels)
+        places = sample.sample_order(labels)
         tasks[task.key] = SampledTask(task.key, select_images(images, places), labels[places], places)
     return tasks
 

@@ -34,7 +34,7 @@ def preview_stages(request: Request, context: Context) -> Stages:
         if preview is None:
             yield None
         else:
-            yield StageAnswer({"preview": preview.plain()}, done=preview.sample == sample, suffices=True)
+            yield StageAnswer({"preview": preview.to_plain()}, done=preview.sample == sample, suffices=True)
 
 
 def _make_previewer(folder: Path, state: tuple[int, ...], device: str) -> Previewer:
@@ -53,5 +53,5 @@ def _find_reference(request: Request) -> Recipe | Run | None:
     """The reference of a request: a stored run by its id, a recipe, or None for the pretrained model."""
     if request["run"]:
         store = Store(Path(request["store"]), libraries=(Path(request["benchmark"]) / "runs",))
-        return store.run(request["run"])
+        return store.get_run(request["run"])
     return Recipe.from_yaml(request["reference"]) if request["reference"] else None

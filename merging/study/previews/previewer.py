@@ -82,17 +82,17 @@ class Previewer:
         return self.tokens.nbytes + images + moments + tensors + predicted
 
     @property
-    def spare(self) -> int:
+    def spare_bytes(self) -> int:
         """Bytes that are kept beyond the models that the last preview compares."""
         return self.nbytes - count_bytes(list_tensors(self._compared))
 
-    def drop(self) -> bool:
+    def drop_one(self) -> bool:
         """Drop the models that were not used for longest, else tokens, else moments, else images and the rest."""
         idle = next((key for key, one in self._merges.items() if one not in self._compared), None)
         if idle is not None:
             del self._merges[idle]
             return True
-        if self.tokens.drop():
+        if self.tokens.drop_one():
             return True
         kept = next((kept for kept in (self._moments, self._sampled, self._predicted, self._heads) if kept), None)
         if kept is not None:
@@ -117,17 +117,17 @@ class Previewer:
         opened = open_inputs(recipe, base, self.benchmark)
         if reason := self.benchmark.misfit(opened.pretrained):
             raise TaskError(f"It cannot be previewed on this benchmark: {reason}")
-        against, name = self.in_room(lambda: self._reference(reference, opened, base, context))
-        new = self.in_room(lambda: self._merge(opened, context))
+        against, name = self.retry_on_oom(lambda: self._reference(reference, opened, base, context))
+        new = self.retry_on_oom(lambda: self._merge(opened, context))
         self._compared = (new, against)
         while len(self._merges) > max(MODELS, len(self._compared)):
-            self.drop()
+            self.drop_one()
         self.memory.make_room(self)
         self.tokens.begin(*(model.sections for one in (new, against) for model in one.models.values()))
         title = recipe.title or recipe.text()
         return PreviewWork(self, sample, (new, against), tuple(opened.experts), (title, name), context)
 
-    def in_room(self, compute: Callable[[], V]) -> V:
+    def retry_on_oom(self, compute: Callable[[], V]) -> V:
         """What a function makes with these models; where a device's memory runs out, it begins anew in smaller pieces.
 
         Where that does not help, the models stay on the CPU from then on.
@@ -167,7 +167,7 @@ class Previewer:
                 "another run, or with the pretrained model."
             )
         if reference.has_model:
-            models = {name: self._hold(file.state_dict(), file) for name, file in reference.open_models().items()}
+            models = {name: self._load_model(file.state_dict(), file) for name, file in reference.open_models().items()}
             self._merges[reference.id] = MergeInMemory(reference.inputs, models, reference.recipe)
             return self._merges[reference.id], reference.name
         again = open_inputs(reference.recipe, base, self.benchmark)
@@ -179,7 +179,7 @@ class Previewer:
         digest = DIGESTS.digest(opened.pretrained)
         key = f"{PRETRAINED} {digest} {opened.recipe.activation} {opened.recipe.architecture}"
         if key not in self._merges:
-            model = self._hold(opened.pretrained.state_dict(), opened.pretrained)
+            model = self._load_model(opened.pretrained.state_dict(), opened.pretrained)
             self._merges[key] = MergeInMemory({PRETRAINED: digest}, {MERGED: model})
         return self._merges[key]
 
@@ -190,13 +190,13 @@ class Previewer:
         if run_id not in self._merges:
             refuse_learning(opened)
             near = self._nearest(opened, digests)
-            states = merge_in_memory(opened, context.on(self.device), lambda: self._evidence(opened, digests), near)
-            models = {name: self._hold(state, opened.pretrained) for name, state in states.items()}
+            states = merge_in_memory(opened, context.on_device(self.device), lambda: self._find_moments(opened, digests), near)
+            models = {name: self._load_model(state, opened.pretrained) for name, state in states.items()}
             self._merges[run_id] = MergeInMemory(digests, models, opened.recipe)
         self._merges.move_to_end(run_id)
         return self._merges[run_id]
 
-    def _evidence(self, opened: OpenedRecipe, digests: Mapping[str, str]) -> MomentsInMemory | None:
+    def _find_moments(self, opened: OpenedRecipe, digests: Mapping[str, str]) -> MomentsInMemory | None:
         """The moments of the exemplars of a recipe that needs some; those of the last recipe are kept."""
         recipe = opened.recipe
         if recipe.exemplars is None or not recipe.needs:
@@ -221,20 +221,20 @@ class Previewer:
                     best = one.models, changed
         return best
 
-    def _hold(self, tensors: Mapping[str, Tensor], like: Checkpoint) -> ModelInMemory:
+    def _load_model(self, tensors: Mapping[str, Tensor], like: Checkpoint) -> ModelInMemory:
         known = [model for one in self._merges.values() for model in one.models.values()]
         device = choose_device(self.device)
-        return load_model(tensors, like.metadata, device, self.benchmark.tower, reversed(known))
+        return load_model(tensors, like.metadata, device, self.benchmark.pretrained_tower, reversed(known))
 
     # Images
 
-    def sampled(self, sample: PreviewSample) -> dict[str, SampledTask]:
+    def sample_tasks(self, sample: PreviewSample) -> dict[str, SampledTask]:
         """The drawn images, which stay in memory until others are drawn."""
         if sample not in self._sampled:
             self._sampled = {sample: sample_tasks(self.benchmark, sample)}
         return self._sampled[sample]
 
-    def predicted(self, model: ModelInMemory, batch: ImageBatch, keeping: CacheResolution) -> list[Classes]:
+    def predict(self, model: ModelInMemory, batch: ImageBatch, keeping: CacheResolution) -> list[Classes]:
         """The predicted classes of a batch, one array for each of its parts."""
         key = (model.sections, batch.key)
         if key not in self._predicted:
@@ -262,14 +262,14 @@ class PreviewWork:
     context: Context = QUIET
 
     def __post_init__(self) -> None:
-        self._sampled = self.previewer.sampled(self.sample)
+        self._sampled = self.previewer.sample_tasks(self.sample)
         self._stages = self.sample.stages()
         most = max((len(task.labels) for task in self._sampled.values()), default=0)
         while len(self._stages) > 1 and (self._stages[-2].per_task or 0) >= most:  # no task has more images
             self._stages = (*self._stages[:-2], self.sample)
         architecture = next(iter(self.merges[1].models.values())).encoder.architecture
         images = sum(len(task.labels) for task in self._sampled.values())
-        self._keeping = CacheResolution.of(architecture, images, self.previewer.limit)
+        self._keeping = CacheResolution.fit(architecture, images, self.previewer.limit)
         # by model: {task: predicted classes (models, images so far)}
         self._predicted: tuple[dict[str, Any], dict[str, Any]] = ({}, {})
 
@@ -280,7 +280,7 @@ class PreviewWork:
             for _ in self._batches(start, stage.per_task):
                 yield None
             self.previewer.memory.make_room(self.previewer)
-            yield self._result(stage)
+            yield self._make_preview(stage)
             start = stage.per_task or 0
 
     def finish(self) -> Preview:
@@ -297,8 +297,8 @@ class PreviewWork:
             for tasks, model in self._parts(models):
                 for batch in image_batches(self._sampled, tasks, start, stop, name):
                     self.context.check()
-                    look = partial(self.previewer.predicted, model, batch, self._keeping)
-                    for (task, _, _), classes in zip(batch.parts, self.previewer.in_room(look), strict=True):
+                    look = partial(self.previewer.predict, model, batch, self._keeping)
+                    for (task, _, _), classes in zip(batch.parts, self.previewer.retry_on_oom(look), strict=True):
                         answers.setdefault(task, {}).setdefault(id(model), []).append(classes)
                     yield
 
@@ -310,7 +310,7 @@ class PreviewWork:
         parts = per_task_parts({name: {} for name in one.models}, benchmark)
         return [(part.tasks, one.models[part.name]) for part in parts]
 
-    def _result(self, sample: PreviewSample) -> Preview:
+    def _make_preview(self, sample: PreviewSample) -> Preview:
         """What the images so far show, which are those of a sample."""
         rows = []
         new: dict[str, NDArray[np.float64]] = {}

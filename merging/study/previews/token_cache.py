@@ -30,7 +30,7 @@ class CacheResolution:
     dtype: torch.dtype
 
     @classmethod
-    def of(cls, architecture: Architecture, images: int, limit: int = LIMIT) -> CacheResolution:
+    def fit(cls, architecture: Architecture, images: int, limit: int = LIMIT) -> CacheResolution:
         """The most that fits into ``limit`` bytes for a number of images: depths are thinned out before rounding."""
         tokens = (architecture.image_size // architecture.patch_size) ** 2 + 1
         scalars = images * tokens * architecture.width
@@ -80,7 +80,7 @@ class TokenCache:
         ``names`` has a name for each section of the encoder: sections with one name hold the same tensors. The pass
         starts from the last kept tokens that passed the same sections, and keeps those that it computes.
         """
-        start = self.start(names, batch)
+        start = self.start_section(names, batch)
         most = limit_batch(len(batch.images), encoder.architecture, encoder.device)
         with torch.inference_mode():
             if start:
@@ -95,11 +95,11 @@ class TokenCache:
                     self._keep((tuple(names[: section + 1]), batch.key), x, keeping.dtype)
         return x.cpu()
 
-    def start(self, names: Sequence[Hashable], batch: ImageBatch) -> int:
+    def start_section(self, names: Sequence[Hashable], batch: ImageBatch) -> int:
         """The section from which a pass would start; 0 is from the images."""
         return next((s for s in range(len(names) - 1, 0, -1) if (tuple(names[:s]), batch.key) in self._kept), 0)
 
-    def drop(self) -> bool:
+    def drop_one(self) -> bool:
         """Drop the tokens that were not used for longest; False if there are none."""
         if not self._kept:
             return False
@@ -112,7 +112,7 @@ class TokenCache:
         """Keep tokens if there is room without those that this piece of work needs."""
         kept = x.to("cpu", dtype)
         while self.nbytes + kept.nbytes > self.limit:
-            if next(iter(self._kept), None) in self._safe or not self.drop():
+            if next(iter(self._kept), None) in self._safe or not self.drop_one():
                 return
         self._kept[key] = kept
         self._safe.add(key)

@@ -24,7 +24,7 @@ class CapturedFiles:
     gradients: Mapping[str, GradientMeansFile] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, recipe: Recipe, base: Path | None) -> Self:
+    def open(cls, recipe: Recipe, base: Path | None) -> Self:
         """The files that a recipe names; relative paths count from ``base``.
 
         Raises:
@@ -32,15 +32,15 @@ class CapturedFiles:
             RecipeError: it is of an expert that the recipe does not merge.
         """
         experts = [name for name, _ in recipe.experts]
-        named = {name for files in recipe.given.plain().values() for name in files}
+        named = {name for files in recipe.data_files.plain().values() for name in files}
         if strange := sorted(named - set(experts)):
             raise RecipeError(
                 f"The recipe names files of data of {first_few(strange)}, but no such expert; its experts are "
                 f"{first_few(experts)}."
             )
-        rows = {name: _open_file(LayerInputFile, file, name, base) for name, file in recipe.given.layer_inputs}
+        rows = {name: _open_file(LayerInputFile, file, name, base) for name, file in recipe.data_files.layer_inputs}
         return cls(
-            rows, {name: _open_file(GradientMeansFile, file, name, base) for name, file in recipe.given.gradients}
+            rows, {name: _open_file(GradientMeansFile, file, name, base) for name, file in recipe.data_files.gradients}
         )
 
     def __iter__(self) -> Iterator[tuple[str, str, DataFile]]:
@@ -51,7 +51,7 @@ class CapturedFiles:
         """{"layer_inputs/<expert>": digest} of every file."""
         return {f"{key}/{name}": file.digest() for key, name, file in self}
 
-    def doubts(self, digests: Mapping[str, str]) -> tuple[str, ...]:
+    def list_doubts(self, digests: Mapping[str, str]) -> tuple[str, ...]:
         """A sentence for each file whose data passed through another checkpoint than the expert of its name.
 
         The sensitivity of TATR is of the pretrained model.
@@ -65,7 +65,7 @@ class CapturedFiles:
     def raise_if_changed(self) -> None:
         """Raise CheckpointError if a file was overwritten since it was opened."""
         for _, _, file in self:
-            if file.changed():
+            if file.has_changed():
                 raise CheckpointError(
                     f"{file.name} was changed while it was being read; nothing was kept. Run the recipe again."
                 )

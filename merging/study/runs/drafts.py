@@ -60,7 +60,7 @@ class Drafts:
     def __init__(self, store: Store) -> None:
         self._store, self._root = store, store.root / DRAFTS
 
-    def keep(self, kind: str, payload: Mapping[str, Any], token: str = "", parts: Parts | None = None) -> str:
+    def store(self, kind: str, payload: Mapping[str, Any], token: str = "", parts: Parts | None = None) -> str:
         """Store a draft in place of the one with this token, or as a new one; returns its token.
 
         ``payload`` is what strict JSON can hold, at most 2 MB as text. ``parts`` give bytes by names of 32 hexadecimal
@@ -96,7 +96,7 @@ class Drafts:
         """
         return dict(self._entry(kind, token)["payload"])
 
-    def part(self, kind: str, token: str, name: str) -> bytes:
+    def read_part(self, kind: str, token: str, name: str) -> bytes:
         """The bytes of one part of a draft; raises StoreError as ``read`` does."""
         folder, before = self._folder(kind, token), None
         while (entry := self._entry(kind, token)) != before:  # another tab may change it meanwhile
@@ -107,7 +107,7 @@ class Drafts:
                 if _sha256(raw) == entry["parts"][name]["sha256"]:
                     return raw
             before = entry
-        raise self._damaged(folder, kind, f"part {name} is missing or does not have its sha-256")
+        raise self._set_aside(folder, kind, f"part {name} is missing or does not have its sha-256")
 
     def state(self, kind: str, token: str) -> tuple[int, int, int]:
         """What changes whenever the stored draft does; zeros if there is none."""
@@ -121,12 +121,12 @@ class Drafts:
         """Delete a draft; nothing happens if there is none. Raises StoreError if it cannot be deleted."""
         retire(self._folder(kind, token), f"The draft of the {kind}")
 
-    def listed(self, kind: str) -> list[Draft]:
+    def list_drafts(self, kind: str) -> list[Draft]:
         """Every draft of a kind, the one that was changed last first; only for whoever may read the whole store."""
         drafts = []
         for changed, folder in self._by_age(kind):
             with contextlib.suppress(StoreError):
-                entry = self._opened(folder, kind)
+                entry = self._open_draft(folder, kind)
                 drafts.append(Draft(entry["token"], entry["payload"], changed))
         return drafts
 
@@ -139,12 +139,12 @@ class Drafts:
     def _entry(self, kind: str, token: str) -> dict[str, Any]:
         """The whole content of the file of the draft with this token."""
         folder = self._folder(kind, token)
-        entry = self._opened(folder, kind)
+        entry = self._open_draft(folder, kind)
         if entry["token"] != token:
-            raise self._damaged(folder, kind, "it has another token than its name says")
+            raise self._set_aside(folder, kind, "it has another token than its name says")
         return entry
 
-    def _opened(self, folder: Path, kind: str) -> dict[str, Any]:
+    def _open_draft(self, folder: Path, kind: str) -> dict[str, Any]:
         try:
             if time.time() - (folder / FILE).stat().st_mtime > DAYS * 86400:
                 raise StoreError(GONE.format(kind))
@@ -152,11 +152,11 @@ class Drafts:
         except OSError:
             raise StoreError(GONE.format(kind)) from None
         except DamagedError as damage:
-            raise self._damaged(folder, kind, str(damage)) from None
+            raise self._set_aside(folder, kind, str(damage)) from None
 
-    def _damaged(self, folder: Path, kind: str, reason: str) -> StoreError:
+    def _set_aside(self, folder: Path, kind: str, reason: str) -> StoreError:
         """Set a draft aside, and return the error that says so."""
-        self._store.damaged.put_aside(folder, FILE, reason)
+        self._store.damaged.move_damaged(folder, FILE, reason)
         return StoreError(LOST.format(kind))
 
     def _make_room(self, kind: str) -> None:

@@ -30,11 +30,11 @@ class EditPair:
 
     plain: Run
     plugged: Run
-    front: LeadingEdit
+    leading_edit: LeadingEdit
 
-    def belongs_to(self, front: LeadingEdit) -> bool:
+    def belongs_to(self, leading_edit: LeadingEdit) -> bool:
         """Whether it is a pair of that edit; if the chain behind it uses exemplars, the edit uses the same."""
-        return self.front.step == front.step and self.front.draw in (None, front.draw)
+        return self.leading_edit.step == leading_edit.step and self.leading_edit.draw in (None, leading_edit.draw)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,7 @@ def find_pairs(runs: Iterable[Run]) -> list[EditPair]:
 
 def leading_edits(pairs: Iterable[EditPair]) -> list[LeadingEdit]:
     """The edits that have pairs, each once; an edit that draws its own exemplars once for every draw."""
-    edits = list(dict.fromkeys(pair.front for pair in pairs))
+    edits = list(dict.fromkeys(pair.leading_edit for pair in pairs))
     drawn = {front.step for front in edits if front.draw}
     return [front for front in edits if front.draw or front.step not in drawn]
 
@@ -107,12 +107,12 @@ def plugin_matrix(
     chains = by_chain(runs)
     rows = []
     for base in bases(leading_edit.step.key):
-        plain = base.recipe(pretrained, experts, large=large).stating(*stated)
-        partner = base.plugged((leading_edit.step.key, leading_edit.step.params.values()), name, leading_edit.draw)
+        plain = base.recipe(pretrained, experts, large=large).with_architecture(*stated)
+        partner = base.with_edit((leading_edit.step.key, leading_edit.step.params.values()), name, leading_edit.draw)
         if refused := refusal(partner):
             rows.append(EditPairRow(base.name_in_lists(large), chains.get(_chain(plain, runs[0])), None, (), refused))
             continue
-        recipes = (plain, partner.recipe(pretrained, experts, large=large).stating(*stated))
+        recipes = (plain, partner.recipe(pretrained, experts, large=large).with_architecture(*stated))
         alone, plugged = (chains.get(_chain(recipe, runs[0])) for recipe in recipes)
         missing = tuple(recipe for recipe, run in zip(recipes, (alone, plugged), strict=True) if run is None)
         rows.append(EditPairRow(base.name_in_lists(large), alone, plugged, missing))

@@ -63,13 +63,13 @@ class Estimate:
     whole: Mapping[str, int] = field(default_factory=dict)  # memory of each tensor that is not worked on in pieces
     matrices: int = 0  # tensors of a network other than CLIP that are decomposed or multiplied
 
-    def too_large(self, free: int, recipe: Recipe) -> str:
+    def find_too_large(self, free: int, recipe: Recipe) -> str:
         """A sentence on the tensors that do not fit into so many bytes of free memory; empty where all do."""
         large = sorted((name for name in self.whole if self.whole[name] > free), key=lambda name: -self.whole[name])
         if not large:
             return ""
         pairs = zip(recipe.methods, recipe.steps, strict=True)
-        methods = first_few(method.title for method, step in pairs if not method.in_pieces(step.params))
+        methods = first_few(method.title for method, step in pairs if not method.is_elementwise(step.params))
         return (
             f"Memory is too small for what {methods} works on as a whole: {first_few(large)}. {printable(large[0])} "
             f"needs about {size_text(self.whole[large[0]])}; {size_text(free)} are free. Free memory, merge fewer "
@@ -97,7 +97,7 @@ def estimate_run(
     chain = chain_work(opened.recipe, opened.pretrained, opened.experts)
     stages = opened.recipe.stages
     work = {
-        READING: float(opened.unread),
+        READING: float(opened.unread_bytes),
         MERGING: PER_SCALAR
         * float(sum(numels) * ((len(opened.experts) + 1) * chain.passes + _count_more_models(opened)))
         + chain.matrix_flops / 2
@@ -120,8 +120,8 @@ def estimate_run(
     memory += _exemplar_bytes(opened)
     if benchmark is not None:
         memory = max(memory, 2 * sum(numels) * 4)  # the tower in float32, while the stored one is read
-    reads = opened.unread + opened.nbytes * chain.passes
-    matrices = _count_matrices(opened) if opened.pretrained.inferred else 0
+    reads = opened.unread_bytes + opened.nbytes * chain.passes
+    matrices = _count_matrices(opened) if opened.pretrained.is_inferred else 0
     return Estimate(sum(phases.values()), memory, reads, phases, work, learned, whole, matrices)
 
 
@@ -148,7 +148,7 @@ def _count_more_models(opened: OpenedRecipe) -> int:
 
 def _in_pieces(opened: OpenedRecipe) -> bool:
     pairs = zip(opened.recipe.methods, opened.recipe.steps, strict=True)
-    return all(method.in_pieces(step.params) for method, step in pairs)
+    return all(method.is_elementwise(step.params) for method, step in pairs)
 
 
 def _count_matrices(opened: OpenedRecipe) -> int:
@@ -166,13 +166,13 @@ def _layer_sizes(
     """Memory that the work on pieces takes, and {tensor: that on each whole one}."""
     maps, recipe = linear_maps(opened.pretrained, 2), opened.recipe
     pairs = [(method, step.params) for method, step in zip(recipe.methods, recipe.steps, strict=True)]
-    whole = [(method, params) for method, params in pairs if not method.in_pieces(params)]
+    whole = [(method, params) for method, params in pairs if not method.is_elementwise(params)]
     decomposes = any(method.algebra(params, matrix) for method, params in whole for matrix in maps[:1])
     tower, exemplars = find_tower(opened.pretrained), opened.recipe.exemplars
     captures = chain.forward > chain.backward
     rows = exemplars.per_task * count_tokens(tower) if captures and tower and exemplars else 0
     infos, count = opened.pretrained.infos, len(opened.experts)
-    large = [p for p in merged if opened.pretrained.inferred and infos[p.name].numel > BLOCK_CPU]
+    large = [p for p in merged if opened.pretrained.is_inferred and infos[p.name].numel > BLOCK_CPU]
     cut = {p.name for p in large if all(method.elementwise(params, p) for method, params in pairs)}
     ranks = thin_ranks(recipe, opened.pretrained, opened.experts)
     sizes = {
@@ -229,7 +229,7 @@ def _update_work(method: Adapt, step: Step, images: Sequence[int], sizes: Sizes)
     """Multiply-adds that take as long as an adapt's updates on features: forward, and twice as much backward."""
     count, rows = method.updates(step.params, images)
     shapes = method.shapes(step.params, sizes)
-    learned = sum(math.prod(shape) for shape in (*shapes.router.values(), *shapes.own.values()))
+    learned = sum(math.prod(shape) for shape in (*shapes.router.values(), *shapes.per_task.values()))
     return UPDATE * count + 3.0 * rows * learned
 
 
@@ -264,7 +264,7 @@ def _evaluation_work(opened: OpenedRecipe, benchmark: Benchmark | None) -> float
     outside = 1 + _count_more_models(opened)
     models = {task.key: 1 if task.key in opened.experts else outside for task in benchmark.tasks}
     images = sum(models[key] * benchmark.count(key, split) for key in models for split in SPLITS)
-    routed = opened.recipe.routed
+    routed = opened.recipe.is_routed
     each = 1 + MLPS * len(opened.experts) if routed else 1.0  # beside the model, a share of every expert's
     return forward_flops(tower) / 2 * (images * each + _count_unknown_task_images(opened, benchmark) * (1 + each))
 

@@ -78,7 +78,7 @@ def execute(
     fitting, reason = fitting_benchmark(opened, benchmark) if evaluate or recipe.needs else (None, "")
     scored_on = fitting if evaluate else None
     plan = _plan(opened, scored_on, store, context.device, announce)
-    parts = context.parts(plan.phases)
+    parts = context.split(plan.phases)
     digests, reading = _read_digests(opened, parts[READING])
     run_id = opened.run_id(digests)
     if run := stored_run(store, run_id, scored_on, need_model):
@@ -98,7 +98,7 @@ def execute(
 def _open_recipe(recipe: Recipe, base: Path | None, benchmark: Benchmark | None, strict: bool) -> OpenedRecipe:
     """The recipe with its files open. Raises MergingError if it cannot run on such models, or ``strict`` forbids it."""
     opened = open_inputs(recipe, base, benchmark)
-    check_kind(recipe, opened.pretrained, recipe.given.layer_inputs or None, recipe.given.gradients or None)
+    check_kind(recipe, opened.pretrained, recipe.data_files.layer_inputs or None, recipe.data_files.gradients or None)
     if strict:
         opened.raise_if_doubtful()
     return opened
@@ -109,8 +109,8 @@ def _plan(
     announce: Callable[[Estimate], None] | None,
 ) -> Estimate:  # fmt: skip
     """What the run costs. Raises MergingError if tensors do not fit into the memory, before anything is read."""
-    plan = estimate_run(opened, benchmark, store.runs(), device)
-    if (sentence := plan.too_large(free_memory(), opened.recipe)) and not _is_known(opened.recipe, store):
+    plan = estimate_run(opened, benchmark, store.list_runs(), device)
+    if (sentence := plan.find_too_large(free_memory(), opened.recipe)) and not _is_known(opened.recipe, store):
         raise MergingError(sentence)
     if plan.matrices and not opened.recipe.learns and announce is not None:
         announce(plan)
@@ -120,7 +120,7 @@ def _plan(
 def _is_known(recipe: Recipe, store: Store) -> bool:
     """Whether some run has this recipe, so that there may be nothing to compute."""
     with contextlib.suppress(MergingError):  # a method of another version
-        return any(run.recipe == recipe for run in store.runs())
+        return any(run.recipe == recipe for run in store.list_runs())
     return False
 
 
@@ -136,22 +136,22 @@ def _learning_state(store: Store, run_id: str, pause: Cancel | None) -> Iterator
     from merging.engine.learning.learning_state import LearningState  # its imports take a while
 
     try:
-        yield LearningState(store.learned_so_far(run_id), run_id, pause)
+        yield LearningState(store.learning_file(run_id), run_id, pause)
     except Paused:
         raise
     except Cancelled:
-        store.forget_learned(run_id)
+        store.delete_learned(run_id)
         raise
-    store.forget_learned(run_id)
+    store.delete_learned(run_id)
 
 
 def _compute(work: RunWork, announce: Callable[[Estimate], None] | None) -> None:
     """Add scores to the stored run if only they are missing, or merge."""
-    stored = next((run for run in work.store.candidates(work.run_id) if run.has_model), None)
+    stored = next((run for run in work.store.list_copies(work.run_id) if run.has_model), None)
     if stored is not None and work.benchmark is not None:
         work.add_scores(stored)
         return
-    for doubt in work.opened.doubts:
+    for doubt in work.opened.list_doubts:
         work.context.warn(doubt)
     learns = work.recipe.learns
     if learns and announce is not None:
@@ -195,7 +195,7 @@ def _sample_test_data(recipe: Recipe, benchmark: Benchmark | None, reason: str) 
 
 def stored_run(store: Store, run_id: str, benchmark: Benchmark | None, need_model: bool) -> Run | None:
     """A stored run with scores on the benchmark, if there is one, and with weights if they are needed."""
-    for run in store.candidates(run_id):
+    for run in store.list_copies(run_id):
         scored = benchmark is None or (run.has_scores and run.benchmark == benchmark.digest)
         if scored and (run.has_model or not need_model):
             return run
@@ -203,7 +203,7 @@ def stored_run(store: Store, run_id: str, benchmark: Benchmark | None, need_mode
 
 
 def _find_own(store: Store, run_id: str) -> Run:
-    for run in store.candidates(run_id):
+    for run in store.list_copies(run_id):
         return run
     raise StoreError(f"Run {run_id} was written but cannot be read back; is the store's folder being cleared?")
 

@@ -53,7 +53,7 @@ def execute_several(
     if benchmark is None and len(wanted) > 0:
         benchmark = _bundled_library()
     with open_workers(context) as workers:
-        return SeveralRuns(wanted, store, complete_options(options), benchmark, context).all(workers)
+        return SeveralRuns(wanted, store, complete_options(options), benchmark, context).execute_all(workers)
 
 
 @dataclass
@@ -67,7 +67,7 @@ class SeveralRuns:
     context: Context
     _found: dict[str, Run | MergingError] = field(default_factory=dict)
 
-    def all(self, workers: Workers | None) -> list[Run | MergingError]:
+    def execute_all(self, workers: Workers | None) -> list[Run | MergingError]:
         """What came of each: one after another, or on workers what takes longest first."""
         tasks = [self._task(number, one, workers) for number, one in enumerate(self.wanted)]
         failed = [name for name, came in self._found.items() if isinstance(came, MergingError)]
@@ -94,7 +94,7 @@ class SeveralRuns:
         return WorkerTask(name, ask or dict, partial(self._run, number, one), max(1, round(seconds)))
 
     def _run(self, number: int, one: WantedRun, context: Context) -> Run:
-        part = context.alone().titled(f"Run {number + 1} of {len(self.wanted)}")
+        part = context.without_workers().with_title(f"Run {number + 1} of {len(self.wanted)}")
         return execute(one.recipe, self.store, benchmark=self.benchmark, base=one.base, context=part, **self.options)
 
     def plan_run(self, one: WantedRun, workers: Workers) -> tuple[str, Callable[[], Plain] | None, float]:
@@ -106,7 +106,7 @@ class SeveralRuns:
         options, base = self.options, (one.base or Path.cwd()).absolute()
         opened = open_inputs(one.recipe, base, self.benchmark)
         scored_on = fitting_benchmark(opened, self.benchmark)[0] if options["evaluate"] else None
-        name = opened.run_id(opened.digests(self.context.silent()))
+        name = opened.run_id(opened.digests(self.context.without_progress()))
         if stored_run(self.store, name, scored_on, options["need_model"]):
             return name, None, 0.0
         plan = estimate_run(opened, scored_on, device=self.context.device)
@@ -129,7 +129,7 @@ class SeveralRuns:
         return name, ask, plan.seconds
 
     def _read(self, name: str) -> Run:
-        if found := self.store.promised(name):
+        if found := self.store.find_promised(name):
             return found
         raise StoreError(f"Run {name} was computed, but cannot be read here. Run its recipe again.")
 

@@ -40,7 +40,7 @@ class OpenedRecipe:
     states: tuple[tuple[int, ...] | None, ...]
     benchmark: Benchmark | None = None  # the source of exemplars; None is the bundled one
     base: Path | None = None  # from where relative paths in the recipe count; None is the current folder
-    given: CapturedFiles = field(default_factory=CapturedFiles)  # of layer inputs and gradients
+    captured_files: CapturedFiles = field(default_factory=CapturedFiles)  # of layer inputs and gradients
 
     def __iter__(self) -> Iterator[Checkpoint]:
         yield self.pretrained
@@ -52,9 +52,9 @@ class OpenedRecipe:
         return sum(info.nbytes for checkpoint in self for info in checkpoint.infos.values())
 
     @property
-    def unread(self) -> int:
+    def unread_bytes(self) -> int:
         """Bytes that ``digests`` would have to read: files whose digests this process has not computed yet."""
-        new = [checkpoint for checkpoint in self if not DIGESTS.remembered(checkpoint.state())]
+        new = [checkpoint for checkpoint in self if not DIGESTS.find(checkpoint.state())]
         return sum(info.nbytes for checkpoint in new for info in checkpoint.infos.values())
 
     def digests(self, context: Context = QUIET) -> dict[str, str]:
@@ -75,11 +75,11 @@ class OpenedRecipe:
         digests = digests or self.digests()
         experts = {name: digests[expert_key(name)] for name in self.experts}
         drawn_from = (self.benchmark or Benchmark.load()).digest if self.recipe.exemplars else ""
-        dead, tensors = self.pretrained.dead.numel > 0, self.pretrained.parameters
+        dead, tensors = self.pretrained.unused_text.numel > 0, self.pretrained.parameters
         if isinstance(self.pretrained, TeamBase):
             dead = self.pretrained.team.untouched > 0
-        inference = INFERENCE if self.pretrained.inferred else 0
-        given = self.given.digests()
+        inference = INFERENCE if self.pretrained.is_inferred else 0
+        given = self.captured_files.digests()
         return self.recipe.run_id(digests["pretrained"], experts, drawn_from, dead, tensors, inference, given)
 
     @cached_property
@@ -94,7 +94,7 @@ class OpenedRecipe:
         return report
 
     @property
-    def doubts(self) -> tuple[str, ...]:
+    def list_doubts(self) -> tuple[str, ...]:
         """Sentences on experts that can be merged but probably do not belong here; a sample is read once.
 
         Invisible characters in the experts' names are escaped.
@@ -106,9 +106,9 @@ class OpenedRecipe:
 
     def raise_if_doubtful(self) -> None:
         """Raise CompatibilityError if an expert probably does not belong to the pretrained model."""
-        if self.doubts:
+        if self.list_doubts:
             refused = "Nothing was merged. Choose other files, or merge without strict to go on with a warning."
-            raise CompatibilityError("\n".join((*self.doubts, refused)), self._report)
+            raise CompatibilityError("\n".join((*self.list_doubts, refused)), self._report)
 
     def raise_if_changed(self) -> None:
         """Raise CheckpointError if a file was overwritten since it was opened."""
@@ -117,7 +117,7 @@ class OpenedRecipe:
                 raise CheckpointError(
                     f"{checkpoint.name} was changed while it was being read; nothing was kept. Run the recipe again."
                 )
-        self.given.raise_if_changed()
+        self.captured_files.raise_if_changed()
 
 
 def open_inputs(recipe: Recipe, base: Path | None = None, benchmark: Benchmark | None = None) -> OpenedRecipe:
@@ -129,8 +129,8 @@ def open_inputs(recipe: Recipe, base: Path | None = None, benchmark: Benchmark |
     models = recipe.models(base)
     of_experts = {name: models[expert_key(name)] for name, _ in recipe.experts}
     pretrained, experts = open_models(models[PRETRAINED], of_experts, recipe.family)
-    files = CapturedFiles.of(recipe, base)
-    return replace(with_checkpoints(recipe, pretrained, experts, benchmark), base=base, given=files)
+    files = CapturedFiles.open(recipe, base)
+    return replace(with_checkpoints(recipe, pretrained, experts, benchmark), base=base, captured_files=files)
 
 
 def with_checkpoints(
@@ -165,7 +165,7 @@ def with_checkpoints(
 def is_scored(opened: OpenedRecipe, runs: Sequence[Run]) -> bool:
     """Whether one of these copies of a run has all scores that it can have, on the benchmark if there is one."""
     if (benchmark := opened.benchmark) is None:
-        return any(run.evaluation_settled for run in runs)
+        return any(run.is_evaluation_done for run in runs)
     if any(run.has_scores and run.benchmark == benchmark.digest for run in runs):
         return True
-    return any(run.evaluation_settled for run in runs) and bool(benchmark.misfit(opened.pretrained))
+    return any(run.is_evaluation_done for run in runs) and bool(benchmark.misfit(opened.pretrained))

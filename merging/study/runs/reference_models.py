@@ -35,16 +35,16 @@ def find_references(
     """
     runs = {}
     models = benchmark.models()
-    parts = context.parts(dict.fromkeys(models, 1.0))
+    parts = context.split(dict.fromkeys(models, 1.0))
     for name, model in models.items():
         checkpoint = model.open(name)
         content = DIGESTS.digest(checkpoint)
         run_id = _make_id(content, benchmark)
-        if compute and not store.has(run_id):
+        if compute and not store.has_run(run_id):
             started = time.monotonic()
             warnings: list[str] = []
             part = replace(parts[name], warn=warnings.append)
-            scores = evaluate_model(checkpoint, benchmark, kept=store.features_of(run_id), context=part)
+            scores = evaluate_model(checkpoint, benchmark, kept=store.features_folder(run_id), context=part)
             seconds = time.monotonic() - started
             _write_reference(store, benchmark, run_id, name, content, scores, seconds, context.device, warnings)
         if run := store.find(run_id):
@@ -64,7 +64,7 @@ def store_reference(
     """Store the scores of a reference model on all tasks, unless they are stored; gives their id."""
     content = DIGESTS.digest(benchmark.models()[name].open(name))
     run_id = _make_id(content, benchmark)
-    if not store.has(run_id):
+    if not store.has_run(run_id):
         _write_reference(store, benchmark, run_id, name, content, scores, seconds, device, warnings)
     return run_id
 
@@ -87,7 +87,7 @@ def _write_reference(
     kind = name if name in (PRETRAINED, MULTITASK) else "expert"
     titles = {PRETRAINED: "Pretrained", MULTITASK: "Trained on all tasks"}
     inside = {PRETRAINED: [], MULTITASK: list(benchmark.experts)}
-    with store.writing(run_id) as folder:
+    with store.write_run(run_id) as folder:
         schema = write_table(folder, SCORES, scores)
         contents = run_facts(
             run_id=run_id,

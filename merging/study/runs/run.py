@@ -82,7 +82,7 @@ class Run:
     network: str = ""
 
     @classmethod
-    def of(cls, result: Result) -> Self | None:
+    def from_result(cls, result: Result) -> Self | None:
         """The run that a result is; None if another version of the program wrote it.
 
         Raises:
@@ -159,27 +159,27 @@ class Run:
         return SCORES in self.result.schemas
 
     @property
-    def evaluation_settled(self) -> bool:
+    def is_evaluation_done(self) -> bool:
         """Whether it has scores, or a warning that says why it has none."""
-        return self.has_scores or bool(self.not_evaluated)
+        return self.has_scores or bool(self.evaluation_warnings)
 
     @property
-    def cautions(self) -> tuple[str, ...]:
+    def list_cautions(self) -> tuple[str, ...]:
         """What may be wrong with the result: the warnings, one line each, but for the remarks."""
         return tuple(line for line in self._on_result if NOTHING_TO_DO not in line)
 
     @property
-    def remarks(self) -> tuple[str, ...]:
+    def list_remarks(self) -> tuple[str, ...]:
         """The warnings that need no check: why it has no scores, and those on which there is nothing to do."""
-        return *self.not_evaluated, *(line for line in self._on_result if NOTHING_TO_DO in line)
+        return *self.evaluation_warnings, *(line for line in self._on_result if NOTHING_TO_DO in line)
 
     @property
     def _on_result(self) -> tuple[str, ...]:
-        others = (text for text in self.warnings if text not in self.not_evaluated)
+        others = (text for text in self.warnings if text not in self.evaluation_warnings)
         return tuple(line for text in others for line in text.splitlines())
 
     @property
-    def not_evaluated(self) -> tuple[str, ...]:
+    def evaluation_warnings(self) -> tuple[str, ...]:
         """The warnings that say why it has no scores; empty if it has some."""
         return tuple(text for text in self.warnings if text.startswith(NOT_EVALUATED))
 
@@ -191,7 +191,7 @@ class Run:
     @cached_property
     def recipe_yaml(self) -> str:
         """The recipe as written; empty for runs of other kinds than "merge"."""
-        return self.result.use(RECIPE, lambda path: path.read_text("utf-8")) if RECIPE in self.files else ""
+        return self.result.read_checked(RECIPE, lambda path: path.read_text("utf-8")) if RECIPE in self.files else ""
 
     @cached_property
     def recipe(self) -> Recipe | None:
@@ -209,7 +209,7 @@ class Run:
         return bool(self.models) and bool(self.modules or not self.adapt)
 
     @property
-    def adapts_on_test(self) -> bool:
+    def learns_on_test_images(self) -> bool:
         """Whether it learned, without labels, on the images that its scores are reported on: its mark is †."""
         return self.adapted_on == REPORTED
 

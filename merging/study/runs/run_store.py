@@ -55,13 +55,13 @@ class Store:
         self.dated, self.benchmark = dated, benchmark
         self._own, self._apart = self.root / "runs", self.root / APART
         self.damaged = Quarantine(self.root)
-        self._results = Results(KIND, Run.of, self.root, self.libraries, self.damaged)
+        self._results = Results(KIND, Run.from_result, self.root, self.libraries, self.damaged)
         self._known: dict[Path, tuple[tuple[int, ...], Run]] = {}  # what was read, with the state of its files then
         self._folders: dict[Path, tuple[int, ...]] = {}  # their own state, when they were read for a list
         self._looked: dict[Path, float] = {}  # when the files of a library's run were looked at last
         atomic.sweep(self._own)
 
-    def runs(self) -> list[Run]:
+    def list_runs(self) -> list[Run]:
         """Every run that is not damaged: own ones, newest first, then the precomputed ones that are not among them.
 
         What was written into a file of a precomputed run since it was read is only seen when the run is looked up.
@@ -75,7 +75,7 @@ class Store:
                 present = runs.get(path.name)
                 if present is not None and (not self.benchmark or self._on_benchmark(present)):
                     continue
-                if (run := self._listed(path)) and (present is None or self._on_benchmark(run)):
+                if (run := self._read_last(path)) and (present is None or self._on_benchmark(run)):
                     runs[run.id] = run
         for path in [path for path in list(self._known) if path.name not in runs]:
             self._known.pop(path, None)  # it is gone
@@ -84,18 +84,18 @@ class Store:
     def _on_benchmark(self, run: Run) -> bool:
         return run.has_scores and run.benchmark == self.benchmark
 
-    def candidates(self, run_id: str) -> list[Run]:
+    def list_copies(self, run_id: str) -> list[Run]:
         """All copies of a run that are not damaged, the own one first."""
         if not SHORT_DIGEST.fullmatch(run_id):
             return []
         paths = [folder / run_id for folder in (self._own, *_folders(self._apart), *self.libraries)]
-        return [run for path in paths if path.is_dir() and (run := self._looked_up(path))]
+        return [run for path in paths if path.is_dir() and (run := self._read_cached(path))]
 
     def find(self, run_id: str) -> Run | None:
         """The run, a copy with scores before one without, or None."""
-        return max(self.candidates(run_id), key=lambda run: (self._on_benchmark(run), run.has_scores), default=None)
+        return max(self.list_copies(run_id), key=lambda run: (self._on_benchmark(run), run.has_scores), default=None)
 
-    def full_id(self, written: str) -> str:
+    def resolve_id(self, written: str) -> str:
         """The id of the one run that begins with what is written, at least six digits; else what is written.
 
         Raises:
@@ -103,13 +103,13 @@ class Store:
         """
         if self.find(written) is not None:
             return written
-        titles = {run.id: run.title for run in self.runs()}
+        titles = {run.id: run.title for run in self.list_runs()}
         if len(several := match_prefix(written, titles)) > 1:
             choices = first_few(f"{run_id} ({titles[run_id]})" for run_id in several)
             raise StoreError(f"{len(several)} runs have ids that begin with {written}: {choices}. Write more digits.")
         return resolve_prefix(written, titles)
 
-    def ids(self) -> set[str]:
+    def list_ids(self) -> set[str]:
         """The ids of all stored runs, damaged ones too, from one listing of each folder."""
         folders = (self._own, *_folders(self._apart), *self.libraries)
         return {path.name for folder in folders for path in _ids(folder)}
@@ -119,7 +119,7 @@ class Store:
         folders = (self._own, *_folders(self._apart), *self.libraries)
         return tuple(number for each in folders for number in atomic.state_of(each.parent, (each.name,)) or (0,))
 
-    def promised(self, run_id: str) -> Run | None:
+    def find_promised(self, run_id: str) -> Run | None:
         """The run or None, for one that should be there: another computer may have stored it a moment ago."""
         if (
             (run := self.find(run_id)) is None
@@ -129,20 +129,20 @@ class Store:
             run = self.find(run_id)
         return run
 
-    def run(self, run_id: str) -> Run:
+    def get_run(self, run_id: str) -> Run:
         """The run of that id; raises StoreError if there is none."""
-        if run := self.promised(run_id):
+        if run := self.find_promised(run_id):
             return run
         raise StoreError(
             f"There is no run {run_id[:40]!r} on this machine. A link that carries the recipe can compute it again."
         )
 
-    def has(self, run_id: str) -> bool:
+    def has_run(self, run_id: str) -> bool:
         """Whether the run is stored and not damaged."""
         return self.find(run_id) is not None
 
     @contextlib.contextmanager
-    def writing(self, run_id: str, *, replace: bool = False) -> Iterator[Path]:
+    def write_run(self, run_id: str, *, replace: bool = False) -> Iterator[Path]:
         """A temporary folder that becomes the run if the block ends without an error, and is removed otherwise.
 
         If another writer was first, its copy stays and ours is dropped; with ``replace`` ours replaces it.
@@ -155,13 +155,13 @@ class Store:
 
         def stays(old: Path) -> bool:
             if replace:
-                self._keep_apart(old, folder)
+                self._keep_replaced(old, folder)
             return not replace and self._read(old) is not None
 
         with atomic.write_folder(self._own, run_id, stays, f"Run {run_id}") as folder:
             yield folder
 
-    def _keep_apart(self, old: Path, new: Path) -> None:
+    def _keep_replaced(self, old: Path, new: Path) -> None:
         """Keep an own run that the new copy replaces, if its scores are on another benchmark."""
         run = self._read(old) if atomic.is_whole(old) else None
         if run is None or not run.benchmark or not (new / FACTS).is_file():
@@ -173,40 +173,40 @@ class Store:
 
     def delete(self, run_id: str) -> None:
         """Remove an own run, or only its copy scored on this store's benchmark; raises StoreError if it is not own."""
-        copies = self.candidates(run_id) if self.benchmark else []
+        copies = self.list_copies(run_id) if self.benchmark else []
         scored = [run.path for run in copies if self._on_benchmark(run) and run.provenance == THIS_MACHINE]
         paths = scored or [self._own / run_id]
         if not SHORT_DIGEST.fullmatch(run_id) or not paths[0].is_dir():
             raise StoreError(f"Run {run_id[:40]!r} is not one of this machine's own, so it cannot be deleted.")
         for path in paths:
             atomic.retire(path, f"Run {run_id}")
-        if not self.candidates(run_id):
+        if not self.list_copies(run_id):
             forget_scores(self.root, run_id)
 
-    def drop_models(self, run_id: str) -> None:
+    def delete_models(self, run_id: str) -> None:
         """Remove the weights of an own run; its recipe, tables and scores stay, and the recipe can compute them again.
 
         Raises:
             StoreError: the run is not one of this machine's own, or the store cannot be written to.
         """
-        run = next((run for run in self.candidates(run_id) if run.path == self._own / run_id), None)
+        run = next((run for run in self.list_copies(run_id) if run.path == self._own / run_id), None)
         if run is None:
             raise StoreError(f"Run {run_id[:40]!r} is not one of this machine's own, so its weights stay.")
         if run.models:
-            with self.writing(run_id, replace=True) as folder:
+            with self.write_run(run_id, replace=True) as folder:
                 _copy_without_models(run, folder)
 
-    def learned_so_far(self, run_id: str) -> Path:
+    def learning_file(self, run_id: str) -> Path:
         """The file in which a run that learns keeps its state until it is done."""
         return self.root / LEARNING / f"{run_id}.safetensors"
 
-    def forget_learned(self, run_id: str) -> None:
+    def delete_learned(self, run_id: str) -> None:
         """Remove what a run has learned so far; nothing happens if there is nothing."""
         if SHORT_DIGEST.fullmatch(run_id):
             with contextlib.suppress(OSError):
-                self.learned_so_far(run_id).unlink(missing_ok=True)
+                self.learning_file(run_id).unlink(missing_ok=True)
 
-    def features_of(self, run_id: str) -> StoredFeatures:
+    def features_folder(self, run_id: str) -> StoredFeatures:
         """Where the features of a run's model on whole splits are kept, so that they need not be computed twice."""
         from merging.engine.evaluation.stored_features import FOLDER, StoredFeatures  # it loads torch
 
@@ -240,7 +240,7 @@ class Store:
         def report(holder: ProcessId) -> None:
             if context.progress is not None:
                 who = f"process {holder.pid}" if holder.pid else "another process"
-                who += " of another computer" if holder.away else ""
+                who += " of another computer" if holder.is_remote else ""
                 context.progress(Progress(f"Waiting for {who}, which {work}", 0, 1, None))
 
         return hold_lock(self.root / "locks" / f"{name}.lock", context.check, report)
@@ -257,15 +257,15 @@ class Store:
             self._known.pop(path, None)
         return run
 
-    def _looked_up(self, path: Path) -> Run | None:
+    def _read_cached(self, path: Path) -> Run | None:
         """The run in a folder; of one in a library, which a page asks for often, files are looked at once a second."""
         now = time.monotonic()
         if path.parent in self.libraries and now - self._looked.get(path, -AGAIN) < AGAIN:
-            return self._listed(path)
+            return self._read_last(path)
         self._looked[path] = now
         return self._read(path)
 
-    def _listed(self, path: Path) -> Run | None:
+    def _read_last(self, path: Path) -> Run | None:
         """The run in a folder as it was read last, if that is still the same folder.
 
         Libraries are large, and each question to the disk lets all other threads of a busy server run first.

@@ -101,15 +101,15 @@ class RunWork:
     def merge(self) -> None:
         """Merge, evaluate, write."""
         self._check_budget()
-        with self.store.writing(self.run_id, replace=self.store.has(self.run_id)) as folder:
+        with self.store.write_run(self.run_id, replace=self.store.has_run(self.run_id)) as folder:
             started = time.monotonic()
             result = self._stream(folder)
             self.seconds[MERGING] = time.monotonic() - started
             result = self._adapt(folder, result)
             heads = write_heads(folder, result.heads)
             self.opened.raise_if_changed()
-            doubts = *self.opened.doubts, *self.opened.given.doubts(self.digests)
-            self.warnings.extend((*doubts, *self._assumed(), *result.warnings))
+            doubts = *self.opened.list_doubts, *self.opened.captured_files.list_doubts(self.digests)
+            self.warnings.extend((*doubts, *self._warn_of_activation(), *result.warnings))
             for name, table in plain_tables(result.tables).items():
                 self.schemas[name] = write_table(folder, name, table, packed=name.startswith(HISTORY))
             (folder / RECIPE).write_text(self.recipe.to_yaml(), "utf-8")
@@ -127,8 +127,8 @@ class RunWork:
         """Evaluate a stored run and write all of it again."""
         self.models = {key: path.name for key, path in run.model_paths.items()}
         self.seconds |= {**run.seconds}
-        self.warnings.extend(text for text in run.warnings if text not in run.not_evaluated)
-        with self.store.writing(self.run_id, replace=True) as folder:
+        self.warnings.extend(text for text in run.warnings if text not in run.evaluation_warnings)
+        with self.store.write_run(self.run_id, replace=True) as folder:
             self.modules = list(run.modules)
             for name in (*self.models.values(), *self.modules, *({HEADS} & {*run.files})):
                 (folder / name).parent.mkdir(exist_ok=True)
@@ -152,7 +152,7 @@ class RunWork:
             elsewhere = tensors_on_workers(self.opened, self.context)
             return engine.run_recipe(
                 self.recipe, self.opened.pretrained, self.opened.experts,
-                layer_inputs=self.opened.given.layer_inputs or None, gradients=self.opened.given.gradients or None,
+                layer_inputs=self.opened.captured_files.layer_inputs or None, gradients=self.opened.captured_files.gradients or None,
                 exemplars=self.images.exemplars, test_data=self.images.test_data, kept=self.kept, make_sink=sink,
                 elsewhere=files.enter_context(elsewhere), context=self.parts[MERGING],
             )  # fmt: skip
@@ -176,15 +176,15 @@ class RunWork:
         )
         self.modules = adapted.modules.write(folder)
         self.seconds[ADAPTING] = time.monotonic() - started
-        return adapted.added_to(merged)
+        return adapted.add_to(merged)
 
-    def _assumed(self) -> Iterator[str]:
+    def _warn_of_activation(self) -> Iterator[str]:
         """A warning where images went through an activation that no file states."""
-        pretrained, tower = self.opened.pretrained, self.benchmark.tower if self.benchmark else None
+        pretrained, tower = self.opened.pretrained, self.benchmark.pretrained_tower if self.benchmark else None
         if self.benchmark is None and self.images == ChainImages():
             return
         if not activation_in_metadata(pretrained):
-            name = "QuickGELU" if Architecture.of(pretrained, tower).quick_gelu else "GELU"
+            name = "QuickGELU" if Architecture.from_checkpoint(pretrained, tower).quick_gelu else "GELU"
             yield (
                 f"Nothing beside the pretrained model's weights says which activation it has; {name} was assumed for "
                 "exemplars and scores. If it has another one, name it in the recipe, or with --activation."
@@ -222,7 +222,7 @@ class RunWork:
 
         started = time.monotonic()
         paths = {key: folder / name for key, name in self.models.items()}
-        context, kept = replace(self.parts[EVALUATING], warn=self._warn), self.store.features_of(self.run_id)
+        context, kept = replace(self.parts[EVALUATING], warn=self._warn), self.store.features_folder(self.run_id)
         if self.recipe.per_task:
             scores = evaluate_per_task(paths, self.benchmark, kept=kept, context=context)
         else:
@@ -230,7 +230,7 @@ class RunWork:
             if modules is None:
                 keep_answers_of_workers(paths[MERGED], self.benchmark, kept, self.parts[EVALUATING])
             names_tasks = modules is not None and modules.method.names is not None
-            parts = context.parts({SCORES: len(self.benchmark.tasks), UNKNOWN_TASK: len(self.opened.experts)})
+            parts = context.split({SCORES: len(self.benchmark.tasks), UNKNOWN_TASK: len(self.opened.experts)})
             scoring = parts[SCORES] if names_tasks else context
             scores = evaluate(paths[MERGED], self.benchmark, modules=modules, kept=kept, context=scoring)
             if modules is not None and names_tasks:
@@ -270,7 +270,7 @@ class RunWork:
         pretrained = self.opened.pretrained
         files = sum((folder / name).stat().st_size for name in self.models.values())
         tensors = len(self.models) * sum(info.nbytes for info in pretrained.infos.values())
-        self.sizes = {"files": files, "header": files - tensors, "dead": pretrained.dead.numel}
+        self.sizes = {"files": files, "header": files - tensors, "dead": pretrained.unused_text.numel}
 
     def _check_budget(self) -> None:
         """Refuse what cannot fit, before anything is written.
@@ -279,7 +279,7 @@ class RunWork:
             MergingError: not enough memory. StoreError: not enough room on the disk.
         """
         needed, free = self.plan.anonymous_bytes, free_memory()
-        if sentence := self.plan.too_large(free, self.recipe):
+        if sentence := self.plan.find_too_large(free, self.recipe):
             raise MergingError(sentence)
         if needed > free:
             raise MergingError(f"This merge needs about {size_text(needed)} of memory; {size_text(free)} are free.")

@@ -33,7 +33,7 @@ def keep_answers_of_workers(path: Path, benchmark: Benchmark, kept: StoredFeatur
     if not context.workers:
         return
     model = open_checkpoint(path, MERGED)
-    tower = Architecture.of(model, benchmark.tower)
+    tower = Architecture.from_checkpoint(model, benchmark.pretrained_tower)
     pairs = [(task.key, split) for task in benchmark.tasks for split in SPLITS if split in task.splits]
     counts = {pair: benchmark.count(*pair) for pair in pairs}
     missing = [pair for pair in pairs if is_worth_storing(counts[pair], tower) and kept.read(benchmark, *pair) is None]
@@ -45,7 +45,7 @@ def keep_answers_of_workers(path: Path, benchmark: Benchmark, kept: StoredFeatur
     by_name = {f"{task} {split}": (task, split) for task, split in missing}
 
     def take(task: WorkerTask, answer: FeatureAnswers) -> None:
-        kept.keep(benchmark, *by_name[task.name], answer, tower)
+        kept.store(benchmark, *by_name[task.name], answer, tower)
 
     tasks = [
         WorkerTask(

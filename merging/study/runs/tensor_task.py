@@ -48,7 +48,7 @@ def name_tensor(inputs: OpenedMerge, request: Request) -> str:
 def compute_tensor(inputs: OpenedMerge, request: Request, _context: Context) -> bytes:
     """The merged tensor as a file."""
     assert inputs.merge is not None  # it has a name
-    stored, rows = inputs.merge.tensor(str(request["name"]))
+    stored, rows = inputs.merge.compute(str(request["name"]))
     inputs.opened.raise_if_changed()
     return write_tensor_file(stored, rows)
 

@@ -76,12 +76,12 @@ class TensorsOnWorkers:
             return read_tensor_file(said.get("file", b""), task.name, infos[task.name])
 
         def take_tensor(_: WorkerTask, answer: tuple[StoredSlot, Rows]) -> None:
-            take(*answer, f"Tensor {next(numbers)} of {len(self.names)}, on {self.workers.words()}")
+            take(*answer, f"Tensor {next(numbers)} of {len(self.names)}, on {self.workers.describe_count()}")
 
         tasks = [
             WorkerTask(name, partial(dict, self.asked, name=name), nbytes=infos[name].nbytes) for name in self.names
         ]
-        work = TaskMap(TENSOR, self.context.silent(), read, take_tensor, _fail, say_lost=lambda: NOTHING_KEPT)
+        work = TaskMap(TENSOR, self.context.without_progress(), read, take_tensor, _fail, say_lost=lambda: NOTHING_KEPT)
         work.run(tasks, self.workers)
 
 

@@ -29,10 +29,10 @@ class KnownPoints:
         self._points: dict[str, Point] = {}
         self._lock = threading.Lock()
 
-    def now(self) -> Mapping[str, Point]:
+    def read_points(self) -> Mapping[str, Point]:
         """The stored points by name, in the order of the plan."""
         with self._lock:
-            there, runs = points.point_results(self._store).listed(), self._runs()
+            there, runs = points.point_results(self._store).list_locations(), self._runs()
             changed = False
             for one in self.planned:
                 source: object = there.get(one.name) or runs.get(one.run_id)
@@ -56,9 +56,9 @@ class KnownPoints:
         """{id: which copies there are} of the stored runs whose scores may be those of points."""
         if self._sample.images:
             return {}
-        stored = self._store.ids()
+        stored = self._store.list_ids()
         wanted = {one.run_id for one in self.planned if one.run_id in stored}
-        return {run_id: [_copy_identity(run) for run in self._store.candidates(run_id)] for run_id in wanted}
+        return {run_id: [_copy_identity(run) for run in self._store.list_copies(run_id)] for run_id in wanted}
 
 
 def _copy_identity(run: Run) -> tuple[Path, str | None, str | None]:
@@ -70,7 +70,7 @@ def list_absent(
     planned: Sequence[NamedPoint], store: Store, benchmark: Benchmark, sample: PointSample
 ) -> list[NamedPoint]:
     """The points of a plan that are not stored, by the names alone; ``sample`` is in normal form (``Sample.on``)."""
-    there, runs = points.point_results(store).listed(), store.ids() if not sample.images else set()
+    there, runs = points.point_results(store).list_locations(), store.list_ids() if not sample.images else set()
     return [
         one
         for one in planned

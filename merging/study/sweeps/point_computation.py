@@ -51,7 +51,7 @@ def compute_points(
     before = total - len(missing)
 
     def compute(planned: NamedPoint, number: int, part: Context) -> tuple[Point, Plain]:
-        return computation.compute(planned, part.saying(f"Point {number} of {total}"))
+        return computation.compute(planned, part.with_phase(f"Point {number} of {total}"))
 
     tasks = [
         WorkerTask(planned.name, partial(computation.request, planned), partial(compute, planned, before + number))

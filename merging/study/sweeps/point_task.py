@@ -16,7 +16,7 @@ from merging.tasks.kinds import Plain, Request, TaskKind
 def open_session(request: Request) -> SweepSession:
     """What the points of a sweep share."""
     benchmark = Benchmark.load(resolve_benchmark(str(request["benchmark"])))
-    return SweepSession(benchmark, PointSample.from_plain(request["sample"]), QUIET.on(request["device"]))
+    return SweepSession(benchmark, PointSample.from_plain(request["sample"]), QUIET.on_device(request["device"]))
 
 
 def name_point(session: SweepSession, request: Request) -> str:
@@ -29,13 +29,13 @@ def compute_point(session: SweepSession, request: Request, context: Context) -> 
     """The point that was named last, and the facts about it."""
     assert session.named is not None and session.named.name == request["name"]
     point, about = session.compute(session.named, context)
-    return {**point.plain(), "about": about}
+    return {**point.to_plain(), "about": about}
 
 
 def _plan_point(session: SweepSession, request: Request) -> NamedPoint:
     place = SweepPoint.from_plain(request["place"])
     try:
-        opened = session.opened(place.recipe)
+        opened = session.open_checkpoints(place.recipe)
     except CheckpointError as error:
         raise explain_unseen(place.recipe.models().values(), error) from None
     for checkpoint, given in zip(opened, request["digests"], strict=True):

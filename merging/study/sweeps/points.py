@@ -70,7 +70,7 @@ class PointSample:
         """The sample of which ``asdict`` gave the parts."""
         return cls(str(plain["split"]), int(plain["images"]), int(plain["seed"]), tuple(map(str, plain["tasks"])))
 
-    def on(self, benchmark: Benchmark) -> PointSample:
+    def normalize_on(self, benchmark: Benchmark) -> PointSample:
         """The same sample in normal form: if it takes every image, nothing is drawn."""
         keys = self.tasks or tuple(task.key for task in benchmark.tasks)
         for key in keys:
@@ -89,7 +89,7 @@ class SampledBenchmark(Benchmark):
     )
 
     @classmethod
-    def of(cls, benchmark: Benchmark, sample: PointSample) -> Self:
+    def of_benchmark(cls, benchmark: Benchmark, sample: PointSample) -> Self:
         """``benchmark`` with the images of a sample."""
         return cls(**{f.name: getattr(benchmark, f.name) for f in fields(Benchmark)}, sample=sample)
 
@@ -137,7 +137,7 @@ class Point:
         source, origin = (PROGRAM, self.program) if self.program else (MEASURED, self.device)
         return ScoreTable.from_table(self.table, source, origin)
 
-    def plain(self) -> dict[str, Any]:
+    def to_plain(self) -> dict[str, Any]:
         """It as plain data, without notes; numbers keep every bit."""
         columns = {str(name): np.asarray(values) for name, values in self.table.items()}
         facts = {name: getattr(self, name) for name in ("name", "device", "provenance", "seconds", "versions")}
@@ -210,7 +210,7 @@ def point_of_run(store: Store, run_id: str, name: str, benchmark: Benchmark, sam
     """A point from the scores of a stored run, if the sample is all images of a split; None otherwise."""
     if sample.images or not run_id:
         return None
-    for run in store.candidates(run_id):
+    for run in store.list_copies(run_id):
         if run.benchmark == benchmark.digest and run.scores is not None:
             rows = run.scores[run.scores["split"] == sample.split]
             if sample.tasks:

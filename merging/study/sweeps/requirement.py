@@ -38,7 +38,7 @@ class Requirement:
         ParameterError: ``at_least`` is no fraction.
     """
 
-    of: str
+    subject: str
     at_least: float
 
     def __post_init__(self) -> None:
@@ -68,11 +68,11 @@ def judge_points(rows: pd.DataFrame, averages: pd.DataFrame, requirement: Requir
     ``rows`` and ``averages`` are the tables of ``tables``. ``certainty`` is the share of draws in which it is enough. A
     point without such a score (NaN) does not meet the requirement.
     """
-    if requirement.of in GROUPS:
-        counted = rows[rows["in_domain"].astype(bool) == (requirement.of == IN)]
-        required = averages[list(GROUPS[requirement.of])]
+    if requirement.subject in GROUPS:
+        counted = rows[rows["in_domain"].astype(bool) == (requirement.subject == IN)]
+        required = averages[list(GROUPS[requirement.subject])]
     else:
-        counted = rows[rows["task"] == requirement.of]
+        counted = rows[rows["task"] == requirement.subject]
         of_point = counted.drop_duplicates("point").set_index("point")
         required = of_point.reindex(averages["point"])[["accuracy", "low", "high", "n"]].set_axis(averages.index)
     table = averages.assign(**dict(zip(JUDGED, required.to_numpy().T, strict=False)))
@@ -128,4 +128,4 @@ def best_point(table: pd.DataFrame, by: str) -> tuple[str, bool]:
 
 def score_name(requirement: Requirement) -> str:
     """'out of domain', 'in domain', or the task's key."""
-    return {IN: "in domain", OUT: "out of domain"}.get(requirement.of, requirement.of)
+    return {IN: "in domain", OUT: "out of domain"}.get(requirement.subject, requirement.subject)

@@ -57,7 +57,7 @@ class SweepPoint:
     recipe: Recipe
     terms: tuple[tuple[float, str], ...] | None = None
 
-    def plain(self) -> dict[str, Any]:
+    def to_plain(self) -> dict[str, Any]:
         """It as plain data, with the recipe's title, as some warnings name it."""
         return {**{name: getattr(self, name) for name in ("line", "values", "terms")}, "recipe": self.recipe.plain()}
 
@@ -72,7 +72,7 @@ class SweepPoint:
 class NamedPoint:
     """A point with its name, which depends on the contents of the files and on the images."""
 
-    place: SweepPoint
+    point: SweepPoint
     name: str
     run_id: str  # of the run with the same model; empty for weights that no recipe gives
 
@@ -102,14 +102,14 @@ class Sweep:
             raise RecipeError(f"A sweep has 1 to {MOST_RECIPES} recipes; got {len(self.recipes)}.")
         self._check_shape()
         checked = [
-            Axis(axis.target, axes.check_values(axis.values, bound, self._called(axis, bound)))
+            Axis(axis.target, axes.check_values(axis.values, bound, self._axis_name(axis, bound)))
             for axis, bound in zip(self.axes, self.bounds, strict=True)
         ]
         object.__setattr__(self, "axes", tuple(checked))
         self._check_count(most or most_points())
         if len(set(self.recipes)) < len(self.recipes):
             raise RecipeError("Two recipes of the sweep are the same.")
-        _ = (self.sample, self.places)  # computing them checks them
+        _ = (self.sample, self.list_points)  # computing them checks them
 
     def _check_count(self, most: int) -> None:
         if (count := len(self.recipes) * math.prod(len(axis.values) for axis in self.axes)) > most:
@@ -135,7 +135,7 @@ class Sweep:
             raise RecipeError(f"A {self.kind} goes through weights alone; leave out what is put on top: {adapted[0]}.")
 
     @property
-    def seen(self) -> str:
+    def learning_note(self) -> str:
         """What to say where recipes learn from images of the split that the points are judged on; else empty."""
         learning = [recipe.text() for recipe in self.recipes if recipe.adapted_on == self.split]
         if not learning:
@@ -146,7 +146,7 @@ class Sweep:
             "as with test_data: {split: exemplars}, to keep them apart."
         )
 
-    def _called(self, axis: Axis, bound: Bound) -> str:
+    def _axis_name(self, axis: Axis, bound: Bound) -> str:
         return (
             axis.target if self.kind == VALUES else f"{bound.label} of {axis.target}" if self.kind == PLANE else "alpha"
         )
@@ -186,16 +186,16 @@ class Sweep:
         return product(*(axis.values for axis in self.axes))
 
     @cached_property
-    def places(self) -> tuple[SweepPoint, ...]:
+    def list_points(self) -> tuple[SweepPoint, ...]:
         """Every point, in the order in which they are computed: coarse first, so that a curve shows early."""
         points = [
-            self._place(line, recipe, values)
+            self._make_point(line, recipe, values)
             for values in _coarse_first(list(self._combinations()))
             for line, recipe in enumerate(self.recipes)
         ]
         return (*points, *self._merged_in_plane())
 
-    def _place(self, line: int, recipe: Recipe, values: tuple[float, ...]) -> SweepPoint:
+    def _make_point(self, line: int, recipe: Recipe, values: tuple[float, ...]) -> SweepPoint:
         if self.kind == LINE:
             return SweepPoint(line, values, recipe, ((values[0], "merged"),))
         if self.kind == PLANE:
@@ -211,20 +211,20 @@ class Sweep:
             return ()
         recipe, names = self.recipes[0], {axis.target for axis in self.axes}
         pair = tuple((name, reference) for name, reference in recipe.experts if name in names)
-        recipe = replace(recipe, experts=pair, given=recipe.given.of_experts(names), title="")
+        recipe = replace(recipe, experts=pair, data_files=recipe.data_files.of_experts(names), title="")
         return (SweepPoint(0, (), recipe),)
 
     @cached_property
     def id(self) -> str:
         """The id of the sweep, twelve hexadecimal digits: it depends on all that the sweep computes."""
-        plain = {key: value for key, value in self.plain().items() if key != "title"}
+        plain = {key: value for key, value in self.to_plain().items() if key != "title"}
         plain["recipes"] = [
             {key: value for key, value in recipe.items() if key != "title" and (key, value) != OFF}
             for recipe in plain["recipes"]
         ]
         return short_digest(json.dumps(plain, sort_keys=True))
 
-    def plain(self) -> dict[str, Any]:
+    def to_plain(self) -> dict[str, Any]:
         """The sweep as plain data."""
         return {
             "version": VERSION,
@@ -239,7 +239,7 @@ class Sweep:
 
     def to_yaml(self) -> str:
         """The sweep as a YAML document that ``from_yaml`` reads back to an equal one."""
-        return write_yaml(self.plain())
+        return write_yaml(self.to_plain())
 
     @classmethod
     def from_yaml(cls, text: str) -> Self:
@@ -301,4 +301,4 @@ def with_absolute_paths(recipe: Recipe, base: Path) -> Recipe:
         return ModelRef(reference, base).absolute()
 
     experts = tuple((name, absolute(reference)) for name, reference in recipe.experts)
-    return replace(recipe, pretrained=absolute(recipe.pretrained), experts=experts, given=recipe.given.placed(absolute))
+    return replace(recipe, pretrained=absolute(recipe.pretrained), experts=experts, data_files=recipe.data_files.map_paths(absolute))

@@ -68,19 +68,19 @@ class SweepSession:
     _line: tuple[Recipe, Checkpoint, tuple[str, ...]] | None = None  # its warnings go to every point of the line
 
     def __post_init__(self) -> None:
-        self.sample = self.sample.on(self.benchmark)
-        self.drawn = SampledBenchmark.of(self.benchmark, self.sample)
+        self.sample = self.sample.normalize_on(self.benchmark)
+        self.drawn = SampledBenchmark.of_benchmark(self.benchmark, self.sample)
 
-    def opened(self, recipe: Recipe) -> OpenedRecipe:
+    def open_checkpoints(self, recipe: Recipe) -> OpenedRecipe:
         """The checkpoints of a recipe; each file is opened once, and recipes that differ in their steps share them."""
         key = _file_key(recipe)
         if key not in self._same or any(method.content for method in recipe.methods):
             pretrained = self._checkpoint(recipe.pretrained, "pretrained")
             experts = {name: self._checkpoint(reference, name, pretrained) for name, reference in recipe.experts}
             if key not in self._data:
-                self._data[key] = CapturedFiles.of(recipe, None)
+                self._data[key] = CapturedFiles.open(recipe, None)
             opened = opened_recipe.with_checkpoints(recipe, pretrained, experts, self.benchmark)
-            self._same[key] = replace(opened, given=self._data[key])
+            self._same[key] = replace(opened, captured_files=self._data[key])
         return replace(self._same[key], recipe=recipe)
 
     def _digests(self, opened: OpenedRecipe) -> dict[str, str]:
@@ -103,15 +103,15 @@ class SweepSession:
             CheckpointError: a checkpoint is missing or damaged. TaskError: the benchmark does not fit the models.
         """
         for recipe in sweep.recipes:
-            if reason := self.benchmark.misfit(self.opened(recipe).pretrained):
+            if reason := self.benchmark.misfit(self.open_checkpoints(recipe).pretrained):
                 raise MergingError(f"These models cannot be evaluated on the benchmark: {reason}")
         for key in sweep.sample.tasks:
             self.benchmark.task(key)
-        return [self.plan(place) for place in sweep.places]
+        return [self.plan(place) for place in sweep.list_points]
 
     def plan(self, place: SweepPoint) -> NamedPoint:
         """The point with its name and its run's id. Reads each checkpoint that this process has not read yet."""
-        opened = self.opened(place.recipe)
+        opened = self.open_checkpoints(place.recipe)
         digests = self._digests(opened)
         run_id = opened.run_id(digests)
         identity = _point_identity(place, digests, run_id)
@@ -122,16 +122,16 @@ class SweepSession:
         """What a worker is asked for a point."""
         return {
             "name": planned.name,
-            "place": planned.place.plain(),
+            "place": planned.point.to_plain(),
             "sample": asdict(self.sample),
             "benchmark": str(self.benchmark.folder),
             "device": self.context.device,
-            "digests": [digest_for_request(checkpoint) for checkpoint in self.opened(planned.place.recipe)],
+            "digests": [digest_for_request(checkpoint) for checkpoint in self.open_checkpoints(planned.point.recipe)],
         }
 
     def compute(self, planned: NamedPoint, context: Context) -> tuple[Point, dict[str, Any]]:
         """The point, and facts about it."""
-        place, started, stages = planned.place, time.monotonic(), context.parts(dict.fromkeys(STAGES, 1.0))
+        place, started, stages = planned.point, time.monotonic(), context.split(dict.fromkeys(STAGES, 1.0))
         about: dict[str, Any] = {
             "chain": [step.key for _, step in place.recipe.stages],
             "experts": len(place.recipe.experts),
@@ -157,7 +157,7 @@ class SweepSession:
         self, place: SweepPoint, context: Context, about: dict[str, Any], doubts: list[str]
     ) -> Mapping[str, Checkpoint]:
         """The models of a point; ``list_doubts`` gets the warnings of its merge, ``about`` what else is noted of it."""
-        opened = self.opened(place.recipe)
+        opened = self.open_checkpoints(place.recipe)
         if place.terms is None:
             models, warnings = self._merge(opened, context)
             doubts.extend(warnings)
@@ -180,7 +180,7 @@ class SweepSession:
         self._check_memory(opened)
         result = engine.run_recipe(
             opened.recipe, opened.pretrained, opened.experts, context=context,
-            layer_inputs=opened.given.layer_inputs or None, gradients=opened.given.gradients or None,
+            layer_inputs=opened.captured_files.layer_inputs or None, gradients=opened.captured_files.gradients or None,
             **self._images(opened.recipe),
         )  # fmt: skip
         opened.raise_if_changed()
@@ -196,13 +196,13 @@ class SweepSession:
             return None
         from merging.engine.adapt import adapt  # its imports take a while
 
-        opened, images = self.opened(recipe), self._images(recipe)
+        opened, images = self.open_checkpoints(recipe), self._images(recipe)
         adapted = adapt(
             recipe,
             opened.pretrained,
             opened.experts,
             models[MERGED],
-            context=self.context.silent(),
+            context=self.context.without_progress(),
             **images,
         )
         doubts.extend(adapted.warnings)
@@ -222,12 +222,12 @@ class SweepSession:
             self._exemplars = {key: self.benchmark.labeled_exemplars(*key)}
         return self._exemplars[key]
 
-    def memory_of(self, opened: OpenedRecipe) -> int:
+    def estimate_memory(self, opened: OpenedRecipe) -> int:
         """Bytes of memory that a point needs: what the merge takes, and the merged weights; an estimate."""
         return in_memory_bytes(opened, self.context.device)
 
     def _check_memory(self, opened: OpenedRecipe) -> None:
-        needed = self.memory_of(opened)
+        needed = self.estimate_memory(opened)
         if needed > (free := free_memory()):
             raise MergingError(f"A point needs about {size_text(needed)} of memory; {size_text(free)} are free.")
 
@@ -235,7 +235,7 @@ class SweepSession:
 def _file_key(recipe: Recipe) -> tuple[Any, ...]:
     """What recipes have in common that open the same files in the same way."""
     stated = recipe.architecture, recipe.activation, recipe.family, recipe.vocabulary
-    return recipe.pretrained, recipe.experts, recipe.given, *stated
+    return recipe.pretrained, recipe.experts, recipe.data_files, *stated
 
 
 def _point_identity(place: SweepPoint, digests: Mapping[str, str], run_id: str) -> Identity:
@@ -290,7 +290,7 @@ def run_sweep(
     session = session or SweepSession(benchmark, sweep.sample, context)
     mine = drop_repeated(session.plan_sweep(sweep))[share[0] :: share[1]]
     known = KnownPoints(mine, store, benchmark, session.sample)
-    there = known.now()
+    there = known.read_points()
     missing = [planned for planned in mine if planned.name not in there]
     warned: set[str] = set()
 
@@ -310,10 +310,10 @@ def run_sweep(
     except WorkersGone:
         raise
     except Paused:
-        return SweepOutcome(len(known.now()), len(mine), True)
+        return SweepOutcome(len(known.read_points()), len(mine), True)
     if failures:
         name, reason = next(iter(failures.items()))
-        where = next(_describe_point(sweep, planned.place) for planned in missing if planned.name == name)
+        where = next(_describe_point(sweep, planned.point) for planned in missing if planned.name == name)
         raise MergingError(
             f"{len(failures)} of {len(mine)} points could not be computed; the others are kept. {where}: {reason}"
         )
@@ -324,15 +324,15 @@ def _check_workers(sweep: Sweep, session: SweepSession, workers: Workers) -> Non
     """Raise WorkerError if a point of the sweep needs more memory than each worker may take."""
     for recipe in sweep.recipes:
         with contextlib.suppress(CheckpointError):  # its points fail with the reason, and the others do not
-            workers.check_memory(session.memory_of(session.opened(recipe)), "a point")
+            workers.check_memory(session.estimate_memory(session.open_checkpoints(recipe)), "a point")
 
 
 def list_doubts(sweep: Sweep, session: SweepSession) -> list[str]:
     """What may be wrong with the checkpoints of all recipes, every sentence once; a sample of them is read."""
-    sentences: dict[str, None] = {sweep.seen: None} if sweep.seen else {}
+    sentences: dict[str, None] = {sweep.learning_note: None} if sweep.learning_note else {}
     for recipe in sweep.recipes:
         with contextlib.suppress(MergingError):  # its points fail with the reason, and the others do not
-            sentences |= dict.fromkeys(session.opened(recipe).doubts)
+            sentences |= dict.fromkeys(session.open_checkpoints(recipe).list_doubts)
     return list(sentences)
 
 

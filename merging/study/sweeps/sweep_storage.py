@@ -35,7 +35,7 @@ def find_sweep(store: Store, sweep_id: str) -> Sweep:
             if sweep := _read_sweep(path):
                 return sweep
         except DamagedError as damage:
-            store.damaged.take(path, "sweep", damage, move=path == own)
+            store.damaged.check_and_move(path, "sweep", damage, move=path == own)
     raise StoreError(f"There is no sweep {sweep_id} on this machine.")
 
 

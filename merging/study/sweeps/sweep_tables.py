@@ -55,18 +55,18 @@ def estimate_cost(
 ) -> SweepCost:
     """The cost of the sweep on a device of this machine; ``planned`` is its plan, if it is known."""
     planned = drop_repeated(plan_sweep(sweep, benchmark) if planned is None else planned)
-    session, here = SweepSession(benchmark, sweep.sample, QUIET.on(device)), describe_device(choose_device(device))
+    session, here = SweepSession(benchmark, sweep.sample, QUIET.on_device(device)), describe_device(choose_device(device))
     missing = list_absent(planned, store, benchmark, session.sample)
     if not missing:
         return SweepCost(len(planned), len(planned), 0.0, 0.0, True)
     split, keys = session.sample.split, session.sample.tasks or tuple(task.key for task in benchmark.tasks)
     images = sum(session.drawn.count(key, split) for key in keys)
-    earlier, runs = [facts for facts in points.read_latest_times(store) if facts.get("device") == here], store.runs()
+    earlier, runs = [facts for facts in points.read_latest_times(store) if facts.get("device") == here], store.list_runs()
     seconds, certain = 0.0, True
     for line, recipe in enumerate(sweep.recipes):
         each, learned = _seconds_per_point(session, recipe, sweep.kind != VALUES, images, earlier, runs)
         certain &= learned
-        seconds += each * sum(point.place.line == line for point in missing)
+        seconds += each * sum(point.point.line == line for point in missing)
     return SweepCost(len(planned), len(planned) - len(missing), STARTING + seconds, seconds / len(missing), certain)
 
 
@@ -88,7 +88,7 @@ def _seconds_per_point(
                 merges.append(float(facts["seconds"][MERGING]))
         except (KeyError, TypeError, ValueError, ZeroDivisionError):
             continue
-    estimated = estimate_run(session.opened(recipe), drawn, runs, session.context.device).phases
+    estimated = estimate_run(session.open_checkpoints(recipe), drawn, runs, session.context.device).phases
     count = sum(drawn.count(task.key, split) for task in drawn.tasks for split in SPLITS)
     evaluating = statistics.median(rates) * images if rates else estimated[EVALUATING] * images / max(count, 1)
     merging = (
@@ -119,14 +119,14 @@ def table_columns(sweep: Sweep) -> list[str]:
 
 def sort_points(planned: Sequence[NamedPoint]) -> list[NamedPoint]:
     """The points of a plan that have values, in the order of ``sweep_table``."""
-    return sorted((one for one in planned if one.place.values), key=lambda one: (one.place.line, one.place.values))
+    return sorted((one for one in planned if one.point.values), key=lambda one: (one.point.line, one.point.values))
 
 
 def point_rows(sweep: Sweep, one: NamedPoint, point: Point) -> list[PlainRow]:
     """The rows of ``sweep_table`` of one point, as plain rows."""
     inside = _experts(one)
-    everyone = {name for name, _ in sweep.recipes[one.place.line].experts}
-    identity = (one.place.line, one.name, one.run_id, point.device, *one.place.values)
+    everyone = {name for name, _ in sweep.recipes[one.point.line].experts}
+    identity = (one.point.line, one.name, one.run_id, point.device, *one.point.values)
     return [
         (*scores, *identity, scores[0] in inside)
         for scores in point.rows
@@ -161,12 +161,12 @@ def score_means(planned: Sequence[NamedPoint], stored_points: Mapping[str, Point
 
 
 def _identity(one: NamedPoint) -> dict[str, Any]:
-    values = dict(zip("xy", one.place.values, strict=False))
-    return {"line": one.place.line, **values, "point": one.name, "run": one.run_id}
+    values = dict(zip("xy", one.point.values, strict=False))
+    return {"line": one.point.line, **values, "point": one.name, "run": one.run_id}
 
 
 def _experts(one: NamedPoint) -> set[str]:
-    return {name for name, _ in one.place.recipe.experts}
+    return {name for name, _ in one.point.recipe.experts}
 
 
 def average_columns(sweep: Sweep) -> list[str]:
@@ -180,7 +180,7 @@ def average_row(one: NamedPoint, point: Point, rows: Sequence[PlainRow]) -> Plai
     summary = summary_of(
         [(row[task], row[accuracy], row[n]) for row in rows], {row[task] for row in rows if row[-1]}, {}
     )
-    identity = (one.place.line, *one.place.values, one.name, one.run_id, rows[0][split], point.device)
+    identity = (one.point.line, *one.point.values, one.name, one.run_id, rows[0][split], point.device)
     return (*identity, *(getattr(summary, name) for name in (*AVERAGES, *COUNTS)))
 
 

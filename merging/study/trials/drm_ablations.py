@@ -120,7 +120,7 @@ def compute_trial(inputs: TrialInputs, request: Mapping[str, Any], context: Cont
     """The averages of a merge in and out of domain; or the shares of ranks, where cuts are asked for."""
     if "cuts" in request:
         return kept_shares(inputs.benchmark, request["cuts"], context)
-    parts = context.parts({"merge": 1.0, "evaluate": 2.0})
+    parts = context.split({"merge": 1.0, "evaluate": 2.0})
     merged = merge_in_memory(read_plain_recipe(inputs.benchmark, request["recipe"]), inputs.benchmark, parts["merge"])
     scores = evaluate(merged.state_dict, inputs.benchmark, splits=(SPLIT,), context=parts["evaluate"])
     summary = summarize(scores, list(inputs.benchmark.experts), split=SPLIT)
@@ -138,7 +138,7 @@ def kept_shares(
     shares: dict[str, list[list[float]]] = {key: [] for key in BASES}
 
     def of_matrix(parameter: Parameter) -> list[list[float]]:
-        vectors = as_matrices(inputs.whole(parameter))
+        vectors = as_matrices(inputs.read_whole(parameter))
         return [_shares(blocks, cuts) for blocks in (vectors, vectors.mT)]
 
     nbytes = FACTORS * len(inputs.names) * max(inputs.pretrained.infos[parameter.name].nbytes for parameter in chosen)

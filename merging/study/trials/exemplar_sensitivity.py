@@ -77,7 +77,7 @@ def measure_sensitivity(subject: Subject, context: Context) -> MeasurementResult
     solved = [SampledMerge(lot[way], n, seed, way == WHOLE_WEIGHTS) for n, seed in draws for way in lot]
     own = [PlannedTrial(f"{OWN}, {task}", {"own": task}, 0.2) for task in benchmark.experts]
     # Many exemplars take longest, but the evaluation, which is the same for all, takes longer still.
-    answers = iter(subject.tried([*(work.planned(benchmark) for work in (*methods, *solved)), *own]))
+    answers = iter(subject.tried([*(work.plan_trial(benchmark) for work in (*methods, *solved)), *own]))
     of_methods = [(work, next(answers)) for work in methods]
     of_solved = [(work, next(answers)) for work in solved]
     accuracy = [work.rows("method", answer) for work, answer in of_methods]
@@ -101,7 +101,7 @@ class SampledMerge(NamedTuple):
     seed: int
     whole_weights: bool = False
 
-    def planned(self, benchmark: Benchmark) -> PlannedTrial:
+    def plan_trial(self, benchmark: Benchmark) -> PlannedTrial:
         """It as a trial on all experts of a benchmark."""
         recipe = plain_recipe(self.candidate.recipe(benchmark, self.n, self.seed))
         name = f"{self.candidate.label}, {self.n} per task, seed {self.seed}"
@@ -135,7 +135,7 @@ def compute_trial(inputs: TrialInputs, request: Mapping[str, Any], context: Cont
     if "own" in request:
         task = str(request["own"])
         return {"rows": _score_rows(inputs.benchmark, inputs.benchmark.experts[task], [task], context)}
-    parts = context.parts({"merge": 1.0, "evaluate": 1.0})
+    parts = context.split({"merge": 1.0, "evaluate": 1.0})
     recipe = read_plain_recipe(inputs.benchmark, request["recipe"])
     merged = merge_in_memory(recipe, inputs.benchmark, parts["merge"], whole_weights=bool(request["whole_weights"]))
     rows = _score_rows(inputs.benchmark, merged.state_dict, list(inputs.benchmark.experts), parts["evaluate"])

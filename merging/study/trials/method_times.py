@@ -67,7 +67,7 @@ class Stopwatch:
     """Runs chains on a benchmark's models and times them; methods that need exemplars get the same draw."""
 
     def __init__(self, subject: Subject, context: Context) -> None:
-        self._benchmark, self._context = subject.benchmark, context.silent()
+        self._benchmark, self._context = subject.benchmark, context.without_progress()
         on_cpu = choose_device(context.device).type == "cpu"
         self.clock: Callable[[], float] = time.process_time if on_cpu else time.perf_counter
         self.clock_name = CPU_CLOCK if on_cpu else WALL_CLOCK
@@ -124,7 +124,7 @@ def measure_times(subject: Subject, context: Context) -> MeasurementResult:
 
 def _open_methods(subject: Subject, method: Method) -> OpenedRecipe:
     benchmark = subject.benchmark
-    return open_inputs(Recipe.of_method(method, benchmark.pretrained, benchmark.experts), benchmark=benchmark)
+    return open_inputs(Recipe.from_method(method, benchmark.pretrained, benchmark.experts), benchmark=benchmark)
 
 
 def _time_pair(trial: TimedMethod, watch: Stopwatch, reference: OpenedRecipe, before: float) -> float:

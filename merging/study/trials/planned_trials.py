@@ -84,7 +84,7 @@ class Trials:
         """
         with open_workers(self.context) as workers:
             names = [each.name if workers is None else self.name(each) for each in planned]
-            found = self._found(dict(zip(names, planned, strict=True)), workers)
+            found = self._find_answers(dict(zip(names, planned, strict=True)), workers)
         if workers is not None:
             for name in names:
                 self.devices[str(found[name]["device"])] = None
@@ -95,11 +95,11 @@ class Trials:
         """The device, if workers computed."""
         return {"device": ", ".join(self.devices)} if self.devices else {}
 
-    def noted(self, result: MeasurementResult) -> MeasurementResult:
+    def add_notes(self, result: MeasurementResult) -> MeasurementResult:
         """The result with what workers said of their memory."""
         return result._replace(notes={**result.notes, MEMORY: " ".join(self.memory)}) if self.memory else result
 
-    def _found(self, planned: Mapping[str, PlannedTrial], workers: Workers | None) -> Mapping[str, Plain]:
+    def _find_answers(self, planned: Mapping[str, PlannedTrial], workers: Workers | None) -> Mapping[str, Plain]:
         """Answers by name; what takes longest is begun first on workers, and what they answered before is not asked.
 
         Raises:
@@ -107,14 +107,14 @@ class Trials:
         """
         before: dict[str, Plain] = {}
         if workers is not None and workers.memory:
-            recipes = [trial.asked["recipe"] for trial in planned.values() if "recipe" in trial.asked]
+            recipes = [trial.request["recipe"] for trial in planned.values() if "recipe" in trial.request]
             workers.check_memory(most_memory(self.inputs.benchmark, recipes, self.context.device), "a trial")
         if workers is not None:
             before = self.kept.read(workers.kind) if self.kept else {}
         found = {name: before[name] for name in planned if name in before}
 
         def say_lost() -> str:
-            kept = workers and self.kept and self.kept.keep(workers.kind, before | found)
+            kept = workers and self.kept and self.kept.store(workers.kind, before | found)
             words = f"{len(found)} of {len(planned)} trials are kept." if kept else "It begins anew."
             return f"{words} Resume when they are back."
 
@@ -138,28 +138,28 @@ class Trials:
         return found
 
     def _compute(self, trial: PlannedTrial, context: Context) -> Plain:
-        return {"trial": find_computation(self.key)(self.inputs, trial.asked, context)}
+        return {"trial": find_computation(self.key)(self.inputs, trial.request, context)}
 
     @cached_property
     def _models(self) -> list[Checkpoint]:
         return open_benchmark_models(self.inputs.benchmark)
 
     @cached_property
-    def _handed_out(self) -> list[Plain]:
+    def _request_digests(self) -> list[Plain]:
         return [digest_for_request(model) for model in self._models]
 
     def name(self, trial: PlannedTrial) -> str:
         """The name of a trial, see ``make_trial_name``."""
-        return make_trial_name(self.key, self.inputs.benchmark, self._models, trial.asked)
+        return make_trial_name(self.key, self.inputs.benchmark, self._models, trial.request)
 
     def request(self, trial: PlannedTrial) -> Plain:
         """What a worker is asked for a trial."""
         return {
             "experts": list(self.inputs.benchmark.experts),
-            "digests": self._handed_out,
+            "digests": self._request_digests,
             "name": self.name(trial),
             "measurement": self.key,
-            "trial": trial.asked,
+            "trial": trial.request,
             "benchmark": str(self.inputs.benchmark.folder),
             "device": self.context.device,
         }

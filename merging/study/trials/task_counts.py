@@ -97,7 +97,7 @@ def compute_trial(inputs: TrialInputs, request: Mapping[str, Any], context: Cont
     if "own" in request:
         return _count_correct(inputs, inputs.benchmark.experts[request["own"]], [request["own"]], context)
     recipe = read_plain_recipe(inputs.benchmark, request["recipe"])
-    parts = context.parts({"merge": 1.0, "evaluate": 1.0})
+    parts = context.split({"merge": 1.0, "evaluate": 1.0})
     merged = merge_in_memory(recipe, inputs.benchmark, parts["merge"])
     return _count_correct(inputs, merged.state_dict, [name for name, _ in recipe.experts], parts["evaluate"])
 
@@ -105,7 +105,7 @@ def compute_trial(inputs: TrialInputs, request: Mapping[str, Any], context: Cont
 def _count_correct(inputs: TrialInputs, model: Source, tasks: Sequence[str], context: Context) -> dict[str, Any]:
     """Correct answers of a model, and images, by task."""
     images = [_task_images(inputs, task) for task in tasks]
-    encoder = Encoder.of(open_checkpoint(model), choose_device(context.device), like=inputs.benchmark.tower)
+    encoder = Encoder.from_checkpoint(open_checkpoint(model), choose_device(context.device), like=inputs.benchmark.pretrained_tower)
     meter = context.meter(sum(len(task.labels) for task in images))
     correct = []
     for name, task in zip(tasks, images, strict=True):

@@ -31,7 +31,7 @@ class StoredAnswers:
 
         return self._records.read(self._name, build) or {}
 
-    def keep(self, kind: str, answers: Mapping[str, Mapping[str, Any]]) -> bool:
+    def store(self, kind: str, answers: Mapping[str, Mapping[str, Any]]) -> bool:
         """Keep answers in place of earlier ones; whether that was possible."""
         with contextlib.suppress(OSError, ValueError):
             if kind and answers:
@@ -40,7 +40,7 @@ class StoredAnswers:
                 return True
         return False
 
-    def forget(self) -> None:
+    def delete(self) -> None:
         """The measurement is stored: its answers are not needed any more."""
         with contextlib.suppress(OSError):
             self._records.remove(self._name)

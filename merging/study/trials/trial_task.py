@@ -48,7 +48,7 @@ def compute_trial(inputs: TrialInputs, request: Request, context: Context) -> Pl
     compute = find_computation(str(request["measurement"]))
 
     def computed_on(device: torch.device) -> tuple[dict[str, Any], str]:
-        return compute(inputs, request["trial"], context.on(device)), describe_device(device)
+        return compute(inputs, request["trial"], context.on_device(device)), describe_device(device)
 
     (answer, device), memory = retry_on_oom(choose_device(context.device), computed_on)
     return {"trial": answer, "device": device, "memory": list(memory)}

@@ -29,7 +29,7 @@ def sweep_up(store: JobStore, records: Iterable[Record]) -> None:
 
 def release_space(files: JobFiles, record: Record) -> None:
     """Give back the room that is reserved for a job's states if the processes that would write them are dead."""
-    if not any(process.away or process.alive() for process in (record.owner, files.worker(record))):
+    if not any(process.is_remote or process.is_alive() for process in (record.owner, files.find_worker(record))):
         release(files.folder)
 
 
@@ -65,11 +65,11 @@ def stop_orphan(store: JobStore, files: JobFiles) -> None:
     """Stop a job that another server started, which may be dead."""
     if (record := files.read()) is None:
         return
-    worker = files.worker(record)
-    if worker.alive():
+    worker = files.find_worker(record)
+    if worker.is_alive():
         with contextlib.suppress(psutil.NoSuchProcess):  # it has ended by itself meanwhile
             stop_process(psutil.Process(worker.pid))
         sweep_up(store, [record])
-    store.forget_learned(files.job_id)
-    if not record.owner.elsewhere():
+    store.delete_learned(files.job_id)
+    if not record.owner.works_in_another_process():
         files.update(state=State.CANCELLED, finished=time.time())

@@ -37,7 +37,7 @@ class JobKind:
     command: tuple[str, ...] = ()
     can_pause: bool | str = False
     in_store: bool = False
-    kept: str = ""
+    kept_note: str = ""
     writes: str = ""
     timed: bool = False
     expected_seconds: str = ""
@@ -62,11 +62,11 @@ KINDS: Mapping[str, JobKind] = {
         in_store=True,
     ),
     SWEEP: JobKind(
-        command=("sweep", "--stored", "{subject}"), can_pause=True, kept="The points computed so far are kept."
+        command=("sweep", "--stored", "{subject}"), can_pause=True, kept_note="The points computed so far are kept."
     ),
     PUBLISHED: JobKind(
         can_pause=True,
-        kept="What was fetched and computed so far is kept; started again, it goes on from there.",
+        kept_note="What was fetched and computed so far is kept; started again, it goes on from there.",
         writes="benchmarks/{subject}",
     ),
 }
@@ -109,10 +109,10 @@ class JobStore(Protocol):
 
     def find(self, run_id: str, /) -> StoredResult | None: ...
 
-    def promised(self, run_id: str, /) -> StoredResult | None: ...
+    def find_promised(self, run_id: str, /) -> StoredResult | None: ...
 
-    def learned_so_far(self, run_id: str, /) -> Path: ...
+    def learning_file(self, run_id: str, /) -> Path: ...
 
-    def forget_learned(self, run_id: str, /) -> None: ...
+    def delete_learned(self, run_id: str, /) -> None: ...
 
     def sweep(self) -> None: ...

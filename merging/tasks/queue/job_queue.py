@@ -48,7 +48,7 @@ class JobQueue(KnownJobs, ABC):
         self._beaten = 0.0  # when, on the monotonic clock
         self._closing = False
         self._threads: list[threading.Thread] = []  # one for each job that may run
-        jobs = [(files, record) for files in map(self._files, self._ids()) if (record := files.read()) is not None]
+        jobs = [(files, record) for files in map(self._files, self._list_ids()) if (record := files.read()) is not None]
         sweep_up(store, [record for _, record in jobs])
         for files, record in jobs:
             release_space(files, record)
@@ -65,24 +65,24 @@ class JobQueue(KnownJobs, ABC):
     ) -> Job:
         """The live job of that id, or a new one at the end of the queue; that it is stored is as good as a job."""
         files = self._files(job_id)
-        with self._submitting():
-            before, earlier = files.read(), self._earlier(job_id, benchmark, session)
-            if (earlier is None or not earlier.live) and not is_stored():
+        with self._submission_lock():
+            before, earlier = files.read(), self._find_earlier(job_id, benchmark, session)
+            if (earlier is None or not earlier.is_live) and not is_stored():
                 seconds = self._turns.admit(session, takes, self._queue)
                 created = files.create(**about, benchmark=benchmark, earlier=before)
                 self._enqueue(job_id, created, session, seconds)
         return self.get(job_id)
 
-    def again(self, job_id: str, session: str = "") -> Job:
+    def submit_again(self, job_id: str, session: str = "") -> Job:
         """A job that has ended, submitted once more as it was; one that is live goes on.
 
         Raises:
             StoreError: there is no such job.
         """
         files = self._files(job_id)
-        with self._submitting():
+        with self._submission_lock():
             before = files.read()
-            if before is not None and not self.get(job_id).live and not self._closing:
+            if before is not None and not self.get(job_id).is_live and not self._closing:
                 self._enqueue(job_id, files.create_again(before), session)
         return self.get(job_id)
 
@@ -91,12 +91,12 @@ class JobQueue(KnownJobs, ABC):
         """Submit a recipe that follows a command, on a benchmark's folder. Raises MergingError."""
 
     @contextlib.contextmanager
-    def _submitting(self) -> Iterator[None]:
+    def _submission_lock(self) -> Iterator[None]:
         """One thread, and one server, submits at a time, so that the same job is not created twice."""
         with self._changed, hold_lock(self.store.root / "locks" / "submitting.lock", longest=SUBMITTING):
             yield
 
-    def _earlier(self, job_id: str, benchmark: str, session: str) -> Job | None:
+    def _find_earlier(self, job_id: str, benchmark: str, session: str) -> Job | None:
         """The job of that id from before, if there is one, for which the session waits as well if it is live.
 
         Raises:
@@ -104,10 +104,10 @@ class JobQueue(KnownJobs, ABC):
         """
         if self._closing:
             raise StoreError("The runner is closed; it takes no more jobs.")
-        job = self._job(job_id)
-        if job is not None and job.live and job.benchmark != benchmark:
+        job = self._read_job(job_id)
+        if job is not None and job.is_live and job.benchmark != benchmark:
             raise StoreError(f"“{job.title}” is being computed on another benchmark; wait until that is done.")
-        if job is not None and job.live:
+        if job is not None and job.is_live:
             self._turns.wait(job_id, session)
         return job
 
@@ -118,7 +118,7 @@ class JobQueue(KnownJobs, ABC):
                 self._queue.remove(job_id)
                 self._turns.end(job_id)
                 self._files(job_id).update(state=State.PAUSED, finished=time.time())
-            elif (job := self._job(job_id)) is not None and job.live and job.can_pause:
+            elif (job := self._read_job(job_id)) is not None and job.is_live and job.can_pause:
                 self._files(job_id).ask_to_pause()
 
     def _enqueue(self, job_id: str, created: bool, session: str = "", seconds: float = UNKNOWN) -> None:
@@ -143,13 +143,13 @@ class JobQueue(KnownJobs, ABC):
                 self._queue.remove(job_id)
                 self._turns.end(job_id)
                 self._files(job_id).update(state=State.CANCELLED, finished=time.time())
-                self.store.forget_learned(job_id)
+                self.store.delete_learned(job_id)
             elif job_id in self._running:
                 self._cancelled.add(job_id)
                 self._changed.notify_all()
-            elif (job := self._job(job_id)) is not None and job.live:
+            elif (job := self._read_job(job_id)) is not None and job.is_live:
                 self._files(job_id).mark_cancelled()
-                if not job.away:  # its own server sees the mark
+                if not job.is_remote:  # its own server sees the mark
                     threading.Thread(target=stop_orphan, args=(self.store, self._files(job_id)), daemon=True).start()
 
     def dismiss(self, job_id: str) -> None:
@@ -159,9 +159,9 @@ class JobQueue(KnownJobs, ABC):
             StoreError: there is no such job, or the store is read-only.
         """
         with self._changed:
-            if not self.get(job_id).live:
+            if not self.get(job_id).is_live:
                 self._files(job_id).remove()
-                self.store.forget_learned(job_id)
+                self.store.delete_learned(job_id)
 
     def close(self) -> None:
         """Stop running jobs and the queue; all are "interrupted" afterwards. For tests and for shutting down."""
@@ -199,19 +199,19 @@ class JobQueue(KnownJobs, ABC):
                     self._turns.begin(job_id)
                     self._running.add(job_id)
                     return job_id
-                self._beat()
+                self._signal_alive()
                 self._changed.wait(ORPHAN_POLL if self._queue else None)
             for job_id in self._queue:
                 self._files(job_id).update(state=State.INTERRUPTED)
             self._queue.clear()
             return None
 
-    def _beat(self) -> None:
+    def _signal_alive(self) -> None:
         """Let other computers see now and then that this server still has its jobs."""
         if time.monotonic() - self._beaten > BEAT:
             self._beaten = time.monotonic()
             for job_id in (*self._queue, *self._running):
-                self._files(job_id).beat()
+                self._files(job_id).signal_alive()
 
     def _run(self, job_id: str) -> None:
         files = self._files(job_id)
@@ -220,7 +220,7 @@ class JobQueue(KnownJobs, ABC):
             return
         memory = MemoryWatch()
         process = files.start(self.store.root, self.device, self.spare.start_command, len(self._running))
-        files.update(state=State.RUNNING, started=time.time(), worker=ProcessId.of(process.pid))
+        files.update(state=State.RUNNING, started=time.time(), worker=ProcessId.from_pid(process.pid))
         stopped = self._wait(process, job_id, memory)
         if (record := files.read()) is not None:
             sweep_up(self.store, [record])
@@ -244,14 +244,14 @@ class JobQueue(KnownJobs, ABC):
         """Wait for a child to end, and watch the memory meanwhile; True if it was stopped."""
         looked = time.monotonic()
         while process.poll() is None:
-            memory.look()
+            memory.sample()
             if self._queue:
                 self.spare.renew()
             with self._changed:
                 if time.monotonic() - looked > LOOK:
                     looked = time.monotonic()
                     self._cancelled |= {job_id} if self._files(job_id).is_cancelled() else set()
-                self._beat()
+                self._signal_alive()
                 stop = self._closing or job_id in self._cancelled
                 if not stop:
                     self._changed.wait(POLL)

@@ -26,7 +26,7 @@ def read_job(
     state, error, at = _state(files, record, store, is_local)
     if state == State.DONE and find_job_kind(record.kind).in_store and not is_made(store, files, record):
         return None
-    event = files.last_event()
+    event = files.read_last_event()
     return Job(
         id=files.job_id,
         title=record.title,
@@ -45,10 +45,10 @@ def read_job(
         subject=record.subject,
         words=record.words,
         benchmark=record.benchmark,
-        halted=at.pid if at.halted() else 0,
+        halted_pid=at.pid if at.is_halted() else 0,
         starts_in=starts_in,
-        away=at.away,
-        kept=state == State.PAUSED or (state != State.DONE and _can_go_on(files, record, store)),
+        is_remote=at.is_remote,
+        is_resumable=state == State.PAUSED or (state != State.DONE and _can_go_on(files, record, store)),
     )
 
 
@@ -56,8 +56,8 @@ def _can_go_on(files: JobFiles, record: Record, store: JobStore) -> bool:
     """Whether a job that goes on where it stopped has left what it can go on from."""
     kind = find_job_kind(record.kind)
     if kind.in_store:
-        return store.learned_so_far(files.job_id).exists()
-    return bool(kind.kept) and record.started is not None
+        return store.learning_file(files.job_id).exists()
+    return bool(kind.kept_note) and record.started is not None
 
 
 def _name_phase(event: Mapping[str, Any]) -> str:
@@ -68,21 +68,21 @@ def _name_phase(event: Mapping[str, Any]) -> str:
 def _state(files: JobFiles, record: Record, store: JobStore, here: bool) -> tuple[State, str, ProcessId]:
     """The state, a sentence about it, and the process that works on the job or has it in its queue now."""
     if record.state == State.INTERRUPTED:
-        learned = store.learned_so_far(files.job_id).exists()
+        learned = store.learning_file(files.job_id).exists()
         left = Traces(learned=learned, started=record.started is not None)
         return record.state, record.error or describe_interruption(record, left), NO_PROCESS
     if record.state not in {State.QUEUED, State.RUNNING}:
         return record.state, record.error, NO_PROCESS
     if record.state == State.QUEUED and files.is_cancelled():
         return State.CANCELLED, "", NO_PROCESS
-    if record.state == State.QUEUED and (here or record.owner.elsewhere() or _has_written_lately(record.owner, files)):
+    if record.state == State.QUEUED and (here or record.owner.works_in_another_process() or _has_written_lately(record.owner, files)):
         return State.QUEUED, "", NO_PROCESS if here else record.owner
-    worker = files.worker(record)
-    if here or worker.alive() or _has_written_lately(worker, files):
+    worker = files.find_worker(record)
+    if here or worker.is_alive() or _has_written_lately(worker, files):
         return State.RUNNING, "", worker
     return *judge_left(record, find_traces(files, record, store)), NO_PROCESS
 
 
 def _has_written_lately(process: ProcessId, files: JobFiles) -> bool:
     """Whether a process of another computer, which cannot be asked, or its server there has written lately."""
-    return process.away and not files.silent()
+    return process.is_remote and not files.is_silent()

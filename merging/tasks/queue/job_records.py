@@ -100,13 +100,13 @@ class Job:
     subject: str = ""
     words: tuple[str, ...] = ()
     benchmark: str = ""
-    halted: int = 0
+    halted_pid: int = 0
     starts_in: float | None = None
-    away: bool = False
-    kept: bool = False
+    is_remote: bool = False
+    is_resumable: bool = False
 
     @property
-    def live(self) -> bool:
+    def is_live(self) -> bool:
         """Whether something may still change."""
         return self.state in {State.QUEUED, State.RUNNING}
 
@@ -149,7 +149,7 @@ class JobFiles:
             StoreError: the store cannot be written to; there is no such job then.
         """
         record = Record(State.QUEUED, title, str(base), need_model, time.time(), this_process(), **about)
-        return self._appear(recipe_yaml, record, earlier)
+        return self._publish(recipe_yaml, record, earlier)
 
     def create_again(self, earlier: Record) -> bool:
         """Write an earlier job as a new queued one; False if another server was first."""
@@ -157,9 +157,9 @@ class JobFiles:
             earlier, state=State.QUEUED, submitted=time.time(), owner=this_process(), worker=NO_PROCESS, started=None,
             finished=None, error="",
         )  # fmt: skip
-        return self._appear(self.recipe_yaml(), record, earlier)
+        return self._publish(self.recipe_yaml(), record, earlier)
 
-    def _appear(self, recipe_yaml: str, record: Record, earlier: Record | None) -> bool:
+    def _publish(self, recipe_yaml: str, record: Record, earlier: Record | None) -> bool:
         """Put a job's folder into its place, whole, unless another job than ``earlier`` has got there."""
         with explain_os_errors("The job", OTHER_STORE):
             folder = atomic.make_temporary(self.root)
@@ -221,7 +221,7 @@ class JobFiles:
             return (self.folder / "recipe.yaml").read_text("utf-8")
         return ""
 
-    def events(self, size: int = TAIL) -> Iterator[dict[str, Any]]:
+    def read_events(self, size: int = TAIL) -> Iterator[dict[str, Any]]:
         """The whole lines that the child wrote, within so many bytes at the end of the file, newest first."""
         lines: list[bytes] = []
         with contextlib.suppress(OSError), (self.folder / EVENTS).open("rb") as file:
@@ -232,9 +232,9 @@ class JobFiles:
                 if isinstance(event := json.loads(line), dict):
                     yield event
 
-    def last_event(self) -> dict[str, Any]:
+    def read_last_event(self) -> dict[str, Any]:
         """The last whole line that the child wrote; empty before the first."""
-        return next(self.events(), {})
+        return next(self.read_events(), {})
 
     def was_started(self) -> bool:
         """Whether its child was started, or was about to be: its log was opened."""
@@ -244,7 +244,7 @@ class JobFiles:
         """Whether too little is free for even an error to be written."""
         return free_bytes(self.folder) < ROOM
 
-    def worker(self, record: Record) -> ProcessId:
+    def find_worker(self, record: Record) -> ProcessId:
         """The process that works on the job, which its first line names if its server died before it could note it."""
         if record.worker.pid:
             return record.worker
@@ -270,12 +270,12 @@ class JobFiles:
             return (self.folder / CONTROL).read_text("ascii") == CANCEL
         return False
 
-    def beat(self) -> None:
+    def signal_alive(self) -> None:
         """Let other computers see that this server still has the job."""
         with contextlib.suppress(OSError):
             os.utime(self.folder / STATE)
 
-    def silent(self) -> bool:
+    def is_silent(self) -> bool:
         """Whether neither its server nor its child has written anything for ``SILENT`` seconds."""
         times = [0.0]
         for name in (STATE, EVENTS):

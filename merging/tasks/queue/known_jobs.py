@@ -27,15 +27,15 @@ class KnownJobs:
         self._turns = Turns(at_once=at_once)
         self._running: set[str] = set()
 
-    def jobs(self, only: Set[str] | None = None) -> list[Job]:
+    def list_jobs(self, only: Set[str] | None = None) -> list[Job]:
         """All jobs, or those with these ids, newest first."""
-        ids = [job_id for job_id in self._ids() if only is None or job_id in only]
-        jobs = [job for job_id in ids if (job := self._job(job_id)) is not None]
+        ids = [job_id for job_id in self._list_ids() if only is None or job_id in only]
+        jobs = [job for job_id in ids if (job := self._read_job(job_id)) is not None]
         return sorted(jobs, key=lambda job: job.submitted, reverse=True)
 
     def get(self, job_id: str) -> Job:
         """The job of that id (a stored run counts as done); raises StoreError if there is none."""
-        if (job := self._job(job_id)) is not None:
+        if (job := self._read_job(job_id)) is not None:
             return job
         if (run := self.store.find(job_id)) is not None:
             return Job(job_id, run.name, State.DONE, fraction=1.0, recipe_yaml=run.recipe_yaml, subject=job_id)
@@ -43,7 +43,7 @@ class KnownJobs:
 
     def details(self, job_id: str) -> list[str]:
         """What a job's progress has said lately, oldest first; those that were written long ago are left out."""
-        events = self._files(job_id).events(WATCHED)
+        events = self._files(job_id).read_events(WATCHED)
         return [str(event["detail"]) for event in events if "detail" in event][::-1]
 
     def list_asked(self, session: str) -> set[str]:
@@ -54,16 +54,16 @@ class KnownJobs:
     def others_wait(self, job_id: str, session: str) -> bool:
         """Whether another session waits for a job."""
         with self._changed:
-            return self._turns.others(job_id, session)
+            return self._turns.is_awaited_by_others(job_id, session)
 
-    def charge(self, session: str, images: int) -> None:
+    def charge_session(self, session: str, images: int) -> None:
         """Count images of a preview to a session's share of the computing."""
         with self._changed:
             self._turns.charge(session, images * AN_IMAGE)
 
     def _may_start(self, job_id: str) -> bool:
         """Whether one more job may compute now, and it is this one. What is timed computes alone."""
-        others = [job.id for job in self.jobs() if job.state == State.RUNNING and not job.halted and not job.away]
+        others = [job.id for job in self.list_jobs() if job.state == State.RUNNING and not job.halted_pid and not job.is_remote]
         computing = self._running.union(others)  # also those that another server of this computer started
         if any(map(_is_timed, (job_id, *computing))):
             return not computing
@@ -72,12 +72,12 @@ class KnownJobs:
     def _files(self, job_id: str) -> JobFiles:
         return JobFiles(self._root, job_id)
 
-    def _ids(self) -> list[str]:
+    def _list_ids(self) -> list[str]:
         """The names of the folders of jobs."""
         names = sorted(path.name for path in self._root.iterdir()) if self._root.is_dir() else []
         return [name for name in names if not is_temporary(name)]
 
-    def _job(self, job_id: str) -> Job | None:
+    def _read_job(self, job_id: str) -> Job | None:
         """The job as the disk and this process know it; None if there is none, or if its run was deleted."""
         with self._changed:
             waits = job_id in self._queue

@@ -41,9 +41,9 @@ class Traces:
 def find_traces(files: JobFiles, record: Record, store: JobStore) -> Traces:
     """What a job has left on the disk."""
     return Traces(
-        event=files.last_event(),
+        event=files.read_last_event(),
         stored=find_job_kind(record.kind).in_store and is_made(store, files, record),
-        learned=store.learned_so_far(files.job_id).exists(),
+        learned=store.learning_file(files.job_id).exists(),
         started=record.started is not None or files.was_started(),
         follows=bool(record.words and files.recipe_yaml()),
         full=files.disk_is_full(),
@@ -52,8 +52,8 @@ def find_traces(files: JobFiles, record: Record, store: JobStore) -> Traces:
 
 def is_made(store: JobStore, files: JobFiles, record: Record) -> bool:
     """Whether the run of a merge is stored; one that another computer has just made may be seen a little later."""
-    if record.owner.away and time.time() - (record.finished or time.time()) < SILENT:
-        return store.promised(files.job_id) is not None
+    if record.owner.is_remote and time.time() - (record.finished or time.time()) < SILENT:
+        return store.find_promised(files.job_id) is not None
     return store.find(files.job_id) is not None
 
 
@@ -69,7 +69,7 @@ def judge_end(
     if stopped and closing and code != 0:
         return State.INTERRUPTED, ""
     if code != 0 and (stopped or files.is_cancelled()):
-        store.forget_learned(files.job_id)
+        store.delete_learned(files.job_id)
         return State.CANCELLED, _explain_stop(record, find_traces(files, record, store))
     return judge_code(record, find_traces(files, record, store), code, ran_out)
 
@@ -92,12 +92,12 @@ def judge_code(record: Record, traces: Traces, code: int, ran_out: bool = False)
 def _explain_stop(record: Record, traces: Traces) -> str:
     """What the child said of why it stopped and what is kept; empty where it stopped as it was asked to."""
     paused = traces.event.get(CODE) == PAUSED_CODE and not traces.learned
-    explained = paused or find_job_kind(record.kind).kept
+    explained = paused or find_job_kind(record.kind).kept_note
     return str(traces.event.get(ERROR, "")).removesuffix(GOES_ON) if explained else ""
 
 
 def _say_what_stays(record: Record, traces: Traces) -> str:
-    return LEARNED if traces.learned else find_job_kind(record.kind).kept or NOTHING
+    return LEARNED if traces.learned else find_job_kind(record.kind).kept_note or NOTHING
 
 
 def judge_left(record: Record, traces: Traces) -> tuple[State, str]:

@@ -29,12 +29,12 @@ class ClassLimits:
     """What a server accepts: seconds that a job may take, unfinished jobs of a session, jobs that wait."""
 
     seconds: float = math.inf
-    of_session: float = math.inf
+    jobs_of_session: float = math.inf
     waiting: float = math.inf
 
 
 NO_LIMITS = ClassLimits()
-OF_CLASS = ClassLimits(seconds=modes.MOST_SECONDS, of_session=2, waiting=200)  # one that computes, and one more
+OF_CLASS = ClassLimits(seconds=modes.MOST_SECONDS, jobs_of_session=2, waiting=200)  # one that computes, and one more
 
 
 def find_limits() -> ClassLimits:
@@ -76,9 +76,9 @@ class Turns:
         if not session and allowed == NO_LIMITS:
             return UNKNOWN
         if len(queue) >= allowed.waiting:
-            raise ModeError(BUSY.format(duration_text(sum(map(self._seconds, queue)) / self.at_once), len(queue)))
+            raise ModeError(BUSY.format(duration_text(sum(map(self._seconds_of, queue)) / self.at_once), len(queue)))
         mine = [ticket for ticket in self._tickets.values() if not ticket.ended and ticket.sessions[:1] == [session]]
-        if len(mine) >= allowed.of_session:
+        if len(mine) >= allowed.jobs_of_session:
             raise ModeError(SHARE.format(len(mine)))
         takes = seconds() or UNKNOWN
         if takes > allowed.seconds:
@@ -110,7 +110,7 @@ class Turns:
         """The jobs that a session asked for and has not left, ended ones included."""
         return {job for job, ticket in self._tickets.items() if session in ticket.sessions}
 
-    def others(self, job: str, session: str) -> bool:
+    def is_awaited_by_others(self, job: str, session: str) -> bool:
         """Whether another session waits for a job."""
         ticket = self._tickets.get(job)
         return ticket is not None and any(one != session for one in ticket.sessions)
@@ -126,7 +126,7 @@ class Turns:
         self._kept = None
         if (ticket := self._tickets.get(job)) is None or ticket.ended:
             return
-        for session, part in self._parts(ticket, self._spent(ticket)):
+        for session, part in self._split_seconds(ticket, self._seconds_spent(ticket)):
             self.charge(session, part)
         ticket.started, ticket.ended = None, True
 
@@ -151,17 +151,17 @@ class Turns:
             return self._kept[2], self._kept[3]
         used = self._sum_used(now)
         running = [ticket for ticket in self._tickets.values() if ticket.started is not None]
-        left_of = sorted(max(ticket.seconds - self._spent(ticket), 0.0) for ticket in running)
+        left_of = sorted(max(ticket.seconds - self._seconds_spent(ticket), 0.0) for ticket in running)
         free = [*[0.0] * (self.at_once - len(left_of)), *left_of]  # when each place becomes free
         left, order, starts = list(queue), [], {}
         while left:
-            job = min(left, key=lambda job: min((used.get(one, 0.0) for one in self._sessions(job)), default=0.0))
+            job = min(left, key=lambda job: min((used.get(one, 0.0) for one in self._sessions_of(job)), default=0.0))
             left.remove(job)
             order.append(job)
             starts[job] = heapq.heappop(free)
-            heapq.heappush(free, starts[job] + self._seconds(job))
+            heapq.heappush(free, starts[job] + self._seconds_of(job))
             if ticket := self._tickets.get(job):
-                for session, part in self._parts(ticket, ticket.seconds):
+                for session, part in self._split_seconds(ticket, ticket.seconds):
                     used[session] = used.get(session, 0.0) + part
         self._kept = queue, now, order, starts
         return order, starts
@@ -172,19 +172,19 @@ class Turns:
         charges = [(session, part) for when, session, part in self._charges if when > now - WINDOW]
         for ticket in self._tickets.values():
             if ticket.started is not None:
-                charges += self._parts(ticket, max(ticket.seconds, self._spent(ticket)))
+                charges += self._split_seconds(ticket, max(ticket.seconds, self._seconds_spent(ticket)))
         for session, part in charges:
             used[session] = used.get(session, 0.0) + part
         return used
 
-    def _parts(self, ticket: Ticket, seconds: float) -> list[tuple[str, float]]:
+    def _split_seconds(self, ticket: Ticket, seconds: float) -> list[tuple[str, float]]:
         return [(session, seconds / len(ticket.sessions)) for session in ticket.sessions if seconds]
 
-    def _spent(self, ticket: Ticket) -> float:
+    def _seconds_spent(self, ticket: Ticket) -> float:
         return self.clock() - ticket.started if ticket.started is not None else 0.0
 
-    def _sessions(self, job: str) -> Sequence[str]:
+    def _sessions_of(self, job: str) -> Sequence[str]:
         return self._tickets[job].sessions if job in self._tickets else ()
 
-    def _seconds(self, job: str) -> float:
+    def _seconds_of(self, job: str) -> float:
         return self._tickets[job].seconds if job in self._tickets else UNKNOWN

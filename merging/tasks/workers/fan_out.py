@@ -90,7 +90,7 @@ class FanOut:
         try:
             while self._submit(source):
                 self.context.check()
-                self._look()
+                self._poll()
                 lost = self._collect()
                 self.context.check()  # a stop that reaches the workers, too, is no loss
                 if lost:
@@ -99,16 +99,16 @@ class FanOut:
             for future in self._flying:
                 future.cancel()
 
-    def _words(self) -> str:
+    def _describe_progress(self) -> str:
         """How many answers there are, and how many workers."""
-        return f"{self.noun.capitalize()} {self.arrived} of {self.total}, on {self.workers.words()}"
+        return f"{self.noun.capitalize()} {self.arrived} of {self.total}, on {self.workers.describe_count()}"
 
-    def _look(self) -> None:
+    def _poll(self) -> None:
         """Say if there are other workers than before; note how much memory is free."""
-        self._memory.look()
-        if (words := self.workers.words()) != self._words_of_workers:
+        self._memory.sample()
+        if (words := self.workers.describe_count()) != self._words_of_workers:
             self._words_of_workers = words
-            self._meter.within(0, self._words())
+            self._meter.report_part(0, self._describe_progress())
 
     def _submit(self, source: Iterator[WorkerTask]) -> bool:
         """Fill the window; whether anything is in flight then, as long as anything is left."""
@@ -171,7 +171,7 @@ class FanOut:
 
     def _count(self, task: WorkerTask) -> None:
         self.arrived += 1
-        self._meter.advance(task.work, self._words(), task.detail)
+        self._meter.advance(task.work, self._describe_progress(), task.detail)
 
     def _fail(self, task: WorkerTask, error: MergingError) -> None:
         self.failed(task, error)
@@ -209,7 +209,7 @@ class FanOut:
         since = time.monotonic()
         while not self.workers.present():
             self.context.check()
-            self._look()
+            self._poll()
             if time.monotonic() - since > GONE:
                 raise WorkersGone(f"{self.workers.called[:1].upper()}{self.workers.called[1:]} are gone.")
             time.sleep(WAKE)

@@ -65,17 +65,17 @@ class TaskMap(Generic[A]):
         else:
             self._compute_in_store(workers, tasks, self.folder)
         if self._paused:
-            raise Paused(f"Paused. {self._kept()}")
+            raise Paused(f"Paused. {self._stored_answers()}")
         return self._failures
 
-    def _kept(self) -> str:
+    def _stored_answers(self) -> str:
         return f"{self._done} of {self.total} {self._noun}s are kept."
 
-    def _missing(self, tasks: Sequence[WorkerTask]) -> Iterator[WorkerTask]:
+    def _missing_tasks(self, tasks: Sequence[WorkerTask]) -> Iterator[WorkerTask]:
         """The tasks that are not there meanwhile, until it is asked to pause."""
         for task in tasks:
             self.context.check()
-            if self._stored and self.context.pauses():
+            if self._stored and self.context.is_pause_requested():
                 self._paused = True
                 return
             if self.is_there(task):
@@ -94,8 +94,8 @@ class TaskMap(Generic[A]):
 
     def _compute_here(self, tasks: Sequence[WorkerTask]) -> None:
         """One task after another in this process; each has its part of the progress."""
-        parts = self.context.parts({task.name: task.work for task in tasks})
-        for task in self._missing(tasks):
+        parts = self.context.split({task.name: task.work for task in tasks})
+        for task in self._missing_tasks(tasks):
             assert task.compute is not None
             try:
                 answer = task.compute(parts[task.name])
@@ -134,9 +134,9 @@ class TaskMap(Generic[A]):
 
         fan = FanOut(self.kind, workers, take, self._fail, self.context, self.total, self._done)
         try:
-            fan.run(self._missing(tasks), sum(task.work for task in tasks))
+            fan.run(self._missing_tasks(tasks), sum(task.work for task in tasks))
         except WorkersGone as gone:
-            stored = f"{self._kept()} Resume when they are back." if self._stored else ""
+            stored = f"{self._stored_answers()} Resume when they are back." if self._stored else ""
             raise WorkersGone(f"{gone} {self.say_lost() if self.say_lost else stored}".strip()) from None
 
 

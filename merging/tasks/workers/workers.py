@@ -46,7 +46,7 @@ class Workers:
                 f"{size_text(self.memory)} each. Start fewer on a machine, or with more --memory."
             )
 
-    def words(self) -> str:
+    def describe_count(self) -> str:
         """How many there are: "7 workers, 1 lost"."""
         self.most = max(self.most, self.count)
         lost = f", {self.most - self.count} lost" if self.count < self.most else ""

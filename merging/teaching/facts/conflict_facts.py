@@ -24,20 +24,20 @@ SIGNS, PAIRS = "signs", "pairs"
 def agreement(context: LessonContext, arguments: Mapping[str, Any]) -> Fact:
     """Mean sign agreement over positions with a vote, at a density, in a space ("weights" unless another is named)."""
     counted = _find_agreement(context, arguments)
-    return Fact(counted.mean, PERCENT, n=counted.positions, counted="positions", source="sign agreement")
+    return Fact(counted.mean, PERCENT, n=counted.positions, counted_unit="positions", source="sign agreement")
 
 
 def random_agreement(context: LessonContext, arguments: Mapping[str, Any]) -> Fact:
     """What random signs with the same numbers of votes agree."""
     counted = _find_agreement(context, arguments)
-    return Fact(counted.null, PERCENT, n=counted.positions, counted="positions", source="random signs, same votes")
+    return Fact(counted.null, PERCENT, n=counted.positions, counted_unit="positions", source="random signs, same votes")
 
 
 def _find_agreement(context: LessonContext, arguments: Mapping[str, Any]) -> SignAgreement:
     from merging.study.measurements.signs import WEIGHTS, mean_agreement, read_counts
 
-    measured = context.measured(SIGNS)
-    counts = context.keep("sign counts", lambda: read_counts(measured.table("votes"), int(measured.notes["tasks"])))
+    measured = context.find_measurement(SIGNS)
+    counts = context.compute_once("sign counts", lambda: read_counts(measured.table("votes"), int(measured.notes["tasks"])))
     space, density = str(arguments.get("space", WEIGHTS)), _density(arguments)
     if (space, density) not in counts:
         known = sorted({name for name, _ in counts})
@@ -49,7 +49,7 @@ def surviving_share(context: LessonContext, arguments: Mapping[str, Any]) -> Fac
     """The share of kept entries that have the elected sign, of all experts or of one, in all layers or in one."""
     from merging.study.measurements.signs import DENSITIES
 
-    measured, density = context.measured(SIGNS), _density(arguments)
+    measured, density = context.find_measurement(SIGNS), _density(arguments)
     assert density in DENSITIES  # the check before says it
     rows = measured.table("elections")
     rows = rows[rows["density"] == density]
@@ -61,7 +61,7 @@ def surviving_share(context: LessonContext, arguments: Mapping[str, Any]) -> Fac
         rows = rows[rows["order"].isin(layers[layers["tensor"] == name]["order"].tolist())]
     kept, won = int(rows["kept"].sum()), int(rows["won"].sum())
     share = won / kept if kept else math.nan
-    return Fact(share, PERCENT, n=kept, counted="kept entries", source="sign election by the sum")
+    return Fact(share, PERCENT, n=kept, counted_unit="kept entries", source="sign election by the sum")
 
 
 def cosine(context: LessonContext, arguments: Mapping[str, Any]) -> Fact:
@@ -69,14 +69,14 @@ def cosine(context: LessonContext, arguments: Mapping[str, Any]) -> Fact:
     import numpy as np
 
     pairs = _pairs(context)
-    values = pairs.summed().values("cosine")[0]
+    values = pairs.sum_rows().values("cosine")[0]
     if "first" in arguments or "second" in arguments:
         first, second = (_check_expert(pairs, arguments.get(side)) for side in ("first", "second"))
         value, n = float(values[first, second]), 1
     else:
         upper = values[np.triu_indices(len(pairs.experts), 1)]
         value, n = float(np.nanmean(upper)), len(upper)
-    return Fact(value, "", n=n, counted="pairs" if n > 1 else "pair", source="cosines of task vectors", digits=3)
+    return Fact(value, "", n=n, counted_unit="pairs" if n > 1 else "pair", source="cosines of task vectors", digits=3)
 
 
 def norm(context: LessonContext, arguments: Mapping[str, Any]) -> Fact:
@@ -85,14 +85,14 @@ def norm(context: LessonContext, arguments: Mapping[str, Any]) -> Fact:
     at = _check_expert(pairs, arguments["expert"])
     squares = float(pairs.dot[:, at, at].sum())
     tensors = len(pairs.tensors)
-    return Fact(math.sqrt(squares), "", n=tensors, counted="tensors", source="lengths of task vectors", digits=2)
+    return Fact(math.sqrt(squares), "", n=tensors, counted_unit="tensors", source="lengths of task vectors", digits=2)
 
 
 def _pairs(context: LessonContext) -> PairSums:
     from merging.study.measurements.pairs import from_tables
 
-    measured = context.measured(PAIRS)
-    return context.keep(PAIRS, lambda: from_tables({name: measured.table(name) for name in measured.tables}))
+    measured = context.find_measurement(PAIRS)
+    return context.compute_once(PAIRS, lambda: from_tables({name: measured.table(name) for name in measured.tables}))
 
 
 def _check_expert(pairs: PairSums, name: Any) -> int:

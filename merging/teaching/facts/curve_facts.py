@@ -26,7 +26,7 @@ def retained_accuracy(context: LessonContext, arguments: Mapping[str, Any]) -> F
     from merging.images.benchmarks.metrics import average
     from merging.study.trials.task_counts import average_counts
 
-    measured = context.measured(TASK_COUNTS)
+    measured = context.find_measurement(TASK_COUNTS)
     counts, experts = measured.table("counts"), measured.table("experts")
     rows = _rows_of_method(counts, arguments["method"])
     rows = rows[rows["size"] == arguments["experts"]]
@@ -51,7 +51,7 @@ def exemplars(context: LessonContext, arguments: Mapping[str, Any]) -> Fact:
     """
     from merging.images.benchmarks.metrics import average
 
-    measured = context.measured(EXEMPLARS)
+    measured = context.find_measurement(EXEMPLARS)
     table = measured.table("accuracy")
     rows = _rows_of_method(table, arguments["method"])
     rows = rows[rows["exemplars"] == arguments["n"]]

@@ -27,8 +27,8 @@ def drift(context: LessonContext, arguments: Mapping[str, Any]) -> Fact:
     ``at`` is a place such as "block 3", the last one unless it is named. With ``name`` "task" the fact is the title of
     the data set that drifts most there, with "tensor" the tensor whose own drift is largest.
     """
-    run = context.needed_run(str(arguments["run"]))
-    measured = context.measured(DRIFT, run)
+    run = context.require_run(str(arguments["run"]))
+    measured = context.find_measurement(DRIFT, run)
     notes, half = measured.notes, str(measured.notes["split"])
     source, seed = f"drift of {run.name}", notes.get("exemplar_seed")
     if arguments.get("name") == TENSOR:
@@ -76,8 +76,8 @@ def correlation(context: LessonContext, arguments: Mapping[str, Any]) -> Fact:
     own = experts.set_index("task")["accuracy"].astype(float).to_dict()
     x, y = [], []
     for alias in arguments["runs"]:
-        run = context.needed_run(str(alias))
-        final = _class_token_rows(context.measured(DRIFT, run).table("cumulative"), None).set_index("task")["cosine"]
+        run = context.require_run(str(alias))
+        final = _class_token_rows(context.find_measurement(DRIFT, run).table("cumulative"), None).set_index("task")["cosine"]
         scores, inside, _ = read_score_rows(context, str(alias))
         drops = accuracy_lost(scores, {str(task): own[task] for task in inside if task in own})
         shared = [task for task in drops.index if task in final.index]
@@ -87,7 +87,7 @@ def correlation(context: LessonContext, arguments: Mapping[str, Any]) -> Fact:
     if over == "points":
         return Fact(float(fit.n), "points of data", digits=0, source="drift against accuracy lost")
     value = fit.pearson if over == "pearson" else fit.spearman
-    return Fact(value, "", n=fit.n, half=SPLIT, counted="points", source="drift against accuracy lost", digits=2)
+    return Fact(value, "", n=fit.n, half=SPLIT, counted_unit="points", source="drift against accuracy lost", digits=2)
 
 
 def restored_accuracy(context: LessonContext, arguments: Mapping[str, Any]) -> Fact:
@@ -96,8 +96,8 @@ def restored_accuracy(context: LessonContext, arguments: Mapping[str, Any]) -> F
     ``part`` names a block, a tensor or a kind of tensor, as the map does. Without it the part is the block that gains
     most; with ``name`` the fact is which part that is.
     """
-    run, over = context.needed_run(str(arguments["run"])), str(arguments["over"])
-    measured = context.measured(PUT_BACK, run)
+    run, over = context.require_run(str(arguments["run"])), str(arguments["over"])
+    measured = context.find_measurement(PUT_BACK, run)
     rows = measured.table("changes")
     scope = {"in": "in domain", "out": "out of domain"}.get(over, over)
     rows = rows[rows["over"] == scope]

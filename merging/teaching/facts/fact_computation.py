@@ -22,9 +22,9 @@ Compute = Callable[["LessonContext", Mapping[str, Any]], Fact]
 def compute_fact(spec: FactSpec, context: LessonContext) -> Fact:
     """The fact; one whose table is not stored, or whose arguments this benchmark lacks, says in ``missing`` why."""
     key = (spec.fact, repr(sorted(spec.arguments.items())))
-    if FACT_KINDS[spec.fact].now:
+    if FACT_KINDS[spec.fact].reads_view:
         return _compute_or_explain(spec, context)
-    return context.keep(key, lambda: _compute_or_explain(spec, context))
+    return context.compute_once(key, lambda: _compute_or_explain(spec, context))
 
 
 def compute_declared_facts(context: LessonContext) -> dict[str, Fact]:

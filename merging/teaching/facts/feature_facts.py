@@ -29,8 +29,8 @@ def distance(context: LessonContext, arguments: Mapping[str, Any]) -> Fact:
     from merging.study.analysis.separability import reference_distances
 
     alias = str(arguments["run"])
-    measured = context.measured(FEATURES, context.needed_run(alias))
-    base = context.measured(FEATURES, context.needed_run("pretrained"))
+    measured = context.find_measurement(FEATURES, context.require_run(alias))
+    base = context.find_measurement(FEATURES, context.require_run("pretrained"))
     images, before = measured.table("images"), base.table("images")
     if images["image"].tolist() != before["image"].tolist():
         raise StoreError("The features of the run and of the pretrained model are not of the same images.")
@@ -69,7 +69,7 @@ def separability(context: LessonContext, arguments: Mapping[str, Any]) -> Fact:
 
 def map_trustworthiness(context: LessonContext, arguments: Mapping[str, Any]) -> Fact:
     """How far neighbors on a stored t-SNE map are neighbors among the features too, from 0 to 1."""
-    measured = context.measured(TSNE, context.needed_run(str(arguments["run"])))
+    measured = context.find_measurement(TSNE, context.require_run(str(arguments["run"])))
     task = str(arguments.get("task", TOGETHER))
     rows = measured.table("quality")
     rows = rows[(rows["map"] == task) & (rows["perplexity"] == arguments["perplexity"])]
@@ -80,7 +80,7 @@ def map_trustworthiness(context: LessonContext, arguments: Mapping[str, Any]) ->
 
 
 def _numbers(context: LessonContext, arguments: Mapping[str, Any], alias: str) -> tuple[pd.Series, Mapping[str, Any]]:
-    measured = context.measured(FEATURES, context.needed_run(alias))
+    measured = context.find_measurement(FEATURES, context.require_run(alias))
     task = str(arguments.get("task", TOGETHER))
     rows = measured.table("separability")
     rows = rows[rows["task"] == task]

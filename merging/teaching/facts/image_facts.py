@@ -45,7 +45,7 @@ def _pretrained_lens_accuracy(context: LessonContext, arguments: Mapping[str, An
     for run in context.merges:
         if measurement_store.find_measurement_result(DEPTHS, context.store, context.benchmark, run.id) is None:
             continue
-        measured = context.measured(DEPTHS, run)
+        measured = context.find_measurement(DEPTHS, run)
         table = measured.table("accuracy")
         inside = [GROUPS["in"], *run.experts]
         table = table[(table["model"] == "reference") & ~table["over"].isin(inside)]
@@ -71,8 +71,8 @@ def restored_share(context: LessonContext, arguments: Mapping[str, Any]) -> Fact
 def _table(
     context: LessonContext, arguments: Mapping[str, Any], name: str
 ) -> tuple[pd.DataFrame, Mapping[str, Any], str]:
-    run = context.needed_run(str(arguments["run"]))
-    measured = context.measured(DEPTHS, run)
+    run = context.require_run(str(arguments["run"]))
+    measured = context.find_measurement(DEPTHS, run)
     return measured.table(name), measured.notes, run.name
 
 

@@ -26,7 +26,7 @@ def kept_share(context: LessonContext, arguments: Mapping[str, Any]) -> Fact:
     """
     from merging.recipes.presets import settings_of
 
-    run = context.needed_run(str(arguments.get("run", "")))
+    run = context.require_run(str(arguments.get("run", "")))
     settings = settings_of(run.recipe)
     ratio, shared = arguments.get("ratio", settings.prune_ratio), arguments.get("shared", settings.shared)
     return _share(find_masks(context, run, float(ratio), bool(shared)), arguments, run)
@@ -39,7 +39,7 @@ def kept_share_in_view(context: LessonContext, arguments: Mapping[str, Any]) -> 
     address = context.address
     if not address.get("run"):
         raise StoreError("The view shows no run. Choose one.")
-    run = context.store.run(context.store.full_id(address["run"]))
+    run = context.store.get_run(context.store.resolve_id(address["run"]))
     settings = settings_of(run.recipe)
     try:
         ratio = float(address.get("ratio", settings.prune_ratio))
@@ -60,7 +60,7 @@ def painted_share_in_view(context: LessonContext, arguments: Mapping[str, Any]) 
     whole = factors.groupby("tensor", sort=False).agg(numel=("numel", "first"), factor=("factor", _has_nonzero))
     whole = whole.rename(columns={"factor": "final"})
     if arguments["of"] == "count":
-        return Fact(float(whole["final"].sum()), "tensors", n=len(whole), counted="tensors", digits=0)
+        return Fact(float(whole["final"].sum()), "tensors", n=len(whole), counted_unit="tensors", digits=0)
     return _counted_share(whole, str(arguments["of"]), "the painted factors")
 
 
@@ -74,7 +74,7 @@ def _painted_factors(context: LessonContext) -> pd.DataFrame:
     address = context.address
     if not address.get("run") or not address.get("painted_factors"):
         raise StoreError("Nothing is painted in the view. Turn painting on.")
-    run = context.store.run(context.store.full_id(address["run"]))
+    run = context.store.get_run(context.store.resolve_id(address["run"]))
     facts = run.table("tensors")
     resolved = resolve(parse_rules(address["painted_factors"]), 1.0, run.experts, read_parameters(facts))
     numels = facts.set_index("tensor")["numel"]
@@ -92,7 +92,7 @@ def find_masks(context: LessonContext, run: Run, ratio: float, shared: bool) -> 
 
     if not (math.isfinite(ratio) and 0 <= ratio <= 1):
         raise LessonError(f"A prune ratio is a fraction in [0, 1]; got {ratio:g}.")
-    table = context.keep(("saliency", run.id), lambda: _saliency(context, run))
+    table = context.compute_once(("saliency", run.id), lambda: _saliency(context, run))
     return apply_ratio(table, ratio, shared)
 
 
@@ -114,7 +114,7 @@ def _share(table: pd.DataFrame, arguments: Mapping[str, Any], run: Run) -> Fact:
         rows = zip(table["expert"].tolist(), table["tensor"].tolist(), table["kept"].tolist(), strict=True)
         cells = tuple(Cell(str(expert), str(tensor), bool(own)) for expert, tensor, own in rows)
         share = sum(cell.holds for cell in cells) / max(len(cells), 1)
-        return Fact(share, PERCENT, n=len(cells), counted="cells", source=run.name, cells=cells)
+        return Fact(share, PERCENT, n=len(cells), counted_unit="cells", source=run.name, cells=cells)
     if expert := arguments.get("expert"):
         table = table[table["expert"] == expert]
         if table.empty:
@@ -131,7 +131,7 @@ def _counted_share(whole: pd.DataFrame, of: str, source: str) -> Fact:
     weights = whole["numel"] if of == SCALARS else whole["numel"] * 0 + 1
     total = int(weights.sum())
     share = float(weights[whole["final"].astype(bool)].sum()) / max(total, 1)
-    return Fact(share, PERCENT, n=total, counted=of, source=source)
+    return Fact(share, PERCENT, n=total, counted_unit=of, source=source)
 
 
 def _has_nonzero(factors: pd.Series[float]) -> bool:

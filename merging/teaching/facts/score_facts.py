@@ -39,7 +39,7 @@ def read_score_rows(context: LessonContext, alias: str) -> tuple[pd.DataFrame, t
         scores = individual({task: table for task, table in tables.items() if table is not None})
         title = "each task's own expert"
     else:
-        run = context.needed_run(alias)
+        run = context.require_run(alias)
         assert run.scores is not None  # the context has runs with scores only
         scores, title = run.scores, run.name
         inside = run.experts if run.kind == "merge" else inside
@@ -96,9 +96,9 @@ def _paired_difference(context: LessonContext, run: str, against: str, over: str
     from merging.study.analysis.agreement import H_SCORE, INSIDE, OUTSIDE, SEED, differences
 
     new, old = answers(context, run), answers(context, against)
-    inside = context.tasks("in", context.needed_run(run).experts or tuple(context.benchmark.experts))
+    inside = context.tasks("in", context.require_run(run).experts or tuple(context.benchmark.experts))
     right = {
-        task: (old[task].right.astype(np.float64).mean(axis=0), new[task].right.astype(np.float64).mean(axis=0))
+        task: (old[task].is_right.astype(np.float64).mean(axis=0), new[task].is_right.astype(np.float64).mean(axis=0))
         for task in new
         if task in old
     }
@@ -108,7 +108,7 @@ def _paired_difference(context: LessonContext, run: str, against: str, over: str
     table = differences(right, inside, [task for task in right if task not in inside])
     row = table[table["scope"] == scope].iloc[0]
     ends = float(row["low"]), float(row["high"])
-    source = f"{context.needed_run(run).title} and {context.needed_run(against).title}, image by image"
+    source = f"{context.require_run(run).title} and {context.require_run(against).title}, image by image"
     return Fact(float(row["difference"]), POINTS, *ends, int(row["n"]), SPLIT, SEED, source)
 
 
@@ -118,5 +118,5 @@ def answers(context: LessonContext, alias: str) -> Mapping[str, RunAnswers]:
 
     if alias == EXPERTS:
         raise NotMeasured("The predictions of the experts are not stored together.")
-    measured = context.measured("predictions", context.needed_run(alias))
-    return context.keep(("answers", alias), lambda: read_answers(measured, context.benchmark))
+    measured = context.find_measurement("predictions", context.require_run(alias))
+    return context.compute_once(("answers", alias), lambda: read_answers(measured, context.benchmark))

@@ -95,7 +95,7 @@ def _point_fact(context: LessonContext, stored: StoredSweep, row: pd.Series, ove
 
 def _read_stored_sweep(context: LessonContext, alias: str) -> StoredSweep:
     """A sweep with its stored points. Raises StoreError if there is none, or if none of its points is stored."""
-    return context.keep(("swept", alias), lambda: _read_fresh_sweep(context, alias))
+    return context.compute_once(("swept", alias), lambda: _read_fresh_sweep(context, alias))
 
 
 def _read_fresh_sweep(context: LessonContext, alias: str) -> StoredSweep:
@@ -107,8 +107,8 @@ def _read_fresh_sweep(context: LessonContext, alias: str) -> StoredSweep:
     if sweep is None:
         axes = context.lesson.runs[alias]["sweep"]
         raise StoreError(f"There is no sweep over {axes} on this machine. Start one on Sweeps.")
-    planned, sample = plan_sweep(sweep, context.benchmark), sweep.sample.on(context.benchmark)
-    points = KnownPoints(planned, context.store, context.benchmark, sample).now()
+    planned, sample = plan_sweep(sweep, context.benchmark), sweep.sample.normalize_on(context.benchmark)
+    points = KnownPoints(planned, context.store, context.benchmark, sample).read_points()
     if not points:
         raise StoreError("None of the sweep's points is stored. Open it on Sweeps and go on with it.")
     rows = sweep_table(sweep, planned, points)

@@ -79,7 +79,7 @@ def test_data_sets_by_depth_have_it_too(other):
     measured = measure.measure("depths", store, benchmark, run.id, context=Context(device="cpu"))
     by_task = read_depths(measured, benchmark)
     assert set(by_task) == {*EXPERTS, *tiny.OUTSIDE}
-    assert all(one.mended.shape == (tiny.REPORTING, BLOCKS + 1, len(restore.KINDS)) for one in by_task.values())
+    assert all(one.restored_right.shape == (tiny.REPORTING, BLOCKS + 1, len(restore.KINDS)) for one in by_task.values())
     scores = run.scores[run.scores["split"] == "reporting"].set_index("task")["accuracy"]
     for task, one in by_task.items():
         assert (one.answers[:, -1] == one.labels).mean() == pytest.approx(scores[task])

@@ -82,5 +82,5 @@ def test_towers_go_to_the_cpu_where_a_devices_memory_runs_out(
     towers = Towers(Store(tmp_path, libraries=()), tiny_benchmark, Context(NAME))
     with pretend_device(largest=largest):
         for _ in range(2):
-            tower = towers.in_room(lambda: towers(PRETRAINED))
+            tower = towers.retry_on_oom(lambda: towers(PRETRAINED))
             assert tower.encoder.device.type == kind and len(towers) == 1

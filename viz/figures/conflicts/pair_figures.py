@@ -137,7 +137,7 @@ def pair_depth(
     high (over all pairs). ``value`` names the number, ``pair`` the experts.
     """
     check_option("value", value, tuple(VALUES))
-    columns = tensor_columns.TensorColumns.of(table)
+    columns = tensor_columns.TensorColumns.from_table(table)
     rows = columns.tensors.assign(what=value)
     drawn = series.require_finite_rows(rows, "value", lack="no tensor of these two can be compared")
     span = series.finite_rows(rows, "low")

@@ -178,10 +178,10 @@ def election_layers(
     all experts in the layer). ``value`` is one of the last two.
     """
     stacked = check_option("value", value, tuple(VALUES)) == "taken"
-    columns = tensor_columns.TensorColumns.of(table)
+    columns = tensor_columns.TensorColumns.from_table(table)
     looks = theme.looks(experts or distinct_names(table["expert"]))
     fig = Drawing()
-    for name, own, entry in series.rows_by_name(columns.with_places(table), "expert", label="expert"):
+    for name, own, entry in series.rows_by_name(columns.set_positions(table), "expert", label="expert"):
         rows, look = series.finite_rows(own, value), looks.get(name, theme.KINDS["individual"])
         shared: dict[str, Any] = entry | {"picks": ("tensor", "expert")}
         if stacked:

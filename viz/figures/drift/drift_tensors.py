@@ -106,7 +106,7 @@ def drift_objective(
     merged, pretrained, mean and least: Σ_k ‖X_k (T - T_k)‖² for the merged tensor, the pretrained one, the mean of the
     experts and LOT's own solution. ``label`` is the name of the run whose id is ``run``.
     """
-    columns = tensor_columns.TensorColumns.of(table)
+    columns = tensor_columns.TensorColumns.from_table(table)
     rows = columns.tensors[columns.tensors["pretrained"] > 0]
     if rows.empty:
         raise NothingToDraw("Nothing to draw: no expert moved any of these tensors.")

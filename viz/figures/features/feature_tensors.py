@@ -80,7 +80,7 @@ def feature_components(table: pd.DataFrame, *, expert: str = "", what: str = "ke
 )
 def feature_layers(table: pd.DataFrame, *, expert: str = "") -> Picture:
     """The marks of ``feature_components`` in forward order, above bars of the share of tensors kept by layer."""
-    columns, components = tensor_columns.TensorColumns.of(table), _components(table)
+    columns, components = tensor_columns.TensorColumns.from_table(table), _components(table)
     table = _add_states(table).assign(place=table["tensor"].map(columns.names.index))
     looks, fig = theme.looks(components), Drawing()
     for place, (name, rows, _) in enumerate(series.rows_by_name(table, "component", components, "component")):

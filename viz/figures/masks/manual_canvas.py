@@ -57,8 +57,8 @@ def manual_canvas(
     factor (of its task vector there; no unit). ``group`` orders the columns as in ``saliency_matrix``; ``brush`` is the
     factor that a click paints, None if clicks paint nothing. ``small`` is for a picture beside other controls.
     """
-    experts, columns = distinct_names(table["expert"]), tensor_columns.TensorColumns.of(table, group)
-    cells = columns.cells(table, "expert", experts)
+    experts, columns = distinct_names(table["expert"]), tensor_columns.TensorColumns.from_table(table, group)
+    cells = columns.complete_cells(table, "expert", experts)
     factors = np.nan_to_num(cells["factor"].to_numpy(np.float64), nan=1.0).reshape(len(experts), -1)
     same = np.asarray((factors == factors[:1]).all(axis=0))
     shown = np.vstack([factors, np.where(same, factors[0], np.nan)])  # and those that all experts share

@@ -58,8 +58,8 @@ def saliency_matrix(
     ``normalize`` divides each row by its largest value; ``guides`` draws the first two maps only, in the columns of the
     figure ``manual_canvas``, which is then shown below.
     """
-    experts, columns = distinct_names(table["expert"]), tensor_columns.TensorColumns.of(table, group)
-    cells = columns.cells(table, "expert", experts)
+    experts, columns = distinct_names(table["expert"]), tensor_columns.TensorColumns.from_table(table, group)
+    cells = columns.complete_cells(table, "expert", experts)
     saliency, kept, final = (
         cells[name].to_numpy(kind).reshape(len(experts), -1)
         for name, kind in (("saliency", np.float64), ("kept", bool), ("final", bool))

@@ -82,14 +82,14 @@ class Description:
     def load(cls, path: Path) -> Self:
         """The description in a YAML file; raises TaskError if the file is none."""
         try:
-            return cls.of(read_plain_yaml(path.read_text("utf-8"), "file"), path.absolute().parent)
+            return cls.from_plain(read_plain_yaml(path.read_text("utf-8"), "file"), path.absolute().parent)
         except (OSError, UnicodeDecodeError) as error:
             raise TaskError(f"{path.name} cannot be read: {error}") from None
         except (RecipeError, TaskError, CheckpointError) as error:
             raise TaskError(f"{path.name}: {error}") from None
 
     @classmethod
-    def of(cls, data: Any, base: Path) -> Self:
+    def from_plain(cls, data: Any, base: Path) -> Self:
         """The description in plain data.
 
         Raises:
@@ -118,7 +118,7 @@ class Description:
             options["architecture"] = named_architecture(options["architecture"], base).text()
         return cls(**options, base=base)
 
-    def path(self, text: str) -> Path:
+    def resolve_path(self, text: str) -> Path:
         """The path of one of its data sets or files."""
         return locate(text, self.base)
 

@@ -68,7 +68,7 @@ def write_benchmark(
     planned = plan_benchmark(description, choose_device(context.device))
     check_room(planned, folder)
     with temporary_beside(folder) as partial:
-        _Build(planned, partial, context.parts(SHARES)).run(tokenize)
+        _Build(planned, partial, context.split(SHARES)).run(tokenize)
         complete(Benchmark.load(partial))
         sync_all(partial)
         partial.chmod(0o755)  # it was private while it was incomplete
@@ -104,7 +104,7 @@ class _Build:
         models, text = self.plan.models, self.plan.copied_text
         meter = self.parts[MODELS].meter(models.nbytes + (text.nbytes if text else 0))
         if self.plan.description.models_by_reference:
-            write_references(self.folder / "models", models, self.plan.model_places())
+            write_references(self.folder / "models", models, self.plan.model_paths())
         else:
             write_models(self.folder / "models", models, meter)
         if text is not None:
@@ -125,7 +125,7 @@ class _Build:
     def _heads(self, tokenize: Tokenize | None) -> None:
         heads: dict[str, Head] = {}
         prompts = {task.source.key: len(task.classes.names) * len(task.templates) for task in self.plan.tasks}
-        parts = self.parts[HEADS].parts(prompts)
+        parts = self.parts[HEADS].split(prompts)
         for task in self.plan.tasks:
             key, tower = task.source.key, self.plan.tower
             if task.head is not None or tower is None:
@@ -201,14 +201,14 @@ class _Build:
         draws = {
             split: {"part": part, "of": of, "n": written.counts[split], "seed": description.seed,
                     "balanced": description.balanced}
-            for split, (part, of) in written.drawn_from.items()
+            for split, (part, of) in written.sources.items()
         }  # fmt: skip
         cautions = [*task.split.cautions] if source.expert else []
         cautions += [*task.data.notes, *task.classes.cautions]
         if written.overlap:
             cautions.append(f"{written.overlap} test images are exemplars as well.")
         return {
-            "images": title(snapshot(self.plan.description.path(source.images))),
+            "images": title(snapshot(self.plan.description.resolve_path(source.images))),
             "kind": task.data.kind,
             "parts": {part: len(labels) for part, labels in task.data.parts.items()},
             "split": task.split.rule,

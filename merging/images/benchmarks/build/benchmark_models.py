@@ -74,9 +74,9 @@ def open_models(
         name: with_activation(with_architecture(expert, stated, sizes=False), activation)
         for name, expert in experts.items()
     }
-    architecture = Architecture.of(first)
+    architecture = Architecture.from_checkpoint(first)
     for name, model in opened.items():
-        if architecture_in_metadata(model) and Architecture.of(model, like=first) != architecture:
+        if architecture_in_metadata(model) and Architecture.from_checkpoint(model, like=first) != architecture:
             raise TaskError(f"{name} states another architecture than the pretrained model.")
     assumed = (
         () if activation_in_metadata(first) else (ASSUMED.format("QuickGELU" if architecture.quick_gelu else "GELU"),)

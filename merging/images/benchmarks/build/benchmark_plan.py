@@ -71,7 +71,7 @@ class Plan:
         own = self.description.text in {None, self.description.pretrained}
         return None if own and self.description.models_by_reference else self.text
 
-    def model_places(self) -> dict[str, Path]:
+    def model_paths(self) -> dict[str, Path]:
         """Where the models lie, by name."""
         return {name: model.fetch() for name, model in self.description.models().items()}
 
@@ -133,16 +133,16 @@ def _task(source: TaskSource, description: Description, models: BenchmarkModels)
     """One task; errors name it."""
     try:
         data = open_data(
-            description.path(source.images), image=source.image_column, label=source.label_column,
+            description.resolve_path(source.images), image=source.image_column, label=source.label_column,
             configuration=source.configuration, split=source.test_split,
         )  # fmt: skip
-        published = prompts(source.prompts).worded(source.wording) if source.prompts else None
-        chosen = read_classes(description.path(source.classes)) if isinstance(source.classes, str) else source.classes
+        published = prompts(source.prompts).with_wording(source.wording) if source.prompts else None
+        chosen = read_classes(description.resolve_path(source.classes)) if isinstance(source.classes, str) else source.classes
         classes = name_classes(data, chosen, published)
         head = None
         if source.head:
             order = published.class_names if published and chosen is None else classes.names
-            head = _head(description.path(source.head), classes.names, order, models)
+            head = _head(description.resolve_path(source.head), classes.names, order, models)
         return PlannedTask(
             source=source,
             title=source.title or (published.title if published else source.key),

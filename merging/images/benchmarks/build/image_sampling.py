@@ -102,7 +102,7 @@ class WrittenTask:
     counts: dict[str, int]
     problems: tuple[str, ...]
     overlap: int
-    drawn_from: dict[str, tuple[str, int]]
+    sources: dict[str, tuple[str, int]]
 
 
 def write_task(

@@ -29,7 +29,7 @@ class ImageStore(ABC):
         self.data, self.size = data, size
 
     @abstractmethod
-    def squares(self, part: str, at: Sequence[int]) -> Iterator[tuple[int, Square]]:
+    def squares(self, part: str, indices: Sequence[int]) -> Iterator[tuple[int, Square]]:
         """(index, pixels) for increasing indices of a part; in place of a damaged image, the error that says why."""
 
     @abstractmethod
@@ -61,8 +61,8 @@ class StoredPixels(ImageStore):
         self._path = path
         self._file = path.open("w+b")
 
-    def squares(self, part: str, at: Sequence[int]) -> Iterator[tuple[int, Square]]:
-        for index, picture in self.data.pictures(part, at):
+    def squares(self, part: str, indices: Sequence[int]) -> Iterator[tuple[int, Square]]:
+        for index, picture in self.data.read_images(part, indices):
             try:
                 if isinstance(picture, TaskError):
                     raise picture
@@ -102,10 +102,10 @@ class ImageLocations(ImageStore):
         self._places: list[tuple[int, int, int]] = []
         self._files: dict[tuple[Path, str], int] = {}
 
-    def squares(self, part: str, at: Sequence[int]) -> Iterator[tuple[int, Square]]:
-        references = [self._reference(part, index) for index in at]
+    def squares(self, part: str, indices: Sequence[int]) -> Iterator[tuple[int, Square]]:
+        references = [self._reference(part, index) for index in indices]
         with decode_images(references, self.size, list) as chunks:
-            yield from zip(at, (one for chunk in chunks for one in chunk), strict=True)
+            yield from zip(indices, (one for chunk in chunks for one in chunk), strict=True)
 
     def _reference(self, part: str, index: int) -> ImageReference:
         reference = self.data.reference(part, index)
@@ -138,7 +138,7 @@ class ImageLocations(ImageStore):
     def locations(self) -> list[Location]:
         """The files, in the order of their numbers, with digests. Raises TaskError if one cannot be read."""
         try:
-            return [Location.of(file, column) for file, column in self._files]
+            return [Location.of_file(file, column) for file, column in self._files]
         except OSError as error:
             raise TaskError(f"A file of the data set cannot be read: {error}") from None
 

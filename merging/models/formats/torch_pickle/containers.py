@@ -77,7 +77,7 @@ def _legacy(window: ByteRange, limits: ReadLimits) -> PickleContents:
         kind, key, _, view = reference(thing, where)
         storage_type(kind, where)
         if key not in storages:
-            raise window.truncated()
+            raise window.truncation_error()
         if view is not None:
             raise CheckpointError(f"{window.name} shares storages as torch 0.3 did; save it again.")
         return storages[key]
@@ -92,15 +92,15 @@ def _storages(window: ByteRange, cursor: Cursor, keys: Any, kinds: dict[str, tup
     """
     storages: dict[str, Storage] = {}
     if not isinstance(keys, list):
-        raise window.truncated()
+        raise window.truncation_error()
     for key in keys:
         if not isinstance(key, str) or key not in kinds or key in storages:
-            raise window.truncated()
+            raise window.truncation_error()
         kind, promised = kinds[key]
         dtype = complex_type(kind) or storage_type(kind, f"{window.name}: a tensor")
         numel = int.from_bytes(cursor.read(8), "little", signed=True)
         if numel != promised:
-            raise window.truncated()
+            raise window.truncation_error()
         numbers = cursor.skip(numel * dtype.itemsize)
         if not dtype.is_complex:
             storages[key] = Storage(numbers, dtype)
@@ -130,6 +130,6 @@ def _nested(window: ByteRange, thing: Any, limits: ReadLimits, where: str) -> St
     if not isinstance(inside, ByteRange):
         raise CheckpointError(f"{where} has no storage; the file is damaged.")
     if not inside.head(len(MAGIC)).startswith((MAGIC, zip_archive.MAGIC)):
-        raise window.truncated()
+        raise window.truncation_error()
     opened = read(inside, limits)
     return opened.resolve(opened.content, where)

@@ -113,14 +113,14 @@ def _directory_span(window: ByteRange) -> tuple[int, int]:
     if before >= 0 and window.read(before, 4) == b"PK\x06\x07":
         end64 = window.read(LOCATOR.unpack(window.read(before, LOCATOR.size))[2], END64.size)
         if end64[:4] != b"PK\x06\x06":
-            raise window.truncated()
+            raise window.truncation_error()
         *_, size, offset = END64.unpack(end64)
     return offset, size
 
 
 def _entry(window: ByteRange, raw: bytes, at: int) -> tuple[Member, int]:
     if raw[at : at + 4] != b"PK\x01\x02" or at + ENTRY.size > len(raw):
-        raise window.truncated()
+        raise window.truncation_error()
     (_, _, _, flags, method, _, _, crc, packed, size, name_size, extra_size, comment_size, *_, offset) = (
         ENTRY.unpack_from(raw, at)
     )
@@ -141,14 +141,14 @@ def _long(window: ByteRange, extra: bytes, *short: int) -> list[int]:
             longs = iter(struct.unpack_from(f"<{min(length, len(extra) - at - 4) // 8}Q", extra, at + 4))
             return [next(longs, 0) if value == ALL_ONES else value for value in short]
         at += 4 + length
-    raise window.truncated()
+    raise window.truncation_error()
 
 
 def _data(window: ByteRange, member: Member) -> ByteRange:
     """A member's bytes as a window."""
     header = LOCAL.unpack(window.read(member.offset, LOCAL.size))
     if header[0] != MAGIC:
-        raise window.truncated()
+        raise window.truncation_error()
     if (member.flags | header[2]) & 0x1:
         raise CheckpointError(f"{window.name} holds an encrypted member ({member.name[:80]!r}); refused.")
     if member.method or header[3] or member.packed != member.size:
