@@ -177,7 +177,7 @@ def marks_in_words(runs: Iterable[Run]) -> list[str]:
     runs = list(runs)
     sentences = [f"Marked ‡. {PER_TASK}"] if any(run.per_task for run in runs) else []
     sentences += [f"Marked ‡. {TASK_KNOWN}"] if any(run.needs_task and not run.per_task for run in runs) else []
-    return sentences + ([ADAPTS_ON_TEST] if any(run.learns_on_test_images for run in runs) else [])
+    return sentences + ([ADAPTS_ON_TEST] if any(run.adapts_on_test for run in runs) else [])
 
 
 def title_with_note(run: Run) -> str:

@@ -116,7 +116,7 @@ def merge(  # noqa: PLR0913 - the public contract
     data = {"layer_inputs": layer_inputs, "exemplars": exemplars, "test_data": test_data}
     result = _computed(inputs, data, gradients, Context(device, progress, cancel))
     inputs.raise_if_changed()
-    return _under_own_names(result, base, inputs.list_doubts)
+    return _under_own_names(result, base, inputs.doubts)
 
 
 def describe(source: Source, family: str = "") -> pd.DataFrame:
@@ -217,7 +217,9 @@ def _under_own_names(result: MergeResult, base: Checkpoint, doubts: tuple[str, .
     return dataclasses.replace(
         result,
         state_dict=base.rename_as_in_file(result.state_dict) if result.state_dict else {},
-        task_state_dicts=None if per_task is None else {name: base.rename_as_in_file(state) for name, state in per_task.items()},
+        task_state_dicts=None
+        if per_task is None
+        else {name: base.rename_as_in_file(state) for name, state in per_task.items()},
         warnings=(*doubts, *result.warnings),
     )
 
@@ -228,7 +230,7 @@ def _warn(inputs: OpenedRecipe, strict: bool) -> None:
 
     if strict:
         inputs.raise_if_doubtful()
-    for doubt in inputs.list_doubts:
+    for doubt in inputs.doubts:
         log_warning(doubt)
 
 

@@ -162,7 +162,13 @@ def _band(figure: go.Figure, trace: Any) -> list[Row]:
     _, high = _steps(trace, xs, np.asarray(trace.y[::-1][:half], np.float64))
     names = (MARK, x.name, f"{y.name}, low", f"{y.name}, high")
     return [
-        dict(zip(names, (f"{_plain(trace.name)}, band", x.displayed_value(at), y.to_axis_units(a), y.to_axis_units(b)), strict=True))
+        dict(
+            zip(
+                names,
+                (f"{_plain(trace.name)}, band", x.displayed_value(at), y.to_axis_units(a), y.to_axis_units(b)),
+                strict=True,
+            )
+        )
         for at, a, b in zip(xs, low, high, strict=True)
     ]
 

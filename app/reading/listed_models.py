@@ -89,7 +89,9 @@ def list_models(typed: str = "") -> ListedModels:
     facts, left = _inspect(entries)
     seen = [(entry, facts[entry.reference]) for entry in entries if entry.reference in facts]
     unknown = {
-        entry.reference for entry, file_facts in seen if not entry.has_model_name and file_facts.kind in {"unreadable", "other"}
+        entry.reference
+        for entry, file_facts in seen
+        if not entry.has_model_name and file_facts.kind in {"unreadable", "other"}
     }
     others = [name for listing in listings for name in listing.others]
     others += [entry.listed_path for entry in entries if entry.reference in unknown]
@@ -227,7 +229,9 @@ def _folder_in_words(entry: CatalogEntry) -> str:
     """The folder of an entry as the table shows it; the benchmark's name if it comes with the user's own benchmark."""
     own = is_bundled(entry) and benchmark_choice.benchmark_folder() != settings.BUNDLED
     return (
-        benchmark_choice.benchmark_title(benchmark_choice.benchmark_folder()) if own else entry.listed_path.rpartition("/")[0]
+        benchmark_choice.benchmark_title(benchmark_choice.benchmark_folder())
+        if own
+        else entry.listed_path.rpartition("/")[0]
     )
 
 

@@ -134,7 +134,8 @@ def preset_runs(keys: Sequence[str], runs: Sequence[Run]) -> list[Run]:
         return []
     large, stated = page_data.is_large(model.pretrained), (model.activation, model.architecture)
     made = [
-        find_preset(key).recipe(model.pretrained, dict(model.experts), large=large).with_architecture(*stated) for key in keys
+        find_preset(key).recipe(model.pretrained, dict(model.experts), large=large).with_architecture(*stated)
+        for key in keys
     ]
     return [run for recipe in made if (run := edit_pairs.find_run(recipe, group))]
 

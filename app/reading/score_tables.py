@@ -47,7 +47,7 @@ def _averages(
         if _is_of(kind, runs[0], page_data.references(benchmark, _stored))
     ]
     rows += [
-        _row(run.id, run.name, _kind(run), summary, run.learns_on_test_images)
+        _row(run.id, run.name, _kind(run), summary, run.adapts_on_test)
         for run in runs
         if (summary := page_data.summary(run, _stored))
     ]

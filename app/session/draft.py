@@ -65,7 +65,11 @@ class Draft:
         """A draft that starts from a recipe."""
         names = [name for name, _ in recipe.experts]
         draft = cls(
-            recipe.pretrained, names, [*map(DraftStep.from_step, recipe.edits)], DraftStep.from_step(recipe.merge), recipe.title
+            recipe.pretrained,
+            names,
+            [*map(DraftStep.from_step, recipe.edits)],
+            DraftStep.from_step(recipe.merge),
+            recipe.title,
         )
         draft.exemplars = recipe.exemplars.values() if recipe.exemplars else {}
         draft.count_dead_params, draft.activation = recipe.count_dead_params, recipe.activation

@@ -79,7 +79,13 @@ def visit_query(visit: Visit) -> dict[str, str]:
     """What the address says of the visit; without a lesson only the code of a class."""
     if not visit.lesson:
         return {address.CLASS: visit.class_code} if visit.class_code else {}
-    values = (visit.lesson, str(visit.step), visit.progress.get(visit.lesson), visit.answers.get(visit.lesson), visit.class_code)
+    values = (
+        visit.lesson,
+        str(visit.step),
+        visit.progress.get(visit.lesson),
+        visit.answers.get(visit.lesson),
+        visit.class_code,
+    )
     return {key: value for key, value in zip(KEYS, values, strict=True) if value}
 
 

@@ -218,16 +218,16 @@ def _draw_lost_runs(run_ids: Sequence[str], forget: Callable[[], None], one_othe
 def draw_run(run: Run) -> None:
     """Draw a sentence on the run, where its numbers come from, and its warnings."""
     st.markdown(f"{page_text.run_in_words(run)} {run_badges(run)}")
-    for line in run.list_cautions:
+    for line in run.cautions:
         st.caption(f":material/warning: {page_text.safe_text(line, 400)}")
-    for remark in run.list_remarks:
+    for remark in run.remarks:
         st.caption(f":material/info: {page_text.safe_text(remark, 400)}")
 
 
 def draw_cautions(run: Run, of: str = "the result") -> None:
     """Draw what may be wrong with a run, if anything; ``of`` names the run in Markdown."""
-    if lines := [f"- {page_text.safe_text(line, 400)}" for line in run.list_cautions[:CAUTIONS]]:
-        more = len(run.list_cautions) - len(lines)
+    if lines := [f"- {page_text.safe_text(line, 400)}" for line in run.cautions[:CAUTIONS]]:
+        more = len(run.cautions) - len(lines)
         rest = f"\n\n… and {plural(more, 'more warning')}, in its run.json." if more else ""
         st.warning(f"**Check {of}:**\n\n" + "\n".join(lines) + rest, icon=":material/warning:")
 

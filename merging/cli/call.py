@@ -40,4 +40,6 @@ class Call:
         self, progress: ProgressCallback | None, device: str = "auto", warn: Callable[[str], None] = log_warning
     ) -> Context:
         """The context of what it computes."""
-        return Context(device, progress, cancel=self.stop, pause=self.is_pause_requested, warn=warn, workers=self.workers)
+        return Context(
+            device, progress, cancel=self.stop, pause=self.is_pause_requested, warn=warn, workers=self.workers
+        )

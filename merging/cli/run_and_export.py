@@ -179,7 +179,7 @@ def write_export(
 def list_cautions(run: Run) -> list[str]:
     """Sentences on what its scores must not be shown without."""
     sentences = [TASK_KNOWN] if run.needs_task and not run.per_task else []
-    return [*sentences, *([ADAPTS_ON_TEST] if run.learns_on_test_images and run.has_scores else [])]
+    return [*sentences, *([ADAPTS_ON_TEST] if run.adapts_on_test and run.has_scores else [])]
 
 
 def run_facts(run: Run, work: ChainWork | None = None) -> dict[str, Any]:
@@ -210,7 +210,7 @@ def print_run(
 
     Left out are warnings that are ``printed`` already, and what an export lacks if that was ``announced``.
     """
-    for caution in run.list_cautions:
+    for caution in run.cautions:
         if caution not in printed:
             print_warning(caution)
     if call.json:
@@ -222,7 +222,7 @@ def print_run(
     summary = None if scores is None else summarize(scores, run.experts)
     took = "precomputed" if run.provenance == PRECOMPUTED else f"{sum(run.seconds.values()):.1f} s on this machine"
     print(f"{run.title}: run {run.id} on {run.device}, {took}")
-    texts = [*run.list_remarks, *([PER_TASK] if run.per_task else []), *list_cautions(run)]
+    texts = [*run.remarks, *([PER_TASK] if run.per_task else []), *list_cautions(run)]
     if exported is not None:
         texts += [*exported.warnings, *(() if announced else exported.notes)]
         texts += [MODEL_ALONE.format(run.adapt)] if run.adapt and not exported.folder.is_dir() else []

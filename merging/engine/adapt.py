@@ -98,7 +98,7 @@ def adapt(
     images = (unlabeled if need == Needs.TEST_DATA else given) or {}
     tasks = {name: TaskExemplars(images[name].images, None, images[name].head, images[name].logit_scale)
              for name in experts if need != Needs.NOTHING}  # fmt: skip
-    architecture = Architecture.from_checkpoint(merged, like=pretrained)
+    architecture = Architecture.from_checkpoint(merged, fallback=pretrained)
     for name, task in tasks.items():
         check_fits(name, task, architecture)
     kept = kept or LearningState()

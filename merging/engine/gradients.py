@@ -123,7 +123,7 @@ class _GradientTower:
 
     def __init__(self, checkpoint: Checkpoint, inputs: RunInputs) -> None:
         self._inputs = inputs
-        self._encoder = Encoder.from_checkpoint(checkpoint, inputs.device, on_demand=True, like=inputs.pretrained)
+        self._encoder = Encoder.from_checkpoint(checkpoint, inputs.device, on_demand=True, fallback=inputs.pretrained)
         names = [name for parts in self._encoder.names.values() for name in parts]
         self._weights = {name: self._moved(checkpoint.read(name)) for name in names}
         self._numel = sum(weight.numel() for weight in self._weights.values())

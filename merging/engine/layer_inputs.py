@@ -101,7 +101,9 @@ class CallerInputs:
             raise NeedsError(f"{what} hold no rows.")
         if not torch.isfinite(rows).all():
             raise NeedsError(f"{what} hold NaN or infinity.")
-        return Moments.from_rows(rows.detach().to(self._device, rows.dtype if rows.dtype == torch.float64 else torch.float32))
+        return Moments.from_rows(
+            rows.detach().to(self._device, rows.dtype if rows.dtype == torch.float64 else torch.float32)
+        )
 
     def _checked_moments(self, moments: Moments, width: int, parameter: Parameter, what: str) -> Moments:
         if moments.width != width or (moments.is_diagonal and parameter.role != Role.NORM_SCALE):
@@ -109,7 +111,7 @@ class CallerInputs:
             raise NeedsError(f"{what} must be of width {width}; got moments {kind} of width {moments.width}.")
         if not moments.count:
             raise NeedsError(f"{what} hold no rows.")
-        if not all(torch.isfinite(tensor).all() for tensor in moments.list_tensors):
+        if not all(torch.isfinite(tensor).all() for tensor in moments.tensors):
             raise NeedsError(f"{what} hold NaN or infinity.")
         return moments.to(self._device)
 
@@ -134,7 +136,9 @@ class CapturedInputs:
     ) -> None:
         if missing := [name for name in experts if not len(exemplars.get(name, ()))]:
             raise NeedsError(f"There are no exemplars for {', '.join(missing)}; give images for every expert.")
-        self._encoders = {n: Encoder.from_checkpoint(c, device, on_demand=True, like=like) for n, c in experts.items()}
+        self._encoders = {
+            n: Encoder.from_checkpoint(c, device, on_demand=True, fallback=like) for n, c in experts.items()
+        }
         for name, encoder in self._encoders.items():
             check_images(f"The exemplars of {name!r}", exemplars[name], encoder.architecture.image_size)
         self._images = {name: exemplars[name].to(device, torch.float32) for name in self._encoders}
@@ -159,7 +163,7 @@ class CapturedInputs:
         yield from (*self._images.values(), *self._tokens.values())
         for of_expert in self._moments:
             for moments in of_expert.values():
-                yield from moments.list_tensors
+                yield from moments.tensors
 
     def _section(self, parameter: Parameter) -> int:
         if parameter.block is not None:

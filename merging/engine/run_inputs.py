@@ -73,7 +73,9 @@ def thin_task_vectors(
     """Every expert's task vector of a matrix as thin factors; None where an expert's are not known."""
     if parameter.role != Role.LINEAR:
         return None
-    known = [found for expert in experts.values() if (found := expert.thin_factors(parameter.name, pretrained)) is not None]
+    known = [
+        found for expert in experts.values() if (found := expert.thin_factors(parameter.name, pretrained)) is not None
+    ]
     return known if len(known) == len(experts) else None
 
 

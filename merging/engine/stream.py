@@ -76,7 +76,7 @@ class Stage:
 
     def with_count(self, count: Tensor | int) -> Stage:
         """This merge with what it counted in all slots."""
-        return replace(self, statistics=self.statistics.counted(int(torch.as_tensor(count).cpu())))
+        return replace(self, statistics=self.statistics.with_votes(int(torch.as_tensor(count).cpu())))
 
 
 @dataclass(frozen=True)
@@ -128,7 +128,9 @@ class Stream:
 
     def _split_stream(self) -> list[Stream]:
         """This stream, cut where tensors that come in pieces and whole ones follow each other."""
-        runs = [(cut, {p.name for p in group}) for cut, group in itertools.groupby(self.inputs.in_capture_order, self.cut)]
+        runs = [
+            (cut, {p.name for p in group}) for cut, group in itertools.groupby(self.inputs.in_capture_order, self.cut)
+        ]
         if self.in_pieces or not any(cut for cut, _ in runs):
             return [self]
         inputs = [replace(self.inputs, subset=frozenset(names)) for _, names in runs]

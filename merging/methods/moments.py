@@ -56,7 +56,7 @@ class Moments:
         return Moments.from_sums(self.count, self._total.to(device), self._squares.to(device))
 
     @property
-    def list_tensors(self) -> tuple[Tensor, ...]:
+    def tensors(self) -> tuple[Tensor, ...]:
         """What is in memory: the rows, or their sums."""
         return tuple(tensor for tensor in (*self._rows, self._total, self._squares) if tensor is not None)
 

@@ -118,7 +118,7 @@ class Bound:
 
     def to_plain(self, value: Any) -> Any:
         """A value as plain data, for YAML and JSON."""
-        return [rule.plain() for rule in value] if self.kind == TABLE else value
+        return [rule.to_plain() for rule in value] if self.kind == TABLE else value
 
     def to_text(self, value: Any) -> str:
         """A value as text that ``parse`` reads back as exactly the same one."""

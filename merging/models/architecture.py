@@ -45,7 +45,9 @@ class Architecture:
         sizes = sizes_from_shapes(checkpoint)
         width = sizes["width"]
         stated = (
-            architecture_in_metadata(fallback) if fallback is not None and _have_same_shapes(checkpoint, fallback) else {}
+            architecture_in_metadata(fallback)
+            if fallback is not None and _have_same_shapes(checkpoint, fallback)
+            else {}
         ) | architecture_in_metadata(checkpoint)
         usual = 64 if "vision_cfg" in stated else HEAD_WIDTHS.get(width)  # 64 is the default that open_clip omits
         head_width = stated.get("vision_cfg", {}).get("head_width", usual)

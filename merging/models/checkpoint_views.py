@@ -129,7 +129,9 @@ def stored_model(checkpoint: Checkpoint) -> Checkpoint:
 
 def identity_view(checkpoint: Checkpoint) -> CheckpointView:
     """A view of all tensors under their own names, whose metadata can be changed."""
-    return CheckpointView(checkpoint, rename_tensors(checkpoint, {name: name for name in checkpoint.infos}), same=True)
+    return CheckpointView(
+        checkpoint, rename_tensors(checkpoint, {name: name for name in checkpoint.infos}), keeps_digest=True
+    )
 
 
 def rename_tensors(inner: Checkpoint, names: Mapping[str, str]) -> dict[str, DerivedTensor]:
@@ -206,7 +208,7 @@ def _without_module(checkpoint: Checkpoint) -> Checkpoint:
 
 def _stripped(checkpoint: Checkpoint, prefix: str) -> Checkpoint:
     inside = {name.removeprefix(prefix): name for name in checkpoint.infos if name.startswith(prefix)}
-    view = CheckpointView(checkpoint, rename_tensors(checkpoint, inside), same=False)
+    view = CheckpointView(checkpoint, rename_tensors(checkpoint, inside), keeps_digest=False)
     view.cautions += (f"The names begin with {prefix!r}, which was removed.",)
     outside = [name for name in checkpoint.infos if not name.startswith(prefix)]
     if outside:
@@ -240,7 +242,7 @@ def _from_hugging_face(checkpoint: Checkpoint, top: str) -> Checkpoint:
             tensors |= rename_tensors(checkpoint, {VISUAL + name: stored[0]})
     used = {part.name for derived in tensors.values() for part in derived.parts}
     notes["unknown"] += [name for name in kept.values() if name not in used]
-    view = CheckpointView(checkpoint, tensors, same=False)
+    view = CheckpointView(checkpoint, tensors, keeps_digest=False)
     view.notes += tuple(_naming_notes(top, notes))
     if notes["unknown"]:
         listed = notes["unknown"]
@@ -291,7 +293,7 @@ def rename_to_pretrained(pretrained: Checkpoint, expert: Checkpoint) -> Checkpoi
     if PROJ in targets and PROJ not in own and _lacks_projection(expert):
         tensors |= rename_tensors(pretrained, {targets[PROJ][0]: targets[PROJ][0]})
         kept = (f"It has no output projection; the pretrained model's {targets[PROJ][0]} is kept.",)
-    view = CheckpointView(expert, tensors, same=True)
+    view = CheckpointView(expert, tensors, keeps_digest=True)
     view.notes += kept
     return view
 
@@ -340,4 +342,4 @@ def convert_naming(checkpoint: Checkpoint, naming: str) -> CheckpointView:
     for name, stored in own.items():
         new = hugging_face_names(name) if naming == "hf" else (prefix + name,)
         tensors |= rename_tensor(name, new, checkpoint, stored)
-    return CheckpointView(checkpoint, tensors, same=False)
+    return CheckpointView(checkpoint, tensors, keeps_digest=False)

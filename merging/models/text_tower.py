@@ -68,7 +68,7 @@ def text_tower(checkpoint: Checkpoint) -> CheckpointView:
     tensors |= _projection(checkpoint, prefix, top)
     if top + SCALE in checkpoint.infos:
         tensors |= rename_tensors(checkpoint, {SCALE: top + SCALE})
-    return CheckpointView(checkpoint, tensors, same=False)
+    return CheckpointView(checkpoint, tensors, keeps_digest=False)
 
 
 def _blocks(checkpoint: Checkpoint, prefix: str, hugging_face: bool) -> dict[str, DerivedTensor]:

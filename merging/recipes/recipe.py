@@ -338,7 +338,9 @@ class Recipe:
             gradients=dict(files.gradients),
         )
         given = {"exemplars": exemplars, "test_data": test_data, **files.plain()}
-        return replace(recipe, unused=chain_rules.describe_unused(given, recipe.image_needs | recipe.data_files.plain()))
+        return replace(
+            recipe, unused=chain_rules.describe_unused(given, recipe.image_needs | recipe.data_files.plain())
+        )
 
     @classmethod
     def load(cls, path: Path) -> Self:

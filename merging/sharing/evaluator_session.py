@@ -75,7 +75,7 @@ class ProgramSession(SweepSession):
 
     def plan_sweep(self, sweep: Sweep) -> list[NamedPoint]:
         """Every point of a sweep, named by its run and the program. Raises CheckpointError as ``open_inputs``."""
-        return [self.plan(place) for place in sweep.list_points]
+        return [self.plan(place) for place in sweep.points]
 
     def plan(self, place: SweepPoint) -> NamedPoint:
         """The point with its name and its run's id."""

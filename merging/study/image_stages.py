@@ -65,7 +65,9 @@ def image_stages(request: Request, context: Context) -> Stages:
 @lru_cache(maxsize=1)
 def open_tables(folder: Path, state: tuple[int, ...], store: Path, device: str) -> ImageTables:
     """What requests on a benchmark share as long as the ``state`` of its files is that: tables, passes and towers."""
-    return ImageTables(Towers(Store(store, libraries=(folder / "runs",)), Benchmark.load(folder), QUIET.on_device(device)))
+    return ImageTables(
+        Towers(Store(store, libraries=(folder / "runs",)), Benchmark.load(folder), QUIET.on_device(device))
+    )
 
 
 def _merge_draft(request: Request, task: str, towers: Towers, context: Context) -> str:

@@ -109,7 +109,9 @@ def _measure_anew(measurement_kind: Measurement, name: str, subject: Subject, co
         )
     if words:
         result = result._replace(notes={**result.notes, MEMORY: " ".join(words)})
-    write_measurement(store, name, result, about, started, replace=measurement_kind.is_timed or bool(subject.layer_inputs))
+    write_measurement(
+        store, name, result, about, started, replace=measurement_kind.is_timed or bool(subject.layer_inputs)
+    )
     kept.delete()
 
 

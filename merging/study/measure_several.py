@@ -67,17 +67,19 @@ class SeveralMeasurements:
         """What came of each: what workers do whole, then what consists of trials, and what is timed last."""
         whole = [
             one
-            for one in self.list_distinct
+            for one in self.distinct
             if workers is not None and not find_measurement(one.key).trial and not find_measurement(one.key).is_timed
         ]
-        rest = sorted((one for one in self.list_distinct if one not in whole), key=lambda one: find_measurement(one.key).is_timed)
+        rest = sorted(
+            (one for one in self.distinct if one not in whole), key=lambda one: find_measurement(one.key).is_timed
+        )
         parts = self.context.split({"whole": _seconds(whole), "rest": _seconds(rest)})
         self._measure_all(sorted(whole, key=lambda one: -find_measurement(one.key).seconds), workers, parts["whole"])
         self._measure_all(rest, None, parts["rest"])
         return [self._found[one] for one in self.wanted]
 
     @cached_property
-    def list_distinct(self) -> list[WantedMeasurement]:
+    def distinct(self) -> list[WantedMeasurement]:
         """Every one once."""
         return list(dict.fromkeys(self.wanted))
 
@@ -88,7 +90,9 @@ class SeveralMeasurements:
             try:
                 name = require_entry_name(find_measurement(one.key), self.store, self.benchmark, one.run_id)
                 if name not in measured and name not in tasks:
-                    if not find_measurement(one.key).is_timed and (stored := measurement_results(self.store).find(name)):
+                    if not find_measurement(one.key).is_timed and (
+                        stored := measurement_results(self.store).find(name)
+                    ):
                         measured[name] = stored
                     else:
                         tasks[name] = self._task(one, name, workers)
@@ -112,7 +116,7 @@ class SeveralMeasurements:
         )
 
     def _measure(self, one: WantedMeasurement, context: Context) -> StoredMeasurement:
-        part = context.with_title(f"Measurement {self.list_distinct.index(one) + 1} of {len(self.list_distinct)}")
+        part = context.with_title(f"Measurement {self.distinct.index(one) + 1} of {len(self.distinct)}")
         return measure(one.key, self.store, self.benchmark, one.run_id, context=part)
 
     def request(self, one: WantedMeasurement, name: str, workers: Workers) -> Plain:

@@ -75,7 +75,9 @@ class RunQueue(JobQueue):
 
         self.submit(Recipe.from_yaml(recipe_yaml), benchmark=Benchmark.load(Path(benchmark)) if benchmark else None)
 
-    def measure(self, key: str, run_id: str = "", benchmark: str = "", run: Run | None = None, session: str = "") -> Job:
+    def measure(
+        self, key: str, run_id: str = "", benchmark: str = "", run: Run | None = None, session: str = ""
+    ) -> Job:
         """The job that measures something of a stored run, or of the benchmark: the live one, or a new one.
 
         Raises:

@@ -43,7 +43,7 @@ class Damage:
         return self.is_moved and self.origin.exists()
 
     @property
-    def describe(self) -> str:
+    def sentence(self) -> str:
         """What is damaged and what became of it."""
         left = "it was set aside" if self.is_moved else "it is left where it is"
         why = f" ({self.reason})" if self.reason else ""
@@ -75,7 +75,7 @@ class Quarantine:
             return
         else:
             self._left[path] = damage
-        log.warning("%s", damage.describe)
+        log.warning("%s", damage.sentence)
 
     def _move(self, path: Path, kind: str, reason: str) -> Path | None:
         """Where the entry lies now; None if it cannot be moved."""

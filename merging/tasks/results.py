@@ -87,7 +87,9 @@ class Result:
         if name not in self.schemas:
             known = [each for each in self.schemas if each != SCORES]
             hint = did_you_mean(name, known)
-            raise StoreError(f"{self._sentence_name} has no table {name!r}.{hint} It has: {', '.join(known) or 'none'}.")
+            raise StoreError(
+                f"{self._sentence_name} has no table {name!r}.{hint} It has: {', '.join(known) or 'none'}."
+            )
         return self.read_checked(stored_table(self.manifest, name), lambda path: read_columns(path, self.schemas[name]))
 
     def array(self, name: str) -> NDArray[Any]:

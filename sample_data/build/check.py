@@ -91,7 +91,10 @@ def _drift(m: MeasuredModels) -> Iterator[Row]:
             for key in m.inside
         ]
         profiles[recipe.title] = np.mean(per_task, axis=0)
-        points += [(each[-1], m.own_accuracies[key] - percent(found, [key])) for key, each in zip(m.inside, per_task, strict=True)]
+        points += [
+            (each[-1], m.own_accuracies[key] - percent(found, [key]))
+            for key, each in zip(m.inside, per_task, strict=True)
+        ]
         m.say(f"drift, {recipe.title}: " + " ".join(f"{value:.3f}" for value in profiles[recipe.title]))
     grows = all(bool((np.diff(profile) > 0).all()) for profile in profiles.values())
     yield Row("drift grows with depth, all methods", "yes" if grows else "no", grows)

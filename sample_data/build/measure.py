@@ -109,7 +109,9 @@ class MeasuredModels:
         if recipe.scaling is not None:
             models = self.bench.merge_at_scalings(recipe, scalings.GRID)
             for scaling, weights in zip(scalings.GRID, models, strict=True):
-                choosing[scaling] = _count_correct(self.bench.find_correct(weights, self.inside, "choosing"), self.inside)
+                choosing[scaling] = _count_correct(
+                    self.bench.find_correct(weights, self.inside, "choosing"), self.inside
+                )
         reported = {}
         for scaling in scalings.reported_scalings(recipe.scaling, choosing):
             found = self.correct(recipe if scaling is None else recipe.with_scaling(scaling))

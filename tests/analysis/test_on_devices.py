@@ -71,7 +71,9 @@ class Stores:
         """A measurement, of a run if it is of one."""
         chain = ON_CHAIN.get(key, "plain")
         run = (
-            "" if measurement_registry.find_measurement(key).subject == SubjectKind.BENCHMARK else self.run(chain, device).id
+            ""
+            if measurement_registry.find_measurement(key).subject == SubjectKind.BENCHMARK
+            else self.run(chain, device).id
         )
         files = self.layer_inputs() if key == OF_FILES else {}
         return measure(key, self.of[device], self.benchmark, run, layer_inputs=files, context=Context(device=device))

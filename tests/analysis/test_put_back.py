@@ -48,7 +48,7 @@ def measured(tmp_path_factory, tiny_benchmark):
 
 @pytest.fixture(scope="module")
 def every(tiny_benchmark):
-    return put_back_variants.list_variants(tiny_benchmark.tower.parameters)
+    return put_back_variants.list_variants(tiny_benchmark.pretrained_tower.parameters)
 
 
 def put_back(state, base, names):
@@ -210,7 +210,9 @@ def test_a_variant_starts_at_its_first_section(measured, every, tiny_benchmark):
     _, run, _, _ = measured
     sample = put_back_images.sample_images(tiny_benchmark)
     batches = put_back_images.image_batches(sample, list(sample))
-    tower = put_back_variants.PutBackTower.load(tiny.checkpoint(load_file(run.model_path)), tiny_benchmark.tower, "cpu")
+    tower = put_back_variants.PutBackTower.load(
+        tiny.checkpoint(load_file(run.model_path)), tiny_benchmark.pretrained_tower, "cpu"
+    )
     n, meter = sum(map(len, batches)), Meter(0)
     rows = [variant for variant, _ in tower.features(every, batches, meter)]
     assert rows[0] is None and set(rows[1:]) == set(every)

@@ -82,12 +82,12 @@ def test_a_dense_vector_takes_what_the_paper_prints(tower, published):
     architecture = Architecture.from_checkpoint(checkpoint)
     assert (architecture.width, architecture.layers, architecture.patch_size) == TOWERS[tower][:3]
     table = tensors(checkpoint)
-    entries = paper_entries(table, checkpoint.dead.numel)
+    entries = paper_entries(table, checkpoint.unused_text.numel)
     assert round(4 * entries / MIB, 2) == PAPER[tower]
     assert round(4 * paper_entries(table) / MIB, 2) == VISUAL[tower]
     if tower in COUNTS:
         assert (len(checkpoint.infos), entries) == COUNTS[tower]
-        assert (len(checkpoint.infos) - len(table), checkpoint.dead.tensors) == (6, 6)
+        assert (len(checkpoint.infos) - len(table), checkpoint.unused_text.tensors) == (6, 6)
 
 
 def test_a_pruned_vector_is_counted_by_its_entries(published):
@@ -96,7 +96,7 @@ def test_a_pruned_vector_is_counted_by_its_entries(published):
     table = tensors(checkpoint)
     large = table["numel"] > 2_000_000
     table["kept_numel"] = table["numel"].where(large, 0)
-    assert paper_entries(table, checkpoint.dead.numel) == table["numel"][large].sum()
+    assert paper_entries(table, checkpoint.unused_text.numel) == table["numel"][large].sum()
 
 
 def test_a_vector_is_dense_where_a_bitmap_of_its_zeros_would_not_pay():

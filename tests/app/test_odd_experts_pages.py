@@ -34,9 +34,9 @@ def test_the_result_the_list_and_other_pages_say_it(open_app: Any, library: Path
     assert not at.exception
     (job,) = page_data.job_queue().jobs()
     run = page_data.store().get_run(job.subject)
-    assert len(run.list_cautions) == 3
+    assert len(run.cautions) == 3
     (box,) = [warning.value for warning in at.warning if warning.value.startswith("**Check the result:**")]
-    assert all(page_text.safe_text(line, 400) in box for line in run.list_cautions)
+    assert all(page_text.safe_text(line, 400) in box for line in run.cautions)
 
     at.switch_page("screens/models.py")
     at.query_params["models_view"], at.query_params["selected_runs"] = "runs", run.id
@@ -44,10 +44,10 @@ def test_the_result_the_list_and_other_pages_say_it(open_app: Any, library: Path
     assert not at.exception
     rows = table(at).set_index("id")
     assert rows.loc[run.id, "warnings"] == 3 and rows["warnings"].isna().sum() == len(rows) - 1
-    assert any(all(page_text.safe_text(line, 400) in warning.value for line in run.list_cautions) for warning in at.warning)
+    assert any(all(page_text.safe_text(line, 400) in warning.value for line in run.cautions) for warning in at.warning)
 
     del at.query_params["models_view"], at.query_params["selected_runs"]
     at.switch_page("screens/masks.py")
     at.query_params["run"] = run.id
     at.run()
-    assert not at.exception and all(page_text.safe_text(line, 400) in words(at) for line in run.list_cautions)
+    assert not at.exception and all(page_text.safe_text(line, 400) in words(at) for line in run.cautions)

@@ -150,9 +150,11 @@ def test_layer_inputs_are_named_by_one_path_with_the_experts_names(
     field.set_value(f"{tmp_path}/{{expert}}.safetensors").run()
     assert "Here files are named as models are" in words(at)
     draft, (first, second) = at.session_state["_draft"], NAMES  # as a recipe that is pasted states them
-    draft.given = DataFiles.build({first: "models:folder/a.safetensors", second: f"{tmp_path}/{second}.safetensors"})
+    draft.given_data = DataFiles.build(
+        {first: "models:folder/a.safetensors", second: f"{tmp_path}/{second}.safetensors"}
+    )
     field.set_value("models:folder/a.safetensors").run()
-    assert at.session_state["_draft"].given == DataFiles()
+    assert at.session_state["_draft"].given_data == DataFiles()
     assert "Here files are named as models are" in words(at)
     field.set_value(f"{tmp_path}/{{expert}}.safetensors").run()
     monkeypatch.setattr("app.reading.listed_models.is_local", lambda: True)
@@ -171,7 +173,9 @@ def test_layer_inputs_are_named_by_one_path_with_the_experts_names(
     recipe = Recipe.from_yaml(job.recipe_yaml)
     assert dict(recipe.data_files.layer_inputs) == {name: f"{tmp_path}/{name}.safetensors" for name in NAMES}
     run_until_idle(at)
-    assert page_data.store().get_run(job.subject).network == "BERT or RoBERTa"  # rows of 'bert.…' enter tensors without it
+    assert (
+        page_data.store().get_run(job.subject).network == "BERT or RoBERTa"
+    )  # rows of 'bert.…' enter tensors without it
 
 
 def test_a_tower_alone_is_offered_where_a_network_holds_one(open_app: Any, library: Path, tmp_path: Path) -> None:

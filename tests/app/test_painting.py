@@ -38,7 +38,9 @@ def test_strokes_are_undone_and_redone_one_by_one(painting: Painting) -> None:
     painting.undo()
     np.testing.assert_array_equal(painting.factors, [[1, 1, 1, 1], [0.5, 1, 1, 1], [1, 1, 1, 1]])
     painting.redo()
-    assert [stroke.words for stroke in painting.strokes] == ["stroke 0", "stroke 1"] and len(painting.undone_strokes) == 1
+    assert [stroke.words for stroke in painting.strokes] == ["stroke 0", "stroke 1"] and len(
+        painting.undone_strokes
+    ) == 1
     painting.redo()
     painting.redo()  # there is nothing more to redo
     np.testing.assert_array_equal(painting.factors, before)

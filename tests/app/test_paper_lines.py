@@ -163,7 +163,9 @@ def test_under_a_run_of_ones_own_the_librarys_lines_are_folded_and_say_whose_the
     assert not at.exception
     assert folded(at) == ["Paper and here: the bundled library, none of what is shown above"] * 2
     assert "● Bundled library: " in words(at).replace("\\", "")
-    library = next(one for one in Store(tmp_path / "none", libraries=(settings.LIBRARY,)).list_runs() if one.kind == "merge")
+    library = next(
+        one for one in Store(tmp_path / "none", libraries=(settings.LIBRARY,)).list_runs() if one.kind == "merge"
+    )
     at = open_app("masks", settings.BUNDLED, run=library.id)
     assert not at.exception
     assert folded(at) == [] and "Paper and here." in words(at) and "● Bundled library: " in words(at).replace("\\", "")
@@ -184,6 +186,6 @@ def test_on_the_bundled_benchmark_the_users_runs_and_sweeps_are_no_source(open_a
 def test_a_line_travels_into_the_report(open_app: Any, library: Path) -> None:
     at = press(open_app("masks", library), "Add to report")
     assert not at.exception
-    (kept,) = at.session_state["_report_keeper"].draft().kept
+    (kept,) = at.session_state["_report_keeper"].draft().views
     assert "Paper and here." in kept.view.caption
     assert "if masks were independent" in kept.view.caption

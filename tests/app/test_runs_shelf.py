@@ -89,7 +89,7 @@ def test_a_run_is_exported_dropped_and_deleted(
     at = run_until_idle(at)
     assert not at.exception and not at.error
     (export,) = stored_exports.exports(page_data.store().root)
-    assert {"model.safetensors", "config.json", "README.md", "recipe.yaml"} <= {name for name, _ in export.list_files}
+    assert {"model.safetensors", "config.json", "README.md", "recipe.yaml"} <= {name for name, _ in export.files}
     assert any("library_name: transformers" in block.value for block in at.code)
     archive = zipfile.ZipFile(io.BytesIO(run_export.zip_export(export)))
     assert archive.testzip() is None

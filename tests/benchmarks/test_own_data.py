@@ -174,7 +174,10 @@ def test_an_image_in_both_parts_is_told(tmp_path, base):
 
 def test_images_are_prepared_batch_by_batch(base, tmp_path, monkeypatch):
     found = made(base, tmp_path / "bench", {"fruit": "folder"}, images=0)
-    encoder, (images, _) = Encoder.from_checkpoint(open_checkpoint(found.pretrained)), found.images("fruit", "reporting")
+    encoder, (images, _) = (
+        Encoder.from_checkpoint(open_checkpoint(found.pretrained)),
+        found.images("fruit", "reporting"),
+    )
     whole = compute_features(encoder, found.preprocess(images))
     monkeypatch.setattr("merging.engine.evaluation.image_features.BATCH", 4)
     assert torch.allclose(compute_features(encoder, images, prepare=found.preprocess), whole, atol=1e-6)

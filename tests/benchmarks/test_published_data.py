@@ -104,7 +104,9 @@ def test_the_command_describes_published_data_sets(base, capsys):
 
 
 def test_published_data_sets_are_listed(base):
-    found = {one.listed_path.partition("/")[2]: one.name for one in data_set_catalog.list_in_models_folder("data", base)}
+    found = {
+        one.listed_path.partition("/")[2]: one.name for one in data_set_catalog.list_in_models_folder("data", base)
+    }
     assert found == {
         "cache/ylecun___mnist": "mnist",
         "clip-benchmark/wds_fer2013": "wds_fer2013",

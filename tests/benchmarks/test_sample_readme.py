@@ -99,7 +99,7 @@ def test_what_is_said_of_merges(stored, tried):
 
 
 def test_what_is_said_of_emr(store, benchmark):
-    run = store.run(open_inputs(find_preset("emr").recipe(benchmark.pretrained, benchmark.experts)).run_id())
+    run = store.get_run(open_inputs(find_preset("emr").recipe(benchmark.pretrained, benchmark.experts)).run_id())
     found = summarize(run.scores, run.experts)
     said = re.search(r"has ([\d.]+) in domain and ([\d.]+) out of domain", README)
     assert said.groups() == (f"{100 * found.in_domain:.1f}", f"{100 * found.out_of_domain:.1f}")

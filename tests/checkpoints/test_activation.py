@@ -56,7 +56,10 @@ def recipe(files, activation, merge="lot"):
 def test_an_activation_is_stated_beside_what_is_known():
     known = tiny.checkpoint(tiny.pretrained())
     gelu = with_activation(known, "gelu")
-    assert not Architecture.from_checkpoint(gelu).quick_gelu and Architecture.from_checkpoint(gelu).heads == Architecture.from_checkpoint(known).heads
+    assert (
+        not Architecture.from_checkpoint(gelu).quick_gelu
+        and Architecture.from_checkpoint(gelu).heads == Architecture.from_checkpoint(known).heads
+    )
     assert Architecture.from_checkpoint(known).quick_gelu and with_activation(known, "") is known
     assert (
         gelu.digest == known.digest and architecture_in_metadata(gelu)["vision_cfg"] == tiny.ARCHITECTURE["vision_cfg"]
@@ -69,7 +72,11 @@ def test_it_does_not_hide_the_heads_of_published_towers():
     """ViT-H/14 has heads of 80, which nothing but its width says."""
     shapes = {"class_embedding": (1280,), "positional_embedding": (5, 1280), "conv1.weight": (1280, 3, 2, 2)}
     bare = MappingCheckpoint({f"visual.{name}": torch.zeros(shape) for name, shape in shapes.items()}, "h14")
-    assert Architecture.from_checkpoint(with_activation(bare, "gelu")).heads == Architecture.from_checkpoint(bare).heads == 16
+    assert (
+        Architecture.from_checkpoint(with_activation(bare, "gelu")).heads
+        == Architecture.from_checkpoint(bare).heads
+        == 16
+    )
 
 
 @pytest.mark.parametrize("naming", ["open_clip", "hf"])
@@ -112,7 +119,7 @@ def test_runs_are_made_and_scored_with_it(silent, store, tiny_benchmark):
     assert assumed == [True, False, False]
     first, quick, gelu = (open_checkpoint(run.model_path) for run in runs)
     assert first.digest == quick.digest != gelu.digest  # nothing says it: QuickGELU is assumed
-    assert not Architecture.from_checkpoint(gelu, like=tiny_benchmark.tower).quick_gelu
+    assert not Architecture.from_checkpoint(gelu, like=tiny_benchmark.pretrained_tower).quick_gelu
     with safe_open(runs[2].model_path, "pt") as file:
         assert json.loads(file.metadata()["recipe"])["activation"] == "gelu"
     expected = evaluate(
@@ -120,7 +127,9 @@ def test_runs_are_made_and_scored_with_it(silent, store, tiny_benchmark):
     )
     assert runs[2].scores.equals(expected)
     images = torch.randn(3, 3, tiny.SIZE, tiny.SIZE)
-    assert not torch.allclose(Encoder.from_checkpoint(gelu)(images), Encoder.from_checkpoint(with_activation(gelu, "quick_gelu"))(images))
+    assert not torch.allclose(
+        Encoder.from_checkpoint(gelu)(images), Encoder.from_checkpoint(with_activation(gelu, "quick_gelu"))(images)
+    )
 
 
 def test_experts_tell_it_where_the_pretrained_model_does_not(silent, store, tiny_benchmark, tmp_path):
@@ -154,7 +163,7 @@ def test_the_command_line_names_it(silent, store, tmp_path, capsys):
     words = ["merge", "--pretrained", silent["pretrained"], *experts, "--merge", "lot", "--out", str(tmp_path / "out")]
     assert main([*words, "--activation", "gelu", "--json", "--device", "cpu"]) == 0
     made = json.loads(capsys.readouterr().out)
-    found = store.run(made["id"])
+    found = store.get_run(made["id"])
     assert found.recipe.activation == "gelu" and not made["export_warnings"]
     assert json.loads((tmp_path / "out" / "config.json").read_text())["hidden_act"] == "gelu"
 

@@ -45,7 +45,11 @@ def test_what_the_facts_of_a_name_say():
     assert vit.later_name("vit.encoder.layer.11.output.dense.bias") == "vit.layers.11.mlp.fc2.bias"
     assert vit.later_name("vit.encoder.layer.1.attention.output.dense.bias") == "vit.layers.1.attention.o_proj.bias"
     assert bert.later_name("embeddings.LayerNorm.gamma") == "embeddings.LayerNorm.weight"
-    assert bert.place("attention.self.key.weight") < bert.place("output.LayerNorm.bias") < bert.place("odd.weight")
+    assert (
+        bert.position_in_block("attention.self.key.weight")
+        < bert.position_in_block("output.LayerNorm.bias")
+        < bert.position_in_block("odd.weight")
+    )
 
 
 def _table(key):

@@ -75,10 +75,10 @@ def test_a_job_that_several_wait_for_has_the_turn_of_the_first_and_stops_with_th
     turns.charge("fresh", 1.0)
     turns.wait("shared", "new")
     assert turns.order(["shared", "other"]) == ["shared", "other"]
-    assert turns.others("shared", "new") and not turns.others("nothing", "new")
-    assert turns.others("shared", "stranger")  # who no longer waits, or never did
+    assert turns.is_awaited_by_others("shared", "new") and not turns.is_awaited_by_others("nothing", "new")
+    assert turns.is_awaited_by_others("shared", "stranger")  # who no longer waits, or never did
     assert not turns.leave("shared", "busy") and not turns.leave("shared", "stranger")
-    assert not turns.others("shared", "new") and turns.leave("shared", "new")
+    assert not turns.is_awaited_by_others("shared", "new") and turns.leave("shared", "new")
 
 
 def test_a_class_refuses_what_is_long_beyond_a_share_or_too_much(turns, in_class):
@@ -137,7 +137,7 @@ def test_a_merge_over_the_limit_is_refused_before_it_is_queued(runner, store, ch
         )
         with pytest.raises(ModeError, match="here a job may take 30 s"):
             runner.submit(plain_recipe(tiny_benchmark), benchmark=tiny_benchmark, session="one")
-    assert runner.jobs() == [] and not (store.root / "jobs").exists()
+    assert runner.list_jobs() == [] and not (store.root / "jobs").exists()
     with pytest.raises(ModeError, match="30 s"):
         runner.measure("task_counts", session="one")
 

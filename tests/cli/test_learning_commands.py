@@ -52,7 +52,7 @@ def test_what_routes_images_is_no_plain_checkpoint(merge, tmp_path, capsys, stor
     )
     assert merge("--adapt", key, "--to", "hf", "--out", str(tmp_path / "folder")) == exit_codes.USAGE
     assert "cannot be written for hf" in capsys.readouterr().err
-    assert not store.runs() and not (tmp_path / "folder").exists()
+    assert not store.list_runs() and not (tmp_path / "folder").exists()
 
 
 def test_problems_are_told_together(merge, tmp_path, capsys) -> None:
@@ -77,10 +77,10 @@ def test_a_recipe_pauses_with_75_and_goes_on(tiny_benchmark, tmp_path, capsys, s
     assert main(["run", str(file), "--pause-file", str(flag)]) == exit_codes.PAUSED
     assert "what was learned so far is kept" in capsys.readouterr().err
     (kept,) = (store.root / "learning").iterdir()
-    assert not store.runs()
+    assert not store.list_runs()
     assert main(["run", str(file)]) == exit_codes.DONE
     assert "about" in capsys.readouterr().err
-    assert not kept.exists() and store.run(kept.stem).adapted_on == "choosing"
+    assert not kept.exists() and store.get_run(kept.stem).adapted_on == "choosing"
 
 
 def test_run_says_which_settings_of_a_recipe_no_step_needs(tiny_benchmark, tmp_path, capsys) -> None:

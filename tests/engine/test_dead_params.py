@@ -44,7 +44,9 @@ def _merge(models, merge, params=None, edits=(), **options):
 
 
 def test_a_checkpoint_knows_what_it_carries(plain, carrying):
-    assert open_checkpoint(carrying[0]).unused_text.numel == DEAD and open_checkpoint(carrying[0]).unused_text.tensors == 6
+    assert (
+        open_checkpoint(carrying[0]).unused_text.numel == DEAD and open_checkpoint(carrying[0]).unused_text.tensors == 6
+    )
     assert open_checkpoint(plain[0]).unused_text.numel == 0
     full = carrying[0] | {"transformer.resblocks.0.ln_1.weight": torch.ones(WIDTH), "attn_mask": torch.zeros(7, 7)}
     assert open_checkpoint(full).unused_text.numel == DEAD

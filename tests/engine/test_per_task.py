@@ -167,7 +167,7 @@ def test_the_disk_must_hold_every_model(recipe, run_it, store, monkeypatch):
     monkeypatch.setattr("shutil.disk_usage", lambda path: usage)
     with pytest.raises(StoreError, match="gives 4 models; they need"):
         run_it(recipe)
-    assert store.runs() == []
+    assert store.list_runs() == []
     run_it(Recipe.build("weight_averaging", {}, [], recipe.pretrained, dict(recipe.experts)))
 
 

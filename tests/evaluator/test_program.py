@@ -119,7 +119,9 @@ def test_runs_of_other_networks_get_its_scores(
 ) -> None:
     store = Store(tmp_path / "store", libraries=())
     words = ["--store", str(store.root)]
-    monkeypatch.setenv("MERGESCOPE_EVALUATOR", shlex.join(program(tmp_path, "raise SystemExit('bad day')").command_words))
+    monkeypatch.setenv(
+        "MERGESCOPE_EVALUATOR", shlex.join(program(tmp_path, "raise SystemExit('bad day')").command_words)
+    )
     assert main(["run", str(recipe), *words]) != exit_codes.DONE
     (run,) = store.list_runs()
     assert f"It says: bad day Run {run.id} is kept, without scores." in capsys.readouterr().err

@@ -149,7 +149,7 @@ def test_lines_and_mixed_kinds_are_refused(recipe: Recipe, tmp_path: Path) -> No
 
 
 def test_tasks_without_an_expert_have_one_mean_of_one_proportion(recipe: Recipe) -> None:
-    one = NamedPoint(sweep_of(recipe, 0.2, 0.4).list_points[0], "0" * 12, "1" * 12)
+    one = NamedPoint(sweep_of(recipe, 0.2, 0.4).points[0], "0" * 12, "1" * 12)
     scores = [("x", "accuracy", 0.2), ("y", "accuracy", 0.6), ("x", "f1", 0.9), ("z", "exact_match", 0.9)]
 
     def means(count: int) -> list[dict[str, Any]]:

@@ -91,7 +91,7 @@ def test_the_file_says_what_it_is(run, tmp_path):
     assert said["engine_version"] and said["base_sha256"] == run.inputs["pretrained"]
     assert json.loads(said["source_sha256"]) == {name: run.inputs[f"experts/{name}"] for name in tiny.EXPERTS}
     recipe = json.loads(said["merge_recipe"])
-    assert recipe["merge"] == {"ties": run.recipe.merge.params.plain()} and recipe["experts"]["flags"]
+    assert recipe["merge"] == {"ties": run.recipe.merge.params.to_plain()} and recipe["experts"]["flags"]
     assert said["base_sha256"] == checkpoint_facts.inspect(run.recipe.pretrained)["digest"]
 
 

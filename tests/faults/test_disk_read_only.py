@@ -109,7 +109,7 @@ def test_a_folder_that_can_be_written_to_is_not_mentioned(open_app: Any, library
     ("act", "what"),
     [
         (lambda store, run: store.delete(run.id), "Run .* cannot be removed"),
-        (lambda store, run: store.drop_models(run.id), "Run .* cannot be written"),
+        (lambda store, run: store.delete_models(run.id), "Run .* cannot be written"),
     ],
 )
 def test_the_store_says_so(filled: Run, locked: Any, act: Callable[..., None], what: str) -> None:

@@ -155,7 +155,7 @@ def test_every_fault_of_a_result_is_seen_and_set_aside_once(
         assert found.find(ID) is None and not entry.exists(), what
         (damage,) = store.damaged.list_damage()
         assert (damage.kind, damage.name, damage.is_moved) == (noun, ID, True) and damage.reason, what
-        assert damage.place.parent == aside and [record.message for record in caplog.records] == [damage.describe]
+        assert damage.place.parent == aside and [record.message for record in caplog.records] == [damage.sentence]
         shutil.copytree(tmp_path / "whole", entry)
         assert read_result(found.find(ID)) == OLD and damage.is_replaced, what
         store.damaged.remove(damage)
@@ -174,6 +174,6 @@ def test_damage_in_a_library_is_told_and_left_there(tmp_path: Path, noun: str) -
     found = store.results(kind, lambda result: result)
     assert found.find(ID) is None and facts.read_bytes() == whole[:-2]
     (damage,) = store.damaged.list_damage()
-    assert not damage.is_moved and "left where it is" in damage.describe
+    assert not damage.is_moved and "left where it is" in damage.sentence
     facts.write_bytes(whole)
     assert read_result(found.find(ID)) == OLD and store.damaged.list_damage() == []

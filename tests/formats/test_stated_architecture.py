@@ -94,9 +94,9 @@ def test_a_folder_of_experts_that_is_called_like_a_model_is_not_a_configuration(
 def test_what_a_file_states_stays_and_what_it_contradicts_is_refused_with_both_values():
     known = tiny.checkpoint(tiny.pretrained())
     same = with_architecture(known, StatedArchitecture(heads=2, width=16, activation="quick_gelu", text_heads=4))
-    assert Architecture.from_checkpoint(same) == Architecture.from_checkpoint(known) and architecture_in_metadata(same)["text_cfg"] == {
-        "heads": 4
-    }
+    assert Architecture.from_checkpoint(same) == Architecture.from_checkpoint(known) and architecture_in_metadata(same)[
+        "text_cfg"
+    ] == {"heads": 4}
     assert same.digest == known.digest and with_architecture(known, NOTHING_STATED) is known
     with pytest.raises(CheckpointError) as refused:
         with_architecture(known, StatedArchitecture(heads=4, patch_size=16, activation="gelu"))

@@ -58,7 +58,9 @@ class Asked:
     def answer(self, *asked: PreviewRequest) -> list[dict]:
         """The answers to requests, each of a session of its own."""
         self.answers.clear()
-        self.loop.add_requests([json.dumps({"id": n, "session": f"s{n}", **asdict(one)}) for n, one in enumerate(asked, 1)])
+        self.loop.add_requests(
+            [json.dumps({"id": n, "session": f"s{n}", **asdict(one)}) for n, one in enumerate(asked, 1)]
+        )
         self.loop.run(0.01)
         return self.answers
 

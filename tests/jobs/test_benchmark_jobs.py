@@ -25,7 +25,7 @@ def test_a_run_is_not_done_before_it_is_scored_on_the_benchmark(
     execute(plain_recipe(tiny_benchmark), store, benchmark=tiny_benchmark, context=Context(device="cpu"))
     assert runner.submit(plain_recipe(tiny_benchmark), benchmark=tiny_benchmark).state == State.DONE
     job = runner.submit(plain_recipe(tiny_benchmark), benchmark=other_benchmark)
-    assert job.live and job.benchmark == str(other_benchmark.folder)
+    assert job.is_live and job.benchmark == str(other_benchmark.folder)
     assert runner.submit(plain_recipe(tiny_benchmark), benchmark=other_benchmark).id == job.id
     runner.measure("drift", job.id, str(other_benchmark.folder))
     for ask in (

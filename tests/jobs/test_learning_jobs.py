@@ -17,7 +17,7 @@ def learning(benchmark, steps=4):
 
 def keep(store, job_id):
     """What a child would have kept of what it has learned."""
-    file = store.learned_so_far(job_id)
+    file = store.learning_file(job_id)
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_bytes(b"state")
     return file
@@ -30,14 +30,14 @@ def test_a_job_pauses_and_goes_on(runner, store, tiny_benchmark):
     wait_until(lambda: "step" in runner.get(job.id).detail)
     runner.pause(job.id)
     stopped = wait_for_end(runner, job.id)
-    assert stopped.state == State.PAUSED and stopped.kept
-    assert store.learned_so_far(job.id).exists()
-    again = runner.again(job.id)
-    assert again.live
+    assert stopped.state == State.PAUSED and stopped.is_resumable
+    assert store.learning_file(job.id).exists()
+    again = runner.submit_again(job.id)
+    assert again.is_live
     wait_until(lambda: "step" in runner.get(job.id).detail)
     runner.cancel(job.id)
     assert wait_for_end(runner, job.id).state == State.CANCELLED
-    assert not store.learned_so_far(job.id).exists()
+    assert not store.learning_file(job.id).exists()
 
 
 @pytest.mark.parametrize("way", ["cancel", "dismiss"])
@@ -47,7 +47,7 @@ def test_nothing_is_kept_of_what_is_cancelled_or_dismissed(runner, store, child,
     kept = keep(store, job.id)
     runner.cancel(job.id)
     stopped = wait_for_end(runner, job.id)
-    assert stopped.state == State.CANCELLED and not stopped.kept
+    assert stopped.state == State.CANCELLED and not stopped.is_resumable
     if way == "dismiss":
         keep(store, job.id)
         runner.dismiss(job.id)
@@ -60,7 +60,7 @@ def test_the_points_of_a_cancelled_sweep_are_kept_if_it_had_begun(runner, child)
     wait_until(lambda: runner.get(first).state == State.RUNNING)
     runner.cancel(second)
     runner.cancel(first)
-    assert wait_for_end(runner, first).kept and not wait_for_end(runner, second).kept
+    assert wait_for_end(runner, first).is_resumable and not wait_for_end(runner, second).is_resumable
 
 
 FORGETFUL = """

@@ -73,4 +73,4 @@ def test_a_server_shows_that_it_has_its_jobs(runner, store, child, tiny_benchmar
     wait_until(lambda: runner.get(ids[0]).state == State.RUNNING)
     for files in (JobFiles(store.root / "jobs", job_id) for job_id in ids):
         last_written(files, 1.1 * SILENT)
-        wait_until(lambda files=files: not files.silent(), 10)
+        wait_until(lambda files=files: not files.is_silent(), 10)

@@ -125,7 +125,7 @@ def test_the_queue_waits_for_the_child_of_a_dead_server_unless_it_is_halted(runn
         assert runner.get(job.id).state == State.QUEUED
         process.send_signal(signal.SIGSTOP)
         wait_until(lambda: runner.get(job.id).state == State.RUNNING)
-        assert (runner.get(other).state, runner.get(other).halted) == (State.RUNNING, process.pid)
+        assert (runner.get(other).state, runner.get(other).halted_pid) == (State.RUNNING, process.pid)
 
 
 def test_a_job_in_the_queue_of_a_server_that_was_halted_can_be_had_elsewhere(runner, store, child, tiny_benchmark):
@@ -158,11 +158,11 @@ def test_again(runner, store, child, tiny_benchmark):
     child("raise SystemExit(1)")
     first = wait_for_end(runner, runner.command("export-hf", "0" * 12, "An export", ["export", "x"], benchmark="/b").id)
     child(SLEEP)
-    job = runner.again(first.id)
-    assert job.live and runner.again(first.id).submitted == job.submitted
+    job = runner.submit_again(first.id)
+    assert job.is_live and runner.submit_again(first.id).submitted == job.submitted
     assert (job.words, job.title, job.benchmark, job.error) == (("export", "x"), "An export", "/b", "")
     with pytest.raises(StoreError, match="There is no job"):
-        runner.again("f" * 12)
+        runner.submit_again("f" * 12)
 
 
 def test_a_job_that_another_server_was_first_to_submit_is_not_replaced(store):
@@ -190,7 +190,7 @@ def test_a_clock_that_is_set_back_kills_nobody(store, monkeypatch):
 
 def test_damaged_job_files_are_left_out(runner, store):
     run_id = write_job(store, State.FAILED, NO_PROCESS)
-    assert [job.id for job in runner.jobs()] == [run_id]
+    assert [job.id for job in runner.list_jobs()] == [run_id]
     for text in ("", "[]", '{"state": "odd"}', "{"):
         (store.root / "jobs" / run_id / "state.json").write_text(text)
-        assert runner.jobs() == []
+        assert runner.list_jobs() == []

@@ -27,14 +27,14 @@ def test_a_real_merge_ends_up_in_the_store(runner, store, tiny_benchmark):
     assert runner.submit(plain_recipe(tiny_benchmark)).id == job.id
     done = wait_for_end(runner, job.id)
     assert (done.state, done.error, done.fraction, done.position) == (State.DONE, "", 1.0, 0)
-    assert store.run(done.subject).scores is not None
+    assert store.get_run(done.subject).scores is not None
     assert runner.submit(plain_recipe(tiny_benchmark)).submitted == job.submitted
     events = [json.loads(line) for line in (store.root / "jobs" / job.id / "events.jsonl").read_text().splitlines()]
     assert (set(events[0]), events[-1]) == ({"worker"}, {"code": 0})
     assert all(0 <= event["fraction"] <= 1 for event in events[1:-1])
     assert {"Reading checkpoints", "Evaluating"} <= {event["phase"] for event in events[1:-1]}
     store.delete(job.id)
-    assert runner.jobs() == []
+    assert runner.list_jobs() == []
 
 
 def test_what_is_stored_is_done_at_once(runner, store, child, tiny_benchmark):
@@ -48,7 +48,7 @@ def test_what_is_stored_is_done_at_once(runner, store, child, tiny_benchmark):
 def test_a_run_without_scores_is_not_done_unless_it_cannot_have_any(runner, store, child, tiny_benchmark):
     child(SLEEP)
     execute(plain_recipe(tiny_benchmark, 0.1), store, evaluate=False, context=Context(device="cpu"))
-    assert runner.submit(plain_recipe(tiny_benchmark, 0.1)).live
+    assert runner.submit(plain_recipe(tiny_benchmark, 0.1)).is_live
     bigger = replace(tiny_benchmark, image_size=32)
     execute(plain_recipe(tiny_benchmark, 0.2), store, benchmark=bigger, context=Context(device="cpu"))
     assert runner.submit(plain_recipe(tiny_benchmark, 0.2)).state == State.DONE
@@ -72,7 +72,7 @@ def test_progress_is_read_from_the_events(runner, store, child, tiny_benchmark):
 def test_one_at_a_time_in_order(runner, child, tiny_benchmark):
     child(SLEEP)
     ids = [runner.submit(plain_recipe(tiny_benchmark, 0.1 * n)).id for n in range(1, 4)]
-    assert [job.id for job in runner.jobs()] == ids[::-1]
+    assert [job.id for job in runner.list_jobs()] == ids[::-1]
     assert [job.id for job in runner.jobs({ids[0], "none"})] == [ids[0]]
     wait_until(lambda: runner.get(ids[0]).state == State.RUNNING)
     assert [runner.get(i).position for i in ids] == [0, 1, 2]
@@ -137,7 +137,7 @@ def test_a_failure_gives_the_childs_own_sentence_and_can_be_tried_again(runner, 
     child(SLEEP)
     again = runner.submit(plain_recipe(tiny_benchmark))
     assert again.id == job.id
-    assert again.live
+    assert again.is_live
     assert again.error == ""
 
 
@@ -152,7 +152,7 @@ def test_bad_input_is_refused_at_once(runner, tiny_benchmark):
     recipe = Recipe.build("ties", {}, [], tiny_benchmark.pretrained, {"x": "no such file.safetensors"})
     with pytest.raises(CheckpointError, match="not found"):
         runner.submit(recipe)
-    assert runner.jobs() == []
+    assert runner.list_jobs() == []
     with pytest.raises(StoreError, match="There is no job"):
         runner.get("f" * 12)
 
@@ -182,7 +182,7 @@ def test_a_recipe_follows_its_command_only_if_that_is_done(runner, child, tiny_b
     child("raise SystemExit(1)" if fails else "pass")
     job = runner.command("read", "a" * 12, "Reading", ["digest"], then=plain_recipe(tiny_benchmark))
     assert wait_for_end(runner, job.id).state == (State.FAILED if fails else State.DONE)
-    assert [job.title for job in runner.jobs() if job.kind == "merge"] == ([] if fails else ["task_arithmetic"])
+    assert [job.title for job in runner.list_jobs() if job.kind == "merge"] == ([] if fails else ["task_arithmetic"])
 
 
 def test_a_recipe_that_cannot_follow_says_why(runner, child, tmp_path):

@@ -34,7 +34,7 @@ def submitted(runner, benchmark, count, **said):
 
 
 def running(runner, *ids):
-    return wait_until(lambda: {job.id for job in runner.jobs() if job.state == State.RUNNING} == set(ids), 10)
+    return wait_until(lambda: {job.id for job in runner.list_jobs() if job.state == State.RUNNING} == set(ids), 10)
 
 
 @pytest.mark.parametrize(
@@ -74,9 +74,9 @@ def test_two_run_and_the_third_takes_the_place_of_the_one_that_ends(several, tin
     assert several.get(ids[0]).state == State.CANCELLED
     several.dismiss(ids[0])
     several.dismiss(ids[1])  # it runs: nothing happens
-    assert {job.id for job in several.jobs()} == set(ids[1:])
+    assert {job.id for job in several.list_jobs()} == set(ids[1:])
     several.close()
-    assert {job.state for job in several.jobs()} == {State.INTERRUPTED}
+    assert {job.state for job in several.list_jobs()} == {State.INTERRUPTED}
 
 
 def test_pause_asks_the_one_that_was_meant(several, store, tiny_benchmark):

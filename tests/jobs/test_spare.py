@@ -240,7 +240,7 @@ def test_a_real_merge_and_a_preview_in_spare_processes(runner, store, tiny_bench
     waiting = runner.spare.pid
     job = wait_for_end(runner, runner.submit(plain_recipe(tiny_benchmark)).id)
     assert (job.state, worker(store, job.id)) == (State.DONE, waiting)
-    assert store.run(job.id).scores is not None
+    assert store.get_run(job.id).scores is not None
     assert "RuntimeWarning" not in (store.root / "jobs" / job.id / "log.txt").read_text()
     waiting = wait_until(lambda: runner.spare.pid)
     bench = PreviewProcess("cpu", start=runner.spare.start_answering)

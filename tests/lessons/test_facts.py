@@ -148,7 +148,9 @@ def points(context: Context) -> list[dict[str, float]]:
     """Line, value, means in and out of domain of every point of the sweep over λ."""
     sweep = sweep_storage.find_sweep(context.store, context.id("lam"))
     rows, every = [], sweeping.plan_sweep(sweep, context.benchmark)
-    known = KnownPoints(every, context.store, context.benchmark, sweep.sample.normalize_on(context.benchmark)).read_points()
+    known = KnownPoints(
+        every, context.store, context.benchmark, sweep.sample.normalize_on(context.benchmark)
+    ).read_points()
     for planned in every:
         point = known[planned.name]
         own = point.scores["task"].isin(list(context.benchmark.experts))
@@ -269,7 +271,9 @@ def test_the_view_decides_what_is_kept_now(small: Context) -> None:
     view = {"run": small.id("lw"), "ratio": "0.9", "shared_mask": "true"}
     shared = fact(small.with_view(view), "kept_now", of="tensors").value
     assert shared == pytest.approx(kept(small, 0.9, False))
-    assert fact(small.with_view({"run": view["run"][:6]}), "kept_now", of="tensors").value > shared  # the run's own ratio
+    assert (
+        fact(small.with_view({"run": view["run"][:6]}), "kept_now", of="tensors").value > shared
+    )  # the run's own ratio
     for wrong in ({}, {"run": view["run"], "ratio": "x"}, {"run": "ffffffffffff"}, {"run": view["run"], "ratio": "7"}):
         assert fact(small.with_view(wrong), "kept_now", of="tensors").missing
 

@@ -139,7 +139,7 @@ def test_thirds_are_rows_with_names_of_their_own() -> None:
     assert {(part.block, part.role, part.parameter.order) for part in parts} == {(3, slot.role, slot.parameter.order)}
     assert torch.equal(torch.cat([part.pretrained for part in parts]), slot.pretrained)
     assert torch.equal(torch.cat([part.task_vectors for part in parts], dim=1), slot.task_vectors)
-    parts[2].tick(0.5)
+    parts[2].report_share(0.5)
     parts[2].note("table", share=1)
     assert ticks == [2.5 / 3]
     assert notes == [("table", {"tensor": parts[2].name, "part": "attn.v_proj", "numel": 4, "share": 1})]

@@ -43,7 +43,7 @@ def table(line: str, default: float = 1.0) -> dict[tuple[str, str], float]:
 def test_lines_and_plain_data_read_back_to_equal_rules(rules):
     line = rules_text(rules)
     assert parse_rules(line) == rules
-    assert read_rules([rule.plain() for rule in rules]) == rules
+    assert read_rules([rule.to_plain() for rule in rules]) == rules
     assert not set(line) & set(",;:&~# \n\t")
 
 

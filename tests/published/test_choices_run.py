@@ -60,7 +60,9 @@ def test_test_sets_out_of_domain_with_class_names_of_either_kind(hub: LoopbackHu
     worded = run(capsys, *words, "--wording", "hub", key="clip-b32-8")
     others = class_names(tmp_path)
     known = {one.key: prompts(str(one.prompts)) for one in EIGHT.outside}
-    hubs = {key: list((each.with_wording(HUB) if HUB in each.wordings else each).class_names) for key, each in known.items()}
+    hubs = {
+        key: list((each.with_wording(HUB) if HUB in each.wordings else each).class_names) for key, each in known.items()
+    }
     for key in outside:  # in the order of the data set's labels
         assert sorted(others[key]) == sorted(hubs[key]) and sorted(names[key]) == sorted(known[key].class_names)
     assert others["fashion_mnist"] != names["fashion_mnist"] and others["mnist"] == names["mnist"]

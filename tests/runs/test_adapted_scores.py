@@ -64,9 +64,9 @@ def test_a_paused_run_goes_on_to_the_same_bytes_and_a_cancelled_one_begins_anew(
     whole = run_it(chain(), store=Store(tmp_path / "other", libraries=()))
     with pytest.raises(Paused if stop == "pause" else Cancelled):
         run_it(chain(), **{stop: after(4 if stop == "pause" else 40)})
-    kept = store.learned_so_far(whole.id)
+    kept = store.learning_file(whole.id)
     assert kept.exists() == (stop == "pause")
-    assert not store.runs()
+    assert not store.list_runs()
     assert model_bytes(run_it(chain())) == model_bytes(whole)
     assert not kept.exists()
 
@@ -106,8 +106,8 @@ def test_without_weights_there_are_no_modules_either(adapted, run_it, store, key
     assert not (run.path / "modules").exists()
     whole = run_it(adapted(key), need_model=True)
     assert whole.has_model
-    store.drop_models(whole.id)
-    again = store.run(whole.id)
+    store.delete_models(whole.id)
+    again = store.get_run(whole.id)
     assert not again.has_model and not (again.path / "modules").exists() and again.has_scores
 
 

@@ -165,7 +165,7 @@ def test_a_damaged_draft_is_set_aside(drafts: Drafts, store: Store, damage: Call
         drafts.read("report", token)
     (noted,) = store.damaged.list_damage()
     assert (noted.kind, noted.is_moved) == ("draft", True) and noted.place.parent == store.root / FOLDER
-    assert token not in noted.describe
+    assert token not in noted.sentence
     with pytest.raises(StoreError, match="no report"):
         drafts.read("report", token)
     drafts.store("report", PAYLOAD, token)

@@ -21,13 +21,13 @@ def test_the_estimate_learns_from_own_runs(recipe, run_it, store, tiny_benchmark
     assert first.anonymous_bytes > 0 and not first.learned
     assert first.reads_bytes >= opened.nbytes
     run = run_it(recipe)
-    learned = estimate_run(opened, tiny_benchmark, store.runs(), "cpu")
+    learned = estimate_run(opened, tiny_benchmark, store.list_runs(), "cpu")
     assert learned.phases[MERGING] == pytest.approx(run.seconds[MERGING]) and learned.learned
     other = open_inputs(Recipe.build("ties", {}, [], recipe.pretrained, dict(recipe.experts)))
-    assert not estimate_run(other, tiny_benchmark, store.runs(), "cpu").learned  # no run of its chain
+    assert not estimate_run(other, tiny_benchmark, store.list_runs(), "cpu").learned  # no run of its chain
     precomputed = [replace(run, provenance=PRECOMPUTED)]
     assert not estimate_run(opened, tiny_benchmark, precomputed, "cpu").learned
-    assert estimate_run(opened, None, store.runs(), "cpu").seconds < learned.seconds
+    assert estimate_run(opened, None, store.list_runs(), "cpu").seconds < learned.seconds
     with pretend_device():  # runs on one device say nothing of another
         assert not estimate_run(opened, tiny_benchmark, [run], NAME).learned
         assert estimate_run(opened, tiny_benchmark, [replace(run, device=NAME.upper())], NAME).learned

@@ -176,7 +176,7 @@ def test_cancel_keeps_nothing(recipe, run_it, store, phase):
 
     with pytest.raises(Cancelled, match="nothing was kept"):
         run_it(recipe, progress=watch, cancel=stop)
-    assert store.runs() == []
+    assert store.list_runs() == []
     assert not list(store.root.glob("runs/*"))
     assert run_it(recipe).scores is not None
 
@@ -203,7 +203,7 @@ def test_a_checkpoint_overwritten_while_it_is_read_is_noticed(recipe, run_it, st
 
     with pytest.raises(CheckpointError, match="d was changed while it was being read; nothing was kept"):
         run_it(mine, progress=overwrite)
-    assert store.runs() == []
+    assert store.list_runs() == []
 
 
 def test_what_does_not_fit_is_refused_before_anything_is_written(recipe, run_it, store, monkeypatch):

@@ -71,6 +71,6 @@ def test_threads_on_the_same_run(recipe, run_it, store, monkeypatch, locked):
     for thread in threads:
         thread.join()
     assert problems == []
-    assert len(store.runs()) == 1
-    assert [path.name for path in (store.root / "runs").iterdir()] == [store.runs()[0].id]
+    assert len(store.list_runs()) == 1
+    assert [path.name for path in (store.root / "runs").iterdir()] == [store.list_runs()[0].id]
     assert len(computed) == 1 if locked else len(computed) >= 1

@@ -59,18 +59,18 @@ def test_every_preset_is_there_with_its_partner_and_not_stale(benchmark, store):
     assert {one.key for one in (*PRESETS, *partners())} >= AWAITED_PRESETS
     assert list(LEARNED) == [one.key for one in PRESETS if one.key in LEARNED] and set(LEARNED) <= LEARNING
     for one in RUNS:
-        run = store.run(open_inputs(one.recipe(benchmark.pretrained, benchmark.experts)).run_id())
+        run = store.get_run(open_inputs(one.recipe(benchmark.pretrained, benchmark.experts)).run_id())
         assert run.provenance == PRECOMPUTED and run.title == one.title
         assert run.benchmark == benchmark.digest
-    assert len([run for run in store.runs() if run.kind == "merge"]) == len(RUNS)
+    assert len([run for run in store.list_runs() if run.kind == "merge"]) == len(RUNS)
 
 
 def test_saliency_is_left_out_only_where_another_run_has_it(store):
-    runs = store.runs()
+    runs = store.list_runs()
     pruned = [run for run in runs if edit_pairs.same_saliency(run, runs)]
     assert len(pruned) > 20
     holders = {edit_pairs.same_saliency(run, runs).id for run in pruned if SALIENCY not in run.tables}
-    assert holders and all(SALIENCY in store.run(run_id).tables for run_id in holders)
+    assert holders and all(SALIENCY in store.get_run(run_id).tables for run_id in holders)
 
 
 @pytest.mark.full
@@ -239,7 +239,7 @@ def test_a_run_computed_now_equals_the_stored_one(key, benchmark, tmp_path, stor
     """The scores may differ by an image or two where another processor rounds otherwise; the tables not visibly."""
     recipe = find_preset(key).recipe(benchmark.pretrained, benchmark.experts)
     fresh = execute(recipe, Store(tmp_path / "fresh", libraries=()), benchmark=benchmark)
-    stored = store.run(fresh.id)
+    stored = store.get_run(fresh.id)
     merged = fresh.scores.merge(stored.scores, on=["task", "split"], validate="one_to_one")
     assert len(merged) == len(fresh.scores)
     assert (merged["correct_x"] - merged["correct_y"]).abs().max() <= 2

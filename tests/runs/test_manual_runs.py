@@ -55,7 +55,7 @@ def test_a_run_keeps_its_rules_and_its_factors(painted: Any, tiny_benchmark: Any
 def test_a_run_that_changes_nothing_is_made_with_a_caution(painted: Any, tiny_benchmark: Any, tmp_path: Path) -> None:
     store = Store(tmp_path / "store", libraries=())
     run = execute(painted("b0=1"), store, benchmark=tiny_benchmark, evaluate=False, context=Context(device="cpu"))
-    assert run.list_cautions == ("manual changes nothing: every factor is 1.",)
+    assert run.cautions == ("manual changes nothing: every factor is 1.",)
 
 
 def test_a_recipe_that_names_what_there_is_not_is_refused_when_its_files_are_opened(painted: Any) -> None:
@@ -79,7 +79,7 @@ def test_links_hold_rules_with_any_name() -> None:
     chain.edits[0][1]["rules"] = rules
     again = parse_chain(chain.text())
     (rule,) = again.edits[0][1]["rules"]
-    assert rule.plain() == rules[0] and again.edits[0][1]["default"] == 0.1
+    assert rule.to_plain() == rules[0] and again.edits[0][1]["default"] == 0.1
 
 
 @pytest.mark.parametrize(

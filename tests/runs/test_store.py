@@ -31,14 +31,14 @@ def test_a_run_reads_back_as_written(store):
     assert run.model_path == run.path / "model.safetensors"
     assert run.scores is None
     assert run.versions["torch"]
-    assert [found.id for found in store.runs()] == [ID]
+    assert [found.id for found in store.list_runs()] == [ID]
     assert store.size() == sum(path.stat().st_size for path in run.path.rglob("*") if path.is_file())
 
 
 def test_an_empty_store_is_not_even_made(store):
-    assert store.runs() == []
+    assert store.list_runs() == []
     assert store.size() == 0
-    assert not store.has(ID)
+    assert not store.has_run(ID)
     assert not store.root.exists()
 
 
@@ -62,7 +62,7 @@ def test_folders_are_private(store):
 
 def test_absent_runs_and_tables_say_what_to_do(store):
     with pytest.raises(StoreError, match=r"There is no run 'ffffffffffff'.*carries the recipe can compute it again"):
-        store.run("f" * 12)
+        store.get_run("f" * 12)
     with pytest.raises(StoreError, match=r"no table 'salienci'\. Did you mean 'saliency'\? It has: saliency\."):
         write_run(store).table("salienci")
 
@@ -70,26 +70,26 @@ def test_absent_runs_and_tables_say_what_to_do(store):
 @pytest.mark.parametrize("name", ["../../etc", "", ".", "0123456789AB", "0123456789abc", "a/b", "\0"])
 def test_odd_names_are_no_runs(store, name):
     write_run(store)
-    assert not store.has(name)
+    assert not store.has_run(name)
     with pytest.raises(StoreError):
         store.delete(name)
-    with pytest.raises(StoreError), store.writing(name):
+    with pytest.raises(StoreError), store.write_run(name):
         pass
 
 
 def test_the_first_writer_wins_and_the_second_is_polite(store):
-    with store.writing(ID) as slow:
+    with store.write_run(ID) as slow:
         fill(slow, title="slow")
         write_run(store, title="fast")
-    assert store.run(ID).title == "fast"
+    assert store.get_run(ID).title == "fast"
     assert [path.name for path in (store.root / "runs").iterdir()] == [ID]
 
 
 def test_runs_of_other_formats_are_left_out(store):
     """A newer program's runs are not damaged: they stay where they are."""
-    with store.writing(ID) as folder:
+    with store.write_run(ID) as folder:
         fill(folder, format=99)
-    assert store.runs() == []
+    assert store.list_runs() == []
     assert (store.root / "runs" / ID).exists()
 
 

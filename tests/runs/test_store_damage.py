@@ -15,33 +15,33 @@ from merging.tasks import results
 def test_a_good_copy_takes_the_place_of_a_damaged_one(store):
     """Damage that nobody has looked at must not make the good copy the loser."""
     run = write_run(store, title="bad")
-    with store.writing(ID) as folder:
+    with store.write_run(ID) as folder:
         fill(folder, title="good")
         (run.path / atomic.MANIFEST).write_text("{}")
-    assert store.run(ID).title == "good"
+    assert store.get_run(ID).title == "good"
 
 
 def test_a_run_in_the_folder_of_another_id_is_none(store):
     run, other = write_run(store), "f" * 12
     run.path.rename(run.path.with_name(other))
     assert store.find(other) is None and store.find(ID) is None
-    assert store.runs() == []
+    assert store.list_runs() == []
 
 
 def test_sizes_are_checked_before_anything_is_used(store):
     os.truncate(write_run(store).model_path, 10)
-    assert store.runs() == []
+    assert store.list_runs() == []
 
 
 def test_a_good_copy_is_not_set_aside_for_what_was_there_before(store, monkeypatch):
     monkeypatch.setattr(results, "ATTEMPTS", 1)
     run = write_run(store)
-    with store.writing(ID, replace=True) as folder:
+    with store.write_run(ID, replace=True) as folder:
         monkeypatch.setattr("stored_runs.TABLE", TABLE.assign(value=0.5))
         fill(folder)
     with pytest.raises(StoreError, match="damaged"):
         run.table("saliency")
-    assert set(store.run(ID).table("saliency")["value"]) == {0.5}
+    assert set(store.get_run(ID).table("saliency")["value"]) == {0.5}
 
 
 def test_damage_after_the_first_use_is_seen(store):
@@ -64,15 +64,15 @@ def test_damage_after_the_first_use_is_seen(store):
 def test_odd_manifests_are_damage(store, text):
     run = write_run(store)
     (run.path / atomic.MANIFEST).write_text(text)
-    assert not store.has(ID)
-    assert store.runs() == []
+    assert not store.has_run(ID)
+    assert store.list_runs() == []
 
 
 def test_a_run_that_is_swapped_while_it_is_looked_at_is_not_set_aside(store, monkeypatch, tmp_path):
     run, whole = write_run(store), atomic.is_whole
     (run.path / atomic.MANIFEST).write_text("{}")
     good = tmp_path / "good"
-    with store.writing("f" * 12) as folder:
+    with store.write_run("f" * 12) as folder:
         fill(folder)
     (store.root / "runs" / ("f" * 12)).rename(good)
 
@@ -85,5 +85,5 @@ def test_a_run_that_is_swapped_while_it_is_looked_at_is_not_set_aside(store, mon
 
     monkeypatch.setattr(atomic, "is_whole", swapped_meanwhile)
     store.find(ID)
-    assert not good.exists() and store.has(ID)
+    assert not good.exists() and store.has_run(ID)
     assert not (store.root / "corrupt").exists()

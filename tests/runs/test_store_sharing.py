@@ -8,7 +8,7 @@ from stored_runs import ID, TABLE, fill, write_run
 
 def test_a_reader_goes_on_when_the_run_is_swapped(store, monkeypatch):
     run = write_run(store)
-    with store.writing(ID, replace=True) as folder:
+    with store.write_run(ID, replace=True) as folder:
         monkeypatch.setattr("stored_runs.TABLE", TABLE.assign(value=0.5))
         fill(folder)
     assert set(run.table("saliency")["value"]) == {0.5}
@@ -19,4 +19,4 @@ def test_a_run_that_another_computer_has_just_stored_is_found(store, monkeypatch
     with monkeypatch.context() as patch:
         listings = hide_until_listed(patch, run.path)
         assert store.find(ID) is None and not listings  # asked for often, and nothing was promised
-        assert store.run(ID).id == ID and len(listings) == 1
+        assert store.get_run(ID).id == ID and len(listings) == 1

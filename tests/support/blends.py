@@ -47,7 +47,8 @@ def blend_by_hand(base: State, experts: Mapping[str, State], coefficients: Tenso
 def plain_entropy(state: State, tasks: Mapping[str, TaskExemplars]) -> list[float]:
     """Every task's mean entropy over all its images."""
     encoder = Encoder(
-        Encoder.from_checkpoint(tiny.checkpoint(state)).architecture, {n.removeprefix("visual."): v for n, v in state.items()}
+        Encoder.from_checkpoint(tiny.checkpoint(state)).architecture,
+        {n.removeprefix("visual."): v for n, v in state.items()},
     )
     with torch.no_grad():
         found = [entropies(encoder(t.images.to(torch.float64)), t.head.double(), t.logit_scale) for t in tasks.values()]

@@ -81,7 +81,9 @@ def layer_inputs(experts: Mapping[str, State]) -> dict[str, State]:
         images = torch.randn(6, 3, tiny.SIZE, tiny.SIZE, generator=torch.Generator().manual_seed(seed))
         rows: State = {}
         with torch.inference_mode():
-            Encoder.from_checkpoint(tiny.checkpoint(state))(images, record=lambda n, x, rows=rows: rows.update({n: x.double()}))
+            Encoder.from_checkpoint(tiny.checkpoint(state))(
+                images, record=lambda n, x, rows=rows: rows.update({n: x.double()})
+            )
         found[name] = rows
     return found
 

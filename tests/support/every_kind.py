@@ -78,7 +78,11 @@ def _runs(benchmark: Benchmark, store: Store, workers: Workers | None, context: 
 def _measurements(benchmark: Benchmark, store: Store, workers: Workers | None, context: Context) -> None:
     made = [
         execute(
-            _recipe(benchmark, merge), store, benchmark=benchmark, keep_model=merge == "ties", context=QUIET.on_device("cpu")
+            _recipe(benchmark, merge),
+            store,
+            benchmark=benchmark,
+            keep_model=merge == "ties",
+            context=QUIET.on_device("cpu"),
         )
         for merge in ("ties", "task_arithmetic")
     ]

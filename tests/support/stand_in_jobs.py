@@ -38,7 +38,7 @@ def wait_until(condition, seconds=120.0):
 
 
 def wait_for_end(runner, run_id):
-    return wait_until(lambda: (job := runner.get(run_id)) and not job.live and job)
+    return wait_until(lambda: (job := runner.get(run_id)) and not job.is_live and job)
 
 
 def write_job(store, state, owner, worker=None):

@@ -39,6 +39,6 @@ def fill(folder, run_id=ID, title="A run", **changes):
 
 
 def write_run(store, run_id=ID, **changes):
-    with store.writing(run_id) as folder:
+    with store.write_run(run_id) as folder:
         fill(folder, run_id, **changes)
-    return store.run(run_id)
+    return store.get_run(run_id)

@@ -53,7 +53,9 @@ def test_every_point_is_read_once(
     assert len(reads) == 2
     gone = known.planned[1].name
     shutil.rmtree(points.points_folder(store) / gone)
-    assert set(known.read_points()) == names(store) == {one.name for one in known.planned} - {gone} and known.changes == 3
+    assert (
+        set(known.read_points()) == names(store) == {one.name for one in known.planned} - {gone} and known.changes == 3
+    )
 
 
 def test_a_point_that_was_replaced_is_read_again(known: KnownPoints, store: Store, tmp_path: Path) -> None:
@@ -118,7 +120,7 @@ def test_many_points_need_workers(tiny_benchmark: Benchmark, monkeypatch: pytest
     with pytest.raises(RecipeError, match=r"at most 3 points here; this one has 4\. Take fewer values\.$"):
         sweep(tiny_benchmark, axes=(Axis("lwptv.prune_ratio", (0.0, 0.1, 0.2, 0.3)),))
     monkeypatch.delenv("MERGESCOPE_WORKERS")
-    assert len(Sweep.from_yaml(stored).list_points) == 3  # whoever has no workers can look at it
+    assert len(Sweep.from_yaml(stored).points) == 3  # whoever has no workers can look at it
 
 
 def test_a_sweep_that_another_computer_has_just_stored_is_found(

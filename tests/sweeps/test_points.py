@@ -154,7 +154,7 @@ def one_by_one(made: Sweep, every: Any, found: Any) -> list[dict[str, Any]]:
 
 def test_a_point_that_lines_share_counts_once(tiny_benchmark: Benchmark, store: Store) -> None:
     lines = sweep(tiny_benchmark, "task_arithmetic", "ties", kind=LINE, axes=(Axis("alpha", (0.0, 1.0)),))
-    assert len(lines.list_points) == 4
+    assert len(lines.points) == 4
     assert sweep_tables.estimate_cost(lines, store, tiny_benchmark).points == 3
     assert run(lines, store, tiny_benchmark) == sweep_compute.SweepOutcome(3, 3, False)
     every = sweep_compute.plan_sweep(lines, tiny_benchmark)
@@ -167,7 +167,9 @@ def test_a_point_that_lines_share_counts_once(tiny_benchmark: Benchmark, store: 
 
 def test_a_draw_of_images_is_seeded_and_of_the_stated_size(tiny_benchmark: Benchmark) -> None:
     def shown(images: int, seed: int) -> Any:
-        return SampledBenchmark.of_benchmark(tiny_benchmark, PointSample(images=images, seed=seed)).images("circles", "choosing")
+        return SampledBenchmark.of_benchmark(tiny_benchmark, PointSample(images=images, seed=seed)).images(
+            "circles", "choosing"
+        )
 
     few, labels = shown(7, 0)
     assert len(few) == len(labels) == 7

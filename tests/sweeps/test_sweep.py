@@ -110,7 +110,7 @@ def test_several_recipes_vary_what_they_share(tiny_benchmark: Benchmark) -> None
     ours = [recipe(tiny_benchmark, merge) for merge in ("task_arithmetic", "ties")]
     assert [target.name for target in axes.list_targets(ours)] == ["lwptv.prune_ratio", EXPERTS, "scaling"]
     made = sweep(tiny_benchmark, "task_arithmetic", "ties", axes=(Axis("scaling", (0.1, 0.2)),))
-    assert {value_of(place.recipe, "scaling") for place in made.list_points} == {0.1, 0.2}
+    assert {value_of(place.recipe, "scaling") for place in made.points} == {0.1, 0.2}
     with pytest.raises(RecipeError, match="takes one recipe"):
         sweep(tiny_benchmark, "task_arithmetic", "ties", axes=(RATIO, Axis("scaling", (0.1, 0.2))))
 
@@ -225,7 +225,7 @@ def test_a_malformed_sweep_says_what_is_wrong(tiny_benchmark: Benchmark, change:
 
 def test_the_ends_and_the_middle_come_first(tiny_benchmark: Benchmark) -> None:
     made = sweep(tiny_benchmark, axes=(Axis(RATIO.target, tuple(i / 8 for i in range(9))),))
-    values = [place.values[0] for place in made.list_points]
+    values = [place.values[0] for place in made.points]
     assert sorted(values) == [i / 8 for i in range(9)]
     assert set(values[:3]) == {0.0, 0.5, 1.0}
 

@@ -83,4 +83,6 @@ def test_what_lessons_lack_is_computed_on_workers(
     main([*words, str(other.root), "--workers", "2"])
     said = capsys.readouterr().err
     assert "Run 2 of 2, on 2 workers" in said
-    assert {run.id for run in other.list_runs()} == {run.id for run in store.list_runs()} and len(other.list_runs()) == 2
+    assert {run.id for run in other.list_runs()} == {run.id for run in store.list_runs()} and len(
+        other.list_runs()
+    ) == 2

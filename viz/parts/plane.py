@@ -171,7 +171,9 @@ def _place_labels(
         taken += [Box(*window.pixel_position(point, size), 12, 12) for point in labels.beside]
         taken += _interval_boxes(labels.rows, window, size) if labels.clear else []
         for one in arrows:
-            (x0, y0), (x1, y1) = (window.pixel_position(end, size) for end in ((one["ax"], one["ay"]), (one["x"], one["y"])))
+            (x0, y0), (x1, y1) = (
+                window.pixel_position(end, size) for end in ((one["ax"], one["ay"]), (one["x"], one["y"]))
+            )
             taken += [Box(x0 + t * (x1 - x0), y0 + t * (y1 - y0), 6, 6) for t in np.linspace(0.1, 0.9, 12)]
         views.append(PlotArea([window.pixel_position(point, size) for point in at], size, taken))
     return place_labels(labels.texts, at, views, labels.first)

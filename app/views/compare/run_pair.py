@@ -135,7 +135,9 @@ def _paired_differences(entry_a: str, entry_b: str, groups: Groups, h: bool, _of
     assert _of.measured_a is not None  # called only with both
     assert _of.measured_b is not None
     one, other = predictions_of(_of.measured_a), predictions_of(_of.measured_b)
-    right = {task: (one[task].is_right.mean(axis=0), other[task].is_right.mean(axis=0)) for task in one if task in other}
+    right = {
+        task: (one[task].is_right.mean(axis=0), other[task].is_right.mean(axis=0)) for task in one if task in other
+    }
     return differences(right, *groups, h=h)
 
 

@@ -61,7 +61,8 @@ def draw_offer(run: Run) -> None:
     """The offer to measure, and the map so far while it is running."""
     measure_button.draw_missing(measurements.PUT_BACK, [run], NOT_MEASURED)
     if any(
-        job.is_live and (job.kind, job.subject) == (measurements.PUT_BACK, run.id) for job in page_data.job_queue().jobs_here()
+        job.is_live and (job.kind, job.subject) == (measurements.PUT_BACK, run.id)
+        for job in page_data.job_queue().jobs_here()
     ):
         guarded_fragment(draw_partial_map, POLL_SECONDS)(run)
 

@@ -44,7 +44,8 @@ def draw_drift(study: ImageStudy, tables: StudyTables) -> None:
     over = page_text.safe_text(expert_names.expert_name(study.image.head), 40)
     scale = SCALE.format(samples.scored_part(), over) if scaled is not None else ""
     chart_view.draw_chart(
-        "image_drift", table, name=f"drift_{study_tables.file_stem(study)}", of=study.runs, sentence=tables.sentences_in_words,
+        "image_drift", table, name=f"drift_{study_tables.file_stem(study)}", of=study.runs,
+        sentence=tables.sentences_in_words,
         caption=CAPTION + scale, description=f"{study_tables.study_in_words(study, tables)} {words}".strip(),
     )  # fmt: skip
     if words:

@@ -70,6 +70,7 @@ def draw_occluded(study: ImageStudy, tables: StudyTables) -> None:
         chart_view.draw_chart(
             "image_occlude", table.drop(columns="against"), name=f"occlude_{study_tables.file_stem(study)}",
             of=study.runs,
-            picture=study.image.gray, sentence=tables.sentences_in_words, description=study_tables.study_in_words(study, tables),
+            picture=study.image.gray, sentence=tables.sentences_in_words,
+            description=study_tables.study_in_words(study, tables),
             caption=OCCLUDED_NOTE.format(page_text.safe_text(expert_names.expert_name(study.image.head), 40)),
         )  # fmt: skip

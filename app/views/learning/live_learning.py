@@ -31,7 +31,9 @@ FALLS_NOTE = "Over the last {} steps the mean loss falls on {} of {} tasks{}."
 def draw_live() -> None:
     """The jobs that are learning, each with its progress, its losses and its coefficients so far; paused ones, too."""
     jobs = [
-        job for job in page_data.job_queue().jobs_here() if (job.is_live or job.state == State.PAUSED) and _is_learning(job)
+        job
+        for job in page_data.job_queue().jobs_here()
+        if (job.is_live or job.state == State.PAUSED) and _is_learning(job)
     ]
     if not jobs:
         return

@@ -46,7 +46,9 @@ def lesson_position() -> LessonPosition | None:
 
 def done_steps(lesson: Lesson) -> frozenset[int]:
     """The numbers of the steps that are done."""
-    return lesson_progress.parse_finished_steps(lesson_visit.current_visit().progress.get(lesson.key, ""), len(lesson.steps))
+    return lesson_progress.parse_finished_steps(
+        lesson_visit.current_visit().progress.get(lesson.key, ""), len(lesson.steps)
+    )
 
 
 def mark_done(at: LessonPosition) -> None:

@@ -50,7 +50,9 @@ def write_factors(factors: Factors, experts: Sequence[str], tensors: Sequence[Pa
         del drafted.tables[oldest]
     parts = {part: (lambda raw=raw: raw) for part, raw in drafted.tables.items()}
     try:
-        drafted.token = Drafts(page_data.store()).store(KIND, {"title": "factors painted by hand"}, drafted.token, parts)
+        drafted.token = Drafts(page_data.store()).store(
+            KIND, {"title": "factors painted by hand"}, drafted.token, parts
+        )
     except StoreError:
         return ""
     return f"{DRAFT}{drafted.token}.{name}"

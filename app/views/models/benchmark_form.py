@@ -71,7 +71,8 @@ def draw_form(listed: Sequence[CatalogEntry]) -> None:
             return
         models = _models(sets)
         chosen = st.multiselect(
-            "Data sets", list(places), format_func=lambda ref: clean_text(places[ref].listed_path, 100), key="build_data",
+            "Data sets", list(places), format_func=lambda ref: clean_text(places[ref].listed_path, 100),
+            key="build_data",
             max_selections=MOST, placeholder="Choose folders of images",
         )  # fmt: skip
         if not chosen:

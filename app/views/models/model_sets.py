@@ -96,10 +96,10 @@ def _group(groups: Sequence[ModelGroup]) -> ModelGroup | None:
     group = groups[picked]
     notes = [f"{group.layout}; {plural(len(group.experts), 'expert')}"]
     notes += [f"{plural(len(group.heads), 'zero-shot head')} for a benchmark"] if group.heads else []
-    if group.guessed:
+    if group.is_guessed:
         notes.append("the pretrained model was found by distance: it is the nearest to all of them")
-    if group.apart:
-        names = page_text.join_words([clean_text(name, 40) for name in group.apart[:5]])
+    if group.unrelated:
+        names = page_text.join_words([clean_text(name, 40) for name in group.unrelated[:5]])
         notes.append(f"left out, because they seem to come from another pretrained model: {names}")
     st.caption(page_text.safe_text(f"{'. '.join(one[0].upper() + one[1:] for one in notes)}.", 500))
     return group

@@ -121,7 +121,11 @@ def _draw_forbidden(chosen: Experiment, choice: Choice, plan: FetchPlan, setting
     words = [*command_words(RUN, chosen, choice), *settings.store_words()]
     st.code(f"{HUB_SWITCH}=on python -m merging {shlex.join(words)}", language="sh", wrap_lines=True)
     parts = [part for part in plan.parts if part.is_complete]
-    here = f"{size_text(plan.local_bytes)} of it, {len(parts)} of {len(plan.parts)} repositories" if plan.local_bytes else "nothing"
+    here = (
+        f"{size_text(plan.local_bytes)} of it, {len(parts)} of {len(plan.parts)} repositories"
+        if plan.local_bytes
+        else "nothing"
+    )
     st.caption(f"Here already: {here}.")
 
 

@@ -52,7 +52,7 @@ def draw_damaged() -> None:
         with st.container(border=True, key=f"damage_{number}", gap="xsmall"):
             again = _recompute_button(damage)
             title = f"**{page_text.safe_text(again.title, 60)}**: " if isinstance(again, Recipe) and again.title else ""
-            st.markdown(title + page_text.safe_text(damage.describe, 500))
+            st.markdown(title + page_text.safe_text(damage.sentence, 500))
             _draw_actions(damage, again, number)
 
 

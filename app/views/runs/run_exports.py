@@ -228,7 +228,7 @@ def _show(export: StoredExport, job: Job | None, runs: Sequence[Run]) -> None:
         tray.draw_job(job, f"export_{key}")
         if job.is_live:
             return
-    files = export.list_files  # of an earlier export, if the last one did not get done
+    files = export.files  # of an earlier export, if the last one did not get done
     if not files:
         return
     total = sum(size for _, size in files)
@@ -263,7 +263,7 @@ def zip_export(export: StoredExport) -> bytes:
     """The files as one zip archive; paths begin with the export's name."""
     target = io.BytesIO()
     with zipfile.ZipFile(target, "w", zipfile.ZIP_STORED) as archive:
-        for name, _ in export.list_files:
+        for name, _ in export.files:
             archive.write(export.folder / name, f"{export.run_id}-{export.to}/{name}")
     return target.getvalue()
 

@@ -123,7 +123,7 @@ def _rows(runs: Sequence[Run], stored: Sequence[Run]) -> pd.DataFrame:
                 "out": None if summary is None else 100 * summary.out_of_domain,
                 "h": None if summary is None else 100 * summary.h_score,
                 "n": None if summary is None else f"{summary.n_in:,} in, {summary.n_out:,} out",
-                "warnings": len(run.list_cautions) or None,
+                "warnings": len(run.cautions) or None,
                 "chain": clean_text(chain_of_run(run), 200),
                 "made": "precomputed" if run.provenance == PRECOMPUTED else f"here, {clean_text(run.device, 30)}",
                 "experts": len(run.experts),

@@ -86,7 +86,9 @@ def pick_best(results: SweepResults) -> BestPoint:
             on_change=_choose_best,
         )
     requirement = Requirement(scores[name], least / 100)
-    judged = _add_requirement(results.sweep.id, tuple(results.points), requirement.subject, requirement.at_least, results)
+    judged = _add_requirement(
+        results.sweep.id, tuple(results.points), requirement.subject, requirement.at_least, results
+    )
     return BestPoint(judged, *requirements.best_point(judged, CRITERIA[by]), requirement, name)
 
 

@@ -156,7 +156,8 @@ def _draw_lines(results: SweepResults, subject: BestPoint, chosen: str) -> None:
     chart_view.draw_chart(
         "sweep_lines", subject.averages, name=f"sweep_{results.sweep.id}", on_click=lambda: _click("sweep_lines"),
         title=results.sweep.labels[0], values=list(results.sweep.axes[0].values), lines=_line_ids(results),
-        selected=chosen, required=subject.required_value, note=sweeps.images_note(results) + subject.note, of=[results.sweep],
+        selected=chosen, required=subject.required_value, note=sweeps.images_note(results) + subject.note,
+        of=[results.sweep],
         caption=FEWER if results.sweep.kind == VALUES and results.sweep.axes[0].target == axes.EXPERTS else "",
         description=paper,
     )  # fmt: skip
@@ -197,7 +198,8 @@ def _draw_tasks(results: SweepResults, subject: BestPoint, chosen: str) -> None:
     chart_view.draw_chart(
         "sweep_tasks", rows, name=f"sweep_tasks_{results.sweep.id}", on_click=lambda: _click("sweep_tasks"),
         title=words, values=list(results.sweep.axes[0].values), lines=_line_ids(results), selected=chosen,
-        required=subject.required_value, note=f"{note} In-domain tasks are in bold.", caption=caption, of=[results.sweep],
+        required=subject.required_value, note=f"{note} In-domain tasks are in bold.", caption=caption,
+        of=[results.sweep],
     )  # fmt: skip
 
 

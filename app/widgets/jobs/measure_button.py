@@ -63,7 +63,9 @@ def draw_missing_benchmark(key: str, why: str) -> None:
         st.markdown(why)
         _draw_button(key, [""])
 
-    draw_box(key, [("", next((job for job in page_data.job_queue().jobs_here() if job.kind == key), None))], running, offer)
+    draw_box(
+        key, [("", next((job for job in page_data.job_queue().jobs_here() if job.kind == key), None))], running, offer
+    )
 
 
 def _draw_button(key: str, run_ids: Sequence[str]) -> None:

@@ -70,7 +70,9 @@ def run(
     from merging.study.runs.execute_several import WantedRun
 
     here = {key: {name: str(Path(file).absolute()) for name, file in files.items()} for key, files in given.items()}
-    chains = [Recipe.load(path).with_architecture(how.activation or "", how.architecture).with_data(here) for path in recipes]
+    chains = [
+        Recipe.load(path).with_architecture(how.activation or "", how.architecture).with_data(here) for path in recipes
+    ]
     bases = [base or path.absolute().parent for path in recipes]
     if len(recipes) > 1:
         if out is not None:

@@ -240,7 +240,9 @@ class _OpenedModel:
     def _tower(self) -> Encoder | Modules:
         if self.part.modules is not None:
             return self.part.modules.on(choose_device(self._device))
-        return Encoder.from_checkpoint(self.part.open(), choose_device(self._device), like=self._benchmark.pretrained_tower)
+        return Encoder.from_checkpoint(
+            self.part.open(), choose_device(self._device), fallback=self._benchmark.pretrained_tower
+        )
 
     def through(self, key: str) -> ImageModel:
         """What the images of a task go through."""

@@ -50,8 +50,8 @@ class EngineBlend:
         self._inputs, self._slots, self._tasks, self._files = inputs, slots, tasks, files
         self._kept, self._meter, self._work, self._detail = kept, meter, work, ""
         meter.total += work
-        self.live = tuple(p for p in inputs.parameters if not any(stage.drops(p) for stage in edits))
-        self._vectors = EditedVectors(inputs, edits, self.live, meter.silent())
+        self.live_parameters = tuple(p for p in inputs.parameters if not any(stage.drops(p) for stage in edits))
+        self._vectors = EditedVectors(inputs, edits, self.live_parameters, meter.silent())
         files.callback(self._vectors.close)
 
     @property
@@ -61,7 +61,7 @@ class EngineBlend:
 
     @cached_property
     def _network(self) -> LearnedNetwork:
-        network = LearnedNetwork(self._inputs, {parameter.name for parameter in self.live})
+        network = LearnedNetwork(self._inputs, {parameter.name for parameter in self.live_parameters})
         for name, task in self._tasks.items():
             check_fits(name, task, network.architecture)
         return network
@@ -118,7 +118,10 @@ class EngineBlend:
             for chosen in order.split(network.micro_batch)
         ]
         apart = len(parts) > 1 and parallel_pieces(self._inputs.device) > 1
-        passes = (partial(self._backward, network.with_own_gradients() if apart else network, loss, *part[1:]) for part in parts)
+        passes = (
+            partial(self._backward, network.with_own_gradients() if apart else network, loss, *part[1:])
+            for part in parts
+        )
         with run_in_threads(passes, self._inputs.device, nbytes) as results:
             for (number, _, chosen, _), (total, own) in zip(parts, results, strict=True):
                 if own is not network:

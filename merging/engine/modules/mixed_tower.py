@@ -143,7 +143,7 @@ class MixedEncoder(Encoder):
 
     def embedding(self, name: str) -> Tensor:
         """An embedding (n, rows, width) of every image, or a vector as one row."""
-        own = super().table(name)
+        own = super().embedding(name)
         if self.weights is None:
             return own
         mixed = own + self._mixture(name)

@@ -71,7 +71,9 @@ class ArrayData(DataSet):
         name, rows = self._arrays[part][0], self._rows[part]
         with Npz(self._path) as archive:
             first = _channels(archive.infos[name].shape) == 1
-            for index, (_, pixels) in zip(indices, archive.read_rows(name, (int(rows[i]) for i in indices)), strict=True):
+            for index, (_, pixels) in zip(
+                indices, archive.read_rows(name, (int(rows[i]) for i in indices)), strict=True
+            ):
                 yield index, as_image(np.moveaxis(pixels, 0, -1).copy() if first else pixels)
 
 

@@ -41,7 +41,10 @@ class Conflict:
 
 def join_conflicts(conflicts: Sequence[Conflict]) -> Conflict:
     """Several conflicts as one: all their positions, or one orthonormal basis of all their directions."""
-    where, scores = [conflict.positions for conflict in conflicts], torch.cat([conflict.scores for conflict in conflicts])
+    where, scores = (
+        [conflict.positions for conflict in conflicts],
+        torch.cat([conflict.scores for conflict in conflicts]),
+    )
     if where[0].ndim == 1:
         return Conflict(torch.cat(where), scores)
     left, sizes, _ = torch.linalg.svd(torch.cat(where, dim=1), full_matrices=False)
@@ -96,7 +99,10 @@ class LinearConflicts:
     @cached_property
     def _summed_outputs(self) -> Tensor:
         """Σ_i τ_i (G_i/n_i) τ_iᵀ (d_out, d_out), correct on and below the diagonal."""
-        return sum((self._weighted_outputs(i, {i: 1.0}) for i in range(1, len(self.inputs))), self._weighted_outputs(0, {0: 1.0}))
+        return sum(
+            (self._weighted_outputs(i, {i: 1.0}) for i in range(1, len(self.inputs))),
+            self._weighted_outputs(0, {0: 1.0}),
+        )
 
     def _weighted_outputs(self, task: int, weights: Mapping[int, float]) -> Tensor:
         """Σ_i w_i τ_i (G_k/n_k) τ_iᵀ (d_out, d_out), correct up to the diagonal, by X_k where it has few rows."""

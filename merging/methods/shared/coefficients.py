@@ -80,7 +80,9 @@ class Coefficients:
 
     def merge_values(self, shrink: float) -> dict[str, tuple[float, ...]]:
         """Every live tensor's coefficients, shrunk, as they enter the merge."""
-        return {parameter.name: tuple((shrink * self.model_values(parameter.name)).tolist()) for parameter in self._live}
+        return {
+            parameter.name: tuple((shrink * self.model_values(parameter.name)).tolist()) for parameter in self._live
+        }
 
     def tables(self, parameters: Sequence[Parameter], shrink: float) -> dict[str, pd.DataFrame]:
         """``coefficients`` as they enter the merge, ``coefficient_steps`` before they are shrunk, and ``learning``."""

@@ -40,7 +40,7 @@ class ReferencedModel(CheckpointView):
 
     def __init__(self, inner: Checkpoint, raw: bytes, metadata: Mapping[str, str]) -> None:
         names = {each.name: each.name for each in inner.parameters if each.part != TEXT_TOWER}
-        super().__init__(inner, rename_tensors(inner, names), same=False)
+        super().__init__(inner, rename_tensors(inner, names), keeps_digest=False)
         self.metadata, self._crc = dict(metadata), zlib.crc32(raw)
 
     def state(self) -> tuple[int, ...] | None:

@@ -32,7 +32,9 @@ class Download:
     ``file`` has its size and its key as soon as the Hub stated them.
     """
 
-    def __init__(self, repository: Repository, file: RepositoryFile, repository_path: Path, line: DownloadThreads) -> None:
+    def __init__(
+        self, repository: Repository, file: RepositoryFile, repository_path: Path, line: DownloadThreads
+    ) -> None:
         self.file, self._repository, self._place, self._line = file, repository, repository_path, line
         self._sha256, self._hashed = hashlib.sha256(), 0  # bytes
 

@@ -56,7 +56,7 @@ class TeamBase(CheckpointView):
     """The pretrained model of a team: some of its tensors are kept, or left out."""
 
     def __init__(self, inner: Checkpoint, tensors: Mapping[str, DerivedTensor], new_roles: Mapping[str, Role]) -> None:
-        super().__init__(inner, tensors, same=True)
+        super().__init__(inner, tensors, keeps_digest=True)
         self._kept = dict(new_roles)
         self.team = Team(self, {})
 
@@ -78,7 +78,7 @@ class TeamMember(CheckpointView):
     def __init__(
         self, inner: Checkpoint, tensors: Mapping[str, DerivedTensor], stored: Mapping[str, str], notes: tuple[str, ...]
     ) -> None:
-        super().__init__(inner, tensors, same=True)
+        super().__init__(inner, tensors, keeps_digest=True)
         self.stored = dict(stored)
         self.notes += notes
 
@@ -337,7 +337,9 @@ class _TeamBuilder:
             return 0
         touched = frozenset[str]().union(*(adapter.touched for adapter in adapters))
         rest = [
-            name for name, p in self.roles.items() if p.role not in UNMERGED and name not in touched | self.new_roles.keys()
+            name
+            for name, p in self.roles.items()
+            if p.role not in UNMERGED and name not in touched | self.new_roles.keys()
         ]
         if rest and not self.count_untouched:
             self.new_roles |= dict.fromkeys(rest, Role.BUFFER)

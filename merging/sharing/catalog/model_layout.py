@@ -83,11 +83,15 @@ def read_layout(
     for item, facts in recognized:
         if item.reference not in taken:
             known = item.reference in {entry.reference for entry in group.experts.values()}
-            left_out[item.listed_path] = NOT_CHOSEN if known else _exclusion_reason(item, facts.kind, facts.problem, group)
+            left_out[item.listed_path] = (
+                NOT_CHOSEN if known else _exclusion_reason(item, facts.kind, facts.problem, group)
+            )
     reasons: dict[str, list[str]] = {}
     for place, reason in left_out.items():
         reasons.setdefault(reason, []).append(place.partition("/")[2] or place)
-    return ModelLayout(group.title, group.layout, pretrained or own, experts, group.is_guessed and not pretrained, reasons)
+    return ModelLayout(
+        group.title, group.layout, pretrained or own, experts, group.is_guessed and not pretrained, reasons
+    )
 
 
 def _find_skipped_files(items: Iterable[CatalogEntry]) -> dict[str, str]:

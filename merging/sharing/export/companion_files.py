@@ -36,7 +36,9 @@ class Companions:
         """Copy them. Returns {name: why it was not copied}, for those that lie there and were not."""
         of_base = tuple(name for name in COMPANIONS if not (self.uses_own_tokens and name in TOKENIZER))
         refused = copy_companions(self.folder, target, of_base)
-        refused |= copy_companions(self.own_folder, target, (TRANSFORMERS, *(TOKENIZER if self.uses_own_tokens else ())))
+        refused |= copy_companions(
+            self.own_folder, target, (TRANSFORMERS, *(TOKENIZER if self.uses_own_tokens else ()))
+        )
         if self.token_rows[0] != self.token_rows[1]:
             self._write_rows(target / TRANSFORMERS)
         return refused

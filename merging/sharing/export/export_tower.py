@@ -81,7 +81,7 @@ class ExportTower:
 
     def _add_text(self, view: Checkpoint, text: dict[str, DerivedTensor]) -> Checkpoint:
         parts = rename_tensors(view, {name: name for name in view.infos})
-        return CheckpointView(self.checkpoint, parts | text, same=False)
+        return CheckpointView(self.checkpoint, parts | text, keeps_digest=False)
 
 
 def complete_tower(

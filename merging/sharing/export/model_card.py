@@ -172,7 +172,7 @@ def _introduction(card: Card) -> str:
 
 def describe_cautions(run: Run) -> str:
     """What may be wrong with the model, right below what it is; empty if nothing."""
-    return "\n".join(f"- **Warning:** {escape_markdown(printable(line, LONGEST_TEXT))}" for line in run.list_cautions)
+    return "\n".join(f"- **Warning:** {escape_markdown(printable(line, LONGEST_TEXT))}" for line in run.cautions)
 
 
 def _loading(card: Card) -> str:
@@ -304,7 +304,9 @@ def _limits(card: Card) -> Iterator[str]:
         yield _escape_own_text(TASK_KNOWN)
     if run is not None:
         yield from (
-            escape_markdown(printable(text, LONGEST_TEXT)) for text in run.list_remarks if text not in run.evaluation_warnings
+            escape_markdown(printable(text, LONGEST_TEXT))
+            for text in run.remarks
+            if text not in run.evaluation_warnings
         )
         if run.benchmark and run.benchmark == _bundled_digest():
             yield "Scores are on the bundled benchmark of small images, not on the data sets that papers report."

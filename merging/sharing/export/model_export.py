@@ -289,7 +289,9 @@ def export_file(
     source = open_run(run, {})
     (model,) = source.models.values()
     tower = (
-        None if model.is_inferred else complete_tower(model, None, activation, _stated_architecture(source, architecture))
+        None
+        if model.is_inferred
+        else complete_tower(model, None, activation, _stated_architecture(source, architecture))
     )
     meter = context.meter(model.nbytes)
     require_space(path, model.nbytes)

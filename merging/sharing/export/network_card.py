@@ -86,7 +86,7 @@ def _body(export: NetworkExport, notes: list[str]) -> Iterator[str]:
         yield "## Recipe"
         yield describe_recipe(source.recipe)
     yield "## Limits"
-    lines = [*notes, *(source.run.list_remarks if source.run else ())]
+    lines = [*notes, *(source.run.remarks if source.run else ())]
     lines.append("Its license follows from those of its parents, which were not looked up.")
     yield "\n".join(f"- {escape_markdown(printable(line, LONGEST_TEXT))}" for line in lines)
 

@@ -140,7 +140,7 @@ def _prepare_for_task(
     assert isinstance(opened.pretrained, TeamBase)
     for name, stored in opened.pretrained.team.heads[task].items():
         tensors[stored] = DerivedTensor(own.infos[name], (TensorSlice.whole(own, name),))
-    models = {"": CheckpointView(merged, tensors, same=False)}
+    models = {"": CheckpointView(merged, tensors, keeps_digest=False)}
     beside = Companions(opened.pretrained.folder, expert.folder, own_tokens, rows if own_rows else rows[::-1])
     return NetworkExport(source, models, title, beside, task=task)
 

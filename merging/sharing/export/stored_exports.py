@@ -33,7 +33,7 @@ class StoredExport:
     folder: Path
 
     @property
-    def list_files(self) -> list[tuple[str, int]]:
+    def files(self) -> list[tuple[str, int]]:
         """Paths within the folder and their bytes."""
         paths = sorted(path for path in self.folder.rglob("*") if path.is_file() and not path.is_symlink())[:MOST_BYTES]
         return [(path.relative_to(self.folder).as_posix(), path.stat().st_size) for path in paths]
@@ -41,7 +41,7 @@ class StoredExport:
     @property
     def nbytes(self) -> int:
         """Bytes of all files."""
-        return sum(size for _, size in self.list_files)
+        return sum(size for _, size in self.files)
 
     def read_card(self) -> str:
         """The model card as it was written; empty if there is none."""

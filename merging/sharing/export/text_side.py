@@ -76,7 +76,7 @@ def _add_logit_scale(text: CheckpointView) -> Checkpoint:
         return text
     scale = MappingCheckpoint({SCALE: torch.tensor(math.log(LOGIT_SCALE))}, text.name)
     parts: dict[str, DerivedTensor] = rename_tensors(text, {name: name for name in text.infos})
-    return CheckpointView(text, parts | rename_tensors(scale, {SCALE: SCALE}), same=False)
+    return CheckpointView(text, parts | rename_tensors(scale, {SCALE: SCALE}), keeps_digest=False)
 
 
 def holds_tokens(source: Checkpoint) -> bool:

@@ -46,7 +46,8 @@ def plan_sentences(plan: FetchPlan) -> list[str]:
     rate = "the rate of the last download" if plan.rate_measured else f"at {size_text(RATE)}/s"
     unknown = [part.purpose for part in plan.parts if part.nbytes is None and not part.is_complete]
     lines = [
-        f"To fetch from {plan.host}: {about}{size_text(plan.bytes_to_fetch)}; here already: {size_text(plan.local_bytes)}.",
+        f"To fetch from {plan.host}: {about}{size_text(plan.bytes_to_fetch)}; here already: "
+        f"{size_text(plan.local_bytes)}.",
         f"Disk: {about}{size_text(plan.bytes_to_fetch)} needed in {plan.place}, {size_text(plan.free_bytes)} free.",
         f"Time: {about}{duration_text(plan.fetch_seconds)} to fetch ({rate}).",
         f"Computing: about {duration_text(plan.compute_seconds)} on {plan.device} for {plan.images:,} images and "
@@ -96,7 +97,8 @@ def plan_data(plan: FetchPlan) -> dict[str, Any]:
             for part in plan.parts
         ],
         "own": [asdict(one) for one in plan.own],
-        "to_fetch": plan.bytes_to_fetch, "exact": plan.has_exact_sizes, "here": plan.local_bytes, "free": plan.free_bytes,
+        "to_fetch": plan.bytes_to_fetch, "exact": plan.has_exact_sizes, "here": plan.local_bytes,
+        "free": plan.free_bytes,
         "place": str(plan.place), "fetch_seconds": plan.fetch_seconds, "rate": plan.rate,
         "compute_seconds": plan.compute_seconds, "speed_measured": plan.speed_measured,
         "device": plan.device, "images": plan.images, "passes": plan.passes,

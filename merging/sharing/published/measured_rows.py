@@ -98,7 +98,11 @@ def write_measured(folder: Path, measured: MeasuredTable) -> None:
         for key, one in measured.rows.items()
     }
     content = {"device": measured.device, "benchmark": measured.benchmark, "problems": dict(measured.problems)}
-    of = {"choice": measured.choice.to_plain(), "files": measured.files.to_plain(), "references": dict(measured.references)}
+    of = {
+        "choice": measured.choice.to_plain(),
+        "files": measured.files.to_plain(),
+        "references": dict(measured.references),
+    }
     write_json(folder / MEASURED_FILE, content | of | {"rows": rows})
 
 

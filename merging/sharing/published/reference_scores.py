@@ -66,7 +66,9 @@ def find_measured(run: ExperimentRun, benchmark: Benchmark) -> MeasuredTable:
     taken from their runs again.
     """
     ids = {name: reference_id(benchmark, name) for name in (PRETRAINED, *benchmark.experts)}
-    files = MeasuredFiles.from_lock(run.folders.read_lock(), {use.repository for use in list_needed_parts(run.experiment, run.choice)})
+    files = MeasuredFiles.from_lock(
+        run.folders.read_lock(), {use.repository for use in list_needed_parts(run.experiment, run.choice)}
+    )
     if (run.folders.folder / MEASURED_FILE).is_file():
         known = read_measured(run.folders.folder, run.experiment, run.choice)
         if known.benchmark == benchmark.digest:

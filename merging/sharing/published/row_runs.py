@@ -61,10 +61,20 @@ class _RowComputation:
     def __init__(
         self, run: ExperimentRun, benchmark: Benchmark, store: Store, measured: MeasuredTable, context: Context
     ) -> None:
-        self.experiment_run, self.benchmark, self.store, self.measured, self.context = run, benchmark, store, measured, context
+        self.experiment_run, self.benchmark, self.store, self.measured, self.context = (
+            run,
+            benchmark,
+            store,
+            measured,
+            context,
+        )
 
     def run(self) -> MeasuredTable:
-        pending = [row for variant in list_variants(self.experiment_run.experiment, self.experiment_run.choice) if (row := self._find_pending(variant))]
+        pending = [
+            row
+            for variant in list_variants(self.experiment_run.experiment, self.experiment_run.choice)
+            if (row := self._find_pending(variant))
+        ]
         groups = self._group_rows(pending)
         parts = self.context.split({str(number): len(group) for number, group in enumerate(groups)})
         for number, group in enumerate(groups):
@@ -110,7 +120,8 @@ class _RowComputation:
         """Rows whose models fit into memory and on the disk together, for one pass over the images."""
         size = max(1, self.benchmark.open_pretrained().nbytes)
         room = min(
-            free_for_models(choose_device(self.experiment_run.device)) // size, free_bytes(self.store.root) // (DISK_DIVISOR * size)
+            free_for_models(choose_device(self.experiment_run.device)) // size,
+            free_bytes(self.store.root) // (DISK_DIVISOR * size),
         )
         each = max(1, min(MOST_ROWS, room))
         return [rows[start : start + each] for start in range(0, len(rows), each)]
@@ -149,5 +160,13 @@ class _RowComputation:
     def _store_merging_rate(self, seconds: float) -> None:
         """Keep how fast merges read models of this tower on this device, for the next plan."""
         pretrained, experts = open_models(self.benchmark.pretrained, self.benchmark.experts)
-        name = merging_rate_name(find_models(self.experiment_run.experiment, self.experiment_run.choice).tower, choose_device(self.experiment_run.device).type)
-        store_rate(self.experiment_run.folders.rates_folder, name, sum(one.nbytes for one in (pretrained, *experts.values())), seconds)
+        name = merging_rate_name(
+            find_models(self.experiment_run.experiment, self.experiment_run.choice).tower,
+            choose_device(self.experiment_run.device).type,
+        )
+        store_rate(
+            self.experiment_run.folders.rates_folder,
+            name,
+            sum(one.nbytes for one in (pretrained, *experts.values())),
+            seconds,
+        )

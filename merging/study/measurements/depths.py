@@ -96,7 +96,9 @@ def measure_depths(subject: Subject, context: Context) -> MeasurementResult:
 
 def _count_work(subject: Subject) -> int:
     per_task = subject.store.get_run(subject.run_id).per_task
-    keys = [task.key for task in subject.benchmark.tasks if not per_task or task.key in subject.open_checkpoints.experts]
+    keys = [
+        task.key for task in subject.benchmark.tasks if not per_task or task.key in subject.open_checkpoints.experts
+    ]
     return 2 * sum(subject.benchmark.count(key, SPLIT) for key in keys)
 
 
@@ -115,10 +117,12 @@ def _measure_tasks(
         if reason := benchmark.misfit(model):
             raise TaskError(f"It cannot be measured on this benchmark: {reason}")
         if merged is None or len(models) > 1:
-            merged = Encoder.from_checkpoint(model, device, like=opened.pretrained)
+            merged = Encoder.from_checkpoint(model, device, fallback=opened.pretrained)
         donors = {PRETRAINED: pretrained}
         if task.key in opened.experts:
-            donors[expert_key(task.key)] = Encoder.from_checkpoint(opened.experts[task.key], device, like=opened.pretrained)
+            donors[expert_key(task.key)] = Encoder.from_checkpoint(
+                opened.experts[task.key], device, fallback=opened.pretrained
+            )
         reference = list(donors)[-1]
         how = (benchmark.head(task.key), benchmark.preprocess, meter, task.title)
         answers = images_by_depth(merged, donors[reference], images, labels, *how)

@@ -114,10 +114,10 @@ def cumulative_drift(
     last, merged = models.pretrained, pretrained
     frames = []
     for task, expert in models.experts.items():
-        own = Encoder.from_checkpoint(expert, device, like=models.pretrained)
+        own = Encoder.from_checkpoint(expert, device, fallback=models.pretrained)
         if models.merged[task] is not last:  # most often one model serves all tasks
             last = models.merged[task]
-            merged = Encoder.from_checkpoint(last, device, like=models.pretrained)
+            merged = Encoder.from_checkpoint(last, device, fallback=models.pretrained)
         ends = None if models.modules is None else partial(models.modules.on(merged.device).features, task=task)
         frames.append(_task_rows(task, own, {MERGED: merged, PRETRAINED: pretrained}, images[task], meter, ends))
     return pd.concat(frames, ignore_index=True)
@@ -279,7 +279,7 @@ def layer_outputs(
 ) -> dict[str, LayerOutput]:
     """The outputs of every layer of an expert on images (n, 3, h, w), under the name of each of the layer's tensors."""
     named = {parameter.name: parameter for parameter in expert.parameters}
-    encoder = Encoder.from_checkpoint(expert, device, like=like)
+    encoder = Encoder.from_checkpoint(expert, device, fallback=like)
     outputs: dict[str, LayerOutput] = {}
 
     def collect(name: str, rows: Tensor) -> None:

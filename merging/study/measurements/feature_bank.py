@@ -32,7 +32,9 @@ def measure_bank(subject: Subject, context: Context) -> MeasurementResult:
     with subject.models(stages) as models:
         if reason := benchmark.misfit(models["merged"]):
             raise TaskError(f"It cannot be measured on this benchmark: {reason}")
-        encoder = Encoder.from_checkpoint(models["merged"], choose_device(context.device), like=benchmark.pretrained_tower)
+        encoder = Encoder.from_checkpoint(
+            models["merged"], choose_device(context.device), fallback=benchmark.pretrained_tower
+        )
         counts = [benchmark.count(key, SPLIT) for key in keys]
         meter = stages[EXTRACTING].meter(sum(counts))
         kept = compute_bank(encoder, benchmark, keys, meter)

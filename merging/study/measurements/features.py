@@ -107,7 +107,9 @@ def _extract(
     from merging.images.image_encoder import Encoder
 
     benchmark = subject.benchmark
-    encoder: ImageModel = Encoder.from_checkpoint(model, choose_device(context.device), like=benchmark.pretrained_tower)
+    encoder: ImageModel = Encoder.from_checkpoint(
+        model, choose_device(context.device), fallback=benchmark.pretrained_tower
+    )
     if subject.modules is not None:  # a module of a task is not used: these images are of none of the merged ones
         encoder = ModulesOfTask(subject.modules.on(choose_device(context.device)), "")
     meter = context.meter(sum(map(len, chosen.values())))

@@ -65,7 +65,9 @@ def find_by_depth(
         ByDepth.PARTS: lambda one: _where_holds(parting_depth(one.answers.T, one.reference.T) == depth, float(depth)),
         ByDepth.DRIFT: lambda one: one.drift[:, depth],
         ByDepth.MENDED: lambda one: _where_holds(one.restored_right[:, depth, kind] == 1, float(depth)),
-        ByDepth.BROKEN: lambda one: _where_holds(one.restored_right[:, 0, kind] >= 0, _first_restoring(one.restored_right[:, :, kind])),
+        ByDepth.BROKEN: lambda one: _where_holds(
+            one.restored_right[:, 0, kind] >= 0, _first_restoring(one.restored_right[:, :, kind])
+        ),
     }
     numbers = {task: values[asked_for](one) for task, one in by_task.items()}
     said = {task: one.answers[:, -1] for task, one in by_task.items()}

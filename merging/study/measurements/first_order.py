@@ -148,7 +148,7 @@ class DifferentiableTower:
     @classmethod
     def load(cls, merged: Checkpoint, inputs: RunInputs) -> DifferentiableTower:
         """The tower in memory."""
-        encoder = Encoder.from_checkpoint(merged, inputs.device, on_demand=True, like=inputs.pretrained)
+        encoder = Encoder.from_checkpoint(merged, inputs.device, on_demand=True, fallback=inputs.pretrained)
         stored = [name for parts in encoder.names.values() for name in parts]
         return cls(encoder, {n: merged.read(n).to(inputs.device, torch.float32).requires_grad_() for n in stored})
 

@@ -47,7 +47,11 @@ def measure_layer_drift(subject: Subject, context: Context) -> MeasurementResult
         NeedsError: the files do not fit the models. TaskError: there are none, or not of every expert.
     """
     subject.refuse_modules(routed_only=True)
-    opened, device, stages = subject.open_checkpoints, choose_device(context.device), subject.split_context(context, {LAYERS: 1.0})
+    opened, device, stages = (
+        subject.open_checkpoints,
+        choose_device(context.device),
+        subject.split_context(context, {LAYERS: 1.0}),
+    )
     given = opened.captured_files
     if subject.layer_inputs:
         files = DataFiles.build(layer_inputs=subject.layer_inputs)

@@ -101,7 +101,7 @@ class _ReportingHalf:
 
     def expert_features(self, expert: Checkpoint, task: str) -> Tensor:
         """An expert's features of its task's images."""
-        encoder = Encoder.from_checkpoint(expert, self.modules.device, like=self.benchmark.pretrained_tower)
+        encoder = Encoder.from_checkpoint(expert, self.modules.device, fallback=self.benchmark.pretrained_tower)
         return self.map_images(lambda images: encoder(images).cpu(), task)
 
     def share_right(self, rows: Tensor, task: str) -> float:
@@ -138,7 +138,9 @@ def _oracle_table(half: _ReportingHalf, experts: Mapping[str, Checkpoint]) -> pd
         def alone(images: Tensor, own: Tensor = own) -> Tensor:
             return modules.mixed_features(images, own.expand(len(images), -1))
 
-        merged, routed, true = (half.map_images(run, task) for run in (_without_modules(modules), modules.features, alone))
+        merged, routed, true = (
+            half.map_images(run, task) for run in (_without_modules(modules), modules.features, alone)
+        )
         each = (merged, routed, true, half.expert_features(expert, task))
         rows.append((task, *(half.share_right(features_of, task) for features_of in each), len(merged)))
     return pd.DataFrame(rows, columns=["task", "merged", "routed", "oracle", "expert", "n"])

@@ -63,7 +63,7 @@ class PutBackTower:
     @classmethod
     def load(cls, merged: Checkpoint, pretrained: Checkpoint, device: torch.device | str) -> PutBackTower:
         """The tower of a merged model in memory."""
-        return cls(merged, pretrained, Encoder.from_checkpoint(merged, device, like=pretrained))
+        return cls(merged, pretrained, Encoder.from_checkpoint(merged, device, fallback=pretrained))
 
     def with_pretrained(self, names: Collection[str]) -> Encoder:
         """The tower with these tensors, under their stored names, as they are in the pretrained model."""
@@ -109,13 +109,17 @@ class PutBackTower:
     def _variant_features(self, variant: PutBackVariant, tokens: Sequence[Tensor], meter: Meter) -> Tensor:
         return self._finish_pass(self.with_pretrained(variant.tensors), variant.first, tokens, meter, variant.name)
 
-    def _finish_pass(self, encoder: Encoder, section: int, tokens: Sequence[Tensor], meter: Meter, detail: str) -> Tensor:
+    def _finish_pass(
+        self, encoder: Encoder, section: int, tokens: Sequence[Tensor], meter: Meter, detail: str
+    ) -> Tensor:
         """Features from the tokens that enter a section."""
         for at in range(section, encoder.sections):
             tokens = self._run_section(encoder, at, tokens, meter, detail)
         return torch.cat([x.cpu() for x in tokens])
 
-    def _run_section(self, encoder: Encoder, section: int, tokens: Sequence[Tensor], meter: Meter, detail: str) -> list[Tensor]:
+    def _run_section(
+        self, encoder: Encoder, section: int, tokens: Sequence[Tensor], meter: Meter, detail: str
+    ) -> list[Tensor]:
         """What leaves a section, batches beside each other."""
         nbytes = forward_bytes(max(map(len, tokens), default=0), encoder.architecture)
         found = list[Tensor]()

@@ -198,7 +198,9 @@ def measure_signs(subject: Subject, context: Context) -> MeasurementResult:
             for density, votes in elected_votes(inputs, p).items():
                 other_votes[density] += votes
         else:
-            vectors = on_float64_device(as_matrices(inputs.read_whole(p)))  # in the precision in which TIES elects signs
+            vectors = on_float64_device(
+                as_matrices(inputs.read_whole(p))
+            )  # in the precision in which TIES elects signs
             exact = to_float64(vectors)
             layer = inspect_layer(vectors, tick=tick, spaces=(joint_space((), exact, way) for way in (False, True)))
             rows["layers"].append((p.name, p.order, p.section, str(p.role), p.part, sizes[p.name], *layer.ranks))

@@ -161,7 +161,9 @@ class Towers:
     def _named(self, key: str, title: str, checkpoint: Checkpoint) -> NamedTower:
         if reason := self.benchmark.misfit(checkpoint):
             raise TaskError(f"{title} does not fit the benchmark: {reason}")
-        encoder = Encoder.from_checkpoint(checkpoint, choose_device(self.context.device), like=self.benchmark.pretrained_tower)
+        encoder = Encoder.from_checkpoint(
+            checkpoint, choose_device(self.context.device), fallback=self.benchmark.pretrained_tower
+        )
         return NamedTower(key, title, encoder)
 
 

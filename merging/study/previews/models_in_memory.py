@@ -67,7 +67,7 @@ def load_model(
     """
     checkpoint = MappingCheckpoint(tensors, MERGED)
     checkpoint.metadata = dict(metadata)
-    encoder = Encoder.from_checkpoint(checkpoint, device, like=like)
+    encoder = Encoder.from_checkpoint(checkpoint, device, fallback=like)
     by_section: dict[int, list[str]] = {section: [] for section in range(encoder.sections)}
     for name in encoder.tensors:
         by_section[encoder.section_of(name)].append(name)

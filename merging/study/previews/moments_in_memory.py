@@ -44,7 +44,7 @@ class MomentsInMemory:
     @property
     def nbytes(self) -> int:
         """Bytes that are kept: moments, and what is needed to capture more of them."""
-        kept = (moments.list_tensors for of_experts in self._kept.values() for moments in of_experts or ())
+        kept = (moments.tensors for of_experts in self._kept.values() for moments in of_experts or ())
         return count_bytes([*self._captured.tensors, *itertools.chain.from_iterable(kept)])
 
 

@@ -190,7 +190,9 @@ class Previewer:
         if run_id not in self._merges:
             refuse_learning(opened)
             near = self._nearest(opened, digests)
-            states = merge_in_memory(opened, context.on_device(self.device), lambda: self._find_moments(opened, digests), near)
+            states = merge_in_memory(
+                opened, context.on_device(self.device), lambda: self._find_moments(opened, digests), near
+            )
             models = {name: self._load_model(state, opened.pretrained) for name, state in states.items()}
             self._merges[run_id] = MergeInMemory(digests, models, opened.recipe)
         self._merges.move_to_end(run_id)

@@ -151,7 +151,7 @@ def _compute(work: RunWork, announce: Callable[[Estimate], None] | None) -> None
     if stored is not None and work.benchmark is not None:
         work.add_scores(stored)
         return
-    for doubt in work.opened.list_doubts:
+    for doubt in work.opened.doubts:
         work.context.warn(doubt)
     learns = work.recipe.learns
     if learns and announce is not None:

@@ -94,7 +94,7 @@ class OpenedRecipe:
         return report
 
     @property
-    def list_doubts(self) -> tuple[str, ...]:
+    def doubts(self) -> tuple[str, ...]:
         """Sentences on experts that can be merged but probably do not belong here; a sample is read once.
 
         Invisible characters in the experts' names are escaped.
@@ -106,9 +106,9 @@ class OpenedRecipe:
 
     def raise_if_doubtful(self) -> None:
         """Raise CompatibilityError if an expert probably does not belong to the pretrained model."""
-        if self.list_doubts:
+        if self.doubts:
             refused = "Nothing was merged. Choose other files, or merge without strict to go on with a warning."
-            raise CompatibilityError("\n".join((*self.list_doubts, refused)), self._report)
+            raise CompatibilityError("\n".join((*self.doubts, refused)), self._report)
 
     def raise_if_changed(self) -> None:
         """Raise CheckpointError if a file was overwritten since it was opened."""

@@ -164,12 +164,12 @@ class Run:
         return self.has_scores or bool(self.evaluation_warnings)
 
     @property
-    def list_cautions(self) -> tuple[str, ...]:
+    def cautions(self) -> tuple[str, ...]:
         """What may be wrong with the result: the warnings, one line each, but for the remarks."""
         return tuple(line for line in self._on_result if NOTHING_TO_DO not in line)
 
     @property
-    def list_remarks(self) -> tuple[str, ...]:
+    def remarks(self) -> tuple[str, ...]:
         """The warnings that need no check: why it has no scores, and those on which there is nothing to do."""
         return *self.evaluation_warnings, *(line for line in self._on_result if NOTHING_TO_DO in line)
 
@@ -209,7 +209,7 @@ class Run:
         return bool(self.models) and bool(self.modules or not self.adapt)
 
     @property
-    def learns_on_test_images(self) -> bool:
+    def adapts_on_test(self) -> bool:
         """Whether it learned, without labels, on the images that its scores are reported on: its mark is †."""
         return self.adapted_on == REPORTED
 

@@ -108,7 +108,7 @@ class RunWork:
             result = self._adapt(folder, result)
             heads = write_heads(folder, result.heads)
             self.opened.raise_if_changed()
-            doubts = *self.opened.list_doubts, *self.opened.captured_files.list_doubts(self.digests)
+            doubts = *self.opened.doubts, *self.opened.captured_files.list_doubts(self.digests)
             self.warnings.extend((*doubts, *self._warn_of_activation(), *result.warnings))
             for name, table in plain_tables(result.tables).items():
                 self.schemas[name] = write_table(folder, name, table, packed=name.startswith(HISTORY))
@@ -152,7 +152,8 @@ class RunWork:
             elsewhere = tensors_on_workers(self.opened, self.context)
             return engine.run_recipe(
                 self.recipe, self.opened.pretrained, self.opened.experts,
-                layer_inputs=self.opened.captured_files.layer_inputs or None, gradients=self.opened.captured_files.gradients or None,
+                layer_inputs=self.opened.captured_files.layer_inputs or None,
+                gradients=self.opened.captured_files.gradients or None,
                 exemplars=self.images.exemplars, test_data=self.images.test_data, kept=self.kept, make_sink=sink,
                 elsewhere=files.enter_context(elsewhere), context=self.parts[MERGING],
             )  # fmt: skip

@@ -109,7 +109,7 @@ class Sweep:
         self._check_count(most or most_points())
         if len(set(self.recipes)) < len(self.recipes):
             raise RecipeError("Two recipes of the sweep are the same.")
-        _ = (self.sample, self.list_points)  # computing them checks them
+        _ = (self.sample, self.points)  # computing them checks them
 
     def _check_count(self, most: int) -> None:
         if (count := len(self.recipes) * math.prod(len(axis.values) for axis in self.axes)) > most:
@@ -186,7 +186,7 @@ class Sweep:
         return product(*(axis.values for axis in self.axes))
 
     @cached_property
-    def list_points(self) -> tuple[SweepPoint, ...]:
+    def points(self) -> tuple[SweepPoint, ...]:
         """Every point, in the order in which they are computed: coarse first, so that a curve shows early."""
         points = [
             self._make_point(line, recipe, values)
@@ -301,4 +301,9 @@ def with_absolute_paths(recipe: Recipe, base: Path) -> Recipe:
         return ModelRef(reference, base).absolute()
 
     experts = tuple((name, absolute(reference)) for name, reference in recipe.experts)
-    return replace(recipe, pretrained=absolute(recipe.pretrained), experts=experts, data_files=recipe.data_files.map_paths(absolute))
+    return replace(
+        recipe,
+        pretrained=absolute(recipe.pretrained),
+        experts=experts,
+        data_files=recipe.data_files.map_paths(absolute),
+    )

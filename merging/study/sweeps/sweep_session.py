@@ -107,7 +107,7 @@ class SweepSession:
                 raise MergingError(f"These models cannot be evaluated on the benchmark: {reason}")
         for key in sweep.sample.tasks:
             self.benchmark.task(key)
-        return [self.plan(place) for place in sweep.list_points]
+        return [self.plan(place) for place in sweep.points]
 
     def plan(self, place: SweepPoint) -> NamedPoint:
         """The point with its name and its run's id. Reads each checkpoint that this process has not read yet."""
@@ -332,7 +332,7 @@ def list_doubts(sweep: Sweep, session: SweepSession) -> list[str]:
     sentences: dict[str, None] = {sweep.learning_note: None} if sweep.learning_note else {}
     for recipe in sweep.recipes:
         with contextlib.suppress(MergingError):  # its points fail with the reason, and the others do not
-            sentences |= dict.fromkeys(session.open_checkpoints(recipe).list_doubts)
+            sentences |= dict.fromkeys(session.open_checkpoints(recipe).doubts)
     return list(sentences)
 
 

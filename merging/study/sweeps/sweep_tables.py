@@ -55,13 +55,19 @@ def estimate_cost(
 ) -> SweepCost:
     """The cost of the sweep on a device of this machine; ``planned`` is its plan, if it is known."""
     planned = drop_repeated(plan_sweep(sweep, benchmark) if planned is None else planned)
-    session, here = SweepSession(benchmark, sweep.sample, QUIET.on_device(device)), describe_device(choose_device(device))
+    session, here = (
+        SweepSession(benchmark, sweep.sample, QUIET.on_device(device)),
+        describe_device(choose_device(device)),
+    )
     missing = list_absent(planned, store, benchmark, session.sample)
     if not missing:
         return SweepCost(len(planned), len(planned), 0.0, 0.0, True)
     split, keys = session.sample.split, session.sample.tasks or tuple(task.key for task in benchmark.tasks)
     images = sum(session.drawn.count(key, split) for key in keys)
-    earlier, runs = [facts for facts in points.read_latest_times(store) if facts.get("device") == here], store.list_runs()
+    earlier, runs = (
+        [facts for facts in points.read_latest_times(store) if facts.get("device") == here],
+        store.list_runs(),
+    )
     seconds, certain = 0.0, True
     for line, recipe in enumerate(sweep.recipes):
         each, learned = _seconds_per_point(session, recipe, sweep.kind != VALUES, images, earlier, runs)

@@ -131,7 +131,9 @@ def vary_recipe(recipe: Recipe, target: str, value: float, seed: int = 0) -> Rec
     if target == EXPERTS:
         order = np.random.default_rng(seed).permutation(len(recipe.experts))[: int(value)]
         kept = [recipe.experts[index] for index in sorted(order)]
-        smaller = replace(recipe, experts=tuple(kept), data_files=recipe.data_files.of_experts(name for name, _ in kept))
+        smaller = replace(
+            recipe, experts=tuple(kept), data_files=recipe.data_files.of_experts(name for name, _ in kept)
+        )
         return Recipe.from_plain(smaller.plain() | {"title": ""})
     owner, _, name = target.rpartition(".")
     if owner in DRAWN:

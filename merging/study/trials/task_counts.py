@@ -105,7 +105,9 @@ def compute_trial(inputs: TrialInputs, request: Mapping[str, Any], context: Cont
 def _count_correct(inputs: TrialInputs, model: Source, tasks: Sequence[str], context: Context) -> dict[str, Any]:
     """Correct answers of a model, and images, by task."""
     images = [_task_images(inputs, task) for task in tasks]
-    encoder = Encoder.from_checkpoint(open_checkpoint(model), choose_device(context.device), like=inputs.benchmark.pretrained_tower)
+    encoder = Encoder.from_checkpoint(
+        open_checkpoint(model), choose_device(context.device), fallback=inputs.benchmark.pretrained_tower
+    )
     meter = context.meter(sum(len(task.labels) for task in images))
     correct = []
     for name, task in zip(tasks, images, strict=True):

@@ -75,7 +75,9 @@ def _state(files: JobFiles, record: Record, store: JobStore, here: bool) -> tupl
         return record.state, record.error, NO_PROCESS
     if record.state == State.QUEUED and files.is_cancelled():
         return State.CANCELLED, "", NO_PROCESS
-    if record.state == State.QUEUED and (here or record.owner.works_in_another_process() or _has_written_lately(record.owner, files)):
+    if record.state == State.QUEUED and (
+        here or record.owner.works_in_another_process() or _has_written_lately(record.owner, files)
+    ):
         return State.QUEUED, "", NO_PROCESS if here else record.owner
     worker = files.find_worker(record)
     if here or worker.is_alive() or _has_written_lately(worker, files):

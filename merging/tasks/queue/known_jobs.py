@@ -63,7 +63,11 @@ class KnownJobs:
 
     def _may_start(self, job_id: str) -> bool:
         """Whether one more job may compute now, and it is this one. What is timed computes alone."""
-        others = [job.id for job in self.list_jobs() if job.state == State.RUNNING and not job.halted_pid and not job.is_remote]
+        others = [
+            job.id
+            for job in self.list_jobs()
+            if job.state == State.RUNNING and not job.halted_pid and not job.is_remote
+        ]
         computing = self._running.union(others)  # also those that another server of this computer started
         if any(map(_is_timed, (job_id, *computing))):
             return not computing

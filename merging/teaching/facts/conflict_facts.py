@@ -37,7 +37,9 @@ def _find_agreement(context: LessonContext, arguments: Mapping[str, Any]) -> Sig
     from merging.study.measurements.signs import WEIGHTS, mean_agreement, read_counts
 
     measured = context.find_measurement(SIGNS)
-    counts = context.compute_once("sign counts", lambda: read_counts(measured.table("votes"), int(measured.notes["tasks"])))
+    counts = context.compute_once(
+        "sign counts", lambda: read_counts(measured.table("votes"), int(measured.notes["tasks"]))
+    )
     space, density = str(arguments.get("space", WEIGHTS)), _density(arguments)
     if (space, density) not in counts:
         known = sorted({name for name, _ in counts})

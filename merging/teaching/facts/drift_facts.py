@@ -77,7 +77,9 @@ def correlation(context: LessonContext, arguments: Mapping[str, Any]) -> Fact:
     x, y = [], []
     for alias in arguments["runs"]:
         run = context.require_run(str(alias))
-        final = _class_token_rows(context.find_measurement(DRIFT, run).table("cumulative"), None).set_index("task")["cosine"]
+        final = _class_token_rows(context.find_measurement(DRIFT, run).table("cumulative"), None).set_index("task")[
+            "cosine"
+        ]
         scores, inside, _ = read_score_rows(context, str(alias))
         drops = accuracy_lost(scores, {str(task): own[task] for task in inside if task in own})
         shared = [task for task in drops.index if task in final.index]

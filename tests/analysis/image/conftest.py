@@ -28,7 +28,7 @@ def store(tmp_path_factory, tiny_benchmark):
 
 @pytest.fixture(scope="module")
 def run(store):
-    return store.runs()[0]
+    return store.list_runs()[0]
 
 
 @pytest.fixture(scope="module")

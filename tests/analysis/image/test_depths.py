@@ -73,11 +73,11 @@ def test_what_mends_is_what_restoring_one_image_says(measured, by_task, made, ru
     for task in ("digits", "letters"):
         one, reference, mended = by_task[task], reference_key(run, task), []
         broken = (one.answers[:, -1] != one.labels) & (one.reference[:, -1] == one.labels)
-        assert ((one.mended[:, 0, 0] >= 0) == broken).all()
+        assert ((one.restored_right[:, 0, 0] >= 0) == broken).all()
         for number in np.flatnonzero(broken):
             studied = find_image(tiny_benchmark, f"{task}:reporting:{number}")
             rows = made.restore(studied, run.id, reference).pivot(index="depth", columns="tokens", values="right")
-            np.testing.assert_array_equal(rows[list(restore.KINDS)].to_numpy(bool), one.mended[number] == 1)
+            np.testing.assert_array_equal(rows[list(restore.KINDS)].to_numpy(bool), one.restored_right[number] == 1)
             np.testing.assert_array_equal(
                 answers_by_depth(made.trace(studied, reference), studied), one.reference[number]
             )
@@ -131,14 +131,16 @@ def test_images_by_depth(by_task, tiny_benchmark):
     assert drift["value"][0] == max(one.drift[:, 2].max() for one in by_task.values())
     mended = find_by_depth("mended", by_task, tiny_benchmark, depth=1, tokens="all")
     assert set(mended["image"]) == {
-        f"{task}:reporting:{n}" for task, one in by_task.items() for n in np.flatnonzero(one.mended[:, 1, 2] == 1)
+        f"{task}:reporting:{n}"
+        for task, one in by_task.items()
+        for n in np.flatnonzero(one.restored_right[:, 1, 2] == 1)
     }
     broken = find_by_depth("broken", by_task, tiny_benchmark)
     for row in broken.to_dict("records"):
-        own = by_task[row["task"]].mended[row["number"], :, 0]
+        own = by_task[row["task"]].restored_right[row["number"], :, 0]
         first = int(row["value"])
         assert (own[first:] == 1).all() and (first == 0 or own[first - 1] == 0)
-    assert len(broken) == sum((one.mended[:, 0, 0] >= 0).sum() for one in by_task.values())
+    assert len(broken) == sum((one.restored_right[:, 0, 0] >= 0).sum() for one in by_task.values())
     for row in find_by_depth("parts", by_task, tiny_benchmark, depth=2).to_dict("records"):
         one, number = by_task[row["task"]], row["number"]
         assert (one.answers[number] != one.reference[number]).tolist()[1:] == [False, True]

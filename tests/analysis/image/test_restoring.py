@@ -29,7 +29,7 @@ def test_restoring_own_tokens_changes_nothing(made, towers, image, run):
 def test_restoring_all_before_the_output_gives_the_reference_s_answer(towers, image, run, tiny_benchmark):
     """Where the last section is shared; before block 0 it gives the model's blocks on the reference's embeddings."""
     own, donor = (towers(key).encoder for key in (run.id, PRETRAINED))
-    shared = {**own.tensors, **donor.holding(donor.sections - 1).tensors}
+    shared = {**own.tensors, **donor.load_section(donor.sections - 1).tensors}
     mixed = NamedTower("mixed", "Mixed", replace(own, tensors=shared))
     traces = trace.trace_image(mixed, image), trace.trace_image(towers(PRETRAINED), image)
     table = restore.restore(mixed, *traces, image).set_index(["depth", "tokens"])["probability"]

@@ -76,7 +76,7 @@ def open_models(
     }
     architecture = Architecture.from_checkpoint(first)
     for name, model in opened.items():
-        if architecture_in_metadata(model) and Architecture.from_checkpoint(model, like=first) != architecture:
+        if architecture_in_metadata(model) and Architecture.from_checkpoint(model, fallback=first) != architecture:
             raise TaskError(f"{name} states another architecture than the pretrained model.")
     assumed = (
         () if activation_in_metadata(first) else (ASSUMED.format("QuickGELU" if architecture.quick_gelu else "GELU"),)

@@ -137,7 +137,11 @@ def _task(source: TaskSource, description: Description, models: BenchmarkModels)
             configuration=source.configuration, split=source.test_split,
         )  # fmt: skip
         published = prompts(source.prompts).with_wording(source.wording) if source.prompts else None
-        chosen = read_classes(description.resolve_path(source.classes)) if isinstance(source.classes, str) else source.classes
+        chosen = (
+            read_classes(description.resolve_path(source.classes))
+            if isinstance(source.classes, str)
+            else source.classes
+        )
         classes = name_classes(data, chosen, published)
         head = None
         if source.head:
