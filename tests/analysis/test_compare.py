@@ -119,7 +119,7 @@ def test_a_score_that_came_out_otherwise_is_counted(store: Store, benchmark: Ben
     changed.__dict__["scores"] = other
     subject = Subject(store, benchmark, run.id)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Store, "run", lambda self, run_id: changed)
+        patch.setattr(Store, "get_run", lambda self, run_id: changed)
         assert predictions.measure_predictions(subject, Context("cpu")).notes["differing"] == 2 * len(benchmark.tasks)
 
 

@@ -260,7 +260,7 @@ def test_features_of_all_kinds_of_models_are_of_the_same_images(store: Store, li
 def test_maps_reuse_stored_features(store: Store, library: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     benchmark, run = Benchmark.load(library), run_id(store, "LwPTV")
     measure.measure("features", store, benchmark, run, context=Context(device="cpu"))
-    monkeypatch.setattr(Encoder, "of", lambda *_, **__: pytest.fail("extracted again"))
+    monkeypatch.setattr(Encoder, "from_checkpoint", lambda *_, **__: pytest.fail("extracted again"))
     told: list[Progress] = []
     found = measure.measure("tsne", store, benchmark, run, context=Context(device="cpu", progress=told.append))
     quality = found.table("quality")

@@ -122,7 +122,7 @@ def test_a_page_reads_the_runs_once(open_app: Any, library: Path, page: str, mon
     at = open_app(page, library)
     reads = []
     whole = Store.list_runs
-    monkeypatch.setattr(Store, "runs", lambda self: reads.append(1) or whole(self))
+    monkeypatch.setattr(Store, "list_runs", lambda self: reads.append(1) or whole(self))
     at.run()
     assert not at.exception
     assert len(reads) == 1

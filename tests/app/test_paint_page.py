@@ -238,7 +238,7 @@ def test_a_store_that_cannot_be_written_to_costs_the_address_alone(
     def refuse(*_: object, **__: object) -> str:
         raise StoreError("The store is read-only.")
 
-    monkeypatch.setattr(Drafts, "keep", refuse)
+    monkeypatch.setattr(Drafts, "store", refuse)
     at = paint()
     factors = jumble(at)
     assert not at.exception and "painted_factors" not in at.query_params

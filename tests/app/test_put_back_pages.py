@@ -164,7 +164,7 @@ def test_a_map_that_is_being_measured_is_drawn(
     partial = MeasurementResult({"changes": some}, whole.notes)
     monkeypatch.setattr(measurement_store, "find_partial", lambda *given: partial)
     job = Job("a1", "Putting back", "running", kind="put_back", subject=run.id)
-    monkeypatch.setattr(SessionQueue, "jobs", lambda self: [job])
+    monkeypatch.setattr(SessionQueue, "list_jobs", lambda self: [job])
     at = open_app("drift", library, drift_view=BACK, runs=run.id, run=run.id)
     assert not at.exception
     assert charts(at) == 1

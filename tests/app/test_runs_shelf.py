@@ -148,7 +148,7 @@ def test_a_run_that_a_job_works_on_is_not_deleted(
     shutil.copytree(library / "runs" / precomputed, page_data.store().root / "runs" / precomputed)
     choose_runs(at, []), choose_runs(at, [precomputed])
     job = Job(precomputed, "A job that began after the page was drawn", State.RUNNING, subject=precomputed)
-    monkeypatch.setattr(RunQueue, "jobs", lambda self: [job])
+    monkeypatch.setattr(RunQueue, "list_jobs", lambda self: [job])
     press(at, "Delete 1 run")
     assert page_data.store().has_run(precomputed) and (page_data.store().root / "runs" / precomputed).is_dir()
     assert "A job has started to use run" in at.error[0].value

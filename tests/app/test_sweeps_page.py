@@ -160,8 +160,8 @@ def test_the_tray_shows_another_sweep_on_the_page_itself(
     )
     at = open_app("sweeps", library, sweep=one.id)
     job = Job(name_job(SWEEP, other.id), "Sweep: other", State.PAUSED, kind=SWEEP, subject=other.id)
-    monkeypatch.setattr(type(page_data.job_queue()), "jobs", lambda self: [job])
-    monkeypatch.setattr(type(page_data.job_queue()), "mine", lambda self: [job])
+    monkeypatch.setattr(type(page_data.job_queue()), "list_jobs", lambda self: [job])
+    monkeypatch.setattr(type(page_data.job_queue()), "own_jobs", lambda self: [job])
     at.run()
     at.button(key=f"show_{job.id}").click().run()
     assert picker(at, "sweep_picker").value == at.query_params["sweep"] == other.id

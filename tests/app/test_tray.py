@@ -156,7 +156,7 @@ def test_every_job_that_runs_is_shown_with_its_workers_and_its_time_left(
 ) -> None:
     from app.session.job_queue import SessionQueue
 
-    monkeypatch.setattr(SessionQueue, "mine", SessionQueue.own_jobs)  # put back afterwards
+    monkeypatch.setattr(SessionQueue, "own_jobs", SessionQueue.own_jobs)  # put back afterwards
     open_app("home", library)
     at = AppTest.from_string(SEVERAL, default_timeout=60).run()
     assert not at.exception

@@ -314,7 +314,7 @@ def test_the_lens_of_the_pretrained_model_is_that_of_every_merges_reference(smal
 def test_facts_and_stored_jobs_name_runs_as_lists_do(small: Context, monkeypatch: pytest.MonkeyPatch) -> None:
     run = next(run for run in small.merges if run.title == "Ties")
     assert run.name == "TIES (sum, λ 0.3)"
-    monkeypatch.setattr(LessonContext, "needed_run", lambda _context, _alias: run)
+    monkeypatch.setattr(LessonContext, "require_run", lambda _context, _alias: run)
     assert read_score_rows(small, "x")[2] == run.name
     runner = RunQueue(small.store)
     assert runner.get(run.id).title == run.name

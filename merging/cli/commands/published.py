@@ -77,8 +77,8 @@ def _print_experiments(call: Call) -> int:
         stated = sorted({part.license for part in each.parts})
         rows.append(
             (each.experiment, each.title, "nothing" if each.is_complete else f"{about}{size_text(each.bytes_to_fetch)}",
-             size_text(each.local_bytes) if each.local_bytes else "", f"≈ {duration_text(each.compute_seconds)}", ",
-             ".join(stated))
+             size_text(each.local_bytes) if each.local_bytes else "", f"≈ {duration_text(each.compute_seconds)}",
+             ", ".join(stated))
         )  # fmt: skip
     print(columns(rows))
     print("Computing is on 1,000 images of each test set on this CPU: an estimate.")
