@@ -276,7 +276,7 @@ def job_subject(pretrained: str, experts: Mapping[str, str]) -> str:
 
 def find_job(key: str, subject: str) -> Job | None:
     """The newest job of a kind on a subject."""
-    return next((job for job in page_data.job_queue().jobs() if job.kind == key and job.subject == subject), None)
+    return next((job for job in page_data.job_queue().list_jobs() if job.kind == key and job.subject == subject), None)
 
 
 @click_errors.guard_callback

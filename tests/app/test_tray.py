@@ -178,7 +178,7 @@ from merging.tasks.queue.job_records import Job
 from merging.recipes.recipe import Recipe
 
 recipe = Recipe.build("adamerging").to_yaml()
-tray.draw_buttons(Job("1", "Learning", "STATE", recipe_yaml=recipe, kept=KEPT), "tray")
+tray.draw_buttons(Job("1", "Learning", "STATE", recipe_yaml=recipe, is_resumable=KEPT), "tray")
 """
 
 

@@ -136,8 +136,8 @@ def test_ids_depend_on_what_files_hold_and_not_on_where_they_are(folder: Path, t
         "b: a.safetensors was made from another checkpoint than this expert.",
     )
     plain = recipe("ties")
-    assert plain.run_id("0", {"a": "1", "b": "2"}) == plain.run_id("0", {"a": "1", "b": "2"}, given={})
-    assert "layer_inputs" not in plain.plain()
+    assert plain.run_id("0", {"a": "1", "b": "2"}) == plain.run_id("0", {"a": "1", "b": "2"}, data_digests={})
+    assert "layer_inputs" not in plain.to_plain()
 
 
 def test_recipes_carry_their_files(folder: Path) -> None:
