@@ -23,7 +23,7 @@ def charts() -> tuple[Chart, ...]:
 
 
 def find(key: str) -> Chart:
-    """The chart with that key. Raises ChartError, which suggests the most similar key."""
+    """The chart of that key. Raises ChartError naming the nearest one."""
     by_key = {chart.key: chart for chart in charts()}
     if key not in by_key:
         near = get_close_matches(key, by_key, 1)

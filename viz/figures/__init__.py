@@ -1,1 +1,1 @@
-"""The charts, grouped by subject."""
+"""The charts, one a file."""
