@@ -248,7 +248,7 @@ def _why_not_here(recipe: Recipe) -> str:
     try:
         pretrained = recipe.models()["pretrained"].open("pretrained", family=recipe.family)
         check_kind(recipe, pretrained, recipe.data_files.layer_inputs or None, recipe.data_files.gradients or None)
-        if recipe.data_files.plain():
+        if recipe.data_files.to_plain():
             open_inputs(recipe)  # which opens the files of data, too
     except MergingError as error:
         return str(error)

@@ -146,7 +146,7 @@ jobs = [
     for number, (on, left) in enumerate(words)
 ]
 queue = data.job_queue()
-type(queue).mine = lambda self: [*jobs, Job("sweep-5", "Sweep 5", "queued", kind=SWEEP, position=1)]
+type(queue).own_jobs = lambda self: [*jobs, Job("sweep-5", "Sweep 5", "queued", kind=SWEEP, position=1)]
 tray._draw_tray(False)
 """
 

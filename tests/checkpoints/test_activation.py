@@ -102,7 +102,7 @@ def test_a_recipe_keeps_it():
     named = Recipe.build("ties", activation="gelu")
     assert Recipe.from_yaml(named.to_yaml()) == named and "activation: gelu" in named.to_yaml()
     plain = Recipe.build("ties")
-    assert "activation" not in plain.plain() and named.run_id("0", {}) != plain.run_id("0", {})
+    assert "activation" not in plain.to_plain() and named.run_id("0", {}) != plain.run_id("0", {})
     with pytest.raises(RecipeError, match="activation is quick_gelu or gelu; got 'relu'"):
         Recipe.from_yaml("merge: ties\nactivation: relu")
     with pytest.raises(RecipeError, match=r"got \['gelu'\]"):

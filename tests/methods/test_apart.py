@@ -236,7 +236,7 @@ def test_a_blend_of_thirds_is_the_blend_for_all_but_tensors() -> None:
     blend = SplitBlend(Recorded(), {})  # type: ignore[arg-type]
     assert blend.entropies(1, 2, 3) == ("entropies", (1, 2, 3))
     assert blend.cross_entropy("a") == ("cross_entropy", ("a",))
-    assert blend.masks() == ("masks", ()) and blend.restore_state() == ("restored", ())
+    assert blend.masks() == ("masks", ()) and blend.restore_state() == ("restore_state", ())
 
 
 def test_votes_for_ties_are_those_of_the_thirds() -> None:
