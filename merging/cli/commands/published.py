@@ -73,10 +73,10 @@ def _print_experiments(call: Call) -> int:
         return DONE
     rows = [("key", "experiment", "to fetch", "here", "computing", "licenses")]
     for each in plans:
-        prefix = "" if each.has_exact_sizes else "≈ "
+        sign = "" if each.has_exact_sizes else "≈ "
         stated = sorted({part.license for part in each.parts})
         rows.append(
-            (each.experiment, each.title, "nothing" if each.is_complete else f"{prefix}{size_text(each.bytes_to_fetch)}",
+            (each.experiment, each.title, "nothing" if each.is_complete else f"{sign}{size_text(each.bytes_to_fetch)}",
              size_text(each.local_bytes) if each.local_bytes else "", f"≈ {duration_text(each.compute_seconds)}",
              ", ".join(stated))
         )  # fmt: skip
