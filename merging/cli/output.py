@@ -145,19 +145,19 @@ def columns(rows: Sequence[Sequence[str]], indent: str = "") -> str:
     return "\n".join(indent + line.rstrip() for line in lines)
 
 
-def score_table(scores: pd.DataFrame, in_domain: Sequence[str] = (), drawn: Mapping[str, str] | None = None) -> str:
-    """Accuracies of the reporting split as a table; ``drawn`` describes the sampled images by task, if known."""
+def score_table(scores: pd.DataFrame, in_domain: Sequence[str] = (), sampled: Mapping[str, str] | None = None) -> str:
+    """Accuracies of the reporting split as a table; ``sampled`` describes the sampled images by task, if known."""
     rows = [("task", "", "accuracy [95 %]", "images")]
     for row in scores[scores["split"] == "reporting"].to_dict("records"):
         domain = "in domain" if row["task"] in in_domain else "out of domain" if in_domain else ""
-        images = (drawn or {}).get(str(row["task"])) or str(row["n"])
+        images = (sampled or {}).get(str(row["task"])) or str(row["n"])
         rows.append((str(row["task"]), domain, percent_with_interval(row["accuracy"], row["low"], row["high"]), images))
     return columns(rows)
 
 
-def sampled_images(drawn: ImageDraw | None) -> dict[str, Any]:
+def sampled_images(draw: ImageDraw | None) -> dict[str, Any]:
     """The facts of the sampled images of a row of scores, for programs; empty if they are unknown."""
-    return {} if drawn is None else {"drawn": asdict(drawn)}
+    return {} if draw is None else {"drawn": asdict(draw)}
 
 
 def export_facts(exported: Exported) -> dict[str, Any]:

@@ -55,7 +55,7 @@ class Quarantine:
 
     def __init__(self, root: Path) -> None:
         self._root, self._folder = root, root / FOLDER
-        self._left: dict[Path, Damage] = {}
+        self._unmoved: dict[Path, Damage] = {}
 
     def check_and_move(self, path: Path, kind: str, reason: object, *, move: bool = True) -> None:
         """Set a damaged entry aside, or only record it without ``move``; logs one warning for each entry.
@@ -67,34 +67,34 @@ class Quarantine:
 
     def move_damaged(self, path: Path, kind: str, reason: object, *, move: bool = True) -> None:
         """Set an entry aside that is known to be damaged, or only record it if it cannot be moved."""
-        aside = self._move(path, kind, str(reason)) if move else None
-        damage = Damage(kind, path.stem, str(reason), aside or path, path)
-        if aside is not None:
-            self._left.pop(path, None)
-        elif not path.exists() or path in self._left:  # another process has moved it, or it is recorded already
+        moved = self._move(path, kind, str(reason)) if move else None
+        damage = Damage(kind, path.stem, str(reason), moved or path, path)
+        if moved is not None:
+            self._unmoved.pop(path, None)
+        elif not path.exists() or path in self._unmoved:  # another process has moved it, or it is recorded already
             return
         else:
-            self._left[path] = damage
+            self._unmoved[path] = damage
         log.warning("%s", damage.sentence)
 
     def _move(self, path: Path, kind: str, reason: str) -> Path | None:
         """Move an entry into the quarantine folder and return its new path; None if it cannot be moved."""
-        aside = self._folder / f"{path.stem}-{uuid.uuid4().hex[:8]}"
+        moved = self._folder / f"{path.stem}-{uuid.uuid4().hex[:8]}"
         try:
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             if path.is_dir():
-                path.rename(aside)
+                path.rename(moved)
             else:
-                aside.mkdir(mode=0o700)
-                path.rename(aside / path.name)
+                moved.mkdir(mode=0o700)
+                path.rename(moved / path.name)
         except OSError:
             with contextlib.suppress(OSError):
-                aside.rmdir()
+                moved.rmdir()
             return None
         with contextlib.suppress(OSError):  # without the note, only the reason is lost
             origin = path.relative_to(self._root).as_posix()
-            write_json(aside / NOTE, {"kind": kind, "name": path.stem, "reason": reason, "origin": origin})
-        return aside
+            write_json(moved / NOTE, {"kind": kind, "name": path.stem, "reason": reason, "origin": origin})
+        return moved
 
     def list_damage(self) -> list[Damage]:
         """Every damaged entry: those that were set aside, newest first, then those that could not be moved."""
@@ -105,19 +105,19 @@ class Quarantine:
         return self._list_unmoved()
 
     def _list_unmoved(self) -> list[Damage]:
-        return [damage for path, damage in self._left.items() if not path.is_dir() or atomic.is_damaged(path)]
+        return [damage for path, damage in self._unmoved.items() if not path.is_dir() or atomic.is_damaged(path)]
 
     def remove(self, damage: Damage) -> None:
         """Delete an entry that was set aside. Raises StoreError if it cannot be removed."""
         if damage.place.parent == self._folder:
             atomic.retire(damage.place, f"{damage.kind.capitalize()} {damage.name}")
 
-    def _read_note(self, place: Path) -> Damage:
+    def _read_note(self, folder: Path) -> Damage:
         """A damaged entry with its note; one whose note could not be written counts as a run."""
-        name = place.name.rpartition("-")[0]
+        name = folder.name.rpartition("-")[0]
         note = {"kind": RUN, "name": name, "reason": "", "origin": f"runs/{name}"}
         with contextlib.suppress(OSError, ValueError, TypeError):
-            note |= json.loads((place / NOTE).read_bytes())
+            note |= json.loads((folder / NOTE).read_bytes())
         return Damage(
-            str(note["kind"]), str(note["name"]), str(note["reason"]), place, self._root / str(note["origin"])
+            str(note["kind"]), str(note["name"]), str(note["reason"]), folder, self._root / str(note["origin"])
         )

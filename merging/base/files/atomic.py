@@ -115,30 +115,30 @@ def replace(folder: Path, final: Path) -> bool:
 
     The old entry is set aside until the new one is published. If this process dies before that, ``sweep`` restores it.
     """
-    aside = final.with_name(temporary_name(OLD))
-    aside.mkdir(mode=0o700)
+    old_folder = final.with_name(temporary_name(OLD))
+    old_folder.mkdir(mode=0o700)
     try:
         with contextlib.suppress(FileNotFoundError):
-            final.rename(aside / final.name)
+            final.rename(old_folder / final.name)
         return publish(folder, final)
     finally:
-        _restore(aside)
+        _restore(old_folder)
 
 
-def _restore(aside: Path) -> None:
+def _restore(old_folder: Path) -> None:
     """Rename an entry that was set aside back to its final path if that is free; remove it otherwise.
 
     An entry that cannot be renamed stays.
     """
     with contextlib.suppress(OSError):
-        for old in aside.iterdir():
+        for old in old_folder.iterdir():
             try:
-                if not (final := aside.with_name(old.name)).exists():
+                if not (final := old_folder.with_name(old.name)).exists():
                     old.rename(final)
             except OSError as error:
                 if error.errno not in TAKEN:  # another writer may have published an entry since the check
                     raise
-        shutil.rmtree(aside)
+        shutil.rmtree(old_folder)
 
 
 def retire(final: Path, what: str = "") -> None:

@@ -39,5 +39,5 @@ def evaluate(call: Call, checkpoint: ModelRef, activation: str | None, architect
         rows = scores.to_dict("records")
         print(encode_json([row | sampled_images(sampled[str(row["split"])].get(str(row["task"]))) for row in rows]))
     else:
-        print(score_table(scores, drawn={key: draw.text for key, draw in sampled[REPORTING].items()}))
+        print(score_table(scores, sampled={key: draw.text for key, draw in sampled[REPORTING].items()}))
     return DONE

@@ -125,13 +125,13 @@ def _select_workers(client: Any, called: str, kinds: Collection[str], hosts: Col
         answers: Mapping[str, bytes] = client.run(answer_request, kind, request, workers=addresses, on_error="ignore")
         return answers  # without the answers of workers that have just gone
 
-    def only(kept: Collection[Mapping[str, Any]], named: bool) -> Workers:
-        common_kinds = {str(each["kind"]) for each in kept}
+    def only(chosen: Collection[Mapping[str, Any]], named: bool) -> Workers:
+        common_kinds = {str(each["kind"]) for each in chosen}
         if len(common_kinds) > 1:  # mixed hardware, but one program
-            common_kinds = {str(each["program"]) for each in kept}
-        chosen_hosts = {str(urlsplit(each["at"]).hostname) for each in kept} if named else set()
+            common_kinds = {str(each["program"]) for each in chosen}
+        chosen_hosts = {str(urlsplit(each["at"]).hostname) for each in chosen} if named else set()
         found = _select_workers(client, called, common_kinds, chosen_hosts)
-        if not found.present() and {each["at"] for each in kept} & {*count_threads(client, ())}:
+        if not found.present() and {each["at"] for each in chosen} & {*count_threads(client, ())}:
             raise WorkerError(
                 f"{called[:1].upper()}{called[1:]} do not say what they are. Start them with python -m merging worker."
             )

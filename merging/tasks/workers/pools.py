@@ -102,11 +102,11 @@ def pin_to_gpus(gpus: Sequence[str]) -> Workers:
     """A worker process for each of these GPUs."""
     workers = open_processes(gpus, f"the worker processes of {len(gpus)} GPUs")
 
-    def only(kept: Collection[Mapping[str, Any]], _named: bool) -> Workers:
-        if len(kept) == len(gpus):
+    def only(chosen: Collection[Mapping[str, Any]], _named: bool) -> Workers:
+        if len(chosen) == len(gpus):
             return workers
         _kill(workers.executor)
-        return pin_to_gpus([str(each["gpu"]) for each in kept])
+        return pin_to_gpus([str(each["gpu"]) for each in chosen])
 
     workers.only = only
     return workers
