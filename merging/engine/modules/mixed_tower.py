@@ -18,7 +18,7 @@ from merging.images.image_encoder import EPS, Encoder, Record
 from merging.models.checkpoint import Checkpoint
 from merging.models.tower_names import VISUAL, assemble, tower_names
 
-KEPT_BYTES = 1 << 28  # of what is stored of all tasks, below which it stays in memory once it is read
+CACHED_BYTES = 1 << 28  # of what is stored of all tasks, below which it stays in memory once it is read
 Combine = Callable[[list[Mapping[str, Tensor]]], Tensor]
 LEFT, RIGHT = ".left", ".right"  # of a matrix that is stored as the product of two
 
@@ -78,7 +78,7 @@ class StoredChanges:
 
     def __init__(self, stored: Sequence[Checkpoint], device: torch.device, dtype: torch.dtype) -> None:
         self._stored, self._device, self._dtype = stored, device, dtype
-        self._small = sum(checkpoint.nbytes for checkpoint in stored) <= KEPT_BYTES
+        self._small = sum(checkpoint.nbytes for checkpoint in stored) <= CACHED_BYTES
         self._kept: dict[str, list[TensorChange | None]] = {}
         self._block = ""
         self._reading = Lock()  # several batches may be on their way
@@ -215,7 +215,7 @@ class ModuleTower:
         with self._making:
             if key not in self._groups:
                 size = sum(tensor.nbytes for tensor in self.base.values())
-                while self._groups and (len(self._groups) + 1) * size > KEPT_BYTES:
+                while self._groups and (len(self._groups) + 1) * size > CACHED_BYTES:
                     del self._groups[next(iter(self._groups))]
                 tensors = dict(self.base)
                 for name, value in self.base.items():
