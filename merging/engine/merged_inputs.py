@@ -41,7 +41,7 @@ class MergedInputs(CapturedInputs):
         self._merged: dict[str, Tensor] = {}
 
     def add(self, name: str, values: Tensor) -> None:
-        """Add a whole merged tensor (*S)."""
+        """Add a whole merged tensor of any shape (*S)."""
         self._merged[name] = values
 
     def _run_to(self, section: int, on_detail: OnDetail) -> None:

@@ -63,7 +63,7 @@ class Tally:
 
     @classmethod
     def from_slot(cls, slot: Slot, changes: list[Tensor]) -> Tally:
-        """The counts of one slot, whole or a piece; ``changes`` are a tensor (*S) for each merged model."""
+        """The counts of one slot, whole or a piece; ``changes`` are one of its shape (*S) per merged model."""
         kept = [_not_zero(change) for change in changes]
         by_any = reduce(torch.logical_or, kept)
         squared = [_squared_norm(values) for values in (*changes, slot.pretrained)]

@@ -172,7 +172,7 @@ def test_a_file_that_cannot_be_used_is_told(family, damage, tmp_path):
         path.write_bytes(path.read_bytes()[:-100])
     result = run(family, "by tensor", learning_state=LearningState(path, "this run" if damage == "cut" else "another"))
     assert_same(result, run(family, "by tensor"))
-    (warning,) = (text for text in result.warnings if "begins anew" in text)
+    (warning,) = (text for text in result.warnings if "starts over" in text)
     assert "kept.safetensors" in warning
 
 

@@ -162,7 +162,7 @@ class GradientMeansFile(DataFile, Mapping[str, Tensor]):
         return self._file.read(name)
 
     def flat(self, name: str, start: int, stop: int) -> Tensor:
-        """Scalars [start, stop) of a tensor, (stop - start,)."""
+        """The scalars [start, stop) of a tensor, (stop - start,)."""
         return self._file.read_flat(name, start, stop)
 
     def shape(self, name: str) -> tuple[int, ...]:
@@ -253,7 +253,7 @@ def open_layer_inputs(source: Any, expert: str) -> Mapping[str, Any]:
 
 
 def open_gradients(source: Any, expert: str, kind: Gradients) -> Mapping[str, Tensor]:
-    """One expert's gradients as a mapping {tensor: (*S)}, of the kind that a method needs.
+    """One expert's gradients {tensor: values of its shape (*S)}, of the kind that a method needs.
 
     Raises:
         NeedsError: they are of the other kind, or no mapping.

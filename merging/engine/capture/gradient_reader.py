@@ -54,7 +54,7 @@ class FileGradients:
                 _check_shape(name, means, _stored_name(means, tensor, own_names), shape)
 
     def read(self, name: str, start: int, stop: int) -> Tensor:
-        """Scalars [start, stop) of a tensor, (K, stop - start)."""
+        """The scalars [start, stop) of a tensor, (K, stop - start)."""
         pairs = zip(self._means, self._own_names, strict=True)
         rows = [_flat(means, _stored_name(means, name, own_names), start, stop) for means, own_names in pairs]
         rows = [row.to(self._device, self._dtype) for row in rows]

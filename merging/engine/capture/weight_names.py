@@ -21,9 +21,9 @@ NUMBERS = re.compile(r"\d+")
 def match_weights(
     module: nn.Module, checkpoint: Checkpoint | None, only: str, roles: Iterable[Role]
 ) -> dict[str, Tensor]:
-    """{tensor of the checkpoint: the module's parameter (*S)}, of these roles and of names that ``only`` matches.
+    """{tensor of the checkpoint: the module's parameter of any shape (*S)}, of these roles.
 
-    Without a checkpoint the names are the module's own.
+    Names must match ``only``. Without a checkpoint the names are the module's own.
 
     Raises:
         NeedsError: a parameter is no tensor of the checkpoint, or ``only`` is no pattern.
@@ -76,9 +76,10 @@ def _with_role_of_shape(parameter: Parameter, infos: Mapping[str, TensorInfo]) -
 
 
 def match_tensor(name: str, weight: Tensor, checkpoint: Checkpoint) -> str | None:
-    """The checkpoint's tensor of a parameter (*S): the one of the same name up to a prefix, or of equal numbers.
+    """The name of a parameter's tensor in the checkpoint: the same name up to a prefix, or that of equal numbers.
 
-    Empty for key and value of a packed tensor, which take the same rows as its query; None if there is no tensor.
+    The parameter ``weight`` may have any shape (*S). The result is empty for key and value of a
+    packed tensor, which take the same rows as its query, and None if there is no tensor.
     """
     infos = checkpoint.infos
     if name in infos:
