@@ -96,17 +96,13 @@ def merge(  # noqa: PLR0913 - the public contract
         test_data: {expert: TaskExemplars(images, head=head)}, to learn from without labels; labels are refused.
         count_dead_params: whether global quantiles count unused text tensors, as published image encoders' code does.
         activation: "quick_gelu" or "gelu", for exemplars; by default that of the metadata beside the weights.
-        architecture: facts that no file states: "heads=12,activation=gelu", an open_clip name or a configuration's
-            path.
-        vocabulary: for language models; "common" merges the tokens that all models have, "pretrained" leaves the
-            tables unchanged.
+        architecture: facts in no file: "heads=12,activation=gelu", an open_clip name or a configuration's path.
+        vocabulary: for language models; "common" merges the tokens of all, "pretrained" leaves the tables unchanged.
         family: "clip" takes the CLIP tower out of a larger network, such as LLaVA, which is otherwise merged whole;
             "inferred" infers every role from names and shapes; by default models are recognized.
-        strict: raise an error, not a warning, for an expert of another pretrained model, one equal to the pretrained
-            model, or the same expert twice.
+        strict: refuse experts of another pretrained model, equal to it, or passed twice, instead of warning.
         device: "auto" (CUDA, then MPS, then CPU) or a torch device name.
-        progress: called with a Progress after every piece of work.
-        cancel: an Event or a callable, checked after every piece of work.
+        progress, cancel: called with a Progress, and an Event or a callable checked, after every piece of work.
 
     Raises:
         ParameterError, UnknownMethodError, RecipeError, NeedsError: the recipe cannot run.

@@ -106,9 +106,8 @@ def adapt(
     def adapt_on(device: torch.device) -> AdaptResult:
         work = _AdaptWork(method, params, RunInputs(merged, experts, None, device), tasks, architecture)
         meter = context.meter(work.total)
-        stored = work.store_parts(
-            recipe, pretrained, {"layer_inputs": layer_inputs, "exemplars": exemplar_tasks}, meter
-        )
+        data = {"layer_inputs": layer_inputs, "exemplars": exemplar_tasks}
+        stored = work.store_parts(recipe, pretrained, data, meter)
         base = work.base(pretrained) if method.mixes_on_pretrained else None
         bare = Modules(method.key, params, tuple(experts), Learned(), merged, architecture, stored, base, device)
         network = _EngineNetwork(work, bare, meter, learning_state)
@@ -129,8 +128,8 @@ def adapt(
     with learning_state.remove_on_failure():
         adapted, oom_warnings = retry_on_oom(choose_device(context.device), adapt_in_one_thread)
     chain = chain_rules.list_doubts([(one, step.params) for one, step in recipe.stages])
-    more = (*chain, *warn_of_few_images(tasks), *learning_state.warnings, *oom_warnings)
-    return replace(adapted, warnings=(*adapted.warnings, *more))
+    few = warn_of_few_images(tasks)
+    return replace(adapted, warnings=(*adapted.warnings, *chain, *few, *learning_state.warnings, *oom_warnings))
 
 
 @dataclass(frozen=True)

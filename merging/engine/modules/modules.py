@@ -49,7 +49,7 @@ class Modules:
     stored: Mapping[str, Checkpoint] = field(default_factory=dict)
     base: Checkpoint | None = None
     device: torch.device = CPU
-    _tower_lock: Lock = field(default_factory=Lock)  # several batches may request the tower at once
+    _opening: Lock = field(default_factory=Lock)  # several batches may request the tower at once
 
     def __repr__(self) -> str:
         params = ", ".join(f"{name}={value}" for name, value in self.params.values().items())
@@ -153,7 +153,7 @@ class Modules:
     @property
     def tower(self) -> ModuleTower:
         """The merged model in memory, with the stored changes beside it."""
-        with self._tower_lock:
+        with self._opening:
             return self._tower
 
     @cached_property
