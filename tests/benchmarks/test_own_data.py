@@ -181,7 +181,7 @@ def test_images_are_prepared_batch_by_batch(base, tmp_path, monkeypatch):
     whole = compute_features(encoder, found.preprocess(images))
     monkeypatch.setattr("merging.engine.evaluation.image_features.BATCH", 4)
     assert torch.allclose(compute_features(encoder, images, prepare=found.preprocess), whole, atol=1e-6)
-    monkeypatch.setattr("merging.engine.evaluation.evaluate.KEPT_BYTES", 0)
+    monkeypatch.setattr("merging.engine.evaluation.evaluate.CACHED_BYTES", 0)
     assert evaluate(found.pretrained, found)["n"].tolist() == [9, 9]
 
 

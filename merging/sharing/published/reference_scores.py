@@ -41,7 +41,10 @@ def measure_references(run: ExperimentRun, benchmark: Benchmark, context: Contex
     tasks = {PRETRAINED: [task.key for task in benchmark.tasks]} if PRETRAINED in missing else {}
     tasks |= {task: [task] for task in benchmark.experts} if INDIVIDUAL in missing else {}
     places = {PRETRAINED: benchmark.pretrained, **benchmark.experts}
-    work = [EvaluatedModel(name, places[name], on, kept=store.features_folder(ids[name])) for name, on in tasks.items()]
+    work = [
+        EvaluatedModel(name, places[name], on, stored_features=store.features_folder(ids[name]))
+        for name, on in tasks.items()
+    ]
     warnings: list[str] = []
     scored = score_together(work, benchmark, context=replace(context.on_device(run.device), warn=warnings.append))
     seconds = time.monotonic() - started

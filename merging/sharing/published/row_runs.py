@@ -139,7 +139,7 @@ class _RowComputation:
                 done.append((row, stored))
         work = [
             EvaluatedModel(row.run_id, stored.model_paths["merged"], [task.key for task in self.benchmark.tasks],
-                           kept=self.store.features_folder(row.run_id))
+                           stored_features=self.store.features_folder(row.run_id))
             for row, stored in done
         ]  # fmt: skip
         if not work:

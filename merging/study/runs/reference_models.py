@@ -44,7 +44,7 @@ def find_references(
             started = time.monotonic()
             warnings: list[str] = []
             part = replace(parts[name], warn=warnings.append)
-            scores = evaluate_model(checkpoint, benchmark, kept=store.features_folder(run_id), context=part)
+            scores = evaluate_model(checkpoint, benchmark, stored_features=store.features_folder(run_id), context=part)
             seconds = time.monotonic() - started
             _write_reference(store, benchmark, run_id, name, content, scores, seconds, context.device, warnings)
         if run := store.find(run_id):

@@ -154,8 +154,8 @@ class RunWork:
                 self.recipe, self.opened.pretrained, self.opened.experts,
                 layer_inputs=self.opened.captured_files.layer_inputs or None,
                 gradients=self.opened.captured_files.gradients or None,
-                exemplars=self.images.exemplars, test_data=self.images.test_data, kept=self.kept, make_sink=sink,
-                elsewhere=files.enter_context(elsewhere), context=self.parts[MERGING],
+                exemplars=self.images.exemplars, test_data=self.images.test_data, learning_state=self.kept,
+                make_sink=sink, remote=files.enter_context(elsewhere), context=self.parts[MERGING],
             )  # fmt: skip
 
     def _adapt(self, folder: Path, merged: engine.MergeResult) -> engine.MergeResult:
@@ -172,7 +172,7 @@ class RunWork:
             open_checkpoint(folder / self.models[MERGED], MERGED),
             exemplars=self.images.exemplars,
             test_data=self.images.test_data,
-            kept=self.kept,
+            learning_state=self.kept,
             context=self.parts[ADAPTING],
         )
         self.modules = adapted.modules.write(folder)
@@ -225,7 +225,7 @@ class RunWork:
         paths = {key: folder / name for key, name in self.models.items()}
         context, kept = replace(self.parts[EVALUATING], warn=self._warn), self.store.features_folder(self.run_id)
         if self.recipe.per_task:
-            scores = evaluate_per_task(paths, self.benchmark, kept=kept, context=context)
+            scores = evaluate_per_task(paths, self.benchmark, stored_features=kept, context=context)
         else:
             modules = self._modules(folder)
             if modules is None:
@@ -233,7 +233,7 @@ class RunWork:
             names_tasks = modules is not None and modules.method.names is not None
             parts = context.split({SCORES: len(self.benchmark.tasks), UNKNOWN_TASK: len(self.opened.experts)})
             scoring = parts[SCORES] if names_tasks else context
-            scores = evaluate(paths[MERGED], self.benchmark, modules=modules, kept=kept, context=scoring)
+            scores = evaluate(paths[MERGED], self.benchmark, modules=modules, stored_features=kept, context=scoring)
             if modules is not None and names_tasks:
                 self._score_unknown(folder, modules, parts[UNKNOWN_TASK])
         self.schemas[SCORES] = write_table(folder, SCORES, scores)
