@@ -31,8 +31,8 @@ def split_qkv(when: tuple[str, Any] | None = None) -> Any:
     return flag(
         False,
         label="Query, key and value apart",
-        help="Treat attention's packed tensors (names that end in in_proj_weight or in_proj_bias) as three, each with a "
-        "third of the rows, as code for Transformers' models does. Off: as one, as code for open_clip's models does.",
+        help="Treat attention's packed tensors (names that end in in_proj_weight or in_proj_bias) as three, each with "
+        "a third of the rows, as code for Transformers' models does. Off: as one, as code for open_clip's models does.",
         when=when,
         later=True,
     )
