@@ -105,11 +105,11 @@ class MergedNetwork(Protocol):
         ...
 
     def restore_state(self) -> dict[str, Tensor]:
-        """The state that an interrupted run of the same recipe stored, as tensors (*S) by name; empty for a new run."""
+        """The state that an interrupted run of the same recipe stored: tensors of any shape, by name; else empty."""
         ...
 
     def offer_state(self, state: Callable[[], Mapping[str, Tensor]]) -> None:
-        """Offer the state, tensors (*S) by name, from which a later run can continue; written from time to time.
+        """Offer the state, tensors of any shape by name, from which a later run continues; it is written at times.
 
         Call it between steps. May raise Paused.
         """

@@ -53,7 +53,7 @@ class Adam:
         self.squares = {name: torch.zeros_like(value) for name, value in values.items()}
 
     def step(self, gradients: Mapping[str, Tensor]) -> None:
-        """Move every tensor (*S) by one step, with its gradient (*S) by name."""
+        """Move every tensor by one step, with its gradient of the same shape, by name."""
         self.begin()
         for name, gradient in gradients.items():
             self.move(name, gradient)
@@ -63,7 +63,7 @@ class Adam:
         self.steps += 1
 
     def move(self, name: str, gradient: Tensor) -> None:
-        """Move one tensor (*S) by the current step, with its gradient (*S)."""
+        """Move one tensor by the current step, with its gradient of the same shape."""
         mean, square = self.means[name], self.squares[name]
         mean.mul_(BETAS[0]).add_(gradient, alpha=1 - BETAS[0])
         square.mul_(BETAS[1]).addcmul_(gradient, gradient, value=1 - BETAS[1])
@@ -100,7 +100,7 @@ def require_finite(
 ) -> None:
     """Raise MergingError if the loss of a task, one value per task, is NaN or infinite in a step (counted from 0).
 
-    ``learned`` returns the learned tensors, each (*S); the error reports their largest absolute value.
+    ``learned`` returns the learned tensors, of any shape; the error reports their largest absolute value.
     """
     for task, value in zip(tasks, values, strict=True):
         if not math.isfinite(value):
@@ -122,7 +122,7 @@ class Masks(Protocol):
     """Boolean masks of the experts over all tensors, one bit per scalar, stored on disk."""
 
     def append(self, kept: Mapping[str, Tensor]) -> None:
-        """Add the next expert's mask: booleans (*S) by tensor name; missing tensors have an all-false mask."""
+        """Add the next expert's mask: booleans of the tensor's shape, by name; missing tensors are not kept."""
         ...
 
     def read(self, name: str, start: int, stop: int) -> Tensor:
@@ -181,7 +181,7 @@ class Blend(Protocol):
         ...
 
     def restore_state(self) -> dict[str, Tensor]:
-        """The state that an interrupted run of the same recipe stored, as tensors (*S) by name; empty for a new run."""
+        """The state that an interrupted run of the same recipe stored: tensors of any shape, by name; else empty."""
         ...
 
     def skip_share(self, share: float) -> None:
@@ -189,7 +189,7 @@ class Blend(Protocol):
         ...
 
     def offer_state(self, state: Callable[[], Mapping[str, Tensor]]) -> None:
-        """Offer the state, tensors (*S) by name, from which a later run can continue; written from time to time.
+        """Offer the state, tensors of any shape by name, from which a later run continues; it is written at times.
 
         Call it between steps.
 

@@ -258,7 +258,7 @@ class SplitBlend:
         self.whole.report_detail(detail)
 
     def restore_state(self) -> dict[str, Tensor]:
-        """The state that an interrupted run of the same recipe stored, as tensors (*S) by name; empty for a new run."""
+        """The state that an interrupted run of the same recipe stored: tensors of any shape, by name; else empty."""
         return self.whole.restore_state()
 
     def skip_share(self, share: float) -> None:
@@ -266,5 +266,5 @@ class SplitBlend:
         self.whole.skip_share(share)
 
     def offer_state(self, state: Callable[[], Mapping[str, Tensor]]) -> None:
-        """Offer the state, tensors (*S) by name, from which a later run can continue."""
+        """Offer the state, tensors of any shape by name, from which a later run can continue."""
         self.whole.offer_state(state)

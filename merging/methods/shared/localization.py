@@ -101,7 +101,7 @@ class MaskScores:
         self._push, self._regularizer = l1, regularizer
 
     def start(self, slot: Slot, gradient: Tensor | None) -> Tensor:
-        """Set the tensor's first scores, positive where the task vector is large, and return ``soft_masked`` (*S)."""
+        """Set a tensor's first scores, positive where the task vector is large; return ``soft_masked``, any shape."""
         if slot.name in self.values:  # restored from a file
             self.values[slot.name] = self.values[slot.name].to(slot.pretrained)
         else:
@@ -110,11 +110,11 @@ class MaskScores:
         return self.soft_masked(slot)
 
     def soft_masked(self, slot: Slot) -> Tensor:
-        """The task vector times its soft mask, (*S)."""
+        """The task vector times its soft mask, of the tensor's shape (*S)."""
         return self.values[slot.name].sigmoid() * slot.task_vectors[0]
 
     def descend(self, slot: Slot, gradient: Tensor | None) -> Tensor:
-        """Move the scores by the loss's gradient (*S) and the regularizer, and return ``soft_masked`` (*S)."""
+        """Move the scores by the loss's gradient and the regularizer; return ``soft_masked``; all of shape (*S)."""
         scores = self.values[slot.name]
         soft = scores.sigmoid()
         slope = soft * (1 - soft)
@@ -125,7 +125,7 @@ class MaskScores:
         return self.soft_masked(slot)
 
     def hard_mask(self) -> dict[str, Tensor]:
-        """The hard mask, booleans (*S) by tensor name."""
+        """The hard mask: booleans of the tensor's shape (*S), by tensor name."""
         return {name: scores > 0 for name, scores in self.values.items()}
 
     def require_numbers(self, expert: str) -> None:
@@ -143,11 +143,11 @@ class MaskScores:
         return int(torch.as_tensor(sum(torch.count_nonzero(mask) for mask in self.hard_mask().values())).cpu())
 
     def state(self) -> dict[str, Tensor]:
-        """The scores (*S) as named tensors, for a file."""
+        """The scores, each of its tensor's shape (*S), as named tensors for a file."""
         return {f"score.{name}": scores for name, scores in self.values.items()}
 
     def restore(self, state: Mapping[str, Tensor]) -> None:
-        """Continue from the scores (*S) that ``state`` returned."""
+        """Continue from the scores, each of its tensor's shape (*S), that ``state`` returned."""
         named = {name.removeprefix("score."): value for name, value in state.items() if name.startswith("score.")}
         self.values = named
 

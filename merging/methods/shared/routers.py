@@ -13,9 +13,9 @@ Router = Mapping[str, Tensor]
 
 
 def apply_layers(router: Router, rows: Tensor, activate: Callable[[Tensor], Tensor], prefix: str = "") -> Tensor:
-    """The outputs (..., K) of one or two linear layers, {prefix}fc1 and {prefix}fc2, for rows (..., d).
+    """The outputs (n, ..., K) of one or two linear layers, {prefix}fc1 and {prefix}fc2, for rows (n, ..., d).
 
-    ``activate`` maps the hidden rows (..., h) between the two layers.
+    ``activate`` maps the hidden rows (n, ..., h), of shape unchanged, between the two layers.
     """
     out = nnf.linear(rows, router[f"{prefix}fc1.weight"], router[f"{prefix}fc1.bias"])
     if f"{prefix}fc2.weight" not in router:
