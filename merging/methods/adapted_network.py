@@ -109,7 +109,7 @@ class MergedNetwork(Protocol):
         ...
 
     def offer_state(self, state: Callable[[], Mapping[str, Tensor]]) -> None:
-        """Offer the state, tensors of any shape by name, from which a later run continues; it is written at times.
+        """Offer the state, tensors of any shape by name, from which a later run continues; written periodically.
 
         Call it between steps. May raise Paused.
         """

@@ -189,7 +189,7 @@ class Blend(Protocol):
         ...
 
     def offer_state(self, state: Callable[[], Mapping[str, Tensor]]) -> None:
-        """Offer the state, tensors of any shape by name, from which a later run continues; it is written at times.
+        """Offer the state, tensors of any shape by name, from which a later run continues; written periodically.
 
         Call it between steps.
 

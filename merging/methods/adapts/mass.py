@@ -35,7 +35,14 @@ class MassParams(Params):
         "c_fc", "in_proj", "out_proj", "c_proj", label="Layer", help="The layer whose input is compared."
     )
     block: int | None = integer(
-        None, low=0, high=1000, slider=(0, 23), optional=True, unset="the last", label="Block", help="Its block."
+        None,
+        low=0,
+        high=1000,
+        slider=(0, 23),
+        optional=True,
+        unset="the last",
+        label="Block",
+        help="Block of the layer.",
     )
     scaling: float = fields.scaling(1.0, (0.0, 3.0), step=0.1)
 
