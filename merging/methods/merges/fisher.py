@@ -59,9 +59,7 @@ def survey(slots: SlotStream, params: FisherParams) -> Survey:
     scale = tuple(1.0 / norm if params.normalize and norm else 1.0 for norm in norms)
     floor = params.floor * math.fsum(mean * factor for mean, factor in zip(means, scale, strict=True)) / len(means)
     flat = [name for name, norm in zip(slots.experts, norms, strict=True) if not norm]
-    warnings = (
-        (f"fisher gives {', '.join(flat)} almost no weight: its predictions depend on no weight.",) if flat else ()
-    )
+    warnings = (f"fisher almost ignores {', '.join(flat)}: its predictions depend on no parameter.",) if flat else ()
     table = pd.DataFrame({"expert": slots.experts, "fisher_norm": norms, "fisher_mean": means})
     return Survey(FisherWeights(scale, floor), {"fisher": table}, warnings)
 
