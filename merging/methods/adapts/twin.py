@@ -121,8 +121,8 @@ register(
         exclusive=True,
         variant=(
             "The released code is for language models. Here the router reads image features, has one hidden layer "
-            "without dropout or batch statistics, and is used as it is after the last step; biases are mixed like all "
-            "other tensors."
+            "without dropout or batch statistics, and has the weights of its last step; biases are mixed like other "
+            "tensors."
         ),
     )
 )

@@ -58,10 +58,10 @@ def survey(slots: SlotStream, params: FisherParams) -> Survey:
     norms, means = [math.sqrt(square) for square in squares], [total / max(slots.numel, 1) for total in sums]
     scale = tuple(1.0 / norm if params.normalize and norm else 1.0 for norm in norms)
     floor = params.floor * math.fsum(mean * factor for mean, factor in zip(means, scale, strict=True)) / len(means)
-    flat = [name for name, norm in zip(slots.experts, norms, strict=True) if not norm]
-    warnings = (f"fisher almost ignores {', '.join(flat)}: its predictions depend on no parameter.",) if flat else ()
+    ignored = [name for name, norm in zip(slots.experts, norms, strict=True) if not norm]
+    warning = f"fisher almost ignores {', '.join(ignored)}: its predictions depend on no parameter."
     table = pd.DataFrame({"expert": slots.experts, "fisher_norm": norms, "fisher_mean": means})
-    return Survey(FisherWeights(scale, floor), {"fisher": table}, warnings)
+    return Survey(FisherWeights(scale, floor), {"fisher": table}, (warning,) if ignored else ())
 
 
 def fisher(slot: Slot, params: FisherParams, weights: FisherWeights) -> Tensor:
