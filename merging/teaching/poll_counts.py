@@ -28,11 +28,8 @@ LENGTH = 6
 CODE = re.compile(f"[{LETTERS}]{{{LENGTH}}}")
 DAY = 24 * 3600.0  # seconds that a poll is stored
 UNUSED = 3600.0  # seconds after which a poll without answers may be dropped for a new one, if there are too many
-MOST_POLLS, MOST_QUESTIONS, MOST_ANSWERS = (
-    200,
-    500,
-    10_000,
-)  # at a time, in a poll, at one position: maps have many cells
+MOST_POLLS, MOST_QUESTIONS = 200, 500  # at a time; in a poll
+MOST_ANSWERS = 10_000  # different numbers at one position: maps have many cells
 MOST_VALUES = MOST_CELLS  # numbers in one answer
 FOLDER = "polls"  # in the store
 STEP = re.compile(r"[a-z0-9_]{1,64}/[1-9][0-9]?")
