@@ -219,7 +219,7 @@ def test_an_adapters_head_is_kept_per_task(peft, tmp_path):
         adapted(peft, model, tmp_path / name, target_modules=["query"], modules_to_save=["classifier"])
         experts[name] = tmp_path / name
     report = check_fit(tmp_path / "base", experts)
-    assert report.ok and "two: the names begin with 'bert.', which was taken off." in report.notes
+    assert report.ok and "two: the names begin with 'bert.', which was removed." in report.notes
     heads = merging.merge(tmp_path / "base", experts, device="cpu").heads
     assert heads["three"]["classifier.weight"].shape == (3, 16) and heads["two"]["classifier.bias"].shape == (2,)
 
