@@ -19,7 +19,7 @@ NUMBERED = re.compile(r"(?:^|\.)([^\d.]*)(\d{1,6})(?=\.)")
 REPEATED = re.compile(r"\b(\w{1,32})\.\1-")  # "block1.block1-0", which is the layer 0 of a stage
 MOST_NUMBERS = 6  # numbers of a name that are read
 LEVELS = 2  # of nested containers that count: stages, and the layers in them
-LONE_CONTAINERS = {"layer", "layers", "block", "blocks", "h", "resblocks"}  # containers that count depth even with one member
+LONE_CONTAINERS = {"layer", "layers", "block", "blocks", "h", "resblocks"}  # count depth with one member
 EXPERTS = {"expert", "experts"}
 ALIKE = 3  # endings after the number that the members must share
 LONGEST = 32  # components of a name that are read

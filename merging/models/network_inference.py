@@ -131,7 +131,7 @@ def _role(name: str, info: TensorInfo) -> Role:
 
 @lru_cache(maxsize=4096)  # blocks repeat most of the names and shapes
 def _role_of(ending: str, floating: bool, sides: int, flat: bool) -> Role:
-    """The role of a tensor with ``sides`` dimensions, of which one is 1 if ``flat``; the end of its name comes first."""
+    """The role of a tensor with ``sides`` dimensions, of which one is 1 if ``flat``; its name decides first."""
     parts = ending.split(".")
     last, layer = parts[-1], parts[-2] if len(parts) > 1 else ""
     if not floating and last in {"weight", "bias"}:

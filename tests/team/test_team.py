@@ -209,7 +209,7 @@ def test_tables_that_are_stored_twice_are_taken_once():
     with pytest.raises(CompatibilityError) as refused:
         merging.merge(base, {"c": tied, "b": plain}, "weight_averaging", device="cpu")
     assert str(refused.value) == (
-        "c has its own output embedding, the others share it with the input's. Merge models that are alike, or leave "
+        "c has its own output embedding; the others share the input embedding. Merge models that are alike, or leave "
         "vocabularies alone (vocabulary: pretrained)."
     )
 
