@@ -18,7 +18,7 @@ SILENT = ("HF_HUB_DISABLE_TELEMETRY", "HF_HUB_DISABLE_UPDATE_CHECK")
 
 
 def blocked_by_setting() -> str:
-    """The value of $MERGESCOPE_HUB: ``cached`` forbids downloads, ``off`` also the cache; empty if nothing is forbidden."""
+    """The value of $MERGESCOPE_HUB: ``cached`` forbids downloads, ``off`` also the cache, empty nothing."""
     setting = os.environ.get(HUB_SWITCH, "").strip().casefold()
     return setting if setting in {OFF, CACHED} else ""
 

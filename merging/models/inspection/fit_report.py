@@ -52,7 +52,7 @@ FIXES = {
 ALL_READ = "Every number of every checkpoint was read."
 SAMPLED = (
     f"A sample was read: {RUN_COUNT * RUN_LENGTH} numbers of each large tensor, spread over it. Distances marked as "
-    "about are estimates, and it is not known whether all numbers are finite."
+    "about are estimates, and whether all numbers are finite is not known."
 )
 SENTENCES = {
     "other tokens",
@@ -195,7 +195,7 @@ class FitReport:
         return replace(self, problems=tuple(p for p in self.problems if p.problem != kind))
 
     def text(self) -> str:
-        """The report in a few lines, one per checkpoint and kind of problem, with the first five tensors and a count."""
+        """The report in a few lines: per checkpoint and kind of problem, the first five tensors and a count."""
         lines = [f"pretrained: {self.no_family}"] if self.no_family else []
         severity = "warning" if self.ok else "error"
         lines += [group.sentence() for group in self.groups if group.severity == severity]

@@ -26,8 +26,8 @@ CLIP, FACTS, INFERRED = "clip", "facts", "inferred"  # sources of a role
 def tensor_table(checkpoint: Checkpoint) -> pd.DataFrame:
     """A row for each tensor, in forward order; ``block`` counts within its tower and is missing outside the blocks.
 
-    ``tied_to`` is the first tensor in the file that a network of this kind ties to it, or empty. ``told_by`` says whether
-    the row comes from CLIP's rules, from facts about its kind of network, or from inference by names and shapes.
+    ``tied_to`` is the first tensor in the file that a network of this kind ties to it, or empty. ``told_by`` says
+    whether the row comes from CLIP's rules, from facts about its kind of network, or from names and shapes.
 
     Raises:
         FamilyError: neither rules nor inference can describe the tensors.
