@@ -153,7 +153,7 @@ class AdaptedCheckpoint(Checkpoint):
         return LowRank(torch.zeros(rows, 1).double(), torch.zeros(1, math.prod(others)).double())
 
     def _factors(self, change: Change) -> LowRank:
-        """scale · B (d_out, r) and A (r, d_in) in float64, or their transposes if the layer is stored as (d_in, d_out)."""
+        """scale · B (d_out, r) and A (r, d_in), float64; transposed if the layer is stored as (d_in, d_out)."""
         down, up = (self._adapter.weights.read(part).double().flatten(1) for part in (change.down, change.up))
         found = LowRank(change.scale * up, down)
         return found.mT if change.fan_in_fan_out else found
@@ -287,7 +287,7 @@ def _check_base(adapter: AdapterCheckpoint, change: Change, pretrained: Checkpoi
     if _is_pretrained(adapter, change.replacement, pretrained, name):
         return
     raise CheckpointError(
-        f"{adapter.name} has {name[:80]!r} both as LoRA and as a whole tensor that differs from the pretrained model's. "
+        f"{adapter.name} has {name[:80]!r} both as LoRA and as a whole tensor that is not the pretrained model's. "
         "Merge it with PEFT first."
     )
 

@@ -31,7 +31,7 @@ def check_handed_digest(checkpoint: Checkpoint, handed: Mapping[str, Any]) -> No
 
 
 def _portable(state: Sequence[int]) -> Sequence[int]:
-    """A file's state without the device, whose number differs between machines; the state of several files unchanged."""
+    """A file's state without the device, whose number differs between machines; several files keep theirs."""
     return state[1:] if len(state) == FILE else state
 
 
