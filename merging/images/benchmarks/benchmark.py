@@ -248,7 +248,7 @@ class Benchmark:
     def test_data(
         self, tasks: Iterable[str], split: str = SPLITS[0], per_task: int | None = None, seed: int = 0
     ) -> dict[str, TaskExemplars]:
-        """{task: images of a split with the task's head, without labels}, sampled like exemplars; None takes all images.
+        """{task: images of a split with the task's head, without labels}, sampled like exemplars; None takes all.
 
         Tasks that the benchmark does not have are left out. Labels are not read.
         """

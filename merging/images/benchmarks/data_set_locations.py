@@ -130,8 +130,8 @@ def describe_missing(folder: Path, title: str, locations: Sequence[Location]) ->
     files = f"{len(problems)} of its {len(locations)} files" if len(locations) > 1 else "its file"
     return (
         f"The images of {printable(title)} are not stored in the benchmark, and {files} cannot be used "
-        f"({'; '.join(parts)}). {_fetch_command(problems[0][0])}If they are in another folder now, name it on Models & runs "
-        f"under data or with: {find_command(folder)}."
+        f"({'; '.join(parts)}). {_fetch_command(problems[0][0])}If they are in another folder now, name it on Models & "
+        f"runs under data or with: {find_command(folder)}."
     )
 
 
