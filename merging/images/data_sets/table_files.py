@@ -1,7 +1,7 @@
 """Parquet files and arrow streams: their columns in batches, and single cells without unpacking the whole file.
 
-They are read with pyarrow alone. Arrow streams are not memory-mapped: a file that is truncated meanwhile would crash the
-process.
+They are read with pyarrow alone. Arrow streams are not memory-mapped: a file that is truncated meanwhile would crash
+the process.
 """
 
 from __future__ import annotations

@@ -31,8 +31,8 @@ from merging.models.stated_architecture import NOTHING_STATED, StatedArchitectur
 from merging.models.text_tower import stated_text
 
 ASSUMED = (
-    "No file of the pretrained model states its activation; {} was assumed. If it has another one, "
-    "name it with --activation, or as `activation` in the description."
+    "Nothing beside the pretrained model's weights says which activation it has; {} was assumed. If it has another "
+    "one, name it with --activation, or as `activation` in the description."
 )
 
 
