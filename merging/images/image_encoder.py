@@ -212,7 +212,7 @@ class Encoder:
         return nnf.linear(x, t[weight].flatten(1), None if bias is None else t[bias])
 
     def norm(self, name: str, x: Tensor) -> Tensor:
-        """Rows (n, ..., d) after layer normalization of ``x`` (n, ..., d), scaled and shifted."""
+        """Rows (*S, d) after layer normalization of ``x``, of the same shape, scaled and shifted."""
         return nnf.layer_norm(x, x.shape[-1:], self.tensors[name + ".weight"], self.tensors[name + ".bias"], EPS)
 
     def embedding(self, name: str) -> Tensor:

@@ -121,7 +121,7 @@ def with_architecture(
     """The checkpoint with the stated architecture in its metadata; unchanged if nothing is stated.
 
     Fields that its file states stay. Without ``sizes``, only fields that no shape shows are compared: shapes are
-    compared elsewhere, and a checkpoint without a visual tower is no error.
+    compared by the fit check, and a checkpoint without a visual tower is no error.
 
     Raises:
         CheckpointError: its file or its shapes contradict a stated field (the message has both values), or it has no

@@ -48,7 +48,7 @@ class Checkpoint(ABC):
 
     @abstractmethod
     def read_flat(self, name: str, start: int, stop: int) -> Tensor:
-        """Scalars [start, stop) of a tensor in storage order, flat (stop - start,), in the stored dtype."""
+        """Scalars [start, stop) of a tensor in storage order, flat (n,): n = stop - start, in the stored dtype."""
 
     def read_spans(self, name: str, spans: Spans) -> Tensor:
         """The scalars in several spans of a tensor, one after the other, flat (n,), in the stored dtype."""
@@ -122,11 +122,11 @@ class Checkpoint(ABC):
         return None
 
     def rename_as_in_file(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """A state dict of tensors (*S) under this checkpoint's names, renamed to the names in its file."""
+        """A state dict of tensors (*S), any shape, under this checkpoint's names, renamed to the names in its file."""
         return dict(state)
 
     def state_dict(self) -> dict[str, Tensor]:
-        """{name: tensor (*S)} of all tensors, in memory and in forward order."""
+        """{name: tensor (*S), any shape} of all tensors, in memory and in forward order."""
         return {parameter.name: self.read(parameter.name) for parameter in self.parameters}
 
 
@@ -147,5 +147,5 @@ class MappingCheckpoint(Checkpoint):
         self.infos = {key: TensorInfo(tuple(value.shape), value.dtype) for key, value in tensors.items()}
 
     def read_flat(self, name: str, start: int, stop: int) -> Tensor:
-        """Scalars [start, stop) of a tensor, flat (stop - start,)."""
+        """Scalars [start, stop) of a tensor, flat (n,): n = stop - start."""
         return self._tensors[name].reshape(-1)[start:stop]

@@ -51,7 +51,7 @@ class TensorSlice:
         return cls(source, name, 0, source.infos[name].numel, transposed)
 
     def read(self, start: int, stop: int) -> Tensor:
-        """Scalars [start, stop) of the slice, flat (stop - start,), in the stored dtype."""
+        """Scalars [start, stop) of the slice, flat (n,): n = stop - start, in the stored dtype."""
         if self.transposed:
             return self.source.read(self.name).T.reshape(-1)[start:stop]
         return self.source.read_flat(self.name, self.start + start, self.start + stop)
@@ -78,7 +78,7 @@ class CheckpointView(Checkpoint):
         self.infos = {name: derived.info for name, derived in tensors.items()}
 
     def read_flat(self, name: str, start: int, stop: int) -> Tensor:
-        """Scalars [start, stop) of a tensor, flat (stop - start,), joined from its slices."""
+        """Scalars [start, stop) of a tensor, flat (n,): n = stop - start, joined from its slices."""
         pieces: list[Tensor] = []
         offset = 0  # of the slice in the tensor
         for part in self._tensors[name].parts:

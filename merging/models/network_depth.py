@@ -117,9 +117,9 @@ def _ranks(members: set[Member]) -> dict[Member, int]:
             stages[member[:1]].append(member)
     blocks = [member for member in sorted(members) if member not in stages]
     ranks = {member: rank for rank, member in enumerate(blocks)}
-    beside = [stage for stage in stages if stage in members]
-    after = bool(beside) and min(stages) in beside and max(stages) not in beside
-    return ranks | {stage: ranks[stages[stage][-1 if after else 0]] for stage in beside}
+    with_own = [stage for stage in stages if stage in members]  # stages with tensors of their own
+    after = bool(with_own) and min(stages) in with_own and max(stages) not in with_own
+    return ranks | {stage: ranks[stages[stage][-1 if after else 0]] for stage in with_own}
 
 
 def name_towers(outermost: list[str]) -> dict[str, str]:

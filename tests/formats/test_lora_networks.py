@@ -190,8 +190,7 @@ def test_what_no_adapter_names_counts_only_if_asked_for(peft, tmp_path):
     experts = {name: tmp_path / name for name in "ab"}
     report = check_fit(tmp_path / "base", experts)
     assert (
-        report.ok
-        and "19 tensors that no adapter changes are the pretrained model's and do not count." in report.notes
+        report.ok and "19 tensors that no adapter changes are the pretrained model's and do not count." in report.notes
     )
     tables = [
         merging.merge(tmp_path / "base", experts, "ties", count_dead_params=counted, device="cpu").tables

@@ -49,7 +49,7 @@ class AdapterCheckpoint(Checkpoint):
         return "a LoRA adapter" if self.config["peft_type"] == "LORA" else "an (IA)³ adapter"
 
     def read_flat(self, name: str, start: int, stop: int) -> Tensor:
-        """Scalars [start, stop) of a factor, flat (stop - start,)."""
+        """Scalars [start, stop) of a factor, flat (n,): n = stop - start."""
         return self.weights.read_flat(name, start, stop)
 
     def state(self) -> tuple[int, ...] | None:
@@ -126,7 +126,7 @@ class AdaptedCheckpoint(Checkpoint):
         return frozenset(self._targets) | frozenset(self._own)
 
     def read_flat(self, name: str, start: int, stop: int) -> Tensor:
-        """Scalars [start, stop) of a tensor of the expert, flat (stop - start,)."""
+        """Scalars [start, stop) of a tensor of the expert, flat (n,): n = stop - start."""
         if name in self._own:
             return self._adapter.read_flat(self._own[name], start, stop)
         if name not in self._targets:

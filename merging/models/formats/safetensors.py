@@ -257,7 +257,7 @@ class SafetensorsWriter:
 
 
 def save(path: Path, tensors: Mapping[str, torch.Tensor], metadata: Mapping[str, str] | None = None) -> None:
-    """Write a state dict of tensors (*S); equal tensors and metadata give equal bytes."""
+    """Write a state dict of tensors (*S), any shape; equal tensors and metadata give equal bytes."""
     infos = {name: TensorInfo(tuple(t.shape), t.dtype) for name, t in tensors.items()}
     with SafetensorsWriter(path, infos, metadata) as writer:
         for name, tensor in tensors.items():
@@ -275,7 +275,7 @@ class SafetensorsCheckpoint(Checkpoint):
         self.infos, self._offsets, self.metadata = header.infos, header.offsets, header.metadata
 
     def read_flat(self, name: str, start: int, stop: int) -> Tensor:
-        """Scalars [start, stop) of a tensor, flat (stop - start,)."""
+        """Scalars [start, stop) of a tensor, flat (n,): n = stop - start."""
         dtype = self.infos[name].dtype
         offset = self._offsets[name] + start * dtype.itemsize
         return read_span(self._descriptor, offset, stop - start, dtype, self._file)

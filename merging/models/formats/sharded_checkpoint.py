@@ -57,7 +57,7 @@ class ShardedCheckpoint(Checkpoint):
         return len(self._shards)
 
     def read_flat(self, name: str, start: int, stop: int) -> Tensor:
-        """Scalars [start, stop) of a tensor, flat (stop - start,), from its shard."""
+        """Scalars [start, stop) of a tensor, flat (n,): n = stop - start, from its shard."""
         return self._shards[self._file_of[name]].read_flat(name, start, stop)
 
     def state(self) -> tuple[int, ...]:

@@ -65,7 +65,7 @@ class SampledCheckpoint(Checkpoint):
         self._inner, self._samples = inner, dict[str, Tensor]()
 
     def read_flat(self, name: str, start: int, stop: int) -> Tensor:
-        """Scalars [start, stop) of a tensor, flat (stop - start,)."""
+        """Scalars [start, stop) of a tensor, flat (n,): n = stop - start."""
         return self._inner.read_flat(name, start, stop)
 
     def read_spans(self, name: str, spans: Spans) -> Tensor:

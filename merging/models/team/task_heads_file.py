@@ -18,7 +18,7 @@ FILE = "heads.safetensors"  # its tensors are called <expert>/<tensor>
 
 
 def write_heads(folder: Path, heads: Mapping[str, Mapping[str, Tensor]]) -> list[str]:
-    """Write the heads of a run, {expert: {tensor: value (*S)}}; returns [file name], or [] if there are no heads."""
+    """Write the heads of a run, {expert: {tensor: value (*S), any shape}}; returns [file name], or [] without heads."""
     tensors = {f"{expert}/{name}": value for expert, own in heads.items() for name, value in own.items()}
     if not tensors:
         return []
@@ -31,7 +31,7 @@ def write_heads(folder: Path, heads: Mapping[str, Mapping[str, Tensor]]) -> list
 
 
 def read_heads(path: Path) -> dict[str, dict[str, Tensor]]:
-    """{expert: {tensor: value (*S)}} from a file of heads. Raises CheckpointError if it cannot be read."""
+    """{expert: {tensor: value (*S), any shape}} from a file of heads. Raises CheckpointError if it cannot be read."""
     file = open_path(path, "heads", FILE)
     try:
         return {

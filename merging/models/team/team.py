@@ -115,7 +115,7 @@ def form_team(
 
 
 def head_tensors(pretrained: Checkpoint) -> dict[str, dict[str, Tensor]]:
-    """The heads of the team of a pretrained model: {expert: {tensor: value (*S)}}; empty for CLIP."""
+    """The heads of the team of a pretrained model: {expert: {tensor: value (*S), any shape}}; empty for CLIP."""
     if not isinstance(pretrained, TeamBase):
         return {}
     team = pretrained.team

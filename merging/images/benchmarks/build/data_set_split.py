@@ -71,8 +71,8 @@ def split_data_set(
             "There is no training part, so there are no exemplars: methods that need them cannot run with this task."
         )
         return Split(None, (test, shuffled[test]), f"{rule}; no exemplars", (lacking,), **after)
-    drawn = (TRAIN, shuffled[TRAIN])
-    return Split(drawn, (test, shuffled[test]), f"exemplars from part 'train', {rule}", **after)
+    exemplars = (TRAIN, shuffled[TRAIN])
+    return Split(exemplars, (test, shuffled[test]), f"exemplars from part 'train', {rule}", **after)
 
 
 def _cut(shuffled: dict[str, Order], seed: int, *, whole: bool) -> Split:

@@ -35,7 +35,7 @@ class PickledCheckpoint(Checkpoint):
         self._last: tuple[str, Tensor] | None = None
 
     def read_flat(self, name: str, start: int, stop: int) -> Tensor:
-        """Scalars [start, stop) of a tensor in the order of its shape, flat (stop - start,)."""
+        """Scalars [start, stop) of a tensor in the order of its shape, flat (n,): n = stop - start."""
         tensor = self._tensors[name]
         if tensor.contiguous:
             return tensor.read_flat(start, stop)
