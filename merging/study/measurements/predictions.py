@@ -65,7 +65,7 @@ def evaluated_parts(models: Mapping[str, Checkpoint], subject: Subject) -> list[
 
     benchmark = subject.benchmark
     if reason := benchmark.misfit(next(iter(models.values()))):
-        raise TaskError(f"It cannot be measured on this benchmark: {reason}")
+        raise TaskError(f"The run cannot be measured on this benchmark: {reason}")
     kept = subject.store.features_folder(subject.run_id)
     if subject.store.get_run(subject.run_id).per_task:
         return per_task_parts(models, benchmark, kept)

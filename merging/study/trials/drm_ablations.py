@@ -105,7 +105,7 @@ def measure_ablations(subject: Subject, context: Context) -> MeasurementResult:
     ablated, truncated = list_trials(benchmark)
     chains = {trial.recipe.text(): trial for trial in (*ablated, *(trial for _, trial in truncated))}
     planned = [PlannedTrial(chain, {"recipe": plain_recipe(trial.recipe)}) for chain, trial in chains.items()]
-    shares, *summaries = subject.tried([PlannedTrial(RANKS, {"cuts": list(CUTS)}), *planned])
+    shares, *summaries = subject.run_trials([PlannedTrial(RANKS, {"cuts": list(CUTS)}), *planned])
     scores = dict(zip(chains, summaries, strict=True))
     rows = [{**trial.row, **scores[trial.recipe.text()]} for trial in ablated]
     ranks = [

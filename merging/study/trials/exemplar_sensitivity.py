@@ -77,7 +77,7 @@ def measure_sensitivity(subject: Subject, context: Context) -> MeasurementResult
     solved = [SampledMerge(lot[way], n, seed, way == WHOLE_WEIGHTS) for n, seed in draws for way in lot]
     own = [PlannedTrial(f"{OWN}, {task}", {"own": task}, 0.2) for task in benchmark.experts]
     # Many exemplars take longest, but the evaluation, which is the same for all, takes longer still.
-    answers = iter(subject.tried([*(work.plan_trial(benchmark) for work in (*methods, *solved)), *own]))
+    answers = iter(subject.run_trials([*(work.plan_trial(benchmark) for work in (*methods, *solved)), *own]))
     of_methods = [(work, next(answers)) for work in methods]
     of_solved = [(work, next(answers)) for work in solved]
     accuracy = [work.rows("method", answer) for work, answer in of_methods]

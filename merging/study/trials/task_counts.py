@@ -71,7 +71,7 @@ def measure_counts(subject: Subject, context: Context) -> MeasurementResult:
     work = [chosen for size in range(2, len(names) + 1) for chosen in sample_subsets(names, size)]
     own = [PlannedTrial(f"expert of {task}", {"own": task}) for task in names]
     merges = [(number, chosen, key) for number, chosen in enumerate(work) for key in METHODS]
-    answers = subject.tried([*own, *(_plan_trials(benchmark, chosen, key) for _, chosen, key in merges)])
+    answers = subject.run_trials([*own, *(_plan_trials(benchmark, chosen, key) for _, chosen, key in merges)])
     images = [answer["n"][0] for answer in answers[: len(own)]]
     experts = [
         (task, benchmark.task(task).title, answer["correct"][0], n)
