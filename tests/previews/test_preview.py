@@ -176,7 +176,7 @@ def test_exemplars_whose_moments_cannot_be_kept_are_refused(tiny_benchmark, monk
     monkeypatch.setattr(moments_in_memory, "CapturedInputs", None)  # they are at hand now
     previewed(previewer, recipe_of(tiny_benchmark, "lot", scaling=0.7))
     monkeypatch.setattr(moments_in_memory, "LIMIT", 10)
-    with pytest.raises(NeedsError, match="not at hand"):
+    with pytest.raises(NeedsError, match="too much for a preview"):
         merging.preview(recipe, 8, benchmark=tiny_benchmark)
     gradients = Recipe.build("fisher", {}, [], tiny_benchmark.pretrained, tiny_benchmark.experts)
     with pytest.raises(NeedsError, match="gradients of exemplars"):

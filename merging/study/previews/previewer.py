@@ -324,7 +324,7 @@ class PreviewWork:
             labels = task.labels[: classes.shape[1]]
             new[key], old[key] = (classes == labels).mean(axis=0), (before == labels).mean(axis=0)
             predicted = classes[0] if len(classes) == 1 else np.full(len(labels), -1)
-            columns = {"task": key, "place": task.places[: len(labels)], "label": labels, "predicted": predicted}
+            columns = {"task": key, "place": task.positions[: len(labels)], "label": labels, "predicted": predicted}
             rows.append(pd.DataFrame({**columns, "right": new[key], "reference_right": old[key]}))
         answered = pd.concat(rows, ignore_index=True)
         changes = paired_differences(new, old, self.experts, seed=self.sample.seed)
