@@ -43,9 +43,7 @@ DENSITIES = (1.0, 0.7, 0.5, 0.3, 0.2, 0.1, 0.05)
 RANK_TOL = 0.01  # DRM's own default
 # Shares of an expert's largest entry: smaller entries count as zero after projecting back.
 NOTHING = {torch.float64: 1e-12, torch.float32: 1e-6}
-ENTRY = (
-    3000  # multiply-adds that take as long as pruning an entry and counting its votes, in a space and projected back
-)
+ENTRY = 3000  # multiply-adds that take as long as pruning an entry and counting its votes, twice: see ``inspect_layer``
 PIECE = 1 << 14  # positions that are counted at a time, so that they stay in the processor's cache
 EDGES = (0.5, 0.6, 0.7, 0.8, 0.9, 1.0)  # of the bins of agreement
 PHASE = "Counting signs"
@@ -231,10 +229,8 @@ def measure_signs(subject: Subject, context: Context) -> MeasurementResult:
 
 def elected_votes(inputs: RunInputs, parameter: Parameter) -> dict[float, int]:
     """The sum of all signs that one tensor elects, by density. The tensor may be large, so it is read in blocks."""
-    tensor_inputs, numel = (
-        replace(inputs, subset=frozenset({parameter.name})),
-        inputs.pretrained.infos[parameter.name].numel,
-    )
+    tensor_inputs = replace(inputs, subset=frozenset({parameter.name}))
+    numel = inputs.pretrained.infos[parameter.name].numel
 
     def blocks() -> Iterator[Tensor]:
         return (slot.task_vectors for slot in tensor_inputs.slots(True, lambda _: False))
