@@ -28,7 +28,7 @@ WRITERS = 8  # threads that store the workers' points, which mostly wait for the
 
 
 class PointComputation(NamedTuple):
-    """``compute`` makes a point and facts about it in this process; ``request`` makes the request to a worker for it."""
+    """``compute`` makes a point and facts about it in this process; ``request`` makes the request to a worker."""
 
     compute: Callable[[NamedPoint, Context], tuple[Point, Plain]]
     request: Callable[[NamedPoint], Plain]

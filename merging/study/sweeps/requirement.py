@@ -63,7 +63,7 @@ def parse_requirement(text: str, tasks: Sequence[str]) -> Requirement:
 
 
 def judge_points(rows: pd.DataFrame, averages: pd.DataFrame, requirement: Requirement) -> pd.DataFrame:
-    """``averages`` with the columns ``JUDGED``: the score under the requirement, its 95 % interval, n, meets, certainty.
+    """``averages`` with the columns ``JUDGED``: the required score, its 95 % interval, n, meets, certainty.
 
     ``rows`` and ``averages`` are the tables of ``sweep_table`` and ``average_rows``. meets says whether the score is
     high enough, certainty is the share of resamples in which it is. A point without such a score (NaN) does not meet
