@@ -160,7 +160,7 @@ def test_a_reference_that_is_no_merge_or_has_other_files_is_refused(tiny_benchma
         for run in find_references(store, tiny_benchmark, context=Context(device="cpu")).values()
         if run.kind == "expert"
     )
-    with pytest.raises(StoreError, match="is no merge"):
+    with pytest.raises(StoreError, match="is not a merge"):
         merging.preview(recipe_of(tiny_benchmark), 8, expert, benchmark=tiny_benchmark)
     odd = recipe_of(tiny_benchmark)
     run = execute(odd, store, benchmark=tiny_benchmark, keep_model=False, context=Context(device="cpu"))

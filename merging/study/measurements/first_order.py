@@ -156,7 +156,7 @@ class DifferentiableTower:
         return cls(encoder, {n: merged.read(n).to(inputs.device, torch.float32).requires_grad_() for n in stored})
 
     def gradient(self, task: SampleImages, meter: Meter, detail: str) -> dict[str, Tensor]:
-        """∂m/∂θ (*S) of the task's mean margin m, for every stored tensor θ (*S)."""
+        """∂m/∂θ of the task's mean margin m by name of the stored tensor θ, each of the shape (*S) of θ."""
         for leaf in self.leaves.values():
             leaf.grad = None
         architecture, count = self.encoder.architecture, len(task.labels)

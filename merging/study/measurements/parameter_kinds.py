@@ -58,7 +58,7 @@ def measure_ablation(subject: Subject, context: Context) -> MeasurementResult:
 
 
 def reset_roles(merged: Checkpoint, pretrained: Checkpoint, roles: frozenset[Role]) -> dict[str, Tensor]:
-    """The merged state dict {name: (*S)}, with the tensors of these roles taken from the pretrained model."""
+    """The merged state dict, each tensor of its stored shape, with those of these roles from the pretrained model."""
     return {
         parameter.name: (pretrained if parameter.role in roles else merged).read(parameter.name)
         for parameter in pretrained.parameters

@@ -52,7 +52,7 @@ def image_batches(sample: Images, tasks: Sequence[str]) -> list[Tensor]:
 
 
 def split_by_task(rows: Tensor, sample: Images, tasks: Sequence[str]) -> dict[str, Tensor]:
-    """{task: rows (n_k, ...)}: rows (n, ...) for all images of ``image_batches``, split by task."""
+    """{task: its rows (n_k, *S)}: the rows (n, *S) for all images of ``image_batches``, split by task."""
     sizes = [len(sample[task].labels) for task in tasks]
     return dict(zip(tasks, rows.split(sizes), strict=True))
 

@@ -47,7 +47,7 @@ class MergeInMemory:
 
 
 def list_tensors(merges: Iterable[MergeInMemory]) -> Iterator[Tensor]:
-    """All tensors (*S) of the models of merges; tensors that models share occur several times."""
+    """All tensors, of any shape, of the models of merges; tensors that models share occur several times."""
     for merge in merges:
         for model in merge.models.values():
             yield from model.tensors.values()
@@ -61,7 +61,7 @@ def load_model(
     like: Checkpoint | None,
     known: Iterable[ModelInMemory],
 ) -> ModelInMemory:
-    """The model of a state dict ``tensors`` {name: (*S)}; it shares equal sections with ``known`` models.
+    """The model of a state dict ``tensors`` of any shapes; it shares equal sections with ``known`` models.
 
     ``like`` is a checkpoint with the architecture if the state dict has no metadata.
     """
@@ -106,7 +106,7 @@ def merge_in_memory(
     evidence: Callable[[], LayerInputSource | None] = lambda: None,
     near: tuple[Mapping[str, ModelInMemory], Collection[str]] | None = None,
 ) -> dict[str, dict[str, Tensor]]:
-    """The merged state dicts {"merged" or expert: {name: (*S)}} by the engine, in the pretrained model's dtypes.
+    """The merged state dicts by "merged" or expert, in the shapes and dtypes of the pretrained model.
 
     ``near`` are models of the same names, and the only tensors in which the results can differ from them. ``evidence``
     is called only if tensors have to be merged.

@@ -48,5 +48,5 @@ class Memory:
 
 
 def count_bytes(tensors: Iterable[Tensor]) -> int:
-    """Bytes of all tensors (*S); a tensor that occurs several times counts once."""
+    """Bytes of all tensors, of any shape; a tensor that occurs several times counts once."""
     return sum({tensor.data_ptr(): tensor.nbytes for tensor in tensors}.values())

@@ -1,4 +1,4 @@
-"""The targets that a sweep can vary in a recipe: numeric parameters of steps, images, experts; all from their bounds."""
+"""The targets that a sweep can vary in a recipe: numbers of steps and of images, and experts; all from their bounds."""
 
 from __future__ import annotations
 

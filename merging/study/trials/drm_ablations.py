@@ -51,7 +51,7 @@ VARIANTS = (
     AblationVariant("interference", "without disjoint mean", {"disjoint": False}),
     AblationVariant("way of pruning", "each task by itself", {"pruning": "individual"}),
 )
-# Singular values below these shares of the largest are cut. The paper cuts shares of the ranks, which the table has, too.
+# Singular values below these shares of the largest are cut. The paper cuts shares of the ranks, which are shown, too.
 CUT = "rank_tol"
 CUTS = (0.0, 0.01, 0.02, 0.05, 0.1, 0.2, 0.4, 0.7)
 SCORES = (

@@ -134,7 +134,7 @@ def _registered_candidates(benchmark: Benchmark) -> list[MethodCandidate]:
 
 
 def compute_trial(inputs: TrialInputs, request: Mapping[str, Any], context: Context) -> dict[str, Any]:
-    """The rows of scores in domain of a merge, with the ranks of LOT's layers if it has any; or of a task's own expert."""
+    """The in-domain scores of a merge, with the ranks of LOT's layers if it has any; or those of a task's expert."""
     if "own" in request:
         task = str(request["own"])
         return {"rows": _score_rows(inputs.benchmark, inputs.benchmark.experts[task], [task], context)}

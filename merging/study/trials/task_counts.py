@@ -45,7 +45,7 @@ class TaskImages(NamedTuple):
 
 
 def sample_subsets(names: Sequence[str], size: int, most: int = SUBSETS, seed: int = SEED) -> list[Subset]:
-    """Distinct subsets of ``size`` names, each in the order of the names: all of them, or a seeded sample of ``most``."""
+    """Distinct subsets of ``size`` names in the order of the names: all of them, or a seeded sample of ``most``."""
     count = math.comb(len(names), size)
     generator = np.random.default_rng([seed, size])
     sampled: set[tuple[int, ...]] = set()
