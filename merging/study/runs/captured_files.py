@@ -32,7 +32,7 @@ class CapturedFiles:
             RecipeError: the recipe names a file of an expert that it does not merge.
         """
         experts = [name for name, _ in recipe.experts]
-        named = {name for files in recipe.data_files.plain().values() for name in files}
+        named = {name for files in recipe.data_files.to_plain().values() for name in files}
         if strange := sorted(named - set(experts)):
             raise RecipeError(
                 f"The recipe names files of data of {first_few(strange)}, but no such expert; its experts are "
