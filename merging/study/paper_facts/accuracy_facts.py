@@ -42,8 +42,9 @@ def compare_averages(
 ) -> Comparison:
     """The difference of two averages ``over`` the tasks "in" or "out" of domain."""
     value, low, high, n = INTERVALS[over]
-    values = [BoundedValue(*(float(getattr(row, name)) for name in (value, low, high))) for row in (first, second)]
-    return compare_estimates(*values, describe_sample(int(getattr(first, n)), half))
+    means = (BoundedValue(*(float(getattr(row, name)) for name in (value, low, high))) for row in (first, second))
+    mean_first, mean_second = means
+    return compare_estimates(mean_first, mean_second, describe_sample(int(getattr(first, n)), half))
 
 
 def compare_means(first: pd.DataFrame, second: pd.DataFrame) -> Comparison:

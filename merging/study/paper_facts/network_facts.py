@@ -110,9 +110,11 @@ def compare_agreement(first: tuple[float, int], second: tuple[float, int]) -> Co
 
 def compare_times(first: pd.Series[Any], second: pd.Series[Any]) -> Comparison:
     """Two multiples of the reference merge's time, with the range of their rounds."""
-    values = [BoundedValue(float(row["ratio"]), float(row["low"]), float(row["high"])) for row in (first, second)]
+    ratio_first, ratio_second = (
+        BoundedValue(float(row["ratio"]), float(row["low"]), float(row["high"])) for row in (first, second)
+    )
     sample = f"at most {int(max(first['rounds'], second['rounds']))} rounds"
-    return compare_estimates(*values, sample, unit="×", scale=1.0, interval=RANGE)
+    return compare_estimates(ratio_first, ratio_second, sample, unit="×", scale=1.0, interval=RANGE)
 
 
 def compare_coefficient_sums(first: pd.DataFrame, second: pd.DataFrame) -> Comparison:
