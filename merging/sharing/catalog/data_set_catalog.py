@@ -1,4 +1,4 @@
-"""Data sets in a folder, found by the names of their files and never opened; and names for their tasks."""
+"""Data sets in a folder, found by the names of their files without opening them, and names for their tasks."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ARRAYS, PARQUET, TAR, ARROW = ".npz", ".parquet", ".tar", ".arrow"
 
 @dataclass(frozen=True, slots=True)
 class DataSetLocation:
-    """A possible data set; ``place`` is its path from the walked folder's name on, untrusted text."""
+    """A possible data set; ``listed_path`` begins with the listed folder's name and is untrusted text."""
 
     reference: str
     path: Path
@@ -35,18 +35,18 @@ class DataSetLocation:
 
     @property
     def name(self) -> str:
-        """Its folder's name, or its file's without the ending; in a cache of the Hub's, the data set's."""
+        """The name of its folder, of its file without the ending, or, in a cache of the Hub, of the data set."""
         name = title(self.path).rpartition("/")[2]
         return name.removesuffix(ARRAYS).removesuffix(PARQUET).removesuffix(TAR)
 
 
 def list_in_models_folder(name: str, root: Path) -> list[DataSetLocation]:
-    """Data sets in one of the folders of $MERGESCOPE_MODELS; references hold its name, not its path."""
+    """Data sets in one of the folders of $MERGESCOPE_MODELS; references contain the folder's name, not its path."""
     return _walk(root, name, lambda place: f"{MODELS_PREFIX}{place}")
 
 
 def list_at_path(text: str) -> list[DataSetLocation]:
-    """Data sets at a path that the user typed: the path itself, or in that folder."""
+    """Data sets at a path that the user typed: the path itself, or data sets in that folder."""
     path = resolve_typed_path(text)
     if path is None or not path.exists():
         return []

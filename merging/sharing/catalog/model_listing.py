@@ -20,9 +20,9 @@ from merging.sharing.catalog.folder_walk import Entries, is_folder, resolve_type
 if TYPE_CHECKING:
     from merging.models.checkpoint import Checkpoint
 
-BENCHMARK_FOLDERS = {"data", "runs", "measured", "points", "sweeps"}  # its folders without models
+BENCHMARK_FOLDERS = {"data", "runs", "measured", "points", "sweeps"}  # folders of a benchmark without models
 CACHE_FOLDERS = {"blobs", "refs"}  # of a repository in the Hub's cache, whose snapshots are the models
-SHARD = re.compile(r"(.+)-\d{5}-of-\d{5}(\.[a-z]+)")  # belongs to the index of its name without the numbers
+SHARD = re.compile(r"(.+)-\d{5}-of-\d{5}(\.[a-z]+)")  # its index has the same name without the numbers
 # Files that trainers and libraries write beside the weights in a model's folder.
 OTHER_FILES = re.compile(
     r"(?:model|pytorch_model)-\d{5}-of-\d{5}\.(?:safetensors|bin)|training_args\.bin|(?:optimizer|scheduler|scaler)\.pt"
@@ -32,9 +32,9 @@ OTHER_FILES = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class CatalogEntry:
-    """A file or a model's folder. ``place`` is its path from the walked folder's name on, untrusted text.
+    """A file or a model's folder. ``listed_path`` begins with the listed folder's name and is untrusted text.
 
-    ``problem`` is why it is not opened. ``sure`` says that its name is that of a model.
+    ``problem`` is why the entry is not opened.
     """
 
     reference: str
@@ -50,7 +50,7 @@ class CatalogEntry:
         return short_digest(self.reference)
 
     def open(self, like: Checkpoint | None = None) -> Checkpoint:
-        """Its checkpoint, under the names of ``like`` if that is given. Raises CheckpointError if it cannot be read."""
+        """Its checkpoint, with the tensor names of ``like`` if set. Raises CheckpointError if it cannot be read."""
         return ModelRef(self.reference).open(self.name, like)
 
     @property
@@ -75,12 +75,12 @@ class Listing:
 
 
 def list_models_folder(name: str, root: Path) -> Listing:
-    """The contents of a folder of $MERGESCOPE_MODELS; references hold its name, not its path."""
+    """The contents of a folder of $MERGESCOPE_MODELS; references contain the folder's name, not its path."""
     return _walk(root, name, lambda place: f"{MODELS_PREFIX}{place}")
 
 
 def list_typed_path(text: str) -> Listing:
-    """The contents of a path that the user typed: a folder, or a single file."""
+    """The models at a path that the user typed: a folder, or a single file."""
     if (path := resolve_typed_path(text)) is None:
         return Listing(notes=["The text is no path on this machine."])
     name = path.name or "/"
@@ -155,6 +155,6 @@ class _ScannedFolder:
 
 
 def _index_of_shard(name: str) -> str:
-    """The index that lists a shard of this name; empty if it is not that of a shard."""
+    """The name of the index that lists a shard with this name; empty if it is not the name of a shard."""
     match = SHARD.fullmatch(name)
     return f"{match[1]}{match[2]}{INDEX}" if match else ""
