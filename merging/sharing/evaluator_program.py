@@ -51,30 +51,30 @@ class Evaluator:
             Cancelled: the caller cancelled; the program and all processes that it started are stopped.
         """
         meter = context.meter(1)
-        with tempfile.TemporaryFile() as printed, tempfile.TemporaryFile() as said:
-            process = self._start(folder, printed, said)
+        with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
+            process = self._start(folder, output, errors)
             try:
                 while process.poll() is None:
                     meter.report_part(0, f"Measuring with {self.name}")
-                    if os.fstat(printed.fileno()).st_size > MOST_BYTES:
+                    if os.fstat(output.fileno()).st_size > MOST_BYTES:
                         break
                     with contextlib.suppress(subprocess.TimeoutExpired):
                         process.wait(timeout=POLL_SECONDS)
             finally:
                 _stop_group(process)
-            printed.seek(0)
-            raw = printed.read(MOST_BYTES + 1)
+            output.seek(0)
+            raw = output.read(MOST_BYTES + 1)
             if len(raw) > MOST_BYTES:
                 raise EvaluatorError(f"{self.name} prints more than 1 MB; it prints one line of JSON for each score.")
             if process.returncode:
-                raise EvaluatorError(f"{self.name} ended with the code {process.returncode}.{_last_line(said)}")
+                raise EvaluatorError(f"{self.name} ended with the code {process.returncode}.{_last_line(errors)}")
         return parse_score_lines(raw, self.name)
 
-    def _start(self, folder: Path, printed: IO[bytes], said: IO[bytes]) -> subprocess.Popen[bytes]:
+    def _start(self, folder: Path, output: IO[bytes], errors: IO[bytes]) -> subprocess.Popen[bytes]:
         """Start it in a process group of its own."""
         try:
             return subprocess.Popen(
-                [*self.command_words, str(folder)], stdin=subprocess.DEVNULL, stdout=printed, stderr=said,
+                [*self.command_words, str(folder)], stdin=subprocess.DEVNULL, stdout=output, stderr=errors,
                 start_new_session=True,
             )  # fmt: skip
         except (OSError, ValueError) as error:
@@ -144,8 +144,8 @@ def _stop_group(process: subprocess.Popen[bytes]) -> None:
             process.wait(timeout=STOP_SECONDS)
 
 
-def _last_line(said: IO[bytes]) -> str:
+def _last_line(errors: IO[bytes]) -> str:
     """The last line that a program printed on stderr, in a sentence; empty if it printed none."""
-    said.seek(max(0, said.seek(0, os.SEEK_END) - 10 * QUOTED_CHARACTERS))
-    lines = said.read().decode("utf-8", "replace").strip().splitlines()
+    errors.seek(max(0, errors.seek(0, os.SEEK_END) - 10 * QUOTED_CHARACTERS))
+    lines = errors.read().decode("utf-8", "replace").strip().splitlines()
     return f" It says: {printable(lines[-1].strip(), QUOTED_CHARACTERS)}" if lines else ""

@@ -36,7 +36,7 @@ def measure_run(
         return
     if not run.has_model:
         raise EvaluatorError(
-            f"Run {run.id} keeps no weights that {evaluator.name} could measure. Run its recipe with --need-model."
+            f"Run {run.id} has no stored weights that {evaluator.name} could measure. Run its recipe with --need-model."
         )
     with temporary_folder(store) as folder:
         try:

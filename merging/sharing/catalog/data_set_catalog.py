@@ -42,7 +42,7 @@ class DataSetLocation:
 
 def list_in_models_folder(name: str, root: Path) -> list[DataSetLocation]:
     """Data sets in one of the folders of $MERGESCOPE_MODELS; references contain the folder's name, not its path."""
-    return _walk(root, name, lambda place: f"{MODELS_PREFIX}{place}")
+    return _walk(root, name, lambda listed_path: f"{MODELS_PREFIX}{listed_path}")
 
 
 def list_at_path(text: str) -> list[DataSetLocation]:
@@ -52,21 +52,21 @@ def list_at_path(text: str) -> list[DataSetLocation]:
         return []
     if path.is_file():
         return [DataSetLocation(str(path), path, path.name)] if path.suffix in {ARRAYS, PARQUET, TAR} else []
-    return _walk(path, path.name, lambda place: str(path / place.partition("/")[2]))
+    return _walk(path, path.name, lambda listed_path: str(path / listed_path.partition("/")[2]))
 
 
 def _walk(root: Path, name: str, refer: Callable[[str], str]) -> list[DataSetLocation]:
     data_sets: list[DataSetLocation] = []
 
-    def enter(folder: Path, place: str, entries: Entries) -> list[Path]:
+    def enter(folder: Path, listed_path: str, entries: Entries) -> list[Path]:
         if is_benchmark(folder):
             return []
         if _is_data_set(folder, entries) or (folder != root and _is_configuration(entries)):
-            data_sets.append(DataSetLocation(refer(place), folder, place))
+            data_sets.append(DataSetLocation(refer(listed_path), folder, listed_path))
             return []
         for entry in entries:
             if entry.name.endswith(ARRAYS) and not is_folder(entry):
-                inner = f"{place}/{entry.name}"
+                inner = f"{listed_path}/{entry.name}"
                 data_sets.append(DataSetLocation(refer(inner), Path(entry.path), inner))
         return [Path(entry.path) for entry in entries if is_folder(entry)]
 

@@ -41,7 +41,7 @@ def store_report(root: Path, pretrained: Checkpoint, experts: Mapping[str, Check
         with explain_os_errors("The fit report", OTHER_STORE):
             _records(root).write(name, record)
     except ValueError as error:
-        raise StoreError(f"The report cannot be kept: {error}.") from None
+        raise StoreError(f"The report cannot be stored: {error}.") from None
 
 
 def find_report(root: Path, pretrained: Checkpoint, experts: Mapping[str, Checkpoint]) -> FitReport | None:

@@ -56,13 +56,13 @@ class _FolderMembers:
 
 def find_groups(recognized: Sequence[RecognizedEntry], benchmarks: Iterable[CatalogEntry] = ()) -> list[ModelGroup]:
     """The model groups of all folders, in the order of their listed paths."""
-    places = {entry.listed_path for entry in benchmarks}
+    listed_paths = {entry.listed_path for entry in benchmarks}
     model_groups = []
-    for place, folder in sorted(_members_by_folder(recognized).items()):
-        of_benchmark = place.rpartition("/")[0] in places
+    for listed_path, folder in sorted(_members_by_folder(recognized).items()):
+        of_benchmark = listed_path.rpartition("/")[0] in listed_paths
         if of_benchmark:
             folder.members.pop(MULTITASK_NAME, None)
-        if group := _group(place, folder, recognized, of_benchmark=of_benchmark):
+        if group := _group(listed_path, folder, recognized, of_benchmark=of_benchmark):
             model_groups.append(_add_base(group, recognized) if group.pretrained is None else group)
     single = {id(group) for group in model_groups if len(group.experts) == 1}
     larger = {entry for group in model_groups if id(group) not in single for entry in group.experts.values()}
@@ -84,8 +84,8 @@ def _members_by_folder(recognized: Sequence[RecognizedEntry]) -> dict[str, _Fold
             folder.has_nested |= entry.is_folder
             if not entry.is_folder:
                 inside.setdefault(parent, []).append((entry, facts))
-    for place, models in inside.items():
-        parent, _, last = place.rpartition("/")
+    for listed_path, models in inside.items():
+        parent, _, last = listed_path.rpartition("/")
         if parent and (only := _find_only_model(models)):
             folder = folders.setdefault(parent, _FolderMembers())
             folder.members.setdefault(last, only)
@@ -105,7 +105,7 @@ def _find_only_model(models: Sequence[RecognizedEntry]) -> RecognizedEntry | Non
 
 
 def _group(
-    place: str, folder: _FolderMembers, recognized: Sequence[RecognizedEntry], *, of_benchmark: bool
+    listed_path: str, folder: _FolderMembers, recognized: Sequence[RecognizedEntry], *, of_benchmark: bool
 ) -> ModelGroup | None:
     alike = _most_frequent_members(folder.members)
     kinds = {facts.kind for _, facts in alike.values()}
@@ -130,7 +130,7 @@ def _group(
     experts = {name: entry for name, (entry, _) in alike.items() if name not in apart}
     if all(name.endswith(VALIDATION_SUFFIX) and name != VALIDATION_SUFFIX for name in experts):
         experts = {name.removesuffix(VALIDATION_SUFFIX): entry for name, entry in experts.items()}
-    title = place.rpartition("/")[0] if of_benchmark else place
+    title = listed_path.rpartition("/")[0] if of_benchmark else listed_path
     layout = "benchmark folder" if of_benchmark else _layout(folder, pretrained, kinds)
     return ModelGroup(
         title, layout, pretrained[0] if pretrained else None, experts, folder.heads, tuple(apart), guessed

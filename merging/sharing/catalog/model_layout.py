@@ -49,7 +49,10 @@ class ModelLayout:
         return [
             f"{printable(self.title)}: {self.kind}. The pretrained model is {_path_end(self.pretrained)}{how}.",
             f"Experts: {experts}.",
-            *(f"Left out, {reason}: {first_few(places, MOST_NAMED)}." for reason, places in self.left_out.items()),
+            *(
+                f"Left out, {reason}: {first_few(listed_paths, MOST_NAMED)}."
+                for reason, listed_paths in self.left_out.items()
+            ),
         ]
 
 
@@ -87,8 +90,8 @@ def read_layout(
                 NOT_CHOSEN if known else _exclusion_reason(item, facts.kind, facts.problem, group)
             )
     reasons: dict[str, list[str]] = {}
-    for place, reason in left_out.items():
-        reasons.setdefault(reason, []).append(place.partition("/")[2] or place)
+    for listed_path, reason in left_out.items():
+        reasons.setdefault(reason, []).append(listed_path.partition("/")[2] or listed_path)
     return ModelLayout(
         group.title, group.layout, pretrained or own, experts, group.is_guessed and not pretrained, reasons
     )
@@ -101,14 +104,14 @@ def _find_skipped_files(items: Iterable[CatalogEntry]) -> dict[str, str]:
         if not item.is_folder:
             folders.setdefault(item.listed_path.rpartition("/")[0], []).append(item)
     left_out: dict[str, str] = {}
-    for place, models in folders.items():
+    for listed_path, models in folders.items():
         plain = [item for item in models if not LINEARIZED_NAME.fullmatch(item.name)]
         if plain:
             linear = [item for item in models if item not in plain]
             left_out |= {item.listed_path: "linearized, beside models that are not" for item in linear}
         tuned = [item for item in plain if FINETUNED_FILE.fullmatch(item.name)]
         base = [item for item in plain if PRETRAINED_NAME.fullmatch(item.name)]
-        if "/" in place and len(tuned) == 1 and len(base) <= 1:
+        if "/" in listed_path and len(tuned) == 1 and len(base) <= 1:
             others = [item for item in plain if item not in (*tuned, *base)]
             left_out |= {item.listed_path: f"beside {tuned[0].path.name}" for item in others}
     return left_out

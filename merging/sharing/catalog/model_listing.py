@@ -76,7 +76,7 @@ class Listing:
 
 def list_models_folder(name: str, root: Path) -> Listing:
     """The contents of a folder of $MERGESCOPE_MODELS; references contain the folder's name, not its path."""
-    return _walk(root, name, lambda place: f"{MODELS_PREFIX}{place}")
+    return _walk(root, name, lambda listed_path: f"{MODELS_PREFIX}{listed_path}")
 
 
 def list_typed_path(text: str) -> Listing:
@@ -86,14 +86,14 @@ def list_typed_path(text: str) -> Listing:
     name = path.name or "/"
     if not path.is_dir():
         return Listing([CatalogEntry(str(path), path, name)])
-    return _walk(path, name, lambda place: str(path / place.partition("/")[2]))
+    return _walk(path, name, lambda listed_path: str(path / listed_path.partition("/")[2]))
 
 
 def _walk(root: Path, name: str, refer: Callable[[str], str]) -> Listing:
     listing = Listing()
 
-    def enter(folder: Path, place: str, entries: Entries) -> list[Path]:
-        return _ScannedFolder(folder, place, entries, refer).read_into(listing)
+    def enter(folder: Path, listed_path: str, entries: Entries) -> list[Path]:
+        return _ScannedFolder(folder, listed_path, entries, refer).read_into(listing)
 
     listing.notes = walk_folders(root, name, enter)
     return listing
@@ -104,7 +104,7 @@ class _ScannedFolder:
     """One folder of the walk."""
 
     path: Path
-    place: str
+    listed_path: str
     entries: Sequence[os.DirEntry[str]]
     refer: Callable[[str], str]
 
@@ -123,7 +123,7 @@ class _ScannedFolder:
                 *configs.COMPANIONS,
             }
             beside = {name for name in files if OTHER_FILES.fullmatch(name)} - standard - shards
-            listing.others += [f"{self.place}/{name}" for name in sorted(beside)]
+            listing.others += [f"{self.listed_path}/{name}" for name in sorted(beside)]
             used |= beside | (files & standard)
         benchmark = {BENCHMARK, HEADS} <= files
         if benchmark:
@@ -145,13 +145,15 @@ class _ScannedFolder:
                 yield Path(entry.path)
 
     def _make_entry(self, name: str, *, folder: bool = False, problem: str = "") -> CatalogEntry:
-        place = f"{self.place}/{name}" if name else self.place
+        listed_path = f"{self.listed_path}/{name}" if name else self.listed_path
         try:
-            place.encode()
+            listed_path.encode()
         except UnicodeEncodeError:
             problem = "has a name that cannot be decoded; rename it"
         sure = folder or bool(problem) or name.endswith((*SUFFIXES, INDEX))
-        return CatalogEntry(self.refer(place), self.path / name if name else self.path, place, folder, problem, sure)
+        return CatalogEntry(
+            self.refer(listed_path), self.path / name if name else self.path, listed_path, folder, problem, sure
+        )
 
 
 def _index_of_shard(name: str) -> str:

@@ -116,7 +116,7 @@ def store_model_set(root: Path, model_set: ModelSet) -> None:
         with explain_os_errors("The set", OTHER_STORE):
             records.write(model_set.id, record)
     except ValueError as error:  # a path that is not valid text
-        raise StoreError(f"The set cannot be kept ({error}).") from None
+        raise StoreError(f"The set cannot be stored ({error}).") from None
 
 
 def delete_model_set(root: Path, set_id: str) -> None:

@@ -48,9 +48,9 @@ def store_upload(root: Path, name: str, content: bytes | memoryview) -> CatalogE
         try:
             open_checkpoint(path, label)
         except CheckpointError as error:
-            raise CheckpointError(f"{error} It was not kept.") from None
+            raise CheckpointError(f"{error} It was not stored.") from None
     if (stored := _find_upload(upload_folder)) is None:
-        raise StoreError(f"{label} was kept but cannot be found again; is the store's folder being cleared?")
+        raise StoreError(f"{label} was stored but cannot be found again; is the store's folder being cleared?")
     return stored
 
 
