@@ -123,9 +123,9 @@ def fetch(
         _run_steps(call, run, STEPS[:FETCHING_STEPS])
     after = _make_plan(run)
     print(
-        encode_json({"place": after.place, "bytes": after.local_bytes})
+        encode_json({"place": after.cache_folder, "bytes": after.local_bytes})
         if call.json
-        else f"{size_text(after.local_bytes)} in {after.place}"
+        else f"{size_text(after.local_bytes)} in {after.cache_folder}"
     )
     return DONE
 
