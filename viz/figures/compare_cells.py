@@ -49,10 +49,10 @@ def compare_cells(
 ) -> Picture:
     """Heat maps of A, of B and of B − A, over tensors in forward order.
 
-    row (an expert, a task ...) with its title, tensor (or place), a and b (numbers). ``what`` is the number's name,
-    ``unit`` says what a row is and ``over`` what a column is. A and B share one range of colors: ``limits``, or else
-    what both span; with ``log`` it is logarithmic. The difference is linear, with zero in the middle; with ``percents``
-    it is in percentage points.
+    row (an expert, a task ...) with its title, tensor (or another unit of the network), a and b (numbers). ``what`` is
+    the number's name, ``unit`` says what a row is and ``over`` what a column is. A and B share one range of colors:
+    ``limits``, or else the range of both; with ``log`` it is logarithmic. The difference is linear, with zero in the
+    middle; with ``percents`` it is in percentage points.
     """
     table = table.assign(row=table["row"].map(str))  # names, which may be numbers
     rows, columns = distinct_names(table["row"]), tensor_columns.TensorColumns.from_table(table)
@@ -102,9 +102,9 @@ def _cells(table: pd.DataFrame, rows: Sequence[str], columns: tensor_columns.Ten
 
 
 def _map(
-    values: npt.NDArray[np.float64], scale: heat_maps.ColorScale, place: int, domain: Sequence[float], inner: float
+    values: npt.NDArray[np.float64], scale: heat_maps.ColorScale, index: int, domain: Sequence[float], inner: float
 ) -> Trace:
-    name, shown = ("A", "B", "B − A")[place], place != 1
+    name, shown = ("A", "B", "B − A")[index], index != 1
     heat = heat_maps.heat(values, scale, xaxis="x", yaxis=AXES[place], ygap=1, showscale=shown, name=name)
     title = {"text": _break_title(scale.title), "side": "top"}
     bar = (

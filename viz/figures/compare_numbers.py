@@ -59,7 +59,7 @@ def compare_scores(table: pd.DataFrame, *, labels: Labels = ("A", "B")) -> Pictu
     scope (key), group (its heading), a and b (accuracies or H-scores). A filled dot has an interval without zero.
     """
     headings = distinct_names(table["group"])
-    first, *others = (table[table["group"] == group] for group in headings)  # the averages have an order of their own
+    first, *others = (table[table["group"] == group] for group in headings)  # averages keep the table's order
     groups = [first, *(rows.sort_values("difference", ascending=False, kind="stable") for rows in others)]
     heads = np.cumsum([0, *(len(rows) + 1 for rows in groups)])
     places = np.concatenate([head + 1 + np.arange(len(rows)) for head, rows in zip(heads[:-1], groups, strict=True)])
@@ -84,7 +84,7 @@ def compare_scores(table: pd.DataFrame, *, labels: Labels = ("A", "B")) -> Pictu
     fig.update_layout(showlegend=False, margin={"l": left, "r": 26, "t": 34, "b": 54})
     words = f"Accuracy of B, {clean_text(labels[1], 40)}, minus that of A, {clean_text(labels[0], 40)}, in points:"
     some = "; ".join(hover_texts(table.head(3), "{title:plain 40} {difference:points}"))
-    alt = f"{words} {some}. {int(sure.sum())} of {len(table)} intervals leave zero out."
+    alt = f"{words} {some}. {int(sure.sum())} of {len(table)} intervals exclude zero."
     return Picture(fig, alt, 88 + ROW * max(end, 4))
 
 
@@ -146,7 +146,7 @@ def compare_tensor(table: pd.DataFrame, *, tensor: str = "", labels: Labels = ("
     high = 1.1 * float(np.nanmax(both, initial=0)) or 1.0
     far = 1.25 * float(table["difference"].abs().max()) or high
     fig = Drawing()
-    for side, name, up in zip("AB", labels, (38, 22), strict=True):  # side by side they do not fit narrow pages
+    for side, name, up in zip("AB", labels, (38, 22), strict=True):  # one below the other, because narrow pages are too narrow for both
         fig.add_annotation(theme.caption(f"<b>{side}</b>: {safe_text(name, 60)}", 1.0), yshift=up)
     for axis, (side, title), domain in zip(("x", "x2", "x3"), SIDES.items(), axes.panel_domains(3, GAP), strict=True):
         ends = [-far, far] if side == "difference" else [0.0, high]

@@ -1,4 +1,4 @@
-"""Charts of what is learned for each tensor: coefficients and masks."""
+"""Charts of the coefficients and masks that merges learn for each tensor."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def coefficient_map(
     """A heat map, experts by tensors in forward order; tensors that an edit pruned are gray.
 
     coefficient (λ, by which the expert's task vector is multiplied), pruned (bool: the tensor is not merged, so it has
-    no coefficient). ``step`` is the step of learning that the table is of, if not the last.
+    no coefficient). ``step`` is the table's step of learning, if it is not the last.
     """
     pruned = table["pruned"].to_numpy(bool) if "pruned" in table else np.zeros(len(table), bool)
     table = table.assign(coefficient=table["coefficient"].mask(pruned))
@@ -126,7 +126,7 @@ def localization_map(
     empty="There are no two masks to compare.",
 )
 def localization_overlap(table: pd.DataFrame) -> Picture:
-    """A matrix of experts: of the scalars that the first's mask keeps, the share that the second's keeps as well."""
+    """A matrix of experts: the share of the scalars in the first one's mask that are in the second one's as well."""
     others = series.require_finite_rows(
         table[table["first"] != table["second"]], "share", lack="there are no two masks to compare"
     )

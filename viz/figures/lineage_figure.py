@@ -16,7 +16,7 @@ from viz.parts import series
 
 
 class NodeKind(NamedTuple):
-    """What a node is: its column from the left, its name and its color."""
+    """A kind of node: its column from the left, its name and its color."""
 
     column: int
     name: str
@@ -35,7 +35,7 @@ KINDS = {
 }
 HEADS = ("Pretrained", "Experts", "Recipe", "Run")
 HOVER = "<b>{label}</b><br>{kind:lower}[<br>{detail}]"
-LANE, GAP, WIDE = 60, 10, 15  # px of a box and between two, characters in its lines; four boxes fit a narrow page
+LANE, GAP, WIDE = 60, 10, 15  # px of a box and between two boxes, characters in a line; four boxes fit a narrow page
 TOP, BOTTOM, SIDE = 34, 44, 58
 
 

@@ -1,4 +1,4 @@
-"""Charts of modules and routers: feature shift, what has to be kept, and who is given how much weight."""
+"""Charts of modules and routers: feature shift, storage, and the experts' weights."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from viz.parts import axes, heat_maps, matrix, series
 from viz.parts.legends import add_legend
 
 MIB = 1 << 20
-SHAPES = ("", "/", ".", "\\", "x", "-", "|", "+")  # beside color, so that a gray print can be read
+SHAPES = ("", "/", ".", "\\", "x", "-", "|", "+")  # beside color, so that a gray print stays readable
 STRIPES = {"fgcolor": theme.GROUND, "fillmode": "overlay", "size": 6, "solidity": 0.25}
 LANE, GROUP = 15, 46  # px: height of a bar, and of a task's two with the gap below them
 STAGES = {"before": ("Merged model", theme.OTHER, "/"), "after": ("With the task's module", theme.BLUE, "")}
@@ -45,7 +45,7 @@ SUREST = " The surest is {title:plain 40}: {share:percent} of the images go to {
     empty="No feature shift was measured for this run.",
 )
 def feature_shift(table: pd.DataFrame) -> Picture:
-    """Two bars for each task, in the table's order: the merged model's shift, and what its module leaves of it.
+    """Two bars for each task, in the table's order: the merged model's shift, and the shift with the task's module.
 
     before and after (mean |f − f_expert| per dimension of the raw features, over images), cosine_before and
     cosine_after (mean 1 − cosine).
@@ -70,7 +70,7 @@ def feature_shift(table: pd.DataFrame) -> Picture:
 
 @chart(
     title="What one model is made of",
-    question="What must be kept to use each merge?",
+    question="What must be stored to use each merge?",
     columns=("run", "label", "part", "bytes"),
     rows=("run", "part"),
     picks=("run",),
@@ -98,7 +98,7 @@ def storage_parts(table: pd.DataFrame, *, parts: Names = None) -> Picture:
     fig.update_xaxes(title={"text": "MiB (2²⁰ bytes)"}, range=[0, 1.05 * max(drawn["whole"].max() / MIB, 1e-6)])
     most, least = describe_extremes(drawn.sort_values("run"), "whole", WHOLE, mib=_mib)
     labels = dict(zip(drawn["run"], drawn["label"], strict=True))
-    words = f"What {plural(len(runs), 'run')} must keep: from {least} to {most}."
+    words = f"Storage of {plural(len(runs), 'run')}: from {least} to {most}."
     return _lay_out_rows(fig, words, "Run", [_two_lines(labels[run]) for run in runs], 2 * theme.LINE_HEIGHT)
 
 
@@ -182,7 +182,7 @@ def routing_image(table: pd.DataFrame, *, image: str = "") -> Picture:
 
 
 def _weights(table: pd.DataFrame, hover: str, words: str, state: str) -> Picture:
-    """A heat map of the weights that experts are given, block by block or once."""
+    """A heat map of the experts' weights by block, or once for the whole model."""
     drawn = _add_blocks(table)
     experts, blocks = distinct_names(table["expert"]), distinct_names(drawn["block"])
     limits = min(0.0, drawn["weight"].min()), max(1.0, drawn["weight"].max())
@@ -199,14 +199,14 @@ def _weights(table: pd.DataFrame, hover: str, words: str, state: str) -> Picture
 
 
 def _add_blocks(table: pd.DataFrame) -> pd.DataFrame:
-    """The rows with a weight; block is its name, and place the same, but empty where one router serves the model."""
+    """The rows with a weight; block is a name, number the same, but empty where one router serves the whole model."""
     drawn = series.require_finite_rows(table, "weight", lack="no weight is a number")
     blocks = drawn["block"].map(_block_name)
     return drawn.assign(block=blocks, place=blocks.where(blocks != MODEL, ""))
 
 
 def _block_name(block: object) -> str:
-    """A block's number; the whole model where there is one router for all."""
+    """A block's number, or "the whole model" where one router serves all blocks."""
     if isinstance(block, str) or block is None:
         return str(block).removeprefix("block ") if block else MODEL
     number = float(block)  # type: ignore[arg-type]
@@ -231,7 +231,7 @@ def _describe_blocks(blocks: list[str]) -> str:
     empty="No image has been routed.",
 )
 def router_confusion(table: pd.DataFrame) -> Picture:
-    """A matrix of data sets by experts; unseen data sets, which have no expert, stand below a line.
+    """A matrix of data sets by experts; unseen data sets, which have no expert, are below a line.
 
     in_domain (one of the experts is the data set's own), share (of its images that give this expert the most weight).
     """

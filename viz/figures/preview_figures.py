@@ -1,4 +1,4 @@
-"""What a change would do to accuracy, on a sample: hatched bars, which cannot be taken for scores."""
+"""The estimated effect of a change on accuracy, from a sample: hatched bars, which nobody mistakes for scores."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def preview_change(table: pd.DataFrame) -> Picture:
     fig.update_layout(showlegend=False, bargap=0.3, margin={"l": left, "r": 26, "t": TOP, "b": BOTTOM})
     against = f" against {clean_text(table['against'].iloc[0], 40)}" if "against" in table else ""
     changes = "; ".join(hover_texts(table.head(3), "{title:plain 40} {difference:points}"))
-    clear = f"{int(series.excludes_zero(table).sum())} of {len(table)} intervals leave zero out"
+    clear = f"{int(series.excludes_zero(table).sum())} of {len(table)} intervals exclude zero"
     alt = f"Preview (sampled){against}, change in points: {changes}. {clear}."
     return Picture(fig, alt, TOP + BOTTOM + ROW * max(rows, 4))
 

@@ -1,4 +1,4 @@
-"""Putting tensors back to pretrained: what it changes, what one gradient predicts, and whether drift tells as much."""
+"""Putting tensors back to pretrained: the change of accuracy, its prediction from one gradient, and drift."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ RANKED = (
     optional=("before", "after"),
     rows=("row", "tensor"),
     picks=("row", "tensor"),
-    empty="Nothing was put back yet.",
+    empty="Nothing has been put back yet.",
 )
 def revert_map(table: pd.DataFrame, *, selected: CellPosition = NO_CELL, limits: heat_maps.Limits = None) -> Picture:
-    """A heat map, averages, whole blocks and tasks by tensors in forward order; faded where the interval holds zero.
+    """A heat map, averages, whole blocks and tasks by tensors in forward order; faded where the interval contains zero.
 
     row (id) and title of an average, a task or a whole block's average, change (of accuracy, NaN where it is not
     measured yet), before and after (accuracies). In a row of whole blocks every tensor has its block's numbers.
@@ -62,9 +62,9 @@ def revert_map(table: pd.DataFrame, *, selected: CellPosition = NO_CELL, limits:
     words = f"Change of accuracy when one of {tensors} is put back to pretrained."
     if measured.any():
         cells = f"{int(clear[measured].sum()):,} of {int(measured.sum()):,} cells"
-        words += f"{describe_extreme(table, 'change', GAIN)} The interval leaves zero out in {cells}."
+        words += f"{describe_extreme(table, 'change', GAIN)} The interval excludes zero in {cells}."
     else:
-        words += " Nothing is measured yet."
+        words += " Nothing has been measured yet."
     scale = POINTS._replace(limits=limits)
     picture = heat_maps.heat_map(table, "row", "points", scale, MEASURED, selected, alt=words)
     rows = distinct_names(table["row"])
@@ -78,8 +78,8 @@ def revert_map(table: pd.DataFrame, *, selected: CellPosition = NO_CELL, limits:
         z=faded, zmin=0, zmax=1, colorscale=FADE, showscale=False, ygap=1, name="No significant difference",
         hoverinfo="skip",
     )  # fmt: skip
-    picture.drawing.data.insert(1, veil)  # below what takes clicks
-    return heat_maps.set_title_and_note(picture, "Accuracy on", "Faded: the 95% interval holds zero")
+    picture.drawing.data.insert(1, veil)  # below the click targets
+    return heat_maps.set_title_and_note(picture, "Accuracy on", "Faded: the 95% interval contains zero")
 
 
 @chart(
@@ -117,16 +117,16 @@ def _format_signed(number: float) -> str:
     optional=("drift_rank", "change_rank"),
     rows=("tensor",),
     picks=("tensor",),
-    empty="No tensor has both: measured drift, and what putting it back gives.",
+    empty="No tensor has both measured drift and a measured effect of putting it back.",
 )
 def drift_and_put_back(
     table: pd.DataFrame, *, correlation: tuple[float, int] | None = None, over: str = "", selected: str | None = None
 ) -> Picture:
-    """A point for each tensor, both ranks from 1 (drifts most, helps most); open where the interval holds zero.
+    """A point for each tensor, both ranks from 1 (drifts most, helps most); open where the interval contains zero.
 
     drift (share of the layer's output, a mean over tasks), change (of accuracy when it is put back), drift_rank and
-    change_rank (mean ranks of equal numbers). ``correlation`` is Spearman's ρ and the number of tensors; ``over`` says
-    on what accuracy is measured.
+    change_rank (mean ranks of equal numbers). ``correlation`` is Spearman's ρ and the number of tensors; ``over`` names
+    the tasks of the accuracy.
     """
     table = series.require_finite_rows(table, "drift", "change", lack="no tensor has both numbers")
     table = table.assign(**{f"{name}_rank": table[name].rank(ascending=False) for name in ("drift", "change")})
@@ -145,7 +145,7 @@ def drift_and_put_back(
         title={"text": f"Rank by accuracy gained when put back{where}<br>(1 gains most)"}, range=ends[::-1]
     )
     alt = f"{plural(len(table), 'tensor')}, ranked by drift and by what putting them back gains."
-    note = "Open marks: the 95% interval holds zero"
+    note = "Open marks: the 95% interval contains zero"
     if correlation is not None and math.isfinite(correlation[0]):
         rho, n = correlation
         alt += f" The ranks correlate with Spearman {rho:.2f}."

@@ -1,4 +1,4 @@
-"""Runs side by side: their scores task by task, measured here or given from elsewhere, and their storage."""
+"""Runs side by side: their scores by task, measured by this program or by others, and their storage."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ HOVER = (
 )
 GIVEN = (
     "<b>{task}</b><br>{label}: {value_words}[ ({low_words} to {high_words})]<br>{metric}[, n = {n:count}]"
-    "<br>given in {origin}"
+    "<br>from {origin}"
 )
 LARGEST = " Largest {metric:plain 30}: {value_words:plain}, {label:plain 30} on {task:plain 30}."
 
@@ -39,7 +39,7 @@ ACCOUNTS: Mapping[str, str] = {
     "deploy": "All that its user needs",
 }
 COLORS = dict(zip(ACCOUNTS, (theme.VERMILION, theme.BLUE, theme.SKY, theme.GREEN), strict=True))
-SHAPES = dict(zip(ACCOUNTS, ("", "/", ".", "\\"), strict=True))  # beside color, so that a gray print can be read
+SHAPES = dict(zip(ACCOUNTS, ("", "/", ".", "\\"), strict=True))  # beside color, so that a gray print stays readable
 
 
 def _mib(size: float) -> str:
@@ -149,7 +149,7 @@ def _highest(table: pd.DataFrame, normalized: bool) -> str:
     optional=("n", "better", "proportion", "source"),
     rows=("run", "task", "metric"),
     picks=("run", "task"),
-    empty="These runs were given no scores.",
+    empty="These runs have no scores from other programs.",
 )
 def given_scores(table: pd.DataFrame, *, runs: Names = None) -> Picture:
     """A panel for each metric on its own scale, with an open diamond for each run and task.
@@ -221,10 +221,10 @@ def _scale(panel: pd.DataFrame) -> dict[str, Any]:
     empty="No run has recorded its storage.",
 )
 def storage(table: pd.DataFrame) -> Picture:
-    """A group of bars for each run, one bar for each way of counting, in MiB (2²⁰ bytes).
+    """A group of bars for each run, one bar for each way to count its storage, in MiB (2²⁰ bytes).
 
-    account (paper, dense, sparse or deploy), part (what is counted in it), bytes. The parts of an account add up to its
-    bar; an account with an unknown part has no bar.
+    account (paper, dense, sparse or deploy), part (a counted part of the model), bytes. The parts of an account add up
+    to its bar; an account with an unknown part has no bar.
     """
     if unknown := sorted(set(table["account"].astype(str)) - set(ACCOUNTS)):
         takes = ", ".join(ACCOUNTS)

@@ -37,7 +37,7 @@ INTERVALS = ("in_low", "in_high", "out_low", "out_high", "n_in", "n_out")
 Pairs = pd.DataFrame | Sequence[tuple[str, str]]
 BEST = " {label:plain}, {h_score:percent} (in-domain {in_domain:percent}, out-of-domain {out_of_domain:percent})."
 
-START = "Start: "  # before the label of a model that an arrow begins at
+START = "Start: "  # before the label of a model where an arrow begins
 PLAIN, PLUGGED = "plain", "plugged"  # the two ends of a pair
 RISES, FALLS = theme.Look(theme.BLUE, "circle"), theme.Look(theme.VERMILION, "diamond")  # the end with the edit, by H
 UNPAIRED_LOOK = theme.Look(theme.FADED, "circle-open")
@@ -64,9 +64,9 @@ CHANGE = (
 def id_ood_scatter(table: pd.DataFrame, *, selected: str | None = None, arrows: Pairs = ()) -> Picture:
     """A mark for each run: open for references, filled for merges, a cross with its own legend for a paper's numbers.
 
-    A row without one of the scores is left out, and a note says so. experts (whose tasks are in domain, with commas;
-    one set of them, or the marks could not be compared), adapts_on_test (bool), source (of a paper's row). ``arrows``
-    are pairs (from run, to run).
+    experts (whose tasks are in domain, with commas; the same set in all rows, because other sets cannot be compared),
+    adapts_on_test (bool), source (of a paper's row). ``arrows`` are pairs (from run, to run). A row without one of the
+    scores is left out, and a note says so.
     """
     return _draw_runs(table, selected, arrows)
 
@@ -123,7 +123,7 @@ def _arrow_pairs(arrows: Pairs, table: pd.DataFrame, drawn: pd.DataFrame) -> lis
 
 
 def _marks_by_kind(drawn: pd.DataFrame) -> list[Trace]:
-    """One trace for each kind of run, merges that adapt on test data apart."""
+    """One trace for each kind of run, and one for merges that adapt on test data."""
     traces = []
     for kind, look in theme.KINDS.items():
         for sign in ("", "†"):
@@ -161,10 +161,10 @@ def _best_run(drawn: pd.DataFrame, left_out: pd.DataFrame) -> str:
     empty="No learned merge has been evaluated together with the model that it starts from.",
 )
 def learning_arrows(table: pd.DataFrame, *, selected: str | None = None) -> Picture:
-    """The marks of ``id_ood_scatter``, with an arrow to each learned model from its start, which its label names so.
+    """The marks of ``id_ood_scatter``, with an arrow to each learned model from its start, labeled "Start: …".
 
-    start (the run of the table that learning starts from, if any). A model that learned on the images that it is scored
-    on is marked †.
+    start (the run of the table where learning starts, if any). A model that learned on the images of its own score is
+    marked †.
     """
     pairs = _pairs(table)
     begun = table["run"].isin({start for start, _ in pairs})
@@ -236,7 +236,7 @@ def plugin_arrows(table: pd.DataFrame, *, edit: str = "the edit") -> Picture:
 
 
 def _whole_pairs(table: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """The rows that are drawn, and the others, which lack scores or the other end."""
+    """The rows to draw, and those left out, which lack scores or the other end of their arrow."""
     complete, left_out = plane.split_complete(table)
     is_end = complete["kind"].isin([PLAIN, PLUGGED])
     kinds = complete[is_end].groupby("pair")["kind"].nunique()
@@ -264,7 +264,7 @@ def _visible_start(start: Point, end: Point, window: PlotWindow) -> Point:
 
 
 def _describe_far_starts(far: pd.DataFrame) -> list[str]:
-    """Lines that say where arrows from outside the plot start."""
+    """Lines of a note that name the starts of arrows from outside the plot."""
     lines = hover_texts(far, OUTSIDE)
     rest = len(lines) - MOST
     return lines if rest <= 0 else [*lines[:MOST], f"and {rest} more"]

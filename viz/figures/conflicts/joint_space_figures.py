@@ -1,4 +1,4 @@
-"""The joint space of all experts' matrices of one layer: its singular values, whose energy is where, what is pruned."""
+"""The joint space of all experts' matrices of one layer: singular values, each expert's energy, pruned entries."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ VALUE = (
     "<b>direction {direction:count}</b><br>singular value {value:real}, {share:percent} of the largest<br>"
     "{energy:percent} of the energy up to here"
 )
-RENORMALIZED = {  # the smoother line is drawn over the other: words, look of its marks, width
+RENORMALIZED = {  # words, look of the marks, width of the line; the smoother line is over the other
     False: ("without renormalization", theme.Look(theme.PALETTE[1], "diamond"), 1.2),
     True: ("renormalized", theme.Look(theme.PALETTE[0], "circle"), 1.6),
 }
@@ -92,7 +92,7 @@ def joint_spectrum(table: pd.DataFrame, *, rank_tol: float = 0.01) -> Picture:
     energy = float(table["energy"][kept].max()) if kept.any() else 0.0
     alt = (
         f"Singular values of {plural(last, 'direction')}. The rank cut keeps {count(int(kept.sum()))} with "
-        f"{percent(energy, 2)} of the energy; half of it lies in the first "
+        f"{percent(energy, 2)} of the energy; half of it is in the first "
         f"{count(int((table['energy'] < 0.5).sum()) + 1)}."
     )
     return add_legend(fig, alt, 300, str(last), left=76, gap=24)
@@ -215,7 +215,7 @@ def joint_steps(table: pd.DataFrame, *, vertical: bool = False) -> Picture:
         x = _expert_axis(experts, values.shape[1], "Experts side by side" if number == len(STACKED) - 1 else " ")
         _add_panel(fig, title, heat, (0.0, 1.0), top, x, _ticks(rows["row"], 3, "Direction"))
         panel, line = str(number + 1) if number else "", {"color": theme.GROUND, "width": 2}
-        for one, other in pairwise(x["tickvals"]):  # lines between the experts' blocks
+        for left, right in pairwise(x["tickvals"]):  # lines between the experts' blocks
             fig.add_shape(axes.vertical_line((one + other) / 2, line, f"x{panel}", f"y{panel} domain", layer="above"))
     for step, (title, ends) in MERGED.items():
         rows, first = by_step[step], step == "merged"
@@ -257,7 +257,7 @@ def _add_panel(
 
 
 def _expert_axis(experts: list[str], width: int, title: str) -> dict[str, Any]:
-    """Settings of an axis that names the experts' blocks, which together are so many cells wide."""
+    """Settings of an axis that names the experts' blocks, which together are ``width`` cells wide."""
     block = width / len(experts)
     return {
         "title": {"text": title, "standoff": 4}, "tickmode": "array", "tickangle": 0, "ticks": "",
@@ -267,7 +267,7 @@ def _expert_axis(experts: list[str], width: int, title: str) -> dict[str, Any]:
 
 
 def _ticks(starts: pd.Series[int], most: int, title: str) -> dict[str, Any]:
-    """Ticks at a few cells, named by the first entry of their block, counted from 1."""
+    """Ticks at no more than ``most`` cells, labeled by the first entry of their block, counted from 1."""
     places = np.sort(starts.unique())
     at = sorted(set(np.linspace(0, len(places) - 1, most).round().astype(int).tolist()))
     texts = [str(int(places[i]) + 1) for i in at]

@@ -47,7 +47,7 @@ CUT = (
     empty="Accuracy by number of tasks has not been measured on this benchmark.",
 )
 def task_counts(table: pd.DataFrame, *, value: str = "accuracy") -> Picture:
-    """Dots are subsets, lines go through their means (DRM, Fig. 2); methods stand side by side at each size.
+    """Dots are subsets, lines join their means (DRM, Fig. 2); methods are side by side at each size.
 
     size (experts merged), subset (its number), accuracy and normalized (means over the merged tasks, the second
     relative to the experts' own), tasks (their names).

@@ -1,4 +1,4 @@
-"""How similar the task vectors of two experts are: pair by pair, and one pair tensor by tensor."""
+"""Similarity of the task vectors of two experts: pair by pair, and one pair tensor by tensor."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ def pair_matrix(
     """A matrix of experts, without its diagonal.
 
     first, second (experts, every pair both ways), cosine (of the task vectors), conflict (share of the entries that
-    both keep whose signs differ), overlap (Jaccard index of what they keep), chance (overlap of independent masks),
-    both and opposed (entries). ``order`` is that of the experts; a selected pair is outlined both ways.
+    both keep whose signs differ), overlap (Jaccard index of the entries that they keep), chance (overlap of independent
+    masks), both and opposed (entries). ``order`` is that of the experts; a selected pair is outlined both ways.
     """
     check_option("value", value, tuple(VALUES))
     names = order or distinct_names([*table["first"], *table["second"]])
@@ -85,8 +85,8 @@ def pair_matrix(
 def _scale(values: Any, value: str) -> heat_maps.ColorScale:
     """The color scale of a value.
 
-    For cosines it is even around zero; for conflicts it is from zero to at least one half, which chance gives; for
-    overlaps, which often differ little, it is their own range.
+    For cosines it is symmetric around zero; for conflicts it starts at zero and ends at one half, the value by chance,
+    or above; for overlaps, which often differ little, it is their own range.
     """
     low, high = float(values.min(initial=1.0)), float(values.max(initial=0.0))
     limits = {"conflict": (0.0, max(0.5, high)), "overlap": (low, high)}.get(value)
@@ -102,7 +102,7 @@ def _numbers(values: pd.Series[float], x: Any, y: Any, heat: Trace, value: str) 
 
 
 def _self_comparison_cell(at: int) -> dict[str, Any]:
-    """A gray cell: comparing an expert with itself says nothing."""
+    """A gray cell: comparing an expert with itself is meaningless."""
     ends = {"x0": at - 0.48, "x1": at + 0.48, "y0": at - 0.48, "y1": at + 0.48}
     return {"type": "rect", **ends, "line": {"width": 0}, "fillcolor": theme.PRUNED, "layer": "below"}
 
@@ -117,7 +117,7 @@ def _number(value: str, digits: int = 3) -> Callable[[float], str]:
 
 @chart(
     title="One pair by depth",
-    question="Where in the network do these two agree?",
+    question="Where in the network do these two experts agree?",
     columns=(*TENSOR, "value", "chance", "whole", "low", "high"),
     optional=("numel",),
     rows=("tensor",),
@@ -133,8 +133,8 @@ def pair_depth(
 ) -> Picture:
     """A point for each tensor, colored by role, a line for whole blocks, and the range over all pairs behind them.
 
-    value (of this pair), chance (of independent experts), whole (value of all the section's tensors as one), low and
-    high (over all pairs). ``value`` names the number, ``pair`` the experts.
+    value (of this pair), chance (of independent experts), whole (value of all the section's tensors taken together),
+    low and high (over all pairs). ``value`` names the number, ``pair`` the experts.
     """
     check_option("value", value, tuple(VALUES))
     columns = tensor_columns.TensorColumns.from_table(table)

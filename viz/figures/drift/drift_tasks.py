@@ -30,7 +30,7 @@ WEIGHT_HOVER = (
 )
 DRIFT_HOVER = "<b>{merge}</b><br>{task}: {drift:percent} of the pretrained layer's drift"
 HEIGHT = 430
-Line = tuple[float, float, float, float, int]  # slope, intercept, Pearson's r, Spearman's rho, points
+Line = tuple[float, float, float, float, int]  # slope, intercept, Pearson's r, Spearman's rho, number of points
 
 
 @chart(
@@ -89,7 +89,7 @@ def drift_accuracy(
                 start, end = zip(rows["drift"], rows["points"], strict=True)
                 fig.add_annotation(plane.arrow(start, end))
     if left_out:
-        (note,), _ = axes.note(f"Left out for lack of one of the numbers: {plural(left_out, 'point')}", 50)
+        (note,), _ = axes.note(f"Left out, one of the numbers is missing: {plural(left_out, 'point')}", 50)
         fig.add_annotation(note)
     return Picture(fig, alt, HEIGHT + top, value)
 
@@ -150,7 +150,7 @@ def drift_tensor(table: pd.DataFrame, *, tensor: str = "", selected: str | None 
 
 
 def _stacked_bars(table: pd.DataFrame, x: str, y: str, hover: str, **fields: Any) -> Drawing:
-    """Stacked bars, a color and a pattern for each task, so that a gray print can be read."""
+    """Stacked bars, a color and a pattern for each task, so that a gray print stays readable."""
     fig, looks = Drawing(), cycle(zip(theme.PALETTE[:2], ("", "/"), strict=True))
     for (_, rows, entry), (color, shape) in zip(series.rows_by_name(table, "task", label="task"), looks, strict=False):
         pattern = {"shape": shape, "fgcolor": theme.GROUND, "fillmode": "overlay", "size": 6, "solidity": 0.2}
@@ -168,7 +168,7 @@ def _stacked_bars(table: pd.DataFrame, x: str, y: str, hover: str, **fields: Any
     empty="There is no direction to show.",
 )
 def drift_case_weights(table: pd.DataFrame) -> Picture:
-    """A stacked bar for each direction; its parts are the weights of the tasks' vectors: LOT, Eq. 16.
+    """A stacked bar for each direction, whose parts are the weights of the task vectors: LOT, Eq. 16.
 
     direction (number from 1), weight (in [0, 1]), energy (of the task's inputs along the direction).
     """
@@ -193,7 +193,10 @@ def drift_case_weights(table: pd.DataFrame) -> Picture:
     empty="There is no merge to show.",
 )
 def drift_case_objective(table: pd.DataFrame) -> Picture:
-    """A stacked bar for each merge: the tasks' squared drift over its sum for the pretrained layer: LOT, Eq. 17."""
+    """A stacked bar for each merge: each task's squared drift, as a share of the pretrained layer's sum: LOT, Eq.
+
+    17.
+    """
     merges = distinct_names(table["merge"])
     placed = table.assign(place=table["merge"].map(merges.index))
     fig = _stacked_bars(placed, "drift", "place", DRIFT_HOVER, orientation="h")

@@ -1,4 +1,4 @@
-"""Drift of every tensor by itself, what CAT removes from it, and the drift that LOT minimizes."""
+"""Drift of every tensor by itself, the parts of task vectors that CAT removes, and the drift that LOT minimizes."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def drift_layers(
     """A heat map, tasks by tensors in forward order, on a logarithmic scale: LOT, Eq. 4.
 
     relative (norm of the change of the layer's output over the norm of the expert's output, a fraction), mean_square
-    (squared change per output). Only that tensor is merged, and its inputs are the expert's.
+    (squared change per output). Only this tensor is merged, and its inputs are the expert's.
     """
     scale = DRIFT_SCALES[check_option("value", value, tuple(DRIFT_SCALES))]
     tensors, tasks = plural(table["tensor"].nunique(), "tensor"), plural(table["task"].nunique(), "task")
@@ -78,9 +78,9 @@ def drift_removed(
     """A heat map, experts by tensors in forward order.
 
     removed (share of the squared norm of the expert's task vector that is projected out), conflicts (directions or
-    scalars of the others' vectors that disturb the expert's task), conflict_sum and conflict_top (their eigenvalues:
-    how much they disturb that task more than they help their own, in squared output units). Conflicts are on a
-    logarithmic scale.
+    scalars of the others' vectors that disturb the expert's task), conflict_sum and conflict_top (sum and largest of
+    their eigenvalues: by how much they disturb that task more than they help their own, in squared output units).
+    Conflicts are on a logarithmic scale.
     """
     scale = REMOVED_SCALES[check_option("value", value, tuple(REMOVED_SCALES))]
     table = table if "title" in table else table.assign(title=table["expert"])
@@ -136,6 +136,6 @@ def drift_objective(
     alt = (
         f"Squared drift of {plural(len(rows), 'tensor')} after {clean_text(label, 60)}: median "
         f"{percent(float(merged.median()))} of the pretrained layer's; {plural(int((merged > 1).sum()), 'tensor')} "
-        f"drift more. LOT's own solution leaves {percent(least / before)} over all."
+        f"drift more. LOT's own solution leaves {percent(least / before)} overall."
     )
     return legends.add_legend(fig, alt, 330, str(len(columns.names)), left=84, gap=30)

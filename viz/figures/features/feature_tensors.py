@@ -17,7 +17,7 @@ STATES = (("Kept", True, "circle"), ("Pruned", False, "circle-open"))  # filled 
 HOVER = f"<b>{{tensor:short}}</b><br>saliency {{saliency:real}}, {{state}}<br>{LAYER}"
 BELOW, GAP = 76, 40  # px: under the columns of components, and between two panels
 UPPER, LOWER = 260, 120  # px: the panels of saliency by layer
-WIDTH, BAR = 0.7, 0.85  # of a component's column and of a bar, in shares of their places
+WIDTH, BAR = 0.7, 0.85  # width of a component's column and of a bar, in shares of the width available to each
 
 
 @chart(
@@ -32,7 +32,7 @@ def feature_components(table: pd.DataFrame, *, expert: str = "", what: str = "ke
     """A mark for each tensor above its component, from the input (left) to the output (right); kept ones are filled.
 
     Box plots are behind the marks. component (Attention, MLP or Other, each in its color), saliency (units of the
-    weights, on a log scale; zero is counted and not drawn). A label under each component counts the tensors that are
+    weights, on a log scale; zeros are counted, not plotted). A label under each component counts the tensors that are
     ``what``.
     """
     table, components = _add_states(sort_forward(table)), _components(table)

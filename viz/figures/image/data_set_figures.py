@@ -1,4 +1,4 @@
-"""Over whole data sets: at which depth answers turn, and before which block restored tokens fix them."""
+"""Charts of whole data sets: at which depth answers turn, and before which block restored tokens fix them."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from viz.parts.heat_maps import BLOCKS_PASSED
 
 HOVER = "<b>{label}</b>, {where}<br>{share:percent}[ ({low:percent} to {high:percent})][<br>of {n:count} images]"
 VALUES = {  # -> title of the axis, and the same in a sentence
-    "turns": ("Images whose final<br>answer stays from here (%)", "images whose final answer stays from there"),
-    "parts": ("Images that part from<br>the reference here (%)", "images that part from the reference's answer there"),
-    "accuracy": ("Accuracy of what<br>is read out here (%)", "accuracy of what is read out there"),
+    "turns": ("Images whose answer is<br>final from this depth (%)", "images whose answer is final from that depth"),
+    "parts": ("Images that leave the<br>reference's answer (%)", "images that leave the reference's answer there"),
+    "accuracy": ("Accuracy of the answer<br>at this depth (%)", "accuracy of the answer at that depth"),
 }
 OF_TASKS = {  # -> title of the scale, of the axis, and the share in a sentence
-    "turns": ("answer stays<br>from here", BLOCKS_PASSED, "images whose answer stays from there"),
-    "parts": ("parts here", BLOCKS_PASSED, "images that part from the reference there"),
+    "turns": ("answer final<br>from here", BLOCKS_PASSED, "images whose answer is final from there"),
+    "parts": ("leave the<br>reference", BLOCKS_PASSED, "images that leave the reference's answer there"),
     "mended": ("right again", "Before which block tokens are put in", "broken images that are fixed there"),
 }
-REFERENCE = "reference"  # the kind of row that is drawn dashed
+REFERENCE = "reference"  # the kind of row with a dashed line
 KINDS = {"class": "Class token", "patches": "Patches", "all": "All tokens"}  # -> title of the panel
 GAP = 0.03  # between panels, in shares of the width
 KIND_GAP = 0.055  # of a unit of depth between the marks of two lines, so that their intervals can be told apart
@@ -38,13 +38,13 @@ KIND_GAP = 0.055  # of a unit of depth between the marks of two lines, so that t
     columns=("run", "label", "kind", "depth", "share"),
     optional=("low", "high", "n"),
     rows=("run", "depth"),
-    empty="Answers by depth have not been measured of any run.",
+    empty="Answers by depth have not been measured for any run.",
 )
 def data_set_depths(table: pd.DataFrame, *, value: str = "turns", runs: Names = None, over: str = "") -> Picture:
     """A line for each run over depth, with intervals.
 
-    kind ("run", or "reference" for a dashed line), share. ``value`` says of what; ``over`` names the images in the alt
-    text.
+    kind ("run", or "reference" for a dashed line), share. ``value`` says what the share is of; ``over`` names the
+    images in the alt text.
     """
     title, what = VALUES[check_option("value", value, tuple(VALUES))]
     table = series.require_finite_rows(table, "share", lack="no depth has a share")
@@ -71,10 +71,10 @@ def data_set_depths(table: pd.DataFrame, *, value: str = "turns", runs: Names = 
     columns=("run", "label", "depth", "tokens", "share"),
     optional=("low", "high", "n"),
     rows=("run", "depth", "tokens"),
-    empty="Restoring has not been measured of any run.",
+    empty="Restoring has not been measured for any run.",
 )
 def data_set_mended(table: pd.DataFrame, *, runs: Names = None, over: str = "") -> Picture:
-    """A panel for each kind of tokens that is put in, with a line for each run over the block before which it is done.
+    """A panel for each kind of restored tokens, with a line for each run over the block before which they are put in.
 
     depth (of the block; the last one is the output), tokens (class, patches, all), share of the broken images that are
     right then, n (broken images). ``over`` names the images in the alt text.
@@ -119,7 +119,8 @@ def data_set_mended(table: pd.DataFrame, *, runs: Names = None, over: str = "") 
 def data_set_tasks(table: pd.DataFrame, *, value: str = "turns") -> Picture:
     """A matrix of data sets and depths of one run, whose cells take clicks.
 
-    share, label (the run's). ``value`` says of what; of restoring a depth is the block before which tokens are put in.
+    share, label (the run's). ``value`` says what the share is of; for restoring, depth is the block before which tokens
+    are put in.
     """
     of_scale, of_axis, what = OF_TASKS[check_option("value", value, tuple(OF_TASKS))]
     most = float(series.require_finite_rows(table, "share", lack="no data set has such images")["share"].max())

@@ -1,4 +1,4 @@
-"""What each model says of one image, depth by depth, and which images it takes for the nearest."""
+"""Each model's answers for one image by depth, and the images that are nearest for it."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ ACCURACY_HOVER = (
     "[<br>95% interval {low:percent} to {high:percent}, n = {n:count}]"
 )
 ANSWER_HOVER = (
-    "<b>{title:text 44}</b><br>says {class:text 30} ({probability:percent 0})<br>and stays with it from depth {stays}"
+    "<b>{title:text 44}</b><br>answers {class:text 30} ({probability:percent 0})<br>and stays with it from depth {stays}"
 )
 UNIT, TOP, BOTTOM, RIGHT = 108, 62, 16, 16  # px: a row of neighbors, and margins
 LETTERS = {1: 40, 2: 28, 3: 18}  # of a class under its picture, by models; with more of them 11
-PLACE = 0.64  # share of a row that the picture takes
+PICTURE_SHARE = 0.64  # share of a row that the picture takes
 NEIGHBOR_HOVER = (
     "<b>{class:text 40}</b><br>{image:text 60}<br>{title:text 40}, rank {rank}, cosine {cosine:real}"
     "[<br>{also} in another model]"
@@ -44,10 +44,10 @@ NEIGHBOR_HOVER = (
     empty="No model has read the image yet.",
 )
 def image_lens(table: pd.DataFrame, *, sentence: str = "", present: bool = False) -> Picture:
-    """A panel for each model with a line for the right class, the answer and the next two; dashed is the accuracy.
+    """A panel for each model with lines for the right class, the answer and the next two; the accuracy is dashed.
 
-    number and class, probability, rank (1: the answer there), right (whether it is the image's class), line (whether it
-    is drawn as one). accuracy is that of the same reading over the data set's images, where it is known.
+    number and class, probability, rank (1: the answer there), right (whether it is the image's class), line (whether
+    the class has a line). accuracy is that of the answers at this depth over the data set's images, if known.
     """
     lines = table[table["line"].astype(bool)].groupby("class").agg({"right": "max", "probability": "max"})
     looks = theme.looks([str(name) for name in lines.sort_values(["right", "probability"], ascending=False).index])
@@ -66,7 +66,7 @@ def image_lens(table: pd.DataFrame, *, sentence: str = "", present: bool = False
         _lay_out(fig, number, finals[-1], across[place % columns], down[place // columns])
     legends.merge_entries(fig)
     fig.update_layout(legend=legend, margin={"l": LEFT, "r": 16, "t": 0, "b": 0})
-    says = "{title:plain 40} says {class:plain 30} ({probability:percent 0}) from depth {stays}"
+    answers = "{title:plain 40} answers {class:plain 30} ({probability:percent 0}) from depth {stays}"
     words = f"{sentence} Answers of {plural(len(models), 'model')} by depth: "
     words += "; ".join(hover_texts(pd.DataFrame(finals[:4]), says))
     words += "." if len(models) <= 4 else f"; and {len(models) - 4} more."
@@ -121,17 +121,17 @@ def _lay_out(fig: Drawing, number: str, final: dict[Any, Any], across: list[floa
 
 @chart(
     title="Neighbors",
-    question="Which images does each model take for the nearest?",
+    question="Which images are nearest for each model?",
     columns=("model", "title", "rank", "image", "class", "cosine"),
     optional=("task", "shared"),
     rows=("model", "rank"),
     empty="No model's neighbors of the image are known yet.",
 )
 def image_neighbors(table: pd.DataFrame, *, pictures: Mapping[str, str] | None = None, sentence: str = "") -> Picture:
-    """A column of pictures for each model, the nearest first, with class and cosine; one in several has a frame.
+    """A column of pictures for each model, the nearest first, with class and cosine; images of several columns have a frame.
 
-    rank (from 1), image (its name), class, cosine of unit features, shared (whether another model has it among its
-    own). ``pictures`` are PNGs (data URIs) by image.
+    rank (from 1), image (its name), class, cosine (of the features), shared (whether it is among another model's
+    nearest). ``pictures`` are PNGs (data URIs) by image.
     """
     models, ranks = table.drop_duplicates("model"), sorted(int(rank) for rank in table["rank"].unique())
     shared = table["shared"].eq(True) if "shared" in table else pd.Series(False, table.index)

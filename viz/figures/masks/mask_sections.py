@@ -1,4 +1,4 @@
-"""Sections of the network: how far each expert moved there, and how much of it the merge keeps."""
+"""Sections of the network: how far each expert moved them, and how many of their scalars the merge keeps."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from viz.parts import axes, heat_maps, series, tensor_columns
 from viz.parts.cell_targets import NO_CELL, CellPosition, click_targets, outline
 from viz.parts.legends import add_legend
 
-COLORS = 7  # kinds of layer with a color of their own; the rest share one
+COLORS = 7  # kinds of layer with a color of their own; all others share one
 OTHER_KINDS = "other kinds"
-SHAPES = ("", "/", "x", ".", "\\", "-", "+")  # beside color, so that a gray print can be read
+SHAPES = ("", "/", "x", ".", "\\", "-", "+")  # beside color, so that a gray print stays readable
 PATTERN = {"fgcolor": theme.GROUND, "fillmode": "overlay", "size": 6, "solidity": 0.2}
 KIND = (
     "<b>{section}, {kind}</b><br>kept {survivors:count} of {tensors:plural tensor}, {kept:count} of {numel:count} "
@@ -93,7 +93,7 @@ def kept_share(table: pd.DataFrame, *, by: str = "role") -> Picture:
 def _add_kinds(table: pd.DataFrame, by: str) -> pd.DataFrame:
     """The table with kept scalars in place of flags, and the kind of every row.
 
-    That is its role in words, its part or its component; all parts except the largest few are ``OTHER_KINDS``.
+    The kind is the role in words, the part or the component; all parts except the largest few are ``OTHER_KINDS``.
     """
     kept = table["numel"].astype(float) * table["kept"].astype(bool)
     if "kept_numel" in table:

@@ -65,7 +65,7 @@ def saliency_matrix(
         for name, kind in (("saliency", np.float64), ("kept", bool), ("final", bool))
     )
     applied = np.asarray(final.any(axis=0))
-    panel = max(len(experts) * (22 if len(experts) <= 8 else 17), 84)  # one expert still leaves room for the color bar
+    panel = max(len(experts) * (22 if len(experts) <= 8 else 17), 84)  # with room for the color bar even for one expert
     domains, inner = axes.stack_panels([panel, panel] if guides else [panel, panel, FINAL], GAP)
     maps = [
         _saliency_map(saliency, heat_maps.ColorScale("saliency", log, limits), normalize, domains[0]),
@@ -109,7 +109,10 @@ def _mask_map(mask: Numbers, name: str, axis: str, bar: dict[str, Any] | None = 
 
 
 def _targets(cells: pd.DataFrame, tensors: pd.DataFrame, experts: list[str]) -> list[Trace]:
-    """What takes clicks on the three maps; on large ones each column of the own masks does, and not each cell."""
+    """Invisible marks that take clicks on the three maps.
+
+    Large maps of own masks have one for a column, not for a cell.
+    """
     names, large = list(tensors["tensor"]), len(cells) > tensor_columns.LARGE
     texts = hover_texts(cells, CELL if large else CELL + MORE, state=_state)
     of_columns = hover_texts(tensors, COLUMN, state=_state)
@@ -136,7 +139,7 @@ def _lay_out(
     axis = columns.axis()
     if len(panels) == 2:
         axis = columns.bare_axis()
-        axis["title"]["font"] = {"color": theme.CLEAR}  # the title is there for those who read the figure
+        axis["title"]["font"] = {"color": theme.CLEAR}  # invisible, but there for readers of the figure's data
     rows = [axes.name_axis("Expert", experts, down=True)] * 2 + [axes.name_axis("", ["final"], down=True)]
     fig.update_layout({
         f"yaxis{panel[1:]}": row | {"domain": domain, "anchor": "x"}
