@@ -1,4 +1,4 @@
-"""What marks say under the pointer: a template, filled with each row of a table."""
+"""Hover texts of marks: a template, filled with each row of a table."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ import pandas as pd
 
 from viz.figure_text import clean_text, count, percent, plural, real, role_name, safe_text, short_name
 
-LAYER = "{section}, {part} ({role:role})"  # where a tensor lies
+LAYER = "{section}, {part} ({role:role})"  # a tensor's position in the model
 
 
 class Field(NamedTuple):
-    """A text, and the column whose value follows it, if one does, with its format."""
+    """A text, and the column whose value follows it (None for no value), with its format."""
 
     text: str
     column: str | None
@@ -46,7 +46,7 @@ FORMATS: Mapping[str, Callable[..., str]] = {
     "decimal": decimal,
     "role": lambda role: safe_text(role_name(role)),
     "plural": lambda number, *noun: plural(int(number), " ".join(noun)),
-    "known": lambda value: "",  # in brackets: a value without which the rest says nothing
+    "known": lambda value: "",  # in brackets: shows nothing, but leaves the part out where the value is missing
 }
 
 
@@ -91,8 +91,7 @@ def describe_extreme(
 def describe_extremes(
     table: pd.DataFrame, value: str, template: str, **formats: Callable[[Any], str]
 ) -> tuple[str, str]:
-    """The template filled with the row that has the largest number, and with that of the least; see
-    ``describe_extreme``.
+    """The template filled with the row of the largest number, and with that of the least.
     """
     return describe_extreme(table, value, template, False, **formats), describe_extreme(
         table, value, template, True, **formats
@@ -100,7 +99,7 @@ def describe_extremes(
 
 
 def _format_values(format: str, values: list[Any], formats: Mapping[str, Callable[[Any], str]]) -> list[str]:
-    """The values in a format; texts, which repeat in thousands of rows, are written once."""
+    """The values in a format; texts that repeat in thousands of rows are formatted once."""
     name, *arguments = format.split(" ")
     write = formats.get(name) or FORMATS[name or "text"]
     given = [int(one) if one.isdecimal() else one for one in arguments]
@@ -114,7 +113,7 @@ def _is_absent(value: Any) -> bool:
 
 @lru_cache(512)
 def _parts(template: str) -> list[tuple[bool, list[Field]]]:
-    """The parts of a template, and whether they stand in brackets."""
+    """The parts of a template, each with whether it is in brackets."""
     parts = []
     for at, part in enumerate(template.replace("]", "[").split("[")):
         fields = [Field(text, column, format or "") for text, column, format, _ in Formatter().parse(part)]

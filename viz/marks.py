@@ -1,4 +1,4 @@
-"""The numbers that a figure draws, as a table: one row a mark, in the order and the units of the picture."""
+"""The numbers in a figure as a table: one row for each mark, in the order and the units of the picture."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Values = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class MarkAxis:
-    """An axis' title; the labels of its places, if each value on it has one; and what a number is multiplied by."""
+    """An axis: its title; the labels of its positions, if every value has a label; and the factor to its units."""
 
     name: str
     labels: Mapping[float, str]
@@ -39,15 +39,16 @@ class MarkAxis:
 
 
 def marks(figure: go.Figure, picks: Sequence[str] = ()) -> pd.DataFrame:
-    """One row for each mark: the series, the fields that a click on it gives (``picks``), its numbers, its words.
+    """One row for each mark: the series, the fields that a click on it returns (``picks``), its numbers, its words.
 
-    A number's column is named by its axis or color bar. Shares are percentages where the figure shows percentages,
-    places of an axis with names are these names. What only guides the eye or repeats other marks is left out. A trace
-    adds to that by its ``meta``: ``columns`` are further numbers of its marks, ``numbers`` says that a trace without
+    A number's column is named by its axis or color bar. Shares are percentages where the figure shows percentages;
+    positions on an axis of names are these names. Traces that only guide the eye or repeat other marks are left out. A
+    trace's ``meta`` adds facts: ``columns`` are further numbers of its marks, ``numbers`` says that a trace without
     hover texts has numbers of its own, ``steps`` that they are steps with two ends, ``upright`` that it is a line at
-    one number, ``log`` which numbers are logarithms; ``x`` and ``y`` are those of marks drawn beside their place.
+    one number, ``log`` which numbers are logarithms; ``x`` and ``y`` are the true positions of marks that are shifted
+    in the picture.
     """
-    maps = {_axes(trace): trace for trace in reversed(figure.data) if trace.type == "heatmap"}  # what lies below counts
+    maps = {_axes(trace): trace for trace in reversed(figure.data) if trace.type == "heatmap"}  # the lowest map counts
     rows: list[Row] = []
     for trace in figure.data:
         if trace.type == "heatmap":
@@ -62,7 +63,7 @@ def marks(figure: go.Figure, picks: Sequence[str] = ()) -> pd.DataFrame:
 
 
 def _has_pointer_texts(trace: Any) -> bool:
-    """Whether a trace stands over the cells of a map, with their words."""
+    """Whether a trace is over the cells of a map and has their hover texts."""
     return trace.customdata is not None or (trace.type == "bar" and trace.marker.opacity == 0)
 
 
@@ -89,13 +90,13 @@ def _axis(figure: go.Figure, name: str, logs: bool) -> MarkAxis:
 
 
 def _rows(trace: Any) -> Values:
-    """Where the marks are along the second axis; a bar over a cell has the cell's edge as its base."""
+    """Positions (n,) of the marks along the second axis; a bar over a cell has the cell's edge as its base."""
     over_cells = trace.type == "bar" and trace.marker.opacity == 0
     return np.asarray(np.asarray(trace.base) + 0.5 if over_cells else trace.y, np.float64)
 
 
 def _labels(axis: Any, values: Values) -> Mapping[float, str]:
-    """The labels of an axis whose values all are at a label; empty for an axis of numbers."""
+    """The labels of an axis by position, if each of ``values`` (n,) has a label; empty for an axis of numbers."""
     if axis.tickvals is None or axis.ticktext is None:
         return {}
     places = np.asarray(axis.tickvals, np.float64)
@@ -121,7 +122,7 @@ def _parse_percents(texts: Sequence[str] | None) -> bool:
 
 def _axis_title(title: str | None, percent: bool) -> str:
     name = _plain(title or "").strip()
-    return f"{name} (%)".strip() if percent and "%" not in name else name or "place"
+    return f"{name} (%)".strip() if percent and "%" not in name else name or "position"
 
 
 def _mark_rows(figure: go.Figure, trace: Any, picks: Sequence[str], cells: Any) -> list[Row]:
@@ -155,7 +156,7 @@ def _interval(axis: MarkAxis, bars: Any, value: float, place: int) -> Row:
 
 
 def _band(figure: go.Figure, trace: Any) -> list[Row]:
-    """The lower and upper ends of a band, whose outline goes along one of them and back along the other."""
+    """The lower and upper ends of a band, whose outline follows one of them forward and the other one back."""
     x, y = _find_axes(figure, trace)
     half = len(trace.x) // 2
     xs, low = _steps(trace, np.asarray(trace.x[:half], np.float64), np.asarray(trace.y[:half], np.float64))
@@ -174,7 +175,7 @@ def _band(figure: go.Figure, trace: Any) -> list[Row]:
 
 
 def _steps(trace: Any, xs: Values, ys: Values) -> tuple[Values, Values]:
-    """The middles of the steps of a line, each of which has two ends; other marks as they are."""
+    """The middles of the steps of a line, each of which has two ends; other marks unchanged."""
     if not (trace.meta or {}).get("steps"):
         return xs, ys
     return xs.reshape(-1, 2).mean(axis=1) if len(xs) == len(ys) else xs, ys[::2]
@@ -195,7 +196,7 @@ def _cells(figure: go.Figure, trace: Any) -> list[Row]:
 
 
 def _cell(trace: Any, column: float, row: float) -> Row:
-    """The number of a map's cell, in the units of its color bar; none for a cell without a number."""
+    """The number of a map's cell, in the units of its color bar; empty for a cell without a number."""
     grid = np.asarray(trace.z, np.float64)
     if grid.ndim == 2:
         number = grid[round(row), round(column)]

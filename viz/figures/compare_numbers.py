@@ -146,7 +146,7 @@ def compare_tensor(table: pd.DataFrame, *, tensor: str = "", labels: Labels = ("
     high = 1.1 * float(np.nanmax(both, initial=0)) or 1.0
     far = 1.25 * float(table["difference"].abs().max()) or high
     fig = Drawing()
-    for side, name, up in zip("AB", labels, (38, 22), strict=True):  # one below the other, because narrow pages are too narrow for both
+    for side, name, up in zip("AB", labels, (38, 22), strict=True):  # one above the other, to fit on narrow pages
         fig.add_annotation(theme.caption(f"<b>{side}</b>: {safe_text(name, 60)}", 1.0), yshift=up)
     for axis, (side, title), domain in zip(("x", "x2", "x3"), SIDES.items(), axes.panel_domains(3, GAP), strict=True):
         ends = [-far, far] if side == "difference" else [0.0, high]

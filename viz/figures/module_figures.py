@@ -26,9 +26,9 @@ WHOLE = "{whole:mib} MiB ({label:plain 30})"
 MODEL = "Whole model"
 SPREAD = 0.55  # share of a block's width over which the tasks' marks are spread
 OF_IMAGES = "[<br>{low:real} to {high:real} for nine of ten images][<br>{n:count} images]"
-OWN = f"<b>{{title}}</b>[, block {{place}}]<br>weight of its own expert {{weight:decimal 3}}{OF_IMAGES}"
-MIXED = f"<b>{{expert}}</b>[ in block {{place}}]<br>mean weight {{weight:decimal 3}}{OF_IMAGES}"
-MIXED_ONCE = "<b>{expert}</b>[ in block {place}]<br>weight {weight:decimal 3}"
+OWN = f"<b>{{title}}</b>[, block {{number}}]<br>weight of its own expert {{weight:decimal 3}}{OF_IMAGES}"
+MIXED = f"<b>{{expert}}</b>[ in block {{number}}]<br>mean weight {{weight:decimal 3}}{OF_IMAGES}"
+MIXED_ONCE = "<b>{expert}</b>[ in block {number}]<br>weight {weight:decimal 3}"
 CONFUSED = (
     "<b>{title}</b>{unseen}<br>{share:percent}[ of {n:count}] images have {expert} as the expert with the most weight"
 )
@@ -200,9 +200,9 @@ def _weights(table: pd.DataFrame, hover: str, words: str, state: str) -> Picture
 
 def _add_blocks(table: pd.DataFrame) -> pd.DataFrame:
     """The rows with a weight; block is a name, number the same, but empty where one router serves the whole model."""
-    drawn = series.require_finite_rows(table, "weight", lack="no weight is a number")
+    routed = series.require_finite_rows(table, "weight", lack="no weight is a number")
     blocks = drawn["block"].map(_block_name)
-    return drawn.assign(block=blocks, place=blocks.where(blocks != MODEL, ""))
+    return routed.assign(block=blocks, number=blocks.where(blocks != MODEL, ""))
 
 
 def _block_name(block: object) -> str:

@@ -1,4 +1,4 @@
-"""A heat map of one list of names against another, with the numbers in its cells where they have room."""
+"""A heat map of one list of names against another, with numbers in cells that are large enough."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def draw(
     numbers = values[y, x]
     places = {"x": x.astype(np.float32), "y": y.astype(np.float32)}
     heat = heat_maps.heat(numbers, scale, **places, xgap=2, ygap=2)
-    heat["colorbar"]["title"]["text"] += "<br>\xa0"  # a line apart from the highest number
+    heat["colorbar"]["title"]["text"] += "<br>\xa0"  # an empty line above the highest number
     traces = [heat]
     if len(columns.names) <= NUMBERED:
         dark = (heat["z"] - heat["zmin"]) / (heat["zmax"] - heat["zmin"]) < 0.5
@@ -57,7 +57,7 @@ def draw(
 
 
 def write_numbers(x: Any, y: Any, texts: Sequence[str], dark: Iterable[bool]) -> Trace:
-    """Numbers in the cells, in the color that is easier to read on those that are ``dark`` and on the others."""
+    """Numbers in the cells, in a light color on cells that are ``dark`` and in a dark one on the others."""
     colors = [theme.ON_DARK if on_dark else theme.ON_LIGHT for on_dark in dark]
     return series.words(x, y, texts, "Values", textfont={"size": theme.SMALL, "color": colors})
 
@@ -71,7 +71,7 @@ def draw_table_matrix(
     hover: str,
     scale: heat_maps.ColorScale,
 ) -> Drawing:
-    """The matrix of a table with a row for each cell, whose row and column its columns ``by`` name.
+    """The matrix of a table with a row for each cell; its columns ``by`` name the cell's row and column.
 
     ``hover`` is a template of ``viz.hover``. Raises ChartError if no cell has a number.
     """
@@ -99,9 +99,8 @@ def draw_model_matrices(
 ) -> tuple[Drawing, list[list[dict[Any, Any]]], str]:
     """The matrix of a table with a row for each cell of each model, the cells row by row, and the models as one text.
 
-    ``rows`` and ``columns`` are titles of axes and columns of the table; each model has all columns, under its title
-    if they are ``grouped``. ``names`` and ``across`` name rows and columns in place of their numbers. Cells take no
-    clicks.
+    ``rows`` and ``columns`` are titles of axes and columns of the table; each model has all columns, under its title if
+    they are ``grouped``. ``names`` and ``across`` replace the numbers of rows and columns. Cells take no clicks.
     """
     models = table.drop_duplicates("model")
     down, side = (_sort_names(table[name]) for _, name in (rows, columns))
@@ -123,7 +122,7 @@ def draw_model_matrices(
 
 
 def _sort_names(values: pd.Series[Any]) -> list[Any]:
-    """The different numbers in their order, or the different names as they come."""
+    """The distinct numbers, sorted, or the distinct names in the order of their first occurrence."""
     different = list(dict.fromkeys(values))
     return sorted(different) if pd.api.types.is_numeric_dtype(values) else different
 

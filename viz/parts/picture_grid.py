@@ -1,4 +1,4 @@
-"""Grids of patches over a picture, many side by side: hard cells that are never smoothed, with one color bar."""
+"""Grids of patches over a picture, many side by side: cells that are never smoothed, with one color bar."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from viz.hover import hover_texts
 from viz.parts import heat_maps
 from viz.parts.matrix import MatrixSide
 
-UNIT, CAPTION, PAD = 132, 24, 5  # px of a place: its side, the line over its grid, and the space around it
+UNIT, CAPTION, PAD = 132, 24, 5  # px of a grid: its side with its note, the note over it, and the space around it
 TOP, RIGHT, BOTTOM, LONGEST = 62, 110, 16, 22
 GRID_OPACITY = 0.68  # opacity of the cells over the picture
 PNG = re.compile(r"data:image/png;base64,[A-Za-z0-9+/]+=*")
 
 
 class GridCells(NamedTuple):
-    """One grid: its numbers (rows, columns), their hover texts, and a line over it; texts are escaped."""
+    """One grid: its numbers (rows, columns), their hover texts, and a note over it; texts are escaped."""
 
     values: npt.NDArray[np.float64]
     texts: list[list[str]]
@@ -48,9 +48,9 @@ def draw_model_grids(
 ) -> tuple[Drawing, float]:
     """A grid of patches for each of ``rows`` and each model of a table with row and column, and the height in px.
 
-    The column ``by`` names the rows. ``picture`` is the image as a PNG (data URI). ``notes`` by (row, model) stand over
-    the grids; ``columns`` is the title of the models. ``wide`` lets rows and columns change places, as a projector
-    needs it. Raises ChartError if a grid lacks a number.
+    The column ``by`` names the rows. ``picture`` is the image as a PNG (data URI). ``notes`` by (row, model) are over
+    the grids; ``columns`` is the title of the models. ``wide`` swaps rows and columns, for a projector. Raises
+    ChartError if a grid lacks a number.
     """
     models = table.drop_duplicates("model")
     texts = pd.Series(hover_texts(table, hover, **formats), table.index)
@@ -66,7 +66,7 @@ def draw_model_grids(
 
 
 def _cells(patches: pd.DataFrame, value: str, texts: pd.Series[str], note: str) -> GridCells:
-    """One grid from a row for each patch. Raises ChartError if they are not one number for each place."""
+    """One grid from a table with a row for each patch. Raises ChartError unless every patch has one number."""
     y, x = (patches[name].to_numpy(int) for name in ("row", "column"))
     side = int(max(y.max(), x.max())) + 1
     values, words = np.full((side, side), np.nan), np.full((side, side), "", object)

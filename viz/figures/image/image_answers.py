@@ -24,7 +24,7 @@ ACCURACY_HOVER = (
     "[<br>95% interval {low:percent} to {high:percent}, n = {n:count}]"
 )
 ANSWER_HOVER = (
-    "<b>{title:text 44}</b><br>answers {class:text 30} ({probability:percent 0})<br>and stays with it from depth {stays}"
+    "<b>{title:text 44}</b><br>answers {class:text 30} ({probability:percent 0})<br>from depth {stays} to the end"
 )
 UNIT, TOP, BOTTOM, RIGHT = 108, 62, 16, 16  # px: a row of neighbors, and margins
 LETTERS = {1: 40, 2: 28, 3: 18}  # of a class under its picture, by models; with more of them 11
@@ -128,7 +128,7 @@ def _lay_out(fig: Drawing, number: str, final: dict[Any, Any], across: list[floa
     empty="No model's neighbors of the image are known yet.",
 )
 def image_neighbors(table: pd.DataFrame, *, pictures: Mapping[str, str] | None = None, sentence: str = "") -> Picture:
-    """A column of pictures for each model, the nearest first, with class and cosine; images of several columns have a frame.
+    """A column of pictures for each model, the nearest first, with class and cosine; a frame marks shared images.
 
     rank (from 1), image (its name), class, cosine (of the features), shared (whether it is among another model's
     nearest). ``pictures`` are PNGs (data URIs) by image.

@@ -13,7 +13,7 @@ from viz.parts.heat_maps import BLOCKS_PASSED, ColorScale
 from viz.parts.matrix import MatrixSide
 
 PATCH = "patch {row}, {column} (row, column)"
-ROW_TITLES = {"view": "View", "block": "Block"}  # title of the rows of ``image_attention`` for each value of its option ``by``
+ROW_TITLES = {"view": "View", "block": "Block"}  # option ``by`` -> title of the rows
 
 
 @chart(

@@ -19,7 +19,7 @@ from viz.parts import axes, heat_maps, series, tensor_columns
 from viz.parts.cell_targets import NO_CELL, CellPosition, click_targets, outline
 
 Floats = npt.NDArray[np.float64]
-TOP, BOTTOM, GAP, NAMED, LONG_NAMED = 26, 34, 6, 26, 104  # px: margins, gap between the map and the names of groups, height of these names
+TOP, BOTTOM, GAP, NAMED, LONG_NAMED = 26, 34, 6, 26, 104  # px: margins, gap above the groups' names, height of these
 ABOVE, BELOW = "above 1", "below 0"
 LOOKS: dict[str, dict[str, Any]] = {
     ABOVE: {"color": theme.ORANGE, "line": {"width": 0}},
@@ -28,7 +28,7 @@ LOOKS: dict[str, dict[str, Any]] = {
         "pattern": {"shape": "/", "fgcolor": theme.INK, "bgcolor": theme.GROUND, "size": 6, "solidity": 0.4},
     },
 }  # fmt: skip
-UPRIGHT, WIDE, NARROW = 10, 900, 500  # px: width of an upright number, and of all columns on a usual and on a narrow page
+UPRIGHT, WIDE, NARROW = 10, 900, 500  # px: an upright number, all columns on a usual and a narrow page
 LEGIBLE = 56  # px: least height of the color bar
 MIXED = -0.2  # on the color scale: the row of all experts where their factors differ
 SCALE = [[0, theme.GROUND], [0.1, theme.GROUND], [0.1, theme.PRUNED], [1 / 6, theme.PRUNED], [1, theme.KEPT]]
@@ -217,7 +217,7 @@ def _lay_out(
 ) -> None:
     names = tensor_columns.NAMES
     plain = {"showgrid": False, "showticklabels": False, "ticks": "", "fixedrange": True}
-    beyond = max(axes.room(experts) + 8 - names * tensor_columns.NARROW, 8)  # px that the names of rows extend beyond the plot
+    beyond = max(axes.room(experts) + 8 - names * tensor_columns.NARROW, 8)  # px of the names outside the plot
     fig.update_layout(
         xaxis={**columns.bare_axis(), "anchor": "y3"},
         xaxis2={
