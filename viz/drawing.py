@@ -87,8 +87,8 @@ class Drawing:
         """The texts and arrows so far."""
         return list(self.layout.get("annotations", ()))
 
-    def _add(self, kind: str, one: dict[str, Any]) -> None:
-        self.layout[kind] = [*self.layout.get(kind, ()), one]
+    def _add(self, kind: str, item: dict[str, Any]) -> None:
+        self.layout[kind] = [*self.layout.get(kind, ()), item]
 
     def _update_axes(self, kind: str, fields: Mapping[str, Any]) -> None:
         for name in {kind: None, **self.layout}:

@@ -30,7 +30,7 @@ class MarkAxis:
     def displayed_value(self, value: float) -> str | float:
         """A value as the axis shows it."""
         if self.labels:
-            return self.labels[min(self.labels, key=lambda place: abs(place - value))]
+            return self.labels[min(self.labels, key=lambda position: abs(position - value))]
         return self.to_axis_units(value)
 
     def to_axis_units(self, value: float) -> float:
@@ -99,13 +99,13 @@ def _labels(axis: Any, values: Values) -> Mapping[float, str]:
     """The labels of an axis by position, if each of ``values`` (n,) has a label; empty for an axis of numbers."""
     if axis.tickvals is None or axis.ticktext is None:
         return {}
-    places = np.asarray(axis.tickvals, np.float64)
-    labels = {float(place): _plain(text) for place, text in zip(places, axis.ticktext, strict=False)}
-    apart = float(np.diff(np.sort(places)).min(initial=1.0))
-    if apart < 1 or all(_is_number(text, place) for place, text in labels.items()):
+    positions = np.asarray(axis.tickvals, np.float64)
+    labels = {float(position): _plain(text) for position, text in zip(positions, axis.ticktext, strict=False)}
+    distance = float(np.diff(np.sort(positions)).min(initial=1.0))
+    if distance < 1 or all(_is_number(text, position) for position, text in labels.items()):
         return {}
     finite = values[np.isfinite(values)]
-    near = np.abs(finite[:, None] - places[None]).min(axis=1, initial=np.inf) < 0.5
+    near = np.abs(finite[:, None] - positions[None]).min(axis=1, initial=np.inf) < 0.5
     return labels if bool(near.all()) else {}
 
 
@@ -130,28 +130,28 @@ def _mark_rows(figure: go.Figure, trace: Any, picks: Sequence[str], cells: Any) 
     xs, ys = _steps(trace, np.asarray(trace.x, np.float64), _rows(trace))
     rows, meta = [], trace.meta or {}
     upright = meta.get("upright", False)
-    for place in [0] if upright else np.flatnonzero(np.isfinite(xs) & np.isfinite(ys)).tolist():
+    for index in [0] if upright else np.flatnonzero(np.isfinite(xs) & np.isfinite(ys)).tolist():
         row: Row = {MARK: _plain(trace.name)}
         if trace.customdata is not None:
-            row |= dict(zip(picks, trace.customdata[place], strict=False))
-        row[x.name] = x.displayed_value(meta.get("x", xs)[place])
+            row |= dict(zip(picks, trace.customdata[index], strict=False))
+        row[x.name] = x.displayed_value(meta.get("x", xs)[index])
         if not upright:
-            row[y.name] = y.displayed_value(meta.get("y", ys)[place])
-        row |= _interval(x, trace.error_x, xs[place], place) | _interval(y, trace.error_y, ys[place], place)
+            row[y.name] = y.displayed_value(meta.get("y", ys)[index])
+        row |= _interval(x, trace.error_x, xs[index], index) | _interval(y, trace.error_y, ys[index], index)
         if cells is not None:
-            row |= _cell(cells, xs[place], ys[place])
-        row |= {name: values[place] for name, values in meta.get("columns", {}).items()}
+            row |= _cell(cells, xs[index], ys[index])
+        row |= {name: values[index] for name, values in meta.get("columns", {}).items()}
         if trace.text is not None:
-            row[TEXT] = _plain(trace.text[place])
+            row[TEXT] = _plain(trace.text[index])
         rows.append(row)
     return rows
 
 
-def _interval(axis: MarkAxis, bars: Any, value: float, place: int) -> Row:
+def _interval(axis: MarkAxis, bars: Any, value: float, index: int) -> Row:
     if bars is None or bars.array is None:
         return {}
-    up = float(bars.array[place])
-    down = up if bars.arrayminus is None else float(bars.arrayminus[place])
+    up = float(bars.array[index])
+    down = up if bars.arrayminus is None else float(bars.arrayminus[index])
     return {f"{axis.name}, low": axis.to_axis_units(value - down), f"{axis.name}, high": axis.to_axis_units(value + up)}
 
 
@@ -185,13 +185,16 @@ def _cells(figure: go.Figure, trace: Any) -> list[Row]:
     """The cells of a map that takes no clicks."""
     x, y = _find_axes(figure, trace)
     grid = np.asarray(trace.z, np.float64)
-    places = [(row, column) for row in range(len(grid)) for column in range(grid.shape[1])]
-    xs, ys = (np.arange(count) if at is None else at for at, count in ((trace.x, grid.shape[1]), (trace.y, len(grid))))
+    cells = [(row, column) for row in range(len(grid)) for column in range(grid.shape[1])]
+    xs, ys = (
+        np.arange(count) if position is None else position
+        for position, count in ((trace.x, grid.shape[1]), (trace.y, len(grid)))
+    )
     return [
         {MARK: _plain(trace.name), x.name: x.displayed_value(xs[column]), y.name: y.displayed_value(ys[row])}
         | _cell(trace, column, row)
         | ({} if trace.text is None or trace.hoverinfo == "skip" else {TEXT: _plain(trace.text[row][column])})
-        for row, column in places
+        for row, column in cells
     ]
 
 
@@ -201,8 +204,8 @@ def _cell(trace: Any, column: float, row: float) -> Row:
     if grid.ndim == 2:
         number = grid[round(row), round(column)]
     else:
-        at = (np.asarray(trace.x) == round(column)) & (np.asarray(trace.y) == round(row))
-        number = grid[at][0] if at.any() else np.nan
+        selected = (np.asarray(trace.x) == round(column)) & (np.asarray(trace.y) == round(row))
+        number = grid[selected][0] if selected.any() else np.nan
     bar = trace.colorbar
     percent = "%" in (bar.tickformat or "") or _parse_percents(bar.ticktext)
     logs = "z" in (trace.meta or {}).get("log", ())

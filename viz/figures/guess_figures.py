@@ -45,8 +45,8 @@ def _number_formats(unit: str) -> Mapping[str, Callable[[float], str]]:
     return {"number": number, "amount": amount}
 
 
-def _title_with_unit(what: str, unit: str, limit: int) -> str:
-    return f"{safe_text(what, limit)} ({safe_text(unit, 20)})" if unit else safe_text(what, limit)
+def _title_with_unit(quantity: str, unit: str, limit: int) -> str:
+    return f"{safe_text(quantity, limit)} ({safe_text(unit, 20)})" if unit else safe_text(quantity, limit)
 
 
 def _lay_out_rows(
@@ -72,8 +72,8 @@ def _lay_out_rows(
 def class_answers(table: pd.DataFrame, *, withheld: bool = True, code: str = "") -> Picture:
     """A bar for each answer, in the order of the rows, and a mark on the measured one.
 
-    answer (in words), sessions (number that gave it), truth (whether it contains the measured value). There is no mark
-    while the truth is ``withheld``. ``code`` is the class's.
+    Columns: answer (in words), sessions (number that gave it), truth (whether it contains the measured value). There is
+    no mark while the truth is ``withheld``. ``code`` is the class's.
     """
     table = table.assign(sessions=table["sessions"].fillna(0).clip(lower=0), place=range(len(table)))
     shown = "truth" in table and not withheld
@@ -90,16 +90,16 @@ def class_answers(table: pd.DataFrame, *, withheld: bool = True, code: str = "")
             measured.assign(at=0.03 * most), "at", "place", LOOKS["truth"], MEASURED, size=15, name=MEASURED,
             cliponaxis=False,
         ))  # fmt: skip
-    of_class = f" of class {safe_text(code, 20)}" if code else ""
+    whose = f" of class {safe_text(code, 20)}" if code else ""
     fig.update_xaxes(
-        title={"text": f"Sessions{of_class}, not people; n = {count(table['sessions'].sum())}"},
+        title={"text": f"Sessions{whose}, not people; n = {count(table['sessions'].sum())}"},
         dtick=max(1, round(most / 6)), tickformat=",d", fixedrange=True,
         range=[0, 1.3 * most],  # with room for the longest bar's number
     )  # fmt: skip
     fig.update_layout(bargap=0.3)
     ticks = [safe_text(answer, LONG) for answer in table["answer"]]
-    for place in measured["place"]:
-        ticks[place] = f"<b>{ticks[place]}</b>"
+    for position in measured["place"]:
+        ticks[position] = f"<b>{ticks[position]}</b>"
     first = table.sort_values("sessions", ascending=False, kind="stable").head(3)
     words = f"Answers of the class: {'; '.join(hover_texts(first, '{answer:plain 40} {sessions:plural session}'))}."
     words += "".join(hover_texts(measured.head(1), " Measured: {answer:plain 60}."))
@@ -122,8 +122,8 @@ def guess_cells(
 ) -> Picture:
     """Cells in rows and columns: a diamond on each marked one; the shade is the measured value.
 
-    row, column (names), guess (whether it is marked), truth (a number). Where the truth is ``withheld`` cells are
-    blank. ``across`` and ``down`` say what columns and rows are.
+    Columns: row, column (names), guess (whether it is marked), truth (a number). Where the truth is ``withheld`` cells
+    are blank. ``across`` and ``down`` say what columns and rows are.
     """
     rows, columns = distinct_names(table["row"]), distinct_names(table["column"])
     known = "truth" in table and not withheld
@@ -226,14 +226,14 @@ def guess_curve(
 ) -> Picture:
     """The guess as a dashed line, the measurement as a line with intervals; without ``truth`` there is a "?" instead.
 
-    x, guess, truth (with low and high of its interval). ``axis`` names x, ``what`` names the guessed quantity, ``low``
-    and ``high`` are the ends of its axis. ``guessed`` names another person's guess, which is in the legend even while
-    there is none.
+    Columns: x, guess, truth (with low and high of its interval). ``axis`` names x, ``what`` names the guessed quantity,
+    ``low`` and ``high`` are the ends of its axis. ``guessed`` names another person's guess, which is in the legend even
+    while there is none.
     """
     table = table.sort_values("x", kind="stable")
     measured = series.finite_rows(table, "truth") if "truth" in table else table.head(0)
-    fig, others = Drawing(), guessed != GUESSED
-    if others or len(series.finite_rows(table, "guess")):
+    fig, is_others = Drawing(), guessed != GUESSED
+    if is_others or len(series.finite_rows(table, "guess")):
         fig.add_trace(_curve(table, "guess", guessed, unit, "", dash="dash"))
     if len(measured):
         bars = series.interval(measured, "truth", LOOKS["truth"].color, width=5)
@@ -246,7 +246,7 @@ def guess_curve(
     if low is not None and high is not None:
         fig.update_yaxes(range=_widen_range(low, high))
     fig.update_layout(legend=LEGEND, margin={"l": 64, "r": 24, "t": 36, "b": 52})
-    if others:
+    if is_others:
         fig.update_layout(showlegend=True)
     truth = f"The measurement goes {_ends(measured['truth'], unit)}" if len(measured) else "The truth is withheld"
     return Picture(fig, f"{clean_text(guessed)} goes {_ends(table['guess'], unit)}. {truth}.", 300)
@@ -286,8 +286,8 @@ def guess_number(
 ) -> Picture:
     """A mark for each row, with an interval where there is one; a "?" instead of a withheld value.
 
-    label (its name), kind ("guess" or "truth"), value. ``low`` and ``high`` are the ends of the axis, ``what`` is its
-    name.
+    Columns: label (its name), kind ("guess" or "truth"), value. ``low`` and ``high`` are the ends of the axis, ``what``
+    is its name.
     """
     table = table.assign(place=range(len(table)))
     shown = series.finite_rows(table, "value")
@@ -301,8 +301,8 @@ def guess_number(
                 error_x=bars,
                 formats=_number_formats(unit),
             ))  # fmt: skip
-    for place in sorted(set(table["place"]) - set(shown["place"])):
-        fig.add_annotation(HIDDEN | {"y": place, "yref": "y", "font": {"size": 22, "color": theme.FADED}})
+    for position in sorted(set(table["place"]) - set(shown["place"])):
+        fig.add_annotation(HIDDEN | {"y": position, "yref": "y", "font": {"size": 22, "color": theme.FADED}})
     known = table[[name for name in ("value", "low", "high") if name in table]].to_numpy(np.float64)
     ends = [*known[np.isfinite(known)].tolist(), *(end for end in (low, high) if end is not None)] or [0.0, 1.0]
     fig.update_xaxes(title={"text": _title_with_unit(what, unit, 60)}, range=_widen_range(min(ends), max(ends)))

@@ -99,8 +99,8 @@ def coefficient_steps(
 ) -> Picture:
     """A line for each expert; one has a band from its smallest to its largest coefficient.
 
-    coefficient (λ of the whole model, of one tensor, or the mean over all tensors), low and high (the smallest and the
-    largest over all tensors). ``band`` is the expert with the band.
+    Columns: coefficient (λ of the whole model, of one tensor, or the mean over all tensors), low and high (the smallest
+    and the largest over all tensors). ``band`` is the expert with the band.
     """
     title = f"Coefficient of<br>{short_name(tensor, 34)}" if tensor else "Coefficient"
     if "low" in table:
@@ -139,10 +139,10 @@ def learning_loss(
 ) -> Picture:
     """A line for each expert's task.
 
-    loss (of this step's batch, which contains no labels), coefficient_mean (over the tensors), at_zero (share of the
-    coefficients at zero or below). ``unit`` names the loss and its unit. With a ``window`` of several steps the lines
-    are means over the last ``window`` steps, and the losses themselves are faint; ``overall`` is the name that stands
-    for the tasks' mean in the column expert.
+    Columns: loss (of this step's batch, which contains no labels), coefficient_mean (over the tensors), at_zero (share
+    of the coefficients at zero or below). ``unit`` names the loss and its unit. With a ``window`` of several steps the
+    lines are means over the last ``window`` steps, and the losses themselves are faint; ``overall`` is the name that
+    stands for the tasks' mean in the column expert.
     """
     tasks = series.finite_rows(table, "loss").sort_values("step", kind="stable")
     tasks["loss"] = tasks.groupby("expert", sort=False)["loss"].transform(_running_mean, window)
@@ -232,20 +232,20 @@ def _running_mean(values: pd.Series[float], window: int) -> pd.Series[float]:
 def entropy_loss(table: pd.DataFrame, *, tasks: Names = None, selected: str | None = None) -> Picture:
     """A path for each task through its measured steps: the first is an open mark, the last a large one.
 
-    entropy (mean of the model's predictions, nats), loss (cross-entropy with labels, nats). Where a path goes left and
-    up, entropy falls while the loss rises. The path of the task ``selected`` is emphasized.
+    Columns: entropy (mean of the model's predictions, nats), loss (cross-entropy with labels, nats). Where a path goes
+    left and up, entropy falls while the loss rises. The path of the task ``selected`` is emphasized.
     """
-    drawn = series.require_finite_rows(
+    plotted = series.require_finite_rows(
         table.sort_values("step", kind="stable"), "entropy", "loss", lack="no step has both numbers"
     )
-    look = theme.looks(tasks or distinct_names(drawn["task"]))
+    look = theme.looks(tasks or distinct_names(plotted["task"]))
     fig = Drawing([
         _path(rows, look[task], **entry, opacity=1 if selected in (None, task) else 0.3)
-        for task, rows, entry in series.rows_by_name(drawn, "task", label="title")
+        for task, rows, entry in series.rows_by_name(plotted, "task", label="title")
     ])  # fmt: skip
     fig.update_xaxes(title={"text": "Mean entropy of the predictions (nats)"}, rangemode="tozero")
     fig.update_yaxes(title={"text": "Cross-entropy with the labels (nats)"}, rangemode="tozero")
-    return add_legend(fig, _describe_misled(drawn), **SIZE | {"inner": 430})
+    return add_legend(fig, _describe_misled(plotted), **SIZE | {"inner": 430})
 
 
 def _path(rows: pd.DataFrame, look: theme.Look, **fields: Any) -> Trace:
@@ -260,11 +260,11 @@ def _path(rows: pd.DataFrame, look: theme.Look, **fields: Any) -> Trace:
     )  # fmt: skip
 
 
-def _describe_misled(drawn: pd.DataFrame) -> str:
-    ends = drawn.groupby("title", sort=False)[["entropy", "loss"]].agg(["first", "last"])
+def _describe_misled(plotted: pd.DataFrame) -> str:
+    ends = plotted.groupby("title", sort=False)[["entropy", "loss"]].agg(["first", "last"])
     entropy, loss = (ends[name]["last"] - ends[name]["first"] for name in ("entropy", "loss"))
     misled = [clean_text(title, 40) for title in ends.index[np.array((entropy < 0) & (loss > 0))]]
-    words = f"Entropy against loss of {plural(len(ends), 'task')} at {plural(drawn['step'].nunique(), 'step')}."
+    words = f"Entropy against loss of {plural(len(ends), 'task')} at {plural(plotted['step'].nunique(), 'step')}."
     if not misled:
         return f"{words} On no task does entropy fall while the loss rises."
     return f"{words} Entropy falls while the loss rises on {len(misled)} of them: {', '.join(misled[:3])}."

@@ -35,7 +35,7 @@ def _scores(plotted: str, detailed: bool) -> str:
     for score, name in SCORES.items():
         text = f"{name} {{{score}:percent}}"
         more = DETAILED.format(score, *DETAILS[score]) if detailed and score in DETAILS else ""
-        lines += f"<br><b>{text}{more}</b>" if score == drawn else f"[<br>{text}]{more}"
+        lines += f"<br><b>{text}{more}</b>" if score == plotted else f"[<br>{text}]{more}"
     return lines
 
 
@@ -60,8 +60,8 @@ def sweep_lines(
 ) -> Picture:
     """A panel for each score, with a line and the band of its 95 % interval for every recipe (LwPTV, Fig. 5).
 
-    line (id of a recipe), x (the value), point (id). Options are those of ``sweep.SweepDrawing``; ``required`` names a
-    score.
+    Columns: line (id of a recipe), x (the value), point (id). Options are those of ``sweep.SweepDrawing``; ``required``
+    names a score.
     """
     table = table.sort_values(["line", "x"], kind="stable")
     panels = [
@@ -142,8 +142,8 @@ def sweep_given(
 ) -> Picture:
     """A panel for each metric on its own scale, with a line of open diamonds for each series.
 
-    series (id: a task, or a mean over tasks, of a recipe), mean (bool: over tasks, dashed), metric and its columns as
-    in ``given_scores``. ``series`` fixes the colors; other options are as in ``sweep_lines``.
+    Columns: series (id: a task, or a mean over tasks, of a recipe), mean (bool: over tasks, dashed), metric and its
+    columns as in ``given_scores``. ``series`` fixes the colors; other options are as in ``sweep_lines``.
     """
     table = require_finite_rows(table, "value", lack="no score is a number").sort_values("x", kind="stable")
     panels, largest = [], []
@@ -201,10 +201,10 @@ def sweep_contour(
 ) -> Picture:
     """Contour lines between the computed points, which are dots that take clicks; missing points leave holes.
 
-    x, y (values, or positions in the plane that two experts span), point (id). ``value`` names the score of the map,
-    ``marks`` are (label, x, y, kind) of known models, ``values`` all values of both axes. ``required`` is the name of a
-    score and its required minimum; the column required has that score. The map is shaded where the interpolated score
-    is too low, and points whose score is too low are crosses.
+    Columns: x, y (values, or positions in the plane that two experts span), point (id). ``value`` names the score of
+    the map, ``marks`` are (label, x, y, kind) of known models, ``values`` all values of both axes. ``required`` is the
+    name of a score and its required minimum; the column required has that score. The map is shaded where the
+    interpolated score is too low, and points whose score is too low are crosses.
     """
     check_option("value", value, tuple(SCORES))
     if value not in table:
@@ -217,13 +217,13 @@ def sweep_contour(
     known = pd.DataFrame(list(marks), columns=["label", "x", "y", "kind"])
     again = known.duplicated("kind")  # true for the second expert
     fig = Drawing([_map(table, value), *_shade_failing(table, required), points, *crosses])
-    fig.add_traces(_mark(known.iloc[[place]], second) for place, second in enumerate(again))
+    fig.add_traces(_mark(known.iloc[[index]], second) for index, second in enumerate(again))
     chosen = table[table["point"] == selected]
     if len(chosen):
         fig.add_trace(series.ring(chosen["x"], chosen["y"], "Chosen point"))
-    for place, (name, update) in enumerate((("x", fig.update_xaxes), ("y", fig.update_yaxes))):
-        ends = [*sweep_panels.axis_range(values[place] if values else None, table[name]), *known[name]]
-        update(title={"text": safe_text(titles[place], 60)}, range=[min(ends), max(ends)], showgrid=False)
+    for index, (name, update) in enumerate((("x", fig.update_xaxes), ("y", fig.update_yaxes))):
+        ends = [*sweep_panels.axis_range(values[index] if values else None, table[name]), *known[name]]
+        update(title={"text": safe_text(titles[index], 60)}, range=[min(ends), max(ends)], showgrid=False)
     notes, more = axes.note(note, 56)
     fig.update_layout(annotations=notes, plot_bgcolor=theme.PANEL)
     best = describe_extreme(table.iloc[::-1], "score", HIGHEST)
@@ -271,7 +271,7 @@ def _points(table: pd.DataFrame, value: str) -> Trace:
     position = "{first:text 40} {x:real}<br>{second:text 40} {y:real}"
     return series.marks(
         table, "x", "y", theme.Look(theme.GLASS, "circle"),
-        f"{places}{_scores(value, detailed=False)}[<br>{{images:count}} images]{REQUIREMENT_HOVER}", picks=("point",),
+        f"{position}{_scores(value, detailed=False)}[<br>{{images:count}} images]{REQUIREMENT_HOVER}", picks=("point",),
         formats=sweep_panels.FORMATS, marker={"line": theme.edge(0.6)}, name="Computed points", showlegend=False,
         meta={"columns": {f"{SCORES[value]} (%)": (100 * table[value]).tolist()}},
     )  # fmt: skip

@@ -122,8 +122,8 @@ def color_values(values: npt.NDArray[np.float64], scale: ColorScale) -> tuple[np
         low, high = (low, high) if low < high else (min(low, 0.0), high or 1.0)
         marks = theme.ticks(low, high)
     if scale.percent:
-        exact = [10**at if z is not values else at for at in marks["tickvals"]]
-        marks |= {"ticktext": [f"{100 * at:.3g}%" for at in exact]}
+        exact = [10**value if z is not values else value for value in marks["tickvals"]]
+        marks |= {"ticktext": [f"{100 * value:.3g}%" for value in exact]}
     return z.astype(np.float32), {"zmin": low, "zmax": high, "colorbar": bar | marks, **meta}
 
 

@@ -42,8 +42,8 @@ def draw(
     """
     y, x = np.nonzero(np.isfinite(values))
     numbers = values[y, x]
-    places = {"x": x.astype(np.float32), "y": y.astype(np.float32)}
-    heat = heat_maps.heat(numbers, scale, **places, xgap=2, ygap=2)
+    positions = {"x": x.astype(np.float32), "y": y.astype(np.float32)}
+    heat = heat_maps.heat(numbers, scale, **positions, xgap=2, ygap=2)
     heat["colorbar"]["title"]["text"] += "<br>\xa0"  # an empty line above the highest number
     traces = [heat]
     if len(columns.names) <= NUMBERED:
@@ -78,8 +78,8 @@ def draw_table_matrix(
     cells = table[np.isfinite(table[value].to_numpy(np.float64))]
     if cells.empty:
         raise ChartError("no cell of this matrix has a number")
-    places = list(zip(cells[by[0]].astype(str), cells[by[1]].astype(str), strict=True))
-    numbers, texts = (dict(zip(places, of, strict=True)) for of in (cells[value], hover_texts(cells, hover)))
+    names = list(zip(cells[by[0]].astype(str), cells[by[1]].astype(str), strict=True))
+    numbers, texts = (dict(zip(names, of, strict=True)) for of in (cells[value], hover_texts(cells, hover)))
     values = np.array([[numbers.get((row, column), np.nan) for column in columns.names] for row in rows.names], float)
     ordered = [texts[rows.names[y], columns.names[x]] for y, x in np.argwhere(np.isfinite(values)).tolist()]
     return draw(rows, columns, values, ordered, scale)
@@ -104,8 +104,8 @@ def draw_model_matrices(
     """
     models = table.drop_duplicates("model")
     down, side = (_sort_names(table[name]) for _, name in (rows, columns))
-    places = pd.MultiIndex.from_product([down, models["model"], side])
-    cells = table.set_index([rows[1], "model", columns[1]], drop=False).loc[places].reset_index(drop=True)
+    cells_wanted = pd.MultiIndex.from_product([down, models["model"], side])
+    cells = table.set_index([rows[1], "model", columns[1]], drop=False).loc[cells_wanted].reset_index(drop=True)
     shape = (len(down), len(models) * len(side))
     named, titles = list(names or map(str, down)), list(across or map(str, side)) * len(models)
     fig = draw(
@@ -117,7 +117,7 @@ def draw_model_matrices(
     if grouped:
         draw_groups(fig, models["title"].tolist(), len(side), len(down))
     records = cells.to_dict("records")
-    by_row = [records[at : at + shape[1]] for at in range(0, len(records), shape[1])]
+    by_row = [records[start : start + shape[1]] for start in range(0, len(records), shape[1])]
     return fig, by_row, ",".join(models["model"])
 
 
@@ -135,8 +135,8 @@ def draw_groups(fig: Drawing, titles: Sequence[str], size: int, rows: int) -> No
     """Write titles over groups of ``size`` columns each, and draw lines between them."""
     for number, title in enumerate(titles):
         first = number * size - 0.5
-        over = {"x": first + size / 2, "xref": "x", "y": 1, "yref": "paper", "yanchor": "bottom", "yshift": 2}
-        fig.add_annotation(over, text=safe_text(title, 30))
+        position = {"x": first + size / 2, "xref": "x", "y": 1, "yref": "paper", "yanchor": "bottom", "yshift": 2}
+        fig.add_annotation(position, text=safe_text(title, 30))
         if number:
             line = theme.edge(2)
             fig.add_shape(type="line", xref="x", yref="y", x0=first, x1=first, y0=-0.5, y1=rows - 0.5, line=line)

@@ -54,14 +54,14 @@ def draw_model_grids(
     """
     models = table.drop_duplicates("model")
     texts = pd.Series(hover_texts(table, hover, **formats), table.index)
-    at = {name: place for place, name in enumerate(models["model"])}
+    positions = {name: index for index, name in enumerate(models["model"])}
     grids = {
-        (rows.names.index(str(row)), at[str(model)]): _cells(
+        (rows.names.index(str(row)), positions[str(model)]): _cells(
             own, value, texts[own.index], notes.get((str(row), str(model)), "")
         )
         for (row, model), own in table.groupby([table[by].astype(str), "model"], sort=False)
     }
-    fig = _draw(grids, rows, MatrixSide(columns, list(at), models["title"].tolist()), scale, picture, wide)
+    fig = _draw(grids, rows, MatrixSide(columns, list(positions), models["title"].tolist()), scale, picture, wide)
     return fig, TOP + BOTTOM + UNIT * max(len(rows.names), 1)
 
 
@@ -98,9 +98,9 @@ def _draw(
     _, colors = heat_maps.color_values(every, scale)
     traces: list[Trace] = []
     notes, pictures = [], []
-    for place, ((row, column), grid) in enumerate(grids.items()):
+    for index, ((row, column), grid) in enumerate(grids.items()):
         left, top, size = column + PAD / UNIT, row + CAPTION / UNIT, 1 - (CAPTION + PAD) / UNIT
-        traces.append(_heat(grid, (left, top), size, scale, colors, place == 0))
+        traces.append(_heat(grid, (left, top), size, scale, colors, index == 0))
         notes.append(theme.caption(grid.note, top, x=left, xref="x", yref="y", yshift=0))
         if picture:
             pictures.append(_picture(picture, left, top, size))

@@ -71,9 +71,9 @@ def split_complete(table: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
     return table[complete].reset_index(drop=True), table[~complete]
 
 
-def require_rows(drawn: pd.DataFrame, left_out: pd.DataFrame) -> None:
+def require_rows(complete: pd.DataFrame, left_out: pd.DataFrame) -> None:
     """Raise NothingToDraw with the names of the ``left_out`` rows if there is no row to draw."""
-    if drawn.empty:
+    if complete.empty:
         raise NothingToDraw(f"Nothing to draw: {_describe_left_out(left_out)}")
 
 
@@ -164,19 +164,20 @@ def _place_labels(
     window: PlotWindow, labels: Labels, arrows: Sequence[dict[str, Any]], corners: list[Point]
 ) -> list[dict[str, Any]]:
     """The labels that fit on narrow and wide pages; ``corners`` are the lower right ones of the curves' labels."""
-    at, views = points(labels.rows), []
+    positions, views = points(labels.rows), []
     for width in labels.widths:
         size = (width - LEFT - RIGHT, labels.height)
         taken = [Box(x - 23, y + 8, 46, 16) for x, y in (window.pixel_position(corner, size) for corner in corners)]
         taken += [Box(*window.pixel_position(point, size), 12, 12) for point in labels.beside]
         taken += _interval_boxes(labels.rows, window, size) if labels.clear else []
-        for one in arrows:
+        for pointer in arrows:
             (x0, y0), (x1, y1) = (
-                window.pixel_position(end, size) for end in ((one["ax"], one["ay"]), (one["x"], one["y"]))
+                window.pixel_position(end, size)
+                for end in ((pointer["ax"], pointer["ay"]), (pointer["x"], pointer["y"]))
             )
             taken += [Box(x0 + t * (x1 - x0), y0 + t * (y1 - y0), 6, 6) for t in np.linspace(0.1, 0.9, 12)]
-        views.append(PlotArea([window.pixel_position(point, size) for point in at], size, taken))
-    return place_labels(labels.texts, at, views, labels.first)
+        views.append(PlotArea([window.pixel_position(point, size) for point in positions], size, taken))
+    return place_labels(labels.texts, positions, views, labels.first)
 
 
 def _interval_boxes(rows: pd.DataFrame, window: PlotWindow, size: Point) -> list[Box]:
@@ -240,8 +241,8 @@ def place_labels(
         wide, high = theme.text_width(texts[index]), theme.SMALL + 3
         for side, up, gap in PLACES:
             boxes = [_box(view.marks[index], side, up, gap, wide, high) for view in views]
-            if all(_has_room(*found) for found in zip(boxes, views, obstacles, strict=True)):
-                obstacles = [np.vstack([found, box]) for found, box in zip(obstacles, boxes, strict=True)]
+            if all(_has_room(*case) for case in zip(boxes, views, obstacles, strict=True)):
+                obstacles = [np.vstack([taken, box]) for taken, box in zip(obstacles, boxes, strict=True)]
                 annotations.append(_annotation(texts[index], data[index], side, up, gap))
                 break
     return annotations

@@ -136,8 +136,8 @@ def interval(
     """Error bars from ``low`` to ``high`` around ``middle``; None if the table has no such columns."""
     if not {low, high} <= set(rows):
         return None
-    at, below, above = (factor * rows[name].to_numpy(np.float64) for name in (middle, low, high))
-    ends = {"array": above - at, "arrayminus": at - below}
+    middles, below, above = (factor * rows[name].to_numpy(np.float64) for name in (middle, low, high))
+    ends = {"array": above - middles, "arrayminus": middles - below}
     return {
         "type": "data", "symmetric": False, "color": color, "thickness": 1.5, "width": 0,
         **{name: np.nan_to_num(values.astype(np.float32)).clip(0) for name, values in ends.items()}, **style,

@@ -47,12 +47,12 @@ class PanelGrid(NamedTuple):
     gap: float
     left: float
 
-    def axis(self, letter: str, place: int) -> str:
-        """The name of the axis of the small plot number ``place``.
+    def axis(self, letter: str, index: int) -> str:
+        """The name of the axis of the small plot number ``index``.
 
         Plots of one column share x, plots of one row share y.
         """
-        number = (place % self.columns if letter == "x" else place // self.columns) + 1
+        number = (index % self.columns if letter == "x" else index // self.columns) + 1
         return f"{letter}{number if number > 1 else ''}"
 
 
@@ -88,22 +88,22 @@ def draw(
     """
     names = distinct_names(table[by])
     looks, fig = theme.looks(sweep.lines or names), Drawing()
-    for place, panel in enumerate(panels):
-        at: dict[str, Any] = {f"{letter}axis": grid.axis(letter, place) for letter in "xy"}
+    for index, panel in enumerate(panels):
+        panel_axes: dict[str, Any] = {f"{letter}axis": grid.axis(letter, index) for letter in "xy"}
         for name, rows, entry in series.rows_by_name(panel.rows, by, names):
-            fig.add_traces(_line(panel, rows, looks[name], style(rows, looks[name].color), **entry, **at))
+            fig.add_traces(_line(panel, rows, looks[name], style(rows, looks[name].color), **entry, **panel_axes))
         chosen = panel.rows[panel.rows["point"] == sweep.selected]
         if len(chosen):
             size = (12, 2.5) if grid.columns > 1 else (17, 3)
-            fig.add_trace(series.ring(chosen["x"], chosen[panel.value], "Chosen point", *size, **at))
+            fig.add_trace(series.ring(chosen["x"], chosen[panel.value], "Chosen point", *size, **panel_axes))
     legends.merge_entries(fig)
     notes, more = axes.note(sweep.note, BELOW)
     inner = _lay_out(fig, panels, grid, sweep.title, axis_range(sweep.values, table["x"]))
     through = table.loc[table["point"] == sweep.selected, "x"].drop_duplicates() if grid.columns == 1 else ()
     shapes = [axes.vertical_line(float(x), SELECTED_POINT) for x in through]
-    for place, panel in enumerate(panels):
+    for index, panel in enumerate(panels):
         if sweep.required is not None and sweep.required[0] == panel.key:
-            shapes += _shade(fig, panel, sweep.required[1], grid.axis("x", place), grid.axis("y", place))
+            shapes += _shade(fig, panel, sweep.required[1], grid.axis("x", index), grid.axis("y", index))
     fig.update_layout(shapes=shapes, annotations=[*fig.annotations, *notes])
     gap = 30 if grid.columns > 1 else 14  # with room for a caption
     return legends.add_legend(
@@ -136,9 +136,9 @@ def _lay_out(fig: Drawing, panels: Sequence[SweepPanel], grid: PanelGrid, title:
         x_axis = {
             "title": {"text": safe_text(short, CHARACTERS // columns), "font": {"size": theme.SMALL}}, "nticks": 4,
         }  # fmt: skip
-    for place, panel in enumerate(panels):
-        row, column = divmod(place, grid.columns)
-        x, y = grid.axis("x", place), grid.axis("y", place)
+    for index, panel in enumerate(panels):
+        row, column = divmod(index, grid.columns)
+        x, y = grid.axis("x", index), grid.axis("y", index)
         if row == 0:
             shown = {"range": span, "domain": across[column], "anchor": grid.axis("y", (rows - 1) * grid.columns)}
             fig.update_layout({f"xaxis{x[1:]}": x_axis | shown})
@@ -149,17 +149,17 @@ def _lay_out(fig: Drawing, panels: Sequence[SweepPanel], grid: PanelGrid, title:
     return inner
 
 
-def _shade(fig: Drawing, panel: SweepPanel, at_least: float, x: str, y: str) -> list[dict[str, Any]]:
+def _shade(fig: Drawing, panel: SweepPanel, minimum: float, x: str, y: str) -> list[dict[str, Any]]:
     """The part of a small plot below the required value, and the line at that value; the axis has a fixed range."""
     numbers = panel.rows[[name for name in (panel.value, *panel.band) if name in panel.rows]].to_numpy(np.float64)
-    low, high = min(at_least, float(np.nanmin(numbers))), max(at_least, float(np.nanmax(numbers)))
+    low, high = min(minimum, float(np.nanmin(numbers))), max(minimum, float(np.nanmax(numbers)))
     pad = 0.06 * (high - low) or 0.01
     bottom, top = panel.axis.get("range", [low - pad, high + pad])  # a fixed range, or the shade would stretch it
     fig.update_layout({f"yaxis{y[1:]}": {"range": [bottom, top]}})
-    area = {"xref": f"{x} domain", "x0": 0, "x1": 1, "yref": y, "y1": at_least, "layer": "below"}
+    area = {"xref": f"{x} domain", "x0": 0, "x1": 1, "yref": y, "y1": minimum, "layer": "below"}
     return [
         area | {"type": "rect", "y0": bottom, "fillcolor": FAILING, "line": {"width": 0}},
-        area | {"type": "line", "y0": at_least, "line": {"color": theme.FADED, "width": 1.5, "dash": "dash"}},
+        area | {"type": "line", "y0": minimum, "line": {"color": theme.FADED, "width": 1.5, "dash": "dash"}},
     ]
 
 
@@ -169,7 +169,7 @@ def failing_marks(trace: Trace, rows: pd.DataFrame, **marker: Any) -> list[Trace
     if not len(fails):
         return []
     points: dict[str, Any] = {name: np.asarray(trace[name], np.float32)[fails] for name in "xy"}
-    points |= {name: [trace[name][place] for place in fails] for name in ("customdata", "text")}
+    points |= {name: [trace[name][index] for index in fails] for name in ("customdata", "text")}
     look = trace["marker"] | {"color": theme.GROUND, "line": {"color": trace["marker"]["color"], "width": 2}} | marker
     return [trace | points | {"mode": "markers", "showlegend": False, "marker": look}]
 

@@ -73,8 +73,8 @@ class TensorColumns:
 
     def set_positions(self, table: pd.DataFrame) -> pd.DataFrame:
         """The rows of a table in the order of their columns, with the number of its column in "place"."""
-        places = {name: at for at, name in enumerate(self.names)}
-        return table.assign(place=table["tensor"].astype(str).map(places)).sort_values("place", kind="stable")
+        positions = {name: index for index, name in enumerate(self.names)}
+        return table.assign(place=table["tensor"].astype(str).map(positions)).sort_values("place", kind="stable")
 
     def complete_cells(self, table: pd.DataFrame, rows: str, names: Sequence[str]) -> pd.DataFrame:
         """The table with one row for each cell, row by row. Raises ChartError for a missing pair."""
@@ -113,8 +113,8 @@ class TensorColumns:
         spans = self.spans
         towers = {match["tower"] for span in spans if (match := BLOCK.fullmatch(span.label))}
         labels = []
-        for at, span in enumerate(spans):
-            if is_block(span.label) or (len(towers) > 1 and 0 < at < len(spans) - 1):
+        for index, span in enumerate(spans):
+            if is_block(span.label) or (len(towers) > 1 and 0 < index < len(spans) - 1):
                 continue
             at_left = span.first + span.last < len(self.tensors)
             text = span.label.rpartition(" ")[2] if len(towers) > 1 else span.label
@@ -167,7 +167,7 @@ def ticks(groups: Iterable[Span]) -> dict[str, Any]:
     texts = [match["number"] for _, match in inside]
     towers = [match["tower"] or "" for _, match in inside]
     for tower in filter(None, dict.fromkeys(towers)):
-        own = [at for at, name in enumerate(towers) if name == tower]
+        own = [index for index, name in enumerate(towers) if name == tower]
         texts[own[len(own) // 2]] += f"<br>{safe_text(tower, 24)}"
     return {"tickvals": [span.middle for span, _ in inside], "ticktext": texts}
 
@@ -183,7 +183,7 @@ def order_tensors(table: pd.DataFrame, group: str) -> pd.DataFrame:
     if group == "order":
         return tensors
     first, second = (
-        column.map({name: at for at, name in enumerate(distinct_names(column))})
+        column.map({name: index for index, name in enumerate(distinct_names(column))})
         for column in (_labels(tensors, group), tensors["part"].astype(str))
     )
     keys = pd.DataFrame({"first": first, "second": second if group == "block" else 0, "order": tensors["order"]})

@@ -58,8 +58,8 @@ def sign_layers(
 ) -> Picture:
     """A heat map, spaces by layers in forward order.
 
-    space with its title, mean (agreement, 0.5 to 1), null (that of random signs with the same numbers of votes), excess
-    (their difference), kept (share of all entries that vote), positions (with a vote).
+    Columns: space with its title, mean (agreement, 0.5 to 1), null (that of random signs with the same numbers of
+    votes), excess (their difference), kept (share of all entries that vote), positions (with a vote).
     """
     scale = SCALES[check_option("value", value, tuple(SCALES))]
     layers, spaces = plural(table["tensor"].nunique(), "layer"), plural(table["space"].nunique(), "space")
@@ -81,9 +81,9 @@ def sign_layers(
 def sign_histogram(table: pd.DataFrame, *, what: str = "", present: bool = False) -> Picture:
     """Bars of the share of positions in each bin of agreement, a lane for each space, with ticks for random signs.
 
-    space with its title, state ("before" or "after" pruning), density (after pruning), share (of the positions with a
-    vote), random (the same for random signs with these numbers of votes), mean (agreement), null (of random signs),
-    kept (share of all entries that vote), positions. ``what`` is the name of the counted tensors.
+    Columns: space with its title, state ("before" or "after" pruning), density (after pruning), share (of the positions
+    with a vote), random (the same for random signs with these numbers of votes), mean (agreement), null (of random
+    signs), kept (share of all entries that vote), positions. ``what`` is the name of the counted tensors.
     """
     table = series.require_finite_rows(table, "low", "high", "share", "random", lack="no share is a number")
     spaces = distinct_names(table["space"])
@@ -157,8 +157,8 @@ def _histogram_alt(table: pd.DataFrame, what: str) -> str:
     last = table.sort_values("state", kind="stable").drop_duplicates("space").set_index("space")
     first_five = last.loc[distinct_names(table["space"])[:5]]
     means = hover_texts(first_five, "{title:plain 40} {mean:percent}, random signs {null:percent}")
-    of = f" of {clean_text(what, 60)}" if what else ""
-    return f"Histograms of sign agreement{of} in {plural(len(last), 'space')}. Mean: {'; '.join(means)}."
+    whose = f" of {clean_text(what, 60)}" if what else ""
+    return f"Histograms of sign agreement{whose} in {plural(len(last), 'space')}. Mean: {'; '.join(means)}."
 
 
 @chart(
@@ -174,8 +174,8 @@ def election_layers(
 ) -> Picture:
     """A line of dots for each expert over layers in forward order, or stacked bars of the surviving entries.
 
-    kept (entries after the trim), won (entries of these with the elected sign), survived (won / kept), taken (won over
-    the sum of won of all experts in the layer). ``value`` is one of the last two.
+    Columns: kept (entries after the trim), won (entries of these with the elected sign), survived (won / kept), taken
+    (won over the sum of won of all experts in the layer). ``value`` is one of the last two.
     """
     stacked = check_option("value", value, tuple(VALUES)) == "taken"
     columns = tensor_columns.TensorColumns.from_table(table)

@@ -59,8 +59,8 @@ def image_attention_change(table: pd.DataFrame, *, sentence: str = "") -> Pictur
 def image_drift(table: pd.DataFrame, *, sentence: str = "") -> Picture:
     """A row for each token, with the class token set off, and a column for each depth of each run.
 
-    drift (1 − cosine to the reference's token). mean and high are the data set's mean and 90 % quantile for the same
-    depth, past says whether the drift is above the quantile, which a cross marks.
+    Columns: drift (1 − cosine to the reference's token). mean and high are the data set's mean and 90 % quantile for
+    the same depth, past says whether the drift is above the quantile, which a cross marks.
     """
     table = table.assign(name=_names(table))
     names = distinct_names(table.sort_values("token", kind="stable")["name"])
@@ -93,8 +93,8 @@ def image_drift(table: pd.DataFrame, *, sentence: str = "") -> Picture:
 def image_restore(table: pd.DataFrame, *, sentence: str = "") -> Picture:
     """A row for each block, a column for each kind of tokens that is put in before it; the last row is the output.
 
-    against (whose tokens are put in), depth (before the block of that number), tokens ("class", "patches", "all"),
-    followed (the class whose probability is shown), probability, change (of the probability), answer, and right
+    Columns: against (whose tokens are put in), depth (before the block of that number), tokens ("class", "patches",
+    "all"), followed (the class whose probability is shown), probability, change (of the probability), answer, and right
     (whether the answer is that class), which a ring marks.
     """
     table = table.assign(kind=[TOKENS.get(tokens, tokens) for tokens in table["tokens"]])
@@ -168,12 +168,12 @@ def _mark(fig: Drawing, cells: Any, name: str, up: float, marker: dict[str, Any]
     """Small marks in the upper right corners of the cells (rows, columns) that are True."""
     y, x = np.nonzero(cells)
     if len(x):
-        at = {"x": x.astype(np.float32) + np.float32(0.36), "y": y.astype(np.float32) + np.float32(up)}
+        positions = {"x": x.astype(np.float32) + np.float32(0.36), "y": y.astype(np.float32) + np.float32(up)}
         marker = marker | {"color": theme.ACCENT}
-        fig.add_trace(scatter(**at, mode="markers", name=name, hoverinfo="skip", marker=marker))
+        fig.add_trace(scatter(**positions, mode="markers", name=name, hoverinfo="skip", marker=marker))
 
 
 def _sparse_ticks(names: Sequence[str]) -> dict[str, Any]:
     """Ticks of an axis with room for only some of the names."""
-    places = [0, *range(1, len(names), max(1, len(names) // 16))]
-    return {"tickvals": places, "ticktext": [safe_text(names[place], 20) for place in places]}
+    indices = [0, *range(1, len(names), max(1, len(names) // 16))]
+    return {"tickvals": indices, "ticktext": [safe_text(names[index], 20) for index in indices]}

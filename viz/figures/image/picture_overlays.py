@@ -29,8 +29,8 @@ def image_attention(
 ) -> Picture:
     """A column for each model and a row for each view of one block, or for each block in one view.
 
-    view ("head 0", "mean of heads", "rollout", "contribution"), share (of the view, sums to 1 over the tokens). For
-    ``picture`` and ``wide`` see ``picture_grid.draw_model_grids``.
+    Columns: view ("head 0", "mean of heads", "rollout", "contribution"), share (of the view, sums to 1 over the
+    tokens). For ``picture`` and ``wide`` see ``picture_grid.draw_model_grids``.
     """
     fixed = "block" if check_option("by", by, tuple(ROW_TITLES)) == "view" else "view"
     if table[fixed].nunique() > 1:
@@ -51,7 +51,7 @@ def image_attention(
     shares = hover_texts(known, "{share:percent 0} stay on the class token in {title:plain 40}")
     words = f"Where {plural(table['model'].nunique(), 'model')} look, {plural(len(names), 'grid')} each; on average "
     alt = f"{sentence} {words}{', '.join(shares) or 'nothing is known of the class token'}.".strip()
-    return Picture(fig, alt, height, f"{by}:{','.join(kept)}")
+    return Picture(fig, alt, height, f"{by}:{','.join(names)}")
 
 
 @chart(
@@ -65,8 +65,8 @@ def image_attention(
 def image_drift_grid(table: pd.DataFrame, *, picture: str = "", sentence: str = "", wide: bool = False) -> Picture:
     """A column for each run and a row for each depth; the drift of the class token is over each grid.
 
-    drift (1 − cosine to the reference's token); mean, high and past as in ``image_drift``. For ``picture`` and ``wide``
-    see ``picture_grid.draw_model_grids``.
+    Columns: drift (1 − cosine to the reference's token); mean, high and past as in ``image_drift``. For ``picture`` and
+    ``wide`` see ``picture_grid.draw_model_grids``.
     """
     depths = [str(depth) for depth in sorted(table["depth"].astype(int).unique())]
     token, patches = table[table["token"] == 0], table[table["token"] > 0]
@@ -96,8 +96,8 @@ def image_drift_grid(table: pd.DataFrame, *, picture: str = "", sentence: str = 
 def image_occlude(table: pd.DataFrame, *, picture: str = "", sentence: str = "") -> Picture:
     """A grid for each model: the change of the margin where a patch is replaced by the data set's mean patch.
 
-    followed (the class whose margin it is), before and margin (cosine minus the largest other one), change. For
-    ``picture`` see ``picture_grid.draw_model_grids``.
+    Columns: followed (the class whose margin it is), before and margin (cosine minus the largest other one), change.
+    For ``picture`` see ``picture_grid.draw_model_grids``.
     """
     models = table.drop_duplicates("model")
     notes = [f"margin {before}".replace("-", "−") for before in hover_texts(models, "{before:real}")]

@@ -54,7 +54,7 @@ def manual_canvas(
 ) -> Picture:
     """A heat map of the factors, and a row for all experts; names of rows and of groups of columns can be clicked.
 
-    factor (of the expert's task vector in that tensor; no unit). ``group`` orders the columns as in
+    Columns: factor (of the expert's task vector in that tensor; no unit). ``group`` orders the columns as in
     ``saliency_matrix``; ``brush`` is the factor that a click paints, None if clicks paint nothing. ``small`` is for a
     picture beside other controls.
     """
@@ -143,10 +143,10 @@ def _large_factor_bars(factors: Floats) -> list[Trace]:
 def _cell_targets(cells: pd.DataFrame, columns: tensor_columns.TensorColumns, factors: Floats, click: str) -> Trace:
     """Invisible marks that take clicks on every cell; those of the last row have no expert."""
     everyone = columns.tensors.assign(expert="all experts")
-    told = pd.concat([cells, everyone]).assign(factor=factors.ravel())
+    shown = pd.concat([cells, everyone]).assign(factor=factors.ravel())
     template = CELL if len(cells) > tensor_columns.LARGE else CELL + MORE + click
     targets = click_targets(
-        [*distinct_names(cells["expert"]), ""], columns.names, hover_texts(told, template, factor=_words), "Cells"
+        [*distinct_names(cells["expert"]), ""], columns.names, hover_texts(shown, template, factor=_words), "Cells"
     )
     return targets | {
         "customdata": [[*names, "", ""] for names in targets["customdata"]], "showlegend": False,
@@ -174,9 +174,9 @@ def _row_names(experts: Sequence[str]) -> Trace:
     """The names of the rows, which may extend into the margin."""
     rows = len(experts) + 1
     texts = [*(safe_text(name, 24) for name in experts), "<b>all</b>"]
-    where = {"xaxis": "x2", "yaxis": "y", "textposition": "middle left", "cliponaxis": False}
+    position = {"xaxis": "x2", "yaxis": "y", "textposition": "middle left", "cliponaxis": False}
     font = {"size": theme.SMALL, "color": theme.INK}
-    return series.words(np.full(rows, 0.94), range(rows), texts, "Rows", **where, textfont=font)
+    return series.words(np.full(rows, 0.94), range(rows), texts, "Rows", **position, textfont=font)
 
 
 def _group_targets(columns: tensor_columns.TensorColumns, click: str) -> Trace:
@@ -208,8 +208,8 @@ def _group_names(columns: tensor_columns.TensorColumns) -> list[dict[str, Any]]:
             labels.append({"text": text, "x": span.middle, "textangle": -90 if by_part else 0, "xref": "x"})
     ends = [] if by_part else columns.end_labels()
     labels += [label | {"xshift": 3 if label["xanchor"] == "left" else -3} for label in ends]
-    place = {"y": 0.5, "yref": "y3", "yanchor": "middle", "yshift": 0}
-    return [label | place for label in labels]
+    position = {"y": 0.5, "yref": "y3", "yanchor": "middle", "yshift": 0}
+    return [label | position for label in labels]
 
 
 def _lay_out(

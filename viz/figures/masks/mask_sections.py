@@ -42,18 +42,18 @@ LARGEST = "The largest move is {expert:plain} in {section:plain}: {relative:perc
 def kept_share(table: pd.DataFrame, *, by: str = "role") -> Picture:
     """A bar for each section, whose length is the kept share of its scalars, split by role, kind of layer or component.
 
-    kept (bool), one row a tensor; kept_numel (scalars, where single parameters are masked), order (without it rows must
-    be in that order), component (for instance Attention, MLP or Other). ``by`` is role, part or component.
+    Columns: kept (bool), one row a tensor; kept_numel (scalars, where single parameters are masked), order (without it
+    rows must be in that order), component (for instance Attention, MLP or Other). ``by`` is role, part or component.
     """
     check_option("by", by, ("role", "part", *(("component",) if "component" in table else ())))
     table = _add_kinds(sort_forward(table), by)
     sections = distinct_names(table["section"])
     totals = _sums(table, "section").set_index("section").loc[sections].reset_index()
-    of_kinds = _sums(table, "kind", "section")
+    sums = _sums(table, "kind", "section")
     if "tensor" in table:
         for name, some in (("kept_names", table[table["kept"] > 0]), ("pruned_names", table[table["kept"] == 0])):
             names = some.groupby(["kind", "section"])["tensor"].agg(first_few, 4).rename(name)
-            of_kinds = of_kinds.join(names.str.replace(", ", ",<br>   "), on=["kind", "section"])
+            sums = sums.join(names.str.replace(", ", ",<br>   "), on=["kind", "section"])
     totals = totals.assign(rest=1 - totals["share"], pruned=(1 - totals["share"]) * totals["numel"])
     size = table.groupby("kind")["numel"].sum()
     kinds = sorted(distinct_names(table["kind"]), key=lambda kind: (kind == OTHER_KINDS, -float(size[kind])))
@@ -62,7 +62,7 @@ def kept_share(table: pd.DataFrame, *, by: str = "role") -> Picture:
     flat = {"y": y, "orientation": "h", "hovertemplate": "%{text}<extra></extra>", "textposition": "none"}
     fig = Drawing()
     for kind, shape in zip(kinds, cycle(SHAPES), strict=False):
-        rows = of_kinds[of_kinds["kind"] == kind]
+        rows = sums[sums["kind"] == kind]
         texts = dict(zip(rows["section"], hover_texts(rows, KIND, raw=str), strict=True))
         kept = rows.set_index("section")["kept"].reindex(sections, fill_value=0).to_numpy(np.float64)
         fig.add_trace(bar(
@@ -138,8 +138,8 @@ def task_vector_norms(
 ) -> Picture:
     """A heat map, experts by sections, of the norm of the task vector.
 
-    norm (Euclidean norm of the section's task vector, in units of the weights), relative (to the pretrained section's
-    norm).
+    Columns: norm (Euclidean norm of the section's task vector, in units of the weights), relative (to the pretrained
+    section's norm).
     """
     relative = check_option("value", value, ("relative", "norm")) == "relative"
     experts, sections = distinct_names(table["expert"]), distinct_names(table["section"])

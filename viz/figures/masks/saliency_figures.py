@@ -53,10 +53,10 @@ def saliency_matrix(
 ) -> Picture:
     """Three aligned heat maps over the tensors: saliency, own masks, final mask.
 
-    saliency (mean absolute deviation, in units of the weights), kept (the expert's own mask), final (the mask that is
-    applied). ``group`` is order, block (kinds of layer lined up inside each block) or part (same kinds side by side);
-    ``normalize`` divides each row by its largest value; ``guides`` draws the first two maps only, in the columns of the
-    figure ``manual_canvas``, which is then shown below.
+    Columns: saliency (mean absolute deviation, in units of the weights), kept (the expert's own mask), final (the mask
+    that is applied). ``group`` is order, block (kinds of layer lined up inside each block) or part (same kinds side by
+    side); ``normalize`` divides each row by its largest value; ``guides`` draws the first two maps only, in the columns
+    of the figure ``manual_canvas``, which is then shown below.
     """
     experts, columns = distinct_names(table["expert"]), tensor_columns.TensorColumns.from_table(table, group)
     cells = columns.complete_cells(table, "expert", experts)
@@ -115,15 +115,15 @@ def _targets(cells: pd.DataFrame, tensors: pd.DataFrame, experts: list[str]) -> 
     """
     names, large = list(tensors["tensor"]), len(cells) > tensor_columns.LARGE
     texts = hover_texts(cells, CELL if large else CELL + MORE, state=_state)
-    of_columns = hover_texts(tensors, COLUMN, state=_state)
+    column_texts = hover_texts(tensors, COLUMN, state=_state)
     if large:
-        own = click_targets([""], names, of_columns, "Own mask columns", "y2", height=len(experts))
+        own = click_targets([""], names, column_texts, "Own mask columns", "y2", height=len(experts))
     else:
         own = click_targets(experts, names, texts, "Own mask cells", "y2")
     return [
         click_targets(experts, names, texts, "Saliency cells"),
         own,
-        click_targets([""], names, of_columns, "Final mask cells", "y3"),
+        click_targets([""], names, column_texts, "Final mask cells", "y3"),
     ]
 
 
@@ -203,9 +203,9 @@ def saliency_tensor(
             )
         ),
     ])  # fmt: skip
-    what = f"Saliency of {short_name(tensor, 40)}<br>" if tensor else "Saliency "
+    beginning = f"Saliency of {short_name(tensor, 40)}<br>" if tensor else "Saliency "
     fig.update_xaxes(
-        title={"text": f"{what}(mean |deviation|, units of the weights)"}, **_axis([*saliency, *threshold], log)
+        title={"text": f"{beginning}(mean |deviation|, units of the weights)"}, **_axis([*saliency, *threshold], log)
     )
     fig.update_yaxes(**axes.name_axis("Expert", names, down=True, showgrid=True, fixedrange=False))
     frame = outline(names, [""], (selected, None), xref="x domain", x0=0, x1=1)
