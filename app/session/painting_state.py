@@ -20,7 +20,7 @@ STALE_SECONDS = 0.5  # seconds in which the browser may still send the address t
 
 @dataclass
 class StoredPainting:
-    """A painting, the factors that the text in the address stands for, and when that text was written."""
+    """A painting, the text in the address with its factors, and the time when that text was written."""
 
     painting: Painting
     text: str = ""
@@ -30,20 +30,21 @@ class StoredPainting:
 
 @dataclass
 class StoredDraft:
-    """The draft of this session in the store: its token, and the tables of factors in it by name, the newest last."""
+    """The draft of this session in the store: its token, and its tables of factors by name, the newest last."""
 
     token: str = ""
     tables: dict[str, bytes] = field(default_factory=dict)
 
 
 def note_painted_text() -> None:
-    """Note what the address says of the painting. A page calls this where all of it is drawn.
+    """Note the painting in the address. A page calls this only when the whole page is drawn.
 
-    A part that is drawn alone does not follow the address: its requests may have the one from before the last stroke.
+    A part that is drawn alone does not follow the address: its requests may have the address from before the last
+    stroke.
     """
     text = st.query_params.get(address.PAINTED_FACTORS, "")
     kept = st.session_state.get(SESSION_KEY)
-    if view_state.is_entered():  # the address counts if it says anything, else the session
+    if view_state.is_entered():  # the address wins if it has a painting, else the session
         st.session_state[_CHAIN] = view_state.value_from_link(address.CHAIN)
         if text or kept is None:
             st.session_state[_SEEN] = text
@@ -60,9 +61,9 @@ def painted_chain() -> str:
 def follow_address(
     experts: Sequence[str], tensors: Sequence[str], read: Callable[[str], Factors]
 ) -> tuple[Painting, str]:
-    """The session's painting of these tensors, after what the address asks for; and why it cannot be followed, if so.
+    """The session's painting of these tensors, updated from the address; and the reason if that fails, else "".
 
-    ``read`` gives the factors that a text in the address stands for, and raises MergingError.
+    ``read`` returns the factors (experts, tensors) of a text in the address, and raises MergingError.
     """
     kept = st.session_state.get(SESSION_KEY)
     seen, problem = st.session_state.pop(_SEEN, None), ""
@@ -91,7 +92,7 @@ def painting() -> Painting | None:
 
 
 def write_painting(text_of: Callable[[Factors], str]) -> str:
-    """Put the painting into the address, if it is not there; ``text_of`` gives the text that stands for its factors.
+    """Write the painting into the address, if it is not there; ``text_of`` returns the text for factors.
 
     Returns that text.
 
@@ -108,7 +109,7 @@ def write_painting(text_of: Callable[[Factors], str]) -> str:
 
 
 def stored_draft() -> StoredDraft:
-    """What this session keeps in the store of tables that are too long for the address."""
+    """This session's draft in the store, for tables that are too long for the address."""
     kept = st.session_state.get(_DRAFTED)
     if not isinstance(kept, StoredDraft):
         kept = st.session_state[_DRAFTED] = StoredDraft()

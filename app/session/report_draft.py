@@ -1,4 +1,4 @@
-"""The report that is being put together: its views, their order, titles and notes."""
+"""The report under construction: its views, their order, titles and notes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 MOST_VIEWS = 30
-MOST_OF_ONE, MOST_IN_ALL = 4_000_000, 30_000_000  # bytes that views take in the document
+MOST_OF_ONE, MOST_IN_ALL = 4_000_000, 30_000_000  # bytes of one view, and of all views, in the document
 FULL = f"The report holds {MOST_VIEWS} views, the most that are allowed. Remove one on the Report page."
 TOO_LARGE = "This chart would take {0} in the report; at most {1} are allowed. Choose less data."
 TOO_MUCH = "With this chart the report would take {0}; at most {1} are allowed. Remove a view on the Report page."
@@ -22,9 +22,9 @@ TOO_MUCH = "With this chart the report would take {0}; at most {1} are allowed. 
 
 @dataclass(frozen=True)
 class StoredView:
-    """A view in the report. ``number`` identifies it there, ``part`` its table among those that are stored.
+    """A view in the report. ``number`` identifies it in the report, ``part`` its table in the store.
 
-    ``size`` is its bytes in the document.
+    ``size`` is the view's size in the document, bytes.
     """
 
     number: int
@@ -35,10 +35,10 @@ class StoredView:
 
 @dataclass
 class ReportDraft:
-    """What the report holds so far; ``sources`` are those of all views, by id.
+    """The contents of the report so far; ``sources`` are those of all views, by id.
 
-    Every change is made within ``changing``, which the session sets to what reads the stored report before and keeps
-    it afterwards.
+    Every change happens within the context ``changing``, with which the session reads the stored report first and
+    stores it afterwards.
     """
 
     title: str = ""
@@ -47,13 +47,13 @@ class ReportDraft:
     recipes: bool = True
     views: list[StoredView] = field(default_factory=list)
     sources: dict[str, Source] = field(default_factory=dict)
-    allowed: set[str] = field(default_factory=set)  # private names that are allowed because they are ordinary words
-    refused: dict[str, str] = field(default_factory=dict)  # chart that was just refused -> reason
+    allowed: set[str] = field(default_factory=set)  # private names that the user allowed as ordinary words
+    refused: dict[str, str] = field(default_factory=dict)  # key of a chart whose last attempt was refused -> reason
     changing: Callable[[], AbstractContextManager[object]] = field(default=nullcontext, repr=False, compare=False)
 
     @property
     def full(self) -> bool:
-        """Whether nothing more can be added."""
+        """Whether no view can be added."""
         return len(self.views) >= MOST_VIEWS
 
     @property
@@ -112,12 +112,12 @@ class ReportDraft:
             setattr(self, name, value)
 
     def allow(self, word: str) -> None:
-        """Allow a private name that is an ordinary word here."""
+        """Allow a private name as an ordinary word."""
         with self.changing():
             self.allowed.add(word)
 
     def take_over(self, other: ReportDraft) -> None:
-        """Take over everything that is stored of another one."""
+        """Copy all stored fields of another draft."""
         for name in ("title", "introduction", "tables", "recipes", "kept", "sources", "allowed"):
             setattr(self, name, getattr(other, name))
 
@@ -129,12 +129,12 @@ class ReportDraft:
         return Report(self.title, self.introduction, views, sources, tuple(made_with), self.tables, self.recipes)
 
     def _places(self, number: int) -> list[int]:
-        """The index of a view, as a list; empty if it is gone because a click came twice."""
+        """The index of a view, as a list; empty if the view is already removed, as after a double click."""
         return [place for place, kept in enumerate(self.views) if kept.number == number]
 
 
 def is_same(one: Any, other: Any) -> bool:
-    """Whether two tables or options would draw the same."""
+    """Whether two tables or options give the same picture."""
     import pandas as pd
 
     if isinstance(one, pd.DataFrame):

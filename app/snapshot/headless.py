@@ -1,7 +1,7 @@
-"""Opens addresses of the app without a browser, in this process, and gives the charts that their pages draw.
+"""Opens addresses of the app without a browser, in this process, and returns the charts of their pages.
 
-Pages run in Streamlit's own test harness, one at a time, and every chart goes through the one chart function, which
-notes it. So a view in a snapshot is drawn from what the page itself shows.
+Pages run in Streamlit's own test harness, one at a time, and the one function that draws charts records each of them. A
+view in a snapshot therefore has exactly the charts of its page.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 MAIN = Path(__file__).resolve().parent.parent / "main.py"
 MOST_SECONDS = 120  # seconds that a page may take
-PAUSE = 0.5  # seconds between two looks at a page that computes
-WAITING = ":material/hourglass_top:"  # the icon of what is said meanwhile
-MOST_VALUES = 41  # of a slider whose pictures are drawn beforehand
+PAUSE = 0.5  # seconds between two checks of a page that computes
+WAITING = ":material/hourglass_top:"  # the icon of the messages meanwhile
+MOST_VALUES = 41  # of a slider whose pictures are drawn in advance
 
 
 class SnapshotError(MergingError):
@@ -44,7 +44,7 @@ class PageAddress:
 
 @dataclass(frozen=True)
 class Slider:
-    """A control whose every value was opened: its label, its values as text, and the chart at each of them."""
+    """A control with a chart for every value: its label, its values as text, and the charts."""
 
     key: str
     label: str
@@ -55,14 +55,14 @@ class Slider:
 
 @dataclass
 class Headless:
-    """The app without a browser. What was opened before is not drawn again."""
+    """The app without a browser. The charts of an opened address are cached."""
 
     drawn_charts: dict[PageAddress, list[RecordedChart]] = field(default_factory=dict)
 
     def chart(self, place: PageAddress, key: str, where: str, other: bool = False) -> RecordedChart:
-        """The chart ``key`` of a view, the first one if it is empty, or if it is not there and ``other`` ones will do.
+        """The chart ``key`` of a view; the first one for an empty key, or if that chart is missing and ``other`` is True.
 
-        Raises SnapshotError, which names ``where``.
+        Raises SnapshotError, which begins with ``where``.
         """
         if place not in self.drawn_charts:
             self.drawn_charts[place] = _run(_page(place, where), place, where)
@@ -73,7 +73,7 @@ class Headless:
     def slider(self, place: PageAddress, key: str, control: str, where: str, numbers: bool = False) -> Slider | None:
         """The chart ``key`` at every value of the control ``control`` of a view; at most ``MOST_VALUES``.
 
-        None if ``numbers`` are asked for, and the view has no slider of that key.
+        None if ``numbers`` is True and the view has no slider with the key ``control``.
         """
         at = _page(place, where)
         first = _run(at, place, where)
@@ -93,7 +93,7 @@ class Headless:
 
 
 def parse_page_address(address: str, where: str) -> PageAddress:
-    """The place of an address as *Link* gives it, with or without its server. Raises SnapshotError."""
+    """The page and the query of an address from *Link*, with or without its server. Raises SnapshotError."""
     parts = urlsplit(address.strip())
     page = parts.path.strip("/").rpartition("/")[2]
     known = {
@@ -119,7 +119,7 @@ def _page(place: PageAddress, where: str) -> AppTest:
 
 
 def _run(at: AppTest, place: PageAddress, where: str) -> list[RecordedChart]:
-    """Run a page until it computes nothing any more, and give its charts."""
+    """Run a page until it has computed everything, and return its charts."""
     limit = time.monotonic() + MOST_SECONDS
     while True:
         with record_charts() as drawn:
@@ -140,7 +140,7 @@ def _find_chart(drawn: Sequence[RecordedChart], key: str, place: PageAddress, wh
 
 
 def _widget(at: AppTest, control: str, numbers: bool) -> Any:
-    """The slider or, unless only ``numbers`` are asked for, the picker with this key; None if there is none."""
+    """The slider or, unless ``numbers`` is True, the picker with this key; None if there is none."""
     for kind in ("slider",) if numbers else ("slider", "select_slider", "selectbox", "button_group"):
         for widget in at.get(kind):
             if widget.key == control:

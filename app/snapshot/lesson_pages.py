@@ -1,4 +1,4 @@
-"""A lesson as a static page has it: facts filled into its texts, and every view opened and drawn."""
+"""A lesson for a static page: its texts with facts filled in, and a figure of every view."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from merging.teaching.paper_verdict import judge_paper
 CELLS, CELLS_TITLE = "guess_cells", "Which cells?"
 CELLS_CAPTIONS = (
     "Click a cell to mark it; click again to remove the mark.",
-    "Diamonds are your marks. Dark cells are what was measured.",
+    "Diamonds are your marks. Dark cells are the measured ones.",
 )
 CELLS_ALTS = (
     "A map of {} blank cells, for your marks.",
-    "A map of {} cells. {} of them are dark: these are what was measured.",
+    "A map of {} cells. {} of them are dark: the measured ones.",
 )
 
 
@@ -58,7 +58,7 @@ def static_lesson(lesson: Lesson, context: LessonContext, app: Headless, titles:
 
 
 class _Figures:
-    """The figures of one lesson, each drawn once: by place, chart, and the control that has a slider."""
+    """The figures of one lesson, each drawn once: by address, chart, and the control that has a slider."""
 
     def __init__(self, lesson: Lesson, context: LessonContext, app: Headless) -> None:
         self.lesson, self.context, self.app = lesson, context, app
@@ -78,7 +78,7 @@ class _Figures:
         return self.known[place, chart, control]
 
     def cells(self, number: int) -> StaticFigure:
-        """The map whose cells a step asks to mark: blank, and as it was measured."""
+        """The map whose cells a step asks to mark: blank, and with the measured values."""
         page, where = self.lesson.page_and_view(number)[0], f"Lesson {self.lesson.key}, step {number}"
         here = ((address.LESSON, self.lesson.key), (address.STEP, str(number)))
         done = (address.PROGRESS, lesson_progress.format_finished_steps(frozenset({number})))
@@ -126,7 +126,7 @@ def _step(step: Step, number: int, facts: Mapping[str, Fact], context: LessonCon
 
 
 def _slider_fulfils(step: Step, number: int, figure: StaticFigure, context: LessonContext) -> tuple[bool, ...]:
-    """For each value of the figure's slider, whether it fulfils the goal; empty without slider or goal."""
+    """Whether each value of the figure's slider reaches the goal; empty without slider or goal."""
     if step.goal is None or figure.slider is None:
         return ()
     view, slider = context.view(context.lesson.page_and_view(number)[1]), figure.slider
@@ -151,7 +151,7 @@ def _guess(step: Step, words: StepMarkdown, facts: Mapping[str, Fact], context: 
 
 
 def _truth(guess: Guess, truth: Sequence[Fact]) -> list[tuple[str, str]]:
-    """The truth as lines of label and value; an order's in its true order."""
+    """The measured values as pairs of label and value; for an order, the options in their true order."""
     if guess.kind == kinds.CURVE:
         labels = [f"{guess.axis} {place:g}".strip() for place in guess.at]
     elif len(truth) == len(guess.options):

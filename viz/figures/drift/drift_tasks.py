@@ -197,7 +197,7 @@ def drift_case_weights(table: pd.DataFrame) -> Picture:
     empty="There is no merge to show.",
 )
 def drift_case_objective(table: pd.DataFrame) -> Picture:
-    """Stacked bars of the squared drift of each task for each merge, as shares of the pretrained layer's: LOT, Eq. 17."""
+    """Stacked bars of each task's squared drift after each merge, as a share of the pretrained layer's: LOT, Eq. 17."""
     merges = distinct_names(table["merge"])
     placed = table.assign(place=table["merge"].map(merges.index))
     fig = _stacked_bars(placed, "drift", "place", DRIFT_HOVER, orientation="h")
