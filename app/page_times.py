@@ -1,4 +1,4 @@
-"""How long pages take to draw, for the host of a server: times by page, and nothing of what was shown or to whom."""
+"""Times that pages take to draw, for the host of a server: by page, without content or visitors."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def forget_times() -> None:
 
 
 def note_time(page: str, seconds: float) -> None:
-    """Note that a page was drawn in so many seconds."""
+    """Record that a page was drawn in ``seconds``."""
     with _lock:
         _times[page or "home"].append(seconds)
 

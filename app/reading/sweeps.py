@@ -148,9 +148,7 @@ class _CachedSweep:
         return time.monotonic() - self.made < IDLE_SHARE * self.took
 
 
-_cached_sweeps: OrderedDict[tuple[object, ...], _CachedSweep] = (
-    OrderedDict()
-)  # the last used one is at the end
+_cached_sweeps: OrderedDict[tuple[object, ...], _CachedSweep] = OrderedDict()  # the last used one is at the end
 
 
 def sweep_results(sweep: Sweep) -> SweepResults:

@@ -85,7 +85,7 @@ with st.container(border=True, horizontal=True, vertical_alignment="center"):
 
 
 WIDTHS = [3.6, 1.5, 1.5, 1.5, 2.4]
-HEADS = {"In": "in-domain", "Out": "out-of-domain", "H-score": "H-score"}  # a score's head -> the order that it gives
+HEADS = {"In": "in-domain", "Out": "out-of-domain", "H-score": "H-score"}  # column of a score -> order of the list
 EVERYWHERE, HERE, LIBRARY = "all", "this machine", "library"
 
 
@@ -97,7 +97,7 @@ def draw_run(run: Run) -> None:
     facts = ["precomputed" if run.provenance == PRECOMPUTED else HERE, plural(len(run.experts), "expert")]
     facts += [f"{page_text.per_task_in_words(run)} ‡"] if page_text.per_task_in_words(run) else []
     facts += ["† adapted on the scored images"] if run.adapts_on_test else []
-    facts += [f"◇ given in {page_text.safe_text(imported.origin, 60)}"] if imported else []
+    facts += [f"◇ from {page_text.safe_text(imported.origin, 60)}"] if imported else []
     facts += [f"n = {summary.n_in:,} in, {summary.n_out:,} out"] if summary else []
     title.markdown(f"**{page_text.safe_text(run.name)}**  \n:small[:gray[{', '.join(facts)}]]")
     metric, means = imported.means(run.experts) if imported else ("", {})
@@ -152,7 +152,7 @@ def draw_library(runs: list[Run]) -> None:
 
 
 def draw_heads(sortable: bool) -> None:
-    """The heads of the columns; a click on a score's puts the best first, and a second one takes that back."""
+    """The heads of the columns; a click on a score sorts the list by it, best first, and a second click undoes that."""
     run, *scores, _ = st.columns(WIDTHS, gap="small", vertical_alignment="center")
     run.caption("Run")
     for column, (head, order) in zip(scores, HEADS.items(), strict=True):
@@ -167,7 +167,7 @@ def draw_heads(sortable: bool) -> None:
 
 
 def order_by(order: str) -> None:
-    """Callback: the list's order, from its first page on."""
+    """Callback: order the list, and show its first page."""
     st.session_state["order_by"], st.session_state["runs_page"] = order, 1
 
 

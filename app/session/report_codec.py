@@ -45,7 +45,7 @@ def table_parts(draft: ReportDraft) -> dict[str, Callable[[], bytes]]:
 
 
 def decode(data: Mapping[str, Any], part: Callable[[str], bytes], known: Sequence[StoredView] = ()) -> ReportDraft:
-    """The report from the data of ``encode``; ``part`` reads the bytes of a table, which is not needed for ``known`` views.
+    """The report from the data of ``encode``; ``part`` reads the bytes of a table, unless its view is ``known``.
 
     Charts that this version does not have are left out.
 

@@ -60,7 +60,7 @@ class Headless:
     drawn_charts: dict[PageAddress, list[RecordedChart]] = field(default_factory=dict)
 
     def chart(self, place: PageAddress, key: str, where: str, other: bool = False) -> RecordedChart:
-        """The chart ``key`` of a view; the first one for an empty key, or if that chart is missing and ``other`` is True.
+        """The chart ``key`` of a view; the first one for an empty key, or for a missing chart if ``other`` is True.
 
         Raises SnapshotError, which begins with ``where``.
         """

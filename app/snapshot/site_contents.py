@@ -20,8 +20,7 @@ class StaticAnswer:
 
 @dataclass(frozen=True)
 class StaticGuess:
-    """A guess of a step: ``kind`` with its bounds, its options or the points ``at`` of a curve, and the measured values as pairs (label, value).
-    """
+    """A guess of a step: ``kind`` with its bounds, options or points ``at``, and the measured values by label."""
 
     kind: str
     low: float

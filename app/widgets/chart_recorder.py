@@ -1,6 +1,6 @@
-"""Notes what the one chart function was asked to draw, for what writes views down: the snapshot.
+"""Records the charts that pages draw, for snapshots.
 
-A page runs in a thread of its own, so the list is one of the whole process: views are recorded one at a time.
+A page runs in its own thread, so the list belongs to the process: only one view is recorded at a time.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def record_charts() -> Iterator[list[RecordedChart]]:
 
 
 def note_chart(chart: ShownChart) -> None:
-    """Note one chart while charts are recorded."""
+    """Record a chart, if charts are being recorded."""
     if not _lists:
         return
     try:

@@ -14,18 +14,21 @@ STEPS = (("previous", "Previous of these", "arrow_back", -1), ("next", "Next of 
 
 
 def remember_images(title: str, images: Sequence[str]) -> None:
-    """Remember images, task:split:place, in the order in which they are shown; ``title`` says which they are."""
+    """Remember images, task:split:index, in their order on the page; ``title`` describes them."""
     st.session_state[_FOUND] = (title, list(images))
 
 
 def remembered_images() -> tuple[str, list[str]]:
-    """Their title and the images; nothing before any was shown."""
+    """The title of the images and the images; both empty before any were shown."""
     title, images = st.session_state.get(_FOUND, ("", []))
     return str(title), list(images)
 
 
 def draw_walk(image: str) -> None:
-    """Draw which of them an image is, and buttons to the one before and after it; nothing if it is none of them."""
+    """Draw the position of ``image`` among the remembered ones, with buttons to its neighbors.
+
+    Nothing if it is not among them.
+    """
     title, images = remembered_images()
     if image not in images or len(images) < 2:
         return

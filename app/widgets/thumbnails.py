@@ -30,7 +30,7 @@ class Thumbnail(NamedTuple):
 def draw_strip(images: Sequence[Thumbnail], split: str, runs: Sequence[Run], title: str) -> None:
     """Images of a split side by side, each with its class and predictions, a button that chooses it, and a link.
 
-    The links carry the ``runs`` on screen; ``title`` says which images these are on the page that they open.
+    The links contain the current ``runs``; ``title`` describes the images on the page that a link opens.
     """
     chosen = selection.chosen_value(selection.IMAGE)
     found_images.remember_images(title, [full_name(one.image, split) for one in images])
@@ -58,18 +58,18 @@ def draw_tile(one: Thumbnail, split: str, runs: Sequence[Run]) -> None:
 
 
 def full_name(image: str, split: str) -> str:
-    """An image as links name it, task:split:place, from its name in tables, task:place."""
+    """An image's name in links, task:split:index, from its name in tables, task:index."""
     task, _, place = image.rpartition(":")
     return f"{task}:{split}:{place}"
 
 
 def chosen_image(images: Iterable[str], split: str) -> str:
-    """The chosen image as these tables name it; empty, and the page says so, if it is not among their images."""
+    """The chosen image by its name in tables; empty, with a caption, if it is not among ``images``."""
     selection.note_shown(selection.IMAGE)
     chosen = selection.chosen_value(selection.IMAGE)
     image = next((image for image in images if full_name(image, split) == chosen), "") if chosen else ""
     if chosen and not image:
-        st.caption(f"The chosen image, {page_text.safe_text(chosen, 60)}, is not among the images shown here.")
+        st.caption(f"The chosen image, {page_text.safe_text(chosen, 60)}, is not among the images shown.")
     return image
 
 

@@ -1,4 +1,4 @@
-"""The box for results that a view lacks: those being computed, those that failed, and an offer for the rest."""
+"""The box for results that a view lacks: those being computed, those that failed, and an offer for the others."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ def draw_box(
     running: Callable[[list[Item], list[Job]], None],
     offer: Callable[[list[Item]], None],
 ) -> None:
-    """Draw the box of items and their newest jobs: ``running`` draws the live ones, ``offer`` the rest.
+    """Draw the box of items and their newest jobs: ``running`` draws the live ones, ``offer`` the others.
 
-    Failed jobs are shown with their error above the offer, which includes their items.
+    Errors of failed jobs are above the offer, which includes their items.
     """
     live = [(item, job) for item, job in items if job is not None and job.is_live]
     rest = [(item, job) for item, job in items if job is None or not job.is_live]
