@@ -39,7 +39,7 @@ NOT_READ = "Whether text tensors were trained is known only after reading every 
 
 
 def check_models(pretrained: str, experts: Mapping[str, str], family: str = "", vocabulary: str = COMMON) -> FitReport:
-    """The current report on models of a ``family`` (empty for CLIP) for a merge of their vocabularies by ``vocabulary``.
+    """The current report on models of a ``family`` (empty for CLIP) whose vocabularies merge by ``vocabulary``.
 
     Raises:
         CheckpointError: a file cannot be opened.

@@ -20,7 +20,7 @@ QUESTION, WORD, LEADING, GAP = 28, 13, 1.3, 6  # lines: of a chart's question; o
 FORMULA = 10  # lines by which formulas make a paragraph higher
 CHARACTER = 0.45  # width of a character over its height
 MOST_WORDS = 216  # most lines of a step's words; longer texts scroll
-PICKER_KEYS = {address.RUN: "picker", address.RUNS: "compare", address.SWEEP: "sweep_picker"}  # whose key is not the parameter
+PICKER_KEYS = {address.RUN: "picker", address.RUNS: "compare", address.SWEEP: "sweep_picker"}  # whose key differs
 COPIES = 40  # most versions of a picker's key: it gets the next number whenever something else changes its value
 FRAME = """
 [data-testid="stHeader"], [data-testid="stSidebar"], [data-testid="stToolbar"], [data-testid="stDecoration"],
@@ -40,24 +40,29 @@ html, body, #root, [data-testid="stApp"], [data-testid="stAppViewContainer"], [d
 
 
 def window_lines(bare: bool) -> int:
-    """The height of a window in lines.""" from viz.theme import PRESENTED_LINES  # loads plotly, which Home does not
-    need
+    """The height of a window in lines."""
+    from viz.theme import PRESENTED_LINES  # loads plotly, which Home does not need
 
     return BARE_LINES if bare else PRESENTED_LINES
 
 
 def words_height(plain: str, wide: float) -> float:
-    """The height of a step's words in a window that is ``wide`` lines wide, in lines; each paragraph begins a new
-    row.""" paragraphs = [part for part in plain.split("\n") if part.strip()] row = (wide - 2 * SIDE) / (WORD *
-    CHARACTER)  # characters in a row rows = sum(math.ceil(len(part) / max(row, 1)) for part in paragraphs) formulas =
-    sum("$" in part for part in paragraphs) return min(rows * WORD * LEADING + len(paragraphs) * GAP + formulas *
-    FORMULA, MOST_WORDS)
+    """The height of a step's words in a window that is ``wide`` lines wide, in lines.
+
+    Each paragraph begins a new row.
+    """
+    paragraphs = [part for part in plain.split("\n") if part.strip()]
+    row = (wide - 2 * SIDE) / (WORD * CHARACTER)  # characters in a row
+    rows = sum(math.ceil(len(part) / max(row, 1)) for part in paragraphs)
+    formulas = sum("$" in part for part in paragraphs)
+    return min(rows * WORD * LEADING + len(paragraphs) * GAP + formulas * FORMULA, MOST_WORDS)
 
 
 def window_css(bare: bool, clear: bool, controls: Sequence[str]) -> str:
-    """CSS of the window with the ``controls``, which are keys of the address.""" least = f"max({LEAST}px, 100vh /
-    {BARE_LINES})" if bare else f"100vh / {window_lines(bare)}" above, aside, control = (2, 4, BARE_CONTROL) if bare
-    else (12, SIDE, CONTROL) words = {
+    """CSS of the window with the ``controls``, which are keys of the address."""
+    least = f"max({LEAST}px, 100vh / {BARE_LINES})" if bare else f"100vh / {window_lines(bare)}"
+    above, aside, control = (2, 4, BARE_CONTROL) if bare else (12, SIDE, CONTROL)
+    words = {
         "CONTROLS": ", ".join(place for key in controls for place in control_classes(key)) or ".st-key-none",
         "ABOVE": str(above + (control if controls else 0)),
         "TOP": str(above),
@@ -74,5 +79,6 @@ def window_css(bare: bool, clear: bool, controls: Sequence[str]) -> str:
 
 
 def control_classes(key: str) -> list[str]:
-    """The possible CSS classes of the control for a key of the address.""" name = PICKER_KEYS.get(key, key) return
-    [f".st-key-{name}", *(f".st-key-{name}_{number}" for number in range(COPIES))]
+    """The possible CSS classes of the control for a key of the address."""
+    name = PICKER_KEYS.get(key, key)
+    return [f".st-key-{name}", *(f".st-key-{name}_{number}" for number in range(COPIES))]
