@@ -27,12 +27,12 @@ def note_time(page: str, seconds: float) -> None:
 def slow_pages() -> list[dict[str, float | int | str]]:
     """For each page the number of its latest drawings, their median, 95 % quantile and maximum in seconds."""
     with _lock:
-        kept = {page: sorted(times) for page, times in _times.items()}
+        by_page = {page: sorted(times) for page, times in _times.items()}
     rows: list[dict[str, float | int | str]] = [
         {
             "page": page, "drawn": len(times), "median": round(statistics.median(times), 3),
             "p95": round(times[min(len(times) - 1, int(0.95 * len(times)))], 3), "max": round(times[-1], 3),
         }
-        for page, times in kept.items()
+        for page, times in by_page.items()
     ]  # fmt: skip
     return sorted(rows, key=lambda row: float(row["p95"]), reverse=True)

@@ -111,8 +111,8 @@ def read_status(port: int) -> str:
     """The status of a server on this machine, as text. Raises OSError if it does not answer."""
     from urllib.request import Request, urlopen
 
-    asked = Request(f"http://127.0.0.1:{port}/status", headers={"Accept": PLAIN})
-    with urlopen(asked, timeout=10) as answered:
+    request = Request(f"http://127.0.0.1:{port}/status", headers={"Accept": PLAIN})
+    with urlopen(request, timeout=10) as answered:
         return str(answered.read(1 << 16).decode())
 
 

@@ -64,9 +64,9 @@ def message_kind(raw: bytes) -> str | None:
         return None
 
 
-def is_refused(asked: str) -> bool:
+def is_refused(kind: str) -> bool:
     """Whether the server ignores messages of this kind: they would clear shared caches, or upload files."""
-    return (asked == CLEAR_CACHE and has_others()) or (asked == FILE_URLS and not uploads.are_allowed())
+    return (kind == CLEAR_CACHE and has_others()) or (kind == FILE_URLS and not uploads.are_allowed())
 
 
 def has_others() -> bool:

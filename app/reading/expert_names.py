@@ -59,9 +59,9 @@ def with_keys(table: pd.DataFrame, back: Mapping[str, str]) -> pd.DataFrame:
     return table.assign(**columns)
 
 
-def _replace_values(column: pd.Series[Any], others: Mapping[str, str]) -> pd.Series[Any]:
+def _replace_values(column: pd.Series[Any], replacements: Mapping[str, str]) -> pd.Series[Any]:
     """A column with other names for some of its values."""
-    return column.map({value: others.get(value, value) for value in column.unique()})
+    return column.map({value: replacements.get(value, value) for value in column.unique()})
 
 
 def _names(table: pd.DataFrame) -> dict[str, str]:

@@ -51,10 +51,10 @@ def page_figure(key: str, table: pd.DataFrame, options: dict[str, Any], dark: bo
     return _encode_arrays(shown, sent | {"layout": shown.layout.to_plotly_json()})
 
 
-def _encode_arrays(drawn: go.Figure, sent: dict[str, Any]) -> go.Figure:
+def _encode_arrays(figure: go.Figure, sent: dict[str, Any]) -> go.Figure:
     """The figure with the arrays of ``sent`` encoded, so that reruns need not encode them again."""
-    drawn.to_dict = lambda: sent
-    return drawn
+    figure.to_dict = lambda: sent
+    return figure
 
 
 # Hashes of arguments. A measurement's folder names all its inputs except the files that it was measured from.
@@ -75,10 +75,10 @@ def cache_table(make: Callable[..., pd.DataFrame]) -> Callable[..., pd.DataFrame
 
     Writing to a returned table does not change the cached one.
     """
-    kept = cache_shared(CACHED)(make)
+    cached = cache_shared(CACHED)(make)
 
     @wraps(make)
-    def copied(*given: Any) -> pd.DataFrame:
-        return kept(*given).copy(deep=False)
+    def copied(*arguments: Any) -> pd.DataFrame:
+        return cached(*arguments).copy(deep=False)
 
     return copied

@@ -49,13 +49,13 @@ def imported_table(runs: Sequence[Run]) -> pd.DataFrame:
     """A row for each imported score of these runs and of their models; see ``viz.figures.score_bars``."""
     import pandas as pd
 
-    of: dict[str, tuple[str, Run]] = {}
+    sources: dict[str, tuple[str, Run]] = {}
     for run in runs:
-        of |= {name: (label, run) for name, label in scored_references(run).items() if name not in of}
+        sources |= {name: (label, run) for name, label in scored_references(run).items() if name not in sources}
     rows = []
-    for name, (label, run) in (of | {run.id: (page_text.title_with_note(run), run) for run in runs}).items():
-        found = find_scores(name)
-        for row in found.rows(run.experts) if found else ():
+    for name, (label, run) in (sources | {run.id: (page_text.title_with_note(run), run) for run in runs}).items():
+        table = find_scores(name)
+        for row in table.rows(run.experts) if table else ():
             task = f"{row['task']}, {row['split']}" if row["split"] else row["task"]
             rows.append({"run": name, "label": label, **row, "task": task})
     return pd.DataFrame(rows)

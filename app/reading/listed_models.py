@@ -100,7 +100,7 @@ def list_models(typed: str = "") -> ListedModels:
     return ListedModels(
         inspected=tuple(pair for pair in seen if pair[0].reference not in unknown),
         benchmarks=tuple(entry for listing in listings for entry in listing.benchmarks),
-        others=tuple(name for name in others if not any(f"{name}/".startswith(f"{place}/") for place in sets)),
+        others=tuple(name for name in others if not any(f"{name}/".startswith(f"{folder}/") for folder in sets)),
         notes=tuple(note for listing in listings for note in listing.notes),
         not_inspected=left,
         data_sets=sets,
@@ -131,8 +131,8 @@ def list_data_sets(typed: str = "") -> list[DataSetLocation]:
 def _data_sets(folders: tuple[tuple[str, Path], ...], typed: str) -> list[DataSetLocation]:
     from merging.sharing.catalog import data_set_catalog
 
-    places = [place for name, root in folders for place in data_set_catalog.list_in_models_folder(name, root)]
-    return [*places, *(data_set_catalog.list_at_path(typed) if typed else ())]
+    locations = [location for name, root in folders for location in data_set_catalog.list_in_models_folder(name, root)]
+    return [*locations, *(data_set_catalog.list_at_path(typed) if typed else ())]
 
 
 def list_again() -> None:
@@ -271,7 +271,7 @@ def models_table(files: ListedModels, model_groups: Sequence[ModelGroup]) -> pd.
     from merging.sharing.catalog.model_groups import find_nearest_base
 
     pretrained_models = base_models(files, model_groups)
-    by_place, started = {seen[0].listed_path: seen for seen in files.readable}, time.monotonic()
+    by_path, started = {seen[0].listed_path: seen for seen in files.readable}, time.monotonic()
     pretrained_of = {
         entry.reference: group.pretrained
         for group in model_groups
@@ -288,7 +288,7 @@ def models_table(files: ListedModels, model_groups: Sequence[ModelGroup]) -> pd.
         if entry.listed_path in pretrained_models:
             fits = "is pretrained"
         elif closest:
-            base, patient = by_place[closest[0]], time.monotonic() - started < MOST_SECONDS
+            base, patient = by_path[closest[0]], time.monotonic() - started < MOST_SECONDS
             distance = _best_distance((entry, facts), base, closest[1], patient)
             fits = fits if distance.unrelated else _origin(base[0].name, distance)
         if facts.kind == "adapter" and pretrained:

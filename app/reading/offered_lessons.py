@@ -89,9 +89,9 @@ def _last_stored() -> tuple[int, ...]:
 
     store = page_data.store()
     times = []
-    for place in (measurements_folder(store), store.root / sweep_storage.FOLDER, store.root / points.FOLDER):
+    for folder in (measurements_folder(store), store.root / sweep_storage.FOLDER, store.root / points.FOLDER):
         try:
-            times.append(place.stat().st_mtime_ns)
+            times.append(folder.stat().st_mtime_ns)
         except OSError:  # nothing has been stored there yet
             times.append(0)
     return tuple(times)
@@ -147,7 +147,7 @@ def step_view(lesson: Lesson, view: Mapping[str, str]) -> tuple[dict[str, str], 
 
 def step_with_view(lesson: Lesson, number: int) -> int:
     """The number of the step whose page and view the step ``number`` (from 1) shows; 0 if there is none."""
-    return next((place for place in range(number, 0, -1) if lesson.steps[place - 1].page), 0)
+    return next((step for step in range(number, 0, -1) if lesson.steps[step - 1].page), 0)
 
 
 def step_page(lesson: Lesson, number: int) -> str:

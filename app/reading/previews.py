@@ -48,15 +48,15 @@ def preview_request(recipe: Recipe, reference: Run | None) -> PreviewRequest:
     )
 
 
-def preview_state(asked: Request, key: str) -> PreviewState | None:
+def preview_state(request: Request, key: str) -> PreviewState | None:
     """The state of a request, if it is the last one that this session made under ``key``."""
-    return preview_process().find_state(_session(key), asked)
+    return preview_process().find_state(_session(key), request)
 
 
 @requires(VisitorAction.PREVIEW)
-def request_preview(asked: Request, key: str) -> None:
+def request_preview(request: Request, key: str) -> None:
     """Replace the last request under ``key``. Raises ModeError in a mode without previews."""
-    preview_process().request(_session(key), asked)
+    preview_process().request(_session(key), request)
 
 
 def cancel_preview(key: str) -> None:

@@ -99,9 +99,9 @@ def program_table(results: ProgramResults) -> pd.DataFrame:
 
 def _label(sweep: Sweep, row: Mapping[str, Any], words: str) -> str:
     """The name of a series: a task or a mean, with its recipe and second value where there are several."""
-    of = [clean_text(sweeps.recipe_titles(sweep)[row["line"]], 40)] if len(sweep.recipes) > 1 else []
-    of += [f"{sweep.labels[1].partition(': ')[2] or sweep.labels[1]} {row['y']:g}"] if "y" in row else []
-    return " · ".join([words, *of])
+    parts = [clean_text(sweeps.recipe_titles(sweep)[row["line"]], 40)] if len(sweep.recipes) > 1 else []
+    parts += [f"{sweep.labels[1].partition(': ')[2] or sweep.labels[1]} {row['y']:g}"] if "y" in row else []
+    return " · ".join([words, *parts])
 
 
 def program_note(results: ProgramResults) -> str:

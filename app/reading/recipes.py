@@ -92,14 +92,14 @@ def estimate_recipes(recipes: Sequence[Recipe], stored: Sequence[Run]) -> list[E
         page_data.job_queue().device,
     )
     files: dict[object, str] = {}  # their states by references, each as one text, which a cache hashes at once
-    found = []
+    estimates = []
     for recipe in recipes:
         models = recipe.pretrained, recipe.experts
         if models not in files:
             files[models] = str([page_data.file_state(path) for path in (models[0], *dict(models[1]).values())])
         misfit = page_data.why_not_evaluated(recipe.pretrained)
-        found.append(_estimate(recipe, files[models], on, runs_known, device, misfit, stored))
-    return found
+        estimates.append(_estimate(recipe, files[models], on, runs_known, device, misfit, stored))
+    return estimates
 
 
 @st.cache_resource(  # a view may need dozens; valid for a minute, because digests of files may become known meanwhile

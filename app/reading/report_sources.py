@@ -64,9 +64,9 @@ def shown_sources(table: pd.DataFrame, options: Mapping[str, Any], of: Of, place
     return [run for run in runs if run is not None]
 
 
-def split_address(place: str) -> tuple[str, dict[str, str]]:
+def split_address(address: str) -> tuple[str, dict[str, str]]:
     """The path and the query of a view's address, as ``view_state.relative_address`` writes it."""
-    page, _, query = place.partition("?")
+    page, _, query = address.partition("?")
     return page, dict(parse_qsl(query))
 
 

@@ -87,8 +87,8 @@ def averages_in_words(table: pd.DataFrame) -> str:
 def accuracies_in_words(table: pd.DataFrame) -> str:
     """A sentence on the images that the accuracies cover."""
     n = span(table["n"])
-    of = samples.scored_part_of_each().capitalize()
-    return f"{of}, n = {n} images per task, with 95% intervals.{samples.sampling_sentence()}"
+    part = samples.scored_part_of_each().capitalize()
+    return f"{part}, n = {n} images per task, with 95% intervals.{samples.sampling_sentence()}"
 
 
 def accuracies_table(runs: Sequence[Run], stored: Sequence[Run]) -> pd.DataFrame:

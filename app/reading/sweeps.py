@@ -73,8 +73,8 @@ class SweepResults(SweepPoints):
 
     def tasks_beside(self, point: str) -> pd.DataFrame:
         """The rows of ``tasks`` for points with the same value of the second axis as ``point``."""
-        at = self.scores[point]["y"]
-        return self._tasks([one for one in self.shown if one.row["y"] == at])
+        y = self.scores[point]["y"]
+        return self._tasks([shown_point for shown_point in self.shown if shown_point.row["y"] == y])
 
     def _tasks(self, shown: Sequence[_ShownPoint]) -> pd.DataFrame:
         import pandas as pd
@@ -87,9 +87,11 @@ class SweepResults(SweepPoints):
     @cached_property
     def computed(self) -> str:
         """The numbers of images, and the devices, in words."""
-        found = self.points.values()
-        devices = page_text.join_words(sorted({clean_text(device, 40) for device in {point.device for point in found}}))
-        return f"n = {span({point.images for point in found})} images a point, on {devices}"
+        points = self.points.values()
+        devices = page_text.join_words(
+            sorted({clean_text(device, 40) for device in {point.device for point in points}})
+        )
+        return f"n = {span({point.images for point in points})} images a point, on {devices}"
 
     @cached_property
     def task_keys(self) -> list[str]:
@@ -153,14 +155,14 @@ _cached_sweeps: OrderedDict[tuple[object, ...], _CachedSweep] = OrderedDict()  #
 
 def sweep_results(sweep: Sweep) -> SweepResults:
     """The current results of a sweep. Raises CheckpointError if its files are missing."""
-    kept = _cached_of(sweep)
-    if (latest := kept.latest) is not None and latest.sweep == sweep and kept.wait() and _is_computing(sweep):
+    cached = _cached_of(sweep)
+    if (latest := cached.latest) is not None and latest.sweep == sweep and cached.wait() and _is_computing(sweep):
         return latest
-    started, found, changes = time.monotonic(), kept.points.read_points(), kept.points.changes
-    if latest is None or latest.sweep != sweep or kept.changes != changes:
-        latest = _collect_results(sweep, kept, found)
-        kept.changes = changes
-        kept.latest, kept.made, kept.took = latest, time.monotonic(), time.monotonic() - started
+    started, points, changes = time.monotonic(), cached.points.read_points(), cached.points.changes
+    if latest is None or latest.sweep != sweep or cached.changes != changes:
+        latest = _collect_results(sweep, cached, points)
+        cached.changes = changes
+        cached.latest, cached.made, cached.took = latest, time.monotonic(), time.monotonic() - started
     return latest
 
 
@@ -168,10 +170,10 @@ def _cached_of(sweep: Sweep) -> _CachedSweep:
     """The cache of a sweep; if all caches have too many points, the least recently used ones are dropped."""
     store, benchmark = page_data.store(), page_data.benchmark()
     key = sweep.id, benchmark.digest, store
-    if (kept := _cached_sweeps.get(key)) is None:
+    if (cached := _cached_sweeps.get(key)) is None:
         with st.spinner("Reading the checkpoints …"):
             planned = plan_sweep(sweep, benchmark)
-        kept = _cached_sweeps.setdefault(
+        cached = _cached_sweeps.setdefault(
             key, _CachedSweep(KnownPoints(planned, store, benchmark, sweep.sample.normalize_on(benchmark)))
         )
     with contextlib.suppress(KeyError):  # another session has dropped it meanwhile
@@ -181,7 +183,7 @@ def _cached_of(sweep: Sweep) -> _CachedSweep:
             and sum(len(each.points.planned) for each in list(_cached_sweeps.values())) > MOST_POINTS
         ):
             _cached_sweeps.popitem(last=False)
-    return kept
+    return cached
 
 
 def _is_computing(sweep: Sweep) -> bool:
@@ -189,33 +191,35 @@ def _is_computing(sweep: Sweep) -> bool:
     return (now := sweep_job(sweep)) is not None and now.is_live
 
 
-def _collect_results(sweep: Sweep, kept: _CachedSweep, points: Mapping[str, Point]) -> SweepResults:
+def _collect_results(sweep: Sweep, cached: _CachedSweep, points: Mapping[str, Point]) -> SweepResults:
     import pandas as pd
 
-    planned = kept.points.planned
+    planned = cached.points.planned
     labels = ["Weights in the plane"] if sweep.kind == PLANE else recipe_titles(sweep)
-    if labels != kept.labels:
-        kept.labels, kept.shown = labels, {}
-    columns, found = [*average_columns(sweep), "label"], []
-    for place, one in enumerate(kept.ordered):
+    if labels != cached.labels:
+        cached.labels, cached.shown = labels, {}
+    columns, shown = [*average_columns(sweep), "label"], []
+    for index, one in enumerate(cached.ordered):
         if (point := points.get(one.name)) is None:
             continue
-        before = kept.shown.get(place)
-        if place not in kept.shown or (before is not None and before.point is not point):
-            before = kept.shown[place] = _show_point(sweep, one, point, labels[one.point.line], columns)
+        before = cached.shown.get(index)
+        if index not in cached.shown or (before is not None and before.point is not point):
+            before = cached.shown[index] = _show_point(sweep, one, point, labels[one.point.line], columns)
         if before is not None:
-            found.append(before)
-    means = pd.DataFrame([one.plain for one in found], columns=columns)
-    return SweepResults(sweep, planned, points, found, means)
+            shown.append(before)
+    means = pd.DataFrame([one.plain for one in shown], columns=columns)
+    return SweepResults(sweep, planned, points, shown, means)
 
 
-def _show_point(sweep: Sweep, one: NamedPoint, point: Point, label: str, columns: Sequence[str]) -> _ShownPoint | None:
+def _show_point(
+    sweep: Sweep, planned: NamedPoint, point: Point, label: str, columns: Sequence[str]
+) -> _ShownPoint | None:
     """A point for the page; None if it has no task to show."""
-    if not (rows := point_rows(sweep, one, point)):
+    if not (rows := point_rows(sweep, planned, point)):
         return None
-    plain = (*average_row(one, point, rows), label)
+    plain = (*average_row(planned, point, rows), label)
     row = dict(zip(columns, plain, strict=True))
-    return _ShownPoint(one, point, plain, row, _point_in_words(sweep, row), tuple(str(each[0]) for each in rows))
+    return _ShownPoint(planned, point, plain, row, _point_in_words(sweep, row), tuple(str(each[0]) for each in rows))
 
 
 def checkpoint_doubts(sweep: Sweep) -> list[str]:
@@ -249,7 +253,7 @@ def recipe_titles(sweep: Sweep) -> list[str]:
     names = [recipe.title or page_text.chain_title(recipe) for recipe in sweep.recipes]
     pairs = zip(names, sweep.recipes, strict=True)
     names = [page_text.chain_words(recipe) if names.count(name) > 1 else name for name, recipe in pairs]
-    counts = [names[: place + 1].count(name) for place, name in enumerate(names)]
+    counts = [names[: index + 1].count(name) for index, name in enumerate(names)]
     numbered = zip(names, counts, strict=True)
     return [f"{clean_text(name, 50)} ({count})" if names.count(name) > 1 else name for name, count in numbered]
 

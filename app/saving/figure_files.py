@@ -31,10 +31,10 @@ def draw_save_menu(chart: ShownChart) -> None:
     if not popover.open:
         return
     with popover:
-        place, kept = f"below_{chart.key}", f"_below_{chart.key}"  # the choice outlives the menu
-        st.session_state.setdefault(place, st.session_state.get(kept, [CAPTION, SOURCE]))
-        below = st.pills("Under the picture", (CAPTION, SOURCE), selection_mode="multi", key=place)
-        st.session_state[kept] = below
+        widget, remembered = f"below_{chart.key}", f"_below_{chart.key}"  # the choice outlives the menu
+        st.session_state.setdefault(widget, st.session_state.get(remembered, [CAPTION, SOURCE]))
+        below = st.pills("Under the picture", (CAPTION, SOURCE), selection_mode="multi", key=widget)
+        st.session_state[remembered] = below
         notes = [chart.caption] if CAPTION in below and chart.caption else []
         notes += [provenance.provenance_line(chart)] if SOURCE in below else []
         data = {**picture_data(chart, notes), "vendor": _vendor()}

@@ -48,8 +48,8 @@ def _preview_names(table: pd.DataFrame, names: str) -> str:
 def _names(shown: Sequence[Run | Sweep]) -> str:
     named = [(one.name if isinstance(one, Run) else one.title, one.id[:8]) for one in shown[:MOST_NAMED]]
     names = [f"{clean_text(name, 40)} ({run_id})".strip() for name, run_id in named]
-    rest = [f"{len(shown) - MOST_NAMED} more"] if len(shown) > MOST_NAMED else []
-    return ", ".join([*names, *rest])
+    more = [f"{len(shown) - MOST_NAMED} more"] if len(shown) > MOST_NAMED else []
+    return ", ".join([*names, *more])
 
 
 def _images(table: pd.DataFrame) -> str:

@@ -87,21 +87,21 @@ def comparable_runs(a: Run, runs: Sequence[Run], stored: Sequence[Run]) -> list[
     return [*first, *runs, *references.values()]
 
 
-def draw_recipe_lines(of: RunPair) -> None:
+def draw_recipe_lines(pair: RunPair) -> None:
     """The lines of the recipes that differ."""
     st.header("What was done differently?", anchor=False)
-    if of.is_reference:
+    if pair.is_reference:
         st.markdown(REFERENCE)
         return
-    lines = compare_recipes.recipe_differences(of.a, of.b)
-    if unknown := [run for run in of.runs if not compare_recipes.has_known_methods(run)]:
+    lines = compare_recipes.recipe_differences(pair.a, pair.b)
+    if unknown := [run for run in pair.runs if not compare_recipes.has_known_methods(run)]:
         st.info(UNKNOWN.format(page_text.join_words([f"**{page_text.safe_text(run.name, 60)}**" for run in unknown])))
     elif not lines:
         st.markdown("Nothing. The recipes, their files and the benchmark are the same.")
         return
     if lines:
         rows = [[page_text.safe_text(cell, 400) for cell in line] for line in lines]
-        named = [f"{side}: {page_text.safe_text(name, 50)}" for side, name in zip("AB", of.labels, strict=True)]
+        named = [f"{side}: {page_text.safe_text(name, 50)}" for side, name in zip("AB", pair.labels, strict=True)]
         heads = ["Step", "Setting", *named]
         table = dict(zip(heads, zip(*rows, strict=True), strict=True))
         st.table(table, border="horizontal", hide_index=True, alt="Lines of the recipes that differ")
@@ -127,18 +127,18 @@ def main() -> None:
         draw_suggestions(a, runs)
         draw_tensor_picker(a)
         return
-    of = compare_data.make_pair(a, b)
-    if not of.is_reference:  # a reference model cannot be A
+    pair = compare_data.make_pair(a, b)
+    if not pair.is_reference:  # a reference model cannot be A
         st.button("Swap A and B", icon=":material/swap_horiz:", on_click=run_choice.swap_runs, args=(a.id, b.id))
     if a.id == b.id:
         st.info("A and B are the same run, so every difference is zero.")
     for sentence in compare_recipes.incomparable_in_words(a, b):
         page_parts.draw_caution(sentence)
-    draw_recipe_lines(of)
+    draw_recipe_lines(pair)
     view = st.segmented_control(
         "Compare", VIEWS, default="scores", key=address.COMPARE_VIEW, bind=address.BIND, required=True
     )
-    VIEWS[view](of)
+    VIEWS[view](pair)
 
 
 page_parts.draw_heading(

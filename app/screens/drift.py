@@ -62,12 +62,12 @@ def draw_measured(
         key, why = measurements.LAYER_DRIFT, other_networks.NOT_MEASURED
     results = [(run, measurements.find_measurement(key, run.id)) for run in groups[0]]
     pairs = [(run, measurement) for run, measurement in results if measurement is not None]
-    if rest := [run for run, measurement in results if measurement is None]:
-        measure_button.draw_missing(key, rest, why, [measurement for _, measurement in pairs])
+    if unmeasured := [run for run, measurement in results if measurement is None]:
+        measure_button.draw_missing(key, unmeasured, why, [measurement for _, measurement in pairs])
     if pairs:
         draw(pairs)
     elif otherwise:
-        otherwise(rest)
+        otherwise(unmeasured)
     run_picker.draw_other_groups(groups)
 
 

@@ -74,11 +74,13 @@ def draw_download(models: Sequence[feature_data.Model]) -> None:
     )  # fmt: skip
 
 
-def draw_view(about: str, chosen: Sequence[Run], others: Sequence[Run]) -> None:
+def draw_view(about: str, chosen: Sequence[Run], references: Sequence[Run]) -> None:
     """The chosen view of the models with features, and the offer to extract the features of the others."""
-    models, rest = feature_data.split_by_features([*others, *chosen])
-    if rest:
-        measure_button.draw_missing(measurements.FEATURES, rest, NOT_EXTRACTED, [model.measurement for model in models])
+    models, lacking = feature_data.split_by_features([*references, *chosen])
+    if lacking:
+        measure_button.draw_missing(
+            measurements.FEATURES, lacking, NOT_EXTRACTED, [model.measurement for model in models]
+        )
     if not models:
         return
     if about == MAPS:
@@ -112,12 +114,12 @@ def main() -> None:
         return
     if bare := [page_text.title_with_note(run) for run in chosen if run.needs_task]:
         st.caption(NO_MODULE.format(page_text.safe_text(page_text.join_words(bare), 300)))
-    others = reference_models(dict(feature_data.reference_runs(stored)))
-    if not any(run.kind == "pretrained" for run in others):
+    references = reference_models(dict(feature_data.reference_runs(stored)))
+    if not any(run.kind == "pretrained" for run in references):
         st.info(NO_PRETRAINED)
     groups = run_picker.group_by_models(chosen)
     try:
-        draw_view(about, groups[0] if groups else [], others)
+        draw_view(about, groups[0] if groups else [], references)
         run_picker.draw_other_groups(groups)
     except TaskError as error:
         st.info(page_text.safe_text(error, 600))

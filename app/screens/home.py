@@ -93,7 +93,7 @@ def draw_run(run: Run) -> None:
     """One run of the library: title, three scores, links."""
     summary = page_data.summary(run, stored)
     imported = None if summary else imported_runs.find_scores(run.id)
-    title, inside, outside, h_score, doors = st.columns(WIDTHS, vertical_alignment="center", gap="small")
+    title, inside, outside, h_score, links = st.columns(WIDTHS, vertical_alignment="center", gap="small")
     facts = ["precomputed" if run.provenance == PRECOMPUTED else HERE, plural(len(run.experts), "expert")]
     facts += [f"{page_text.per_task_in_words(run)} ‡"] if page_text.per_task_in_words(run) else []
     facts += ["† adapted on the scored images"] if run.adapts_on_test else []
@@ -112,7 +112,7 @@ def draw_run(run: Run) -> None:
             column.markdown(percent(getattr(summary, score)))
         elif means:
             column.markdown(f"◇ {percent(means[name][0])}" if name in means else "—", help=IMPORTED_HELP.format(metric))
-    with doors, st.container(horizontal=True, horizontal_alignment="right", gap="xsmall"):
+    with links, st.container(horizontal=True, horizontal_alignment="right", gap="xsmall"):
         page_parts.draw_page_link(pages.MASKS, "Masks", "grid_on", run=run.id)
         if summary is not None or means:
             page_parts.draw_page_link(pages.SCORES, "Scores", "monitoring", runs=run.id)
@@ -125,15 +125,15 @@ def pick_listed_runs(runs: list[Run]) -> list[Run]:
     with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
         words = st.text_input("Find a run", type="search", live=True, key="find_run", max_chars=80, width=220)
         order = st.selectbox("Order by", run_order.ORDERS, key="order_by", width=180)
-        where = EVERYWHERE
+        group = EVERYWHERE
         if own and own < len(runs):
-            where = st.segmented_control(
+            group = st.segmented_control(
                 "From", counts, default=EVERYWHERE, required=True, key="runs_from",
-                format_func=lambda place: f"{place} ({counts[place]})",
+                format_func=lambda group_name: f"{group_name} ({counts[group_name]})",
             )  # fmt: skip
     matching = run_order.find_runs(runs, words or "")
-    if where != EVERYWHERE:
-        matching = [run for run in matching if (run.provenance == PRECOMPUTED) == (where == LIBRARY)]
+    if group != EVERYWHERE:
+        matching = [run for run in matching if (run.provenance == PRECOMPUTED) == (group == LIBRARY)]
     return run_order.sort_runs(matching, order, stored)
 
 

@@ -60,8 +60,8 @@ def main() -> None:
         key = start_runs.learning_method()
         page_parts.draw_empty(NONE, "Merge with a method that learns", pages.MERGE, **({"chain": key} if key else {}))
         return
-    others = [run for run in runs if run not in learned]
-    picked = run_picker.pick_run([*learned, *others], first_run(learned), ready=learned)
+    not_learned = [run for run in runs if run not in learned]
+    picked = run_picker.pick_run([*learned, *not_learned], first_run(learned), ready=learned)
     if picked is None:
         return
     run, fresh = picked
@@ -86,13 +86,13 @@ def draw_view(run: Run, chosen: str, having: Sequence[str], learned: Sequence[Ru
         for name in having:
             st.button(name.capitalize(), key=f"open_{name}", on_click=open_view, args=(name,), type="tertiary")
         return
-    others = learning.comparable_runs(run, learned)
+    comparable = learning.comparable_runs(run, learned)
     views: dict[str, Callable[[], None]] = {
-        COEFFICIENTS: lambda: coefficients.draw_view(run, others),
+        COEFFICIENTS: lambda: coefficients.draw_view(run, comparable),
         LOSSES: lambda: losses.draw_view(run, stored),
         MODULES: lambda: task_modules.draw_view(run),
         MASKS: lambda: learned_masks.draw_view(run),
-        STORAGE: lambda: learned_storage.draw_view(run, others),
+        STORAGE: lambda: learned_storage.draw_view(run, comparable),
     }
     views[chosen]()
 

@@ -98,9 +98,9 @@ def draw_tensor(run: Run, rows: pd.DataFrame, tensor: str, expert: str | None, e
     """One tensor's numbers for every expert."""
     first = rows.iloc[0]
     keepers = int(rows["kept"].sum())
-    what = f"{first['numel']:,} scalars, {role_name(first['role'])} in {page_text.safe_text(first['section'])}"
+    description = f"{first['numel']:,} scalars, {role_name(first['role'])} in {page_text.safe_text(first['section'])}"
     words = (
-        f"**{page_text.safe_text(tensor, 120)}**, {what}: {keepers} of {plural(len(rows), 'expert')} "
+        f"**{page_text.safe_text(tensor, 120)}**, {description}: {keepers} of {plural(len(rows), 'expert')} "
         f"{'keeps' if keepers == 1 else 'keep'} it."
     )
     st.markdown(words)

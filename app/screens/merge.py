@@ -34,11 +34,11 @@ page_parts.draw_heading(
 def draw_formulas(recipe: Recipe) -> None:
     """The formulas of the chain, with the chosen values."""
     for method, step in recipe.stages:
-        formula, rest = filled_formula(method.formula, step.params.bounds(), step.params.values())
+        formula, without_symbol = filled_formula(method.formula, step.params.bounds(), step.params.values())
         st.markdown(f"**{method.title}**: {method.summary}")
         st.latex(formula)
-        if rest:
-            st.caption("Not in the formula: " + ", ".join(page_text.safe_text(words) for words in rest) + ".")
+        if without_symbol:
+            st.caption("Not in the formula: " + ", ".join(page_text.safe_text(words) for words in without_symbol) + ".")
 
 
 def draw_fit(recipe: Recipe) -> bool:

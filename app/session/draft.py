@@ -154,10 +154,10 @@ class Draft:
 
     def move(self, uid: int, by: int) -> None:
         """Move an edit up (-1) or down (+1) the chain."""
-        place = next(i for i, step in enumerate(self.edits) if step.uid == uid)
-        other = place + by
-        if 0 <= other < len(self.edits):
-            self.edits[place], self.edits[other] = self.edits[other], self.edits[place]
+        index = next(i for i, step in enumerate(self.edits) if step.uid == uid)
+        target = index + by
+        if 0 <= target < len(self.edits):
+            self.edits[index], self.edits[target] = self.edits[target], self.edits[index]
 
     def remove(self, uid: int) -> None:
         """Remove an edit from the chain."""
@@ -221,14 +221,14 @@ def command_lines(recipe: Recipe) -> str:
     words += ["--family", recipe.family] if recipe.family else []
     for key, named in recipe.data_files.plain().items():
         words += [word for name, file in named.items() for word in (f"--{key.replace('_', '-')}", f"{name}={file}")]
-    out = "merged" if recipe.adapt else "merged.safetensors"  # modules need a folder
-    whole = shlex.join([*words, "--merge", merge, "--out", out])
+    output = "merged" if recipe.adapt else "merged.safetensors"  # modules need a folder
+    whole = shlex.join([*words, "--merge", merge, "--out", output])
     return f"{run}\n\n# or, without the file\n{whole}"
 
 
 def _test_data_option(test_data: TestData) -> str:
     """The value of the option for the images to learn from: 'reporting:per_task=128'."""
     bounds = TestData.bounds()
-    rest = [(name, value) for name, value in test_data.values().items() if name != "split"]
-    pairs = [f"{name}={bounds[name].to_text(value)}" for name, value in rest if value != bounds[name].default]
+    options = [(name, value) for name, value in test_data.values().items() if name != "split"]
+    pairs = [f"{name}={bounds[name].to_text(value)}" for name, value in options if value != bounds[name].default]
     return ":".join([test_data.split, *filter(None, [",".join(pairs)])])

@@ -27,8 +27,8 @@ def begin_page() -> None:
 
 def words_explained_elsewhere(place: str) -> set[str]:
     """The words that are explained on the page in another position than ``place``."""
-    places: dict[str, str] = st.session_state.get(_EXPLAINED, {})
-    return {word for word, other in places.items() if other != place}
+    positions: dict[str, str] = st.session_state.get(_EXPLAINED, {})
+    return {word for word, position in positions.items() if position != place}
 
 
 def note_explained(place: str, words: Sequence[str]) -> None:

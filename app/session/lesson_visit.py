@@ -30,19 +30,19 @@ class Visit:
 
 def current_visit() -> Visit:
     """The visit of this session."""
-    kept = st.session_state.get(_VISIT)
-    if not isinstance(kept, Visit):
-        kept = st.session_state[_VISIT] = Visit()
-    return kept
+    visit = st.session_state.get(_VISIT)
+    if not isinstance(visit, Visit):
+        visit = st.session_state[_VISIT] = Visit()
+    return visit
 
 
 def moved_in_history() -> bool:
     """Whether the browser went back or forward in its history, to another step of the lesson on the same page."""
-    here, query = current_visit(), st.query_params
+    visit, query = current_visit(), st.query_params
     return (
         is_history_navigation()
-        and query.get(address.LESSON) == here.lesson
-        and query.get(address.STEP) != str(here.step)
+        and query.get(address.LESSON) == visit.lesson
+        and query.get(address.STEP) != str(visit.step)
     )
 
 
@@ -63,9 +63,9 @@ def read_link(step_only: bool = False) -> bool:
         return False
     lesson, written = linked[address.LESSON], linked[address.STEP]
     visit.lesson, visit.step = lesson, int(written) if written.isdecimal() and len(written) < 4 else 1
-    for kept, key in ((visit.progress, address.PROGRESS), (visit.answers, address.ANSWERS)):
+    for progress, key in ((visit.progress, address.PROGRESS), (visit.answers, address.ANSWERS)):
         if linked[key] and not step_only:
-            kept[lesson] = linked[key]
+            progress[lesson] = linked[key]
     return not set(st.query_params) - {
         *KEYS,
         address.PRESENTATION,

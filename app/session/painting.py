@@ -76,13 +76,13 @@ class Painting:
     def go_to(self, factors: Factors, words: str) -> None:
         """Undo or redo until the factors (K, L) are these; if no stroke leads to them, they become a new stroke."""
         for name, count in (("undo", len(self.strokes)), ("redo", len(self.undone_strokes))):
-            trial = replace(self, strokes=[*self.strokes], undone_strokes=[*self.undone_strokes])
+            copy = replace(self, strokes=[*self.strokes], undone_strokes=[*self.undone_strokes])
             for steps in range(count + 1):
-                if np.array_equal(trial.factors, factors):
+                if np.array_equal(copy.factors, factors):
                     for _ in range(steps):
                         getattr(self, name)()
                     return
-                getattr(trial, name)()
+                getattr(copy, name)()
         self.replace(factors, words)
 
     def _set(self, cells: NDArray[np.intp], values: Factors) -> None:

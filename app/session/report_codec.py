@@ -36,11 +36,11 @@ def encode(draft: ReportDraft) -> dict[str, Any]:
 def table_parts(draft: ReportDraft) -> dict[str, Callable[[], bytes]]:
     """A function for each table, by name, that makes its bytes."""
     tables: dict[str, Callable[[], bytes]] = {}
-    for kept in draft.views:
+    for stored in draft.views:
         within: list[Any] = []
-        _encode_options(kept.view.options, within)
-        for number, table in enumerate([kept.view.table, *within]):
-            tables[_name(kept.part, number)] = lambda table=table: write_table(table)
+        _encode_options(stored.view.options, within)
+        for number, table in enumerate([stored.view.table, *within]):
+            tables[_name(stored.part, number)] = lambda table=table: write_table(table)
     return tables
 
 

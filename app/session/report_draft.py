@@ -59,14 +59,14 @@ class ReportDraft:
     @property
     def size(self) -> int:
         """Bytes that all views take in the document."""
-        return sum(kept.size for kept in self.views)
+        return sum(stored.size for stored in self.views)
 
     def find(self, key: str, table: pd.DataFrame, options: Mapping[str, Any]) -> StoredView | None:
         """The view with this chart, table and options, if the report has it."""
-        for kept in self.views:
-            view = kept.view
+        for stored in self.views:
+            view = stored.view
             if view.key == key and is_same(view.options, options) and is_same(view.table, table):
-                return kept
+                return stored
         return None
 
     def refusal(self, size: int, words: Sequence[str]) -> str:
@@ -82,29 +82,29 @@ class ReportDraft:
     def add(self, view: ReportView, size: int, sources: Sequence[Source]) -> None:
         """Put a view at the end."""
         with self.changing():
-            number = 1 + max((kept.number for kept in self.views), default=-1)
+            number = 1 + max((stored.number for stored in self.views), default=-1)
             self.views.append(StoredView(number, uuid4().hex, view, size))
             self.sources |= {source.id: source for source in sources}
 
     def remove(self, number: int) -> None:
         """Remove a view, and the sources that no other view has."""
         with self.changing():
-            self.views = [kept for kept in self.views if kept.number != number]
-            used = {key for kept in self.views for key in kept.view.sources}
+            self.views = [stored for stored in self.views if stored.number != number]
+            used = {key for stored in self.views for key in stored.view.sources}
             self.sources = {key: source for key, source in self.sources.items() if key in used}
 
     def move(self, number: int, by: int) -> None:
         """Move a view up (-1) or down (1)."""
         with self.changing():
-            for place in self._places(number):
-                other = min(max(place + by, 0), len(self.views) - 1)
-                self.views[place], self.views[other] = self.views[other], self.views[place]
+            for index in self._places(number):
+                target = min(max(index + by, 0), len(self.views) - 1)
+                self.views[index], self.views[target] = self.views[target], self.views[index]
 
     def set_text(self, number: int, **words: str) -> None:
         """Replace the title or the note of a view."""
         with self.changing():
-            for place in self._places(number):
-                self.views[place] = replace(self.views[place], view=replace(self.views[place].view, **words))
+            for index in self._places(number):
+                self.views[index] = replace(self.views[index], view=replace(self.views[index].view, **words))
 
     def set_field(self, name: str, value: str | bool) -> None:
         """Replace the title or the introduction, or whether tables and recipes are included."""
@@ -123,14 +123,14 @@ class ReportDraft:
 
     def report(self, made_with: Sequence[tuple[str, str]]) -> Report:
         """The report as it is now."""
-        views = tuple(kept.view for kept in self.views)
+        views = tuple(stored.view for stored in self.views)
         order = dict.fromkeys(key for view in views for key in view.sources)
         sources = tuple(self.sources[key] for key in order if key in self.sources)
         return Report(self.title, self.introduction, views, sources, tuple(made_with), self.tables, self.recipes)
 
     def _places(self, number: int) -> list[int]:
         """The index of a view, as a list; empty if the view is already removed, as after a double click."""
-        return [place for place, kept in enumerate(self.views) if kept.number == number]
+        return [index for index, stored in enumerate(self.views) if stored.number == number]
 
 
 def is_same(one: Any, other: Any) -> bool:

@@ -84,10 +84,10 @@ class ReportKeeper:
 
 def current_keeper() -> ReportKeeper:
     """The keeper of this session."""
-    kept = st.session_state.get(_KEEPER)
-    if not isinstance(kept, ReportKeeper):
-        kept = st.session_state[_KEEPER] = ReportKeeper()
-    return kept
+    keeper = st.session_state.get(_KEEPER)
+    if not isinstance(keeper, ReportKeeper):
+        keeper = st.session_state[_KEEPER] = ReportKeeper()
+    return keeper
 
 
 def current_report() -> ReportDraft:

@@ -93,8 +93,8 @@ def imply_parameter(key: str, value: str) -> None:
 
 def implied_query() -> dict[str, str]:
     """The values that the page shows and the address leaves out."""
-    kept: dict[str, str] = st.session_state.get(_IMPLIED, {})
-    return kept
+    implied: dict[str, str] = st.session_state.get(_IMPLIED, {})
+    return implied
 
 
 def view_query() -> dict[str, str]:
@@ -113,10 +113,10 @@ def _pick_available(key: str, remembered: str, available: Sequence[str], first: 
 
 def picked_value(key: str, available: Sequence[str], first: str) -> str:
     """The value from the link or the session, else ``first``, which the address leaves out."""
-    kept = f"{_PICKED}{key}"
-    requested = value_from_link(key) or st.session_state.get(kept, first)
+    session_key = f"{_PICKED}{key}"
+    requested = value_from_link(key) or st.session_state.get(session_key, first)
     value = requested if requested in available else first
-    st.session_state[kept] = value
+    st.session_state[session_key] = value
     write_parameter(key, "" if value == first else value)
     return str(value)
 
@@ -230,8 +230,8 @@ def leave_benchmark() -> None:
 
 def draft() -> Draft | None:
     """The recipe under construction; None if this session has none."""
-    kept = st.session_state.get(_DRAFT)
-    return kept if isinstance(kept, Draft) else None
+    stored = st.session_state.get(_DRAFT)
+    return stored if isinstance(stored, Draft) else None
 
 
 def keep_draft(new: Draft) -> None:

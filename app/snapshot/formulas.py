@@ -20,6 +20,6 @@ def mathml(latex: str) -> str:
                 raise ValueError(element.text)
     except Exception:  # the converter raises a dozen types of its own, and errors of indices and iterators
         return f"<code>{escape(latex)}</code>"
-    drawn = tostring(row, encoding="unicode", short_empty_elements=False)
+    formula = tostring(row, encoding="unicode", short_empty_elements=False)
     source = f'<annotation encoding="application/x-tex">{escape(latex)}</annotation>'
-    return f"<math><semantics>{drawn}{source}</semantics></math>"
+    return f"<math><semantics>{formula}{source}</semantics></math>"

@@ -68,9 +68,9 @@ class StepMarkdown:
             "sign": escape,
         }
         if kind == "title":
-            place = word_anchor(unquote_plus(match["word"]))
+            anchor = word_anchor(unquote_plus(match["word"]))
             title, text = escape(match["title"]), escape(match["text"])
-            return f'<a class="word" href="{self.page}#{place}" title="{title}">{text}</a>'
+            return f'<a class="word" href="{self.page}#{anchor}" title="{title}">{text}</a>'
         return inside[str(kind)](match[str(kind)])
 
 

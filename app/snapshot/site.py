@@ -76,22 +76,22 @@ def _is_view_line(line: str) -> bool:
 
 def _view(line: str, number: int, key: str, app: Headless) -> StaticFigure:
     """The view of a line: an address as *Link* shows it, then optionally 'chart=KEY' and 'slider=KEY'."""
-    address, *rest = line.strip().split("\t") if "\t" in line else line.strip().split("  ")
-    where = f"Line {number} of the views"
+    address, *options_given = line.strip().split("\t") if "\t" in line else line.strip().split("  ")
+    position = f"Line {number} of the views"
     options = {}
-    for word in " ".join(rest).split():
+    for word in " ".join(options_given).split():
         name, _, value = word.partition("=")
         if name not in ("chart", "slider") or not value:
             raise SnapshotError(
-                f"{where}: after the address and two spaces, write chart=KEY or slider=KEY; got {word!r}."
+                f"{position}: after the address and two spaces, write chart=KEY or slider=KEY; got {word!r}."
             )
         options[name] = value
-    place, chart = parse_page_address(address, where), options.get("chart", "")
+    page_address, chart = parse_page_address(address, position), options.get("chart", "")
     if control := options.get("slider"):
-        slider = app.slider(place, chart, control, where)
+        slider = app.slider(page_address, chart, control, position)
         assert slider is not None
         return make_static_figure(key, slider.drawn[slider.first], slider)
-    return make_static_figure(key, app.chart(place, chart, where))
+    return make_static_figure(key, app.chart(page_address, chart, position))
 
 
 def site_files(site: Site) -> dict[str, bytes]:

@@ -81,8 +81,8 @@ def _number(text: str, known: dict[str, int]) -> int:
     return known.setdefault(text, len(known))
 
 
-def _figure(drawn: RecordedChart) -> Any:
+def _figure(recorded: RecordedChart) -> Any:
     from viz.chart_registry import find
 
-    view = drawn[0]
+    view = recorded[0]
     return find(view.key)(view.table, **{name: value for name, value in view.options.items() if name != "present"})

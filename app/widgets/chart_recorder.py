@@ -20,12 +20,12 @@ _lists: list[list[RecordedChart]] = []
 @contextmanager
 def record_charts() -> Iterator[list[RecordedChart]]:
     """The charts that are drawn in this process while the block runs, in their order."""
-    drawn: list[RecordedChart] = []
-    _lists.append(drawn)
+    recorded: list[RecordedChart] = []
+    _lists.append(recorded)
     try:
-        yield drawn
+        yield recorded
     finally:
-        _lists.remove(drawn)
+        _lists.remove(recorded)
 
 
 def note_chart(chart: ShownChart) -> None:
@@ -36,5 +36,5 @@ def note_chart(chart: ShownChart) -> None:
         sources = tuple(sources_of(chart.table, chart.options, chart.of, chart.place))
     except MergingError:  # a run that was deleted meanwhile
         sources = ()
-    for drawn in _lists:
-        drawn.append((chart.view(sources), sources))
+    for recorded in _lists:
+        recorded.append((chart.view(sources), sources))

@@ -75,10 +75,10 @@ def set_words(words: str) -> None:
 
 def draw_words(stage: ChartStage) -> bool:
     """Draw the words above the chart; returns whether there are any."""
-    if said := str(st.session_state.get(_WORDS, "")):
+    if words := str(st.session_state.get(_WORDS, "")):
         with st.container(key="presented_words", height=stage.words, border=False):
-            st.markdown(said)
-    return bool(said)
+            st.markdown(words)
+    return bool(words)
 
 
 def rerun_if_changed() -> None:
@@ -152,13 +152,13 @@ def draw_stage() -> Iterator[ChartStage]:
         high = float(window.height or (FRAME if bare else 2 * window_style.window_lines(bare)))
         factor = max(high / window_style.window_lines(bare), window_style.LEAST if bare else 0.0)
         wide = float(window.width or SCREEN * high) / factor
-        said = window_style.words_height(plain_text(str(st.session_state.get(_WORDS, ""))), wide)
+        words = window_style.words_height(plain_text(str(st.session_state.get(_WORDS, ""))), wide)
         if bare:
             height = high - factor * (window_style.BARE_LINES - BARE_HEIGHT + (window_style.BARE_CONTROL if row else 0))
         else:
-            height = factor * (HEIGHT - (window_style.CONTROL if row else 0) - max(said - window_style.QUESTION, 0))
+            height = factor * (HEIGHT - (window_style.CONTROL if row else 0) - max(words - window_style.QUESTION, 0))
         yield ChartStage(
-            factor, round(height), round(factor * said) or 1, bare, bare and view_state.has_clear_background()
+            factor, round(height), round(factor * words) or 1, bare, bare and view_state.has_clear_background()
         )
         if not bare:
             st.button("Leave", key="leave", type="tertiary", on_click=leave_chart, shortcut="Escape")

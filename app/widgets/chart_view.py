@@ -102,15 +102,17 @@ def draw_live_chart(
     shown = ShownChart(
         key, *expert_names.with_names(table, options), name, caption, view_state.relative_address(), of=()
     )
-    place = f"{key}_{job_id}"
-    _draw_picture(shown, Gesture("", None), f"chart_{place}")
+    suffix = f"{key}_{job_id}"
+    _draw_picture(shown, Gesture("", None), f"chart_{suffix}")
     with st.container(horizontal=True, horizontal_alignment="right", gap="xsmall"):
         data_file.draw_csv_buttons(shown, of=f"_{job_id}")
     if caption:
-        st.caption(explain_words(caption, place))
+        st.caption(explain_words(caption, suffix))
 
 
-def _draw_picture(chart: ShownChart, gesture: Gesture, place: str, stage: chart_stage.ChartStage | None = None) -> None:
+def _draw_picture(
+    chart: ShownChart, gesture: Gesture, suffix: str, stage: chart_stage.ChartStage | None = None
+) -> None:
     """Draw the figure of a chart."""
     from viz import theme
 
@@ -122,7 +124,12 @@ def _draw_picture(chart: ShownChart, gesture: Gesture, place: str, stage: chart_
     config = theme.config(chart.name, clicks=bool(gesture.callback and not gesture.area), camera=not dark)
     extra: dict[str, Any] = {"on_select": gesture.callback, "selection_mode": gesture.area or "points"}
     st.plotly_chart(
-        shown, theme=None, key=place, config=config, alt=shown.layout.meta["alt"], **(extra if gesture.callback else {})
+        shown,
+        theme=None,
+        key=suffix,
+        config=config,
+        alt=shown.layout.meta["alt"],
+        **(extra if gesture.callback else {}),
     )
 
 

@@ -65,15 +65,15 @@ def _check_cached(
     family: str,
     vocabulary: str,
     states: tuple[tuple[int, ...], ...],
-    kept_at: int,
+    stored_at: int,
 ) -> FitReport:
     from merging.models.formats.model_sources import open_models
     from merging.models.inspection.fit_check import check_fit
     from merging.sharing.catalog import fit_reports
 
     base, opened = open_models(pretrained, dict(experts), family)
-    kept = None if family or vocabulary != COMMON else fit_reports.find_report(page_data.store().root, base, opened)
-    return kept or check_fit(base, opened, sample=True, vocabulary=vocabulary)
+    stored = None if family or vocabulary != COMMON else fit_reports.find_report(page_data.store().root, base, opened)
+    return stored or check_fit(base, opened, sample=True, vocabulary=vocabulary)
 
 
 def draw_report(
@@ -127,8 +127,8 @@ def _sentence(group: ProblemGroup) -> str:
 
 def _lines(sentences: Sequence[str]) -> str:
     """The first sentences as a Markdown list, and the number of the others."""
-    rest = f"\n\n… and {len(sentences) - SHOWN} more, in the report." if len(sentences) > SHOWN else ""
-    return "\n".join(f"- {page_text.safe_text(sentence, 600)}" for sentence in sentences[:SHOWN]) + rest
+    more = f"\n\n… and {len(sentences) - SHOWN} more, in the report." if len(sentences) > SHOWN else ""
+    return "\n".join(f"- {page_text.safe_text(sentence, 600)}" for sentence in sentences[:SHOWN]) + more
 
 
 def _draw_groups(report: FitReport) -> None:

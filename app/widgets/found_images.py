@@ -34,9 +34,9 @@ def draw_walk(image: str) -> None:
         return
     from merging.study.measurements.find_images import next_image
 
-    at = images.index(image)
+    index = images.index(image)
     with st.container(horizontal=True, vertical_alignment="center", gap="small", key="found_images"):
-        st.caption(f"{at + 1} of {len(images)}: {page_text.safe_text(title, 80)}", width="content")
+        st.caption(f"{index + 1} of {len(images)}: {page_text.safe_text(title, 80)}", width="content")
         for key, label, icon, step in STEPS:
             there = next_image(images, image, step)
             st.button(

@@ -66,8 +66,8 @@ def explain_words(markdown: str, place: str) -> str:
 
     ``place`` names the text's position on the page, so that a part that is redrawn alone links the same words again.
     """
-    elsewhere = explained_words.words_explained_elsewhere(place)
-    linked, used = glossary.link_words(markdown, elsewhere)
+    explained = explained_words.words_explained_elsewhere(place)
+    linked, used = glossary.link_words(markdown, explained)
     explained_words.note_explained(place, used)
     return linked
 

@@ -59,8 +59,8 @@ def draw_lines(lines: str, of: Sequence[Run | Sweep] = ()) -> None:
     """
     if not lines:
         return
-    head, *rest = (_on_lines(line) for line in lines.split(BETWEEN))
-    words = rest[0] if len(rest) == 1 else "\n".join(f"- {line}" for line in rest)
+    head, *more = (_on_lines(line) for line in lines.split(BETWEEN))
+    words = more[0] if len(more) == 1 else "\n".join(f"- {line}" for line in more)
     merges = [one for one in of if not isinstance(one, Run) or one.kind == "merge"]
     whose = page_text.safe_text(benchmark_choice.library_in_words(), 60)
     if merges and not any(map(paper_facts.may_be_source, merges)):
@@ -68,7 +68,7 @@ def draw_lines(lines: str, of: Sequence[Run | Sweep] = ()) -> None:
             st.markdown(words, help=HELP.format(whose))
         return
     with st.container(border=True):
-        gap = " " if len(rest) == 1 else BETWEEN
+        gap = " " if len(more) == 1 else BETWEEN
         st.markdown(f":material/menu_book: {head}{gap}{words}", help=HELP.format(whose))
 
 
@@ -83,10 +83,10 @@ def claim_in_words(claim: Claim, ours: Comparison | None, whose: str = "") -> st
     ``whose`` names our numbers' origin, by default the benchmark's library.
     """
     judged = judge(claim.direction, ours)
-    what = f"{claim.topic}: {claim.first} against {claim.second}."
+    subject = f"{claim.topic}: {claim.first} against {claim.second}."
     note = f" {claim.note}" if claim.note else ""
     sides = (
-        f"{what} {PAPER} {_paper(claim)} {HERE} "
+        f"{subject} {PAPER} {_paper(claim)} {HERE} "
         f"{_our_side(ours, judged, whose or benchmark_choice.library_in_words())}{note}"
     )
     return f"**{judged.capitalize()}.** {page_text.safe_text(sides, 1000)}"

@@ -42,8 +42,8 @@ def draw_parameters(
     for n, bound in bounds.items():
         value = values.get(n, bound.default)
         chosen[n] = _widget(bound, value, f"{prefix}.{n}", experts, titles) if is_effective(bound, chosen) else value
-    kept = {n: bounds[n].normalize(v) for n, v in chosen.items() if bounds[n].kind != TABLE or bounds[n].accepts(v)}
-    values.update(kept)
+    accepted = {n: bounds[n].normalize(v) for n, v in chosen.items() if bounds[n].kind != TABLE or bounds[n].accepts(v)}
+    values.update(accepted)
     try:
         return kind.build(chosen)
     except ParameterError as error:
@@ -188,7 +188,7 @@ def _in_latex(value: float) -> str:
 
 def filled_formula(formula: str, bounds: Mapping[str, Bound], values: Mapping[str, Any]) -> tuple[str, list[str]]:
     """The formula with the chosen numbers for its symbols, and the parameters without a symbol in it, in words."""
-    rest = []
+    without_symbol = []
     for name, bound in bounds.items():
         value = values.get(name)
         pattern = re.compile(re.escape(bound.symbol) + r"(?![A-Za-z])") if bound.symbol.startswith("\\") else None
@@ -196,8 +196,8 @@ def filled_formula(formula: str, bounds: Mapping[str, Bound], values: Mapping[st
             number = rf"\textcolor{{{view_state.LINK_COLORS[view_state.has_dark_ground()]}}}{{{_in_latex(value)}}}"
             formula = pattern.sub(lambda _, number=number: number, formula)
         else:
-            rest.append(f"{bound.label.lower()} ({value_in_words(value)})")
+            without_symbol.append(f"{bound.label.lower()} ({value_in_words(value)})")
     lines = [line.strip().rstrip(",") for line in formula.split(r"\quad")]
     if len(lines) > 1:  # one above the other, to fit a narrow column
         formula = r"\begin{gathered}" + r" \\[4pt] ".join(lines) + r"\end{gathered}"
-    return formula, rest
+    return formula, without_symbol

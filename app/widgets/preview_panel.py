@@ -48,21 +48,21 @@ def draw_preview(recipe: Recipe, reference: Run | None, key: str) -> None:
         return
     if refused_action.draw_recipe_refusal(recipe, f"preview_{key}", VisitorAction.PREVIEW):
         return
-    asked = previews.preview_request(replace(recipe, title=recipe.title or page_text.chain_title(recipe)), reference)
-    if key in _live_previews() and not session.is_single_chart() and previews.preview_state(asked, key) is None:
-        _ask(asked, key)
-    state = previews.preview_state(asked, key)
+    request = previews.preview_request(replace(recipe, title=recipe.title or page_text.chain_title(recipe)), reference)
+    if key in _live_previews() and not session.is_single_chart() and previews.preview_state(request, key) is None:
+        _ask(request, key)
+    state = previews.preview_state(request, key)
     running = state is not None and not state.done
-    guarded_fragment(_draw_panel, run_every=POLL if running else None)(asked, reference, key, running)
+    guarded_fragment(_draw_panel, run_every=POLL if running else None)(request, reference, key, running)
 
 
-def _draw_panel(asked: PreviewRequest, reference: Run | None, key: str, was_running: bool) -> None:
-    state = previews.preview_state(asked, key)
+def _draw_panel(request: PreviewRequest, reference: Run | None, key: str, was_running: bool) -> None:
+    state = previews.preview_state(request, key)
     running = state is not None and not state.done
     if running != was_running:
         st.rerun()  # the whole page, which starts or stops to poll
     with st.container(border=True, key=f"preview_{key}", gap="small"):
-        _draw_controls(asked, key, state)
+        _draw_controls(request, key, state)
         if state is not None and state.error:
             st.caption(f":material/error: {page_text.safe_text(state.error, 600)}")
         elif state is not None and state.preview is None:
@@ -72,13 +72,13 @@ def _draw_panel(asked: PreviewRequest, reference: Run | None, key: str, was_runn
                 _draw_result(state.preview, reference, key, running)
 
 
-def _draw_controls(asked: PreviewRequest, key: str, state: PreviewState | None) -> None:
+def _draw_controls(request: PreviewRequest, key: str, state: PreviewState | None) -> None:
     with st.container(horizontal=True, vertical_alignment="center"):
         if st.button("Preview", key=f"preview_button_{key}", icon=":material/bolt:", help=HELP):
-            _ask(asked, key)
+            _ask(request, key)
             st.rerun()  # the whole page, which then polls
         st.toggle(
-            "live", key in _live_previews(), key=f"preview_live_{key}", on_change=_switch, args=(asked, key),
+            "live", key in _live_previews(), key=f"preview_live_{key}", on_change=_switch, args=(request, key),
             help="Preview again at every change.",
         )  # fmt: skip
         if state is not None and not state.done:
@@ -86,15 +86,15 @@ def _draw_controls(asked: PreviewRequest, key: str, state: PreviewState | None) 
 
 
 def _live_previews() -> set[str]:
-    kept: set[str] = st.session_state.setdefault(_LIVE, set())
-    return kept
+    live: set[str] = st.session_state.setdefault(_LIVE, set())
+    return live
 
 
-def _switch(asked: PreviewRequest, key: str) -> None:
+def _switch(request: PreviewRequest, key: str) -> None:
     if st.session_state[f"preview_live_{key}"]:
         _live_previews().add(key)
-        if previews.preview_state(asked, key) is None:
-            _ask(asked, key)
+        if previews.preview_state(request, key) is None:
+            _ask(request, key)
     else:
         _live_previews().discard(key)
 
@@ -104,9 +104,9 @@ def _stop(key: str) -> None:
     previews.cancel_preview(key)
 
 
-def _ask(asked: PreviewRequest, key: str) -> None:
+def _ask(request: PreviewRequest, key: str) -> None:
     st.session_state[_OPEN] = key
-    previews.request_preview(asked, key)
+    previews.request_preview(request, key)
 
 
 def _draw_result(preview: Preview, reference: Run | None, key: str, running: bool) -> None:

@@ -85,23 +85,23 @@ def _change_recipe(run: Run, recipe: Recipe, layer: ChosenLayer, act: str, rows:
     """The changed recipe and a description of the change, in Markdown."""
     from merging.recipes import layer_changes
 
-    place, title = _scope_in_words(layer, rows), clean_text(run.name, 60)
+    scope, title = _scope_in_words(layer, rows), clean_text(run.name, 60)
     if act == GIVE_BACK:
         expert, shown = _pick_expert(run)
-        changed = layer_changes.restrict_to_expert(recipe, layer, expert, f"{title}, {clean_text(place)} as {shown}'s")
+        changed = layer_changes.restrict_to_expert(recipe, layer, expert, f"{title}, {clean_text(scope)} as {shown}'s")
         whole = layer_changes.single_factor(recipe)
         factor = min(whole, LARGEST)
         has = "the expert's own weights" if factor == whole else f"{percent(factor / whole, 0)} of the expert's change"
         name = page_text.safe_text(shown, 60)
-        return changed, GIVEN_BACK.format(place=_bold(place), expert=name, factor=factor, has=has)
+        return changed, GIVEN_BACK.format(place=_bold(scope), expert=name, factor=factor, has=has)
     factor = 0.0
     if act == SCALE:
         factor = st.slider("Factor", 0.0, 2.0, 0.5, 0.05, key=address.FACTOR, bind=address.BIND, width=320)
     done = "put back" if factor == 0 else f"times {factor:g}"
     changed = layer_changes.scale_layer(
-        recipe, layer, factor, read_parameters(rows), f"{title}, {clean_text(place)} {done}"
+        recipe, layer, factor, read_parameters(rows), f"{title}, {clean_text(scope)} {done}"
     )
-    return changed, AFTERWARDS.format(place=_bold(place), factor=factor)
+    return changed, AFTERWARDS.format(place=_bold(scope), factor=factor)
 
 
 def _pick_expert(run: Run) -> tuple[str, str]:
@@ -124,8 +124,8 @@ def _scope_in_words(layer: ChosenLayer, rows: pd.DataFrame) -> str:
     return f"{named} ({count})"
 
 
-def _bold(place: str) -> str:
-    return f"**{page_text.safe_text(place, 120)}**"
+def _bold(scope: str) -> str:
+    return f"**{page_text.safe_text(scope, 120)}**"
 
 
 def _make_it_a_run(recipe: Recipe, place: str) -> None:

@@ -115,13 +115,13 @@ def draw_other_groups(groups: Sequence[Sequence[Run]]) -> None:
     others = sum(map(len, groups[1:]))
     with st.container(border=True, gap="xsmall", key="other_experts"):
         st.markdown(f":material/group_work: {OTHER_SETS.format(f'**{others}**', 'merge' if others > 1 else 'merges')}")
-        for place, group in enumerate(groups[1:], start=1):
+        for number, group in enumerate(groups[1:], start=1):
             titles = page_text.safe_text(first_few((run.name for run in group), 4), 300)
             ids = [run.id for run in group] + [run.id for other in groups if other is not group for run in other]
             words, switch = st.columns([3, 1], vertical_alignment="center")
             words.markdown(f"**{page_text.safe_text(expert_names.experts_in_words(group[0].experts), 120)}.** {titles}")
             switch.button(
-                "Show these instead", key=f"other_experts_{place}", on_click=run_choice.pick_runs, args=(ids,)
+                "Show these instead", key=f"other_experts_{number}", on_click=run_choice.pick_runs, args=(ids,)
             )
 
 
@@ -228,8 +228,8 @@ def draw_cautions(run: Run, of: str = "the result") -> None:
     """Draw the warnings of a run, if there are any; ``of`` names the run in Markdown."""
     if lines := [f"- {page_text.safe_text(line, 400)}" for line in run.cautions[:CAUTIONS]]:
         more = len(run.cautions) - len(lines)
-        rest = f"\n\n… and {plural(more, 'more warning')}, in its run.json." if more else ""
-        st.warning(f"**Check {of}:**\n\n" + "\n".join(lines) + rest, icon=":material/warning:")
+        remaining = f"\n\n… and {plural(more, 'more warning')}, in its run.json." if more else ""
+        st.warning(f"**Check {of}:**\n\n" + "\n".join(lines) + remaining, icon=":material/warning:")
 
 
 def run_badges(run: Run) -> str:

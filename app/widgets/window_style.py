@@ -61,19 +61,19 @@ def words_height(plain: str, wide: float) -> float:
 def window_css(bare: bool, clear: bool, controls: Sequence[str]) -> str:
     """CSS of the window with the ``controls``, which are keys of the address."""
     least = f"max({LEAST}px, 100vh / {BARE_LINES})" if bare else f"100vh / {window_lines(bare)}"
-    above, aside, control = (2, 4, BARE_CONTROL) if bare else (12, SIDE, CONTROL)
+    above, side, control = (2, 4, BARE_CONTROL) if bare else (12, SIDE, CONTROL)
     words = {
-        "CONTROLS": ", ".join(place for key in controls for place in control_classes(key)) or ".st-key-none",
+        "CONTROLS": ", ".join(name for key in controls for name in control_classes(key)) or ".st-key-none",
         "ABOVE": str(above + (control if controls else 0)),
         "TOP": str(above),
-        "ASIDE": str(aside),
+        "ASIDE": str(side),
         "CONTROL": str(control),
         "COUNT": str(max(len(controls), 1)),
     }
     sheet = (HERE / "window.css").read_text("utf-8")
     sheet = re.sub(rf"\b({'|'.join(words)})\b", lambda found: words[found[1]], sheet)
     for number, key in enumerate(controls):
-        left = f"calc({aside} * var(--line) + {number} * (100vw - {2 * aside} * var(--line)) / {len(controls)})"
+        left = f"calc({side} * var(--line) + {number} * (100vw - {2 * side} * var(--line)) / {len(controls)})"
         sheet += f"\n:is({', '.join(control_classes(key))}) {{ left: {left}; }}"
     return f":root {{ --line: calc({least}); }}\n{sheet}{FRAME if bare else ''}{CLEAR if clear else ''}"
 

@@ -110,8 +110,12 @@ def _compare_accuracy(first: str, second: str, over: str) -> Comparison | None:
 def compare_runs(first: Run, second: Run, *, over: str) -> Comparison | None:
     """The averages of two runs."""
     stored = _stored_runs()
-    one, other = page_data.summary(first, stored), page_data.summary(second, stored)
-    return accuracy_facts.compare_averages(one, other, over) if one and other else None
+    first_summary, second_summary = page_data.summary(first, stored), page_data.summary(second, stored)
+    return (
+        accuracy_facts.compare_averages(first_summary, second_summary, over)
+        if first_summary and second_summary
+        else None
+    )
 
 
 def _storage(first: str, second: str) -> Comparison | None:
@@ -283,8 +287,8 @@ def _distance(first: str, second: str) -> Comparison | None:
 
     from merging.study.analysis.separability import reference_distances
 
-    found = [_features(key) for key in (first, second, PRETRAINED)]
-    arrays = [measured.array("features").astype(np.float32) for measured in found if measured]
+    stored = [_features(key) for key in (first, second, PRETRAINED)]
+    arrays = [measured.array("features").astype(np.float32) for measured in stored if measured]
     if len(arrays) < 3:
         return None
     one, other, base = arrays

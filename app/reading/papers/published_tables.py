@@ -105,8 +105,8 @@ def match_rows(figures: Sequence[Figure], runs: Sequence[Run]) -> list[PaperRow]
         for (name, paper), line in lines.items()
     ]
     matched = {row.run.id for row in paper_rows if row.run}
-    others = [run for run in runs if run.provenance == PRECOMPUTED and run.id not in matched]
-    return paper_rows + [PaperRow(run.name, {}, run) for run in others]
+    unmatched = [run for run in runs if run.provenance == PRECOMPUTED and run.id not in matched]
+    return paper_rows + [PaperRow(run.name, {}, run) for run in unmatched]
 
 
 def _same_chain(figures: Mapping[str, Figure], runs: Sequence[Run]) -> Run | None:
@@ -128,10 +128,10 @@ def _rank(figure: Figure, run: Run) -> tuple[int, bool] | None:
     above = [(run.adapt, values) for values, _ in adapt]
     if not figure.matches_chain(zip(run.chain, (values for values, _ in steps), strict=True), above):
         return None
-    others = 0
+    changed = 0
     for (_, stated), (values, defaults) in zip(figure.chain + figure.adapt, steps + adapt, strict=True):
-        others += sum(value != defaults[name] for name, value in values.items() if name not in stated)
-    return others, run.provenance != PRECOMPUTED
+        changed += sum(value != defaults[name] for name, value in values.items() if name not in stated)
+    return changed, run.provenance != PRECOMPUTED
 
 
 @st.cache_data(max_entries=1000, show_spinner=False)
@@ -261,13 +261,13 @@ def column_settings(table: pd.DataFrame) -> dict[int, Any]:
     widths = [max(_width(text) for text in (name, *table[group, name])) for group, name in table.columns]
     groups = [group for group, _ in table.columns]
     for group in set(groups) - {""}:
-        places = [place for place, other in enumerate(groups) if other == group]
-        lacking = _width(group) - sum(widths[place] for place in places)
-        for place in places:
-            widths[place] += max(0, math.ceil(lacking / len(places)))
+        indices = [index for index, other_group in enumerate(groups) if other_group == group]
+        lacking = _width(group) - sum(widths[index] for index in indices)
+        for index in indices:
+            widths[index] += max(0, math.ceil(lacking / len(indices)))
     return {
-        place + 1: _column(group, name, width)
-        for place, ((group, name), width) in enumerate(zip(table.columns, widths, strict=True))
+        index + 1: _column(group, name, width)
+        for index, ((group, name), width) in enumerate(zip(table.columns, widths, strict=True))
     }
 
 

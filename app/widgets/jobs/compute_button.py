@@ -32,9 +32,9 @@ def draw_missing(recipes: Sequence[Recipe], key: str, stored: Sequence[Run]) -> 
         if job_ids := [job.id for job in queued if page_data.job_queue().may_stop(job.id)]:
             st.button("Cancel them", key=f"stop_{key}", on_click=_stop, args=(job_ids,), type="tertiary")
 
-    def offer(rest: list[Recipe]) -> None:
-        st.markdown(f"Not computed yet: {_titles_in_words(rest)}.")
-        _offer(rest, key, stored)
+    def offer(missing: list[Recipe]) -> None:
+        st.markdown(f"Not computed yet: {_titles_in_words(missing)}.")
+        _offer(missing, key, stored)
 
     draw_box(key, [(recipe, jobs.get(recipe.to_yaml())) for recipe in recipes], running, offer)
 

@@ -45,9 +45,9 @@ def draw_missing(key: str, runs: Sequence[Run], why: str, known: Sequence[Stored
             f"is running. {GO_ON}"
         )
 
-    def offer(rest: list[Run]) -> None:
-        st.markdown(f"{why} {_titles_in_words(rest)}. {_expected_time(key, known)}")
-        _draw_button(key, [run.id for run in rest])
+    def offer(missing: list[Run]) -> None:
+        st.markdown(f"{why} {_titles_in_words(missing)}. {_expected_time(key, known)}")
+        _draw_button(key, [run.id for run in missing])
 
     able = [run for run in runs if not find_refusal(find_measurement(key), run.network)]
     for network in dict.fromkeys(run.network for run in runs if run not in able):
@@ -87,8 +87,8 @@ def _job(key: str, run: Run) -> Job | None:
 
 
 def _same_experts(run_id: str, run: Run) -> bool:
-    other = page_data.store().find(run_id)
-    return other is not None and share_measurements(run, other)
+    other_run = page_data.store().find(run_id)
+    return other_run is not None and share_measurements(run, other_run)
 
 
 @click_errors.guard_callback
@@ -110,6 +110,6 @@ def _expected_time(key: str, known: Sequence[StoredMeasurement]) -> str:
     if not took:
         guess = "takes about a minute at most for each on the bundled benchmark (a guess)"
         return f"{name} {guess}; it runs in the background."
-    seconds, where = statistics.median(took), page_text.safe_text(own[0].device, 40)
-    others = f"took about {duration_text(seconds)} for others on this machine, on {where}"
-    return f"{name} {others}; it runs in the background."
+    seconds, device = statistics.median(took), page_text.safe_text(own[0].device, 40)
+    experience = f"took about {duration_text(seconds)} for others on this machine, on {device}"
+    return f"{name} {experience}; it runs in the background."

@@ -25,13 +25,13 @@ def draw_box(
     Errors of failed jobs are above the offer, which includes their items.
     """
     live = [(item, job) for item, job in items if job is not None and job.is_live]
-    rest = [(item, job) for item, job in items if job is None or not job.is_live]
+    missing = [(item, job) for item, job in items if job is None or not job.is_live]
     with st.container(border=True, key=f"missing_{key}"):
         if live:
             tray.follow_jobs([job for _, job in live])
             running([item for item, _ in live], [job for _, job in live])
-        for _, job in rest:
+        for _, job in missing:
             if job is not None and job.error:
                 tray.draw_job(job, key)
-        if rest:
-            offer([item for item, _ in rest])
+        if missing:
+            offer([item for item, _ in missing])

@@ -134,8 +134,8 @@ def draw_job(job: Job, place: str) -> None:
 def _job_location(job: Job) -> str:
     """The benchmark of a job, if it is not this session's, and whether the job runs on another computer."""
     other = page_data.job_queue().is_on_other_benchmark(job)
-    at = ", on another computer" if job.is_remote else ""
-    return at + (
+    computer = ", on another computer" if job.is_remote else ""
+    return computer + (
         f", on {page_text.safe_text(session_benchmark.benchmark_title(Path(job.benchmark)), 40)}" if other else ""
     )
 
@@ -150,8 +150,8 @@ def draw_buttons(job: Job, place: str) -> None:
             st.button("Cancel", key=f"cancel_{place}_{job.id}", on_click=page_data.job_queue().cancel, args=(job.id,))
         return
     if page_data.job_queue().is_on_other_benchmark(job):
-        if where := session_benchmark.key_of_folder(Path(job.benchmark)):
-            draw_switch_button(job, place, where)
+        if benchmark := session_benchmark.key_of_folder(Path(job.benchmark)):
+            draw_switch_button(job, place, benchmark)
     elif place == "tray" and job.kind == SWEEP:  # the page can show the computed points of a stopped sweep
         draw_result_link(pages.SWEEPS, "Sweeps", "tune", job, view_state.pick_sweep, sweep=job.subject)
     elif job.state == "done" and place == "tray" and job.kind != MERGE:
