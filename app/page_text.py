@@ -27,7 +27,7 @@ NUMBERS = ("real", "integer")
 ONE_PER_TASK, MODULE_PER_TASK = "one model per task", "a module per task"
 ADAPTING_WORDS = {  # images that a run learned from without labels -> sentence
     "choosing": "Adapted on other test images than the scored ones, without labels.",
-    "reporting": "† Adapted on the scored images, without labels.",
+    "reporting": "† Adapted on these images, the scored ones, without labels.",
     "exemplars": "Adapted on training images, without labels.",
 }
 PROTOCOLS = {  # origin of test data -> words

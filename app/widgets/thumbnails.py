@@ -69,7 +69,7 @@ def chosen_image(images: Iterable[str], split: str) -> str:
     chosen = selection.chosen_value(selection.IMAGE)
     image = next((image for image in images if full_name(image, split) == chosen), "") if chosen else ""
     if chosen and not image:
-        st.caption(f"The chosen image, {page_text.safe_text(chosen, 60)}, is not among the images shown.")
+        st.caption(f"The chosen image, {page_text.safe_text(chosen, 60)}, is not among the images on this page.")
     return image
 
 
