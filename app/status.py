@@ -51,7 +51,7 @@ def server_status() -> dict[str, Any]:
     """The data of /status."""
     process = psutil.Process()
     queue = page_data.job_queue()
-    live = [job for job in queue.jobs() if job.is_live]
+    live = [job for job in queue.list_jobs() if job.is_live]
     bench = previews.preview_process().pid
     return {
         "version": __version__,

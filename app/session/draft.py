@@ -145,7 +145,7 @@ class Draft:
             title=self.title if self.chain() == self.title_of_chain else "",
             adapt=(self.adapt.key, self.adapt.values) if self.adapt else None,
             test_data=self.test_data,
-            **self.given_data.of_experts(self.experts).plain(),
+            **self.given_data.of_experts(self.experts).to_plain(),
         )
 
     def forget_model_choices(self) -> None:
@@ -219,7 +219,7 @@ def command_lines(recipe: Recipe) -> str:
     words += ["--architecture", recipe.architecture] if recipe.architecture else []
     words += ["--vocabulary", recipe.vocabulary] if recipe.vocabulary != COMMON else []
     words += ["--family", recipe.family] if recipe.family else []
-    for key, named in recipe.data_files.plain().items():
+    for key, named in recipe.data_files.to_plain().items():
         words += [word for name, file in named.items() for word in (f"--{key.replace('_', '-')}", f"{name}={file}")]
     output = "merged" if recipe.adapt else "merged.safetensors"  # modules need a folder
     whole = shlex.join([*words, "--merge", merge, "--out", output])

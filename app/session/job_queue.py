@@ -89,7 +89,7 @@ class SessionQueue:
         self._require_own(job_id)
         return self.runner.submit_again(job_id, self.session)
 
-    def jobs(self) -> list[Job]:
+    def list_jobs(self) -> list[Job]:
         """All jobs on any benchmark, newest first."""
         return self.runner.list_jobs()
 
@@ -111,7 +111,7 @@ class SessionQueue:
 
     def jobs_here(self) -> list[Job]:
         """The jobs that work on this benchmark, or on none, newest first."""
-        return [job for job in self.jobs() if not self.is_on_other_benchmark(job)]
+        return [job for job in self.list_jobs() if not self.is_on_other_benchmark(job)]
 
     def is_on_other_benchmark(self, job: Job) -> bool:
         """Whether a job works on another benchmark than this session."""

@@ -118,7 +118,7 @@ class ReportDraft:
 
     def take_over(self, other: ReportDraft) -> None:
         """Copy all stored fields of another draft."""
-        for name in ("title", "introduction", "tables", "recipes", "kept", "sources", "allowed"):
+        for name in ("title", "introduction", "tables", "recipes", "views", "sources", "allowed"):
             setattr(self, name, getattr(other, name))
 
     def report(self, made_with: Sequence[tuple[str, str]]) -> Report:

@@ -251,7 +251,7 @@ def _why_not_here(recipe: Recipe) -> str:
     try:
         pretrained = recipe.models()["pretrained"].open("pretrained", family=recipe.family)
         check_kind(recipe, pretrained, recipe.data_files.layer_inputs or None, recipe.data_files.gradients or None)
-        if recipe.data_files.plain():
+        if recipe.data_files.to_plain():
             open_inputs(recipe)  # also opens the files of data
     except MergingError as error:
         return str(error)
@@ -279,7 +279,7 @@ def job_subject(pretrained: str, experts: Mapping[str, str]) -> str:
 
 def find_job(key: str, subject: str) -> Job | None:
     """The newest job of a kind on a subject."""
-    return next((job for job in page_data.job_queue().jobs() if job.kind == key and job.subject == subject), None)
+    return next((job for job in page_data.job_queue().list_jobs() if job.kind == key and job.subject == subject), None)
 
 
 @click_errors.guard_callback

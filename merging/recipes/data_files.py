@@ -46,7 +46,7 @@ class DataFiles:
         rows = tuple((name, resolve(file)) for name, file in self.layer_inputs)
         return type(self)(rows, tuple((name, resolve(file)) for name, file in self.gradients))
 
-    def plain(self) -> dict[str, dict[str, str]]:
+    def to_plain(self) -> dict[str, dict[str, str]]:
         """{key of a recipe: {expert: file}}, without keys of which there are none."""
         files = {"layer_inputs": dict(self.layer_inputs), "gradients": dict(self.gradients)}
         return {key: named for key, named in files.items() if named}

@@ -136,14 +136,14 @@ class Recipe:
         """
         if not any(data_files.values()):
             return self
-        changed = self.from_plain(self.plain() | {key: dict(files) for key, files in data_files.items() if files})
+        changed = self.from_plain(self.to_plain() | {key: dict(files) for key, files in data_files.items() if files})
         changed.refuse_unread(data_files)
         return replace(changed, unused=self.unused)
 
     def refuse_unread(self, data_files: Mapping[str, Mapping[str, str]]) -> None:
         """Raise RecipeError if files of data are given that no step of the chain reads."""
         for key, files in data_files.items():
-            if files and key not in self.data_files.plain():
+            if files and key not in self.data_files.to_plain():
                 raise RecipeError(f"No step of this chain reads {key.replace('_', ' ')}; leave them out.")
 
     @classmethod
@@ -225,12 +225,12 @@ class Recipe:
     @cached_property
     def chain_digest(self) -> str:
         """sha-256 of the chain with every parameter and every method's version; references are left out."""
-        return self._digest([step.plain() for step in self.steps])
+        return self._digest([step.to_plain() for step in self.steps])
 
     def _digest(self, steps: Sequence[Mapping[str, Any]]) -> str:
         versions = [method.version for method, _ in self.stages]
         more: list[Any] = [self.exemplars.values()] if self.exemplars else []
-        more += [{"adapt": self.adapt.plain()}] if self.adapt else []
+        more += [{"adapt": self.adapt.to_plain()}] if self.adapt else []
         more += [{"test_data": self.test_data.values()}] if self.test_data else []
         return hashlib.sha256(chain_rules.canonical_json([VERSION, steps, versions, *more]).encode()).hexdigest()
 
@@ -242,7 +242,7 @@ class Recipe:
         """
         names = [name for name, _ in self.experts]
         for method, step in zip(self.methods, self.steps, strict=True):
-            yield {step.key: method.content(step.params, names, parameters)} if method.content else step.plain()
+            yield {step.key: method.content(step.params, names, parameters)} if method.content else step.to_plain()
 
     def run_id(
         self,
@@ -274,7 +274,7 @@ class Recipe:
         chain = self._digest(list(self.contents(parameters)))
         return short_digest(chain_rules.canonical_json([chain, inputs, *drawn_from, *dead, *named]))
 
-    def plain(self) -> dict[str, Any]:
+    def to_plain(self) -> dict[str, Any]:
         """The recipe as plain data, defaults written out."""
         return {
             "version": VERSION,
@@ -286,15 +286,15 @@ class Recipe:
             "count_dead_params": self.count_dead_params,
             **{name: value for name in STATED_FIELDS if (value := getattr(self, name))},
             **({"vocabulary": self.vocabulary} if self.vocabulary != COMMON else {}),
-            **self.data_files.plain(),
-            "edits": [step.plain() for step in self.edits],
-            "merge": self.merge.plain(),
-            **({"adapt": self.adapt.plain()} if self.adapt else {}),
+            **self.data_files.to_plain(),
+            "edits": [step.to_plain() for step in self.edits],
+            "merge": self.merge.to_plain(),
+            **({"adapt": self.adapt.to_plain()} if self.adapt else {}),
         }
 
     def to_yaml(self) -> str:
         """The recipe as a YAML document that ``from_yaml`` reads back to an equal one."""
-        return write_yaml(self.plain())
+        return write_yaml(self.to_plain())
 
     @classmethod
     def from_yaml(cls, text: str) -> Self:
@@ -337,9 +337,9 @@ class Recipe:
             layer_inputs=dict(files.layer_inputs),
             gradients=dict(files.gradients),
         )
-        given = {"exemplars": exemplars, "test_data": test_data, **files.plain()}
+        given = {"exemplars": exemplars, "test_data": test_data, **files.to_plain()}
         return replace(
-            recipe, unused=chain_rules.describe_unused(given, recipe.image_needs | recipe.data_files.plain())
+            recipe, unused=chain_rules.describe_unused(given, recipe.image_needs | recipe.data_files.to_plain())
         )
 
     @classmethod

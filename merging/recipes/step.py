@@ -22,7 +22,7 @@ class Step:
     key: str
     params: Params
 
-    def plain(self) -> dict[str, dict[str, Any]]:
+    def to_plain(self) -> dict[str, dict[str, Any]]:
         """{key: {parameter: value}}, defaults written out but for those of ``later`` parameters."""
         return {self.key: self.params.to_plain()}
 

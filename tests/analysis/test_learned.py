@@ -41,7 +41,7 @@ def run_of(store: Store, benchmark: Benchmark, merge: str, params: Any, edits: A
 def plain(model: Any, benchmark: Benchmark, task: str) -> tuple[float, float, float]:
     """Entropy, loss and accuracy of a model on the choosing half, from plain softmax."""
     images, labels = benchmark.images(task, "choosing")
-    encoder = Encoder.from_checkpoint(open_checkpoint(model, "model"), CPU, like=benchmark.pretrained_tower)
+    encoder = Encoder.from_checkpoint(open_checkpoint(model, "model"), CPU, fallback=benchmark.pretrained_tower)
     rows = compute_features(encoder, benchmark.preprocess(images)).double().numpy()
     unit = rows / np.linalg.norm(rows, axis=1, keepdims=True)
     logits = benchmark.logit_scale * unit @ benchmark.head(task).double().numpy().T

@@ -120,10 +120,10 @@ class TwoLearning:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._runner, name)
 
-    def here(self) -> list[Job]:
+    def jobs_here(self) -> list[Job]:
         return self.live
 
-    jobs = here
+    list_jobs = jobs_here
 
     def details(self, job_id: str) -> list[str]:
         return [f"step {step} of 9 · entropy 1.{step}" for step in (1, 2, 3)] if job_id == "b" * 12 else []

@@ -73,7 +73,7 @@ def test_a_set_is_merged_and_methods_for_clip_are_refused(
     at = run_until_idle(at)
     assert not at.exception and "Not evaluated\\: images pass through CLIP towers" in words(at)
     assert "It was not evaluated" not in words(at)
-    (job,) = page_data.job_queue().jobs()
+    (job,) = page_data.job_queue().list_jobs()
     assert page_data.store().get_run(job.subject).network == "T5"
 
 

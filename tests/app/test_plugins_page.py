@@ -106,7 +106,7 @@ def test_queued_recipes_are_not_offered_again(open_app: Any, library: Path, monk
     assert "Not computed yet" not in words(at)
     at.button(key="stop_ablations").click().run()
     run_until_idle(at)
-    assert {job.state for job in page_data.job_queue().jobs()} == {"cancelled"}
+    assert {job.state for job in page_data.job_queue().list_jobs()} == {"cancelled"}
     assert "Not computed yet" in words(at)
 
 

@@ -203,4 +203,4 @@ def test_the_tray_shows_no_negative_time(open_app: Any, library: Path, filled: R
     at = open_app("home", library)
     monkeypatch.setattr(time, "time", lambda: 1.0)
     at.run()
-    assert not at.exception and "-" not in "".join(job.error for job in page_data.job_queue().jobs())
+    assert not at.exception and "-" not in "".join(job.error for job in page_data.job_queue().list_jobs())

@@ -50,7 +50,7 @@ def draw_actions(runs: Sequence[Run]) -> None:
 
 def _busy_runs(runs: Sequence[Run]) -> list[Run]:
     """The runs that a job uses."""
-    live = {job.subject for job in page_data.job_queue().jobs() if job.is_live}
+    live = {job.subject for job in page_data.job_queue().list_jobs() if job.is_live}
     return [run for run in runs if run.id in live]
 
 
@@ -125,7 +125,7 @@ def _delete_now(run_ids: list[str]) -> None:
 
 
 def _for_each(run_ids: list[str], act: Callable[[str], None], success: str) -> None:
-    live, changed = {job.subject for job in page_data.job_queue().jobs() if job.is_live}, 0
+    live, changed = {job.subject for job in page_data.job_queue().list_jobs() if job.is_live}, 0
     try:
         for run_id in run_ids:
             if run_id in live:

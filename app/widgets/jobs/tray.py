@@ -90,7 +90,7 @@ def _draw_tray(was_live: bool) -> None:
     live = sorted((job for job in jobs if job.is_live), key=lambda job: job.position)  # running jobs come first
     followed = st.session_state.get("_live", set())  # a page can show another session's job
     now = {job.id for job in live} | {
-        job.id for job in page_data.job_queue().jobs() if job.is_live and job.id in followed
+        job.id for job in page_data.job_queue().list_jobs() if job.is_live and job.id in followed
     }
     if was_live and now != st.session_state.get("_live"):
         had_jobs = "_live" in st.session_state

@@ -87,7 +87,7 @@ def workers(call: Call, store: Path | None, device: str) -> int:
         raise WorkerError(str(gone)) from None
     jobs = [job for job in KnownJobs(Store(store)).list_jobs() if job.state == State.RUNNING]
     if call.json:
-        names = ("id", "title", "kind", "phase", "fraction", "seconds_left", "away")
+        names = ("id", "title", "kind", "phase", "fraction", "seconds_left", "is_remote")
         print(encode_json({"workers": listed, "jobs": [{name: getattr(job, name) for name in names} for job in jobs]}))
         return DONE
     _print_workers(found, listed)

@@ -68,7 +68,7 @@ def find_parents(run: Run, recipe: Recipe, hub_ids: Mapping[str, str]) -> tuple[
 
 def merge_metadata(run: Run, recipe: Recipe) -> dict[str, str]:
     """The metadata of a model file about its merge; nothing about the machine, the files' folders or the time."""
-    plain = recipe.plain()
+    plain = recipe.to_plain()
     settings = ("exemplars", "count_dead_params", "activation", "architecture", "edits", "merge")
     chain = {key: plain[key] for key in settings if key in plain}
     sources = {name: run.inputs[expert_key(name)] for name, _ in recipe.experts}

@@ -32,7 +32,7 @@ class CapturedFiles:
             RecipeError: it is of an expert that the recipe does not merge.
         """
         experts = [name for name, _ in recipe.experts]
-        named = {name for files in recipe.data_files.plain().values() for name in files}
+        named = {name for files in recipe.data_files.to_plain().values() for name in files}
         if strange := sorted(named - set(experts)):
             raise RecipeError(
                 f"The recipe names files of data of {first_few(strange)}, but no such expert; its experts are "

@@ -112,7 +112,7 @@ class SeveralRuns:
         plan = estimate_run(opened, scored_on, device=self.context.device)
         request = {
             "name": name,
-            "recipe": one.recipe.plain(),
+            "recipe": one.recipe.to_plain(),
             "base": str(base),
             "digests": [digest_for_request(checkpoint) for checkpoint in opened],
             "benchmark": str(self.benchmark.folder.absolute()) if self.benchmark else "",

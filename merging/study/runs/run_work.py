@@ -193,7 +193,7 @@ class RunWork:
 
     def _metadata(self, name: str) -> dict[str, str]:
         """The metadata of a model file: nothing about this machine or the time, so that bytes repeat."""
-        plain = self.recipe.plain()
+        plain = self.recipe.to_plain()
         experts = {key: self.digests[expert_key(key)] for key in self.opened.experts}
         settings = ("exemplars", "test_data", "activation", "architecture", "vocabulary", "edits", "merge", "adapt")
         chain = {key: plain[key] for key in settings if key in plain}

@@ -48,7 +48,7 @@ def tensors_on_workers(opened: OpenedRecipe, context: Context) -> Iterator[Tenso
             return
         workers.check_memory(tensor_bytes(opened, names), "a tensor")
         base = (opened.base or Path.cwd()).absolute()
-        recipe = opened.recipe.plain()
+        recipe = opened.recipe.to_plain()
         asked = {"recipe": recipe, "base": str(base), "device": context.device, "digests": digests}
         yield TensorsOnWorkers(opened, names, asked, workers, context)
 

@@ -59,7 +59,7 @@ class SweepPoint:
 
     def to_plain(self) -> dict[str, Any]:
         """It as plain data, with the recipe's title, as some warnings name it."""
-        return {**{name: getattr(self, name) for name in ("line", "values", "terms")}, "recipe": self.recipe.plain()}
+        return {**{name: getattr(self, name) for name in ("line", "values", "terms")}, "recipe": self.recipe.to_plain()}
 
     @classmethod
     def from_plain(cls, plain: Mapping[str, Any]) -> Self:
@@ -234,7 +234,7 @@ class Sweep:
             "split": self.split,
             "images": self.images,
             "seed": self.seed,
-            "recipes": [recipe.plain() for recipe in self.recipes],
+            "recipes": [recipe.to_plain() for recipe in self.recipes],
         }
 
     def to_yaml(self) -> str:

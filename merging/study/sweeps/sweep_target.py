@@ -127,14 +127,14 @@ def vary_recipe(recipe: Recipe, target: str, value: float, seed: int = 0) -> Rec
     Raises:
         ParameterError, RecipeError: the value is outside its bounds, or the chain makes no sense with it.
     """
-    plain = recipe.plain() | {"title": ""}
+    plain = recipe.to_plain() | {"title": ""}
     if target == EXPERTS:
         order = np.random.default_rng(seed).permutation(len(recipe.experts))[: int(value)]
         kept = [recipe.experts[index] for index in sorted(order)]
         smaller = replace(
             recipe, experts=tuple(kept), data_files=recipe.data_files.of_experts(name for name, _ in kept)
         )
-        return Recipe.from_plain(smaller.plain() | {"title": ""})
+        return Recipe.from_plain(smaller.to_plain() | {"title": ""})
     owner, _, name = target.rpartition(".")
     if owner in DRAWN:
         return Recipe.from_plain(plain | {owner: {**plain.get(owner, {}), name: int(value)}})

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 def plain_recipe(recipe: Recipe) -> dict[str, Any]:
     """A recipe on models of a benchmark, without saying where they lie: experts by name."""
-    return {**recipe.plain(), "pretrained": "", "experts": [name for name, _ in recipe.experts]}
+    return {**recipe.to_plain(), "pretrained": "", "experts": [name for name, _ in recipe.experts]}
 
 
 def read_plain_recipe(benchmark: Benchmark, plain: Mapping[str, Any]) -> Recipe:

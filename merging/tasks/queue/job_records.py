@@ -76,11 +76,12 @@ class Job:
     ``kind`` is "merge", "sweep", the key of a measurement, or what a command does in one word. ``subject`` is the id of
     the run that a job makes or measures, the id of a sweep, or what a command works on; empty for a measurement of the
     benchmark. ``position`` is its place in the queue from 1, 0 if not waiting. ``state`` is queued, running, done,
-    failed, cancelled, paused or interrupted (its process is gone without a word, such as after a restart). ``error``
-    says why it failed or was interrupted. ``halted`` is the number of its process if a signal has stopped it for now,
+    failed, cancelled, paused or interrupted (its process ended without a result, such as at a restart). ``error``
+    says why it failed or was interrupted. ``halted_pid`` is the number of its process while a signal has stopped it,
     else 0. Times are seconds since the epoch; ``starts_in`` is how many until a waiting job should begin, if that is
-    known. ``benchmark`` is the folder of the benchmark, empty for the one that the server was started on. ``away`` says
-    that another computer has it, ``kept`` that what it did before it stopped is kept: submitted again, it goes on.
+    known. ``benchmark`` is the folder of the benchmark, empty for the one that the server was started on.
+    ``is_remote`` says that another computer runs it, ``is_resumable`` that it stored its progress before it stopped:
+    submitted again, it continues.
     """
 
     id: str
