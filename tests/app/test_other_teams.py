@@ -111,7 +111,7 @@ def test_other_pages_name_the_networks_that_they_do_not_show(
         assert not at.exception, page
         text = words(at)
         assert "4 runs of BERT or RoBERTa, Llama or a relative of it, ResNet" in text
-        assert ("have no scores" if page == "scores" else "not offered here") in text
+        assert ("have no scores" if page == "scores" else "not offered on this page") in text
     for page in ("home", "learning", "sweeps", "report"):
         assert not open_app(page, library).exception, page
 

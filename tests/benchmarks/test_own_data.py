@@ -256,7 +256,7 @@ def test_models_that_do_not_fit_are_refused(base, tmp_path):
     task = {"images": "folder", "expert": str(tmp_path / "odd.safetensors")}
     with pytest.raises(MergingError, match="shape"):
         made(base, tmp_path / "bench", {"fruit": task})
-    with pytest.raises(MergingError, match=r"^pretrained.safetensors holds no text tower; .* Heads are built by"):
+    with pytest.raises(MergingError, match=r"^pretrained.safetensors holds no text tower; .* Heads are built with"):
         made(base, tmp_path / "bench", {"fruit": "folder"}, pretrained="experts/pretrained.safetensors")
     found = made(base, tmp_path / "bench", {"fruit": "folder"}, pretrained="experts/pretrained.safetensors",
                  text="clip.safetensors")  # fmt: skip

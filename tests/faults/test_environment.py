@@ -38,7 +38,7 @@ from merging.tasks.context import Context
 from viz.report.private_names import find_private_names
 
 CHECKOUT = Path(__file__).resolve().parents[2]
-NO_HOME = "There is no home folder that runs could be kept in. Set MERGESCOPE_STORE"
+NO_HOME = "There is no home folder to store runs in. Set MERGESCOPE_STORE"
 
 
 @pytest.fixture

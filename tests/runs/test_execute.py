@@ -201,7 +201,7 @@ def test_a_checkpoint_overwritten_while_it_is_read_is_noticed(recipe, run_it, st
                 file.seek(-2, 2)
                 file.write(b"\0\0")
 
-    with pytest.raises(CheckpointError, match="d was changed while it was being read; nothing was kept"):
+    with pytest.raises(CheckpointError, match="d was changed while it was being read; nothing was stored"):
         run_it(mine, progress=overwrite)
     assert store.list_runs() == []
 
