@@ -179,7 +179,8 @@ def draw_heat_maps(pair: RunPair, name: str, comparison: ComparisonChart) -> Non
     )
     chart_view.draw_chart(
         "compare_cells", table, name=f"{name}_{file_name(pair)}", labels=pair.labels, what=comparison.what,
-        limits=limits, caption=caption, of=pair.runs, heading=f"{name[0].upper()}{name[1:]}: where do the two runs differ?", **options,
+        limits=limits, caption=caption, of=pair.runs,
+        heading=f"{name[0].upper()}{name[1:]}: where do the two runs differ?", **options,
     )  # fmt: skip
     draw_largest(table, comparison)
     with st.container(horizontal=True):

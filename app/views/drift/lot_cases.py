@@ -45,8 +45,9 @@ def draw_cases() -> None:
     st.markdown(
         "LOT solves each layer in closed form. This example has two tasks whose inputs span a few directions. In "
         "directions that only one task's inputs excite, LOT follows that task's vector and **no drift remains**. In "
-        "shared directions it takes an **average weighted by the energy** of the inputs, and drift remains unless the two "
-        "task vectors agree. Move the first slider from one extreme of the paper's analysis (section 5.1) to the other."
+        "shared directions it takes an **average weighted by the energy** of the inputs, and drift remains unless the "
+        "two task vectors agree. Move the first slider from one extreme of the paper's analysis (section 5.1) to the "
+        "other."
     )
     with st.grid(3, min_column_width=220):
         shared: int = st.slider(

@@ -31,7 +31,7 @@ def draw_separability(models: Sequence[Model]) -> None:
     runs = [model.run.id for model in models]
     caption = (
         "Computed from the features scaled to unit length, for each data set separately. Nearest neighbors: majority "
-        "vote of the 20 nearest other images by cosine, with 95% intervals; a class of few images cannot win many votes. "
+        "vote of the 20 nearest other images by cosine, with 95% intervals; a small class cannot win many votes. "
         f"Silhouette: by cosine. {measure_button.origin_in_words([model.measurement for model in models])}"
     )
     name = f"separability_{value}"

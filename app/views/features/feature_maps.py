@@ -35,7 +35,7 @@ FIT = (
     "The two principal components explain {} of the variance ({}), so images that are close on the map may be far "
     "apart. They are fit on all shown models together, so positions and distances can be compared between panels."
 )
-OF_DATA_SETS, OF_CLASSES = "Do out-of-domain data sets stay separate?", "Do out-of-domain classes stay separate?"
+OF_DATA_SETS, OF_CLASSES = "Do out-of-domain data sets stay apart?", "Do out-of-domain classes stay apart?"
 COLUMNS = {
     "label": ("Model", ""),
     "silhouette": ("Silhouette", "Mean over images, cosine distance, −1 to 1."),

@@ -41,8 +41,8 @@ def table_names(run: Run) -> set[str]:
 def _coefficient_table(run: Run) -> str:
     """The name of the table of learned coefficients; empty if there is none.
 
-    Other methods, such as AWD and Model Stock, write a table of the same name with other columns. If they come before the
-    learned one in a chain, its table gets the same name with a number.
+    Other methods, such as AWD and Model Stock, write a table of the same name with other columns. After such a method
+    in a chain, the table of learned coefficients gets the same name with a number.
     """
     named = (name for name in run.tables if name.partition("_")[0] == COEFFICIENTS)
     return next((name for name in named if set(run.columns(name)) >= COEFFICIENT_COLUMNS), "")

@@ -81,16 +81,16 @@ def _entries(lesson: Lesson) -> Iterator[Entry]:
     written = learner.open_texts(lesson)
     for number, step in enumerate(lesson.steps, 1):
         position = LessonPosition(lesson, step, number)
-        answer, measured = learner.answer_at(position), ""
+        stored, measured = learner.answer_at(position), ""
         words = written.get(number, "")
-        if step.guess is not None and answer:
+        if step.guess is not None and stored:
             facts = offered_lessons.measured_truths(lesson, step)
             words, measured = (
-                guess_widgets.guess_in_words(step.guess, facts, answer),
+                guess_widgets.guess_in_words(step.guess, facts, stored),
                 guess_widgets.truth_in_words(step.guess, facts),
             )
-        elif step.kind == "check" and answer:
-            answer = step.answers[int(answer[0])]
+        elif step.kind == "check" and stored:
+            answer = step.answers[int(stored[0])]
             words = page_text.plain_text(offered_lessons.fill_in(lesson, answer.text))
             measured = "right" if answer.right else "not this one"
         elif step.kind == "do" and number in learner.done_steps(lesson):
@@ -101,13 +101,13 @@ def _entries(lesson: Lesson) -> Iterator[Entry]:
 
 
 def _sheet_json(lesson: Lesson) -> str:
-    answer = lesson_progress.format_answers(
-        learner.given_answers(lesson), MOST_ANSWERS
+    answers = lesson_progress.format_answers(
+        learner.stored_answers(lesson), MOST_ANSWERS
     )  # all answers, although the address may be too short for them
     plain = {
         "version": 1, "lesson": lesson.key,
         "progress": lesson_progress.format_finished_steps(learner.done_steps(lesson)),
-        "answers": answer,
+        "answers": answers,
         "free": {str(number): words for number, words in learner.open_texts(lesson).items() if words},
     }  # fmt: skip
     return json.dumps(plain, ensure_ascii=False)
@@ -157,7 +157,7 @@ def restore_sheet(document: str) -> str:
     lesson = offered_lessons.lessons().get(plain["lesson"])
     if lesson is None:
         raise RecipeError(f"{WHAT} is of the lesson {plain['lesson'][:60]!r}, which this server does not have.")
-    answers = learner.given_answers(lesson)
+    answers = learner.stored_answers(lesson)
     answers.update(lesson_progress.parse_answers(plain["answers"], MOST_ANSWERS))
     visit = lesson_visit.current_visit()
     visit.progress[lesson.key] = lesson_progress.format_finished_steps(

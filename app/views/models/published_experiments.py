@@ -25,7 +25,7 @@ NEEDS = (
     "For",
     "Repository",
     "Size",
-    "On disk",
+    "Here",
     "License",
     "Terms",
     "Files",
