@@ -60,11 +60,12 @@ test-rest: $(VENV)/.dev ## run what `make test` leaves out
 	@echo "Running the long tests in two browsers ..."
 	@$(BIN)/python -m pytest -m "browser and full" $(BROWSERS)
 
-check: $(VENV)/.dev ## lint, format check, strict types, directions of imports
+check: $(VENV)/.dev ## lint, format check, strict types, directions of imports, rules of the layout
 	@echo "ruff ..." && $(BIN)/ruff check .
 	@echo "ruff format ..." && $(BIN)/ruff format --check .
 	@echo "mypy --strict on merging/ and viz/ ..." && $(BIN)/mypy
 	@echo "import-linter: imports point to the ground ..." && $(BIN)/lint-imports --no-cache --no-logo
+	@echo "the rules of the layout ..." && $(BIN)/python -m pytest --quiet --no-header tests/architecture
 
 sample-data: $(VENV)/.dev ## rebuild the bundled benchmark from its sources (an hour on two cores; see sample_data/README.md)
 	@$(BIN)/python sample_data/make.py

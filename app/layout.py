@@ -1,4 +1,4 @@
-"""What all pages share: the menu, what stands in the sidebar, and the page itself between them."""
+"""The parts that all pages share: menu and sidebar, with the page between them."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def pages(sections: Sections) -> dict[str, list[StreamlitPage]]:
 
 
 def draw_page(sections: Sections) -> None:
-    """Draw the page that the address names, and what all pages share, once it is its turn."""
+    """Draw the page in the address and the shared parts, when it is the page's turn."""
     with page_queue.PAGES.wait_for_turn():
         _draw(sections)
 
@@ -53,7 +53,7 @@ def _draw(sections: Sections) -> None:
     st.set_page_config("Mergescope", page_icon=str(ICON), layout="wide", initial_sidebar_state=240)
     st.logo(str(ICON), size="large")
     page = st.navigation(pages(sections), expanded=True)  # with more than twelve pages the last ones would be hidden
-    if page.url_path:  # tabs and the browser's history name the page
+    if page.url_path:  # so that tabs and the browser's history name the page
         st.set_page_config(f"{page.title} · Mergescope")
     with st.sidebar:
         jobs = st.container(key="jobs")
@@ -67,14 +67,14 @@ def _draw(sections: Sections) -> None:
     if problem := click_errors.take_problem():
         st.error(safe_text(problem, 1000), icon=":material/error:")
     try:
-        modes.server_mode()  # an unknown one is an error wherever one looks
+        modes.server_mode()  # an unknown mode is an error on every page
         settings.jobs_at_once()  # likewise
         if missing := benchmark_choice.follow_link():
             benchmark_badge.draw_missing(missing)
         else:
             run_choice.follow_link()
             player.draw_page(page.url_path, page.run)
-    except MergingError as error:  # its text is meant for people; anything else goes to the log
+    except MergingError as error:  # its text is for people; other errors go to the log
         click_errors.draw_error(error, "page")
     chart_stage.end_page()
 
@@ -84,7 +84,7 @@ def _draw(sections: Sections) -> None:
         from app.widgets import selection_pickers
         from app.widgets.jobs.tray import draw_tray
 
-        with contextlib.suppress(StoreError):  # there is no store at all, which the page itself has said
+        with contextlib.suppress(StoreError):  # there is no store, as the page itself reports
             benchmark_badge.draw_badge()
             damaged_results.draw_notices()
             report_notice.draw_notice()

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-# Streamlit puts this folder on the path; the packages lie beside it.
+# Streamlit puts this folder on the path; the packages are beside it.
 if (root := str(Path(__file__).resolve().parent.parent)) not in sys.path:
     sys.path.insert(0, root)
 
@@ -53,7 +53,10 @@ SECTIONS = {
 
 @asynccontextmanager
 async def open_browser(_app: Any) -> AsyncIterator[None]:
-    """While the server runs; as it begins, the browser opens the app, unless the settings say not to."""
+    """Open the app in the browser when the server starts, unless the settings forbid it.
+
+    Active while the server runs.
+    """
     if not config.get_option("server.headless"):
         option = "browser.serverAddress" if config.is_manually_set("browser.serverAddress") else "server.address"
         address = get_url(get_display_address(config.get_option(option)))

@@ -1,7 +1,7 @@
-"""Pages are drawn one after the other: many at once hinder each other, and then all take as long as the last one.
+"""Draws pages one after the other: many at once slow each other down, until all take as long as the last one.
 
-A page that takes long, because it reads or computes something for the first time, does not hold up the others.
-Callbacks and parts of a page that are drawn alone take no turn; Streamlit runs them elsewhere.
+A slow page, which reads or computes something for the first time, does not hold up the others. Callbacks and parts of a
+page that are drawn alone do not wait; Streamlit runs them in another way.
 """
 
 from __future__ import annotations
@@ -16,27 +16,27 @@ SLOW_SECONDS = 0.3  # seconds after which a page that is being drawn no longer h
 
 
 class PageQueue:
-    """A line in which threads wait; the first one goes on when those before it are done or slow."""
+    """A queue of threads; the first waiting one proceeds when those before it are done or slow."""
 
     def __init__(self, slow: float = SLOW_SECONDS) -> None:
         self._slow = slow
         self._lock = threading.Lock()
         self._line: deque[threading.Event] = deque()
-        self._begun: dict[threading.Event, float] = {}  # when those that are at work began
+        self._begun: dict[threading.Event, float] = {}  # start times of the threads that draw
 
     @property
     def waiting_count(self) -> int:
-        """How many wait."""
+        """The number of waiting threads."""
         return len(self._line)
 
     @property
     def drawing_count(self) -> int:
-        """How many are at work."""
+        """The number of threads that draw."""
         return len(self._begun)
 
     @contextmanager
     def wait_for_turn(self) -> Iterator[None]:
-        """While a page is drawn, once it is its turn."""
+        """Wait for the turn of a page; active while the page is drawn."""
         mine = threading.Event()
         with self._lock:
             self._line.append(mine)
@@ -53,7 +53,10 @@ class PageQueue:
                 self._wake()
 
     def _wait(self, mine: threading.Event) -> float:
-        """Begin and return 0 if it is this one's turn; else the seconds after which to ask again, or when woken."""
+        """Begin and return 0 if it is the turn of ``mine``.
+
+        Otherwise the seconds after which to ask again, unless woken.
+        """
         with self._lock:
             if self._line[0] is not mine:
                 return self._slow
@@ -70,4 +73,4 @@ class PageQueue:
             self._line[0].set()
 
 
-PAGES = PageQueue()  # of this server
+PAGES = PageQueue()  # the queue of this server

@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 MARKUP = re.compile(r"\\(.)|:material/\w+:\s*|:[a-z]+(?:-badge)?\[|\]|\*\*|[*`]")  # what ``plain_text`` replaces
 NUMBERS = ("real", "integer")
 ONE_PER_TASK, MODULE_PER_TASK = "one model per task", "a module per task"
-ADAPTING_WORDS = {  # which images a run learned from without labels -> what its scores are of
-    "choosing": "Adapted on other test images than the ones it is scored on, without labels.",
-    "reporting": "† Adapted on these images, without labels: on the ones that it is scored on.",
+ADAPTING_WORDS = {  # images that a run learned from without labels -> sentence
+    "choosing": "Adapted on other test images than the scored ones, without labels.",
+    "reporting": "† Adapted on these images, the scored ones, without labels.",
     "exemplars": "Adapted on training images, without labels.",
 }
-PROTOCOLS = {  # where test data come from -> its words
+PROTOCOLS = {  # origin of test data -> words
     "choosing": "other test images",
     "reporting": "† the scored images, as the papers do",
     "exemplars": "training images",
@@ -42,7 +42,7 @@ TITLE_CORRECTIONS = {
 
 
 def safe_text(text: object, limit: int = 80) -> str:
-    """``clean_text`` for places that read Markdown: it shows exactly the characters that it was given."""
+    """``clean_text`` escaped for Markdown, which then shows exactly these characters."""
     return escape_markdown(clean_text(text, limit))
 
 
@@ -66,7 +66,7 @@ def plain_text(markdown: str) -> str:
 
 
 def data_set_title(title: str) -> str:
-    """The title under which pages show a data set or the expert of one, given the title in its files."""
+    """The title of a data set or of its expert on pages, from the title in its files."""
     for old, new in TITLE_CORRECTIONS.items():
         title = title.replace(old, new)
     return title
@@ -78,7 +78,7 @@ def add_titles(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def look_up_names(keys: pd.Series, names: Mapping[Any, str], rest: str | None = None) -> pd.Series:
-    """The name of each key, ``rest`` or the key itself where it has none: strings, also where no key has a name."""
+    """The name of each key as text; for a key without a name, ``rest`` or the key itself."""
     return keys.map(lambda key: names.get(key, key if rest is None else rest))
 
 
@@ -109,7 +109,7 @@ def method_title(key: str) -> str:
 
 
 def needs_words(method: Method) -> str:
-    """What a method must be given besides the checkpoints: 'labeled exemplars, heads'."""
+    """The inputs of a method besides checkpoints: 'labeled exemplars, heads'."""
     heads = method.heads or method.gradients is not None
     task = isinstance(method, Adapt) and method.needs_task
     return ", ".join([str(method.needs), *["heads"] * heads, *["each image's task"] * task])
@@ -118,7 +118,7 @@ def needs_words(method: Method) -> str:
 def step_words(step: Step, numbers: bool = True) -> str:
     """'TIES (density 0.2, scaling coefficient 0.3)': values other than the default, with ``numbers`` every number.
 
-    A table of rules stands for itself: 'Manual (blocks 0-1 × 0)'.
+    A table of rules has no name: 'Manual (blocks 0-1 × 0)'.
     """
     title = method_title(step.key)
     bounds = step.params.bounds()
@@ -143,16 +143,16 @@ def chain_title(recipe: Recipe) -> str:
 
 @lru_cache(maxsize=256)
 def _chain_of(recipe_yaml: str, unused_text: bool) -> str:
-    """The chain in words; where models carry unused text tensors, also that they are counted, if so."""
+    """The chain in words, with a note if it counts the unused text tensors of the models."""
     recipe = Recipe.from_yaml(recipe_yaml)
     counted = ", counting the unused text tensors" if unused_text and recipe.count_dead_params else ""
     return chain_words(recipe) + counted
 
 
 def run_in_words(run: Run) -> str:
-    """One sentence that says what a run is, in Markdown."""
+    """A sentence on a run: its title, chain and models; Markdown."""
     if run.kind != "merge":
-        return f"**{safe_text(data_set_title(run.name))}**, evaluated as it is. Run {run.id[:8]}."
+        return f"**{safe_text(data_set_title(run.name))}**, evaluated without a merge. Run {run.id[:8]}."
     try:
         chain = safe_text(_chain_of(run.recipe_yaml, run.sizes["dead"] > 0), 300) if run.recipe_yaml else ""
     except MergingError:
@@ -168,12 +168,15 @@ def adapting_in_words(run: Run) -> str:
 
 
 def per_task_in_words(run: Run) -> str:
-    """What a run has for each task, which one must be known for every image; empty if nothing."""
+    """A sentence on the parts that a run has for each task, for which the task of every image must be known.
+
+    Empty if there are none.
+    """
     return ONE_PER_TASK if run.per_task else MODULE_PER_TASK if run.needs_task else ""
 
 
 def marks_in_words(runs: Iterable[Run]) -> list[str]:
-    """What the marks ‡ and † mean, for each of them that one of the runs has."""
+    """The meanings of the marks ‡ and †, for each mark that one of the runs has."""
     runs = list(runs)
     sentences = [f"Marked ‡. {PER_TASK}"] if any(run.per_task for run in runs) else []
     sentences += [f"Marked ‡. {TASK_KNOWN}"] if any(run.needs_task and not run.per_task for run in runs) else []
@@ -181,7 +184,7 @@ def marks_in_words(runs: Iterable[Run]) -> list[str]:
 
 
 def title_with_note(run: Run) -> str:
-    """A run's title, with a note on what keeps its scores from being compared; untrusted plain text."""
+    """A run's title, with a note if its scores are not comparable to others; untrusted plain text."""
     title = data_set_title(run.name) + (" †" if run.adapts_on_test else "")
     return f"{title} ({per_task_in_words(run)})" if per_task_in_words(run) else title
 

@@ -1,4 +1,4 @@
-"""How long pages take to draw, for the host of a server: times by page, and nothing of what was shown or to whom."""
+"""Times that pages take to draw, for the host of a server: by page, without content or visitors."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def forget_times() -> None:
 
 
 def note_time(page: str, seconds: float) -> None:
-    """Note that a page was drawn in so many seconds."""
+    """Record that a page was drawn in ``seconds``."""
     with _lock:
         _times[page or "home"].append(seconds)
 
@@ -27,12 +27,12 @@ def note_time(page: str, seconds: float) -> None:
 def slow_pages() -> list[dict[str, float | int | str]]:
     """For each page the number of its latest drawings, their median, 95 % quantile and maximum in seconds."""
     with _lock:
-        kept = {page: sorted(times) for page, times in _times.items()}
+        by_page = {page: sorted(times) for page, times in _times.items()}
     rows: list[dict[str, float | int | str]] = [
         {
             "page": page, "drawn": len(times), "median": round(statistics.median(times), 3),
             "p95": round(times[min(len(times) - 1, int(0.95 * len(times)))], 3), "max": round(times[-1], 3),
         }
-        for page, times in kept.items()
+        for page, times in by_page.items()
     ]  # fmt: skip
     return sorted(rows, key=lambda row: float(row["p95"]), reverse=True)

@@ -1,6 +1,6 @@
-"""What visitors of this server may do. Every function of the app that writes asks here, whatever a page shows.
+"""The permissions of this server's visitors. Every function that writes checks them, whatever a page shows.
 
-The mode and ``MERGESCOPE_SHARED`` decide, and where the server listens: what is for one person is not for others.
+The mode, ``MERGESCOPE_SHARED`` and the server's network address decide: some actions are only for a single user.
 """
 
 from __future__ import annotations
@@ -16,29 +16,29 @@ from merging.base.errors import ModeError
 from merging.base.modes import VisitorAction
 from merging.tasks.workers.certificates import is_this_machine
 
-REQUIRED_ACTS: dict[str, tuple[VisitorAction, Callable[..., object]]] = {}  # the functions that ask, by module and name
+REQUIRED_ACTS: dict[str, tuple[VisitorAction, Callable[..., object]]] = {}  # functions by module and name
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
 def is_allowed(act: VisitorAction) -> bool:
-    """Whether visitors of this server may do that."""
+    """Whether visitors of this server may do the action."""
     return modes.is_allowed(act) and not (act in modes.FOR_ONE and has_others())
 
 
 def has_others() -> bool:
-    """Whether several people may use this server: it says so, or other machines can reach it."""
+    """Whether several people may use this server: a setting says so, or other machines can reach it."""
     return modes.is_shared() or not is_this_machine(str(st.get_option("server.address")))
 
 
 def require(act: VisitorAction) -> None:
-    """Raises ModeError if visitors of this server may not do that."""
+    """Raises ModeError if visitors of this server may not do the action."""
     if not is_allowed(act):
         raise ModeError(modes.refusal(act).replace("`", ""))
 
 
 def requires(act: VisitorAction) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """The same function, which does nothing but raise ModeError where visitors may not do that."""
+    """A decorator: the function raises ModeError, and does nothing, if visitors may not do the action."""
 
     def asking(write: Callable[P, R]) -> Callable[P, R]:
         @functools.wraps(write)

@@ -1,4 +1,4 @@
-"""What a server makes once and keeps until it ends, whatever its sessions clear: its queue, processes and polls."""
+"""Values that a server makes once and stores until it ends, even if sessions clear caches: queue, processes, polls."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 
-_lock = threading.RLock()  # what is made may ask for something else that is made once
+_lock = threading.RLock()  # reentrant, because making one value may need another
 _made: dict[Callable[..., Any], Any] = {}
 
 
 def make_once(make: Callable[[], T]) -> Callable[[], T]:
-    """A function that gives what ``make`` returns when it is first called in this process; errors are not kept."""
+    """A function that returns the result of the first call of ``make`` in this process; errors are not stored."""
 
     @functools.wraps(make)
     def give() -> T:
@@ -28,6 +28,6 @@ def make_once(make: Callable[[], T]) -> Callable[[], T]:
 
 
 def forget_values() -> None:
-    """Make everything anew when it is next asked for, for tests."""
+    """Forget all values, so that the next call makes them anew; for tests."""
     with _lock:
         _made.clear()

@@ -1,4 +1,4 @@
-"""The app as a server for others: it checks its settings first, says /status to its host, and stops jobs when it ends.
+"""The app as a server for others: it checks its settings first, serves /status to its host, and stops jobs at its end.
 
     python -m app.serve
 
@@ -16,7 +16,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-# Streamlit puts this folder on the path; the packages lie beside it.
+# Streamlit puts this folder on the path; the packages are beside it.
 if (root := str(Path(__file__).resolve().parent.parent)) not in sys.path:
     sys.path.insert(0, root)
 
@@ -33,12 +33,12 @@ if TYPE_CHECKING:
     from starlette.responses import Response
 
 MAIN = Path(__file__).with_name("main.py")
-ADDRESS = {"ADDRESS": "127.0.0.1", "PORT": "8501"}  # where it listens if the environment does not say
-NO_BENCHMARK = "{} has no tasks.json. Set MERGESCOPE_BENCHMARK to a benchmark's folder, or leave it away."
+ADDRESS = {"ADDRESS": "127.0.0.1", "PORT": "8501"}  # where it listens by default
+NO_BENCHMARK = "{} has no tasks.json. Set MERGESCOPE_BENCHMARK to a benchmark's folder, or unset it."
 
 
 def settings_problem() -> str:
-    """What is wrong with the settings, in a sentence; empty if nothing is."""
+    """The problem of the settings, in a sentence; empty if there is none."""
     try:
         modes.server_mode()
         frames.frame_policy()
@@ -51,13 +51,13 @@ def settings_problem() -> str:
     except MergingError as error:
         return str(error)
     except OSError as error:
-        return f"The folder of runs cannot be made: {error}. Set MERGESCOPE_STORE to one that can be written to."
+        return f"The folder of runs cannot be made: {error}. Set MERGESCOPE_STORE to a writable folder."
     return ""
 
 
 @asynccontextmanager
 async def _serve_lifespan(_app: Any) -> AsyncIterator[None]:
-    """While the server runs; then the job under way is stopped, and what it can keep is kept."""
+    """Active while the server runs; at its end, stop the running job, which stores its progress if it can."""
     yield
     from app.reading import page_data, previews
 
@@ -66,13 +66,13 @@ async def _serve_lifespan(_app: Any) -> AsyncIterator[None]:
 
 
 async def _status(request: Request) -> Response:
-    from app import status  # loads caches, which look for the running server
+    from app import status  # loads caches, which need the running server
 
     return await status.answer_status(request)
 
 
 def main() -> int:
-    """Serve until asked to stop; the exit code, if the settings are wrong."""
+    """Serve until a signal stops the process; returns an exit code only if the settings are wrong."""
     if wrong := settings_problem():
         print(f"Mergescope cannot be served: {wrong}", file=sys.stderr)
         return 2

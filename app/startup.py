@@ -1,4 +1,4 @@
-"""What follows the first page in the background: slow modules, kept from the garbage collector, and a spare process."""
+"""Work in the background after the first page: slow modules, hidden from the garbage collector, and a spare process."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from merging.base.modes import VisitorAction
 if TYPE_CHECKING:
     from merging.tasks.queue.spare_process import SpareProcess
 
-DELAY = 1.0  # seconds: first the browser fetches the page's files, from this same process
-SWITCH_INTERVAL = 0.0005  # seconds that a page may compute while another one, back from the disk, waits to go on
+DELAY = 1.0  # seconds in which the browser fetches the page's files from this process
+SWITCH_INTERVAL = 0.0005  # seconds that a page may compute while another one, back from reading the disk, waits
 SLOW = (
     "pandas", "plotly.graph_objects", "viz.chart", "torch", "merging.engine.evaluation.evaluate",
     "merging.study.runs.execute",
@@ -28,7 +28,10 @@ _lock, _settled = threading.Lock(), threading.Event()
 
 
 def warm_up(spare: Callable[[], SpareProcess]) -> None:
-    """Once a process: freeze the loaded modules, then load the slow ones in the background, here and in a spare one."""
+    """Once in a process.
+
+    Freeze the loaded modules, then load the slow ones in the background, also in a spare process.
+    """
     with _lock:
         if _settled.is_set():
             return
@@ -50,14 +53,14 @@ def import_slow_modules() -> None:
 
 
 def load_modules() -> None:
-    """The slow modules, kept from the garbage collector from then on."""
+    """Load the slow modules, and exempt them from garbage collection."""
     import_slow_modules()
     _freeze()
 
 
 def _prepare(spare: SpareProcess) -> None:
     load_modules()
-    if modes.is_allowed(VisitorAction.MERGE):  # else it would hold memory for nothing
+    if modes.is_allowed(VisitorAction.MERGE):  # otherwise it would use memory for nothing
         spare.keep_one()
 
 

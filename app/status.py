@@ -1,4 +1,4 @@
-"""The state of a server for its host, at /status: sessions, queue, bench, memory, slow pages; no content."""
+"""The state of a server for its host, at /status: sessions, queue, previews, memory, slow pages; no content."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ if TYPE_CHECKING:
     from starlette.responses import Response
 
 FORWARDED = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip", "via")  # what proxies add
-SESSIONS = "active_sessions"  # a family of Streamlit's own counts
+SESSIONS = "active_sessions"  # name of Streamlit's own count of sessions
 PLAIN = "text/plain"
 
 
 def is_local(client: str, headers: Mapping[str, str]) -> bool:
-    """Whether a request comes from this machine itself, and through no proxy on it."""
+    """Whether a request comes directly from this machine, not through a proxy on it."""
     host = headers.get("host", "").rsplit(":", 1)[0].strip("[]")
     return is_this_machine(client) and is_this_machine(host) and not any(name in headers for name in FORWARDED)
 
 
 async def answer_status(request: Request) -> Response:
-    """The route: text where that is asked for, else JSON; not found for whoever is elsewhere."""
+    """The route: text if the request prefers it, else JSON; 404 for requests from other machines."""
     from starlette.concurrency import run_in_threadpool
     from starlette.responses import JSONResponse, PlainTextResponse
 
@@ -48,10 +48,10 @@ async def answer_status(request: Request) -> Response:
 
 
 def server_status() -> dict[str, Any]:
-    """What /status says."""
+    """The data of /status."""
     process = psutil.Process()
     queue = page_data.job_queue()
-    live = [job for job in queue.jobs() if job.is_live]
+    live = [job for job in queue.list_jobs() if job.is_live]
     bench = previews.preview_process().pid
     return {
         "version": __version__,
@@ -85,7 +85,7 @@ def open_sessions() -> int:
 
 
 def status_in_words(state: Mapping[str, Any]) -> str:
-    """The same for a terminal."""
+    """The data of /status as text for a terminal."""
     queue, bench, memory = state["queue"], state["bench"], state["memory"]
     lines = [
         f"Mergescope {state['version']}, {state['mode']} mode, up for {duration_text(state['seconds_up'])}",
@@ -108,11 +108,11 @@ def _resident(process: psutil.Process) -> int:
 
 
 def read_status(port: int) -> str:
-    """What a server on this machine says of itself, in words. Raises OSError if it does not answer."""
+    """The status of a server on this machine, as text. Raises OSError if it does not answer."""
     from urllib.request import Request, urlopen
 
-    asked = Request(f"http://127.0.0.1:{port}/status", headers={"Accept": PLAIN})
-    with urlopen(asked, timeout=10) as answered:
+    request = Request(f"http://127.0.0.1:{port}/status", headers={"Accept": PLAIN})
+    with urlopen(request, timeout=10) as answered:
         return str(answered.read(1 << 16).decode())
 
 

@@ -82,7 +82,7 @@ def write_methods() -> Iterator[str]:
         if bounds := method.params.bounds():
             yield "| parameter | values | default | |\n|---|---|---|---|"
         for key, bound in bounds.items():
-            yield f"| `{key}` | {bound.describe()} | `{bound.written(bound.default)}` | {cell(bound.help)} |"
+            yield f"| `{key}` | {bound.describe()} | `{bound.to_text(bound.default)}` | {cell(bound.help)} |"
         yield f"\n{method.variant}\n\n*{method.cite.text()}*\n"
 
 

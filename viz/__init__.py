@@ -1,7 +1,7 @@
 """Draw what a merge did: pure functions from a tidy pandas table to a plotly Figure.
 
-``charts()`` lists every chart with the columns it needs, ``draw()`` draws one. Nothing here reads files, computes
-results or knows about the app. Importing this package is cheap; plotly is loaded by the first chart.
+``charts()`` lists every chart with the columns it needs, ``draw()`` draws one. The package reads no files, computes no
+results and does not know the app. Importing this package is cheap; plotly is loaded by the first chart.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def charts() -> tuple[Chart, ...]:
 
 
 def draw(key: str, table: pd.DataFrame, *, ground: str = "light", **options: object) -> go.Figure:
-    """The figure of the chart ``key`` for ``table``; an empty table gives a figure that says so.
+    """The figure of the chart ``key`` for ``table``; for an empty table a figure that says so.
 
     ``ground`` is "light" or "dark". Raises ChartError for an unknown chart or option, for missing columns and for
     repeated rows.

@@ -1,4 +1,4 @@
-"""What a chart is: a question, the columns that answer it, and a function that draws.
+"""Charts: a question, the columns that answer it, and a function that draws.
 
 A chart is a decorated function in a file of ``viz/figures/``, with its key as its name. The registry walks that folder.
 """
@@ -19,9 +19,9 @@ from viz.dark_ground import to_dark_ground
 from viz.drawing import Picture
 from viz.figure_text import clean_text, identifier
 
-TENSOR = ("tensor", "order", "section", "role", "part")  # columns: which tensor a row is about, and where it lies
+TENSOR = ("tensor", "order", "section", "role", "part")  # columns: the tensor of a row, and its position in the model
 
-Names = list[str] | None  # the full ordered list that fixes colors; those of the table if None
+Names = list[str] | None  # the full ordered list that fixes colors; if None, the table's names
 # Columns of names, which may be numbers.
 NAMES = {"run", "task", "expert", "tensor", "model", "group", "option", "metric", "point", "method", "merge", "pair"}
 
@@ -30,7 +30,7 @@ class ChartError(ValueError):
     """A chart cannot be drawn; the text says which column, row or option is at fault."""
 
 
-class NothingToDraw(Exception):  # noqa: N818 - no error: the sentence takes the picture's place
+class NothingToDraw(Exception):  # noqa: N818 - no error: the sentence replaces the picture
     """A table from which no mark can be drawn; the text is the sentence that says so, escaped."""
 
 
@@ -41,19 +41,19 @@ class Chart:
     ``columns`` must be in the table, ``optional`` may be; ``rows`` names the columns that identify a row.
     ``picks`` names the fields of a clicked mark's customdata, in order.
 
-    Columns that are called alike in several charts hold the same: run (its id) and label; task (key), its title,
-    in_domain (bool), n (images), correct (of these); accuracy, difference and others of their kind, with low and high
-    (ends of the 95% interval, NaN where there is none), as fractions; n_in, n_out (images) and tasks_in, tasks_out;
-    kind (of a row, see ``theme.KINDS``); tensor (name), order (in the model), section (of the network), role, part
-    (kind of layer), numel (scalars) and kept (bool); step (updates of learning so far). A row of a histogram is a bin
-    from low to high, with count and share (of the images). Of one image: model and against (its reference), by title;
-    depth (0: before block 0, b: after b blocks), block, head (from 0), token (0: the class token), row and column (of a
-    patch).
+    A column means the same in every chart: run (its id) and label; task (key), its title, in_domain (bool), n (images),
+    correct (of these); accuracy, difference and similar numbers, with low and high (ends of the 95% interval, NaN where
+    there is none), as fractions; n_in, n_out (images) and tasks_in, tasks_out; kind (of a row, see ``theme.KINDS``);
+    tensor (name), order (in the model), section (of the network), role, part (kind of layer), numel (scalars) and kept
+    (bool); step (updates of learning so far). A row of a histogram is a bin from low to high, with count and share (of
+    the images). Of one image: model and against (its reference), by title; depth (0: before block 0, b: after b
+    blocks), block, head (from 0), token (0: the class token), row and column (of a patch).
 
-    So do options: ``runs``, ``tasks`` and ``experts`` are the full ordered lists that fix colors; ``labels`` are the
-    names of runs A and B; ``expert`` and ``tensor`` name the one that the table is of; ``at`` is the step and
-    ``selected`` what is marked; ``value`` is the column that is drawn; ``limits`` are the ends of the color range, in
-    its units; ``sentence`` says in words what the image's page says; ``present`` asks for a projector's picture.
+    So does an option: ``runs``, ``tasks`` and ``experts`` are the full ordered lists that fix colors; ``labels`` are
+    the names of runs A and B; ``expert`` and ``tensor`` name the expert and the tensor of the table; ``at`` is the
+    marked step and ``selected`` the marked item; ``value`` names the plotted column; ``limits`` are the ends of the
+    color range, in its units; ``sentence`` begins the alt text of an image's chart; ``present`` asks for a projector's
+    picture.
     """
 
     key: str
@@ -86,7 +86,7 @@ class Chart:
         if table.empty:
             return theme.notice(self.key, self.empty, present)
         used = [name for name in (*self.columns, *self.optional) if name in table]
-        table = table.reset_index(drop=True)  # rows are found again by their place
+        table = table.reset_index(drop=True)  # charts find rows by their position
         names = NAMES & {*self.rows, *self.picks, "group"}
         table = table.assign(**{name: _plain(table[name], name in names) for name in used})
         repeated = table.duplicated(list(self.rows)) if self.rows else pd.Series(dtype=bool)
@@ -128,7 +128,7 @@ def chart(
     picks: Sequence[str] = (),
     empty: str = "Nothing to show: the table is empty.",
 ) -> Callable[[Callable[..., Picture]], Chart]:
-    """Make a drawing function a chart whose key is the function's name."""
+    """Turn a drawing function into a chart whose key is the function's name."""
 
     def register(render: Callable[..., Picture]) -> Chart:
         return Chart(
@@ -166,9 +166,9 @@ def _plain(column: pd.Series[Any], names: bool) -> pd.Series[Any]:
         return column.eq(True).fillna(False).astype(bool)
     if kinds and not names and all(issubclass(kind, int | float | np.number | np.bool_) for kind in kinds):
         return pd.to_numeric(column.astype(object).where(column.notna(), np.nan))
-    places, texts = pd.factorize(column.astype(object))  # each different one once; a missing one has the place -1
+    codes, texts = pd.factorize(column.astype(object))  # each distinct value once; the code of a missing one is -1
     known = [identifier(text) if isinstance(text, str) or names else text for text in texts]
-    return pd.Series(np.array([*known, np.nan], dtype=object)[places], index=column.index, dtype=object)
+    return pd.Series(np.array([*known, np.nan], dtype=object)[codes], index=column.index, dtype=object)
 
 
 def quote_names(names: Iterable[object]) -> str:

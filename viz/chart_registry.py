@@ -23,7 +23,7 @@ def charts() -> tuple[Chart, ...]:
 
 
 def find(key: str) -> Chart:
-    """The chart of that key. Raises ChartError naming the nearest one."""
+    """The chart with that key. Raises ChartError, which suggests the most similar key."""
     by_key = {chart.key: chart for chart in charts()}
     if key not in by_key:
         near = get_close_matches(key, by_key, 1)

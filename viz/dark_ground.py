@@ -1,7 +1,7 @@
-"""A figure on a dark ground: the same marks in the same places; a table says what each color is there.
+"""Shows a figure on a dark ground: the same marks in other colors, which a table lists.
 
-A gray keeps its contrast with the ground, so that what is faint stays faint, and what would sink into the ground is
-lighter. Colors of categories and color scales are no roles of the table: they stay, because a legend names them.
+A gray has the same contrast with either ground: faint marks stay faint, and marks that would vanish on the dark ground
+get lighter. Colors of categories and color scales are not in the table: they stay, because a legend names them.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _TINTED = {
     theme.tint(color, opacity): theme.tint(color, more) for color in DARKEST for opacity, more in TINTS.items()
 } | {theme.tint(theme.BLACK, opacity): theme.tint(DARK_INK, opacity) for opacity in TINTS}
 DARK: Mapping[str, str] = MappingProxyType(_SOLID | _TINTED)
-LIGHT: Mapping[str, str] = MappingProxyType({dark: light for light, dark in DARK.items()})  # for pictures to save
+LIGHT: Mapping[str, str] = MappingProxyType({dark: light for light, dark in DARK.items()})  # for saved pictures
 
 
 def to_dark_ground(figure: go.Figure) -> go.Figure:
@@ -62,7 +62,7 @@ def to_dark_ground(figure: go.Figure) -> go.Figure:
 
 
 def _to_dark(value: Any, is_color: bool = False) -> Any:
-    """The value with the colors of the dark ground; ``is_color``: what it holds are colors."""
+    """The value with the colors of the dark ground; ``is_color``: the value consists of colors."""
     if isinstance(value, dict):
         return {
             name: inner if name in ("meta", "customdata") else _to_dark(inner, is_color or name.endswith(COLORS))

@@ -1,4 +1,4 @@
-"""A figure while it is drawn, in plain fields, which become a figure of plotly when it is complete."""
+"""A figure under construction, in plain fields that become a plotly figure when it is complete."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 import plotly.graph_objects as go
 
 Trace: TypeAlias = dict[str, Any]
-TEXTS = ("text", "customdata")  # of a trace, one or a row for each mark
+TEXTS = ("text", "customdata")  # fields of a trace: a text, or a row of texts, for each mark
 
 
 def scatter(**fields: Any) -> Trace:
@@ -30,7 +30,7 @@ def heatmap(**fields: Any) -> Trace:
 class Drawing:
     """Traces and a layout, with the methods of plotly's figure that fill them.
 
-    A figure of plotly checks, copies and notes every field at every call; that took most of the time of a drawing.
+    Plotly's own figure checks, copies and records every field at every call, which took most of a drawing's time.
     """
 
     def __init__(self, traces: Iterable[Trace] = ()) -> None:
@@ -38,7 +38,7 @@ class Drawing:
         self.layout: dict[str, Any] = {}
 
     def figure(self, checked: bool = False) -> go.Figure:
-        """The figure. Where it is ``checked``, raises ValueError if plotly does not know a field or its value.
+        """The plotly figure. With ``checked``, raises ValueError for a field or value that plotly does not know.
 
         Plotly's check of every field took up to half of a drawing's time; tests check every chart instead.
         """
@@ -65,7 +65,7 @@ class Drawing:
         self._add("images", fields)
 
     def update_layout(self, layout: Mapping[str, Any] | None = None, **fields: Any) -> None:
-        """Set fields of the layout; those inside of others are set one by one, lists as a whole."""
+        """Set fields of the layout: nested fields one by one, lists as a whole."""
         _update(self.layout, {**(layout or {}), **fields})
 
     def update_xaxes(self, **fields: Any) -> None:
@@ -87,8 +87,8 @@ class Drawing:
         """The texts and arrows so far."""
         return list(self.layout.get("annotations", ()))
 
-    def _add(self, kind: str, one: dict[str, Any]) -> None:
-        self.layout[kind] = [*self.layout.get(kind, ()), one]
+    def _add(self, kind: str, item: dict[str, Any]) -> None:
+        self.layout[kind] = [*self.layout.get(kind, ()), item]
 
     def _update_axes(self, kind: str, fields: Mapping[str, Any]) -> None:
         for name in {kind: None, **self.layout}:
@@ -116,7 +116,7 @@ def _compact_texts(trace: Trace) -> Trace:
 
 
 def _plain(fields: Any) -> Any:
-    """The fields with lists in place of tuples, as plotly hands them out."""
+    """The fields with lists instead of tuples, as plotly returns them."""
     if isinstance(fields, dict):
         return {name: _plain(value) for name, value in fields.items()}
     if isinstance(fields, tuple) or (isinstance(fields, list) and fields and isinstance(fields[0], (dict, tuple))):
@@ -133,7 +133,7 @@ def _are_texts(values: list[Any]) -> bool:
 
 
 def _update(fields: dict[str, Any], new: Mapping[str, Any]) -> None:
-    """Set fields, and those inside of others one by one; what is set is a copy."""
+    """Set copies of the ``new`` fields, nested ones one by one."""
     for name, value in new.items():
         if isinstance(value, Mapping):
             before = fields.get(name)

@@ -32,7 +32,7 @@ def identifier(text: object) -> str:
 
 
 def short_name(name: object, limit: int = LONGEST) -> str:
-    """Escaped name that keeps both ends when it is too long: tensors differ in the end, models in the start."""
+    """Escaped name, cut in the middle when it is too long: tensors differ at the end, models at the start."""
     plain = clean_text(name, 10 * LONGEST)
     if len(plain) > limit:
         tail = limit // 2
@@ -81,10 +81,10 @@ def role_name(role: object) -> str:
 
 
 def first_few(names: Iterable[object], most: int = 3) -> str:
-    """Escaped names with commas, the rest counted: "a, b, c and 4 more"."""
+    """Escaped names with commas, and the number of those after the first ``most``: "a, b, c and 4 more"."""
     escaped: Sequence[str] = [short_name(name) for name in names]
-    rest = len(escaped) - most
-    return ", ".join(escaped) if rest <= 0 else f"{', '.join(escaped[:most])} and {rest} more"
+    more = len(escaped) - most
+    return ", ".join(escaped) if more <= 0 else f"{', '.join(escaped[:most])} and {more} more"
 
 
 def _show_character(character: str) -> str:

@@ -1,4 +1,4 @@
-"""What marks say under the pointer: a template, filled with each row of a table."""
+"""Hover texts of marks: a template, filled with each row of a table."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ import pandas as pd
 
 from viz.figure_text import clean_text, count, percent, plural, real, role_name, safe_text, short_name
 
-LAYER = "{section}, {part} ({role:role})"  # where a tensor lies
+LAYER = "{section}, {part} ({role:role})"  # a tensor's position in the model
 
 
 class Field(NamedTuple):
-    """A text, and the column whose value follows it, if one does, with its format."""
+    """A text, and the column whose value follows it (None for no value), with its format."""
 
     text: str
     column: str | None
@@ -46,7 +46,7 @@ FORMATS: Mapping[str, Callable[..., str]] = {
     "decimal": decimal,
     "role": lambda role: safe_text(role_name(role)),
     "plural": lambda number, *noun: plural(int(number), " ".join(noun)),
-    "known": lambda value: "",  # in brackets: a value without which the rest says nothing
+    "known": lambda value: "",  # in brackets: shows nothing, but leaves the part out where the value is missing
 }
 
 
@@ -63,16 +63,18 @@ def hover_texts(rows: pd.DataFrame, template: str, **formats: Callable[[Any], st
             continue
         values = {name: rows[name].tolist() for name in columns}
         shown = [
-            at for at in range(len(texts)) if not (optional and any(_is_absent(values[name][at]) for name in columns))
+            index
+            for index in range(len(texts))
+            if not (optional and any(_is_absent(values[name][index]) for name in columns))
         ]
         written = [
             [field.text] * len(shown) if field.column is None else
-            [field.text + text for text in _format_values(field.format, [values[field.column][at] for at in shown],
+            [field.text + text for text in _format_values(field.format, [values[field.column][row] for row in shown],
             formats)]
             for field in fields
         ]  # fmt: skip
-        for at, pieces in zip(shown, zip(*written, strict=True), strict=True):
-            texts[at] += "".join(pieces)
+        for index, pieces in zip(shown, zip(*written, strict=True), strict=True):
+            texts[index] += "".join(pieces)
     return texts
 
 
@@ -84,28 +86,26 @@ def describe_extreme(
     finite = np.flatnonzero(np.isfinite(numbers))
     if not len(finite):
         return ""
-    at = finite[(numbers[finite].argmin if least else numbers[finite].argmax)()]
-    return hover_texts(table.iloc[[at]], template, **formats)[0]
+    row = finite[(numbers[finite].argmin if least else numbers[finite].argmax)()]
+    return hover_texts(table.iloc[[row]], template, **formats)[0]
 
 
 def describe_extremes(
     table: pd.DataFrame, value: str, template: str, **formats: Callable[[Any], str]
 ) -> tuple[str, str]:
-    """The template filled with the row that has the largest number, and with that of the least; see
-    ``describe_extreme``.
-    """
+    """The template filled with the row of the largest number, and with that of the least."""
     return describe_extreme(table, value, template, False, **formats), describe_extreme(
         table, value, template, True, **formats
     )
 
 
 def _format_values(format: str, values: list[Any], formats: Mapping[str, Callable[[Any], str]]) -> list[str]:
-    """The values in a format; texts, which repeat in thousands of rows, are written once."""
+    """The values in a format; texts that repeat in thousands of rows are formatted once."""
     name, *arguments = format.split(" ")
     write = formats.get(name) or FORMATS[name or "text"]
-    given = [int(one) if one.isdecimal() else one for one in arguments]
-    known = {text: write(text, *given) for text in {value for value in values if isinstance(value, str)}}
-    return [known[value] if isinstance(value, str) else write(value, *given) for value in values]
+    numbers = [int(argument) if argument.isdecimal() else argument for argument in arguments]
+    known = {text: write(text, *numbers) for text in {value for value in values if isinstance(value, str)}}
+    return [known[value] if isinstance(value, str) else write(value, *numbers) for value in values]
 
 
 def _is_absent(value: Any) -> bool:
@@ -114,9 +114,9 @@ def _is_absent(value: Any) -> bool:
 
 @lru_cache(512)
 def _parts(template: str) -> list[tuple[bool, list[Field]]]:
-    """The parts of a template, and whether they stand in brackets."""
+    """The parts of a template, each with whether it is in brackets."""
     parts = []
-    for at, part in enumerate(template.replace("]", "[").split("[")):
+    for index, part in enumerate(template.replace("]", "[").split("[")):
         fields = [Field(text, column, format or "") for text, column, format, _ in Formatter().parse(part)]
-        parts += [(at % 2 == 1, fields)] if fields else []
+        parts += [(index % 2 == 1, fields)] if fields else []
     return parts

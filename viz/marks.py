@@ -1,4 +1,4 @@
-"""The numbers that a figure draws, as a table: one row a mark, in the order and the units of the picture."""
+"""The numbers in a figure as a table: one row for each mark, in the order and the units of the picture."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Values = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class MarkAxis:
-    """An axis' title; the labels of its places, if each value on it has one; and what a number is multiplied by."""
+    """An axis: its title; the labels of its positions, if every value has a label; and the factor to its units."""
 
     name: str
     labels: Mapping[float, str]
@@ -30,7 +30,7 @@ class MarkAxis:
     def displayed_value(self, value: float) -> str | float:
         """A value as the axis shows it."""
         if self.labels:
-            return self.labels[min(self.labels, key=lambda place: abs(place - value))]
+            return self.labels[min(self.labels, key=lambda position: abs(position - value))]
         return self.to_axis_units(value)
 
     def to_axis_units(self, value: float) -> float:
@@ -39,15 +39,16 @@ class MarkAxis:
 
 
 def marks(figure: go.Figure, picks: Sequence[str] = ()) -> pd.DataFrame:
-    """One row for each mark: the series, the fields that a click on it gives (``picks``), its numbers, its words.
+    """One row for each mark: the series, the fields that a click on it returns (``picks``), its numbers, its words.
 
-    A number's column is named by its axis or color bar. Shares are percentages where the figure shows percentages,
-    places of an axis with names are these names. What only guides the eye or repeats other marks is left out. A trace
-    adds to that by its ``meta``: ``columns`` are further numbers of its marks, ``numbers`` says that a trace without
+    A number's column is named by its axis or color bar. Shares are percentages where the figure shows percentages;
+    positions on an axis of names are these names. Traces that only guide the eye or repeat other marks are left out. A
+    trace's ``meta`` adds facts: ``columns`` are further numbers of its marks, ``numbers`` says that a trace without
     hover texts has numbers of its own, ``steps`` that they are steps with two ends, ``upright`` that it is a line at
-    one number, ``log`` which numbers are logarithms; ``x`` and ``y`` are those of marks drawn beside their place.
+    one number, ``log`` which numbers are logarithms; ``x`` and ``y`` are the true positions of marks that are shifted
+    in the picture.
     """
-    maps = {_axes(trace): trace for trace in reversed(figure.data) if trace.type == "heatmap"}  # what lies below counts
+    maps = {_axes(trace): trace for trace in reversed(figure.data) if trace.type == "heatmap"}  # the lowest map counts
     rows: list[Row] = []
     for trace in figure.data:
         if trace.type == "heatmap":
@@ -62,7 +63,7 @@ def marks(figure: go.Figure, picks: Sequence[str] = ()) -> pd.DataFrame:
 
 
 def _has_pointer_texts(trace: Any) -> bool:
-    """Whether a trace stands over the cells of a map, with their words."""
+    """Whether a trace is over the cells of a map and has their hover texts."""
     return trace.customdata is not None or (trace.type == "bar" and trace.marker.opacity == 0)
 
 
@@ -89,22 +90,22 @@ def _axis(figure: go.Figure, name: str, logs: bool) -> MarkAxis:
 
 
 def _rows(trace: Any) -> Values:
-    """Where the marks are along the second axis; a bar over a cell has the cell's edge as its base."""
+    """Positions (n,) of the marks along the second axis; a bar over a cell has the cell's edge as its base."""
     over_cells = trace.type == "bar" and trace.marker.opacity == 0
     return np.asarray(np.asarray(trace.base) + 0.5 if over_cells else trace.y, np.float64)
 
 
 def _labels(axis: Any, values: Values) -> Mapping[float, str]:
-    """The labels of an axis whose values all are at a label; empty for an axis of numbers."""
+    """The labels of an axis by position, if each of ``values`` (n,) has a label; empty for an axis of numbers."""
     if axis.tickvals is None or axis.ticktext is None:
         return {}
-    places = np.asarray(axis.tickvals, np.float64)
-    labels = {float(place): _plain(text) for place, text in zip(places, axis.ticktext, strict=False)}
-    apart = float(np.diff(np.sort(places)).min(initial=1.0))
-    if apart < 1 or all(_is_number(text, place) for place, text in labels.items()):
+    positions = np.asarray(axis.tickvals, np.float64)
+    labels = {float(position): _plain(text) for position, text in zip(positions, axis.ticktext, strict=False)}
+    distance = float(np.diff(np.sort(positions)).min(initial=1.0))
+    if distance < 1 or all(_is_number(text, position) for position, text in labels.items()):
         return {}
     finite = values[np.isfinite(values)]
-    near = np.abs(finite[:, None] - places[None]).min(axis=1, initial=np.inf) < 0.5
+    near = np.abs(finite[:, None] - positions[None]).min(axis=1, initial=np.inf) < 0.5
     return labels if bool(near.all()) else {}
 
 
@@ -121,7 +122,7 @@ def _parse_percents(texts: Sequence[str] | None) -> bool:
 
 def _axis_title(title: str | None, percent: bool) -> str:
     name = _plain(title or "").strip()
-    return f"{name} (%)".strip() if percent and "%" not in name else name or "place"
+    return f"{name} (%)".strip() if percent and "%" not in name else name or "position"
 
 
 def _mark_rows(figure: go.Figure, trace: Any, picks: Sequence[str], cells: Any) -> list[Row]:
@@ -129,33 +130,33 @@ def _mark_rows(figure: go.Figure, trace: Any, picks: Sequence[str], cells: Any) 
     xs, ys = _steps(trace, np.asarray(trace.x, np.float64), _rows(trace))
     rows, meta = [], trace.meta or {}
     upright = meta.get("upright", False)
-    for place in [0] if upright else np.flatnonzero(np.isfinite(xs) & np.isfinite(ys)).tolist():
+    for index in [0] if upright else np.flatnonzero(np.isfinite(xs) & np.isfinite(ys)).tolist():
         row: Row = {MARK: _plain(trace.name)}
         if trace.customdata is not None:
-            row |= dict(zip(picks, trace.customdata[place], strict=False))
-        row[x.name] = x.displayed_value(meta.get("x", xs)[place])
+            row |= dict(zip(picks, trace.customdata[index], strict=False))
+        row[x.name] = x.displayed_value(meta.get("x", xs)[index])
         if not upright:
-            row[y.name] = y.displayed_value(meta.get("y", ys)[place])
-        row |= _interval(x, trace.error_x, xs[place], place) | _interval(y, trace.error_y, ys[place], place)
+            row[y.name] = y.displayed_value(meta.get("y", ys)[index])
+        row |= _interval(x, trace.error_x, xs[index], index) | _interval(y, trace.error_y, ys[index], index)
         if cells is not None:
-            row |= _cell(cells, xs[place], ys[place])
-        row |= {name: values[place] for name, values in meta.get("columns", {}).items()}
+            row |= _cell(cells, xs[index], ys[index])
+        row |= {name: values[index] for name, values in meta.get("columns", {}).items()}
         if trace.text is not None:
-            row[TEXT] = _plain(trace.text[place])
+            row[TEXT] = _plain(trace.text[index])
         rows.append(row)
     return rows
 
 
-def _interval(axis: MarkAxis, bars: Any, value: float, place: int) -> Row:
+def _interval(axis: MarkAxis, bars: Any, value: float, index: int) -> Row:
     if bars is None or bars.array is None:
         return {}
-    up = float(bars.array[place])
-    down = up if bars.arrayminus is None else float(bars.arrayminus[place])
+    up = float(bars.array[index])
+    down = up if bars.arrayminus is None else float(bars.arrayminus[index])
     return {f"{axis.name}, low": axis.to_axis_units(value - down), f"{axis.name}, high": axis.to_axis_units(value + up)}
 
 
 def _band(figure: go.Figure, trace: Any) -> list[Row]:
-    """The lower and upper ends of a band, whose outline goes along one of them and back along the other."""
+    """The lower and upper ends of a band, whose outline follows one of them forward and the other one back."""
     x, y = _find_axes(figure, trace)
     half = len(trace.x) // 2
     xs, low = _steps(trace, np.asarray(trace.x[:half], np.float64), np.asarray(trace.y[:half], np.float64))
@@ -174,7 +175,7 @@ def _band(figure: go.Figure, trace: Any) -> list[Row]:
 
 
 def _steps(trace: Any, xs: Values, ys: Values) -> tuple[Values, Values]:
-    """The middles of the steps of a line, each of which has two ends; other marks as they are."""
+    """The middles of the steps of a line, each of which has two ends; other marks unchanged."""
     if not (trace.meta or {}).get("steps"):
         return xs, ys
     return xs.reshape(-1, 2).mean(axis=1) if len(xs) == len(ys) else xs, ys[::2]
@@ -184,24 +185,27 @@ def _cells(figure: go.Figure, trace: Any) -> list[Row]:
     """The cells of a map that takes no clicks."""
     x, y = _find_axes(figure, trace)
     grid = np.asarray(trace.z, np.float64)
-    places = [(row, column) for row in range(len(grid)) for column in range(grid.shape[1])]
-    xs, ys = (np.arange(count) if at is None else at for at, count in ((trace.x, grid.shape[1]), (trace.y, len(grid))))
+    cells = [(row, column) for row in range(len(grid)) for column in range(grid.shape[1])]
+    xs, ys = (
+        np.arange(count) if position is None else position
+        for position, count in ((trace.x, grid.shape[1]), (trace.y, len(grid)))
+    )
     return [
         {MARK: _plain(trace.name), x.name: x.displayed_value(xs[column]), y.name: y.displayed_value(ys[row])}
         | _cell(trace, column, row)
         | ({} if trace.text is None or trace.hoverinfo == "skip" else {TEXT: _plain(trace.text[row][column])})
-        for row, column in places
+        for row, column in cells
     ]
 
 
 def _cell(trace: Any, column: float, row: float) -> Row:
-    """The number of a map's cell, in the units of its color bar; none for a cell without a number."""
+    """The number of a map's cell, in the units of its color bar; empty for a cell without a number."""
     grid = np.asarray(trace.z, np.float64)
     if grid.ndim == 2:
         number = grid[round(row), round(column)]
     else:
-        at = (np.asarray(trace.x) == round(column)) & (np.asarray(trace.y) == round(row))
-        number = grid[at][0] if at.any() else np.nan
+        selected = (np.asarray(trace.x) == round(column)) & (np.asarray(trace.y) == round(row))
+        number = grid[selected][0] if selected.any() else np.nan
     bar = trace.colorbar
     percent = "%" in (bar.tickformat or "") or _parse_percents(bar.ticktext)
     logs = "z" in (trace.meta or {}).get("log", ())

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-import pandas as pd  # noqa: F401 - plotly looks into it, even if another thread has imported half of it
+import pandas as pd  # noqa: F401 - plotly uses it, even while another thread is still importing it
 import plotly.graph_objects as go
 from plotly.colors import get_colorscale
 
@@ -27,10 +27,10 @@ SYMBOLS = (
     "pentagon", "hexagon", "triangle-left", "triangle-right",
 )  # fmt: skip
 INK, FADED, GRID, PANEL = "#1F2933", "#5F6B7A", "#E3E7EC", "#F6F7F9"
-ON_LIGHT, ON_DARK = "#1F2932", "#FEFEFE"  # texts on cells, which stay as they are on a dark ground
+ON_LIGHT, ON_DARK = "#1F2932", "#FEFEFE"  # text on cells, the same on a light and a dark ground
 ACCENT = VERMILION  # the outline of what is selected
 SEQUENTIAL, DIVERGING = get_colorscale("Cividis"), get_colorscale("PuOr")
-RUN_A, RUN_B = "#E08214", "#8073AC"  # of two runs: the sides of the diverging scale
+RUN_A, RUN_B = "#E08214", "#8073AC"  # runs A and B: the two sides of the diverging scale
 PRUNED, KEPT = "#DDE1E6", "#0B3C5D"
 GROUND, CLEAR = "white", "rgba(0,0,0,0)"
 OTHER, REFERENCE, LEVEL, BEFORE, TIE = "#999999", "#8A94A3", "#C7CED6", "#C9CFD6", "#F7F7F7"  # grays
@@ -40,9 +40,9 @@ CONTOUR, INTERVAL, FAILING = "rgba(31,41,51,0.55)", "rgba(95, 107, 122, 0.35)", 
 BAR = 30  # px: the strip above a figure for its tool bar
 FONT, SMALL = 13, 12  # px; nothing is smaller than 12
 LINE_HEIGHT = 18  # px
-# A window on a projector is so many lines of these px high, so that small type has 24 px of 1080; and a chart in it.
+# Heights of a projector's window and of a chart in it, px: with them small type is 24 of the projector's 1080 px high.
 PRESENTED_LINES, PRESENTED_HEIGHT = 540, 444
-WIDE_CHARACTER = 0.58  # mean width of a character in units of the font size, on the generous side
+WIDE_CHARACTER = 0.58  # mean width of a character in units of the font size, a generous estimate
 
 
 class Look(NamedTuple):
@@ -128,7 +128,10 @@ def looks(names: Sequence[str]) -> Looks:
 
 
 def config(name: str, format: str = "svg", clicks: bool = False, camera: bool = True) -> dict[str, Any]:
-    """Settings for the chart's tool bar: what the camera saves, if there is one, and no selection tools with clicks."""
+    """Settings of the chart's tool bar.
+
+    The name and ``format`` of saved pictures, and no selection tools if ``clicks``.
+    """
     remove = ["autoScale2d", *([] if camera else ["toImage"])]
     if clicks:
         remove += ["select2d", "lasso2d"]  # with either active, plotly drops single clicks
@@ -147,13 +150,13 @@ def file_name(name: str) -> str:
 
 
 def text_width(text: str, size: float = SMALL) -> float:
-    """Approximate width of a text in px; tags take none and an entity counts as one character."""
+    """Approximate width of a text in px; tags have no width and an entity counts as one character."""
     bare = re.sub(r"&#?\w+;", "x", re.sub(r"<[^>]*>", "", text))
     return len(bare) * size * WIDE_CHARACTER
 
 
 def finish_figure(fig: Drawing, key: str, alt: str, height: float, present: bool = False, state: str = "") -> go.Figure:
-    """The figure with template, alt text and height, on a projector its window's; ``state`` resets the zoom."""
+    """The figure with template, alt text and height (on a projector the window's); a new ``state`` resets the zoom."""
     tall = PRESENTED_HEIGHT if present else round(height)
     meta = {"alt": clean_text(html.unescape(alt), 600), "key": key}
     fig.update_layout(template=TEMPLATE, height=tall, meta=meta, uirevision=f"{key}:{state}")
@@ -161,7 +164,7 @@ def finish_figure(fig: Drawing, key: str, alt: str, height: float, present: bool
 
 
 def notice(key: str, sentence: str, present: bool = False) -> go.Figure:
-    """A figure that only has a sentence, which says why nothing is drawn; ``sentence`` is already escaped."""
+    """A figure with only a sentence that explains why there is no picture; ``sentence`` is already escaped."""
     fig = Drawing()
     fig.update_xaxes(visible=False, range=[0, 1])
     fig.update_yaxes(visible=False, range=[0, 1])
@@ -172,7 +175,7 @@ def notice(key: str, sentence: str, present: bool = False) -> go.Figure:
 def ticks(low: float, high: float, log: bool = False) -> dict[str, Any]:
     """Axis settings with four to eight round ticks, small numbers written as powers of ten.
 
-    On a log axis positions are logarithms, as a color bar of log values needs them; ``low`` must be above zero.
+    On a log axis the positions are logarithms, which a color bar of log values needs; ``low`` must be above zero.
     """
     if log:
         decades = range(int(np.floor(np.log10(low))), int(np.ceil(np.log10(high))) + 1)
@@ -196,22 +199,22 @@ def ticks(low: float, high: float, log: bool = False) -> dict[str, Any]:
 
 def _thin_log_ticks(values: list[float], decades: float) -> list[float]:
     """The values that are at least ``decades`` apart on a log axis."""
-    kept: list[float] = []
+    thinned: list[float] = []
     for value in values:
-        if not kept or np.log10(value / kept[-1]) >= decades:
-            kept.append(value)
-    return kept
+        if not thinned or np.log10(value / thinned[-1]) >= decades:
+            thinned.append(value)
+    return thinned
 
 
 def caption(text: str, y: float, **fields: Any) -> dict[str, Any]:
     """Annotation over the left edge of a panel whose top is at ``y`` (paper); ``fields`` replace others."""
-    place = {"x": 0, "y": y, "xref": "paper", "yref": "paper", "xanchor": "left", "yanchor": "bottom", "yshift": 2}
-    return {"text": text, **place, **fields}
+    position = {"x": 0, "y": y, "xref": "paper", "yref": "paper", "xanchor": "left", "yanchor": "bottom", "yshift": 2}
+    return {"text": text, **position, **fields}
 
 
 def tint(color: str, opacity: float) -> str:
     """A color written as #RRGGBB, less than opaque."""
-    red, green, blue = (int(color[place : place + 2], 16) for place in (1, 3, 5))
+    red, green, blue = (int(color[start : start + 2], 16) for start in (1, 3, 5))
     return f"rgba({red},{green},{blue},{opacity:g})"
 
 
@@ -221,9 +224,9 @@ def edge(width: float = 1) -> dict[str, Any]:
 
 
 def add_toolbar_strip(fig: go.Figure, grow: bool = True) -> go.Figure:
-    """The figure with a strip above it for the chart's tool bar, by which it is higher unless it may not ``grow``."""
+    """The figure with a strip above it for the chart's tool bar; the strip makes it higher unless ``grow`` is False."""
     layout = fig.layout.to_plotly_json()
-    before = layout["height"] - (0 if grow else BAR)  # px that are left for what was there
+    before = layout["height"] - (0 if grow else BAR)  # px that remain for the figure itself
     layout["height"] = before + BAR
     margin = layout.get("margin", {})
     layout["margin"] = margin | {"t": margin.get("t", TEMPLATE.layout.margin.t) + BAR}

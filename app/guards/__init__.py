@@ -1,1 +1,1 @@
-"""What the server refuses before Streamlit sees it: foreign names, files that it has no room for, harmful messages."""
+"""Guards that refuse requests before Streamlit sees them: foreign host names, too large files, harmful messages."""

@@ -1,6 +1,6 @@
-"""Which pages may show the app in a frame: a header that browsers obey, on what ``app.serve`` serves.
+"""The header that tells browsers which pages may show the app in a frame; only ``app.serve`` sends it.
 
-Streamlit itself sends none, so that under ``streamlit run app/main.py`` any page may, unless a proxy adds it.
+Streamlit itself sends no such header: under ``streamlit run app/main.py`` any page may, unless a proxy adds the header.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ WRONG_ORIGIN = (
 
 
 def frame_policy() -> str:
-    """The header's value. Raises MergingError if the setting names something else than origins."""
+    """The header's value. Raises MergingError if the setting contains anything but origins."""
     written = os.environ.get(FRAMES_SETTING, "").replace(",", " ").split()
     if written == ["*"]:
         return "frame-ancestors *"

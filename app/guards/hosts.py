@@ -1,6 +1,7 @@
-"""The names under which the server answers: those of Streamlit's ``server.allowedHosts``, for pages, files and sockets.
+"""Limits the host names under which the server answers to those of Streamlit's ``server.allowedHosts``.
 
-A page that was opened elsewhere may come to this machine under its own name (DNS rebinding), and must get nothing.
+A foreign page can reach this machine under the page's own name (DNS rebinding), and must receive nothing: no page, file
+or socket.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
 
 FOREIGN_HOST = "This host name is not allowed. The operator can add it to STREAMLIT_SERVER_ALLOWED_HOSTS.\n"
-POLICY = 1008  # a socket's code for what the server's rules forbid
+POLICY = 1008  # a socket's code for a violated rule
 
 
 class HostGuard:
@@ -35,6 +36,6 @@ class HostGuard:
 
 
 def names_this_server(headers: Headers) -> bool:
-    """Whether a request names this server, once."""
+    """Whether a request has exactly one host name, and it is this server's."""
     names = headers.getlist("host")
     return is_host_allowed(names[0] if len(names) == 1 else None)

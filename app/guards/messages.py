@@ -1,4 +1,4 @@
-"""What a session's socket must not bring: text, bytes that are no message of Streamlit's, and what harms the others."""
+"""Guards a session's socket against text, bytes that are no Streamlit message, and messages that harm others."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from merging.base.errors import ModeError
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-NO_TEXT, NO_MESSAGE = 1003, 1002  # a socket's codes for what the server does not take, and does not understand
+NO_TEXT, NO_MESSAGE = 1003, 1002  # a socket's codes for data of a wrong type, and for malformed data
 CLEAR_CACHE, FILE_URLS = "clear_cache", "file_urls_request"
 
 
 class MessageGuard:
-    """Drops messages that this server refuses, and ends sockets that bring something else than messages."""
+    """Drops messages that this server refuses, and closes sockets that send anything but messages."""
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass on what a socket brings and gets."""
+        """Pass messages on in both directions."""
         if scope["type"] != "websocket":
             await self.app(scope, receive, send)
             return
@@ -48,14 +48,14 @@ class MessageGuard:
 
         async def give(message: Message) -> None:
             if ended:
-                raise OSError("The socket is closed.")  # as a server says it where the visitor has gone
+                raise OSError("The socket is closed.")  # as a server raises it after the visitor has left
             await send(message)
 
         await self.app(scope, take, give)
 
 
 def message_kind(raw: bytes) -> str | None:
-    """What a message asks for; nothing if it is so large that Streamlit refuses it, and None if it is no message."""
+    """The kind of a message; empty if it is so large that Streamlit refuses it, and None if it is no message."""
     if len(raw) > get_max_widget_state_size_bytes():
         return ""
     try:
@@ -64,13 +64,13 @@ def message_kind(raw: bytes) -> str | None:
         return None
 
 
-def is_refused(asked: str) -> bool:
-    """Whether the server does as if it had not been asked: it would empty what all share, or take files."""
-    return (asked == CLEAR_CACHE and has_others()) or (asked == FILE_URLS and not uploads.are_allowed())
+def is_refused(kind: str) -> bool:
+    """Whether the server ignores messages of this kind: they would clear shared caches, or upload files."""
+    return (kind == CLEAR_CACHE and has_others()) or (kind == FILE_URLS and not uploads.are_allowed())
 
 
 def has_others() -> bool:
-    """Whether several people share the server; in an unknown mode they may."""
+    """Whether several people share the server; True in an unknown mode."""
     try:
         return permissions.has_others()
     except ModeError:

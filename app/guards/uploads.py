@@ -1,4 +1,4 @@
-"""Uploads, which Streamlit keeps in memory: none where uploads are not allowed, and a bounded total elsewhere."""
+"""Limits uploads, which Streamlit stores in memory: none where they are not allowed, otherwise a bounded total."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from merging.base.modes import VisitorAction
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
 
-UPLOAD_PATH = "/_stcore/upload_file/"  # then the session and the file; a server may have a path of its own before it
+UPLOAD_PATH = "/_stcore/upload_file/"  # followed by session and file; a server may have a base path before it
 OF_SESSION, OF_ALL = 2, 4  # how many of the largest files (server.maxUploadSize) may be in memory at a time
 NO_UPLOADS = "This server takes no uploads.\n"
 NO_LENGTH = "An upload must state its length.\n"
@@ -24,11 +24,11 @@ NO_ROOM = "There is no room for this file: {}. Remove other uploads, or try agai
 
 
 class UploadGuard:
-    """Refuses files before a byte of them is read."""
+    """Refuses files before reading a byte of them."""
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app
-        self._coming: Counter[str] = Counter()  # bytes that are under way, by session
+        self._coming: Counter[str] = Counter()  # bytes in transfer, by session
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on, or refuse it."""
@@ -37,7 +37,7 @@ class UploadGuard:
             return
         session, size = scope["path"].rpartition(UPLOAD_PATH)[2].partition("/")[0], stated_length(Headers(scope=scope))
         if (refusal := self._refusal(session, size)) is not None:
-            refusal.headers["connection"] = "close"  # else the server would take the body to answer what follows it
+            refusal.headers["connection"] = "close"  # otherwise the server would read the body
             await refusal(scope, receive, send)
             return
         self._coming[session] += size
@@ -48,7 +48,7 @@ class UploadGuard:
             self._coming += Counter()  # forget sessions without files
 
     def _refusal(self, session: str, size: int) -> Response | None:
-        """The answer to a file of that size which must not be read; ``size`` is negative if it is not stated."""
+        """The answer to a refused file of ``size`` bytes (negative if not stated); None for an accepted file."""
         if not are_allowed():
             return PlainTextResponse(NO_UPLOADS, 403)
         if size < 0:
@@ -62,7 +62,7 @@ class UploadGuard:
 
 
 def are_allowed() -> bool:
-    """Whether visitors may upload files; in an unknown mode they may not."""
+    """Whether visitors may upload files; False in an unknown mode."""
     try:
         return permissions.is_allowed(VisitorAction.UPLOAD)
     except ModeError:
@@ -70,7 +70,7 @@ def are_allowed() -> bool:
 
 
 def stated_length(headers: Headers) -> int:
-    """The bytes of a request's body as it states them; -1 if it does not."""
+    """The stated size of a request's body in bytes; -1 if it is not stated."""
     written = headers.get("content-length", "")
     return int(written) if written.isdecimal() and "transfer-encoding" not in headers else -1
 

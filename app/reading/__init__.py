@@ -1,1 +1,1 @@
-"""Cached reading of what is stored; no widget is drawn here."""
+"""Cached reading of stored results, without widgets."""

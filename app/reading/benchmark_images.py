@@ -1,7 +1,7 @@
 """The benchmark's images as pages show them.
 
-Stored images are read once for all sessions; those that stay in the files of a data set are decoded one by one, where
-they are shown.
+Stored images are read once for all sessions; images in the files of a data set are decoded one by one when they are
+shown.
 """
 
 from __future__ import annotations
@@ -19,21 +19,22 @@ if TYPE_CHECKING:
 
 
 def split_images(task: str, split: str) -> Images:
-    """The images (n, h, w, 3) of a split, an index of which is one image. Raises TaskError as the benchmark does.
+    """The images (n, h, w, 3) of a split; an index selects one image.
 
-    Files that the benchmark refers to may have been moved since they were last read.
+    Raises:
+        TaskError: an image cannot be read, for instance because its file was moved.
     """
     page_data.benchmark().check_images([task])
     return _images(page_data.current_digest(), task, split)
 
 
 def split_labels(task: str, split: str) -> np.ndarray[Any, Any]:
-    """The labels (n,) of a split. Raises TaskError as the benchmark does."""
+    """The labels (n,) of a split. Raises TaskError if they cannot be read."""
     return _labels(page_data.current_digest(), task, split)
 
 
 def clear_images() -> None:
-    """Read images anew, since their files lie elsewhere."""
+    """Forget all images and labels, because their files were moved."""
     _images.clear()
 
 

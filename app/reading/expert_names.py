@@ -41,7 +41,7 @@ def experts_in_words(keys: Sequence[str], limit: int = 100) -> str:
 
 
 def with_names(table: pd.DataFrame, options: Mapping[str, Any]) -> tuple[pd.DataFrame, dict[str, Any], dict[str, str]]:
-    """A chart's table and options with experts under their names, and {name: key} for what is picked in it."""
+    """A chart's table and options with experts by name, and {name: key} to translate clicks on the chart."""
     names = _names(table)
     columns = {name: _replace_values(table[name], names) for name in COLUMNS if names and name in table}
     renamed = {name: _replace_names(value, names) if name in OPTIONS else value for name, value in options.items()}
@@ -59,9 +59,9 @@ def with_keys(table: pd.DataFrame, back: Mapping[str, str]) -> pd.DataFrame:
     return table.assign(**columns)
 
 
-def _replace_values(column: pd.Series[Any], others: Mapping[str, str]) -> pd.Series[Any]:
+def _replace_values(column: pd.Series[Any], replacements: Mapping[str, str]) -> pd.Series[Any]:
     """A column with other names for some of its values."""
-    return column.map({value: others.get(value, value) for value in column.unique()})
+    return column.map({value: replacements.get(value, value) for value in column.unique()})
 
 
 def _names(table: pd.DataFrame) -> dict[str, str]:

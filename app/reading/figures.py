@@ -1,4 +1,4 @@
-"""Figures and tables, each made once for what it is made of."""
+"""Cached figures and tables: each is made once for the same inputs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Make = TypeVar("Make", bound=Callable[..., Any])
 
 
 def fingerprint(table: pd.DataFrame) -> bytes:
-    """Bytes that differ where tables of numbers and texts do; Streamlit's own take longer, and sample large tables."""
+    """A hash of a table of numbers and texts; Streamlit's own hash is slower and only samples large tables."""
     digest = hashlib.blake2b(repr([*table.dtypes.items()]).encode("utf-8", "replace"), digest_size=16)
     for column in (table.index, *(table[name] for name in table)):
         plain = isinstance(column.dtype, np.dtype) and column.dtype.kind in "biuf"
@@ -32,7 +32,7 @@ def fingerprint(table: pd.DataFrame) -> bytes:
 
 @st.cache_resource(max_entries=CACHED, show_spinner=False, hash_funcs={"pandas.DataFrame": fingerprint})
 def figure(key: str, table: pd.DataFrame, options: dict[str, Any], dark: bool = False) -> go.Figure:
-    """A chart's figure on a light or a dark ground. It is shared and must not be changed."""
+    """A chart's figure on a light or a dark ground. Shared: do not change it."""
     from viz import draw
 
     drawn = draw(key, table, ground="dark" if dark else "light", **options)
@@ -41,7 +41,7 @@ def figure(key: str, table: pd.DataFrame, options: dict[str, Any], dark: bool = 
 
 @st.cache_resource(max_entries=CACHED, show_spinner=False, hash_funcs={"pandas.DataFrame": fingerprint})
 def page_figure(key: str, table: pd.DataFrame, options: dict[str, Any], dark: bool) -> go.Figure:
-    """What pages show of that figure, with room for its tool bar. It is shared, and has its traces only encoded."""
+    """The figure for pages, with room for its tool bar. Shared: do not change it. Its arrays are already encoded."""
     import plotly.graph_objects as go
 
     from viz import theme
@@ -51,13 +51,13 @@ def page_figure(key: str, table: pd.DataFrame, options: dict[str, Any], dark: bo
     return _encode_arrays(shown, sent | {"layout": shown.layout.to_plotly_json()})
 
 
-def _encode_arrays(drawn: go.Figure, sent: dict[str, Any]) -> go.Figure:
-    """The figure, of which this is sent, with arrays encoded; every rerun would encode them again."""
-    drawn.to_dict = lambda: sent
-    return drawn
+def _encode_arrays(figure: go.Figure, sent: dict[str, Any]) -> go.Figure:
+    """The figure with the arrays of ``sent`` encoded, so that reruns need not encode them again."""
+    figure.to_dict = lambda: sent
+    return figure
 
 
-# What tells arguments apart; a measurement's folder states all that it depends on, but for files it was measured from.
+# Hashes of arguments. A measurement's folder names all its inputs except the files that it was measured from.
 HASH_FUNCTIONS: dict[str | type[Any], Callable[[Any], Any]] = {
     "pandas.DataFrame": fingerprint,
     StoredMeasurement: lambda measured: f"{measured.path} {measured.notes.get('digests', '')}",
@@ -65,20 +65,20 @@ HASH_FUNCTIONS: dict[str | type[Any], Callable[[Any], Any]] = {
 
 
 def cache_shared(most: int) -> Callable[[Make], Make]:
-    """What a function makes, once for the same arguments, for the last ``most`` of them; it must not be changed."""
+    """A decorator that caches a function's results, shared and unchangeable, for the last ``most`` arguments."""
     keep: Callable[[Make], Make] = st.cache_resource(max_entries=most, show_spinner=False, hash_funcs=HASH_FUNCTIONS)
     return keep
 
 
 def cache_table(make: Callable[..., pd.DataFrame]) -> Callable[..., pd.DataFrame]:
-    """A function that makes a table once for the same arguments, but for those whose names begin with an underscore.
+    """The function with a cache of its tables; arguments whose names begin with an underscore are not in the key.
 
-    Writing to what it gives leaves the kept table as it is.
+    Writing to a returned table does not change the cached one.
     """
-    kept = cache_shared(CACHED)(make)
+    cached = cache_shared(CACHED)(make)
 
     @wraps(make)
-    def copied(*given: Any) -> pd.DataFrame:
-        return kept(*given).copy(deep=False)
+    def copied(*arguments: Any) -> pd.DataFrame:
+        return cached(*arguments).copy(deep=False)
 
     return copied

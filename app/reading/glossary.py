@@ -16,7 +16,7 @@ from merging.base.files.plain_yaml import check_fields, read_plain_yaml, read_te
 FILE = Path(__file__).resolve().parent.parent / "glossary.yaml"
 FIELDS = ("word", "also", "sentence", "formula")
 FILE_NOUN = "glossary"
-# What of Markdown is left alone: links, formulas, code, addresses, escaped characters, icons and colors, quoted names.
+# Markdown that never changes: links, formulas, code, addresses, escaped characters, icons and colors, quoted names.
 UNTOUCHED = r"“[^”]*”|!?\[[^\]]*\]\([^)]*\)|\$[^$]*\$|`[^`]*`|https?://\S+|\\.|:[a-z]+/\w+:|:[a-z-]+(?=\[)"
 
 
@@ -32,7 +32,7 @@ class GlossaryWord:
 
 @cache
 def words() -> tuple[GlossaryWord, ...]:
-    """All words in alphabetical order. Raises RecipeError for a file that is not as it should be."""
+    """All words in alphabetical order. Raises RecipeError for a malformed file."""
     document = check_fields(read_plain_yaml(FILE.read_text("utf-8"), FILE_NOUN), FILE_NOUN, ("version", "words"), 1)
     entries = [check_fields(entry, FILE_NOUN, (*FIELDS, "version"), 1) for entry in document.get("words", [])]
     if missing := [field for entry in entries for field in FIELDS if field not in entry]:
@@ -50,7 +50,7 @@ def _word(entry: Mapping[str, Any]) -> GlossaryWord:
 
 
 def find_words(sought: str) -> list[GlossaryWord]:
-    """The words that hold all of the words sought, in a form or in the sentence; first the very word."""
+    """The glossary words whose forms or sentence contain all words of ``sought``; an exact match comes first."""
     parts, exact = sought.casefold().split(), _words_by_form().get(sought.casefold().strip())
     texts = {word: " ".join((word.word, *word.also, word.sentence)).casefold() for word in words()}
     hits = [word for word, text in texts.items() if all(part in text for part in parts)]
@@ -81,7 +81,7 @@ def _words_by_form() -> dict[str, GlossaryWord]:
 
 @cache
 def _pattern() -> re.Pattern[str]:
-    """What is left alone, or a form of a word; longer forms come first, so that "task vector" is not "task"."""
+    """Matches unchangeable Markdown, or a form of a word; longer forms come first: "task vector" before "task"."""
     forms = "|".join(re.escape(form) for form in sorted(_words_by_form(), key=len, reverse=True))
     return re.compile(rf"{UNTOUCHED}|(?<![\w-])(?:{forms})(?![\w-])", re.IGNORECASE)
 

@@ -1,4 +1,4 @@
-"""Scores from files and programs: which runs have some, and their table. Never mixed with measured ones."""
+"""Scores from files and programs: the runs that have some, and their table. Never mixed with measured scores."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from merging.study.score_table import ScoreTable
 if TYPE_CHECKING:
     import pandas as pd
 
-NO_SCORES = "This run has no scores. Give them as a file, or start with MERGESCOPE_EVALUATOR."
+NO_SCORES = "This run has no scores. Import them from a file, or start the app with MERGESCOPE_EVALUATOR."
 CLIP, EXPERTS = "CLIP", expert_key("")
 
 
 def find_scores(name: str) -> ScoreTable | None:
-    """The imported scores of a run, by its id, or of a checkpoint; None if it has none."""
+    """The imported scores of a run, by its id, or of a checkpoint, by its name; None if it has none."""
     root = page_data.store().root
     state = atomic.state_of(root / stored_scores.FOLDER / name, (atomic.MANIFEST, stored_scores.FACTS))
     return _find_scores(root, name, state) if state else None
@@ -35,7 +35,7 @@ def _find_scores(root: Path, name: str, state: tuple[int, ...]) -> ScoreTable | 
 
 
 def network_kind(run: Run) -> str:
-    """What a run's network is called."""
+    """The name of a run's network."""
     return run.network or CLIP
 
 
@@ -46,16 +46,16 @@ def runs_with_scores(runs: Sequence[Run]) -> list[Run]:
 
 
 def imported_table(runs: Sequence[Run]) -> pd.DataFrame:
-    """A row for each imported score of these runs and of what they merged; see ``viz.figures.score_bars``."""
+    """A row for each imported score of these runs and of their models; see ``viz.figures.score_bars``."""
     import pandas as pd
 
-    of: dict[str, tuple[str, Run]] = {}
+    sources: dict[str, tuple[str, Run]] = {}
     for run in runs:
-        of |= {name: (label, run) for name, label in scored_references(run).items() if name not in of}
+        sources |= {name: (label, run) for name, label in scored_references(run).items() if name not in sources}
     rows = []
-    for name, (label, run) in (of | {run.id: (page_text.title_with_note(run), run) for run in runs}).items():
-        found = find_scores(name)
-        for row in found.rows(run.experts) if found else ():
+    for name, (label, run) in (sources | {run.id: (page_text.title_with_note(run), run) for run in runs}).items():
+        table = find_scores(name)
+        for row in table.rows(run.experts) if table else ():
             task = f"{row['task']}, {row['split']}" if row["split"] else row["task"]
             rows.append({"run": name, "label": label, **row, "task": task})
     return pd.DataFrame(rows)

@@ -1,4 +1,4 @@
-"""The user's own models, as Models & runs lists them: the folders, their files, and what each file holds."""
+"""The user's own models, as Models & runs lists them: the folders, their files, and the contents of each file."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from merging.sharing.catalog.model_listing import CatalogEntry, Listing
     from merging.sharing.catalog.model_recognition import ModelFacts
 
-CACHE_SECONDS = 10.0  # seconds for which a listing counts
-MOST_SECONDS = 1.5  # seconds of reading files before the page shows what is known
-CACHED = 3000  # files that are remembered
+CACHE_SECONDS = 10.0  # seconds for which a listing is valid
+MOST_SECONDS = 1.5  # seconds of reading files before the page shows the files read so far
+CACHED = 3000  # files whose facts are cached
 SMALL = 64_000_000  # bytes up to which a file is read whole at once, for its digest
 BUNDLED = "bundled"
 KINDS = {"adapter": "LoRA adapter", "head": "zero-shot head", "other": "no known family"}
@@ -36,8 +36,9 @@ KINDS = {"adapter": "LoRA adapter", "head": "zero-shot head", "other": "no known
 
 @dataclass(frozen=True)
 class ListedModels:
-    """All listed files; ``left`` of them have not been inspected yet. ``list_data_sets`` are the places of data
-    sets.
+    """All listed files; ``not_inspected`` of them have not been inspected yet.
+
+    ``data_sets`` are references of data sets.
     """
 
     inspected: tuple[RecognizedEntry, ...]
@@ -54,7 +55,7 @@ class ListedModels:
 
     @property
     def unreadable(self) -> list[RecognizedEntry]:
-        """Files that are named like checkpoints and cannot be read as one."""
+        """Files with names of checkpoints that cannot be read as one."""
         return [seen for seen in self.inspected if seen[1].kind == "unreadable"]
 
     @property
@@ -63,7 +64,7 @@ class ListedModels:
         return [seen for seen in self.readable if not is_bundled(seen[0])]
 
     def find_file(self, reference: str) -> RecognizedEntry | None:
-        """The entry of a reference with its facts, None if it is not listed."""
+        """The entry of a reference with its facts; None if it is not listed."""
         return next((seen for seen in self.inspected if seen[0].reference == reference), None)
 
 
@@ -99,7 +100,7 @@ def list_models(typed: str = "") -> ListedModels:
     return ListedModels(
         inspected=tuple(pair for pair in seen if pair[0].reference not in unknown),
         benchmarks=tuple(entry for listing in listings for entry in listing.benchmarks),
-        others=tuple(name for name in others if not any(f"{name}/".startswith(f"{place}/") for place in sets)),
+        others=tuple(name for name in others if not any(f"{name}/".startswith(f"{folder}/") for folder in sets)),
         notes=tuple(note for listing in listings for note in listing.notes),
         not_inspected=left,
         data_sets=sets,
@@ -130,8 +131,8 @@ def list_data_sets(typed: str = "") -> list[DataSetLocation]:
 def _data_sets(folders: tuple[tuple[str, Path], ...], typed: str) -> list[DataSetLocation]:
     from merging.sharing.catalog import data_set_catalog
 
-    places = [place for name, root in folders for place in data_set_catalog.list_in_models_folder(name, root)]
-    return [*places, *(data_set_catalog.list_at_path(typed) if typed else ())]
+    locations = [location for name, root in folders for location in data_set_catalog.list_in_models_folder(name, root)]
+    return [*locations, *(data_set_catalog.list_at_path(typed) if typed else ())]
 
 
 def list_again() -> None:
@@ -158,7 +159,7 @@ def _known_facts() -> dict[tuple[str, tuple[int, ...]], ModelFacts]:
 
 
 def _inspect(entries: Sequence[CatalogEntry]) -> tuple[dict[str, ModelFacts], int]:
-    """Facts on entries by reference, and how many entries are left for the next drawing of the page."""
+    """Facts on entries by reference, and the number of entries that remain for the next drawing of the page."""
     from merging.base.files.paths import path_state
     from merging.models import digest_cache
     from merging.sharing.catalog.model_recognition import recognize_model
@@ -216,7 +217,7 @@ def _groups(key: tuple[object, ...], _shelf: ListedModels) -> list[ModelGroup]:
 
 
 def base_models(files: ListedModels, model_groups: Sequence[ModelGroup]) -> dict[str, ModelFacts]:
-    """Possible pretrained models of others by their place: those of the groups, and the benchmark's."""
+    """Possible pretrained models by reference: those of the groups, and the benchmark's."""
     references = {group.pretrained.reference for group in model_groups if group.pretrained}
     return {
         entry.listed_path: facts
@@ -226,7 +227,7 @@ def base_models(files: ListedModels, model_groups: Sequence[ModelGroup]) -> dict
 
 
 def _folder_in_words(entry: CatalogEntry) -> str:
-    """The folder of an entry as the table shows it; the benchmark's name if it comes with the user's own benchmark."""
+    """The folder of an entry as the table shows it; the benchmark's name for models of the user's own benchmark."""
     own = is_bundled(entry) and benchmark_choice.benchmark_folder() != settings.BUNDLED
     return (
         benchmark_choice.benchmark_title(benchmark_choice.benchmark_folder())
@@ -242,7 +243,7 @@ def _known_distances() -> dict[tuple[object, ...], Distance]:
 
 
 def _best_distance(model: RecognizedEntry, base: RecognizedEntry, estimate: Distance, patient: bool) -> Distance:
-    """The distance over every number if both files are small; the estimate if not, or if it takes too long now."""
+    """The exact distance if both files are small and ``patient`` allows to compute it; otherwise the estimate."""
     from merging.sharing.catalog.model_recognition import measure_exact_distance
 
     if not estimate.sampled or model[1].nbytes + base[1].nbytes > SMALL:
@@ -257,20 +258,20 @@ def _best_distance(model: RecognizedEntry, base: RecognizedEntry, estimate: Dist
 
 
 def _origin(base: str, distance: Distance) -> str:
-    """The pretrained model that a file was trained from and its distance; a question if a sample cannot tell."""
+    """The pretrained model that a file was trained from, and its distance; with "?" if the sample is undecided."""
     if distance.unchanged:
         return f"{base}, unchanged{' in a sample' if distance.sampled else ''}"
     return f"{base}{'?' if distance.undecided else ''}, changed by {distance.change_text()}"
 
 
 def models_table(files: ListedModels, model_groups: Sequence[ModelGroup]) -> pd.DataFrame:
-    """One row for each readable file: its kind, and which pretrained model it fits."""
+    """One row for each readable file: its kind, and the pretrained model that it fits."""
     import pandas as pd
 
     from merging.sharing.catalog.model_groups import find_nearest_base
 
     pretrained_models = base_models(files, model_groups)
-    by_place, started = {seen[0].listed_path: seen for seen in files.readable}, time.monotonic()
+    by_path, started = {seen[0].listed_path: seen for seen in files.readable}, time.monotonic()
     pretrained_of = {
         entry.reference: group.pretrained
         for group in model_groups
@@ -287,7 +288,7 @@ def models_table(files: ListedModels, model_groups: Sequence[ModelGroup]) -> pd.
         if entry.listed_path in pretrained_models:
             fits = "is pretrained"
         elif closest:
-            base, patient = by_place[closest[0]], time.monotonic() - started < MOST_SECONDS
+            base, patient = by_path[closest[0]], time.monotonic() - started < MOST_SECONDS
             distance = _best_distance((entry, facts), base, closest[1], patient)
             fits = fits if distance.unrelated else _origin(base[0].name, distance)
         if facts.kind == "adapter" and pretrained:

@@ -1,4 +1,4 @@
-"""Stored measurements of runs, and the tables that the charts of the Drift page take."""
+"""Stored measurements of runs, and the tables of the Drift page's charts."""
 
 from __future__ import annotations
 
@@ -58,12 +58,12 @@ def titles_by_task() -> dict[str, str]:
 
 
 def drift_by_depth(runs: Pairs, token: str) -> pd.DataFrame:
-    """Drift of every run and task at every place, and the pretrained model's if all runs have the same tasks."""
+    """Drift of every run and task at every depth, and the pretrained model's if all runs have the same tasks."""
     return _by_depth(_cache_key(runs), token, titles_by_task(), runs)
 
 
 def _cache_key(runs: Pairs) -> tuple[tuple[str, ...], ...]:
-    """What the tables of some runs depend on: which runs, under which names, and which measurements."""
+    """The inputs of the tables of some runs: the runs' ids and names, and the measurements."""
     return tuple((run.id, run.name, run.benchmark or "", str(measured.path)) for run, measured in runs)
 
 
@@ -129,7 +129,7 @@ def fit_drift_line(points: pd.DataFrame, value: str) -> LineFit:
 
 
 def loss_spread(runs: Sequence[Run], stored: Sequence[Run]) -> pd.DataFrame:
-    """How much accuracy each run loses, and how unevenly, from stored accuracies (LOT, Table 10)."""
+    """The loss of accuracy of each run and its spread over tasks, from stored accuracies (LOT, Table 10)."""
     of = tuple((run.id, run.name, run.benchmark or "") for run in runs)
     return _consistency(of, titles_by_task(), _expert_accuracies(runs, stored), runs)
 
@@ -176,20 +176,20 @@ def lot_objective_table(run: Run, measured: StoredMeasurement) -> pd.DataFrame:
 
 
 def lot_spectrum_in_words(run: Run) -> str:
-    """A sentence on how much of its inputs' spectrum LOT kept in a run; empty for other runs."""
+    """A sentence on the share of the inputs' spectrum that LOT used in a run; empty for other runs."""
     if SPECTRUM not in run.tables:
         return ""
     rows = tensors_of_kind(page_data.run_table(run.id, SPECTRUM), "weight matrices")
     share = 100 * rows["directions"] / rows["width"]
     return (
         f"In the {len(rows)} weight matrices of this run LOT solved on {share.min():.0f}% to {share.max():.0f}% of the "
-        f"input directions, which hold at least {100 * rows['trace_kept'].min():.2f}% of the inputs' energy; the "
+        f"input directions, which contain at least {100 * rows['trace_kept'].min():.2f}% of the inputs' energy; the "
         "others stay pretrained."
     )
 
 
 def removed_conflicts(run: Run) -> pd.DataFrame:
-    """What CAT removed in a run, with the titles of the tasks that the benchmark knows."""
+    """The table of the parts that CAT removed in a run, with titles of the tasks that the benchmark knows."""
     rows = page_data.run_table(run.id, CONFLICTS)
     rows = rows.sort_values("expert", key=lambda names: names.map(list(run.experts).index), kind="stable")
     return rows.assign(title=page_text.look_up_names(rows["expert"], titles_by_task()))
@@ -229,7 +229,7 @@ def exemplar_tables(measured: StoredMeasurement) -> tuple[pd.DataFrame, pd.DataF
 
 
 def published_curves() -> pd.DataFrame:
-    """What papers print by number of exemplars: method, exemplars, accuracy (a fraction), source."""
+    """The numbers of papers by number of exemplars: method, exemplars, accuracy (a fraction), source."""
     import pandas as pd
 
     rows = [
@@ -241,7 +241,7 @@ def published_curves() -> pd.DataFrame:
 
 
 def reference_accuracies(stored: Sequence[Run]) -> dict[str, float]:
-    """Mean in-domain accuracy of the models that no exemplar changes, by name."""
+    """Mean in-domain accuracy of the models that need no exemplars, by name."""
     on = page_data.benchmark()
     tables = page_data.reference_scores(on.digest, tuple(on.experts), stored)
     inside = {kind: rows[rows["task"].isin(list(on.experts))]["accuracy"].mean() for kind, rows in tables.items()}

@@ -26,7 +26,7 @@ NO_BENCHMARK = "there is no benchmark on this server"
 
 
 def lessons() -> dict[str, Lesson]:
-    """Every lesson that can be read and whose pages there are, by its key, bundled ones first."""
+    """Every readable lesson whose pages exist, by its key, bundled ones first."""
     return {lesson.key: lesson for lesson in lesson_files.list_lessons(refused=[]) if not _no_page(lesson)}
 
 
@@ -46,28 +46,28 @@ def _no_page(lesson: Lesson) -> str:
 
 
 def lesson_context(lesson: Lesson) -> LessonContext | None:
-    """What a lesson's facts are computed from: the session's store and benchmark; None if there is no benchmark."""
+    """The sources of a lesson's facts: the session's store and benchmark; None if there is no benchmark."""
     known = _facts_of(lesson)
     return known.context if known else None
 
 
 @dataclass
 class LessonFacts:
-    """What was read for a lesson, and its facts as they were computed, until something is stored or deleted."""
+    """The context of a lesson and its computed facts, valid until something is stored or deleted."""
 
     context: LessonContext
     facts: dict[str, Fact] = field(default_factory=dict)
 
 
 def check_store_again() -> None:
-    """Let the next question see the runs that were added or deleted since; called once a drawing."""
+    """Make the next lookup check the store for added and deleted runs; called once for each drawing of the page."""
     st.session_state[KNOWN] = {}
 
 
 def _facts_of(lesson: Lesson) -> LessonFacts | None:
     seen: dict[tuple[Path, Path], LessonFacts | None] = st.session_state.setdefault(KNOWN, {})
     key = lesson.path, session_benchmark.benchmark_folder()
-    if key not in seen:  # a step asks for twenty facts, and each look costs as much as a page's list of runs
+    if key not in seen:  # a step needs twenty facts, and each lookup costs as much as a page's list of runs
         seen[key] = _find_facts(lesson, key[1])
     return seen[key]
 
@@ -83,16 +83,16 @@ def _find_facts(lesson: Lesson, folder: Path) -> LessonFacts | None:
 
 
 def _last_stored() -> tuple[int, ...]:
-    """When a measurement, a sweep or a point of one was last stored here or deleted: facts are of all that there is."""
+    """Times at which a measurement, a sweep or a point was last stored or deleted, on which facts depend."""
     from merging.study.analysis.measurement_subject import measurements_folder
     from merging.study.sweeps import points, sweep_storage
 
     store = page_data.store()
     times = []
-    for place in (measurements_folder(store), store.root / sweep_storage.FOLDER, store.root / points.FOLDER):
+    for folder in (measurements_folder(store), store.root / sweep_storage.FOLDER, store.root / points.FOLDER):
         try:
-            times.append(place.stat().st_mtime_ns)
-        except OSError:  # nothing was stored there yet
+            times.append(folder.stat().st_mtime_ns)
+        except OSError:  # nothing has been stored there yet
             times.append(0)
     return tuple(times)
 
@@ -109,14 +109,14 @@ def _cached_facts(
 
 
 def lesson_fact(lesson: Lesson, spec: FactSpec) -> Fact:
-    """One fact of a lesson; one that is missing is looked for again."""
+    """One fact of a lesson; a missing fact is looked up again."""
     known = _facts_of(lesson)
     if known is None:
         return Fact(missing=NO_BENCHMARK)
     key = repr(spec)
     if key not in known.facts:
         known.facts[key] = compute_fact(spec, known.context)
-    elif known.facts[key].missing:  # it may have been measured since, which the context would not notice
+    elif known.facts[key].missing:  # it may have been measured since then, which the context does not notice
         known.facts[key] = compute_fact(spec, LessonContext(page_data.store(), page_data.benchmark(), lesson))
     return known.facts[key]
 
@@ -129,7 +129,7 @@ def fill_in(lesson: Lesson, text: str) -> str:
 
 
 def measured_truths(lesson: Lesson, step: Step) -> list[Fact]:
-    """What was measured of what a step lets guess; where cells are marked, the fact as a map of cells."""
+    """The measured values of a step's guess; for marked cells the fact as a map of cells."""
     specs = step.truth
     if step.guess is not None and step.guess.kind == CELLS:
         specs = tuple(FactSpec(spec.fact, {**spec.arguments, "of": "cells"}) for spec in specs)
@@ -137,7 +137,7 @@ def measured_truths(lesson: Lesson, step: Step) -> list[Fact]:
 
 
 def step_view(lesson: Lesson, view: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
-    """A step's view as the address writes it, with ids in place of aliases; and the aliases that are not stored."""
+    """A step's view as in the address, with ids instead of aliases, and the aliases without a stored run."""
     known = lesson_context(lesson)
     if known is None:
         return {}, []
@@ -146,8 +146,8 @@ def step_view(lesson: Lesson, view: Mapping[str, str]) -> tuple[dict[str, str], 
 
 
 def step_with_view(lesson: Lesson, number: int) -> int:
-    """The number of the step whose page and view the step of that number, from 1, shows; 0 if no step has one."""
-    return next((place for place in range(number, 0, -1) if lesson.steps[place - 1].page), 0)
+    """The number of the step whose page and view the step ``number`` (from 1) shows; 0 if there is none."""
+    return next((step for step in range(number, 0, -1) if lesson.steps[step - 1].page), 0)
 
 
 def step_page(lesson: Lesson, number: int) -> str:

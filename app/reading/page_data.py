@@ -1,4 +1,4 @@
-"""What all pages read: runs, tables, the benchmark. Caches are keyed by run ids and small values only."""
+"""Data for all pages: runs, tables, the benchmark. Cache keys are run ids and small values only."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ if TYPE_CHECKING:
     from merging.sharing.catalog.model_set_store import ModelSet
     from merging.study.run_queue import RunQueue
 
-SPLIT = "reporting"  # numbers on the other half, "choosing", are for choosing values only
+SPLIT = "reporting"  # scores on the other half, "choosing", serve only to choose values
 CACHED = 64  # entries of a cache; one is a table of a few hundred kilobytes
 
 
 def store() -> Store:
-    """The runs of this machine and the library of this session's benchmark beside them."""
+    """The runs of this machine, and the library of this session's benchmark."""
     folder = session_benchmark.benchmark_folder()
     return _store(settings.store_root(), folder, state_of(folder))
 
 
-@lru_cache(maxsize=CACHED)  # a page asks for it dozens of times, and Streamlit's caches take longer to look up
+@lru_cache(maxsize=CACHED)  # a page needs it dozens of times, and Streamlit's caches are slower
 def _store(root: Path, folder: Path, state: tuple[int, ...]) -> Store:
     return Store(root, (folder / "runs",), benchmark=_digest(folder, state))
 
@@ -51,7 +51,7 @@ def current_digest() -> str:
 
 @lru_cache(maxsize=CACHED)
 def _digest(folder: Path, state: tuple[int, ...]) -> str:
-    """The digest that the benchmark's library was scored on, which spares reading all images; else the computed one."""
+    """The digest in the benchmark's library, which saves reading all images; without a library the computed one."""
     library = Store(folder / "nothing", libraries=(folder / "runs",))
     if digests := [run.benchmark for run in library.list_runs() if run.benchmark]:
         return max(set(digests), key=digests.count)
@@ -110,20 +110,23 @@ def _benchmark(folder: Path, state: tuple[int, ...]) -> Benchmark:
 
 
 def stored_runs() -> list[Run]:
-    """Every stored run that belongs here, read from the disk: a page calls it once a drawing and passes them on."""
+    """Every stored run for this session's benchmark, read from disk; a page calls it once for each drawing."""
     on = current_digest()
     return [run for run in store().list_runs() if belongs_here(run, on)]
 
 
 def belongs_here(run: Run, on: str = "") -> bool:
-    """Whether a run may be shown on this session's benchmark, or that of a digest: its scores, if any, are from it."""
+    """Whether a run may be shown with this session's benchmark or that with the digest ``on``.
+
+    Its scores are from it, or it has none.
+    """
     return not run.has_scores or not (on := on or current_digest()) or run.benchmark == on
 
 
 def merges_of(stored: Sequence[Run]) -> list[Run]:
     """The merges among the stored runs: the user's, newest first, then those of the library in the presets' order.
 
-    A run that was computed here and is in the library, too, stands where the library has it.
+    A run that is also in the library has its position there.
     """
     from merging.recipes.presets import PRESETS
 
@@ -134,14 +137,14 @@ def merges_of(stored: Sequence[Run]) -> list[Run]:
 
 
 def library_title(run: Run) -> str:
-    """The title that the library gives a run, empty if it lacks it; a copy that was computed here may have another."""
+    """The title of a run in the library, empty if it is not there; a local copy may have another title."""
     if run.provenance == PRECOMPUTED or not any((library / run.id).is_dir() for library in store().libraries):
         return run.title if run.provenance == PRECOMPUTED else ""
     return next((copy.title for copy in store().list_copies(run.id) if copy.provenance == PRECOMPUTED), "")
 
 
 def clip_runs(stored: Sequence[Run]) -> list[Run]:
-    """The merges of CLIP, through whose models images can be passed."""
+    """The merges of CLIP, whose models can evaluate images."""
     return [run for run in merges_of(stored) if not run.network]
 
 
@@ -167,7 +170,7 @@ def _scores(run_id: str, benchmark_digest: str | None) -> pd.DataFrame:
 
 def run_table(run_id: str, name: str) -> pd.DataFrame:
     """One table of a run; raises StoreError if it has none of that name."""
-    return _table(run_id, name).copy(deep=False)  # writing to the copy leaves the kept one as it is
+    return _table(run_id, name).copy(deep=False)  # writing to the copy does not change the cached table
 
 
 @st.cache_resource(max_entries=CACHED, show_spinner=False)
@@ -206,7 +209,7 @@ def summary(run: Run, stored: Sequence[Run]) -> Summary | None:
 @st.cache_data(max_entries=4 * CACHED, show_spinner=False)
 def _summary(
     run_id: str, benchmark_digest: str | None, references_known: int, _stored: Sequence[Run]
-) -> Summary:  # the underscore keeps the runs themselves out of the cache's key
+) -> Summary:  # the underscore excludes the runs themselves from the cache's key
     experts = {task: row["accuracy"] for task, row in expert_scores(benchmark_digest, _stored).items()}
     return summarize(_scores(run_id, benchmark_digest), store().get_run(run_id).experts, experts, SPLIT)
 
@@ -232,7 +235,7 @@ def saliency(run: Run, stored: Sequence[Run]) -> tuple[pd.DataFrame, bool]:
     A run of the library has no such table if another run has the same one.
 
     Raises:
-        CheckpointError: it has to be measured, and a checkpoint of the run is missing or has changed.
+        CheckpointError: the saliency must be measured, and a checkpoint of the run is missing or has changed.
     """
     from merging.study.runs.edit_pairs import same_saliency
 
@@ -245,7 +248,7 @@ def measured_saliency(run_id: str) -> pd.DataFrame:
     """Saliency of the task vectors that a run merged, for runs that did not measure it themselves.
 
     Raises:
-        CheckpointError: a checkpoint of the run is not where its recipe says, or has changed.
+        CheckpointError: a checkpoint of the run is missing or has changed.
     """
     import merging
     from merging.study.analysis.measurement_subject import open_merged
@@ -273,10 +276,10 @@ def benchmark_models() -> ModelSet:
 
 
 def model_sets() -> dict[str, ModelSet]:
-    """What can be merged: the benchmark's models under the empty key, and each of the user's sets by its id.
+    """The sets of models to merge: the benchmark's under the empty key, and each of the user's by its id.
 
     Raises:
-        TaskError: there is neither.
+        TaskError: there is no set.
     """
     from merging.sharing.catalog.model_set_store import list_model_sets
 
@@ -317,7 +320,7 @@ def _why_other_size(pretrained: str, file: tuple[int, ...], folder: Path, state:
 
 
 def file_state(reference: str) -> tuple[int, ...]:
-    """A state that changes when a model's file does; part of every cache key of what is read from the file."""
+    """A state that changes with a model's file; part of every cache key for contents of the file."""
     from merging.base.files import paths
     from merging.models.formats.model_sources import ModelRef
 
@@ -339,7 +342,7 @@ def is_large(pretrained: str) -> bool:
 
 @st.cache_data(max_entries=CACHED, show_spinner=False)
 def _unused_and_large(pretrained: str, file: tuple[int, ...]) -> tuple[bool, bool]:
-    """Whether it carries unused text tensors, and whether it is large; false for what a merge will fail to open."""
+    """Whether it carries unused text tensors, and whether it is large; both False for files that cannot be opened."""
     from merging.models.architecture import Architecture
     from merging.models.formats.model_sources import ModelRef
 

@@ -1,4 +1,4 @@
-"""The polls of this server: what this session answers is counted where its address has the code of a class."""
+"""The polls of this server, which count a session's answers if its address has the code of a class."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from merging.teaching.poll_counts import Polls
 
 @process_values.make_once
 def server_polls() -> Polls:
-    """The polls, of which this process keeps the answers of each session in memory."""
+    """The polls; the answers of each session are in the memory of this process."""
     return Polls(page_data.store().root)
 
 
@@ -30,5 +30,5 @@ def count_answer(lesson: str, step: int, values: Sequence[float], *, any_order: 
 
 
 def answer_counts(lesson: str, step: int) -> list[dict[float, int]]:
-    """For each place of the answers at a step, {number: sessions that gave it}."""
+    """For each position in the answers at a step, {number: sessions that gave it}."""
     return server_polls().counts(class_code(), f"{lesson}/{step}")

@@ -1,4 +1,4 @@
-"""The process of previews as one session asks it: on its benchmark, and with its own newest request only."""
+"""The process of previews for one session: on its benchmark, and with its newest request only."""
 
 from __future__ import annotations
 
@@ -34,7 +34,10 @@ def preview_process() -> PreviewProcess:
 
 
 def preview_request(recipe: Recipe, reference: Run | None) -> PreviewRequest:
-    """A recipe against a stored merge (None: the pretrained model), on all images, or fewer where several work."""
+    """The request for a recipe against a stored merge (None: the pretrained model).
+
+    On a shared server of fewer images.
+    """
     return PreviewRequest(
         recipe=recipe.to_yaml(),
         benchmark=str(page_data.job_queue().folder),
@@ -45,15 +48,15 @@ def preview_request(recipe: Recipe, reference: Run | None) -> PreviewRequest:
     )
 
 
-def preview_state(asked: Request, key: str) -> PreviewState | None:
+def preview_state(request: Request, key: str) -> PreviewState | None:
     """The state of a request, if it is the last one that this session made under ``key``."""
-    return preview_process().find_state(_session(key), asked)
+    return preview_process().find_state(_session(key), request)
 
 
 @requires(VisitorAction.PREVIEW)
-def request_preview(asked: Request, key: str) -> None:
-    """Make a request in place of the last one under ``key``. Raises ModeError in a mode without previews."""
-    preview_process().request(_session(key), asked)
+def request_preview(request: Request, key: str) -> None:
+    """Replace the last request under ``key``. Raises ModeError in a mode without previews."""
+    preview_process().request(_session(key), request)
 
 
 def cancel_preview(key: str) -> None:
@@ -66,6 +69,6 @@ def _session(key: str) -> str:
 
 
 def preview_table(preview: Preview) -> pd.DataFrame:
-    """The differences with what says, in every row, that they are a preview, and of what."""
+    """The differences, with columns that mark every row as a preview and name its chain and reference."""
     about = {"half": preview.half, "seed": preview.seed, "against": preview.reference, "of": preview.title}
     return add_titles(preview.changes).assign(kind="preview", **about)

@@ -27,13 +27,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ProgramResults(SweepPoints):
-    """A sweep's points that a program has measured, and what that is called."""
+    """A sweep's points that a program has measured, and the program's name."""
 
     program: str
 
 
 def network_of_sweep(sweep: Sweep) -> str:
-    """What the network that a sweep merges is called; empty for CLIP, and for files that cannot be opened."""
+    """The name of the network that a sweep merges; empty for CLIP, and for files that cannot be opened."""
     first = sweep.recipes[0]
     return recipes.network_name(first.pretrained, first.family)
 
@@ -48,7 +48,7 @@ def present_program() -> tuple[str, str]:
 
 
 def find_results(sweep: Sweep) -> list[ProgramResults]:
-    """The results of a sweep by each program that has measured points of it, or would: that of the app goes first.
+    """The results of a sweep for each program that has measured points of it, first those of the app's own program.
 
     Raises:
         CheckpointError: a file of the sweep is gone.
@@ -67,14 +67,14 @@ def find_results(sweep: Sweep) -> list[ProgramResults]:
 
 @st.cache_resource(max_entries=16, show_spinner=False, hash_funcs={Store: id})
 def _known_points(sweep_id: str, files: str, command: str, store: Store, benchmark: str, _sweep: Sweep) -> KnownPoints:
-    """The points of a sweep by one program; those that were read stay in memory."""
+    """The points of a sweep by one program; points stay in memory once they are read."""
     every = rename_points(_planned_points(sweep_id, files, _sweep), command)
     return KnownPoints(every, store, page_data.benchmark(), _sweep.sample)
 
 
 @st.cache_data(max_entries=page_data.CACHED, show_spinner="Reading the checkpoints …")
 def _planned_points(sweep_id: str, files: str, _sweep: Sweep) -> list[NamedPoint]:
-    """The plan for no program; ``rename_points`` makes that for a program of it."""
+    """The planned points without a program; ``rename_points`` names them for a program."""
     session = ProgramSession(page_data.benchmark(), _sweep.sample, store=page_data.store(), program=Evaluator(()))
     return session.plan_sweep(_sweep)
 
@@ -98,18 +98,18 @@ def program_table(results: ProgramResults) -> pd.DataFrame:
 
 
 def _label(sweep: Sweep, row: Mapping[str, Any], words: str) -> str:
-    """A series: a task or a mean, of which recipe and at which second value where there are several."""
-    of = [clean_text(sweeps.recipe_titles(sweep)[row["line"]], 40)] if len(sweep.recipes) > 1 else []
-    of += [f"{sweep.labels[1].partition(': ')[2] or sweep.labels[1]} {row['y']:g}"] if "y" in row else []
-    return " · ".join([words, *of])
+    """The name of a series: a task or a mean, with its recipe and second value where there are several."""
+    parts = [clean_text(sweeps.recipe_titles(sweep)[row["line"]], 40)] if len(sweep.recipes) > 1 else []
+    parts += [f"{sweep.labels[1].partition(': ')[2] or sweep.labels[1]} {row['y']:g}"] if "y" in row else []
+    return " · ".join([words, *parts])
 
 
 def program_note(results: ProgramResults) -> str:
-    """The note under the chart: who measured, and that nothing of it is a score of the benchmark."""
+    """The note under the chart: the program that measured, and that these are no scores of the benchmark."""
     domains = any(row["mean"] != MEAN for row in score_means(results.every, results.points))
-    said = " In domain are tasks called like an expert." if domains else ""
+    in_domain = " In domain are tasks named like an expert." if domains else ""
     return (
-        f"Given by {page_text.plain_text(results.program)}, {len(results.points)} of "
+        f"Measured by {page_text.plain_text(results.program)}, {len(results.points)} of "
         f"{plural(results.total, 'point')}. Open "
-        f"diamonds are scores of a program, not of the benchmark; means are over tasks of one proportion.{said}"
+        f"diamonds are scores of a program, not of the benchmark; means are over tasks of one proportion.{in_domain}"
     )

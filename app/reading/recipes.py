@@ -1,4 +1,4 @@
-"""The way from a recipe to Merge, and from a preset to its run."""
+"""Recipes and stored models: the link from a recipe to Merge, its costs, and the runs of presets."""
 
 from __future__ import annotations
 
@@ -46,14 +46,14 @@ def _tensors_of(pretrained: str, file: tuple[int, ...]) -> pd.DataFrame:
 
 
 def repeat_for_experts(facts: pd.DataFrame, experts: Sequence[str]) -> pd.DataFrame:
-    """The same rows once for every expert, expert by expert."""
+    """The rows repeated for every expert, expert by expert."""
     import pandas as pd
 
     return pd.concat([facts.assign(expert=name) for name in experts], ignore_index=True)
 
 
 def find_model_set(recipe: Recipe) -> str | None:
-    """The first set of models on Merge that holds every checkpoint of a recipe; None if there is none."""
+    """The first set of models on Merge that contains every checkpoint of a recipe; None if there is none."""
     try:
         sets = page_data.model_sets()
     except TaskError:
@@ -70,7 +70,7 @@ def find_model_set(recipe: Recipe) -> str | None:
 
 
 def merge_query(recipe: Recipe) -> dict[str, str] | None:
-    """The address of Merge with this recipe; None if no set there holds its models."""
+    """The query of Merge with this recipe; None if no set of models there contains its checkpoints."""
     if (key := find_model_set(recipe)) is None:
         return None
     query = {address.CHAIN: Draft.from_recipe(recipe).chain()}
@@ -85,24 +85,24 @@ def estimate_recipe(recipe: Recipe, stored: Sequence[Run]) -> Estimate:
 
 
 def estimate_recipes(recipes: Sequence[Recipe], stored: Sequence[Run]) -> list[Estimate]:
-    """The same of several recipes; files that they share are looked at once."""
+    """``estimate_recipe`` for several recipes; shared files are opened once."""
     runs_known, on, device = (
         ",".join(run.id for run in stored),
         page_data.current_digest(),
         page_data.job_queue().device,
     )
     files: dict[object, str] = {}  # their states by references, each as one text, which a cache hashes at once
-    found = []
+    estimates = []
     for recipe in recipes:
         models = recipe.pretrained, recipe.experts
         if models not in files:
             files[models] = str([page_data.file_state(path) for path in (models[0], *dict(models[1]).values())])
         misfit = page_data.why_not_evaluated(recipe.pretrained)
-        found.append(_estimate(recipe, files[models], on, runs_known, device, misfit, stored))
-    return found
+        estimates.append(_estimate(recipe, files[models], on, runs_known, device, misfit, stored))
+    return estimates
 
 
-@st.cache_resource(  # a view may ask for dozens; a minute, as meanwhile files may have been read for their digests
+@st.cache_resource(  # a view may need dozens; valid for a minute, because digests of files may become known meanwhile
     max_entries=4 * page_data.CACHED, ttl=60, show_spinner=False, hash_funcs={Recipe: hash}
 )
 def _estimate(
@@ -120,14 +120,14 @@ def _estimate(
 def _models(
     pretrained: str, experts: tuple[tuple[str, str], ...], family: str, files: str
 ) -> tuple[Checkpoint, dict[str, Checkpoint]]:
-    """The opened checkpoints of many recipes; nothing may be read from them but what their headers say."""
+    """The opened checkpoints of many recipes; read only their headers."""
     from merging.models.formats.model_sources import open_models
 
     return open_models(pretrained, dict(experts), family)
 
 
 def preset_runs(keys: Sequence[str], runs: Sequence[Run]) -> list[Run]:
-    """The runs of these presets, where there are such, on the models that the library merges; it goes before others."""
+    """The stored runs of these presets on the models of the library; runs of the library come before others."""
     groups = edit_pairs.by_subject(sorted(runs, key=lambda run: not page_data.library_title(run)))
     group = next((one for one in groups if page_data.library_title(one[0])), groups[0] if groups else [])
     if (model := next((recipe for run in group if (recipe := edit_pairs.read_recipe(run))), None)) is None:
@@ -141,7 +141,7 @@ def preset_runs(keys: Sequence[str], runs: Sequence[Run]) -> list[Run]:
 
 
 def open_network_name() -> str:
-    """What the network is called whose models are chosen on Merge; empty for CLIP, and without models."""
+    """The name of the network of the models chosen on Merge; empty for CLIP, and without models."""
     try:
         sets = page_data.model_sets()
     except TaskError:
@@ -151,7 +151,7 @@ def open_network_name() -> str:
 
 
 def network_name(pretrained: str, family: str = "") -> str:
-    """What a network other than CLIP is called; empty for CLIP, and for what cannot be read."""
+    """The name of a network other than CLIP; empty for CLIP, and for unreadable files."""
     return _network(pretrained, family, page_data.file_state(pretrained))[0]
 
 
@@ -161,13 +161,13 @@ def has_vocabulary(pretrained: str, family: str = "") -> bool:
 
 
 def holds_clip(pretrained: str) -> bool:
-    """Whether a network other than CLIP holds a whole CLIP image encoder, which can be merged alone."""
+    """Whether a network other than CLIP contains a whole CLIP image encoder, which can be merged alone."""
     return bool(network_name(pretrained)) and _network(pretrained, CLIP_KEY, page_data.file_state(pretrained))[2]
 
 
 @st.cache_data(max_entries=200, show_spinner=False)
 def _network(pretrained: str, family: str, file: tuple[int, ...]) -> tuple[str, bool, bool]:
-    """What it is called, whether it has tables of tokens, and whether it is readable as this family."""
+    """The network's name, whether it has tables of tokens, and whether it is readable as this family."""
     from merging.models.formats.model_sources import ModelRef
 
     try:

@@ -27,12 +27,12 @@ if TYPE_CHECKING:
     from merging.study.sweeps.sweep import Sweep
     from viz.report.private_names import PrivateNames
 
-Of: TypeAlias = "Sequence[Run | Sweep] | None"  # what a chart is of; None: what its table and the page's address say
-NO_SEED = "none, because nothing in it is random"
+Of: TypeAlias = "Sequence[Run | Sweep] | None"  # of a chart; None: those that its table and the address name
+NO_SEED = "none: nothing in it is random"
 
 
 def add_view(view: ReportView, sources: Sequence[Source], where: str) -> None:
-    """Add a view to the report, or note why it cannot be added; the note is shown at ``where``."""
+    """Add a view to the report, or note why it cannot be added; the note appears at the button ``where``."""
     draft, size = report_keeper.current_report(), view_size(view)
     if refusal := draft.refusal(size, (size_text(size), size_text(draft.size + size))):
         draft.refused[where] = refusal
@@ -50,7 +50,7 @@ def view_size(view: ReportView) -> int:
 
 
 def sources_of(table: pd.DataFrame, options: Mapping[str, Any], of: Of, place: str) -> list[Source]:
-    """The runs and sweeps that a chart shows, with all that is needed to compute them again."""
+    """The runs and sweeps that a chart shows, with the facts to compute them again."""
     return [source_of(one) for one in shown_sources(table, options, of, place)]
 
 
@@ -64,21 +64,21 @@ def shown_sources(table: pd.DataFrame, options: Mapping[str, Any], of: Of, place
     return [run for run in runs if run is not None]
 
 
-def split_address(place: str) -> tuple[str, dict[str, str]]:
-    """The path and the query of a view's place, as ``state.relative_address`` gives it."""
-    page, _, query = place.partition("?")
+def split_address(address: str) -> tuple[str, dict[str, str]]:
+    """The path and the query of a view's address, as ``view_state.relative_address`` writes it."""
+    page, _, query = address.partition("?")
     return page, dict(parse_qsl(query))
 
 
 def run_ids_of(place: str) -> list[str]:
-    """Ids of the runs that a view's place names."""
+    """Ids of the runs that a view's address names."""
     query = split_address(place)[1]
     run, runs = query.get(address.RUN), query.get(address.RUNS, "")
     return [run] if run else [run_id for run_id in runs.split(",") if run_id]
 
 
 def source_of(run_or_sweep: Run | Sweep) -> Source:
-    """A run or a sweep with all that is needed to compute it again, without names and paths of this machine."""
+    """A run or a sweep with the facts to compute it again, without names and paths of this machine."""
     if not isinstance(run_or_sweep, Run):
         from app.reading import sweeps  # loads torch, which Home does not need
 
@@ -135,7 +135,7 @@ def _run_facts(run: Run) -> Iterator[tuple[str, str]]:
 
 
 def _digests(benchmark: str | None, inputs: Iterable[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
-    """The sha-256 digests of what something was computed from, under the names of the files' roles."""
+    """The sha-256 digests of the inputs of a run or sweep, by the roles of the files."""
     files = [("Benchmark", benchmark)] if benchmark else []
     files += [(name.removeprefix(EXPERTS), digest) for name, digest in inputs]
     return tuple((f"{name}, sha-256", digest) for name, digest in files)
@@ -189,7 +189,7 @@ def finish_report() -> Report:
 
 
 def private_words() -> PrivateNames:
-    """What must not be in a report: folders and names of this machine, except for words that were allowed."""
+    """Folders and names of this machine, which must not be in a report, without the words that the user allowed."""
     from viz.report.private_names import find_private_names
 
     folders = (str(settings.store_root()), str(settings.benchmark_folder()), str(session_benchmark.benchmark_folder()))

@@ -1,4 +1,4 @@
-"""What putting weights back gives, as the charts of the Drift page take it."""
+"""The tables of the Drift page's charts on putting weights back."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ BLOCKS = "Blocks, "
 NAMES = {"block": "{}", "kind": "all {} tensors", "tensor": "{}"}
 ROLES = {str(role) for role in Role}
 BLOCK = re.compile(r"^(?:visual\.)?transformer\.resblocks\.(\d+)\.")
-PREDICTIONS = {  # what the first-order map shows, as pickers name it -> column of the measurement
+PREDICTIONS = {  # name of a prediction of the first-order map in pickers -> column of the measurement
     "putting a tensor back": "put_back",
     "taking an expert's part out, in domain": ("take_out", IN_DOMAIN),
     "taking an expert's part out, out of domain": ("take_out", OUT_OF_DOMAIN),
@@ -36,7 +36,7 @@ PREDICTIONS = {  # what the first-order map shows, as pickers name it -> column 
 
 
 def partial_result(run: Run) -> MeasurementResult | None:
-    """What a measurement of the true map that is running now has shown, None if nothing yet."""
+    """The results so far of a running measurement of the true map; None if there are none."""
     return stored_measurements.find_partial(measurements.PUT_BACK, page_data.store(), page_data.benchmark(), run.id)
 
 
@@ -67,9 +67,9 @@ def _cells(run_id: str, changes: pd.DataFrame, titles: dict[str, str]) -> pd.Dat
 
 
 def change_averages(changes: pd.DataFrame, levels: Sequence[str], most: int | None = None) -> pd.DataFrame:
-    """A row for each thing put back, with the change in points and its interval, as text, in and out of domain.
+    """A row for each restored tensor, kind or block: its change in points with the interval, as text, by domain.
 
-    The ``most`` largest gains out of domain (where there is no task out of domain, in domain), or all.
+    With ``most``, only the largest gains out of domain (in domain, if no task is out of domain).
     """
     import pandas as pd
 
@@ -90,7 +90,7 @@ def change_averages(changes: pd.DataFrame, levels: Sequence[str], most: int | No
 
 
 def _short_name(name: str) -> str:
-    """A tensor's name without what all names of a block begin with, a role in words."""
+    """A tensor's name without the beginning that all names of a block share; a role in words."""
     short = BLOCK.sub(r"block \1, ", name)
     return role_name(short) if short in ROLES else short
 
@@ -113,7 +113,7 @@ def predicted_cells(run: Run, measured: StoredMeasurement, guess: str) -> pd.Dat
 
 
 def drift_and_change(run: Run, drift: StoredMeasurement, changes: pd.DataFrame, over: str) -> pd.DataFrame:
-    """The table of ``drift_and_put_back``: each tensor's drift, a mean over tasks, and its change, with both ranks."""
+    """The table of ``drift_and_put_back``: each tensor's drift (mean over tasks), its change, and both ranks."""
     own = measurements.layer_drift_table(run, drift).groupby("tensor", sort=False)["relative"].mean().rename("drift")
     rows = changes[(changes["level"] == "tensor") & (changes["over"] == over)].rename(columns={"name": "tensor"})
     table = rows[["tensor", "change", "low", "high", "n"]].merge(own, on="tensor")
@@ -134,7 +134,7 @@ class RankCorrelation(NamedTuple):
 
 
 def rank_correlations(guess: StoredMeasurement, changes: pd.DataFrame) -> list[RankCorrelation]:
-    """How well the first-order map ranks the tensors, in and out of domain."""
+    """The rank correlations of the first-order map with the true map, in and out of domain."""
     from merging.study.analysis.correlation import fit_line
 
     predicted = measurements.measured_table(guess, "changes").set_index(["over", "tensor"])["put_back"]

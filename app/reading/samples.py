@@ -1,4 +1,4 @@
-"""Which images the scores of the session's benchmark are of, in words: of whole test sets, or of halves of them."""
+"""The scored images of the session's benchmark, in words: whole test sets, or halves of them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from app.session import benchmark_choice
 
 
 def sampling_in_words(split: str = page_data.SPLIT) -> str:
-    """How the images of a split were taken, without a full stop; empty if nothing says."""
+    """How the images of a split were sampled, without a full stop; empty if the benchmark does not state it."""
     return _in_words(benchmark_choice.benchmark_folder(), page_data.current_digest(), split)
 
 
@@ -22,7 +22,7 @@ def _in_words(folder: Path, digest: str, split: str) -> str:
 
 
 def is_whole_test_set() -> bool:
-    """Whether the session's benchmark reports on whole test sets and keeps no half of them to choose on."""
+    """Whether the session's benchmark reports on whole test sets, without a choosing half."""
     return _is_whole(benchmark_choice.benchmark_folder(), page_data.current_digest())
 
 
@@ -34,18 +34,18 @@ def _is_whole(folder: Path, digest: str) -> bool:
 
 
 def scored_part(split: str = page_data.SPLIT) -> str:
-    """What is scored: 'reporting half', or 'test set' where it is not cut in halves."""
+    """The scored part: 'reporting half', or 'test set' where it is not divided."""
     from merging.images.benchmarks import image_draws
 
     return image_draws.part(split, whole=is_whole_test_set())
 
 
 def scored_part_of_each(split: str = page_data.SPLIT) -> str:
-    """The same of all data sets: 'reporting half of each test set' or 'test set of each task'."""
+    """The scored part of all data sets: 'reporting half of each test set' or 'test set of each task'."""
     return f"{scored_part(split)} of each {'task' if is_whole_test_set() else 'test set'}"
 
 
 def sampling_sentence(split: str = page_data.SPLIT) -> str:
-    """The same as a sentence, with a space before it; empty if nothing says."""
+    """``sampling_in_words`` as a sentence after a space; empty if the benchmark does not state it."""
     words = sampling_in_words(split)
     return f" Images: {words}." if words else ""

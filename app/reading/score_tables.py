@@ -1,4 +1,4 @@
-"""The tables of the charts on Scores, put together from stored runs."""
+"""The tables of the charts on Scores, made from stored runs."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def _averages(
 
 
 def _is_of(kind: str, run: Run, references: Mapping[str, Run]) -> bool:
-    """Whether a reference is of the models that a run merged, and not of others under the same names."""
+    """Whether a reference evaluates the models that a run merged, not others with the same names."""
     needed = {"pretrained": ["pretrained"], "individual": run.experts}.get(kind, [])
     return all(references[name].inputs.items() <= run.inputs.items() for name in needed)
 
@@ -70,12 +70,12 @@ def _row(run: str, label: str, kind: str, summary: Summary, adapts_on_test: bool
 
 
 def means_in_words() -> str:
-    """What averages are, in two sentences."""
+    """The definition of the averages, in two sentences."""
     return MEANS.format(samples.scored_part())
 
 
 def averages_in_words(table: pd.DataFrame) -> str:
-    """Sentences that say what the averages cover."""
+    """Sentences on the experts, tasks and images that the averages cover."""
     inside, outside = (f"n = {span(table[name])}" for name in ("n_in", "n_out"))
     tasks = ""
     if "experts" in table and len(table):
@@ -85,10 +85,10 @@ def averages_in_words(table: pd.DataFrame) -> str:
 
 
 def accuracies_in_words(table: pd.DataFrame) -> str:
-    """A sentence that says what the accuracies cover."""
+    """A sentence on the images that the accuracies cover."""
     n = span(table["n"])
-    of = samples.scored_part_of_each().capitalize()
-    return f"{of}, n = {n} images per task, with 95% intervals.{samples.sampling_sentence()}"
+    part = samples.scored_part_of_each().capitalize()
+    return f"{part}, n = {n} images per task, with 95% intervals.{samples.sampling_sentence()}"
 
 
 def accuracies_table(runs: Sequence[Run], stored: Sequence[Run]) -> pd.DataFrame:

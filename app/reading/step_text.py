@@ -1,4 +1,4 @@
-"""The view on screen as a step of a lesson, for teachers who write their own."""
+"""The current view as a step of a lesson, for teachers who write their own."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ALIASES = "abcdefghijklmnopqrstuvwxyz"
 
 
 def step_yaml(query: Mapping[str, str], chart: str) -> str:
-    """YAML with the runs of the view on screen, by aliases, and a step that shows it; ``query`` is its address."""
+    """YAML with the runs of the current view, by aliases, and a step that shows it; ``query`` is its address."""
     shown = {key: value for key, value in query.items() if key not in KEYS_LEFT_OUT}
     ids = [part for key in RUN_KEYS for part in shown.get(key, "").split(",") if part]
     alias = dict(zip(dict.fromkeys(ids), ALIASES, strict=False))
@@ -32,12 +32,12 @@ def step_yaml(query: Mapping[str, str], chart: str) -> str:
         for key, value in shown.items()
     }
     page = view_state.relative_address().partition("?")[0]
-    step = {"kind": "say", "page": page, "view": view, "chart": chart, "say": "What is to be seen here."}
+    step = {"kind": "say", "page": page, "view": view, "chart": chart, "say": "What this view shows."}
     return write_yaml({"runs": runs, "steps": [step]})
 
 
 def _recipe(run_id: str) -> dict[str, str]:
-    """The chain of a run as a lesson names it; empty for a run without one, or that is gone."""
+    """The chain of a run as a lesson names it; empty for a run without a chain and for a deleted run."""
     run: Run | None = page_data.store().find(run_id)
     try:
         recipe = run.recipe if run is not None else None

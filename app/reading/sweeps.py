@@ -1,4 +1,4 @@
-"""What the Sweeps page reads: stored sweeps, their computed points, and the tables of the charts."""
+"""Data of the Sweeps page: stored sweeps, their computed points, and the tables of the charts."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from viz.figure_text import clean_text, percent, plural, span
 if TYPE_CHECKING:
     import pandas as pd
 
-IDLE_SHARE = 10.0  # while points are computed, their tables take no more than one in so many seconds
+IDLE_SHARE = 10.0  # while points are computed, at most one second in so many is spent on their tables
 MOST_POINTS = 40_000  # points of all sweeps that stay in memory, a few kilobytes each
 
 
@@ -72,9 +72,9 @@ class SweepResults(SweepPoints):
         return self._tasks(self.shown)
 
     def tasks_beside(self, point: str) -> pd.DataFrame:
-        """The rows of ``tasks`` of the points that have a point's value of the second axis."""
-        at = self.scores[point]["y"]
-        return self._tasks([one for one in self.shown if one.row["y"] == at])
+        """The rows of ``tasks`` for points with the same value of the second axis as ``point``."""
+        y = self.scores[point]["y"]
+        return self._tasks([shown_point for shown_point in self.shown if shown_point.row["y"] == y])
 
     def _tasks(self, shown: Sequence[_ShownPoint]) -> pd.DataFrame:
         import pandas as pd
@@ -87,13 +87,15 @@ class SweepResults(SweepPoints):
     @cached_property
     def computed(self) -> str:
         """The numbers of images, and the devices, in words."""
-        found = self.points.values()
-        devices = page_text.join_words(sorted({clean_text(device, 40) for device in {point.device for point in found}}))
-        return f"n = {span({point.images for point in found})} images a point, on {devices}"
+        points = self.points.values()
+        devices = page_text.join_words(
+            sorted({clean_text(device, 40) for device in {point.device for point in points}})
+        )
+        return f"n = {span({point.images for point in points})} images a point, on {devices}"
 
     @cached_property
     def task_keys(self) -> list[str]:
-        """The tasks in ``tasks``, as they come there."""
+        """The keys of the tasks, in the order of ``tasks``."""
         return list(dict.fromkeys(task for keys in dict.fromkeys(one.keys for one in self.shown) for task in keys))
 
     @cached_property
@@ -107,7 +109,7 @@ class SweepResults(SweepPoints):
 
     @cached_property
     def names(self) -> dict[str, str]:
-        """How each computed point is called in pickers."""
+        """The name of each computed point in pickers."""
         return {one.planned.name: one.words for one in reversed(self.shown)}
 
     def planned(self, point: str) -> NamedPoint:
@@ -117,7 +119,7 @@ class SweepResults(SweepPoints):
 
 @dataclass(frozen=True)
 class _ShownPoint:
-    """A computed point as it is shown: its row of the averages, what pickers call it, and the keys of its tasks."""
+    """A computed point for the page: its row of averages, its name in pickers, and the keys of its tasks."""
 
     planned: NamedPoint
     point: Point
@@ -128,52 +130,50 @@ class _ShownPoint:
 
     @property
     def tasks(self) -> int:
-        """Its number of rows in the table of tasks."""
+        """The number of its rows in the table of tasks."""
         return len(self.keys)
 
 
 class _CachedSweep:
-    """What is kept of a sweep between two drawings: its known points, how they are shown, and its latest results."""
+    """The cache of a sweep between two drawings of the page: its known points, their rows, and the latest results."""
 
     def __init__(self, points: KnownPoints) -> None:
         self.points = points
         self.ordered = sort_points(points.planned)
         self.labels: list[str] = []
-        self.shown: dict[int, _ShownPoint | None] = {}  # by the place in that order; None: it has no tasks to show
+        self.shown: dict[int, _ShownPoint | None] = {}  # by index in that order; None: the point has no tasks to show
         self.latest: SweepResults | None = None
-        self.changes = self.made = self.took = 0.0  # of the points until then; when, and how many seconds it took
+        self.changes = self.made = self.took = 0.0  # of ``latest``: count of changes, time, seconds to make it
 
     def wait(self) -> bool:
-        """Whether putting the results together would take more than a tenth of the time."""
+        """Whether making the results now would exceed a tenth of the time."""
         return time.monotonic() - self.made < IDLE_SHARE * self.took
 
 
-_cached_sweeps: OrderedDict[tuple[object, ...], _CachedSweep] = (
-    OrderedDict()
-)  # the one that was asked for last is at the end
+_cached_sweeps: OrderedDict[tuple[object, ...], _CachedSweep] = OrderedDict()  # the last used one is at the end
 
 
 def sweep_results(sweep: Sweep) -> SweepResults:
-    """The current results of a sweep. Raises CheckpointError if its files are gone."""
-    kept = _cached_of(sweep)
-    if (latest := kept.latest) is not None and latest.sweep == sweep and kept.wait() and _is_computing(sweep):
+    """The current results of a sweep. Raises CheckpointError if its files are missing."""
+    cached = _cached_of(sweep)
+    if (latest := cached.latest) is not None and latest.sweep == sweep and cached.wait() and _is_computing(sweep):
         return latest
-    started, found, changes = time.monotonic(), kept.points.read_points(), kept.points.changes
-    if latest is None or latest.sweep != sweep or kept.changes != changes:
-        latest = _collect_results(sweep, kept, found)
-        kept.changes = changes
-        kept.latest, kept.made, kept.took = latest, time.monotonic(), time.monotonic() - started
+    started, points, changes = time.monotonic(), cached.points.read_points(), cached.points.changes
+    if latest is None or latest.sweep != sweep or cached.changes != changes:
+        latest = _collect_results(sweep, cached, points)
+        cached.changes = changes
+        cached.latest, cached.made, cached.took = latest, time.monotonic(), time.monotonic() - started
     return latest
 
 
 def _cached_of(sweep: Sweep) -> _CachedSweep:
-    """What is kept of a sweep; where points of others become too many, those that were not shown lately are dropped."""
+    """The cache of a sweep; if all caches have too many points, the least recently used ones are dropped."""
     store, benchmark = page_data.store(), page_data.benchmark()
     key = sweep.id, benchmark.digest, store
-    if (kept := _cached_sweeps.get(key)) is None:
+    if (cached := _cached_sweeps.get(key)) is None:
         with st.spinner("Reading the checkpoints …"):
             planned = plan_sweep(sweep, benchmark)
-        kept = _cached_sweeps.setdefault(
+        cached = _cached_sweeps.setdefault(
             key, _CachedSweep(KnownPoints(planned, store, benchmark, sweep.sample.normalize_on(benchmark)))
         )
     with contextlib.suppress(KeyError):  # another session has dropped it meanwhile
@@ -183,45 +183,47 @@ def _cached_of(sweep: Sweep) -> _CachedSweep:
             and sum(len(each.points.planned) for each in list(_cached_sweeps.values())) > MOST_POINTS
         ):
             _cached_sweeps.popitem(last=False)
-    return kept
+    return cached
 
 
 def _is_computing(sweep: Sweep) -> bool:
-    """Whether points are still coming, so that what is new can be shown a little later."""
+    """Whether points are still being computed, so that new ones may appear a little later."""
     return (now := sweep_job(sweep)) is not None and now.is_live
 
 
-def _collect_results(sweep: Sweep, kept: _CachedSweep, points: Mapping[str, Point]) -> SweepResults:
+def _collect_results(sweep: Sweep, cached: _CachedSweep, points: Mapping[str, Point]) -> SweepResults:
     import pandas as pd
 
-    planned = kept.points.planned
+    planned = cached.points.planned
     labels = ["Weights in the plane"] if sweep.kind == PLANE else recipe_titles(sweep)
-    if labels != kept.labels:
-        kept.labels, kept.shown = labels, {}
-    columns, found = [*average_columns(sweep), "label"], []
-    for place, one in enumerate(kept.ordered):
+    if labels != cached.labels:
+        cached.labels, cached.shown = labels, {}
+    columns, shown = [*average_columns(sweep), "label"], []
+    for index, one in enumerate(cached.ordered):
         if (point := points.get(one.name)) is None:
             continue
-        before = kept.shown.get(place)
-        if place not in kept.shown or (before is not None and before.point is not point):
-            before = kept.shown[place] = _show_point(sweep, one, point, labels[one.point.line], columns)
+        before = cached.shown.get(index)
+        if index not in cached.shown or (before is not None and before.point is not point):
+            before = cached.shown[index] = _show_point(sweep, one, point, labels[one.point.line], columns)
         if before is not None:
-            found.append(before)
-    means = pd.DataFrame([one.plain for one in found], columns=columns)
-    return SweepResults(sweep, planned, points, found, means)
+            shown.append(before)
+    means = pd.DataFrame([one.plain for one in shown], columns=columns)
+    return SweepResults(sweep, planned, points, shown, means)
 
 
-def _show_point(sweep: Sweep, one: NamedPoint, point: Point, label: str, columns: Sequence[str]) -> _ShownPoint | None:
-    """A point as it is shown; None if it has no task to show."""
-    if not (rows := point_rows(sweep, one, point)):
+def _show_point(
+    sweep: Sweep, planned: NamedPoint, point: Point, label: str, columns: Sequence[str]
+) -> _ShownPoint | None:
+    """A point for the page; None if it has no task to show."""
+    if not (rows := point_rows(sweep, planned, point)):
         return None
-    plain = (*average_row(one, point, rows), label)
+    plain = (*average_row(planned, point, rows), label)
     row = dict(zip(columns, plain, strict=True))
-    return _ShownPoint(one, point, plain, row, _point_in_words(sweep, row), tuple(str(each[0]) for each in rows))
+    return _ShownPoint(planned, point, plain, row, _point_in_words(sweep, row), tuple(str(each[0]) for each in rows))
 
 
 def checkpoint_doubts(sweep: Sweep) -> list[str]:
-    """What may be wrong with the checkpoints of a sweep, in sentences."""
+    """Possible problems of the checkpoints of a sweep, in sentences."""
     models = {(one.pretrained, one.experts, one.architecture, one.activation) for one in sweep.recipes}
     references = sorted({path for one in sweep.recipes for path in (one.pretrained, *dict(one.experts).values())})
     files = [page_data.file_state(path) for path in references]
@@ -234,7 +236,7 @@ def _doubts(models: str, files: str, seen: str, benchmark_digest: str, _sweep: S
 
 
 def input_digests(sweep: Sweep) -> tuple[str, list[tuple[str, str]]]:
-    """The inputs of the points: the benchmark's digest, and those of all checkpoints with their roles."""
+    """The inputs of the points: the benchmark's digest, and the digests of all checkpoints with their roles."""
     session = SweepSession(page_data.benchmark(), sweep.sample)
     pairs = [pair for recipe in sweep.recipes for pair in session.open_checkpoints(recipe).digests().items()]
     return page_data.benchmark().digest, list(dict.fromkeys(pairs))
@@ -247,11 +249,11 @@ def sweep_job(sweep: Sweep) -> Job | None:
 
 
 def recipe_titles(sweep: Sweep) -> list[str]:
-    """A title for each recipe of a sweep; no two are alike, so that pickers and legends distinguish them."""
+    """A title for each recipe of a sweep, all different, so that pickers and legends distinguish them."""
     names = [recipe.title or page_text.chain_title(recipe) for recipe in sweep.recipes]
     pairs = zip(names, sweep.recipes, strict=True)
     names = [page_text.chain_words(recipe) if names.count(name) > 1 else name for name, recipe in pairs]
-    counts = [names[: place + 1].count(name) for place, name in enumerate(names)]
+    counts = [names[: index + 1].count(name) for index, name in enumerate(names)]
     numbered = zip(names, counts, strict=True)
     return [f"{clean_text(name, 50)} ({count})" if names.count(name) > 1 else name for name, count in numbered]
 
@@ -262,7 +264,7 @@ def sweep_label(sweep: Sweep) -> str:
 
 
 def sweep_title(sweep: Sweep) -> str:
-    """A sweep's own title, or one made of what it varies and its recipes."""
+    """A sweep's own title, or one made from its varied parameters and its recipes."""
     if sweep.title:
         return sweep.title
     names = " and ".join(clean_text(name, 40) for name in recipe_titles(sweep)[:2])
@@ -282,21 +284,21 @@ def value_or_in_domain(sweep: Sweep, score: str) -> str:
 
 
 def images_note(results: SweepResults) -> str:
-    """The note under every chart: which images, how many, how they were drawn, and the computing device."""
+    """The note under every chart: the images, their number and sampling, and the computing device."""
     sample = results.sweep.sample.normalize_on(page_data.benchmark())
     tasks = len(sample.tasks) or len(page_data.benchmark().tasks)
     images = f"at most {sample.images:,} images" if sample.images else "all images"
-    drawn = f", drawn with seed {sample.seed}" if sample.images else ""
+    sampled = f", sampled with seed {sample.seed}" if sample.images else ""
     return (
         f"{images_drawn.scored_part_of_each(sample.split).capitalize()}: {images} of each of "
-        f"{plural(tasks, 'task')}{drawn}; "
+        f"{plural(tasks, 'task')}{sampled}; "
         f"{results.computed}."
         f"{images_drawn.sampling_sentence(sample.split)}{_differing_tasks(results.averages)}"
     )
 
 
 def _differing_tasks(means: pd.DataFrame) -> str:
-    """A sentence if points have averages over other tasks, and so other images; empty if all are over the same."""
+    """A sentence if the points' averages are over different tasks and images; empty if all are over the same."""
     if means["n_in"].nunique() < 2 and means["n_out"].nunique() < 2:
         return ""
     inside, outside = (span(means[name]) for name in ("n_in", "n_out"))

@@ -1,1 +1,1 @@
-"""Files of a chart: the picture in four formats, the numbers that it draws, and the line that says where it is from."""
+"""Files of a chart: the picture in four formats, its numbers, and the line of provenance."""

@@ -1,4 +1,4 @@
-"""The buttons under a chart that save its numbers: what is drawn, mark by mark, and the table behind it."""
+"""The buttons under a chart that save its numbers: those of every mark, and the table behind the chart."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     import pandas as pd
 
 BUTTONS = {
-    "Data (CSV)": "What the chart draws: a row for each mark.",
+    "Data (CSV)": "The chart's numbers: a row for each mark.",
     "Table (CSV)": "All columns of the table behind the chart.",
 }
-SOURCE = "source"  # a column with the line of provenance in its first row, where readers of CSV expect no comment
+SOURCE = "source"  # a column with the line of provenance in its first row, because readers of CSV expect no comments
 
 
 def draw_csv_buttons(chart: ShownChart, of: str = "") -> None:
-    """Draw the buttons of a chart; ``of`` keeps those of several charts of one kind apart."""
+    """Draw the buttons of a chart; ``of`` makes their keys unique among charts of one kind."""
     for (label, about), (ending, content) in zip(
         BUTTONS.items(), {"": marks_csv, "_table": table_csv}.items(), strict=True
     ):
@@ -51,6 +51,6 @@ def table_csv(chart: ShownChart) -> bytes:
 
 
 def csv_with_source(table: pd.DataFrame, back: Mapping[str, str], source: str) -> bytes:
-    """A table as CSV, with experts' keys and with the line that says where it is from."""
+    """A table as CSV, with experts' keys and with the line of provenance."""
     keyed = expert_names.with_keys(table, back)
     return tables.csv_bytes(keyed.assign(**{SOURCE: [source, *[""] * (len(keyed) - 1)][: len(keyed)]}))

@@ -14,16 +14,16 @@ from app.saving.shown_chart import ShownChart
 from viz import theme
 
 HERE = Path(__file__).parent
-VENDOR = HERE / "vendor"  # what writes PDF; fetched by the browser when a PDF is asked for
+VENDOR = HERE / "vendor"  # the scripts that write PDF; the browser fetches them for the first PDF
 CAPTION, SOURCE = "Caption", "Source"
 FORMATS = (
-    "SVG and PDF stay sharp at any size; PDF holds its font. PNG has three pixels for one on the screen. "
+    "SVG and PDF stay sharp at any size; PDF contains its font. PNG has three pixels for each pixel on the screen. "
     "HTML opens in any browser without a network, and still shows values under the pointer."
 )
 
 
 def draw_save_menu(chart: ShownChart) -> None:
-    """Draw the menu of a chart, which is filled when it is opened."""
+    """Draw the menu of a chart; its contents are made when a visitor opens it."""
     popover = st.popover(
         "Figure", icon=":material/photo_camera:", type="tertiary", help="Save the figure", key=f"figure_{chart.key}",
         on_change="rerun",
@@ -31,10 +31,10 @@ def draw_save_menu(chart: ShownChart) -> None:
     if not popover.open:
         return
     with popover:
-        place, kept = f"below_{chart.key}", f"_below_{chart.key}"  # the choice outlives the menu
-        st.session_state.setdefault(place, st.session_state.get(kept, [CAPTION, SOURCE]))
-        below = st.pills("Under the picture", (CAPTION, SOURCE), selection_mode="multi", key=place)
-        st.session_state[kept] = below
+        widget, remembered = f"below_{chart.key}", f"_below_{chart.key}"  # the choice outlives the menu
+        st.session_state.setdefault(widget, st.session_state.get(remembered, [CAPTION, SOURCE]))
+        below = st.pills("Under the picture", (CAPTION, SOURCE), selection_mode="multi", key=widget)
+        st.session_state[remembered] = below
         notes = [chart.caption] if CAPTION in below and chart.caption else []
         notes += [provenance.provenance_line(chart)] if SOURCE in below else []
         data = {**picture_data(chart, notes), "vendor": _vendor()}
@@ -48,7 +48,7 @@ def draw_save_menu(chart: ShownChart) -> None:
 
 
 def picture_data(chart: ShownChart, notes: list[str]) -> dict[str, Any]:
-    """What the browser's scripts must know of a chart to draw its picture, with lines of text under it."""
+    """The data with which the browser's scripts draw the picture of a chart, with ``notes`` as lines under it."""
     from viz.chart_registry import find
     from viz.dark_ground import LIGHT
 
@@ -64,13 +64,13 @@ def picture_data(chart: ShownChart, notes: list[str]) -> dict[str, Any]:
 
 @cache
 def _vendor() -> str:
-    """The address under which Streamlit serves the folder ``vendor``, as it does the files of a component."""
+    """The address under which Streamlit serves the folder ``vendor``, like the files of a component."""
     served = declare_component("vendor", VENDOR)
     return "/".join(["", *st.get_option("server.baseUrlPath").strip("/").split(), "component", served.name, ""])
 
 
 def _page(chart: ShownChart, question: str, notes: list[str]) -> bytes:
-    """The page, which is written outside of any session."""
+    """The HTML page, written outside of any session."""
     from viz.report.document import write_figure
 
     return write_figure(chart.figure(), question, notes).encode()
@@ -78,11 +78,11 @@ def _page(chart: ShownChart, question: str, notes: list[str]) -> bytes:
 
 @cache
 def _saver() -> Any:
-    """The buttons whose files the browser writes, registered once."""
+    """The component with buttons for the files that the browser writes, registered once."""
     return register_component("mergescope_figure", (HERE / "figure.html").read_text("utf-8"), "figure.js", "pdf.js")
 
 
 def register_component(name: str, html: str, *scripts: str) -> Any:
-    """The component ``name``, whose ``scripts`` do something with the picture of a chart."""
+    """The component ``name``, whose ``scripts`` use the picture of a chart."""
     css, *js = ((HERE / file).read_text("utf-8") for file in ("figure.css", "picture.js", *scripts))
     return st.components.v2.component(name, html=html, css=css, js="\n".join(js))

@@ -1,4 +1,4 @@
-"""HTML that shows a view in a frame on another page, with a picture of the chart for where no server answers."""
+"""HTML that shows a view in a frame on another page, with a picture of the chart in case no server answers."""
 
 from __future__ import annotations
 
@@ -20,9 +20,7 @@ def frame_html(address: str, title: str) -> str:
 
 
 def draw_copy_button(key: str, picture: dict[str, Any], address: str) -> None:
-    """A button that copies the frame with a picture of the chart ``key``, which is as ``figure.picture_data``
-    gives it.
-    """
+    """A button that copies the frame with a picture of the chart ``key``; see ``figure_files.picture_data``."""
     _copier()(key=f"snippet_{key}", data={**picture, "address": address}, width="content")
 
 

@@ -1,4 +1,4 @@
-"""The line under a saved picture that says where it is from: runs or sweeps, images, seeds, program version."""
+"""The line of provenance under a saved picture: runs or sweeps, images, seeds, program version."""
 
 from __future__ import annotations
 
@@ -24,7 +24,10 @@ COUNTS = {"n": "n = {}", "n_in": "n = {} in domain", "n_out": "n = {} out of dom
 
 
 def provenance_line(chart: ShownChart) -> str:
-    """The line of a chart's file; plain text. The part of the test sets is the one that the caption names first."""
+    """The line of provenance of a chart; plain text.
+
+    It names the part of the test sets that the caption names first.
+    """
     table, shown = chart.table, report_sources.shown_sources(chart.table, chart.options, chart.of, chart.place)
     named = {samples.scored_part(split): split for split in (CHOOSING, page_data.SPLIT)}
     part = re.search(rf"\b(?:{'|'.join(named)})\b", chart.caption, re.IGNORECASE)
@@ -35,7 +38,7 @@ def provenance_line(chart: ShownChart) -> str:
 
 
 def _preview_names(table: pd.DataFrame, names: str) -> str:
-    """The names, after the title of the chain that the table is a preview of, if it is one."""
+    """The names, or for a preview the titles of its chain and of its reference."""
     if not {"of", "against"} <= set(table) or table.empty:
         return names
     against = names or clean_text(table["against"].iloc[0], 60)
@@ -45,8 +48,8 @@ def _preview_names(table: pd.DataFrame, names: str) -> str:
 def _names(shown: Sequence[Run | Sweep]) -> str:
     named = [(one.name if isinstance(one, Run) else one.title, one.id[:8]) for one in shown[:MOST_NAMED]]
     names = [f"{clean_text(name, 40)} ({run_id})".strip() for name, run_id in named]
-    rest = [f"{len(shown) - MOST_NAMED} more"] if len(shown) > MOST_NAMED else []
-    return ", ".join([*names, *rest])
+    more = [f"{len(shown) - MOST_NAMED} more"] if len(shown) > MOST_NAMED else []
+    return ", ".join([*names, *more])
 
 
 def _images(table: pd.DataFrame) -> str:
@@ -60,7 +63,7 @@ def _seeds(shown: Sequence[Run | Sweep]) -> str:
 
 
 def _seed(one: Run | Sweep) -> int | None:
-    """The seed of a run's methods or else of its exemplars, or that of a sweep; None if nothing is random."""
+    """The seed of a sweep, or of a run's methods or else its exemplars; None if nothing is random."""
     if not isinstance(one, Run) or one.seed is not None:
         return one.seed
     recipe = read_recipe(one)  # None for a method of another version

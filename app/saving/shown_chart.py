@@ -1,4 +1,4 @@
-"""A chart as it stands on a page, whose files, link and entry in the report are made on a click."""
+"""A chart on a page; a click makes its files, its link and its entry in the report."""
 
 from __future__ import annotations
 
@@ -18,10 +18,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ShownChart:
-    """The chart ``key`` of a table and options in which experts have names; ``back`` is {name: key} of them.
+    """The chart ``key`` with its table and options, which show experts by name; ``back`` maps names to keys.
 
-    ``name`` is the files' name. ``words`` are Markdown of the page about the chart, ``cautions`` about all charts.
-    ``place`` is the view's, ``of`` are the runs and sweeps that the chart shows, ``heading`` is the report's.
+    ``name`` begins the files' names. ``words`` is the page's Markdown about this chart, ``cautions`` that about all its
+    charts. ``place`` is the relative address of the view, ``of`` are the runs and sweeps that the chart shows,
+    ``heading`` is the chart's heading in the report.
     """
 
     key: str
@@ -41,7 +42,7 @@ class ShownChart:
         return page_text.plain_text(self.words.strip())
 
     def figure(self) -> go.Figure:
-        """The figure to save, which has a light ground. It must not be changed."""
+        """The figure for files, on a light ground. Shared: do not change it."""
         return figures.figure(self.key, self.table, {"present": False, **self.options})
 
     def view(self, sources: Sequence[Source]) -> ReportView:

@@ -17,13 +17,13 @@ from app.views.compare.run_pair import RunPair
 from app.widgets import page_parts, run_picker, selection_pickers
 from merging.study.runs.run import Run
 
-VIEWS: dict[str, Callable[[RunPair], None]] = {  # name in the picker and in links -> what draws it
+VIEWS: dict[str, Callable[[RunPair], None]] = {  # name in the picker and in links -> function that draws it
     "scores": score_changes.draw_view,
     "charts": difference_maps.draw_view,
     "images": image_agreement.draw_view,
 }
 SUGGESTED = 3
-FIRST = ("task_arithmetic",)  # the preset whose run is A at first, if there is such a run
+FIRST = ("task_arithmetic",)  # preset of the first run A, if there is such a run
 REFERENCE = "A is a merge; B is not: it is a reference model that merges are compared with."
 UNKNOWN = "This version does not know a method of {}, so the recipes cannot be compared step by step."
 
@@ -72,7 +72,7 @@ def draw_suggestions(a: Run, runs: Sequence[Run]) -> None:
 
 
 def draw_tensor_picker(a: Run) -> None:
-    """The chosen tensor, which the comparison then shows, with the other views of it."""
+    """The picker of the tensor to compare, and links to other views of it."""
     tensors = list(page_data.run_table(a.id, "tensors")["tensor"])
     selection_pickers.pick_selected(
         address.TENSOR, tensors, "Tensor", placeholder="Choose a tensor to compare", width=380
@@ -81,27 +81,27 @@ def draw_tensor_picker(a: Run) -> None:
 
 
 def comparable_runs(a: Run, runs: Sequence[Run], stored: Sequence[Run]) -> list[Run]:
-    """What A can be compared with: the merges, and the reference models evaluated on the same benchmark."""
+    """The runs to compare A with: the merges, and the reference models evaluated on the same benchmark."""
     references = page_data.references(a.benchmark, stored)
     first = [references.pop(kind) for kind in ("pretrained", "multitask") if kind in references]
     return [*first, *runs, *references.values()]
 
 
-def draw_recipe_lines(of: RunPair) -> None:
+def draw_recipe_lines(pair: RunPair) -> None:
     """The lines of the recipes that differ."""
     st.header("What was done differently?", anchor=False)
-    if of.is_reference:
+    if pair.is_reference:
         st.markdown(REFERENCE)
         return
-    lines = compare_recipes.recipe_differences(of.a, of.b)
-    if unknown := [run for run in of.runs if not compare_recipes.has_known_methods(run)]:
+    lines = compare_recipes.recipe_differences(pair.a, pair.b)
+    if unknown := [run for run in pair.runs if not compare_recipes.has_known_methods(run)]:
         st.info(UNKNOWN.format(page_text.join_words([f"**{page_text.safe_text(run.name, 60)}**" for run in unknown])))
     elif not lines:
-        st.markdown("Nothing: the recipes, their files and the benchmark are the same.")
+        st.markdown("Nothing. The recipes, their files and the benchmark are the same.")
         return
     if lines:
         rows = [[page_text.safe_text(cell, 400) for cell in line] for line in lines]
-        named = [f"{side}: {page_text.safe_text(name, 50)}" for side, name in zip("AB", of.labels, strict=True)]
+        named = [f"{side}: {page_text.safe_text(name, 50)}" for side, name in zip("AB", pair.labels, strict=True)]
         heads = ["Step", "Setting", *named]
         table = dict(zip(heads, zip(*rows, strict=True), strict=True))
         st.table(table, border="horizontal", hide_index=True, alt="Lines of the recipes that differ")
@@ -127,18 +127,18 @@ def main() -> None:
         draw_suggestions(a, runs)
         draw_tensor_picker(a)
         return
-    of = compare_data.make_pair(a, b)
-    if not of.is_reference:  # a reference model cannot be A
+    pair = compare_data.make_pair(a, b)
+    if not pair.is_reference:  # a reference model cannot be A
         st.button("Swap A and B", icon=":material/swap_horiz:", on_click=run_choice.swap_runs, args=(a.id, b.id))
     if a.id == b.id:
         st.info("A and B are the same run, so every difference is zero.")
     for sentence in compare_recipes.incomparable_in_words(a, b):
         page_parts.draw_caution(sentence)
-    draw_recipe_lines(of)
+    draw_recipe_lines(pair)
     view = st.segmented_control(
         "Compare", VIEWS, default="scores", key=address.COMPARE_VIEW, bind=address.BIND, required=True
     )
-    VIEWS[view](of)
+    VIEWS[view](pair)
 
 
 page_parts.draw_heading(

@@ -15,12 +15,12 @@ from merging.base.errors import MergingError
 from merging.study.runs.run import Run
 from viz.figure_text import plural
 
-VIEWS: dict[str, Callable[[Run], None]] = {  # name in the picker and in links -> what draws it
+VIEWS: dict[str, Callable[[Run], None]] = {  # name in the picker and in links -> function that draws it
     "sign agreement": sign_agreement.draw_view,
     "experts against experts": expert_pairs.draw_view,
     "joint space of DRM": joint_space.draw_view,
 }
-OF_BENCHMARK: dict[str, Callable[[], None]] = {  # the same for views that do not depend on chosen experts
+OF_BENCHMARK: dict[str, Callable[[], None]] = {  # views that do not depend on the chosen experts
     "ablations of DRM": drm_ablations.draw_view,
     "number of tasks": task_counts.draw_view,
 }
@@ -32,7 +32,7 @@ def draw_experts(run: Run) -> None:
     names = page_text.join_words(
         [f"**{page_text.safe_text(expert_names.expert_name(name), 40)}**" for name in run.experts]
     )
-    st.markdown(f"{plural(len(run.experts), 'expert')}: {names}. How the run merges them does not matter here.")
+    st.markdown(f"{plural(len(run.experts), 'expert')}: {names}. This page does not depend on how the run merges them.")
 
 
 def first_run(runs: list[Run]) -> Run | None:

@@ -1,4 +1,4 @@
-"""Drift: how far a merge moves each task's features from its expert's, layer by layer, and what that costs."""
+"""Drift: how far a merge moves each task's features from its expert's, layer by layer, and the cost in accuracy."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ DEPTH, LAYERS, RESTORING, CASES, EXEMPLARS, CAT = (
     "exemplars",
     "what CAT removes",
 )
-MOST = 6  # runs shown at first: those of the presets in ``FIRST``, else the first stored ones
+MOST = 6  # runs shown first: those of the presets in ``FIRST``, else the first stored ones
 FIRST = ("weight_averaging", "task_arithmetic", "ties", "task_arithmetic_lwptv", "cat", "lot")  # presets
 NOT_MEASURED = "Feature drift has not been measured for"
 NO_CONFLICTS = (
@@ -38,7 +38,7 @@ def first_runs(runs: Sequence[Run]) -> list[str]:
 
 
 def pick_runs(runs: Sequence[Run]) -> list[Run]:
-    """The picker of runs, of CLIP at first where there are any; warns of runs in the link that this machine lacks."""
+    """The picker of runs, first of CLIP runs; warns of runs in the link that this machine lacks."""
     by_id = {run.id: run for run in runs}
     chosen, lost = run_choice.picked_runs(list(by_id), first_runs([run for run in runs if not run.network] or runs))
     if lost:
@@ -52,9 +52,9 @@ def pick_runs(runs: Sequence[Run]) -> list[Run]:
 def draw_measured(
     runs: Sequence[Run], draw: Callable[[Pairs], None], otherwise: Callable[[Sequence[Run]], None] | None = None
 ) -> None:
-    """Draw the measured runs that merge the first one's experts, and offer to measure the rest of those.
+    """Draw the measured runs with the experts of the first run, and offer to measure the others with these experts.
 
-    ``otherwise`` draws them where none is measured.
+    ``otherwise`` draws the runs if none is measured.
     """
     groups = run_picker.group_by_models(runs)
     key, why = measurements.DRIFT, NOT_MEASURED
@@ -62,17 +62,17 @@ def draw_measured(
         key, why = measurements.LAYER_DRIFT, other_networks.NOT_MEASURED
     results = [(run, measurements.find_measurement(key, run.id)) for run in groups[0]]
     pairs = [(run, measurement) for run, measurement in results if measurement is not None]
-    if rest := [run for run, measurement in results if measurement is None]:
-        measure_button.draw_missing(key, rest, why, [measurement for _, measurement in pairs])
+    if unmeasured := [run for run, measurement in results if measurement is None]:
+        measure_button.draw_missing(key, unmeasured, why, [measurement for _, measurement in pairs])
     if pairs:
         draw(pairs)
     elif otherwise:
-        otherwise(rest)
+        otherwise(unmeasured)
     run_picker.draw_other_groups(groups)
 
 
 def draw_conflicts(chosen: Sequence[Run], runs: Sequence[Run]) -> None:
-    """The runs that recorded what CAT removed, or a link to merge one."""
+    """The runs that recorded the conflicts that CAT removed, or a link to such a merge."""
     for some in (chosen, runs):
         if having := [run for run in some if measurements.CONFLICTS in run.tables]:
             layer_by_layer.draw_removed(having)

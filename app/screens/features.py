@@ -25,13 +25,13 @@ MAPS, PERPLEXITIES, NUMBERS, DISTANCE, COMPONENTS = (
 )
 MOST = 4  # runs beside the pretrained model
 FIRST = ("task_arithmetic", "task_arithmetic_lwptv")  # presets, as in the paper's figures
-WHAT_IS_OFFERED = "Features shows merges that give one model for all tasks."
+WHAT_IS_OFFERED = "Features shows merges into one model for all tasks."
 NOT_EXTRACTED = "Features out of domain have not been extracted for"
 NO_PRETRAINED = (
     "The pretrained model has not been evaluated on this benchmark, so distances to it, and predictions before the "
     "merge, are left out."
 )
-NO_MODULE = "Modules belong to merged tasks, and these images to none: of {}, the features are the merged model's own."
+NO_MODULE = "These images belong to no merged task, so no module applies: features of {} are the merged model's own."
 
 
 def first_runs(runs: Sequence[Run]) -> list[str]:
@@ -52,7 +52,7 @@ def pick_runs(runs: Sequence[Run]) -> list[Run]:
 
 
 def reference_models(references: dict[str, Run]) -> list[Run]:
-    """The pretrained model, and the chosen expert."""
+    """The pretrained model, and the chosen expert if there is one."""
     titles = measurements.titles_by_task()
     experts = {titles[key]: run for key, run in references.items() if run.kind == "expert" and key in titles}
     models = [references["pretrained"]] if "pretrained" in references else []
@@ -74,11 +74,13 @@ def draw_download(models: Sequence[feature_data.Model]) -> None:
     )  # fmt: skip
 
 
-def draw_view(about: str, chosen: Sequence[Run], others: Sequence[Run]) -> None:
-    """The chosen view of the models with features, and the offer to extract the features of the rest."""
-    models, rest = feature_data.split_by_features([*others, *chosen])
-    if rest:
-        measure_button.draw_missing(measurements.FEATURES, rest, NOT_EXTRACTED, [model.measurement for model in models])
+def draw_view(about: str, chosen: Sequence[Run], references: Sequence[Run]) -> None:
+    """The chosen view of the models with features, and the offer to extract the features of the others."""
+    models, lacking = feature_data.split_by_features([*references, *chosen])
+    if lacking:
+        measure_button.draw_missing(
+            measurements.FEATURES, lacking, NOT_EXTRACTED, [model.measurement for model in models]
+        )
     if not models:
         return
     if about == MAPS:
@@ -112,12 +114,12 @@ def main() -> None:
         return
     if bare := [page_text.title_with_note(run) for run in chosen if run.needs_task]:
         st.caption(NO_MODULE.format(page_text.safe_text(page_text.join_words(bare), 300)))
-    others = reference_models(dict(feature_data.reference_runs(stored)))
-    if not any(run.kind == "pretrained" for run in others):
+    references = reference_models(dict(feature_data.reference_runs(stored)))
+    if not any(run.kind == "pretrained" for run in references):
         st.info(NO_PRETRAINED)
     groups = run_picker.group_by_models(chosen)
     try:
-        draw_view(about, groups[0] if groups else [], others)
+        draw_view(about, groups[0] if groups else [], references)
         run_picker.draw_other_groups(groups)
     except TaskError as error:
         st.info(page_text.safe_text(error, 600))

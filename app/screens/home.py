@@ -85,7 +85,7 @@ with st.container(border=True, horizontal=True, vertical_alignment="center"):
 
 
 WIDTHS = [3.6, 1.5, 1.5, 1.5, 2.4]
-HEADS = {"In": "in-domain", "Out": "out-of-domain", "H-score": "H-score"}  # a score's head -> the order that it gives
+HEADS = {"In": "in-domain", "Out": "out-of-domain", "H-score": "H-score"}  # column of a score -> order of the list
 EVERYWHERE, HERE, LIBRARY = "all", "this machine", "library"
 
 
@@ -93,11 +93,11 @@ def draw_run(run: Run) -> None:
     """One run of the library: title, three scores, links."""
     summary = page_data.summary(run, stored)
     imported = None if summary else imported_runs.find_scores(run.id)
-    title, inside, outside, h_score, doors = st.columns(WIDTHS, vertical_alignment="center", gap="small")
+    title, inside, outside, h_score, links = st.columns(WIDTHS, vertical_alignment="center", gap="small")
     facts = ["precomputed" if run.provenance == PRECOMPUTED else HERE, plural(len(run.experts), "expert")]
     facts += [f"{page_text.per_task_in_words(run)} ‡"] if page_text.per_task_in_words(run) else []
     facts += ["† adapted on the scored images"] if run.adapts_on_test else []
-    facts += [f"◇ given in {page_text.safe_text(imported.origin, 60)}"] if imported else []
+    facts += [f"◇ from {page_text.safe_text(imported.origin, 60)}"] if imported else []
     facts += [f"n = {summary.n_in:,} in, {summary.n_out:,} out"] if summary else []
     title.markdown(f"**{page_text.safe_text(run.name)}**  \n:small[:gray[{', '.join(facts)}]]")
     metric, means = imported.means(run.experts) if imported else ("", {})
@@ -112,7 +112,7 @@ def draw_run(run: Run) -> None:
             column.markdown(percent(getattr(summary, score)))
         elif means:
             column.markdown(f"◇ {percent(means[name][0])}" if name in means else "—", help=IMPORTED_HELP.format(metric))
-    with doors, st.container(horizontal=True, horizontal_alignment="right", gap="xsmall"):
+    with links, st.container(horizontal=True, horizontal_alignment="right", gap="xsmall"):
         page_parts.draw_page_link(pages.MASKS, "Masks", "grid_on", run=run.id)
         if summary is not None or means:
             page_parts.draw_page_link(pages.SCORES, "Scores", "monitoring", runs=run.id)
@@ -125,15 +125,15 @@ def pick_listed_runs(runs: list[Run]) -> list[Run]:
     with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
         words = st.text_input("Find a run", type="search", live=True, key="find_run", max_chars=80, width=220)
         order = st.selectbox("Order by", run_order.ORDERS, key="order_by", width=180)
-        where = EVERYWHERE
+        group = EVERYWHERE
         if own and own < len(runs):
-            where = st.segmented_control(
+            group = st.segmented_control(
                 "From", counts, default=EVERYWHERE, required=True, key="runs_from",
-                format_func=lambda place: f"{place} ({counts[place]})",
+                format_func=lambda group_name: f"{group_name} ({counts[group_name]})",
             )  # fmt: skip
     matching = run_order.find_runs(runs, words or "")
-    if where != EVERYWHERE:
-        matching = [run for run in matching if (run.provenance == PRECOMPUTED) == (where == LIBRARY)]
+    if group != EVERYWHERE:
+        matching = [run for run in matching if (run.provenance == PRECOMPUTED) == (group == LIBRARY)]
     return run_order.sort_runs(matching, order, stored)
 
 
@@ -152,7 +152,7 @@ def draw_library(runs: list[Run]) -> None:
 
 
 def draw_heads(sortable: bool) -> None:
-    """The heads of the columns; a click on a score's puts the best first, and a second one takes that back."""
+    """The heads of the columns; a click on a score sorts the list by it, best first, and a second click undoes that."""
     run, *scores, _ = st.columns(WIDTHS, gap="small", vertical_alignment="center")
     run.caption("Run")
     for column, (head, order) in zip(scores, HEADS.items(), strict=True):
@@ -167,7 +167,7 @@ def draw_heads(sortable: bool) -> None:
 
 
 def order_by(order: str) -> None:
-    """Callback: the list's order, from its first page on."""
+    """Callback: order the list, and show its first page."""
     st.session_state["order_by"], st.session_state["runs_page"] = order, 1
 
 

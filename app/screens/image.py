@@ -1,4 +1,4 @@
-"""Image: one image through several models, depth by depth, and in words."""
+"""Image: one image through several models, by depth, and in words."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from app.widgets import page_parts
 
 
 def main() -> None:
-    """The image with what is said of it, the pickers, and the chosen view."""
+    """The image with its description, the pickers, and the chosen view."""
     stored = page_data.stored_runs()
     image = image_picker.picked_image()
     top = st.container(border=True)
@@ -29,5 +29,5 @@ def main() -> None:
     image_page.draw_page(study, right, view)
 
 
-page_parts.draw_heading("Image", "One image through several models: what each one says at which depth, and why.")
+page_parts.draw_heading("Image", "One image through several models: the answer of each one at every depth, and why.")
 main()

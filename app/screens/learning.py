@@ -1,4 +1,4 @@
-"""Learning: what merges that learn have learned, what that bought and cost, and how modules route images."""
+"""Learning: the coefficients, masks and modules that merges learn, their gain and cost, and the routing of images."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from app.widgets import page_parts, run_picker
 from merging.study.runs.run import Run
 
 COEFFICIENTS, LOSSES, MODULES, MASKS, STORAGE = "coefficients", "loss and gain", "modules", "masks", "storage"
-NEEDS = {  # view -> the tables of which it shows any
+NEEDS = {  # view -> tables, at least one of which a run must have
     COEFFICIENTS: {learning.STEPS},
     LOSSES: {learning.TRACE, learning.SHIFT},
     MODULES: {learning.SHIFT, learning.ROUTING, learning.PARTS},
@@ -44,14 +44,14 @@ def open_view(name: str) -> None:
 
 
 def first_run(learned: Sequence[Run]) -> Run:
-    """The run that is shown if none was chosen: one that has the view of the link, of the library if possible."""
+    """The run that is shown if none is chosen: one with the view in the link, of the library if possible."""
     tables = NEEDS.get(st.query_params.get(address.LEARNING_VIEW, ""), set(learning.LEARNED_TABLES))
     having = [run for run in learned if tables & learning.table_names(run)] or learned
     return next((run for run in having if page_data.library_title(run)), having[0])
 
 
 def main() -> None:
-    """The jobs that are learning, and the chosen view of a run."""
+    """The jobs that learn, and the chosen view of a run."""
     live_learning.draw_live()
     stored = page_data.stored_runs()
     runs = page_data.merges_of(stored)
@@ -60,8 +60,8 @@ def main() -> None:
         key = start_runs.learning_method()
         page_parts.draw_empty(NONE, "Merge with a method that learns", pages.MERGE, **({"chain": key} if key else {}))
         return
-    others = [run for run in runs if run not in learned]
-    picked = run_picker.pick_run([*learned, *others], first_run(learned), ready=learned)
+    not_learned = [run for run in runs if run not in learned]
+    picked = run_picker.pick_run([*learned, *not_learned], first_run(learned), ready=learned)
     if picked is None:
         return
     run, fresh = picked
@@ -80,24 +80,24 @@ def main() -> None:
 
 
 def draw_view(run: Run, chosen: str, having: Sequence[str], learned: Sequence[Run], stored: Sequence[Run]) -> None:
-    """One view of a run, or which views it has instead."""
+    """One view of a run, or a message with the views that it has."""
     if chosen not in having:
         st.info(LACKS_VIEW.format(chosen, page_text.join_words(having)))
         for name in having:
             st.button(name.capitalize(), key=f"open_{name}", on_click=open_view, args=(name,), type="tertiary")
         return
-    others = learning.comparable_runs(run, learned)
+    comparable = learning.comparable_runs(run, learned)
     views: dict[str, Callable[[], None]] = {
-        COEFFICIENTS: lambda: coefficients.draw_view(run, others),
+        COEFFICIENTS: lambda: coefficients.draw_view(run, comparable),
         LOSSES: lambda: losses.draw_view(run, stored),
         MODULES: lambda: task_modules.draw_view(run),
         MASKS: lambda: learned_masks.draw_view(run),
-        STORAGE: lambda: learned_storage.draw_view(run, others),
+        STORAGE: lambda: learned_storage.draw_view(run, comparable),
     }
     views[chosen]()
 
 
 page_parts.draw_heading(
-    "Learning", "What a merge learned from images: its coefficients, masks and modules, and what they bought and cost."
+    "Learning", "What a merge learned from images: its coefficients, masks and modules, with their gain and their cost."
 )
 main()

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 # Label in pickers and links -> name in charts.
 GROUPS = {"forward order": "order", "block, kinds aligned": "block", "kind of layer": "part"}
-FIRST = ("task_arithmetic_lwptv",)  # the preset whose run is shown at first, if there is such a run
+FIRST = ("task_arithmetic_lwptv",)  # preset of the first run, if there is such a run
 CLICK_HINT = "Click a cell, or choose"
 SPLITS = {"role": "role", "kind of layer": "part", "attention, MLP, other": "component"}
 
@@ -31,7 +31,7 @@ page_parts.draw_heading(
 
 
 def choose_cell() -> None:
-    """Callback of a click: the cell's expert and tensor go into their pickers."""
+    """Callback of a click: choose the cell's expert and tensor."""
     if cell := chart_view.clicked_mark("saliency_matrix"):
         selection.choose_value(address.TENSOR, cell["tensor"])
         selection.choose_value(address.EXPERT, cell.get("expert"))  # the final mask belongs to no expert
@@ -39,7 +39,7 @@ def choose_cell() -> None:
 
 @guarded_fragment
 def draw_masks(run: Run, fresh: bool, holders: list[Run]) -> None:
-    """The live chart: the ratio redraws masks from the stored saliency, without merging again."""
+    """The live chart: a change of the ratio redraws the masks from the stored saliency, without a new merge."""
     from merging.methods.shared.saliency import apply_ratio, join_thirds
     from merging.recipes.presets import settings_of
 
@@ -72,7 +72,7 @@ def draw_masks(run: Run, fresh: bool, holders: list[Run]) -> None:
     tensors = list(dict.fromkeys(shown["tensor"]))
     words = kept_share.kept_in_words(table, chosen, ratio if masked else None)
     st.markdown(words)
-    picture, canvas = st.container(), st.container()  # the pickers are read before what stands above them is drawn
+    picture, canvas = st.container(), st.container()  # read the pickers first, then draw the picture above them
     with st.container(horizontal=True, gap="medium"):
         tensor = selection_pickers.pick_selected(address.TENSOR, tensors, "Tensor", placeholder=CLICK_HINT, width=380)
         expert = selection_pickers.pick_selected(address.EXPERT, experts, "Expert", width=220)
@@ -98,9 +98,9 @@ def draw_tensor(run: Run, rows: pd.DataFrame, tensor: str, expert: str | None, e
     """One tensor's numbers for every expert."""
     first = rows.iloc[0]
     keepers = int(rows["kept"].sum())
-    what = f"{first['numel']:,} scalars, {role_name(first['role'])} in {page_text.safe_text(first['section'])}"
+    description = f"{first['numel']:,} scalars, {role_name(first['role'])} in {page_text.safe_text(first['section'])}"
     words = (
-        f"**{page_text.safe_text(tensor, 120)}**, {what}: {keepers} of {plural(len(rows), 'expert')} "
+        f"**{page_text.safe_text(tensor, 120)}**, {description}: {keepers} of {plural(len(rows), 'expert')} "
         f"{'keeps' if keepers == 1 else 'keep'} it."
     )
     st.markdown(words)
@@ -123,7 +123,7 @@ def draw_tensor(run: Run, rows: pd.DataFrame, tensor: str, expert: str | None, e
 
 
 def draw_kept_shares(table: pd.DataFrame, run: Run, ratio: float) -> None:
-    """Shares kept, from the masks in the chart or from the merged weights."""
+    """The kept shares, from the masks in the chart or from the merged weights."""
     chart_view.draw_question("kept_share")
     sources = {"masks": "the masks above", "weights": "the merged weights"}
     first = "weights" if kept_share.FACTORS in run.tables else "masks"

@@ -34,15 +34,15 @@ page_parts.draw_heading(
 def draw_formulas(recipe: Recipe) -> None:
     """The formulas of the chain, with the chosen values."""
     for method, step in recipe.stages:
-        formula, rest = filled_formula(method.formula, step.params.bounds(), step.params.values())
+        formula, without_symbol = filled_formula(method.formula, step.params.bounds(), step.params.values())
         st.markdown(f"**{method.title}**: {method.summary}")
         st.latex(formula)
-        if rest:
-            st.caption("Not in the formula: " + ", ".join(page_text.safe_text(words) for words in rest) + ".")
+        if without_symbol:
+            st.caption("Not in the formula: " + ", ".join(page_text.safe_text(words) for words in without_symbol) + ".")
 
 
 def draw_fit(recipe: Recipe) -> bool:
-    """The fit report, and what the chain lacks; returns whether the merge can run."""
+    """The fit report, and missing inputs of the chain; returns whether the merge can run."""
     if not fit_report.draw_report(
         recipe.pretrained, dict(recipe.experts), "merge", recipe.activation, recipe.family, recipe.vocabulary
     ):
@@ -80,10 +80,10 @@ def draw_outcome(run_id: str, stored: Sequence[Run]) -> None:
     """The progress or result of the run started last."""
     try:
         job = page_data.job_queue().get(run_id)
-        if job.words and job.state == "done":  # only the files were read so far; now comes the merge
+        if job.words and job.state == "done":  # so far the job has only read files; next it merges
             job = page_data.job_queue().submit(Recipe.from_yaml(job.recipe_yaml))
             view_state.watch_run(job.subject)
-    except StoreError:  # it was dismissed
+    except StoreError:  # the job was dismissed
         return
     if job.state == "done":
         merge_result.draw_result(page_data.store().get_run(run_id), stored)
@@ -94,7 +94,7 @@ def draw_outcome(run_id: str, stored: Sequence[Run]) -> None:
 
 
 def find_started_run(recipe: Recipe) -> Run | None:
-    """The run that was started last, unless it is this recipe's own."""
+    """The last started run, unless it is the run of this recipe."""
     run = page_data.store().find(view_state.watched_run() or "")
     return run if run is not None and run.recipe is not None and run.recipe.steps != recipe.steps else None
 
@@ -113,7 +113,7 @@ def draw_right_side(draft: Draft, references: Mapping[str, str], stored: Sequenc
         "Run", type="primary", icon=":material/play_arrow:", disabled=not mergeable, key="run_button"
     ):
         view_state.watch_run(fit_report.submit_recipe(recipe).id)
-        st.rerun()  # so that the tray, which is drawn last, follows the job from now on
+        st.rerun()  # so that the tray, which is drawn last, follows the job
     if mergeable and not page_data.why_not_evaluated(recipe.pretrained):
         preview_panel.draw_preview(recipe, find_started_run(recipe), "merge")
     if watched := view_state.watched_run():
@@ -122,7 +122,7 @@ def draw_right_side(draft: Draft, references: Mapping[str, str], stored: Sequenc
     draw_recipe_files(recipe)
 
 
-registry.list_methods()  # loads torch, with the heading on the page already
+registry.list_methods()  # loads torch, after the heading is on the page
 models = recipe_builder.choose_models()
 experts = dict(models.experts)
 stored = page_data.stored_runs()

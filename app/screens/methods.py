@@ -1,4 +1,4 @@
-"""Methods: a card for every registered method, its published figures beside ours, and what each one needs and costs."""
+"""Methods: a card for every registered method, published figures beside ours, and the needs and costs of each."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def draw_method_pickers(matching: Sequence[Method], chosen: str) -> None:
 
 
 def draw_glossary() -> None:
-    """What the words of the pages mean; links of other pages lead to each."""
+    """The glossary, to which the words on other pages link."""
     st.header("Words", anchor="words")
     sought = st.text_input(
         "Find a word", type="search", live=True, key=address.WORD, bind=address.BIND, width=240, max_chars=80
@@ -66,7 +66,7 @@ page_parts.draw_heading(
 first = page_words.is_opened_for_word()
 if first:
     draw_glossary()
-methods = registry.list_methods()  # loads torch, with the heading on the page already
+methods = registry.list_methods()  # loads torch, after the heading is on the page
 stored = page_data.stored_runs()
 runs = page_data.scored_runs(stored)
 keys = [method.key for method in methods]
@@ -84,7 +84,7 @@ if matching:
     if beyond_clip:
         other_networks.draw_tables(shown, network)
     st.header("Needs and costs", anchor=False)
-    st.markdown("What the methods above need, and how much work they are. Click a column head to sort.")
+    st.markdown("The needs and the costs of the methods above. Click a column head to sort.")
     method_costs.draw_costs(matching, network)
 else:
     st.info("No method matches. Remove a filter.")

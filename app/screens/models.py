@@ -26,7 +26,7 @@ def draw_models() -> None:
     model_sets.draw_saved_sets()
     page_parts.draw_link()
     if shelf.not_inspected:
-        st.rerun()  # inspects more files; the page already shows the others
+        st.rerun()  # inspects more files; the page already shows the inspected ones
 
 
 def draw_benchmark() -> None:
@@ -47,8 +47,8 @@ def draw_benchmark() -> None:
 
 page_parts.draw_heading(
     "Models & runs",
-    "Your checkpoints, from any tool: what each is, which belong together, whether they fit. The images they are "
-    "measured on, yours or the bundled ones. And the runs made here: compare, export or delete them.",
+    "Your checkpoints, from any tool: what each one is, which belong together, whether they fit. The images they are "
+    "measured on, yours or the bundled ones. And your runs: compare, export or delete them.",
 )
 VIEWS = {
     MODELS: draw_models,

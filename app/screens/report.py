@@ -44,7 +44,7 @@ def draw_empty() -> None:
 
 def store_field(widget: str, name: str) -> None:
     """Callback of a field of the whole report."""
-    typed = st.session_state[widget]  # reading what another tab has kept forgets the fields
+    typed = st.session_state[widget]  # first, because reading the changes of another tab forgets the fields
     report_keeper.current_report().set_field(name, typed)
 
 
@@ -91,7 +91,7 @@ def draw_download() -> None:
 
 
 def check_privacy() -> str:
-    """The problem that prevents the download, which is shown here; empty without one."""
+    """Draw and return the problem that prevents the download; empty if there is none."""
     from viz.report.private_names import check_report
 
     try:
@@ -99,7 +99,7 @@ def check_privacy() -> str:
     except ReportError as error:
         st.error(page_text.safe_text(error, 1000), icon=":material/shield_person:")
         if error.word:
-            label = f"“{page_text.safe_text(error.word)}” is an ordinary word here; allow it"
+            label = f"“{page_text.safe_text(error.word)}” is an ordinary word; allow it"
             st.button(label, key="report_allow", on_click=report_keeper.current_report().allow, args=(error.word,))
         return str(error)
     return ""

@@ -1,4 +1,4 @@
-"""Scores: what merging cost, in and out of domain, run by run and task by task."""
+"""Scores: accuracy in and out of domain, run by run and task by task."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 RUNS, PLUGIN, ABLATIONS = "runs", "plug-in matrix", "ablations"
-DEFAULT = 6  # runs shown at first
+DEFAULT = 6  # runs shown first
 WHAT_IS_OFFERED = "Scores compares runs that were evaluated on the same version of the benchmark."
 RUN, KIND, PER_TASK_KIND, COUNT, RUN_ID = 175, 80, 145, 52, 103  # px
 PERCENT = {  # title and px
@@ -75,7 +75,7 @@ def draw_recipes(runs: list[Run]) -> None:
 
 
 def draw_runs(groups: list[list[Run]], stored: list[Run]) -> None:
-    """Charts and tables of the first group of runs, which merge the same experts; the others are listed."""
+    """Charts and tables of the first group of runs, which merge the same experts; a list of the other groups."""
     runs = groups[0]
     for sentence in page_text.marks_in_words(runs):
         page_parts.draw_caution(sentence, st.info)

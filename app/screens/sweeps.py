@@ -1,4 +1,4 @@
-"""Sweeps: a recipe at many values, what each costs out of domain, and the best value on the choosing half."""
+"""Sweeps: a recipe at many values, the cost of each out of domain, and the best value on the choosing half."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What one visitor has chosen: address, drafts, benchmark, and the queue as this session sees it."""
+"""The state of one visitor: address, drafts, benchmark, and the queue as this session sees it."""

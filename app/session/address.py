@@ -9,15 +9,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-BIND: Any = "query-params"  # what a widget whose value is a parameter is bound to
+BIND: Any = "query-params"  # the binding of widgets whose value is a parameter
 
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """A query parameter: its key, the pages that read it, and what it means in a sentence.
+    """A query parameter: its key, the pages that read it, and its meaning in a sentence.
 
-    A ``bound`` one is the key and the value of a widget. The others are written by modules of the session, because a
-    link carries a run's id and not the label in its picker.
+    A ``bound`` parameter is the key and the value of a widget. Modules of the session write the others, because a link
+    contains a run's id, not its label in a picker.
     """
 
     key: str
@@ -27,7 +27,7 @@ class Parameter:
 
 
 ADDRESS = [
-    # What is looked at
+    # The selection
     Parameter(RUN := "run", "Masks, Conflicts, Drift, Compare, Learning", "The run in focus; on Compare, run A."),
     Parameter(RUN_B := "run_b", "Compare", "Run B, which is compared with the run in focus."),
     Parameter(RUNS := "runs", "Drift, Features, Image, Scores", "The runs beside each other, ids separated by commas."),

@@ -1,4 +1,4 @@
-"""Which benchmark this session works on, how a link says so, and changing it. Everything cached is keyed by it."""
+"""The benchmark of this session, its key in links, and the switch to another one. It is in the key of every cache."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def benchmark_folder() -> Path:
 
 
 def bind_download(make: Callable[[], bytes]) -> Callable[[], bytes]:
-    """The function for a click on a download, which has no session: it makes the file on the benchmark of this one."""
+    """A function for a download, which runs outside of a session: it makes the file on this session's benchmark."""
     path = benchmark_folder()
 
     def make_here() -> bytes:
@@ -66,7 +66,7 @@ def library_in_words() -> str:
 
 
 def follow_link() -> str:
-    """Switch to the benchmark that the link names, or stay on this session's; returns the key if it is not found."""
+    """Switch to the benchmark that the link names, if there is one; returns the key if it is not found."""
     benchmark_key = view_state.value_from_link(address.BENCHMARK) or current_key()
     path = find_folder(benchmark_key)
     if path is None:
@@ -80,14 +80,14 @@ def follow_link() -> str:
 
 
 def find_folder(benchmark_key: str) -> Path | None:
-    """The folder that a key stands for in this session; None if there is none."""
+    """The folder of a key in this session; None if there is none."""
     if benchmark_key.startswith(TYPED_PREFIX):
         return None if permissions.has_others() else st.session_state.get(TYPED, {}).get(benchmark_key)
     return benchmark_folders.find_folder(benchmark_key, settings.store_root())
 
 
 def switch_benchmark(benchmark_key: str) -> None:
-    """Callback: switch to this benchmark, and forget what was chosen on another one."""
+    """Callback: switch to this benchmark, and forget the choices made on another one."""
     if (path := find_folder(benchmark_key)) is None:
         return
     if path != benchmark_folder():
@@ -102,7 +102,7 @@ def _set_benchmark(benchmark_key: str, path: Path) -> None:
 
 
 def key_of_folder(of: Path) -> str:
-    """The key of a folder, also of one that was typed in this session; empty if it has none."""
+    """The key of a folder, including folders typed in this session; empty if it has none."""
     if listed_key := benchmark_folders.key_of(of, settings.store_root()):
         return listed_key
     return next((typed_key for typed_key, path in st.session_state.get(TYPED, {}).items() if path == of), "")
@@ -116,5 +116,5 @@ def remember_typed(path: Path) -> str:
 
 
 def link_query() -> dict[str, str]:
-    """The query that a link to another page has to carry."""
+    """The query that links to other pages must have."""
     return {} if current_key() == SERVER else {address.BENCHMARK: current_key()}

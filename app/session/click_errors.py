@@ -1,4 +1,4 @@
-"""What goes wrong in callbacks, in pages and in their parts becomes a sentence with a way on."""
+"""Errors in callbacks, pages and their parts become a sentence and a button to continue."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ P = ParamSpec("P")
 
 
 def guard_callback(act: Callable[P, object]) -> Callable[P, None]:
-    """The same callback; a MergingError in it is what ``take_problem`` then gives."""
+    """The callback with its MergingError caught, whose text ``take_problem`` then returns."""
 
     @functools.wraps(act)
     def call(*args: P.args, **kwargs: P.kwargs) -> None:
@@ -36,13 +36,13 @@ def take_problem() -> str:
 
 
 def rerun_for_problem() -> None:
-    """In a part of the page that is redrawn alone: redraw all of it, if a problem is to be shown there."""
+    """In a part of the page that is redrawn alone: redraw the whole page if it has to show a problem."""
     if PROBLEM in st.session_state:
         st.rerun()
 
 
 def guarded_fragment(draw: Callable[P, None], run_every: float | None = None) -> Callable[P, None]:
-    """A part of a page that is redrawn alone, guarded as the page is."""
+    """A part of a page that is redrawn alone, with the same handling of errors as the page."""
 
     @functools.wraps(draw)
     def drawn(*args: P.args, **kwargs: P.kwargs) -> None:
@@ -57,12 +57,12 @@ def guarded_fragment(draw: Callable[P, None], run_every: float | None = None) ->
 
 
 def call_after_fragments(call: Callable[[], None] | None) -> None:
-    """Call this whenever a part of the page was redrawn alone; None while all of the page is drawn."""
+    """Set the function to call after a part of the page is redrawn alone; None while the whole page is drawn."""
     st.session_state[AFTER] = call
 
 
 def draw_error(error: MergingError, part: str) -> None:
-    """Draw the error, and a button that draws the whole page anew, from what is stored now."""
+    """Draw the error, and a button that draws the whole page again from the current store."""
     st.error(safe_text(error, 1000), icon=":material/error:")
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         if st.button(AGAIN, key=f"again_{part}", icon=":material/refresh:"):

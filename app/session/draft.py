@@ -1,4 +1,4 @@
-"""A recipe while it is being built: unlike a Recipe it may be wrong, and its steps keep their identity when moved."""
+"""A recipe under construction: unlike a Recipe it may be invalid, and its steps keep their identity when moved."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _number = count()
 
 @dataclass
 class DraftStep:
-    """One step: a method's key and the values chosen for it. ``uid`` names its widgets."""
+    """One step: a method's key and the chosen values. ``uid`` is part of its widgets' keys."""
 
     key: str
     values: dict[str, Any] = field(default_factory=dict)
@@ -35,7 +35,7 @@ class DraftStep:
         return cls(step.key, step.params.values())
 
     def is_after_merge(self) -> bool:
-        """Whether it is an edit of the merged task vector. Raises ParameterError for values that cannot be."""
+        """Whether the step edits the merged task vector. Raises ParameterError for invalid values."""
         method = registry.find_edit(self.key)
         return bool(method.after_merge(method.params.build(self.values)))
 
@@ -49,16 +49,16 @@ class Draft:
     edits: list[DraftStep]
     merge: DraftStep
     title: str = ""
-    title_of_chain: str = ""  # the chain that ``title`` names
-    exemplars: dict[str, Any] = field(default_factory=dict)  # how they are drawn, for chains that need them
+    title_of_chain: str = ""  # the chain for which ``title`` is valid
+    exemplars: dict[str, Any] = field(default_factory=dict)  # their sampling, for chains that need exemplars
     count_dead_params: bool = False
     activation: str = ""
     architecture: str = ""
     vocabulary: str = COMMON
-    family: str = ""  # as a recipe states it
+    family: str = ""  # as in a recipe
     adapt: DraftStep | None = None
-    test_data: dict[str, Any] = field(default_factory=dict)  # which images are learned from, for chains that need them
-    given_data: DataFiles = field(default_factory=DataFiles)  # files of data that the recipe of a file named
+    test_data: dict[str, Any] = field(default_factory=dict)  # the images to learn from, for chains that need them
+    given_data: DataFiles = field(default_factory=DataFiles)  # files of data from an opened recipe file
 
     @classmethod
     def from_recipe(cls, recipe: Recipe) -> Self:
@@ -96,7 +96,7 @@ class Draft:
 
     @property
     def chain_needs(self) -> frozenset[Needs]:
-        """What the chain needs besides checkpoints."""
+        """The needs of the chain besides checkpoints."""
         return frozenset(_needs_of_step(*pair) for pair in self._stages())
 
     def _stages(self) -> list[tuple[DraftStep, Method]]:
@@ -106,7 +106,7 @@ class Draft:
 
     @property
     def data_files_read(self) -> tuple[str, ...]:
-        """The files of data that steps read on a network that no images run through, by their keys in a recipe."""
+        """The files of data that steps read for a network without images, by their keys in a recipe."""
         methods = [method for step, method in self._stages() if _needs_of_step(step, method) != Needs.NOTHING]
         gradients = any(method.gradients for method in methods)
         rows = any(method.reads_layer_inputs for method in methods)
@@ -123,7 +123,7 @@ class Draft:
         return Needs.TEST_DATA in self.chain_needs
 
     def recipe(self, references: Mapping[str, str]) -> Recipe:
-        """The checked recipe; ``references`` says where each expert is.
+        """The checked recipe; ``references`` maps each expert to its checkpoint.
 
         Raises:
             MergingError: a value outside its bounds, an unknown method, no expert.
@@ -145,27 +145,27 @@ class Draft:
             title=self.title if self.chain() == self.title_of_chain else "",
             adapt=(self.adapt.key, self.adapt.values) if self.adapt else None,
             test_data=self.test_data,
-            **self.given_data.of_experts(self.experts).plain(),
+            **self.given_data.of_experts(self.experts).to_plain(),
         )
 
     def forget_model_choices(self) -> None:
-        """Forget what was chosen for the models before."""
+        """Forget the choices made for the previous models."""
         self.vocabulary, self.family, self.given_data = COMMON, "", DataFiles()
 
     def move(self, uid: int, by: int) -> None:
         """Move an edit up (-1) or down (+1) the chain."""
-        place = next(i for i, step in enumerate(self.edits) if step.uid == uid)
-        other = place + by
-        if 0 <= other < len(self.edits):
-            self.edits[place], self.edits[other] = self.edits[other], self.edits[place]
+        index = next(i for i, step in enumerate(self.edits) if step.uid == uid)
+        target = index + by
+        if 0 <= target < len(self.edits):
+            self.edits[index], self.edits[target] = self.edits[target], self.edits[index]
 
     def remove(self, uid: int) -> None:
-        """Take an edit out of the chain."""
+        """Remove an edit from the chain."""
         self.edits = [step for step in self.edits if step.uid != uid]
 
 
 def _needs_of_step(step: DraftStep, method: Method) -> Needs:
-    """What a step needs with its values; what it needs by default if a value is out of bounds."""
+    """The needs of a step with its values; with the defaults if a value is out of bounds."""
     try:
         return method.needs_for(method.params.build(step.values))
     except ParameterError:
@@ -196,13 +196,13 @@ def parse_chain(text: str, pretrained: str, experts: list[str]) -> Draft:
 
 
 def sort_names(names: Iterable[str], known: Iterable[str]) -> list[str]:
-    """The names that ``known`` has, in its order; a merge must not depend on the order of clicks."""
+    """The names in the order of ``known``, without unknown ones: a merge must not depend on the order of clicks."""
     chosen = set(names)
     return [name for name in known if name in chosen]
 
 
 def command_lines(recipe: Recipe) -> str:
-    """The command lines that compute the same: from the recipe's file, and without a file if options suffice."""
+    """The command lines for a recipe: with its file, and without a file if options suffice."""
     run = "python -m merging run recipe.yaml"
     if recipe.exemplars and recipe.exemplars != type(recipe.exemplars)():
         return run
@@ -219,16 +219,16 @@ def command_lines(recipe: Recipe) -> str:
     words += ["--architecture", recipe.architecture] if recipe.architecture else []
     words += ["--vocabulary", recipe.vocabulary] if recipe.vocabulary != COMMON else []
     words += ["--family", recipe.family] if recipe.family else []
-    for key, named in recipe.data_files.plain().items():
+    for key, named in recipe.data_files.to_plain().items():
         words += [word for name, file in named.items() for word in (f"--{key.replace('_', '-')}", f"{name}={file}")]
-    out = "merged" if recipe.adapt else "merged.safetensors"  # modules need a folder
-    whole = shlex.join([*words, "--merge", merge, "--out", out])
+    output = "merged" if recipe.adapt else "merged.safetensors"  # modules need a folder
+    whole = shlex.join([*words, "--merge", merge, "--out", output])
     return f"{run}\n\n# or, without the file\n{whole}"
 
 
 def _test_data_option(test_data: TestData) -> str:
-    """Which images are learned from, as the option takes it: 'reporting:per_task=128'."""
+    """The value of the option for the images to learn from: 'reporting:per_task=128'."""
     bounds = TestData.bounds()
-    rest = [(name, value) for name, value in test_data.values().items() if name != "split"]
-    pairs = [f"{name}={bounds[name].to_text(value)}" for name, value in rest if value != bounds[name].default]
+    options = [(name, value) for name, value in test_data.values().items() if name != "split"]
+    pairs = [f"{name}={bounds[name].to_text(value)}" for name, value in options if value != bounds[name].default]
     return ":".join([test_data.split, *filter(None, [",".join(pairs)])])

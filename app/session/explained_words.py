@@ -1,4 +1,4 @@
-"""Words on the page: which it has explained, and whether it was opened for one."""
+"""Glossary words on the page: those already explained, and the one for which the page was opened."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ def begin_page() -> None:
 
 
 def words_explained_elsewhere(place: str) -> set[str]:
-    """The words that are explained elsewhere on the page than at this place."""
-    places: dict[str, str] = st.session_state.get(_EXPLAINED, {})
-    return {word for word, other in places.items() if other != place}
+    """The words that are explained on the page in another position than ``place``."""
+    positions: dict[str, str] = st.session_state.get(_EXPLAINED, {})
+    return {word for word, position in positions.items() if position != place}
 
 
 def note_explained(place: str, words: Sequence[str]) -> None:
-    """Note that these words are explained at this place."""
+    """Note that these words are explained in the position ``place`` on the page."""
     st.session_state[_EXPLAINED] = {**st.session_state.get(_EXPLAINED, {}), **dict.fromkeys(words, place)}

@@ -1,7 +1,7 @@
-"""The queue of jobs as one session sees it: jobs that are submitted here work on that session's benchmark.
+"""The queue of jobs as one session sees it: jobs that it submits work on the session's benchmark.
 
-What the server's mode does not allow is refused here, whatever a page shows. What buttons call directly is guarded: if
-the store cannot be written to, the page says so.
+The queue refuses everything that the server's mode does not allow, whatever a page shows. Functions that buttons call
+directly are guarded: if the store cannot be written, the page says so.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from merging.study.runs.run_store import Store
 
 OTHER_SESSIONS_JOB = "Another session started this job; only that session can change it."
-OTHERS_WAIT = "Others wait for this job, too, so it is not paused. Cancel leaves it to them."
+OTHERS_WAIT = "Other sessions wait for this job, too, so it is not paused. Cancel leaves it to them."
 WITHOUT_BENCHMARK = ("digest", "fit", "benchmark", "published", "scores")  # commands that need no benchmark
 
 
@@ -37,7 +37,7 @@ _NAME = "_session_name"
 
 
 def session_name() -> str:
-    """A random name for this session, which no other one can guess; it is kept nowhere else."""
+    """A random name for this session, which no other session can guess; it is stored only in the session."""
     if get_script_run_ctx(suppress_warning=True) is None:  # outside of any session
         return ""
     if _NAME not in st.session_state:
@@ -89,16 +89,19 @@ class SessionQueue:
         self._require_own(job_id)
         return self.runner.submit_again(job_id, self.session)
 
-    def jobs(self) -> list[Job]:
+    def list_jobs(self) -> list[Job]:
         """All jobs on any benchmark, newest first."""
         return self.runner.list_jobs()
 
     def own_jobs(self) -> list[Job]:
-        """The jobs that this session asked for or follows, newest first; all jobs where not several share the queue."""
+        """The jobs that this session submitted or follows, newest first.
+
+        All jobs if no other session shares the queue.
+        """
         return self.runner.list_jobs(self.runner.list_asked(self.session) | self.followed if self.session else None)
 
     def may_stop(self, job_id: str) -> bool:
-        """Whether this session may stop a job or leave it: where several share the queue, one that it asked for."""
+        """Whether this session may stop or leave a job: in a shared queue, only a job that it submitted."""
         return not self.session or job_id in self.runner.list_asked(self.session)
 
     def _require_own(self, job_id: str) -> None:
@@ -108,14 +111,14 @@ class SessionQueue:
 
     def jobs_here(self) -> list[Job]:
         """The jobs that work on this benchmark, or on none, newest first."""
-        return [job for job in self.jobs() if not self.is_on_other_benchmark(job)]
+        return [job for job in self.list_jobs() if not self.is_on_other_benchmark(job)]
 
     def is_on_other_benchmark(self, job: Job) -> bool:
         """Whether a job works on another benchmark than this session."""
         return bool(job.benchmark) and Path(job.benchmark) != self.folder
 
     def get(self, run_id: str) -> Job:
-        """The job of that id; a run that is stored for this benchmark counts as done."""
+        """The job with that id; a run that is stored for this benchmark counts as done."""
         try:
             return self.runner.get(run_id)
         except StoreError:
@@ -124,12 +127,12 @@ class SessionQueue:
             return Job(run_id, run.name, "done", fraction=1.0, recipe_yaml=run.recipe_yaml, subject=run_id)
 
     def details(self, job_id: str) -> list[str]:
-        """What a job's progress has said lately, oldest first."""
+        """The latest progress messages of a job, oldest first."""
         return self.runner.details(job_id)
 
     @click_errors.guard_callback
     def cancel(self, job_id: str) -> None:
-        """Ask a job to stop; where several share the queue, leave it to those who still wait for it."""
+        """Ask a job to stop; in a shared queue, leave it to the other sessions that wait for it."""
         self._require_own(job_id)
         self.runner.cancel(job_id, self.session or None)
 

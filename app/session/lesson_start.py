@@ -1,7 +1,7 @@
 """Opens the view of a step: the page at an address, as the browser's Back would open it.
 
-Streamlit gives bound widgets the values of the address when it goes back in the browser's history, and the default
-where the address says nothing. That is what a step needs, on another page and on the same one.
+When the browser goes back in its history, Streamlit sets bound widgets to the values in the address, or to their
+defaults where the address has none. A step needs exactly that, on another page and on the same one.
 """
 
 from __future__ import annotations
@@ -14,24 +14,24 @@ from streamlit.runtime.scriptrunner import get_script_run_ctx
 
 from app.session import address, lesson_visit, selection, view_state
 
-KEPT_PARAMETERS = (address.BENCHMARK, address.REPORT_TOKEN)  # of the address, whatever the step's view is
+KEPT_PARAMETERS = (address.BENCHMARK, address.REPORT_TOKEN)  # parameters that stay in the address with every step
 HOME = "home"  # what lessons call the page whose path is empty
 _OPENING = "_lesson_opening"
 
 
 def request_view(page: str, view: Mapping[str, str]) -> None:
-    """Open this page, by its path, with this view, when the script runs next or goes on in ``open_requested``."""
+    """Open the page at this path with this view, at the next run of the script or in ``open_requested``."""
     st.session_state[_OPENING] = ("" if page == HOME else page, dict(view))
 
 
 def requested_view() -> tuple[str, dict[str, str]] | None:
-    """The page and the view that are to be opened, if any."""
+    """The requested page and view; None if there is no request."""
     opening: tuple[str, dict[str, str]] | None = st.session_state.get(_OPENING)
     return opening
 
 
 def open_requested(page: str) -> None:
-    """Early in a run of the page with this path: go to the requested page, or open the view if it is here.
+    """Early in a run of the page at this path: switch to the requested page, or open the view if it is on this page.
 
     The request stays until ``clear_request``: a visitor may interrupt a run before the page has all of its widgets.
     """
@@ -51,9 +51,9 @@ def open_requested(page: str) -> None:
             known.populate_from_query_string(urlencode(view | staying | progress | presenting))
             known.set_initial_query_params_from_current()
         context.is_history_navigation = True
-        st.query_params[address.LESSON] = lesson_visit.current_visit().lesson  # tells the browser all of the address
+        st.query_params[address.LESSON] = lesson_visit.current_visit().lesson  # sends the whole address to the browser
 
 
 def clear_request() -> None:
-    """Note that the page was drawn with the view that was asked for."""
+    """Note that the page was drawn with the requested view."""
     st.session_state.pop(_OPENING, None)

@@ -1,4 +1,4 @@
-"""The lesson and the step that a visitor is on, with progress as text, in the session and in the address."""
+"""A visitor's current lesson and step, with progress as text, in the session and in the address."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _VISIT = "_lesson_visit"
 
 @dataclass
 class Visit:
-    """A lesson by its key, empty for none, and a step of it, the first is 1.
+    """A lesson by its key, empty for none, and its current step, from 1.
 
-    ``did`` and ``said`` hold progress by lesson, as the address has it.
+    ``progress`` and ``answers`` are texts by lesson, in the form of the address.
     """
 
     lesson: str = ""
@@ -30,19 +30,19 @@ class Visit:
 
 def current_visit() -> Visit:
     """The visit of this session."""
-    kept = st.session_state.get(_VISIT)
-    if not isinstance(kept, Visit):
-        kept = st.session_state[_VISIT] = Visit()
-    return kept
+    visit = st.session_state.get(_VISIT)
+    if not isinstance(visit, Visit):
+        visit = st.session_state[_VISIT] = Visit()
+    return visit
 
 
 def moved_in_history() -> bool:
     """Whether the browser went back or forward in its history, to another step of the lesson on the same page."""
-    here, query = current_visit(), st.query_params
+    visit, query = current_visit(), st.query_params
     return (
         is_history_navigation()
-        and query.get(address.LESSON) == here.lesson
-        and query.get(address.STEP) != str(here.step)
+        and query.get(address.LESSON) == visit.lesson
+        and query.get(address.STEP) != str(visit.step)
     )
 
 
@@ -55,7 +55,7 @@ def is_history_navigation() -> bool:
 def read_link(step_only: bool = False) -> bool:
     """Read the link that was just opened; returns whether it names a lesson but no view of the page.
 
-    With ``step_only`` progress is left as it is: it goes on, wherever one looks back to.
+    With ``step_only`` the progress does not change: it continues when a visitor looks back at earlier steps.
     """
     visit, linked = current_visit(), {key: view_state.value_from_link(key)[:MOST_CHARACTERS] for key in KEYS}
     visit.class_code = linked[address.CLASS] or visit.class_code
@@ -63,9 +63,9 @@ def read_link(step_only: bool = False) -> bool:
         return False
     lesson, written = linked[address.LESSON], linked[address.STEP]
     visit.lesson, visit.step = lesson, int(written) if written.isdecimal() and len(written) < 4 else 1
-    for kept, key in ((visit.progress, address.PROGRESS), (visit.answers, address.ANSWERS)):
+    for progress, key in ((visit.progress, address.PROGRESS), (visit.answers, address.ANSWERS)):
         if linked[key] and not step_only:
-            kept[lesson] = linked[key]
+            progress[lesson] = linked[key]
     return not set(st.query_params) - {
         *KEYS,
         address.PRESENTATION,
@@ -76,7 +76,7 @@ def read_link(step_only: bool = False) -> bool:
 
 
 def visit_query(visit: Visit) -> dict[str, str]:
-    """What the address says of the visit; without a lesson only the code of a class."""
+    """The visit's part of the address; without a lesson only the code of a class."""
     if not visit.lesson:
         return {address.CLASS: visit.class_code} if visit.class_code else {}
     values = (
@@ -90,7 +90,7 @@ def visit_query(visit: Visit) -> dict[str, str]:
 
 
 def write_visit(with_step: bool) -> None:
-    """Put the visit into the address, with its step or without."""
+    """Write the visit into the address, with its step or without."""
     written = visit_query(current_visit())
     if not with_step:
         written.pop(address.STEP, None)
@@ -99,7 +99,7 @@ def write_visit(with_step: bool) -> None:
 
 
 def leave_lesson() -> None:
-    """Go on without the lesson; its progress stays in the session."""
+    """Leave the lesson; its progress stays in the session."""
     current_visit().lesson = ""
     for key in KEYS:
         view_state.write_parameter(key, "")

@@ -1,6 +1,6 @@
 """A table of factors that is painted by hand: strokes over the cells of (expert, tensor), undone and redone.
 
-Nothing here knows of widgets or of the address.
+This module knows neither widgets nor the address.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Stroke:
 
 @dataclass
 class Painting:
-    """The factors of K experts' L tensors as they are now, and the strokes that led there."""
+    """The current factors (K, L) of K experts and L tensors, and the strokes that led to them."""
 
     experts: tuple[str, ...]
     tensors: tuple[str, ...]
@@ -39,19 +39,19 @@ class Painting:
 
     @classmethod
     def blank(cls, experts: Sequence[str], tensors: Sequence[str]) -> Painting:
-        """Every factor is 1, so that nothing is changed."""
+        """A painting in which every factor (K, L) is 1, which changes nothing."""
         return cls(tuple(experts), tuple(tensors), np.ones((len(experts), len(tensors))))
 
     def fits(self, experts: Sequence[str], tensors: Sequence[str]) -> bool:
-        """Whether it is of these experts and tensors."""
+        """Whether the painting has these experts and tensors."""
         return self.experts == tuple(experts) and self.tensors == tuple(tensors)
 
     def paint(self, cells: Cells, factor: float, words: str) -> bool:
-        """Give these cells (K, L) one factor; whether that changed anything."""
+        """Set one factor in the cells (K, L) that are True; returns whether anything changed."""
         return self.replace(np.where(cells, factor, self.factors), words)
 
     def replace(self, factors: Factors, words: str) -> bool:
-        """Put other factors (K, L) in place of these, as one stroke; whether that changed anything."""
+        """Replace all factors (K, L) in one stroke; returns whether anything changed."""
         changed = np.flatnonzero(factors != self.factors)
         if not len(changed):
             return False
@@ -62,40 +62,40 @@ class Painting:
         return True
 
     def undo(self) -> None:
-        """Take the last stroke back, if there is one."""
+        """Undo the last stroke, if there is one."""
         if self.strokes:
             self.undone_strokes.append(stroke := self.strokes.pop())
             self._set(stroke.cells, stroke.before)
 
     def redo(self) -> None:
-        """Paint the stroke again that was undone last, if there is one."""
+        """Redo the stroke that was undone last, if there is one."""
         if self.undone_strokes:
             self.strokes.append(stroke := self.undone_strokes.pop())
             self._set(stroke.cells, stroke.after)
 
     def go_to(self, factors: Factors, words: str) -> None:
-        """Undo or redo until the factors are these; factors that no stroke led to become a stroke."""
+        """Undo or redo until the factors (K, L) are these; if no stroke leads to them, they become a new stroke."""
         for name, count in (("undo", len(self.strokes)), ("redo", len(self.undone_strokes))):
-            trial = replace(self, strokes=[*self.strokes], undone_strokes=[*self.undone_strokes])
+            copy = replace(self, strokes=[*self.strokes], undone_strokes=[*self.undone_strokes])
             for steps in range(count + 1):
-                if np.array_equal(trial.factors, factors):
+                if np.array_equal(copy.factors, factors):
                     for _ in range(steps):
                         getattr(self, name)()
                     return
-                getattr(trial, name)()
+                getattr(copy, name)()
         self.replace(factors, words)
 
     def _set(self, cells: NDArray[np.intp], values: Factors) -> None:
-        changed = self.factors.copy()  # what was drawn or cached from the old table stays as it was
+        changed = self.factors.copy()  # charts and caches made from the old table stay unchanged
         changed.flat[cells] = values
         self.factors = changed
 
 
-# Which cells a gesture means
+# Cells of a gesture
 
 
 def select_names(names: Sequence[str], some: Sequence[str]) -> NDArray[np.bool_]:
-    """Which of the names are among some of them; all if there are none."""
+    """Whether each of the names is in ``some``, (n,) bool; all True if ``some`` is empty."""
     if not some:
         return np.ones(len(names), bool)
     return np.isin(np.array(names, object), np.array(list(some), object))
@@ -104,8 +104,8 @@ def select_names(names: Sequence[str], some: Sequence[str]) -> NDArray[np.bool_]
 def clicked_cells(experts: Sequence[str], facts: Mapping[str, Sequence[str]], mark: Mapping[str, str]) -> Cells:
     """The cells of a clicked mark, (K, L).
 
-    ``mark`` has an expert, or none for all; and a tensor, a section or a part, or none for all. ``facts`` has those of
-    every tensor by these names.
+    ``mark`` has an expert, or none for all; and a tensor, a section or a part, or none for all. ``facts`` maps these
+    three words to a value for every tensor.
     """
     rows = select_names(experts, [mark["expert"]] if "expert" in mark else [])
     columns = np.ones(len(facts["tensor"]), bool)
@@ -115,11 +115,11 @@ def clicked_cells(experts: Sequence[str], facts: Mapping[str, Sequence[str]], ma
 
 
 def boxed_cells(experts: int, order: Sequence[int], box: Mapping[str, Any]) -> Cells:
-    """The cells that a rectangle touches, (K, L).
+    """The cells that a rectangle touches, (K, L) bool.
 
-    ``order`` has the index of the tensor in every column of the chart, whose last row stands for all experts. ``box``
-    has the ranges "x" and "y", in columns and rows, and the axes "xref" and "yref": on another axis than the map's,
-    which is over names, the rectangle means whole rows or columns.
+    ``order`` has the index of the tensor in every column of the chart; the chart's last row is for all experts. ``box``
+    has the ranges "x" and "y", in columns and rows, and the axes "xref" and "yref". On an axis of names beside the map,
+    the rectangle means whole rows or columns.
     """
     rows, columns = np.zeros(experts, bool), np.zeros(len(order), bool)
     first, last = _touched_range(box["y"], experts + 1) if box.get("yref", "y") == "y" else (0, experts)
@@ -137,20 +137,23 @@ def _touched_range(limits: Sequence[float], count: int) -> tuple[int, int]:
     return max(int(np.floor(low + 0.5)), 0), min(int(np.ceil(high - 0.5)), count - 1)
 
 
-# What painting can start from
+# Masks to start from
 
 
 def largest_tensors(scores: Factors, count: int) -> Cells:
-    """The ``count`` tensors with the largest mean score (K, L), the same for all experts; ties go to the first."""
+    """The cells (K, L) of the ``count`` tensors whose ``scores`` (K, L) have the largest mean.
+
+    Of equal ones the first.
+    """
     kept = np.zeros(scores.shape, bool)
     kept[:, np.argsort(-np.nan_to_num(scores).mean(axis=0), kind="stable")[:count]] = True
     return kept
 
 
 def random_tensors(numels: Sequence[int], scalars: int, experts: int, seed: int) -> Cells:
-    """Whole tensors in random order, the same for all experts, with at most that many scalars together.
+    """The cells (K, L) of random tensors, the same for all experts, with at most ``scalars`` scalars together.
 
-    One that would be too much is left out, and the next tried, so that the sum comes close.
+    A tensor that is too large for the remainder is skipped, so that the sum comes close to ``scalars``.
     """
     order = np.random.default_rng(seed).permutation(len(numels))
     kept, total = np.zeros(len(numels), bool), 0

@@ -20,7 +20,7 @@ STALE_SECONDS = 0.5  # seconds in which the browser may still send the address t
 
 @dataclass
 class StoredPainting:
-    """A painting, the factors that the text in the address stands for, and when that text was written."""
+    """A painting, the text in the address with its factors, and the time when that text was written."""
 
     painting: Painting
     text: str = ""
@@ -30,24 +30,25 @@ class StoredPainting:
 
 @dataclass
 class StoredDraft:
-    """The draft of this session in the store: its token, and the tables of factors in it by name, the newest last."""
+    """The draft of this session in the store: its token, and its tables of factors by name, the newest last."""
 
     token: str = ""
     tables: dict[str, bytes] = field(default_factory=dict)
 
 
 def note_painted_text() -> None:
-    """Note what the address says of the painting. A page calls this where all of it is drawn.
+    """Note the painting in the address. A page calls this only when the whole page is drawn.
 
-    A part that is drawn alone does not follow the address: its requests may have the one from before the last stroke.
+    A part that is drawn alone does not follow the address: its requests may have the address from before the last
+    stroke.
     """
     text = st.query_params.get(address.PAINTED_FACTORS, "")
-    kept = st.session_state.get(SESSION_KEY)
-    if view_state.is_entered():  # the address counts if it says anything, else the session
+    stored = st.session_state.get(SESSION_KEY)
+    if view_state.is_entered():  # the address wins if it has a painting, else the session
         st.session_state[_CHAIN] = view_state.value_from_link(address.CHAIN)
-        if text or kept is None:
+        if text or stored is None:
             st.session_state[_SEEN] = text
-    elif kept is not None and time.monotonic() - kept.written > STALE_SECONDS:  # the browser went back or forward
+    elif stored is not None and time.monotonic() - stored.written > STALE_SECONDS:  # the browser went back or forward
         st.session_state[_SEEN] = text
     view_state.write_parameter(address.CHAIN, painted_chain())
 
@@ -60,56 +61,56 @@ def painted_chain() -> str:
 def follow_address(
     experts: Sequence[str], tensors: Sequence[str], read: Callable[[str], Factors]
 ) -> tuple[Painting, str]:
-    """The session's painting of these tensors, after what the address asks for; and why it cannot be followed, if so.
+    """The session's painting of these tensors, updated from the address; and the reason if that fails, else "".
 
-    ``read`` gives the factors that a text in the address stands for, and raises MergingError.
+    ``read`` returns the factors (experts, tensors) of a text in the address, and raises MergingError.
     """
-    kept = st.session_state.get(SESSION_KEY)
+    stored = st.session_state.get(SESSION_KEY)
     seen, problem = st.session_state.pop(_SEEN, None), ""
-    new = not isinstance(kept, StoredPainting) or not kept.painting.fits(experts, tensors)
+    new = not isinstance(stored, StoredPainting) or not stored.painting.fits(experts, tensors)
     if new:
-        kept = st.session_state[SESSION_KEY] = StoredPainting(Painting.blank(experts, tensors))
-    if seen is None or (seen == kept.text and not new):
-        return kept.painting, ""
+        stored = st.session_state[SESSION_KEY] = StoredPainting(Painting.blank(experts, tensors))
+    if seen is None or (seen == stored.text and not new):
+        return stored.painting, ""
     try:
         factors = read(seen)
     except MergingError as error:
         problem = str(error)
     else:
         if new:
-            kept.painting.factors = factors
+            stored.painting.factors = factors
         else:
-            kept.painting.go_to(factors, "from the address")
-        kept.text, kept.factors = seen, kept.painting.factors
-    return kept.painting, problem
+            stored.painting.go_to(factors, "from the address")
+        stored.text, stored.factors = seen, stored.painting.factors
+    return stored.painting, problem
 
 
 def painting() -> Painting | None:
     """The session's painting, for callbacks; None if there is none."""
-    kept = st.session_state.get(SESSION_KEY)
-    return kept.painting if isinstance(kept, StoredPainting) else None
+    stored = st.session_state.get(SESSION_KEY)
+    return stored.painting if isinstance(stored, StoredPainting) else None
 
 
 def write_painting(text_of: Callable[[Factors], str]) -> str:
-    """Put the painting into the address, if it is not there; ``text_of`` gives the text that stands for its factors.
+    """Write the painting into the address, if it is not there; ``text_of`` returns the text for factors.
 
     Returns that text.
 
     A link's own text stays as it is, so that the browser's Back leads past it.
     """
-    kept: StoredPainting = st.session_state[SESSION_KEY]
-    now = kept.painting.factors
-    if kept.factors is None or not np.array_equal(kept.factors, now):
-        kept.text, kept.factors = text_of(now), now
-    if st.query_params.get(address.PAINTED_FACTORS, "") != kept.text:
-        kept.written = time.monotonic()  # the browser does not have it yet
-    view_state.write_parameter(address.PAINTED_FACTORS, kept.text)
-    return kept.text
+    stored: StoredPainting = st.session_state[SESSION_KEY]
+    now = stored.painting.factors
+    if stored.factors is None or not np.array_equal(stored.factors, now):
+        stored.text, stored.factors = text_of(now), now
+    if st.query_params.get(address.PAINTED_FACTORS, "") != stored.text:
+        stored.written = time.monotonic()  # the browser does not have it yet
+    view_state.write_parameter(address.PAINTED_FACTORS, stored.text)
+    return stored.text
 
 
 def stored_draft() -> StoredDraft:
-    """What this session keeps in the store of tables that are too long for the address."""
-    kept = st.session_state.get(_DRAFTED)
-    if not isinstance(kept, StoredDraft):
-        kept = st.session_state[_DRAFTED] = StoredDraft()
-    return kept
+    """This session's draft in the store, for tables that are too long for the address."""
+    draft = st.session_state.get(_DRAFTED)
+    if not isinstance(draft, StoredDraft):
+        draft = st.session_state[_DRAFTED] = StoredDraft()
+    return draft

@@ -1,4 +1,4 @@
-"""A report as plain data that the store keeps: JSON for texts, order and options, and Arrow for each table."""
+"""A report as plain data for the store: JSON for texts, order and options, and Arrow for each table."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MALFORMED = "The stored report cannot be read ({}: {:.100}). Start a new one."
 
 
 def encode(draft: ReportDraft) -> dict[str, Any]:
-    """Everything but the tables, as strict JSON can hold it. Raises StoreError for an option of an unknown type."""
+    """Everything but the tables, as data for strict JSON. Raises StoreError for an option of an unknown type."""
     views = [
         {name: getattr(kept.view, name) for name in VIEW_FIELDS}
         | {"number": kept.number, "part": kept.part, "size": kept.size, "sources": kept.view.sources}
@@ -34,23 +34,23 @@ def encode(draft: ReportDraft) -> dict[str, Any]:
 
 
 def table_parts(draft: ReportDraft) -> dict[str, Callable[[], bytes]]:
-    """The bytes of each table by its name, made when they are asked for."""
+    """A function for each table, by name, that makes its bytes."""
     tables: dict[str, Callable[[], bytes]] = {}
-    for kept in draft.views:
+    for stored in draft.views:
         within: list[Any] = []
-        _encode_options(kept.view.options, within)
-        for number, table in enumerate([kept.view.table, *within]):
-            tables[_name(kept.part, number)] = lambda table=table: write_table(table)
+        _encode_options(stored.view.options, within)
+        for number, table in enumerate([stored.view.table, *within]):
+            tables[_name(stored.part, number)] = lambda table=table: write_table(table)
     return tables
 
 
 def decode(data: Mapping[str, Any], part: Callable[[str], bytes], known: Sequence[StoredView] = ()) -> ReportDraft:
-    """The report of ``encode``; ``part`` gives the bytes of a table, which views that are ``known`` need not read.
+    """The report from the data of ``encode``; ``part`` reads the bytes of a table, unless its view is ``known``.
 
     Charts that this version does not have are left out.
 
     Raises:
-        StoreError: the data are not what ``encode`` gives, or a table cannot be read.
+        StoreError: the data are not from ``encode``, or a table cannot be read.
     """
     ready = {kept.part: kept.view for kept in known}
     draft = ReportDraft()
@@ -89,7 +89,7 @@ def read_table(raw: bytes) -> pd.DataFrame:
         arrow = pa.ipc.open_stream(raw).read_all()
         arrow.validate(full=True)
         return arrow.to_pandas()
-    except Exception as error:  # what wrong bytes say of the index and its types may raise anything
+    except Exception as error:  # wrong bytes in the index and its types can raise any exception
         raise StoreError(MALFORMED.format(f"a table: {type(error).__name__}", str(error))) from None
 
 
@@ -102,7 +102,7 @@ def _is_known(entry: Mapping[str, Any]) -> bool:
 
 
 def _decode_view(entry: Mapping[str, Any], part: Callable[[str], bytes], ready: Mapping[str, ReportView]) -> StoredView:
-    """A view of plain data; table and options of one that is ready are not read again, because they never change."""
+    """A view from plain data; table and options of a ``ready`` view are not read again, because they never change."""
     name = _check_type(entry["part"], str)
     words = {field: _check_type(entry[field], str) for field in VIEW_FIELDS}
     sources = tuple(_check_type(source, str) for source in entry["sources"])
@@ -125,7 +125,7 @@ def _name(part: str, number: int) -> str:
 
 
 def _encode_options(options: Mapping[str, Any], tables: list[Any]) -> str:
-    """Options as JSON in which NaN may stand; what JSON lacks is a mapping with one key. ``tables`` collects tables."""
+    """Options as JSON with NaN; types that JSON lacks become a mapping with one key. ``tables`` collects tables."""
 
     def encode(value: Any) -> Any:
         if isinstance(value, Mapping):
@@ -145,7 +145,7 @@ def _encode_options(options: Mapping[str, Any], tables: list[Any]) -> str:
 
 
 def _decode_options(text: str, table: Callable[[int], Any]) -> dict[str, Any]:
-    """The options of ``_encode_options``. Raises ValueError and its like for anything else."""
+    """The options from the text of ``_encode_options``. Raises ValueError, TypeError or KeyError for anything else."""
     kinds: dict[str, Callable[[Any], Any]] = {"mapping": dict, "tuple": tuple, "table": table}
 
     def decode(entry: dict[str, Any]) -> Any:
@@ -156,14 +156,14 @@ def _decode_options(text: str, table: Callable[[int], Any]) -> dict[str, Any]:
 
 
 def _check_type(value: Any, kind: type) -> Any:
-    """The value, if it is of exactly that type."""
+    """The value, if its type is exactly ``kind``. Raises TypeError."""
     if type(value) is not kind:
         raise TypeError(f"a {kind.__name__} is expected, not a {type(value).__name__}")
     return value
 
 
 def _as_tuples(value: Any) -> Any:
-    """A text of a source, or its pairs of texts."""
+    """A source's text, or its pairs of texts as tuples."""
     return (
         tuple((_check_type(one, str), _check_type(two, str)) for one, two in value) if type(value) is not str else value
     )

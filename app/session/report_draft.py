@@ -1,4 +1,4 @@
-"""The report that is being put together: its views, their order, titles and notes."""
+"""The report under construction: its views, their order, titles and notes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 MOST_VIEWS = 30
-MOST_OF_ONE, MOST_IN_ALL = 4_000_000, 30_000_000  # bytes that views take in the document
+MOST_OF_ONE, MOST_IN_ALL = 4_000_000, 30_000_000  # bytes of one view, and of all views, in the document
 FULL = f"The report holds {MOST_VIEWS} views, the most that are allowed. Remove one on the Report page."
 TOO_LARGE = "This chart would take {0} in the report; at most {1} are allowed. Choose less data."
 TOO_MUCH = "With this chart the report would take {0}; at most {1} are allowed. Remove a view on the Report page."
@@ -22,9 +22,9 @@ TOO_MUCH = "With this chart the report would take {0}; at most {1} are allowed. 
 
 @dataclass(frozen=True)
 class StoredView:
-    """A view in the report. ``number`` identifies it there, ``part`` its table among those that are stored.
+    """A view in the report. ``number`` identifies it in the report, ``part`` its table in the store.
 
-    ``size`` is its bytes in the document.
+    ``size`` is the view's size in the document, bytes.
     """
 
     number: int
@@ -35,10 +35,10 @@ class StoredView:
 
 @dataclass
 class ReportDraft:
-    """What the report holds so far; ``sources`` are those of all views, by id.
+    """The contents of the report so far; ``sources`` are those of all views, by id.
 
-    Every change is made within ``changing``, which the session sets to what reads the stored report before and keeps
-    it afterwards.
+    Every change happens within the context ``changing``, with which the session reads the stored report first and
+    stores it afterwards.
     """
 
     title: str = ""
@@ -47,26 +47,26 @@ class ReportDraft:
     recipes: bool = True
     views: list[StoredView] = field(default_factory=list)
     sources: dict[str, Source] = field(default_factory=dict)
-    allowed: set[str] = field(default_factory=set)  # private names that are allowed because they are ordinary words
-    refused: dict[str, str] = field(default_factory=dict)  # chart that was just refused -> reason
+    allowed: set[str] = field(default_factory=set)  # private names that the user allowed as ordinary words
+    refused: dict[str, str] = field(default_factory=dict)  # key of a chart whose last attempt was refused -> reason
     changing: Callable[[], AbstractContextManager[object]] = field(default=nullcontext, repr=False, compare=False)
 
     @property
     def full(self) -> bool:
-        """Whether nothing more can be added."""
+        """Whether no view can be added."""
         return len(self.views) >= MOST_VIEWS
 
     @property
     def size(self) -> int:
         """Bytes that all views take in the document."""
-        return sum(kept.size for kept in self.views)
+        return sum(stored.size for stored in self.views)
 
     def find(self, key: str, table: pd.DataFrame, options: Mapping[str, Any]) -> StoredView | None:
         """The view with this chart, table and options, if the report has it."""
-        for kept in self.views:
-            view = kept.view
+        for stored in self.views:
+            view = stored.view
             if view.key == key and is_same(view.options, options) and is_same(view.table, table):
-                return kept
+                return stored
         return None
 
     def refusal(self, size: int, words: Sequence[str]) -> str:
@@ -82,29 +82,29 @@ class ReportDraft:
     def add(self, view: ReportView, size: int, sources: Sequence[Source]) -> None:
         """Put a view at the end."""
         with self.changing():
-            number = 1 + max((kept.number for kept in self.views), default=-1)
+            number = 1 + max((stored.number for stored in self.views), default=-1)
             self.views.append(StoredView(number, uuid4().hex, view, size))
             self.sources |= {source.id: source for source in sources}
 
     def remove(self, number: int) -> None:
         """Remove a view, and the sources that no other view has."""
         with self.changing():
-            self.views = [kept for kept in self.views if kept.number != number]
-            used = {key for kept in self.views for key in kept.view.sources}
+            self.views = [stored for stored in self.views if stored.number != number]
+            used = {key for stored in self.views for key in stored.view.sources}
             self.sources = {key: source for key, source in self.sources.items() if key in used}
 
     def move(self, number: int, by: int) -> None:
         """Move a view up (-1) or down (1)."""
         with self.changing():
-            for place in self._places(number):
-                other = min(max(place + by, 0), len(self.views) - 1)
-                self.views[place], self.views[other] = self.views[other], self.views[place]
+            for index in self._places(number):
+                target = min(max(index + by, 0), len(self.views) - 1)
+                self.views[index], self.views[target] = self.views[target], self.views[index]
 
     def set_text(self, number: int, **words: str) -> None:
         """Replace the title or the note of a view."""
         with self.changing():
-            for place in self._places(number):
-                self.views[place] = replace(self.views[place], view=replace(self.views[place].view, **words))
+            for index in self._places(number):
+                self.views[index] = replace(self.views[index], view=replace(self.views[index].view, **words))
 
     def set_field(self, name: str, value: str | bool) -> None:
         """Replace the title or the introduction, or whether tables and recipes are included."""
@@ -112,29 +112,29 @@ class ReportDraft:
             setattr(self, name, value)
 
     def allow(self, word: str) -> None:
-        """Allow a private name that is an ordinary word here."""
+        """Allow a private name as an ordinary word."""
         with self.changing():
             self.allowed.add(word)
 
     def take_over(self, other: ReportDraft) -> None:
-        """Take over everything that is stored of another one."""
-        for name in ("title", "introduction", "tables", "recipes", "kept", "sources", "allowed"):
+        """Copy all stored fields of another draft."""
+        for name in ("title", "introduction", "tables", "recipes", "views", "sources", "allowed"):
             setattr(self, name, getattr(other, name))
 
     def report(self, made_with: Sequence[tuple[str, str]]) -> Report:
         """The report as it is now."""
-        views = tuple(kept.view for kept in self.views)
+        views = tuple(stored.view for stored in self.views)
         order = dict.fromkeys(key for view in views for key in view.sources)
         sources = tuple(self.sources[key] for key in order if key in self.sources)
         return Report(self.title, self.introduction, views, sources, tuple(made_with), self.tables, self.recipes)
 
     def _places(self, number: int) -> list[int]:
-        """The index of a view, as a list; empty if it is gone because a click came twice."""
-        return [place for place, kept in enumerate(self.views) if kept.number == number]
+        """The index of a view, as a list; empty if the view is already removed, as after a double click."""
+        return [index for index, stored in enumerate(self.views) if stored.number == number]
 
 
 def is_same(one: Any, other: Any) -> bool:
-    """Whether two tables or options would draw the same."""
+    """Whether two tables or options give the same picture."""
     import pandas as pd
 
     if isinstance(one, pd.DataFrame):

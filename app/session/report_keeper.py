@@ -1,7 +1,7 @@
-"""Keeps the report of a session in the store, under the random token in the address, and finds it there again.
+"""Stores the report of a session under the random token in the address, and finds it there again.
 
-A token opens one report in every tab and on every reload. Each change reads what another tab has kept since, and is
-kept at once; of the charts only new ones are written. What cannot be kept stays in this session, and it is said.
+A token opens one report in every tab and on every reload. Each change first reads the changes of other tabs and is
+stored at once; only new charts are written. If the store fails, the report stays in this session, and the page says so.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from merging.study.runs.run_store import Store
 
 KIND = "report"
 FIELDS = ("report_title", "report_introduction", "report_tables", "report_recipes", "view_title_", "view_note_")
-NOT_KEPT = "The report is kept in this session only, and a reload loses it. {}"
-DELETED = "The report was deleted from the store. What this tab shows of it is kept again with the next change."
+NOT_KEPT = "The report exists in this session only, and a reload loses it. {}"
+DELETED = "The report was deleted from the store. The next change in this tab stores it again."
 NO_STATE = (0, 0, 0)  # the state of a report that is not stored
 _KEEPER, _FORGOTTEN = "_report_keeper", "_report_forgotten"
 
 
 class ReportKeeper:
-    """The report of one session: ``token`` names it in the store, ``problem`` is what went wrong with that."""
+    """The report of one session: ``token`` names it in the store, ``problem`` explains why storing failed."""
 
     def __init__(self, token: str = "") -> None:
         self.token, self.problem = token, ""
@@ -41,7 +41,7 @@ class ReportKeeper:
         return Drafts(Store(libraries=()))
 
     def draft(self) -> ReportDraft:
-        """The report as it is now; read again if it was changed elsewhere."""
+        """The current report; read again if another tab changed it."""
         if self.token:
             self._read()
         return self._draft
@@ -63,7 +63,7 @@ class ReportKeeper:
 
     @contextmanager
     def _changing(self) -> Iterator[None]:
-        """Read what is stored, let the change happen, and keep the result."""
+        """Read the stored report, let the change happen, and store the result."""
         if self.token:
             self._read()
         yield
@@ -84,19 +84,19 @@ class ReportKeeper:
 
 def current_keeper() -> ReportKeeper:
     """The keeper of this session."""
-    kept = st.session_state.get(_KEEPER)
-    if not isinstance(kept, ReportKeeper):
-        kept = st.session_state[_KEEPER] = ReportKeeper()
-    return kept
+    keeper = st.session_state.get(_KEEPER)
+    if not isinstance(keeper, ReportKeeper):
+        keeper = st.session_state[_KEEPER] = ReportKeeper()
+    return keeper
 
 
 def current_report() -> ReportDraft:
-    """The report that is being put together in this session, as it is kept in the store."""
+    """The report of this session, as it is in the store."""
     return current_keeper().draft()
 
 
 def without_token(query: Mapping[str, str]) -> dict[str, str]:
-    """A query of the address for links, which must not open the report."""
+    """The query without the report's token, for links that must not open the report."""
     return {key: value for key, value in query.items() if key != address.REPORT_TOKEN}
 
 
@@ -106,7 +106,7 @@ def open_linked(linked: str) -> None:
         open_report(linked)
     keeper = current_keeper()
     if keeper.token and keeper.drafts.state(KIND, keeper.token) == NO_STATE:
-        keeper.draft()  # notes what has become of it; a report that is there is read where it is needed
+        keeper.draft()  # notes whether it exists; an existing report is read when it is needed
     show_token()
 
 
@@ -125,29 +125,29 @@ def start_report() -> None:
 
 
 def open_report(token: str) -> None:
-    """Go on with the report under this token."""
+    """Continue with the report under this token."""
     st.session_state[_KEEPER] = ReportKeeper(token)
     _forget_fields()
     show_token()
 
 
 def earlier_reports() -> list[drafts.Draft]:
-    """The stored reports other than this one, the last one first; only for whoever may read the whole store."""
+    """The stored reports other than this one, newest first; empty for visitors who may not read the whole store."""
     keeper = current_keeper()
     return [draft for draft in keeper.drafts.list_drafts(KIND) if draft.token != keeper.token]
 
 
 def field_key(name: str) -> str:
-    """The key of a field of the Report page: another one whenever what it shows was forgotten.
+    """The key of a field of the Report page; a new one after ``_forget_fields``.
 
-    A new field begins with the report's value in the browser, too; one that was changed through the session would not,
-    if the visitor interrupts the script before the browser has the change.
+    A new field begins with the report's value in the browser, too. A field that was changed through the session would
+    not, if the visitor interrupts the script before the browser has the change.
     """
     times = st.session_state.get(_FORGOTTEN, 0)
     return f"{name}_{times}" if times else name
 
 
 def _forget_fields() -> None:
-    """Forget what the fields of the Report page show, so that they show the report."""
+    """Forget the values of the fields on the Report page, so that they show the report again."""
     if any(isinstance(key, str) and key.startswith(FIELDS) for key in st.session_state):
         st.session_state[_FORGOTTEN] = st.session_state.get(_FORGOTTEN, 0) + 1

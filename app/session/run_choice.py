@@ -1,7 +1,7 @@
-"""The runs that pages show: one in focus, several beside each other, and a second one to compare with.
+"""The runs that pages show: one in focus, several side by side, and a second one to compare with.
 
-A run that a link names or that the visitor picks is chosen: every page shows it until another one is chosen, and pages
-with several runs show it first. A run that a page shows only because none was chosen is remembered, but not chosen.
+A run is chosen if a link names it or the visitor picks it: every page shows it until another one is chosen, and pages
+with several runs show it first. A run that a page shows because none is chosen is remembered, but not chosen.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from merging.base.files.short_digest import resolve_prefix
 
 _CURRENT, _CURRENT_MANY, _OTHER, _MARKED = "_run", "_runs", "_other", "_chosen"
 _CHOSEN = "_chosen_run"
-_ADDED = "_added_run"  # the chosen run, until it is among the several ones that were chosen
-_NAMED = "_named_run"  # the first of several runs that were chosen: pages with one run show it if no other was chosen
-_FRESH = "_fresh"  # a run was picked on the page: the view starts from that run's own values
-_LINKED = "_linked_runs"  # ids that a link named and that no page could show so far
+_ADDED = "_added_run"  # the chosen run, until it is among the several chosen ones
+_NAMED = "_named_run"  # the first of several chosen runs: pages with one run show it if no other is chosen
+_FRESH = "_fresh"  # a run was just picked on the page: the view starts with that run's own values
+_LINKED = "_linked_runs"  # ids in a link whose runs no page could show so far
 _KEYS = (_CURRENT, _CURRENT_MANY, _OTHER, _MARKED, _CHOSEN, _ADDED, _NAMED)
 _WRITTEN = (address.RUN, address.RUNS, address.RUN_B, address.SELECTED_RUNS)
 
@@ -35,7 +35,7 @@ class PickedRun:
 
 
 def follow_link() -> None:
-    """Choose the run that the link names which was just opened, whatever its page shows."""
+    """Choose the run in the link that was just opened, on whatever page it is."""
     written = "".join(_ids_of_link(address.RUN))
     if written and written != chosen_run():
         st.session_state[_CHOSEN] = st.session_state[_ADDED] = written
@@ -44,7 +44,7 @@ def follow_link() -> None:
 
 
 def forget_runs() -> None:
-    """Choose no runs, as on another benchmark, which has its own."""
+    """Forget all chosen runs, for the switch to another benchmark, which has its own."""
     _forget(*_KEYS)
 
 
@@ -56,7 +56,7 @@ def clear_link() -> None:
 
 
 def drop_runs(run_ids: Sequence[str]) -> None:
-    """Choose these runs no more, as they were deleted."""
+    """Remove these deleted runs from all choices."""
 
     def left(ids: Sequence[str]) -> list[str]:
         return [one for one in ids if resolve_prefix(one, run_ids) not in run_ids]
@@ -74,19 +74,19 @@ def drop_runs(run_ids: Sequence[str]) -> None:
 
 
 def is_of_link(run_id: str) -> bool:
-    """Whether a link named that id, and no page could show its run since."""
+    """Whether a link named that id and no page could show its run since then."""
     return run_id in st.session_state.get(_LINKED, ())
 
 
 def _ids_of_link(key: str) -> list[str]:
-    """The ids that the link which was just opened names."""
+    """The ids in the link that was just opened."""
     ids = [one for one in value_from_link(key).split(",") if one]
     st.session_state[_LINKED] = {*st.session_state.get(_LINKED, ()), *ids}
     return ids
 
 
 def _note_found(run_id: str) -> None:
-    """Note that a page shows the run: if it is missing later, that is not because of a link."""
+    """Note that a page shows the run; if it is missing later, the link is not the reason."""
     st.session_state[_LINKED] = {
         one for one in st.session_state.get(_LINKED, ()) if resolve_prefix(one, [run_id]) != run_id
     }
@@ -101,14 +101,14 @@ def _forget(*keys: str) -> None:
 
 
 def chosen_run() -> str:
-    """The id of the run that a link or the visitor chose, as it was written; empty if none was chosen."""
+    """The id of the chosen run as it was written, maybe only its first digits; empty if none is chosen."""
     return str(st.session_state.get(_CHOSEN, ""))
 
 
 def picked_run(run_ids: Sequence[str], first: str, ready: Sequence[str] | None = None) -> PickedRun:
-    """The run that is chosen, else the last page's if it is ``ready`` (by default all are), else ``first``.
+    """The chosen run, else the last page's if it is ``ready`` (by default all are), else ``first``.
 
-    The address names it only if it was chosen: opened again, it would choose what it names.
+    The address names the run only if it is chosen, because opening an address chooses the run that it names.
     """
     follow_link()
     shown = st.session_state.get(_CURRENT, "")
@@ -121,7 +121,7 @@ def picked_run(run_ids: Sequence[str], first: str, ready: Sequence[str] | None =
         return PickedRun(None, missing=requested)
     run_id = requested or first
     if resolve_prefix(chosen_run(), run_ids) == run_id:
-        st.session_state[_CHOSEN] = run_id  # a link may name its first digits only
+        st.session_state[_CHOSEN] = run_id  # a link may have only the first digits
     st.session_state[_CURRENT] = run_id
     (write_parameter if run_id in (chosen_run(), named) else imply_parameter)(address.RUN, run_id)
     _note_found(run_id)
@@ -131,7 +131,7 @@ def picked_run(run_ids: Sequence[str], first: str, ready: Sequence[str] | None =
 def focused_run(run_ids: Sequence[str], ready: Sequence[str]) -> str:
     """The run in focus among several: the chosen one, else the last page's if it is ``ready``, else the last ready one.
 
-    Where the chosen run is not among them it stays the chosen one, and in the address, for other pages.
+    A chosen run that is not among them stays chosen and in the address, for other pages.
     """
     follow_link()
     chosen, shown = (resolve_prefix(st.session_state.get(key, ""), run_ids) for key in (_CHOSEN, _CURRENT))
@@ -161,14 +161,14 @@ def pick_run_from(widget: str) -> None:
 
 
 def picked_run_b(run_ids: Sequence[str]) -> tuple[str, str]:
-    """The second run, which the link or the session names, and its id if this machine lacks it; else both are empty."""
+    """The second run from the link or the session, and its id if this machine lacks it; otherwise empty texts."""
     requested = resolve_prefix("".join(_ids_of_link(address.RUN_B)) or st.session_state.get(_OTHER, ""), run_ids)
     pick_run_b(requested)
     return (requested, "") if requested in run_ids else ("", requested)
 
 
 def pick_run_b(run_id: str = "") -> None:
-    """Set this run beside the first one from now on; the empty id sets none."""
+    """Choose the second run; the empty id chooses none."""
     st.session_state[_OTHER] = run_id
     write_parameter(address.RUN_B, run_id)
 
@@ -179,7 +179,7 @@ def pick_run_b_from(widget: str) -> None:
 
 
 def swap_runs(first: str, other: str) -> None:
-    """Callback: each of two runs takes the other's place."""
+    """Callback: swap the two runs."""
     pick_run(other)
     pick_run_b(first)
 
@@ -208,8 +208,8 @@ def _picked_many(key: str, name: str, available: Sequence[str], first: Sequence[
 def picked_runs(available: Sequence[str], default: Sequence[str]) -> tuple[list[str], list[str]]:
     """The runs to compare, the chosen one first, and the ids among them that are not available.
 
-    Each page has its own ``default``, which does not follow the visitor to other pages. The address leaves it out, and
-    names the chosen run only: opened again, it would choose the first run that it names.
+    Each page has its own ``default``, which does not follow the visitor to other pages. The address leaves the default
+    out and names the chosen run only, because opening an address chooses the first run that it names.
     """
     if several := _linked_ids(address.RUNS, available):
         st.session_state[_NAMED] = several[0]
@@ -226,7 +226,7 @@ def picked_runs(available: Sequence[str], default: Sequence[str]) -> tuple[list[
 
 
 def pick_runs(run_ids: Sequence[str]) -> None:
-    """Compare these runs from now on."""
+    """Choose the runs to compare."""
     st.session_state[_CURRENT_MANY] = list(run_ids)
     st.session_state[_NAMED] = next(iter(run_ids), "")
     shown = st.session_state.get(_CURRENT)
@@ -242,7 +242,7 @@ def pick_runs_from(widget: str) -> None:
 
 
 def selected_runs(available: Sequence[str]) -> tuple[list[str], list[str]]:
-    """The runs that are selected for an action, and the ids in the link that this machine lacks."""
+    """The runs selected for an action, and the ids in the link that this machine lacks."""
     return _picked_many(address.SELECTED_RUNS, _MARKED, available, ())
 
 

@@ -1,6 +1,6 @@
-"""What the visitor has chosen to look at: a tensor, an expert or its task, an image. One choice for all pages.
+"""The visitor's selection: a tensor, an expert or its task, an image. One selection for all pages.
 
-It is in the address as ``tensor``, ``expert`` and ``image`` (task:split:place).
+It is in the address as ``tensor``, ``expert`` and ``image`` (task:split:index).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _CHOSEN, _SHOWN, _PICKERS = "_selection", "_selection_shown", "_selection_picker
 
 
 def follow_link() -> None:
-    """Read the link that was just opened, and put the selection into the address of the page that is drawn next."""
+    """Read the link that was just opened, and write the selection into the address of the page that is drawn next."""
     st.session_state[_SHOWN] = set()
     for kind in NOUNS:
         if value := view_state.value_from_link(kind):
@@ -34,7 +34,7 @@ def chosen_value(kind: str) -> str:
 
 
 def choose_value(kind: str, value: str | None) -> None:
-    """Choose a tensor, an expert or an image from now on, on every page; None chooses nothing."""
+    """Choose a tensor, an expert or an image for every page; None clears the choice."""
     _chosen_values()[kind] = value or ""
     view_state.write_parameter(kind, value or "")
 
@@ -46,20 +46,20 @@ def clear_selection() -> None:
 
 
 def note_shown(kind: str) -> None:
-    """Note that the page that is being drawn shows what is chosen of this kind."""
+    """Note that the page that is being drawn shows the selection of this kind."""
     st.session_state.setdefault(_SHOWN, set()).add(kind)
 
 
 def kinds_not_shown() -> list[str]:
-    """The kinds of which something is chosen that the page does not show."""
+    """The kinds with a selection that the page does not show."""
     return [kind for kind in NOUNS if chosen_value(kind) and kind not in st.session_state.get(_SHOWN, ())]
 
 
 def picker_key(kind: str, value: str | None) -> str:
-    """The key of the picker that shows ``value``: a new one whenever the value was changed elsewhere.
+    """The key of the picker that shows ``value``: a new one whenever something other than the picker changed the value.
 
-    A new picker begins with the value in the browser, too; one that was changed through the session would not, if the
-    visitor interrupts the script before the browser has the change.
+    A new picker begins with the value in the browser, too. A picker that was changed through the session would not, if
+    the visitor interrupts the script before the browser has the change.
     """
     pickers: dict[str, tuple[int, str | None]] = st.session_state.setdefault(_PICKERS, {})
     count, shown = pickers.get(kind, (0, value))
@@ -68,7 +68,7 @@ def picker_key(kind: str, value: str | None) -> str:
 
 
 def choose_from_picker(kind: str, key: str) -> None:
-    """Callback of a picker; a request from before the value was changed elsewhere is not a choice."""
+    """Callback of a picker; a request with the key of an earlier picker is not a choice."""
     pickers: dict[str, tuple[int, str | None]] = st.session_state.setdefault(_PICKERS, {})
     count, _ = pickers.get(kind, (0, None))
     if key == _picker_key(kind, count):

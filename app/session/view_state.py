@@ -1,4 +1,4 @@
-"""What a session remembers, and how it is written into the address."""
+"""The state of a session's views, and how it is written into the address."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from merging.base.files.short_digest import resolve_prefix
 _DRAFT, _WATCHED, _MODELS = "_draft", "_watched", "_models"
 _PAGE, _ENTERED, _METHOD, _SWEEP, _POINT, _FRONT = "_page", "_entered", "_method", "_sweep", "_point", "_front"
 _PICKED = "_picked_"
-_IMPLIED = "_implied"  # what the page shows though its address does not say so
+_IMPLIED = "_implied"  # values that the page shows and the address leaves out
 DISPLAY_KEYS = (
     address.PRESENTATION,
     address.FRAME,
     address.CONTROLS,
     address.BACKGROUND,
-)  # how a view is shown, not what it shows
+)  # parameters of presentation, not of content
 LINK_COLORS = {False: "#0B6AA8", True: "#6DB3E3"}  # the color of links and of focus on a light and on a dark ground
 
 
@@ -41,7 +41,7 @@ def is_single_chart() -> bool:
 
 
 def has_dark_ground() -> bool:
-    """Whether the browser shows pages on a dark ground. What is behind a frame without one counts as light."""
+    """Whether the browser shows pages on a dark ground. A frame with a clear background counts as light."""
     return st.context.theme.type == "dark" and not (is_framed() and has_clear_background())
 
 
@@ -51,9 +51,9 @@ def has_clear_background() -> bool:
 
 
 def enter_page(page: str) -> None:
-    """Note which page is shown, by its path. The address counts when a page is entered, afterwards the session.
+    """Note the shown page, by its path. The address counts when a page is entered, afterwards the session.
 
-    Between two clicks the browser may still send the address that it had before the first.
+    Between two clicks the browser may still send the address from before the first click.
     """
     st.session_state[_ENTERED] = st.session_state.get(_PAGE) != page
     st.session_state[_PAGE] = page
@@ -66,19 +66,19 @@ def is_entered() -> bool:
 
 
 def forget_view() -> None:
-    """Forget what the page shows: the address counts, as when the page is entered."""
+    """Forget the page's view: the address counts, as when the page is entered."""
     st.session_state[_PAGE] = None
     for key in [name for name in st.session_state if isinstance(name, str) and name.startswith(_PICKED)]:
         del st.session_state[key]
 
 
 def value_from_link(key: str) -> str:
-    """What the link that was just opened says about ``key``."""
+    """The value of ``key`` in the link that was just opened."""
     return st.query_params.get(key, "") if is_entered() else ""
 
 
 def write_parameter(key: str, value: str) -> None:
-    """Put ``value`` into the address; an empty value removes ``key``."""
+    """Write ``value`` into the address; an empty value removes ``key``."""
     if value and st.query_params.get(key) != value:
         st.query_params[key] = value
     elif not value and key in st.query_params:
@@ -86,24 +86,24 @@ def write_parameter(key: str, value: str) -> None:
 
 
 def imply_parameter(key: str, value: str) -> None:
-    """Leave ``key`` out of the address, as its value was not chosen; links that restore the view still have it."""
+    """Leave ``key`` out of the address, because its value was not chosen; links that restore the view still have it."""
     write_parameter(key, "")
     st.session_state[_IMPLIED] = implied_query() | {key: value}
 
 
 def implied_query() -> dict[str, str]:
-    """What the page shows though its address does not say so."""
-    kept: dict[str, str] = st.session_state.get(_IMPLIED, {})
-    return kept
+    """The values that the page shows and the address leaves out."""
+    implied: dict[str, str] = st.session_state.get(_IMPLIED, {})
+    return implied
 
 
 def view_query() -> dict[str, str]:
-    """The keys and values that restore this view; the report's token is left out."""
+    """The keys and values that restore this view, without the report's token."""
     return without_token(implied_query() | st.query_params.to_dict())
 
 
 def _pick_available(key: str, remembered: str, available: Sequence[str], first: str) -> tuple[str, str]:
-    """The value that the link or the session names, else ``first``; and the requested one if it is not available."""
+    """The value from the link or the session, else ``first``; and the requested value if it is not available."""
     requested = resolve_prefix(value_from_link(key) or st.session_state.get(remembered) or first, available)
     chosen = requested if requested in available else first
     st.session_state[remembered] = chosen
@@ -112,11 +112,11 @@ def _pick_available(key: str, remembered: str, available: Sequence[str], first: 
 
 
 def picked_value(key: str, available: Sequence[str], first: str) -> str:
-    """The value that the link or the session names, else ``first``, which the address leaves out."""
-    kept = f"{_PICKED}{key}"
-    requested = value_from_link(key) or st.session_state.get(kept, first)
+    """The value from the link or the session, else ``first``, which the address leaves out."""
+    session_key = f"{_PICKED}{key}"
+    requested = value_from_link(key) or st.session_state.get(session_key, first)
     value = requested if requested in available else first
-    st.session_state[kept] = value
+    st.session_state[session_key] = value
     write_parameter(key, "" if value == first else value)
     return str(value)
 
@@ -132,7 +132,10 @@ def pick_value_from(key: str, widget: str) -> None:
 
 
 def picked_set(set_ids: Sequence[str]) -> tuple[str, str]:
-    """The user's set of models that the link or the session names, "" for the bundled; and the one that is gone."""
+    """The user's set of models from the link or the session, "" for the bundled one.
+
+    And the requested one if it is gone.
+    """
     return _pick_available(address.MODELS, _MODELS, set_ids, "")
 
 
@@ -142,7 +145,7 @@ def pick_set(set_id: str) -> None:
 
 
 def picked_method(methods: Sequence[str], first: str) -> tuple[str, str]:
-    """The method that the link or the session names, else ``first``; and the requested one if it does not exist."""
+    """The method from the link or the session, else ``first``; and the requested one if it does not exist."""
     return _pick_available(address.METHOD, _METHOD, methods, first)
 
 
@@ -159,9 +162,9 @@ def pick_method_from(widget: str) -> None:
 
 
 def picked_sweep(sweep_ids: Sequence[str], first: str) -> tuple[str, str]:
-    """The sweep that the link or the session names, else ``first``; and the requested one if this machine lacks it.
+    """The sweep from the link or the session, else ``first``; and the requested one if this machine lacks it.
 
-    The session keeps it, with the point that the link names or that was chosen in it before.
+    The session remembers it, with its point from the link or from an earlier choice.
     """
     previous = st.session_state.get(_SWEEP)
     chosen, missing = _pick_available(address.SWEEP, _SWEEP, sweep_ids, first)
@@ -183,7 +186,7 @@ def pick_sweep_from(widget: str) -> None:
 
 
 def picked_point(points: Sequence[str], best: str) -> str:
-    """The point that was chosen in the sweep, else the best one."""
+    """The chosen point of the sweep, else the best one."""
     requested = st.session_state.get(_POINT, "")
     return requested if requested in points else best
 
@@ -201,7 +204,7 @@ def pick_point_from(widget: str) -> None:
 
 
 def picked_edit(edits: Sequence[str], first: str) -> tuple[str, str]:
-    """The leading edit that the link or the session names, else ``first``; and the requested one if it has no pair.
+    """The leading edit from the link or the session, else ``first``; and the requested one if it has no pair.
 
     An edit is written as in a chain.
     """
@@ -220,19 +223,19 @@ def pick_edit_from(widget: str) -> None:
 
 
 def leave_benchmark() -> None:
-    """Forget the chosen sweep and models: another benchmark has its own."""
+    """Forget the chosen sweep and models, for the switch to another benchmark, which has its own."""
     for key in (_SWEEP, _POINT, _FRONT, _MODELS, _WATCHED):
         st.session_state.pop(key, None)
 
 
 def draft() -> Draft | None:
-    """The recipe being built, None if none was begun in this session."""
-    kept = st.session_state.get(_DRAFT)
-    return kept if isinstance(kept, Draft) else None
+    """The recipe under construction; None if this session has none."""
+    stored = st.session_state.get(_DRAFT)
+    return stored if isinstance(stored, Draft) else None
 
 
 def keep_draft(new: Draft) -> None:
-    """Keep this recipe as the one being built."""
+    """Store this recipe as the one under construction."""
     st.session_state[_DRAFT] = new
 
 
@@ -243,7 +246,7 @@ def linked_chain() -> tuple[str, list[str]] | None:
 
 
 def link_chain(chain: str, experts: Sequence[str]) -> None:
-    """Put the recipe being built into the link; ``experts`` is empty if all are merged."""
+    """Write the recipe under construction into the address; ``experts`` is empty if all are merged."""
     write_parameter(address.CHAIN, chain)
     write_parameter(address.EXPERTS, ",".join(experts))
 

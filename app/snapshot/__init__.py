@@ -1,1 +1,1 @@
-"""A snapshot: lessons and views of the app as static pages, which need no server. Run ``python -m app.snapshot``."""
+"""Snapshots: lessons and views of the app as static pages, which need no server. Run ``python -m app.snapshot``."""

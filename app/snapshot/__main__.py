@@ -14,14 +14,14 @@ from merging.base.errors import MergingError
 
 ABOUT = """Write lessons and views of the app as static pages, which open without a server and without a network.
 
-Views are read from a file with one address a line, as Link gives it. After two spaces may stand chart=KEY, for a page
-with several charts, and slider=KEY, whose values are drawn beforehand. Lines that begin with # are left out."""
+Views are read from a file with one address from Link in each line. Two spaces and chart=KEY may follow, for a page
+with several charts, and slider=KEY, whose values are drawn in advance. Lines that begin with # are ignored."""
 
 
 def main() -> int:
     """Read the command line, write the snapshot, and return an exit code."""
     options = _options()
-    logging.disable(logging.WARNING)  # Streamlit says for each page that it runs without a server
+    logging.disable(logging.WARNING)  # Streamlit warns for each page that it runs without a server
     from app.snapshot import site, site_folder
 
     keys = [key for text in options.lessons for key in text.split(",") if key]

@@ -1,7 +1,7 @@
-"""Opens addresses of the app without a browser, in this process, and gives the charts that their pages draw.
+"""Opens addresses of the app without a browser, in this process, and returns the charts of their pages.
 
-Pages run in Streamlit's own test harness, one at a time, and every chart goes through the one chart function, which
-notes it. So a view in a snapshot is drawn from what the page itself shows.
+Pages run in Streamlit's own test harness, one at a time, and the one function that draws charts records each of them. A
+view in a snapshot therefore has exactly the charts of its page.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 MAIN = Path(__file__).resolve().parent.parent / "main.py"
 MOST_SECONDS = 120  # seconds that a page may take
-PAUSE = 0.5  # seconds between two looks at a page that computes
-WAITING = ":material/hourglass_top:"  # the icon of what is said meanwhile
-MOST_VALUES = 41  # of a slider whose pictures are drawn beforehand
+PAUSE = 0.5  # seconds between two checks of a page that computes
+WAITING = ":material/hourglass_top:"  # the icon of the messages meanwhile
+MOST_VALUES = 41  # of a slider whose pictures are drawn in advance
 
 
 class SnapshotError(MergingError):
@@ -44,7 +44,7 @@ class PageAddress:
 
 @dataclass(frozen=True)
 class Slider:
-    """A control whose every value was opened: its label, its values as text, and the chart at each of them."""
+    """A control with a chart for every value: its label, its values as text, and the charts."""
 
     key: str
     label: str
@@ -55,45 +55,47 @@ class Slider:
 
 @dataclass
 class Headless:
-    """The app without a browser. What was opened before is not drawn again."""
+    """The app without a browser. The charts of an opened address are cached."""
 
     drawn_charts: dict[PageAddress, list[RecordedChart]] = field(default_factory=dict)
 
-    def chart(self, place: PageAddress, key: str, where: str, other: bool = False) -> RecordedChart:
-        """The chart ``key`` of a view, the first one if it is empty, or if it is not there and ``other`` ones will do.
+    def chart(self, address: PageAddress, key: str, position: str, other: bool = False) -> RecordedChart:
+        """The chart ``key`` of a view; the first one for an empty key, or for a missing chart if ``other`` is True.
 
-        Raises SnapshotError, which names ``where``.
+        Raises SnapshotError, which begins with ``position``.
         """
-        if place not in self.drawn_charts:
-            self.drawn_charts[place] = _run(_page(place, where), place, where)
-        drawn = self.drawn_charts[place]
-        there = any(view.key == key for view, _ in drawn)
-        return _find_chart(drawn, key if there or not other else "", place, where)
+        if address not in self.drawn_charts:
+            self.drawn_charts[address] = _run(_page(address, position), address, position)
+        recorded = self.drawn_charts[address]
+        there = any(view.key == key for view, _ in recorded)
+        return _find_chart(recorded, key if there or not other else "", address, position)
 
-    def slider(self, place: PageAddress, key: str, control: str, where: str, numbers: bool = False) -> Slider | None:
+    def slider(
+        self, address: PageAddress, key: str, control: str, position: str, numbers: bool = False
+    ) -> Slider | None:
         """The chart ``key`` at every value of the control ``control`` of a view; at most ``MOST_VALUES``.
 
-        None if ``numbers`` are asked for, and the view has no slider of that key.
+        None if ``numbers`` is True and the view has no slider with the key ``control``.
         """
-        at = _page(place, where)
-        first = _run(at, place, where)
-        if (widget := _widget(at, control, numbers)) is None:
+        app_test = _page(address, position)
+        first = _run(app_test, address, position)
+        if (widget := _widget(app_test, control, numbers)) is None:
             if numbers:
                 return None
-            raise SnapshotError(f"{where}: the view {place} has no slider or picker {control!r}.")
-        values = _values(widget, control, where)
+            raise SnapshotError(f"{position}: the view {address} has no slider or picker {control!r}.")
+        values = _values(widget, control, position)
         start = values.index(widget.value) if widget.value in values else 0
-        frames = {start: _find_chart(first, key, place, where)}
+        frames = {start: _find_chart(first, key, address, position)}
         for number, value in enumerate(values):
             if number not in frames:
-                _widget(at, control, numbers).set_value(value)
-                frames[number] = _find_chart(_run(at, place, where), key, place, where)
+                _widget(app_test, control, numbers).set_value(value)
+                frames[number] = _find_chart(_run(app_test, address, position), key, address, position)
         texts = tuple(f"{value:g}" if isinstance(value, int | float) else str(value) for value in values)
         return Slider(control, widget.label, texts, tuple(frames[number] for number in range(len(values))), start)
 
 
-def parse_page_address(address: str, where: str) -> PageAddress:
-    """The place of an address as *Link* gives it, with or without its server. Raises SnapshotError."""
+def parse_page_address(address: str, position: str) -> PageAddress:
+    """The page and the query of an address from *Link*, with or without its server. Raises SnapshotError."""
     parts = urlsplit(address.strip())
     page = parts.path.strip("/").rpartition("/")[2]
     known = {
@@ -101,67 +103,67 @@ def parse_page_address(address: str, where: str) -> PageAddress:
     }
     if page not in known - {"home"}:
         listed = ", ".join(sorted(known - {"home"}))
-        raise SnapshotError(f"{where}: there is no page {page!r} with charts; pages are {listed}.")
+        raise SnapshotError(f"{position}: there is no page {page!r} with charts; pages are {listed}.")
     return PageAddress(page, tuple(parse_qsl(parts.query)))
 
 
-def _page(place: PageAddress, where: str) -> AppTest:
+def _page(address: PageAddress, position: str) -> AppTest:
     from streamlit.testing.v1 import AppTest
 
-    at = AppTest.from_file(str(MAIN), default_timeout=MOST_SECONDS).run()
+    app_test = AppTest.from_file(str(MAIN), default_timeout=MOST_SECONDS).run()
     try:
-        at.switch_page(f"screens/{place.page}.py")
+        app_test.switch_page(f"screens/{address.page}.py")
     except ValueError as error:
-        raise SnapshotError(f"{where}: there is no page {place.page!r}.") from error
-    for key, value in place.query:
-        at.query_params[key] = value
-    return at
+        raise SnapshotError(f"{position}: there is no page {address.page!r}.") from error
+    for key, value in address.query:
+        app_test.query_params[key] = value
+    return app_test
 
 
-def _run(at: AppTest, place: PageAddress, where: str) -> list[RecordedChart]:
-    """Run a page until it computes nothing any more, and give its charts."""
+def _run(app_test: AppTest, address: PageAddress, position: str) -> list[RecordedChart]:
+    """Run a page until it has computed everything, and return its charts."""
     limit = time.monotonic() + MOST_SECONDS
     while True:
-        with record_charts() as drawn:
-            at.run()
-        if not any(WAITING in caption.value for caption in at.caption) or time.monotonic() > limit:
+        with record_charts() as recorded:
+            app_test.run()
+        if not any(WAITING in caption.value for caption in app_test.caption) or time.monotonic() > limit:
             break
         time.sleep(PAUSE)
-    if problems := [*(error.value for error in at.exception), *(error.value for error in at.error)]:
-        raise SnapshotError(f"{where}: the view {place} says: {problems[0]}")
-    return drawn
+    if problems := [*(error.value for error in app_test.exception), *(error.value for error in app_test.error)]:
+        raise SnapshotError(f"{position}: the view {address} says: {problems[0]}")
+    return recorded
 
 
-def _find_chart(drawn: Sequence[RecordedChart], key: str, place: PageAddress, where: str) -> RecordedChart:
-    if found := [one for one in drawn if not key or one[0].key == key]:
-        return found[0]
-    listed = ", ".join(dict.fromkeys(view.key for view, _ in drawn)) or "none"
-    raise SnapshotError(f"{where}: the view {place} draws no chart {key!r}; its charts are: {listed}.")
+def _find_chart(recorded: Sequence[RecordedChart], key: str, address: PageAddress, position: str) -> RecordedChart:
+    if matching := [one for one in recorded if not key or one[0].key == key]:
+        return matching[0]
+    listed = ", ".join(dict.fromkeys(view.key for view, _ in recorded)) or "none"
+    raise SnapshotError(f"{position}: the view {address} draws no chart {key!r}; its charts are: {listed}.")
 
 
-def _widget(at: AppTest, control: str, numbers: bool) -> Any:
-    """The slider or, unless only ``numbers`` are asked for, the picker with this key; None if there is none."""
+def _widget(app_test: AppTest, control: str, numbers: bool) -> Any:
+    """The slider or, unless ``numbers`` is True, the picker with this key; None if there is none."""
     for kind in ("slider",) if numbers else ("slider", "select_slider", "selectbox", "button_group"):
-        for widget in at.get(kind):
+        for widget in app_test.get(kind):
             if widget.key == control:
                 return widget
     return None
 
 
-def _values(widget: Any, control: str, where: str) -> list[Any]:
+def _values(widget: Any, control: str, position: str) -> list[Any]:
     """All values that a slider or picker takes, thinned to at most ``MOST_VALUES`` with both ends."""
-    values = list(getattr(widget, "options", ())) or _steps(widget, control, where)
+    values = list(getattr(widget, "options", ())) or _steps(widget, control, position)
     if len(values) <= MOST_VALUES:
         return values
-    kept = {round(n * (len(values) - 1) / (MOST_VALUES - 1)) for n in range(MOST_VALUES)}
+    indices = {round(n * (len(values) - 1) / (MOST_VALUES - 1)) for n in range(MOST_VALUES)}
     shown = values.index(widget.value) if widget.value in values else 0
-    kept = kept - {min(kept - {0, len(values) - 1}, key=lambda n: abs(n - shown))} | {shown}
-    return [values[n] for n in sorted(kept)]
+    indices = indices - {min(indices - {0, len(values) - 1}, key=lambda n: abs(n - shown))} | {shown}
+    return [values[n] for n in sorted(indices)]
 
 
-def _steps(widget: Any, control: str, where: str) -> list[Any]:
+def _steps(widget: Any, control: str, position: str) -> list[Any]:
     if isinstance(widget.value, list | tuple):
-        raise SnapshotError(f"{where}: the slider {control!r} has two handles; take one with a single handle.")
+        raise SnapshotError(f"{position}: the slider {control!r} has two handles; take one with a single handle.")
     count = round((widget.max - widget.min) / widget.step)
     kind = type(widget.value)
     return [kind(round(widget.min + n * widget.step, 10)) for n in range(count + 1)]

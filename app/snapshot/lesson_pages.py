@@ -1,4 +1,4 @@
-"""A lesson as a static page has it: facts filled into its texts, and every view opened and drawn."""
+"""A lesson for a static page: its texts with facts filled in, and a figure of every view."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from merging.teaching.paper_verdict import judge_paper
 CELLS, CELLS_TITLE = "guess_cells", "Which cells?"
 CELLS_CAPTIONS = (
     "Click a cell to mark it; click again to remove the mark.",
-    "Diamonds are your marks. Dark cells are what was measured.",
+    "Diamonds are your marks. Dark cells are the measured ones.",
 )
 CELLS_ALTS = (
     "A map of {} blank cells, for your marks.",
-    "A map of {} cells. {} of them are dark: these are what was measured.",
+    "A map of {} cells. {} of them are dark: the measured ones.",
 )
 
 
@@ -58,7 +58,7 @@ def static_lesson(lesson: Lesson, context: LessonContext, app: Headless, titles:
 
 
 class _Figures:
-    """The figures of one lesson, each drawn once: by place, chart, and the control that has a slider."""
+    """The figures of one lesson, each drawn once: by address, chart, and the control that has a slider."""
 
     def __init__(self, lesson: Lesson, context: LessonContext, app: Headless) -> None:
         self.lesson, self.context, self.app = lesson, context, app
@@ -67,32 +67,32 @@ class _Figures:
     def step_figure(self, number: int, extra: Mapping[str, str], control: str = "") -> StaticFigure:
         """The figure of a step, counted from 1, with further values in its address."""
         page, view = self.lesson.page_and_view(number)
-        where = f"Lesson {self.lesson.key}, step {number}"
-        place = PageAddress(page, tuple(self.context.view({**view, **extra}).items()))
+        position = f"Lesson {self.lesson.key}, step {number}"
+        address = PageAddress(page, tuple(self.context.view({**view, **extra}).items()))
         chart = self.lesson.chart(number)
-        if (place, chart, control) not in self.known:
+        if (address, chart, control) not in self.known:
             name = f"figure-{len(self.known) + 1}"
-            slider = self.app.slider(place, chart, control, where, numbers=True) if control else None
-            drawn = slider.drawn[slider.first] if slider else self.app.chart(place, chart, where, bool(extra))
-            self.known[place, chart, control] = make_static_figure(name, drawn, slider)
-        return self.known[place, chart, control]
+            slider = self.app.slider(address, chart, control, position, numbers=True) if control else None
+            recorded = slider.drawn[slider.first] if slider else self.app.chart(address, chart, position, bool(extra))
+            self.known[address, chart, control] = make_static_figure(name, recorded, slider)
+        return self.known[address, chart, control]
 
     def cells(self, number: int) -> StaticFigure:
-        """The map whose cells a step asks to mark: blank, and as it was measured."""
-        page, where = self.lesson.page_and_view(number)[0], f"Lesson {self.lesson.key}, step {number}"
-        here = ((address.LESSON, self.lesson.key), (address.STEP, str(number)))
+        """The map whose cells a step asks to mark: blank, and with the measured values."""
+        page, position = self.lesson.page_and_view(number)[0], f"Lesson {self.lesson.key}, step {number}"
+        step_query = ((address.LESSON, self.lesson.key), (address.STEP, str(number)))
         done = (address.PROGRESS, lesson_progress.format_finished_steps(frozenset({number})))
-        blank, known = PageAddress(page, here), PageAddress(page, (*here, done))
+        blank, known = PageAddress(page, step_query), PageAddress(page, (*step_query, done))
         if (blank, CELLS, "") not in self.known:
-            first, later = (self.app.chart(place, CELLS, where) for place in (blank, known))
+            first, later = (self.app.chart(place, CELLS, position) for place in (blank, known))
             table = later[0].table
             alts = [text.format(len(table), int(table["truth"].sum())) for text in CELLS_ALTS]
             first, later = (
                 (replace(view, title=CELLS_TITLE, caption=caption), sources)
                 for (view, sources), caption in zip((first, later), CELLS_CAPTIONS, strict=True)
             )
-            drawn = make_static_figure(f"figure-{len(self.known) + 1}", first, later=[later])
-            self.known[blank, CELLS, ""] = replace(drawn, alts=tuple(alts))
+            figure = make_static_figure(f"figure-{len(self.known) + 1}", first, later=[later])
+            self.known[blank, CELLS, ""] = replace(figure, alts=tuple(alts))
         return self.known[blank, CELLS, ""]
 
 
@@ -126,7 +126,7 @@ def _step(step: Step, number: int, facts: Mapping[str, Fact], context: LessonCon
 
 
 def _slider_fulfils(step: Step, number: int, figure: StaticFigure, context: LessonContext) -> tuple[bool, ...]:
-    """For each value of the figure's slider, whether it fulfils the goal; empty without slider or goal."""
+    """Whether each value of the figure's slider reaches the goal; empty without slider or goal."""
     if step.goal is None or figure.slider is None:
         return ()
     view, slider = context.view(context.lesson.page_and_view(number)[1]), figure.slider
@@ -143,7 +143,7 @@ def _guess(step: Step, words: StepMarkdown, facts: Mapping[str, Fact], context: 
         high=guess.high,
         unit=guess.unit,
         options=tuple(words.line(fill_facts(option, facts)) for option in guess.options),
-        at=tuple(f"{place:g}" for place in guess.at),
+        at=tuple(f"{position:g}" for position in guess.at),
         axis=guess.axis,
         most_marks=guess.most,
         truth=tuple(_truth(guess, truth)),
@@ -151,17 +151,17 @@ def _guess(step: Step, words: StepMarkdown, facts: Mapping[str, Fact], context: 
 
 
 def _truth(guess: Guess, truth: Sequence[Fact]) -> list[tuple[str, str]]:
-    """The truth as lines of label and value; an order's in its true order."""
+    """The measured values as pairs of label and value; for an order, the options in their true order."""
     if guess.kind == kinds.CURVE:
-        labels = [f"{guess.axis} {place:g}".strip() for place in guess.at]
+        labels = [f"{guess.axis} {index:g}".strip() for index in guess.at]
     elif len(truth) == len(guess.options):
         labels = list(guess.options)
     else:
         labels = [""] * len(truth)
     lines = [(label, fact.long_text) for label, fact in zip(labels, truth, strict=True)]
     if guess.kind == kinds.ORDER:
-        order = sorted(range(len(truth)), key=lambda place: -truth[place].value)
-        return [lines[place] for place in order]
+        order = sorted(range(len(truth)), key=lambda index: -truth[index].value)
+        return [lines[index] for index in order]
     return lines
 
 

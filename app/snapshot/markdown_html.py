@@ -1,6 +1,6 @@
 """The Markdown of lessons as HTML: paragraphs, lists, bold, italics, code, formulas, and words of the glossary.
 
-Every text is escaped first, so that nothing of it can be a tag.
+Every text is escaped first, so that no text can contain a tag.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class StepMarkdown:
         return Markup("\n").join(self._block(block) for block in blocks)
 
     def line(self, markdown: str) -> Markup:
-        """A text without paragraphs, as it may stand in a label."""
+        """A text without paragraphs, for labels."""
         linked, used = glossary.link_words(markdown, self.known)
         self.known.update(used)
         return Markup(self._inline(linked))
@@ -51,7 +51,7 @@ class StepMarkdown:
         return Markup(f"<p>{self.line(' '.join(line.strip() for line in lines))}</p>")
 
     def _inline(self, markdown: str) -> str:
-        """HTML of a line, piece by piece; what is between two marks is escaped."""
+        """HTML of a line, piece by piece; text between two marks is escaped."""
         parts, end = [], 0
         for match in INLINE.finditer(markdown):
             parts += [escape(markdown[end : match.start()]), self._mark(match)]
@@ -68,12 +68,12 @@ class StepMarkdown:
             "sign": escape,
         }
         if kind == "title":
-            place = word_anchor(unquote_plus(match["word"]))
+            anchor = word_anchor(unquote_plus(match["word"]))
             title, text = escape(match["title"]), escape(match["text"])
-            return f'<a class="word" href="{self.page}#{place}" title="{title}">{text}</a>'
+            return f'<a class="word" href="{self.page}#{anchor}" title="{title}">{text}</a>'
         return inside[str(kind)](match[str(kind)])
 
 
 def word_anchor(word: str) -> str:
-    """The id of a word's entry: nothing but letters, digits and dashes."""
+    """The id of a word's entry, of letters, digits and dashes only."""
     return "word-" + re.sub(r"[^0-9A-Za-z]+", "-", word)

@@ -1,4 +1,4 @@
-"""Puts a snapshot together: reads what is asked for, opens every view, and writes pages as bytes."""
+"""Makes a snapshot: reads the requested lessons and views, opens every view, and writes pages as bytes."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ Report = Callable[[str], object]
 
 
 def make_site(lesson_keys: Sequence[str], lines: Sequence[str], date: str, repository: str, say: Report) -> Site:
-    """The contents of a snapshot; ``lines`` are those of a file of views, ``say`` is told what is being opened.
+    """The contents of a snapshot; ``lines`` are those of a file of views, ``say`` receives progress messages.
 
     Raises:
-        SnapshotError, LessonError: something asked for is not there or cannot be drawn.
+        SnapshotError, LessonError: a requested lesson or view is missing or cannot be drawn.
     """
     if not lesson_keys and not any(map(_is_view_line, lines)):
-        raise SnapshotError("Nothing is asked for: name lessons, a file of views, or both.")
+        raise SnapshotError("There is nothing to write: name lessons, a file of views, or both.")
     app, benchmark = Headless(), Benchmark.load()
     store = Store(libraries=(settings.benchmark_folder() / "runs",))
     chosen = _find_lessons(lesson_keys)
@@ -58,7 +58,7 @@ def make_site(lesson_keys: Sequence[str], lines: Sequence[str], date: str, repos
 
 
 def _find_lessons(keys: Sequence[str]) -> list[Lesson]:
-    """The lessons of these keys; what is wrong with other files does not matter. Raises SnapshotError, LessonError."""
+    """The lessons with these keys; problems of other files do not matter. Raises SnapshotError, LessonError."""
     refused: list[LessonError] = []
     known = {lesson.key: lesson for lesson in lesson_files.list_lessons(refused=refused)}
     for key in keys:
@@ -75,27 +75,27 @@ def _is_view_line(line: str) -> bool:
 
 
 def _view(line: str, number: int, key: str, app: Headless) -> StaticFigure:
-    """A line of the file of views: an address as *Link* gives it, then 'chart=KEY' and 'slider=KEY', if wanted."""
-    address, *rest = line.strip().split("\t") if "\t" in line else line.strip().split("  ")
-    where = f"Line {number} of the views"
+    """The view of a line: an address as *Link* shows it, then optionally 'chart=KEY' and 'slider=KEY'."""
+    address, *options_given = line.strip().split("\t") if "\t" in line else line.strip().split("  ")
+    position = f"Line {number} of the views"
     options = {}
-    for word in " ".join(rest).split():
+    for word in " ".join(options_given).split():
         name, _, value = word.partition("=")
         if name not in ("chart", "slider") or not value:
             raise SnapshotError(
-                f"{where}: after the address and two spaces stand chart=KEY or slider=KEY; got {word!r}."
+                f"{position}: after the address and two spaces, write chart=KEY or slider=KEY; got {word!r}."
             )
         options[name] = value
-    place, chart = parse_page_address(address, where), options.get("chart", "")
+    page_address, chart = parse_page_address(address, position), options.get("chart", "")
     if control := options.get("slider"):
-        slider = app.slider(place, chart, control, where)
+        slider = app.slider(page_address, chart, control, position)
         assert slider is not None
         return make_static_figure(key, slider.drawn[slider.first], slider)
-    return make_static_figure(key, app.chart(place, chart, where))
+    return make_static_figure(key, app.chart(page_address, chart, position))
 
 
 def site_files(site: Site) -> dict[str, bytes]:
-    """Every file of a snapshot by name; the same contents give the same bytes."""
+    """Every file of a snapshot by name; equal contents give equal bytes."""
     from viz.report.document import plotly_js
 
     pages = {"index.html": _page("index.html.j2", site, site.title), "words.html": _words(site)}

@@ -1,4 +1,4 @@
-"""What a snapshot contains, as plain data for its templates: texts are HTML where their type says so, else plain."""
+"""The contents of a snapshot as plain data for its templates: texts of type Markup are HTML, others plain."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from app.snapshot.static_figures import StaticFigure
 
 @dataclass(frozen=True)
 class StaticAnswer:
-    """One answer of a question, and what is answered to it."""
+    """One answer of a question, and the reply to it."""
 
     text: Markup
     right: bool
@@ -20,10 +20,7 @@ class StaticAnswer:
 
 @dataclass(frozen=True)
 class StaticGuess:
-    """What is guessed: ``kind`` with its bounds, options or places, and the truth as lines of label and value.
-
-    ``order`` are the numbers of the options in their true order, for an order.
-    """
+    """A guess of a step: ``kind`` with its bounds, options or points ``at``, and the measured values by label."""
 
     kind: str
     low: float
@@ -38,7 +35,7 @@ class StaticGuess:
 
 @dataclass(frozen=True)
 class StaticPaper:
-    """What a paper reports beside our facts, and the verdict."""
+    """A paper's numbers beside our facts, and the verdict."""
 
     source: str
     where: str
@@ -49,9 +46,9 @@ class StaticPaper:
 
 @dataclass(frozen=True)
 class StaticStep:
-    """One step with its figure, and the one that *Show me* sets; ``cells`` is the map whose cells are to be marked.
+    """One step with its figure and the figure after *Show me*; ``cells`` is the map whose cells the learner marks.
 
-    ``fulfils`` says of each value of the figure's slider whether it fulfils the goal; it may be empty.
+    ``slider_fulfils`` has a flag for each value of the figure's slider: whether it reaches the goal. It may be empty.
     """
 
     number: int
@@ -77,7 +74,7 @@ class StaticLesson:
     question: str
     minutes: int
     level: str
-    after: tuple[tuple[str, str], ...]  # key and title of lessons that are best done before, and that are here
+    after: tuple[tuple[str, str], ...]  # key and title of earlier lessons in this snapshot
     steps: tuple[StaticStep, ...]
     figures: tuple[StaticFigure, ...]
 

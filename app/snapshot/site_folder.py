@@ -1,4 +1,4 @@
-"""Writes a snapshot into its folder: checked for private text first, whole or not at all."""
+"""Writes a snapshot into its folder, completely or not at all, after a check for private text."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ MANIFEST = "snapshot.json"  # marks a folder as a snapshot, which another one ma
 
 
 def write_site(files: Mapping[str, bytes], out: Path, private: private_names.PrivateNames | None = None) -> None:
-    """Write files into the folder ``out``; a snapshot that is there is replaced at the end, so a failure keeps it.
+    """Write files into the folder ``out``; an earlier snapshot is replaced at the end, so it survives a failure.
 
     Raises:
-        SnapshotError: something private is in a text, or the folder holds something else than a snapshot.
+        SnapshotError: a text contains something private, or the folder contains other files than a snapshot.
     """
     if out.exists() and not (out / MANIFEST).is_file() and (not out.is_dir() or any(out.iterdir())):
-        raise SnapshotError(f"{out} is there and is no snapshot. Name a new or an empty folder.")
+        raise SnapshotError(f"{out} exists and is no snapshot. Name a new or an empty folder.")
     check_privacy(
         files,
         private or private_names.find_private_names((str(settings.store_root()), str(settings.benchmark_folder()))),
@@ -54,7 +54,7 @@ def check_privacy(files: Mapping[str, bytes], private: private_names.PrivateName
 
 
 def _replace_folder(new: Path, out: Path) -> None:
-    """Put the new folder in the old one's place; the old one is removed when the new one is there."""
+    """Replace the old folder by the new one; the old one is deleted last."""
     old = out.parent / temporary_name(OLD)
     if out.exists():
         out.rename(old)

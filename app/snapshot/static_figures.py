@@ -1,4 +1,4 @@
-"""Charts as a static page has them: plain data with every frame of a slider, texts, table and sources."""
+"""Charts for a static page: plain data with every frame of a slider, texts, table and sources."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from viz.report.report_tables import TableText, table_text
 class StaticFigure:
     """One chart of a page. ``key`` names its data in the page; ``frames`` is JSON for a script element.
 
-    ``alts`` describe the chart, ``captions`` are what the app says about it, one for each value of the slider, or one.
+    ``alts`` describe the chart, ``captions`` are the app's texts about it: one for each value of the slider, or a
+    single one.
     """
 
     key: str
@@ -32,14 +33,14 @@ class StaticFigure:
 
     @property
     def first(self) -> int:
-        """The frame that is shown at first."""
+        """The index of the frame that is shown first."""
         return self.slider.first if self.slider else 0
 
 
 def make_static_figure(
     key: str, drawn: RecordedChart, slider: Slider | None = None, later: Sequence[RecordedChart] = ()
 ) -> StaticFigure:
-    """The chart of a view, at every value of its slider if it has one; else with the ones it shows ``later``."""
+    """The chart of a view, at every value of its slider if it has one; otherwise followed by the charts ``later``."""
     from viz.chart_registry import find
     from viz.report.document import plain_figure, script_json
 
@@ -60,7 +61,7 @@ def make_static_figure(
 
 
 def shared_parts(figures: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Figures as numbers of values, each of which is there once: frames of a slider have most in common.
+    """Figures as lists of indices into shared values, because the frames of a slider have most of them in common.
 
     "values" are values of fields, "parts" layouts and traces as {field: number of its value}, and "frames" has a list
     for each figure: the number of its layout's part, then those of its traces' parts.
@@ -80,8 +81,8 @@ def _number(text: str, known: dict[str, int]) -> int:
     return known.setdefault(text, len(known))
 
 
-def _figure(drawn: RecordedChart) -> Any:
+def _figure(recorded: RecordedChart) -> Any:
     from viz.chart_registry import find
 
-    view = drawn[0]
+    view = recorded[0]
     return find(view.key)(view.table, **{name: value for name, value in view.options.items() if name != "present"})

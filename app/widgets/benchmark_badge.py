@@ -12,7 +12,7 @@ from viz.figure_text import clean_text
 
 
 def draw_missing(benchmark_key: str) -> None:
-    """Say that a link is on a benchmark that this machine lacks, and offer the server's."""
+    """Report that a link uses a benchmark that this machine lacks, and offer the server's."""
     name = page_text.safe_text(benchmark_key.partition(":")[2] or benchmark_key, 60)
     st.warning(
         f"This link uses the benchmark “{name}”, which this machine does not have, or whose path was typed in "
@@ -24,7 +24,7 @@ def draw_missing(benchmark_key: str) -> None:
 
 
 def draw_badge() -> None:
-    """In the sidebar: this session's benchmark, if it is not the one that the server was started on."""
+    """In the sidebar: this session's benchmark, if it is not the one with which the server was started."""
     if benchmark_folder() != settings.benchmark_folder():
         st.markdown(
             f":material/dataset: On the benchmark **{page_text.safe_text(benchmark_title(benchmark_folder()), 60)}**"

@@ -1,6 +1,6 @@
-"""Notes what the one chart function was asked to draw, for what writes views down: the snapshot.
+"""Records the charts that pages draw, for snapshots.
 
-A page runs in a thread of its own, so the list is one of the whole process: views are recorded one at a time.
+A page runs in its own thread, so the list belongs to the process: only one view is recorded at a time.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ _lists: list[list[RecordedChart]] = []
 @contextmanager
 def record_charts() -> Iterator[list[RecordedChart]]:
     """The charts that are drawn in this process while the block runs, in their order."""
-    drawn: list[RecordedChart] = []
-    _lists.append(drawn)
+    recorded: list[RecordedChart] = []
+    _lists.append(recorded)
     try:
-        yield drawn
+        yield recorded
     finally:
-        _lists.remove(drawn)
+        _lists.remove(recorded)
 
 
 def note_chart(chart: ShownChart) -> None:
-    """Note one chart while charts are recorded."""
+    """Record a chart, if charts are being recorded."""
     if not _lists:
         return
     try:
         sources = tuple(sources_of(chart.table, chart.options, chart.of, chart.place))
     except MergingError:  # a run that was deleted meanwhile
         sources = ()
-    for drawn in _lists:
-        drawn.append((chart.view(sources), sources))
+    for recorded in _lists:
+        recorded.append((chart.view(sources), sources))

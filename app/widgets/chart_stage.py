@@ -1,4 +1,4 @@
-"""One chart alone: on a projector with its question and one line on where it is from, until Escape; or in a frame.
+"""One chart alone: on a projector with its question and its line of provenance, until Escape; or in a frame.
 
 ``presentation=true`` fills a projector's screen. ``frame=1`` is for frames on other pages, without menu, heading or
 padding.
@@ -24,19 +24,19 @@ if TYPE_CHECKING:
 HELP = "Fill the window with one chart, for a projector. Escape leaves, b blanks the screen."
 LARGE_CSS = "html:not(:has(.st-key-presented)) { font-size: 19px; }"  # of a page without a chart
 MOST_CONTROLS = 4
-HEIGHT, BARE_HEIGHT = 444, 418  # lines of the chart
-FRAME = 540  # px: a frame's height until the browser says it
-SCREEN = 4 / 3  # width of a window, of its height, until the browser says it
+HEIGHT, BARE_HEIGHT = 444, 418  # height of the chart, in units of ``window_style``, on a projector and in a frame
+FRAME = 540  # px: assumed height of a frame, until the browser sends its height
+SCREEN = 4 / 3  # assumed width of a window over its height, until the browser sends it
 _KEY, _CHANGED = "_presented", "_presented_changed"  # in the session: the chart, and whether it was just chosen or left
-_WORDS = "_presented_words"  # in the session: what stands above the chart
-_STAGED = "_presented_staged"  # in the session: whether the page has drawn it
+_WORDS = "_presented_words"  # in the session: the words above the chart
+_STAGED = "_presented_staged"  # in the session: whether the page has drawn the chart
 
 
 def begin_page() -> None:
-    """At the start of a page: enlarge it; its first chart, or the one that the address names, will fill the window.
+    """At the start of a page: enlarge it; its first chart, or the one in the address, will fill the window.
 
-    The address is written here and not in callbacks: where a part of the page is redrawn alone and then all of it, the
-    browser may never hear what the callback wrote.
+    This function writes the address, not the callbacks: if a part of the page is redrawn alone and then the whole page,
+    the browser may never receive the change from the callback.
     """
     st.session_state.pop(_CHANGED, None)
     st.session_state[_STAGED] = False
@@ -50,7 +50,7 @@ def begin_page() -> None:
 
 
 def end_page() -> None:
-    """At the end of a page: in a frame, say that the chart is not there if it is not."""
+    """At the end of a page: in a frame, report a missing chart."""
     if view_state.is_framed() and not st.session_state.get(_STAGED):
         named = safe_text(st.session_state.get(_KEY, ""), 60)
         with st.container(key="absent"):
@@ -58,37 +58,37 @@ def end_page() -> None:
 
 
 def control_keys() -> list[str]:
-    """The keys of the address whose controls stay beside a chart that is alone."""
+    """The keys in the address whose controls stay beside a single chart."""
     named = [name.strip() for name in st.query_params.get(address.CONTROLS, "").split(",")]
     return list(dict.fromkeys(name for name in named if name in address.KEYS))[:MOST_CONTROLS]
 
 
 def choose_chart(key: str) -> None:
-    """Present this chart from now on; the empty key stands for the first one of the page."""
+    """Present this chart; the empty key presents the first one of the page."""
     st.session_state[_KEY] = key
 
 
 def set_words(words: str) -> None:
-    """Let these words, which are Markdown, stand above the chart in place of its question; none if they are empty."""
+    """Set the words (Markdown) above the chart, instead of its question; empty ones leave the question."""
     st.session_state[_WORDS] = words
 
 
 def draw_words(stage: ChartStage) -> bool:
     """Draw the words above the chart; returns whether there are any."""
-    if said := str(st.session_state.get(_WORDS, "")):
+    if words := str(st.session_state.get(_WORDS, "")):
         with st.container(key="presented_words", height=stage.words, border=False):
-            st.markdown(said)
-    return bool(said)
+            st.markdown(words)
+    return bool(words)
 
 
 def rerun_if_changed() -> None:
-    """In a part of the page that is redrawn alone: redraw all of it, if a chart was just presented or left."""
+    """In a part of the page that is redrawn alone: redraw the whole page if a chart was just presented or left."""
     if st.session_state.pop(_CHANGED, False):
         st.rerun()
 
 
 def is_single_chart(key: str) -> bool:
-    """Whether the chart ``key`` is the one to present; the first that asks is, if none is named."""
+    """Whether the chart ``key`` is the one to present; if none is named, the first chart is."""
     if not st.session_state.get(_KEY):
         st.session_state[_KEY] = key
         view_state.write_parameter(address.SINGLE_CHART, key)
@@ -111,15 +111,15 @@ def _present_chart(key: str) -> None:
 
 @cache
 def _window() -> Any:
-    """The part of the page that says how high the window is, registered once."""
+    """The component that sends the height of the window, registered once."""
     return st.components.v2.component("mergescope_window", js=(window_style.HERE / "window.js").read_text("utf-8"))
 
 
 @dataclass(frozen=True, slots=True)
 class ChartStage:
-    """What a chart that is alone fills; ``factor`` is that of all its lengths.
+    """The area of a single chart; ``factor`` scales all its lengths.
 
-    ``height`` is the chart's in px, ``draw_words`` that of the words above it, in place of its question.
+    ``height`` is the chart's in px, ``words`` the height of the words above it, which replace its question.
     """
 
     factor: float
@@ -140,7 +140,7 @@ class ChartStage:
 
 @contextlib.contextmanager
 def draw_stage() -> Iterator[ChartStage]:
-    """What is drawn inside fills the window, with a button that leaves unless it is in a frame."""
+    """The chart that is drawn inside fills the window, with a button that leaves, except in a frame."""
     st.session_state[_STAGED] = True
     bare, row = view_state.is_framed(), bool(control_keys())
     with st.container(key="presented"):
@@ -152,13 +152,13 @@ def draw_stage() -> Iterator[ChartStage]:
         high = float(window.height or (FRAME if bare else 2 * window_style.window_lines(bare)))
         factor = max(high / window_style.window_lines(bare), window_style.LEAST if bare else 0.0)
         wide = float(window.width or SCREEN * high) / factor
-        said = window_style.words_height(plain_text(str(st.session_state.get(_WORDS, ""))), wide)
+        words = window_style.words_height(plain_text(str(st.session_state.get(_WORDS, ""))), wide)
         if bare:
             height = high - factor * (window_style.BARE_LINES - BARE_HEIGHT + (window_style.BARE_CONTROL if row else 0))
         else:
-            height = factor * (HEIGHT - (window_style.CONTROL if row else 0) - max(said - window_style.QUESTION, 0))
+            height = factor * (HEIGHT - (window_style.CONTROL if row else 0) - max(words - window_style.QUESTION, 0))
         yield ChartStage(
-            factor, round(height), round(factor * said) or 1, bare, bare and view_state.has_clear_background()
+            factor, round(height), round(factor * words) or 1, bare, bare and view_state.has_clear_background()
         )
         if not bare:
             st.button("Leave", key="leave", type="tertiary", on_click=leave_chart, shortcut="Escape")

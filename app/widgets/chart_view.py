@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 
 
 class Gesture(NamedTuple):
-    """How marks are chosen, and what follows.
+    """A way to choose marks, and the callback after it.
 
-    With the area "lasso" many can be chosen at once, which are read with ``circled_marks``; with "box" a rectangle can
-    be drawn, which is read with ``drawn_boxes``; without one a mark is clicked.
+    ``area`` is "lasso" to choose many marks, which ``circled_marks`` returns; "box" to draw a rectangle, which
+    ``drawn_boxes`` returns; or empty for clicks on single marks.
     """
 
     area: str
@@ -34,7 +34,7 @@ class Gesture(NamedTuple):
 
 
 def draw_question(key: str) -> None:
-    """Draw a chart's question as its heading, for charts whose controls stand between the two."""
+    """Draw a chart's question as its heading, for charts with controls between question and picture."""
     from viz.chart_registry import find
 
     st.header(find(key).question, anchor=False)
@@ -56,10 +56,9 @@ def draw_chart(
     """Draw a chart under its question (unless it is ``headed`` already), with its downloads.
 
     ``name`` is the files' name. ``on_click`` makes marks clickable; the click is read with ``clicked_mark``.
-    ``caption`` stands under the chart; in the report it follows ``description``, which is what the page says about the
-    chart elsewhere. Both are Markdown. ``heading`` is the report's heading, if the question alone does not distinguish
-    the chart from others. ``of`` are the runs and sweeps that it shows, if neither its table nor the address names
-    them.
+    ``caption`` is the text under the chart; in the report it follows ``description``, the page's other text about the
+    chart. Both are Markdown. ``heading`` is the report's heading, for charts that their question does not distinguish.
+    ``of`` are the runs and sweeps in the chart, if neither its table nor the address names them.
     """
     chart_stage.rerun_if_changed()
     presenting = view_state.is_single_chart()
@@ -92,10 +91,10 @@ def draw_chart(
 def draw_live_chart(
     key: str, table: pd.DataFrame, job_id: str, *, name: str, caption: str = "", **options: Any
 ) -> None:
-    """Draw a chart of a job that has not ended, under its question, with its data; nothing where one is presented.
+    """Draw a chart of a live job, under its question, with its data; draws nothing while a chart is presented.
 
-    The same chart of a stored run, and of other jobs, can stand on the page beside it. It changes every few seconds, so
-    it goes into no report.
+    The page can also show this chart for a stored run and for other jobs. It changes every few seconds and cannot be
+    added to the report.
     """
     if view_state.is_single_chart():
         return
@@ -103,15 +102,17 @@ def draw_live_chart(
     shown = ShownChart(
         key, *expert_names.with_names(table, options), name, caption, view_state.relative_address(), of=()
     )
-    place = f"{key}_{job_id}"
-    _draw_picture(shown, Gesture("", None), f"chart_{place}")
+    suffix = f"{key}_{job_id}"
+    _draw_picture(shown, Gesture("", None), f"chart_{suffix}")
     with st.container(horizontal=True, horizontal_alignment="right", gap="xsmall"):
         data_file.draw_csv_buttons(shown, of=f"_{job_id}")
     if caption:
-        st.caption(explain_words(caption, place))
+        st.caption(explain_words(caption, suffix))
 
 
-def _draw_picture(chart: ShownChart, gesture: Gesture, place: str, stage: chart_stage.ChartStage | None = None) -> None:
+def _draw_picture(
+    chart: ShownChart, gesture: Gesture, suffix: str, stage: chart_stage.ChartStage | None = None
+) -> None:
     """Draw the figure of a chart."""
     from viz import theme
 
@@ -123,12 +124,17 @@ def _draw_picture(chart: ShownChart, gesture: Gesture, place: str, stage: chart_
     config = theme.config(chart.name, clicks=bool(gesture.callback and not gesture.area), camera=not dark)
     extra: dict[str, Any] = {"on_select": gesture.callback, "selection_mode": gesture.area or "points"}
     st.plotly_chart(
-        shown, theme=None, key=place, config=config, alt=shown.layout.meta["alt"], **(extra if gesture.callback else {})
+        shown,
+        theme=None,
+        key=suffix,
+        config=config,
+        alt=shown.layout.meta["alt"],
+        **(extra if gesture.callback else {}),
     )
 
 
 def _draw_presented(chart: ShownChart, gesture: Gesture) -> None:
-    """Draw a chart that fills the window, with one line on where it is from."""
+    """Draw a chart that fills the window, with its line of provenance."""
     with chart_stage.draw_stage() as stage:
         if not stage.bare and not chart_stage.draw_words(stage):
             draw_question(chart.key)

@@ -1,4 +1,7 @@
-"""The fit report: whether models can be merged, which problems each has, what is merged, kept and left out."""
+"""The fit report.
+
+Whether models can be merged, the problems of each, and the tensors that a merge changes, copies or leaves out.
+"""
 
 from __future__ import annotations
 
@@ -27,16 +30,16 @@ if TYPE_CHECKING:
     from merging.recipes.recipe import Recipe
     from merging.tasks.queue.job_records import Job
 
-AT_ONCE = 500_000_000  # bytes of new files that a merge may read itself; more are read by a job before
+AT_ONCE = 500_000_000  # bytes of new files that a merge may read itself; for more, a job reads them first
 SHOWN, ROWS = 6, 2000  # groups of problems outside of the expander, rows of the table of problems
 MOST_TALL = 250  # px of that table
-OPENED = "opened"  # the kind of remark that says how a file was opened
+OPENED = "opened"  # the kind of remark on the opening of a file
 CHECK, READ = "fit", "read"  # kinds of jobs: read every number for a report, read files before a merge
-NOT_READ = "Whether text tensors were trained is known only after every number was read, as the merge does anyway."
+NOT_READ = "Whether text tensors were trained is known only after reading every number, as the merge does anyway."
 
 
 def check_models(pretrained: str, experts: Mapping[str, str], family: str = "", vocabulary: str = COMMON) -> FitReport:
-    """The current report on models, which are of this family and whose vocabularies are merged so.
+    """The current report on models of a ``family`` (empty for CLIP) whose vocabularies merge by ``vocabulary``.
 
     Raises:
         CheckpointError: a file cannot be opened.
@@ -62,15 +65,15 @@ def _check_cached(
     family: str,
     vocabulary: str,
     states: tuple[tuple[int, ...], ...],
-    kept_at: int,
+    stored_at: int,
 ) -> FitReport:
     from merging.models.formats.model_sources import open_models
     from merging.models.inspection.fit_check import check_fit
     from merging.sharing.catalog import fit_reports
 
     base, opened = open_models(pretrained, dict(experts), family)
-    kept = None if family or vocabulary != COMMON else fit_reports.find_report(page_data.store().root, base, opened)
-    return kept or check_fit(base, opened, sample=True, vocabulary=vocabulary)
+    stored = None if family or vocabulary != COMMON else fit_reports.find_report(page_data.store().root, base, opened)
+    return stored or check_fit(base, opened, sample=True, vocabulary=vocabulary)
 
 
 def draw_report(
@@ -83,8 +86,8 @@ def draw_report(
 ) -> bool:
     """Draw the verdict in a line, and the whole report in an expander. Returns whether a merge can run.
 
-    An ``activation`` that the recipe names counts for all models, whatever their files state; ``family`` and
-    ``vocabulary`` are the recipe's.
+    ``activation``, ``family`` and ``vocabulary`` are the recipe's; the activation, if not empty, overrides the models'
+    files.
 
     Raises:
         CheckpointError: a file cannot be opened.
@@ -124,12 +127,12 @@ def _sentence(group: ProblemGroup) -> str:
 
 def _lines(sentences: Sequence[str]) -> str:
     """The first sentences as a Markdown list, and the number of the others."""
-    rest = f"\n\n… and {len(sentences) - SHOWN} more, in the report." if len(sentences) > SHOWN else ""
-    return "\n".join(f"- {page_text.safe_text(sentence, 600)}" for sentence in sentences[:SHOWN]) + rest
+    more = f"\n\n… and {len(sentences) - SHOWN} more, in the report." if len(sentences) > SHOWN else ""
+    return "\n".join(f"- {page_text.safe_text(sentence, 600)}" for sentence in sentences[:SHOWN]) + more
 
 
 def _draw_groups(report: FitReport) -> None:
-    """Draw how often each problem occurs in each checkpoint."""
+    """Draw the number of occurrences of each problem in each checkpoint."""
     groups = [group for group in report.groups if group.problem != OPENED]
     if not groups:
         st.markdown("No tensor is missing or extra, or has another shape or type.")
@@ -139,7 +142,7 @@ def _draw_groups(report: FitReport) -> None:
 
 
 def _draw_distances(report: FitReport) -> None:
-    """Draw how far every expert is from the pretrained model."""
+    """Draw the distance of every expert from the pretrained model."""
     if not report.distances:
         return
     rows = {
@@ -166,7 +169,7 @@ def _draw_distances(report: FitReport) -> None:
 
 
 def _draw_notes(report: FitReport) -> None:
-    """Draw what is merged and kept, and how the files were opened; equal notes are written once."""
+    """Draw notes on merged and copied tensors and on the opening of files; equal notes are written once."""
     notes: dict[str, list[str]] = {}
     for note in report.notes:
         name = next((name for name in ("pretrained", *report.distances) if note.startswith(f"{name}: ")), "")
@@ -205,7 +208,7 @@ def _csv(rows: pd.DataFrame) -> bytes:
 
 
 def _draw_extent(report: FitReport, pretrained: str, experts: Mapping[str, str], place: str) -> None:
-    """Draw how the models were checked, and a button that reads every number."""
+    """Draw the extent of the check, and a button that reads every number."""
     if not report.sampled:
         st.caption(report.read)
         return
@@ -222,7 +225,7 @@ def _draw_extent(report: FitReport, pretrained: str, experts: Mapping[str, str],
 
 
 def missing_needs(recipe: Recipe) -> str:
-    """What a chain needs that these models lack; empty if nothing."""
+    """A sentence on inputs that a chain needs and these models lack; empty if there are none."""
     if problem := _why_not_here(recipe):
         return problem
     if recipe.exemplars is None:
@@ -239,7 +242,7 @@ def missing_needs(recipe: Recipe) -> str:
 
 
 def _why_not_here(recipe: Recipe) -> str:
-    """Why a chain does not work on these models, if they are another network than CLIP; empty if it does."""
+    """The reason why a chain does not work on these models of a network other than CLIP; empty if it works."""
     if not recipes.network_name(recipe.pretrained, recipe.family):
         return ""
     from merging.engine.needs import check_kind
@@ -248,15 +251,15 @@ def _why_not_here(recipe: Recipe) -> str:
     try:
         pretrained = recipe.models()["pretrained"].open("pretrained", family=recipe.family)
         check_kind(recipe, pretrained, recipe.data_files.layer_inputs or None, recipe.data_files.gradients or None)
-        if recipe.data_files.plain():
-            open_inputs(recipe)  # which opens the files of data, too
+        if recipe.data_files.to_plain():
+            open_inputs(recipe)  # also opens the files of data
     except MergingError as error:
         return str(error)
     return ""
 
 
 def submit_recipe(recipe: Recipe) -> Job:
-    """The job of a recipe; for large files that were never read here, a job that reads them and then submits it."""
+    """The job of a recipe; for large files that were never read, a job that reads them and then submits the recipe."""
     from merging.models import digest_cache
     from merging.study.runs.opened_recipe import open_inputs
 
@@ -276,7 +279,7 @@ def job_subject(pretrained: str, experts: Mapping[str, str]) -> str:
 
 def find_job(key: str, subject: str) -> Job | None:
     """The newest job of a kind on a subject."""
-    return next((job for job in page_data.job_queue().jobs() if job.kind == key and job.subject == subject), None)
+    return next((job for job in page_data.job_queue().list_jobs() if job.kind == key and job.subject == subject), None)
 
 
 @click_errors.guard_callback

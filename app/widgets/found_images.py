@@ -14,26 +14,29 @@ STEPS = (("previous", "Previous of these", "arrow_back", -1), ("next", "Next of 
 
 
 def remember_images(title: str, images: Sequence[str]) -> None:
-    """Remember images, task:split:place, in the order in which they are shown; ``title`` says which they are."""
+    """Remember images, task:split:index, in their order on the page; ``title`` describes them."""
     st.session_state[_FOUND] = (title, list(images))
 
 
 def remembered_images() -> tuple[str, list[str]]:
-    """Their title and the images; nothing before any was shown."""
+    """The title of the images and the images; both empty before any were shown."""
     title, images = st.session_state.get(_FOUND, ("", []))
     return str(title), list(images)
 
 
 def draw_walk(image: str) -> None:
-    """Draw which of them an image is, and buttons to the one before and after it; nothing if it is none of them."""
+    """Draw the position of ``image`` among the remembered ones, with buttons to its neighbors.
+
+    Nothing if it is not among them.
+    """
     title, images = remembered_images()
     if image not in images or len(images) < 2:
         return
     from merging.study.measurements.find_images import next_image
 
-    at = images.index(image)
+    index = images.index(image)
     with st.container(horizontal=True, vertical_alignment="center", gap="small", key="found_images"):
-        st.caption(f"{at + 1} of {len(images)}: {page_text.safe_text(title, 80)}", width="content")
+        st.caption(f"{index + 1} of {len(images)}: {page_text.safe_text(title, 80)}", width="content")
         for key, label, icon, step in STEPS:
             there = next_image(images, image, step)
             st.button(

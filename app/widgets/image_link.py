@@ -13,9 +13,9 @@ LABEL, ICON = "Look inside", "image_search"
 
 
 def image_query(image: str, runs: Sequence[Run]) -> dict[str, str]:
-    """What the address says: the image, task:split:place, and the first merges among the runs.
+    """The query of the page: the image, task:split:index, and the first merges among the runs.
 
-    Reference models are on the page anyway, and a run with modules on top of its model cannot be looked into.
+    Reference models are on the page anyway, and the page cannot show runs with modules on top of their model.
     """
     merges = dict.fromkeys(run.id for run in runs if run.kind == "merge" and not run.adapt)
     ids = ",".join(list(merges)[:MOST])
@@ -23,5 +23,5 @@ def image_query(image: str, runs: Sequence[Run]) -> dict[str, str]:
 
 
 def draw_image_link(image: str, runs: Sequence[Run], label: str = LABEL) -> None:
-    """Draw a link that opens an image, task:split:place, on the page Image."""
+    """Draw a link that opens an image, task:split:index, on the page Image."""
     page_parts.draw_page_link(pages.IMAGE, label, ICON, **image_query(image, runs))

@@ -49,31 +49,31 @@ ON_PRIMARY = """<style>
   color: #12161B !important;
 }
 </style>"""  # the primary color of the dark theme is light, and Streamlit writes white on it
-# Streamlit's captions have a contrast of 4.1, and its focus on links is a gray ground. It goes on showing the preview
-# of an earlier recipe while the page is being drawn for the next one. Its wide margins waste a narrow window.
-# Formulas break at their signs, where they would need a scroll bar that no key reaches in some browsers.
+# Streamlit's captions have a contrast of 4.1, and its focus on links is a gray ground. It shows the preview of an
+# earlier recipe while the page is drawn for the next one. Its wide margins waste a narrow window. Formulas break at
+# their signs instead of needing a scroll bar, which no key reaches in some browsers.
 
 
 def draw_heading(title: str, sentence: str) -> None:
-    """Draw the page's title and what it is for; both are trusted Markdown."""
+    """Draw the page's title and its purpose; both are trusted Markdown."""
     st.title(title, anchor=False)
     explained_words.begin_page()
     st.markdown(explain_words(sentence, "heading"))
 
 
 def explain_words(markdown: str, place: str) -> str:
-    """Markdown of the page whose words are links to their explanation where the page first uses them.
+    """The Markdown with links from glossary words to their explanation, where the page first uses a word.
 
-    ``place`` is a name for where it stands: what is drawn again alone explains the same words as before.
+    ``place`` names the text's position on the page, so that a part that is redrawn alone links the same words again.
     """
-    elsewhere = explained_words.words_explained_elsewhere(place)
-    linked, used = glossary.link_words(markdown, elsewhere)
+    explained = explained_words.words_explained_elsewhere(place)
+    linked, used = glossary.link_words(markdown, explained)
     explained_words.note_explained(place, used)
     return linked
 
 
 def draw_style() -> None:
-    """Draw captions, and the line around what the keyboard has focused, so that they can be seen."""
+    """Make captions, and the outline of the element with the keyboard's focus, clearly visible."""
     sheet = READABLE
     for word, color in (DARK if view_state.has_dark_ground() else LIGHT).items():
         sheet = sheet.replace(word, color)
@@ -92,14 +92,14 @@ def table_height(rows: int, most: int) -> int:
 
 
 def draw_empty(sentence: str, label: str, path: str, **query: str) -> None:
-    """Draw what is missing, and a link to the page that provides it."""
+    """Draw a sentence about missing results, and a link to the page that makes them."""
     with st.container(border=True):
         st.markdown(sentence)
         draw_page_link(path, label, "arrow_forward", **query)
 
 
 def draw_caution(sentence: str, draw: Callable[[str], object] = st.warning) -> None:
-    """Draw what a reader of all charts below must know; it goes with each of them into the report. Trusted Markdown."""
+    """Draw a caution about all charts below, which the report repeats with each of them. Trusted Markdown."""
     draw(sentence)
     noted: list[str] = st.session_state.setdefault(_CAUTIONS, [])
     if sentence not in noted:
@@ -107,12 +107,12 @@ def draw_caution(sentence: str, draw: Callable[[str], object] = st.warning) -> N
 
 
 def page_cautions() -> str:
-    """What the page has said about all of its charts; a part that is redrawn alone finds what the page said last."""
+    """The page's cautions about all its charts; a part that is redrawn alone gets those of the whole page."""
     return " ".join(st.session_state.get(_CAUTIONS, []))
 
 
 def clear_cautions() -> None:
-    """Forget what the page that was drawn before has said."""
+    """Forget the cautions of the page that was drawn before."""
     st.session_state[_CAUTIONS] = []
 
 
@@ -123,12 +123,12 @@ def draw_link() -> None:
 
 
 def draw_address() -> None:
-    """The address, and what it holds."""
+    """The address, with a note on its contents."""
     st.code(view_address(), language=None, wrap_lines=True)
     also = (
         SECRET_NOTE if address.REPORT_TOKEN in st.query_params else "" if view_state.implied_query() else ALSO_ADDRESS
     )
-    st.caption(f"{also} It names runs by their recipes: it works wherever they are.".strip())
+    st.caption(f"{also} It names runs by their recipes, so it works on every machine that has these runs.".strip())
 
 
 def view_address() -> str:
@@ -138,6 +138,6 @@ def view_address() -> str:
 
 
 def base_and_query() -> tuple[str, dict[str, str]]:
-    """The address of the page, and the keys and values of this view; the report's token is left out."""
+    """The address of the page, and the keys and values of this view, without the report's token."""
     base = (st.context.url or "http://localhost:8501/").split("?")[0]
     return base, view_state.view_query()

@@ -1,4 +1,4 @@
-"""Paper and here: what a paper's figure states beside our fact, and whether ours has the same direction."""
+"""Paper and here: a paper's claim beside our fact, and whether ours has the same direction."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from merging.study.sweeps.sweep import Sweep
 
 PAPER, HERE = "◇", "●"  # the marks of published numbers and of ours, as in every table
 HELP = (
-    "◇ is what the paper prints. ● is from merges of all experts of the {}, whichever run the page shows, unless the "
-    "line names others."
+    "◇ is the paper's number. ● is from merges of all experts of the {}, whichever run the page shows, unless the line "
+    "names others."
 )
 HEAD, BETWEEN = "**Paper and here.**", "\n\n"
-ON_PAGE = "here"  # what a page has just computed
+ON_PAGE = "here"  # facts that a page has just computed
 
 
 def claim_lines(view: str, shown: Mapping[str, Comparison] | None = None) -> str:
     """The lines of a view, one for each claim, as Markdown for the page and for the report; empty without a claim.
 
-    ``shown`` are facts that the page has just computed, by their names in claims; they are stored nowhere.
+    ``shown`` are facts that the page has just computed, by their names in claims; they are not stored.
     """
     known = shown or {}
     return _join_lines(
@@ -44,7 +44,7 @@ def claim_lines(view: str, shown: Mapping[str, Comparison] | None = None) -> str
 
 
 def compare_claims(pairs: Sequence[tuple[Claim, Comparison | None]], whose: str = "") -> str:
-    """The same for claims with our sides of them; ``whose`` they are, if not of the benchmark's library."""
+    """The lines of claims with our sides; ``whose`` names our numbers' origin, if it is not the benchmark's library."""
     return _join_lines([claim_in_words(claim, ours, whose) for claim, ours in pairs])
 
 
@@ -55,13 +55,12 @@ def _join_lines(lines: Sequence[str]) -> str:
 def draw_lines(lines: str, of: Sequence[Run | Sweep] = ()) -> None:
     """Draw the lines of ``claim_lines``; nothing if there are none.
 
-    They are folded where none of the runs or sweeps on the page, ``claim_lines``, is among those that our numbers are
-    from.
+    They are folded if our numbers come from none of the runs and sweeps on the page, ``of``.
     """
     if not lines:
         return
-    head, *rest = (_on_lines(line) for line in lines.split(BETWEEN))
-    words = rest[0] if len(rest) == 1 else "\n".join(f"- {line}" for line in rest)
+    head, *more = (_on_lines(line) for line in lines.split(BETWEEN))
+    words = more[0] if len(more) == 1 else "\n".join(f"- {line}" for line in more)
     merges = [one for one in of if not isinstance(one, Run) or one.kind == "merge"]
     whose = page_text.safe_text(benchmark_choice.library_in_words(), 60)
     if merges and not any(map(paper_facts.may_be_source, merges)):
@@ -69,32 +68,32 @@ def draw_lines(lines: str, of: Sequence[Run | Sweep] = ()) -> None:
             st.markdown(words, help=HELP.format(whose))
         return
     with st.container(border=True):
-        gap = " " if len(rest) == 1 else BETWEEN
+        gap = " " if len(more) == 1 else BETWEEN
         st.markdown(f":material/menu_book: {head}{gap}{words}", help=HELP.format(whose))
 
 
 def _on_lines(line: str) -> str:
-    """The paper's side and ours each on a line of their own."""
+    """The text with the paper's side and ours on separate lines."""
     return line.replace(f" {PAPER} ", f"  \n{PAPER} ").replace(f" {HERE} ", f"  \n{HERE} ")
 
 
 def claim_in_words(claim: Claim, ours: Comparison | None, whose: str = "") -> str:
     """The sentence of one claim, in Markdown: the verdict, what is compared, the paper's side and ours.
 
-    ``whose`` our numbers are: by default those of the benchmark's library.
+    ``whose`` names our numbers' origin, by default the benchmark's library.
     """
     judged = judge(claim.direction, ours)
-    what = f"{claim.topic}: {claim.first} against {claim.second}."
+    subject = f"{claim.topic}: {claim.first} against {claim.second}."
     note = f" {claim.note}" if claim.note else ""
     sides = (
-        f"{what} {PAPER} {_paper(claim)} {HERE} "
+        f"{subject} {PAPER} {_paper(claim)} {HERE} "
         f"{_our_side(ours, judged, whose or benchmark_choice.library_in_words())}{note}"
     )
     return f"**{judged.capitalize()}.** {page_text.safe_text(sides, 1000)}"
 
 
 def _paper(claim: Claim) -> str:
-    """The paper's numbers with the precision that they are printed in, and their source."""
+    """The paper's numbers with their printed precision, and their source."""
     source = f"{claim.paper}, {claim.where}{', read off the figure' if claim.read_off else ''}"
     if not claim.printed:
         bare = "" if any(mark.isdigit() for mark in claim.words) else ", without numbers"
@@ -104,7 +103,7 @@ def _paper(claim: Claim) -> str:
 
 
 def _our_side(ours: Comparison | None, judged: Verdict, whose: str) -> str:
-    """Our numbers, the interval of the difference, and what they are from."""
+    """Our numbers, the interval of the difference, and their origin."""
     if ours is None or judged is Verdict.NOT_MEASURED:
         return f"{Verdict.NOT_MEASURED.capitalize()}."
     unit = _unit(ours.unit)

@@ -1,4 +1,4 @@
-"""Widgets made from parameters. No page names a parameter: a method's declared bounds say everything."""
+"""Widgets made from parameters. No page names a parameter: a method's declared bounds define its widgets."""
 
 from __future__ import annotations
 
@@ -32,18 +32,18 @@ def draw_parameters(
     experts: Sequence[str] = (),
     titles: Mapping[str, str] = MappingProxyType({}),
 ) -> Params | None:
-    """Draw a widget for each parameter that counts and update ``values``. Returns None, and shows why, if one is wrong.
+    """Draw a widget for each active parameter and update ``values``. Returns None, and shows why, if one is invalid.
 
-    Tables of rules offer the names of the ``experts``; ``titles`` are the words of choices, where their own say little.
-    A table with a wrong row leaves ``values`` as they were: no link could be written of it.
+    Tables of rules offer the names of the ``experts``; ``titles`` replaces the words of choices that are not clear by
+    themselves. A table with an invalid row leaves ``values`` unchanged, because no link can have it.
     """
     bounds = kind.bounds()
     chosen: dict[str, Any] = {}
     for n, bound in bounds.items():
         value = values.get(n, bound.default)
         chosen[n] = _widget(bound, value, f"{prefix}.{n}", experts, titles) if is_effective(bound, chosen) else value
-    kept = {n: bounds[n].normalize(v) for n, v in chosen.items() if bounds[n].kind != TABLE or bounds[n].accepts(v)}
-    values.update(kept)
+    accepted = {n: bounds[n].normalize(v) for n, v in chosen.items() if bounds[n].kind != TABLE or bounds[n].accepts(v)}
+    values.update(accepted)
     try:
         return kind.build(chosen)
     except ParameterError as error:
@@ -52,10 +52,10 @@ def draw_parameters(
 
 
 def _widget(bound: Bound, value: Any, key: str, experts: Sequence[str], titles: Mapping[str, str]) -> Any:
-    """One parameter's widget. Its value lives under ``key``; ``value`` counts only when the widget is new.
+    """One parameter's widget. The session has its value under ``key``; ``value`` counts only for a new widget.
 
-    It is given to the widget, not put into the session: if the visitor interrupts the script before the browser has
-    the widget, the browser sends what the widget itself begins with.
+    ``value`` is the widget's default, not written into the session: if the visitor interrupts the script before the
+    browser has the widget, the browser sends the widget's default.
     """
     if bound.kind == TABLE:
         return _table(bound, value, key, experts)
@@ -104,7 +104,7 @@ def _table(bound: Bound, rules: Sequence[FactorRule], key: str, experts: Sequenc
     """
     import pandas as pd
 
-    start = f"{key}.start"  # the widget keeps what was edited since
+    start = f"{key}.start"  # the widget stores later edits
     if key not in st.session_state:
         rows = [{name: list(getattr(rule, name)) for name in WIDTHS if name in SELECTORS} for rule in rules]
         table = pd.DataFrame(rows, columns=[name for name in WIDTHS if name in SELECTORS], dtype=object)
@@ -129,7 +129,7 @@ def _with_sections(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _columns(table: pd.DataFrame, experts: Sequence[str]) -> dict[str, Any]:
-    """How a table of rules is edited; lists offer the known names, and the ones that it holds."""
+    """Settings of the columns of a table of rules; lists offer the known names and those in the table."""
     config = st.column_config
     offered = {"roles": ROLES, "experts": experts, "tensors": ()}
     columns: dict[str, Any] = {
@@ -170,7 +170,7 @@ def _slider_range(bound: Bound, value: float) -> tuple[float, float, float] | No
         return None
     if bound.open_low and low <= bound.low:
         low = min(bound.low + bound.step, value)
-    low, high = min(low, value), max(high, value)  # a recipe may go beyond what the slider offers
+    low, high = min(low, value), max(high, value)  # a recipe may have a value outside of the slider's usual range
     off_grid = abs((value - low) / bound.step - round((value - low) / bound.step)) > 1e-6
     if off_grid or (high - low) / bound.step > FEW_STEPS:
         return None
@@ -188,7 +188,7 @@ def _in_latex(value: float) -> str:
 
 def filled_formula(formula: str, bounds: Mapping[str, Bound], values: Mapping[str, Any]) -> tuple[str, list[str]]:
     """The formula with the chosen numbers for its symbols, and the parameters without a symbol in it, in words."""
-    rest = []
+    without_symbol = []
     for name, bound in bounds.items():
         value = values.get(name)
         pattern = re.compile(re.escape(bound.symbol) + r"(?![A-Za-z])") if bound.symbol.startswith("\\") else None
@@ -196,8 +196,8 @@ def filled_formula(formula: str, bounds: Mapping[str, Bound], values: Mapping[st
             number = rf"\textcolor{{{view_state.LINK_COLORS[view_state.has_dark_ground()]}}}{{{_in_latex(value)}}}"
             formula = pattern.sub(lambda _, number=number: number, formula)
         else:
-            rest.append(f"{bound.label.lower()} ({value_in_words(value)})")
+            without_symbol.append(f"{bound.label.lower()} ({value_in_words(value)})")
     lines = [line.strip().rstrip(",") for line in formula.split(r"\quad")]
-    if len(lines) > 1:  # one below the other, which fits a narrow column
+    if len(lines) > 1:  # one above the other, to fit a narrow column
         formula = r"\begin{gathered}" + r" \\[4pt] ".join(lines) + r"\end{gathered}"
-    return formula, rest
+    return formula, without_symbol

@@ -1,4 +1,4 @@
-"""What a recipe would score on a sample: a button, a switch that keeps it up to date, and a picture of the changes."""
+"""The estimated scores of a recipe on a sample: a button, a switch for automatic updates, a picture of the changes."""
 
 from __future__ import annotations
 
@@ -24,63 +24,61 @@ if TYPE_CHECKING:
     from merging.study.previews.preview import Preview
     from merging.study.previews.preview_process import PreviewRequest, PreviewState
 
-POLL = 0.4  # seconds between two readings while an answer is under way
+POLL = 0.4  # seconds between two checks while a preview is computed
 CHART = "preview_change"
 _LIVE, _OPEN = (
     "_preview_live",
     "_preview_open",
-)  # in the session: keys that are live, and the one whose picture is drawn
+)  # in the session: keys with automatic updates, and the one whose picture is drawn
 HELP = (
-    "Merges in memory and looks at 8 images of every task, then at 16, 32, 64 and all of the choosing half. "
-    "A preview is no run: nothing is stored."
+    "Merges in memory and evaluates 8 images of every task, then 16, 32, 64 and all of the choosing half. "
+    "A preview is not a run: nothing is stored."
 )
-NONE_HERE = (
-    "No previews here: this benchmark reports on whole test sets, so it has no images on which chains may be tried."
-)
+NONE_HERE = "No previews: this benchmark reports on whole test sets, so it has no images on which chains may be tried."
 
 
 def draw_preview(recipe: Recipe, reference: Run | None, key: str) -> None:
     """Draw the preview of a recipe against a run (None: the pretrained model).
 
-    ``key`` tells the widget from others on the page. A result is drawn only for the very recipe that is given, so a
-    page draws this again whenever the recipe changes, and never shows what an earlier one scored.
+    ``key`` makes the widget unique on the page. A result is drawn only for exactly this ``recipe``, so the page never
+    shows the scores of an earlier recipe.
     """
     if samples.is_whole_test_set():
         st.caption(NONE_HERE)
         return
     if refused_action.draw_recipe_refusal(recipe, f"preview_{key}", VisitorAction.PREVIEW):
         return
-    asked = previews.preview_request(replace(recipe, title=recipe.title or page_text.chain_title(recipe)), reference)
-    if key in _live_previews() and not session.is_single_chart() and previews.preview_state(asked, key) is None:
-        _ask(asked, key)
-    state = previews.preview_state(asked, key)
+    request = previews.preview_request(replace(recipe, title=recipe.title or page_text.chain_title(recipe)), reference)
+    if key in _live_previews() and not session.is_single_chart() and previews.preview_state(request, key) is None:
+        _ask(request, key)
+    state = previews.preview_state(request, key)
     running = state is not None and not state.done
-    guarded_fragment(_draw_panel, run_every=POLL if running else None)(asked, reference, key, running)
+    guarded_fragment(_draw_panel, run_every=POLL if running else None)(request, reference, key, running)
 
 
-def _draw_panel(asked: PreviewRequest, reference: Run | None, key: str, was_running: bool) -> None:
-    state = previews.preview_state(asked, key)
+def _draw_panel(request: PreviewRequest, reference: Run | None, key: str, was_running: bool) -> None:
+    state = previews.preview_state(request, key)
     running = state is not None and not state.done
     if running != was_running:
-        st.rerun()  # the whole page, which begins or ends to look for answers
+        st.rerun()  # the whole page, which starts or stops to poll
     with st.container(border=True, key=f"preview_{key}", gap="small"):
-        _draw_controls(asked, key, state)
+        _draw_controls(request, key, state)
         if state is not None and state.error:
             st.caption(f":material/error: {page_text.safe_text(state.error, 600)}")
         elif state is not None and state.preview is None:
             st.caption(":material/hourglass_top: Merging; the first answer takes a few seconds.")
         if state is not None and state.preview is not None:
-            with st.container(key=f"preview_result_{key}", gap="small"):  # hidden where it is of an earlier recipe
+            with st.container(key=f"preview_result_{key}", gap="small"):  # hidden while it belongs to an earlier recipe
                 _draw_result(state.preview, reference, key, running)
 
 
-def _draw_controls(asked: PreviewRequest, key: str, state: PreviewState | None) -> None:
+def _draw_controls(request: PreviewRequest, key: str, state: PreviewState | None) -> None:
     with st.container(horizontal=True, vertical_alignment="center"):
         if st.button("Preview", key=f"preview_button_{key}", icon=":material/bolt:", help=HELP):
-            _ask(asked, key)
-            st.rerun()  # the whole page: from now on it looks for answers
+            _ask(request, key)
+            st.rerun()  # the whole page, which then polls
         st.toggle(
-            "live", key in _live_previews(), key=f"preview_live_{key}", on_change=_switch, args=(asked, key),
+            "live", key in _live_previews(), key=f"preview_live_{key}", on_change=_switch, args=(request, key),
             help="Preview again at every change.",
         )  # fmt: skip
         if state is not None and not state.done:
@@ -88,15 +86,15 @@ def _draw_controls(asked: PreviewRequest, key: str, state: PreviewState | None) 
 
 
 def _live_previews() -> set[str]:
-    kept: set[str] = st.session_state.setdefault(_LIVE, set())
-    return kept
+    live: set[str] = st.session_state.setdefault(_LIVE, set())
+    return live
 
 
-def _switch(asked: PreviewRequest, key: str) -> None:
+def _switch(request: PreviewRequest, key: str) -> None:
     if st.session_state[f"preview_live_{key}"]:
         _live_previews().add(key)
-        if previews.preview_state(asked, key) is None:
-            _ask(asked, key)
+        if previews.preview_state(request, key) is None:
+            _ask(request, key)
     else:
         _live_previews().discard(key)
 
@@ -106,9 +104,9 @@ def _stop(key: str) -> None:
     previews.cancel_preview(key)
 
 
-def _ask(asked: PreviewRequest, key: str) -> None:
+def _ask(request: PreviewRequest, key: str) -> None:
     st.session_state[_OPEN] = key
-    previews.request_preview(asked, key)
+    previews.request_preview(request, key)
 
 
 def _draw_result(preview: Preview, reference: Run | None, key: str, running: bool) -> None:
@@ -127,11 +125,11 @@ def _draw_result(preview: Preview, reference: Run | None, key: str, running: boo
         draw_chart(CHART, table, name=CHART, caption=caption, of=[reference] if reference is not None else [])
     elif st.button("Draw it by data set", key=f"preview_open_{key}", type="tertiary", icon=":material/bar_chart:"):
         st.session_state[_OPEN] = key
-        st.rerun()  # the whole page: the other picture goes
+        st.rerun()  # the whole page, to remove the other picture
 
 
 def _words(row: Mapping[Any, Any]) -> str:
-    """The interval of a change, or that there is no significant one."""
+    """The interval of a change in words; for an insignificant change, the number of images, too."""
     n = count(row["n"])
     if row["low"] <= 0 <= row["high"]:
         return f"no significant difference with n = {n} ({_points(row)})"

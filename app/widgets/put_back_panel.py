@@ -1,4 +1,4 @@
-"""What if this layer were put back? One change of one layer of a run, previewed on a sample, and carried to Merge."""
+"""A panel for one change of one layer of a run: a preview on a sample, and a link to Merge with the change."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ACTIONS = (PUT_BACK, GIVE_BACK, SCALE)
 SCOPES = {"this tensor": "tensor", "its block": "block", "its kind": "kind"}
 GIVEN_BACK = (
     "This cannot be a factor of the merged weights, so it is another experiment: before the merge, {place} keeps only "
-    "the task vector of **{expert}**, times {factor:.3g}. A merge that sums then has {has} there. "
+    "the task vector of **{expert}**, times {factor:.3g}. A merge that sums task vectors then has {has} there. "
     "One with a threshold over all scalars also changes other tensors, and what an edit prunes stays pretrained."
 )
 AFTERWARDS = "The merged task vector of {place} is multiplied by **{factor:g}** after the merge; nothing else moves."
@@ -38,7 +38,7 @@ NO_MODELS = "The models of this run are not offered on Merge; run the recipe wit
 
 
 def draw_panel(run: Run, tensor: str | None, place: str) -> None:
-    """Draw the panel of a chosen tensor; ``place`` tells it from others in the session."""
+    """Draw the panel of a chosen tensor; ``place`` makes the keys of its widgets unique in the session."""
     if run.recipe is None:
         return
     st.header(QUESTION, anchor=False)
@@ -49,7 +49,7 @@ def draw_panel(run: Run, tensor: str | None, place: str) -> None:
     whole = whole_name(tensor or "")
     chosen = rows[rows["tensor"] == whole]
     if tensor is None or chosen.empty:
-        st.caption("Choose a tensor above: then it, its block or its kind can be put back, and the accuracy answers.")
+        st.caption("Choose a tensor above: then you can put it, its block or its kind back, and see the accuracy.")
         return
     if whole != tensor:
         st.caption(PACKED)
@@ -64,7 +64,7 @@ def draw_panel(run: Run, tensor: str | None, place: str) -> None:
 
 
 def _pick_action() -> tuple[str, str]:
-    """What is done, and how far it reaches."""
+    """The pickers of the action and of its scope."""
     with st.container(horizontal=True, gap="medium"):
         act = st.segmented_control(
             "Do", ACTIONS, default=PUT_BACK, key=address.ACTION, bind=address.BIND, required=True
@@ -82,30 +82,30 @@ def _layer(row: pd.Series[Any], reach: str) -> ChosenLayer:
 
 
 def _change_recipe(run: Run, recipe: Recipe, layer: ChosenLayer, act: str, rows: pd.DataFrame) -> tuple[Recipe, str]:
-    """The changed recipe and what the change does, in Markdown."""
+    """The changed recipe and a description of the change, in Markdown."""
     from merging.recipes import layer_changes
 
-    place, title = _scope_in_words(layer, rows), clean_text(run.name, 60)
+    scope, title = _scope_in_words(layer, rows), clean_text(run.name, 60)
     if act == GIVE_BACK:
         expert, shown = _pick_expert(run)
-        changed = layer_changes.restrict_to_expert(recipe, layer, expert, f"{title}, {clean_text(place)} as {shown}'s")
+        changed = layer_changes.restrict_to_expert(recipe, layer, expert, f"{title}, {clean_text(scope)} as {shown}'s")
         whole = layer_changes.single_factor(recipe)
         factor = min(whole, LARGEST)
         has = "the expert's own weights" if factor == whole else f"{percent(factor / whole, 0)} of the expert's change"
         name = page_text.safe_text(shown, 60)
-        return changed, GIVEN_BACK.format(place=_bold(place), expert=name, factor=factor, has=has)
+        return changed, GIVEN_BACK.format(place=_bold(scope), expert=name, factor=factor, has=has)
     factor = 0.0
     if act == SCALE:
         factor = st.slider("Factor", 0.0, 2.0, 0.5, 0.05, key=address.FACTOR, bind=address.BIND, width=320)
     done = "put back" if factor == 0 else f"times {factor:g}"
     changed = layer_changes.scale_layer(
-        recipe, layer, factor, read_parameters(rows), f"{title}, {clean_text(place)} {done}"
+        recipe, layer, factor, read_parameters(rows), f"{title}, {clean_text(scope)} {done}"
     )
-    return changed, AFTERWARDS.format(place=_bold(place), factor=factor)
+    return changed, AFTERWARDS.format(place=_bold(scope), factor=factor)
 
 
 def _pick_expert(run: Run) -> tuple[str, str]:
-    """The picker of the expert that the layer is given back to: its key and its name."""
+    """The picker of the expert that gets the layer back: its key and its name."""
     named = expert_names.expert_names(run.experts)
     expert = st.selectbox(
         "Expert to give it back to", run.experts, format_func=named.__getitem__, key=address.ACTION_EXPERT,
@@ -115,7 +115,7 @@ def _pick_expert(run: Run) -> tuple[str, str]:
 
 
 def _scope_in_words(layer: ChosenLayer, rows: pd.DataFrame) -> str:
-    """What the change reaches, in words."""
+    """The scope of the change, in words."""
     if layer.extent == "tensor":
         return layer.tensor
     column, value = ("section", layer.section) if layer.extent == "block" else ("role", layer.role)
@@ -124,8 +124,8 @@ def _scope_in_words(layer: ChosenLayer, rows: pd.DataFrame) -> str:
     return f"{named} ({count})"
 
 
-def _bold(place: str) -> str:
-    return f"**{page_text.safe_text(place, 120)}**"
+def _bold(scope: str) -> str:
+    return f"**{page_text.safe_text(scope, 120)}**"
 
 
 def _make_it_a_run(recipe: Recipe, place: str) -> None:

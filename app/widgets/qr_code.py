@@ -1,4 +1,4 @@
-"""An address as a QR code, drawn here: no service is asked."""
+"""An address as a QR code, made without any service."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ QR = 4  # px of a module
 
 @st.cache_data(max_entries=50, show_spinner=False)
 def qr_svg(text: str) -> str:
-    """A QR code as SVG, dark on light whatever the page's ground: cameras read no other."""
+    """A QR code as SVG, dark on light on every ground, because cameras read no other."""
     import segno
 
     code = segno.make(text, error="l", micro=False)

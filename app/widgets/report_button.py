@@ -14,11 +14,11 @@ from merging.base.errors import MergingError
 def draw_report_button(chart: ShownChart) -> None:
     """A button that adds a chart to the report, or removes it."""
     draft, key = report_keeper.current_report(), chart.key
-    kept = draft.find(key, chart.table, chart.options)
-    if kept:
+    stored = draft.find(key, chart.table, chart.options)
+    if stored:
         st.button(
             "In the report", key=f"in_report_{key}", type="tertiary", icon=":material/check:",
-            help="Remove this view from the report.", on_click=draft.remove, args=(kept.number,),
+            help="Remove this view from the report.", on_click=draft.remove, args=(stored.number,),
         )  # fmt: skip
     else:
         st.button(

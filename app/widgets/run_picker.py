@@ -1,4 +1,4 @@
-"""Pickers of runs, and what a page shows beside a chosen run."""
+"""Pickers of runs, and the texts of a page about a chosen run."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from merging.study.runs.run import PRECOMPUTED, Run, merge_same_models
 from viz.figure_text import plural
 
 OTHER_SETS = (
-    "{} of the chosen runs {} other experts. Their averages are over the tasks of those, so they are not in the same "
-    "picture."
+    "{} of the chosen runs {} other experts. Their averages are over other tasks, so they are not in the same picture."
 )
 CLIP_ONLY = "This page passes images through CLIP towers; Masks, Conflicts and Compare show runs of any network."
 ONE_OTHER = "**{title}** is of {network}. " + CLIP_ONLY
 GONE = "The chosen run is no longer available."
 SEVERAL_GONE = "Some of the chosen runs are no longer available."
 MOST_SEVERAL = 20  # runs to choose from
-CAUTIONS = 6  # lines that are shown at once
+CAUTIONS = 6  # lines that are shown
 
 
 def pick_one(runs: Sequence[Run], label: str = "Layers of", ready: Sequence[Run] = ()) -> Run:
-    """Draw a picker of several runs, and return the picked one; the last one at first.
+    """Draw a picker of one of several runs, and return the picked one.
 
-    ``ready`` are those of which what the page shows is stored, by default all: unless a run was chosen, it is of those.
+    ``ready`` are the runs whose results for this page are stored, by default all. If no run is chosen, the last ready
+    one is picked.
     """
     by_id = {run.id: run for run in runs}
     run_id = run_choice.focused_run(list(by_id), [run.id for run in ready or runs])
@@ -41,7 +41,7 @@ def pick_one(runs: Sequence[Run], label: str = "Layers of", ready: Sequence[Run]
 
 
 def _draw_one(label: str, by_id: Mapping[str, Run], run_id: str, key: str, width: int | Literal["stretch"]) -> None:
-    st.session_state[key] = run_id  # the picker shows what the link says
+    st.session_state[key] = run_id  # the picker shows the run in the link
     st.selectbox(
         label, list(by_id), format_func=lambda one: page_text.run_label(by_id[one]), key=key,
         on_change=run_choice.pick_run_from,
@@ -57,7 +57,7 @@ def draw_several(
     placeholder: str = "Choose runs to compare",
     width: int | Literal["stretch"] = "stretch",
 ) -> None:
-    """Draw a picker of several runs, at most so many, that shows the first of those chosen."""
+    """Draw a picker of several runs, at most ``most``, that begins with the first chosen ones."""
     st.session_state[key] = list(chosen[:most])
     st.multiselect(
         "Runs", list(by_id), format_func=lambda one: page_text.run_label(by_id[one]), key=key,
@@ -74,10 +74,10 @@ def pick_run(
 ) -> tuple[Run, bool] | None:
     """Draw a picker and a sentence about the picked run, and return that run; None if there is none to show.
 
-    ``first`` is shown if neither the link nor the session names one; ``say`` writes the sentence. ``ready`` are those
-    of which what the page shows is stored, by default all: unless a run was chosen, it is of those.
+    ``first`` is shown if neither the link nor the session names a run; ``say`` writes the sentence. ``ready`` are the
+    runs whose results for this page are stored, by default all; if no run is chosen, one of them is shown.
 
-    The flag says that it was picked just now, so that the view should start from that run's own values.
+    The flag is True if the run was picked just now, so that the view starts with that run's own values.
     """
     if not runs:
         if requested := run_choice.picked_run([], "").missing:
@@ -98,7 +98,7 @@ def pick_run(
 
 
 def group_by_models(runs: Sequence[Run]) -> list[list[Run]]:
-    """Groups of runs that merge the same models, in any order; the first run's group comes first."""
+    """Groups of runs that merge the same models, in whatever order; the first run's group comes first."""
     groups: list[list[Run]] = []
     for run in runs:
         if group := next((one for one in groups if merge_same_models(one[0], run)), None):
@@ -109,38 +109,38 @@ def group_by_models(runs: Sequence[Run]) -> list[list[Run]]:
 
 
 def draw_other_groups(groups: Sequence[Sequence[Run]]) -> None:
-    """Draw which of the chosen runs merge other experts than the first group, and buttons that show those instead."""
+    """List the chosen runs that merge other experts than the first group, with buttons that show them instead."""
     if len(groups) < 2:
         return
     others = sum(map(len, groups[1:]))
     with st.container(border=True, gap="xsmall", key="other_experts"):
         st.markdown(f":material/group_work: {OTHER_SETS.format(f'**{others}**', 'merge' if others > 1 else 'merges')}")
-        for place, group in enumerate(groups[1:], start=1):
+        for number, group in enumerate(groups[1:], start=1):
             titles = page_text.safe_text(first_few((run.name for run in group), 4), 300)
             ids = [run.id for run in group] + [run.id for other in groups if other is not group for run in other]
             words, switch = st.columns([3, 1], vertical_alignment="center")
             words.markdown(f"**{page_text.safe_text(expert_names.experts_in_words(group[0].experts), 120)}.** {titles}")
             switch.button(
-                "Show these instead", key=f"other_experts_{place}", on_click=run_choice.pick_runs, args=(ids,)
+                "Show these instead", key=f"other_experts_{number}", on_click=run_choice.pick_runs, args=(ids,)
             )
 
 
 def draw_left_out(runs: Sequence[Run], why: str = CLIP_ONLY) -> None:
-    """Say that runs of other networks than CLIP are not offered here; draws nothing if there are none."""
+    """Report that the page does not offer runs of networks other than CLIP; draws nothing if there are none."""
     if others := [run for run in runs if run.network]:
         networks = page_text.join_words(sorted({page_text.safe_text(run.network, 60) for run in others}))
         verb = "is" if len(others) == 1 else "are"
-        st.caption(f"{plural(len(others), 'run')} of {networks} {verb} not offered here. {why}")
+        st.caption(f"{plural(len(others), 'run')} of {networks} {verb} not offered on this page. {why}")
 
 
 def draw_missing_runs(
     run_ids: Sequence[str], forget: Callable[[], None] = run_choice.clear_link, one_other: str = ONE_OTHER,
     offers: str = "",
 ) -> None:  # fmt: skip
-    """Draw which chosen runs cannot be shown, and a button to go on, which calls ``forget``.
+    """Report the chosen runs that cannot be shown, with a button to continue, which calls ``forget``.
 
-    ``one_other`` says that of a run, by its title, of another network than CLIP. ``offers`` says which runs the page
-    does show, if it goes on with those: a run that is stored and not among them needs no button.
+    ``one_other`` is the sentence about a run of a network other than CLIP. ``offers`` says which runs the page shows,
+    if the page continues with them: then a stored run that is not among them needs no button.
     """
     run_ids = _offer_choices(run_ids)
     if offers:
@@ -150,7 +150,7 @@ def draw_missing_runs(
 
 
 def _not_offered(run_ids: Sequence[str], offers: str) -> list[str]:
-    """Say which stored merges of CLIP the page does not offer; returns the other ids."""
+    """Report the stored merges of CLIP that the page does not offer; returns the other ids."""
     stored = {run.id: run for run in page_data.clip_runs(page_data.stored_runs())}
     if titles := [f"**{page_text.safe_text(stored[run_id].name, 60)}**" for run_id in run_ids if run_id in stored]:
         st.caption(
@@ -160,7 +160,7 @@ def _not_offered(run_ids: Sequence[str], offers: str) -> list[str]:
 
 
 def _offer_choices(run_ids: Sequence[str]) -> list[str]:
-    """Draw the runs whose ids begin with what a link names, where there are several; returns the other ids."""
+    """Draw the runs whose ids begin with an ambiguous id in a link; returns the other ids."""
     by_id, lost = {run.id: run for run in page_data.stored_runs()}, []
     for run_id in run_ids:
         if len(several := match_prefix(run_id, by_id)) < 2:
@@ -177,16 +177,16 @@ def _offer_choices(run_ids: Sequence[str]) -> list[str]:
 
 
 def _choose_instead(written: str, run_id: str) -> None:
-    """Callback: the run takes the place of the beginning of its id, wherever the link names that."""
+    """Callback: replace the beginning of an id in the link by the run's whole id."""
     for key in (address.RUN, address.RUNS, address.RUN_B, address.SELECTED_RUNS):
         ids = st.query_params.get(key, "").split(",")
         if written in ids:
             st.query_params[key] = ",".join(run_id if one == written else one for one in ids)
-    view_state.enter_page("")  # so that the changed address counts once more
+    view_state.enter_page("")  # so that the page reads the changed address
 
 
 def _draw_lost_runs(run_ids: Sequence[str], forget: Callable[[], None], one_other: str) -> None:
-    """Draw that this machine lacks these runs, or has them on another benchmark, and a button to go on."""
+    """Report that this machine lacks these runs, or has them on another benchmark, with a button to continue."""
     listed = first_few((f"“{page_text.safe_text(run_id, 20)}”" for run_id in run_ids), 3)
     if others := [run for run_id in run_ids if (run := page_data.store().find(run_id)) and run.network]:
         title, network = (page_text.safe_text(words, 60) for words in (others[0].name, others[0].network))
@@ -216,7 +216,7 @@ def _draw_lost_runs(run_ids: Sequence[str], forget: Callable[[], None], one_othe
 
 
 def draw_run(run: Run) -> None:
-    """Draw a sentence on the run, where its numbers come from, and its warnings."""
+    """Draw a sentence on the run, the origin of its numbers, and its warnings."""
     st.markdown(f"{page_text.run_in_words(run)} {run_badges(run)}")
     for line in run.cautions:
         st.caption(f":material/warning: {page_text.safe_text(line, 400)}")
@@ -225,15 +225,15 @@ def draw_run(run: Run) -> None:
 
 
 def draw_cautions(run: Run, of: str = "the result") -> None:
-    """Draw what may be wrong with a run, if anything; ``of`` names the run in Markdown."""
+    """Draw the warnings of a run, if there are any; ``of`` names the run in Markdown."""
     if lines := [f"- {page_text.safe_text(line, 400)}" for line in run.cautions[:CAUTIONS]]:
         more = len(run.cautions) - len(lines)
-        rest = f"\n\n… and {plural(more, 'more warning')}, in its run.json." if more else ""
-        st.warning(f"**Check {of}:**\n\n" + "\n".join(lines) + rest, icon=":material/warning:")
+        remaining = f"\n\n… and {plural(more, 'more warning')}, in its run.json." if more else ""
+        st.warning(f"**Check {of}:**\n\n" + "\n".join(lines) + remaining, icon=":material/warning:")
 
 
 def run_badges(run: Run) -> str:
-    """Where a run was computed, on what, and with which seed; Markdown."""
+    """Badges with the machine, device and seed of a run; Markdown."""
     device = page_text.safe_text(run.device, 40)
     if run.provenance == PRECOMPUTED:
         badge = f":gray-badge[:material/inventory_2: precomputed on {device}]"

@@ -1,4 +1,4 @@
-"""Pickers of the selection, doors to the other views of it, and what a page that does not show it says."""
+"""Pickers of the selection, links to other views of it, and the note on pages that do not show it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 ALL = "all"
 SALIENCY = "saliency of one tensor"
-VIEWS = {  # title -> page, icon, the kinds that it shows, and the query of the view that does
+VIEWS = {  # title -> page, icon, kinds that the view shows, query of the view
     "Masks": (pages.MASKS, "grid_on", {address.TENSOR, address.EXPERT}, {}),
     "Conflicts": (pages.CONFLICTS, "call_split", {address.TENSOR}, {address.CONFLICTS_VIEW: "sign agreement"}),
     "Drift": (pages.DRIFT, "moving", {address.TENSOR, address.EXPERT}, {address.DRIFT_VIEW: "layer by layer"}),
@@ -33,15 +33,16 @@ def pick_selected(
     kind: str, names: Sequence[str], label: str, *, first: str | None = None, placeholder: str = "None",
     width: Any = "stretch", what: str = "",
 ) -> str | None:  # fmt: skip
-    """A picker of one of ``names``, which begins with what is chosen, else with ``first``.
+    """A picker of one of ``names``, which begins with the selection, else with ``first``.
 
-    Where what is chosen is not among ``names``, a caption says so; ``what`` are the names, such as "linear layers".
+    If the selection is not among ``names``, a caption says so; ``what`` is the plural noun for ``names``, such as
+    "linear layers".
     """
     selection.note_shown(kind)
     chosen = selection.chosen_value(kind)
     near = _name_among(kind, chosen, names)
     value = near or first
-    options = [*names] if first else [None, *names]  # a picker that begins with a name could not be emptied otherwise
+    options = [*names] if first else [None, *names]  # a picker without None cannot be cleared
     key = selection.picker_key(kind, value)
     with st.container(width=width, gap="xsmall"):
         picked: str | None = st.selectbox(
@@ -57,7 +58,10 @@ def pick_selected(
 
 
 def _name_among(kind: str, chosen: str, names: Sequence[str]) -> str:
-    """What is chosen, if it is among ``names``; else a packed tensor for its query, key or value, or the reverse."""
+    """The selection, if it is among ``names``; else the packed tensor of a query, key or value, or the reverse.
+
+    Else empty.
+    """
     if chosen in names or kind != address.TENSOR:
         return chosen if chosen in names else ""
     whole = whole_name(chosen)
@@ -65,7 +69,7 @@ def _name_among(kind: str, chosen: str, names: Sequence[str]) -> str:
 
 
 def draw_view_links(here: str, kind: str, **query: str) -> None:
-    """Links to the other views of what is chosen; ``here`` is the title of this one, ``query`` goes with each link."""
+    """Links to the other views of the selection; ``here`` is the title of this view, every link has ``query``."""
     if not selection.chosen_value(kind):
         return
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
@@ -77,7 +81,7 @@ def draw_view_links(here: str, kind: str, **query: str) -> None:
 
 
 def draw_not_shown() -> None:
-    """What is chosen and not shown on this page, where it is shown, and a button that forgets it."""
+    """The selection that this page does not show, links to views that do, and a button that clears it."""
     kinds = selection.kinds_not_shown()
     if not kinds:
         return
@@ -97,7 +101,7 @@ def draw_not_shown() -> None:
 
 
 def _name_of(kind: str, value: str) -> str:
-    """What is chosen as pages name it; links keep the expert's key."""
+    """The selection's name on pages; links have the expert's key."""
     return expert_names.expert_name(value) if kind == selection.EXPERT else value
 
 
@@ -108,7 +112,7 @@ def _selection_query() -> dict[str, str]:
 def pick_tower(sections: pd.Series) -> str:
     """A picker of one tower of a network by its sections; "" for all, and where there is one tower.
 
-    What lies outside the towers, such as a vocabulary that they share, is shown with all of them only.
+    Tensors outside of the towers, such as a shared vocabulary, are only shown with all towers.
     """
     towers = list(sections.astype(str).str.extract(r"^(.+) block \d+$")[0].dropna().unique())
     if len(towers) < 2:

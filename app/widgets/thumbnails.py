@@ -30,7 +30,7 @@ class Thumbnail(NamedTuple):
 def draw_strip(images: Sequence[Thumbnail], split: str, runs: Sequence[Run], title: str) -> None:
     """Images of a split side by side, each with its class and predictions, a button that chooses it, and a link.
 
-    The links carry the ``runs`` on screen; ``title`` says which images these are on the page that they open.
+    The links contain the current ``runs``; ``title`` describes the images on the page that a link opens.
     """
     chosen = selection.chosen_value(selection.IMAGE)
     found_images.remember_images(title, [full_name(one.image, split) for one in images])
@@ -46,35 +46,35 @@ def draw_strip(images: Sequence[Thumbnail], split: str, runs: Sequence[Run], tit
                     )  # fmt: skip
 
 
-def draw_tile(one: Thumbnail, split: str, runs: Sequence[Run]) -> None:
+def draw_tile(thumbnail: Thumbnail, split: str, runs: Sequence[Run]) -> None:
     """One image with its class and predictions, and a link that opens it."""
-    where = f", {clean_text(one.data_set, 40)}" if one.data_set else ""
-    st.image(_picture(one.image, split), width=72, alt=f"An image of {clean_text(one.truth, 60)}{where}")
-    lines = [f"**{page_text.safe_text(one.truth, 24)}**"]
-    lines += [f":gray[{page_text.safe_text(one.data_set, 24)}]"] if one.data_set else []
-    lines += [f"{name}: {page_text.safe_text(answer, 60)}" for name, answer in one.answers]
+    data_set = f", {clean_text(thumbnail.data_set, 40)}" if thumbnail.data_set else ""
+    st.image(_picture(thumbnail.image, split), width=72, alt=f"An image of {clean_text(thumbnail.truth, 60)}{data_set}")
+    lines = [f"**{page_text.safe_text(thumbnail.truth, 24)}**"]
+    lines += [f":gray[{page_text.safe_text(thumbnail.data_set, 24)}]"] if thumbnail.data_set else []
+    lines += [f"{name}: {page_text.safe_text(answer, 60)}" for name, answer in thumbnail.answers]
     st.caption("  \n".join(lines))
-    image_link.draw_image_link(full_name(one.image, split), runs)
+    image_link.draw_image_link(full_name(thumbnail.image, split), runs)
 
 
 def full_name(image: str, split: str) -> str:
-    """An image as links name it, task:split:place, from its name in tables, task:place."""
-    task, _, place = image.rpartition(":")
-    return f"{task}:{split}:{place}"
+    """An image's name in links, task:split:index, from its name in tables, task:index."""
+    task, _, index = image.rpartition(":")
+    return f"{task}:{split}:{index}"
 
 
 def chosen_image(images: Iterable[str], split: str) -> str:
-    """The chosen image as these tables name it; empty, and the page says so, if it is not among their images."""
+    """The chosen image by its name in tables; empty, with a caption, if it is not among ``images``."""
     selection.note_shown(selection.IMAGE)
     chosen = selection.chosen_value(selection.IMAGE)
     image = next((image for image in images if full_name(image, split) == chosen), "") if chosen else ""
     if chosen and not image:
-        st.caption(f"The chosen image, {page_text.safe_text(chosen, 60)}, is not among the images shown here.")
+        st.caption(f"The chosen image, {page_text.safe_text(chosen, 60)}, is not among the images on this page.")
     return image
 
 
 def _picture(image: str, split: str) -> np.ndarray[Any, Any]:
     """One image (h, w, 3)."""
-    task, _, place = image.rpartition(":")
-    picture: np.ndarray[Any, Any] = benchmark_images.split_images(task, split)[int(place)]
+    task, _, index = image.rpartition(":")
+    picture: np.ndarray[Any, Any] = benchmark_images.split_images(task, split)[int(index)]
     return picture

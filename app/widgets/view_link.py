@@ -1,4 +1,4 @@
-"""What *Link* under a chart offers: the view's address, the chart alone for frames, a frame to copy, and a QR code."""
+"""The menu *Link* under a chart: the view's address, the chart alone for frames, a frame to copy, and a QR code."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LESSON = (address.LESSON, address.STEP, address.PROGRESS, address.ANSWERS, addre
 
 
 def draw_link_menu(chart: ShownChart) -> None:
-    """The button of a chart, and what it opens."""
+    """The button *Link* of a chart, and its menu."""
     popover = st.popover(
         "Link", icon=":material/link:", type="tertiary", help=HELP, key=f"link_{chart.key}", on_change="rerun"
     )
@@ -35,7 +35,7 @@ def draw_link_menu(chart: ShownChart) -> None:
         st.code(frame_snippet.frame_html(alone, picture["title"]), language="html", wrap_lines=True)
         with st.container(horizontal=True, vertical_alignment="center", gap="small"):
             frame_snippet.draw_copy_button(chart.key, picture, alone)
-            st.caption("The frame, with a picture of the chart for where no server answers.")
+            st.caption("The frame, with a picture of the chart in case no server answers.")
         st.image(qr_code.qr_svg(page_parts.view_address()), caption="Scan to open this address")
         with st.expander("Make a step of this view", icon=":material/school:"):
             st.code(step_text.step_yaml(page_parts.base_and_query()[1], chart.key), language="yaml", wrap_lines=True)

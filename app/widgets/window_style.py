@@ -10,17 +10,18 @@ from pathlib import Path
 from app.session import address
 
 HERE = Path(__file__).parent
-# Lines that a window has, and of them: above the chart, at its sides, and for a row of controls. In a frame small type
-# has 14 px of 540, so that there are fewer lines; and never less than 14 px, so that a line has at least LEAST px.
+# The unit is a line. Lines of a window, and of them: above the chart, at its sides, and for a row of controls. In a
+# frame of 540 px small type is 14 px high, so it has fewer lines; type is never smaller than 14 px, so a line has at
+# least LEAST px.
 BARE_LINES, LEAST = 463, 14 / 12
 CONTROL, BARE_CONTROL = 52, 60
 SIDE = 20
 QUESTION, WORD, LEADING, GAP = 28, 13, 1.3, 6  # lines: of a chart's question; of a step's words, between paragraphs
 FORMULA = 10  # lines by which formulas make a paragraph higher
-CHARACTER = 0.45  # width of one, of its height
-MOST_WORDS = 216  # lines that a step's words take; longer ones scroll
-PICKER_KEYS = {address.RUN: "picker", address.RUNS: "compare", address.SWEEP: "sweep_picker"}  # whose keys differ
-COPIES = 40  # a picker whose value is changed elsewhere gets a new key with the next number
+CHARACTER = 0.45  # width of a character over its height
+MOST_WORDS = 216  # most lines of a step's words; longer texts scroll
+PICKER_KEYS = {address.RUN: "picker", address.RUNS: "compare", address.SWEEP: "sweep_picker"}  # whose key differs
+COPIES = 40  # most versions of a picker's key: it gets the next number whenever something else changes its value
 FRAME = """
 [data-testid="stHeader"], [data-testid="stSidebar"], [data-testid="stToolbar"], [data-testid="stDecoration"],
 [data-testid="stExpandSidebarButton"], [data-testid="stStatusWidget"] { display: none !important; }
@@ -35,46 +36,49 @@ html, body, #root, [data-testid="stApp"], [data-testid="stAppViewContainer"], [d
 .st-key-presented [data-testid="stCaptionContainer"], .st-key-presented [data-testid="stCaptionContainer"] * {
   color: #3F4A57 !important;
 }
-"""  # what is behind it is unknown, and mostly white, whatever the machine prefers
+"""  # the ground behind it is unknown, and mostly white, whatever the machine prefers
 
 
 def window_lines(bare: bool) -> int:
-    """How many lines a window has."""
-    from viz.theme import PRESENTED_LINES  # with it plotly, which Home does not need
+    """The height of a window in lines."""
+    from viz.theme import PRESENTED_LINES  # loads plotly, which Home does not need
 
     return BARE_LINES if bare else PRESENTED_LINES
 
 
 def words_height(plain: str, wide: float) -> float:
-    """Lines that a step's words take on a window that is so many lines wide; paragraphs stand on rows of their own."""
+    """The height of a step's words in a window that is ``wide`` lines wide, in lines.
+
+    Each paragraph begins a new row.
+    """
     paragraphs = [part for part in plain.split("\n") if part.strip()]
-    row = (wide - 2 * SIDE) / (WORD * CHARACTER)  # characters
+    row = (wide - 2 * SIDE) / (WORD * CHARACTER)  # characters in a row
     rows = sum(math.ceil(len(part) / max(row, 1)) for part in paragraphs)
     formulas = sum("$" in part for part in paragraphs)
     return min(rows * WORD * LEADING + len(paragraphs) * GAP + formulas * FORMULA, MOST_WORDS)
 
 
 def window_css(bare: bool, clear: bool, controls: Sequence[str]) -> str:
-    """CSS of the window, in which the ``controls`` with these keys of the address stay."""
+    """CSS of the window with the ``controls``, which are keys of the address."""
     least = f"max({LEAST}px, 100vh / {BARE_LINES})" if bare else f"100vh / {window_lines(bare)}"
-    above, aside, control = (2, 4, BARE_CONTROL) if bare else (12, SIDE, CONTROL)
+    above, side, control = (2, 4, BARE_CONTROL) if bare else (12, SIDE, CONTROL)
     words = {
-        "CONTROLS": ", ".join(place for key in controls for place in control_classes(key)) or ".st-key-none",
+        "CONTROLS": ", ".join(name for key in controls for name in control_classes(key)) or ".st-key-none",
         "ABOVE": str(above + (control if controls else 0)),
         "TOP": str(above),
-        "ASIDE": str(aside),
+        "ASIDE": str(side),
         "CONTROL": str(control),
         "COUNT": str(max(len(controls), 1)),
     }
     sheet = (HERE / "window.css").read_text("utf-8")
     sheet = re.sub(rf"\b({'|'.join(words)})\b", lambda found: words[found[1]], sheet)
     for number, key in enumerate(controls):
-        left = f"calc({aside} * var(--line) + {number} * (100vw - {2 * aside} * var(--line)) / {len(controls)})"
+        left = f"calc({side} * var(--line) + {number} * (100vw - {2 * side} * var(--line)) / {len(controls)})"
         sheet += f"\n:is({', '.join(control_classes(key))}) {{ left: {left}; }}"
     return f":root {{ --line: calc({least}); }}\n{sheet}{FRAME if bare else ''}{CLEAR if clear else ''}"
 
 
 def control_classes(key: str) -> list[str]:
-    """The classes that the control of a key of the address may have on the page."""
+    """The possible CSS classes of the control for a key of the address."""
     name = PICKER_KEYS.get(key, key)
     return [f".st-key-{name}", *(f".st-key-{name}_{number}" for number in range(COPIES))]

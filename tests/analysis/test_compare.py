@@ -100,7 +100,7 @@ def test_margins_are_of_the_right_class(store: Store, benchmark: Benchmark) -> N
         clear = np.abs(answers.margin) > 1e-3
         assert ((answers.margin > 0) == answers.is_right)[clear].all()
     task = benchmark.tasks[0]
-    model = Encoder.from_checkpoint(open_checkpoint(benchmark.pretrained), like=benchmark.pretrained_tower)
+    model = Encoder.from_checkpoint(open_checkpoint(benchmark.pretrained), fallback=benchmark.pretrained_tower)
     images, labels = benchmark.images(task.key, SPLIT)
     rows, head = compute_features(model, benchmark.preprocess(images)), benchmark.head(task.key)
     table = cosines(rows, head).numpy()

@@ -41,7 +41,7 @@ def run_of(store: Store, benchmark: Benchmark, merge: str, params: Any, edits: A
 def plain(model: Any, benchmark: Benchmark, task: str) -> tuple[float, float, float]:
     """Entropy, loss and accuracy of a model on the choosing half, from plain softmax."""
     images, labels = benchmark.images(task, "choosing")
-    encoder = Encoder.from_checkpoint(open_checkpoint(model, "model"), CPU, like=benchmark.pretrained_tower)
+    encoder = Encoder.from_checkpoint(open_checkpoint(model, "model"), CPU, fallback=benchmark.pretrained_tower)
     rows = compute_features(encoder, benchmark.preprocess(images)).double().numpy()
     unit = rows / np.linalg.norm(rows, axis=1, keepdims=True)
     logits = benchmark.logit_scale * unit @ benchmark.head(task).double().numpy().T
@@ -127,7 +127,7 @@ def test_a_task_turns_where_its_loss_is_least() -> None:
 
 def test_a_run_without_coefficients_or_modules_is_refused(store: Store, tiny_benchmark) -> None:
     plain_run = run_of(store, tiny_benchmark, "task_arithmetic", {})
-    for key, words in (("along_steps", "kept no coefficients"), ("modules", "has no modules")):
+    for key, words in (("along_steps", "stored no coefficients"), ("modules", "has no modules")):
         with pytest.raises(TaskError, match=words):
             measure(key, store, tiny_benchmark, plain_run.id, context=Context(device="cpu"))
 

@@ -112,7 +112,7 @@ def test_only_differing_lines_are_shown(look: Any, compared: Path) -> None:
     assert list(lines["Step"]) == ["Edit", "Merge"]
     at = look("compare", compared, **link_to_both(compared, TIES, TIES))
     assert not at.exception
-    assert "A and B are the same run" in words(at) and "Nothing: the recipes" in words(at)
+    assert "A and B are the same run" in words(at) and "Nothing. The recipes" in words(at)
     assert not at.dataframe[0].value["difference"].any()
 
 

@@ -120,10 +120,10 @@ class TwoLearning:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._runner, name)
 
-    def here(self) -> list[Job]:
+    def jobs_here(self) -> list[Job]:
         return self.live
 
-    jobs = here
+    list_jobs = jobs_here
 
     def details(self, job_id: str) -> list[str]:
         return [f"step {step} of 9 · entropy 1.{step}" for step in (1, 2, 3)] if job_id == "b" * 12 else []
@@ -322,7 +322,7 @@ def test_features_out_of_domain_are_said_to_have_no_module(look: Any, learned: P
     for run, said in ((learned_runs.MODULES, True), (learned_runs.LAYERWISE, False)):
         at = look("features", learned, runs=run)
         assert not at.exception
-        assert ("the features are the merged model's own" in words(at)) is said
+        assert ("are the merged model's own" in words(at)) is said
 
 
 def test_compare_and_home_carry_the_marks(look: Any, learned: Path) -> None:

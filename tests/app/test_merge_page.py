@@ -25,7 +25,7 @@ def test_merging_shows_accuracy_and_links(open_app: Any, library: Path) -> None:
     at = run_until_idle(at)
     assert [metric.label for metric in at.metric] == ["In-domain", "Out-of-domain", "H-score"]
     assert all(metric.value.endswith("%") for metric in at.metric)
-    (job,) = page_data.job_queue().jobs()
+    (job,) = page_data.job_queue().list_jobs()
     assert job.title == "LwPTV (prune ratio 0.4) → Task Arithmetic"
     assert page_data.store().get_run(job.subject).has_scores
     at.switch_page("screens/scores.py").run()
@@ -37,12 +37,12 @@ def test_a_job_can_be_cancelled_and_dismissed(open_app: Any, library: Path) -> N
     press(at, "Run")
     press(at, "Cancel")
     at = run_until_idle(at)
-    (job,) = page_data.job_queue().jobs()
+    (job,) = page_data.job_queue().list_jobs()
     assert job.state == "cancelled"
     assert not page_data.store().has_run(job.subject)
     press(at, "Dismiss")
     assert not at.exception
-    assert not page_data.job_queue().jobs()
+    assert not page_data.job_queue().list_jobs()
 
 
 def test_a_job_is_seen_in_another_tab(open_app: Any, library: Path) -> None:
@@ -63,7 +63,7 @@ def test_a_chain_that_needs_exemplars_can_be_run(open_app: Any, library: Path) -
     press(at, "Run")
     at = run_until_idle(at)
     assert not at.error
-    (job,) = page_data.job_queue().jobs()
+    (job,) = page_data.job_queue().list_jobs()
     assert job.state == "done"
     recipe = page_data.store().get_run(job.subject).recipe
     assert recipe is not None

@@ -64,7 +64,7 @@ def test_an_upload_is_checked_and_kept(open_app: Any, library: Path, tmp_path: P
     assert "was uploaded" in at.success[0].value
     assert "my_model" in set(table(at)["name"])
     at.file_uploader[0].set_value(("page.pt", b"<!DOCTYPE html>", "text/html")).run()
-    assert "web page" in at.error[0].value and "not kept" in at.error[0].value
+    assert "web page" in at.error[0].value and "not stored" in at.error[0].value
     next(button for button in at.button if button.label.startswith("Delete my")).click().run()
     assert not at.exception
     assert "my_model" not in set(table(at)["name"])
@@ -100,9 +100,9 @@ def test_large_files_are_read_by_a_job(
         path.unlink()
     at = open_app("merge", library, models=own_set, chain="ties:density=0.31")
     press(at, "Run")
-    assert page_data.job_queue().jobs()[0].title.startswith("Reading the files of")
+    assert page_data.job_queue().list_jobs()[0].title.startswith("Reading the files of")
     at = run_until_idle(run_until_idle(at))
-    assert {job.state for job in page_data.job_queue().jobs()} == {"done"}
+    assert {job.state for job in page_data.job_queue().list_jobs()} == {"done"}
     assert "is done" in words(at)
     run = next(run for run in page_data.stored_runs() if run.provenance != "precomputed")
     assert "density: 0.31" in run.recipe_yaml

@@ -32,7 +32,7 @@ def test_the_result_the_list_and_other_pages_say_it(open_app: Any, library: Path
     press(at, "Run")
     at = run_until_idle(at)
     assert not at.exception
-    (job,) = page_data.job_queue().jobs()
+    (job,) = page_data.job_queue().list_jobs()
     run = page_data.store().get_run(job.subject)
     assert len(run.cautions) == 3
     (box,) = [warning.value for warning in at.warning if warning.value.startswith("**Check the result:**")]

@@ -54,7 +54,7 @@ def test_merge_names_what_does_not_fit_into_memory(
     monkeypatch.setattr("merging.base.free_memory.free_memory", lambda: 1000)
     at = open_app("merge", library, models=made.id, chain="drm")
     said = next(error.value for error in at.error if "Memory is too small" in error.value)
-    assert "what DRM works on as a whole" in said and "DenseReluDense" in said and "1 kB are free" in said
+    assert "tensors that DRM cannot merge in pieces" in said and "DenseReluDense" in said and "1 kB are free" in said
 
 
 def test_a_set_is_merged_and_methods_for_clip_are_refused(
@@ -73,7 +73,7 @@ def test_a_set_is_merged_and_methods_for_clip_are_refused(
     at = run_until_idle(at)
     assert not at.exception and "Not evaluated\\: images pass through CLIP towers" in words(at)
     assert "It was not evaluated" not in words(at)
-    (job,) = page_data.job_queue().jobs()
+    (job,) = page_data.job_queue().list_jobs()
     assert page_data.store().get_run(job.subject).network == "T5"
 
 
@@ -88,7 +88,7 @@ def test_pages_on_weights_show_them(open_app: Any, library: Path, run: Run, page
 def test_pages_on_images_say_that_it_is_no_clip(open_app: Any, library: Path, run: Run, page: str) -> None:
     at = open_app(page, library)
     assert not at.exception
-    assert "1 run of T5 is not offered here." in words(at)
+    assert "1 run of T5 is not offered on this page." in words(at)
     at = open_app(page, library, runs=run.id)
     assert not at.exception
     says = (
@@ -144,7 +144,7 @@ def test_drift_shows_a_run_layer_by_layer_if_its_recipe_names_layer_inputs(
                           experts={name: t5[name] for name in files})  # fmt: skip
     lot = execute(recipe, page_data.store(), context=Context(device="cpu"))
     at = open_app("drift", library, drift_view="layer by layer", runs=lot.id)
-    assert not at.exception and "1 run of T5 is not offered here" in words(at)
+    assert not at.exception and "1 run of T5 is not offered on this page" in words(at)
     assert "Drift layer by layer, from the layer inputs that the recipe names, has not been measured" in words(at)
     press(at, "Measure")
     at = run_until_idle(at)

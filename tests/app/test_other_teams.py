@@ -111,7 +111,7 @@ def test_other_pages_name_the_networks_that_they_do_not_show(
         assert not at.exception, page
         text = words(at)
         assert "4 runs of BERT or RoBERTa, Llama or a relative of it, ResNet" in text
-        assert ("have no scores" if page == "scores" else "not offered here") in text
+        assert ("have no scores" if page == "scores" else "not offered on this page") in text
     for page in ("home", "learning", "sweeps", "report"):
         assert not open_app(page, library).exception, page
 
@@ -169,7 +169,7 @@ def test_layer_inputs_are_named_by_one_path_with_the_experts_names(
     assert not at.exception and not at.error
     assert not at.button(key="run_button").disabled
     press(at, "Run")
-    (job,) = page_data.job_queue().jobs()
+    (job,) = page_data.job_queue().list_jobs()
     recipe = Recipe.from_yaml(job.recipe_yaml)
     assert dict(recipe.data_files.layer_inputs) == {name: f"{tmp_path}/{name}.safetensors" for name in NAMES}
     run_until_idle(at)
@@ -201,7 +201,7 @@ def test_the_export_form_of_networks_asks_for_a_task_alone(
     at.selectbox(key="export_task").select("rte").run()
     assert any("--to hf --task rte" in code.value for code in at.get("code"))
     at.button(key="export_start").click().run()
-    (job,) = page_data.job_queue().jobs()
+    (job,) = page_data.job_queue().list_jobs()
     assert not at.exception and job.words[-2:] == ("--task", "rte")
     page_data.job_queue().cancel(job.id)
     at = open_app("models", library, models_view="runs", selected_runs=teams["T5"][1].id)

@@ -88,7 +88,7 @@ def test_the_result_of_merging_says_so(page):
     at = opened("merge")
     at.session_state["_watched"] = page_data.job_queue().submit(page_data.store().get_run(ids[0]).recipe).subject
     limit = time.monotonic() + 60
-    while any(job.is_live for job in page_data.job_queue().jobs()) and time.monotonic() < limit:
+    while any(job.is_live for job in page_data.job_queue().list_jobs()) and time.monotonic() < limit:
         time.sleep(0.2)
     at.run()
     assert not at.exception

@@ -140,7 +140,7 @@ def test_a_job_for_which_others_wait_is_not_paused(
     job = first.sweep("b" * 12, "Both want it")
     assert second.sweep("b" * 12, "Both want it").id == job.id
     first.pause(job.id)
-    assert "Others wait" in said() and first.get(job.id).state == "queued"
+    assert "Other sessions wait" in said() and first.get(job.id).state == "queued"
     first.cancel(job.id)  # leaves it
     assert said() == "" and second.get(job.id).state == "queued"
     second.pause(job.id)

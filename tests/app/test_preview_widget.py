@@ -28,12 +28,12 @@ class StandIn:
         self.asked: list[PreviewRequest] = []
         self.stopped = 0
 
-    def ask(self, session: str, asked: PreviewRequest) -> PreviewState:
+    def request(self, session: str, asked: PreviewRequest) -> PreviewState:
         self.asked.append(asked)
         self.states[session] = PreviewState(asked)
         return self.states[session]
 
-    def state(self, session: str, asked: PreviewRequest) -> PreviewState | None:
+    def find_state(self, session: str, asked: PreviewRequest) -> PreviewState | None:
         state = self.states.get(session)
         return state if state is not None and state.request == asked else None
 

@@ -104,7 +104,7 @@ def test_pages_on_whole_test_sets_speak_of_no_half(open_app: Any, library: Path,
         assert not [part for part in parts if re.search(r"\bhal(?:f|ves)\b", part)], page
     together = "\n".join(shown)
     assert "on the test set, and the H-score" in together and "measured by this program on the test set of" in together
-    assert "one of 10 images of the test set" in together and "No previews here" in together
+    assert "one of 10 images of the test set" in together and "No previews: this benchmark" in together
 
 
 def test_files_that_were_moved_are_named_and_found_again(

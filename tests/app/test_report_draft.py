@@ -200,7 +200,7 @@ def test_a_store_that_cannot_be_written_to_leaves_the_report_in_the_session(
     with fail_writing(tmp_path / "store", errno.EROFS):
         press(at, ADD)
         assert not at.exception and len(draft(at).views) == 1
-        assert "The report is kept in this session only" in words(at) and "Read-only file system" in words(at)
+        assert "The report exists in this session only" in words(at) and "Read-only file system" in words(at)
         at.switch_page("screens/report.py").run()
         assert "MERGESCOPE" in words(at) and "report_token" not in at.query_params
     field(at, "report_title").set_value("Now").run()

@@ -55,6 +55,6 @@ def test_an_image_stays_chosen(open_app: Any, compared: Path) -> None:
     assert "**Your image**, both right." in words(at)
     at = open_app("features", compared, image=name)  # of the other half
     assert not at.exception
-    assert "is not among the images shown here" in words(at)
+    assert "is not among the images on this page" in words(at)
     at = open_app("scores", compared, image=name)
     assert "Chosen image" in words(at)

@@ -120,7 +120,7 @@ def test_what_cannot_be_shown_is_named(tiny_place: None) -> None:
         return str(caught.value)
 
     assert "Did you mean" in refused(["smal"], [])
-    assert "Nothing is asked for" in refused([], ["# nothing"])
+    assert "There is nothing to write" in refused([], ["# nothing"])
     assert "Line 1 of the views: there is no page 'mask'" in refused([], ["mask?ratio=0.7"])
     assert "got 'slide=shared_directions'" in refused(
         [], ["drift?drift_view=two+extreme+cases  slide=shared_directions"]

@@ -204,7 +204,7 @@ def test_a_point_is_opened_as_a_run(open_app: Any, library: Path, tmp_path: Path
     picker(at, "chosen_point").select(other).run()
     at.button(key="open_run").click().run()
     assert not at.exception
-    jobs = page_data.job_queue().jobs()
+    jobs = page_data.job_queue().list_jobs()
     assert [job.title for job in jobs] == ["TIES (density 0.1)"]
 
 

@@ -146,7 +146,7 @@ jobs = [
     for number, (on, left) in enumerate(words)
 ]
 queue = data.job_queue()
-type(queue).mine = lambda self: [*jobs, Job("sweep-5", "Sweep 5", "queued", kind=SWEEP, position=1)]
+type(queue).own_jobs = lambda self: [*jobs, Job("sweep-5", "Sweep 5", "queued", kind=SWEEP, position=1)]
 tray._draw_tray(False)
 """
 
@@ -178,7 +178,7 @@ from merging.tasks.queue.job_records import Job
 from merging.recipes.recipe import Recipe
 
 recipe = Recipe.build("adamerging").to_yaml()
-tray.draw_buttons(Job("1", "Learning", "STATE", recipe_yaml=recipe, kept=KEPT), "tray")
+tray.draw_buttons(Job("1", "Learning", "STATE", recipe_yaml=recipe, is_resumable=KEPT), "tray")
 """
 
 

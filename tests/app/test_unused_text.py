@@ -68,7 +68,7 @@ def merged_in_app(at: Any) -> Run:
     press(at, "Run")
     at = run_until_idle(at)
     assert not at.exception and not at.error
-    run = page_data.store().get_run(page_data.job_queue().jobs()[0].subject)
+    run = page_data.store().get_run(page_data.job_queue().list_jobs()[0].subject)
     assert run.has_model
     return run
 

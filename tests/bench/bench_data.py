@@ -138,7 +138,7 @@ def _plain(pretrained: Any, experts: Mapping[str, Any], exemplars: Mapping[str, 
 
     seconds = 0.0
     for name, expert in experts.items():
-        encoder = Encoder.from_checkpoint(expert, device, like=pretrained)
+        encoder = Encoder.from_checkpoint(expert, device, fallback=pretrained)
         images = exemplars[name].to(device)
         _wait(device)
         started = time.monotonic()

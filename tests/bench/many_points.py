@@ -120,7 +120,7 @@ def pages(found: Sweep, late: Callable[[], None]) -> None:
     with measured("Sweeps, a required accuracy"):
         next(box for box in at.selectbox if box.label == "Subject to").select_index(1).run()
     with measured("The jobs, as the tray reads them every second"):
-        page_data.job_queue().jobs()
+        page_data.job_queue().list_jobs()
     with measured("Sweeps, the form of a new one"):
         next(box for box in at.selectbox if str(box.key).startswith("sweep_picker")).select_index(0).run()
 

@@ -50,7 +50,7 @@ def previewed(previewer: Previewer, recipe: Recipe, reference: Recipe, sample: P
 
 
 def put_back(recipe: Recipe, block: int) -> Recipe:
-    plain = recipe.plain()
+    plain = recipe.to_plain()
     plain["edits"] = [*plain["edits"], {"manual": {"rules": [{"blocks": str(block), "factor": 0}], "when": "after"}}]
     return Recipe.from_plain(plain)
 

@@ -147,7 +147,7 @@ def test_cells_are_marked_on_a_map_or_by_their_names(offline: Page, snapshot: Pa
     page.locator("#step-5 form button").click()
     expect(page.locator("#step-5 .yours")).to_have_text(f"Your guess: {named}; {first}")
     expect(page.locator("#view-5")).to_be_visible()
-    expect(page.locator("#cells-5 .alt")).to_contain_text("these are what was measured")
+    expect(page.locator("#cells-5 .alt")).to_contain_text("the measured ones")
     expect(page.locator("#cells-5 .plot .scatterlayer .point")).to_have_count(2)
     page.reload()
     expect(page.locator("#step-5 .yours")).to_have_text(f"Your guess: {named}; {first}")

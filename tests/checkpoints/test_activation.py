@@ -65,7 +65,7 @@ def test_an_activation_is_stated_beside_what_is_known():
         gelu.digest == known.digest and architecture_in_metadata(gelu)["vision_cfg"] == tiny.ARCHITECTURE["vision_cfg"]
     )
     bare = with_activation(MappingCheckpoint(tiny.pretrained(), "bare"), "gelu")
-    assert Architecture.from_checkpoint(bare, like=known) == Architecture.from_checkpoint(gelu)
+    assert Architecture.from_checkpoint(bare, fallback=known) == Architecture.from_checkpoint(gelu)
 
 
 def test_it_does_not_hide_the_heads_of_published_towers():
@@ -102,7 +102,7 @@ def test_a_recipe_keeps_it():
     named = Recipe.build("ties", activation="gelu")
     assert Recipe.from_yaml(named.to_yaml()) == named and "activation: gelu" in named.to_yaml()
     plain = Recipe.build("ties")
-    assert "activation" not in plain.plain() and named.run_id("0", {}) != plain.run_id("0", {})
+    assert "activation" not in plain.to_plain() and named.run_id("0", {}) != plain.run_id("0", {})
     with pytest.raises(RecipeError, match="activation is quick_gelu or gelu; got 'relu'"):
         Recipe.from_yaml("merge: ties\nactivation: relu")
     with pytest.raises(RecipeError, match=r"got \['gelu'\]"):
@@ -115,11 +115,11 @@ def test_runs_are_made_and_scored_with_it(silent, store, tiny_benchmark):
         for named in ("", "quick_gelu", "gelu")
     ]
     assert len({run.id for run in runs}) == 3
-    assumed = ["which activation it has; QuickGELU was assumed" in " ".join(run.warnings) for run in runs]
+    assumed = ["states its activation; QuickGELU was assumed" in " ".join(run.warnings) for run in runs]
     assert assumed == [True, False, False]
     first, quick, gelu = (open_checkpoint(run.model_path) for run in runs)
     assert first.digest == quick.digest != gelu.digest  # nothing says it: QuickGELU is assumed
-    assert not Architecture.from_checkpoint(gelu, like=tiny_benchmark.pretrained_tower).quick_gelu
+    assert not Architecture.from_checkpoint(gelu, fallback=tiny_benchmark.pretrained_tower).quick_gelu
     with safe_open(runs[2].model_path, "pt") as file:
         assert json.loads(file.metadata()["recipe"])["activation"] == "gelu"
     expected = evaluate(

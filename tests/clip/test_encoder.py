@@ -156,4 +156,4 @@ def test_without_metadata_the_heads_are_not_guessed(tower):
     bare = MappingCheckpoint({name: known.read(name) for name in known.infos}, "bare")
     with pytest.raises(CheckpointError, match="how many heads a tower of width 24 has"):
         Architecture.from_checkpoint(bare)
-    assert Architecture.from_checkpoint(bare, like=known) == Architecture.from_checkpoint(known)
+    assert Architecture.from_checkpoint(bare, fallback=known) == Architecture.from_checkpoint(known)

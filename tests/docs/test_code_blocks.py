@@ -14,6 +14,7 @@ from page_runner import blocks
 ROOT = Path(__file__).resolve().parents[2]
 NO_RUN = re.compile(r"no-run: \w.{8,}")
 PROGRAMS = {"python", "bash"}
+DAILY = {"README.md", "CONTRIBUTING.md"}  # pages whose blocks `make test` runs, too
 DATA = {"yaml", "text", "json", "toml"}
 PAGES = sorted(
     path.relative_to(ROOT).as_posix()
@@ -41,7 +42,9 @@ def test_every_block_says_what_it_is(name: str) -> None:
     assert wrong == []
 
 
-@pytest.mark.parametrize("name", RUNNING)
+@pytest.mark.parametrize(
+    "name", [name if name in DAILY else pytest.param(name, marks=pytest.mark.full) for name in RUNNING]
+)
 def test_the_blocks_of_a_page_run(name: str, tmp_path: Path) -> None:
     here, paths = tmp_path / "here", {"PYTHONPATH": str(ROOT), "MERGESCOPE_STORE": str(tmp_path / "store")}
     here.mkdir()

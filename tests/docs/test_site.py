@@ -17,6 +17,8 @@ from merging.cli.command_table import COMMANDS
 ROOT = Path(__file__).resolve().parents[2]
 LOADED = re.compile(r"<(?:script|img|iframe|link|source)[^>]*(?:src|href)=[\"']?((?:https?:)?//[^\"' >]+)")
 
+pytestmark = pytest.mark.full
+
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:

@@ -17,7 +17,7 @@ def test_configurations_state_the_towers_sizes_and_activation(quick: bool) -> No
     )
     tower: Any = SimpleNamespace(
         architecture=architecture, mlp_width=384, mean=(0.1, 0.2, 0.3), std=(0.4, 0.5, 0.6), text=None, dtype="float32",
-        activation="quick_gelu" if quick else "gelu", projected=True,
+        activation="quick_gelu" if quick else "gelu", has_projection=True,
     )  # fmt: skip
     open_clip = find_target("open_clip").configs(tower)["open_clip_config.json"]
     model, images = open_clip["model_cfg"], open_clip["preprocess_cfg"]

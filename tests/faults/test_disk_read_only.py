@@ -53,7 +53,7 @@ def test_every_page_shows_what_is_stored(open_app: Any, library: Path, filled: R
 def test_run(open_app: Any, library: Path, locked: Any) -> None:
     at = press(open_app("merge", library, chain="ties:density=0.77"), "Run")
     assert says(at, "The job cannot be written")
-    assert [job.kind for job in page_data.job_queue().jobs()] == ["export-hf"]
+    assert [job.kind for job in page_data.job_queue().list_jobs()] == ["export-hf"]
 
 
 @pytest.mark.full

@@ -38,7 +38,7 @@ from merging.tasks.context import Context
 from viz.report.private_names import find_private_names
 
 CHECKOUT = Path(__file__).resolve().parents[2]
-NO_HOME = "There is no home folder that runs could be kept in. Set MERGESCOPE_STORE"
+NO_HOME = "There is no home folder to store runs in. Set MERGESCOPE_STORE"
 
 
 @pytest.fixture
@@ -203,4 +203,4 @@ def test_the_tray_shows_no_negative_time(open_app: Any, library: Path, filled: R
     at = open_app("home", library)
     monkeypatch.setattr(time, "time", lambda: 1.0)
     at.run()
-    assert not at.exception and "-" not in "".join(job.error for job in page_data.job_queue().jobs())
+    assert not at.exception and "-" not in "".join(job.error for job in page_data.job_queue().list_jobs())

@@ -75,7 +75,7 @@ def test_the_app(open_app: Any, odd: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert not at.exception and not at.error
     at = run_until_idle(press(at, "Run"))
     assert not at.exception and not at.error, words(at)
-    (job,) = page_data.job_queue().jobs()
+    (job,) = page_data.job_queue().list_jobs()
     assert job.state == "done", job.error
     assert page_data.store().get_run(job.id).experts == EXPERTS
     for page in ("scores", "masks", "compare", "conflicts"):

@@ -47,7 +47,7 @@ def test_the_tray_says_what_happened_and_runs_it_again(
     press(at, "Resume" if name == "sweep" else "Run again")
     at = run_until_idle(at)
     assert not at.exception
-    assert [job.state for job in page_data.job_queue().jobs()] == [State.DONE]
+    assert [job.state for job in page_data.job_queue().list_jobs()] == [State.DONE]
     assert ":material/check_circle: done" in words(at) and "Run again" not in labels(at, "button")
 
 

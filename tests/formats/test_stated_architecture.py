@@ -116,7 +116,7 @@ def test_a_recipe_keeps_it_and_it_names_another_run():
     recipe = Recipe.build("ties", architecture=" activation=gelu,heads=2")
     assert recipe.architecture == HEADS and Recipe.from_yaml(recipe.to_yaml()) == recipe
     plain = Recipe.build("ties")
-    assert "architecture" not in plain.plain() and plain.run_id("0", {}) != recipe.run_id("0", {})
+    assert "architecture" not in plain.to_plain() and plain.run_id("0", {}) != recipe.run_id("0", {})
     chain = parse_chain(f"architecture:{HEADS};lwptv;ties")
     assert chain.architecture == HEADS and parse_chain(chain.text()) == chain
     wrong = ((HEADS, "in the architecture gelu"), ("ViT-B-32", "has no 'ViT-B-32'"), (3, "a text such as"))

@@ -73,7 +73,7 @@ def test_one_at_a_time_in_order(runner, child, tiny_benchmark):
     child(SLEEP)
     ids = [runner.submit(plain_recipe(tiny_benchmark, 0.1 * n)).id for n in range(1, 4)]
     assert [job.id for job in runner.list_jobs()] == ids[::-1]
-    assert [job.id for job in runner.jobs({ids[0], "none"})] == [ids[0]]
+    assert [job.id for job in runner.list_jobs({ids[0], "none"})] == [ids[0]]
     wait_until(lambda: runner.get(ids[0]).state == State.RUNNING)
     assert [runner.get(i).position for i in ids] == [0, 1, 2]
     runner.cancel(ids[1])

@@ -131,7 +131,7 @@ def slot_of(height: int = 6, width: int = 2, **more: Any) -> tuple[Slot, Any]:
 def test_thirds_are_rows_with_names_of_their_own() -> None:
     ticks: list[float] = []
     notes: list[tuple[str, dict[str, Any]]] = []
-    slot, whole = slot_of(tick=ticks.append, note=lambda table, **row: notes.append((table, row)))
+    slot, whole = slot_of(report_share=ticks.append, note=lambda table, **row: notes.append((table, row)))
     parts = whole.slots(slot)
     stem = "visual.transformer.resblocks.3.attn.in_proj_weight"
     assert [part.name for part in parts] == [f"{stem}[query]", f"{stem}[key]", f"{stem}[value]"]
@@ -236,7 +236,7 @@ def test_a_blend_of_thirds_is_the_blend_for_all_but_tensors() -> None:
     blend = SplitBlend(Recorded(), {})  # type: ignore[arg-type]
     assert blend.entropies(1, 2, 3) == ("entropies", (1, 2, 3))
     assert blend.cross_entropy("a") == ("cross_entropy", ("a",))
-    assert blend.masks() == ("masks", ()) and blend.restore_state() == ("restored", ())
+    assert blend.masks() == ("masks", ()) and blend.restore_state() == ("restore_state", ())
 
 
 def test_votes_for_ties_are_those_of_the_thirds() -> None:

@@ -57,7 +57,7 @@ def test_cat_finds_the_most_disturbing_directions(count, outputs, tradeoff):
     slot = slot_of(rows, d_out=outputs)
     _, conflicts = _cat(slot, components=3, tradeoff=tradeoff)
     for task, conflict in enumerate(conflicts):
-        matrix, basis = _matrix(slot.task_vectors, rows, task, tradeoff), conflict.where
+        matrix, basis = _matrix(slot.task_vectors, rows, task, tradeoff), conflict.positions
         size = basis.shape[1]
         assert 1 <= size <= 3 and torch.allclose(basis.T @ basis, torch.eye(size).double(), atol=1e-10)
         reached = float((basis.T @ matrix @ basis).trace())

@@ -213,6 +213,6 @@ def test_the_recipe_keeps_the_rules_as_written():
     recipe = Recipe.build("ties", edits=[manual(written)])
     again = Recipe.from_yaml(recipe.to_yaml())
     assert again == recipe and rules_text(again.edits[0].params.rules) == written
-    assert {"blocks": "0", "factor": 0.0} in again.plain()["edits"][0]["manual"]["rules"]
+    assert {"blocks": "0", "factor": 0.0} in again.to_plain()["edits"][0]["manual"]["rules"]
     assert recipe.text() == "manual(4 rules) → ties"
     assert Recipe.build("ties", edits=[manual("b0-1=0")]).text() == "manual(blocks 0-1 × 0) → ties"

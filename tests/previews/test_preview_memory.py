@@ -30,10 +30,10 @@ class Pile:
         self.pieces, self.size = pieces, size
 
     @property
-    def spare(self) -> int:
+    def spare_bytes(self) -> int:
         return max(0, self.pieces) * self.size
 
-    def drop(self) -> bool:
+    def drop_one(self) -> bool:
         self.pieces -= 1
         return self.pieces >= 0
 

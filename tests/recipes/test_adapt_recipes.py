@@ -40,9 +40,9 @@ def test_an_adapt_is_the_last_stage_and_no_step_of_the_merge() -> None:
 def test_test_data_are_there_exactly_where_a_method_needs_them() -> None:
     assert recipe(test_data={"per_task": 3}).test_data is None
     assert recipe("guess").test_data is not None
-    settings = recipe(adapt="lens", test_data={"split": "reporting", "per_task": 3, "seed": 2}).plain()["test_data"]
+    settings = recipe(adapt="lens", test_data={"split": "reporting", "per_task": 3, "seed": 2}).to_plain()["test_data"]
     assert settings == {"split": "reporting", "per_task": 3, "seed": 2}
-    assert recipe(adapt="lens").plain()["test_data"] == {"split": "choosing", "per_task": None, "seed": 0}
+    assert recipe(adapt="lens").to_plain()["test_data"] == {"split": "choosing", "per_task": None, "seed": 0}
 
 
 def test_a_file_that_names_images_which_no_step_needs_opens_and_says_so() -> None:
@@ -60,7 +60,7 @@ def test_a_file_that_names_images_which_no_step_needs_opens_and_says_so() -> Non
 def test_everything_comes_back_from_a_file_and_what_is_not_there_is_not_written() -> None:
     chain = recipe("guess", edits=["lwptv"], adapt=("lens", {"rank": 3}), test_data={"split": "exemplars"})
     assert Recipe.from_yaml(chain.to_yaml()) == chain
-    assert {"adapt", "test_data"}.isdisjoint(recipe().plain())
+    assert {"adapt", "test_data"}.isdisjoint(recipe().to_plain())
 
 
 def test_adapt_and_test_data_make_another_run() -> None:

@@ -136,19 +136,19 @@ def test_ids_depend_on_what_files_hold_and_not_on_where_they_are(folder: Path, t
         "b: a.safetensors was made from another checkpoint than this expert.",
     )
     plain = recipe("ties")
-    assert plain.run_id("0", {"a": "1", "b": "2"}) == plain.run_id("0", {"a": "1", "b": "2"}, given={})
-    assert "layer_inputs" not in plain.plain()
+    assert plain.run_id("0", {"a": "1", "b": "2"}) == plain.run_id("0", {"a": "1", "b": "2"}, data_digests={})
+    assert "layer_inputs" not in plain.to_plain()
 
 
 def test_recipes_carry_their_files(folder: Path) -> None:
     chain = recipe(layer_inputs={"a": "/home/ada/a.safetensors", "b": "rows/b.safetensors"})
-    assert anonymize_recipe(chain).plain()["layer_inputs"] == {"a": "a.safetensors", "b": "b.safetensors"}
-    assert with_absolute_paths(chain, folder).plain()["layer_inputs"]["b"] == str(folder / "rows/b.safetensors")
+    assert anonymize_recipe(chain).to_plain()["layer_inputs"] == {"a": "a.safetensors", "b": "b.safetensors"}
+    assert with_absolute_paths(chain, folder).to_plain()["layer_inputs"]["b"] == str(folder / "rows/b.safetensors")
     draft = Draft.from_recipe(chain)
     assert draft.recipe(dict(chain.experts)).data_files == chain.data_files
     draft.experts = ["b"]
-    assert draft.recipe(dict(chain.experts)).plain()["layer_inputs"] == {"b": "rows/b.safetensors"}
-    unread = Recipe.from_plain(recipe("ties").plain() | {"layer_inputs": ROWS})
+    assert draft.recipe(dict(chain.experts)).to_plain()["layer_inputs"] == {"b": "rows/b.safetensors"}
+    unread = Recipe.from_plain(recipe("ties").to_plain() | {"layer_inputs": ROWS})
     assert unread.unused == ("No step of this chain reads layer inputs, so layer_inputs is not used.",)
 
 

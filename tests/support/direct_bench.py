@@ -21,12 +21,12 @@ class DirectPreviewProcess:
         self.asked: list[ImageRequest] = []
         self._states: dict[str, PreviewState] = {}
 
-    def ask(self, session: str, request: ImageRequest) -> PreviewState:
+    def request(self, session: str, request: ImageRequest) -> PreviewState:
         self.asked.append(request)
         self._states[session] = answer_tables(request)
         return self._states[session]
 
-    def state(self, session: str, request: ImageRequest) -> PreviewState | None:
+    def find_state(self, session: str, request: ImageRequest) -> PreviewState | None:
         state = self._states.get(session)
         return state if state is not None and state.request == request else None
 

@@ -84,7 +84,7 @@ def run_id(recipe: Recipe) -> str:
     opened = {name: MappingCheckpoint(state, name) for name, state in experts.items()}
     pretrained = tiny.checkpoint(base)
     digests = {name: expert.digest for name, expert in opened.items()}
-    named = Recipe.from_plain({**recipe.plain(), "experts": dict.fromkeys(experts, "memory")})
+    named = Recipe.from_plain({**recipe.to_plain(), "experts": dict.fromkeys(experts, "memory")})
     return named.run_id(pretrained.digest, digests, "a benchmark", parameters=pretrained.parameters)
 
 

@@ -24,4 +24,4 @@ def run_merge(at: AppTest, chain: str = "ties") -> str:
     press(at, "Run")
     at = run_until_idle(at)
     assert not at.error and not at.exception
-    return next(job.id for job in page_data.job_queue().jobs() if job.kind == "merge")
+    return next(job.id for job in page_data.job_queue().list_jobs() if job.kind == "merge")

@@ -69,7 +69,7 @@ def press(at: AppTest, label: str) -> AppTest:
 def run_until_idle(at: AppTest) -> AppTest:
     """Run the page until nothing is live any more."""
     limit = time.monotonic() + SLOW
-    while any(job.is_live for job in page_data.job_queue().jobs()) and time.monotonic() < limit:
+    while any(job.is_live for job in page_data.job_queue().list_jobs()) and time.monotonic() < limit:
         time.sleep(0.2)
     return at.run()
 

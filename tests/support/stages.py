@@ -40,7 +40,7 @@ class ProcessStages:
         sys.addaudithook(self._audited)
         self._wrap(os, "fsync", "sync")
         self._wrap(os, "pwrite", "write")
-        self._wrap(Meter, "within", "progress")
+        self._wrap(Meter, "report_part", "progress")
 
     def end(self) -> None:
         """Write the names of the stages to the log."""

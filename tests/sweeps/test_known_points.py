@@ -90,7 +90,7 @@ def test_the_images_are_counted_once_for_a_plan(
     for values in ratios:
         found = sweep(tiny_benchmark, axes=(Axis("lwptv.prune_ratio", values),))
         with monkeypatch.context() as patch:
-            normal = count(patch, PointSample, "on")
+            normal = count(patch, PointSample, "normalize_on")
             run(found, store, tiny_benchmark, pause=lambda: True)
             counts.append(len(normal))
     assert counts[0] == counts[1]

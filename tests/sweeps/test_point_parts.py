@@ -35,7 +35,7 @@ def test_a_runs_scores_are_a_point_of_the_same_split_and_tasks(tiny_benchmark: B
     rows = [(split, task) for split in ("choosing", "reporting") for task in ("flags", "leaves")]
     scores = pd.DataFrame(rows, columns=["split", "task"]).assign(n=1)
     run = SimpleNamespace(benchmark=tiny_benchmark.digest, scores=scores, device="CPU", provenance="p", versions={})
-    store: Any = SimpleNamespace(candidates=lambda run_id: [run])
+    store: Any = SimpleNamespace(list_copies=lambda run_id: [run])
 
     def rows_of(sample: PointSample) -> list[tuple[str, str]] | None:
         point = points.point_of_run(store, "0" * 12, "name", tiny_benchmark, sample)

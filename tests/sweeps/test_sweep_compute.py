@@ -59,7 +59,7 @@ def test_a_failing_point_does_not_stop_the_others(
     made, compute = sweep(tiny_benchmark), sweep_compute.SweepSession.compute
 
     def fail(self: Any, planned: sweep_compute.NamedPoint, tell: Any) -> Any:
-        if planned.place.values == (0.5,):
+        if planned.point.values == (0.5,):
             raise MergingError("The merged tensor overflows.")
         return compute(self, planned, tell)
 

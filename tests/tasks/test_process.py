@@ -67,8 +67,8 @@ def test_every_kind_is_found(kind: str) -> None:
 
 
 def test_sessions_take_turns_by_pieces(asked: Asked) -> None:
-    asked.add_requests(1, "a")
-    asked.add_requests(2, "b")
+    asked.take(1, "a")
+    asked.take(2, "b")
     assert asked.run() == [(1, 1, False), (2, 1, False), (1, 2, True), (2, 2, True)]
     assert asked.pieces == ["a", "b"] * 4
 
@@ -76,28 +76,28 @@ def test_sessions_take_turns_by_pieces(asked: Asked) -> None:
 @pytest.mark.parametrize("suffices", [False, True])
 def test_who_had_its_time_is_left_at_a_stage_that_suffices_while_others_wait(asked, monkeypatch, suffices) -> None:
     monkeypatch.setattr(process, "TIME_ENOUGH", -1.0)
-    asked.add_requests(1, "a", suffices=suffices)
-    asked.add_requests(2, "b", suffices=suffices)
+    asked.take(1, "a", suffices=suffices)
+    asked.take(2, "b", suffices=suffices)
     assert [answer for answer in asked.run() if answer[0] == 1] == [(1, 1, suffices), *[(1, 2, True)][suffices:]]
     assert asked.answers[-1] == {"id": 2, "n": 2, "done": True}  # nobody waits for its first answer any more
 
 
 def test_a_newer_request_of_a_session_or_its_end_stops_the_older_one_between_pieces(asked: Asked) -> None:
     asked.during = {1: (2, "a"), 2: (3, "b", 1), 8: (5, "a", 0)}
-    asked.add_requests(1, "a")
+    asked.take(1, "a")
     assert asked.run() == [(2, 1, False), (3, 1, True), (2, 2, True)]
     assert asked.pieces.count("a") == 1 + 4
-    asked.add_requests(4, "a")
+    asked.take(4, "a")
     assert asked.run() == [] and len(asked.pieces) == 8  # stopped in its first piece
-    asked.add_requests(6, "a")
-    asked.add_requests(7, "a", 0)
+    asked.take(6, "a")
+    asked.take(7, "a", 0)
     assert asked.run() == [] and len(asked.pieces) == 8
 
 
 def test_errors_are_sentences_and_the_next_request_is_answered(asked: Asked) -> None:
     for number, error in enumerate(ERRORS):
-        asked.add_requests(number, error, error=error)
-    asked.add_requests(9, "z", 1)
+        asked.take(number, error, error=error)
+    asked.take(9, "z", 1)
     assert asked.run()[-1] == (9, 1, True)
     said = [answer.get("error", "") for answer in asked.answers]
     assert said[0].startswith("No such <b>thing\\u202e")

@@ -51,6 +51,7 @@ def read(everything: str) -> Reader:
 # The document
 
 
+@pytest.mark.full
 def test_every_chart_is_in_one_report(read: Reader) -> None:
     assert not read.open
     assert len(read.data) == len(KEYS)

@@ -1,1 +1,1 @@
-"""The charts, one a file."""
+"""The charts, grouped by subject."""

@@ -49,10 +49,10 @@ def compare_cells(
 ) -> Picture:
     """Heat maps of A, of B and of B − A, over tensors in forward order.
 
-    row (an expert, a task ...) with its title, tensor (or place), a and b (numbers). ``what`` is the number's name,
-    ``unit`` says what a row is and ``over`` what a column is. A and B share one range of colors: ``limits``, or else
-    what both span; with ``log`` it is logarithmic. The difference is linear, with zero in the middle; with ``percents``
-    it is in percentage points.
+    Columns: row (an expert, a task ...) with its title, tensor (or another unit of the network), a and b (numbers).
+    ``what`` is the number's name, ``unit`` says what a row is and ``over`` what a column is. A and B share one range of
+    colors: ``limits``, or else the range of both; with ``log`` it is logarithmic. The difference is linear, with zero
+    in the middle; with ``percents`` it is in percentage points.
     """
     table = table.assign(row=table["row"].map(str))  # names, which may be numbers
     rows, columns = distinct_names(table["row"]), tensor_columns.TensorColumns.from_table(table)
@@ -65,12 +65,12 @@ def compare_cells(
     domains, inner = axes.stack_panels([max(len(rows) * ROW, LOW)] * 3, GAP)
     bars = [(domains[1][0], domains[0][1]), *domains[1:]]  # the first color bar is that of A and B
     fig = Drawing()
-    for place, (side, span) in enumerate(zip(SIDES, bars, strict=True)):
+    for index, (side, span) in enumerate(zip(SIDES, bars, strict=True)):
         values = cells[side].to_numpy().reshape(len(rows), -1)
         if side == "difference":
-            fig.add_trace(_map(100 * values if percents else values, change, place, span, inner))
+            fig.add_trace(_map(100 * values if percents else values, change, index, span, inner))
         else:
-            fig.add_trace(_map(values, scale, place, span, inner))
+            fig.add_trace(_map(values, scale, index, span, inner))
     formats: dict[str, Any] = {
         "number": lambda value: percent(value, 2) if percents else real(value),
         "signed": lambda value: _format_difference(value, percents),
@@ -102,10 +102,10 @@ def _cells(table: pd.DataFrame, rows: Sequence[str], columns: tensor_columns.Ten
 
 
 def _map(
-    values: npt.NDArray[np.float64], scale: heat_maps.ColorScale, place: int, domain: Sequence[float], inner: float
+    values: npt.NDArray[np.float64], scale: heat_maps.ColorScale, index: int, domain: Sequence[float], inner: float
 ) -> Trace:
-    name, shown = ("A", "B", "B − A")[place], place != 1
-    heat = heat_maps.heat(values, scale, xaxis="x", yaxis=AXES[place], ygap=1, showscale=shown, name=name)
+    name, shown = ("A", "B", "B − A")[index], index != 1
+    heat = heat_maps.heat(values, scale, xaxis="x", yaxis=AXES[index], ygap=1, showscale=shown, name=name)
     title = {"text": _break_title(scale.title), "side": "top"}
     bar = (
         _fit_ticks(heat["colorbar"], (domain[1] - domain[0]) * inner)
@@ -117,18 +117,18 @@ def _map(
 
 def _fit_ticks(bar: dict[str, Any], length: float) -> dict[str, Any]:
     """The color bar with all ticks, or only both ends and the middle if its length has no room for more."""
-    places, texts = list(bar["tickvals"]), list(bar["ticktext"])
-    if len(places) * TICK <= length - TITLE:
+    positions, texts = list(bar["tickvals"]), list(bar["ticktext"])
+    if len(positions) * TICK <= length - TITLE:
         return bar
-    kept = sorted({0, len(places) // 2, len(places) - 1})
-    return bar | {"tickvals": [places[k] for k in kept], "ticktext": [texts[k] for k in kept]}
+    remaining = sorted({0, len(positions) // 2, len(positions) - 1})
+    return bar | {"tickvals": [positions[k] for k in remaining], "ticktext": [texts[k] for k in remaining]}
 
 
 def _break_title(title: str) -> str:
     """A title broken near its middle if it is too long for the width of a color bar."""
     words = title.split()
-    at = min(range(1, len(words)), key=lambda k: abs(len(" ".join(words[:k])) - len(title) / 2), default=0)
-    lines = [" ".join(words[:at]), " ".join(words[at:])] if at and len(title) > SHORT else [title]
+    index = min(range(1, len(words)), key=lambda k: abs(len(" ".join(words[:k])) - len(title) / 2), default=0)
+    lines = [" ".join(words[:index]), " ".join(words[index:])] if index and len(title) > SHORT else [title]
     return "<br>".join(safe_text(line, 24) for line in lines)
 
 

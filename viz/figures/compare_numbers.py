@@ -56,18 +56,19 @@ Labels = tuple[str, str]  # names of the runs
 def compare_scores(table: pd.DataFrame, *, labels: Labels = ("A", "B")) -> Picture:
     """A dot for each average and each data set, B − A in percentage points, with its 95 % interval, largest on top.
 
-    scope (key), group (its heading), a and b (accuracies or H-scores). A filled dot has an interval without zero.
+    Columns: scope (key), group (its heading), a and b (accuracies or H-scores). A filled dot has an interval without
+    zero.
     """
     headings = distinct_names(table["group"])
-    first, *others = (table[table["group"] == group] for group in headings)  # the averages have an order of their own
+    first, *others = (table[table["group"] == group] for group in headings)  # averages keep the table's order
     groups = [first, *(rows.sort_values("difference", ascending=False, kind="stable") for rows in others)]
     heads = np.cumsum([0, *(len(rows) + 1 for rows in groups)])
-    places = np.concatenate([head + 1 + np.arange(len(rows)) for head, rows in zip(heads[:-1], groups, strict=True)])
+    positions = np.concatenate([head + 1 + np.arange(len(rows)) for head, rows in zip(heads[:-1], groups, strict=True)])
     table = pd.concat(groups).assign(label_a=labels[0], label_b=labels[1])
     sure, end = series.excludes_zero(table), int(heads[-1])
     colors = np.where(sure, np.where(table["difference"] > 0, theme.RUN_B, theme.RUN_A), theme.TIE).tolist()
     dots = series.marks(
-        table, 100 * table["difference"], places, theme.Look(theme.FADED, "circle"), DIFFERENCE, picks=("scope",),
+        table, 100 * table["difference"], positions, theme.Look(theme.FADED, "circle"), DIFFERENCE, picks=("scope",),
         size=11, marker={"color": colors, "line": theme.edge(1.2)}, name="Difference",
         error_x=series.interval(table, "difference", theme.FADED, factor=100, thickness=1.6, width=3),
     )  # fmt: skip
@@ -75,7 +76,7 @@ def compare_scores(table: pd.DataFrame, *, labels: Labels = ("A", "B")) -> Pictu
     fig.update_xaxes(**axes.points_axis("B − A", table[["difference", "low", "high"]]), ticksuffix="")
     titles = list(table["title"])
     names = axes.name_axis("Data set or average", titles, 28, showgrid=True)
-    fig.update_yaxes(**names | {"tickvals": places.astype(np.float32), "range": [end - 0.4, -0.6]})
+    fig.update_yaxes(**names | {"tickvals": positions.astype(np.float32), "range": [end - 0.4, -0.6]})
     for head, group in zip(heads.tolist(), headings, strict=False):
         fig.add_annotation(axes.heading(group, head))
     fig.add_annotation(theme.caption("← A is better", 1))
@@ -84,7 +85,7 @@ def compare_scores(table: pd.DataFrame, *, labels: Labels = ("A", "B")) -> Pictu
     fig.update_layout(showlegend=False, margin={"l": left, "r": 26, "t": 34, "b": 54})
     words = f"Accuracy of B, {clean_text(labels[1], 40)}, minus that of A, {clean_text(labels[0], 40)}, in points:"
     some = "; ".join(hover_texts(table.head(3), "{title:plain 40} {difference:points}"))
-    alt = f"{words} {some}. {int(sure.sum())} of {len(table)} intervals leave zero out."
+    alt = f"{words} {some}. {int(sure.sum())} of {len(table)} intervals exclude zero."
     return Picture(fig, alt, 88 + ROW * max(end, 4))
 
 
@@ -101,23 +102,23 @@ def compare_agreement(
 ) -> Picture:
     """A square of four cells: A right or wrong, against B right or wrong.
 
-    a and b ("right" or "wrong"), count (images, fractions where a run has several models), share (of all images).
-    ``selected`` outlines a cell (a, b).
+    Columns: a and b ("right" or "wrong"), count (images, fractions where a run has several models), share (of all
+    images). ``selected`` outlines a cell (a, b).
     """
     names = [AGREEMENT[pair][0] for pair in zip(table["a"], table["b"], strict=True)]
     table = table.assign(name=names, count=table["count"].astype(float), percents=100 * table["share"])
     words = ", ".join(hover_texts(table, "{name} {count:images} ({share:percent})", **IMAGES))
     cells = table.sort_values(["a", "b"])  # right before wrong
     pairs = list(zip(cells["a"], cells["b"], strict=True))
-    places = [(ORDER.index(a), ORDER.index(b)) for a, b in pairs]
-    fig = Drawing([click_targets(ORDER, ORDER, hover_texts(cells, CELL_HOVER, **IMAGES), "Cells", cells=places)])
+    corners = [(ORDER.index(a), ORDER.index(b)) for a, b in pairs]
+    fig = Drawing([click_targets(ORDER, ORDER, hover_texts(cells, CELL_HOVER, **IMAGES), "Cells", cells=corners)])
     numbers = {"images": cells["count"].tolist(), "share (%)": cells["percents"].tolist()}
     fig.update_traces("Cells", meta={"columns": numbers})
     for axis, label, name in (("xaxis", labels[1], "B"), ("yaxis", labels[0], "A")):
         title, ends = f"{name}: {safe_text(label, 34)}", [f"{name} {word}" for word in ORDER]
         fig.update_layout({axis: axes.name_axis(title, ends, down=name == "A", ticks="")})
-    boxes = [{"type": "rect", "x0": x - 0.5, "x1": x + 0.5, "y0": y - 0.5, "y1": y + 0.5} for y, x in places]
-    for pair, (y, x), box, text in zip(pairs, places, boxes, hover_texts(cells, CELL_TEXT, **IMAGES), strict=True):
+    boxes = [{"type": "rect", "x0": x - 0.5, "x1": x + 0.5, "y0": y - 0.5, "y1": y + 0.5} for y, x in corners]
+    for pair, (y, x), box, text in zip(pairs, corners, boxes, hover_texts(cells, CELL_TEXT, **IMAGES), strict=True):
         fig.add_shape(box, fillcolor=AGREEMENT[pair][1], layer="below", line={"color": theme.GROUND, "width": 3})
         fig.add_annotation(text=text, x=x, y=y, xref="x", yref="y", font={"size": theme.FONT})
     if selected in pairs:
@@ -137,8 +138,8 @@ def compare_agreement(
 def compare_tensor(table: pd.DataFrame, *, tensor: str = "", labels: Labels = ("A", "B")) -> Picture:
     """Dots of A, of B and of the difference in three panels; A and B have the same range and a tick at the threshold.
 
-    a and b (saliency, units of the weights), threshold_a and threshold_b, merged_a and merged_b (whether the run merges
-    the expert's tensor; filled dots).
+    Columns: a and b (saliency, units of the weights), threshold_a and threshold_b, merged_a and merged_b (whether the
+    run merges the expert's tensor; filled dots).
     """
     table = series.finite_rows(table, *SIDES)
     names = distinct_names(table["expert"])
@@ -146,7 +147,7 @@ def compare_tensor(table: pd.DataFrame, *, tensor: str = "", labels: Labels = ("
     high = 1.1 * float(np.nanmax(both, initial=0)) or 1.0
     far = 1.25 * float(table["difference"].abs().max()) or high
     fig = Drawing()
-    for side, name, up in zip("AB", labels, (38, 22), strict=True):  # side by side they do not fit narrow pages
+    for side, name, up in zip("AB", labels, (38, 22), strict=True):  # one above the other, to fit on narrow pages
         fig.add_annotation(theme.caption(f"<b>{side}</b>: {safe_text(name, 60)}", 1.0), yshift=up)
     for axis, (side, title), domain in zip(("x", "x2", "x3"), SIDES.items(), axes.panel_domains(3, GAP), strict=True):
         ends = [-far, far] if side == "difference" else [0.0, high]
@@ -158,9 +159,9 @@ def compare_tensor(table: pd.DataFrame, *, tensor: str = "", labels: Labels = ("
         }  # fmt: skip
     fig.update_yaxes(**axes.name_axis("Expert", names, down=True) | {"showgrid": True})
     fig.update_layout(showlegend=False, margin={"l": axes.room(names) + 44, "t": 74, "r": 24, "b": 64})
-    what = f"Saliency of {clean_text(short_name(tensor), 60)}" if tensor else "Saliency"
+    subject = f"Saliency of {clean_text(short_name(tensor), 60)}" if tensor else "Saliency"
     higher, lower = (int((sign * table["difference"] > 0).sum()) for sign in (1, -1))
-    alt = f"{what} for {plural(len(table), 'expert')} in both runs: B is higher for {higher} and lower for {lower}."
+    alt = f"{subject} for {plural(len(table), 'expert')} in both runs: B is higher for {higher} and lower for {lower}."
     return Picture(fig, alt, 138 + ROW * max(len(names), 3), tensor)
 
 
@@ -234,8 +235,8 @@ def compare_spectrum(table: pd.DataFrame, *, labels: Labels = ("A", "B")) -> Pic
 def compare_distance(table: pd.DataFrame, *, labels: Labels = ("A", "B"), what: str = "Distance") -> Picture:
     """Histograms one below the other: of A, of B, and of the difference for the same image.
 
-    panel ("a", "b" or "difference"), mean (of the panel). A and B have the same bins, range and height. ``what`` is the
-    name of the distance.
+    Columns: panel ("a", "b" or "difference"), mean (of the panel). A and B have the same bins, range and height.
+    ``what`` is the name of the distance.
     """
     table = series.finite_rows(table, "low", "high", "share")
     both, names = table[table["panel"] != "difference"], dict(zip("ab", labels, strict=True))

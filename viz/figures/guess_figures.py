@@ -1,4 +1,4 @@
-"""Charts of lessons: what a learner guessed, or a class answered, and what was measured."""
+"""Charts of lessons: a learner's guess, or the answers of a class, and the measurement."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LOOKS = {"guess": theme.Look(theme.VERMILION, "diamond"), "truth": theme.Look(th
 GUESSED, MEASURED = "Your guess", "Measured"
 BOTH = ("Guess and measurement", (GUESSED, MEASURED))  # an axis and the names on it
 LEGEND = {"orientation": "h", "x": 0, "y": 1, "yanchor": "bottom"}
-HIDDEN = {  # the sign that stands in the picture while the truth is withheld
+HIDDEN = {  # the sign in the picture while the truth is withheld
     "text": "?", "x": 0.5, "y": 0.5, "xref": "x domain", "yref": "y domain",
     "font": {"size": 34, "color": theme.FADED},
 }  # fmt: skip
@@ -45,15 +45,15 @@ def _number_formats(unit: str) -> Mapping[str, Callable[[float], str]]:
     return {"number": number, "amount": amount}
 
 
-def _title_with_unit(what: str, unit: str, limit: int) -> str:
-    return f"{safe_text(what, limit)} ({safe_text(unit, 20)})" if unit else safe_text(what, limit)
+def _title_with_unit(quantity: str, unit: str, limit: int) -> str:
+    return f"{safe_text(quantity, limit)} ({safe_text(unit, 20)})" if unit else safe_text(quantity, limit)
 
 
 def _lay_out_rows(
     fig: Drawing, words: str, title: str, names: Sequence[object], row: float = 34, limit: int = 24, least: int = 3,
     beside: float = 44, **axis: Any,
 ) -> Picture:  # fmt: skip
-    """The marks in rows of so many px, at least so many of them, with their names ``beside`` them."""
+    """The marks in rows of ``row`` px, at least ``least`` of them, with names and ``beside`` px on the left."""
     usual = {"range": [len(names) - 0.4, -0.6], "showgrid": True}
     fig.update_yaxes(**axes.name_axis(title, names, limit, down=True, **usual | axis))
     margin = {"l": axes.room(names, limit) + beside, "r": 24, "t": 16, "b": 52}
@@ -63,17 +63,17 @@ def _lay_out_rows(
 
 @chart(
     title="Answers of the class",
-    question="What does the class say?",
+    question="What does the class answer?",
     columns=("answer", "sessions"),
     optional=("truth",),
     rows=("answer",),
     empty="No session has answered yet.",
 )
 def class_answers(table: pd.DataFrame, *, withheld: bool = True, code: str = "") -> Picture:
-    """A bar for each answer, in the order of the rows, and a mark on what was measured.
+    """A bar for each answer, in the order of the rows, and a mark on the measured one.
 
-    answer (in words), sessions (that gave it), truth (whether it holds what was measured). The mark is not drawn
-    while the truth is ``withheld``. ``code`` is the class's.
+    Columns: answer (in words), sessions (number that gave it), truth (whether it contains the measured value). There is
+    no mark while the truth is ``withheld``. ``code`` is the class's.
     """
     table = table.assign(sessions=table["sessions"].fillna(0).clip(lower=0), place=range(len(table)))
     shown = "truth" in table and not withheld
@@ -90,16 +90,16 @@ def class_answers(table: pd.DataFrame, *, withheld: bool = True, code: str = "")
             measured.assign(at=0.03 * most), "at", "place", LOOKS["truth"], MEASURED, size=15, name=MEASURED,
             cliponaxis=False,
         ))  # fmt: skip
-    of_class = f" of class {safe_text(code, 20)}" if code else ""
+    whose = f" of class {safe_text(code, 20)}" if code else ""
     fig.update_xaxes(
-        title={"text": f"Sessions{of_class}, not people; n = {count(table['sessions'].sum())}"},
+        title={"text": f"Sessions{whose}, not people; n = {count(table['sessions'].sum())}"},
         dtick=max(1, round(most / 6)), tickformat=",d", fixedrange=True,
         range=[0, 1.3 * most],  # with room for the longest bar's number
     )  # fmt: skip
     fig.update_layout(bargap=0.3)
     ticks = [safe_text(answer, LONG) for answer in table["answer"]]
-    for place in measured["place"]:
-        ticks[place] = f"<b>{ticks[place]}</b>"
+    for position in measured["place"]:
+        ticks[position] = f"<b>{ticks[position]}</b>"
     first = table.sort_values("sessions", ascending=False, kind="stable").head(3)
     words = f"Answers of the class: {'; '.join(hover_texts(first, '{answer:plain 40} {sessions:plural session}'))}."
     words += "".join(hover_texts(measured.head(1), " Measured: {answer:plain 60}."))
@@ -120,10 +120,10 @@ def class_answers(table: pd.DataFrame, *, withheld: bool = True, code: str = "")
 def guess_cells(
     table: pd.DataFrame, *, withheld: bool = False, unit: str = "", across: str = "Column", down: str = "Row"
 ) -> Picture:
-    """Cells in rows and columns: a diamond on each marked one; the shade is what was measured.
+    """Cells in rows and columns: a diamond on each marked one; the shade is the measured value.
 
-    row, column (names), guess (whether it is marked), truth (a number). Where the truth is ``withheld`` cells are
-    blank. ``across`` and ``down`` say what columns and rows are.
+    Columns: row, column (names), guess (whether it is marked), truth (a number). Where the truth is ``withheld`` cells
+    are blank. ``across`` and ``down`` say what columns and rows are.
     """
     rows, columns = distinct_names(table["row"]), distinct_names(table["column"])
     known = "truth" in table and not withheld
@@ -140,7 +140,7 @@ def guess_cells(
         ),
         click_targets(rows, columns, texts, "Cells") | {"showlegend": False},
     ])  # fmt: skip
-    if known and yes_or_no:  # what dark cells are
+    if known and yes_or_no:  # an entry in the legend for dark cells
         look = {"color": theme.KEPT, "symbol": "square", "size": 12}
         none = np.array([], np.float32)
         fig.add_trace(scatter(x=none, y=none, mode="markers", name=MEASURED, marker=look, hoverinfo="skip"))
@@ -148,13 +148,13 @@ def guess_cells(
     fig.update_yaxes(**axes.name_axis(down, rows, down=True))
     margin = {"l": axes.room(rows) + 44, "r": 24, "t": 36, "b": 62}
     fig.update_layout(barmode="overlay", legend=LEGEND, margin=margin)
-    measured = "The shades are what was measured." if known else "What was measured is withheld."
+    measured = "The shades are measured values." if known else "The measured values are withheld."
     words = f"{plural(len(marked), 'marked cell')} of {len(table)}. {measured}"
     return Picture(fig, words, 98 + 30 * max(len(rows), 4))
 
 
 def _ticks(columns: list[str]) -> list[str]:
-    """Names of the columns; of many tensors only where a block begins."""
+    """Labels of the columns; with many tensors only where a block begins."""
     if len(columns) <= WIDE:
         return [safe_text(column, 14) for column in columns]
     blocks = [found[1] if (found := BLOCK.search(column)) else "" for column in columns]
@@ -163,7 +163,7 @@ def _ticks(columns: list[str]) -> list[str]:
 
 
 def _shades(values: Values, known: bool, yes_or_no: bool, unit: str) -> Trace:
-    """What was measured, of which missing numbers are the least; blank while it is not ``known``."""
+    """The measured values, missing ones as the least; blank while they are not ``known``."""
     shown = np.nan_to_num(values, nan=float(np.nanmin(values, initial=0))).astype(np.float32)
     colors = (theme.PRUNED, theme.KEPT) if known else (theme.PANEL, theme.PANEL)
     return heatmap(
@@ -224,16 +224,16 @@ def guess_curve(
     what: str = "Value",
     guessed: str = GUESSED,
 ) -> Picture:
-    """The guess as a dashed line, what was measured as a line with intervals; without ``truth`` a "?" stands there.
+    """The guess as a dashed line, the measurement as a line with intervals; without ``truth`` there is a "?" instead.
 
-    x, guess, truth (with low and high of its interval). ``axis`` names x, ``what`` is what is guessed, ``low`` and
-    ``high`` are the ends of its axis. ``guessed`` says whose guess it is, for others than the reader's: then it is in
-    the legend even while there is no guess.
+    Columns: x, guess, truth (with low and high of its interval). ``axis`` names x, ``what`` names the guessed quantity,
+    ``low`` and ``high`` are the ends of its axis. ``guessed`` names another person's guess, which is in the legend even
+    while there is none.
     """
     table = table.sort_values("x", kind="stable")
     measured = series.finite_rows(table, "truth") if "truth" in table else table.head(0)
-    fig, others = Drawing(), guessed != GUESSED
-    if others or len(series.finite_rows(table, "guess")):
+    fig, is_others = Drawing(), guessed != GUESSED
+    if is_others or len(series.finite_rows(table, "guess")):
         fig.add_trace(_curve(table, "guess", guessed, unit, "", dash="dash"))
     if len(measured):
         bars = series.interval(measured, "truth", LOOKS["truth"].color, width=5)
@@ -246,9 +246,9 @@ def guess_curve(
     if low is not None and high is not None:
         fig.update_yaxes(range=_widen_range(low, high))
     fig.update_layout(legend=LEGEND, margin={"l": 64, "r": 24, "t": 36, "b": 52})
-    if others:
+    if is_others:
         fig.update_layout(showlegend=True)
-    truth = f"Measured, it goes {_ends(measured['truth'], unit)}" if len(measured) else "The truth is withheld"
+    truth = f"The measurement goes {_ends(measured['truth'], unit)}" if len(measured) else "The truth is withheld"
     return Picture(fig, f"{clean_text(guessed)} goes {_ends(table['guess'], unit)}. {truth}.", 300)
 
 
@@ -284,10 +284,10 @@ def _widen_range(low: float, high: float) -> list[float]:
 def guess_number(
     table: pd.DataFrame, *, unit: str = "", low: float | None = None, high: float | None = None, what: str = "Value"
 ) -> Picture:
-    """A mark for each row, with an interval where there is one; a "?" in place of a value that is withheld.
+    """A mark for each row, with an interval where there is one; a "?" instead of a withheld value.
 
-    label (its name), kind ("guess" or "truth"), value. ``low`` and ``high`` are the ends of the axis, ``what`` is its
-    name.
+    Columns: label (its name), kind ("guess" or "truth"), value. ``low`` and ``high`` are the ends of the axis, ``what``
+    is its name.
     """
     table = table.assign(place=range(len(table)))
     shown = series.finite_rows(table, "value")
@@ -301,8 +301,8 @@ def guess_number(
                 error_x=bars,
                 formats=_number_formats(unit),
             ))  # fmt: skip
-    for place in sorted(set(table["place"]) - set(shown["place"])):
-        fig.add_annotation(HIDDEN | {"y": place, "yref": "y", "font": {"size": 22, "color": theme.FADED}})
+    for position in sorted(set(table["place"]) - set(shown["place"])):
+        fig.add_annotation(HIDDEN | {"y": position, "yref": "y", "font": {"size": 22, "color": theme.FADED}})
     known = table[[name for name in ("value", "low", "high") if name in table]].to_numpy(np.float64)
     ends = [*known[np.isfinite(known)].tolist(), *(end for end in (low, high) if end is not None)] or [0.0, 1.0]
     fig.update_xaxes(title={"text": _title_with_unit(what, unit, 60)}, range=_widen_range(min(ends), max(ends)))

@@ -1,4 +1,4 @@
-"""Charts of what is learned for each tensor: coefficients and masks."""
+"""Charts of the coefficients and masks that merges learn for each tensor."""
 
 from __future__ import annotations
 
@@ -40,19 +40,19 @@ def coefficient_map(
 ) -> Picture:
     """A heat map, experts by tensors in forward order; tensors that an edit pruned are gray.
 
-    coefficient (λ, by which the expert's task vector is multiplied), pruned (bool: the tensor is not merged, so it has
-    no coefficient). ``step`` is the step of learning that the table is of, if not the last.
+    Columns: coefficient (λ, by which the expert's task vector is multiplied), pruned (bool: the tensor is not merged,
+    so it has no coefficient). ``step`` is the table's step of learning, if it is not the last.
     """
     pruned = table["pruned"].to_numpy(bool) if "pruned" in table else np.zeros(len(table), bool)
     table = table.assign(coefficient=table["coefficient"].mask(pruned))
-    kept = series.require_finite_rows(table, "coefficient", lack="every tensor was pruned")
-    mean, span = kept["coefficient"].mean(), (min(0.0, kept["coefficient"].min()), kept["coefficient"].max())
-    of = f"{plural(table['tensor'].nunique(), 'tensor')} for {plural(table['expert'].nunique(), 'expert')}"
-    most, least = describe_extremes(kept, "coefficient", EXTREME)
+    learned = series.require_finite_rows(table, "coefficient", lack="every tensor was pruned")
+    mean, span = learned["coefficient"].mean(), (min(0.0, learned["coefficient"].min()), learned["coefficient"].max())
+    whose = f"{plural(table['tensor'].nunique(), 'tensor')} for {plural(table['expert'].nunique(), 'expert')}"
+    most, least = describe_extremes(learned, "coefficient", EXTREME)
     picture = heat_maps.heat_map(
         table, "expert", "coefficient", heat_maps.ColorScale("coefficient", log=False, limits=limits or span),
         COEFFICIENT,
-        selected, formats={"learned": _describe_coefficient}, alt=f"Learned coefficients of {of}"
+        selected, formats={"learned": _describe_coefficient}, alt=f"Learned coefficients of {whose}"
         f"{f' at step {step:,}' if step is not None else ''}. Largest for {most}; smallest for {least}. "
         f"Their mean is {mean:.2f}.",
     )  # fmt: skip
@@ -77,19 +77,19 @@ def _describe_coefficient(value: float) -> str:
 def coefficient_sums(table: pd.DataFrame, *, runs: Names = None, selected: str | None = None) -> Picture:
     """A dotted line for each run of Σ λ over its experts by tensor; a pruned tensor (NaN) is a gap (LwPTV, Fig. 8)."""
     columns, names = tensor_columns.TensorColumns.from_table(table), distinct_names(table["run"])
-    drawn = columns.set_positions(series.require_finite_rows(table, "total", lack="every tensor was pruned"))
+    plotted = columns.set_positions(series.require_finite_rows(table, "total", lack="every tensor was pruned"))
     look = theme.looks(runs or names)
     fig = Drawing([
         series.marks(
             rows, "place", "total", look[name], TOTAL, picks=("tensor",), size=7, line={"width": 1, "dash": "dot"},
             marker={"opacity": 1}, **entry,
         )
-        for name, rows, entry in series.rows_by_name(drawn, "run", names)
+        for name, rows, entry in series.rows_by_name(plotted, "run", names)
     ])  # fmt: skip
     fig.update_yaxes(title={"text": "Sum of the coefficients<br>over the experts"})
     columns.lay_out(fig, selected)
-    words = f"Summed coefficients of {plural(len(names), 'run')} in {plural(drawn['tensor'].nunique(), 'tensor')}."
-    most = describe_extreme(drawn, "total", " The largest, {total:real}, is {label:plain 40}'s in {tensor:plain}.")
+    words = f"Summed coefficients of {plural(len(names), 'run')} in {plural(plotted['tensor'].nunique(), 'tensor')}."
+    most = describe_extreme(plotted, "total", " The largest, {total:real}, is {label:plain 40}'s in {tensor:plain}.")
     return add_legend(fig, words + most, 350, str(len(columns.names)))
 
 
@@ -126,13 +126,13 @@ def localization_map(
     empty="There are no two masks to compare.",
 )
 def localization_overlap(table: pd.DataFrame) -> Picture:
-    """A matrix of experts: of the scalars that the first's mask keeps, the share that the second's keeps as well."""
-    others = series.require_finite_rows(
+    """A matrix of experts: the share of the scalars in the first one's mask that are in the second one's as well."""
+    pairs = series.require_finite_rows(
         table[table["first"] != table["second"]], "share", lack="there are no two masks to compare"
     )
     names = distinct_names([*table["first"], *table["second"]])
     rows, columns = (matrix.MatrixSide(title, names, names) for title in ("Mask of", "Also kept by"))
     scale = heat_maps.ColorScale("shared of the<br>row's mask", log=False, percent=True)
-    fig = matrix.draw_table_matrix(others, rows, columns, ("first", "second"), "share", SHARED, scale)
-    words = f"Overlap of the masks of {plural(len(names), 'expert')}. {describe_extreme(others, 'share', MOST_SHARED)}"
+    fig = matrix.draw_table_matrix(pairs, rows, columns, ("first", "second"), "share", SHARED, scale)
+    words = f"Overlap of the masks of {plural(len(names), 'expert')}. {describe_extreme(pairs, 'share', MOST_SHARED)}"
     return Picture(fig, words, matrix.height(fig, len(names)), str(len(names)))

@@ -19,7 +19,7 @@ from viz.parts.legends import add_legend
 OVERALL = theme.Look(theme.FADED, "circle-open")  # no expert has this color
 MARKED = 60  # points of a line up to which each is a mark
 SIZE: dict[str, Any] = {"inner": 330, "right": 24, "gap": 14}  # of the figures
-OWN_LINE: dict[str, Any] = {"name": "Here, mean over tasks", "legendgroup": "here"}
+OWN_LINE: dict[str, Any] = {"name": "This run, mean over tasks", "legendgroup": "here"}
 MEAN = (
     "<b>Step {step:count}</b><br>mean {mean:percent} over {tasks:plural task}"
     "<br>{worst:text 40} {low:percent} to {best:text 40} {high:percent}[<br>{n:count} images]"
@@ -50,8 +50,8 @@ PLACE = (
 def accuracy_steps(table: pd.DataFrame, *, published: pd.DataFrame | None = None) -> Picture:
     """The mean accuracy over tasks as a line, and the range from the worst task to the best as a band.
 
-    ``published`` has method, step, accuracy and source: what authors logged for other models and other images, as a
-    dotted line behind.
+    ``published`` has method, step, accuracy and source: numbers that authors logged for other models and other images,
+    as dotted lines behind.
     """
     table = series.require_finite_rows(table, "accuracy", lack="no step has an accuracy")
     look, means, printed = theme.looks(["here"])["here"], _means(table), []
@@ -76,7 +76,7 @@ def accuracy_steps(table: pd.DataFrame, *, published: pd.DataFrame | None = None
 
 
 def _means(table: pd.DataFrame) -> pd.DataFrame:
-    """A row for each step: the mean over tasks, and which task is worst and which is best."""
+    """A row for each step: the mean over tasks, and the worst and the best task."""
     by_step = table.reset_index(drop=True).groupby("step", sort=True)
     scores, titles = by_step["accuracy"], table["title"].to_numpy()
     return pd.DataFrame({
@@ -99,8 +99,8 @@ def coefficient_steps(
 ) -> Picture:
     """A line for each expert; one has a band from its smallest to its largest coefficient.
 
-    coefficient (λ of the whole model, of one tensor, or the mean over all tensors), low and high (the smallest and the
-    largest over all tensors). ``band`` is the expert with the band.
+    Columns: coefficient (λ of the whole model, of one tensor, or the mean over all tensors), low and high (the smallest
+    and the largest over all tensors). ``band`` is the expert with the band.
     """
     title = f"Coefficient of<br>{short_name(tensor, 34)}" if tensor else "Coefficient"
     if "low" in table:
@@ -139,9 +139,10 @@ def learning_loss(
 ) -> Picture:
     """A line for each expert's task.
 
-    loss (of this step's batch, which contains no labels), coefficient_mean (over the tensors), at_zero (share of the
-    coefficients at zero or below). ``unit`` names the loss and its unit. With a ``window`` of several steps lines are
-    means over the last of them, and the losses themselves are faint; ``overall`` is the expert of the tasks' mean.
+    Columns: loss (of this step's batch, which contains no labels), coefficient_mean (over the tensors), at_zero (share
+    of the coefficients at zero or below). ``unit`` names the loss and its unit. With a ``window`` of several steps the
+    lines are means over the last ``window`` steps, and the losses themselves are faint; ``overall`` is the name that
+    stands for the tasks' mean in the column expert.
     """
     tasks = series.finite_rows(table, "loss").sort_values("step", kind="stable")
     tasks["loss"] = tasks.groupby("expert", sort=False)["loss"].transform(_running_mean, window)
@@ -153,7 +154,7 @@ def learning_loss(
 
 
 def _describe_losses(points: pd.DataFrame, table: pd.DataFrame, unit: str, experts: Names) -> str:
-    """What the lines show; ``points`` are theirs, by step."""
+    """The alt text; ``points`` are the points of the lines, by step."""
     names = (points if len(points) else table)["expert"]
     together = experts is not None and not set(names) & set(experts)  # one loss, of a router for instance
     tasks = "all tasks together" if together else plural(names.nunique(), "task")
@@ -161,7 +162,7 @@ def _describe_losses(points: pd.DataFrame, table: pd.DataFrame, unit: str, exper
     if points.empty:
         return words
     if together:
-        return f"{words} It goes from {real(points['loss'].iloc[0])} to {real(points['loss'].iloc[-1])}."
+        return f"{words} It changes from {real(points['loss'].iloc[0])} to {real(points['loss'].iloc[-1])}."
     ends = points.groupby("expert", sort=False, as_index=False)["loss"].agg(["first", "last"])
     falls = int((ends["last"] < ends["first"]).sum())
     highest = describe_extreme(ends, "last", "it ends highest on {expert:plain 40}, {last:real}")
@@ -180,10 +181,10 @@ def _lines(
     window: int = 1,
     overall: str = "",
 ) -> Drawing:
-    """A line of the column ``value`` for each expert, and around that of the expert ``band`` what is from low to high.
+    """A line of the column ``value`` for each expert, and a band from low to high for the expert ``band``.
 
-    A name that ``names`` lacks, such as that of a router for all tasks, comes after them. ``window`` and ``overall``
-    are those of ``learning_loss``.
+    A name that ``names`` lacks, such as that of a router for all tasks, comes after them. For ``window`` and
+    ``overall`` see ``learning_loss``.
     """
     table = table.sort_values("step", kind="stable")
     experts = distinct_names([*(names or ()), *table["expert"]])
@@ -215,7 +216,7 @@ def _axis(steps: Iterable[float]) -> dict[str, object]:
 
 
 def _running_mean(values: pd.Series[float], window: int) -> pd.Series[float]:
-    """The mean of each value and those before it, of so many in all; of fewer at the beginning."""
+    """The mean of each value and the ``window`` - 1 values before it; of fewer at the beginning."""
     return values.rolling(window, min_periods=1).mean()
 
 
@@ -231,20 +232,20 @@ def _running_mean(values: pd.Series[float], window: int) -> pd.Series[float]:
 def entropy_loss(table: pd.DataFrame, *, tasks: Names = None, selected: str | None = None) -> Picture:
     """A path for each task through its measured steps: the first is an open mark, the last a large one.
 
-    entropy (mean of the model's predictions, nats), loss (cross-entropy with labels, nats). Where a path goes left and
-    up, entropy falls while the loss rises. The path of the task ``selected`` is emphasized.
+    Columns: entropy (mean of the model's predictions, nats), loss (cross-entropy with labels, nats). Where a path goes
+    left and up, entropy falls while the loss rises. The path of the task ``selected`` is emphasized.
     """
-    drawn = series.require_finite_rows(
+    plotted = series.require_finite_rows(
         table.sort_values("step", kind="stable"), "entropy", "loss", lack="no step has both numbers"
     )
-    look = theme.looks(tasks or distinct_names(drawn["task"]))
+    look = theme.looks(tasks or distinct_names(plotted["task"]))
     fig = Drawing([
         _path(rows, look[task], **entry, opacity=1 if selected in (None, task) else 0.3)
-        for task, rows, entry in series.rows_by_name(drawn, "task", label="title")
+        for task, rows, entry in series.rows_by_name(plotted, "task", label="title")
     ])  # fmt: skip
     fig.update_xaxes(title={"text": "Mean entropy of the predictions (nats)"}, rangemode="tozero")
     fig.update_yaxes(title={"text": "Cross-entropy with the labels (nats)"}, rangemode="tozero")
-    return add_legend(fig, _describe_misled(drawn), **SIZE | {"inner": 430})
+    return add_legend(fig, _describe_misled(plotted), **SIZE | {"inner": 430})
 
 
 def _path(rows: pd.DataFrame, look: theme.Look, **fields: Any) -> Trace:
@@ -259,11 +260,11 @@ def _path(rows: pd.DataFrame, look: theme.Look, **fields: Any) -> Trace:
     )  # fmt: skip
 
 
-def _describe_misled(drawn: pd.DataFrame) -> str:
-    ends = drawn.groupby("title", sort=False)[["entropy", "loss"]].agg(["first", "last"])
+def _describe_misled(plotted: pd.DataFrame) -> str:
+    ends = plotted.groupby("title", sort=False)[["entropy", "loss"]].agg(["first", "last"])
     entropy, loss = (ends[name]["last"] - ends[name]["first"] for name in ("entropy", "loss"))
     misled = [clean_text(title, 40) for title in ends.index[np.array((entropy < 0) & (loss > 0))]]
-    words = f"Entropy against loss of {plural(len(ends), 'task')} at {plural(drawn['step'].nunique(), 'step')}."
+    words = f"Entropy against loss of {plural(len(ends), 'task')} at {plural(plotted['step'].nunique(), 'step')}."
     if not misled:
         return f"{words} On no task does entropy fall while the loss rises."
     return f"{words} Entropy falls while the loss rises on {len(misled)} of them: {', '.join(misled[:3])}."

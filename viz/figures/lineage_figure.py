@@ -16,7 +16,7 @@ from viz.parts import series
 
 
 class NodeKind(NamedTuple):
-    """What a node is: its column from the left, its name and its color."""
+    """A kind of node: its column from the left, its name and its color."""
 
     column: int
     name: str
@@ -35,7 +35,7 @@ KINDS = {
 }
 HEADS = ("Pretrained", "Experts", "Recipe", "Run")
 HOVER = "<b>{label}</b><br>{kind:lower}[<br>{detail}]"
-LANE, GAP, WIDE = 60, 10, 15  # px of a box and between two, characters in its lines; four boxes fit a narrow page
+LANE, GAP, WIDE = 60, 10, 15  # px of a box and between two boxes, characters in a line; four boxes fit a narrow page
 TOP, BOTTOM, SIDE = 34, 44, 58
 
 
@@ -49,8 +49,8 @@ TOP, BOTTOM, SIDE = 34, 44, 58
 def lineage(table: pd.DataFrame) -> Picture:
     """Boxes from left to right: pretrained model, experts, edits above the merge, and the result.
 
-    node (an id), kind (pretrained, expert, edit, merge, adapt, run, model of one task, other for a faint one), detail
-    (such as the first digits of a digest), parents (ids of nodes, separated by spaces).
+    Columns: node (an id), kind (pretrained, expert, edit, merge, adapt, run, model of one task, other for a faint one),
+    detail (such as the first digits of a digest), parents (ids of nodes, separated by spaces).
     """
     if unknown := sorted(set(table["kind"]) - KINDS.keys()):
         raise ChartError(f"lineage does not know the kind {clean_text(unknown[0])!r}; it takes {', '.join(KINDS)}")
@@ -75,8 +75,8 @@ def lineage(table: pd.DataFrame) -> Picture:
     )  # fmt: skip
     bare = {"title": {"text": " "}, "ticks": "", "fixedrange": True}
     bare |= dict.fromkeys(("showgrid", "zeroline", "showline"), False)
-    places = list(range(len(HEADS)))
-    fig.update_xaxes(range=[-0.02, 3.02], tickmode="array", tickvals=places, ticktext=HEADS, side="top", **bare)
+    positions = list(range(len(HEADS)))
+    fig.update_xaxes(range=[-0.02, 3.02], tickmode="array", tickvals=positions, ticktext=HEADS, side="top", **bare)
     fig.update_yaxes(range=[lanes - 0.5, -0.5], showticklabels=False, **bare)
     return Picture(fig, _describe_steps(table), lanes * (LANE + GAP) + TOP + BOTTOM, str(len(table)))
 
@@ -85,10 +85,10 @@ def _box(node: Mapping[Any, Any]) -> dict[str, Any]:
     """A node's box: its label in at most two lines, then its detail, three lines in all."""
     faint = node["kind"] == "other"
     lines = textwrap.wrap(clean_text(node["label"]), WIDE, max_lines=2, placeholder=" …") or ["\xa0"]
-    rest = textwrap.wrap(clean_text(node["detail"]), WIDE + 1, max_lines=3 - len(lines), placeholder=" …")
+    detail = textwrap.wrap(clean_text(node["detail"]), WIDE + 1, max_lines=3 - len(lines), placeholder=" …")
     return {
         "x": node["x"], "y": node["y"], "width": 100, "height": LANE - 10, "bgcolor": theme.GROUND,
-        "text": "<br>".join([*(f"<b>{safe_text(line)}</b>" for line in lines), *map(safe_text, rest)]),
+        "text": "<br>".join([*(f"<b>{safe_text(line)}</b>" for line in lines), *map(safe_text, detail)]),
         "bordercolor": KINDS[node["kind"]].color, "borderwidth": 1.5, "borderpad": 3, "opacity": 0.65 if faint else 1.0,
         "captureevents": False, "name": node["kind"], "font": {"color": theme.FADED if faint else theme.INK},
     }  # fmt: skip
@@ -112,5 +112,5 @@ def _describe_steps(table: pd.DataFrame) -> str:
     results = [clean_text(label, 60) for label in by_kind["run"] + by_kind["model"]]
     base = clean_text(by_kind["pretrained"][0], 40) if by_kind["pretrained"] else "a pretrained model"
     words = f"{plural(len(by_kind['expert']), 'expert')} of {base}, through {', then '.join(steps) or 'no step'}"
-    others = f" {plural(len(by_kind['other']), 'other run')} of the same experts." if by_kind["other"] else ""
-    return f"{words}, give {', '.join(results[:4]) or 'nothing'}{' and more' if len(results) > 4 else ''}.{others}"
+    other_runs = f" {plural(len(by_kind['other']), 'other run')} of the same experts." if by_kind["other"] else ""
+    return f"{words}, give {', '.join(results[:4]) or 'nothing'}{' and more' if len(results) > 4 else ''}.{other_runs}"

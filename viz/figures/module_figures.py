@@ -1,4 +1,4 @@
-"""Charts of modules and routers: feature shift, what has to be kept, and who is given how much weight."""
+"""Charts of modules and routers: feature shift, storage, and the experts' weights."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from viz.parts import axes, heat_maps, matrix, series
 from viz.parts.legends import add_legend
 
 MIB = 1 << 20
-SHAPES = ("", "/", ".", "\\", "x", "-", "|", "+")  # beside color, so that a gray print can be read
+SHAPES = ("", "/", ".", "\\", "x", "-", "|", "+")  # beside color, so that a gray print stays readable
 STRIPES = {"fgcolor": theme.GROUND, "fillmode": "overlay", "size": 6, "solidity": 0.25}
 LANE, GROUP = 15, 46  # px: height of a bar, and of a task's two with the gap below them
 STAGES = {"before": ("Merged model", theme.OTHER, "/"), "after": ("With the task's module", theme.BLUE, "")}
@@ -26,9 +26,9 @@ WHOLE = "{whole:mib} MiB ({label:plain 30})"
 MODEL = "Whole model"
 SPREAD = 0.55  # share of a block's width over which the tasks' marks are spread
 OF_IMAGES = "[<br>{low:real} to {high:real} for nine of ten images][<br>{n:count} images]"
-OWN = f"<b>{{title}}</b>[, block {{place}}]<br>weight of its own expert {{weight:decimal 3}}{OF_IMAGES}"
-MIXED = f"<b>{{expert}}</b>[ in block {{place}}]<br>mean weight {{weight:decimal 3}}{OF_IMAGES}"
-MIXED_ONCE = "<b>{expert}</b>[ in block {place}]<br>weight {weight:decimal 3}"
+OWN = f"<b>{{title}}</b>[, block {{number}}]<br>weight of its own expert {{weight:decimal 3}}{OF_IMAGES}"
+MIXED = f"<b>{{expert}}</b>[ in block {{number}}]<br>mean weight {{weight:decimal 3}}{OF_IMAGES}"
+MIXED_ONCE = "<b>{expert}</b>[ in block {number}]<br>weight {weight:decimal 3}"
 CONFUSED = (
     "<b>{title}</b>{unseen}<br>{share:percent}[ of {n:count}] images have {expert} as the expert with the most weight"
 )
@@ -45,16 +45,18 @@ SUREST = " The surest is {title:plain 40}: {share:percent} of the images go to {
     empty="No feature shift was measured for this run.",
 )
 def feature_shift(table: pd.DataFrame) -> Picture:
-    """Two bars for each task, in the table's order: the merged model's shift, and what its module leaves of it.
+    """Two bars for each task, in the table's order: the merged model's shift, and the shift with the task's module.
 
-    before and after (mean |f − f_expert| per dimension of the raw features, over images), cosine_before and
+    Columns: before and after (mean |f − f_expert| per dimension of the raw features, over images), cosine_before and
     cosine_after (mean 1 − cosine).
     """
-    drawn = series.require_finite_rows(table, "before", "after", lack="no task has both numbers").reset_index(drop=True)
-    drawn["removed"] = (1 - drawn["after"] / drawn["before"]).where(drawn["before"] > 0)
+    plotted = series.require_finite_rows(table, "before", "after", lack="no task has both numbers").reset_index(
+        drop=True
+    )
+    plotted["removed"] = (1 - plotted["after"] / plotted["before"]).where(plotted["before"] > 0)
     fig = Drawing([
         series.bars(
-            drawn, stage, drawn.index + (lane - 0.5) * LANE / GROUP, color,
+            plotted, stage, plotted.index + (lane - 0.5) * LANE / GROUP, color,
             f"<b>{{title}}</b><br>{name.lower()}: {{{stage}:real}}[, 1 − cosine {{cosine_{stage}:real}}]{REMOVED}",
             picks=("task",), orientation="h", name=name, legendgroup=name, width=0.9 * LANE / GROUP,
             marker={"pattern": STRIPES | {"shape": shape}},
@@ -62,15 +64,17 @@ def feature_shift(table: pd.DataFrame) -> Picture:
         for lane, (stage, (name, color, shape)) in enumerate(STAGES.items())
     ])  # fmt: skip
     fig.update_xaxes(title={"text": "Mean |difference| from the expert's features, per dimension"}, rangemode="tozero")
-    before, after = drawn["before"].mean(), drawn["after"].mean()
-    words = f"Feature shift of {plural(len(drawn), 'task')}: {real(before)} on average before and {real(after)} after."
-    words += describe_extreme(drawn, "removed", " The module removes most for {title:plain 40}, {removed:percent}.")
-    return _lay_out_rows(fig, words, "Task", [safe_text(title, 24) for title in drawn["title"]], GROUP)
+    before, after = plotted["before"].mean(), plotted["after"].mean()
+    words = (
+        f"Feature shift of {plural(len(plotted), 'task')}: {real(before)} on average before and {real(after)} after."
+    )
+    words += describe_extreme(plotted, "removed", " The module removes most for {title:plain 40}, {removed:percent}.")
+    return _lay_out_rows(fig, words, "Task", [safe_text(title, 24) for title in plotted["title"]], GROUP)
 
 
 @chart(
     title="What one model is made of",
-    question="What must be kept to use each merge?",
+    question="What must be stored to use each merge?",
     columns=("run", "label", "part", "bytes"),
     rows=("run", "part"),
     picks=("run",),
@@ -78,27 +82,27 @@ def feature_shift(table: pd.DataFrame) -> Picture:
 )
 def storage_parts(table: pd.DataFrame, *, parts: Names = None) -> Picture:
     """A bar for each run, in MiB (2²⁰ bytes), made of its ``parts``, whose full list fixes colors."""
-    drawn = series.require_finite_rows(table, "bytes", lack="these runs did not record their storage")
+    plotted = series.require_finite_rows(table, "bytes", lack="these runs did not record their storage")
     order, runs = (
-        {name: at for at, name in enumerate(distinct_names(parts or drawn["part"]))},
-        distinct_names(drawn["run"]),
+        {name: index for index, name in enumerate(distinct_names(parts or plotted["part"]))},
+        distinct_names(plotted["run"]),
     )
-    drawn = drawn.sort_values("part", key=lambda names: names.map(order), kind="stable")
-    sizes = drawn.groupby("run")["bytes"]
-    drawn = drawn.assign(before=sizes.cumsum() - drawn["bytes"], whole=sizes.transform("sum"))
-    drawn["share"] = (drawn["bytes"] / drawn["whole"]).where(drawn["whole"] > 0)
+    plotted = plotted.sort_values("part", key=lambda names: names.map(order), kind="stable")
+    sizes = plotted.groupby("run")["bytes"]
+    plotted = plotted.assign(before=sizes.cumsum() - plotted["bytes"], whole=sizes.transform("sum"))
+    plotted["share"] = (plotted["bytes"] / plotted["whole"]).where(plotted["whole"] > 0)
     fig = Drawing([
         series.bars(
             rows, rows["bytes"] / MIB, rows["run"].map(runs.index), theme.PALETTE[order[name] % len(theme.PALETTE)],
             PART, picks=("run",), formats={"mib": _mib}, base=rows["before"] / MIB, orientation="h", width=0.62,
             marker={"pattern": STRIPES | {"shape": SHAPES[order[name] % len(SHAPES)]}}, **entry,
         )
-        for name, rows, entry in series.rows_by_name(drawn, "part", list(order), label="part")
+        for name, rows, entry in series.rows_by_name(plotted, "part", list(order), label="part")
     ])  # fmt: skip
-    fig.update_xaxes(title={"text": "MiB (2²⁰ bytes)"}, range=[0, 1.05 * max(drawn["whole"].max() / MIB, 1e-6)])
-    most, least = describe_extremes(drawn.sort_values("run"), "whole", WHOLE, mib=_mib)
-    labels = dict(zip(drawn["run"], drawn["label"], strict=True))
-    words = f"What {plural(len(runs), 'run')} must keep: from {least} to {most}."
+    fig.update_xaxes(title={"text": "MiB (2²⁰ bytes)"}, range=[0, 1.05 * max(plotted["whole"].max() / MIB, 1e-6)])
+    most, least = describe_extremes(plotted.sort_values("run"), "whole", WHOLE, mib=_mib)
+    labels = dict(zip(plotted["run"], plotted["label"], strict=True))
+    words = f"Storage of {plural(len(runs), 'run')}: from {least} to {most}."
     return _lay_out_rows(fig, words, "Run", [_two_lines(labels[run]) for run in runs], 2 * theme.LINE_HEIGHT)
 
 
@@ -131,22 +135,22 @@ def _two_lines(label: str) -> str:
 def routing_own(table: pd.DataFrame, *, tasks: Names = None) -> Picture:
     """A mark for each task and block with the range of its images.
 
-    block (missing where one router serves the whole model), weight (of the task's own expert, mean over its images),
-    low and high (5th and 95th percentile over images).
+    Columns: block (missing where one router serves the whole model), weight (of the task's own expert, mean over its
+    images), low and high (5th and 95th percentile over images).
     """
-    drawn = _add_blocks(table)
-    names, blocks = distinct_names(drawn["task"]), distinct_names(drawn["block"])
+    plotted = _add_blocks(table)
+    names, blocks = distinct_names(plotted["task"]), distinct_names(plotted["block"])
     look, lane = theme.looks(tasks or names), SPREAD / max(len(names) - 1, 1)
     fig = Drawing([
         series.marks(
-            rows, rows["block"].map(blocks.index) + (at - (len(names) - 1) / 2) * lane, "weight", look[name], OWN,
+            rows, rows["block"].map(blocks.index) + (index - (len(names) - 1) / 2) * lane, "weight", look[name], OWN,
             error_y=series.interval(rows, "weight", look[name].color, thickness=1.2), **entry,
         )
-        for at, (name, rows, entry) in enumerate(series.rows_by_name(drawn, "task", label="title"))
+        for index, (name, rows, entry) in enumerate(series.rows_by_name(plotted, "task", label="title"))
     ])  # fmt: skip
     fig.update_xaxes(**axes.name_axis(_block_title(blocks), blocks, 16, tickangle=0, fixedrange=False))
     fig.update_yaxes(title={"text": "Weight of the own expert"}, rangemode="tozero")
-    means = drawn.groupby("task", as_index=False).agg(title=("title", "last"), weight=("weight", "mean"))
+    means = plotted.groupby("task", as_index=False).agg(title=("title", "last"), weight=("weight", "mean"))
     words = f"Weight of the own expert of {plural(len(means), 'task')}, {_describe_blocks(blocks)}."
     words += describe_extreme(means, "weight", " On average it is highest for {title:plain 40}, {weight:decimal}")
     lowest = describe_extreme(means, "weight", ", and lowest for {title:plain 40}, {weight:decimal}", least=True)
@@ -164,8 +168,8 @@ def routing_own(table: pd.DataFrame, *, tasks: Names = None) -> Picture:
 )
 def routing_map(table: pd.DataFrame, *, task: str = "") -> Picture:
     """A heat map of experts by blocks, with weights as in ``routing_own``. ``task`` is the task's title."""
-    of = f" for {clean_text(task, 40)}" if task else ""
-    return _weights(table, MIXED, f"Mean routing weights{of}", task)
+    whose = f" for {clean_text(task, 40)}" if task else ""
+    return _weights(table, MIXED, f"Mean routing weights{whose}", task)
 
 
 @chart(
@@ -182,15 +186,15 @@ def routing_image(table: pd.DataFrame, *, image: str = "") -> Picture:
 
 
 def _weights(table: pd.DataFrame, hover: str, words: str, state: str) -> Picture:
-    """A heat map of the weights that experts are given, block by block or once."""
-    drawn = _add_blocks(table)
-    experts, blocks = distinct_names(table["expert"]), distinct_names(drawn["block"])
-    limits = min(0.0, drawn["weight"].min()), max(1.0, drawn["weight"].max())
+    """A heat map of the experts' weights by block, or once for the whole model."""
+    plotted = _add_blocks(table)
+    experts, blocks = distinct_names(table["expert"]), distinct_names(plotted["block"])
+    limits = min(0.0, plotted["weight"].min()), max(1.0, plotted["weight"].max())
     fig = matrix.draw_table_matrix(
-        drawn, matrix.MatrixSide("Expert", experts, experts), matrix.MatrixSide(_block_title(blocks), blocks, blocks),
+        plotted, matrix.MatrixSide("Expert", experts, experts), matrix.MatrixSide(_block_title(blocks), blocks, blocks),
         ("expert", "block"), "weight", hover, heat_maps.ColorScale("weight", log=False, limits=limits),
     )  # fmt: skip
-    means = drawn.groupby("expert", as_index=False)[["weight"]].mean()
+    means = plotted.groupby("expert", as_index=False)[["weight"]].mean()
     largest = describe_extreme(
         means, "weight", "The largest weight on average is {expert:plain 40}'s, {weight:decimal}."
     )
@@ -199,14 +203,14 @@ def _weights(table: pd.DataFrame, hover: str, words: str, state: str) -> Picture
 
 
 def _add_blocks(table: pd.DataFrame) -> pd.DataFrame:
-    """The rows with a weight; block is its name, and place the same, but empty where one router serves the model."""
-    drawn = series.require_finite_rows(table, "weight", lack="no weight is a number")
-    blocks = drawn["block"].map(_block_name)
-    return drawn.assign(block=blocks, place=blocks.where(blocks != MODEL, ""))
+    """The rows with a weight; block is a name, number the same, but empty where one router serves the whole model."""
+    routed = series.require_finite_rows(table, "weight", lack="no weight is a number")
+    blocks = routed["block"].map(_block_name)
+    return routed.assign(block=blocks, number=blocks.where(blocks != MODEL, ""))
 
 
 def _block_name(block: object) -> str:
-    """A block's number; the whole model where there is one router for all."""
+    """A block's number, or "the whole model" where one router serves all blocks."""
     if isinstance(block, str) or block is None:
         return str(block).removeprefix("block ") if block else MODEL
     number = float(block)  # type: ignore[arg-type]
@@ -231,9 +235,10 @@ def _describe_blocks(blocks: list[str]) -> str:
     empty="No image has been routed.",
 )
 def router_confusion(table: pd.DataFrame) -> Picture:
-    """A matrix of data sets by experts; unseen data sets, which have no expert, stand below a line.
+    """A matrix of data sets by experts; unseen data sets, which have no expert, are below a line.
 
-    in_domain (one of the experts is the data set's own), share (of its images that give this expert the most weight).
+    Columns: in_domain (one of the experts is the data set's own), share (of its images that give this expert the most
+    weight).
     """
     series.require_finite_rows(table, "share", lack="no share is a number")
     table = table.sort_values("in_domain", ascending=False, kind="stable")

@@ -1,4 +1,4 @@
-"""What a change would do to accuracy, on a sample: hatched bars, which cannot be taken for scores."""
+"""The estimated effect of a change on accuracy, from a sample: hatched bars, which nobody mistakes for scores."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ HOVER = (
 def preview_change(table: pd.DataFrame) -> Picture:
     """A hatched bar for each average and each data set: the difference in percentage points and its 95 % interval.
 
-    over (key), group (its heading), reference, kind (always "preview"), half, seed, against (the reference's name).
-    Bars whose interval holds zero are gray.
+    Columns: over (key), group (its heading), reference, kind (always "preview"), half, seed, against (the reference's
+    name). Bars whose interval holds zero are gray.
     """
     groups = distinct_names(table["group"])
     table = table.sort_values("group", key=lambda group: group.map(groups.index), kind="stable")
@@ -40,8 +40,8 @@ def preview_change(table: pd.DataFrame) -> Picture:
     fig = Drawing([_bars(table)])
     fig.update_xaxes(**axes.points_axis("Change", table[["difference", "low", "high"]]))
     rows = len(table) + len(groups)
-    places = {"tickvals": series.numbers(table, "y"), "range": [rows - 0.4, -0.6]}
-    fig.update_yaxes(**axes.name_axis("Data set or average", list(table["title"]), 28) | places)
+    positions = {"tickvals": series.numbers(table, "y"), "range": [rows - 0.4, -0.6]}
+    fig.update_yaxes(**axes.name_axis("Data set or average", list(table["title"]), 28) | positions)
     for group, y in table.groupby("group", sort=False)["y"].min().items():
         fig.add_annotation(axes.heading(str(group).capitalize(), y - 1))
     inside = {"x": 1, "xref": "x domain", "xanchor": "right", "yref": "y domain"}
@@ -50,7 +50,7 @@ def preview_change(table: pd.DataFrame) -> Picture:
     fig.update_layout(showlegend=False, bargap=0.3, margin={"l": left, "r": 26, "t": TOP, "b": BOTTOM})
     against = f" against {clean_text(table['against'].iloc[0], 40)}" if "against" in table else ""
     changes = "; ".join(hover_texts(table.head(3), "{title:plain 40} {difference:points}"))
-    clear = f"{int(series.excludes_zero(table).sum())} of {len(table)} intervals leave zero out"
+    clear = f"{int(series.excludes_zero(table).sum())} of {len(table)} intervals exclude zero"
     alt = f"Preview (sampled){against}, change in points: {changes}. {clear}."
     return Picture(fig, alt, TOP + BOTTOM + ROW * max(rows, 4))
 

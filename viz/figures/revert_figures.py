@@ -1,4 +1,4 @@
-"""Putting tensors back to pretrained: what it changes, what one gradient predicts, and whether drift tells as much."""
+"""Putting tensors back to pretrained: the change of accuracy, its prediction from one gradient, and drift."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ RANKED = (
     optional=("before", "after"),
     rows=("row", "tensor"),
     picks=("row", "tensor"),
-    empty="Nothing was put back yet.",
+    empty="Nothing has been put back yet.",
 )
 def revert_map(table: pd.DataFrame, *, selected: CellPosition = NO_CELL, limits: heat_maps.Limits = None) -> Picture:
-    """A heat map, averages, whole blocks and tasks by tensors in forward order; faded where the interval holds zero.
+    """A heat map, averages, whole blocks and tasks by tensors in forward order; faded where the interval contains zero.
 
-    row (id) and title of an average, a task or a whole block's average, change (of accuracy, NaN where it is not
-    measured yet), before and after (accuracies). In a row of whole blocks every tensor has its block's numbers.
+    Columns: row (id) and title of an average, a task or a whole block's average, change (of accuracy, NaN where it is
+    not measured yet), before and after (accuracies). In a row of whole blocks every tensor has its block's numbers.
     """
     measured, clear = np.isfinite(table["change"].to_numpy(np.float64)), series.excludes_zero(table)
     table = table.assign(
@@ -62,9 +62,9 @@ def revert_map(table: pd.DataFrame, *, selected: CellPosition = NO_CELL, limits:
     words = f"Change of accuracy when one of {tensors} is put back to pretrained."
     if measured.any():
         cells = f"{int(clear[measured].sum()):,} of {int(measured.sum()):,} cells"
-        words += f"{describe_extreme(table, 'change', GAIN)} The interval leaves zero out in {cells}."
+        words += f"{describe_extreme(table, 'change', GAIN)} The interval excludes zero in {cells}."
     else:
-        words += " Nothing is measured yet."
+        words += " Nothing has been measured yet."
     scale = POINTS._replace(limits=limits)
     picture = heat_maps.heat_map(table, "row", "points", scale, MEASURED, selected, alt=words)
     rows = distinct_names(table["row"])
@@ -74,12 +74,12 @@ def revert_map(table: pd.DataFrame, *, selected: CellPosition = NO_CELL, limits:
         .to_numpy(np.uint8)
         .reshape(len(rows), -1)
     )
-    veil = heatmap(
+    shade = heatmap(
         z=faded, zmin=0, zmax=1, colorscale=FADE, showscale=False, ygap=1, name="No significant difference",
         hoverinfo="skip",
     )  # fmt: skip
-    picture.drawing.data.insert(1, veil)  # below what takes clicks
-    return heat_maps.set_title_and_note(picture, "Accuracy on", "Faded: the 95% interval holds zero")
+    picture.drawing.data.insert(1, shade)  # below the click targets
+    return heat_maps.set_title_and_note(picture, "Accuracy on", "Faded: the 95% interval contains zero")
 
 
 @chart(
@@ -93,8 +93,8 @@ def revert_map(table: pd.DataFrame, *, selected: CellPosition = NO_CELL, limits:
 def first_order_map(table: pd.DataFrame, *, selected: CellPosition = NO_CELL) -> Picture:
     """A heat map of predicted changes, tasks or experts by tensors in forward order; never in points of accuracy.
 
-    row (id) and title of an average, a task or an expert, predicted (change of the mean margin, the cosine of the right
-    class minus the largest other one).
+    Columns: row (id) and title of an average, a task or an expert, predicted (change of the mean margin, the cosine of
+    the right class minus the largest other one).
     """
     tensors = plural(table["tensor"].nunique(), "tensor")
     words = f"First-order guess of what putting back one of {tensors} changes in the mean margin."
@@ -117,35 +117,35 @@ def _format_signed(number: float) -> str:
     optional=("drift_rank", "change_rank"),
     rows=("tensor",),
     picks=("tensor",),
-    empty="No tensor has both: measured drift, and what putting it back gives.",
+    empty="No tensor has both measured drift and a measured effect of putting it back.",
 )
 def drift_and_put_back(
     table: pd.DataFrame, *, correlation: tuple[float, int] | None = None, over: str = "", selected: str | None = None
 ) -> Picture:
-    """A point for each tensor, both ranks from 1 (drifts most, helps most); open where the interval holds zero.
+    """A point for each tensor, both ranks from 1 (drifts most, helps most); open where the interval contains zero.
 
-    drift (share of the layer's output, a mean over tasks), change (of accuracy when it is put back), drift_rank and
-    change_rank (mean ranks of equal numbers). ``correlation`` is Spearman's ρ and the number of tensors; ``over`` says
-    on what accuracy is measured.
+    Columns: drift (share of the layer's output, a mean over tasks), change (of accuracy when it is put back),
+    drift_rank and change_rank (mean ranks of equal numbers). ``correlation`` is Spearman's ρ and the number of tensors;
+    ``over`` names the tasks of the accuracy.
     """
     table = series.require_finite_rows(table, "drift", "change", lack="no tensor has both numbers")
     table = table.assign(**{f"{name}_rank": table[name].rank(ascending=False) for name in ("drift", "change")})
     fig = Drawing(
-        _points(table[table["role"] == role], role, theme.SYMBOLS[place % 8])
-        for place, role in enumerate(distinct_names(table["role"]))
+        _points(table[table["role"] == role], role, theme.SYMBOLS[index % 8])
+        for index, role in enumerate(distinct_names(table["role"]))
     )
     circled = table[table["tensor"] == selected]
     if len(circled):
         fig.add_trace(series.ring(circled["drift_rank"], circled["change_rank"], "Selected", 20))
     room = 0.03 * len(table) + 0.5
     ends = [1 - room, len(table) + room]
-    where = f", {safe_text(over)}" if over else ""
+    tasks = f", {safe_text(over)}" if over else ""
     fig.update_xaxes(title={"text": "Rank by drift of the layer by itself (1 drifts most)"}, range=ends)
     fig.update_yaxes(
-        title={"text": f"Rank by accuracy gained when put back{where}<br>(1 gains most)"}, range=ends[::-1]
+        title={"text": f"Rank by accuracy gained when put back{tasks}<br>(1 gains most)"}, range=ends[::-1]
     )
     alt = f"{plural(len(table), 'tensor')}, ranked by drift and by what putting them back gains."
-    note = "Open marks: the 95% interval holds zero"
+    note = "Open marks: the 95% interval contains zero"
     if correlation is not None and math.isfinite(correlation[0]):
         rho, n = correlation
         alt += f" The ranks correlate with Spearman {rho:.2f}."

@@ -1,4 +1,4 @@
-"""Runs side by side: their scores task by task, measured here or given from elsewhere, and their storage."""
+"""Runs side by side: their scores by task, measured by this program or by others, and their storage."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ HOVER = (
 )
 GIVEN = (
     "<b>{task}</b><br>{label}: {value_words}[ ({low_words} to {high_words})]<br>{metric}[, n = {n:count}]"
-    "<br>given in {origin}"
+    "<br>from {origin}"
 )
 LARGEST = " Largest {metric:plain 30}: {value_words:plain}, {label:plain 30} on {task:plain 30}."
 
@@ -39,7 +39,7 @@ ACCOUNTS: Mapping[str, str] = {
     "deploy": "All that its user needs",
 }
 COLORS = dict(zip(ACCOUNTS, (theme.VERMILION, theme.BLUE, theme.SKY, theme.GREEN), strict=True))
-SHAPES = dict(zip(ACCOUNTS, ("", "/", ".", "\\"), strict=True))  # beside color, so that a gray print can be read
+SHAPES = dict(zip(ACCOUNTS, ("", "/", ".", "\\"), strict=True))  # beside color, so that a gray print stays readable
 
 
 def _mib(size: float) -> str:
@@ -64,8 +64,8 @@ LEAST, MOST = " {account:account}: from {bytes:mib} MiB ({label:plain 30})", " t
 def task_accuracy(table: pd.DataFrame, *, normalized: bool = False, runs: Names = None) -> Picture:
     """A dot with its Wilson interval for each run and task, in-domain tasks above out-of-domain ones.
 
-    expert (own expert's accuracy), zero_shot (pretrained's) and chance are drawn as ticks. ``normalized`` divides by
-    ``expert``; tasks without one are left out, and a note counts them.
+    Columns: expert (own expert's accuracy), zero_shot (pretrained's) and chance, which are ticks. ``normalized``
+    divides by ``expert``; tasks without one are left out, and a note counts them.
     """
     tasks = distinct_names(table["task"])
     table = _normalize(table) if normalized else table
@@ -149,14 +149,14 @@ def _highest(table: pd.DataFrame, normalized: bool) -> str:
     optional=("n", "better", "proportion", "source"),
     rows=("run", "task", "metric"),
     picks=("run", "task"),
-    empty="These runs were given no scores.",
+    empty="These runs have no scores from other programs.",
 )
 def given_scores(table: pd.DataFrame, *, runs: Names = None) -> Picture:
     """A panel for each metric on its own scale, with an open diamond for each run and task.
 
-    task (with its split, if the file names one), metric, value, low, high (of proportions with a known n, else NaN),
-    origin (the file or program), source ("given" or "program"), better ("higher", "lower" or empty), proportion (bool:
-    drawn as percent).
+    Columns: task (with its split, if the file names one), metric, value, low, high (of proportions with a known n, else
+    NaN), origin (the file or program), source ("given" or "program"), better ("higher", "lower" or empty), proportion
+    (bool: drawn as percent).
     """
     table = _format_scores(series.require_finite_rows(table, "value", lack="no score is a number"))
     names = distinct_names(table["run"])
@@ -168,8 +168,8 @@ def given_scores(table: pd.DataFrame, *, runs: Names = None) -> Picture:
     panels = [own for _, own in table.groupby("metric", sort=False)]
     domains, inner = axes.stack_panels([own["task"].nunique() * rows.row for own in panels], 78)
     fig, wide = Drawing(), axes.room(table["task"], 28)
-    for place, (own, domain) in enumerate(zip(panels, domains, strict=True)):
-        axis, tasks = str(place + 1) if place else "", distinct_names(own["task"])
+    for index, (own, domain) in enumerate(zip(panels, domains, strict=True)):
+        axis, tasks = str(index + 1) if index else "", distinct_names(own["task"])
         fig.add_traces(lanes.dots(
             rows, own, tasks, "value", looks, GIVEN, axis=axis, xaxis=f"x{axis}", size=11,
             marker={"line": {"width": 2}},
@@ -221,10 +221,10 @@ def _scale(panel: pd.DataFrame) -> dict[str, Any]:
     empty="No run has recorded its storage.",
 )
 def storage(table: pd.DataFrame) -> Picture:
-    """A group of bars for each run, one bar for each way of counting, in MiB (2²⁰ bytes).
+    """A group of bars for each run, one bar for each way to count its storage, in MiB (2²⁰ bytes).
 
-    account (paper, dense, sparse or deploy), part (what is counted in it), bytes. The parts of an account add up to its
-    bar; an account with an unknown part has no bar.
+    Columns: account (paper, dense, sparse or deploy), part (a counted part of the model), bytes. The parts of an
+    account add up to its bar; an account with an unknown part has no bar.
     """
     if unknown := sorted(set(table["account"].astype(str)) - set(ACCOUNTS)):
         takes = ", ".join(ACCOUNTS)
@@ -265,15 +265,15 @@ def _sums(table: pd.DataFrame) -> pd.DataFrame:
 def _bars(sums: pd.DataFrame, account: str, rows: lanes.Lanes, runs: list[str]) -> list[Trace]:
     """One account's bars, and the number at the end of each."""
     pattern = {"shape": SHAPES[account], "fgcolor": theme.GROUND, "fillmode": "overlay", "size": 6, "solidity": 0.25}
-    mib, places = sums["bytes"] / MIB, rows.mark_positions(account, sums["run"], runs)
+    mib, positions = sums["bytes"] / MIB, rows.mark_positions(account, sums["run"], runs)
     return [
         series.bars(
-            sums.assign(counted=ACCOUNTS[account].lower()), mib, places, COLORS[account], STORED, formats=FORMATS,
+            sums.assign(counted=ACCOUNTS[account].lower()), mib, positions, COLORS[account], STORED, formats=FORMATS,
             orientation="h", name=ACCOUNTS[account], legendgroup=account, width=0.9 * rows.lane / rows.row,
             marker={"line": theme.edge(0.5), "pattern": pattern},
         ),
         series.words(
-            mib, places, hover_texts(sums, "\xa0{bytes:mib}", **FORMATS), f"{ACCOUNTS[account]}, MiB",
+            mib, positions, hover_texts(sums, "\xa0{bytes:mib}", **FORMATS), f"{ACCOUNTS[account]}, MiB",
             textposition="middle right", cliponaxis=False, legendgroup=account,
         ),
     ]  # fmt: skip

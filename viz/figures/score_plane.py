@@ -37,7 +37,7 @@ INTERVALS = ("in_low", "in_high", "out_low", "out_high", "n_in", "n_out")
 Pairs = pd.DataFrame | Sequence[tuple[str, str]]
 BEST = " {label:plain}, {h_score:percent} (in-domain {in_domain:percent}, out-of-domain {out_of_domain:percent})."
 
-START = "Start: "  # before the label of a model that an arrow begins at
+START = "Start: "  # before the label of a model where an arrow begins
 PLAIN, PLUGGED = "plain", "plugged"  # the two ends of a pair
 RISES, FALLS = theme.Look(theme.BLUE, "circle"), theme.Look(theme.VERMILION, "diamond")  # the end with the edit, by H
 UNPAIRED_LOOK = theme.Look(theme.FADED, "circle-open")
@@ -64,9 +64,9 @@ CHANGE = (
 def id_ood_scatter(table: pd.DataFrame, *, selected: str | None = None, arrows: Pairs = ()) -> Picture:
     """A mark for each run: open for references, filled for merges, a cross with its own legend for a paper's numbers.
 
-    A row without one of the scores is left out, and a note says so. experts (whose tasks are in domain, with commas;
-    one set of them, or the marks could not be compared), adapts_on_test (bool), source (of a paper's row). ``arrows``
-    are pairs (from run, to run).
+    Columns: experts (whose tasks are in domain, with commas; the same set in all rows, because other sets cannot be
+    compared), adapts_on_test (bool), source (of a paper's row). ``arrows`` are pairs (from run, to run). A row without
+    one of the scores is left out, and a note says so.
     """
     return _draw_runs(table, selected, arrows)
 
@@ -74,18 +74,18 @@ def id_ood_scatter(table: pd.DataFrame, *, selected: str | None = None, arrows: 
 def _draw_runs(table: pd.DataFrame, selected: str | None, arrows: Pairs) -> Picture:
     """The picture of ``id_ood_scatter``."""
     _check_table(table)
-    drawn, left_out = plane.split_complete(table)
-    plane.require_rows(drawn, left_out)
-    adapts = drawn["adapts_on_test"].eq(True) if "adapts_on_test" in drawn else pd.Series(False, drawn.index)
-    drawn = drawn.assign(adapts=np.where(adapts, "†", ""))
-    top = TOP + (20 if PAPER in set(drawn["kind"]) else 0)
-    joined, at = _arrow_pairs(arrows, table, drawn), plane.points(drawn)
-    texts = hover_texts(drawn, "{label:text 36}[ {adapts}]{kind:sign}", sign=lambda kind: SIGNS.get(kind, ""))
+    plotted, left_out = plane.split_complete(table)
+    plane.require_rows(plotted, left_out)
+    adapts = plotted["adapts_on_test"].eq(True) if "adapts_on_test" in plotted else pd.Series(False, plotted.index)
+    plotted = plotted.assign(adapts=np.where(adapts, "†", ""))
+    top = TOP + (20 if PAPER in set(plotted["kind"]) else 0)
+    joined, positions = _arrow_pairs(arrows, table, plotted), plane.points(plotted)
+    texts = hover_texts(plotted, "{label:text 36}[ {adapts}]{kind:sign}", sign=lambda kind: SIGNS.get(kind, ""))
     first = {end for pair in joined for end in pair}
-    labels = Labels(drawn, texts, (700, 1300), HEIGHT - top - BOTTOM, clear=True, first=first)
-    pointers = [plane.arrow(at[start], at[end]) for start, end in joined]
-    fig = plane.draw(_marks_by_kind(drawn), PlotWindow.around_rows(drawn), labels, pointers, left_out)
-    for point, run in zip(at, drawn["run"], strict=True):
+    labels = Labels(plotted, texts, (700, 1300), HEIGHT - top - BOTTOM, clear=True, first=first)
+    pointers = [plane.arrow(positions[start], positions[end]) for start, end in joined]
+    fig = plane.draw(_marks_by_kind(plotted), PlotWindow.around_rows(plotted), labels, pointers, left_out)
+    for point, run in zip(positions, plotted["run"], strict=True):
         if run == selected:  # a circle in px, so that it stays round
             fig.add_shape(
                 type="circle", xsizemode="pixel", ysizemode="pixel", xanchor=point[0], yanchor=point[1], x0=-12, x1=12,
@@ -96,7 +96,7 @@ def _draw_runs(table: pd.DataFrame, selected: str | None, arrows: Pairs) -> Pict
         legend2=LEGEND | {"y": 1, "yanchor": "top", "yref": "container"},
         margin={"l": plane.LEFT, "r": plane.RIGHT, "t": top, "b": BOTTOM},
     )
-    return Picture(fig, _best_run(drawn, left_out), HEIGHT)
+    return Picture(fig, _best_run(plotted, left_out), HEIGHT)
 
 
 def _check_table(table: pd.DataFrame) -> None:
@@ -109,25 +109,25 @@ def _check_table(table: pd.DataFrame) -> None:
             raise ChartError(f"id_ood_scatter takes runs of one set of experts; the table has {len(sets)} sets")
 
 
-def _arrow_pairs(arrows: Pairs, table: pd.DataFrame, drawn: pd.DataFrame) -> list[tuple[int, int]]:
-    """Pairs of rows of ``drawn`` that arrows join, without pairs that contain a left-out run."""
+def _arrow_pairs(arrows: Pairs, table: pd.DataFrame, plotted: pd.DataFrame) -> list[tuple[int, int]]:
+    """Pairs of rows of ``plotted`` that arrows join, without pairs that contain a left-out run."""
     pairs = arrows[["from", "to"]].itertuples(index=False) if isinstance(arrows, pd.DataFrame) else arrows
-    place = {run: row for row, run in enumerate(drawn["run"])}
+    row_by_run = {run: row for row, run in enumerate(plotted["run"])}
     joined = []
     for start, end in pairs:
         if unknown := {str(start), str(end)} - set(table["run"]):
             raise ChartError(f"an arrow names the run {clean_text(min(unknown))!r}, which is not in the table")
-        if str(start) in place and str(end) in place:
-            joined.append((place[str(start)], place[str(end)]))
+        if str(start) in row_by_run and str(end) in row_by_run:
+            joined.append((row_by_run[str(start)], row_by_run[str(end)]))
     return joined
 
 
-def _marks_by_kind(drawn: pd.DataFrame) -> list[Trace]:
-    """One trace for each kind of run, merges that adapt on test data apart."""
+def _marks_by_kind(plotted: pd.DataFrame) -> list[Trace]:
+    """One trace for each kind of run, and one for merges that adapt on test data."""
     traces = []
     for kind, look in theme.KINDS.items():
         for sign in ("", "†"):
-            rows = drawn[(drawn["kind"] == kind) & (drawn["adapts"] == sign)]
+            rows = plotted[(plotted["kind"] == kind) & (plotted["adapts"] == sign)]
             if rows.empty:
                 continue
             name = (ADAPTS if kind == "merge" else f"{KIND_NAMES[kind]} †") if sign else KIND_NAMES[kind]
@@ -141,13 +141,13 @@ def _marks_by_kind(drawn: pd.DataFrame) -> list[Trace]:
     return traces
 
 
-def _best_run(drawn: pd.DataFrame, left_out: pd.DataFrame) -> str:
-    kinds = drawn["kind"]
-    merges = drawn[kinds == "merge"]
+def _best_run(plotted: pd.DataFrame, left_out: pd.DataFrame) -> str:
+    kinds = plotted["kind"]
+    merges = plotted[kinds == "merge"]
     counts = {"run": kinds.isin(MERGES), "reference": kinds.isin(REFERENCES), "published result": kinds == PAPER}
-    marks = [plural(int(of_kind.sum()), noun) for noun, of_kind in counts.items() if of_kind.any()]
+    marks = [plural(int(is_kind.sum()), noun) for noun, is_kind in counts.items() if is_kind.any()]
     sentence = f"{', '.join(marks)}. Highest H-score{' of a merge' if len(merges) else ''}:"
-    sentence += describe_extreme(merges if len(merges) else drawn, "h_score", BEST)
+    sentence += describe_extreme(merges if len(merges) else plotted, "h_score", BEST)
     return sentence + (f" {len(left_out):,} left out." if len(left_out) else "")
 
 
@@ -161,10 +161,10 @@ def _best_run(drawn: pd.DataFrame, left_out: pd.DataFrame) -> str:
     empty="No learned merge has been evaluated together with the model that it starts from.",
 )
 def learning_arrows(table: pd.DataFrame, *, selected: str | None = None) -> Picture:
-    """The marks of ``id_ood_scatter``, with an arrow to each learned model from its start, which its label names so.
+    """The marks of ``id_ood_scatter``, with an arrow to each learned model from its start, labeled "Start: …".
 
-    start (the run of the table that learning starts from, if any). A model that learned on the images that it is scored
-    on is marked †.
+    Columns: start (the run of the table where learning starts, if any). A model that learned on the images of its own
+    score is marked †.
     """
     pairs = _pairs(table)
     begun = table["run"].isin({start for start, _ in pairs})
@@ -202,32 +202,32 @@ def _describe_arrows(table: pd.DataFrame, pairs: list[tuple[str, str]]) -> str:
 def plugin_arrows(table: pd.DataFrame, *, edit: str = "the edit") -> Picture:
     """An arrow per pair over curves of equal H-score, with an open mark at its start and a filled one at its end.
 
-    pair (the merge's name, drawn beside its end), kind (plain and plugged, the ends of a pair; or a reference, whose
-    mark is open). A pair without both ends is left out; a note says so, and names the arrows that start far outside.
-    ``edit`` is the edit's name in the description.
+    Columns: pair (the merge's name, drawn beside its end), kind (plain and plugged, the ends of a pair; or a reference,
+    whose mark is open). A pair without both ends is left out; a note says so, and names the arrows that start far
+    outside. ``edit`` is the edit's name in the description.
     """
     if unknown := sorted(set(table["kind"].astype(str)) - {PLAIN, PLUGGED, *REFERENCES}):
         raise ChartError(f"plugin_arrows does not know the kind {unknown[0]!r}")
-    drawn, left_out = _whole_pairs(table)
-    plane.require_rows(drawn, left_out)
-    starts, plugged, far = drawn["kind"] == PLAIN, drawn["kind"] == PLUGGED, _is_far_start(drawn)
-    window = PlotWindow.around_rows(drawn[~far])
-    before = drawn[starts].set_index("pair")
+    plotted, left_out = _whole_pairs(table)
+    plane.require_rows(plotted, left_out)
+    starts, plugged, far = plotted["kind"] == PLAIN, plotted["kind"] == PLUGGED, _is_far_start(plotted)
+    window = PlotWindow.around_rows(plotted[~far])
+    before = plotted[starts].set_index("pair")
     gains = {
-        f"gained_{name}": (drawn[name] - drawn["pair"].map(before[name])).where(plugged)
+        f"gained_{name}": (plotted[name] - plotted["pair"].map(before[name])).where(plugged)
         for name in (IN, OUT, "h_score")
     }
-    drawn = drawn.assign(**gains)
-    after = drawn[plugged]
+    plotted = plotted.assign(**gains)
+    after = plotted[plugged]
     joined = zip(plane.points(before.loc[after["pair"]]), plane.points(after), after["gained_h_score"], strict=True)
     arrows = [
         plane.arrow(_visible_start(start, end, window), end, (RISES if gain >= 0 else FALLS).color)
         for start, end, gain in joined
     ]
-    ends, outside = drawn[~starts], _describe_far_starts(drawn[far])
+    ends, outside = plotted[~starts], _describe_far_starts(plotted[far])
     texts = hover_texts(ends, "{pair:text 26}")
-    labels = Labels(ends, texts, (500, 1200), 500, beside=plane.points(drawn[starts]))
-    fig = plane.draw(_marks_by_change(drawn), window, labels, arrows, left_out, outside)
+    labels = Labels(ends, texts, (500, 1200), 500, beside=plane.points(plotted[starts]))
+    fig = plane.draw(_marks_by_change(plotted), window, labels, arrows, left_out, outside)
     more = theme.LINE_HEIGHT * len(outside)
     return legends.add_legend(
         fig, _best_change(after, left_out, edit), 592 + more, edit, left=plane.LEFT, right=plane.RIGHT, gap=10,
@@ -236,7 +236,7 @@ def plugin_arrows(table: pd.DataFrame, *, edit: str = "the edit") -> Picture:
 
 
 def _whole_pairs(table: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """The rows that are drawn, and the others, which lack scores or the other end."""
+    """The rows to draw, and those left out, which lack scores or the other end of their arrow."""
     complete, left_out = plane.split_complete(table)
     is_end = complete["kind"].isin([PLAIN, PLUGGED])
     kinds = complete[is_end].groupby("pair")["kind"].nunique()
@@ -244,35 +244,37 @@ def _whole_pairs(table: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
     return complete[~single].reset_index(drop=True), pd.concat([left_out, complete[single]])
 
 
-def _is_far_start(drawn: pd.DataFrame) -> pd.Series[bool]:
+def _is_far_start(plotted: pd.DataFrame) -> pd.Series[bool]:
     """Which rows are starts far outside the range of all ends."""
-    starts = drawn["kind"] == PLAIN
-    far = pd.Series(False, drawn.index)
+    starts = plotted["kind"] == PLAIN
+    far = pd.Series(False, plotted.index)
     for name in (IN, OUT):
-        ends = drawn[~starts][name]
+        ends = plotted[~starts][name]
         room = FAR_SHARE * max(float(ends.max() - ends.min()), 0.1)
-        far |= starts & ~drawn[name].between(ends.min() - room, ends.max() + room)
+        far |= starts & ~plotted[name].between(ends.min() - room, ends.max() + room)
     return far
 
 
 def _visible_start(start: Point, end: Point, window: PlotWindow) -> Point:
     """The point where an arrow's visible part begins: its start, or where it enters the plot."""
     steps = [from_ - to for from_, to in zip(start, end, strict=True)]
-    limits = [(bound - at) / step for at, step, ends in zip(end, steps, window, strict=True) if step for bound in ends]
+    limits = [
+        (bound - stop) / step for stop, step, ends in zip(end, steps, window, strict=True) if step for bound in ends
+    ]
     share = min([1.0, *(limit for limit in limits if limit > 0)])
     return end[0] + share * steps[0], end[1] + share * steps[1]
 
 
 def _describe_far_starts(far: pd.DataFrame) -> list[str]:
-    """Lines that say where arrows from outside the plot start."""
+    """Lines of a note that name the starts of arrows from outside the plot."""
     lines = hover_texts(far, OUTSIDE)
-    rest = len(lines) - MOST
-    return lines if rest <= 0 else [*lines[:MOST], f"and {rest} more"]
+    more = len(lines) - MOST
+    return lines if more <= 0 else [*lines[:MOST], f"and {more} more"]
 
 
-def _marks_by_change(drawn: pd.DataFrame) -> list[Trace]:
+def _marks_by_change(plotted: pd.DataFrame) -> list[Trace]:
     """A trace for the starts, one for the ends where the H-score rises and one where it falls, one per reference."""
-    kind, gain = drawn["kind"], drawn["gained_h_score"]
+    kind, gain = plotted["kind"], plotted["gained_h_score"]
     filled = [("With it, H-score not lower", RISES, gain >= 0), ("With it, H-score lower", FALLS, gain < 0)]
     traces = []
     for name, look, chosen in [
@@ -282,7 +284,7 @@ def _marks_by_change(drawn: pd.DataFrame) -> list[Trace]:
         line = theme.edge(0.8) if look in (RISES, FALLS) else {"color": look.color, "width": 2}
         if chosen.any():
             marker = {"size": 11, "line": line}
-            traces.append(plane.marks(drawn[chosen], look, CHANGE, FAINT, name=name, legendgroup=name, marker=marker))
+            traces.append(plane.marks(plotted[chosen], look, CHANGE, FAINT, name=name, legendgroup=name, marker=marker))
     return traces
 
 

@@ -1,4 +1,4 @@
-"""Charts of scores against what a sweep varies: in and out of domain, task by task, measured elsewhere, as a map."""
+"""Charts of scores over the values of a sweep: in and out of domain, by task, from other programs, and as a map."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ KNOWN_HOVER = "<b>{label}</b><br>at ({x:real}, {y:real})"
 Mark = tuple[str, float, float, str]  # label, x, y, kind
 
 
-def _scores(drawn: str, detailed: bool) -> str:
-    """A template of all scores, the drawn one in bold, ``detailed`` with intervals and images."""
+def _scores(plotted: str, detailed: bool) -> str:
+    """A hover template of all scores, the ``plotted`` one in bold; ``detailed`` with intervals and images."""
     lines = ""
     for score, name in SCORES.items():
         text = f"{name} {{{score}:percent}}"
         more = DETAILED.format(score, *DETAILS[score]) if detailed and score in DETAILS else ""
-        lines += f"<br><b>{text}{more}</b>" if score == drawn else f"[<br>{text}]{more}"
+        lines += f"<br><b>{text}{more}</b>" if score == plotted else f"[<br>{text}]{more}"
     return lines
 
 
@@ -58,10 +58,10 @@ def sweep_lines(
     required: tuple[str, float] | None = None,
     note: str = "",
 ) -> Picture:
-    """A panel for each score, with a line for every recipe in the band of its 95 % interval (LwPTV, Fig. 5).
+    """A panel for each score, with a line and the band of its 95 % interval for every recipe (LwPTV, Fig. 5).
 
-    line (id of a recipe), x (the value), point (id). Options are those of ``sweep.SweepDrawing``; ``required`` names a
-    score.
+    Columns: line (id of a recipe), x (the value), point (id). Options are those of ``sweep.SweepDrawing``; ``required``
+    names a score.
     """
     table = table.sort_values(["line", "x"], kind="stable")
     panels = [
@@ -101,7 +101,7 @@ def sweep_tasks(
     required: tuple[str, float] | None = None,
     note: str = "",
 ) -> Picture:
-    """A small panel for each task (``required`` names one), in-domain ones first; otherwise as ``sweep_lines``."""
+    """A small panel for each task, in-domain ones first; ``required`` names a task. See ``sweep_lines``."""
     table = require_finite_rows(table, "accuracy", lack="no task has an accuracy").sort_values(
         ["line", "x"], kind="stable"
     )
@@ -142,8 +142,8 @@ def sweep_given(
 ) -> Picture:
     """A panel for each metric on its own scale, with a line of open diamonds for each series.
 
-    series (id: a task, or a mean over tasks, of a recipe), mean (bool: over tasks, dashed), metric and its columns as
-    in ``given_scores``. ``series`` fixes the colors; other options are as in ``sweep_lines``.
+    Columns: series (id: a task, or a mean over tasks, of a recipe), mean (bool: over tasks, dashed), metric and its
+    columns as in ``given_scores``. ``series`` fixes the colors; other options are as in ``sweep_lines``.
     """
     table = require_finite_rows(table, "value", lack="no score is a number").sort_values("x", kind="stable")
     panels, largest = [], []
@@ -153,7 +153,7 @@ def sweep_given(
         number = "percent" if share else "real"
         hover = (
             f"<b>{{label}}</b> at {{x:real}}<br>{{metric}} {{value:{number}}}[ ({{low:{number}}} to {{high:{number}}})]"
-            "[, n = {n:count}]<br>given by {origin}"
+            "[, n = {n:count}]<br>from {origin}"
         )
         better = next((word for word in rows.get("better", ()) if word in ("higher", "lower")), "")
         words = safe_text(metric, 24) + (" (%)" if share else "") + (f"<br>{better} is better" if better else "")
@@ -201,10 +201,10 @@ def sweep_contour(
 ) -> Picture:
     """Contour lines between the computed points, which are dots that take clicks; missing points leave holes.
 
-    x, y (values, or places in the plane that two experts span), point (id). ``value`` says which score is drawn,
-    ``marks`` are (label, x, y, kind) of known models, ``values`` all values of both axes. ``required`` is the name of a
-    score and what it has to be at least; the column required has that score. Where it is smaller between the points,
-    the map is shaded, and its points are crosses.
+    Columns: x, y (values, or positions in the plane that two experts span), point (id). ``value`` names the score of
+    the map, ``marks`` are (label, x, y, kind) of known models, ``values`` all values of both axes. ``required`` is the
+    name of a score and its required minimum; the column required has that score. The map is shaded where the
+    interpolated score is too low, and points whose score is too low are crosses.
     """
     check_option("value", value, tuple(SCORES))
     if value not in table:
@@ -217,13 +217,13 @@ def sweep_contour(
     known = pd.DataFrame(list(marks), columns=["label", "x", "y", "kind"])
     again = known.duplicated("kind")  # true for the second expert
     fig = Drawing([_map(table, value), *_shade_failing(table, required), points, *crosses])
-    fig.add_traces(_mark(known.iloc[[place]], second) for place, second in enumerate(again))
+    fig.add_traces(_mark(known.iloc[[index]], second) for index, second in enumerate(again))
     chosen = table[table["point"] == selected]
     if len(chosen):
         fig.add_trace(series.ring(chosen["x"], chosen["y"], "Chosen point"))
-    for place, (name, update) in enumerate((("x", fig.update_xaxes), ("y", fig.update_yaxes))):
-        ends = [*sweep_panels.axis_range(values[place] if values else None, table[name]), *known[name]]
-        update(title={"text": safe_text(titles[place], 60)}, range=[min(ends), max(ends)], showgrid=False)
+    for index, (name, update) in enumerate((("x", fig.update_xaxes), ("y", fig.update_yaxes))):
+        ends = [*sweep_panels.axis_range(values[index] if values else None, table[name]), *known[name]]
+        update(title={"text": safe_text(titles[index], 60)}, range=[min(ends), max(ends)], showgrid=False)
     notes, more = axes.note(note, 56)
     fig.update_layout(annotations=notes, plot_bgcolor=theme.PANEL)
     best = describe_extreme(table.iloc[::-1], "score", HIGHEST)
@@ -232,7 +232,7 @@ def sweep_contour(
 
 
 def _grid(table: pd.DataFrame, value: str) -> dict[str, Any]:
-    """The fields of a trace that has the numbers of a column over x and y."""
+    """The fields of a trace with the numbers of a column over x and y."""
     grid = table.pivot(index="y", columns="x", values=value).sort_index().sort_index(axis=1)
     x, y = (np.asarray(values, np.float32) for values in (grid.columns, grid.index))
     return {"x": x, "y": y, "z": grid.to_numpy(np.float32)}
@@ -255,7 +255,7 @@ def _map(table: pd.DataFrame, value: str) -> Trace:
 
 
 def _shade_failing(table: pd.DataFrame, required: tuple[str, float] | None) -> list[Trace]:
-    """A veil over the part of the map that does not meet the requirement, interpolated as the map is."""
+    """A shade over the part of the map that does not meet the requirement, interpolated like the map."""
     grid = _grid(table, "required") if required is not None and "required" in table else None
     if required is None or grid is None or min(grid["z"].shape) < 2 or not np.isfinite(grid["z"]).any():
         return []
@@ -268,17 +268,17 @@ def _shade_failing(table: pd.DataFrame, required: tuple[str, float] | None) -> l
 
 def _points(table: pd.DataFrame, value: str) -> Trace:
     """The computed points."""
-    places = "{first:text 40} {x:real}<br>{second:text 40} {y:real}"
+    position = "{first:text 40} {x:real}<br>{second:text 40} {y:real}"
     return series.marks(
         table, "x", "y", theme.Look(theme.GLASS, "circle"),
-        f"{places}{_scores(value, detailed=False)}[<br>{{images:count}} images]{REQUIREMENT_HOVER}", picks=("point",),
+        f"{position}{_scores(value, detailed=False)}[<br>{{images:count}} images]{REQUIREMENT_HOVER}", picks=("point",),
         formats=sweep_panels.FORMATS, marker={"line": theme.edge(0.6)}, name="Computed points", showlegend=False,
         meta={"columns": {f"{SCORES[value]} (%)": (100 * table[value]).tolist()}},
     )  # fmt: skip
 
 
 def _mark(row: pd.DataFrame, again: bool) -> Trace:
-    """A known model, edged in white to be visible on every color; ``again`` says that its kind has a mark already."""
+    """A known model, edged in white to be visible on every color; ``again``: its kind already has a mark."""
     look, name = theme.KINDS.get(row["kind"].iloc[0], theme.KINDS["merge"]), legends.entry(row["label"].iloc[0])
     look = look._replace(symbol="triangle-up" if again else look.symbol.removesuffix("-open"))
     return series.marks(

@@ -1,4 +1,4 @@
-"""Axes with a place for each name, and notes under a plot."""
+"""Axes with a position for each name, and notes under a plot."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ import pandas as pd
 from viz import theme
 from viz.figure_text import safe_text
 
-CHARACTERS = 78  # in a line under a chart on a narrow page
+CHARACTERS = 78  # characters in a line under a chart on a narrow page
 
 
 def name_axis(title: str, names: Sequence[object], limit: int = 24, down: bool = False, **more: Any) -> dict[str, Any]:
-    """Settings of an axis with a place for each name, 0 first; ``down`` puts the first on top."""
+    """Settings of an axis with a position for each name, from 0; ``down`` puts the first on top."""
     ends = [-0.5, len(names) - 0.5]
     return {
         "title": {"text": title}, "tickmode": "array", "tickvals": list(range(len(names))), "showgrid": False,
@@ -25,14 +25,14 @@ def name_axis(title: str, names: Sequence[object], limit: int = 24, down: bool =
     }  # fmt: skip
 
 
-def number_axis(title: str, numbers: Sequence[int], places: Any = None, **more: Any) -> dict[str, Any]:
-    """Settings of an axis with a tick at each of these whole numbers, at their ``places`` if these are others."""
-    ticks = {"tickvals": numbers if places is None else places, "ticktext": list(map(str, numbers))}
+def number_axis(title: str, numbers: Sequence[int], positions: Any = None, **more: Any) -> dict[str, Any]:
+    """Settings of an axis with a tick for each whole number, at ``positions`` or at the numbers themselves."""
+    ticks = {"tickvals": numbers if positions is None else positions, "ticktext": list(map(str, numbers))}
     return {"title": {"text": title}, "tickmode": "array", **ticks, **more}
 
 
 def points_axis(title: str, changes: pd.DataFrame) -> dict[str, Any]:
-    """Settings of an axis of ``changes`` of accuracy in percentage points, as far down as up from the line at zero."""
+    """Settings of an axis of ``changes`` of accuracy in percentage points, symmetric around the line at zero."""
     far = 100 * max(0.01, 1.06 * float(np.nanmax(np.abs(changes.to_numpy(np.float64)))))
     zero = {"zeroline": True, "zerolinecolor": theme.INK, "zerolinewidth": 1.2}
     return {"title": {"text": f"{title} in percentage points, paired 95% interval"}, "range": [-far, far], **zero}
@@ -41,8 +41,8 @@ def points_axis(title: str, changes: pd.DataFrame) -> dict[str, Any]:
 def log(low: float, high: float) -> dict[str, Any]:
     """Settings of a logarithmic axis between two numbers, with round ticks."""
     marks = theme.ticks(low, high, log=True)
-    places = [10.0**place for place in marks["tickvals"]]
-    return marks | {"type": "log", "range": [float(np.log10(low)), float(np.log10(high))], "tickvals": places}
+    positions = [10.0**exponent for exponent in marks["tickvals"]]
+    return marks | {"type": "log", "range": [float(np.log10(low)), float(np.log10(high))], "tickvals": positions}
 
 
 def room(names: Iterable[object], limit: int = 24, least: float = 0) -> float:
@@ -51,7 +51,7 @@ def room(names: Iterable[object], limit: int = 24, least: float = 0) -> float:
 
 
 def note(words: str, below: float) -> tuple[list[dict[str, Any]], float]:
-    """An annotation ``below`` px under the plot, in as many lines as it needs, and its height in px."""
+    """An annotation ``below`` px under the plot, broken into lines, and its height in px."""
     if not words:
         return [], 0
     lines = textwrap.wrap(words, CHARACTERS)
@@ -66,17 +66,17 @@ def annotate_below(text: str, below: float) -> dict[str, Any]:
 
 
 def heading(name: str, y: float) -> dict[str, Any]:
-    """An annotation in the place of a name at ``y``: what the names below it have in common."""
+    """A heading at ``y`` of a name axis, over the names that belong together."""
     beside = {"xref": "x domain", "xanchor": "right", "xshift": -6, "yref": "y", "yanchor": "middle", "yshift": 0}
     return theme.caption(f"<b>{safe_text(name, 40)}</b>", y, **beside)
 
 
-def selection_frame(place: int | None) -> list[dict[str, Any]]:
-    """The frame around the column of what is selected; none if it has no place."""
-    if place is None:
+def selection_frame(position: int | None) -> list[dict[str, Any]]:
+    """The frame around the column at ``position``; none if there is no position."""
+    if position is None:
         return []
     return [{
-        "type": "rect", "xref": "x", "yref": "y domain", "x0": place - 0.5, "x1": place + 0.5, "y0": 0, "y1": 1,
+        "type": "rect", "xref": "x", "yref": "y domain", "x0": position - 0.5, "x1": position + 0.5, "y0": 0, "y1": 1,
         "line": {"color": theme.ACCENT, "width": 2}, "name": "selected",
     }]  # fmt: skip
 
@@ -84,35 +84,35 @@ def selection_frame(place: int | None) -> list[dict[str, Any]]:
 def vertical_line(
     x: float, line: dict[str, Any], xref: str = "x", yref: str = "paper", layer: str = "below"
 ) -> dict[str, Any]:
-    """Shape of a line up through all panels at one number, behind their marks; ``yref`` may name one of them."""
+    """Shape of a vertical line at ``x`` through all panels, behind their marks; ``yref`` limits it to one panel."""
     ends = {"xref": xref, "yref": yref, "x0": x, "x1": x, "y0": 0, "y1": 1}
     return {"type": "line", **ends, "line": line, "layer": layer}
 
 
 def horizontal_line(y: float, line: dict[str, Any], xref: str = "x domain", layer: str = "below") -> dict[str, Any]:
-    """Shape of a line across the plot at one number, behind its marks."""
+    """Shape of a horizontal line at ``y`` across the plot, behind its marks."""
     ends = {"xref": xref, "yref": "y", "x0": 0, "x1": 1, "y0": y, "y1": y}
     return {"type": "line", **ends, "line": line, "layer": layer}
 
 
-def step_edges(places: Any) -> np.ndarray[Any, np.dtype[np.float32]]:
-    """Both edges of the columns at these places, one after the other, for a line of steps."""
-    at = np.asarray(places, np.float64)
-    return np.stack([at - 0.5, at + 0.5], axis=1).ravel().astype(np.float32)
+def step_edges(positions: Any) -> np.ndarray[Any, np.dtype[np.float32]]:
+    """Both edges of the columns at ``positions`` (n,), one after the other, for a line of steps: (2n,) float32."""
+    middles = np.asarray(positions, np.float64)
+    return np.stack([middles - 0.5, middles + 0.5], axis=1).ravel().astype(np.float32)
 
 
 def panel_domains(number: int, gap: float) -> list[list[float]]:
-    """The domains of so many equal panels, ``gap`` apart (share of the width)."""
+    """The domains of ``number`` equal panels, ``gap`` apart (share of the width)."""
     width = (1 - gap * (number - 1)) / number
-    return [[at * (width + gap), min(1.0, at * (width + gap) + width)] for at in range(number)]
+    return [[index * (width + gap), min(1.0, index * (width + gap) + width)] for index in range(number)]
 
 
 def stack_panels(
     heights: Sequence[float], gap: float, above: float = 0, below: float = 0
 ) -> tuple[list[list[float]], float]:
-    """The domains of panels of these heights (px), the first on top and ``gap`` px apart, and the height of all.
+    """The domains of panels of ``heights`` (px), from top to bottom and ``gap`` px apart, and the height of all.
 
-    So many px ``above`` and ``below`` them are in that height, too.
+    That height includes ``above`` px over and ``below`` px under the panels.
     """
     inner = above + sum(heights) + gap * (len(heights) - 1) + below
     end, domains = inner - above, []

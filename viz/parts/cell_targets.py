@@ -1,4 +1,4 @@
-"""The cells of a heat map: their rows in a table, invisible marks over them that take clicks, the frame of one."""
+"""The cells of a heat map: their rows in a table, invisible marks that take clicks, the frame of the selected one."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from viz.chart import ChartError
 from viz.drawing import Trace, bar
 from viz.figure_text import identifier
 
-CellPosition = tuple[str | None, str | None]  # the names of a row and a column; a row or a column if there is only one
+CellPosition = tuple[str | None, str | None]  # names of a row and a column; one name for a whole row or column
 NO_CELL: CellPosition = (None, None)
 
 
 def every_cell(table: pd.DataFrame, sides: Mapping[str, Sequence[Any]]) -> pd.DataFrame:
-    """The table with one row for each cell, row by row; ``sides`` are the columns of the two names, and all names.
+    """The table with one row for each cell, row by row; ``sides`` maps the two columns of names to all their names.
 
     Raises ChartError for a missing pair.
     """
@@ -40,7 +40,7 @@ def click_targets(
 ) -> Trace:
     """A transparent bar over every cell, row by row: hover ``texts``, and the names (row, column) as customdata.
 
-    ``cells`` are the (row, column) pairs that take clicks, if not all do. ``height`` is that of a bar in rows.
+    ``cells`` are the (row, column) pairs that take clicks, if not all do. ``height`` is the height of a bar in rows.
 
     A bar takes clicks exactly where it is drawn. Point markers take them within a radius of at least 3 px, so that a
     click on a narrower cell would return a neighbor. The figure needs ``barmode="overlay"``.
@@ -59,7 +59,7 @@ def click_targets(
 def outline(rows: Sequence[str], columns: Sequence[str], selected: CellPosition, **fields: Any) -> list[dict[str, Any]]:
     """The frame around the selected (row, column), around a whole row or column if there is no other name.
 
-    Empty if neither is in the map. ``fields`` are those of plotly's shape.
+    Empty if the map has neither. ``fields`` are those of plotly's shape.
     """
     row, column = (
         names.index(name) if name in names else None for names, name in zip((rows, columns), selected, strict=True)

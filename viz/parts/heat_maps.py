@@ -18,14 +18,14 @@ from viz.parts.cell_targets import NO_CELL, CellPosition, click_targets, outline
 from viz.parts.tensor_columns import TensorColumns
 
 ROW, TOP, BOTTOM, RIGHT = 26, 38, 56, 96  # px: height of a row, and margins of a heat map
-BLOCKS_PASSED = "Depth: 0 is before block 0, b after b blocks"  # how all of Image counts
-Limits = tuple[float, float] | None  # of the colored numbers; their own if None
+BLOCKS_PASSED = "Depth: 0 is before block 0, b after b blocks"  # the depth in every chart of one image
+Limits = tuple[float, float] | None  # of the colored numbers; if None, their own range
 
 
 class ColorScale(NamedTuple):
-    """How a heat map colors numbers. A ``diverging`` scale is linear, with zero in its middle.
+    """The colors of a heat map's numbers. A ``diverging`` scale is linear, with zero in its middle.
 
-    ``colors`` is a color scale, if it is another one than usual.
+    ``colors`` replaces the usual color scale.
     """
 
     title: str
@@ -51,7 +51,7 @@ def heat_map(
     """A heat map of the column ``value`` over tensors, a row for each name in the column ``rows``; cells take clicks.
 
     ``hover`` is a template of ``viz.hover``, with its ``formats``. ``selected`` outlines a (row, tensor), a row or a
-    column. Titles of the rows are those in the column "title" if there is one.
+    column. A column "title", if there is one, has the titles of the rows.
     """
     columns, names = TensorColumns.from_table(table), distinct_names(table[rows])
     titles = table.drop_duplicates(rows)["title"].tolist() if "title" in table else names
@@ -81,7 +81,7 @@ def set_title_and_note(picture: Picture, unit: str, note: str) -> Picture:
 
 
 def heat(values: npt.NDArray[np.float64], scale: ColorScale, **fields: Any) -> Trace:
-    """A map of values, in which those that are no numbers have no color; ``fields`` are those of plotly's trace."""
+    """A map of ``values`` (rows, columns), where NaN has no color; ``fields`` are those of plotly's trace."""
     z, colors = color_values(np.where(np.isfinite(values), values, np.nan), scale)
     usual = theme.DIVERGING if scale.diverging else theme.SEQUENTIAL
     name = scale.title.replace("<br>", " ")
@@ -91,7 +91,7 @@ def heat(values: npt.NDArray[np.float64], scale: ColorScale, **fields: Any) -> T
 
 
 def panel_color_bar(domain: Sequence[float]) -> dict[str, Any]:
-    """Where the color bar of a panel stands: beside it, and as high as the panel."""
+    """Settings of a panel's color bar: beside the panel, and as high as the panel."""
     return {
         "x": 1.01, "xpad": 4, "y": domain[1], "yanchor": "top", "lenmode": "fraction", "ypad": 0,
         "len": domain[1] - domain[0],
@@ -99,17 +99,17 @@ def panel_color_bar(domain: Sequence[float]) -> dict[str, Any]:
 
 
 def left_margin(names: Sequence[object]) -> float:
-    """Width in px left of a heat map for the names of its rows and the title, and for "embeddings" under the axis."""
+    """Width in px on the left of a heat map: names of rows and title, and the tick "embeddings" under the axis."""
     return axes.room(names, least=70) + 38
 
 
 def height(rows: int) -> float:
-    """Height in px of a heat map of this many rows; few rows still leave room for the color bar."""
+    """Height in px of a heat map with ``rows`` rows, at least that of the color bar."""
     return TOP + BOTTOM + max(rows * ROW, 110)
 
 
 def color_values(values: npt.NDArray[np.float64], scale: ColorScale) -> tuple[npt.NDArray[np.float32], dict[str, Any]]:
-    """The values that the map colors (their logarithms on a log scale), and its range and color bar."""
+    """The colored values (rows, columns), logarithms on a log scale, and the fields of range and color bar."""
     low, high = scale.limits or _range(values, scale)
     low = max(low, high * 1e-6) if scale.log else low
     bar: dict[str, Any] = {"title": {"text": scale.title, "side": "top"}, "thickness": 12, "outlinewidth": 0}
@@ -122,13 +122,13 @@ def color_values(values: npt.NDArray[np.float64], scale: ColorScale) -> tuple[np
         low, high = (low, high) if low < high else (min(low, 0.0), high or 1.0)
         marks = theme.ticks(low, high)
     if scale.percent:
-        exact = [10**at if z is not values else at for at in marks["tickvals"]]
-        marks |= {"ticktext": [f"{100 * at:.3g}%" for at in exact]}
+        exact = [10**value if z is not values else value for value in marks["tickvals"]]
+        marks |= {"ticktext": [f"{100 * value:.3g}%" for value in exact]}
     return z.astype(np.float32), {"zmin": low, "zmax": high, "colorbar": bar | marks, **meta}
 
 
 def _range(values: npt.NDArray[np.float64], scale: ColorScale) -> tuple[float, float]:
-    """From the smallest positive to the largest number on a log scale, else from zero, or around zero."""
+    """On a log scale from the smallest positive to the largest number, otherwise from zero or around zero."""
     finite = values[np.isfinite(values)]
     if scale.diverging:
         largest = float(np.abs(finite).max(initial=0)) or 1.0

@@ -14,14 +14,14 @@ from viz.parts import series
 
 
 class Lanes(NamedTuple):
-    """The runs (or others) that each row has a lane for, and the heights of a lane and of a row, px."""
+    """The runs (or other series) with a lane in each row, and the heights of a lane and of a row, px."""
 
     runs: Sequence[str]
     lane: float
     row: float
 
     def mark_positions(self, run: str, names: Iterable[str], rows: Sequence[str]) -> series.Values:
-        """Where the run's marks lie on an axis of ``rows``, given the row's name of each mark."""
+        """Positions (marks,) of the run's marks on an axis of ``rows``; ``names`` are the marks' rows."""
         offset = (self.runs.index(run) - (len(self.runs) - 1) / 2) * self.lane / self.row
         return np.array([rows.index(name) + offset for name in names], np.float32)
 
@@ -58,7 +58,7 @@ def tints(rows: int, axis: str = "") -> list[dict[str, Any]]:
 
 
 def selection_frame(rows: Sequence[str], selected: str | None) -> list[dict[str, Any]]:
-    """The frame around the row of what is selected; none if it has no row."""
+    """The frame around the row ``selected``; none if there is no such row."""
     frame = {"line": {"color": theme.ACCENT, "width": 2}, "name": "selected"}
     return [_row_rectangle(rows.index(selected), "") | frame] if selected in rows else []
 

@@ -1,4 +1,4 @@
-"""Legends above a plot, with as many rows as they need on the narrowest page, and the margins of a figure with one."""
+"""Legends above a plot, with the rows that they need on the narrowest page, and margins of figures with a legend."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def legend_above(
 
 
 def entries(traces: Sequence[Trace]) -> list[str]:
-    """The names in the legend of these traces, in its order, unescaped."""
+    """The names in the legend of ``traces``, in its order, unescaped."""
     shown = [trace for trace in traces if trace.get("showlegend", True)]
     shown.sort(key=lambda trace: int(trace.get("legendrank", 1000)))
     names = dict.fromkeys((trace.get("legendgroup"), str(trace["name"])) for trace in shown)
@@ -80,7 +80,7 @@ def add_legend(
 
 
 def merge_entries(fig: Drawing) -> None:
-    """Give a group that is drawn in several panels one entry in the legend, which hides all of it."""
+    """Reduce a group in several panels to one entry in the legend, which hides the group in all of them."""
     seen: set[str] = set()
     for trace in fig.data:
         if trace.get("hoverinfo") != "skip":

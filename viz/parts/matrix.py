@@ -1,4 +1,4 @@
-"""A heat map of one list of names against another, with the numbers in its cells where they have room."""
+"""A heat map of one list of names against another, with numbers in cells that are large enough."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ def draw(
     """
     y, x = np.nonzero(np.isfinite(values))
     numbers = values[y, x]
-    places = {"x": x.astype(np.float32), "y": y.astype(np.float32)}
-    heat = heat_maps.heat(numbers, scale, **places, xgap=2, ygap=2)
-    heat["colorbar"]["title"]["text"] += "<br>\xa0"  # a line apart from the highest number
+    positions = {"x": x.astype(np.float32), "y": y.astype(np.float32)}
+    heat = heat_maps.heat(numbers, scale, **positions, xgap=2, ygap=2)
+    heat["colorbar"]["title"]["text"] += "<br>\xa0"  # an empty line above the highest number
     traces = [heat]
     if len(columns.names) <= NUMBERED:
         dark = (heat["z"] - heat["zmin"]) / (heat["zmax"] - heat["zmin"]) < 0.5
@@ -57,7 +57,7 @@ def draw(
 
 
 def write_numbers(x: Any, y: Any, texts: Sequence[str], dark: Iterable[bool]) -> Trace:
-    """Numbers in the cells, in the color that is easier to read on those that are ``dark`` and on the others."""
+    """Numbers in the cells, in a light color on cells that are ``dark`` and in a dark one on the others."""
     colors = [theme.ON_DARK if on_dark else theme.ON_LIGHT for on_dark in dark]
     return series.words(x, y, texts, "Values", textfont={"size": theme.SMALL, "color": colors})
 
@@ -71,15 +71,15 @@ def draw_table_matrix(
     hover: str,
     scale: heat_maps.ColorScale,
 ) -> Drawing:
-    """The matrix of a table with a row for each cell, whose row and column its columns ``by`` name.
+    """The matrix of a table with a row for each cell; its columns ``by`` name the cell's row and column.
 
     ``hover`` is a template of ``viz.hover``. Raises ChartError if no cell has a number.
     """
     cells = table[np.isfinite(table[value].to_numpy(np.float64))]
     if cells.empty:
         raise ChartError("no cell of this matrix has a number")
-    places = list(zip(cells[by[0]].astype(str), cells[by[1]].astype(str), strict=True))
-    numbers, texts = (dict(zip(places, of, strict=True)) for of in (cells[value], hover_texts(cells, hover)))
+    names = list(zip(cells[by[0]].astype(str), cells[by[1]].astype(str), strict=True))
+    numbers, texts = (dict(zip(names, of, strict=True)) for of in (cells[value], hover_texts(cells, hover)))
     values = np.array([[numbers.get((row, column), np.nan) for column in columns.names] for row in rows.names], float)
     ordered = [texts[rows.names[y], columns.names[x]] for y, x in np.argwhere(np.isfinite(values)).tolist()]
     return draw(rows, columns, values, ordered, scale)
@@ -99,14 +99,13 @@ def draw_model_matrices(
 ) -> tuple[Drawing, list[list[dict[Any, Any]]], str]:
     """The matrix of a table with a row for each cell of each model, the cells row by row, and the models as one text.
 
-    ``rows`` and ``columns`` are titles of axes and columns of the table; each model has all columns, under its title
-    if they are ``grouped``. ``names`` and ``across`` name rows and columns in place of their numbers. Cells take no
-    clicks.
+    ``rows`` and ``columns`` are titles of axes and columns of the table; each model has all columns, under its title if
+    they are ``grouped``. ``names`` and ``across`` replace the numbers of rows and columns. Cells take no clicks.
     """
     models = table.drop_duplicates("model")
     down, side = (_sort_names(table[name]) for _, name in (rows, columns))
-    places = pd.MultiIndex.from_product([down, models["model"], side])
-    cells = table.set_index([rows[1], "model", columns[1]], drop=False).loc[places].reset_index(drop=True)
+    cells_wanted = pd.MultiIndex.from_product([down, models["model"], side])
+    cells = table.set_index([rows[1], "model", columns[1]], drop=False).loc[cells_wanted].reset_index(drop=True)
     shape = (len(down), len(models) * len(side))
     named, titles = list(names or map(str, down)), list(across or map(str, side)) * len(models)
     fig = draw(
@@ -118,12 +117,12 @@ def draw_model_matrices(
     if grouped:
         draw_groups(fig, models["title"].tolist(), len(side), len(down))
     records = cells.to_dict("records")
-    by_row = [records[at : at + shape[1]] for at in range(0, len(records), shape[1])]
+    by_row = [records[start : start + shape[1]] for start in range(0, len(records), shape[1])]
     return fig, by_row, ",".join(models["model"])
 
 
 def _sort_names(values: pd.Series[Any]) -> list[Any]:
-    """The different numbers in their order, or the different names as they come."""
+    """The distinct numbers, sorted, or the distinct names in the order of their first occurrence."""
     different = list(dict.fromkeys(values))
     return sorted(different) if pd.api.types.is_numeric_dtype(values) else different
 
@@ -136,8 +135,8 @@ def draw_groups(fig: Drawing, titles: Sequence[str], size: int, rows: int) -> No
     """Write titles over groups of ``size`` columns each, and draw lines between them."""
     for number, title in enumerate(titles):
         first = number * size - 0.5
-        over = {"x": first + size / 2, "xref": "x", "y": 1, "yref": "paper", "yanchor": "bottom", "yshift": 2}
-        fig.add_annotation(over, text=safe_text(title, 30))
+        position = {"x": first + size / 2, "xref": "x", "y": 1, "yref": "paper", "yanchor": "bottom", "yshift": 2}
+        fig.add_annotation(position, text=safe_text(title, 30))
         if number:
             line = theme.edge(2)
             fig.add_shape(type="line", xref="x", yref="y", x0=first, x1=first, y0=-0.5, y1=rows - 0.5, line=line)

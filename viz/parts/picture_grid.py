@@ -1,4 +1,4 @@
-"""Grids of patches over a picture, many side by side: hard cells that are never smoothed, with one color bar."""
+"""Grids of patches over a picture, many side by side: cells that are never smoothed, with one color bar."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from viz.hover import hover_texts
 from viz.parts import heat_maps
 from viz.parts.matrix import MatrixSide
 
-UNIT, CAPTION, PAD = 132, 24, 5  # px of a place: its side, the line over its grid, and the space around it
+UNIT, CAPTION, PAD = 132, 24, 5  # px of a grid: its side with its note, the note over it, and the space around it
 TOP, RIGHT, BOTTOM, LONGEST = 62, 110, 16, 22
 GRID_OPACITY = 0.68  # opacity of the cells over the picture
 PNG = re.compile(r"data:image/png;base64,[A-Za-z0-9+/]+=*")
 
 
 class GridCells(NamedTuple):
-    """One grid: its numbers (rows, columns), their hover texts, and a line over it; texts are escaped."""
+    """One grid: its numbers (rows, columns), their hover texts, and a note over it; texts are escaped."""
 
     values: npt.NDArray[np.float64]
     texts: list[list[str]]
@@ -48,25 +48,25 @@ def draw_model_grids(
 ) -> tuple[Drawing, float]:
     """A grid of patches for each of ``rows`` and each model of a table with row and column, and the height in px.
 
-    The column ``by`` names the rows. ``picture`` is the image as a PNG (data URI). ``notes`` by (row, model) stand over
-    the grids; ``columns`` is the title of the models. ``wide`` lets rows and columns change places, as a projector
-    needs it. Raises ChartError if a grid lacks a number.
+    The column ``by`` names the rows. ``picture`` is the image as a PNG (data URI). ``notes`` by (row, model) are over
+    the grids; ``columns`` is the title of the models. ``wide`` swaps rows and columns, for a projector. Raises
+    ChartError if a grid lacks a number.
     """
     models = table.drop_duplicates("model")
     texts = pd.Series(hover_texts(table, hover, **formats), table.index)
-    at = {name: place for place, name in enumerate(models["model"])}
+    positions = {name: index for index, name in enumerate(models["model"])}
     grids = {
-        (rows.names.index(str(row)), at[str(model)]): _cells(
+        (rows.names.index(str(row)), positions[str(model)]): _cells(
             own, value, texts[own.index], notes.get((str(row), str(model)), "")
         )
         for (row, model), own in table.groupby([table[by].astype(str), "model"], sort=False)
     }
-    fig = _draw(grids, rows, MatrixSide(columns, list(at), models["title"].tolist()), scale, picture, wide)
+    fig = _draw(grids, rows, MatrixSide(columns, list(positions), models["title"].tolist()), scale, picture, wide)
     return fig, TOP + BOTTOM + UNIT * max(len(rows.names), 1)
 
 
 def _cells(patches: pd.DataFrame, value: str, texts: pd.Series[str], note: str) -> GridCells:
-    """One grid from a row for each patch. Raises ChartError if they are not one number for each place."""
+    """One grid from a table with a row for each patch. Raises ChartError unless every patch has one number."""
     y, x = (patches[name].to_numpy(int) for name in ("row", "column"))
     side = int(max(y.max(), x.max())) + 1
     values, words = np.full((side, side), np.nan), np.full((side, side), "", object)
@@ -98,9 +98,9 @@ def _draw(
     _, colors = heat_maps.color_values(every, scale)
     traces: list[Trace] = []
     notes, pictures = [], []
-    for place, ((row, column), grid) in enumerate(grids.items()):
+    for index, ((row, column), grid) in enumerate(grids.items()):
         left, top, size = column + PAD / UNIT, row + CAPTION / UNIT, 1 - (CAPTION + PAD) / UNIT
-        traces.append(_heat(grid, (left, top), size, scale, colors, place == 0))
+        traces.append(_heat(grid, (left, top), size, scale, colors, index == 0))
         notes.append(theme.caption(grid.note, top, x=left, xref="x", yref="y", yshift=0))
         if picture:
             pictures.append(_picture(picture, left, top, size))

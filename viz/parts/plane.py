@@ -24,8 +24,8 @@ SCORES = (
     "<br>H-score {h_score:percent}"
 )
 Point = tuple[float, float]
-# Possible places of a label, nearest first: (horizontal side, vertical side, distance in px); far ones get a thin line.
-# Corners come first, because a mark's own intervals leave them free.
+# Possible positions of a label, nearest first: (horizontal side, vertical side, distance in px); far ones get a thin
+# line. Corners come first, because a mark's own intervals leave them free.
 CORNERS, EDGES = ((1, 1), (1, -1), (-1, 1), (-1, -1)), ((1, 0), (-1, 0), (0, 1), (0, -1))
 PLACES = (*((h, v, 6) for h, v in CORNERS), *((h, v, gap) for gap in (18, 26, 40, 58) for h, v in (*EDGES, *CORNERS)))
 LINED = 15  # px: a label farther from its mark than this gets a line to it
@@ -43,7 +43,7 @@ class PlotWindow(NamedTuple):
         return cls(_range(rows, "in"), _range(rows, "out"))
 
     def pixel_position(self, point: Point, size: Point) -> Point:
-        """Where a point lies in a plot of that size, in px from its lower left corner."""
+        """Position of a point in a plot of ``size``, in px from its lower left corner."""
         (x, y), (x0, x1), (y0, y1) = point, self.x, self.y
         return (x - x0) / (x1 - x0) * size[0], (y - y0) / (y1 - y0) * size[1]
 
@@ -51,9 +51,9 @@ class PlotWindow(NamedTuple):
 class Labels(NamedTuple):
     """Texts beside the marks of ``rows``.
 
-    They leave free the other marks at ``beside``, and the marks' intervals if they are to be ``clear`` of them; the
-    numbers in ``first`` choose their places first. They do not overlap on pages of these ``widths`` with a plot of this
-    ``height``, px.
+    They do not cover the other marks at ``beside``, nor the marks' intervals if ``clear`` is True. The rows whose
+    numbers are in ``first`` choose their positions first. Labels do not overlap on pages of these ``widths`` with a
+    plot of this ``height``, px.
     """
 
     rows: pd.DataFrame
@@ -71,9 +71,9 @@ def split_complete(table: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
     return table[complete].reset_index(drop=True), table[~complete]
 
 
-def require_rows(drawn: pd.DataFrame, left_out: pd.DataFrame) -> None:
-    """Raise NothingToDraw, with the names of the rows that are not drawn, if none is."""
-    if drawn.empty:
+def require_rows(complete: pd.DataFrame, left_out: pd.DataFrame) -> None:
+    """Raise NothingToDraw with the names of the ``left_out`` rows if there is no row to draw."""
+    if complete.empty:
         raise NothingToDraw(f"Nothing to draw: {_describe_left_out(left_out)}")
 
 
@@ -83,7 +83,7 @@ def points(rows: pd.DataFrame) -> list[Point]:
 
 
 def marks(rows: pd.DataFrame, look: theme.Look, hover: str, error: str, **fields: Any) -> Trace:
-    """The marks of these runs with their intervals in the color ``error``; see ``series.marks``."""
+    """The marks of the runs in ``rows``, with intervals in the color ``error``; see ``series.marks``."""
     x, y = (
         series.interval(rows, middle, error, f"{side}_low", f"{side}_high", thickness=1)
         for side, middle in SIDES.items()
@@ -99,7 +99,7 @@ def draw(
     left_out: pd.DataFrame,
     notes: Sequence[str] = (),
 ) -> Drawing:
-    """These marks over curves of equal H-score, with ``arrows`` (see ``arrow``) and as many labels as have room.
+    """The ``traces`` over curves of equal H-score, with ``arrows`` (see ``arrow``) and as many labels as fit.
 
     A note counts the rows without scores and the marks without a label; ``notes`` follow, a line each.
     """
@@ -163,20 +163,21 @@ def _harmonic_mean(a: float, b: float) -> float:
 def _place_labels(
     window: PlotWindow, labels: Labels, arrows: Sequence[dict[str, Any]], corners: list[Point]
 ) -> list[dict[str, Any]]:
-    """The labels that have room on narrow and on wide pages; ``corners`` are the lower right ones of curves' labels."""
-    at, views = points(labels.rows), []
+    """The labels that fit on narrow and wide pages; ``corners`` are the lower right ones of the curves' labels."""
+    positions, views = points(labels.rows), []
     for width in labels.widths:
         size = (width - LEFT - RIGHT, labels.height)
         taken = [Box(x - 23, y + 8, 46, 16) for x, y in (window.pixel_position(corner, size) for corner in corners)]
         taken += [Box(*window.pixel_position(point, size), 12, 12) for point in labels.beside]
         taken += _interval_boxes(labels.rows, window, size) if labels.clear else []
-        for one in arrows:
+        for pointer in arrows:
             (x0, y0), (x1, y1) = (
-                window.pixel_position(end, size) for end in ((one["ax"], one["ay"]), (one["x"], one["y"]))
+                window.pixel_position(end, size)
+                for end in ((pointer["ax"], pointer["ay"]), (pointer["x"], pointer["y"]))
             )
             taken += [Box(x0 + t * (x1 - x0), y0 + t * (y1 - y0), 6, 6) for t in np.linspace(0.1, 0.9, 12)]
-        views.append(PlotArea([window.pixel_position(point, size) for point in at], size, taken))
-    return place_labels(labels.texts, at, views, labels.first)
+        views.append(PlotArea([window.pixel_position(point, size) for point in positions], size, taken))
+    return place_labels(labels.texts, positions, views, labels.first)
 
 
 def _interval_boxes(rows: pd.DataFrame, window: PlotWindow, size: Point) -> list[Box]:
@@ -193,7 +194,7 @@ def _interval_boxes(rows: pd.DataFrame, window: PlotWindow, size: Point) -> list
 
 
 def _tasks(rows: pd.DataFrame, name: str) -> str:
-    """How many tasks an average is over, if it is the same for all rows."""
+    """The number of tasks of an average, in words, if it is the same for all rows."""
     counts = set(rows[name].dropna()) if name in rows else set()
     return plural(int(counts.pop()), "task") if len(counts) == 1 else "tasks"
 
@@ -212,13 +213,13 @@ class Box(NamedTuple):
     height: float
 
     def is_outside(self, size: tuple[float, float]) -> bool:
-        """Whether any part of the box lies outside (0, 0, *size)."""
+        """Whether any part of the box is outside (0, 0, *size)."""
         half_w, half_h = self.width / 2, self.height / 2
         return not (half_w <= self.x <= size[0] - half_w and half_h <= self.y <= size[1] - half_h)
 
 
 class PlotArea(NamedTuple):
-    """A plot's size and its marks, in px from its lower left corner, and the boxes that labels must leave free."""
+    """A plot's size and marks, in px from its lower left corner, and the boxes that labels must not cover."""
 
     marks: Sequence[tuple[float, float]]
     size: tuple[float, float]
@@ -230,8 +231,8 @@ def place_labels(
 ) -> list[dict[str, Any]]:
     """Annotations that label the marks at ``data`` (axis units) without overlap in every view, narrow page or wide.
 
-    The marks ``first`` choose first, then crowded ones. A label with no free place is left out: overlapping labels
-    cannot be read, and the hover has the text.
+    The marks ``first`` choose first, then crowded ones. A label with no free position is left out: overlapping labels
+    are unreadable, and the hover has the text.
     """
     obstacles = [np.array([*view.taken, *(Box(x, y, 12, 12) for x, y in view.marks)]).reshape(-1, 4) for view in views]
     crowd = [sum(abs(x - a) < 90 and abs(y - b) < 30 for a, b in views[0].marks) for x, y in views[0].marks]
@@ -240,15 +241,15 @@ def place_labels(
         wide, high = theme.text_width(texts[index]), theme.SMALL + 3
         for side, up, gap in PLACES:
             boxes = [_box(view.marks[index], side, up, gap, wide, high) for view in views]
-            if all(_has_room(*found) for found in zip(boxes, views, obstacles, strict=True)):
-                obstacles = [np.vstack([found, box]) for found, box in zip(obstacles, boxes, strict=True)]
+            if all(_has_room(*case) for case in zip(boxes, views, obstacles, strict=True)):
+                obstacles = [np.vstack([taken, box]) for taken, box in zip(obstacles, boxes, strict=True)]
                 annotations.append(_annotation(texts[index], data[index], side, up, gap))
                 break
     return annotations
 
 
 def _has_room(box: Box, view: PlotArea, obstacles: npt.NDArray[np.float64]) -> bool:
-    """Whether a box lies inside the view, and no row (x, y, width, height) of ``obstacles`` overlaps it."""
+    """Whether a box is inside the view, and no row (x, y, width, height) of ``obstacles`` (n, 4) overlaps it."""
     if box.is_outside(view.size):
         return False
     distances, sizes = np.abs(obstacles[:, :2] - box[:2]), obstacles[:, 2:] + box[2:]

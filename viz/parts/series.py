@@ -1,4 +1,4 @@
-"""Traces of rows of a table: marks with their words and clicks, lines, bands, intervals."""
+"""Traces of rows of a table: marks with hover texts and clicks, lines, bands, intervals."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from viz.hover import hover_texts
 from viz.parts import legends
 
 Values = npt.NDArray[np.float32]
-NO_POINTER: dict[str, Any] = {"unselected": {"marker": {"opacity": 1}}}  # a click elsewhere leaves a mark as it is
+NO_POINTER: dict[str, Any] = {"unselected": {"marker": {"opacity": 1}}}  # a click on another mark leaves it unchanged
 Formats = Mapping[str, Callable[[Any], str]]
 
 
@@ -36,8 +36,8 @@ def marks(
 ) -> Trace:
     """A mark for each row, at its columns (or values) ``x`` and ``y``; ``line`` joins them.
 
-    ``hover`` is a template of ``viz.hover``, with its ``formats``; ``picks`` are the columns that a click gives.
-    ``fields`` are those of plotly's trace and replace others; of ``marker`` they replace single ones.
+    ``hover`` is a template of ``viz.hover``, with its ``formats``; ``picks`` are the columns that a click returns.
+    ``fields`` of plotly's trace replace the usual ones; those of ``marker`` one by one.
     """
     marker = {"symbol": look.symbol, "color": look.color, "size": size, "line": theme.edge(0.8)}
     lined = {"mode": "markers"} if line is None else {"mode": "lines+markers", "line": {"color": look.color, **line}}
@@ -69,7 +69,7 @@ def bars(
 def histogram(
     rows: pd.DataFrame, color: str, hover: str, mean: str, ends: Sequence[float], names: Sequence[str], **fields: Any
 ) -> tuple[Trace, Trace]:
-    """Bars of bins from low to high, and a dashed line at their mean between two ``ends``, which says ``mean``."""
+    """Bars of bins from low to high, and a dashed line at their mean between two ``ends`` with hover text ``mean``."""
     low, high, once = rows["low"], rows["high"], rows.iloc[[0, 0]]
     width, line = numbers(rows, high - low), theme.edge(2) | {"dash": "dash"}
     return (
@@ -83,7 +83,7 @@ def histogram(
 def pointer_fields(
     rows: pd.DataFrame, hover: str, picks: Sequence[str] = (), formats: Formats | None = None
 ) -> dict[str, Any]:
-    """The fields of a trace that answer the pointer: a text for each row, and what a click on it gives."""
+    """The fields of a trace that answer the pointer: a hover text for each row, and the names that a click returns."""
     fields: dict[str, Any] = {"text": hover_texts(rows, hover, **(formats or {}))}
     fields["hovertemplate"] = "%{text}<extra></extra>"
     if picks:
@@ -93,12 +93,12 @@ def pointer_fields(
 
 
 def line(x: Any, y: Any, name: str, style: Mapping[str, Any], **fields: Any) -> Trace:
-    """A line that takes no pointer."""
+    """A line that ignores the pointer."""
     return scatter(x=_floats(x), y=_floats(y), mode="lines", name=name, line=dict(style), hoverinfo="skip", **fields)
 
 
 def words(x: Any, y: Any, texts: Sequence[str], name: str, **fields: Any) -> Trace:
-    """Texts in the plot that take no pointer and have no entry in the legend."""
+    """Texts in the plot that ignore the pointer and have no entry in the legend."""
     shown = {"textfont": {"size": theme.SMALL}, **fields}
     return scatter(
         x=_floats(x), y=_floats(y), mode="text", text=texts, name=name, hoverinfo="skip", showlegend=False, **shown
@@ -106,7 +106,7 @@ def words(x: Any, y: Any, texts: Sequence[str], name: str, **fields: Any) -> Tra
 
 
 def ring(x: Any, y: Any, name: str, size: float = 17, width: float = 3, **fields: Any) -> Trace:
-    """Rings around what is selected, in the accent color; a click elsewhere leaves them as they are."""
+    """Rings around selected marks, in the accent color; a click on another mark leaves them unchanged."""
     marker = {"symbol": "circle-open", "size": size, "color": theme.ACCENT, "line": {"width": width}}
     shown = {"name": name, "hoverinfo": "skip", "showlegend": False, **NO_POINTER, **fields}
     return scatter(x=_floats(x), y=_floats(y), mode="markers", marker=marker, **shown)
@@ -136,8 +136,8 @@ def interval(
     """Error bars from ``low`` to ``high`` around ``middle``; None if the table has no such columns."""
     if not {low, high} <= set(rows):
         return None
-    at, below, above = (factor * rows[name].to_numpy(np.float64) for name in (middle, low, high))
-    ends = {"array": above - at, "arrayminus": at - below}
+    middles, below, above = (factor * rows[name].to_numpy(np.float64) for name in (middle, low, high))
+    ends = {"array": above - middles, "arrayminus": middles - below}
     return {
         "type": "data", "symmetric": False, "color": color, "thickness": 1.5, "width": 0,
         **{name: np.nan_to_num(values.astype(np.float32)).clip(0) for name, values in ends.items()}, **style,
@@ -145,7 +145,7 @@ def interval(
 
 
 def excludes_zero(rows: pd.DataFrame) -> npt.NDArray[np.bool_]:
-    """Whether the interval of each row leaves zero out."""
+    """Whether the interval of each row excludes zero, (rows,) bool."""
     return ((rows["low"].astype(float) > 0) | (rows["high"].astype(float) < 0)).to_numpy(bool)
 
 
@@ -168,12 +168,12 @@ def finite_rows(table: pd.DataFrame, *columns: str) -> pd.DataFrame:
 
 
 def numbers(rows: pd.DataFrame, values: str | Any) -> Values:
-    """The values of a column, or those given, as the numbers of an axis."""
+    """Numbers of an axis, (rows,): those of the column ``values``, or the ``values`` themselves."""
     return _floats(rows[values] if isinstance(values, str) else values)
 
 
 def require_finite_rows(table: pd.DataFrame, *columns: str, lack: str) -> pd.DataFrame:
-    """``finite_rows``, at least one. Raises NothingToDraw, which says what they ``lack``."""
+    """``finite_rows``, at least one. Raises NothingToDraw with the reason ``lack``."""
     rows = finite_rows(table, *columns)
     if rows.empty:
         raise NothingToDraw(f"Nothing to draw: {lack}.")

@@ -1,4 +1,4 @@
-"""Parts of the charts of sweeps: small plots of lines under each other, the chosen point, what fails a requirement."""
+"""Parts of the charts of sweeps: a grid of small line plots, the selected point, points that fail a requirement."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from viz.drawing import Drawing, Picture, Trace
 from viz.figure_text import clean_text, safe_text
 from viz.parts import axes, legends, series
 
-FAILING = theme.FAILING  # what does not meet the requirement
-SELECTED_POINT = {"color": theme.ACCENT, "width": 1.5, "dash": "dot"}  # the line at the chosen value
+FAILING = theme.FAILING  # color of values below the requirement
+SELECTED_POINT = {"color": theme.ACCENT, "width": 1.5, "dash": "dot"}  # the line at the selected value
 SCORES = {"in_domain": "In-domain", "out_of_domain": "Out-of-domain", "h_score": "H-score"}
-REQUIRED = ("meets", "certainty")  # columns: whether a point meets it, and in which share of draws of the images
+REQUIRED = ("meets", "certainty")  # columns: whether a point meets it, and the share of draws where it does
 REQUIREMENT_HOVER = "[<br>{meets:verdict} the requirement][, which {certainty:percent 0} of the draws do]"
 FORMATS: Mapping[str, Callable[[Any], str]] = {"verdict": lambda meets: "meets" if meets else "does not meet"}
 BELOW, BETWEEN = 52, 0.03  # px under the plots, and the share of the width between two of them
@@ -25,7 +25,7 @@ CHARACTERS = 76  # of captions and titles in all columns together on a narrow pa
 
 
 class SweepPanel(NamedTuple):
-    """A small plot: what a requirement calls it, its rows, the column it draws, what marks say, and its y axis.
+    """A small plot: the key by which a requirement names it, its rows, the plotted column, the hover text, the y axis.
 
     ``band`` names the columns of intervals; the caption is escaped.
     """
@@ -40,26 +40,29 @@ class SweepPanel(NamedTuple):
 
 
 class PanelGrid(NamedTuple):
-    """How small plots are laid out: the most columns, and px of each one's height, between two and at the left."""
+    """The layout of small plots: the most columns, and px of a plot's height, of the gap and of the left margin."""
 
     columns: int
     height: float
     gap: float
     left: float
 
-    def axis(self, letter: str, place: int) -> str:
-        """The name of a small plot's axis; those in a column or in a row have the same."""
-        number = (place % self.columns if letter == "x" else place // self.columns) + 1
+    def axis(self, letter: str, index: int) -> str:
+        """The name of the axis of the small plot number ``index``.
+
+        Plots of one column share x, plots of one row share y.
+        """
+        number = (index % self.columns if letter == "x" else index // self.columns) + 1
         return f"{letter}{number if number > 1 else ''}"
 
 
 class SweepDrawing(NamedTuple):
     """Options of all charts along a sweep.
 
-    ``title`` is the value that varies, ``values`` are all it takes, also those that are not computed yet; ``lines`` is
-    the full ordered list that fixes the colors; ``note`` stands below; ``selected`` is the chosen point. ``required``
-    is what a plot shows and what it has to be at least: smaller values are shaded, and points that do not meet the
-    requirement (columns meets and certainty: the share of draws of the images in which they do) are white marks.
+    ``title`` names the value that varies, ``values`` lists all its values, computed or not; ``lines`` is the full
+    ordered list that fixes the colors; ``note`` is below the plots; ``selected`` is the selected point. ``required`` is
+    the key of a plot and the required minimum: smaller values are shaded, and points that do not meet the requirement
+    (columns meets and certainty: the share of draws of the images in which they do) are white marks.
     """
 
     title: str
@@ -85,22 +88,22 @@ def draw(
     """
     names = distinct_names(table[by])
     looks, fig = theme.looks(sweep.lines or names), Drawing()
-    for place, panel in enumerate(panels):
-        at: dict[str, Any] = {f"{letter}axis": grid.axis(letter, place) for letter in "xy"}
+    for index, panel in enumerate(panels):
+        panel_axes: dict[str, Any] = {f"{letter}axis": grid.axis(letter, index) for letter in "xy"}
         for name, rows, entry in series.rows_by_name(panel.rows, by, names):
-            fig.add_traces(_line(panel, rows, looks[name], style(rows, looks[name].color), **entry, **at))
+            fig.add_traces(_line(panel, rows, looks[name], style(rows, looks[name].color), **entry, **panel_axes))
         chosen = panel.rows[panel.rows["point"] == sweep.selected]
         if len(chosen):
             size = (12, 2.5) if grid.columns > 1 else (17, 3)
-            fig.add_trace(series.ring(chosen["x"], chosen[panel.value], "Chosen point", *size, **at))
+            fig.add_trace(series.ring(chosen["x"], chosen[panel.value], "Chosen point", *size, **panel_axes))
     legends.merge_entries(fig)
     notes, more = axes.note(sweep.note, BELOW)
     inner = _lay_out(fig, panels, grid, sweep.title, axis_range(sweep.values, table["x"]))
     through = table.loc[table["point"] == sweep.selected, "x"].drop_duplicates() if grid.columns == 1 else ()
     shapes = [axes.vertical_line(float(x), SELECTED_POINT) for x in through]
-    for place, panel in enumerate(panels):
+    for index, panel in enumerate(panels):
         if sweep.required is not None and sweep.required[0] == panel.key:
-            shapes += _shade(fig, panel, sweep.required[1], grid.axis("x", place), grid.axis("y", place))
+            shapes += _shade(fig, panel, sweep.required[1], grid.axis("x", index), grid.axis("y", index))
     fig.update_layout(shapes=shapes, annotations=[*fig.annotations, *notes])
     gap = 30 if grid.columns > 1 else 14  # with room for a caption
     return legends.add_legend(
@@ -110,7 +113,7 @@ def draw(
 
 
 def _line(panel: SweepPanel, rows: pd.DataFrame, look: theme.Look, style: dict[str, Any], **fields: Any) -> list[Trace]:
-    """The band of the intervals, if there are any, the line, and white marks on what fails the requirement."""
+    """The band of the intervals, if there are any, the line, and white marks on points that fail the requirement."""
     traces = []
     if len(panel.band) == 2 and set(panel.band) <= set(rows):
         known = series.finite_rows(rows, *panel.band)
@@ -123,7 +126,7 @@ def _line(panel: SweepPanel, rows: pd.DataFrame, look: theme.Look, style: dict[s
 
 
 def _lay_out(fig: Drawing, panels: Sequence[SweepPanel], grid: PanelGrid, title: str, span: list[float]) -> float:
-    """Give the small plots their axes and captions; returns the height of all together in px."""
+    """Add axes and captions of the small plots; returns the height of all together in px."""
     columns = min(grid.columns, len(panels))
     rows = -(-len(panels) // columns)
     across, (down, inner) = axes.panel_domains(columns, BETWEEN), axes.stack_panels([grid.height] * rows, grid.gap)
@@ -133,9 +136,9 @@ def _lay_out(fig: Drawing, panels: Sequence[SweepPanel], grid: PanelGrid, title:
         x_axis = {
             "title": {"text": safe_text(short, CHARACTERS // columns), "font": {"size": theme.SMALL}}, "nticks": 4,
         }  # fmt: skip
-    for place, panel in enumerate(panels):
-        row, column = divmod(place, grid.columns)
-        x, y = grid.axis("x", place), grid.axis("y", place)
+    for index, panel in enumerate(panels):
+        row, column = divmod(index, grid.columns)
+        x, y = grid.axis("x", index), grid.axis("y", index)
         if row == 0:
             shown = {"range": span, "domain": across[column], "anchor": grid.axis("y", (rows - 1) * grid.columns)}
             fig.update_layout({f"xaxis{x[1:]}": x_axis | shown})
@@ -146,17 +149,17 @@ def _lay_out(fig: Drawing, panels: Sequence[SweepPanel], grid: PanelGrid, title:
     return inner
 
 
-def _shade(fig: Drawing, panel: SweepPanel, at_least: float, x: str, y: str) -> list[dict[str, Any]]:
+def _shade(fig: Drawing, panel: SweepPanel, minimum: float, x: str, y: str) -> list[dict[str, Any]]:
     """The part of a small plot below the required value, and the line at that value; the axis has a fixed range."""
     numbers = panel.rows[[name for name in (panel.value, *panel.band) if name in panel.rows]].to_numpy(np.float64)
-    low, high = min(at_least, float(np.nanmin(numbers))), max(at_least, float(np.nanmax(numbers)))
+    low, high = min(minimum, float(np.nanmin(numbers))), max(minimum, float(np.nanmax(numbers)))
     pad = 0.06 * (high - low) or 0.01
-    bottom, top = panel.axis.get("range", [low - pad, high + pad])  # a fixed one, or the shade would stretch it
+    bottom, top = panel.axis.get("range", [low - pad, high + pad])  # a fixed range, or the shade would stretch it
     fig.update_layout({f"yaxis{y[1:]}": {"range": [bottom, top]}})
-    area = {"xref": f"{x} domain", "x0": 0, "x1": 1, "yref": y, "y1": at_least, "layer": "below"}
+    area = {"xref": f"{x} domain", "x0": 0, "x1": 1, "yref": y, "y1": minimum, "layer": "below"}
     return [
         area | {"type": "rect", "y0": bottom, "fillcolor": FAILING, "line": {"width": 0}},
-        area | {"type": "line", "y0": at_least, "line": {"color": theme.FADED, "width": 1.5, "dash": "dash"}},
+        area | {"type": "line", "y0": minimum, "line": {"color": theme.FADED, "width": 1.5, "dash": "dash"}},
     ]
 
 
@@ -166,13 +169,13 @@ def failing_marks(trace: Trace, rows: pd.DataFrame, **marker: Any) -> list[Trace
     if not len(fails):
         return []
     points: dict[str, Any] = {name: np.asarray(trace[name], np.float32)[fails] for name in "xy"}
-    points |= {name: [trace[name][place] for place in fails] for name in ("customdata", "text")}
+    points |= {name: [trace[name][index] for index in fails] for name in ("customdata", "text")}
     look = trace["marker"] | {"color": theme.GROUND, "line": {"color": trace["marker"]["color"], "width": 2}} | marker
     return [trace | points | {"mode": "markers", "showlegend": False, "marker": look}]
 
 
 def axis_range(values: Sequence[float] | None, computed: Iterable[float]) -> list[float]:
-    """The range of an axis: over all planned ``values`` if they are given, else over the ``computed`` ones."""
+    """The range of an axis: over the planned ``values``, or over the ``computed`` ones if ``values`` is None."""
     ends = [float(value) for value in (values if values else computed)]
     low, high = min(ends), max(ends)
     pad = 0.03 * (high - low) or 0.5

@@ -1,8 +1,8 @@
 """The tensors of a model as the columns of a figure: their order, the names of their groups, lines between these.
 
-Groups are sections of the network ("embeddings", "block 3", "encoder block 3", "output") or kinds of layer. A network
-with several towers has the tower's name before each section; ticks are the blocks' numbers then, too, with the tower
-below them.
+Groups are sections of the network ("embeddings", "block 3", "encoder block 3", "output") or kinds of layer. In a
+network with several towers every section begins with the tower's name; ticks are the blocks' numbers there, too, with
+the tower below them.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from viz.parts import axes
 from viz.parts.cell_targets import every_cell
 
 BLOCK = re.compile(r"(?:(?P<tower>.+) )?block (?P<number>\d+)")
-GROUPS = {  # order of the columns -> how the title of their axis says it
+GROUPS = {  # order of the columns -> its words in the title of the axis
     "order": "in forward order; numbers are blocks",
     "block": "by block, then kind of layer; numbers are blocks",
     "part": "by kind of layer, then forward order",
 }
 NAMES = 0.1  # share of the width that a canvas gives the names of its rows, which can be clicked
 NARROW = 320  # px between the margins of a canvas on a narrow page
-LARGE = 2500  # cells above which each has a short hover text, so that a figure stays below 1.5 MB
+LARGE = 2500  # cells above which hover texts are short, so that a figure stays below 1.5 MB
 
 
 class Span(NamedTuple):
@@ -41,13 +41,13 @@ class Span(NamedTuple):
 
     @property
     def middle(self) -> float:
-        """The place of its name."""
+        """The position of its name."""
         return (self.first + self.last) / 2
 
 
 @dataclass(frozen=True)
 class TensorColumns:
-    """The tensors of a table, one row each, in the order in which they are drawn."""
+    """The tensors of a table, one row each, in the order of the columns."""
 
     tensors: pd.DataFrame
     group: str = "order"
@@ -72,9 +72,9 @@ class TensorColumns:
         return self.names.index(tensor) if tensor in self.names else None
 
     def set_positions(self, table: pd.DataFrame) -> pd.DataFrame:
-        """The rows of a table in the order of their columns, whose numbers are the column "place"."""
-        places = {name: at for at, name in enumerate(self.names)}
-        return table.assign(place=table["tensor"].astype(str).map(places)).sort_values("place", kind="stable")
+        """The rows of a table in the order of their columns, with the number of its column in "place"."""
+        positions = {name: index for index, name in enumerate(self.names)}
+        return table.assign(place=table["tensor"].astype(str).map(positions)).sort_values("place", kind="stable")
 
     def complete_cells(self, table: pd.DataFrame, rows: str, names: Sequence[str]) -> pd.DataFrame:
         """The table with one row for each cell, row by row. Raises ChartError for a missing pair."""
@@ -82,7 +82,7 @@ class TensorColumns:
         return every_cell(table.assign(**texts), {rows: names, "tensor": self.names})
 
     def title(self) -> str:
-        """What the columns are and how they are ordered."""
+        """The title of the axis: the number of tensors and their order."""
         return f"Tensors ({len(self.tensors)}) {GROUPS[self.group]}"
 
     def axis(self) -> dict[str, Any]:
@@ -99,22 +99,22 @@ class TensorColumns:
         }  # fmt: skip
 
     def bare_axis(self) -> dict[str, Any]:
-        """Settings of the x axis beside a canvas's names of rows, without labels."""
+        """Settings of the x axis without labels, beside the row names of a canvas."""
         return {
             "title": {"text": self.title()}, "range": [-0.5, len(self.tensors) - 0.5], "showgrid": False,
             "showticklabels": False, "ticks": "", "domain": [NAMES, 1],
         }  # fmt: skip
 
     def end_labels(self) -> list[dict[str, Any]]:
-        """Labels of the sections before and after the blocks; being narrow, they grow away from the block numbers.
+        """Labels of the sections before and after the blocks, wider than their columns, away from the block numbers.
 
-        Between two towers there is no room for one.
+        Between two towers there is no room for a label.
         """
         spans = self.spans
         towers = {match["tower"] for span in spans if (match := BLOCK.fullmatch(span.label))}
         labels = []
-        for at, span in enumerate(spans):
-            if is_block(span.label) or (len(towers) > 1 and 0 < at < len(spans) - 1):
+        for index, span in enumerate(spans):
+            if is_block(span.label) or (len(towers) > 1 and 0 < index < len(spans) - 1):
                 continue
             at_left = span.first + span.last < len(self.tensors)
             text = span.label.rpartition(" ")[2] if len(towers) > 1 else span.label
@@ -136,7 +136,7 @@ class TensorColumns:
         ]
 
     def lay_out(self, fig: Drawing, selected: str | None = None) -> None:
-        """Give a plot of marks its x axis, with lines between groups and a frame around the column of a tensor."""
+        """Add the x axis of a plot of marks, lines between groups and a frame around the column of ``selected``."""
         fig.update_xaxes(**self.axis())
         fig.update_layout(
             shapes=[*self.separators(theme.GRID, 1), *axes.selection_frame(self.column_index(selected))],
@@ -150,7 +150,7 @@ def is_block(section: str) -> bool:
 
 
 def short_section(section: str) -> str:
-    """A block as its number, with its tower if there are several ("encoder 3"); other names as they are."""
+    """A block as its number, with its tower if there are several ("encoder 3"); other names unchanged."""
     match = BLOCK.fullmatch(section)
     return " ".join(filter(None, match.groups())) if match else section
 
@@ -167,7 +167,7 @@ def ticks(groups: Iterable[Span]) -> dict[str, Any]:
     texts = [match["number"] for _, match in inside]
     towers = [match["tower"] or "" for _, match in inside]
     for tower in filter(None, dict.fromkeys(towers)):
-        own = [at for at, name in enumerate(towers) if name == tower]
+        own = [index for index, name in enumerate(towers) if name == tower]
         texts[own[len(own) // 2]] += f"<br>{safe_text(tower, 24)}"
     return {"tickvals": [span.middle for span, _ in inside], "ticktext": texts}
 
@@ -183,7 +183,7 @@ def order_tensors(table: pd.DataFrame, group: str) -> pd.DataFrame:
     if group == "order":
         return tensors
     first, second = (
-        column.map({name: at for at, name in enumerate(distinct_names(column))})
+        column.map({name: index for index, name in enumerate(distinct_names(column))})
         for column in (_labels(tensors, group), tensors["part"].astype(str))
     )
     keys = pd.DataFrame({"first": first, "second": second if group == "block" else 0, "order": tensors["order"]})

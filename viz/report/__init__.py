@@ -1,7 +1,7 @@
 """A report: chosen views as one HTML document that makes no network request and contains nothing private.
 
-``contents.py`` has its plain data, ``document.py`` writes it, and ``guard.py`` checks it for private text. Importing
-this package is cheap.
+``report_contents.py`` has its plain data, ``document.py`` writes it, and ``private_names.py`` checks it for private
+text. Importing this package is cheap.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ __all__ = ["Entry", "Report", "ReportError", "ReportView", "Source", "render"]
 
 
 def render(report: Report, private: PrivateNames | None = None) -> str:
-    """The report as one HTML document; the same report gives the same text.
+    """The report as one HTML document; equal reports give equal text.
 
-    ``private`` is what must not be in it, by default the folders and names of this machine and its user.
+    ``private`` lists the texts that must not be in it, by default folders and names of this machine and its user.
 
     Raises:
         ReportError: something private is in it, or it has no view. ChartError: a view cannot be drawn.

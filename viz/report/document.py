@@ -32,7 +32,7 @@ UNTITLED = "A report of merged models"
 
 @dataclass(frozen=True)
 class Section:
-    """One view with the contents of its section: ``words`` describe the figure, ``figure`` is JSON."""
+    """One view with the contents of its section: ``words`` is the alt text of the figure, ``figure`` is JSON."""
 
     number: int
     view: ReportView
@@ -41,7 +41,7 @@ class Section:
     caption: str
     words: str
     figure: str
-    sources: list[Source]  # those that are named
+    sources: list[Source]  # those that the section names
     more_sources: int
     table: TableText | None
 
@@ -68,19 +68,19 @@ def write_report(report: Report, private: private_names.PrivateNames) -> str:
     private_names.check_document(
         write_body(report=replace(report, entries=(), kept="")) + style + draw, private
     )  # without plotly.js, which has nothing private and is megabytes long
-    return _page(title, write_body(report=replace(report, kept=escape_script(report.kept))), drawn=bool(report.views))
+    return _page(title, write_body(report=replace(report, kept=escape_script(report.kept))), has_figures=bool(report.views))
 
 
 def write_figure(figure: go.Figure, title: str, notes: Sequence[str]) -> str:
-    """One figure as a document of its own, under its title and above its notes, which are plain text."""
+    """One figure as a document of its own, with its title above and its notes below, which are plain text."""
     words = figure.layout.meta["alt"]
     body = templates.fill_template("figure.html.j2", title=title, notes=notes, words=words, figure=figure_json(figure))
     return _page(title, body)
 
 
-def _page(title: str, body: str, drawn: bool = True) -> str:
-    """A body whose texts are escaped as a whole document; without figures it needs no script."""
-    scripts = (plotly_js(), _file("draw.js")) if drawn else ()
+def _page(title: str, body: str, has_figures: bool = True) -> str:
+    """The whole document around ``body``, whose texts are escaped; without figures it has no script."""
+    scripts = (plotly_js(), _file("draw.js")) if has_figures else ()
     hashes, style = [_hash(script) for script in scripts], _file("style.css")
     return templates.fill_template("page.html.j2", title=title, style=style, body=body, scripts=scripts, hashes=hashes)
 
@@ -99,7 +99,7 @@ def figure_json(figure: go.Figure) -> str:
 
 
 def plain_figure(figure: go.Figure) -> dict[str, Any]:
-    """A figure as plain data, with room for its tool bar, without what only the app uses of it."""
+    """A figure as plain data, with room for its tool bar and without the fields that only the app uses."""
     from viz import theme
 
     plain: dict[str, Any] = json.loads(theme.add_toolbar_strip(figure).to_json(validate=False))
@@ -117,19 +117,19 @@ def script_json(value: object) -> str:
 
 
 def escape_script(text: str) -> str:
-    """Such JSON, given as text."""
+    """JSON text with the escapes that ``script_json`` needs."""
     return re.sub(r"[<>&\u2028\u2029]", lambda sign: f"\\u{ord(sign[0]):04x}", text)
 
 
 def _counts(report: Report) -> str:
     """The numbers of figures, runs and sweeps, in words."""
     kinds = Counter(source.kind.lower() for source in report.sources)
-    of = " and ".join(plural(number, kind) for kind, number in kinds.items())
-    return f"{plural(len(report.views), 'figure')}{f' of {of}' if of else ''}"
+    sources = " and ".join(plural(number, kind) for kind, number in kinds.items())
+    return f"{plural(len(report.views), 'figure')}{f' of {sources}' if sources else ''}"
 
 
 def _section(report: Report, number: int, view: ReportView) -> Section:
-    """Draw a view, and put its section together."""
+    """Draw a view and build its section."""
     from viz.chart_registry import find
 
     chart, options = find(view.key), {name: value for name, value in view.options.items() if name != "present"}

@@ -21,7 +21,7 @@ COMMON = {
     "admin", "administrator", "app", "appuser", "container", "debian", "docker", "ec2-user", "guest", "home", "jovyan",
     "laptop", "localhost", "nobody", "root", "runner", "server", "streamlit", "ubuntu", "user", "vscode",
 }  # fmt: skip
-SHORTEST = 3  # letters of the shortest name that is searched: shorter ones are in too many words
+SHORTEST = 3  # letters of the shortest name that is searched: shorter ones occur in too many words
 PATHS = (
     re.compile(r"(?<![\w.~\-/<:%}])/(?:[\w.+@-]+/)+[\w.+@-]*"),  # /home/ann/x
     re.compile(r"(?<!\w)~/\w"),
@@ -43,13 +43,13 @@ class PrivateNames:
     names: tuple[str, ...] = ()
 
     def without_names(self, words: Iterable[str]) -> PrivateNames:
-        """The same without the names that the user allowed as ordinary words."""
+        """These folders and names without the names that the user allows as ordinary words."""
         allowed = {word.casefold() for word in words}
         return PrivateNames(self.folders, tuple(name for name in self.names if name.casefold() not in allowed))
 
 
 def find_private_names(folders: Iterable[str] = ()) -> PrivateNames:
-    """What identifies this user and this machine; ``folders`` are further private folders."""
+    """Folders and names that identify this user and this machine; ``folders`` are further private folders."""
     own_folders = [str(Path.cwd()), *folders]
     names = [socket.gethostname(), socket.gethostname().partition(".")[0]]
     with contextlib.suppress(RuntimeError):  # the account has no home
@@ -64,7 +64,7 @@ def find_private_names(folders: Iterable[str] = ()) -> PrivateNames:
 
 
 def find_leak(text: str, private: PrivateNames) -> tuple[str, str]:
-    """The private part of a text, as words for a sentence, and the name if it is one; both empty if there is none."""
+    """The first private part of a text, in words, and the private name if it is one; both empty for a clean text."""
     plain = text.casefold()
     for folder in private.folders:
         if folder.casefold() in plain:
@@ -81,12 +81,12 @@ def find_leak(text: str, private: PrivateNames) -> tuple[str, str]:
 
 
 def check_report(report: Report, private: PrivateNames) -> None:
-    """Check every text of a report before anything is drawn. Raises ReportError naming the view."""
+    """Check every text of a report before its figures are drawn. Raises ReportError naming the view."""
     _refuse_leak(report.title, "The report's title", private)
     _refuse_leak(report.introduction, "The introduction", private)
     for number, view in enumerate(report.views, 1):
-        for what, text in _texts(view):
-            _refuse_leak(text, f"The {what} of view {number}, “{view.title or view.key}”,", private)
+        for role, text in _texts(view):
+            _refuse_leak(text, f"The {role} of view {number}, “{view.title or view.key}”,", private)
     for source in report.sources:
         for text in _source_texts(source):
             _refuse_leak(text, f"{source.kind} {source.id}, “{source.title[:60]}”,", private)
@@ -98,10 +98,10 @@ def check_document(document: str, private: PrivateNames) -> None:
     _refuse_leak(bare.replace("\\\\", "\\"), "The finished document", private)  # JSON writes every backslash twice
 
 
-def _refuse_leak(text: str, where: str, private: PrivateNames) -> None:
+def _refuse_leak(text: str, position: str, private: PrivateNames) -> None:
     private_part, word = find_leak(PICTURES.sub("", text), private)
     if private_part:
-        raise ReportError(f"{where} contains {private_part}, which a report must not contain. {FIX}", word)
+        raise ReportError(f"{position} contains {private_part}, which a report must not contain. {FIX}", word)
 
 
 def _texts(view: ReportView) -> Iterator[tuple[str, str]]:

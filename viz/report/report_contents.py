@@ -11,9 +11,9 @@ if TYPE_CHECKING:
 
 
 class ReportError(ValueError):
-    """A report cannot be written; the text says which view is at fault and what to change.
+    """A report cannot be written; the text names the view at fault and the change that helps.
 
-    ``word`` is the private name in it, which may also be an ordinary word; it is empty for any other problem.
+    ``word`` is the private name in the report, which may also be an ordinary word; it is empty for any other problem.
     """
 
     def __init__(self, message: str, word: str = "") -> None:
@@ -37,8 +37,9 @@ class Source:
 class ReportView:
     """One figure with its texts, which are plain and untrusted.
 
-    ``key``, ``table`` and ``options`` are arguments of ``viz.draw``. ``title`` is its heading, if it is not the
-    question of the chart; ``place`` is the page and the query that show it in the app; ``sources`` are ids.
+    ``key``, ``table`` and ``options`` are arguments of ``viz.draw``. ``title`` is its heading; if empty, the chart's
+    question is. ``place`` is the address in the app: the page and the query that show the view. ``sources`` are ids of
+    runs and sweeps.
     """
 
     key: str
@@ -53,7 +54,7 @@ class ReportView:
 
 @dataclass(frozen=True)
 class Entry:
-    """What a learner said at one step of a lesson, beside what was measured. All texts are plain and untrusted."""
+    """A learner's answer at one step of a lesson, and the measurement. All texts are plain and untrusted."""
 
     heading: str
     question: str
@@ -63,9 +64,9 @@ class Entry:
 
 @dataclass(frozen=True)
 class Report:
-    """What a report contains. ``made_with`` are names and versions of programs; it has no date and no author.
+    """What a report contains: no date and no author. ``made_with`` lists names and versions of programs.
 
-    A learner's sheet is a report with ``entries``, and with ``kept``: JSON from which the app restores them.
+    A learner's sheet is a report with ``entries``, and with ``kept``: JSON from which the app restores the entries.
     """
 
     title: str

@@ -1,7 +1,7 @@
 """The templates of a report: the files *.html.j2 beside this one, which write every text escaped.
 
-Autoescape is on in all of them. A template marks safe what it writes unescaped, and says why. Texts reach a template as
-values only, so that a text like ``{{ 7 * 7 }}`` is never computed.
+Autoescape is on in all of them. A template marks a value as safe to write it unescaped, and says why. Texts reach a
+template as values only, so that a text like ``{{ 7 * 7 }}`` is never computed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ SHORT, LINE, LONG = 120, 200, 5000  # characters of a name, of a heading, and of
 
 @cache
 def environment(folder: Path = TEMPLATE_FOLDER) -> jinja2.Environment:
-    """The environment that compiles the templates of a folder, and of this one beside them; made once."""
+    """The cached environment that compiles the templates of ``folder`` and those beside this file."""
     import jinja2  # only a report needs it, and only when it is written
 
     environment = jinja2.Environment(
@@ -41,7 +41,7 @@ def fill_template(template: str, folder: Path = TEMPLATE_FOLDER, **values: Any) 
 
 
 def anchor(identity: str) -> str:
-    """The id of a source's element: nothing but letters, digits and dashes."""
+    """The id of a source's element, of letters, digits and dashes only."""
     return re.sub(r"[^0-9A-Za-z-]", "-", identity)[:64]
 
 
@@ -51,6 +51,6 @@ def cut_lines(text: str) -> str:
 
 
 def split_paragraphs(text: str) -> list[list[str]]:
-    """Free text as paragraphs of lines: an empty line begins a new paragraph, and line ends are kept."""
+    """Free text as paragraphs of lines: an empty line begins a new paragraph, and line ends remain."""
     blocks = re.split(r"\n[ \t]*\n", text.replace("\r\n", "\n").replace("\r", "\n").strip())
     return [block.strip("\n").replace("\t", " ").split("\n") for block in blocks if block.strip()]

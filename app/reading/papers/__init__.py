@@ -1,1 +1,1 @@
-"""What papers state and print, beside what is stored here."""
+"""Claims and numbers of papers, compared with stored results."""

@@ -1,4 +1,4 @@
-"""Published experiments as pages show them: what they cost, whether this server may fetch them, and their tables."""
+"""Published experiments as pages show them: costs, permission to download, and tables."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def experiment_folder(chosen: Experiment) -> ExperimentFolders:
 
 
 def fetch_plan(chosen: Experiment, choice: Choice) -> FetchPlan:
-    """What a choice would fetch and cost on the device that jobs compute on; no network is asked."""
+    """The downloads and costs of a choice on the device of jobs, without a network request."""
     from merging.base.devices import choose_device
     from merging.sharing.published import experiment_steps
 
@@ -54,7 +54,7 @@ def forbidding_setting() -> str:
 
 
 def last_choice(chosen: Experiment) -> Choice | None:
-    """What was chosen when the experiment ran here last; None if it has not run."""
+    """The choice of the experiment's last run on this machine; None if it has not run."""
     from merging.sharing.published import experiment_steps
 
     try:
@@ -64,10 +64,10 @@ def last_choice(chosen: Experiment) -> Choice | None:
 
 
 def measured_choice(chosen: Experiment) -> Choice | None:
-    """What was chosen when the rows here were measured; None before the first.
+    """The choice with which the stored rows were measured; None before the first row.
 
     Raises:
-        TaskError: what was measured cannot be read.
+        TaskError: the stored rows cannot be read.
     """
     from merging.sharing.published import measured_rows
 
@@ -75,10 +75,10 @@ def measured_choice(chosen: Experiment) -> Choice | None:
 
 
 def computed_table(chosen: Experiment) -> PublishedTable | None:
-    """The table of what was computed so far, as what it was computed; None before the first row.
+    """The table of the rows computed so far; None before the first row.
 
     Raises:
-        TaskError: what was computed cannot be read.
+        TaskError: the stored rows cannot be read.
     """
     from merging.sharing.published import experiment_steps
 
@@ -98,10 +98,10 @@ def is_computed(chosen: Experiment, choice: Choice) -> bool:
 
 
 def read_cards(chosen: Experiment, choice: Choice) -> None:
-    """Ask the Hub for the commits, licenses and sizes of what a choice needs; they are kept for the next plan.
+    """Ask the Hub for commits, licenses and sizes of the files of a choice, and store them for the next plan.
 
     Raises:
-        HubError: in one sentence what is wrong and what to do.
+        HubError: the Hub does not answer or refuses; the text is one sentence with the problem and the remedy.
     """
     from merging.sharing.published import experiment_steps
 
@@ -109,7 +109,7 @@ def read_cards(chosen: Experiment, choice: Choice) -> None:
 
 
 def benchmark_key(chosen: Experiment) -> str:
-    """The key of an experiment's benchmark; empty if it is not made yet."""
+    """The key of an experiment's benchmark; empty if it does not exist yet."""
     return (
         benchmark_choice.key_of_folder(experiment_folder(chosen).benchmark_folder)
         if (experiment_folder(chosen).benchmark_folder / "tasks.json").is_file()

@@ -1,8 +1,8 @@
-"""Facts of ours that claims of papers are compared with, from what is stored on this session's benchmark.
+"""Our facts for the comparison with claims of papers, computed from the stored results on this session's benchmark.
 
-On the bundled benchmark they are of its library alone, whatever the user has merged and swept on it.
+On the bundled benchmark they come from its library alone, never from the user's own merges and sweeps.
 
-A fact is found by its name in a claim; None means that a table which it needs is not stored.
+A claim names its fact; None means that a table which the fact needs is not stored.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ if TYPE_CHECKING:
     from merging.study.sweeps.sweep import Sweep
 
 Fact = Callable[..., Comparison | None]
-FOLDERS = ("runs", "measured", "sweeps", "points")  # what changes when something is stored
+FOLDERS = ("runs", "measured", "sweeps", "points")  # folders that change when something is stored
 PRETRAINED = "pretrained"
 
 
 def compare_claim(claim: Claim) -> Comparison | None:
-    """Our side of a claim; computed again when something was stored since."""
+    """Our side of a claim, computed again after something is stored."""
     return _compare_cached(claim.key, page_data.current_digest(), _store_state(), claim)
 
 
@@ -51,12 +51,12 @@ def _compare_cached(key: str, digest: str, state: tuple[int, ...], _claim: Claim
     fact = FACTS.get(_claim.fact)
     try:
         return fact(**_claim.arguments) if fact else None
-    except MergingError:  # no benchmark, or a run of a method that this version lacks: nothing to compare with
+    except MergingError:  # no benchmark, or a run of a method that this version lacks
         return None
 
 
 def _stored_runs() -> list[Run]:
-    """Every stored run that belongs here, read once for all claims of a view."""
+    """Every stored run for this session's benchmark, read once for all claims of a view."""
     return _stored_runs_at(page_data.current_digest(), _store_state())
 
 
@@ -67,7 +67,7 @@ def _stored_runs_at(digest: str, state: tuple[int, ...]) -> list[Run]:
 
 
 def may_be_source(one: Run | Sweep) -> bool:
-    """Whether facts may be of this run or sweep."""
+    """Whether facts may come from this run or sweep."""
     own = not session_benchmark.is_bundled()
     if not isinstance(one, Run):
         return not program_sweeps.network_of_sweep(one) and (own or not sweep_storage.is_own(page_data.store(), one.id))
@@ -110,8 +110,12 @@ def _compare_accuracy(first: str, second: str, over: str) -> Comparison | None:
 def compare_runs(first: Run, second: Run, *, over: str) -> Comparison | None:
     """The averages of two runs."""
     stored = _stored_runs()
-    one, other = page_data.summary(first, stored), page_data.summary(second, stored)
-    return accuracy_facts.compare_averages(one, other, over) if one and other else None
+    first_summary, second_summary = page_data.summary(first, stored), page_data.summary(second, stored)
+    return (
+        accuracy_facts.compare_averages(first_summary, second_summary, over)
+        if first_summary and second_summary
+        else None
+    )
 
 
 def _storage(first: str, second: str) -> Comparison | None:
@@ -141,7 +145,10 @@ def _sweep(chain: list[str], target: str, first: float, second: float, over: str
 
 
 def _range(target: str, first: str, second: str, params: Mapping[str, float]) -> Comparison | None:
-    """Two merges with these parameters along another one; of several recipes of a merge the first of the sweep."""
+    """Two merges with these parameters, compared over the values of ``target``.
+
+    The sweep's first recipe of each merge.
+    """
     for sweep in _sweeps():
         merges = [
             step.key if params.items() <= step.params.values().items() else ""
@@ -280,8 +287,8 @@ def _distance(first: str, second: str) -> Comparison | None:
 
     from merging.study.analysis.separability import reference_distances
 
-    found = [_features(key) for key in (first, second, PRETRAINED)]
-    arrays = [measured.array("features").astype(np.float32) for measured in found if measured]
+    stored = [_features(key) for key in (first, second, PRETRAINED)]
+    arrays = [measured.array("features").astype(np.float32) for measured in stored if measured]
     if len(arrays) < 3:
         return None
     one, other, base = arrays
@@ -338,4 +345,4 @@ FACTS: Mapping[str, Fact] = {
     "agreement": _agreement,
     "times": _times,
 }
-SHOWN_UNITS = ("swing",)  # facts of what a page computes at the moment, which it passes on
+SHOWN_UNITS = ("swing",)  # facts that a page computes itself and passes on

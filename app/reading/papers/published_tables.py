@@ -1,4 +1,4 @@
-"""Published figures beside figures measured here: the stored run of each line of a paper, and the table of both."""
+"""Published figures beside ours: the stored run for each row of a paper's tables, and the table of both."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ COMPUTED = (
     "over tasks of the printed accuracy over the printed one of the task's own expert."
 )
 MODELS = {model: f"{PUBLISHED}, {model}" for model in TOWERS}
-COMPARED_TOWERS = (B32, L14)  # towers whose columns stand before ours; the others' follow them
+COMPARED_TOWERS = (B32, L14)  # towers whose columns come before ours; columns of other towers follow
 AVERAGES = ("In", "Out", "H", "Norm.")
 INTERVALS = ("In, 95%", "Out, 95%")
 CELL_FONT, CELL_MARGINS, WIDEST = 11, 20, 260  # px; the font is 14, but narrower than those of charts
@@ -69,7 +69,7 @@ def printed_color() -> str:
 
 
 def benchmark_tower() -> str:
-    """The published tower that the models of this session's benchmark are of; empty if they are of none."""
+    """The published tower of this session's benchmark models; empty if they have another one."""
     folder = benchmark_choice.benchmark_folder()
     return _tower(folder, state_of(folder))
 
@@ -86,15 +86,15 @@ def _tower(folder: Path, state: tuple[int, ...]) -> str:
 
 
 def main_tower() -> str:
-    """The tower whose figures stand beside ours: the benchmark's own, else the one that most papers print."""
+    """The tower of the published figures beside ours: the benchmark's own, else the one that most papers print."""
     return benchmark_tower() or B32
 
 
 def match_rows(figures: Sequence[Figure], runs: Sequence[Run]) -> list[PaperRow]:
-    """One row for each line of a paper's tables, then one for each precomputed run that no paper reports.
+    """One row for each row of a paper's tables, then one for each precomputed run that no paper reports.
 
-    A paper's tables for several towers share a row, in which every tower has columns of its own. Beside models of a
-    published tower, there are figures of that tower only.
+    A paper's tables for several towers share a row, with columns for every tower. If the benchmark has a published
+    tower, only figures of that tower are shown.
     """
     own, lines = benchmark_tower(), dict[tuple[str, str], dict[str, Figure]]()
     for figure in [one for one in figures if own in {"", one.model}]:
@@ -105,8 +105,8 @@ def match_rows(figures: Sequence[Figure], runs: Sequence[Run]) -> list[PaperRow]
         for (name, paper), line in lines.items()
     ]
     matched = {row.run.id for row in paper_rows if row.run}
-    others = [run for run in runs if run.provenance == PRECOMPUTED and run.id not in matched]
-    return paper_rows + [PaperRow(run.name, {}, run) for run in others]
+    unmatched = [run for run in runs if run.provenance == PRECOMPUTED and run.id not in matched]
+    return paper_rows + [PaperRow(run.name, {}, run) for run in unmatched]
 
 
 def _same_chain(figures: Mapping[str, Figure], runs: Sequence[Run]) -> Run | None:
@@ -128,16 +128,18 @@ def _rank(figure: Figure, run: Run) -> tuple[int, bool] | None:
     above = [(run.adapt, values) for values, _ in adapt]
     if not figure.matches_chain(zip(run.chain, (values for values, _ in steps), strict=True), above):
         return None
-    others = 0
+    changed = 0
     for (_, stated), (values, defaults) in zip(figure.chain + figure.adapt, steps + adapt, strict=True):
-        others += sum(value != defaults[name] for name, value in values.items() if name not in stated)
-    return others, run.provenance != PRECOMPUTED
+        changed += sum(value != defaults[name] for name, value in values.items() if name not in stated)
+    return changed, run.provenance != PRECOMPUTED
 
 
 @st.cache_data(max_entries=1000, show_spinner=False)
 def _recipe(run_id: str, _run: Run) -> tuple[Steps, Steps, int | None]:
-    """Values and defaults of each step and of the adapt, if there is one, and exemplars per task; no steps if this
-    version does not know the chain."""
+    """Values and defaults of each step and of the adapt, if there is one, and exemplars per task.
+
+    No steps for an unknown chain.
+    """
     try:
         recipe = _run.recipe
     except MergingError:
@@ -152,7 +154,7 @@ def _recipe(run_id: str, _run: Run) -> tuple[Steps, Steps, int | None]:
 def paper_table(rows: Sequence[PaperRow], stored: Sequence[Run]) -> pd.DataFrame:
     """The rows, then the reference models, with published and measured columns under their own heads; plain text.
 
-    The source stands before the figures: after both groups of columns it would be out of sight.
+    The source comes before the figures: after both groups of columns it would be out of sight.
     """
     import pandas as pd
 
@@ -183,7 +185,7 @@ def _printed_line(name: str, figures: Mapping[str, Figure]) -> Line:
 
 
 def _notes(figure: Figure, of_several: bool) -> list[str]:
-    """What is to be known of a figure: its note, of which tower unless all have it, and the printed time."""
+    """Notes on a figure: its own note, with its tower if there are ``of_several``, and the printed time."""
     tower = f"{figure.model}: " if of_several and figure.model not in COMPARED_TOWERS else ""
     time = "" if figure.seconds is None else f"{figure.model}: merging took {figure.seconds:g} s, device not stated"
     return [note for note in (f"{tower}{figure.note}" if figure.note else "", time) if note]
@@ -201,7 +203,7 @@ def _averages_of(figure: Figure) -> dict[str, str]:
 
 
 def _print_value(value: float) -> str:
-    """With one decimal, with two where a source has them."""
+    """The value with one decimal, or with two where the source prints two."""
     return f"{value:.1f}%" if abs(value - round(value, 1)) < 1e-9 else f"{value:.2f}%"
 
 
@@ -237,7 +239,7 @@ def _references(rows: Sequence[PaperRow], stored: Sequence[Run]) -> list[Line]:
     towers = {tower for row in rows for tower in row.figures}
     lines = []
     for kind, figures in REFERENCES.items():
-        first = {figure.model: figure for figure in reversed(figures)}  # each tower's first, as the file has them
+        first = {figure.model: figure for figure in reversed(figures)}  # the first of each tower in the file
         own = {tower: first[tower] for tower in MODELS if tower in first and tower in towers}
         line = _printed_line(NAMES[kind], own) | measured.get(kind, {})
         if len(line) > 1:
@@ -255,22 +257,22 @@ def _reference_lines(
 
 
 def column_settings(table: pd.DataFrame) -> dict[int, Any]:
-    """Settings of the columns of such a table, by place: each wide enough for its cells and for both of its heads."""
+    """Settings of the columns of ``paper_table`` by index: each wide enough for its cells and for both of its heads."""
     widths = [max(_width(text) for text in (name, *table[group, name])) for group, name in table.columns]
     groups = [group for group, _ in table.columns]
     for group in set(groups) - {""}:
-        places = [place for place, other in enumerate(groups) if other == group]
-        lacking = _width(group) - sum(widths[place] for place in places)
-        for place in places:
-            widths[place] += max(0, math.ceil(lacking / len(places)))
+        indices = [index for index, other_group in enumerate(groups) if other_group == group]
+        lacking = _width(group) - sum(widths[index] for index in indices)
+        for index in indices:
+            widths[index] += max(0, math.ceil(lacking / len(indices)))
     return {
-        place + 1: _column(group, name, width)
-        for place, ((group, name), width) in enumerate(zip(table.columns, widths, strict=True))
+        index + 1: _column(group, name, width)
+        for index, ((group, name), width) in enumerate(zip(table.columns, widths, strict=True))
     }
 
 
 def _width(cell: str) -> int:
-    """Px that a cell takes with its margins, at most ``WIDEST``."""
+    """The width of a cell with its margins, px, at most ``WIDEST``."""
     return min(round(theme.text_width(cell, CELL_FONT)) + CELL_MARGINS, WIDEST)
 
 

@@ -299,7 +299,7 @@ def _draw_jobs() -> None:
 
 
 def _build_jobs() -> list[Job]:
-    return [job for job in page_data.job_queue().jobs() if job.kind == BUILD]
+    return [job for job in page_data.job_queue().list_jobs() if job.kind == BUILD]
 
 
 def _show_jobs() -> None:

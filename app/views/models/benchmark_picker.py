@@ -185,7 +185,7 @@ def _forget(key: str) -> None:
     path = benchmark_folders.list_built(page_data.store().root).get(key)
     if path is None:
         return
-    if any(job.is_live and job.benchmark == str(path) for job in page_data.job_queue().jobs()):
+    if any(job.is_live and job.benchmark == str(path) for job in page_data.job_queue().list_jobs()):
         st.session_state[NOTICE] = f"A job is using {path.name}, so it was not deleted."
         return
     atomic.retire(path)

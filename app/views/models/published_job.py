@@ -58,12 +58,12 @@ def draw_job(chosen: Experiment, choice: Choice, plan: FetchPlan) -> None:
 def _find_job(chosen: Experiment) -> Job | None:
     """The newest job of an experiment."""
     return next(
-        (job for job in page_data.job_queue().jobs() if job.kind == PUBLISHED and job.subject == chosen.key), None
+        (job for job in page_data.job_queue().list_jobs() if job.kind == PUBLISHED and job.subject == chosen.key), None
     )
 
 
 def _draw_progress(key: str) -> None:
-    for job in page_data.job_queue().jobs():
+    for job in page_data.job_queue().list_jobs():
         if job.kind == PUBLISHED and job.subject == key:
             tray.draw_job(job, "published")
             return

@@ -50,7 +50,7 @@ def draw_actions(runs: Sequence[Run]) -> None:
 
 def _busy_runs(runs: Sequence[Run]) -> list[Run]:
     """The runs that a job uses."""
-    live = {job.subject for job in page_data.job_queue().jobs() if job.is_live}
+    live = {job.subject for job in page_data.job_queue().list_jobs() if job.is_live}
     return [run for run in runs if run.id in live]
 
 
@@ -126,7 +126,8 @@ def _delete_now(run_ids: list[str]) -> None:
 
 
 def _for_each(run_ids: list[str], action: Callable[[str], None], success: str) -> None:
-    live, changed = {job.subject for job in page_data.job_queue().jobs() if job.is_live}, 0
+    """Apply an action to every run that no job uses; the notices report successes, skipped runs and errors."""
+    live, changed = {job.subject for job in page_data.job_queue().list_jobs() if job.is_live}, 0
     try:
         for run_id in run_ids:
             if run_id in live:

@@ -207,7 +207,7 @@ def _exports(runs: Sequence[Run]) -> list[tuple[StoredExport, Job | None]]:
     ids = {run.id for run in runs}
     jobs = {
         (job.subject, job.kind.removeprefix(PREFIX)): job
-        for job in reversed(page_data.job_queue().jobs())
+        for job in reversed(page_data.job_queue().list_jobs())
         if job.kind.startswith(PREFIX) and job.subject in ids
     }
     finished = {(export.run_id, export.to): export for export in stored_exports.exports(page_data.store().root)}
@@ -276,6 +276,6 @@ def _delete(export: StoredExport) -> None:
     """Callback: delete an export, and dismiss the job that wrote it."""
     root = page_data.store().root
     stored_exports.delete_export(root, export)
-    for job in page_data.job_queue().jobs():
+    for job in page_data.job_queue().list_jobs():
         if job.subject == export.run_id and job.kind == f"{PREFIX}{export.to}" and not job.is_live:
             page_data.job_queue().dismiss(job.id)

@@ -81,7 +81,7 @@ def _draw_program_button(run: Run) -> None:
         return
     if program is None or not run.network:
         return
-    jobs = [job for job in page_data.job_queue().jobs() if job.kind == KIND and job.subject == run.id]
+    jobs = [job for job in page_data.job_queue().list_jobs() if job.kind == KIND and job.subject == run.id]
     if jobs and (jobs[0].is_live or jobs[0].state != "done"):
         tray.draw_job(jobs[0], f"scores_{run.id}")
         if jobs[0].is_live:

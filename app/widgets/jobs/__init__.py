@@ -1,1 +1,1 @@
-"""What a view lacks, the buttons that compute it, and the tray of jobs."""
+"""Boxes for results that a view lacks, buttons that compute them, and the tray of jobs."""

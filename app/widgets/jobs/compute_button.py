@@ -1,4 +1,4 @@
-"""Runs that a view lacks: their recipes, the time that they take, and one button that queues them all."""
+"""The box for runs that a view lacks: their recipes, the expected time, and one button that queues them all."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from merging.tasks.queue.job_records import Job
 
 
 def draw_missing(recipes: Sequence[Recipe], key: str, stored: Sequence[Run]) -> None:
-    """The box of recipes without a run: those in the queue, those that failed, and a button for the rest."""
+    """The box of recipes without a run: those in the queue, those that failed, and a button for the others."""
     if not recipes:
         return
     jobs = {job.recipe_yaml: job for job in reversed(page_data.job_queue().jobs_here()) if job.kind == MERGE}
@@ -32,19 +32,19 @@ def draw_missing(recipes: Sequence[Recipe], key: str, stored: Sequence[Run]) -> 
         if job_ids := [job.id for job in queued if page_data.job_queue().may_stop(job.id)]:
             st.button("Cancel them", key=f"stop_{key}", on_click=_stop, args=(job_ids,), type="tertiary")
 
-    def offer(rest: list[Recipe]) -> None:
-        st.markdown(f"Not computed yet: {_titles_in_words(rest)}.")
-        _offer(rest, key, stored)
+    def offer(missing: list[Recipe]) -> None:
+        st.markdown(f"Not computed yet: {_titles_in_words(missing)}.")
+        _offer(missing, key, stored)
 
     draw_box(key, [(recipe, jobs.get(recipe.to_yaml())) for recipe in recipes], running, offer)
 
 
 def _offer(recipes: Sequence[Recipe], key: str, stored: Sequence[Run]) -> None:
-    """The time and memory that they take, and the button."""
+    """The expected time and memory, and the button."""
     try:
         estimates = recipes_reading.estimate_recipes(recipes, stored)
     except MergingError as error:
-        st.markdown(f"They cannot be computed here: {page_text.safe_text(error, 400)}")
+        st.markdown(f"They cannot be computed: {page_text.safe_text(error, 400)}")
         return
     seconds = duration_text(sum(estimate.seconds for estimate in estimates))
     memory = size_text(max(estimate.anonymous_bytes for estimate in estimates))

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def origin_in_words(measured: Sequence[StoredMeasurement]) -> str:
-    """Where and on which device something was measured; plain text."""
+    """The machine and the device of measurements, in words; plain text."""
     devices = page_text.join_words(sorted({clean_text(one.device, 40) for one in measured}))
     made = {"precomputed" if one.provenance == PRECOMPUTED else "measured on this machine" for one in measured}
     short = sorted({clean_text(one.notes[MEMORY], 200) for one in measured if MEMORY in one.notes})
@@ -34,7 +34,10 @@ def origin_in_words(measured: Sequence[StoredMeasurement]) -> str:
 
 
 def draw_missing(key: str, runs: Sequence[Run], why: str, known: Sequence[StoredMeasurement] = ()) -> None:
-    """The box of runs without this measurement: progress, or a button. ``known`` are others, for the expected time."""
+    """The box of runs without this measurement: progress, or a button.
+
+    ``known`` are stored measurements, for the expected time.
+    """
 
     def running(live: list[Run], _: list[Job]) -> None:
         st.markdown(
@@ -42,9 +45,9 @@ def draw_missing(key: str, runs: Sequence[Run], why: str, known: Sequence[Stored
             f"is running. {GO_ON}"
         )
 
-    def offer(rest: list[Run]) -> None:
-        st.markdown(f"{why} {_titles_in_words(rest)}. {_expected_time(key, known)}")
-        _draw_button(key, [run.id for run in rest])
+    def offer(missing: list[Run]) -> None:
+        st.markdown(f"{why} {_titles_in_words(missing)}. {_expected_time(key, known)}")
+        _draw_button(key, [run.id for run in missing])
 
     able = [run for run in runs if not find_refusal(find_measurement(key), run.network)]
     for network in dict.fromkeys(run.network for run in runs if run not in able):
@@ -54,7 +57,7 @@ def draw_missing(key: str, runs: Sequence[Run], why: str, known: Sequence[Stored
 
 
 def draw_missing_benchmark(key: str, why: str) -> None:
-    """The same for a measurement of the benchmark; its progress is shown in the box."""
+    """The box of a missing measurement of the benchmark; its progress is in the box."""
 
     def running(_: list[str], jobs: list[Job]) -> None:
         tray.draw_job(jobs[0], key)
@@ -71,11 +74,11 @@ def draw_missing_benchmark(key: str, why: str) -> None:
 def _draw_button(key: str, run_ids: Sequence[str]) -> None:
     if not refused_action.draw_refusal(VisitorAction.MEASURE) and st.button("Measure", key=f"measure_{key}"):
         start_measuring(key, run_ids)
-        st.rerun()  # the whole page: where only a part of it is drawn, the tray would not follow the job
+        st.rerun()  # the whole page: after drawing only a part of it, the tray would not follow the job
 
 
 def _job(key: str, run: Run) -> Job | None:
-    """The newest job that measures this for a run, or for another run with the same result."""
+    """The newest job with this measurement of the run, or of another run with the same result."""
     shared = find_measurement(key).subject == SubjectKind.EXPERTS
     for job in page_data.job_queue().jobs_here():
         if job.kind == key and (job.subject == run.id or (shared and _same_experts(job.subject, run))):
@@ -84,13 +87,13 @@ def _job(key: str, run: Run) -> Job | None:
 
 
 def _same_experts(run_id: str, run: Run) -> bool:
-    other = page_data.store().find(run_id)
-    return other is not None and share_measurements(run, other)
+    other_run = page_data.store().find(run_id)
+    return other_run is not None and share_measurements(run, other_run)
 
 
 @click_errors.guard_callback
 def start_measuring(key: str, run_ids: Sequence[str]) -> None:
-    """Measure this for each of these runs; the id is empty for a measurement of the benchmark."""
+    """Start the measurement ``key`` of each run; the id is empty for a measurement of the benchmark."""
     for run_id in run_ids:
         page_data.job_queue().measure(key, run_id)
 
@@ -100,13 +103,13 @@ def _titles_in_words(runs: Sequence[Run]) -> str:
 
 
 def _expected_time(key: str, known: Sequence[StoredMeasurement]) -> str:
-    """How long it takes, estimated from other measurements."""
+    """The expected time, estimated from stored measurements, in a sentence."""
     name = f"The measurement “{find_measurement(key).title}”"
     own = [one for one in known if one.provenance == THIS_MACHINE]
     took = [one.seconds for one in own if one.seconds is not None]
     if not took:
         guess = "takes about a minute at most for each on the bundled benchmark (a guess)"
         return f"{name} {guess}; it runs in the background."
-    seconds, where = statistics.median(took), page_text.safe_text(own[0].device, 40)
-    others = f"took about {duration_text(seconds)} for others on this machine, on {where}"
-    return f"{name} {others}; it runs in the background."
+    seconds, device = statistics.median(took), page_text.safe_text(own[0].device, 40)
+    experience = f"took about {duration_text(seconds)} for others on this machine, on {device}"
+    return f"{name} {experience}; it runs in the background."

@@ -1,4 +1,4 @@
-"""The box for results that a view lacks: those being computed, those that failed, and an offer for the rest."""
+"""The box for results that a view lacks: those being computed, those that failed, and an offer for the others."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ def draw_box(
     running: Callable[[list[Item], list[Job]], None],
     offer: Callable[[list[Item]], None],
 ) -> None:
-    """Draw the box of items and their newest jobs: ``running`` draws the live ones, ``offer`` the rest.
+    """Draw the box of items and their newest jobs: ``running`` draws the live ones, ``offer`` the others.
 
-    Failed jobs are shown with their error above the offer, which includes their items.
+    Errors of failed jobs are above the offer, which includes their items.
     """
     live = [(item, job) for item, job in items if job is not None and job.is_live]
-    rest = [(item, job) for item, job in items if job is None or not job.is_live]
+    missing = [(item, job) for item, job in items if job is None or not job.is_live]
     with st.container(border=True, key=f"missing_{key}"):
         if live:
             tray.follow_jobs([job for _, job in live])
             running([item for item, _ in live], [job for _, job in live])
-        for _, job in rest:
+        for _, job in missing:
             if job is not None and job.error:
                 tray.draw_job(job, key)
-        if rest:
-            offer([item for item, _ in rest])
+        if missing:
+            offer([item for item, _ in missing])

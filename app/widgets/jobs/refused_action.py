@@ -1,4 +1,4 @@
-"""What stands in place of a button that this server's mode does not have: why, and the way on one's own machine."""
+"""The text instead of a button that this server's mode forbids: the reason, and how to do it on one's own machine."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from merging.recipes.recipe import Recipe
 
 
 def draw_refusal(act: VisitorAction) -> bool:
-    """Draw why visitors may not do that here, if they may not; whether they may not."""
+    """Draw the reason if visitors of this server may not do the action; returns whether it is forbidden."""
     if permissions.is_allowed(act):
         return False
     st.caption(f":material/home_work: {modes.refusal(act)}")
@@ -19,7 +19,7 @@ def draw_refusal(act: VisitorAction) -> bool:
 
 
 def draw_recipe_refusal(recipe: Recipe, key: str, act: VisitorAction = VisitorAction.MERGE) -> bool:
-    """The same, with a button that downloads the recipe."""
+    """Draw the reason as ``draw_refusal`` does, with a button that downloads the recipe."""
     if not draw_refusal(act):
         return False
     st.download_button(

@@ -37,7 +37,7 @@ FEATURES = ResultView(pages.FEATURES, "Features", "scatter_plot")
 DRIFT = ResultView(pages.DRIFT, "Drift", "moving")
 IMAGE = ResultView(pages.IMAGE, "Image", "image_search")
 LEARNING = ResultView(pages.LEARNING, "Learning", "model_training")
-RESULT_VIEWS = {  # of measurements; those that are not here are on Drift
+RESULT_VIEWS = {  # measurement -> view of its result; other measurements are on Drift
     measurements.SIGNS: CONFLICTS._replace(query={address.CONFLICTS_VIEW: "sign agreement"}),
     measurements.DRM_ABLATIONS: CONFLICTS._replace(query={address.CONFLICTS_VIEW: "ablations of DRM"}),
     measurements.TASK_COUNTS: CONFLICTS._replace(query={address.CONFLICTS_VIEW: "number of tasks"}),
@@ -56,12 +56,12 @@ RESULT_VIEWS = {  # of measurements; those that are not here are on Drift
     measurements.FEATURE_BANK: IMAGE._replace(query={address.IMAGE_VIEW: "neighbors"}),
     measurements.METHOD_TIMES: ResultView(pages.METHODS, "Methods", "category"),
 }
-PAGE_LABELS = {"data": "Data", PUBLISHED: "Published"}  # of links to what a command made
+PAGE_LABELS = {"data": "Data", PUBLISHED: "Published"}  # of links to the results of commands
 PUBLISHED_VIEW = {address.BENCHMARK_SOURCE: "published experiments"}
 HALTED = "Process {} was halted by a signal. Let it go on, or cancel."
-STEP = re.compile(r"\bstep \d")  # in a detail that says how far learning is
+STEP = re.compile(r"\bstep \d")  # in a progress message of learning
 POLL = 1.0  # seconds between two readings while a job is live
-SHOWN = 4  # jobs, or all that run
+SHOWN = 4  # jobs in the tray; more if more are running
 ICONS = {
     "failed": "error",
     "cancelled": "cancel",
@@ -72,13 +72,16 @@ ICONS = {
 
 
 def draw_tray() -> None:
-    """Draw the tray; it polls only while a job is live, or where the page still shows one as live."""
+    """Draw the tray; it polls only while a job is live, or while the page still shows one as live."""
     live = any(job.is_live for job in page_data.job_queue().own_jobs()) or bool(st.session_state.get("_live"))
     guarded_fragment(_draw_tray, run_every=POLL if live else None)(live)
 
 
 def follow_jobs(jobs: Sequence[Job]) -> None:
-    """Note jobs that the page shows as live: one that ends before the tray is drawn would stay so on the page."""
+    """Note jobs that the page shows as live.
+
+    Otherwise a job that ends before the tray is drawn would stay live there.
+    """
     st.session_state["_live"] = st.session_state.get("_live", set()) | {job.id for job in jobs}
 
 
@@ -87,13 +90,13 @@ def _draw_tray(was_live: bool) -> None:
     live = sorted((job for job in jobs if job.is_live), key=lambda job: job.position)  # running jobs come first
     followed = st.session_state.get("_live", set())  # a page can show another session's job
     now = {job.id for job in live} | {
-        job.id for job in page_data.job_queue().jobs() if job.is_live and job.id in followed
+        job.id for job in page_data.job_queue().list_jobs() if job.is_live and job.id in followed
     }
     if was_live and now != st.session_state.get("_live"):
         had_jobs = "_live" in st.session_state
         st.session_state["_live"] = now
         if had_jobs:
-            st.rerun()  # the pages show finished results, and polling ends with the last job
+            st.rerun()  # the page shows the new results, and polling ends with the last job
     if not jobs:
         return
     st.markdown("**Jobs**")
@@ -119,7 +122,7 @@ def draw_job(job: Job, place: str) -> None:
                 st.caption(f":material/front_hand: {HALTED.format(job.halted_pid)}")
         elif job.state == "queued":
             soon = f", starts in about {duration_text(job.starts_in)}" if job.starts_in is not None else ""
-            st.caption(f":material/schedule: queued, place {job.position}{soon}{_job_location(job)}")
+            st.caption(f":material/schedule: queued, position {job.position}{soon}{_job_location(job)}")
         else:
             st.caption(f":material/{ICONS.get(job.state, 'info')}: {job.state}{_job_location(job)}")
             if job.error:
@@ -129,10 +132,10 @@ def draw_job(job: Job, place: str) -> None:
 
 
 def _job_location(job: Job) -> str:
-    """The benchmark that a job works on, if it is not this session's, and whether another computer has it."""
+    """The benchmark of a job, if it is not this session's, and whether the job runs on another computer."""
     other = page_data.job_queue().is_on_other_benchmark(job)
-    at = ", on another computer" if job.is_remote else ""
-    return at + (
+    computer = ", on another computer" if job.is_remote else ""
+    return computer + (
         f", on {page_text.safe_text(session_benchmark.benchmark_title(Path(job.benchmark)), 40)}" if other else ""
     )
 
@@ -147,9 +150,9 @@ def draw_buttons(job: Job, place: str) -> None:
             st.button("Cancel", key=f"cancel_{place}_{job.id}", on_click=page_data.job_queue().cancel, args=(job.id,))
         return
     if page_data.job_queue().is_on_other_benchmark(job):
-        if where := session_benchmark.key_of_folder(Path(job.benchmark)):
-            draw_switch_button(job, place, where)
-    elif place == "tray" and job.kind == SWEEP:  # the computed points can be shown, whatever stopped the sweep
+        if benchmark := session_benchmark.key_of_folder(Path(job.benchmark)):
+            draw_switch_button(job, place, benchmark)
+    elif place == "tray" and job.kind == SWEEP:  # the page can show the computed points of a stopped sweep
         draw_result_link(pages.SWEEPS, "Sweeps", "tune", job, view_state.pick_sweep, sweep=job.subject)
     elif job.state == "done" and place == "tray" and job.kind != MERGE:
         draw_measurement_link(job)
@@ -169,7 +172,7 @@ def draw_buttons(job: Job, place: str) -> None:
 
 
 def draw_again_button(job: Job, place: str) -> None:
-    """Draw a button that submits a job once more as it was, such as after a restart."""
+    """Draw a button that submits an ended job once more, for instance after a restart."""
     label = "Resume" if job.is_resumable else "Run again"
     if not st.button(label, key=f"again_{place}_{job.id}", icon=":material/replay:", type="tertiary"):
         return
@@ -178,7 +181,7 @@ def draw_again_button(job: Job, place: str) -> None:
     except MergingError as error:
         st.caption(f":material/error: {page_text.safe_text(error, 300)}")
     else:
-        st.rerun()  # the whole page, which follows the job from now on
+        st.rerun()  # the whole page, which then follows the job
 
 
 def draw_switch_button(job: Job, place: str, benchmark: str) -> None:
@@ -189,7 +192,7 @@ def draw_switch_button(job: Job, place: str, benchmark: str) -> None:
 
 
 def draw_result_link(page: str, label: str, icon: str, job: Job, pick: Callable[[str], None], **query: str) -> None:
-    """Draw a link to a job's result; on that very page, which reads no second link, a button that picks the result."""
+    """Draw a link to a job's result; on the result's own page, which reads no second link, a button that picks it."""
     if Path(page).stem != view_state.relative_address().partition("?")[0]:
         page_parts.draw_page_link(page, label, icon, **query)
     elif st.button(
@@ -199,7 +202,7 @@ def draw_result_link(page: str, label: str, icon: str, job: Job, pick: Callable[
 
 
 def draw_merge_links(job: Job) -> None:
-    """Draw links to a merge's scores, to its masks if it has no scores, and to what it learned."""
+    """Draw links to a merge's scores, to its masks if it has no scores, and to its learned parts."""
     run = page_data.store().find(job.subject)
     if run is not None and run.has_scores:
         draw_result_link(
@@ -212,7 +215,7 @@ def draw_merge_links(job: Job) -> None:
 
 
 def draw_measurement_link(job: Job) -> None:
-    """Draw a link to the view of a job's measurement, or to what a command made."""
+    """Draw a link to the view of a job's measurement, or to the result of a command."""
     if job.words:
         exported = job.kind.startswith("export")
         link_query = {address.MODELS_VIEW: "runs", address.SELECTED_RUNS: job.subject} if exported else {}

@@ -1,4 +1,4 @@
-"""The joint space of all experts' matrices of one layer: its singular values, whose energy is where, what is pruned."""
+"""The joint space of all experts' matrices of one layer: singular values, each expert's energy, pruned entries."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ VALUE = (
     "<b>direction {direction:count}</b><br>singular value {value:real}, {share:percent} of the largest<br>"
     "{energy:percent} of the energy up to here"
 )
-RENORMALIZED = {  # the smoother line is drawn over the other: words, look of its marks, width
+RENORMALIZED = {  # words, look of the marks, width of the line; the smoother line is over the other
     False: ("without renormalization", theme.Look(theme.PALETTE[1], "diamond"), 1.2),
     True: ("renormalized", theme.Look(theme.PALETTE[0], "circle"), 1.6),
 }
@@ -63,8 +63,8 @@ LOWEST = 1e-3  # of the largest value, at the bottom of a logarithmic scale
 def joint_spectrum(table: pd.DataFrame, *, rank_tol: float = 0.01) -> Picture:
     """The singular values, largest first, on a logarithmic axis.
 
-    direction (from 1), value, share (of the largest), kept (bool, above the cut), energy (share of all squared entries
-    up to that direction). ``rank_tol`` is the cut, a share of the largest value.
+    Columns: direction (from 1), value, share (of the largest), kept (bool, above the cut), energy (share of all squared
+    entries up to that direction). ``rank_tol`` is the cut, a share of the largest value.
     """
     kept, last = table["kept"].astype(bool), len(table)
     fig = Drawing([
@@ -79,7 +79,7 @@ def joint_spectrum(table: pd.DataFrame, *, rank_tol: float = 0.01) -> Picture:
     ends = np.log10([max(min(low, limit or low), high * 1e-8), high])
     room = 0.05 * (ends[1] - ends[0]) + 0.05
     marks = theme.ticks(float(10 ** ends[0]), float(10 ** ends[1]) * 1.0001, log=True)
-    marks["tickvals"] = [10**at for at in marks["tickvals"]]
+    marks["tickvals"] = [10**exponent for exponent in marks["tickvals"]]
     fig.update_yaxes(
         title={"text": "Singular value"}, type="log", range=[float(ends[0] - room), float(ends[1] + room)], **marks
     )
@@ -92,7 +92,7 @@ def joint_spectrum(table: pd.DataFrame, *, rank_tol: float = 0.01) -> Picture:
     energy = float(table["energy"][kept].max()) if kept.any() else 0.0
     alt = (
         f"Singular values of {plural(last, 'direction')}. The rank cut keeps {count(int(kept.sum()))} with "
-        f"{percent(energy, 2)} of the energy; half of it lies in the first "
+        f"{percent(energy, 2)} of the energy; half of it is in the first "
         f"{count(int((table['energy'] < 0.5).sum()) + 1)}."
     )
     return add_legend(fig, alt, 300, str(last), left=76, gap=24)
@@ -108,8 +108,8 @@ def joint_spectrum(table: pd.DataFrame, *, rank_tol: float = 0.01) -> Picture:
 def joint_dropped(table: pd.DataFrame, *, expert: str | None = None, ratio: float = 0.5) -> Picture:
     """A line with renormalization and one without, over the directions of one expert (DRM, Fig. 3).
 
-    direction (from 1, largest singular value first), renorm (bool), dropped (share of the vector's entries). ``ratio``
-    is the share pruned from the whole matrix; the first expert is drawn by default.
+    Columns: direction (from 1, largest singular value first), renorm (bool), dropped (share of the vector's entries).
+    ``ratio`` is the share pruned from the whole matrix; the first expert is drawn by default.
     """
     experts = distinct_names(table["expert"])
     expert = expert if expert in experts else experts[0]
@@ -149,8 +149,8 @@ def joint_dropped(table: pd.DataFrame, *, expert: str | None = None, ratio: floa
 def joint_energy(table: pd.DataFrame, *, value: str = "norm", selected: str | None = None) -> Picture:
     """A heat map, experts by directions, largest singular value first.
 
-    first and last (directions of a column, from 1), norm (mean norm of the expert's part of those orthonormal rows,
-    before renormalization), energy (share of the expert's squared entries there) and cumulative (up to there).
+    Columns: first and last (directions of a column, from 1), norm (mean norm of the expert's part of those orthonormal
+    rows, before renormalization), energy (share of the expert's squared entries there) and cumulative (up to there).
     """
     scale = SCALES[check_option("value", value, tuple(SCALES))]
     experts, starts = distinct_names(table["expert"]), sorted(table["first"].unique())
@@ -199,9 +199,9 @@ def _energy_alt(table: pd.DataFrame, experts: int) -> str:
 def joint_steps(table: pd.DataFrame, *, vertical: bool = False) -> Picture:
     """Heat maps of matrices that are reduced to block means of absolute entries.
 
-    step (decomposed, renormalized and pruned for each expert, then merged and delta), row and column (of a block's
-    first entry in its matrix), value (mean of absolute entries; for the first three in units of a row's root mean
-    square). ``vertical`` says that directions are of the input space, as in DRM-V.
+    Columns: step (decomposed, renormalized and pruned for each expert, then merged and delta), row and column (of a
+    block's first entry in its matrix), value (mean of absolute entries; for the first three in units of a row's root
+    mean square). ``vertical`` says that directions are of the input space, as in DRM-V.
     """
     by_step = {str(step): rows for step, rows in table.groupby("step", sort=False)}
     experts = distinct_names(by_step["decomposed"]["expert"])
@@ -215,8 +215,8 @@ def joint_steps(table: pd.DataFrame, *, vertical: bool = False) -> Picture:
         x = _expert_axis(experts, values.shape[1], "Experts side by side" if number == len(STACKED) - 1 else " ")
         _add_panel(fig, title, heat, (0.0, 1.0), top, x, _ticks(rows["row"], 3, "Direction"))
         panel, line = str(number + 1) if number else "", {"color": theme.GROUND, "width": 2}
-        for one, other in pairwise(x["tickvals"]):  # lines between the experts' blocks
-            fig.add_shape(axes.vertical_line((one + other) / 2, line, f"x{panel}", f"y{panel} domain", layer="above"))
+        for left, right in pairwise(x["tickvals"]):  # lines between the experts' blocks
+            fig.add_shape(axes.vertical_line((left + right) / 2, line, f"x{panel}", f"y{panel} domain", layer="above"))
     for step, (title, ends) in MERGED.items():
         rows, first = by_step[step], step == "merged"
         values = _matrix(rows)
@@ -257,21 +257,21 @@ def _add_panel(
 
 
 def _expert_axis(experts: list[str], width: int, title: str) -> dict[str, Any]:
-    """Settings of an axis that names the experts' blocks, which together are so many cells wide."""
+    """Settings of an axis that names the experts' blocks, which together are ``width`` cells wide."""
     block = width / len(experts)
     return {
         "title": {"text": title, "standoff": 4}, "tickmode": "array", "tickangle": 0, "ticks": "",
-        "tickvals": [(at + 0.5) * block - 0.5 for at in range(len(experts))], "showticklabels": True,
+        "tickvals": [(index + 0.5) * block - 0.5 for index in range(len(experts))], "showticklabels": True,
         "ticktext": [safe_text(expert, max(3, 64 // len(experts))) for expert in experts],
     }  # fmt: skip
 
 
 def _ticks(starts: pd.Series[int], most: int, title: str) -> dict[str, Any]:
-    """Ticks at a few cells, named by the first entry of their block, counted from 1."""
-    places = np.sort(starts.unique())
-    at = sorted(set(np.linspace(0, len(places) - 1, most).round().astype(int).tolist()))
-    texts = [str(int(places[i]) + 1) for i in at]
-    return {"title": {"text": title}, "tickmode": "array", "tickvals": at, "ticktext": texts}
+    """Ticks at no more than ``most`` cells, labeled by the first entry of their block, counted from 1."""
+    firsts = np.sort(starts.unique())
+    cells = sorted(set(np.linspace(0, len(firsts) - 1, most).round().astype(int).tolist()))
+    texts = [str(int(firsts[i]) + 1) for i in cells]
+    return {"title": {"text": title}, "tickmode": "array", "tickvals": cells, "ticktext": texts}
 
 
 def _steps_alt(by_step: dict[str, pd.DataFrame], experts: list[str]) -> str:

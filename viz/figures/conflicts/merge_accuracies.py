@@ -47,20 +47,20 @@ CUT = (
     empty="Accuracy by number of tasks has not been measured on this benchmark.",
 )
 def task_counts(table: pd.DataFrame, *, value: str = "accuracy") -> Picture:
-    """Dots are subsets, lines go through their means (DRM, Fig. 2); methods stand side by side at each size.
+    """Dots are subsets, lines join their means (DRM, Fig. 2); methods are side by side at each size.
 
-    size (experts merged), subset (its number), accuracy and normalized (means over the merged tasks, the second
-    relative to the experts' own), tasks (their names).
+    Columns: size (experts merged), subset (its number), accuracy and normalized (means over the merged tasks, the
+    second relative to the experts' own), tasks (their names).
     """
-    title, what = VALUES[check_option("value", value, list(VALUES))]
+    title, beginning = VALUES[check_option("value", value, list(VALUES))]
     members = table["tasks"] if "tasks" in table else [f"subset {subset}" for subset in table["subset"]]
     table = series.finite_rows(table.assign(members=members), value)
     methods = distinct_names(table["method"])
     if not methods:
         raise NothingToDraw("No subset has an accuracy to draw.")
     looks, fig, parts = theme.looks(methods), Drawing(), []
-    for place, (method, rows, _) in enumerate(series.rows_by_name(table, "method", label="method")):
-        look, shift = looks[method], SPREAD * ((place + 0.5) / len(methods) - 0.5)
+    for index, (method, rows, _) in enumerate(series.rows_by_name(table, "method", label="method")):
+        look, shift = looks[method], SPREAD * ((index + 0.5) / len(methods) - 0.5)
         means = rows.groupby("size")[value].agg(["mean", "count", "min", "max"]).reset_index().assign(method=method)
         fig.add_traces([
             series.marks(
@@ -78,8 +78,8 @@ def task_counts(table: pd.DataFrame, *, value: str = "accuracy") -> Picture:
     sizes = sorted({int(size) for size in table["size"]})
     fig.update_xaxes(**axes.number_axis("Experts merged", sizes, range=[sizes[0] - 0.5, sizes[-1] + 0.5]))
     fig.update_yaxes(title={"text": title}, tickformat=".0%")
-    rest = [f"{plural(len(methods) - 7, 'method')} more"] if len(methods) > 7 else []
-    alt = f"{what} by number of experts merged, mean over subsets: {'; '.join([*parts[:7], *rest])}."
+    more = [f"{plural(len(methods) - 7, 'method')} more"] if len(methods) > 7 else []
+    alt = f"{beginning} by number of experts merged, mean over subsets: {'; '.join([*parts[:7], *more])}."
     return add_legend(fig, alt, 468, value, left=66, gap=12)
 
 
@@ -94,8 +94,8 @@ def task_counts(table: pd.DataFrame, *, value: str = "accuracy") -> Picture:
 def rank_truncation(table: pd.DataFrame) -> Picture:
     """A line for each method and group of tasks (DRM, Fig. 6); solid for the first group and dashed for the others.
 
-    cut (singular values up to this share of the largest are dropped), kept (mean share of ranks that remain; kept_low
-    and kept_high are the least and the most of any matrix).
+    Columns: cut (singular values up to this share of the largest are dropped), kept (mean share of ranks that remain;
+    kept_low and kept_high are the least and the most of any matrix).
     """
     looks, groups = theme.looks(distinct_names(table["method"])), distinct_names(table["group"])
     fig, parts = Drawing(), []

@@ -1,4 +1,4 @@
-"""How similar the task vectors of two experts are: pair by pair, and one pair tensor by tensor."""
+"""Similarity of the task vectors of two experts: pair by pair, and one pair tensor by tensor."""
 
 from __future__ import annotations
 
@@ -49,16 +49,17 @@ def pair_matrix(
 ) -> Picture:
     """A matrix of experts, without its diagonal.
 
-    first, second (experts, every pair both ways), cosine (of the task vectors), conflict (share of the entries that
-    both keep whose signs differ), overlap (Jaccard index of what they keep), chance (overlap of independent masks),
-    both and opposed (entries). ``order`` is that of the experts; a selected pair is outlined both ways.
+    Columns: first, second (experts, every pair both ways), cosine (of the task vectors), conflict (share of the entries
+    that both keep whose signs differ), overlap (Jaccard index of the entries that they keep), chance (overlap of
+    independent masks), both and opposed (entries). ``order`` is that of the experts; a selected pair is outlined both
+    ways.
     """
     check_option("value", value, tuple(VALUES))
     names = order or distinct_names([*table["first"], *table["second"]])
     y, x = (table[side].map(names.index).to_numpy(np.float32) for side in ("first", "second"))
-    drawn = np.isfinite(table[value].to_numpy(np.float64))
-    values = table.loc[drawn, value].to_numpy(np.float64)
-    heat = heat_maps.heat(values, _scale(values, value), x=x[drawn], y=y[drawn], xgap=2, ygap=2)
+    finite = np.isfinite(table[value].to_numpy(np.float64))
+    values = table.loc[finite, value].to_numpy(np.float64)
+    heat = heat_maps.heat(values, _scale(values, value), x=x[finite], y=y[finite], xgap=2, ygap=2)
     cells = list(zip(y.astype(int).tolist(), x.astype(int).tolist(), strict=True))
     fig = Drawing([
         heat,
@@ -85,8 +86,8 @@ def pair_matrix(
 def _scale(values: Any, value: str) -> heat_maps.ColorScale:
     """The color scale of a value.
 
-    For cosines it is even around zero; for conflicts it is from zero to at least one half, which chance gives; for
-    overlaps, which often differ little, it is their own range.
+    For cosines it is symmetric around zero; for conflicts it starts at zero and ends at one half, the value by chance,
+    or above; for overlaps, which often differ little, it is their own range.
     """
     low, high = float(values.min(initial=1.0)), float(values.max(initial=0.0))
     limits = {"conflict": (0.0, max(0.5, high)), "overlap": (low, high)}.get(value)
@@ -101,9 +102,9 @@ def _numbers(values: pd.Series[float], x: Any, y: Any, heat: Trace, value: str) 
     return matrix.write_numbers(x, y, [_number(value, 2)(number).removesuffix("%") for number in values], white)
 
 
-def _self_comparison_cell(at: int) -> dict[str, Any]:
-    """A gray cell: comparing an expert with itself says nothing."""
-    ends = {"x0": at - 0.48, "x1": at + 0.48, "y0": at - 0.48, "y1": at + 0.48}
+def _self_comparison_cell(index: int) -> dict[str, Any]:
+    """A gray cell: comparing an expert with itself is meaningless."""
+    ends = {"x0": index - 0.48, "x1": index + 0.48, "y0": index - 0.48, "y1": index + 0.48}
     return {"type": "rect", **ends, "line": {"width": 0}, "fillcolor": theme.PRUNED, "layer": "below"}
 
 
@@ -117,7 +118,7 @@ def _number(value: str, digits: int = 3) -> Callable[[float], str]:
 
 @chart(
     title="One pair by depth",
-    question="Where in the network do these two agree?",
+    question="Where in the network do these two experts agree?",
     columns=(*TENSOR, "value", "chance", "whole", "low", "high"),
     optional=("numel",),
     rows=("tensor",),
@@ -133,27 +134,27 @@ def pair_depth(
 ) -> Picture:
     """A point for each tensor, colored by role, a line for whole blocks, and the range over all pairs behind them.
 
-    value (of this pair), chance (of independent experts), whole (value of all the section's tensors as one), low and
-    high (over all pairs). ``value`` names the number, ``pair`` the experts.
+    Columns: value (of this pair), chance (of independent experts), whole (value of all the section's tensors taken
+    together), low and high (over all pairs). ``value`` names the number, ``pair`` the experts.
     """
     check_option("value", value, tuple(VALUES))
     columns = tensor_columns.TensorColumns.from_table(table)
     rows = columns.tensors.assign(what=value)
-    drawn = series.require_finite_rows(rows, "value", lack="no tensor of these two can be compared")
+    plotted = series.require_finite_rows(rows, "value", lack="no tensor of these two can be compared")
     span = series.finite_rows(rows, "low")
     x, low, high = (axes.step_edges(span.index), *(np.repeat(span[end], 2) for end in ("low", "high")))
     fig = Drawing([
         series.band(x, low, high, theme.GRID, name=BAND, legendgroup=BAND, meta={"steps": True}),
         _line(rows, "chance", CHANCE, width=1.4, dash="dash"),
         _line(rows, "whole", WHOLE, width=2),
-        *(_points(drawn[drawn["role"] == role], role, value) for role in distinct_names(drawn["role"])),
+        *(_points(plotted[plotted["role"] == role], role, value) for role in distinct_names(plotted["role"])),
     ])  # fmt: skip
     percents = {} if value == "cosine" else {"tickformat": ".0%", "rangemode": "tozero"}
     fig.update_yaxes(title={"text": VALUES[value][1]}, **percents)
     columns.lay_out(fig, selected)
-    most, least = describe_extremes(drawn, "value", "{tensor:plain}, {value:number}", number=_number(value))
+    most, least = describe_extremes(plotted, "value", "{tensor:plain}, {value:number}", number=_number(value))
     words = f"{value.capitalize()} of {' and '.join(clean_text(name, 40) for name in pair)}"
-    alt = f"{words} in {plural(len(drawn), 'tensor')}: most in {most}; least in {least}."
+    alt = f"{words} in {plural(len(plotted), 'tensor')}: most in {most}; least in {least}."
     return add_legend(fig, alt, 330, f"{value}:{len(rows)}", left=84, gap=30)
 
 
@@ -165,8 +166,8 @@ def _line(rows: pd.DataFrame, column: str, name: str, **style: Any) -> Trace:
 
 
 def _points(rows: pd.DataFrame, role: str, value: str) -> Trace:
-    places = dict(zip(theme.ROLE_COLORS, theme.SYMBOLS, strict=False))
-    look = theme.Look(theme.ROLE_COLORS.get(role, theme.FADED), places.get(role, "circle"))
+    symbols = dict(zip(theme.ROLE_COLORS, theme.SYMBOLS, strict=False))
+    look = theme.Look(theme.ROLE_COLORS.get(role, theme.FADED), symbols.get(role, "circle"))
     return series.marks(
         rows, rows.index, "value", look, TENSOR_OF_PAIR, picks=("tensor",), formats={"number": _number(value)}, size=8,
         name=legends.entry(role_name(role)), legendgroup=safe_text(f"role {role}"),

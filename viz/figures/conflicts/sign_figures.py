@@ -41,7 +41,7 @@ VALUES = {
 }
 ELECTED = (
     "<b>{expert}</b>, {tensor:short}<br>{won:count} of {kept:count} kept entries survive: {survived:percent}<br>"
-    "{taken:percent} of what survives here"
+    "{taken:percent} of all surviving entries"
 )
 
 
@@ -58,8 +58,8 @@ def sign_layers(
 ) -> Picture:
     """A heat map, spaces by layers in forward order.
 
-    space with its title, mean (agreement, 0.5 to 1), null (that of random signs with the same numbers of votes), excess
-    (their difference), kept (share of all entries that vote), positions (with a vote).
+    Columns: space with its title, mean (agreement, 0.5 to 1), null (that of random signs with the same numbers of
+    votes), excess (their difference), kept (share of all entries that vote), positions (with a vote).
     """
     scale = SCALES[check_option("value", value, tuple(SCALES))]
     layers, spaces = plural(table["tensor"].nunique(), "layer"), plural(table["space"].nunique(), "space")
@@ -76,14 +76,14 @@ def sign_layers(
         "space", "title", "state", "density", "low", "high", "share", "random", "mean", "null", "kept", "positions",
     ),
     rows=("space", "state", "low"),
-    empty="No position holds a vote.",
+    empty="No position has a vote.",
 )  # fmt: skip
 def sign_histogram(table: pd.DataFrame, *, what: str = "", present: bool = False) -> Picture:
-    """Bars of shares of positions over bins of agreement, a lane for each space, with ticks for random signs.
+    """Bars of the share of positions in each bin of agreement, a lane for each space, with ticks for random signs.
 
-    space with its title, state ("before" or "after" pruning), density (after pruning), share (of the positions with a
-    vote), random (the same for random signs with these numbers of votes), mean (agreement), null (of random signs),
-    kept (share of all entries that vote), positions. ``what`` is the name of the counted tensors.
+    Columns: space with its title, state ("before" or "after" pruning), density (after pruning), share (of the positions
+    with a vote), random (the same for random signs with these numbers of votes), mean (agreement), null (of random
+    signs), kept (share of all entries that vote), positions. ``what`` is the name of the counted tensors.
     """
     table = series.require_finite_rows(table, "low", "high", "share", "random", lack="no share is a number")
     spaces = distinct_names(table["space"])
@@ -140,13 +140,13 @@ def _bars(rows: pd.DataFrame, state: str) -> Trace:
 
 
 def _caption(rows: pd.DataFrame, step: float, present: bool) -> dict[str, Any]:
-    """The numbers over a space's bars, a line for each state; one line where it is presented, in lower lanes."""
+    """The numbers over a space's bars, a line for each state; a single line on a projector, whose lanes are lower."""
     states = rows.drop_duplicates("state").sort_values("state")  # "after" comes first
     means = hover_texts(states, "{mean:percent}")
     more = hover_texts(states.assign(excess=states["mean"] - states["null"]), EXCESS)
     words = [f"<b>{means[0]}</b>{more[0]}", *(f"before pruning {mean}" for mean in means[1:])]
     if not present:
-        words[1:] = [f"{word}{rest}" for word, rest in zip(words[1:], more[1:], strict=True)]
+        words[1:] = [f"{word}{excess}" for word, excess in zip(words[1:], more[1:], strict=True)]
     title, base = rows[["title", "base"]].iloc[0]
     text = f"<b>{safe_text(title, 30)}</b>: {('; ' if present else '<br>').join(words)}"
     top = {"xref": "x domain", "yref": "y", "yanchor": "top", "yshift": 0 if present else -8}
@@ -157,8 +157,8 @@ def _histogram_alt(table: pd.DataFrame, what: str) -> str:
     last = table.sort_values("state", kind="stable").drop_duplicates("space").set_index("space")
     first_five = last.loc[distinct_names(table["space"])[:5]]
     means = hover_texts(first_five, "{title:plain 40} {mean:percent}, random signs {null:percent}")
-    of = f" of {clean_text(what, 60)}" if what else ""
-    return f"Histograms of sign agreement{of} in {plural(len(last), 'space')}. Mean: {'; '.join(means)}."
+    whose = f" of {clean_text(what, 60)}" if what else ""
+    return f"Histograms of sign agreement{whose} in {plural(len(last), 'space')}. Mean: {'; '.join(means)}."
 
 
 @chart(
@@ -172,10 +172,10 @@ def _histogram_alt(table: pd.DataFrame, what: str) -> str:
 def election_layers(
     table: pd.DataFrame, *, value: str = "survived", selected: str | None = None, experts: Names = None
 ) -> Picture:
-    """A line of dots for each expert over layers in forward order, or stacked bars of what survives.
+    """A line of dots for each expert over layers in forward order, or stacked bars of the surviving entries.
 
-    kept (entries after the trim), won (of those, with the elected sign), survived (won / kept), taken (won over that of
-    all experts in the layer). ``value`` is one of the last two.
+    Columns: kept (entries after the trim), won (entries of these with the elected sign), survived (won / kept), taken
+    (won over the sum of won of all experts in the layer). ``value`` is one of the last two.
     """
     stacked = check_option("value", value, tuple(VALUES)) == "taken"
     columns = tensor_columns.TensorColumns.from_table(table)

@@ -1,4 +1,4 @@
-"""Means over tasks or draws, with the range of what they are means of: drift by depth, and what exemplars change."""
+"""Means over tasks or draws with their ranges: drift by depth, and the effect of exemplars."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from viz.parts.legends import entry
 
 VALUES = {"cosine": "1 − cosine to the expert", "l1": "mean |difference| from the expert, per dimension"}
 EVERY_RUN = "every"  # value of ``band``: a band for every run, which is readable for two or three
-SCALE = "pretrained"  # the kind of run that is drawn for comparison, without a band
+SCALE = "pretrained"  # the kind of run that is there for comparison, without a band
 DEPTH_HOVER = (
     "<b>{label}, {place}</b><br>mean {mean:real} over {number:plural task}<br>least {low:real} ({least}), "
     "most {high:real} ({most})[<br>{images} images a task]"
@@ -52,12 +52,12 @@ def _means(rows: pd.DataFrame, by: str, value: str, **columns: Any) -> pd.DataFr
 
 
 def _spread(
-    means: pd.DataFrame, x: Any, look: theme.Look, hover: str, of: str, style: Any = None, **fields: Any
+    means: pd.DataFrame, x: Any, look: theme.Look, hover: str, extent: str, style: Any = None, **fields: Any
 ) -> list[Trace]:
-    """A line through means, over a band from the least to the most of what they are means ``of``, if it is named."""
+    """A line through means, over a band from low to high; ``extent`` names the band, "" for none."""
     traces = [series.marks(means, x, "mean", look, hover, line=style or {"width": 2.5}, **fields)]
-    if of:
-        hidden = fields | {"name": f"{fields['name']}, {of}", "showlegend": False}
+    if extent:
+        hidden = fields | {"name": f"{fields['name']}, {extent}", "showlegend": False}
         traces.insert(0, series.band(x, means["low"], means["high"], theme.tint(look.color, 0.16), **hidden))
     return traces
 
@@ -73,9 +73,9 @@ def _spread(
 def drift_depth(table: pd.DataFrame, *, value: str = "cosine", band: str | None = None, runs: Names = None) -> Picture:
     """A line for each run, the mean over tasks, and a band from the least to the most drifted task (LOT, Fig. 1b).
 
-    kind (merge, or pretrained for the dashed line), place (stem, "block 0" …, embedding), position (of the place, from
-    0), cosine and l1 (drift of features from those of each task's expert, means over images). ``band`` is the run with
-    the band, or EVERY.
+    Columns: kind (merge, or pretrained for the dashed line), place (a depth's name: stem, "block 0" …, embedding),
+    position (its number, from 0), cosine and l1 (drift of features from those of each task's expert, means over
+    images). ``band`` is the run with the band, or EVERY_RUN.
     """
     check_option("value", value, tuple(VALUES))
     scaled = table["kind"] == SCALE
@@ -85,16 +85,16 @@ def drift_depth(table: pd.DataFrame, *, value: str = "cosine", band: str | None 
         groups = rows.groupby("position", sort=True)
         least, most = (rows.loc[groups[value].agg(end), "title"].to_numpy() for end in ("idxmin", "idxmax"))
         means = _means(rows, "position", value, least=least, most=most, **groups[["label", "place"]].first())
-        kind, of = rows["kind"].iloc[0], "all tasks" if band in (run, EVERY_RUN) else ""
+        kind, extent = rows["kind"].iloc[0], "all tasks" if band in (run, EVERY_RUN) else ""
         look, style = looks[run], None
         if kind == SCALE:
-            look, style, of = theme.KINDS[SCALE], {"width": 1.8, "dash": "dash"}, ""
-        fig.add_traces(_spread(means, means["position"], look, DEPTH_HOVER, of, style, **legend))
-    places = table.drop_duplicates("position").sort_values("position")
-    names = [safe_text(str(place).removeprefix("block "), 16) for place in places["place"]]
+            look, style, extent = theme.KINDS[SCALE], {"width": 1.8, "dash": "dash"}, ""
+        fig.add_traces(_spread(means, means["position"], look, DEPTH_HOVER, extent, style, **legend))
+    depths = table.drop_duplicates("position").sort_values("position")
+    names = [safe_text(str(name).removeprefix("block "), 16) for name in depths["place"]]
     fig.update_xaxes(
-        title={"text": "Place in the network; numbers are blocks"}, tickmode="array", showgrid=False, tickangle=0,
-        tickvals=places["position"], ticktext=names, range=[-0.25, float(table["position"].max()) + 0.25],
+        title={"text": "Position in the network; numbers are blocks"}, tickmode="array", showgrid=False, tickangle=0,
+        tickvals=depths["position"], ticktext=names, range=[-0.25, float(table["position"].max()) + 0.25],
     )  # fmt: skip
     fig.update_yaxes(title={"text": f"Feature drift:<br>{VALUES[value]}"}, rangemode="tozero")
     alt = _describe_drift(table if scaled.all() else table[~scaled], value)
@@ -128,10 +128,11 @@ def drift_exemplars(
 ) -> Picture:
     """A line for each method, the mean over draws of the exemplars, with a band from the worst draw to the best.
 
-    exemplars (per task), seed (of the draw), accuracy (mean over in-domain tasks), tasks (their number): LOT, Fig. 3a;
-    CAT, Table 3. ``rank`` has exemplars, seed and full: the share of the input directions that LOT's Gram matrices
-    span, drawn below. ``references`` are accuracies that need no exemplars, by name, as dotted lines. ``published`` has
-    method, exemplars, accuracy and source: what papers print for other models, with marks of their own.
+    Columns: exemplars (per task), seed (of the draw), accuracy (mean over in-domain tasks), tasks (their number): LOT,
+    Fig. 3a; CAT, Table 3. ``rank`` has exemplars, seed and full: the share of the input directions that LOT's Gram
+    matrices span, drawn below. ``references`` are accuracies that need no exemplars, by name, as dotted lines.
+    ``published`` has method, exemplars, accuracy and source: numbers that papers print for other models, with marks of
+    their own.
     """
     looks, fig = theme.looks(distinct_names(table["method"])), Drawing()
     for method, rows, legend in series.rows_by_name(table, "method", label="method"):
@@ -145,9 +146,9 @@ def drift_exemplars(
         fig.add_traces(_printed_marks(rows, symbol) for (_, rows), symbol in zip(sources, cycle(PRINTED), strict=False))
     _add_references(fig, references or {})
     counts = sorted({int(n) for n in series.finite_rows(table, "exemplars")["exemplars"]})
-    places = np.log2(counts)
-    room = {"range": [places[0] - 0.25, places[-1] + 0.25], "anchor": "y2" if ranked else "y"}
-    fig.update_xaxes(**axes.number_axis("Exemplars per task", counts, places, **room))
+    positions = np.log2(counts)
+    room = {"range": [positions[0] - 0.25, positions[-1] + 0.25], "anchor": "y2" if ranked else "y"}
+    fig.update_xaxes(**axes.number_axis("Exemplars per task", counts, positions, **room))
     domains, inner = axes.stack_panels([UPPER, LOWER] if ranked else [UPPER], GAP)
     fig.update_yaxes(title={"text": "In-domain accuracy,<br>mean over tasks (%)"}, tickformat=".0%", domain=domains[0])
     if ranked:
@@ -164,7 +165,7 @@ def _by_exemplars(rows: pd.DataFrame, value: str, method: str, look: theme.Look,
 
 
 def _printed_marks(rows: pd.DataFrame, symbol: str) -> Trace:
-    """What one paper prints for one method."""
+    """The marks of one paper's numbers for one method."""
     name = entry(f"◇ {rows['method'].iloc[0]}: {rows['source'].iloc[0]}")
     return series.published_marks(rows, np.log2(rows["exemplars"]), PRINTED_HOVER, symbol, name=name, legendgroup=name)
 
@@ -172,13 +173,13 @@ def _printed_marks(rows: pd.DataFrame, symbol: str) -> Trace:
 def _add_references(fig: Drawing, references: Mapping[str, float]) -> None:
     """Add a dotted line for each reference; references close to each other share a label."""
     labels: dict[float, list[str]] = {}
-    at = np.inf
+    position = np.inf
     for name, value in sorted(references.items(), key=lambda item: -item[1]):
         fig.add_shape(axes.horizontal_line(value, {"color": theme.INK, "width": 1.2, "dash": "dot"}))
-        at = at if at - value < CLOSE_ACCURACIES else value
-        labels.setdefault(at, []).append(f"{safe_text(name, 40)} {percent(value)}")
-    for at, words in labels.items():
-        fig.add_annotation(theme.caption(", ".join(words), at), x=1, xanchor="right", yref="y", yshift=0)
+        position = position if position - value < CLOSE_ACCURACIES else value
+        labels.setdefault(position, []).append(f"{safe_text(name, 40)} {percent(value)}")
+    for position, words in labels.items():
+        fig.add_annotation(theme.caption(", ".join(words), position), x=1, xanchor="right", yref="y", yshift=0)
 
 
 def _describe_ends(table: pd.DataFrame) -> str:
@@ -186,8 +187,8 @@ def _describe_ends(table: pd.DataFrame) -> str:
     for method, rows, _ in series.rows_by_name(table, "method", label="method"):
         means = _means(rows, "exemplars", "accuracy").iloc[[0, -1]]
         parts.append(f"{clean_text(method, 24)} {', '.join(hover_texts(means, '{mean:percent} with {exemplars}'))}")
-    rest = f"; {plural(len(parts) - 6, 'method')} more" if len(parts) > 6 else ""
-    return f"In-domain accuracy by exemplars per task: {'; '.join(parts[:6])}{rest}."
+    more = f"; {plural(len(parts) - 6, 'method')} more" if len(parts) > 6 else ""
+    return f"In-domain accuracy by exemplars per task: {'; '.join(parts[:6])}{more}."
 
 
 @chart(
@@ -201,9 +202,9 @@ def _describe_ends(table: pd.DataFrame) -> str:
 def drift_altered(table: pd.DataFrame) -> Picture:
     """Stacked bars of the accuracy lost against the own experts, and a mark at the sum, by exemplars (LOT, Fig. 2).
 
-    exemplars (per task), seed (of the draw), altered and fused (the parts, fractions: what altering the pretrained
-    weights adds, and what merging task vectors loses already), lost (their sum). Bars are means over draws, the sum's
-    bar runs from the best draw to the worst. A part below zero, a gain, hangs below the axis.
+    Columns: exemplars (per task), seed (of the draw), altered and fused (fractions: the loss that altering the
+    pretrained weights adds, and the loss of merging task vectors), lost (their sum). Bars are means over draws; the
+    sum's error bar extends from the best draw to the worst. A part below zero, a gain, is below the axis.
     """
     fig, counts = Drawing(), sorted({int(n) for n in series.finite_rows(table, "exemplars")["exemplars"]})
     x = np.arange(len(counts), dtype=np.float32)

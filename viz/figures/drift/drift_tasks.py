@@ -30,7 +30,7 @@ WEIGHT_HOVER = (
 )
 DRIFT_HOVER = "<b>{merge}</b><br>{task}: {drift:percent} of the pretrained layer's drift"
 HEIGHT = 430
-Line = tuple[float, float, float, float, int]  # slope, intercept, Pearson's r, Spearman's rho, points
+Line = tuple[float, float, float, float, int]  # slope, intercept, Pearson's r, Spearman's rho, number of points
 
 
 @chart(
@@ -53,18 +53,21 @@ def drift_accuracy(
 ) -> Picture:
     """A point for each task (color) and run (symbol), and a dashed line with its coefficients if ``fit`` has them.
 
-    cosine and l1 (drift at the embedding), lost (the expert's accuracy minus the run's), n and n_scored (images of the
-    drift and of the accuracies): LOT, Fig. 1a. ``arrows`` lead from the first run to the last, task by task.
+    Columns: cosine and l1 (drift at the embedding), lost (the expert's accuracy minus the run's), n and n_scored
+    (images of the drift and of the accuracies): LOT, Fig. 1a. ``arrows`` lead from the first run to the last, task by
+    task.
     """
     check_option("value", value, tuple(VALUES))
-    drawn = series.require_finite_rows(table, value, "lost", lack="no point has both numbers")
-    drawn = drawn.assign(drift=drawn[value], points=100 * drawn["lost"])
-    names, labels = distinct_names(drawn["run"]), drawn.drop_duplicates("run")["label"]
-    titles = drawn.drop_duplicates("task")["title"]
+    plotted = series.require_finite_rows(table, value, "lost", lack="no point has both numbers")
+    plotted = plotted.assign(drift=plotted[value], points=100 * plotted["lost"])
+    names, labels = distinct_names(plotted["run"]), plotted.drop_duplicates("run")["label"]
+    titles = plotted.drop_duplicates("task")["title"]
     symbols = dict.fromkeys(names, "circle") | dict(zip(runs or names, cycle(theme.SYMBOLS), strict=False))
-    fig = Drawing(_outline(rows, symbols[run], entry) for run, rows, entry in series.rows_by_name(drawn, "run", names))
-    looks = theme.looks(tasks or distinct_names(drawn["task"]))
-    for task, rows, entry in series.rows_by_name(drawn, "task", label="title"):
+    fig = Drawing(
+        _outline(rows, symbols[run], entry) for run, rows, entry in series.rows_by_name(plotted, "run", names)
+    )
+    looks = theme.looks(tasks or distinct_names(plotted["task"]))
+    for task, rows, entry in series.rows_by_name(plotted, "task", label="title"):
         look, each = looks[task], [symbols[run] for run in rows["run"]]
         fig.add_trace(series.marks(
             rows, "drift", "points", look, HOVER, picks=("run", "task"), size=10, legend="legend2",
@@ -72,24 +75,24 @@ def drift_accuracy(
         ))  # fmt: skip
     runs_legend, used = legends.legend_above(list(labels), "Run ")
     tasks_legend, top = legends.legend_above(list(titles), "Task ", used)
-    left_out = len(table) - len(drawn)
-    fig.update_xaxes(title={"text": VALUES[value]}, range=[0, float(drawn["drift"].max()) * 1.06 or 1.0])
+    left_out = len(table) - len(plotted)
+    fig.update_xaxes(title={"text": VALUES[value]}, range=[0, float(plotted["drift"].max()) * 1.06 or 1.0])
     fig.update_yaxes(title={"text": "Accuracy lost against<br>the task's expert (points)"})
     fig.update_layout(
         legend=runs_legend, legend2=tasks_legend | {"y": 1 - used / (HEIGHT + top)},
         margin={"l": 80, "r": 26, "t": top + 34, "b": 56 + 20 * bool(left_out)},
         shapes=[axes.horizontal_line(0, {"color": theme.FADED, "width": 1})],
     )  # fmt: skip
-    alt = f"{plural(len(drawn), 'point')}: {plural(len(names), 'run')} on {plural(len(titles), 'task')}."
+    alt = f"{plural(len(plotted), 'point')}: {plural(len(names), 'run')} on {plural(len(titles), 'task')}."
     if fit is not None and math.isfinite(fit[0]):
-        alt += _fit(fig, drawn["drift"], fit)
+        alt += _fit(fig, plotted["drift"], fit)
     if arrows and len(names) > 1:
-        for _, rows in drawn[drawn["run"].isin([names[0], names[-1]])].groupby("task", sort=False):
+        for _, rows in plotted[plotted["run"].isin([names[0], names[-1]])].groupby("task", sort=False):
             if len(rows) == 2:
                 start, end = zip(rows["drift"], rows["points"], strict=True)
                 fig.add_annotation(plane.arrow(start, end))
     if left_out:
-        (note,), _ = axes.note(f"Left out for lack of one of the numbers: {plural(left_out, 'point')}", 50)
+        (note,), _ = axes.note(f"Left out, one of the numbers is missing: {plural(left_out, 'point')}", 50)
         fig.add_annotation(note)
     return Picture(fig, alt, HEIGHT + top, value)
 
@@ -125,17 +128,18 @@ def _fit(fig: Drawing, drift: pd.Series[float], fit: Line) -> str:
 def drift_tensor(table: pd.DataFrame, *, tensor: str = "", selected: str | None = None, runs: Names = None) -> Picture:
     """A dot for each task and run.
 
-    relative (change of the layer's output over the output, a fraction), mean_square (squared change per output).
+    Columns: relative (change of the layer's output over the output, a fraction), mean_square (squared change per
+    output).
     """
     table = series.require_finite_rows(table, "relative", lack="this layer outputs only zeros")
     names, tasks = distinct_names(table["run"]), distinct_names(table["task"])
     rows, titles = lanes.Lanes(names, 13, 13 * len(names) + 16), list(table.drop_duplicates("task")["title"])
     looks = theme.looks(runs or names)
     fig = Drawing(lanes.dots(rows, table, tasks, "relative", looks, LAYER_HOVER, picks=("task",)))
-    what = f"Drift of {short_name(tensor, 40)}<br>" if tensor else ""
+    title = f"Drift of {short_name(tensor, 40)}<br>" if tensor else ""
     high = float(table["relative"].max()) * 1.06 or 1.0
     fig.update_xaxes(
-        title={"text": f"{what}(change of its output, share of the output's norm)"}, tickformat=".3~%", range=[0, high]
+        title={"text": f"{title}(change of its output, share of the output's norm)"}, tickformat=".3~%", range=[0, high]
     )
     fig.update_yaxes(**axes.name_axis("Task", titles, down=True))
     fig.update_layout(shapes=[*lanes.tints(len(tasks)), *lanes.selection_frame(tasks, selected)])
@@ -150,7 +154,7 @@ def drift_tensor(table: pd.DataFrame, *, tensor: str = "", selected: str | None 
 
 
 def _stacked_bars(table: pd.DataFrame, x: str, y: str, hover: str, **fields: Any) -> Drawing:
-    """Stacked bars, a color and a pattern for each task, so that a gray print can be read."""
+    """Stacked bars, a color and a pattern for each task, so that a gray print stays readable."""
     fig, looks = Drawing(), cycle(zip(theme.PALETTE[:2], ("", "/"), strict=True))
     for (_, rows, entry), (color, shape) in zip(series.rows_by_name(table, "task", label="task"), looks, strict=False):
         pattern = {"shape": shape, "fgcolor": theme.GROUND, "fillmode": "overlay", "size": 6, "solidity": 0.2}
@@ -168,9 +172,9 @@ def _stacked_bars(table: pd.DataFrame, x: str, y: str, hover: str, **fields: Any
     empty="There is no direction to show.",
 )
 def drift_case_weights(table: pd.DataFrame) -> Picture:
-    """A stacked bar for each direction; its parts are the weights of the tasks' vectors: LOT, Eq. 16.
+    """A stacked bar for each direction, whose parts are the weights of the task vectors: LOT, Eq. 16.
 
-    direction (number from 1), weight (in [0, 1]), energy (of the task's inputs along the direction).
+    Columns: direction (number from 1), weight (in [0, 1]), energy (of the task's inputs along the direction).
     """
     fig = _stacked_bars(table.sort_values("direction", kind="stable"), "direction", "weight", WEIGHT_HOVER)
     directions = sorted({int(direction) for direction in table["direction"]})
@@ -193,7 +197,7 @@ def drift_case_weights(table: pd.DataFrame) -> Picture:
     empty="There is no merge to show.",
 )
 def drift_case_objective(table: pd.DataFrame) -> Picture:
-    """A stacked bar for each merge: the tasks' squared drift over its sum for the pretrained layer: LOT, Eq. 17."""
+    """Stacked bars of each task's squared drift after each merge, as a share of the pretrained layer's: LOT, Eq. 17."""
     merges = distinct_names(table["merge"])
     placed = table.assign(place=table["merge"].map(merges.index))
     fig = _stacked_bars(placed, "drift", "place", DRIFT_HOVER, orientation="h")

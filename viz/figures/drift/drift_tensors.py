@@ -1,4 +1,4 @@
-"""Drift of every tensor by itself, what CAT removes from it, and the drift that LOT minimizes."""
+"""Drift of every tensor by itself, the parts of task vectors that CAT removes, and the drift that LOT minimizes."""
 
 from __future__ import annotations
 
@@ -53,8 +53,8 @@ def drift_layers(
 ) -> Picture:
     """A heat map, tasks by tensors in forward order, on a logarithmic scale: LOT, Eq. 4.
 
-    relative (norm of the change of the layer's output over the norm of the expert's output, a fraction), mean_square
-    (squared change per output). Only that tensor is merged, and its inputs are the expert's.
+    Columns: relative (norm of the change of the layer's output over the norm of the expert's output, a fraction),
+    mean_square (squared change per output). Only this tensor is merged, and its inputs are the expert's.
     """
     scale = DRIFT_SCALES[check_option("value", value, tuple(DRIFT_SCALES))]
     tensors, tasks = plural(table["tensor"].nunique(), "tensor"), plural(table["task"].nunique(), "task")
@@ -77,10 +77,10 @@ def drift_removed(
 ) -> Picture:
     """A heat map, experts by tensors in forward order.
 
-    removed (share of the squared norm of the expert's task vector that is projected out), conflicts (directions or
-    scalars of the others' vectors that disturb the expert's task), conflict_sum and conflict_top (their eigenvalues:
-    how much they disturb that task more than they help their own, in squared output units). Conflicts are on a
-    logarithmic scale.
+    Columns: removed (share of the squared norm of the expert's task vector that is projected out), conflicts
+    (directions or scalars of the others' vectors that disturb the expert's task), conflict_sum and conflict_top (sum
+    and largest of their eigenvalues: by how much they disturb that task more than they help their own, in squared
+    output units). Conflicts are on a logarithmic scale.
     """
     scale = REMOVED_SCALES[check_option("value", value, tuple(REMOVED_SCALES))]
     table = table if "title" in table else table.assign(title=table["expert"])
@@ -103,8 +103,8 @@ def drift_objective(
 ) -> Picture:
     """For every tensor the sum of squared drifts over all tasks, as a multiple of the pretrained layer's: LOT, Eq. 6.
 
-    merged, pretrained, mean and least: Σ_k ‖X_k (T - T_k)‖² for the merged tensor, the pretrained one, the mean of the
-    experts and LOT's own solution. ``label`` is the name of the run whose id is ``run``.
+    Columns: merged, pretrained, mean and least: Σ_k ‖X_k (T - T_k)‖² for the merged tensor, the pretrained one, the
+    mean of the experts and LOT's own solution. ``label`` is the name of the run whose id is ``run``.
     """
     columns = tensor_columns.TensorColumns.from_table(table)
     rows = columns.tensors[columns.tensors["pretrained"] > 0]
@@ -116,14 +116,14 @@ def drift_objective(
     thin = {"color": theme.FADED, "width": 1.2}  # the drift that a better merge of the layer could still remove
     fig = Drawing([series.line(np.repeat(x, 3), stems, "Distance", thin, showlegend=False)])
     look = theme.looks(runs or [run])[run]
-    for value, name, drawn, marker in (
+    for value, name, fields, marker in (
         ("least", LEAST, theme.Look(theme.INK, "line-ew"), {"size": 9, "line": theme.edge(2)}),
         ("mean", MEAN, theme.Look(theme.FADED, "circle-open"), {"size": 7, "line": {"width": 1.6}}),
         ("merged", legends.entry(label), look, {"size": 8}),
     ):
         picks = ("tensor",) if value == "merged" else ()
         fig.add_trace(
-            series.marks(rows, x, f"{value}_share", drawn, OBJECTIVE_HOVER, picks=picks, name=name, marker=marker)
+            series.marks(rows, x, f"{value}_share", fields, OBJECTIVE_HOVER, picks=picks, name=name, marker=marker)
         )
     high = max(1.1, 1.06 * float(rows[list(shares)].to_numpy().max()))
     fig.update_yaxes(
@@ -136,6 +136,6 @@ def drift_objective(
     alt = (
         f"Squared drift of {plural(len(rows), 'tensor')} after {clean_text(label, 60)}: median "
         f"{percent(float(merged.median()))} of the pretrained layer's; {plural(int((merged > 1).sum()), 'tensor')} "
-        f"drift more. LOT's own solution leaves {percent(least / before)} over all."
+        f"drift more. LOT's own solution leaves {percent(least / before)} overall."
     )
     return legends.add_legend(fig, alt, 330, str(len(columns.names)), left=84, gap=30)

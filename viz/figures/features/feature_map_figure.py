@@ -63,17 +63,17 @@ def feature_map(
 ) -> Picture:
     """A panel for each run, a mark for each image, colored by group.
 
-    image (id), x, y, title (of the data set), truth, predicted and before (class names: the right one, the panel's
-    model's, the pretrained model's), group (what colors stand for), distance (to the pretrained features). ``kind``
-    names the axes; ``groups`` is the full ordered list that fixes the colors; ``notes`` are texts under panels' names,
-    by run; ``selected`` images get a ring in every panel; ``shared`` gives all panels one scale, for maps that were fit
-    together.
+    Columns: image (id), x, y, title (of the data set), truth, predicted and before (class names: the right one, the
+    panel's model's, the pretrained model's), group (what colors stand for), distance (to the pretrained features).
+    ``kind`` names the axes; ``groups`` is the full ordered list that fixes the colors; ``notes`` are texts under
+    panels' names, by run; ``selected`` images get a ring in every panel; ``shared`` gives all panels one scale, for
+    maps that were fit together.
     """
     table = table.assign(_hover=hover_texts(table, HOVER))
     names, everything = distinct_names(table["run"]), groups or distinct_names(table["group"])
-    drawn = [group for group in everything if (table["group"] == group).any()]
+    plotted = [group for group in everything if (table["group"] == group).any()]
     columns = max(1, min(per_row, len(names)))
-    legend, top = legends.legend_above(drawn)
+    legend, top = legends.legend_above(plotted)
     rows = -(-len(names) // columns)
     inner = float(INNER[min(columns, max(INNER))])
     if present:
@@ -81,18 +81,18 @@ def feature_map(
     across = axes.panel_domains(columns, SPACE_ABOVE / 1100)
     down, height = axes.stack_panels([inner] * rows, CAPTION + SPACE_BELOW, top + CAPTION, SPACE_BELOW)
     fig, looks = Drawing(), theme.looks(everything)
-    for place, name in enumerate(names):
+    for index, name in enumerate(names):
         own = table[table["run"] == name]
-        domains, ranges = (across[place % columns], down[place // columns]), _ranges(table if shared else own)
-        panel = Panel(own, str(place + 1) if place else "", *ranges, *domains)
-        _add_panel(fig, panel, drawn, looks, selected)
+        domains, ranges = (across[index % columns], down[index // columns]), _ranges(table if shared else own)
+        panel = Panel(own, str(index + 1) if index else "", *ranges, *domains)
+        _add_panel(fig, panel, plotted, looks, selected)
         _lay_out(fig, panel, kind, (notes or {}).get(name, ""))
     for trace in fig.data:
         trace["type"] = "scattergl" if len(table) > WEBGL else "scatter"
     fig.update_layout(legend=legend, margin={"l": LEFT, "r": 12, "t": 0, "b": 0}, dragmode="lasso")
     labels = first_few([clean_text(label, 40) for label in table.drop_duplicates("run")["label"]], 4)
     images = plural(int(table["image"].nunique()), "image")
-    alt = f"{clean_text(kind)} maps of the features of {images} in {plural(len(drawn), 'group')}: {labels}."
+    alt = f"{clean_text(kind)} maps of the features of {images} in {plural(len(plotted), 'group')}: {labels}."
     return Picture(fig, alt, height, f"{kind}:{len(names)}:{len(table)}")
 
 
@@ -109,15 +109,15 @@ def _add_panel(
     fig: Drawing, panel: Panel, groups: list[str], looks: Mapping[str, theme.Look], selected: Sequence[str]
 ) -> None:
     """A mark for each image, and a ring around those ``selected``."""
-    where: dict[str, Any] = {"xaxis": f"x{panel.number}", "yaxis": f"y{panel.number}"}
+    axes: dict[str, Any] = {"xaxis": f"x{panel.number}", "yaxis": f"y{panel.number}"}
     for _, rows, entry in series.rows_by_name(panel.rows, "group", groups, "group"):
         marks = series.marks(
             rows, "x", "y", looks[rows["group"].iloc[0]], "{_hover:as_is}", picks=("run", "image"), size=6,
-            formats={"as_is": str}, marker={"line": theme.edge(0.4)}, **entry, showlegend=not panel.number, **where,
+            formats={"as_is": str}, marker={"line": theme.edge(0.4)}, **entry, showlegend=not panel.number, **axes,
         )  # fmt: skip
         fig.add_trace(marks)
     chosen = panel.rows[panel.rows["image"].isin(list(selected))]
-    fig.add_trace(series.ring(chosen["x"], chosen["y"], "Selected", 11, 2, legendgroup="Selected", **where))
+    fig.add_trace(series.ring(chosen["x"], chosen["y"], "Selected", 11, 2, legendgroup="Selected", **axes))
 
 
 def _lay_out(fig: Drawing, panel: Panel, kind: str, note: str) -> None:

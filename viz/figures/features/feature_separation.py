@@ -38,8 +38,8 @@ def feature_distance(table: pd.DataFrame, *, normalized: bool = False, runs: Nam
     looks, tallest = theme.looks(runs or names), max(float(table["share"].max()), 0.01)
     step = tallest * LANE / (LANE - CAPTION)
     fig = Drawing()
-    for place, (name, rows, entry) in enumerate(series.rows_by_name(table, "run", names)):
-        base, color = (len(names) - 1 - place) * step, looks[name].color
+    for index, (name, rows, entry) in enumerate(series.rows_by_name(table, "run", names)):
+        base, color = (len(names) - 1 - index) * step, looks[name].color
         bars, line = series.histogram(rows, color, BIN, MEAN, (base, base + tallest), (entry["name"], "Mean"))
         fig.add_traces([bars | {"base": np.full(len(rows), base, np.float32)}, line])
         words = hover_texts(rows.head(1), "<b>{label:text 40}</b>: mean {mean:real}, n = {n:count} images")[0]
@@ -51,8 +51,8 @@ def feature_distance(table: pd.DataFrame, *, normalized: bool = False, runs: Nam
     ticks = (0, tallest / 2)
     fig.update_yaxes(
         title={"text": "Share of images"}, tickmode="array", range=[0, len(names) * step], fixedrange=True,
-        tickvals=[place * step + at for place in range(len(names)) for at in ticks],
-        ticktext=[percent(at, 0) for _ in names for at in ticks],
+        tickvals=[index * step + tick for index in range(len(names)) for tick in ticks],
+        ticktext=[percent(tick, 0) for _ in names for tick in ticks],
     )  # fmt: skip
     fig.update_layout(barmode="overlay", showlegend=False, margin={"l": 66, "r": 20, "t": 0, "b": BOTTOM})
     means = hover_texts(table.drop_duplicates("run").head(5), "{label:plain 40} {mean:real}")
@@ -73,10 +73,13 @@ def feature_separability(table: pd.DataFrame, *, value: str = "knn", runs: Names
     title = VALUES[check_option("value", value, tuple(VALUES))]
     table = series.require_finite_rows(table, value, lack="this value is undefined for these images")
     names, tasks = distinct_names(table["run"]), table.drop_duplicates("task")
-    looks, lanes = theme.looks(runs or names), table["task"].map({task: at for at, task in enumerate(tasks["task"])})
+    looks, lanes = (
+        theme.looks(runs or names),
+        table["task"].map({task: lane for lane, task in enumerate(tasks["task"])}),
+    )
     fig = Drawing()
-    for place, (name, rows, entry) in enumerate(series.rows_by_name(table, "run", names)):
-        look, shift = looks[name], SPREAD * ((place + 0.5) / len(names) - 0.5)
+    for index, (name, rows, entry) in enumerate(series.rows_by_name(table, "run", names)):
+        look, shift = looks[name], SPREAD * ((index + 0.5) / len(names) - 0.5)
         error = series.interval(rows, value, look.color, width=3, thickness=1.4) if value == "knn" else None
         fig.add_trace(series.marks(
             rows, value, lanes[rows.index] + shift, look,

@@ -17,7 +17,7 @@ STATES = (("Kept", True, "circle"), ("Pruned", False, "circle-open"))  # filled 
 HOVER = f"<b>{{tensor:short}}</b><br>saliency {{saliency:real}}, {{state}}<br>{LAYER}"
 BELOW, GAP = 76, 40  # px: under the columns of components, and between two panels
 UPPER, LOWER = 260, 120  # px: the panels of saliency by layer
-WIDTH, BAR = 0.7, 0.85  # of a component's column and of a bar, in shares of their places
+WIDTH, BAR = 0.7, 0.85  # width of a component's column and of a bar, in shares of the width available to each
 
 
 @chart(
@@ -31,22 +31,22 @@ WIDTH, BAR = 0.7, 0.85  # of a component's column and of a bar, in shares of the
 def feature_components(table: pd.DataFrame, *, expert: str = "", what: str = "kept") -> Picture:
     """A mark for each tensor above its component, from the input (left) to the output (right); kept ones are filled.
 
-    Box plots are behind the marks. component (Attention, MLP or Other, each in its color), saliency (units of the
-    weights, on a log scale; zero is counted and not drawn). A label under each component counts the tensors that are
-    ``what``.
+    Box plots are behind the marks. Columns: component (Attention, MLP or Other, each in its color), saliency (units of
+    the weights, on a log scale; zeros are counted, not plotted). A label under each component counts the tensors that
+    are ``what``.
     """
     table, components = _add_states(sort_forward(table)), _components(table)
-    drawn = table[table["saliency"].to_numpy(np.float64) > 0]
-    if drawn.empty:
+    plotted = table[table["saliency"].to_numpy(np.float64) > 0]
+    if plotted.empty:
         raise NothingToDraw("Every tensor's saliency is zero: all experts are equal.")
     looks, fig = theme.looks(components), Drawing()
-    place = drawn["component"].map({name: at for at, name in enumerate(components)})
-    rank, size = drawn.groupby("component").cumcount(), drawn["component"].map(drawn["component"].value_counts())
-    drawn = drawn.assign(_x=place + WIDTH * ((rank + 0.5) / size - 0.5), _place=place)
-    for _, rows, entry in series.rows_by_name(drawn, "component", components, "component"):
+    position = plotted["component"].map({name: index for index, name in enumerate(components)})
+    rank, size = plotted.groupby("component").cumcount(), plotted["component"].map(plotted["component"].value_counts())
+    plotted = plotted.assign(_x=position + WIDTH * ((rank + 0.5) / size - 0.5), _place=position)
+    for _, rows, entry in series.rows_by_name(plotted, "component", components, "component"):
         fig.add_trace(_box(rows, entry["name"]))
     for word, kept, symbol in STATES:
-        of_state = drawn[drawn["kept"].to_numpy(bool) == kept]
+        of_state = plotted[plotted["kept"].to_numpy(bool) == kept]
         for name, rows, entry in series.rows_by_name(of_state, "component", label="component"):
             look = theme.Look(looks[name].color, symbol)
             fig.add_trace(series.marks(
@@ -59,7 +59,7 @@ def feature_components(table: pd.DataFrame, *, expert: str = "", what: str = "ke
             fig.add_trace(scatter(x=nowhere, y=nowhere, mode="markers", name=word, legendgroup=word, hoverinfo="skip",
                                   marker=marker))  # fmt: skip
     title, room = f"{_expert_title(expert)}<br>(mean |deviation|, units of the weights)", 10**0.15
-    ends = axes.log(drawn["saliency"].min() / room, drawn["saliency"].max() * room)
+    ends = axes.log(plotted["saliency"].min() / room, plotted["saliency"].max() * room)
     fig.update_yaxes(title={"text": title}, **ends)
     counts = table.groupby("component")["kept"].agg(["sum", "size"]).astype(int)
     texts = [f"<b>{safe_text(name)}</b><br>{counts['sum'][name]} of {counts['size'][name]} {safe_text(what)}"
@@ -83,15 +83,15 @@ def feature_layers(table: pd.DataFrame, *, expert: str = "") -> Picture:
     columns, components = tensor_columns.TensorColumns.from_table(table), _components(table)
     table = _add_states(table).assign(place=table["tensor"].map(columns.names.index))
     looks, fig = theme.looks(components), Drawing()
-    for place, (name, rows, _) in enumerate(series.rows_by_name(table, "component", components, "component")):
+    for index, (name, rows, _) in enumerate(series.rows_by_name(table, "component", components, "component")):
         for word, kept, symbol in STATES:
-            drawn = rows[(rows["kept"].to_numpy(bool) == kept) & (rows["saliency"].to_numpy(np.float64) > 0)]
+            plotted = rows[(rows["kept"].to_numpy(bool) == kept) & (rows["saliency"].to_numpy(np.float64) > 0)]
             look = theme.Look(looks[name].color, looks[name].symbol + symbol.removeprefix("circle"))
             fig.add_trace(series.marks(
-                drawn, "place", "saliency", look, HOVER, marker=_edge(kept, look),
+                plotted, "place", "saliency", look, HOVER, marker=_edge(kept, look),
                 name=legends.entry(f"{name}, {word.lower()}"), legendgroup=f"{safe_text(name)}, {word}",
             ))  # fmt: skip
-        fig.add_trace(_bars(table, rows, place, len(components), looks[name].color))
+        fig.add_trace(_bars(table, rows, index, len(components), looks[name].color))
     inner = UPPER + GAP + LOWER
     columns.lay_out(fig)
     fig.update_xaxes(anchor="y2")
@@ -137,17 +137,17 @@ def _box(rows: pd.DataFrame, name: str) -> Trace:
     }  # fmt: skip
 
 
-def _bars(table: pd.DataFrame, rows: pd.DataFrame, place: int, count: int, color: str) -> Trace:
-    """A bar for each section that has such tensors, the ``place``-th of ``count`` beside each other."""
-    places = table.groupby("section")["place"]
-    first, width = places.min(), places.max() - places.min() + 1
+def _bars(table: pd.DataFrame, rows: pd.DataFrame, index: int, count: int, color: str) -> Trace:
+    """A bar for each section that has such tensors, the ``index``-th of ``count`` beside each other."""
+    positions = table.groupby("section")["place"]
+    first, width = positions.min(), positions.max() - positions.min() + 1
     kept = (
         rows.assign(kept=rows["kept"].astype(bool)).groupby("section", sort=False)["kept"].agg(["mean", "sum", "size"])
     )
     shares = kept.reset_index().assign(component=rows["component"].iloc[0])
     sections = shares["section"]
     return series.bars(
-        shares, first[sections].to_numpy() - 0.5 + (place + 0.5) / count * width[sections].to_numpy(), "mean", color,
+        shares, first[sections].to_numpy() - 0.5 + (index + 0.5) / count * width[sections].to_numpy(), "mean", color,
         "<b>{section}, {component}</b><br>{sum:count} of {size:plural tensor} kept: {mean:percent}", yaxis="y2",
         width=(BAR * width[sections] / count).to_numpy(np.float32), showlegend=False,
         name=safe_text(f"{shares['component'].iloc[0]}, share kept"),

@@ -1,4 +1,4 @@
-"""Over whole data sets: at which depth answers turn, and before which block restored tokens fix them."""
+"""Charts of whole data sets: at which depth answers turn, and before which block restored tokens fix them."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from viz.parts.heat_maps import BLOCKS_PASSED
 
 HOVER = "<b>{label}</b>, {where}<br>{share:percent}[ ({low:percent} to {high:percent})][<br>of {n:count} images]"
 VALUES = {  # -> title of the axis, and the same in a sentence
-    "turns": ("Images whose final<br>answer stays from here (%)", "images whose final answer stays from there"),
-    "parts": ("Images that part from<br>the reference here (%)", "images that part from the reference's answer there"),
-    "accuracy": ("Accuracy of what<br>is read out here (%)", "accuracy of what is read out there"),
+    "turns": ("Images whose answer is<br>final from this depth (%)", "images whose answer is final from that depth"),
+    "parts": ("Images that leave the<br>reference's answer (%)", "images that leave the reference's answer there"),
+    "accuracy": ("Accuracy of the answer<br>at this depth (%)", "accuracy of the answer at that depth"),
 }
 OF_TASKS = {  # -> title of the scale, of the axis, and the share in a sentence
-    "turns": ("answer stays<br>from here", BLOCKS_PASSED, "images whose answer stays from there"),
-    "parts": ("parts here", BLOCKS_PASSED, "images that part from the reference there"),
+    "turns": ("answer final<br>from here", BLOCKS_PASSED, "images whose answer is final from there"),
+    "parts": ("leave the<br>reference", BLOCKS_PASSED, "images that leave the reference's answer there"),
     "mended": ("right again", "Before which block tokens are put in", "broken images that are fixed there"),
 }
-REFERENCE = "reference"  # the kind of row that is drawn dashed
+REFERENCE = "reference"  # the kind of row with a dashed line
 KINDS = {"class": "Class token", "patches": "Patches", "all": "All tokens"}  # -> title of the panel
 GAP = 0.03  # between panels, in shares of the width
 KIND_GAP = 0.055  # of a unit of depth between the marks of two lines, so that their intervals can be told apart
@@ -38,30 +38,30 @@ KIND_GAP = 0.055  # of a unit of depth between the marks of two lines, so that t
     columns=("run", "label", "kind", "depth", "share"),
     optional=("low", "high", "n"),
     rows=("run", "depth"),
-    empty="Answers by depth have not been measured of any run.",
+    empty="Answers by depth have not been measured for any run.",
 )
 def data_set_depths(table: pd.DataFrame, *, value: str = "turns", runs: Names = None, over: str = "") -> Picture:
     """A line for each run over depth, with intervals.
 
-    kind ("run", or "reference" for a dashed line), share. ``value`` says of what; ``over`` names the images in the alt
-    text.
+    Columns: kind ("run", or "reference" for a dashed line), share. ``value`` says what the share is of; ``over`` names
+    the images in the alt text.
     """
-    title, what = VALUES[check_option("value", value, tuple(VALUES))]
+    title, shares = VALUES[check_option("value", value, tuple(VALUES))]
     table = series.require_finite_rows(table, "share", lack="no depth has a share")
     dashed = set(table.loc[table["kind"] == REFERENCE, "run"])
     names = sorted(distinct_names(table["run"]), key=lambda name: name in dashed)
     looks = theme.looks(runs or [name for name in names if name not in dashed])
     table = table.assign(where="depth " + table["depth"].astype(int).astype(str))
     fig = Drawing()
-    for place, (name, rows, entry) in enumerate(series.rows_by_name(table, "run", names)):
+    for index, (name, rows, entry) in enumerate(series.rows_by_name(table, "run", names)):
         look = theme.KINDS["pretrained"] if name in dashed else looks[name]
         style = {"dash": "dash" if name in dashed else "solid"}
-        fig.add_trace(_line(rows, look, place - (len(names) - 1) / 2, style, **entry))
+        fig.add_trace(_line(rows, look, index - (len(names) - 1) / 2, style, **entry))
     fig.update_xaxes(**_blocks(list(map(str, range(int(table["depth"].max()) + 1))), BLOCKS_PASSED))
     fig.update_yaxes(title={"text": title}, tickformat=".0%", rangemode="tozero")
     highest = "{label:plain 40} is highest at depth {depth:count}, {share:percent}"
     parts = [describe_extreme(rows, "share", highest) for _, rows, _ in series.rows_by_name(table, "run", names[:3])]
-    alt = f"Share by depth of {plural(len(names), 'model')}: {what}{_images_words(over)}. {'; '.join(parts)}."
+    alt = f"Share by depth of {plural(len(names), 'model')}: {shares}{_images_words(over)}. {'; '.join(parts)}."
     return legends.add_legend(fig, alt, 340, value, left=84, right=24, gap=14)
 
 
@@ -71,13 +71,13 @@ def data_set_depths(table: pd.DataFrame, *, value: str = "turns", runs: Names = 
     columns=("run", "label", "depth", "tokens", "share"),
     optional=("low", "high", "n"),
     rows=("run", "depth", "tokens"),
-    empty="Restoring has not been measured of any run.",
+    empty="Restoring has not been measured for any run.",
 )
 def data_set_mended(table: pd.DataFrame, *, runs: Names = None, over: str = "") -> Picture:
-    """A panel for each kind of tokens that is put in, with a line for each run over the block before which it is done.
+    """A panel for each kind of restored tokens, with a line for each run over the block before which they are put in.
 
-    depth (of the block; the last one is the output), tokens (class, patches, all), share of the broken images that are
-    right then, n (broken images). ``over`` names the images in the alt text.
+    Columns: depth (of the block; the last one is the output), tokens (class, patches, all), share of the broken images
+    that are right then, n (broken images). ``over`` names the images in the alt text.
     """
     table = series.finite_rows(table, "share")
     if table.empty:
@@ -119,24 +119,25 @@ def data_set_mended(table: pd.DataFrame, *, runs: Names = None, over: str = "") 
 def data_set_tasks(table: pd.DataFrame, *, value: str = "turns") -> Picture:
     """A matrix of data sets and depths of one run, whose cells take clicks.
 
-    share, label (the run's). ``value`` says of what; of restoring a depth is the block before which tokens are put in.
+    Columns: share, label (the run's). ``value`` says what the share is of; for restoring, depth is the block before
+    which tokens are put in.
     """
-    of_scale, of_axis, what = OF_TASKS[check_option("value", value, tuple(OF_TASKS))]
+    scale_title, axis_title, shares = OF_TASKS[check_option("value", value, tuple(OF_TASKS))]
     most = float(series.require_finite_rows(table, "share", lack="no data set has such images")["share"].max())
     tasks, depths = table.drop_duplicates("task"), sorted(table["depth"].astype(int).unique())
     last, blocks = int(depths[-1]), value == "mended"
-    where = [_depth_words(at, last) if blocks else f"depth {at:.0f}" for at in table["depth"]]
-    cells = table.assign(depth=table["depth"].astype(int).astype(str), label=table["title"], where=where)
-    names = ["out" if blocks and at == last else str(at) for at in depths]
+    positions = [_depth_words(depth, last) if blocks else f"depth {depth:.0f}" for depth in table["depth"]]
+    cells = table.assign(depth=table["depth"].astype(int).astype(str), label=table["title"], where=positions)
+    names = ["out" if blocks and depth == last else str(depth) for depth in depths]
     fig = matrix.draw_table_matrix(
         cells, matrix.MatrixSide("Data set", tasks["task"].tolist(), tasks["title"].tolist()),
-        matrix.MatrixSide(of_axis, list(map(str, depths)), names), ("task", "depth"), "share", HOVER,
-        heat_maps.ColorScale(of_scale, log=False, limits=(0.0, max(0.01, most)), percent=True),
+        matrix.MatrixSide(axis_title, list(map(str, depths)), names), ("task", "depth"), "share", HOVER,
+        heat_maps.ColorScale(scale_title, log=False, limits=(0.0, max(0.01, most)), percent=True),
     )  # fmt: skip
     run = f" of {clean_text(table['label'].iloc[0], 60)}" if "label" in table else ""
-    alt = f"Share of {what}{run}, for {plural(len(tasks), 'data set')}. It is highest for "
-    place = "before block {depth}" if blocks else "at depth {depth}"
-    alt += describe_extreme(table, "share", f"{{title:plain 40}} {place}, {{share:percent}}.")
+    alt = f"Share of {shares}{run}, for {plural(len(tasks), 'data set')}. It is highest for "
+    position = "before block {depth}" if blocks else "at depth {depth}"
+    alt += describe_extreme(table, "share", f"{{title:plain 40}} {position}, {{share:percent}}.")
     return Picture(fig, alt, matrix.height(fig, len(tasks)), value)
 
 

@@ -1,4 +1,4 @@
-"""What each model says of one image, depth by depth, and which images it takes for the nearest."""
+"""Each model's answers for one image by depth, and the images that are nearest for it."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ ACCURACY_HOVER = (
     "[<br>95% interval {low:percent} to {high:percent}, n = {n:count}]"
 )
 ANSWER_HOVER = (
-    "<b>{title:text 44}</b><br>says {class:text 30} ({probability:percent 0})<br>and stays with it from depth {stays}"
+    "<b>{title:text 44}</b><br>answers {class:text 30} ({probability:percent 0})<br>from depth {stays} to the end"
 )
 UNIT, TOP, BOTTOM, RIGHT = 108, 62, 16, 16  # px: a row of neighbors, and margins
 LETTERS = {1: 40, 2: 28, 3: 18}  # of a class under its picture, by models; with more of them 11
-PLACE = 0.64  # share of a row that the picture takes
+PICTURE = 0.64  # share of a row that the picture takes
 NEIGHBOR_HOVER = (
     "<b>{class:text 40}</b><br>{image:text 60}<br>{title:text 40}, rank {rank}, cosine {cosine:real}"
     "[<br>{also} in another model]"
@@ -44,10 +44,10 @@ NEIGHBOR_HOVER = (
     empty="No model has read the image yet.",
 )
 def image_lens(table: pd.DataFrame, *, sentence: str = "", present: bool = False) -> Picture:
-    """A panel for each model with a line for the right class, the answer and the next two; dashed is the accuracy.
+    """A panel for each model with lines for the right class, the answer and the next two; the accuracy is dashed.
 
-    number and class, probability, rank (1: the answer there), right (whether it is the image's class), line (whether it
-    is drawn as one). accuracy is that of the same reading over the data set's images, where it is known.
+    Columns: number and class, probability, rank (1: the answer there), right (whether it is the image's class), line
+    (whether the class has a line). accuracy is that of the answers at this depth over the data set's images, if known.
     """
     lines = table[table["line"].astype(bool)].groupby("class").agg({"right": "max", "probability": "max"})
     looks = theme.looks([str(name) for name in lines.sort_values(["right", "probability"], ascending=False).index])
@@ -58,17 +58,17 @@ def image_lens(table: pd.DataFrame, *, sentence: str = "", present: bool = False
     rows = [PANEL] * -(-len(models) // columns)
     down, height = axes.stack_panels(rows, CAPTION + BELOW, top + CAPTION, BELOW)
     fig, finals = Drawing(), []
-    for place, model in enumerate(models):
+    for index, model in enumerate(models):
         own = table[table["model"] == model].sort_values("depth", kind="stable")
-        number = str(place + 1) if place else ""
+        number = str(index + 1) if index else ""
         fig.add_traces(trace | {"xaxis": f"x{number}", "yaxis": f"y{number}"} for trace in _lines(own, looks))
         finals.append(_final_answer(own))
-        _lay_out(fig, number, finals[-1], across[place % columns], down[place // columns])
+        _lay_out(fig, number, finals[-1], across[index % columns], down[index // columns])
     legends.merge_entries(fig)
     fig.update_layout(legend=legend, margin={"l": LEFT, "r": 16, "t": 0, "b": 0})
-    says = "{title:plain 40} says {class:plain 30} ({probability:percent 0}) from depth {stays}"
+    answers = "{title:plain 40} answers {class:plain 30} ({probability:percent 0}) from depth {stays}"
     words = f"{sentence} Answers of {plural(len(models), 'model')} by depth: "
-    words += "; ".join(hover_texts(pd.DataFrame(finals[:4]), says))
+    words += "; ".join(hover_texts(pd.DataFrame(finals[:4]), answers))
     words += "." if len(models) <= 4 else f"; and {len(models) - 4} more."
     return Picture(fig, words.strip(), height, ",".join(models))
 
@@ -98,8 +98,8 @@ def _lines(own: pd.DataFrame, looks: Mapping[str, theme.Look]) -> Iterator[Trace
 def _final_answer(own: pd.DataFrame) -> dict[Any, Any]:
     """A model's answer at the last depth, with the depth from which it stays."""
     first = own[own["rank"] == 1].sort_values("depth")
-    other = np.flatnonzero(first["number"].to_numpy() != first["number"].iloc[-1])
-    return {**first.iloc[-1].to_dict(), "stays": int(first["depth"].iloc[other.max(initial=-1) + 1])}
+    changes = np.flatnonzero(first["number"].to_numpy() != first["number"].iloc[-1])
+    return {**first.iloc[-1].to_dict(), "stays": int(first["depth"].iloc[changes.max(initial=-1) + 1])}
 
 
 def _lay_out(fig: Drawing, number: str, final: dict[Any, Any], across: list[float], down: list[float]) -> None:
@@ -121,17 +121,17 @@ def _lay_out(fig: Drawing, number: str, final: dict[Any, Any], across: list[floa
 
 @chart(
     title="Neighbors",
-    question="Which images does each model take for the nearest?",
+    question="Which images are nearest for each model?",
     columns=("model", "title", "rank", "image", "class", "cosine"),
     optional=("task", "shared"),
     rows=("model", "rank"),
     empty="No model's neighbors of the image are known yet.",
 )
 def image_neighbors(table: pd.DataFrame, *, pictures: Mapping[str, str] | None = None, sentence: str = "") -> Picture:
-    """A column of pictures for each model, the nearest first, with class and cosine; one in several has a frame.
+    """A column of pictures for each model, the nearest first, with class and cosine; a frame marks shared images.
 
-    rank (from 1), image (its name), class, cosine of unit features, shared (whether another model has it among its
-    own). ``pictures`` are PNGs (data URIs) by image.
+    Columns: rank (from 1), image (its name), class, cosine (of the features), shared (whether it is among another
+    model's nearest). ``pictures`` are PNGs (data URIs) by image.
     """
     models, ranks = table.drop_duplicates("model"), sorted(int(rank) for rank in table["rank"].unique())
     shared = table["shared"].eq(True) if "shared" in table else pd.Series(False, table.index)
@@ -142,7 +142,7 @@ def image_neighbors(table: pd.DataFrame, *, pictures: Mapping[str, str] | None =
     fig = Drawing()
     for column, (_, own, _) in enumerate(series.rows_by_name(table, "model", label="title")):
         fig.add_trace(scatter(
-            x=np.full(len(own), column, np.float32), y=(own["_y"] + PLACE / 2).to_numpy(np.float32), mode="markers",
+            x=np.full(len(own), column, np.float32), y=(own["_y"] + PICTURE / 2).to_numpy(np.float32), mode="markers",
             name=safe_text(own["title"].iloc[0], 40), marker={"symbol": "square", "size": 60, "opacity": 0},
             meta={"columns": {"Cosine": own["cosine"].tolist()}}, **series.pointer_fields(own, NEIGHBOR_HOVER),
         ))  # fmt: skip
@@ -155,7 +155,7 @@ def image_neighbors(table: pd.DataFrame, *, pictures: Mapping[str, str] | None =
     ))  # fmt: skip
     fig.update_yaxes(**axes.name_axis(
         "Rank: 1 is the nearest", ranks, range=[len(ranks), 0],
-        tickvals=[rank - min(ranks) + PLACE / 2 for rank in ranks], **ticks,
+        tickvals=[rank - min(ranks) + PICTURE / 2 for rank in ranks], **ticks,
     ))  # fmt: skip
     fig.update_layout(showlegend=False, margin={"l": 60, "r": RIGHT, "t": TOP, "b": BOTTOM})
     nearest = table[table["rank"] == min(ranks)].drop_duplicates("model").head(4)
@@ -164,17 +164,17 @@ def image_neighbors(table: pd.DataFrame, *, pictures: Mapping[str, str] | None =
     return Picture(fig, alt, TOP + BOTTOM + UNIT * len(ranks), ",".join(models["model"]))
 
 
-def _add_tile(fig: Drawing, at: tuple[int, int], words: str, picture: str, framed: bool) -> None:
+def _add_tile(fig: Drawing, cell: tuple[int, int], words: str, picture: str, framed: bool) -> None:
     """One picture at a (column, row), with words under it."""
-    column, row = at
+    column, row = cell
     if picture:
         fig.add_image(
-            source=picture, xref="x", yref="y", x=column, y=row + 0.04, sizex=0.9, sizey=PLACE - 0.04,
+            source=picture, xref="x", yref="y", x=column, y=row + 0.04, sizex=0.9, sizey=PICTURE - 0.04,
             xanchor="center", yanchor="top", sizing="contain", layer="below",
         )  # fmt: skip
     if framed:
         fig.add_shape(
-            type="rect", x0=column - 0.46, x1=column + 0.46, y0=row + 0.01, y1=row + PLACE + 0.02, xref="x", yref="y",
+            type="rect", x0=column - 0.46, x1=column + 0.46, y0=row + 0.01, y1=row + PICTURE + 0.02, xref="x", yref="y",
             line={"color": theme.ACCENT, "width": 2},
         )  # fmt: skip
-    fig.add_annotation(text=words, x=column, y=row + PLACE, xref="x", yref="y", yanchor="top")
+    fig.add_annotation(text=words, x=column, y=row + PICTURE, xref="x", yref="y", yanchor="top")

@@ -16,31 +16,31 @@ from viz.hover import describe_extreme
 from viz.parts import axes, matrix
 from viz.parts.heat_maps import BLOCKS_PASSED, ColorScale
 
-TALLEST, SPARSE = 640, 40  # px of all rows; tokens above which not every one is named
+TALLEST, SPARSE = 640, 40  # px of all rows; number of tokens above which only some have a label
 TOKENS = {"class": "class token", "patches": "patches", "all": "all tokens"}
 DRIFTS = (
     "<b>{name}, depth {depth}: {drift:real}</b><br>{title:text 40} against {against:text 40}"
     "[<br>data set: mean {mean:real}, 90% of its images below {high:real}]"
 )
-RESTORED = "{followed:text 40}: {probability:percent} ({change:change})<br>says {answer:text 40}"
+RESTORED = "{followed:text 40}: {probability:percent} ({change:change})<br>answers {answer:text 40}"
 CORRECTED_MARK = {"symbol": "x", "size": 6, "line": {"width": 0.8, "color": theme.GROUND}}
 RIGHT = {"symbol": "circle", "size": 7, "line": {"width": 1, "color": theme.GROUND}}
 
 
 @chart(
     title="Change of attention",
-    question="In which heads does the run look elsewhere than its reference?",
+    question="In which heads does the run look at other tokens than its reference?",
     columns=("model", "title", "against", "block", "head", "distance"),
     optional=("other",),
     rows=("model", "block", "head"),
     empty="There are no two models to compare.",
 )
 def image_attention_change(table: pd.DataFrame, *, sentence: str = "") -> Picture:
-    """Half the L1 distance of the class token's rows of two models: 0 looks alike, 1 looks elsewhere entirely."""
+    """Half the L1 distance of the class token's attention rows of two models: 0 if equal, 1 if disjoint."""
     fig, cells, state = matrix.draw_model_matrices(
         table, ("Block", "block"), ("Head", "head"), "distance",
         "<b>block {block}, head {head}</b><br>{title:text 40} and {against:text 40}<br>{distance:real} of the "
-        "attention is elsewhere", ColorScale("Half the L1<br>distance", log=False, limits=(0.0, 1.0)),
+        "attention is on other tokens", ColorScale("Half the L1<br>distance", log=False, limits=(0.0, 1.0)),
     )  # fmt: skip
     most = "most, {distance:real}, in block {block}, head {head} of {title:plain 40}."
     words = f"Change of attention by block and head for {plural(table['model'].nunique(), 'run')}: "
@@ -57,10 +57,10 @@ def image_attention_change(table: pd.DataFrame, *, sentence: str = "") -> Pictur
     empty="No run's drift on the image is known yet.",
 )
 def image_drift(table: pd.DataFrame, *, sentence: str = "") -> Picture:
-    """A row for each token, the class token apart, and a column for each depth of each run.
+    """A row for each token, with the class token set off, and a column for each depth of each run.
 
-    drift (1 − cosine to the reference's token). mean and high are the data set's mean and 90 % quantile for the same
-    depth, and past whether the drift is above the quantile, which a cross marks.
+    Columns: drift (1 − cosine to the reference's token). mean and high are the data set's mean and 90 % quantile for
+    the same depth, past says whether the drift is above the quantile, which a cross marks.
     """
     table = table.assign(name=_names(table))
     names = distinct_names(table.sort_values("token", kind="stable")["name"])
@@ -93,9 +93,9 @@ def image_drift(table: pd.DataFrame, *, sentence: str = "") -> Picture:
 def image_restore(table: pd.DataFrame, *, sentence: str = "") -> Picture:
     """A row for each block, a column for each kind of tokens that is put in before it; the last row is the output.
 
-    against (whose tokens are put in), depth (before the block of that number), tokens ("class", "patches", "all"),
-    followed (class whose probability it is), probability, change of it, answer, and right (whether the answer is the
-    class followed), which a ring marks.
+    Columns: against (whose tokens are put in), depth (before the block of that number), tokens ("class", "patches",
+    "all"), followed (the class whose probability is shown), probability, change (of the probability), answer, and right
+    (whether the answer is that class), which a ring marks.
     """
     table = table.assign(kind=[TOKENS.get(tokens, tokens) for tokens in table["tokens"]])
     fig, cells, state = matrix.draw_model_matrices(
@@ -126,7 +126,7 @@ def image_restore(table: pd.DataFrame, *, sentence: str = "") -> Picture:
     empty="No single token has been restored yet.",
 )  # fmt: skip
 def image_restore_tokens(table: pd.DataFrame, *, model: str = "", sentence: str = "") -> Picture:
-    """As ``image_restore``, with a column for each single token, of one ``model``, which is by default the first."""
+    """As ``image_restore``, with a column for each single token, for one ``model`` (by default the first)."""
     shown = model if model in set(table["model"]) else table["model"].iloc[0]
     own = table[table["model"] == shown]
     own = own.assign(name=_names(own), points=100 * own["change"])
@@ -155,7 +155,7 @@ def _names(table: pd.DataFrame) -> list[str]:
 
 
 def _blocks(table: pd.DataFrame) -> list[str]:
-    """Names of the blocks before which tokens are put in; the last is the output."""
+    """Names of the rows: the blocks before which tokens are put in, then the output."""
     *blocks, last = sorted(int(depth) for depth in table["depth"].unique())
     return [*map(str, blocks), f"output ({last})"]
 
@@ -168,12 +168,12 @@ def _mark(fig: Drawing, cells: Any, name: str, up: float, marker: dict[str, Any]
     """Small marks in the upper right corners of the cells (rows, columns) that are True."""
     y, x = np.nonzero(cells)
     if len(x):
-        at = {"x": x.astype(np.float32) + np.float32(0.36), "y": y.astype(np.float32) + np.float32(up)}
+        positions = {"x": x.astype(np.float32) + np.float32(0.36), "y": y.astype(np.float32) + np.float32(up)}
         marker = marker | {"color": theme.ACCENT}
-        fig.add_trace(scatter(**at, mode="markers", name=name, hoverinfo="skip", marker=marker))
+        fig.add_trace(scatter(**positions, mode="markers", name=name, hoverinfo="skip", marker=marker))
 
 
 def _sparse_ticks(names: Sequence[str]) -> dict[str, Any]:
     """Ticks of an axis with room for only some of the names."""
-    places = [0, *range(1, len(names), max(1, len(names) // 16))]
-    return {"tickvals": places, "ticktext": [safe_text(names[place], 20) for place in places]}
+    indices = [0, *range(1, len(names), max(1, len(names) // 16))]
+    return {"tickvals": indices, "ticktext": [safe_text(names[index], 20) for index in indices]}

@@ -1,4 +1,4 @@
-"""Cells over one image, a grid for each model: where models look, where patches drift, which ones an answer needs."""
+"""Cells over one image, a grid for each model: attention, drift of patches, and the patches that an answer needs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from viz.parts.heat_maps import BLOCKS_PASSED, ColorScale
 from viz.parts.matrix import MatrixSide
 
 PATCH = "patch {row}, {column} (row, column)"
-ROW_TITLES = {"view": "View", "block": "Block"}  # what the rows of the figure of attention are
+ROW_TITLES = {"view": "View", "block": "Block"}  # option ``by`` -> title of the rows
 
 
 @chart(
@@ -29,17 +29,17 @@ def image_attention(
 ) -> Picture:
     """A column for each model and a row for each view of one block, or for each block in one view.
 
-    view ("head 0", "mean of heads", "rollout", "contribution"), share (of the view, sums to 1 over the tokens). For
-    ``picture`` and ``wide`` see ``picture_grid.draw_model_grids``.
+    Columns: view ("head 0", "mean of heads", "rollout", "contribution"), share (of the view, sums to 1 over the
+    tokens). For ``picture`` and ``wide`` see ``picture_grid.draw_model_grids``.
     """
     fixed = "block" if check_option("by", by, tuple(ROW_TITLES)) == "view" else "view"
     if table[fixed].nunique() > 1:
-        raise ChartError(f"with by {by!r} the table has one {fixed}; it has {table[fixed].nunique()}")
-    kept = distinct_names(table[by])
-    titles = [f"block {name}" if by == "block" else name for name in kept]
+        raise ChartError(f"with by={by!r} the table must have one {fixed}; it has {table[fixed].nunique()}")
+    names = distinct_names(table[by])
+    titles = [f"block {name}" if by == "block" else name for name in names]
     token = table[table["token"] == 0]
     fig, height = picture_grid.draw_model_grids(
-        table[table["token"] > 0], by, MatrixSide(ROW_TITLES[by], kept, titles),
+        table[table["token"] > 0], by, MatrixSide(ROW_TITLES[by], names, titles),
         "Model; over each grid: share on the class token", "share",
         f"<b>{{title:text 40}}</b><br>block {{block}}, {{view:text 40}}<br>{PATCH}: {{share:percent}} of the row",
         ColorScale("Share of<br>the row", log=False, percent=True), picture, wide,
@@ -49,9 +49,9 @@ def image_attention(
     stays = token.groupby("model", sort=False).agg({"title": "first", "share": "mean"})
     known = stays.loc[[model for model in distinct_names(table["model"])[:4] if model in stays.index]]
     shares = hover_texts(known, "{share:percent 0} stay on the class token in {title:plain 40}")
-    words = f"Where {plural(table['model'].nunique(), 'model')} look, {plural(len(kept), 'grid')} each; on average "
+    words = f"Where {plural(table['model'].nunique(), 'model')} look, {plural(len(names), 'grid')} each; on average "
     alt = f"{sentence} {words}{', '.join(shares) or 'nothing is known of the class token'}.".strip()
-    return Picture(fig, alt, height, f"{by}:{','.join(kept)}")
+    return Picture(fig, alt, height, f"{by}:{','.join(names)}")
 
 
 @chart(
@@ -63,9 +63,9 @@ def image_attention(
     empty="No run's drift on the image is known yet.",
 )
 def image_drift_grid(table: pd.DataFrame, *, picture: str = "", sentence: str = "", wide: bool = False) -> Picture:
-    """A column for each run and a row for each depth; over each grid stands the drift of the class token.
+    """A column for each run and a row for each depth; the drift of the class token is over each grid.
 
-    drift (1 − cosine to the reference's token); mean, high and past as in the chart by token. For ``picture`` and
+    Columns: drift (1 − cosine to the reference's token); mean, high and past as in ``image_drift``. For ``picture`` and
     ``wide`` see ``picture_grid.draw_model_grids``.
     """
     depths = [str(depth) for depth in sorted(table["depth"].astype(int).unique())]
@@ -96,8 +96,8 @@ def image_drift_grid(table: pd.DataFrame, *, picture: str = "", sentence: str = 
 def image_occlude(table: pd.DataFrame, *, picture: str = "", sentence: str = "") -> Picture:
     """A grid for each model: the change of the margin where a patch is replaced by the data set's mean patch.
 
-    followed (the class whose margin it is), before and margin (cosine minus the largest other one), change. For
-    ``picture`` see ``picture_grid.draw_model_grids``.
+    Columns: followed (the class whose margin it is), before and margin (cosine minus the largest other one), change.
+    For ``picture`` see ``picture_grid.draw_model_grids``.
     """
     models = table.drop_duplicates("model")
     notes = [f"margin {before}".replace("-", "−") for before in hover_texts(models, "{before:real}")]

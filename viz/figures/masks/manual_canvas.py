@@ -19,7 +19,7 @@ from viz.parts import axes, heat_maps, series, tensor_columns
 from viz.parts.cell_targets import NO_CELL, CellPosition, click_targets, outline
 
 Floats = npt.NDArray[np.float64]
-TOP, BOTTOM, GAP, NAMED, LONG_NAMED = 26, 34, 6, 26, 104  # px: margins, between map and names of groups, of these
+TOP, BOTTOM, GAP, NAMED, LONG_NAMED = 26, 34, 6, 26, 104  # px: margins, gap above the groups' names, height of these
 ABOVE, BELOW = "above 1", "below 0"
 LOOKS: dict[str, dict[str, Any]] = {
     ABOVE: {"color": theme.ORANGE, "line": {"width": 0}},
@@ -28,9 +28,9 @@ LOOKS: dict[str, dict[str, Any]] = {
         "pattern": {"shape": "/", "fgcolor": theme.INK, "bgcolor": theme.GROUND, "size": 6, "solidity": 0.4},
     },
 }  # fmt: skip
-UPRIGHT, WIDE, NARROW = 10, 900, 500  # px that an upright number takes, and of all columns on a usual and a narrow page
-LEGIBLE = 56  # px of the color bar, at least
-MIXED = -0.2  # where the row of all experts has more than one factor, on the scale of the colors
+UPRIGHT, WIDE, NARROW = 10, 900, 500  # px: an upright number, all columns on a usual and a narrow page
+LEGIBLE = 56  # px: least height of the color bar
+MIXED = -0.2  # on the color scale: the row of all experts where their factors differ
 SCALE = [[0, theme.GROUND], [0.1, theme.GROUND], [0.1, theme.PRUNED], [1 / 6, theme.PRUNED], [1, theme.KEPT]]
 CELL = "<b>{tensor:short}</b><br>{expert}: {factor:factor}"
 MORE = f"<br>{LAYER}, {{numel:count}} scalars"
@@ -54,14 +54,15 @@ def manual_canvas(
 ) -> Picture:
     """A heat map of the factors, and a row for all experts; names of rows and of groups of columns can be clicked.
 
-    factor (of its task vector there; no unit). ``group`` orders the columns as in ``saliency_matrix``; ``brush`` is the
-    factor that a click paints, None if clicks paint nothing. ``small`` is for a picture beside other controls.
+    Columns: factor (of the expert's task vector in that tensor; no unit). ``group`` orders the columns as in
+    ``saliency_matrix``; ``brush`` is the factor that a click paints, None if clicks paint nothing. ``small`` is for a
+    picture beside other controls.
     """
     experts, columns = distinct_names(table["expert"]), tensor_columns.TensorColumns.from_table(table, group)
     cells = columns.complete_cells(table, "expert", experts)
     factors = np.nan_to_num(cells["factor"].to_numpy(np.float64), nan=1.0).reshape(len(experts), -1)
     same = np.asarray((factors == factors[:1]).all(axis=0))
-    shown = np.vstack([factors, np.where(same, factors[0], np.nan)])  # and those that all experts share
+    shown = np.vstack([factors, np.where(same, factors[0], np.nan)])  # the last row: factors that all experts share
     rows = len(shown)
     height = rows * (14 if small else 24 if rows <= 9 else 18)
     strip = LONG_NAMED if group == "part" else NAMED
@@ -95,7 +96,7 @@ def manual_canvas(
 
 
 def _heat_map(factors: Floats, height: float) -> Trace:
-    shown = np.where((factors >= 0) & (factors <= 1), factors, MIXED)  # others are drawn by ``_large_factor_bars``
+    shown = np.where((factors >= 0) & (factors <= 1), factors, MIXED)  # ``_large_factor_bars`` shows the others
     return heatmap(
         z=shown.astype(np.float32), zmin=MIXED, zmax=1, colorscale=SCALE, xaxis="x", yaxis="y", ygap=1,
         name="Factors", hoverinfo="skip",
@@ -109,7 +110,7 @@ def _heat_map(factors: Floats, height: float) -> Trace:
 
 
 def _large_factor_bars(factors: Floats) -> list[Trace]:
-    """Bars over neighboring cells of one factor above 1, which have the number in them, or below 0, hatched.
+    """Bars over neighboring cells with one factor above 1, with the number in them, or below 0, hatched.
 
     A number that does not fit across its bar on a narrow page stands upright; one that does not fit at all is left out.
     """
@@ -140,12 +141,12 @@ def _large_factor_bars(factors: Floats) -> list[Trace]:
 
 
 def _cell_targets(cells: pd.DataFrame, columns: tensor_columns.TensorColumns, factors: Floats, click: str) -> Trace:
-    """What takes clicks on every cell; those of the last row have no expert."""
+    """Invisible marks that take clicks on every cell; those of the last row have no expert."""
     everyone = columns.tensors.assign(expert="all experts")
-    told = pd.concat([cells, everyone]).assign(factor=factors.ravel())
+    shown = pd.concat([cells, everyone]).assign(factor=factors.ravel())
     template = CELL if len(cells) > tensor_columns.LARGE else CELL + MORE + click
     targets = click_targets(
-        [*distinct_names(cells["expert"]), ""], columns.names, hover_texts(told, template, factor=_words), "Cells"
+        [*distinct_names(cells["expert"]), ""], columns.names, hover_texts(shown, template, factor=_words), "Cells"
     )
     return targets | {
         "customdata": [[*names, "", ""] for names in targets["customdata"]], "showlegend": False,
@@ -160,7 +161,7 @@ def _words(factor: float) -> str:
 
 
 def _row_targets(experts: Sequence[str], click: str) -> Trace:
-    """What takes clicks on every name of a row; that of the last one has no expert."""
+    """Invisible marks that take clicks on the names of rows; that of the last row has no expert."""
     texts = [*(f"The whole row of {safe_text(name, 40)}{click}" for name in experts), f"Everything{click}"]
     targets = click_targets([*experts, ""], [""], texts, "Names of rows")
     return targets | {
@@ -170,12 +171,12 @@ def _row_targets(experts: Sequence[str], click: str) -> Trace:
 
 
 def _row_names(experts: Sequence[str]) -> Trace:
-    """The names of the rows, which may reach into the margin."""
+    """The names of the rows, which may extend into the margin."""
     rows = len(experts) + 1
     texts = [*(safe_text(name, 24) for name in experts), "<b>all</b>"]
-    where = {"xaxis": "x2", "yaxis": "y", "textposition": "middle left", "cliponaxis": False}
+    position = {"xaxis": "x2", "yaxis": "y", "textposition": "middle left", "cliponaxis": False}
     font = {"size": theme.SMALL, "color": theme.INK}
-    return series.words(np.full(rows, 0.94), range(rows), texts, "Rows", **where, textfont=font)
+    return series.words(np.full(rows, 0.94), range(rows), texts, "Rows", **position, textfont=font)
 
 
 def _group_targets(columns: tensor_columns.TensorColumns, click: str) -> Trace:
@@ -197,7 +198,7 @@ def _group_targets(columns: tensor_columns.TensorColumns, click: str) -> Trace:
 
 
 def _group_names(columns: tensor_columns.TensorColumns) -> list[dict[str, Any]]:
-    """Names in the bars of groups, if they fit there on a narrow page; sections at the ends grow beyond theirs."""
+    """Names in the bars of groups that fit on a narrow page; names of sections at the ends may be wider than theirs."""
     by_part, labels = columns.group == "part", []
     wide = tensor_columns.NARROW * (1 - tensor_columns.NAMES) / len(columns.tensors)  # px of a column
     for span in columns.spans:
@@ -207,8 +208,8 @@ def _group_names(columns: tensor_columns.TensorColumns) -> list[dict[str, Any]]:
             labels.append({"text": text, "x": span.middle, "textangle": -90 if by_part else 0, "xref": "x"})
     ends = [] if by_part else columns.end_labels()
     labels += [label | {"xshift": 3 if label["xanchor"] == "left" else -3} for label in ends]
-    place = {"y": 0.5, "yref": "y3", "yanchor": "middle", "yshift": 0}
-    return [label | place for label in labels]
+    position = {"y": 0.5, "yref": "y3", "yanchor": "middle", "yshift": 0}
+    return [label | position for label in labels]
 
 
 def _lay_out(
@@ -216,7 +217,7 @@ def _lay_out(
 ) -> None:
     names = tensor_columns.NAMES
     plain = {"showgrid": False, "showticklabels": False, "ticks": "", "fixedrange": True}
-    beyond = max(axes.room(experts) + 8 - names * tensor_columns.NARROW, 8)  # px of the names of rows, from the plot
+    beyond = max(axes.room(experts) + 8 - names * tensor_columns.NARROW, 8)  # px of the names outside the plot
     fig.update_layout(
         xaxis={**columns.bare_axis(), "anchor": "y3"},
         xaxis2={

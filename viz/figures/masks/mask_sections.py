@@ -1,4 +1,4 @@
-"""Sections of the network: how far each expert moved there, and how much of it the merge keeps."""
+"""Sections of the network: how far each expert moved them, and how many of their scalars the merge keeps."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from viz.parts import axes, heat_maps, series, tensor_columns
 from viz.parts.cell_targets import NO_CELL, CellPosition, click_targets, outline
 from viz.parts.legends import add_legend
 
-COLORS = 7  # kinds of layer with a color of their own; the rest share one
+COLORS = 7  # kinds of layer with a color of their own; all others share one
 OTHER_KINDS = "other kinds"
-SHAPES = ("", "/", "x", ".", "\\", "-", "+")  # beside color, so that a gray print can be read
+SHAPES = ("", "/", "x", ".", "\\", "-", "+")  # beside color, so that a gray print stays readable
 PATTERN = {"fgcolor": theme.GROUND, "fillmode": "overlay", "size": 6, "solidity": 0.2}
 KIND = (
     "<b>{section}, {kind}</b><br>kept {survivors:count} of {tensors:plural tensor}, {kept:count} of {numel:count} "
@@ -42,18 +42,18 @@ LARGEST = "The largest move is {expert:plain} in {section:plain}: {relative:perc
 def kept_share(table: pd.DataFrame, *, by: str = "role") -> Picture:
     """A bar for each section, whose length is the kept share of its scalars, split by role, kind of layer or component.
 
-    kept (bool), one row a tensor; kept_numel (scalars, where single parameters are masked), order (without it rows must
-    be in that order), component (for instance Attention, MLP or Other). ``by`` is role, part or component.
+    Columns: kept (bool), one row a tensor; kept_numel (scalars, where single parameters are masked), order (without it
+    rows must be in that order), component (for instance Attention, MLP or Other). ``by`` is role, part or component.
     """
     check_option("by", by, ("role", "part", *(("component",) if "component" in table else ())))
     table = _add_kinds(sort_forward(table), by)
     sections = distinct_names(table["section"])
     totals = _sums(table, "section").set_index("section").loc[sections].reset_index()
-    of_kinds = _sums(table, "kind", "section")
+    sums = _sums(table, "kind", "section")
     if "tensor" in table:
         for name, some in (("kept_names", table[table["kept"] > 0]), ("pruned_names", table[table["kept"] == 0])):
             names = some.groupby(["kind", "section"])["tensor"].agg(first_few, 4).rename(name)
-            of_kinds = of_kinds.join(names.str.replace(", ", ",<br>   "), on=["kind", "section"])
+            sums = sums.join(names.str.replace(", ", ",<br>   "), on=["kind", "section"])
     totals = totals.assign(rest=1 - totals["share"], pruned=(1 - totals["share"]) * totals["numel"])
     size = table.groupby("kind")["numel"].sum()
     kinds = sorted(distinct_names(table["kind"]), key=lambda kind: (kind == OTHER_KINDS, -float(size[kind])))
@@ -62,7 +62,7 @@ def kept_share(table: pd.DataFrame, *, by: str = "role") -> Picture:
     flat = {"y": y, "orientation": "h", "hovertemplate": "%{text}<extra></extra>", "textposition": "none"}
     fig = Drawing()
     for kind, shape in zip(kinds, cycle(SHAPES), strict=False):
-        rows = of_kinds[of_kinds["kind"] == kind]
+        rows = sums[sums["kind"] == kind]
         texts = dict(zip(rows["section"], hover_texts(rows, KIND, raw=str), strict=True))
         kept = rows.set_index("section")["kept"].reindex(sections, fill_value=0).to_numpy(np.float64)
         fig.add_trace(bar(
@@ -93,7 +93,7 @@ def kept_share(table: pd.DataFrame, *, by: str = "role") -> Picture:
 def _add_kinds(table: pd.DataFrame, by: str) -> pd.DataFrame:
     """The table with kept scalars in place of flags, and the kind of every row.
 
-    That is its role in words, its part or its component; all parts except the largest few are ``OTHER_KINDS``.
+    The kind is the role in words, the part or the component; all parts except the largest few are ``OTHER_KINDS``.
     """
     kept = table["numel"].astype(float) * table["kept"].astype(bool)
     if "kept_numel" in table:
@@ -138,8 +138,8 @@ def task_vector_norms(
 ) -> Picture:
     """A heat map, experts by sections, of the norm of the task vector.
 
-    norm (Euclidean norm of the section's task vector, in units of the weights), relative (to the pretrained section's
-    norm).
+    Columns: norm (Euclidean norm of the section's task vector, in units of the weights), relative (to the pretrained
+    section's norm).
     """
     relative = check_option("value", value, ("relative", "norm")) == "relative"
     experts, sections = distinct_names(table["expert"]), distinct_names(table["section"])

@@ -53,10 +53,10 @@ def saliency_matrix(
 ) -> Picture:
     """Three aligned heat maps over the tensors: saliency, own masks, final mask.
 
-    saliency (mean absolute deviation, in units of the weights), kept (the expert's own mask), final (the mask that is
-    applied). ``group`` is order, block (kinds of layer lined up inside each block) or part (same kinds side by side);
-    ``normalize`` divides each row by its largest value; ``guides`` draws the first two maps only, in the columns of the
-    figure ``manual_canvas``, which is then shown below.
+    Columns: saliency (mean absolute deviation, in units of the weights), kept (the expert's own mask), final (the mask
+    that is applied). ``group`` is order, block (kinds of layer lined up inside each block) or part (same kinds side by
+    side); ``normalize`` divides each row by its largest value; ``guides`` draws the first two maps only, in the columns
+    of the figure ``manual_canvas``, which is then shown below.
     """
     experts, columns = distinct_names(table["expert"]), tensor_columns.TensorColumns.from_table(table, group)
     cells = columns.complete_cells(table, "expert", experts)
@@ -65,7 +65,7 @@ def saliency_matrix(
         for name, kind in (("saliency", np.float64), ("kept", bool), ("final", bool))
     )
     applied = np.asarray(final.any(axis=0))
-    panel = max(len(experts) * (22 if len(experts) <= 8 else 17), 84)  # one expert still leaves room for the color bar
+    panel = max(len(experts) * (22 if len(experts) <= 8 else 17), 84)  # with room for the color bar even for one expert
     domains, inner = axes.stack_panels([panel, panel] if guides else [panel, panel, FINAL], GAP)
     maps = [
         _saliency_map(saliency, heat_maps.ColorScale("saliency", log, limits), normalize, domains[0]),
@@ -109,18 +109,21 @@ def _mask_map(mask: Numbers, name: str, axis: str, bar: dict[str, Any] | None = 
 
 
 def _targets(cells: pd.DataFrame, tensors: pd.DataFrame, experts: list[str]) -> list[Trace]:
-    """What takes clicks on the three maps; on large ones each column of the own masks does, and not each cell."""
+    """Invisible marks that take clicks on the three maps.
+
+    Large maps of own masks have one for a column, not for a cell.
+    """
     names, large = list(tensors["tensor"]), len(cells) > tensor_columns.LARGE
     texts = hover_texts(cells, CELL if large else CELL + MORE, state=_state)
-    of_columns = hover_texts(tensors, COLUMN, state=_state)
+    column_texts = hover_texts(tensors, COLUMN, state=_state)
     if large:
-        own = click_targets([""], names, of_columns, "Own mask columns", "y2", height=len(experts))
+        own = click_targets([""], names, column_texts, "Own mask columns", "y2", height=len(experts))
     else:
         own = click_targets(experts, names, texts, "Own mask cells", "y2")
     return [
         click_targets(experts, names, texts, "Saliency cells"),
         own,
-        click_targets([""], names, of_columns, "Final mask cells", "y3"),
+        click_targets([""], names, column_texts, "Final mask cells", "y3"),
     ]
 
 
@@ -136,7 +139,7 @@ def _lay_out(
     axis = columns.axis()
     if len(panels) == 2:
         axis = columns.bare_axis()
-        axis["title"]["font"] = {"color": theme.CLEAR}  # the title is there for those who read the figure
+        axis["title"]["font"] = {"color": theme.CLEAR}  # invisible, but there for readers of the figure's data
     rows = [axes.name_axis("Expert", experts, down=True)] * 2 + [axes.name_axis("", ["final"], down=True)]
     fig.update_layout({
         f"yaxis{panel[1:]}": row | {"domain": domain, "anchor": "x"}
@@ -200,9 +203,9 @@ def saliency_tensor(
             )
         ),
     ])  # fmt: skip
-    what = f"Saliency of {short_name(tensor, 40)}<br>" if tensor else "Saliency "
+    beginning = f"Saliency of {short_name(tensor, 40)}<br>" if tensor else "Saliency "
     fig.update_xaxes(
-        title={"text": f"{what}(mean |deviation|, units of the weights)"}, **_axis([*saliency, *threshold], log)
+        title={"text": f"{beginning}(mean |deviation|, units of the weights)"}, **_axis([*saliency, *threshold], log)
     )
     fig.update_yaxes(**axes.name_axis("Expert", names, down=True, showgrid=True, fixedrange=False))
     frame = outline(names, [""], (selected, None), xref="x domain", x0=0, x1=1)
