@@ -100,7 +100,7 @@ def test_in_domain_a_run_is_held_against_the_expert(show: Any) -> None:
     at = show(image=INSIDE, image_view="drift by patch")
     assert "the expert for" in words(at)
     assert chart_keys(at) == VIEWS["drift by patch"]
-    assert "past 90% of the data set" in words(at)
+    assert "more drift than 90% of the data set" in words(at)
 
 
 def test_only_what_is_not_known_is_asked_for(show: Any, bench: DirectPreviewProcess) -> None:

@@ -82,7 +82,7 @@ def test_a_home_folder_that_cannot_be_written_to(
     monkeypatch.delenv("MERGESCOPE_STORE")
     with fail_writing(home, errno.EACCES):
         at = open_app("scores", library)
-        assert not at.exception and not at.error and "nothing new can be kept" in words(at)
+        assert not at.exception and not at.error and "nothing new can be stored" in words(at)
         assert main(["run", str(recipe_file), "--no-evaluate"]) == 1
     assert "cannot be written (Permission denied" in capsys.readouterr().err
     assert contents(home) == {}
