@@ -64,7 +64,7 @@ def test_given_scores_stand_apart_from_measured_ones(open_app: Any, library: Pat
     at = open_app("home", library)
     shown = words(at)
     assert not at.exception and "◇ 60.0%" in shown and "◇ 30.0%" in shown and "◇ 40.0%" in shown
-    assert "◇ given in elsewhere" in shown
+    assert "◇ from elsewhere" in shown
 
 
 @pytest.mark.full
