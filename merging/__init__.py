@@ -1,9 +1,9 @@
-"""Merge fine-tuned CLIP vision experts and measure what the merge did.
+"""Merge fine-tuned CLIP vision experts and measure the effects of the merge.
 
-The public API is small: ``list_methods()`` lists what is registered, ``merge()`` runs a chain of edits and one merge,
-``load_modules()`` opens what an adapt put on top of one, ``preview()`` says what a recipe would score, ``describe()``
-lists the tensors of a model, ``capture()`` and ``gradient_means()`` pass data through any torch module.
-Importing this package is cheap; torch is loaded by the first call that needs it.
+The public API is small. ``list_methods()`` lists the registered methods. ``merge()`` runs a chain of edits and one
+merge. ``load_modules()`` opens the modules that an adapt put on top of a merged model. ``preview()`` estimates the
+scores of a recipe. ``describe()`` lists the tensors of a model. ``capture()`` and ``gradient_means()`` pass data
+through any torch module. Importing this package is cheap: the first call that needs torch loads it.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 from merging.base.version import __version__
 from merging.tasks.context import Context
 
-# libgomp's threads otherwise spin at barriers, which is ruinous beside a busy neighbor (another merge, the app's
-# server, a browser). The variable is read once, when torch loads, so it must be set before.
+# libgomp's threads otherwise spin at barriers, which costs much time next to another busy process (another merge, the
+# app's server, a browser). libgomp reads the variable once, when torch loads, so it must be set before.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 if TYPE_CHECKING:
@@ -79,54 +79,54 @@ def merge(  # noqa: PLR0913 - the public contract
     progress: ProgressCallback | None = None,
     cancel: Cancel | None = None,
 ) -> MergeResult:
-    """The merged model, and the tables that the chain of ``edits`` and one ``merge`` made on the way.
+    """The merged model, and the tables of the chain: ``edits``, one ``merge``, and an ``adapt`` if there is one.
 
     Args:
         pretrained: a path, a Checkpoint, or a mapping name -> tensor (open_clip or Hugging Face visual names). Files
-            get open_clip's names, with q, k and v packed in one tensor; a mapping is merged under its own. The
-            parameter ``apart`` of some methods takes tensors whose names end in in_proj_weight or in_proj_bias as 3.
+            get open_clip's names, with q, k and v packed in one tensor; a mapping keeps its names. The parameter
+            ``apart`` of some methods splits tensors whose names end in in_proj_weight or in_proj_bias into three.
         experts: ordered mapping expert name -> path | Checkpoint | mapping of tensors.
         merge: key of a merge; ``params`` are its parameters (those left out take their defaults).
         edits: (key, parameters) pairs, applied to the task vectors in order before the merge.
-        layer_inputs: {expert: {parameter name: rows (n, d)}, or what ``capture`` gives, or the path of its file}.
-        gradients: {expert: what ``gradient_means`` gives, or its file}, for Fisher merging and TATR.
-        exemplars: {expert: images (n, 3, h, w)}, from which layer inputs are captured, or {expert: TaskExemplars},
-            with the labels and heads that methods on gradients need, too.
-        adapt: key, or key and parameters, of what is put on top of the merged model: the result's ``modules``.
-        test_data: {expert: TaskExemplars(images, head=head)} to learn from without labels, which are refused.
+        layer_inputs: {expert: {parameter name: rows (n, d)}, or a result of ``capture``, or the path of its file}.
+        gradients: {expert: a result of ``gradient_means``, or its file}, for Fisher merging and TATR.
+        exemplars: {expert: images (n, 3, h, w)}, from which layer inputs are captured, or {expert: TaskExemplars}
+            with the labels and heads that methods on gradients also need.
+        adapt: key, or key and parameters, of an adapt on top of the merged model; it makes the result's ``modules``.
+        test_data: {expert: TaskExemplars(images, head=head)}, to learn from without labels; labels are refused.
         count_dead_params: whether global quantiles count unused text tensors, as published image encoders' code does.
-        activation: "quick_gelu" or "gelu", for exemplars; by default the metadata beside the weights says which.
-        architecture: what no file states: "heads=12,activation=gelu", an open_clip name or a configuration's path.
-        vocabulary: of language models; "common" merges the tokens that all have, "pretrained" keeps the tables.
+        activation: "quick_gelu" or "gelu", for exemplars; by default that of the metadata beside the weights.
+        architecture: facts in no file: "heads=12,activation=gelu", an open_clip name or a configuration's path.
+        vocabulary: for language models; "common" merges the tokens of all, "pretrained" leaves the tables unchanged.
         family: "clip" takes the CLIP tower out of a larger network, such as LLaVA, which is otherwise merged whole;
             "inferred" infers every role from names and shapes; by default models are recognized.
-        strict: refuse experts of another pretrained model, equal to it, or given twice, which are warnings otherwise.
+        strict: refuse experts of another pretrained model, equal to it, or passed twice, instead of warning.
         device: "auto" (CUDA, then MPS, then CPU) or a torch device name.
         progress, cancel: called with a Progress, and an Event or a callable checked, after every piece of work.
 
     Raises:
-        ParameterError, UnknownMethodError, RecipeError, NeedsError: the recipe cannot be run as given.
-        CheckpointError, FamilyError, CompatibilityError: the files cannot be merged, or should not if ``strict``; every
-            problem is named.
-        Cancelled: ``cancel`` asked for it; nothing is kept.
+        ParameterError, UnknownMethodError, RecipeError, NeedsError: the recipe cannot run.
+        CheckpointError, FamilyError, CompatibilityError: the files cannot be merged, or should not if ``strict``; the
+            message names every problem.
+        Cancelled: the caller cancelled; nothing is saved.
     """
     stated = {"activation": activation, "architecture": architecture, "family": family, "vocabulary": vocabulary}
-    base, inputs = _opened(pretrained, experts, merge, params, edits, count_dead_params, stated, adapt)
+    base, inputs = _open(pretrained, experts, merge, params, edits, count_dead_params, stated, adapt)
     _warn(inputs, strict)
     data = {"layer_inputs": layer_inputs, "exemplars": exemplars, "test_data": test_data}
-    result = _computed(inputs, data, gradients, Context(device, progress, cancel))
+    result = _run(inputs, data, gradients, Context(device, progress, cancel))
     inputs.raise_if_changed()
     return _under_own_names(result, base, inputs.doubts)
 
 
 def describe(source: Source, family: str = "") -> pd.DataFrame:
-    """Every tensor of a checkpoint in forward order: what it is in the network, and what a merge makes of it.
+    """Every tensor of a checkpoint in forward order: its role in the network, and its treatment by a merge.
 
     Columns: tensor, tower, section, block, part, role, transposed, tied_to, shape, dtype, becomes ("merged", "mean",
     "kept" or "per task") and told_by ("clip", "facts" or "inferred"). ``source`` and ``family`` are as for ``merge``.
 
     Raises:
-        CheckpointError, FamilyError: it cannot be read, or its tensors do not show what they are.
+        CheckpointError, FamilyError: the checkpoint cannot be read, or the roles of its tensors cannot be determined.
     """
     from merging.models.formats.model_sources import open_checkpoint
     from merging.models.inspection.tensor_table import tensor_table
@@ -138,7 +138,7 @@ def load_modules(folder: str | os.PathLike[str], device: str = "cpu") -> Modules
     """The modules in a folder that ``Modules.save`` or an export wrote, with the merged model beside them.
 
     Raises:
-        CheckpointError: a file is missing, damaged or not what the folder's list says, or the model is another one.
+        CheckpointError: a file is missing, damaged or differs from the folder's list, or the model is another one.
     """
     from merging.engine.modules.reading_modules import load_modules as load
 
@@ -146,13 +146,14 @@ def load_modules(folder: str | os.PathLike[str], device: str = "cpu") -> Modules
 
 
 def recalibrate(model: Module, batches: Iterable[Any]) -> Module:
-    """The same module, with the running statistics of its batch norms measured anew on the batches.
+    """The same module, with the running statistics of its batch norms measured on the batches.
 
-    Batches are tensors, or mappings passed as keywords; those of a merged network are means of its experts' until then.
+    Batches are tensors (n, ...), or mappings passed as keywords. Without this call, a merged network has the means of
+    its experts' running statistics.
     """
-    from merging.models.team.recalibrate import recalibrate as measured
+    from merging.models.team.recalibrate import recalibrate as measure
 
-    return measured(model, batches)
+    return measure(model, batches)
 
 
 def preview(
@@ -164,21 +165,21 @@ def preview(
     device: str = "auto",
     cancel: Cancel | None = None,
 ) -> Preview:
-    """What a recipe would score on images of the choosing half, as differences to a reference on the same images.
+    """The scores of a recipe on images of the choosing half, as differences to a reference on the same images.
 
     Args:
         recipe: references to checkpoints, edits and a merge, as in a recipe file.
-        sample: images of every task, or a ``PreviewSample`` with a seed; None takes all of the choosing half.
+        sample: the number of images per task, or a ``PreviewSample`` with a seed; None takes the whole choosing half.
         reference: a recipe or a stored run; None is the pretrained model.
         benchmark: the images and heads; default: the bundled ones.
         device: "auto" (CUDA, then MPS, then CPU) or a torch device name.
         cancel: an Event or a callable, checked between two batches.
 
     Raises:
-        ParameterError: the sample is no number of images.
-        NeedsError: the chain learns, or needs exemplars, and what they give takes longer than a preview.
+        ParameterError: ``sample`` is no number of images.
+        NeedsError: the chain learns, or needs exemplars; both take longer than a preview may.
         CheckpointError, CompatibilityError, TaskError: the models cannot be merged or do not fit the benchmark.
-        Cancelled: ``cancel`` asked for it.
+        Cancelled: the caller cancelled.
     """
     from merging.images.benchmarks.benchmark import Benchmark
     from merging.study.previews.preview_samples import PreviewSample
@@ -189,7 +190,7 @@ def preview(
     return previewer.begin(recipe, chosen, reference, context=context).finish()
 
 
-def _computed(
+def _run(
     inputs: OpenedRecipe,
     data: Mapping[str, Any],
     gradients: GradientsOf | None,
@@ -212,7 +213,7 @@ def _computed(
 
 
 def _under_own_names(result: MergeResult, base: Checkpoint, doubts: tuple[str, ...]) -> MergeResult:
-    """The result with its tensors named as the caller names them, and with the doubts before the other warnings."""
+    """The result with the caller's tensor names, and with the doubts before the other warnings."""
     per_task = result.task_state_dicts
     return dataclasses.replace(
         result,
@@ -225,7 +226,7 @@ def _under_own_names(result: MergeResult, base: Checkpoint, doubts: tuple[str, .
 
 
 def _warn(inputs: OpenedRecipe, strict: bool) -> None:
-    """Log what probably does not belong together, or raise CompatibilityError if that is asked for."""
+    """Log doubts that the models belong together, or raise CompatibilityError for them if ``strict``."""
     from merging.tasks.context import log_warning
 
     if strict:
@@ -234,7 +235,7 @@ def _warn(inputs: OpenedRecipe, strict: bool) -> None:
         log_warning(doubt)
 
 
-def _opened(
+def _open(
     pretrained: Source,
     experts: Mapping[str, Source],
     merge: str,
@@ -244,13 +245,13 @@ def _opened(
     stated: Mapping[str, str],
     adapt: tuple[str, Mapping[str, Any]] | str | None,
 ) -> tuple[Checkpoint, OpenedRecipe]:
-    """The pretrained checkpoint as the caller names its tensors, and the opened recipe of a call of ``merge``."""
+    """The pretrained checkpoint under the caller's tensor names, and the opened recipe of a call of ``merge``."""
     from merging.base.errors import RecipeError
     from merging.models.formats.model_sources import open_models
     from merging.models.formats.named_architecture import named_architecture
     from merging.recipes import chain_rules
     from merging.recipes.recipe import Recipe
-    from merging.study.runs import opened_recipe as run_inputs
+    from merging.study.runs import opened_recipe
 
     if not isinstance(experts, Mapping):
         raise RecipeError(f"experts is a mapping of name to checkpoint; got {type(experts).__name__}.")
@@ -269,11 +270,11 @@ def _opened(
         vocabulary=stated["vocabulary"],
         adapt=adapt,
     )
-    return base, run_inputs.with_checkpoints(recipe, base, opened)
+    return base, opened_recipe.with_checkpoints(recipe, base, opened)
 
 
-# Public names that load when they are asked for, by their modules.
-HOMES = {
+# Public names that load on first use -> the modules that define them.
+DEFINED_IN = {
     "MergeResult": "merging.engine.run",
     "Modules": "merging.engine.modules.modules",
     "Preview": "merging.study.previews.preview",
@@ -287,6 +288,6 @@ HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    if name not in HOMES:
+    if name not in DEFINED_IN:
         raise AttributeError(f"module 'merging' has no attribute {name!r}")
-    return getattr(importlib.import_module(HOMES[name]), name)
+    return getattr(importlib.import_module(DEFINED_IN[name]), name)

@@ -1,1 +1,1 @@
-"""What everything stands on: errors, settings, progress, devices, threads, files, numerics; no model is known here."""
+"""The foundation of the package: errors, settings, progress, devices, threads, files, numerics; it knows no models."""

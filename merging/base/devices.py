@@ -18,11 +18,11 @@ R = TypeVar("R")
 
 HOST = torch.device("cpu")
 PINNED = {"cuda"}  # kinds of devices that copy from pinned memory while they compute
-SHARE = 2  # one of so many parts of the free memory is for a piece of work, the rest for what is not foreseen
-ROUNDS, QUARTER = 3, 2  # how often work is begun anew with pieces of a quarter of the size, as a shift of bits
-BY_CPU = ", so the CPU computed this."  # how the sentence ends that ``retry_on_oom`` gives then
-_ran_out = Counter[str]()  # by kind of device: how often its memory ran out in the work that is going on
-_counting = Lock()  # of what was counted there
+SHARE = 2  # a piece of work may take 1/SHARE of the free memory; the remainder is a reserve
+ROUNDS, QUARTER = 3, 2  # retries with smaller pieces, and the bits by which each retry shifts the size: a quarter
+BY_CPU = ", so the CPU computed this."  # the end of the sentence that ``retry_on_oom`` returns if the CPU took over
+_ran_out = Counter[str]()  # by kind of device: how often memory ran out in the current work
+_counting = Lock()  # protects ``_ran_out``
 
 
 def choose_device(name: str = "auto") -> torch.device:
@@ -44,19 +44,19 @@ def choose_device(name: str = "auto") -> torch.device:
 
 
 def describe_device(device: torch.device) -> str:
-    """'CPU' or the accelerator's name, which is recorded with every result."""
+    """'CPU' or the accelerator's name; it is recorded with every result."""
     if device.type == "cuda":
         return str(torch.cuda.get_device_name(device))
     return device.type.upper()
 
 
 def describe_used_device(device: torch.device, words: Iterable[str]) -> str:
-    """The name of what computed something: a device, or the CPU if one of the sentences of ``retry_on_oom`` says so."""
+    """The name of the device that computed a result: the CPU if a sentence of ``retry_on_oom`` says so."""
     return describe_device(HOST if any(sentence.endswith(BY_CPU) for sentence in words) else device)
 
 
 def describe_machine() -> str:
-    """'Linux on x86_64, 2 cores': what is recorded with times, without the machine's name."""
+    """'Linux on x86_64, 2 cores': recorded with times; it leaves out the machine's name."""
     cores = psutil.cpu_count() or 1
     return f"{platform.system()} on {platform.machine()}, {cores} {'core' if cores == 1 else 'cores'}"
 
@@ -67,37 +67,37 @@ def is_host(device: torch.device) -> bool:
 
 
 def move_tensor(tensor: Tensor, device: torch.device, dtype: torch.dtype) -> Tensor:
-    """A tensor of the host on a device, in a dtype; through pinned memory the host need not wait for the copy."""
+    """A host tensor (*S), of any shape, on ``device`` in ``dtype``; with pinned memory the host does not wait."""
     if device.type in PINNED:
         tensor = tensor.contiguous().pin_memory().to(device, non_blocking=True)  # an expanded one cannot be pinned
     return tensor.to(device, dtype)
 
 
 def free_bytes(device: torch.device) -> int:
-    """Bytes of an accelerator's memory that this process can still take."""
+    """Bytes of an accelerator's memory that this process can still allocate."""
     if device.type == "mps":
         return torch.mps.recommended_max_memory() - torch.mps.driver_allocated_memory()
     free = int(torch.get_device_module(device).mem_get_info(device)[0])
-    if device.type == "cuda":  # what torch holds and does not use counts as taken
+    if device.type == "cuda":  # the driver counts memory that torch has reserved but does not use as taken
         free += torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
     return free
 
 
 def free_for_models(device: torch.device) -> int:
-    """Bytes of memory that models which are evaluated together may take."""
+    """Bytes of a device's memory that models evaluated together may take."""
     return (int(psutil.virtual_memory().available) if is_host(device) else free_bytes(device)) // SHARE
 
 
 def limit_bytes(device: torch.device, size: int) -> int:
-    """The bytes of an accelerator's memory that a piece of work may take, which would like to take ``size``."""
+    """Bytes of an accelerator's memory that a piece of work may take, at most the ``size`` that it asks for."""
     return min(size, free_bytes(device) // SHARE) >> QUARTER * _ran_out[device.type]
 
 
 def retry_on_oom(device: torch.device, compute: Callable[[torch.device], R]) -> tuple[R, tuple[str, ...]]:
-    """What ``compute`` gives on a device, and a sentence if the device's memory did not suffice at once.
+    """The result of ``compute`` on a device, and a sentence if the device ran out of memory at least once.
 
-    Where memory runs out, it begins anew with pieces of a quarter of the size, three times, and then on the CPU. The
-    pieces of work inside work that was begun anew are as small, and smaller where they run out of memory themselves.
+    When memory runs out, ``compute`` starts again with pieces of a quarter of the size, up to three times, and then on
+    the CPU. Calls nested in a retry use the smaller pieces, too, and shrink them further if they run out themselves.
     """
     words: tuple[str, ...] = ()
     counted = 0
@@ -108,7 +108,7 @@ def retry_on_oom(device: torch.device, compute: Callable[[torch.device], R]) -> 
             except RuntimeError as error:
                 if is_host(device) or not _is_out_of_memory(error):
                     raise
-            # Out of the except block, where nothing refers to the tensors of the round that failed.
+            # After the except block, the tensors of the failed round are no longer referenced.
             torch.get_device_module(device).empty_cache()
             counted += _count_oom(device, 1)
             size = 1 << QUARTER * counted
@@ -120,7 +120,7 @@ def retry_on_oom(device: torch.device, compute: Callable[[torch.device], R]) -> 
 
 
 def _count_oom(device: torch.device, times: int) -> int:
-    """Count that so often more the memory of this kind of device ran out."""
+    """Add ``times`` to how often this kind of device ran out of memory."""
     with _counting:
         _ran_out[device.type] += times
     return times

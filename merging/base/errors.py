@@ -4,7 +4,7 @@ MergingError
 ├── ParameterError          a value outside its bounds, an unknown parameter            (also ValueError)
 ├── UnknownMethodError      no method has that key; the message names the nearest one   (also KeyError)
 ├── RecipeError             a recipe that cannot be read, or whose chain is invalid
-├── NeedsError              a method needs data that was not given
+├── NeedsError              a method needs data that the call does not provide
 ├── CheckpointError         a file or mapping that is not a usable checkpoint
 │   ├── CompatibilityError  pretrained and experts do not fit together; carries the report
 │   └── FamilyError         tensor names of no known model family
@@ -12,13 +12,13 @@ MergingError
 ├── LessonError             a lesson's file that cannot be read                         (also ValueError)
 ├── StoreError              a run that cannot be written or does not exist
 │   └── ModeError           what this server's mode, or a session's share of a class, does not allow
-├── HubError                the Hub, or the cache of its files, did not give a file or an answer
+├── HubError                the Hub, or the cache of its files, did not provide a file or an answer
 ├── WorkerError             workers cannot be started, do not fit, or were lost
-└── Cancelled               the caller asked to stop; nothing was kept, unless the text says so
-    └── Paused              the caller asked to go on later; what was learned so far was kept
-        └── WorkersGone     there is no worker any more; what they finished was kept
+└── Cancelled               the caller asked to stop; nothing is stored, unless the text says so
+    └── Paused              the caller asked to continue later; the progress so far is stored
+        └── WorkersGone     there are no workers any more; their finished tasks are stored
 
-Every message says what is wrong, what was expected, what was given, and what to do.
+Every message states the problem, the expected value, the actual value, and a remedy.
 """
 
 from __future__ import annotations
@@ -27,15 +27,16 @@ from typing import Any
 
 from merging.base.text import visible_lines
 
-# Why a HubError was raised: a setting forbids it, no connection, terms not accepted or a token refused, a repository,
-# revision or file that is not there, another file than expected, no room or no right to write, no answer for a while.
+# Why a HubError was raised, in the order of the names: a setting forbids the call; there is no connection; terms are
+# not accepted or a token is refused; a repository, revision or file does not exist; a file differs from the expected
+# one; the disk is full or not writable; the Hub has not answered for a while; another reason.
 HUB_REASONS = ("setting", "connection", "access", "missing", "digest", "disk", "busy", "other")
 
 
 class MergingError(Exception):
     """An error that this package raises on purpose; its text is meant for the user.
 
-    Invisible characters, which may come from a file that is quoted, are shown as escapes; lines stay lines.
+    Invisible characters, which may come from a quoted file, are shown as escapes. Line breaks stay.
     """
 
     def __init__(self, *parts: Any) -> None:
@@ -58,7 +59,7 @@ class RecipeError(MergingError, ValueError):
 
 
 class NeedsError(MergingError, ValueError):
-    """A method needs exemplars, labels or test data that were not given."""
+    """A method needs exemplars, labels or test data that the call does not provide."""
 
 
 class CheckpointError(MergingError, ValueError):
@@ -90,14 +91,14 @@ class StoreError(MergingError):
 
 
 class ModeError(StoreError):
-    """This server's mode does not allow it, or a session has had its share; or the mode is unknown."""
+    """This server's mode does not allow the action, a session has used up its share, or the mode is unknown."""
 
 
 class HubError(MergingError):
-    """The Hub, or the cache of its files, did not give a file or an answer.
+    """The Hub, or the cache of its files, did not provide a file or an answer.
 
-    ``reason`` is one of ``HUB_REASONS``; ``later`` is True if the same call may succeed later, and goes on from what
-    came so far.
+    ``reason`` is one of ``HUB_REASONS``. ``later`` is True if the same call may succeed later and continue the download
+    where it stopped.
     """
 
     def __init__(self, text: str, reason: str = "other", later: bool = False) -> None:
@@ -106,7 +107,7 @@ class HubError(MergingError):
 
 
 class WorkerError(MergingError):
-    """Workers cannot be started, do not fit this program, or were lost while they computed something."""
+    """Workers cannot be started, do not fit this program, or were lost while they were computing."""
 
 
 class EvaluatorError(MergingError):
@@ -114,23 +115,23 @@ class EvaluatorError(MergingError):
 
 
 class Cancelled(MergingError):  # noqa: N818 - a request that was honored, not an error
-    """The caller asked to stop; nothing was kept, unless the text says so."""
+    """The caller asked to stop; nothing is stored, unless the text says so."""
 
 
 class Paused(Cancelled):
-    """The caller asked to go on later; what was learned so far was kept, and the same call goes on from there."""
+    """The caller asked to continue later; the progress so far is stored, and the same call continues from there."""
 
 
 class WorkersGone(Paused):
-    """There has been no worker for a while; what they finished was kept, and the same call goes on from there."""
+    """There has been no worker for a while; finished tasks are stored, and the same call continues from there."""
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether Python, NumPy or torch, on any device, was refused memory."""
+    """Whether Python, NumPy or torch could not allocate memory, on any device."""
     refused = isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
     return refused or (isinstance(error, RuntimeError) and "allocate memory" in str(error))
 
 
 def describe_unexpected(error: BaseException) -> str:
-    """A sentence about an error that nothing raises on purpose."""
+    """A sentence about an error that no code raises on purpose."""
     return f"Unexpected {type(error).__name__}: {str(error)[:200] or 'no reason given'}"

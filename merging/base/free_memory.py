@@ -1,4 +1,4 @@
-"""How much memory this process can still take, within the limits of its control groups, and whether it has run out."""
+"""How much memory this process can still allocate within the limits of its control groups, and whether it ran out."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from typing import NamedTuple
 import psutil
 
 OF_PROCESS, GROUPS = Path("/proc/self/cgroup"), Path("/sys/fs/cgroup")  # only Linux has them
-OF_MACHINE, KILLS = Path("/proc/vmstat"), "oom_kill"  # where the system counts the processes that it killed for memory
-LOW = 1 << 28  # bytes of free memory below which a process that is killed was likely killed for it
-PAGES = ("active_file", "inactive_file")  # pages of files, which the system drops where memory is needed
+OF_MACHINE, KILLS = Path("/proc/vmstat"), "oom_kill"  # the file and the entry that count processes killed for memory
+LOW = 1 << 28  # bytes of free memory below which lack of memory is the likely cause of a kill
+PAGES = ("active_file", "inactive_file")  # cached file pages, which the system drops when memory is needed
 
 
 class GroupFiles(NamedTuple):
-    """The files of a control group that say how much memory it may take and takes, and how many were killed for it."""
+    """The files of a control group with its memory limit, its memory in use, and its count of killed processes."""
 
     limit: str
     used: str
-    prefix: str  # of the entries of memory.stat that count the groups inside, too
+    prefix: str  # of the entries of memory.stat that include nested groups
     kills: str
 
 
@@ -30,37 +30,37 @@ VERSION_2 = GroupFiles("memory.max", "memory.current", "", "memory.events")
 
 
 def free_memory() -> int:
-    """Bytes of memory that this process can still take; a container or a service may have less than its machine."""
+    """Bytes of memory that this process can still allocate; a container or a service may have less than its machine."""
     return max(0, min([int(psutil.virtual_memory().available), *_free_in_groups()]))
 
 
 class MemorySample(NamedTuple):
-    """What a look at the memory found: whether hardly any was free, and how many processes were killed for it."""
+    """The state of the memory at one time: whether hardly any was free, and how many processes were killed for it."""
 
     low: bool
     kills: int
 
 
 class MemoryWatch:
-    """Whether memory ran out around the last looks: a process that was killed then was likely killed for it.
+    """Whether memory ran out around the last samples, which is then the likely cause of a process being killed.
 
-    Two ``looks`` count where one may come after the process was killed; one where looks are far apart.
+    ``looks`` is how many samples count: two if the last one may be taken after the kill, one if samples are far apart.
     """
 
     def __init__(self, looks: int = 2) -> None:
         self._looks = deque([MemorySample(False, _count_kills())], maxlen=looks)
 
     def sample(self) -> None:
-        """Note how much memory is free now, and how many processes were killed for it, while the process runs."""
+        """Record how much memory is free now, and how many processes were killed for memory so far."""
         self._looks.append(MemorySample(free_memory() < LOW, _count_kills()))
 
     def ran_out(self) -> bool:
-        """Whether hardly any memory was free at the last looks, or the system has killed a process for it since."""
-        return any(look.low for look in self._looks) or _count_kills() > self._looks[0].kills
+        """Whether hardly any memory was free at the last samples, or the system has killed a process for it since."""
+        return any(sample.low for sample in self._looks) or _count_kills() > self._looks[0].kills
 
 
 def _count_kills() -> int:
-    """How many processes were killed for memory, as the machine and the control groups count them; 0 if none counts."""
+    """How many processes were killed for memory, by the counts of the machine and the control groups; 0 without any."""
     counted = 0
     for path in (OF_MACHINE, *(folder / files.kills for folder, files in _find_groups())):
         with contextlib.suppress(OSError, ValueError):
@@ -70,14 +70,14 @@ def _count_kills() -> int:
 
 
 def _free_in_groups() -> Iterator[int]:
-    """What is left in each control group with a limit that the process is in."""
+    """Bytes of memory left in each control group of the process that has a limit."""
     for folder, files in _find_groups():
-        with contextlib.suppress(OSError, ValueError):  # no such group here, or "max": it has no limit
+        with contextlib.suppress(OSError, ValueError):  # there is no such group, or "max": it has no limit
             yield _free_in_group(folder, files)
 
 
 def _find_groups() -> Iterator[tuple[Path, GroupFiles]]:
-    """The folders of the control groups that the process is in: its own, and those around it."""
+    """The folders of the control groups that the process is in: its own and all enclosing ones."""
     lines = ""
     with contextlib.suppress(OSError):
         lines = OF_PROCESS.read_text("utf-8", "replace")
@@ -93,7 +93,7 @@ def _find_groups() -> Iterator[tuple[Path, GroupFiles]]:
 
 
 def _free_in_group(folder: Path, files: GroupFiles) -> int:
-    """A group's limit without what it takes. Raises OSError or ValueError if it has no limit."""
+    """A group's limit minus its memory in use. Raises OSError or ValueError if it has no limit."""
     limit, used = (int((folder / name).read_text("ascii")) for name in (files.limit, files.used))
     pages = 0
     for entry in (folder / "memory.stat").read_text("ascii").splitlines():

@@ -1,4 +1,4 @@
-"""Modes of a server ($MERGESCOPE_MODE): what its visitors may start, from everything to reading only."""
+"""Modes of a server ($MERGESCOPE_MODE): which actions its visitors may start, from all to none."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from merging.base.text import did_you_mean, printable
 
 VARIABLE = "MERGESCOPE_MODE"
 SHARED = "MERGESCOPE_SHARED"  # set where several people use a server in full mode
-MOST_SECONDS = 30.0  # of computing that a job may take in a class, as estimated
+MOST_SECONDS = 30.0  # estimated computing time that a job may take in a class
 
 
 class Mode(StrEnum):
@@ -18,11 +18,11 @@ class Mode(StrEnum):
 
     FULL = "full"  # one person or a few, who may do everything
     CLASS = "class"  # many at once, who share one small machine
-    READ = "read"  # anybody, who looks at what is stored
+    READ = "read"  # anybody; visitors can only view stored results
 
 
 class VisitorAction(StrEnum):
-    """What a visitor may start or change; the value is how sentences call it."""
+    """An action that a visitor may start; the value names it in sentences."""
 
     MERGE = "merges"
     MEASURE = "measurements"
@@ -58,10 +58,10 @@ OWN_MACHINE = "Start Mergescope on your own machine for that."
 
 
 def server_mode() -> Mode:
-    """The mode of this process; ``full`` unless the variable says otherwise.
+    """The mode of this process; ``full`` unless $MERGESCOPE_MODE names another one.
 
     Raises:
-        ModeError: the variable has another value.
+        ModeError: the variable names no mode.
     """
     written = os.environ.get(VARIABLE, "").strip().casefold() or Mode.FULL
     if written not in set(Mode):
@@ -71,18 +71,18 @@ def server_mode() -> Mode:
 
 
 def is_shared() -> bool:
-    """Whether several people use this server: as $MERGESCOPE_SHARED says, or in a mode for many."""
-    said = os.environ.get(SHARED, "").strip().casefold()
-    return server_mode() != Mode.FULL or said not in {"", "0", "no", "off", "false"}
+    """Whether several people use this server: $MERGESCOPE_SHARED says so, or it is in a mode for many."""
+    setting = os.environ.get(SHARED, "").strip().casefold()
+    return server_mode() != Mode.FULL or setting not in {"", "0", "no", "off", "false"}
 
 
 def is_allowed(action: VisitorAction) -> bool:
-    """Whether visitors of this server may do that."""
+    """Whether visitors of this server may start an action."""
     return action in ALLOWED[server_mode()] and not (action in FOR_ONE and is_shared())
 
 
 def refusal(action: VisitorAction) -> str:
-    """Why visitors may not do that here, and where they can; Markdown."""
+    """Why visitors of this server may not start an action, and where they can; Markdown."""
     if action in ALLOWED[server_mode()]:
         return f"Several people use this server, so it has no {action}. {WAYS.get(action, OWN_MACHINE)}"
     return f"This server is in {server_mode()} mode, which has no {action}. {WAYS.get(action, OWN_MACHINE)}"

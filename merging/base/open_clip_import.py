@@ -1,8 +1,8 @@
 """Makes torchvision importable beside a CPU-only torch.
 
-The published torchvision wheel is built for CUDA; where its library cannot be loaded, the import still registers fake
-kernels for two of its operators and fails because these are not defined. Defining their schemas first is enough: the
-operators themselves are not used here, only open_clip's models and text towers, which import torchvision.
+The published torchvision wheel is built for CUDA. Where its library cannot be loaded, the import still registers fake
+kernels for two operators, and fails because the operators are not defined. Defining their schemas first is enough:
+Mergescope does not use these operators, only open_clip's models and text towers, which import torchvision.
 """
 
 from __future__ import annotations
@@ -17,7 +17,10 @@ _SCHEMAS = {
 
 
 def prepare_torchvision() -> None:
-    """Call before the first import of torchvision or open_clip; does nothing with torch for CUDA, or twice."""
+    """Define the missing operators; call this before the first import of torchvision or open_clip.
+
+    Does nothing if torch is built for CUDA, or on a second call.
+    """
     if _libraries or torch.version.cuda is not None:
         return
     library = torch.library.Library("torchvision", "DEF")

@@ -1,4 +1,4 @@
-"""Pieces of work that do not need each other, several at once, with their results in the order of the pieces."""
+"""Independent pieces of work, computed several at once, with their results in the order of the pieces."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from merging.base.errors import Cancelled
 
 T = TypeVar("T")
 
-WAKE = 0.2  # seconds after which somebody who waits looks whether to stop
-# Called with the share of a unit that is done, in [0, 1] (None: no news), and what it is doing; may raise Cancelled.
+WAKE = 0.2  # seconds between two checks whether to stop while waiting
+# Called with the share of a unit that is done, in [0, 1] (None: no change), and a detail; may raise Cancelled.
 Report = Callable[[float | None, str], None]
 
 
 @dataclass(frozen=True)
 class Unit(Generic[T]):
-    """A piece of work: what one layer takes, whoever does it.
+    """A piece of work, such as one layer.
 
-    ``work`` is its size in scalars, ``nbytes`` the memory that it takes while it runs, and ``kept`` that of its result.
-    A unit starts when all units of other groups before it are done and their results are taken.
+    ``work`` is its size in scalars, ``nbytes`` the memory that it takes while it runs, and ``kept`` the memory that its
+    result takes. A unit starts when all earlier units of other groups are done and their results are consumed.
     """
 
     name: str
@@ -37,14 +37,14 @@ class Unit(Generic[T]):
 
 
 def peak_bytes(sizes: Iterable[int], workers: int, budget: int) -> int:
-    """The memory that units of these sizes take at most, of which ``workers`` run within a budget, or one alone."""
+    """The most memory that units of these sizes take if up to ``workers`` run within ``budget`` bytes, or one alone."""
     largest = sorted(sizes, reverse=True)[:workers]
     return max(max(largest, default=0), min(sum(largest), budget))
 
 
 @dataclass
 class _RunningUnit(Generic[T]):
-    """A unit that was started, and the share of it that is done."""
+    """A started unit, and the share of it that is done."""
 
     unit: Unit[T]
     future: Future[T] = field(default_factory=Future)
@@ -56,7 +56,7 @@ class _RunningUnit(Generic[T]):
 
     @property
     def done(self) -> int:
-        """Scalars that are worked on."""
+        """The number of scalars that are done."""
         return self.unit.work if self.future.done() else round(self.share * self.unit.work)
 
 
@@ -69,9 +69,9 @@ def run_units(
 ) -> Generator[T, None, None]:
     """The results of units, in their order; up to ``workers`` threads work at once.
 
-    A unit waits while it and those before it take more memory than the ``budget``, unless it is alone. ``listen`` is
-    called in the caller's thread with the scalars worked on since the last result, what is done and for which unit; it
-    may raise Cancelled. Every thread calls ``prepare`` first. An error of a unit is raised in its turn.
+    A unit waits while it and the units before it take more than ``budget`` bytes, unless it is alone. ``listen`` is
+    called in the caller's thread with the scalars done since the last result, the detail and the unit's name; it may
+    raise Cancelled. Every thread calls ``prepare`` first. The error of a unit is raised in place of its result.
     """
     started, stop = deque[_RunningUnit[T]](), Event()
     news: SimpleQueue[tuple[_RunningUnit[T] | None, float | None, str]] = SimpleQueue()
@@ -113,24 +113,24 @@ def run_units(
 def _relay_progress(
     news: SimpleQueue[Any], started: Iterable[_RunningUnit[Any]], listen: Callable[[int, str, str], None]
 ) -> None:
-    """Wait for news, or for a while, and pass them on."""
+    """Wait for a report of a unit, for ``WAKE`` seconds at most, and pass the progress on."""
     try:
-        of, share, detail = news.get(timeout=WAKE)
+        running, share, detail = news.get(timeout=WAKE)
     except Empty:
-        of, share, detail = None, None, ""
-    if of is not None and share is not None:
-        of.share = share
-    listen(sum(each.done for each in started), detail, of.unit.name if of else "")
+        running, share, detail = None, None, ""
+    if running is not None and share is not None:
+        running.share = share
+    listen(sum(each.done for each in started), detail, running.unit.name if running else "")
 
 
 @contextmanager
 def map_in_threads(
     tasks: Iterable[Callable[[], T]], workers: int, started: int, prepare: Callable[[], Any]
 ) -> Iterator[Iterator[T]]:
-    """The results of many small tasks, in their order, made by ``workers`` threads that call ``prepare`` first.
+    """The results of many small tasks, in their order, computed by ``workers`` threads that call ``prepare`` first.
 
-    At most so many are ``started`` and not yet used: the next task is taken and starts when the loop over the results
-    continues. An error of a task is raised in its turn.
+    At most ``started`` tasks have begun without their result being consumed: the next task starts when the loop over
+    the results continues. The error of a task is raised in place of its result.
     """
     with ThreadPoolExecutor(workers, initializer=prepare) as pool:
 
@@ -151,7 +151,7 @@ def map_in_threads(
 
 @contextmanager
 def prefetch(items: Iterator[T]) -> Iterator[Iterator[T]]:
-    """The same items, each made by another thread while the one before it is in use."""
+    """The same items, each produced by another thread while the previous one is in use."""
     with ThreadPoolExecutor(1) as pool:
 
         def prefetched() -> Iterator[T]:

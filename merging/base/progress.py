@@ -37,13 +37,13 @@ _current_watchers: list[tuple[ProgressCallback | None, Cancel | None]] = [(None,
 
 @contextmanager
 def watch_progress(progress: ProgressCallback | None = None, cancel: Cancel | None = None) -> Iterator[None]:
-    """Let work that is given neither report to ``progress`` and heed ``cancel``, in this whole process.
+    """Set the default ``progress`` and ``cancel`` of this process for work that is passed neither.
 
-    A command stands behind all that its process does. A download begins wherever a model is opened, so that these two
-    would have to be handed through every function that opens one.
+    A download may begin wherever a model is opened. Without these defaults, every function that opens a model would
+    have to pass them on.
     """
-    above = _current_watchers[-1]
-    _current_watchers.append((progress or above[0], cancel or above[1]))
+    outer = _current_watchers[-1]
+    _current_watchers.append((progress or outer[0], cancel or outer[1]))
     try:
         yield
     finally:
@@ -51,12 +51,12 @@ def watch_progress(progress: ProgressCallback | None = None, cancel: Cancel | No
 
 
 def current_watchers() -> tuple[ProgressCallback | None, Cancel | None]:
-    """Where work that is given neither reports to, and what it heeds."""
+    """The default progress callback and the default cancel of work that is passed neither."""
     return _current_watchers[-1]
 
 
 def is_cancel_requested(cancel: Cancel | None) -> bool:
-    """Whether an Event is set, or a callable says yes."""
+    """Whether ``cancel`` is an Event that is set, or a callable that returns True."""
     return cancel is not None and (cancel.is_set() if isinstance(cancel, Event) else cancel())
 
 
@@ -69,7 +69,7 @@ class Meter:
         self._started = time.monotonic()
 
     def silent(self) -> Meter:
-        """A meter that reports nothing and asks the same cancel, for work that is counted elsewhere."""
+        """A meter with the same cancel that reports nothing, for work that another meter counts."""
         return Meter(0, None, self._cancel)
 
     def check(self) -> None:
@@ -78,13 +78,13 @@ class Meter:
             raise Cancelled("Cancelled; nothing was kept.")
 
     def advance(self, work: int, phase: str, detail: str = "") -> None:
-        """Count ``work`` more as done and report it, then raise Cancelled if asked to stop."""
+        """Count ``work`` more units as done and report them, then raise Cancelled if the caller wants to stop."""
         self.done += work
         self.total = max(self.total, self.done)
         self.report_part(0, phase, detail)
 
     def report_part(self, work: int, phase: str, detail: str = "") -> None:
-        """Report ``work`` of the current piece as done without counting it, then raise Cancelled if asked to stop."""
+        """Report ``work`` units of the current piece as done without counting them; raise Cancelled on request."""
         if self._progress is not None:
             done = min(self.done + work, self.total)
             seconds = time.monotonic() - self._started
@@ -105,7 +105,7 @@ class Phases:
         self._started = time.monotonic()
 
     def callback(self, phase: str) -> ProgressCallback | None:
-        """The callback that the work of one phase reports to."""
+        """The callback to which the work of one phase reports."""
         if self._progress is None:
             return None
         report, before = self._progress, self._before[phase]

@@ -1,4 +1,4 @@
-"""Where data is stored: the bundled benchmark, the library of precomputed runs, this user's own runs."""
+"""Settings from the environment: folders of benchmarks, runs and models, and the workers that compute."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from merging.base.text import printable
 BUNDLED = Path(__file__).resolve().parents[2] / "sample_data"
 LIBRARY = BUNDLED / "runs"
 STORE = "MERGESCOPE_STORE"
-WORKERS = "MERGESCOPE_WORKERS"  # who computes: empty (this process), 4 (processes), gpus, an address, module:function
-CERTIFICATES = "MERGESCOPE_CERTIFICATES"  # the folder of the certificates with which workers are reached by TLS
+WORKERS = "MERGESCOPE_WORKERS"  # workers: empty (this process), 4 (processes), gpus, an address, module:function
+CERTIFICATES = "MERGESCOPE_CERTIFICATES"  # the folder of the certificates for TLS connections to workers
 EVALUATOR = "MERGESCOPE_EVALUATOR"  # the program that measures exported models; only from the environment
-JOBS = "MERGESCOPE_JOBS"  # how many jobs run at a time where they share workers
+JOBS = "MERGESCOPE_JOBS"  # how many jobs run at a time if they share workers
 JOBS_AT_ONCE, MOST_JOBS = 4, 64
 HUB_SWITCH = "MERGESCOPE_HUB"  # "on"; "cached": nothing is downloaded; "off": no cache either
 
@@ -29,7 +29,7 @@ def store_root() -> Path:
     """The folder of this user's runs: $MERGESCOPE_STORE, else a folder in the user's cache directory.
 
     Raises:
-        StoreError: the user has no home folder either.
+        StoreError: no variable is set, and the user has no home folder.
     """
     for variable, below in ((STORE, ""), ("XDG_CACHE_HOME", "mergescope")):
         if chosen := os.environ.get(variable):
@@ -38,30 +38,29 @@ def store_root() -> Path:
         return Path.home() / ".cache" / "mergescope"
     except RuntimeError:  # neither $HOME nor an entry among the system's users
         raise StoreError(
-            "There is no home folder that runs could be kept in. Set MERGESCOPE_STORE to a folder that can be written "
-            "to."
+            "There is no home folder to store runs in. Set MERGESCOPE_STORE to a folder that can be written to."
         ) from None
 
 
 def workers() -> str:
-    """Who computes what can be computed elsewhere: $MERGESCOPE_WORKERS, as ``merging.tasks.workers.pools`` reads it."""
+    """The text of $MERGESCOPE_WORKERS that names the workers, as ``merging.tasks.workers.pools`` reads it."""
     return os.environ.get(WORKERS, "").strip()
 
 
 def jobs_at_once() -> int:
-    """How many jobs a server runs at a time: one, or $MERGESCOPE_JOBS (4) where they share the workers of a scheduler.
+    """How many jobs a server runs at a time: one, or $MERGESCOPE_JOBS (4) if jobs share the workers of a scheduler.
 
-    Processes of this machine are started by each job anew, and are as many as shall compute, so one job has them all.
-    Whether jobs share the pool of a function is not known: one, unless the variable says more.
+    Each job starts worker processes of this machine anew, so one job uses them all. Whether jobs share the pool of a
+    user's function is unknown: one job runs unless the variable says more.
 
     Raises:
-        StoreError: the variable is no number of jobs.
+        StoreError: the variable is not a valid number of jobs.
     """
     spec, written = workers(), os.environ.get(JOBS, "").strip()
     if written and not (written.isdecimal() and 1 <= int(written) <= MOST_JOBS):
         raise StoreError(
             f"{JOBS} says how many jobs run at a time, 1 to {MOST_JOBS}; got {printable(written, 40)!r}. Set another "
-            "number, or leave it away."
+            "number, or unset it."
         )
     if ":" not in spec and not spec.endswith(".json"):
         return 1
@@ -70,12 +69,12 @@ def jobs_at_once() -> int:
 
 
 def store_words() -> list[str]:
-    """The option with which a command uses this program's store wherever it is typed; empty for the usual store."""
+    """The words of the option that makes a command use this program's store; empty for the default store."""
     return ["--store", str(store_root().absolute())] if os.environ.get(STORE) else []
 
 
 def models_folders() -> dict[str, Path]:
-    """The folders of $MERGESCOPE_MODELS by their names in references: the last part, numbered if not unique."""
+    """The folders of $MERGESCOPE_MODELS by their names in references: the last path component, numbered if repeated."""
     folders: dict[str, Path] = {}
     for text in os.environ.get("MERGESCOPE_MODELS", "").split(os.pathsep):
         if not text.strip():

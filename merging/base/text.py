@@ -48,7 +48,7 @@ def size_text(count: float) -> str:
 
 
 def estimate_basis(learned: bool, noun: str) -> str:
-    """Where an estimate of time comes from: 'from earlier runs on this machine'."""
+    """The source of an estimate of time: 'from earlier runs on this machine'."""
     return (
         f"from earlier {noun}s on this machine" if learned else f"a guess until this machine has computed such a {noun}"
     )
@@ -59,14 +59,14 @@ def duration_text(seconds: float) -> str:
     if seconds < 9.95:
         return f"{max(seconds, 0.1):.1f} s"
     whole = round(seconds)
-    minutes, rest = divmod(whole, 60)
+    minutes, remainder = divmod(whole, 60)
     if whole < 60:
         return f"{whole} s"
-    return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
+    return f"{minutes} min {remainder} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
 
 
 def plural(count: int, one: str, more: str = "") -> str:
-    """'1 tensor', '2,000 tensors': a number with its noun, and what agrees with it; ``more`` if not by an s."""
+    """'1 tensor', '2,000 tensors': a number with its noun; ``more`` is the plural if it is not ``one`` with an s."""
     return f"{count:,} {one if count == 1 else more or f'{one}s'}"
 
 
@@ -78,13 +78,13 @@ def first_few(items: Iterable[object], limit: int = 5) -> str:
 
 
 def printable(text: str, limit: int = 120) -> str:
-    """Untrusted text, cut, with invisible characters escaped: it can fake no line and reverse no text."""
+    """Untrusted text, cut, with invisible characters escaped, so that it cannot fake lines or reverse text."""
     visible = "".join(character if character.isprintable() else ascii(character)[1:-1] for character in text[:limit])
     return visible if len(text) <= limit else f"{visible}…"
 
 
 def visible_lines(text: str) -> str:
-    """Untrusted text with its lines, and with other invisible characters escaped."""
+    """Untrusted text with its line breaks; other invisible characters are escaped."""
     return text if text.isprintable() else "\n".join(printable(line, len(line)) for line in text.split("\n"))
 
 

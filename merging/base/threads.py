@@ -1,8 +1,8 @@
 """One thread for each piece of work and several pieces at once, so that no byte depends on the number of cores.
 
-Torch cuts a large product or sum into as many parts as it may use threads, and the last digits depend on the cut. So
-what computes numbers that are kept computes them in ``limit_to_one_thread``, and pieces that do not need each other,
-such as tensors, batches or tasks, go through ``run_in_threads``. An accelerator has its own threads and is left alone.
+Torch splits a large product or sum into as many parts as it may use threads, and the last digits depend on the split.
+So code whose numbers are stored runs in ``limit_to_one_thread``, and ``run_in_threads`` computes independent pieces,
+such as tensors, batches or tasks, in parallel. Accelerators have their own threads and are not limited.
 """
 
 from __future__ import annotations
@@ -21,26 +21,27 @@ from merging.base.parallel import map_in_threads
 
 T = TypeVar("T")
 
-AT_ONCE = 4 << 30  # bytes that pieces that are worked on at once may take, if as much again is free
+AT_ONCE = 4 << 30  # bytes that all pieces computed at once may take, if as much again is free
 ONE_THREAD = partial(torch.set_num_threads, 1)
-_allowed = local()  # ``parallel_pieces``: how many threads torch might use before it was told to use one
+_allowed = local()  # ``cores``: how many threads torch could use before ``limit_to_one_thread``
 
 
 def parallel_pieces(device: torch.device = HOST) -> int:
-    """How many pieces are worked on at once: on the CPU as many as torch may use threads outside of
-    ``limit_to_one_thread``.
+    """How many pieces are computed at once.
+
+    On the CPU: the number of threads that torch may use outside of ``limit_to_one_thread``. On an accelerator: one.
     """
     return (getattr(_allowed, "cores", 0) or torch.get_num_threads()) if is_host(device) else 1
 
 
 def piece_memory() -> int:
-    """Bytes that pieces that are worked on at once may take."""
+    """Bytes that all pieces computed at once may take."""
     return min(AT_ONCE, free_memory() // 2)
 
 
 @contextmanager
 def limit_to_one_thread(device: torch.device = HOST) -> Iterator[None]:
-    """Let torch use one thread for each operation on the CPU for a while; ``parallel_pieces`` does not change."""
+    """Let torch use one thread for each operation on the CPU in the block; ``parallel_pieces`` does not change."""
     if not is_host(device):
         yield
         return
@@ -58,14 +59,14 @@ def limit_to_one_thread(device: torch.device = HOST) -> Iterator[None]:
 def run_in_threads(
     tasks: Iterable[Callable[[], T]], device: torch.device = HOST, nbytes: int = 0
 ) -> Iterator[Iterator[T]]:
-    """The results of tasks in their order, each computed by one thread, several at once where there are cores.
+    """The results of tasks in their order, each computed by one thread, several at once if there are several cores.
 
-    ``nbytes`` is the memory that a task takes with its result; as many run as fit into the ``piece_memory``. Whether a
-    task records gradients is for the task to say: it may run in another thread.
+    ``nbytes`` is the memory that a task takes with its result; as many tasks run as fit into ``piece_memory``. A task
+    must itself enable or disable gradients, because it may run in another thread.
     """
     workers = parallel_pieces(device)
     if workers > 1 and nbytes > 0:
-        workers = max(1, min(workers, piece_memory() // nbytes - 1))  # a result may wait beside those that run
+        workers = max(1, min(workers, piece_memory() // nbytes - 1))  # one result may wait while others are computed
     with limit_to_one_thread(device):
         if workers == 1:
             yield (task() for task in tasks)

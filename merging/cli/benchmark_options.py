@@ -1,4 +1,4 @@
-"""How tasks and models of a new benchmark are described by options, for the command ``benchmark make``."""
+"""The options of the command ``benchmark make`` that describe the tasks and models of a new benchmark."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ REFERENCE_FLAGS = (
 
 
 class AmountType(click.ParamType[int]):
-    """A number of images; "all" is 0, which takes all."""
+    """A number of images; "all" becomes 0, which means all images."""
 
     name = "amount"
 
@@ -63,17 +63,17 @@ class TaskType(click.ParamType[tuple[str, dict[str, str]]]):
         pairs = [part.partition("=") for part in value.split(",")]
         if not all(equals and name.strip() and text.strip() for name, equals, text in pairs):
             raise UsageError(
-                [f"Write a task as NAME=PATH,option=value; got {value!r}. Paths with commas go into a file."]
+                [f"Write a task as NAME=PATH,option=value; got {value!r}. Name paths with commas in a file of --from."]
             )
-        (task, _, path), *rest = pairs
-        return task.strip(), {"images": path.strip(), **{name.strip(): text.strip() for name, _, text in rest}}
+        (task, _, path), *settings = pairs
+        return task.strip(), {"images": path.strip(), **{name.strip(): text.strip() for name, _, text in settings}}
 
 
 def _read_description(**values: Any) -> dict[str, Any]:
     return {"described": {name: value for name, value in values.items() if value is not None}}
 
 
-description_options = option_group(  # what describes a benchmark; the command gets ``described``, {option: value}
+description_options = option_group(  # describe a benchmark; the command gets ``described``, {option: value}
     _read_description,
     option("--from", "source", type=PATH, metavar="FILE", help="a description in YAML"),
     option("--pretrained", metavar="MODEL", help="a file, a folder, hf-hub:ORGANIZATION/NAME or MODEL/TAG"),
@@ -93,10 +93,10 @@ description_options = option_group(  # what describes a benchmark; the command g
 
 
 def join_descriptions(described: Mapping[str, Any]) -> Description:
-    """The description in a file, or in the options; options win over the file.
+    """The description in a file, or in the options; options take precedence over the file.
 
     Raises:
-        UsageError: the options contradict each other, or something is missing.
+        UsageError: the options contradict each other, or a required option is missing.
         TaskError: the description cannot be used.
     """
     from dataclasses import replace
@@ -104,16 +104,16 @@ def join_descriptions(described: Mapping[str, Any]) -> Description:
     from merging.images.benchmarks.build.benchmark_description import Description
     from merging.models.formats.named_architecture import named_architecture
 
-    given = dict(described)
-    source, tasks = given.pop("source", None), dict(given.pop("tasks"))
+    options = dict(described)
+    source, tasks = options.pop("source", None), dict(options.pop("tasks"))
     if source is not None:
         problems = ["Tasks are described in the file of --from, or by --task, not both."] if tasks else []
-        problems += [f"--{name} belongs into the file of --from." for name in MODELS if name in given]
+        problems += [f"--{name} belongs into the file of --from." for name in MODELS if name in options]
         if problems:
             raise UsageError(problems)
-        if "architecture" in given:
-            given["architecture"] = named_architecture(given["architecture"]).text()
-        return replace(Description.load(source), **given)
-    if "pretrained" not in given or not tasks:
+        if "architecture" in options:
+            options["architecture"] = named_architecture(options["architecture"]).text()
+        return replace(Description.load(source), **options)
+    if "pretrained" not in options or not tasks:
         raise UsageError(["Give --pretrained and at least one --task NAME=PATH, or a description with --from FILE."])
-    return Description.from_plain({**given, "tasks": tasks}, Path.cwd())
+    return Description.from_plain({**options, "tasks": tasks}, Path.cwd())

@@ -1,4 +1,4 @@
-"""What belongs to every call of the command line, whatever the command."""
+"""The settings of a call of the command line that do not depend on the command."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 @dataclass
 class Call:
-    """How a call is stopped, whether it prints JSON, and the file that its progress goes to (None: a bar on stderr).
+    """A call: its stop event, whether it prints JSON, and the file for its progress (None: a bar on stderr).
 
-    What can go on later pauses as soon as there is a ``pause_file``. ``workers`` are named by a text, see Context.
+    A command that can continue later pauses as soon as its ``pause_file`` exists. ``workers`` is a text, see Context.
     """
 
     stop: Event = field(default_factory=Event)
@@ -29,17 +29,17 @@ class Call:
     workers: str = ""
 
     def is_stop_requested(self) -> bool:
-        """Whether it is asked to stop or to pause."""
+        """Whether the call is asked to stop or to pause."""
         return self.stop.is_set() or self.is_pause_requested()
 
     def is_pause_requested(self) -> bool:
-        """Whether it is asked to pause."""
+        """Whether the call is asked to pause."""
         return self.pause_file is not None and self.pause_file.exists()
 
     def context(
         self, progress: ProgressCallback | None, device: str = "auto", warn: Callable[[str], None] = log_warning
     ) -> Context:
-        """The context of what it computes."""
+        """The context of the call's computation."""
         return Context(
             device, progress, cancel=self.stop, pause=self.is_pause_requested, warn=warn, workers=self.workers
         )

@@ -1,4 +1,4 @@
-"""The commands by name. Each is imported when it is called, so that one command does not load what another needs."""
+"""The commands by name. Each is imported when it is called, so that it does not load the modules of the others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a command ends: its exit code, and the error of a call that makes no sense."""
+"""The exit codes of commands, and the error of a call with wrong arguments."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ DONE, FAILED, USAGE, PAUSED, CANCELLED = 0, 1, 2, 75, 130
 
 
 class UsageError(click.UsageError):
-    """The arguments make no sense: one sentence per problem, after the usage line if one helps."""
+    """The arguments are wrong: one sentence per problem, after the usage line if it helps."""
 
     def __init__(self, problems: Sequence[str], usage: str = "") -> None:
         super().__init__("\n".join(problems))
@@ -18,7 +18,7 @@ class UsageError(click.UsageError):
 
 
 def join_errors(errors: Sequence[click.UsageError]) -> UsageError:
-    """One error with the sentences of all; how the command is used is shown if click itself could not read the call."""
+    """One error with the sentences of all errors; the usage line is shown if click itself could not parse the call."""
     usage = ""
     for error in errors:
         if isinstance(error, UsageError):

@@ -1,4 +1,4 @@
-"""The options that say how a model is written, and to where."""
+"""The options of exports: the format of a model's files, and their destination."""
 
 from __future__ import annotations
 
@@ -20,18 +20,19 @@ if TYPE_CHECKING:
     from merging.recipes.recipe import Recipe
 
 NOT_PLAIN_PROBLEM = "its weights differ from image to image, so no plain checkpoint holds it; name a folder"
-TARGET_NAMED = f"{__name__}.named"  # where the context of a call keeps whether --to was given
-SINGLE_FILE_SUFFIX = ".safetensors"  # with this ending --out is a model's file, otherwise a folder for everything
+TARGET_NAMED = f"{__name__}.named"  # key in the context of a call: whether the user wrote --to
+SINGLE_FILE_SUFFIX = ".safetensors"  # an --out with this ending is one file of weights, any other a folder
 
 
 @dataclass(frozen=True)
 class ExportOptions:
-    """How a model is written, as ``merging.sharing.export.model_export`` takes it.
+    """The settings of an export, as ``merging.sharing.export.model_export`` takes them.
 
-    The target's name, the activation (None: the one that the files state), the architecture that they do not state,
-    the model whose text tower is taken (None: the pretrained model), repositories of models by name, bytes of one file
-    at most, whether an earlier export is replaced, and the expert whose head a network other than CLIP gets. An adapter
-    has a rank, and is written even if it loses much with ``force``.
+    ``to`` is the target's name, ``activation`` overrides the activation that the files state (None: as stated),
+    ``architecture`` has the fields that they do not state, ``text_tower`` is the model whose text tower is written
+    (None: the pretrained model), ``hub_ids`` are repositories by the model's name, ``shard_bytes`` is the most bytes of
+    a file, ``overwrite`` replaces an earlier export, and ``task`` is the expert whose head a network other than CLIP
+    gets. ``rank`` is that of an adapter; with ``force`` an adapter is written even if it is a poor approximation.
     """
 
     to: str
@@ -47,7 +48,7 @@ class ExportOptions:
 
 
 def _hub_ids(ctx: click.Context, param: click.Parameter, texts: Sequence[str]) -> dict[str, str]:
-    """{name: repository}. They are not checked where nothing is exported: `run` without --out, which is read before."""
+    """{name: repository}; not checked if nothing is exported: `run` without --out, an option that is parsed before."""
     pairs = [text.partition("=") for text in texts]
     wrong = [text for text, (name, _, value) in zip(texts, pairs, strict=True) if not name or not value]
     if wrong and ctx.params.get("out", True) is not None:
@@ -56,7 +57,7 @@ def _hub_ids(ctx: click.Context, param: click.Parameter, texts: Sequence[str]) -
 
 
 def _export_options(to: str | None, overwrite: bool, force: bool, rank: int | None, **others: Any) -> dict[str, Any]:
-    """What the options say. Raises UsageError for a rank without an adapter, or an adapter without one."""
+    """{"how": the export's settings}. Raises UsageError for a rank without an adapter, or an adapter without a rank."""
     how = ExportOptions(to or TARGETS[0], overwrite=overwrite or force, force=force, rank=rank or 0, **others)
     if (how.to == PEFT) != (rank is not None):
         raise UsageError(["An adapter (--to peft) has a rank, and nothing else has: give both, or none."])
@@ -64,7 +65,7 @@ def _export_options(to: str | None, overwrite: bool, force: bool, rank: int | No
     return {"how": how}
 
 
-export_options = option_group(  # how a model is written; the command gets ``how``, an ``ExportOptions``
+export_options = option_group(  # the settings of an export; the command gets ``how``, an ``ExportOptions``
     _export_options,
     option(
         "--to",
@@ -116,7 +117,7 @@ export_options = option_group(  # how a model is written; the command gets ``how
 
 
 def find_out_problems(out: Path, overwrite: bool, recipe: Recipe | None = None, to: str = "") -> list[str]:
-    """Why nothing can be written to ``out``, or nothing of this recipe for the library ``to``, if one was named."""
+    """At most one sentence on why an export to ``out`` is impossible, for the recipe and library ``to`` if named."""
     from merging.sharing.export.destination import find_path_problem, refusal
 
     if out.suffix != SINGLE_FILE_SUFFIX:

@@ -1,7 +1,7 @@
 """The command line: how a command is started and how it ends. Importing this loads neither torch nor pandas.
 
-Exit codes: 0 done, 1 failed (one sentence on stderr), 2 wrong use, 75 paused, 130 cancelled. With ``--json`` what came
-out is JSON on stdout, also of a failure: {"error", "code"}. Progress goes to stderr.
+Exit codes: 0 done, 1 failed (one sentence on stderr), 2 wrong use, 75 paused, 130 cancelled. With ``--json`` the result
+is JSON on stdout, also after a failure: {"error", "code"}. Progress goes to stderr.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from merging.cli.output import Bar, write_last_event
 from merging.tasks.queue.events import GOES_ON
 
 PROGRAM = "python -m merging"
-COMPLETING = "_MERGESCOPE_COMPLETE"  # set by a shell that completes words, see docs/own_checkpoints.md
+COMPLETING = "_MERGESCOPE_COMPLETE"  # variable set by a shell that completes words, see docs/own_checkpoints.md
 OUT_OF_MEMORY = (
     "The computer ran out of memory, so this was stopped, and nothing half done was kept. Close other programs, or use "
     "fewer or smaller models at a time."
@@ -49,14 +49,14 @@ def program() -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command; gives the exit code."""
+    """Run a command; return the exit code."""
     arguments = sys.argv[1:] if argv is None else list(argv)
     _show_any_text()
     if instruction := os.environ.get(COMPLETING):
         from click.shell_completion import shell_complete
 
         return shell_complete(program, {"obj": Call()}, "mergescope", COMPLETING, instruction)
-    call = Call(json="--json" in arguments)  # a guess for a call that cannot be read; the option itself says it better
+    call = Call(json="--json" in arguments)  # a guess for calls that cannot be parsed; the option itself sets it later
     code, text, usage = _run_command(arguments, call)
     if usage:
         print(visible_lines(usage), end="\n\n", file=sys.stderr)
@@ -65,14 +65,14 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _show_any_text() -> None:
-    """Print signs that the console's encoding lacks as escapes, instead of failing."""
+    """Print characters that the console's encoding lacks as escapes, instead of failing."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
 
 
 def _run_command(arguments: list[str], call: Call) -> tuple[int, str, str]:
-    """Exit code, and what to say if it is not 0: the problems and, where it helps, how the command is used."""
+    """The exit code, the problems as text if it is not 0, and the usage line if it helps."""
     try:
         with (
             _stop_on_signals(call.stop),
@@ -93,7 +93,7 @@ def _run_command(arguments: list[str], call: Call) -> tuple[int, str, str]:
 
 
 def _failure(error: BaseException) -> tuple[int, str]:
-    """Exit code and text for an error, with a traceback before it if nothing raises such an error on purpose."""
+    """The exit code and the text of an error; prints a traceback if no code raises such an error on purpose."""
     from merging.base import errors  # the help needs none of its imports
     from merging.base.errors import Cancelled, MergingError, Paused, WorkersGone
 
@@ -112,7 +112,7 @@ def _failure(error: BaseException) -> tuple[int, str]:
 
 
 def _report_end(call: Call, text: str, code: int) -> None:
-    """Say how it ended: what went wrong to people on stderr, and all of it to programs where they look."""
+    """Report how the command ended: an error on stderr, also as JSON with ``--json``, and the last event."""
     if text:
         print(text, file=sys.stderr)
     if text and call.json:
@@ -123,12 +123,12 @@ def _report_end(call: Call, text: str, code: int) -> None:
 
 @contextlib.contextmanager
 def _show_downloads(stop: Event) -> Iterator[None]:
-    """Let downloads that begin where a model is opened show a bar, and end when the command is asked to stop."""
+    """Show a bar for downloads that begin when a model is opened, and end them when the command is asked to stop."""
     bar = Bar()
 
     def show(progress: Progress) -> None:
         bar(progress)
-        if progress.fraction == 1.0:  # what the command prints next stands on a line of its own
+        if progress.fraction == 1.0:  # the command prints its next text on a line of its own
             bar.end()
 
     try:

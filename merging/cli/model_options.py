@@ -1,4 +1,4 @@
-"""The options that name models, and say what their files do not say of them."""
+"""The options that name models, and state facts that their files lack."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
 
 class ModelType(click.ParamType[ModelRef | str]):
-    """A model by its path or name; a file must be there. A ``word`` may stand for none.
+    """A model by its path or name; a file must exist. A ``word`` may be allowed that stands for no model.
 
-    ``role`` says in messages what it is to the command.
+    ``role`` names the model in messages.
     """
 
     name = "checkpoint"
@@ -51,7 +51,7 @@ class ModelType(click.ParamType[ModelRef | str]):
 
 
 def find_model(text: str, what: str, problems: list[str]) -> ModelRef:
-    """The model that a text names. No such file is a problem; problems of a file that exists show when it is opened."""
+    """The model that a text names; a missing file is added to ``problems``. Other problems show on opening the file."""
     model = ModelRef(text)
     if not model.exists():
         problems.append(f"The file of {what} was not found: {printable(text, 300)}.")
@@ -59,7 +59,7 @@ def find_model(text: str, what: str, problems: list[str]) -> ModelRef:
 
 
 def parse_experts(texts: Sequence[str], problems: list[str]) -> dict[str, ModelRef]:
-    """{name: model} from 'name=file', or from a file that gives its own name."""
+    """{name: model} from 'name=file', or from a file alone, whose stem is the name."""
     experts: dict[str, ModelRef] = {}
     if not texts:
         problems.append("Give at least one expert: --expert NAME=FILE.")
@@ -106,7 +106,7 @@ family_option = option(
 
 
 def _experts(ctx: click.Context, param: click.Parameter, texts: Sequence[str]) -> dict[str, ModelRef]:
-    """{name: model}. None need be given with a folder of them."""
+    """{name: model}; with --layout it may be empty."""
     problems: list[str] = []
     if not texts and ctx.params.get("layout"):
         return {}
@@ -117,14 +117,14 @@ def _experts(ctx: click.Context, param: click.Parameter, texts: Sequence[str]) -
 
 
 def _pretrained(ctx: click.Context, param: click.Parameter, model: ModelRef | None) -> ModelRef | None:
-    """The pretrained model, which a folder of models gives, too."""
+    """The pretrained model; None with --layout, whose folder has one."""
     if model is None and not ctx.params.get("layout"):
         raise click.MissingParameter(ctx=ctx, param=param)
     return model
 
 
 def _names(ctx: click.Context, param: click.Parameter, text: str) -> list[str]:
-    """Names of experts, which must come from a folder of them."""
+    """Names of experts to use of --layout. Raises UsageError without --layout."""
     names = [name.strip() for name in text.split(",") if name.strip()]
     if names and not ctx.params.get("layout"):
         raise UsageError(["--experts chooses among the models of a folder; give it with --layout."])
@@ -132,7 +132,7 @@ def _names(ctx: click.Context, param: click.Parameter, text: str) -> list[str]:
 
 
 def list_named_models(written: Mapping[str, Any]) -> list[ModelRef]:
-    """The models that --pretrained and --expert name as they are written."""
+    """The models that --pretrained and --expert name, from the options as written."""
     named = (text.partition("=")[2] for text in written.get("experts", ()))
     return [ModelRef(text) for text in (written.get("pretrained"), *named) if text]
 
@@ -140,7 +140,7 @@ def list_named_models(written: Mapping[str, Any]) -> list[ModelRef]:
 def _gather_models(
     pretrained: ModelRef | None, experts: Mapping[str, ModelRef], layout: str | None, names: Sequence[str]
 ) -> dict[str, Any]:
-    """What is merged: the models that are named, and those of a folder; what was taken is printed on stderr."""
+    """The models to merge: those that options name, and those of a folder, whose use is printed on stderr."""
     if not layout:
         return {"pretrained": pretrained, "experts": experts}
     from merging.sharing.catalog.model_layout import read_layout

@@ -1,4 +1,4 @@
-"""What the values of options are: checkpoints, steps of a chain, sizes, paths, architectures."""
+"""The types of options' values: steps of a chain, test data, sizes, paths, architectures, shares."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class StepType(click.ParamType[tuple[str, dict[str, Any]]]):
     def convert(
         self, value: str | tuple[str, dict[str, Any]], param: click.Parameter | None, ctx: click.Context | None
     ) -> tuple[str, dict[str, Any]]:
-        """The method's key and the parameters that were given; a default is such a pair already."""
+        """The method's key and its stated parameters; a default is such a pair already."""
         from merging.recipes.chain_text import parse_step
 
         if not isinstance(value, str):
@@ -52,9 +52,9 @@ class StepType(click.ParamType[tuple[str, dict[str, Any]]]):
 
 
 class TestDataType(click.ParamType[dict[str, Any]]):
-    """Which images are learned from without labels: 'reporting:per_task=128' becomes a recipe's settings."""
+    """The images that a step learns from without labels: 'reporting:per_task=128' becomes a recipe's settings."""
 
-    __test__ = False  # no test, whatever pytest makes of the name
+    __test__ = False  # pytest would collect the class because of its name
     name = "split"
 
     def convert(
@@ -78,7 +78,7 @@ class GigabytesType(click.ParamType[int]):
     name = "gb"
 
     def convert(self, value: str | float, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """Bytes."""
+        """The number of bytes."""
         try:
             gigabytes = float(value)
         except ValueError:
@@ -89,7 +89,7 @@ class GigabytesType(click.ParamType[int]):
 
 
 class PathType(click.Path[Path]):
-    """A path that is not looked at yet: whether it can be used, the commands find out and say in their own words."""
+    """A path that is not checked yet: the commands check it, and report problems in their own sentences."""
 
     def convert(self, value: str | os.PathLike[str], param: click.Parameter | None, ctx: click.Context | None) -> Path:
         """The path."""
@@ -102,7 +102,7 @@ class ArchitectureType(click.ParamType[str]):
     name = "architecture"
 
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """The fields of what is named: fields, a model of open_clip, or a configuration."""
+        """The architecture's fields as text, from fields, the name of an open_clip model, or a configuration's path."""
         if not value:
             return ""
         from merging.base.errors import CheckpointError
@@ -122,7 +122,7 @@ class ShareType(click.ParamType[tuple[int, int]]):
     def convert(
         self, value: str | tuple[int, int], param: click.Parameter | None, ctx: click.Context | None
     ) -> tuple[int, int]:
-        """Its number, from 0, and how many there are."""
+        """The share's number, from 0, and the number of shares."""
         if isinstance(value, tuple):
             return value
         number, _, count = value.partition("/")

@@ -1,4 +1,4 @@
-"""What the commands take: parameters that report all problems of a call together, and options that jobs set."""
+"""Parameters of commands that report all problems of a call together, and options that several commands share."""
 
 from __future__ import annotations
 
@@ -19,35 +19,33 @@ from merging.models.formats.model_sources import ModelRef
 
 Function = Callable[..., Any]
 Decorated = TypeVar("Decorated", bound=Function)
-Reads = Callable[[Mapping[str, Any]], Iterable[ModelRef]]  # of the texts of options, by parameter
+Reads = Callable[[Mapping[str, Any]], Iterable[ModelRef]]  # the models in {parameter: text of the option}
 
 SPEC_HELP = "SPEC is a key, or key:parameter=value,parameter=value; `methods` lists them. Example: ties:density=0.1"
-PROBLEMS = f"{__name__}.problems"  # where the context of a call keeps them, by parameter
-
-
-CHOSEN_KEY = f"{__name__}.chosen"  # and what chooses among workers
-GROUPS = "option_groups"  # where a command's function keeps what is made of its options
+PROBLEMS = f"{__name__}.problems"  # key in the context of a call: {parameter: problem}
+CHOSEN_KEY = f"{__name__}.chosen"  # key in the context of a call: the options that choose workers
+GROUPS = "option_groups"  # attribute of a command's function: its groups of options
 
 # Parameters whose problems are reported together
 
 
 def _store_in_call(ctx: click.Context, param: click.Parameter, value: Any) -> None:
-    """Keep an option in the call. It is read before all others, as the report of a failure depends on it."""
+    """Store an option in the call. It is parsed before all others, because the report of a failure depends on it."""
     setattr(ctx.obj, str(param.name), value)
 
 
 def _store_in_context(ctx: click.Context, param: click.Parameter, value: Any) -> None:
-    """Keep what chooses among workers in the context."""
+    """Store an option that chooses workers in the context."""
     ctx.meta.setdefault(CHOSEN_KEY, {})[param.name] = value
 
 
 class GatheringParameter(click.Parameter):
-    """A parameter whose problem is reported with those of all others, not before they are read."""
+    """A parameter whose problem is reported together with those of all others, after all are parsed."""
 
     def handle_parse_result(
         self, ctx: click.Context, opts: Mapping[str, Any], args: list[str]
     ) -> tuple[Any, list[str]]:
-        """The value; a wrong one stays in the context as it was written, for checks that depend on it."""
+        """The value; a wrong value stays in the context as written, for checks that depend on it."""
         try:
             return super().handle_parse_result(ctx, opts, args)
         except click.UsageError as error:
@@ -81,8 +79,8 @@ class Argument(GatheringParameter, click.Argument):
 class Command(click.Command):
     """A command that reports every problem of its call at once. All commands take ``--json``.
 
-    ``reads`` gives the models that the options, as they are written, name. Their digests are computed while the options
-    are read, which may load torch.
+    ``reads`` returns the models that the options name, from their texts. The digests of these models are computed while
+    the options are parsed, which may load torch.
     """
 
     def __init__(self, *args: Any, reads: Reads | None = None, **attributes: Any) -> None:
@@ -95,16 +93,16 @@ class Command(click.Command):
         )
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Read the arguments.
+        """Parse the arguments.
 
         Raises:
-            UsageError: some of them make no sense; the problems come in the order of the help.
+            UsageError: some of them are wrong; the problems are in the order of the help.
         """
-        rest, others = [], []
+        remaining, others = [], []
         if self._reads is not None and not ctx.resilient_parsing:
             self._read_early(ctx, args, self._reads)
         try:
-            rest = super().parse_args(ctx, args)
+            remaining = super().parse_args(ctx, args)
         except click.UsageError as error:  # about the call as a whole, such as an option that does not exist
             error.ctx = error.ctx or ctx
             others.append(error)
@@ -117,10 +115,10 @@ class Command(click.Command):
         errors = [*(problems[param.name] for param in self.params if param.name in problems), *others]
         if errors and not ctx.resilient_parsing:
             raise join_errors(errors)
-        return rest
+        return remaining
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command; what ``python -m merging`` has loaded until now is never looked at as garbage."""
+        """Run the command; objects that ``python -m merging`` has created before are never garbage-collected."""
         if not gc.isenabled():
             gc.freeze()
             gc.enable()
@@ -129,7 +127,7 @@ class Command(click.Command):
         return super().invoke(ctx)
 
     def _read_early(self, ctx: click.Context, args: Sequence[str], reads: Reads) -> None:
-        """Begin to compute the digests of the checkpoints that are named; a wrong call is reported later."""
+        """Begin to compute the digests of the named checkpoints; problems of the call are reported later."""
         from merging.base.errors import MergingError
         from merging.models.formats.early_digests import early_digests
 
@@ -155,9 +153,9 @@ argument = functools.partial(click.argument, cls=Argument)
 def option_group(
     make: Callable[..., Mapping[str, Any]], *options: Callable[[Function], Function], names: Iterable[str] = ()
 ) -> Callable[[Decorated], Decorated]:
-    """Options in place of which a command gets what ``make`` gives, {parameter: value}.
+    """A decorator that adds options to a command, which gets the result of ``make``, {parameter: value}, instead.
 
-    ``make`` takes them by its parameters' names, or by ``names``.
+    ``make`` takes the options by the names of its parameters, or by ``names``.
     """
     taken = tuple(names) or tuple(inspect.signature(make).parameters)
 
@@ -224,34 +222,34 @@ nice_option = option(
 
 
 def workers_option(function: Decorated) -> Decorated:
-    """``--workers`` and ``--only``: who computes what the call's context is handed to."""
+    """Add ``--workers`` and ``--only``, which choose the workers of the call's context."""
     return spec_option(only_option(function))
 
 
 def read_workers_option() -> str:
-    """What ``--workers`` says of the command that runs; empty without it."""
+    """The text of ``--workers`` in the current command; empty without it."""
     return click.get_current_context().meta[CHOSEN_KEY]["workers"] or ""
 
 
-def _choose_workers(said: Mapping[str, Any]) -> str:
-    """What ``--workers`` says, else the environment, with ``--only`` and ``--mixed``; empty: this process computes.
+def _choose_workers(chosen: Mapping[str, Any]) -> str:
+    """The text of ``--workers``, else of the environment, with ``--only`` and ``--mixed``; empty: no workers.
 
     Raises:
-        UsageError: these choose among workers, and there are none.
+        UsageError: ``--only`` or ``--mixed`` is stated without workers to choose from.
     """
     from merging.base import settings
     from merging.tasks.workers.worker_choice import parse_choice
 
-    choice = parse_choice(settings.workers() if said["workers"] is None else said["workers"])
-    if (said.get("only") or said.get("mixed")) and not choice.spec:
+    choice = parse_choice(settings.workers() if chosen["workers"] is None else chosen["workers"])
+    if (chosen.get("only") or chosen.get("mixed")) and not choice.spec:
         raise UsageError(["--only and --mixed choose among workers. Name some with --workers, or MERGESCOPE_WORKERS."])
-    only = tuple(name.strip() for name in (said.get("only") or "").split(",") if name.strip())
-    return choice._replace(only=only or choice.only, mixed=choice.mixed or bool(said.get("mixed"))).text
+    only = tuple(name.strip() for name in (chosen.get("only") or "").split(",") if name.strip())
+    return choice._replace(only=only or choice.only, mixed=choice.mixed or bool(chosen.get("mixed"))).text
 
 
 @dataclass(frozen=True)
 class RunChoices:
-    """On which device a run is computed, whether it is evaluated, and whether doubts stop it."""
+    """The device of a run, whether it is evaluated, and whether doubtful experts are refused."""
 
     device: str
     evaluate: bool
@@ -262,11 +260,11 @@ def _make_run_choices(no_evaluate: bool, strict: bool, device: str) -> dict[str,
     return {"choices": RunChoices(device, not no_evaluate, strict)}
 
 
-run_options = option_group(  # how a run is computed; the command gets ``choices``
+run_options = option_group(  # the settings of a run; the command gets ``choices``
     _make_run_choices, no_evaluate_option, strict_option, pause_option, workers_option, device_option
 )
 
 
 def job_options(function: Decorated) -> Decorated:
-    """What the runner of jobs sets: ``--events``, ``--nice`` and ``--store``; the command gets ``store``."""
+    """Add ``--events``, ``--nice`` and ``--store``, which the queue of jobs sets; the command gets ``store``."""
     return events_option(nice_option(store_option(function)))

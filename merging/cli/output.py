@@ -1,4 +1,4 @@
-"""What the command line shows: progress on stderr, events for a program, tables and JSON on stdout."""
+"""The output of the command line: progress on stderr, events for a program, tables and JSON on stdout."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ if TYPE_CHECKING:
     from merging.study.score_table import Score
 
 BAR, BAR_INTERVAL, EVENT_INTERVAL = 24, 0.1, 0.2
-LONG = 2000  # characters of a warning
+LONG = 2000  # most characters of a warning
 
 
 class Bar:
-    """A line that moves on a terminal; elsewhere one line a phase, and one for two that take turns.
+    """A progress bar on a terminal; in a file, one line for each new phase, and one each for two that alternate.
 
-    click's bar counts steps of one length and estimates the time left from them. Here the work measures that itself,
-    over phases of different pace, and elsewhere than on a terminal phases that take turns would fill the log.
+    click's bar counts steps of equal length and estimates the time left from them. Here the work itself estimates it,
+    over phases of different speed, and alternating phases do not fill a log.
     """
 
     def __init__(self, stream: IO[str] | None = None) -> None:
@@ -59,25 +59,25 @@ class Bar:
         self._phase = progress.phase
 
     def end(self) -> None:
-        """Take the line away."""
+        """Clear the bar's line."""
         if self._moving and self._phase:
             print("\r\x1b[2K", end="", file=self._stream, flush=True)
 
 
 def write_last_event(path: Path, code: int, error: str = "") -> None:
-    """Write to a file of events how the command ended; a file that cannot be written is ignored."""
+    """Append the exit code and the error to a file of events; a file that cannot be written is ignored."""
     event = {CODE: code} | ({ERROR: error} if error else {})
     with contextlib.suppress(OSError), path.open("ab+") as file:
         if file.tell() and os.pread(file.fileno(), 1, file.tell() - 1) != b"\n":
-            file.write(b"\n")  # the last event is half a line: the disk was full
+            file.write(b"\n")  # the last event is incomplete: the disk was full
         file.write(f"{encode_json(event, indent=None)}\n".encode())
 
 
 class Events:
     """Appends progress to a file, one JSON object a line: at most five a second, and every change of phase.
 
-    The first line names this process. Progress that cannot be written, such as on a full disk, is left out: the work
-    itself goes on.
+    The first line identifies this process. Progress that cannot be written, such as on a full disk, is left out, and
+    the work continues.
     """
 
     def __init__(self, path: Path) -> None:
@@ -86,7 +86,7 @@ class Events:
         self._write({WORKER: asdict(this_process())})
 
     def __call__(self, progress: Progress) -> None:
-        """Write progress, unless the last was a moment ago."""
+        """Write progress, unless the last event was a moment ago."""
         now = time.monotonic()
         if progress.phase == self._phase and now - self._last < EVENT_INTERVAL and progress.fraction < 1.0:
             return
@@ -100,12 +100,12 @@ class Events:
             file.write(encode_json(event, indent=None) + "\n")
 
     def end(self) -> None:
-        """Nothing is left open."""
+        """Do nothing: no file stays open."""
 
 
 @contextlib.contextmanager
 def report_progress(events: Path | None) -> Iterator[ProgressCallback]:
-    """Where progress goes: a file of events, or a bar."""
+    """The callback that shows progress while the block runs: in a file of events, or as a bar."""
     display = Bar() if events is None else Events(events)
     try:
         with watch_progress(display):
@@ -115,13 +115,13 @@ def report_progress(events: Path | None) -> Iterator[ProgressCallback]:
 
 
 def print_warning(sentence: str) -> None:
-    """Print a warning on stderr, over a bar that may be moving there."""
+    """Print a warning on stderr, in place of the progress bar's line."""
     clear = "\r\x1b[2K" if sys.stderr.isatty() else ""
     print(f"{clear}Warning: {printable(sentence, LONG)}", file=sys.stderr, flush=True)
 
 
 def encode_json(data: Any, indent: int | None = 1) -> str:
-    """JSON that every reader takes: numbers that are not finite become null; signs that a console lacks are escaped."""
+    """Strict JSON: numbers that are not finite become null; characters that the console may lack are escaped."""
     unicode = (sys.stdout.encoding or "").casefold().replace("-", "") == "utf8"
     return json.dumps(_to_plain(data), indent=indent, allow_nan=False, ensure_ascii=not unicode)
 
@@ -145,23 +145,23 @@ def columns(rows: Sequence[Sequence[str]], indent: str = "") -> str:
     return "\n".join(indent + line.rstrip() for line in lines)
 
 
-def score_table(scores: pd.DataFrame, in_domain: Sequence[str] = (), drawn: Mapping[str, str] | None = None) -> str:
-    """Accuracies of the reporting split as a table; ``drawn`` says for each task which images these are, if known."""
+def score_table(scores: pd.DataFrame, in_domain: Sequence[str] = (), sampled: Mapping[str, str] | None = None) -> str:
+    """Accuracies of the reporting split as a table; ``sampled`` describes the sampled images by task, if known."""
     rows = [("task", "", "accuracy [95 %]", "images")]
     for row in scores[scores["split"] == "reporting"].to_dict("records"):
         domain = "in domain" if row["task"] in in_domain else "out of domain" if in_domain else ""
-        images = (drawn or {}).get(str(row["task"])) or str(row["n"])
+        images = (sampled or {}).get(str(row["task"])) or str(row["n"])
         rows.append((str(row["task"]), domain, percent_with_interval(row["accuracy"], row["low"], row["high"]), images))
     return columns(rows)
 
 
-def sampled_images(drawn: ImageDraw | None) -> dict[str, Any]:
-    """Which images a row of scores is of, for programs; nothing where that is not known."""
-    return {} if drawn is None else {"drawn": asdict(drawn)}
+def sampled_images(draw: ImageDraw | None) -> dict[str, Any]:
+    """The facts of the sampled images of a row of scores, for programs; empty if they are unknown."""
+    return {} if draw is None else {"drawn": asdict(draw)}
 
 
 def export_facts(exported: Exported) -> dict[str, Any]:
-    """What an export has written, for programs."""
+    """The facts of an export, for programs."""
     return {
         "out": exported.folder,
         "to": exported.to,
@@ -172,6 +172,6 @@ def export_facts(exported: Exported) -> dict[str, Any]:
 
 
 def score_line(score: Score) -> str:
-    """A score that the benchmark did not measure, in a line."""
+    """An imported score, which the benchmark did not measure, as a line of text."""
     split, counted = f" {score.split}" if score.split else "", f" (n = {score.n})" if score.n else ""
     return f"  {score.task}{split}  {score.metric}  {score.value:g}{counted}"

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def find_recipe(word: str, store: Store) -> Recipe:
-    """The recipe of a stored run, or in a file, with paths that do not depend on the current folder."""
+    """The recipe of a stored run or in a file, with absolute paths."""
     from merging.recipes.recipe import Recipe
     from merging.study.sweeps.sweep import with_absolute_paths
 

@@ -1,4 +1,4 @@
-"""From a recipe to a stored run, and from there to files: what the commands merge, run and export share."""
+"""From a recipe to a stored run, and from a run to files: the code that the commands merge, run and export share."""
 
 from __future__ import annotations
 
@@ -35,16 +35,16 @@ from merging.study.runs.run_store import Store
 from merging.study.score_table import ScoreTable
 from merging.tasks.context import Context
 
-WHILE_COMPUTING = 60.0  # seconds from which a merge of matrices says what it takes
+WHILE_COMPUTING = 60.0  # seconds above which the time and memory of a merge of whole matrices are printed
 NO_TASK_IN_FILE = "One file holds no head of a task; name a folder with --out."
-MODEL_ALONE = "The file holds the merged model alone; name a folder with --out to have what {} puts on top, too."
+MODEL_ALONE = "The file holds the merged model alone; name a folder with --out to also get the modules that {} adds."
 
 
 def check_export(recipe: Recipe, out: Path, how: ExportOptions, base: Path | None = None) -> None:
-    """Raise an error if a recipe's model could not be exported in the end; asked before anything is computed.
+    """Raise an error if a recipe's model could not be exported; called before anything is computed.
 
     Raises:
-        UsageError: the options do not go together.
+        UsageError: the options contradict each other, or ``out`` cannot be written.
         CheckpointError: the merge will keep no head of the task.
     """
     named = click.get_current_context().meta.get(TARGET_NAMED, False)
@@ -106,10 +106,10 @@ def compute_run(
 
 
 def measure_by_program(run: Run, store: Store, context: Context) -> None:
-    """Let the user's program, if there is one, measure a run of another network that has no scores.
+    """Let the user's program, if there is one, measure a run of a network other than CLIP, which has no scores.
 
     Raises:
-        EvaluatorError: it fails; the message says that the run is kept.
+        EvaluatorError: the program fails; the message says that the run is stored.
     """
     from merging.sharing.evaluator_program import find_evaluator
     from merging.sharing.measure_runs import measure_run
@@ -118,11 +118,11 @@ def measure_by_program(run: Run, store: Store, context: Context) -> None:
         try:
             measure_run(run, store, program, context)
         except EvaluatorError as error:
-            raise EvaluatorError(f"{error} Run {run.id} is kept, without scores.") from None
+            raise EvaluatorError(f"{error} Run {run.id} is stored, without scores.") from None
 
 
 def print_estimate(plan: Estimate) -> None:
-    """Print on stderr how long what is learned is expected to take, or what matrices take that do so for a while."""
+    """Print on stderr the expected time of a merge that learns, or the time and memory of a long merge of matrices."""
     source = "from runs on this machine" if plan.learned else "a guess for a slow core"
     if plan.matrices:
         if plan.seconds >= WHILE_COMPUTING:
@@ -133,7 +133,7 @@ def print_estimate(plan: Estimate) -> None:
 
 
 def _work(recipe: Recipe, base: Path | None) -> ChainWork | None:
-    """The work that merging was; None if a file has gone since."""
+    """The work of a recipe's merge; None if one of its files is gone."""
     try:
         inputs = open_inputs(recipe, base)
         return chain_work(recipe, inputs.pretrained, inputs.experts)
@@ -142,12 +142,12 @@ def _work(recipe: Recipe, base: Path | None) -> ChainWork | None:
 
 
 def announce_export(model: Source, base: Source | None, how: ExportOptions, out: Path) -> bool:
-    """Print on stderr what an export of such a model will not hold, before anything is computed or written.
+    """Print on stderr what an export of a model will lack, before anything is computed or written.
 
-    Returns whether that was needed, or the user asked for it.
+    Returns whether the export will lack anything, including a text tower that the user declined.
 
     Raises:
-        CheckpointError: such a model cannot be exported.
+        CheckpointError: the model cannot be exported.
     """
     target = TARGETS[0] if out.suffix == SINGLE_FILE_SUFFIX else how.to
     note = describe_limits(
@@ -159,7 +159,7 @@ def announce_export(model: Source, base: Source | None, how: ExportOptions, out:
 
 
 def announce_run_export(run: Run, recipe: Recipe, how: ExportOptions, out: Path) -> bool:
-    """``announce_export`` for a stored run, whose pretrained model need not be where it was."""
+    """``announce_export`` for a stored run, whose pretrained model may have been moved."""
     first = next(iter(run.model_paths.values())) if run.has_model else recipe.pretrained
     try:
         return announce_export(first, recipe.pretrained, how, out)
@@ -170,20 +170,20 @@ def announce_run_export(run: Run, recipe: Recipe, how: ExportOptions, out: Path)
 def write_export(
     run: Run, out: Path, how: ExportOptions, context: Context, pretrained: Source | None = None
 ) -> Exported:
-    """Export a run: to one file or to a folder, as the ending of ``out`` says."""
+    """Export a run: to one file or to a folder, by the suffix of ``out``."""
     if out.suffix == SINGLE_FILE_SUFFIX:
         return export_file(run, out, activation=how.activation, architecture=how.architecture, context=context)
     return export(run, out, base=pretrained, context=context, **vars(how))
 
 
 def list_cautions(run: Run) -> list[str]:
-    """Sentences on what its scores must not be shown without."""
+    """Cautions that must be shown with a run's scores."""
     sentences = [TASK_KNOWN] if run.needs_task and not run.per_task else []
     return [*sentences, *([ADAPTS_ON_TEST] if run.adapts_on_test and run.has_scores else [])]
 
 
 def run_facts(run: Run, work: ChainWork | None = None) -> dict[str, Any]:
-    """What is known of a run, for programs."""
+    """The facts of a run, for programs."""
     scores = run.scores
     summary = None if scores is None else summarize(scores, run.experts)
     names = ("id", "kind", "title", "device", "seconds", "warnings", "versions", "seed", "provenance", "per_task",
@@ -206,9 +206,9 @@ def print_run(
     work: ChainWork | None = None,
     imported: ScoreTable | None = None,
 ) -> None:
-    """Print what came out, with the work that merging it is where that is known; on stderr what may be wrong with it.
+    """Print a run, in JSON with the work of its merge if that is known; print its warnings on stderr.
 
-    Left out are warnings that are ``printed`` already, and what an export lacks if that was ``announced``.
+    Warnings that are ``printed`` already are left out, as are the notes on an export if they were ``announced``.
     """
     for caution in run.cautions:
         if caution not in printed:
@@ -220,8 +220,8 @@ def print_run(
         return
     scores = run.scores
     summary = None if scores is None else summarize(scores, run.experts)
-    took = "precomputed" if run.provenance == PRECOMPUTED else f"{sum(run.seconds.values()):.1f} s on this machine"
-    print(f"{run.title}: run {run.id} on {run.device}, {took}")
+    time_text = "precomputed" if run.provenance == PRECOMPUTED else f"{sum(run.seconds.values()):.1f} s on this machine"
+    print(f"{run.title}: run {run.id} on {run.device}, {time_text}")
     texts = [*run.remarks, *([PER_TASK] if run.per_task else []), *list_cautions(run)]
     if exported is not None:
         texts += [*exported.warnings, *(() if announced else exported.notes)]

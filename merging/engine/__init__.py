@@ -1,1 +1,1 @@
-"""From a recipe, opened checkpoints and data to merged tensors, to modules on top of them, and to their scores."""
+"""Runs recipes on opened checkpoints: merged tensors, modules on top of them, and scores."""

@@ -48,23 +48,23 @@ if TYPE_CHECKING:
     from merging.engine.layer_inputs import LayerInputs, LayerInputSource
     from merging.recipes.recipe import Recipe
 
-PART = "adapt"  # of what is kept
+PART = "adapt"  # the name of this part of the learning state
 STORING, READING, LEARNING, ROUTING = "Preparing modules", "Reading features", "Learning modules", "Routing images"
 ROUTED = 128  # images of each task whose routing enters the tables
 
 
 @dataclass(frozen=True)
 class AdaptResult:
-    """What an adapt put on top of a merged model, with its tables by name and sentences on what may be wrong."""
+    """The modules that an adapt put on top of a merged model, tables by name, and sentences on possible problems."""
 
     modules: Modules
     tables: dict[str, pd.DataFrame] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
 
     def add_to(self, result: MergeResult) -> MergeResult:
-        """The result of the merge with the modules; a table that both have is the adapt's under its name + "_adapt"."""
+        """The merge's result with the modules; a table of the adapt whose name is taken gets the suffix "_adapt"."""
         named = {f"{name}_adapt" if name in result.tables else name: table for name, table in self.tables.items()}
-        warnings = tuple(dict.fromkeys((*result.warnings, *self.warnings)))  # of both, each sentence once
+        warnings = tuple(dict.fromkeys((*result.warnings, *self.warnings)))  # each sentence once
         return replace(
             result, modules=self.modules, tables=Frames({**plain_tables(result.tables), **named}), warnings=warnings
         )
@@ -80,63 +80,65 @@ def adapt(
     exemplars: Mapping[str, Any] | None = None,
     test_data: Mapping[str, Any] | None = None,
     context: Context = QUIET,
-    kept: LearningState | None = None,
+    learning_state: LearningState | None = None,
 ) -> AdaptResult:
-    """What the adapt of a recipe puts on top of its merged model, in memory or in a file.
+    """The modules that the adapt of a recipe puts on top of its merged model, which is in memory or in a file.
 
     Raises:
-        NeedsError: images, heads or labels that it does not have, or should not have.
-        MergingError: a loss that is not finite, with step and task; or no room for temporary files.
+        NeedsError: images, heads or labels are missing, or labels were passed that the adapt must not see.
+        MergingError: a loss is not finite (names step and task), or temporary files have no room.
         Cancelled, Paused: the caller asked for it.
     """
     assert recipe.adapt is not None
     method, params = registry.find_adapt(recipe.adapt.key), recipe.adapt.params
-    given, unlabeled = check_exemplars(exemplars), check_test_data(test_data)
+    exemplar_tasks, unlabeled = check_exemplars(exemplars), check_test_data(test_data)
     check_kind(recipe, pretrained)
-    check_needs(recipe, experts, layer_inputs, given, unlabeled)
+    check_needs(recipe, experts, layer_inputs, exemplar_tasks, unlabeled)
     need = method.needs_for(params)
-    images = (unlabeled if need == Needs.TEST_DATA else given) or {}
+    images = (unlabeled if need == Needs.TEST_DATA else exemplar_tasks) or {}
     tasks = {name: TaskExemplars(images[name].images, None, images[name].head, images[name].logit_scale)
              for name in experts if need != Needs.NOTHING}  # fmt: skip
     architecture = Architecture.from_checkpoint(merged, fallback=pretrained)
     for name, task in tasks.items():
         check_fits(name, task, architecture)
-    kept = kept or LearningState()
+    learning_state = learning_state or LearningState()
 
-    def adapt_on(on: torch.device) -> AdaptResult:
-        work = _AdaptWork(method, params, RunInputs(merged, experts, None, on), tasks, architecture)
+    def adapt_on(device: torch.device) -> AdaptResult:
+        work = _AdaptWork(method, params, RunInputs(merged, experts, None, device), tasks, architecture)
         meter = context.meter(work.total)
-        stored = work.store_parts(recipe, pretrained, {"layer_inputs": layer_inputs, "exemplars": given}, meter)
+        data = {"layer_inputs": layer_inputs, "exemplars": exemplar_tasks}
+        stored = work.store_parts(recipe, pretrained, data, meter)
         base = work.base(pretrained) if method.mixes_on_pretrained else None
-        bare = Modules(method.key, params, tuple(experts), Learned(), merged, architecture, stored, base, on)
-        network = _EngineNetwork(work, bare, meter, kept)
+        bare = Modules(method.key, params, tuple(experts), Learned(), merged, architecture, stored, base, device)
+        network = _EngineNetwork(work, bare, meter, learning_state)
         learned = method.train(network, params)
         _require_numbers(method, learned)
-        kept.finish_part(PART)
+        learning_state.finish_part(PART)
         del network
         modules = replace(bare, learned=learned.to_device(torch.device("cpu")))
         more = work.tables(modules, meter)
         meter.advance(meter.total - meter.done, ROUTING if method.routing else LEARNING)
-        kept_modules = modules if is_host(on) else replace(modules)  # without the tower in the device's memory
-        return AdaptResult(kept_modules, {**learned.tables, **more}, learned.warnings)
+        host_modules = modules if is_host(device) else replace(modules)  # without the tower in the device's memory
+        return AdaptResult(host_modules, {**learned.tables, **more}, learned.warnings)
 
-    def adapt_in_one_thread(on: torch.device) -> AdaptResult:
-        with limit_to_one_thread(on):
-            return adapt_on(on)
+    def adapt_in_one_thread(device: torch.device) -> AdaptResult:
+        with limit_to_one_thread(device):
+            return adapt_on(device)
 
-    with kept.remove_on_failure():
-        adapted, words = retry_on_oom(choose_device(context.device), adapt_in_one_thread)
+    with learning_state.remove_on_failure():
+        adapted, oom_warnings = retry_on_oom(choose_device(context.device), adapt_in_one_thread)
     chain = chain_rules.list_doubts([(one, step.params) for one, step in recipe.stages])
-    return replace(adapted, warnings=(*adapted.warnings, *chain, *warn_of_few_images(tasks), *kept.warnings, *words))
+    few = warn_of_few_images(tasks)
+    return replace(adapted, warnings=(*adapted.warnings, *chain, *few, *learning_state.warnings, *oom_warnings))
 
 
 @dataclass(frozen=True)
 class _AdaptWork:
-    """One adapt, what it is given, and the work that it takes: scalars read, and scalars times images."""
+    """One adapt, its inputs, and its work: scalars read, and scalars times images."""
 
     method: Adapt
     params: Params
-    inputs: RunInputs  # the merged model in the place of the pretrained one
+    inputs: RunInputs  # with the merged model in place of the pretrained model
     tasks: Mapping[str, TaskExemplars]
     architecture: Architecture
 
@@ -152,13 +154,13 @@ class _AdaptWork:
 
     @property
     def learning(self) -> int:
-        """The work of learning: three forward passes for an image, or a tenth of one for each image if none runs."""
+        """The work of learning: three forward passes per image, or a tenth of a pass if the method runs no images."""
         passes = 3 * self.method.learns_on(self.params, [len(task.images) for task in self.tasks.values()])
         return self.scalars * (passes or max(1, self.images // 10))
 
     @property
     def total(self) -> int:
-        """All of the work, without the surveys of edits."""
+        """The whole work, without the surveys of edits."""
         model, images = self.inputs.pretrained, self.images
         stored = sum(model.infos[p.name].numel for p in self.inputs.parameters if self.method.stores_of(p))
         reading = 0 if self.method.stores is None else stored * (len(self.inputs.experts) + 1)
@@ -169,7 +171,7 @@ class _AdaptWork:
     def store_parts(
         self, recipe: Recipe, pretrained: Checkpoint, data: Mapping[str, Any], meter: Meter
     ) -> dict[str, Checkpoint]:
-        """What is stored of each task, tensor by tensor, in files of their own."""
+        """The tensors that the adapt stores of each task, written tensor by tensor to a temporary file per task."""
         if (stores := self.method.stores) is None:
             return {}
         files = {task: TemporaryTensors(task) for task in self.inputs.experts}
@@ -196,16 +198,16 @@ class _AdaptWork:
         return frozenset(p.name for p in pretrained.parameters if self.method.stores_of(p))
 
     def base(self, pretrained: Checkpoint) -> Checkpoint:
-        """The pretrained model's tensors on which images mix what is stored."""
+        """The pretrained model's tensors to which images add mixtures of the stored ones."""
         view = convert_naming(pretrained, "open_clip")
         names = [p.name for p in view.parameters if self.method.stores_of(p)]
         return MappingCheckpoint({name: view.read(name).to(self.inputs.dtype) for name in names}, "pretrained tensors")
 
     def tables(self, modules: Modules, meter: Meter) -> dict[str, pd.DataFrame]:
-        """What the modules take to store, and how they route images that they learned from."""
-        made = {"modules": module_tables.size_table(modules)}
+        """Tables of the modules' sizes, and of how they route images that they learned from."""
+        tables = {"modules": module_tables.size_table(modules)}
         if self.method.routing is None or not self.tasks:
-            return made
+            return tables
         weights = {}
         nbytes = forward_bytes(modules.batch_size, self.architecture)
         routes = (partial(modules.routing, task.images[:ROUTED]) for task in self.tasks.values())
@@ -214,15 +216,15 @@ class _AdaptWork:
                 assert routed is not None
                 weights[name] = routed
                 meter.advance(2 * self.scalars * len(routed), ROUTING, name)
-        return {**made, **module_tables.routing_tables(weights, modules.tasks)}
+        return {**tables, **module_tables.routing_tables(weights, modules.tasks)}
 
 
 class _EngineNetwork:
     """See ``merging.methods.adapted_network.MergedNetwork``."""
 
-    def __init__(self, work: _AdaptWork, modules: Modules, meter: Meter, kept: LearningState) -> None:
-        self._work, self._modules, self._meter, self._kept = work, modules, meter, kept
-        self._merged: dict[str, Tensor] = {}
+    def __init__(self, work: _AdaptWork, modules: Modules, meter: Meter, learning_state: LearningState) -> None:
+        self._work, self._modules, self._meter, self._learning_state = work, modules, meter, learning_state
+        self._merged_features: dict[str, Tensor] = {}
         self._trained = 0  # work of learning that is reported
         self._routed: RoutedNetwork | None = None
 
@@ -240,10 +242,10 @@ class _EngineNetwork:
         return self._modules.dtype
 
     def merged_features(self, task: str) -> Tensor:
-        if not self._merged:
+        if not self._merged_features:
             encoder = self._encoder(self._modules.merged)
-            self._merged = {name: self._features(encoder, name) for name in self.tasks}
-        return self._merged[task]
+            self._merged_features = {name: self._features(encoder, name) for name in self.tasks}
+        return self._merged_features[task]
 
     def expert_features(self, task: str) -> Tensor:
         return self._features(self._encoder(self._work.inputs.experts[task]), task)
@@ -260,46 +262,46 @@ class _EngineNetwork:
         done = round(share * self._work.learning)
         self._meter.advance(max(0, done - self._trained), LEARNING, detail)
         self._trained = max(done, self._trained)
-        self._kept.check()
+        self._learning_state.check()
 
     def restore_state(self) -> dict[str, Tensor]:
-        return self._kept.restore(PART)
+        return self._learning_state.restore(PART)
 
     def offer_state(self, state: Callable[[], Mapping[str, Tensor]]) -> None:
-        self._kept.offer(PART, state)
+        self._learning_state.offer(PART, state)
 
     def _check(self) -> None:
         self._meter.check()
-        self._kept.check()
+        self._learning_state.check()
 
     def _encoder(self, checkpoint: Checkpoint) -> Encoder:
         tensors = tower_tensors(checkpoint, self._modules.device, self.dtype)
         return Encoder(self._modules.architecture, tensors)
 
     def _features(self, encoder: Encoder, task: str) -> Tensor:
-        """Features (n, e) of all images of a task; no graph, but fit to be part of one."""
+        """Features (n, e) of all images of a task, detached, but usable in a graph."""
         batches, rows = self._work.tasks[task].images.split(self._modules.batch_size), list[Tensor]()
         nbytes = forward_bytes(len(batches[0]), self._modules.architecture)
-        passes = (partial(self._through, encoder, batch) for batch in batches)
+        passes = (partial(self._encode, encoder, batch) for batch in batches)
         with run_in_threads(passes, encoder.device, nbytes) as results:
             for own in results:
                 rows.append(own)
                 self._meter.advance(len(own) * self._work.scalars, READING, task)
-                self._kept.check()
+                self._learning_state.check()
         return torch.cat(rows)
 
-    def _through(self, encoder: Encoder, batch: Tensor) -> Tensor:
+    def _encode(self, encoder: Encoder, batch: Tensor) -> Tensor:
         with torch.no_grad():
             return encoder(batch.to(encoder.device, self.dtype))
 
 
 def _require_numbers(method: Adapt, learned: Learned) -> None:
-    """Raise MergingError if the last step, whose loss nothing computes, left anything that is no number."""
+    """Raise MergingError if the last step, whose loss is never computed, left NaN or infinity."""
     named = {"router": learned.router, **learned.per_task}
-    odd = [f"{part}.{name}" for part, tensors in named.items() for name, tensor in tensors.items()
+    not_finite = [f"{part}.{name}" for part, tensors in named.items() for name, tensor in tensors.items()
            if not tensor.isfinite().all().cpu()]  # fmt: skip
-    if odd:
+    if not_finite:
         raise MergingError(
-            f"{method.title} learned numbers that are not finite, in {first_few(odd)}. Nothing was kept. A smaller "
-            "learning rate may help; so may checking the images."
+            f"{method.title} learned numbers that are not finite, in {first_few(not_finite)}. Nothing was saved. A "
+            "smaller learning rate may help; so may checking the images."
         )

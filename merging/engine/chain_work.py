@@ -1,4 +1,4 @@
-"""The work of a chain, whatever machine does it: passes over tensors, bytes, matrix operations, passes of towers."""
+"""The work of a chain, independent of the machine: passes over tensors, bytes, matrix operations, passes of towers."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ChainWork:
-    """The work of a chain on models of given sizes.
+    """The work of a chain on the pretrained model and ``experts`` with ``scalars`` merged scalars each.
 
-    There are ``experts`` of ``scalars`` merged scalars each, and the pretrained model. ``passes`` are over the tensors
-    of all of them, the pass that merges included. ``reads`` and ``writes`` are bytes of tensors; tensors that an edit
-    drops are counted, too, though they are not read. ``matrix_flops`` are operations of the methods' products and
-    decompositions, exemplars' Gram matrices included: an estimate (see ``base.numerics.flops``). ``exemplars`` are
-    images of all tasks, ``forward`` and ``backward`` passes of a tower for one image each, ``tower_flops`` their
-    operations: about two for each weight and token in a forward pass, and twice as many in a backward pass.
+    ``passes`` counts passes over the tensors of all models, including the pass that merges. ``reads`` and ``writes``
+    are bytes of tensors; tensors that an edit drops are counted although they are not read. ``matrix_flops`` estimates
+    the operations of the methods' products and decompositions, with the exemplars' Gram matrices (see
+    ``base.numerics.flops``). ``exemplars`` counts the images of all tasks, ``forward`` and ``backward`` the passes of
+    one image through a tower. ``tower_flops`` are the operations of these passes: about two per weight and token in a
+    forward pass, and twice as many in a backward pass.
     """
 
     experts: int
@@ -52,9 +52,9 @@ class ChainWork:
 def chain_work(
     recipe: Recipe, pretrained: Checkpoint, experts: Mapping[str, Checkpoint], test_images: Sequence[int] = ()
 ) -> ChainWork:
-    """The work of merging these checkpoints by a recipe; what adapts them, and evaluation, are not part of it.
+    """The work of merging these checkpoints by a recipe, without its adapt and without evaluation.
 
-    ``test_images`` are the numbers of unlabeled images by task, where they are known.
+    ``test_images`` are the numbers of unlabeled images by task, if they are known.
     """
     models, passes = (pretrained, *experts.values()), count_passes(recipe)
     merged = [p.name for p in pretrained.parameters if p.role not in UNMERGED]
@@ -67,12 +67,12 @@ def chain_work(
     one_pass = forward_flops(tower) if tower else 0.0
     summing = [method for method, _ in _layer_input_methods(recipe)] + [recipe.methods[-1]] * through
     grams = sum(images * _gram_flops(pretrained, method.algebra_on) for method in summing) if tower else 0.0
-    # An expert that lacks a tensor is refused, but later and with better words than a KeyError's.
+    # An expert that lacks a tensor is refused later, with a better message than a KeyError.
     bytes_of = [sum(model.infos[name].nbytes for name in merged if name in model.infos) for model in models]
     sections = [p.name for p in pretrained.parameters if p.role not in UNMERGED and p.section != EMBEDDINGS] * through
-    own = sum(expert.infos[name].nbytes for expert in models[1:] for name in sections if name in expert.infos)
+    section_bytes = sum(expert.infos[name].nbytes for expert in models[1:] for name in sections if name in expert.infos)
     towers_read = (
-        own
+        section_bytes
         + captures * sum(bytes_of[1:])
         + sum(bytes_of[0] if kind == Gradients.SENSITIVITY else sum(bytes_of[1:]) for kind in kinds)
     )
@@ -86,16 +86,16 @@ def chain_work(
         writes=written * sum(info.nbytes for info in pretrained.infos.values()),
         matrix_flops=_count_flops(recipe, pretrained, experts) + grams,
         exemplars=images,
-        forward=(captures + 2 * through) * images + both_ways,  # through an expert's section, then the merged one
+        forward=(captures + 2 * through) * images + both_ways,  # through an expert's section, then the merged section
         backward=both_ways,
         tower_flops=((captures + 2 * through) * images + FORWARD_AND_BACKWARD * both_ways) * one_pass,
     )
 
 
 def separable_tensors(recipe: Recipe, pretrained: Checkpoint, tasks: int) -> list[str]:
-    """The tensors that a chain decomposes, each of which can be computed alone and elsewhere; the largest first.
+    """The tensors that a chain decomposes, each of which can be computed alone on any machine; the largest first.
 
-    There are none where methods need images, count over all tensors, or give a model for each task.
+    There are none if a method needs images, counts over all tensors, or gives one model per task.
     """
     pairs = [(method, step.params) for method, step in zip(recipe.methods, recipe.steps, strict=True)]
     merge = recipe.methods[-1]
@@ -113,14 +113,14 @@ def separable_tensors(recipe: Recipe, pretrained: Checkpoint, tasks: int) -> lis
 
 
 def count_passes(recipe: Recipe) -> int:
-    """Loops over all tensors that a chain makes: those of its surveys, and the one that merges."""
+    """The number of passes of a chain over all tensors: those of its surveys, and the pass that merges."""
     pairs = zip(recipe.methods, recipe.steps, strict=True)
     surveys = sum(method.survey_passes for method, step in pairs if method.surveys(step.params))
     return 1 + surveys + _needs_count_pass(recipe)
 
 
 def _needs_count_pass(recipe: Recipe) -> bool:
-    """Whether the merge counts something over all tensors, and whole ones, which takes another pass."""
+    """Whether the merge counts over all tensors and sees them whole, which takes another pass."""
     merge = recipe.methods[-1]
     counts = isinstance(merge, Merge) and merge.provisional is not None
     pairs = zip(recipe.methods, recipe.steps, strict=True)
@@ -128,14 +128,14 @@ def _needs_count_pass(recipe: Recipe) -> bool:
 
 
 def count_input_passes(recipe: Recipe) -> int:
-    """How often the exemplars run through the experts for layer inputs: in surveys, and in the pass that merges."""
+    """How often exemplars run through the experts for layer inputs: in surveys, and in the pass that merges."""
     readers = _layer_input_methods(recipe)
     surveys = sum(method.surveys(params) for method, params in readers)
     return surveys + (surveys < len(readers))
 
 
 def _through_merged(recipe: Recipe) -> bool:
-    """Whether the exemplars run through every layer as it is merged."""
+    """Whether exemplars run through every layer once it is merged."""
     return any(isinstance(method, Merge) and method.through_merged for method in recipe.methods)
 
 
@@ -150,20 +150,20 @@ def _count_flops(recipe: Recipe, pretrained: Checkpoint, experts: Mapping[str, C
     images = recipe.exemplars.per_task if recipe.exemplars else None
     total = 0.0
     for method, step in zip(recipe.methods, recipe.steps, strict=True):
-        apart, ranks = is_split(step.params), thin_ranks(recipe, pretrained, experts) if method.role == "merge" else {}
-        for name, matrix in _named_maps(pretrained, len(experts), method.algebra_on, images=images, apart=apart):
-            small = int(min(ranks.get(name, math.inf), matrix.short))
-            thin = small < matrix.short
-            total += core_projection(matrix, small) if thin else 0.0
-            seen = matrix._replace(outputs=small, inputs=small) if thin else matrix
-            total += method.algebra(step.params, seen)
+        split, ranks = is_split(step.params), thin_ranks(recipe, pretrained, experts) if method.role == "merge" else {}
+        for name, matrix in _named_maps(pretrained, len(experts), method.algebra_on, images=images, split_qkv=split):
+            rank = int(min(ranks.get(name, math.inf), matrix.short))
+            thin = rank < matrix.short
+            total += core_projection(matrix, rank) if thin else 0.0
+            decomposed = matrix._replace(outputs=rank, inputs=rank) if thin else matrix
+            total += method.algebra(step.params, decomposed)
     return total
 
 
 def thin_ranks(recipe: Recipe, pretrained: Checkpoint, experts: Mapping[str, Checkpoint]) -> dict[str, float]:
-    """{tensor: columns of thin factors together} of the tensors that the merge of a recipe takes as thin factors.
+    """{tensor: number of columns of all thin factors together}, of the tensors that a merge takes as thin factors.
 
-    No edit may stand before it: what edits leave has all ranks.
+    Empty if an edit comes before the merge, because edited task vectors have full rank.
     """
     pairs = zip(recipe.methods, recipe.steps, strict=True)
     before = any(isinstance(one, Edit) and not one.after_merge(step.params) for one, step in pairs)
@@ -174,7 +174,7 @@ def thin_ranks(recipe: Recipe, pretrained: Checkpoint, experts: Mapping[str, Che
 
 
 def _gram_flops(pretrained: Checkpoint, roles: frozenset[Role]) -> float:
-    """Floating-point operations of one image's share of the Gram matrices of what enters tensors of these roles."""
+    """Floating-point operations, per image, of the Gram matrices of the rows that enter tensors of these roles."""
     return sum(symmetric_product(matrix.inputs, matrix.rows) for matrix in linear_maps(pretrained, 1, roles, images=1))
 
 
@@ -184,13 +184,14 @@ def linear_maps(
     roles: frozenset[Role] = LINEAR_MAPS,
     block: int | None = None,
     images: int | None = None,
-    apart: bool = False,
+    split_qkv: bool = False,
 ) -> list[LinearMap]:
-    """The tensors of these roles as linear maps, of the whole model or of one block, for so many tasks and images.
+    """The tensors of these roles as linear maps, of the whole model or of one ``block``.
 
-    With ``apart`` query, key and value of a packed tensor are three.
+    Each map has the numbers of tasks and images. With ``split_qkv``, query, key and value of a packed tensor are three
+    maps.
     """
-    return [matrix for _, matrix in _named_maps(pretrained, tasks, roles, block, images, apart)]
+    return [matrix for _, matrix in _named_maps(pretrained, tasks, roles, block, images, split_qkv)]
 
 
 def _named_maps(
@@ -199,26 +200,26 @@ def _named_maps(
     roles: frozenset[Role],
     block: int | None = None,
     images: int | None = None,
-    apart: bool = False,
+    split_qkv: bool = False,
 ) -> list[tuple[str, LinearMap]]:
-    """``linear_maps``, each with its tensor's name."""
+    """The maps of ``linear_maps``, each with the name of its tensor."""
     maps, tower = [], find_tower(pretrained) if images is not None else None
     tokens = count_tokens(tower) if tower else math.inf
     rows = {Role.CONV: tokens - 1, Role.PROJECTION: 1}
-    packed = packed_tensors(pretrained.parameters, pretrained.infos) if apart else {}
+    packed = packed_tensors(pretrained.parameters, pretrained.infos) if split_qkv else {}
     for parameter in pretrained.parameters:
         if parameter.role in roles and block in (None, parameter.block):
-            outputs, *rest = pretrained.infos[parameter.name].shape
+            outputs, *input_sides = pretrained.infos[parameter.name].shape
             count = len(packed[parameter.name].parts) if parameter.name in packed else 1
-            sides = outputs // count, math.prod(rest)
-            turned = is_transposed(parameter)
+            sides = outputs // count, math.prod(input_sides)
+            transposed = is_transposed(parameter)
             entering = (images or 1) * rows.get(parameter.role, tokens) if tower else math.inf
-            maps += [(parameter.name, LinearMap(tasks, *(sides[::-1] if turned else sides), entering))] * count
+            maps += [(parameter.name, LinearMap(tasks, *(sides[::-1] if transposed else sides), entering))] * count
     return maps
 
 
 def find_tower(pretrained: Checkpoint) -> Architecture | None:
-    """The architecture of the pretrained model, None for a state dict that is no visual tower."""
+    """The architecture of the pretrained model; None for a state dict that is no visual tower."""
     try:
         return Architecture.from_checkpoint(pretrained)
     except CheckpointError:
@@ -226,7 +227,7 @@ def find_tower(pretrained: Checkpoint) -> Architecture | None:
 
 
 def count_tokens(tower: Architecture) -> int:
-    """Tokens of one image: its patches and the class token."""
+    """The number of tokens of one image: its patches and the class token."""
     return (tower.image_size // tower.patch_size) ** 2 + 1
 
 

@@ -1,8 +1,8 @@
-"""How strongly a task's loss reacts to every weight: gradients of single examples, gathered per expert in a file.
+"""The sensitivity of a task's loss to every weight: statistics of single examples' gradients, one file per statistic.
 
-Squares and absolute values do not commute with sums over examples, so every example's own gradient is needed. One
-expert's statistic is as large as its model: memory holds that of one expert at a time, and the rest lies in a temporary
-file, from which slots are read.
+Squares and absolute values do not commute with sums over examples, so every example is differentiated by itself. One
+expert's statistic is as large as its model. Memory holds one at a time; the others are in a temporary file, from which
+slots are read.
 """
 
 from __future__ import annotations
@@ -43,23 +43,23 @@ if TYPE_CHECKING:
     from merging.images.exemplars import TaskExemplars
 
 EXAMPLES = 16  # examples that are differentiated together at most; more gain nothing
-GRADIENT_BYTES_CPU = 1 << 28  # bytes that their gradients may take, unless those of one example alone take more
+GRADIENT_BYTES_CPU = 1 << 28  # bytes that their gradients may take; at least one example is differentiated
 GRADIENT_BYTES_GPU = 1 << 32
 PHASE = "Computing gradients"
 
 
 class GradientFile:
-    """One statistic of the gradients of several losses, such as every expert's, (rows, scalars), read by offset."""
+    """A file (rows, scalars) of one statistic of the gradients of several losses, such as a row per expert."""
 
     def __init__(self, file: IO[bytes], inputs: RunInputs, needed: int) -> None:
-        self._needed = needed  # bytes of all rows of this file and those beside it
+        self._needed = needed  # bytes of all rows of this file and the files created with it
         self._file, self._dtype, self._device = file, inputs.dtype, inputs.device
         ends = np.cumsum([0, *inputs.numels])
         self._starts = {p.name: int(start) for p, start in zip(inputs.parameters, ends[:-1], strict=True)}
         self._numel, self._rows = int(ends[-1]), 0
 
     def append(self, row: Mapping[str, Tensor]) -> None:
-        """Add the next row of numbers, by tensor. Raises MergingError if there is no room."""
+        """Add the next row, {tensor: gradients of its shape (*S)}. Raises MergingError if the disk is full."""
         try:
             for name in self._starts:
                 self._file.write(raw_bytes(row[name].to("cpu", self._dtype).reshape(-1)))
@@ -69,7 +69,7 @@ class GradientFile:
         self._rows += 1
 
     def read(self, name: str, start: int, stop: int) -> Tensor:
-        """Scalars [start, stop) of a tensor, (rows, stop - start)."""
+        """The scalars [start, stop) of a tensor, (rows, stop - start)."""
         firsts = [self._numel * row + self._starts[name] + start for row in range(self._rows)]
         descriptor, size = self._file.fileno(), self._dtype.itemsize
         spans = [read_span(descriptor, at * size, stop - start, self._dtype, "The file of gradients") for at in firsts]
@@ -80,13 +80,13 @@ class GradientFile:
 def gather_gradients(
     kinds: Collection[Gradients], inputs: RunInputs, exemplars: Mapping[str, TaskExemplars], seed: int, meter: Meter
 ) -> Iterator[dict[Gradients, GradientFile]]:
-    """These kinds of statistics of all experts, for as long as the block runs.
+    """The statistics ``kinds`` of all experts, valid inside the ``with`` block.
 
-    ``seed`` decides the labels that are drawn.
+    ``seed`` decides which labels are sampled.
 
     Raises:
-        NeedsError: exemplars or a head that do not fit the towers.
-        CheckpointError: checkpoints that are no towers.
+        NeedsError: exemplars or a head do not fit the towers.
+        CheckpointError: a checkpoint is no tower.
         MergingError: the folder for temporary files has no room, or gradients are not finite.
     """
     scalars = sum(inputs.numels)
@@ -105,7 +105,7 @@ def gather_gradients(
 
 @contextmanager
 def gradient_files(inputs: RunInputs, rows: int, count: int = 1) -> Iterator[list[GradientFile]]:
-    """So many empty files, each for ``rows`` rows, for as long as the block runs.
+    """Empty files, ``count`` of them, each for ``rows`` rows, valid inside the ``with`` block.
 
     Raises:
         MergingError: the folder for temporary files has no room for them.
@@ -119,17 +119,17 @@ def gradient_files(inputs: RunInputs, rows: int, count: int = 1) -> Iterator[lis
 
 
 class _GradientTower:
-    """A checkpoint's tower, in the compute dtype, whose loss is differentiated with respect to the stored tensors."""
+    """A checkpoint's tower in the compute dtype; its loss is differentiated with respect to the stored tensors."""
 
     def __init__(self, checkpoint: Checkpoint, inputs: RunInputs) -> None:
         self._inputs = inputs
         self._encoder = Encoder.from_checkpoint(checkpoint, inputs.device, on_demand=True, fallback=inputs.pretrained)
         names = [name for parts in self._encoder.names.values() for name in parts]
-        self._weights = {name: self._moved(checkpoint.read(name)) for name in names}
+        self._weights = {name: self._to_device(checkpoint.read(name)) for name in names}
         self._numel = sum(weight.numel() for weight in self._weights.values())
 
     def statistic(self, kind: Gradients, name: str, task: TaskExemplars, seed: int, meter: Meter) -> dict[str, Tensor]:
-        """The mean over a task's examples of the squared or absolute gradient, by stored tensor, in float64."""
+        """The mean over a task's examples of the squared or absolute gradient, {stored tensor: (*S) float64}."""
         check_fits(name, task, self._encoder.architecture, "exemplars")
         device = self._inputs.device
         budget = GRADIENT_BYTES_CPU if is_host(device) else limit_bytes(device, GRADIENT_BYTES_GPU)
@@ -139,7 +139,7 @@ class _GradientTower:
         pairs = zip(task.images.split(size), targets.split(size), strict=True)
         passes = (partial(self._each, kind, task, images, goals) for images, goals in pairs)
         nbytes = 2 * size * self._numel * self._inputs.dtype.itemsize
-        # The fused kernels of attention do not support vmap; which ones are used is a setting of all threads.
+        # The fused kernels of attention do not support vmap. The choice of kernels is a setting of the whole process.
         with sdpa_kernel(SDPBackend.MATH), run_in_threads(passes, device, nbytes) as results:
             for gradients in results:
                 count = len(next(iter(gradients.values())))
@@ -150,42 +150,42 @@ class _GradientTower:
         for key, total in sums.items():
             if not torch.isfinite(total.div_(len(task.images)).sum()).cpu():
                 check_fit(self._inputs.pretrained, self._inputs.experts, values=True).raise_if_bad()
-                raise MergingError(f"The gradients of {name!r} in tensor {key!r} are not finite; is its head sound?")
+                raise MergingError(f"The gradients of {name!r} in tensor {key!r} are not finite; check its head.")
         return sums
 
     def _each(self, kind: Gradients, task: TaskExemplars, images: Tensor, targets: Tensor) -> dict[str, Tensor]:
-        """Every example's gradient, (n, *S) by stored tensor."""
-        assert task.head is not None  # as check_needs made sure
-        head, drawn = self._moved(task.head), kind == Gradients.FISHER
+        """Every example's gradient, {stored tensor: (n, *S)}, of images (n, 3, h, w) and targets (n,)."""
+        assert task.head is not None  # ensured by check_needs
+        head, samples_label = self._to_device(task.head), kind == Gradients.FISHER
 
         def loss(weights: dict[str, Tensor], image: Tensor, target: Tensor) -> Tensor:
             stored = self._encoder.names.items()
             tensors = {name: assemble(name, parts, [weights[part] for part in parts]) for name, parts in stored}
             features = replace(self._encoder, tensors=tensors)(image[None])[0]
             log_shares = (task.logit_scale * (head @ nnf.normalize(features, dim=0))).log_softmax(dim=0)
-            label = _sample_class(log_shares.detach(), target) if drawn else target
+            label = _sample_class(log_shares.detach(), target) if samples_label else target
             return -log_shares.gather(0, label[None])[0]
 
-        if drawn:
+        if samples_label:
             targets = targets.to(self._inputs.dtype)
         gradients: dict[str, Tensor] = vmap(grad(loss), in_dims=(None, 0, 0))(
-            self._weights, self._moved(images), targets.to(self._inputs.device)
+            self._weights, self._to_device(images), targets.to(self._inputs.device)
         )
         return gradients
 
-    def _moved(self, tensor: Tensor) -> Tensor:
+    def _to_device(self, tensor: Tensor) -> Tensor:
         return tensor.to(self._inputs.device, self._inputs.dtype)
 
 
 def _label_sources(kind: Gradients, name: str, task: TaskExemplars, seed: int) -> Tensor:
-    """What decides every example's label (n,): the true label itself, or a number in [0, 1) that draws one."""
+    """The source (n,) of every example's label: the true label itself, or a number in [0, 1) that samples a label."""
     if kind == Gradients.SENSITIVITY:
-        assert task.labels is not None  # as check_needs made sure
+        assert task.labels is not None  # ensured by check_needs
         return task.labels.long()
-    address = hashlib.blake2b(json.dumps(["labels", seed, name]).encode(), digest_size=16).digest()
-    return torch.from_numpy(np.random.default_rng(int.from_bytes(address, "little")).random(len(task.images)))
+    digest = hashlib.blake2b(json.dumps(["labels", seed, name]).encode(), digest_size=16).digest()
+    return torch.from_numpy(np.random.default_rng(int.from_bytes(digest, "little")).random(len(task.images)))
 
 
 def _sample_class(log_shares: Tensor, number: Tensor) -> Tensor:
-    """The class that a number in [0, 1) picks from a prediction (classes,)."""
+    """The class, a scalar, that a number in [0, 1) samples from log-probabilities (classes,)."""
     return (log_shares.exp().cumsum(dim=0) <= number).sum().clamp(max=len(log_shares) - 1)

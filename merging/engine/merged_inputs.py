@@ -1,4 +1,4 @@
-"""What enters each layer where the layers before it are merged already: what the merged model will really see."""
+"""The inputs of each layer when all layers before it are merged, as in the merged model itself."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from merging.models.tower_names import assemble
 
 
 class MergedInputs(CapturedInputs):
-    """Layer inputs of every expert's exemplars that come through the merged sections before the layer's own.
+    """Layer inputs of every expert's exemplars, which pass through the merged sections before the layer's own section.
 
-    Inside its section, a layer's inputs come through the expert's own layers. Parameters go in forward order, and every
-    merged tensor must be told by ``add``. Memory holds, besides a section's moments, the merged tensors of a section
-    and the tokens of all exemplars. Everything is computed in ``dtype``.
+    Inside its section, a layer's inputs pass through the expert's own layers. Callers request parameters in forward
+    order and pass every merged tensor to ``add``. Memory holds, besides a section's moments, the merged tensors of a
+    section and the tokens of all exemplars. All computations are in ``dtype``.
 
     Raises:
         NeedsError: an expert has no exemplars, or images that its tower cannot take.
@@ -41,31 +41,31 @@ class MergedInputs(CapturedInputs):
         self._merged: dict[str, Tensor] = {}
 
     def add(self, name: str, values: Tensor) -> None:
-        """Take a merged tensor (*S), whole."""
+        """Add a whole merged tensor of any shape (*S)."""
         self._merged[name] = values
 
-    def _go_to(self, section: int, on_detail: OnDetail) -> None:
-        """Run forward until the moments are those of ``section``, all before which is merged."""
+    def _run_to(self, section: int, on_detail: OnDetail) -> None:
+        """Run forward until the moments are those of ``section``; all sections before it must be merged."""
         with torch.no_grad():
             while self._next <= section:
                 if self._next > 0:
                     merged = self._section_tower(self._model, self._next - 1, self._merged.pop)
-                    self._of_all(partial(self._moved, merged, on_detail))
+                    self._run_experts(partial(self._pass_merged_section, merged, on_detail))
                 self._moments = []
                 if self._next == section:
-                    self._moments = self._of_all(partial(self._through_own, on_detail))
+                    self._moments = self._run_experts(partial(self._pass_own_section, on_detail))
                 self._next += 1
 
-    def _moved(self, merged: Encoder, on_detail: OnDetail, name: str) -> dict[str, Moments]:
-        """Nothing: an expert's tokens are passed through the merged section before."""
+    def _pass_merged_section(self, merged: Encoder, on_detail: OnDetail, name: str) -> dict[str, Moments]:
+        """Pass an expert's tokens through the merged section before the next one; the moments returned are empty."""
         return self._run(name, merged, self._next - 1, on_detail, record=False, move=True)
 
-    def _through_own(self, on_detail: OnDetail, name: str) -> dict[str, Moments]:
+    def _pass_own_section(self, on_detail: OnDetail, name: str) -> dict[str, Moments]:
         own = self._section_tower(self._encoders[name], self._next, self._experts[name].read)
         return self._run(name, own, self._next, on_detail, record=True, move=False)
 
     def _section_tower(self, encoder: Encoder, section: int, read: Callable[[str], Tensor]) -> Encoder:
-        """A tower with the tensors of one section only, as ``read`` gives those of the checkpoint."""
+        """A tower with the tensors of one section only; ``read`` returns a stored tensor by its name."""
         names = {name: stored for name, stored in encoder.names.items() if encoder.section_of(name) == section}
         parts = {name: [read(n).to(self._device, self._dtype) for n in stored] for name, stored in names.items()}
         tensors = {name: assemble(name, stored, parts[name]) for name, stored in names.items()}

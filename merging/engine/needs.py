@@ -1,4 +1,4 @@
-"""Checks that a caller gives the exemplars and test data that a recipe needs."""
+"""Checks that a caller passes the data that a recipe needs: exemplars, test data, layer inputs, gradients."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ HOW_TO_PASS = {
     Needs.TEST_DATA: "test_data={expert: merging.TaskExemplars(images, head=head)}",
 }
 MATRICES = WEIGHTS | {Role.EMBEDDING}
-HALF = 0.5  # of the numbers, below which it is said how many a method of matrices reaches
+HALF = 0.5  # share of the numbers below which a warning states how many of them a method of matrices reaches
 TaskImages = Mapping[str, TaskExemplars]  # by expert
 
 
 class DataBeyondClip(StrEnum):
-    """What a step takes on a network that no images run through."""
+    """The data that a step needs on a network that no images run through."""
 
     NOTHING = "nothing"
     LAYER_INPUTS = "layer inputs"
@@ -43,20 +43,20 @@ class DataBeyondClip(StrEnum):
 
 
 def check_exemplars(exemplars: Mapping[str, Any] | None) -> dict[str, TaskExemplars] | None:
-    """A caller's exemplars, images alone or more per expert, with every part checked; errors name the expert."""
+    """A caller's exemplars, {expert: images (n, 3, h, w) or TaskExemplars}, checked; errors name the expert."""
     return _check_task_images(exemplars, "Exemplars")
 
 
 def check_test_data(test_data: Mapping[str, Any] | None) -> dict[str, TaskExemplars] | None:
-    """A caller's test data, checked in the same way.
+    """A caller's test data, checked like exemplars.
 
     Raises:
-        NeedsError: a part is not as it should be, or carries labels, which no method here may see.
+        NeedsError: a part is wrong, or has labels, which no method that learns from test data may see.
     """
     checked = _check_task_images(test_data, "Test data")
     if labeled := [name for name, task in (checked or {}).items() if task.labels is not None]:
         raise NeedsError(
-            f"Test data come without labels, so that nothing learns from them; those of {first_few(labeled)} have some."
+            f"Test data must not have labels, which no method may learn from; those of {first_few(labeled)} do."
         )
     return checked
 
@@ -74,11 +74,11 @@ def _check_task_images(images: Mapping[str, Any] | None, what: str) -> dict[str,
 
 
 def check_kind(recipe: Recipe, pretrained: Checkpoint, layer_inputs: Any = None, gradients: Any = None) -> None:
-    """Raise an error if a step of the chain runs images through CLIP towers, and these are another network.
+    """Check that a network other than CLIP has the data of every step that would run images through CLIP towers.
 
     Raises:
-        NeedsError: it lacks layer inputs or gradients, which a caller can give for any network.
-        FamilyError: nothing that a caller gives makes the step possible.
+        NeedsError: layer inputs or gradients are missing, which a caller can pass for any network.
+        FamilyError: the step is impossible with any data.
     """
     if not pretrained.is_inferred:
         return
@@ -105,7 +105,7 @@ def check_kind(recipe: Recipe, pretrained: Checkpoint, layer_inputs: Any = None,
 
 
 def needs_beyond_clip(method: Method, params: Params) -> DataBeyondClip:
-    """What a method must be given on networks other than CLIP, where no images run."""
+    """The data that a method needs on networks other than CLIP, through which no images run."""
     if method.needs_for(params) == Needs.NOTHING and method.role != "adapt":
         return DataBeyondClip.NOTHING
     if method.gradients is not None:
@@ -114,7 +114,7 @@ def needs_beyond_clip(method: Method, params: Params) -> DataBeyondClip:
 
 
 def warn_of_few_matrices(recipe: Recipe, pretrained: Checkpoint) -> tuple[str, ...]:
-    """A sentence if the merge is one of matrices, and these hold less than half of another network's numbers."""
+    """A sentence if the merge works on matrices that hold less than half of another network's numbers."""
     method, params = recipe.methods[-1], recipe.steps[-1].params
     if not pretrained.is_inferred or method.is_elementwise(params) or not method.algebra(params, LinearMap(2, 8, 8)):
         return ()
@@ -123,10 +123,10 @@ def warn_of_few_matrices(recipe: Recipe, pretrained: Checkpoint) -> tuple[str, .
     share = sum(sizes[p] for p in matrices) / max(sum(sizes.values()), 1)
     if share >= HALF:
         return ()
-    rest = "stay pretrained" if params.effective_values().get("others") == "pretrained" else "take the mean"
+    others = "stay pretrained" if params.effective_values().get("others") == "pretrained" else "take the mean"
     return (
         f"{method.title} treats {len(matrices)} of {plural(len(sizes), 'tensor')} ({share:.0%} of the numbers) as "
-        f"matrices here; the others {rest}.",
+        f"matrices here; the others {others}.",
     )
 
 
@@ -138,10 +138,10 @@ def check_needs(
     test_data: TaskImages | None = None,
     gradients: Any = None,
 ) -> None:
-    """Raise NeedsError if a method of the chain lacks something; names the method and what it lacks."""
+    """Raise NeedsError if a method of the chain lacks data; the message names the method and the missing parts."""
     for method, need in recipe.data_methods:
         if method.gradients is not None and gradients is not None:
-            continue  # they are checked when they are opened
+            continue  # gradients are checked when they are opened
         if not method.reads_layer_inputs:
             _check_parts(method, need, experts, (test_data if need == Needs.TEST_DATA else exemplars) or {})
         elif layer_inputs is None and exemplars is None:
@@ -154,12 +154,12 @@ def check_needs(
 def warn_of_unused_images(
     recipe: Recipe, exemplars: TaskImages | None, test_data: TaskImages | None
 ) -> tuple[str, ...]:
-    """A sentence for each kind of images that a caller gives and no step of the chain, the adapt included, needs."""
+    """A sentence for each kind of images that a caller passes and no step of the chain, adapt included, needs."""
     return describe_unused({"exemplars": exemplars, "test_data": test_data}, recipe.image_needs)
 
 
 def _check_parts(method: Method, need: Needs, experts: Mapping[str, Any], tasks: TaskImages) -> None:
-    """Raise NeedsError if an expert lacks images, a head or (where they are needed) labels; all of them are named."""
+    """Raise NeedsError if experts lack images, a head or (if needed) labels; the message names all of them."""
     with_images = [name for name in experts if name in tasks and len(tasks[name].images)]
     lacking = {"images": [name for name in experts if name not in with_images]}
     if need == Needs.LABELED_EXEMPLARS:
@@ -168,19 +168,19 @@ def _check_parts(method: Method, need: Needs, experts: Mapping[str, Any], tasks:
     heads = {name: tasks[name].head for name in with_images if needs_head}
     lacking["a head"] = [name for name, head in heads.items() if head is None]
     if need == Needs.TEST_DATA:  # the entropy of one class is 0, whatever a model says
-        lacking["a head of more than one class"] = [
+        lacking["a head with more than one class"] = [
             name for name, head in heads.items() if head is not None and len(head) < 2
         ]
     missing = [f"{part} for {first_few(names)}" for part, names in lacking.items() if names]
     if missing:
         needed = f"{method.key} needs {need}" + (" and each task's zero-shot head" if needs_head else "")
         others = [name for name in tasks if name not in experts]
-        strange = f" There are images of {first_few(others)}, but no such expert." if others else ""
-        raise NeedsError(f"{needed}. Missing: {'; '.join(missing)}.{strange} Pass {HOW_TO_PASS[need]}.")
+        unmatched = f" There are images of {first_few(others)}, but no such expert." if others else ""
+        raise NeedsError(f"{needed}. Missing: {'; '.join(missing)}.{unmatched} Pass {HOW_TO_PASS[need]}.")
 
 
 def check_fits(name: str, task: TaskExemplars, architecture: Architecture, noun: str = "images") -> None:
-    """Raise NeedsError for images or a head that do not fit the tower."""
+    """Raise NeedsError if images or a head do not fit the tower."""
     check_images(f"The {noun} of {name!r}", task.images, architecture.image_size)
     width = architecture.embed_dim
     if task.head is not None and task.head.shape[1] != width:

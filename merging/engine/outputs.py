@@ -1,4 +1,4 @@
-"""Where merged tensors go, and what is counted and noted on the way."""
+"""The outputs of a merge: sinks for merged tensors, counts per tensor, and notes of methods."""
 
 from __future__ import annotations
 
@@ -25,16 +25,18 @@ if TYPE_CHECKING:
     import pandas as pd
 
 MERGED = "merged"  # the name of a merge's one output; merges per task name their outputs by expert
-TENSOR_COLUMNS = ("tensor", "order", "section", "role", "part", "numel", "itemsize")  # what a tensor is
+TENSOR_COLUMNS = ("tensor", "order", "section", "role", "part", "numel", "itemsize")  # the facts on a tensor
 
 Numbers = tuple[list[int], list[float]]
 Rows = dict[str, list[dict[str, Any]]]  # by table
 
 
 class Sink(Protocol):
-    """Takes merged tensors, whole or in flat pieces; what is written again replaces what was there."""
+    """Receives merged tensors, whole or in flat pieces; a piece that is written again replaces the earlier one."""
 
-    def write(self, name: str, values: Tensor, start: int = 0) -> None: ...
+    def write(self, name: str, values: Tensor, start: int = 0) -> None:
+        """Write ``values``, (*S) or flat (n,), from flat position ``start`` of a tensor."""
+        ...
 
 
 class MemorySink:
@@ -45,15 +47,15 @@ class MemorySink:
         self.state_dict = {name: torch.empty(info.shape, dtype=info.dtype) for name, info in infos}
 
     def write(self, name: str, values: Tensor, start: int = 0) -> None:
-        """Put ``values`` at flat position ``start``."""
+        """Write ``values``, (*S) or flat (n,), from flat position ``start`` of a tensor."""
         self.state_dict[name].reshape(-1)[start : start + values.numel()].copy_(values.reshape(-1))
 
 
 @dataclass(frozen=True)
 class Tally:
-    """Counts of one tensor: a number for each model that is made, and one more.
+    """Counts of one tensor: a number for each merged model, and one more.
 
-    They stay on the device, which would otherwise be waited for at every tensor.
+    They stay on the device, because copying them to the host would wait for the device at every tensor.
     """
 
     kept: Tensor  # (models + 1,): scalars that each model changes, then those that any of them changes
@@ -61,16 +63,16 @@ class Tally:
 
     @classmethod
     def from_slot(cls, slot: Slot, changes: list[Tensor]) -> Tally:
-        """The counts of one slot, whole or a piece."""
+        """The counts of one slot, whole or a piece; ``changes`` are one of its shape (*S) per merged model."""
         kept = [_not_zero(change) for change in changes]
         by_any = reduce(torch.logical_or, kept)
         squared = [_squared_norm(values) for values in (*changes, slot.pretrained)]
-        return cls(torch.stack([_number_of(mask) for mask in (*kept, by_any)]), torch.stack(squared))
+        return cls(torch.stack([_count_true(mask) for mask in (*kept, by_any)]), torch.stack(squared))
 
 
 @dataclass(frozen=True)
 class StoredSlot:
-    """What is written of one slot, whole or a piece: for each model its values (*S) in the stored dtype; counts."""
+    """The result of one slot, whole or a piece: values (*S) of each merged model in the stored dtype, and counts."""
 
     name: str
     start: int
@@ -84,16 +86,19 @@ class StoredSlot:
 
 
 def merged_values(slot: Slot, change: Tensor, kept: Tensor | None) -> Tensor:
-    """The merged tensor (*S), in the dtype of computation, of a change and what of it is kept (None: all)."""
+    """The merged tensor (*S), in the compute dtype: pretrained + ``change`` (*S), where the mask ``kept`` (*S) is true.
+
+    ``kept`` is None if all scalars are kept.
+    """
     values = slot.pretrained + change
     # Bit for bit: adding zero would turn -0.0 into 0.0.
     return values if kept is None else torch.where(kept, values, slot.pretrained)
 
 
 class Output:
-    """Adds merged task vectors to the pretrained weights, hands them to sinks, and counts per tensor.
+    """Adds merged task vectors to the pretrained weights, passes them to sinks, and counts per tensor.
 
-    ``stored`` computes, for several slots at once if need be; ``add`` takes its results one after the other.
+    ``prepare`` computes, on several threads if need be; ``add`` takes its results one after the other.
     """
 
     def __init__(self, pretrained: Checkpoint, names: tuple[str, ...], make_sink: Callable[[str], Sink]) -> None:
@@ -102,7 +107,11 @@ class Output:
         self._tallies: dict[str, dict[int, Tally | Numbers]] = {}  # by tensor and start of the piece
 
     def prepare(self, slot: Slot, change: Tensor, kept: Tensor | None) -> StoredSlot:
-        """What is to be written of a slot; ``change`` is (*S), or (K, *S) with one sink per expert."""
+        """The values and counts of a slot: ``change`` is (*S), or (K, *S) with one sink per expert; ``kept`` is (*S).
+
+        Raises:
+            MergingError: a merged number exceeds the stored dtype.
+        """
         changes = [change] if len(self.sinks) == 1 and change.shape == slot.pretrained.shape else list(change)
         models = []
         for one in changes:
@@ -110,26 +119,26 @@ class Output:
             stored = values.to(self._infos[slot.name].dtype)
             if not all_finite(stored, values.dtype):
                 raise _overflow_error(slot.name, values, stored.dtype)
-            # Whole matrices come as (d_out, d_in); pieces are flat.
-            turned = slot.parameter.transposed and stored.dim() == 2
-            models.append(stored.mT.contiguous() if turned else stored)
+            # Whole matrices are (d_out, d_in); pieces are flat.
+            transposed = slot.parameter.transposed and stored.dim() == 2
+            models.append(stored.mT.contiguous() if transposed else stored)
         tally = Tally.from_slot(slot, changes if kept is None else [one * kept for one in changes])
         return StoredSlot(slot.name, slot.start, models, tally)
 
     def add(self, stored: StoredSlot) -> None:
-        """Write one slot, and count it; a slot that comes again replaces what it was."""
+        """Write one slot, and count it; a slot that is added again replaces the earlier one."""
         for sink, values in zip(self.sinks.values(), stored.values, strict=True):
             sink.write(stored.name, values, stored.start)
-        # Small tensors that outlive the pieces would leave holes in memory that no later piece fits into.
+        # Small host tensors that outlive the pieces would fragment memory, so that no later piece fits.
         tally = stored.tally
         self._tallies.setdefault(stored.name, {})[stored.start] = _to_host([tally])[0] if tally.kept.is_cpu else tally
 
     def tables(self, inputs: RunInputs, per_task: bool) -> dict[str, Columns]:
-        """The table "tensors": a row per written tensor; with one model per task "task_tensors": a row per expert, too.
+        """The table "tensors", a row per written tensor; with one model per task also "task_tensors", a row per expert.
 
-        They say what the tensor is, how many of its scalars differ from pretrained (in any of the models, before they
-        are rounded to its dtype), the norms of the change (the root of the mean square over the models) and of the
-        weights, and the bytes that a scalar takes.
+        Columns: the facts on the tensor, the number of scalars that differ from pretrained (in any of the models,
+        before rounding to the stored dtype), the norm of the change (the root of the mean square over the models), and
+        the norm of the pretrained weights.
         """
         rows, numbers = [], self._numbers()
         for p, numel in zip(inputs.parameters, inputs.numels, strict=True):
@@ -151,8 +160,8 @@ class Output:
     def _numbers(self) -> dict[str, Numbers]:
         """The counts and the squares of every tensor, on the host."""
         counted = [tally for pieces in self._tallies.values() for tally in pieces.values()]
-        waiting = [tally for tally in counted if isinstance(tally, Tally)]  # what a device here computed
-        copied = iter(_to_host(waiting) if waiting else [])
+        on_device = [tally for tally in counted if isinstance(tally, Tally)]
+        copied = iter(_to_host(on_device) if on_device else [])
         each = iter([tally if isinstance(tally, tuple) else next(copied) for tally in counted])
         return {
             name: reduce(_add_tallies, itertools.islice(each, len(pieces))) for name, pieces in self._tallies.items()
@@ -160,36 +169,36 @@ class Output:
 
 
 class _NullSink:
-    """Takes tensors and keeps none."""
+    """Receives tensors and discards them."""
 
     def write(self, name: str, values: Tensor, start: int = 0) -> None:
-        """Do nothing."""
+        """Discard ``values``, (*S) or (n,)."""
 
 
 class LastSlot(Output):
-    """Keeps what was stored last of a model, and writes nothing."""
+    """Remembers the slot that was added last, and writes nothing."""
 
     def __init__(self, pretrained: Checkpoint) -> None:
         super().__init__(pretrained, (MERGED,), lambda _: _NullSink())
         self.last: StoredSlot | None = None
 
     def add(self, stored: StoredSlot) -> None:
-        """Keep what is stored of a slot."""
+        """Remember a slot in place of the one before."""
         self.last = stored
 
 
 def _not_zero(values: Tensor) -> Tensor:
-    """Where numbers are not zero; on the CPU numpy compares many times as fast as torch."""
+    """The mask (*S) of numbers that are not zero; on the CPU numpy compares many times as fast as torch."""
     return torch.from_numpy(np.asarray(values.numpy() != 0)) if values.is_cpu else values != 0
 
 
-def _number_of(mask: Tensor) -> Tensor:
-    """How many of these booleans are true; numpy counts faster, too."""
+def _count_true(mask: Tensor) -> Tensor:
+    """The number of true booleans, a scalar; numpy also counts faster."""
     return torch.tensor(np.count_nonzero(mask.numpy())) if mask.is_cpu else torch.count_nonzero(mask)
 
 
 def _to_host(tallies: Sequence[Tally]) -> list[Numbers]:
-    """Tallies as numbers, copied together."""
+    """Tallies as numbers, in one copy to the host."""
     kept, squared = (torch.stack(counts).cpu() for counts in zip(*((t.kept, t.squared) for t in tallies), strict=True))
     return list(zip(kept.tolist(), squared.tolist(), strict=True))
 
@@ -205,7 +214,7 @@ def _overflow_error(name: str, values: Tensor, dtype: torch.dtype) -> MergingErr
     kind = dtype_name(dtype)
     return MergingError(
         f"The merged tensor {name!r} cannot be stored: its largest number is {size:g}, and {kind} ends at "
-        f"{torch.finfo(dtype).max:g}. Nothing was kept; use a smaller scaling."
+        f"{torch.finfo(dtype).max:g}. Nothing was saved; use a smaller scaling."
     )
 
 
@@ -215,18 +224,18 @@ def _squared_norm(values: Tensor) -> Tensor:
 
 
 class Notes:
-    """Rows of tables, which methods note for single tensors while they merge."""
+    """Rows of tables that methods note for single tensors while they merge."""
 
     def __init__(self) -> None:
         self.rows: Rows = {}
 
     def extend(self, rows: Rows) -> None:
-        """Add rows that were noted elsewhere."""
+        """Add rows that other processes noted."""
         for table, more in rows.items():
             self.rows.setdefault(table, []).extend(more)
 
     def add(self, table: str, slot: Slot, row: Mapping[str, Any]) -> None:
-        """Add a row to a table; its first columns say what the tensor is."""
+        """Add a row to a table; its first columns are the facts on the tensor."""
         p = slot.parameter
         facts = {"tensor": p.name, "order": p.order, "section": p.section, "role": str(p.role), "part": p.part}
         self.rows.setdefault(table, []).append({**facts, "numel": slot.pretrained.numel(), **row})

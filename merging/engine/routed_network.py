@@ -1,7 +1,8 @@
-"""A merged model whose MLPs are mixed while routers learn.
+"""A merged model whose MLPs are mixtures while routers learn.
 
-One mixture for a task's batch is a matrix that lives for that batch in that block alone. Its gradient by the weights is
-a contraction of the gradient by that matrix with every task's vector, so the task vectors never enter the graph.
+The mixture for a task's batch is a matrix that exists for that batch in that block only. Its gradient with respect to
+the weights is the gradient with respect to that matrix, contracted with every task's vector; task vectors therefore
+never enter the graph.
 """
 
 from __future__ import annotations
@@ -24,20 +25,20 @@ from merging.images.image_encoder import Encoder, Record
 from merging.methods.adapted_network import Route, Router
 from merging.methods.learning import batch_order, entropies
 
-ACTIVATIONS_CPU, ACTIVATIONS_GPU = 1 << 30, 1 << 34  # bytes above which blocks are computed again going backward
-KEPT = 24  # numbers of the size of a token that a block keeps for the backward pass, beside attention's own
+ACTIVATIONS_CPU, ACTIVATIONS_GPU = 1 << 30, 1 << 34  # bytes above which the backward pass recomputes blocks
+SAVED_WIDTHS = 24  # numbers per token, in widths, that a block saves for the backward pass, besides attention's
 MLP = ("c_fc.weight", "c_fc.bias", "c_proj.weight", "c_proj.bias")
-Place = tuple[int, str]  # a block, and a tensor of its router
-Outcome = tuple[Tensor, dict[Place, Tensor | None]]  # a loss, and its gradient by every use of a router's tensor
+Use = tuple[int, str]  # of a router's tensor: the block that uses it, and its name
+Outcome = tuple[Tensor, dict[Use, Tensor | None]]  # a loss (scalar), and its gradient (*S) for every use
 OnWork = Callable[[], None]  # called between two pieces of work; may raise Cancelled
 
 
 class _Mixture(torch.autograd.Function):
-    """A tensor plus Σ_k w_k Δ_k, differentiated with respect to the weights (K,) alone."""
+    """A tensor (*S) plus Σ_k w_k Δ_k, differentiated with respect to the weights w (K,) only."""
 
     @staticmethod
     def forward(ctx: Any, weights: Tensor, base: Tensor, *changes: Tensor | None) -> Tensor:
-        ctx.save_for_backward(*changes)  # which lets blocks that are computed again drop them meanwhile
+        ctx.save_for_backward(*changes)  # lets recomputed blocks free the changes until the backward pass
         out = base.clone()
         for weight, change in zip(weights.cpu().tolist(), changes, strict=True):
             if change is not None:
@@ -54,18 +55,20 @@ class _Mixture(torch.autograd.Function):
 
 @dataclass(frozen=True, kw_only=True)
 class BatchEncoder(MixedEncoder):
-    """A tower whose MLPs are mixed once for all images that run together; it computes blocks again if ``lean``."""
+    """A tower whose MLPs are mixed once per batch, or per image with ``each``; ``lean`` recomputes blocks backward."""
 
     each: bool = False
     lean: bool = False
 
     def block(self, x: Tensor, index: int, record: Record | None = None) -> Tensor:
+        """The output (n, T, w) of a block for tokens ``x`` (n, T, w)."""
         if not self.lean:
             return super().block(x, index, record)
-        again: Tensor = checkpoint(super().block, x, index, use_reentrant=False, preserve_rng_state=False)
-        return again
+        out: Tensor = checkpoint(super().block, x, index, use_reentrant=False, preserve_rng_state=False)
+        return out
 
     def mlp(self, x: Tensor, index: int, record: Record | None = None) -> Tensor:
+        """The output (n, T, w) of a block's mixed MLP for tokens ``x`` (n, T, w)."""
         if self.each or self.route is None:
             return super().mlp(x, index, record)
         weights = self.route(index, x).mean(dim=0)
@@ -77,9 +80,9 @@ class BatchEncoder(MixedEncoder):
 
 
 class TensorUses(Mapping[str, Tensor]):
-    """Routers as one block sees them for one task: a leaf for every tensor that is used, in the memory of the tensor.
+    """The routers' tensors as one block uses them for one task: a leaf (*S) per tensor, which shares its memory.
 
-    So gradients of tasks and blocks come apart, and can be added up in one order whoever computed which.
+    Every task and block thus has gradients of its own, which can be added in a fixed order on any number of threads.
     """
 
     def __init__(self, values: Router) -> None:
@@ -103,7 +106,7 @@ class TensorUses(Mapping[str, Tensor]):
 
 @dataclass(frozen=True)
 class RoutedNetwork:
-    """The network on which routers learn: every task's batch goes through a block before the next block does."""
+    """The network on which routers learn; all tasks' batches pass through a block before the next block runs."""
 
     tower: ModuleTower
     tasks: Mapping[str, TaskExemplars]
@@ -114,10 +117,13 @@ class RoutedNetwork:
     def entropies(
         self, router: Router, route: Route, *, each: bool, seed: int, batch: int, step: int
     ) -> tuple[tuple[float, ...], dict[str, Tensor]]:
-        """See ``merging.methods.adapted_network.MergedNetwork.entropies``."""
+        """Every task's mean entropy, and the gradient of their sum by router tensor, of its shape (*S).
+
+        See ``merging.methods.adapted_network.MergedNetwork.entropies``.
+        """
         values = {name: value.detach().to(self.device, self.dtype) for name, value in router.items()}
         orders = [batch_order(seed, name, len(task.images), batch, step) for name, task in self.tasks.items()]
-        lean = self._bytes(sum(map(len, orders)), len(orders), each) > self._room
+        lean = self._bytes(sum(map(len, orders)), len(orders), each) > self._activation_limit
         groups = [
             self._group(task, torch.from_numpy(order), route, values, each=each, lean=lean)
             for task, order in zip(self.tasks.values(), orders, strict=True)
@@ -126,7 +132,8 @@ class RoutedNetwork:
         if lean:
             layers = self.tower.merged.architecture.layers
             nbytes = nbytes // layers + self._bytes(0, len(orders), each=False) // layers
-        outcomes = self._apart(groups, nbytes) if parallel_pieces(self.device) > 1 else self._together(groups)
+        several_threads = parallel_pieces(self.device) > 1
+        outcomes = self._outcomes_by_task(groups, nbytes) if several_threads else self._outcomes_by_section(groups)
         return tuple(to_numbers(*(loss for loss, _ in outcomes))), _sum_gradients(
             values, [slopes for _, slopes in outcomes]
         )
@@ -141,8 +148,8 @@ class RoutedNetwork:
         )  # fmt: skip
         return _Group(task, task.images[order].to(self.device, self.dtype), encoder, uses)
 
-    def _apart(self, groups: Sequence[_Group], nbytes: int) -> list[Outcome]:
-        """Every group's loss and slopes, several groups at once."""
+    def _outcomes_by_task(self, groups: Sequence[_Group], nbytes: int) -> list[Outcome]:
+        """Every group's loss and gradients; several groups run at once."""
         outcomes = []
         with run_in_threads((group.outcome for group in groups), self.device, nbytes) as results:
             for outcome in results:
@@ -150,8 +157,8 @@ class RoutedNetwork:
                 self.on_work()
         return outcomes
 
-    def _together(self, groups: Sequence[_Group]) -> list[Outcome]:
-        """The same, section by section: what is stored of a block is read once."""
+    def _outcomes_by_section(self, groups: Sequence[_Group]) -> list[Outcome]:
+        """Every group's loss and gradients, section by section: the stored tensors of a block are read once."""
         rows = [group.images for group in groups]
         for section in range(groups[0].encoder.sections):
             for k, group in enumerate(groups):
@@ -162,52 +169,52 @@ class RoutedNetwork:
         slopes: Iterator[Tensor | None] = iter(
             torch.autograd.grad(torch.stack(losses).sum(), leaves, allow_unused=True)
         )
-        each = [{place: next(slopes) for place in group.leaves} for group in groups]
+        each = [{use: next(slopes) for use in group.leaves} for group in groups]
         return [(loss.detach(), own) for loss, own in zip(losses, each, strict=True)]
 
     @property
-    def _room(self) -> int:
-        """Bytes that activations may take before blocks are computed again."""
+    def _activation_limit(self) -> int:
+        """Bytes that activations may take before blocks are recomputed in the backward pass."""
         return ACTIVATIONS_CPU if is_host(self.device) else limit_bytes(self.device, ACTIVATIONS_GPU)
 
     def _bytes(self, images: int, tasks: int, each: bool) -> int:
-        """Bytes of the activations of so many images, and of the mixtures of so many tasks."""
+        """Bytes of the activations of ``images`` images and of the mixtures of ``tasks`` tasks."""
         a = self.tower.merged.architecture
         tokens = (a.image_size // a.patch_size) ** 2 + 1
-        one = a.layers * tokens * (KEPT * a.width + a.heads * tokens) * (len(self.tasks) if each else 1)
+        one = a.layers * tokens * (SAVED_WIDTHS * a.width + a.heads * tokens) * (len(self.tasks) if each else 1)
         mixtures = 0 if each else tasks * sum(tensor.numel() for tensor in self.tower.base.values())
         return (images * one + mixtures) * self.dtype.itemsize
 
 
 @dataclass(frozen=True)
 class _Group:
-    """One task's batch on its way through the network, which has leaves of its own for each use of the routers."""
+    """One task's batch and its encoder, with leaves of its own for each use of the routers."""
 
     task: TaskExemplars
-    images: Tensor
+    images: Tensor  # (n, 3, h, w)
     encoder: BatchEncoder
     uses: Mapping[int, TensorUses]  # by block
 
     @property
-    def leaves(self) -> dict[Place, Tensor]:
-        """Every use of a router's tensor."""
+    def leaves(self) -> dict[Use, Tensor]:
+        """The leaf (*S) of every use of a router's tensor."""
         return {(block, name): leaf for block, use in self.uses.items() for name, leaf in use.leaves.items()}
 
     def loss(self, features: Tensor) -> Tensor:
-        """The mean entropy of the predictions."""
-        assert self.task.head is not None  # as the needs were checked
+        """The mean entropy, a scalar, of the predictions from features (n, e)."""
+        assert self.task.head is not None  # ensured by check_needs
         return entropies(features, self.task.head.to(features), self.task.logit_scale).mean()
 
     def outcome(self) -> Outcome:
-        """The loss and its slopes."""
+        """The loss and its gradient for every use of a router's tensor."""
         loss = self.loss(self.encoder(self.images))
         leaves = self.leaves
         slopes = torch.autograd.grad(loss, list(leaves.values()), allow_unused=True)
         return loss.detach(), dict(zip(leaves, slopes, strict=True))
 
 
-def _sum_gradients(values: Router, slopes: Sequence[Mapping[Place, Tensor | None]]) -> dict[str, Tensor]:
-    """The gradient by every tensor of the routers, added up in an order of its own: from the last block and task on."""
+def _sum_gradients(values: Router, slopes: Sequence[Mapping[Use, Tensor | None]]) -> dict[str, Tensor]:
+    """The gradient (*S) by every tensor of the routers, added in a fixed order: from the last block and task on."""
     totals: dict[str, Tensor] = {}
     for block in sorted({block for own in slopes for block, _ in own}, reverse=True):
         for own in reversed(slopes):

@@ -1,7 +1,7 @@
-"""Runs a recipe: check, survey, stream tensor by tensor, write.
+"""Running a recipe: checks, surveys, and a pass that merges and writes tensor by tensor.
 
-Memory holds one tensor (or, for elementwise chains, one piece of a tensor) times the number of experts, never a model
-per expert. Everything is checked before the first number is written, and a result that fails half-way is not returned.
+Memory holds one tensor of every expert (for elementwise chains one piece of a tensor), never a model per expert. All
+checks come before the first number is written. A run that fails half-way returns nothing.
 """
 
 from __future__ import annotations
@@ -56,13 +56,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class MergeResult:
-    """The result of a merge. Names, shapes, dtypes and order of every state dict are the pretrained model's.
+    """The result of a merge. Every state dict has the names, shapes, dtypes and order of the pretrained model.
 
-    ``state_dict`` is empty where sinks took the tensors; ``task_state_dicts`` is {expert: state dict} for merges that
-    give one model per task, else None. ``tables`` are tidy, by name (tensors, saliency, masks, thresholds, ...).
-    ``warnings`` are sentences on what may be wrong with the result. ``modules`` is what an adapt put on top of the
-    merged model, None without one. ``heads`` are the tensors that each task keeps, {expert: {tensor: value}}; empty for
-    CLIP.
+    ``state_dict`` is empty if the caller's sinks received the tensors. ``task_state_dicts`` is {expert: state dict} for
+    merges that give one model per task, else None. ``tables`` are tidy tables by name (tensors, saliency, masks,
+    thresholds, ...). ``warnings`` are sentences on possible problems of the result. ``modules`` are those that an adapt
+    put on top of the merged model, None without an adapt. ``heads`` are the tensors that stay each task's own,
+    {expert: {tensor: value}}; empty for CLIP.
     """
 
     state_dict: dict[str, Tensor]
@@ -77,7 +77,7 @@ class MergeResult:
 
 
 class ChainData(TypedDict, total=False):
-    """What a chain is given beside its checkpoints; see ``merging.merge``."""
+    """The data that a caller may pass beside the checkpoints; see ``merging.merge``."""
 
     layer_inputs: LayerInputs | LayerInputSource | None
     gradients: GradientsOf | None
@@ -91,22 +91,22 @@ def run_recipe(
     experts: Mapping[str, Checkpoint],
     *,
     context: Context = QUIET,
-    kept: LearningState | None = None,
+    learning_state: LearningState | None = None,
     make_sink: Callable[[str], Sink] | None = None,
     only: Collection[str] | None = None,
-    elsewhere: RemoteTensors | None = None,
+    remote: RemoteTensors | None = None,
     **data: Unpack[ChainData],
 ) -> MergeResult:
     """Run a recipe on opened checkpoints, without its adapt; see ``merging.merge`` for the arguments and errors.
 
-    ``make_sink`` is called with "merged" (or with each expert's name, for merges that give one model per task); with it
-    the tensors go there piece by piece and the result's state dicts stay empty. With ``only``, just these tensors and
-    the buffers are written, with the numbers that the whole merge gives them. ``layer_inputs`` may be moments, too.
-    A merge that learns goes on from what is ``kept``. The tensors that ``elsewhere`` names are computed there.
+    ``make_sink`` is called with "merged", or with each expert's name for merges that give one model per task. The sinks
+    then receive the tensors piece by piece, and the result's state dicts stay empty. With ``only``, just these tensors
+    and the buffers are written, with the same numbers as in the whole merge. ``layer_inputs`` may also be moments.
+    A merge that learns continues from ``learning_state``. ``remote`` computes the tensors that it names.
     """
     started = time.monotonic()
-    if strange := data.keys() - ChainData.__annotations__.keys():
-        raise TypeError(f"A merge is given no {', '.join(sorted(strange))}.")
+    if unknown := data.keys() - ChainData.__annotations__.keys():
+        raise TypeError(f"A merge takes no argument {', '.join(sorted(unknown))}.")
     layer_inputs, gradients = data.get("layer_inputs"), data.get("gradients")
     report = check_fit(pretrained, experts, values=False)
     report.raise_if_bad()
@@ -114,23 +114,29 @@ def run_recipe(
     task_exemplars = check_exemplars(data.get("exemplars"))
     task_images = check_test_data(data.get("test_data"))
     check_needs(recipe, experts, layer_inputs, task_exemplars, task_images, gradients)
-    sink = cache(make_sink or (lambda _: MemorySink(pretrained)))  # a merge that begins anew writes into the same ones
+    sink = cache(make_sink or (lambda _: MemorySink(pretrained)))  # a merge that starts over writes to the same sinks
 
-    def merge_on(on: torch.device) -> MergeResult:
-        evidence = _layer_input_source(recipe, pretrained, experts, layer_inputs, task_exemplars, on)
+    def merge_on(device: torch.device) -> MergeResult:
+        source = _layer_input_source(recipe, pretrained, experts, layer_inputs, task_exemplars, device)
         dead = pretrained.unused_text if recipe.count_dead_params else UnusedText()
-        inputs = _with_merged_inputs(recipe, RunInputs(pretrained, experts, evidence, on, dead), task_exemplars)
+        inputs = _with_merged_inputs(recipe, RunInputs(pretrained, experts, source, device, dead), task_exemplars)
         meter = context.meter(inputs.work * count_passes(recipe))
         meter.check()
         output = Output(pretrained, inputs.names if recipe.per_task else (MERGED,), sink)
         tasks = {need: (task_images if need == Needs.TEST_DATA else task_exemplars) or {} for need in Needs}
-        with limit_to_one_thread(on), ExitStack() as files:
+        with limit_to_one_thread(device), ExitStack() as files:
             inputs = files.enter_context(_with_gradients(recipe, inputs, task_exemplars, meter, gradients))
-            return _merge(recipe, inputs, _Learning(tasks, kept, files), meter, output, only, elsewhere)
+            return _merge(recipe, inputs, _LearningInputs(tasks, learning_state, files), meter, output, only, remote)
 
-    result, doubts = retry_on_oom(choose_device(context.device), merge_on)
-    unseen = warn_of_unused_images(recipe, task_exemplars, task_images)
-    warnings = (*_fit_warnings(report), *warn_of_few_matrices(recipe, pretrained), *unseen, *result.warnings, *doubts)
+    result, oom_warnings = retry_on_oom(choose_device(context.device), merge_on)
+    unused = warn_of_unused_images(recipe, task_exemplars, task_images)
+    warnings = (
+        *_fit_warnings(report),
+        *warn_of_few_matrices(recipe, pretrained),
+        *unused,
+        *result.warnings,
+        *oom_warnings,
+    )
     heads = head_tensors(pretrained)
     return replace(result, seconds=time.monotonic() - started, warnings=warnings, heads=heads)
 
@@ -138,23 +144,23 @@ def run_recipe(
 def _merge(
     recipe: Recipe,
     inputs: RunInputs,
-    learning: _Learning,
+    learning: _LearningInputs,
     meter: Meter,
     output: Output,
     only: Collection[str] | None,
-    elsewhere: RemoteTensors | None,
+    remote: RemoteTensors | None,
 ) -> MergeResult:
-    """One merge, from surveys to the last tensor, on the device of the inputs."""
+    """The result of one merge, from its surveys to the last tensor, on the device of the inputs."""
     notes = Notes()
     stages, tables, warnings = _survey(recipe, inputs, meter, learning)
-    # The same inputs if nothing is left out: others would not reuse the buffers of the survey. Nothing is where
-    # layers are merged one after the other.
-    if elsewhere is not None:
-        only = {parameter.name for parameter in inputs.parameters} - set(elsewhere.names)
-    chosen = inputs if only is None or inputs.through_merged else replace(inputs, subset=frozenset(only))
+    # If no tensor is left out, the same object is used, because it holds the buffers of the survey. Merges that merge
+    # one layer after the other leave no tensor out.
+    if remote is not None:
+        only = {parameter.name for parameter in inputs.parameters} - set(remote.names)
+    chosen = inputs if only is None or inputs.merged_inputs else replace(inputs, subset=frozenset(only))
     merging_pass(inputs, chosen, stages, meter, output, notes)
-    if elsewhere is not None:
-        write_remote(elsewhere, inputs, meter, output, notes)
+    if remote is not None:
+        write_remote(remote, inputs, meter, output, notes)
     write_unmerged(inputs, output)
 
     states = {name: sink.state_dict for name, sink in output.sinks.items() if isinstance(sink, MemorySink)}
@@ -177,6 +183,7 @@ def _layer_input_source(
     exemplars: Mapping[str, TaskExemplars] | None,
     device: torch.device,
 ) -> LayerInputSource | None:
+    """The moments that the chain reads, from the caller or captured from exemplars; None if no method reads any."""
     if not any(method.reads_layer_inputs for method, _ in recipe.data_methods):
         return None
     if layer_inputs is not None and hasattr(layer_inputs, "moments"):
@@ -188,13 +195,13 @@ def _layer_input_source(
 
 
 def _with_merged_inputs(recipe: Recipe, inputs: RunInputs, exemplars: Mapping[str, TaskExemplars] | None) -> RunInputs:
-    """The inputs with layer inputs that come through the layers merged before, if the merge works on those."""
+    """The inputs with layer inputs that pass through the layers merged before, if the merge works on those."""
     merge = recipe.methods[-1]
     if not isinstance(merge, Merge) or not merge.through_merged:
         return inputs
     images = {name: task.images for name, task in (exemplars or {}).items()}
     path = MergedInputs(inputs.pretrained, inputs.experts, images, inputs.device, inputs.dtype)
-    return replace(inputs, through_merged=path)
+    return replace(inputs, merged_inputs=path)
 
 
 @contextmanager
@@ -203,18 +210,20 @@ def _with_gradients(
     inputs: RunInputs,
     exemplars: Mapping[str, TaskExemplars] | None,
     meter: Meter,
-    given: GradientsOf | None = None,
+    caller_gradients: GradientsOf | None = None,
 ) -> Iterator[RunInputs]:
-    """The inputs with the gradients that the chain needs, which last as long as the block."""
+    """The inputs with the gradients that the chain needs; they last as long as the ``with`` block."""
     kinds = {method.gradients for method, _ in recipe.data_methods if method.gradients}
     if not kinds:
         yield inputs
         return
-    if given is not None:
+    if caller_gradients is not None:
         shapes = {parameter.name: inputs.pretrained.infos[parameter.name].shape for parameter in inputs.parameters}
         like = inputs.names, shapes, inputs.device, inputs.dtype
         stored = {name: expert.stored for name, expert in inputs.experts.items() if isinstance(expert, TeamMember)}
-        yield replace(inputs, gradients={kind: FileGradients(given, kind, *like, stored=stored) for kind in kinds})
+        yield replace(
+            inputs, gradients={kind: FileGradients(caller_gradients, kind, *like, stored=stored) for kind in kinds}
+        )
         return
     from merging.engine.gradients import gather_gradients  # its imports take a while
 
@@ -224,10 +233,9 @@ def _with_gradients(
 
 
 class SingleTensors:
-    """A merge that computes single tensors, in any order, with the numbers that the whole merge gives them.
+    """A merge that computes single tensors, in any order, with the same numbers as the whole merge.
 
-    It is for the chains of ``merging.engine.chain_work.separable_tensors``. What they survey is surveyed once, when it
-    is made.
+    It is for the chains of ``merging.engine.chain_work.separable_tensors``. Their surveys run once, in the constructor.
     """
 
     def __init__(
@@ -237,10 +245,10 @@ class SingleTensors:
         dead = pretrained.unused_text if recipe.count_dead_params else UnusedText()
         self._inputs = RunInputs(pretrained, experts, None, choose_device(device), dead)
         with limit_to_one_thread(self._inputs.device):
-            self._stages, _, _ = _survey(recipe, self._inputs, Meter(0), _Learning({}, None, ExitStack()))
+            self._stages, _, _ = _survey(recipe, self._inputs, Meter(0), _LearningInputs({}, None, ExitStack()))
 
     def compute(self, name: str) -> tuple[StoredSlot, Rows]:
-        """What is written of a tensor, and the rows of tables that methods note on it."""
+        """The stored values of a tensor, and the rows of tables that methods note on it."""
         inputs, notes = self._inputs, Notes()
         output = LastSlot(inputs.pretrained)
         with limit_to_one_thread(inputs.device):
@@ -250,31 +258,35 @@ class SingleTensors:
 
 
 @dataclass(frozen=True)
-class _Learning:
-    """What a method learns from: images by what they are, what was kept of earlier runs, and a place for files."""
+class _LearningInputs:
+    """The inputs of a method that learns: images by kind and expert, the state of an interrupted run, open files."""
 
     tasks: Mapping[Needs, Mapping[str, TaskExemplars]]
-    kept: LearningState | None
+    learning_state: LearningState | None
     files: ExitStack
 
     def survey(self, stage: Stage, before: tuple[Stage, ...], slots: Stream) -> Survey:
+        """What the method of a stage learns after the stages ``before`` it."""
         from merging.engine.learning.learn import learn
         from merging.engine.learning.learning_state import LearningState  # its imports take a while
 
         tasks = self.tasks[stage.method.needs_for(stage.params)]
-        return learn(stage, before, slots, tasks, self.kept or LearningState(), self.files)
+        return learn(stage, before, slots, tasks, self.learning_state or LearningState(), self.files)
 
 
 def _survey(
-    recipe: Recipe, inputs: RunInputs, meter: Meter, learning: _Learning
+    recipe: Recipe, inputs: RunInputs, meter: Meter, learning: _LearningInputs
 ) -> tuple[tuple[Stage, ...], dict[str, Table], tuple[str, ...]]:
-    """Every stage with its survey's statistics, each on the task vectors as the earlier stages leave them."""
+    """Every stage with its survey's statistics, the surveys' tables and warnings.
+
+    A survey sees the task vectors as the earlier stages leave them.
+    """
     stages: tuple[Stage, ...] = ()
     tables: dict[str, Table] = {}
     warnings: tuple[str, ...] = ()
     packed = packed_tensors(inputs.parameters, inputs.pretrained.infos)
-    for whole, step in zip(recipe.methods, recipe.steps, strict=True):
-        method, statistics = split_method(whole, step.params, packed), None
+    for registered, step in zip(recipe.methods, recipe.steps, strict=True):
+        method, statistics = split_method(registered, step.params, packed), None
         learns = method.learns(step.params)
         if learns or method.surveys(step.params):
             before = tuple(stage for stage in stages if not stage.after_merge)
@@ -309,19 +321,22 @@ def edited_tensors(
     phase: str,
     only: Collection[str],
 ) -> Iterator[Stream]:
-    """These tensors, whole, as the edits of a recipe leave them, while the block runs; its merge is left out."""
+    """The tensors ``only``, whole, as the edits of a recipe leave them; valid inside the ``with`` block.
+
+    The recipe's merge does not run.
+    """
     from merging.recipes.recipe import Recipe
 
     edits = replace(recipe, merge=Recipe.build("weight_averaging").merge, adapt=None)
-    evidence = _layer_input_source(edits, pretrained, experts, layer_inputs, exemplars, device)
+    source = _layer_input_source(edits, pretrained, experts, layer_inputs, exemplars, device)
     dead = pretrained.unused_text if recipe.count_dead_params else UnusedText()
     meter.total += RunInputs(pretrained, experts, None, device).work * (count_passes(edits) - 1)
-    with _with_gradients(edits, RunInputs(pretrained, experts, evidence, device, dead), exemplars, meter) as inputs:
-        stages, _, _ = _survey(edits, inputs, meter, _Learning({}, None, ExitStack()))  # no edit learns
+    with _with_gradients(edits, RunInputs(pretrained, experts, source, device, dead), exemplars, meter) as inputs:
+        stages, _, _ = _survey(edits, inputs, meter, _LearningInputs({}, None, ExitStack()))  # no edit learns
         before = tuple(stage for stage in stages[:-1] if not stage.after_merge)
         yield Stream(replace(inputs, subset=frozenset(only)), before, False, meter, phase)
 
 
 def _fit_warnings(report: FitReport) -> tuple[str, ...]:
-    """A sentence per checkpoint and kind of problem; doubts are left to the caller, who states them before a merge."""
+    """A sentence per checkpoint and kind of problem, without doubts, which the caller states before a merge."""
     return tuple(group.sentence() for group in report.groups if not group.doubt())

@@ -28,14 +28,14 @@ from merging.models.tensor_info import TensorInfo
 
 BLOCK_CPU = 1 << 18  # scalars per expert that are read at a time
 BLOCK_GPU = 1 << 24  # the same on a device with much memory
-COPIES = 8  # stacks of blocks in a device's memory at once: three buffers, and what formulas make
+COPIES = 8  # stacks of blocks in a device's memory at once: three buffers, and temporaries of formulas
 LAYER_COPIES = 4  # stacks of task vectors in memory at once: the one read, an edited one, two inside a formula
-SQUARES = 4  # matrices of a layer's longer side in float64 while it is decomposed
-FREED = 31 << 20  # bytes; of a larger block the allocator learns nothing when it is freed
-PIECE_CPU = 1 << 15  # scalars per expert that are worked on at a time: K + 1 such pieces stay in the cache
-RUN, LEAST_RUNS = 1 << 10, 256  # scalars side by side in a sample of edited task vectors; fewer in small models
+SQUARES = 4  # float64 matrices (side, side) of a layer's longer side while it is decomposed
+FREED = 31 << 20  # bytes of the largest block from whose release the allocator adjusts its threshold
+PIECE_CPU = 1 << 15  # scalars per expert that are processed at a time: K + 1 such pieces stay in the cache
+RUN, LEAST_RUNS = 1 << 10, 256  # adjacent scalars in a run of a sample; runs in a sample, of fewer scalars if need be
 
-Places = Mapping[str, Sequence[tuple[int, int]]]  # by tensor, the first scalar of each flat piece, and the one after it
+Spans = Mapping[str, Sequence[tuple[int, int]]]  # {tensor: [start, stop) of flat pieces}
 
 
 def layer_bytes(
@@ -47,22 +47,22 @@ def layer_bytes(
     rows: float = 0,
     ranks: float = math.inf,
 ) -> int:
-    """Memory that the work on one whole tensor may take: task vectors, a decomposition, and its inputs.
+    """Bytes that the work on one whole tensor may take: task vectors, a decomposition, and layer inputs.
 
-    Of those there are ``rows`` per expert: they are held themselves, or their products where these are smaller.
-    Task vectors of so few ``ranks`` together that thin factors take their place are not decomposed themselves.
+    Layer inputs are ``rows`` per expert; memory holds the rows or their products, whichever is smaller. ``ranks`` is
+    the sum of the ranks of all task vectors: if it is small, thin factors are decomposed in place of the task vectors.
     """
     height, width = (info.shape[0], info.numel // max(info.shape[0], 1)) if len(info.shape) > 1 else (0, 0)
     height, width = (width, height) if parameter.transposed else (height, width)
     side = max(height, width) if parameter.role in LINEAR_MAPS else min(height, width)
     matrix = (height + width) * ranks if ranks < min(height, width) else side**2
     squares = int(SQUARES * matrix * torch.float64.itemsize) if decomposes else 0
-    held = width * min(rows * torch.float32.itemsize, width * torch.float64.itemsize)
-    return LAYER_COPIES * (experts + 1) * info.numel * itemsize + squares + int(experts * held)
+    inputs = width * min(rows * torch.float32.itemsize, width * torch.float64.itemsize)
+    return LAYER_COPIES * (experts + 1) * info.numel * itemsize + squares + int(experts * inputs)
 
 
 def sum_of_ranks(parameter: Parameter, pretrained: Checkpoint, experts: Mapping[str, Checkpoint]) -> float:
-    """The columns of all task vectors' thin factors together; infinity where an expert's are not known."""
+    """The number of columns of all task vectors' thin factors together; infinity if an expert has none."""
     known = thin_task_vectors(parameter, pretrained, experts)
     return math.inf if known is None else sum(one.rank for one in known)
 
@@ -70,11 +70,11 @@ def sum_of_ranks(parameter: Parameter, pretrained: Checkpoint, experts: Mapping[
 def thin_task_vectors(
     parameter: Parameter, pretrained: Checkpoint, experts: Mapping[str, Checkpoint]
 ) -> list[ThinFactor] | None:
-    """Every expert's task vector of a matrix as thin factors; None where an expert's are not known."""
+    """Every expert's task vector of a matrix as thin factors; None if an expert has none."""
     if parameter.role != Role.LINEAR:
         return None
     known = [
-        found for expert in experts.values() if (found := expert.thin_factors(parameter.name, pretrained)) is not None
+        factor for expert in experts.values() if (factor := expert.thin_factors(parameter.name, pretrained)) is not None
     ]
     return known if len(known) == len(experts) else None
 
@@ -89,19 +89,19 @@ class GradientReader(Protocol):
 
 @dataclass(frozen=True)
 class RunInputs:
-    """The checkpoints of one run and how they are read."""
+    """The checkpoints of one run and the ways to read them."""
 
     pretrained: Checkpoint
     experts: Mapping[str, Checkpoint]
-    evidence: LayerInputSource | None
+    input_source: LayerInputSource | None
     device: torch.device
-    dead: UnusedText = field(default_factory=UnusedText)  # what global quantiles count in addition
-    gradients: Mapping[Gradients, GradientReader] = field(default_factory=dict)  # those that the chain needs
+    dead: UnusedText = field(default_factory=UnusedText)  # scalars that global quantiles count in addition
+    gradients: Mapping[Gradients, GradientReader] = field(default_factory=dict)  # the statistics that the chain needs
     subset: frozenset[str] | None = None  # the tensors that are streamed; None: all
-    through_merged: MergedInputs | None = None  # layer inputs that come through the layers merged before
-    parameters: tuple[Parameter, ...] = field(init=False)  # what is merged, in forward order
+    merged_inputs: MergedInputs | None = None  # layer inputs that pass through the layers merged before
+    parameters: tuple[Parameter, ...] = field(init=False)  # the merged tensors, in forward order
     dtype: torch.dtype = field(init=False)
-    _spare: list[list[Tensor]] = field(init=False, default_factory=list, repr=False)  # buffers that no pass uses now
+    _free_buffers: list[list[Tensor]] = field(init=False, default_factory=list, repr=False)  # of finished passes
 
     def __post_init__(self) -> None:
         merged = tuple(p for p in self.pretrained.parameters if p.role not in UNMERGED)
@@ -111,8 +111,8 @@ class RunInputs:
             raise MergingError(
                 f"These checkpoints hold float64, which {name} cannot compute with; use the device 'cpu'."
             )
-        # The allocator of Linux keeps what is freed for the next piece only up to the size of the largest block that
-        # was freed before; else every piece's pages would be cleared by the system again.
+        # glibc reuses freed memory only up to the size of the largest block freed before. Without this allocation the
+        # kernel would clear the pages of every piece again.
         torch.empty(FREED, dtype=torch.uint8)
         object.__setattr__(self, "parameters", merged)
         object.__setattr__(self, "dtype", torch.float64 if double else torch.float32)
@@ -129,7 +129,7 @@ class RunInputs:
 
     @property
     def work(self) -> int:
-        """Scalars read by one pass over everything that is merged."""
+        """Scalars that one pass over all merged tensors reads."""
         return sum(self.numels) * (len(self.experts) + 1)
 
     @cached_property
@@ -142,70 +142,70 @@ class RunInputs:
 
     @property
     def in_capture_order(self) -> list[Parameter]:
-        """What is streamed, in the order in which layer inputs are captured."""
-        # open_clip registers the output projection first, but captured inputs come layer by layer.
+        """The streamed tensors, in the order in which layer inputs are captured."""
+        # open_clip registers the output projection first, but inputs are captured layer by layer.
         chosen = (p for p in self.parameters if self.subset is None or p.name in self.subset)
         return sorted(chosen, key=lambda p: p.section == OUTPUT)
 
     def slots(
-        self, in_blocks: bool, dropped: Callable[[Parameter], bool], places: Places | None = None
+        self, in_blocks: bool, dropped: Callable[[Parameter], bool], spans: Spans | None = None
     ) -> Iterator[Slot]:
         """Every slot, whole or in flat blocks; of dropped tensors only the pretrained weights are read."""
         if in_blocks:
-            # One is in use, one is being read, one to spare.
-            yield from (read() for read in self.blocks(dropped, 3, places))
+            # One block is in use, one is being read, one is free.
+            yield from (read() for read in self.blocks(dropped, 3, spans))
         else:
             yield from (self.read_whole(parameter, dropped(parameter)) for parameter in self.in_capture_order)
 
     def blocks(
-        self, dropped: Callable[[Parameter], bool], valid: int, places: Places | None = None
+        self, dropped: Callable[[Parameter], bool], valid: int, spans: Spans | None = None
     ) -> Iterator[Callable[[], Slot]]:
-        """What reads each flat block in turn, or only those at some ``places``; ``valid`` of them are at once.
+        """Callables that read one flat block each, of all tensors or of ``spans``; ``valid`` blocks stay intact.
 
-        Blocks take turns in buffers: fresh memory for every block would cost more time in page faults than the
-        arithmetic takes. They are kept for the next pass: once such large blocks are given back, the allocator stops
-        returning memory.
+        Blocks take turns in buffers, because fresh memory for every block would cost more time in page faults than the
+        arithmetic takes. The buffers stay for the next pass: once such large blocks are freed, the allocator stops
+        returning memory to the system.
         """
         size = self._block
-        buffers = self._spare.pop() if self._spare else []
+        buffers = self._free_buffers.pop() if self._free_buffers else []
         try:
             buffers.extend(self._empty(size) for _ in range(valid - len(buffers)))
             turns = itertools.cycle(buffers[:valid])
             for parameter in self.in_capture_order:
                 numel, empty = self.pretrained.infos[parameter.name].numel, dropped(parameter)
                 # An empty tensor is one empty block.
-                all_of_it = ((start, min(start + size, numel)) for start in range(0, max(numel, 1), size))
-                for start, stop in all_of_it if places is None else places.get(parameter.name, ()):
+                all_spans = ((start, min(start + size, numel)) for start in range(0, max(numel, 1), size))
+                for start, stop in all_spans if spans is None else spans.get(parameter.name, ()):
                     yield partial(self._slot, parameter, start, stop, empty, next(turns))
         finally:
-            self._spare.append(buffers)
+            self._free_buffers.append(buffers)
 
     def runs(self, dropped: Callable[[Parameter], bool], stride: int) -> list[Callable[[], Slot]]:
-        """What reads one in ``stride`` runs of scalars, counted over all tensors, as flat slots."""
+        """Callables that read one in ``stride`` runs of adjacent scalars, counted over all tensors, as flat slots."""
         sizes = [self.pretrained.infos[parameter.name].numel for parameter in self.in_capture_order]
         length = max(1, min(RUN, sum(sizes) // (stride * LEAST_RUNS)))
-        reads, passed = list[Callable[[], Slot]](), 0
+        reads, scalars_before = list[Callable[[], Slot]](), 0
         for parameter, numel in zip(self.in_capture_order, sizes, strict=True):
-            for start in range(-passed % (stride * length), numel, stride * length):
+            for start in range(-scalars_before % (stride * length), numel, stride * length):
                 stop = min(start + length, numel)
                 reads.append(partial(self._slot, parameter, start, stop, dropped(parameter), None))
-            passed += numel
+            scalars_before += numel
         return reads
 
     def sample_blocks(self, stride: int) -> Iterator[Callable[[], tuple[Slot, int]]]:
-        """What reads every so-many-th scalar, counted over all tensors, block by block.
+        """Callables that read every ``stride``-th scalar, counted over all tensors, block by block.
 
-        Each gives a flat slot, and how many scalars per expert were read for it.
+        Each returns a flat slot and the number of scalars per expert that it read.
         """
-        passed, size = 0, self._block
+        scalars_before, size = 0, self._block
         for parameter in self.in_capture_order:
             numel = self.pretrained.infos[parameter.name].numel
             for start in range(0, numel, size):
-                stop, chosen = min(start + size, numel), slice(-passed % stride, None, stride)
-                yield partial(self._chosen, parameter, start, stop, chosen)
-                passed += stop - start
+                stop, chosen = min(start + size, numel), slice(-scalars_before % stride, None, stride)
+                yield partial(self._read_sample, parameter, start, stop, chosen)
+                scalars_before += stop - start
 
-    def _chosen(self, parameter: Parameter, start: int, stop: int, chosen: slice) -> tuple[Slot, int]:
+    def _read_sample(self, parameter: Parameter, start: int, stop: int, chosen: slice) -> tuple[Slot, int]:
         checkpoints = (self.pretrained, *self.experts.values())
         read = (checkpoint.read_flat(parameter.name, start, stop)[chosen] for checkpoint in checkpoints)
         base, *rows = (move_tensor(values, self.device, self.dtype) for values in read)
@@ -213,24 +213,24 @@ class RunInputs:
         return Slot(parameter, self.names, base, torch.stack(rows) - base, start, gradients=gradients), stop - start
 
     def is_large(self, parameter: Parameter) -> bool:
-        """Whether a tensor of another network than CLIP's is more than one block: a table of tokens, or a stack."""
+        """Whether a tensor of a network other than CLIP exceeds one block, as token tables and stacks may."""
         return self.pretrained.is_inferred and self.pretrained.infos[parameter.name].numel > self._block
 
     def layer_bytes(self, parameter: Parameter) -> int:
-        """Memory that the work on one whole tensor may take."""
-        rows = 0 if self.evidence is None and self.through_merged is None else math.inf
+        """Bytes that the work on one whole tensor may take."""
+        rows = 0 if self.input_source is None and self.merged_inputs is None else math.inf
         info = self.pretrained.infos[parameter.name]
         return layer_bytes(parameter, info, len(self.experts), self.dtype.itemsize, rows=rows)
 
     def read_whole(self, parameter: Parameter, dropped: bool = False) -> Slot:
-        """One tensor as a slot, in memory of its own; a matrix as (d_out, d_in), however it is stored."""
+        """One tensor as a slot in memory of its own; a matrix is (d_out, d_in) even if it is stored transposed."""
         shape = self.pretrained.infos[parameter.name].shape
         slot = self._slot(parameter, 0, self.pretrained.infos[parameter.name].numel, dropped, None)
-        turned = parameter.transposed and len(shape) == 2
+        transposed = parameter.transposed and len(shape) == 2
 
         def shaped(values: Tensor, *first: int) -> Tensor:
             whole = values.reshape(*first, *shape)
-            return whole.mT.contiguous() if turned else whole
+            return whole.mT.contiguous() if transposed else whole
 
         return replace(
             slot,
@@ -242,7 +242,7 @@ class RunInputs:
         )
 
     def _factors(self, parameter: Parameter) -> tuple[LowRank, ...] | None:
-        """Thin factors of every expert's task vector as (d_out, d_in); None where an expert's are not known."""
+        """Thin factors of every expert's task vector (d_out, d_in); None if an expert has none."""
         known = thin_task_vectors(parameter, self.pretrained, self.experts)
         if known is None:
             return None
@@ -250,11 +250,11 @@ class RunInputs:
         return tuple(factor.mT if parameter.transposed else factor for factor in factors)
 
     def input_moments(self, parameter: Parameter, on_detail: OnDetail = ignore_detail) -> tuple[Moments, ...] | None:
-        """The moments of what enters a tensor, one per expert; None where nothing is known of it."""
-        return self.evidence.moments(parameter, on_detail) if self.evidence is not None else None
+        """The moments of the rows that enter a tensor, one per expert; None if no rows are known."""
+        return self.input_source.moments(parameter, on_detail) if self.input_source is not None else None
 
     def pieces(self, block: Slot) -> Iterator[Slot]:
-        """A flat block in pieces that fit the processor's cache, as views: nothing is copied."""
+        """Views of a flat block, in pieces that fit the processor's cache."""
         size, numel = block.pretrained.numel(), block.pretrained.numel()
         if is_host(self.device):
             size = PIECE_CPU
@@ -285,7 +285,7 @@ class RunInputs:
         return move_tensor(checkpoint.read_flat(name, start, stop), self.device, self.dtype)
 
     def _explain_not_finite(self, name: str) -> None:
-        """Raise an error that names every tensor that is not finite, in all files, not only the first one met."""
+        """Raise an error that names every tensor with NaN or infinity in all files, not only this one."""
         check_fit(self.pretrained, self.experts, values=True).raise_if_bad()
         raise CheckpointError(
             f"The difference between an expert and the pretrained model overflows in tensor {name!r}, although all its "

@@ -1,4 +1,4 @@
-"""Images of a task that methods may see: training images with labels, or unlabeled test images; and its head."""
+"""Images of a task that methods may use: labeled training images or unlabeled test images, with the task's head."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from merging.base.errors import NeedsError
 
 @dataclass(frozen=True, eq=False)
 class TaskExemplars:
-    """Images of one task and, for methods that use its loss, the labels and the head behind that loss.
+    """Images of one task and, for methods that use its loss, the labels and the head for that loss.
 
-    Training images as exemplars, or test images as test data, which come without labels.
+    The images are training images (exemplars), or test images (test data), which have no labels.
 
     ``images`` (n, 3, h, w) are preprocessed, ``labels`` (n,) count classes from 0, ``head`` (classes, embed_dim) is the
     task's frozen zero-shot classifier with unit rows, and cosines times ``logit_scale`` are logits.

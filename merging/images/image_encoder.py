@@ -1,7 +1,7 @@
 """CLIP's visual tower as functions of a state dict: features of images, layer by layer.
 
 open_clip's own module hides the inputs of the packed attention weights from hooks, and a module per checkpoint would
-cost memory. Here a tower is its tensors, and ``record`` receives the rows that enter every weight.
+cost memory. An ``Encoder`` is a tower's tensors, and ``record`` receives the rows that enter every weight.
 """
 
 from __future__ import annotations
@@ -24,10 +24,11 @@ Names = Mapping[str, tuple[str, ...]]  # open_clip's name -> names in the checkp
 
 
 class AttendedTokens(NamedTuple):
-    """The tokens after a block (n, T, width), and where it looked.
+    """The tokens after a block (n, T, width), and its attention.
 
-    ``attention`` (n, H, T, T) has for each head the weights by which a token reads the values of all tokens: rows sum
-    to 1. ``contributions`` (n, T) are the lengths of what each token adds to the class token, over all heads.
+    ``attention`` (n, H, T, T) has for each head the weights with which a token reads the values of all tokens: rows sum
+    to 1. ``contributions`` (n, T) are the lengths of the vectors that each token adds to the class token, over all
+    heads.
     """
 
     tokens: Tensor
@@ -74,9 +75,9 @@ class Encoder:
         on_demand: bool = False,
         fallback: Checkpoint | None = None,
     ) -> Self:
-        """The tower of a checkpoint: in memory, or reading each tensor when it is used (``on_demand``).
+        """The tower of a checkpoint, with its tensors in memory or, ``on_demand``, read at every use.
 
-        ``like`` has the architecture of a checkpoint without metadata.
+        ``fallback`` gives the architecture of a checkpoint without metadata.
         """
         names = tower_names(checkpoint)
         tensors = _LazyTensors(checkpoint, names, device)
@@ -84,7 +85,7 @@ class Encoder:
 
     @property
     def device(self) -> torch.device:
-        """The device on which it computes."""
+        """The device of its tensors."""
         return self.tensors["class_embedding"].device
 
     def __call__(self, images: Tensor, record: Record | None = None) -> Tensor:
@@ -100,33 +101,36 @@ class Encoder:
         return self.architecture.layers + 2
 
     def run(self, section: int, x: Tensor, record: Record | None = None) -> Tensor:
-        """The output of a section: tokens (n, 1 + patches, width), of the last one features (n, embed_dim)."""
+        """The output of a section for the output ``x`` of the one before; ``x`` of section 0 is images (n, 3, h, w).
+
+        It is tokens (n, 1 + patches, width), and features (n, embed_dim) for the last section.
+        """
         if section == 0:
             return self.stem(x, record)
         return self.block(x, section - 1, record) if section <= self.architecture.layers else self.head(x, record)
 
     def attend(self, section: int, x: Tensor) -> AttendedTokens:
-        """The output of a block as ``run`` gives it, with its attention computed explicitly.
+        """The output of a block for tokens ``x`` (n, T, width), with its attention computed explicitly.
 
         Raises:
-            ValueError: the section is no block.
+            ValueError: the section is not a block.
         """
         if not 0 < section <= self.architecture.layers:
-            raise ValueError(f"Section {section} is no block; blocks are sections 1 to {self.architecture.layers}.")
-        at = f"transformer.resblocks.{section - 1}."
-        q, k, v = self._heads(self._norm(at + "ln_1", x, None), at + "attn.", None)
+            raise ValueError(f"Section {section} is not a block; blocks are sections 1 to {self.architecture.layers}.")
+        block = f"transformer.resblocks.{section - 1}."
+        q, k, v = self._heads(self._norm(block + "ln_1", x, None), block + "attn.", None)
         scores = q @ k.transpose(-1, -2) / q.shape[-1] ** 0.5
         if self.causal:
             scores = scores.masked_fill(torch.ones_like(scores, dtype=torch.bool).triu(1), -torch.inf)
         attention = scores.softmax(dim=-1)
-        x = x + self._mix_heads(attention @ v, at + "attn.", None)
-        x = x + self.mlp(self._norm(at + "ln_2", x, None), section - 1)
+        x = x + self._mix_heads(attention @ v, block + "attn.", None)
+        x = x + self.mlp(self._norm(block + "ln_2", x, None), section - 1)
         read = (attention[:, :, 0, :, None] * v).transpose(1, 2).flatten(2)  # (n, T, width), of the class token
-        added = self.linear(at + "attn.out_proj.weight", None, read)
+        added = self.linear(block + "attn.out_proj.weight", None, read)
         return AttendedTokens(x, attention, added.norm(dim=-1))
 
     def section_of(self, name: str) -> int:
-        """The section that a tensor of this name belongs to."""
+        """The section to which a tensor of this name belongs."""
         if name.startswith("transformer.resblocks."):
             return int(name.split(".")[2]) + 1
         return self.sections - 1 if name.startswith(("ln_post.", "proj")) else 0
@@ -137,7 +141,7 @@ class Encoder:
         return replace(self, tensors={name: self.tensors[name] for name in own})
 
     def stem(self, images: Tensor, record: Record | None = None) -> Tensor:
-        """Tokens (n, 1 + patches, width) that enter the first block; the class token comes first."""
+        """Tokens (n, 1 + patches, width) of normalized images (n, 3, h, w) for the first block, class token first."""
         patch = self.architecture.patch_size
         patches = nnf.unfold(images, patch, stride=patch).transpose(1, 2)  # (n, patches, 3 * patch * patch)
         x = self.linear("conv1.weight", None, patches, record)
@@ -145,38 +149,39 @@ class Encoder:
         return self._norm("ln_pre", x + self.embedding("positional_embedding"), record)
 
     def block(self, x: Tensor, index: int, record: Record | None = None) -> Tensor:
-        """Tokens after one residual block."""
-        at = f"transformer.resblocks.{index}."
-        x = x + self._attention(self._norm(at + "ln_1", x, record), at + "attn.", record)
-        return x + self.mlp(self._norm(at + "ln_2", x, record), index, record)
+        """Tokens (n, T, width) after one residual block, from the tokens ``x`` (n, T, width) before it."""
+        prefix = f"transformer.resblocks.{index}."
+        x = x + self._attention(self._norm(prefix + "ln_1", x, record), prefix + "attn.", record)
+        return x + self.mlp(self._norm(prefix + "ln_2", x, record), index, record)
 
     def mlp(self, x: Tensor, index: int, record: Record | None = None) -> Tensor:
-        """What the MLP of a block makes of the tokens that enter it."""
-        at = f"transformer.resblocks.{index}.mlp."
-        hidden = self._activate(self.linear(at + "c_fc.weight", at + "c_fc.bias", x, record))
-        return self.linear(at + "c_proj.weight", at + "c_proj.bias", hidden, record)
+        """The output (n, T, width) of a block's MLP for normalized tokens ``x`` (n, T, width)."""
+        prefix = f"transformer.resblocks.{index}.mlp."
+        hidden = self._activate(self.linear(prefix + "c_fc.weight", prefix + "c_fc.bias", x, record))
+        return self.linear(prefix + "c_proj.weight", prefix + "c_proj.bias", hidden, record)
 
-    def _attention(self, x: Tensor, at: str, record: Record | None) -> Tensor:
-        q, k, v = self._heads(x, at, record)
-        return self._mix_heads(nnf.scaled_dot_product_attention(q, k, v, is_causal=self.causal), at, record)
+    def _attention(self, x: Tensor, prefix: str, record: Record | None) -> Tensor:
+        """The output (n, T, width) of an attention layer for normalized tokens ``x`` (n, T, width)."""
+        q, k, v = self._heads(x, prefix, record)
+        return self._mix_heads(nnf.scaled_dot_product_attention(q, k, v, is_causal=self.causal), prefix, record)
 
-    def _heads(self, x: Tensor, at: str, record: Record | None) -> tuple[Tensor, Tensor, Tensor]:
+    def _heads(self, x: Tensor, prefix: str, record: Record | None) -> tuple[Tensor, Tensor, Tensor]:
         """Queries, keys and values of every head, each (n, H, T, width / H)."""
         heads = self.architecture.heads
         n, length, width = x.shape
-        packed = self.linear(at + "in_proj_weight", at + "in_proj_bias", x, record)
+        packed = self.linear(prefix + "in_proj_weight", prefix + "in_proj_bias", x, record)
         q, k, v = packed.reshape(n, length, 3, heads, width // heads).permute(2, 0, 3, 1, 4)
         return q, k, v
 
-    def _mix_heads(self, attended: Tensor, at: str, record: Record | None) -> Tensor:
-        """What an attention layer gives (n, T, width) from what its heads have read (n, H, T, width / H)."""
+    def _mix_heads(self, attended: Tensor, prefix: str, record: Record | None) -> Tensor:
+        """The output (n, T, width) of an attention layer from the outputs of its heads (n, H, T, width / H)."""
         rows = attended.transpose(1, 2).flatten(2)
-        return self.linear(at + "out_proj.weight", at + "out_proj.bias", rows, record)
+        return self.linear(prefix + "out_proj.weight", prefix + "out_proj.bias", rows, record)
 
     def head(self, x: Tensor, record: Record | None = None) -> Tensor:
-        """Features (n, embed_dim) from the tokens after the last block."""
+        """Features (n, embed_dim) from the tokens (n, T, width) after the last block."""
         x = self._norm("ln_post", x[:, 0], record)
-        if "proj" not in self.tensors:  # some checkpoints omit it: it was not trained
+        if "proj" not in self.tensors:  # some checkpoints omit it if it was not trained
             return x
         self._record("proj", x, record)
         return self.project(x)
@@ -185,6 +190,7 @@ class Encoder:
         return x * torch.sigmoid(1.702 * x) if self.architecture.quick_gelu else nnf.gelu(x)
 
     def _norm(self, name: str, x: Tensor, record: Record | None) -> Tensor:
+        """``norm`` of ``x`` (n, ..., d), which records the rows before they are scaled."""
         if record is not None:
             self._record(name + ".weight", nnf.layer_norm(x, x.shape[-1:], eps=EPS), record)
         return self.norm(name, x)
@@ -194,22 +200,25 @@ class Encoder:
             for stored in self.names.get(name, (name,)):
                 record(stored, x.reshape(-1, x.shape[-1]))
 
-    # --- where tensors are used: a tower whose weights differ from image to image replaces these ---------------------
+    # --- uses of tensors: a tower whose weights differ from image to image overrides these methods -------------------
 
     def linear(self, weight: str, bias: str | None, x: Tensor, record: Record | None = None) -> Tensor:
-        """Rows (n, rows, d_in) through a linear map; a kernel counts as the matrix (width, 3 * patch * patch)."""
+        """Rows (n, rows, d_out) of a linear map of rows ``x`` (n, rows, d_in).
+
+        A kernel counts as the matrix (width, 3 * patch * patch).
+        """
         self._record(weight, x, record)
         t = self.tensors
         return nnf.linear(x, t[weight].flatten(1), None if bias is None else t[bias])
 
     def norm(self, name: str, x: Tensor) -> Tensor:
-        """Normalized rows (n, ..., d), scaled and shifted."""
+        """Rows (*S, d) after layer normalization of ``x``, of the same shape, scaled and shifted."""
         return nnf.layer_norm(x, x.shape[-1:], self.tensors[name + ".weight"], self.tensors[name + ".bias"], EPS)
 
     def embedding(self, name: str) -> Tensor:
-        """An embedding that is added or put before the patches: (width,) or (rows, width), or that for every image."""
+        """The class or position embedding: (width,) or (rows, width), or (n, ...) with one per image."""
         return self.tensors[name]
 
     def project(self, x: Tensor) -> Tensor:
-        """Features (n, embed_dim) of the last rows (n, width)."""
+        """Features (n, embed_dim) of normalized class tokens ``x`` (n, width)."""
         return x @ self.tensors["proj"]

@@ -1,7 +1,7 @@
-"""A user's own picture as a tower sees it: one PNG, JPEG or WebP, read under the limits of data sets' images.
+"""A user's own picture, resized and cropped for a tower: one PNG, JPEG or WebP under the limits of data sets' images.
 
-What else such a file may be is refused in words: drawings, animations, and files that are a picture and something else
-at once. Only pixels are kept, so that no metadata (place, time, camera) goes on.
+Other files are refused with a reason: drawings, animations, and files that hold other data behind the picture. Only
+pixels are returned, so no metadata (location, time, camera) leaves the file.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def own_image(data: bytes, file_name: str, size: int) -> NDArray[np.uint8]:
     """The pixels (size, size, 3) of a picture, resized and cropped as the images of a benchmark are.
 
     Raises:
-        TaskError: too large, no PNG, JPEG or WebP, damaged, animated, or with other data behind the picture.
+        TaskError: the file is too large, not a PNG, JPEG or WebP, damaged, animated, or has data behind the picture.
     """
     label = printable(file_name or "the image", 60)
     if len(data) > MOST_BYTES:
@@ -37,9 +37,9 @@ def own_image(data: bytes, file_name: str, size: int) -> NDArray[np.uint8]:
     frames = getattr(image, "n_frames", 1)
     if frames > 1:
         raise TaskError(f"{label} is animated: it has {frames} frames, and one is expected. Save a single frame.")
-    if rest := _count_trailing_bytes(data, str(image.format)):
+    if trailing := _count_trailing_bytes(data, str(image.format)):
         raise TaskError(
-            f"{label} is a {image.format} with {size_text(rest)} of other data behind the picture, so it may be "
+            f"{label} is a {image.format} with {size_text(trailing)} of other data behind the picture, so it may be "
             f"another kind of file as well. {ADVICE}"
         )
     return square(image, size, label)
@@ -58,20 +58,20 @@ def _count_trailing_bytes(data: bytes, form: str) -> int:
 
 
 def _end_of_png(data: bytes) -> int:
-    """The end of the chunk IEND; chunks are walked, since the four letters may stand in the data of another one."""
-    at = len(PNG_START)
-    while at + 12 <= len(data):
-        length, kind = int.from_bytes(data[at : at + 4], "big"), data[at + 4 : at + 8]
-        at += 12 + length
+    """The end of the chunk IEND, found chunk by chunk: another chunk's data may contain the four letters."""
+    end = len(PNG_START)
+    while end + 12 <= len(data):
+        length, kind = int.from_bytes(data[end : end + 4], "big"), data[end + 4 : end + 8]
+        end += 12 + length
         if kind == b"IEND":
             break
-    return at
+    return end
 
 
 def _end_of_jpeg(data: bytes) -> int:
-    """The end of the picture: segments are walked up to the scans, which end at the first marker "end of image"."""
-    at = len(JPEG_START)
-    while at + 4 <= len(data) and data[at] == 0xFF and data[at + 1] != 0xDA:
-        at += 1 if data[at + 1] == 0xFF else 2 + int.from_bytes(data[at + 2 : at + 4], "big")
-    end = data.find(JPEG_END, at)
+    """The end of the picture: the first marker "end of image" after the segments before the scans."""
+    scans = len(JPEG_START)
+    while scans + 4 <= len(data) and data[scans] == 0xFF and data[scans + 1] != 0xDA:
+        scans += 1 if data[scans + 1] == 0xFF else 2 + int.from_bytes(data[scans + 2 : scans + 4], "big")
+    end = data.find(JPEG_END, scans)
     return len(data) if end < 0 else end + len(JPEG_END)

@@ -1,8 +1,8 @@
-"""CLIP's preprocessing: from an image file to the square of pixels for a visual tower, as in open_clip.
+"""CLIP's preprocessing: from an image file to a square of pixels for a visual tower, as in open_clip.
 
-The short side is resized to the tower's size by PIL's bicubic filter (which smooths when it shrinks), then center crop
-and RGB; rotation tags are ignored. Pixels stay bytes here: dividing by 255 and normalizing is exact afterwards, in
-float32.
+The short side is resized to the tower's size by PIL's bicubic filter (which smooths when it shrinks), then the image is
+cropped at its center and converted to RGB; rotation tags are ignored. Pixels stay bytes: dividing by 255 and
+normalizing afterwards is exact in float32.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from merging.base.text import printable
 MEAN = (0.48145466, 0.4578275, 0.40821073)  # of the images that OpenAI's CLIP was trained on
 STD = (0.26862954, 0.26130258, 0.27577711)
 FORMATS = ("JPEG", "PNG", "PPM", "BMP", "GIF", "WEBP")
-MAX_PIXELS = 25_000_000  # of a stored image, and of one that was resized but not yet cropped
+MAX_PIXELS = 25_000_000  # of a stored image, and of a resized image before the crop
 MAX_BYTES = 1 << 28
 _OF_PIL = ("ignore", None, Warning, re.compile(r"PIL\."), 0)  # as the first of ``warnings.filters``
 OTHER_FILES = {
@@ -39,9 +39,9 @@ OTHER_FILES = {
 
 
 def silence_pil() -> None:
-    """Ignore what PIL warns of in this process: odd metadata, dropped transparency, sizes that are checked here.
+    """Ignore PIL's warnings in this process: odd metadata, dropped transparency, sizes that this module checks.
 
-    ``warnings.catch_warnings`` would change the filters of all threads, and leave them so where two overlap.
+    ``warnings.catch_warnings`` would change the filters of all threads, permanently if two calls overlap.
     """
     if list(warnings.filters[:1]) != [_OF_PIL]:
         warnings.filterwarnings("ignore", module=_OF_PIL[3].pattern)
@@ -51,7 +51,7 @@ def read_image(data: bytes, label: str) -> Image.Image:
     """A decoded image from the bytes of a file; ``label`` is its name in messages.
 
     Raises:
-        TaskError: empty, damaged, of no known format, or larger than an image has reason to be.
+        TaskError: the file is empty, damaged, of no known format, or too large.
     """
     if not data:
         raise TaskError(f"{printable(label)} is empty (0 bytes).")
@@ -81,7 +81,7 @@ def check_size(image: Image.Image, label: str) -> None:
 
 
 def _what_else(data: bytes) -> str:
-    """What a file that is not an image of a known format is instead, in words."""
+    """What a file that is not an image of a known format is instead, as a phrase for messages."""
     start = data[:64].lstrip()
     kind = next((text for magic, text in OTHER_FILES.items() if start.startswith(magic)), None)
     return kind or f"no image of a known format ({', '.join(FORMATS)})"
@@ -107,5 +107,5 @@ def square(image: Image.Image, size: int, label: str = "the image") -> NDArray[n
 
 
 def as_image(pixels: NDArray[Any]) -> Image.Image:
-    """An image from gray pixels (h, w) or (h, w, 1), or colored ones (h, w, 3)."""
+    """An image from gray pixels (h, w) or (h, w, 1), or from colored pixels (h, w, 3)."""
     return Image.fromarray(pixels[..., 0] if pixels.ndim == 3 and pixels.shape[2] == 1 else pixels)

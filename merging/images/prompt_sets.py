@@ -1,8 +1,8 @@
-"""Class names and prompt templates of the papers' 8 + 13 data sets, one file of data for each.
+"""Class names and prompt templates of the papers' 8 + 13 data sets, one JSON file for each.
 
-``manifest.json`` has the sha-256 of every file. ``order`` describes the order of the class names, ``aliases`` are other
-names of a class in data sets, and ``labels_alone`` says whether label numbers without names have one agreed meaning.
-``wordings`` has the class names as others write them, in the same order; without names they are the same.
+``manifest.json`` has the sha-256 of every file. In a file, ``order`` describes the order of the class names,
+``aliases`` are other names of a class in data sets, and ``labels_alone`` states whether label numbers without names
+have one agreed meaning. ``wordings`` has the class names of other authors in the same order, if they differ.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from merging.base.text import did_you_mean, printable
 FOLDER = Path(__file__).with_name("prompts")
 MANIFEST = "manifest.json"
 CLIP, HUB = "clip", "hub"
-WORDINGS = (CLIP, HUB)  # who wrote the class names: CLIP's authors, or the Hub's data sets and FusionBench
+WORDINGS = (CLIP, HUB)  # class names by CLIP's authors, or by the Hub's data sets and FusionBench
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,13 +34,13 @@ class Prompts:
     templates: tuple[str, ...]
     order: str
     labels_alone: bool
-    numbers: Mapping[str, int]  # simplified name, of any wording and alias -> number of its class
+    numbers: Mapping[str, int]  # simplified name or alias, of any wording -> number of its class
     wordings: Mapping[str, tuple[str, ...]]  # wording -> class names
     notes: tuple[str, ...]
     source: str
 
     def with_wording(self, wording: str) -> Self:
-        """The same prompts with the class names of a wording; raises TaskError if nothing is known of it."""
+        """The same prompts with the class names of a wording; raises TaskError for an unknown wording."""
         if wording not in self.wordings:
             raise TaskError(
                 f"There is no wording {printable(wording, 40)!r} of {self.title}: no source states its class names. "
@@ -54,7 +54,7 @@ class Prompts:
         Names that are numbers, from 0 or from 1, are indices of the classes.
 
         Raises:
-            TaskError: a name of no class, or two names of one class.
+            TaskError: a name belongs to no class, or two names to one class.
         """
         classes = self._classes(names)
         for name, number in zip(names, classes, strict=True):
@@ -71,25 +71,25 @@ class Prompts:
         return matches
 
     def first_difference(self, names: Sequence[str]) -> str:
-        """Where a data set's own names and these classes first differ, in a sentence; empty if they do not."""
+        """A sentence on the first label at which a data set's names and these classes differ; empty if none does."""
         order = self._classes(names)
         if all(number == own for own, number in enumerate(order)) and len(names) == len(self.class_names):
             return ""
-        at = next((own for own, number in enumerate(order) if number != own), len(names))
-        return _difference(names, self.class_names, self.title, at)
+        label = next((own for own, number in enumerate(order) if number != own), len(names))
+        return _difference(names, self.class_names, self.title, label)
 
     def _classes(self, names: Sequence[str]) -> list[int | None]:
         """The number of the class of each name; None for unknown names."""
         if numbers := _numbers(names, self.class_names):
             return [*numbers]
         return [
-            # two classes may have one name, so the one at the same place comes first
+            # two classes may have the same name, so the class of the same number has priority
             own if self._is_called(own, simplify_name(name)) else self.numbers.get(simplify_name(name))
             for own, name in enumerate(names)
         ]  # fmt: skip
 
     def _is_called(self, number: int, name: str) -> bool:
-        """Whether the class of a number has that simplified name in some wording."""
+        """Whether the class of this number has the simplified name in some wording."""
         return any(number < len(each) and simplify_name(each[number]) == name for each in self.wordings.values())
 
 
@@ -99,15 +99,15 @@ def simplify_name(name: str) -> str:
 
 
 def first_difference(own: Sequence[str], names: Sequence[str], title: str) -> str:
-    """The first label at which two lists of class names differ, in a sentence; empty if they do not."""
+    """A sentence on the first label at which two lists of class names differ; empty if none does."""
     longest = range(max(len(own), len(names)))
-    at = next((n for n in longest if simplify_name(_name(own, n)) != simplify_name(_name(names, n))), None)
-    return "" if at is None else _difference(own, names, title, at)
+    label = next((n for n in longest if simplify_name(_name(own, n)) != simplify_name(_name(names, n))), None)
+    return "" if label is None else _difference(own, names, title, label)
 
 
-def _difference(own: Sequence[str], names: Sequence[str], title: str, at: int) -> str:
-    lines = [printable(repr(_name(each, at)), 80) if at < len(each) else "nothing" for each in (own, names)]
-    return f"The lists first differ at label {at}: the data set has {lines[0]}, {title} {lines[1]}."
+def _difference(own: Sequence[str], names: Sequence[str], title: str, label: int) -> str:
+    shown = [printable(repr(_name(each, label)), 80) if label < len(each) else "nothing" for each in (own, names)]
+    return f"The lists first differ at label {label}: the data set has {shown[0]}, {title} {shown[1]}."
 
 
 def _name(names: Sequence[str], number: int) -> str:
@@ -117,7 +117,7 @@ def _name(names: Sequence[str], number: int) -> str:
 def _numbers(names: Sequence[str], classes: Sequence[str]) -> list[int]:
     """Class numbers from 0 if the names are exactly 0 … count - 1 or 1 … count; else empty.
 
-    Classes that are digits themselves are not counted from 1: "1" is then the name of one of them.
+    If the class names are digits themselves, numbers from 1 are not accepted: "1" is then a class name.
     """
     if not all(name.isascii() and name.isdigit() and len(name) < 10 for name in names):
         return []
@@ -134,7 +134,7 @@ def prompt_keys() -> tuple[str, ...]:
 
 
 def prompts(key: str) -> Prompts:
-    """The prompts of a data set; raises TaskError, which names the nearest key, if there are none."""
+    """The prompts of a data set; raises TaskError for an unknown key and suggests the nearest one."""
     keys = prompt_keys()
     if key not in keys:
         raise TaskError(f"There are no prompts called {key[:40]!r}.{did_you_mean(key, keys)} {', '.join(keys)}.")
@@ -157,7 +157,7 @@ def prompts(key: str) -> Prompts:
 
 
 def _known_names(data: Mapping[str, Any], names: Sequence[str], others: Mapping[str, Sequence[str]]) -> dict[str, int]:
-    """Every simplified name of a class -> its number; a class's own name is none of another class."""
+    """{simplified name of a class: its number}; a class's own name is never that of another class."""
     known: dict[str, int] = {}
     aliases = [(alias, names.index(name)) for name, every in data.get("aliases", {}).items() for alias in every]
     lists = (names, data.get("folders", []), *others.values())

@@ -1,7 +1,7 @@
 """CLIP's text tower as functions of a checkpoint's tensors: features of tokenized prompts.
 
-Its blocks are those of the visual tower with a causal mask, so the same code runs them. Only the text part of a file
-is read.
+Its blocks have the structure of the visual tower's with a causal mask, so the same code runs them. Only the text
+tensors of a file are read.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from merging.models.formats.model_sources import ModelRef, Source, open_stored
 from merging.models.model_references import strip_folders
 from merging.models.text_tower import BLOCKS, POSITIONS, PROJECTION, SCALE, TOKENS, text_heads, text_tower
 
-LOGIT_SCALE = 100.0  # OpenAI's, for files without one
+LOGIT_SCALE = 100.0  # OpenAI's, for files without a logit scale
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class TextTower:
 
     embedding: Tensor  # (vocabulary, width)
     positions: Tensor  # (context, width)
-    norm: tuple[Tensor, Tensor]
+    norm: tuple[Tensor, Tensor]  # scale and shift, each (width,)
     projection: Tensor  # (width, embed_dim)
     blocks: Encoder
     logit_scale: float
@@ -44,12 +44,12 @@ class TextTower:
     def open(
         cls, source: Source, device: torch.device | str = "cpu", base: Path | None = None, activation: str = ""
     ) -> Self:
-        """The text tower in a whole CLIP model of open_clip or Transformers: a file, a folder or a state dict.
+        """The text tower of a whole CLIP model of open_clip or Transformers: a file, a folder or a state dict.
 
         Relative paths start at ``base``. ``activation`` replaces a missing or wrong activation in a file's metadata.
 
         Raises:
-            CheckpointError: the model has no text tower, or one of another kind than CLIP's.
+            CheckpointError: the model has no text tower, or a text tower that is not CLIP's.
         """
         if isinstance(source, Checkpoint):
             return cls._of(source, device)
@@ -85,23 +85,25 @@ class TextTower:
 
     @property
     def embed_dim(self) -> int:
-        """The length of its features, equal to that of the visual tower's."""
+        """The length of a feature vector, equal to the visual tower's."""
         return self.projection.shape[1]
 
     def forward_bytes(self, prompts: int) -> int:
-        """Bytes of memory that so many prompts take on their way through the tower."""
+        """Bytes of memory that a forward pass of ``prompts`` prompts takes."""
         heads, width = self.blocks.architecture.heads, self.embedding.shape[1]
         return prompts * self.context * (TOKENS_IN_MEMORY * width + heads * self.context) * self.embedding.itemsize
 
     def __call__(self, tokens: Tensor) -> Tensor:
         """Features (n, embed_dim) of tokenized prompts (n, context), not normalized to unit length.
 
-        The end of a prompt is its largest token. Later tokens cannot change the result, as no token attends to them,
-        so they are not computed.
+        The end of a prompt is its largest token. Later tokens are not computed, as no token attends to them.
+
+        Raises:
+            TaskError: a token is outside the tower's vocabulary.
         """
         if int(tokens.max()) >= len(self.embedding):
             raise TaskError(
-                f"The text tower knows {len(self.embedding):,} tokens and was given number {int(tokens.max()):,}: it "
+                f"The text tower knows {len(self.embedding):,} tokens and got number {int(tokens.max()):,}: it "
                 "was trained with another tokenizer. Give the heads themselves."
             )
         tokens = tokens.to(self.embedding.device)
@@ -115,7 +117,7 @@ class TextTower:
 
 
 def _quick_gelu(checkpoint: Checkpoint) -> bool:
-    """Whether the activation is QuickGELU; it is that of the visual tower."""
+    """Whether the activation is QuickGELU, as in the visual tower."""
     try:
         return Architecture.from_checkpoint(to_open_clip_names(checkpoint)).quick_gelu
     except CheckpointError:  # a file with the text tower alone

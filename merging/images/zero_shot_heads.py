@@ -21,9 +21,9 @@ from merging.models.formats.format_recognition import open_path
 from merging.tasks.context import QUIET, Context
 
 PLAIN = ("a photo of a {}.",)  # for data sets without prompts of their own
-BATCH, PART = 256, 64  # prompts encoded at a time, and by one core of a CPU
+BATCH, PART = 256, 64  # prompts per forward pass on an accelerator, and on one core of a CPU
 EVEN = 0.01  # largest relative difference between the lengths of rows
-UNIT, FOLDED = (0.98, 1.02), 2.0  # lengths of unit rows; length from which the rows contain the logit scale
+UNIT, FOLDED = (0.98, 1.02), 2.0  # lengths that count as 1; length from which on rows contain the logit scale
 Tokenize = Callable[[list[str], int], Tensor]  # (prompts, context) -> tokens (n, context)
 
 
@@ -41,7 +41,7 @@ class Head:
 
 
 def fill(template: str, name: str) -> str:
-    """A prompt: the template with a class name in it. Raises TaskError if the template has no ``{}``."""
+    """The prompt of a template and a class name. Raises TaskError if the template has no ``{}``."""
     if "{}" not in template:
         raise TaskError(f"The template {printable(template, 60)!r} has no {{}} for the class name.")
     return template.replace("{}", name)
@@ -55,13 +55,13 @@ def build(
     tokenize: Tokenize | None = None,
     context: Context = QUIET,
 ) -> Head:
-    """A head from a text tower: for each class the mean direction of its prompts.
+    """A head from a text tower: for each class the mean direction of its prompts, rows (classes, embed_dim).
 
     Args:
         tokenize: maps prompts and the context's length to tokens; default: open_clip's, which must be installed.
 
     Raises:
-        TaskError: no classes or templates, a template without ``{}``, or open_clip is not installed.
+        TaskError: there are no classes or templates, a template has no ``{}``, or open_clip is not installed.
     """
     if not class_names or not templates:
         raise TaskError("A head needs at least one class name and one template.")
@@ -81,7 +81,7 @@ def build(
 
 
 def _directions(tower: TextTower, tokens: Tensor) -> Tensor:
-    """Unit features (n, embed_dim) of prompts, on the CPU."""
+    """Unit features (n, embed_dim) of tokenized prompts (n, context), on the CPU."""
     with torch.inference_mode():
         return nnf.normalize(tower(tokens), dim=-1).cpu()
 
@@ -109,11 +109,12 @@ def tokenize_for_clip(prompts: list[str], context: int) -> Tensor:
 def read_head(path: Path, classes: int | None, embed_dim: int, scale: float = 100.0) -> Head:
     """A released head: a state dict or a whole module with ``weight`` (classes, embed_dim), read without running code.
 
-    A logit scale contained in the weight is the length of its rows; unit rows get ``scale``. Without ``classes`` any
-    number of classes is accepted.
+    If the weight contains the logit scale, this is the length of its rows; unit rows get ``scale``. Without ``classes``
+    any number of classes is accepted.
 
     Raises:
-        TaskError: no such matrix, transposed, of other classes, with a bias, or with rows of different lengths.
+        TaskError: there is no such matrix, it is transposed, has another number of classes or rows of different
+            lengths, or there is a bias.
     """
     checkpoint = open_path(path, path.name, str(path))
     weight = _weight(checkpoint)
@@ -126,11 +127,11 @@ def read_head(path: Path, classes: int | None, embed_dim: int, scale: float = 10
         raise TaskError(f"{checkpoint.name}: its rows have {weight.shape[1]} numbers, the model gives {embed_dim}.")
     if classes is not None and len(weight) != classes:
         raise TaskError(f"{checkpoint.name} has {len(weight)} classes; the data set has {classes}.")
-    return _unfolded(weight, checkpoint.name, scale)
+    return _unfold_scale(weight, checkpoint.name, scale)
 
 
 def _weight(checkpoint: Checkpoint) -> Tensor:
-    """The one matrix of a head."""
+    """The one matrix of a head (classes, embed_dim), float32. Raises TaskError if there are others or a bias."""
     names = [
         name for name, info in checkpoint.infos.items() if name.split(".")[-1] == "weight" and len(info.shape) == 2
     ]
@@ -147,14 +148,16 @@ def _weight(checkpoint: Checkpoint) -> Tensor:
     return checkpoint.read(candidates[0]).to(torch.float32)
 
 
-def _unfolded(weight: Tensor, name: str, scale: float) -> Head:
-    """Unit rows and the scale, from a matrix that may contain the scale."""
+def _unfold_scale(weight: Tensor, name: str, scale: float) -> Head:
+    """The head of a matrix (classes, embed_dim) that may contain the logit scale; unit rows get ``scale``."""
     if not weight.isfinite().all():
         raise TaskError(f"{name} holds numbers that are not finite.")
     lengths = weight.double().norm(dim=1)
     middle = float(lengths.median())
     if middle == 0 or float(lengths.max() - lengths.min()) > EVEN * middle:
-        hint = " Its columns are of one length: is it transposed?" if _even(weight.T) and len(weight) > 1 else ""
+        hint = (
+            " Its columns are of one length: is it transposed?" if _has_even_rows(weight.T) and len(weight) > 1 else ""
+        )
         raise TaskError(
             f"{name}: its rows have lengths from {float(lengths.min()):.3g} to {float(lengths.max()):.3g}; those of a "
             f"zero-shot head are all 1, or all the logit scale.{hint}"
@@ -167,6 +170,7 @@ def _unfolded(weight: Tensor, name: str, scale: float) -> Head:
     return Head(rows, middle)
 
 
-def _even(weight: Tensor) -> bool:
+def _has_even_rows(weight: Tensor) -> bool:
+    """Whether the rows of a matrix (m, n) are of one length."""
     lengths = weight.double().norm(dim=1)
     return bool(lengths.max() - lengths.min() <= EVEN * lengths.median())

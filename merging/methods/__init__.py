@@ -1,1 +1,1 @@
-"""What a method is, and every method."""
+"""The definition of a method, and every method."""

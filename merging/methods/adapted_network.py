@@ -1,7 +1,7 @@
-"""What an adapt sees while it learns and when its modules are used, and what it gives back.
+"""The interface of an adapt: what it sees while it learns and when its modules are used, and what it returns.
 
 An adapt stays pure: it sees features, losses and single tensors. The engine owns towers, files, images, progress and
-cancel while it learns; the room ``modules`` runs what it made.
+cancel while it learns; ``merging.engine.modules`` runs the learned modules.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 Router = Mapping[str, "Tensor"]  # the learned tensors of a router, by name
 Route = Callable[[Router, int, "Tensor"], "Tensor"]  # (router, block, tokens (n, T, w)) -> weights (n, K)
-Parts = Mapping[str, "Tensor"]  # what is stored of one tensor for one task, by suffix; "" is the whole tensor
+Parts = Mapping[str, "Tensor"]  # the stored parts of one tensor for one task, by suffix; "" is the whole tensor
 
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """The sizes on which the shapes of learned tensors depend."""
+    """The sizes that determine the shapes of learned tensors."""
 
     tasks: int
     blocks: int
@@ -32,7 +32,7 @@ class Sizes:
 
 @dataclass(frozen=True)
 class Shapes:
-    """The shapes of what is learned, by name: of the router, and of every task's own tensors."""
+    """The shapes of the learned tensors, by name: of the router, and of each task's own tensors."""
 
     router: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     per_task: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
@@ -40,7 +40,7 @@ class Shapes:
 
 @dataclass(frozen=True)
 class Learned:
-    """What an adapt learned: a router for all tasks, and tensors of every task's own."""
+    """The result of an adapt: a router for all tasks, and each task's own tensors."""
 
     router: Router = field(default_factory=dict)
     per_task: Mapping[str, Mapping[str, Tensor]] = field(default_factory=dict)  # {task: {name: tensor}}
@@ -48,12 +48,12 @@ class Learned:
     warnings: tuple[str, ...] = ()
 
     def to_device(self, device: torch.device, dtype: torch.dtype | None = None) -> Learned:
-        """The tensors alone, on a device and in a dtype; None leaves them in theirs."""
+        """The tensors without tables and warnings, on a device and in a dtype; None leaves their dtypes."""
 
-        def moved(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        def move(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
             return {name: tensor.to(device, dtype or tensor.dtype) for name, tensor in tensors.items()}
 
-        return Learned(moved(self.router), {task: moved(own) for task, own in self.per_task.items()})
+        return Learned(move(self.router), {task: move(own) for task, own in self.per_task.items()})
 
 
 class MergedNetwork(Protocol):
@@ -74,7 +74,7 @@ class MergedNetwork(Protocol):
 
     @property
     def dtype(self) -> torch.dtype:
-        """The dtype of features and of what is learned."""
+        """The dtype of features and of learned tensors."""
         ...
 
     def merged_features(self, task: str) -> Tensor:
@@ -82,69 +82,77 @@ class MergedNetwork(Protocol):
         ...
 
     def expert_features(self, task: str) -> Tensor:
-        """The features (n, e) of the same images by the task's expert as it came."""
+        """The features (n, e) of the same images from the task's unedited expert."""
         ...
 
     def entropies(
         self, router: Router, route: Route, *, each: bool, seed: int, batch: int, step: int
     ) -> tuple[tuple[float, ...], dict[str, Tensor]]:
-        """Every task's mean entropy over its batch of this step, and the gradient of their sum by the router.
+        """Every task's mean entropy (nats) over its batch of this step, and the gradient of their sum by the router.
 
-        The MLPs are mixed by what ``route`` gives: with ``each``, for each image by its own weights, and otherwise for
-        a task's batch by their mean.
+        The gradient has a tensor (*S) for every tensor (*S) of the router. ``route`` maps tokens (n, T, w) of a block
+        to weights (n, K) that mix the MLPs: with ``each``, every image has its own mixture, otherwise a task's batch
+        uses the mean weights.
         """
         ...
 
     def report_progress(self, detail: str, share: float) -> None:
-        """Report, between steps, that a share of the learning is done; may raise Cancelled or Paused.
+        """Report, between steps, the share of the learning that is done, in [0, 1]; may raise Cancelled or Paused.
 
-        What an adapt did not offer to ``keep`` is learned anew afterwards, which suits what takes seconds.
+        After a pause, learning continues from the last ``offer_state``; an adapt that takes only seconds can offer no
+        state and start again.
         """
         ...
 
     def restore_state(self) -> dict[str, Tensor]:
-        """What an interrupted run of the same recipe kept; empty for a new one."""
+        """The state that an interrupted run of the same recipe stored: tensors of any shape, by name; else empty."""
         ...
 
     def offer_state(self, state: Callable[[], Mapping[str, Tensor]]) -> None:
-        """Offer, between steps, what a later run would go on from; written from time to time. May raise Paused."""
+        """Offer the state, tensors of any shape by name, from which a later run continues; written periodically.
+
+        Call it between steps. May raise Paused.
+        """
         ...
 
 
 class AdaptedTower(Protocol):
-    """The merged model as modules use it, with what is stored of every task beside it."""
+    """The merged model as modules use it, with the tensors that are stored for every task."""
 
     @property
     def blocks(self) -> int:
-        """How many blocks the tower has."""
+        """The number of blocks of the tower."""
         ...
 
     def features(self, images: Tensor) -> Tensor:
-        """The merged model's features (n, e)."""
+        """The merged model's features (n, e) of images (n, 3, h, w)."""
         ...
 
     def capture_class_tokens(self, images: Tensor, weight: str) -> Tensor:
-        """The class tokens (n, d) that enter a linear map of a block of the merged model."""
+        """The class tokens (n, d) of images (n, 3, h, w) at the input of the merged model's linear map ``weight``."""
         ...
 
     def stored_parts(self, name: str) -> list[Parts]:
-        """What is stored of one tensor for every task; empty where nothing is."""
+        """The stored parts of one tensor, per task; empty if none are stored."""
         ...
 
     def features_by_tasks(self, images: Tensor, chosen: Tensor, combine: Callable[[list[Parts]], Tensor]) -> Tensor:
-        """Features (n, e) of images, each through a model of the tasks that are ``chosen`` (n, K) for it.
+        """Features (n, e) of images (n, 3, h, w), each from a model of the tasks that are ``chosen`` (n, K) for it.
 
-        Such a model is the pretrained one plus, tensor by tensor, what ``combine`` makes of what is stored of them.
+        That model is the pretrained model plus, for every tensor, the result (*S) of ``combine`` on the tasks' parts.
         """
         ...
 
     def features_by_mixture(self, images: Tensor, weights: Tensor) -> Tensor:
-        """Features (n, e) through the merged model plus each image's own mixture, weights (n, K), of what is stored."""
+        """Features (n, e) of images (n, 3, h, w) from the merged model plus each image's mixture of stored parts.
+
+        ``weights`` (n, K) are those of the tasks in the mixture.
+        """
         ...
 
     def features_by_router(self, images: Tensor, route: Callable[[int, Tensor], Tensor]) -> Tensor:
-        """Features (n, e) through the merged model whose MLPs are the pretrained ones plus such mixtures.
+        """Features (n, e) of images (n, 3, h, w); every MLP is the pretrained one plus a mixture of stored parts.
 
-        ``route`` gets a block's number and the tokens (n, T, w) that enter its MLP, and gives weights (n, K).
+        ``route`` maps a block's number and the tokens (n, T, w) that enter its MLP to the mixture's weights (n, K).
         """
         ...

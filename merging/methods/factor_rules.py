@@ -1,10 +1,10 @@
-"""Factors of task vectors, written as rules: which blocks, roles, sections, tensors and experts take which factor.
+"""Factors of task vectors, written as rules that select blocks, roles, sections, tensors and experts.
 
-A rule in a line is 'b0-1/r.norm_scale=0': selectors joined by '/', then the factor. Rules are joined by '+'; later ones
-paint over earlier ones. Selectors are b0 or b0-1 (blocks), r.ROLE, s.SECTION, t.PATTERN (a shell pattern on names of
-tensors) and e.EXPERT; a rule for everything is 'all=0.5'. Two selectors of one kind mean either, of two kinds both. In
-names and patterns every sign but letters, digits and _ . - * ? [ ] ! is written as %XX, as in web addresses, so that no
-name ends a rule, a parameter or a step of a chain.
+As text, a rule is 'b0-1/r.norm_scale=0': selectors joined by '/', then the factor. Rules are joined by '+'; later rules
+override earlier ones. Selectors are b0 or b0-1 (blocks), r.ROLE, s.SECTION, t.PATTERN (a shell pattern on names of
+tensors) and e.EXPERT; a rule for everything is 'all=0.5'. Selectors of one kind are joined by *or*, kinds by *and*. In
+names and patterns, every character except letters, digits and _ . - * ? [ ] ! is written as %XX, as in web addresses,
+so that no name can end a rule, a parameter or a step of a chain.
 """
 
 from __future__ import annotations
@@ -25,29 +25,30 @@ from merging.base.errors import ParameterError
 from merging.base.text import did_you_mean, exact_text, first_few, printable
 from merging.models.families import EMBEDDINGS, INFERRED_ROLES, OUTPUT, UNMERGED, Parameter, Role
 
-if TYPE_CHECKING:  # importing it takes a while, and recipes are read without it
+if TYPE_CHECKING:  # numpy takes a while to import, and reading recipes does not need it
     import numpy as np
     from numpy.typing import NDArray
 
-LARGEST = 10.0  # of a factor, either way
-MOST_RULES, MOST_BYTES = 200, 20_000  # of a table; bytes of its line
+LARGEST = 10.0  # absolute value of a factor
+MOST_RULES, MOST_BYTES = 200, 20_000  # in a table; bytes of its text
 ROLES = tuple(str(role) for role in Role if role not in UNMERGED | INFERRED_ROLES)
 SECTIONS = (EMBEDDINGS, OUTPUT)
 SELECTORS = {"blocks": "b", "roles": "r.", "sections": "s.", "tensors": "t.", "experts": "e."}
 EVERYTHING = "all"
-FEW, SHORT = 2, 60  # rules and characters that a title can hold
+FEW, SHORT = 2, 60  # most rules and characters in a title
 BLOCKS = re.compile(r"(\d{1,4})(?:-(\d{1,4}))?")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FactorRule:
-    """One factor and where it goes; an empty selector means all, and selectors are joined by *and*.
+    """One factor and the selectors of its tensors; an empty selector selects all, and selectors are joined by *and*.
 
-    ``blocks`` are numbers and ranges ("3", "0-1"), ``tensors`` shell patterns on the names of tensors: open_clip's
-    without prefix, or the file's own.
+    ``blocks`` are numbers and ranges ("3", "0-1"). ``tensors`` are shell patterns on names of tensors: open_clip's
+    names without prefix, or the names in the file.
 
     Raises:
-        ParameterError: a factor that is not finite or beyond -10 to 10, an unknown role or section, no range of blocks.
+        ParameterError: the factor is not a finite number in [-10, 10], a role or section is unknown, or a range of
+            blocks is malformed.
     """
 
     factor: float
@@ -94,18 +95,18 @@ class FactorRule:
         return cls(factor=entry["factor"], **{name: _selector_words(name, entry.get(name)) for name in SELECTORS})
 
     def to_plain(self) -> dict[str, Any]:
-        """The rule as plain data, which ``of`` reads back."""
+        """The rule as plain data, which ``from_plain`` reads back."""
         chosen = {name: words for name in SELECTORS if (words := getattr(self, name))}
         lists = {name: words[0] if len(words) == 1 else list(words) for name, words in chosen.items()}
         return {**lists, "factor": self.factor}
 
     def selector_text(self) -> str:
-        """What the rule selects, as a line writes it: 'b0-1/r.norm_scale'."""
+        """The rule's selectors as text: 'b0-1/r.norm_scale'."""
         chosen = [sign + _escape_word(word) for name, sign in SELECTORS.items() for word in getattr(self, name)]
         return "/".join(chosen) or EVERYTHING
 
     def text(self) -> str:
-        """The rule in a line: 'b0-1/r.norm_scale=0'."""
+        """The rule as text: 'b0-1/r.norm_scale=0'."""
         return f"{self.selector_text()}={exact_text(self.factor)}"
 
     def describe(self) -> str:
@@ -119,7 +120,7 @@ class FactorRule:
 
 
 def _selector_words(name: str, value: Any) -> tuple[str, ...]:
-    """The words of a selector, of which there may be one or a list; blocks may be numbers, and joined by commas."""
+    """The words of a selector, from one word or a list; blocks may also be numbers, or joined by commas."""
     entries = [] if value is None else value if isinstance(value, list | tuple) else [value]
     for entry in entries:
         if not isinstance(entry, str | int) or isinstance(entry, bool):
@@ -129,7 +130,7 @@ def _selector_words(name: str, value: Any) -> tuple[str, ...]:
 
 
 def _range_text(word: str) -> str:
-    """'3' or '0-1'."""
+    """A number or range of blocks in its shortest form: '3' or '0-1'. Raises ParameterError."""
     match = BLOCKS.fullmatch(word)
     low, high = (int(match[1]), int(match[2] or match[1])) if match else (1, 0)
     if low > high:
@@ -138,6 +139,7 @@ def _range_text(word: str) -> str:
 
 
 def _escape_word(word: str) -> str:
+    """The word with %XX for every character that could end a rule; ``unquote`` reads it back."""
     return quote(word, safe="*?[]!").replace("~", "%7E")
 
 
@@ -145,10 +147,10 @@ def _escape_word(word: str) -> str:
 
 
 def read_rules(entries: Any) -> tuple[FactorRule, ...]:
-    """Rules from a list of plain mappings or of rules, or from a line.
+    """Rules from a list of plain mappings or of rules, or from text.
 
     Raises:
-        ParameterError: a rule that is none, with its number, or too many of them.
+        ParameterError: a rule is invalid (the message gives its number), or there are too many.
     """
     if isinstance(entries, str):
         return parse_rules(entries)
@@ -158,23 +160,23 @@ def read_rules(entries: Any) -> tuple[FactorRule, ...]:
 
 
 def parse_rules(text: str) -> tuple[FactorRule, ...]:
-    """The rules in a line such as 'b0-1=0+r.norm_scale=0'; none in an empty one.
+    """The rules in a text such as 'b0-1=0+r.norm_scale=0'; an empty text has none.
 
     Raises:
-        ParameterError: a rule that is none, with its number, or too many of them.
+        ParameterError: a rule is invalid (the message gives its number), or there are too many.
     """
     if len(text.encode("utf-8", "replace")) > MOST_BYTES:
         raise ParameterError(_too_long(len(text.encode("utf-8", "replace"))))
-    return check_count(_read_numbered(text.split("+") if text.strip() else [], _parse_entries))
+    return check_count(_read_numbered(text.split("+") if text.strip() else [], _parse_rule))
 
 
 def rules_text(rules: Iterable[FactorRule]) -> str:
-    """The rules in a line, which ``parse_rules`` reads back to equal ones."""
+    """The rules as one text, which ``parse_rules`` reads back to equal rules."""
     return "+".join(rule.text() for rule in rules)
 
 
 def describe_rules(rules: Sequence[FactorRule]) -> str:
-    """The rules in a few words: 'blocks 0-1 × 0', or only their number where that would be long."""
+    """The rules in a few words: 'blocks 0-1 × 0', or only their number if the words would be long."""
     words = "; ".join(rule.describe() for rule in rules[:FEW])
     if 0 < len(rules) <= FEW and len(words) <= SHORT:
         return words
@@ -182,7 +184,7 @@ def describe_rules(rules: Sequence[FactorRule]) -> str:
 
 
 def check_count(rules: Sequence[FactorRule]) -> tuple[FactorRule, ...]:
-    """The same rules, if they are not too many. Raises ParameterError."""
+    """The same rules. Raises ParameterError if there are too many or their text is too long."""
     if len(rules) > MOST_RULES:
         raise ParameterError(f"there are {len(rules):,} rules; at most {MOST_RULES} are taken")
     if (size := len(rules_text(rules))) > MOST_BYTES:
@@ -195,6 +197,7 @@ def _too_long(size: int) -> str:
 
 
 def _read_numbered(entries: Sequence[Any], read: Any) -> list[FactorRule]:
+    """The rules that ``read`` makes of the entries; its errors get the entry's number, counted from 1."""
     if len(entries) > MOST_RULES:
         raise ParameterError(f"there are {len(entries):,} rules; at most {MOST_RULES} are taken")
     rules = []
@@ -206,12 +209,12 @@ def _read_numbered(entries: Sequence[Any], read: Any) -> list[FactorRule]:
     return rules
 
 
-def _parse_entries(text: str) -> FactorRule:
-    where, equals, factor = (piece.strip() for piece in text.partition("="))
+def _parse_rule(text: str) -> FactorRule:
+    selectors, equals, factor = (piece.strip() for piece in text.partition("="))
     if not equals:
         raise ParameterError(f"write a rule as b0-1=0, got {text[:80]!r}")
     chosen: dict[str, list[str]] = {name: [] for name in SELECTORS}
-    for part in [] if where == EVERYTHING else where.split("/"):
+    for part in [] if selectors == EVERYTHING else selectors.split("/"):
         name = next((name for name, sign in SELECTORS.items() if part.startswith(sign) and part != sign), "")
         if not name:
             raise ParameterError(
@@ -228,14 +231,14 @@ def _parse_entries(text: str) -> FactorRule:
     return FactorRule(factor=value, **{name: tuple(words) for name, words in chosen.items()})
 
 
-# --- what rules come to ----------------------------------------------------------------------------------------------
+# --- factors that rules give ------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ResolvedFactors:
-    """The factor of every expert's tensors, ``values`` (K, L), and the rule that decided it, ``rules`` (K, L).
+    """Every expert's factor of every tensor, ``values`` (K, L), and the number of its rule, ``rules`` (K, L).
 
-    Rules count from 1; 0 stands for the default.
+    Rules are numbered from 1; 0 stands for the default.
     """
 
     experts: tuple[str, ...]
@@ -245,7 +248,7 @@ class ResolvedFactors:
 
     @property
     def digest(self) -> str:
-        """sha-256 of the factors with the names of the tensors: the same for every way of writing them."""
+        """The sha-256 of the factors and the names of the tensors: equal however the rules are written."""
         content = json.dumps([self.tensors, self.values.tolist()], separators=(",", ":"), allow_nan=False)
         return hashlib.sha256(content.encode("utf-8", "surrogatepass")).hexdigest()
 
@@ -253,10 +256,10 @@ class ResolvedFactors:
 def resolve(
     rules: Sequence[FactorRule], default: float, experts: Sequence[str], parameters: Sequence[Parameter]
 ) -> ResolvedFactors:
-    """The factors that the rules give the tensors of these experts, ``default`` where no rule reaches.
+    """The factors (K, L) that the rules give these experts' tensors; ``default`` where no rule applies.
 
     Raises:
-        ParameterError: a rule that matches nothing, or names an expert, block or tensor that does not exist.
+        ParameterError: a rule matches nothing, or names an expert, block or tensor that does not exist.
     """
     import numpy as np
 
@@ -317,17 +320,17 @@ def _is_named(parameter: Parameter, pattern: str) -> bool:
     return fnmatchcase(parameter.name, pattern) or fnmatchcase(canonical_name(parameter.name), pattern)
 
 
-@lru_cache(maxsize=8192)  # every rule asks for the same few hundred names
+@lru_cache(maxsize=8192)  # every rule needs the same few hundred names
 def canonical_name(name: str) -> str:
-    """open_clip's name of a tensor, without prefix; the name itself where there is none."""
+    """open_clip's name of a tensor, without prefix; the name itself if open_clip has none."""
     from merging.models.tower_names import find_tower_tensor  # loads torch
 
-    place = find_tower_tensor(name)
-    return place.name if place else name
+    found = find_tower_tensor(name)
+    return found.name if found else name
 
 
 def _no_match(kind: str, word: str, parameters: Sequence[Parameter], last: int) -> str:
-    """What is wrong with a selector that matches nothing, and what the model has instead."""
+    """Why a selector matches nothing, and what the model has instead."""
     if kind == "blocks":
         has = f"the model has blocks 0 to {last}" if last >= 0 else "the model has no blocks"
         return f"matches no tensor in block {word}: {has}."

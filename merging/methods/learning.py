@@ -1,7 +1,7 @@
-"""What methods that learn share: the order of images, Adam, the loss without labels, and what the engine hands them.
+"""Shared code of methods that learn: the order of images, Adam, the loss without labels, and the engine's interface.
 
 A method that learns stays pure: it sees slots, losses and gradients, never a state dict, a file or a label. The engine
-owns the network, the images, the device, progress, cancel, and the file from which an interrupted run goes on.
+owns the network, the images, the device, progress, cancel, and the file from which an interrupted run continues.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ from merging.methods.slot import Slot, SlotStream
 if TYPE_CHECKING:
     from merging.models.families import Parameter
 
-BETAS, EPS = (0.9, 0.999), 1e-8  # Adam's, as in every paper whose method is here
+BETAS, EPS = (0.9, 0.999), 1e-8  # Adam's, as in every paper whose method learns here
 
 
 def batch_order(seed: int, task: str, n: int, batch: int, step: int) -> NDArray[np.int64]:
-    """Indices of the images of a task's batch number ``step`` (from 0), of ``n`` images in stored order.
+    """Indices (batch,) of the images in a task's batch number ``step`` (from 0), of ``n`` images in stored order.
 
-    A task's images come in an endless stream of permutations, each drawn from the seed, the task's name and its own
-    number alone, and batch after batch is cut from it. So a step needs nothing of the steps before it. A batch that is
-    not smaller than the task is all its images in stored order.
+    Batches are consecutive pieces of an endless stream of permutations of the task's images. Each permutation depends
+    only on the seed, the task's name and its own number, so a step does not depend on earlier steps. If the batch is
+    not smaller than the task, it is all images (n,) in stored order.
     """
     if batch >= n:
         return np.arange(n, dtype=np.int64)
     positions = np.arange(step * batch, (step + 1) * batch)
-    permutations = {p: _permutation(seed, task, n, p) for p in {int(first) for first in positions[[0, -1]] // n}}
-    return np.array([permutations[int(at // n)][at % n] for at in positions], dtype=np.int64)
+    permutations = {p: _permutation(seed, task, n, p) for p in {int(number) for number in positions[[0, -1]] // n}}
+    return np.array([permutations[int(p // n)][p % n] for p in positions], dtype=np.int64)
 
 
 def _permutation(seed: int, task: str, n: int, number: int) -> NDArray[np.int64]:
@@ -45,7 +45,7 @@ def _permutation(seed: int, task: str, n: int, number: int) -> NDArray[np.int64]
 
 
 class Adam:
-    """Adam on named tensors, which it changes in place: bias-corrected, without decay and without a schedule."""
+    """Adam on named tensors (*S), changed in place: with bias correction, without weight decay or schedule."""
 
     def __init__(self, values: Mapping[str, Tensor], lr: float) -> None:
         self.values, self.lr, self.steps = dict(values), lr, 0
@@ -53,17 +53,17 @@ class Adam:
         self.squares = {name: torch.zeros_like(value) for name, value in values.items()}
 
     def step(self, gradients: Mapping[str, Tensor]) -> None:
-        """One step of every tensor."""
+        """Move every tensor by one step, with its gradient of the same shape, by name."""
         self.begin()
         for name, gradient in gradients.items():
             self.move(name, gradient)
 
     def begin(self) -> None:
-        """Begin a step, in which every tensor is then moved once, in any order."""
+        """Begin a step, in which ``move`` is called once for every tensor, in any order."""
         self.steps += 1
 
     def move(self, name: str, gradient: Tensor) -> None:
-        """The step of one tensor."""
+        """Move one tensor by the current step, with its gradient of the same shape."""
         mean, square = self.means[name], self.squares[name]
         mean.mul_(BETAS[0]).add_(gradient, alpha=1 - BETAS[0])
         square.mul_(BETAS[1]).addcmul_(gradient, gradient, value=1 - BETAS[1])
@@ -71,13 +71,13 @@ class Adam:
         self.values[name].addcdiv_(mean, size, value=-self.lr / (1 - BETAS[0] ** self.steps))
 
     def state(self) -> dict[str, Tensor]:
-        """Values, moments and the number of steps, as named tensors from which ``restore`` goes on."""
+        """Values and moments, tensors (*S) by name, and the number of steps, a scalar; ``restore`` takes them."""
         groups = {"value": self.values, "mean": self.means, "square": self.squares}
         named = {f"{group}.{name}": value for group, tensors in groups.items() for name, value in tensors.items()}
         return {**named, "steps": torch.tensor(self.steps)}
 
     def restore(self, state: Mapping[str, Tensor]) -> None:
-        """Go on from what ``state`` gave."""
+        """Continue from the tensors (*S) and the scalar that ``state`` returned."""
         for group, tensors in {"value": self.values, "mean": self.means, "square": self.squares}.items():
             for name, value in tensors.items():
                 value.copy_(state[f"{group}.{name}"])
@@ -85,30 +85,29 @@ class Adam:
 
 
 def entropies(features: Tensor, head: Tensor, logit_scale: float) -> Tensor:
-    """The entropy in nats of every prediction (n,), from features (n, e) and a head (classes, e) of unit rows."""
+    """The entropy (n,), in nats, of every prediction, from features (n, e) and a head (classes, e) of unit rows."""
     log_shares = log_predictions(features, head, logit_scale)
     return -(log_shares.exp() * log_shares).sum(dim=1)
 
 
 def log_predictions(features: Tensor, head: Tensor, logit_scale: float) -> Tensor:
-    """Logarithms of the predicted shares (n, classes)."""
+    """Logarithms of the predicted shares (n, classes), from features (n, e) and a head (classes, e) of unit rows."""
     return (logit_scale * nnf.normalize(features, dim=1) @ head.T).log_softmax(dim=1)
 
 
 def require_finite(
     values: Sequence[float], step: int, tasks: Sequence[str], loss: str, learned: Callable[[], Iterable[Tensor]]
 ) -> None:
-    """Raise MergingError for a loss, one value a task, that is NaN or infinite in a step (counted from 0).
+    """Raise MergingError if the loss of a task, one value per task, is NaN or infinite in a step (counted from 0).
 
-    ``learned`` gives what is learned, of which the error names the largest size.
+    ``learned`` returns the learned tensors, of any shape; the error reports their largest absolute value.
     """
     for task, value in zip(tasks, values, strict=True):
         if not math.isfinite(value):
             raise MergingError(
                 f"Learning stopped at step {step + 1}: the {loss} of {task!r} is {value}, with learned numbers of at "
-                f"most {_largest_magnitude(learned()):g} in size. Nothing was kept. A smaller learning rate may "
-                f"help; so may "
-                "checking its images."
+                f"most {_largest_magnitude(learned()):g} in size. Nothing was stored. A smaller learning rate may "
+                "help; so may checking its images."
             )
 
 
@@ -120,10 +119,10 @@ Change = Callable[[Slot, "Tensor | None"], "Tensor | None"]
 
 
 class Masks(Protocol):
-    """Yes-or-no masks of every expert over all tensors, one bit a scalar, outside of memory."""
+    """Boolean masks of the experts over all tensors, one bit per scalar, stored on disk."""
 
     def append(self, kept: Mapping[str, Tensor]) -> None:
-        """Add the next expert's mask: booleans of any shape by tensor; tensors that are left out are not kept."""
+        """Add the next expert's mask: booleans of the tensor's shape, by name; missing tensors are not kept."""
         ...
 
     def read(self, name: str, start: int, stop: int) -> Tensor:
@@ -131,11 +130,11 @@ class Masks(Protocol):
         ...
 
     def pack(self) -> Tensor:
-        """All bits as bytes (experts so far, bytes of one)."""
+        """All bits as bytes, (experts so far, bytes per expert)."""
         ...
 
     def unpack(self, rows: Tensor) -> None:
-        """Add the masks that ``packed`` gave."""
+        """Add the masks (experts, bytes per expert) that ``pack`` returned."""
         ...
 
 
@@ -143,53 +142,56 @@ class Blend(Protocol):
     """The pretrained model plus a merged task vector that a method writes, and the losses of that model.
 
     One merged model and one gradient of its size are in memory, never a model per expert. Tensors that an edit drops
-    for every expert are not part of it: they stay pretrained.
+    for every expert are excluded: they stay pretrained.
     """
 
     @property
     def slots(self) -> SlotStream:
-        """All tensors with the task vectors as the edits leave them, as surveys see them."""
+        """All tensors with the edited task vectors, as surveys see them."""
         ...
 
     @property
     def live_parameters(self) -> tuple[Parameter, ...]:
-        """The tensors that are learned on, in forward order: those that no edit drops for every expert."""
+        """The tensors on which the method learns, in forward order: those that no edit drops for every expert."""
         ...
 
     def update_each(self, change: Change, expert: str | None = None) -> None:
-        """Go through the live tensors once: ``change(slot, gradient)`` gives a merged task vector (*S) to write.
+        """Call ``change(slot, gradient)`` once for every live tensor and write the merged task vector (*S) it returns.
 
-        ``gradient`` (*S) is that of all losses since the last visit, None if there were none; it is dropped. None for a
-        merged task vector leaves the tensor as it is. With ``expert``, slots hold that one's task vector alone.
+        ``gradient`` (*S) sums the gradients of all losses since the last call, None if there were none; afterwards it
+        is cleared. If ``change`` returns None, the tensor keeps its values. With ``expert``, slots hold only that
+        expert's task vector.
         """
         ...
 
     def entropies(self, seed: int, batch: int, step: int) -> tuple[float, ...]:
-        """Every task's mean entropy over its batch of this step, whose gradients are added up."""
+        """Every task's mean entropy (nats) over its batch of this step; adds up the gradients."""
         ...
 
     def cross_entropy(self, expert: str) -> float:
-        """The mean cross-entropy over all labeled exemplars of one task, whose gradient is added up."""
+        """The mean cross-entropy (nats) over all labeled exemplars of one task; adds up the gradient."""
         ...
 
     def masks(self) -> Masks:
-        """Masks of every expert, which last until the model is merged."""
+        """An empty store for every expert's masks, deleted after the model is merged."""
         ...
 
     def report_detail(self, detail: str) -> None:
-        """What the progress shows from now on."""
+        """Set the text that the progress shows."""
         ...
 
     def restore_state(self) -> dict[str, Tensor]:
-        """What an interrupted run of the same recipe kept; empty for a new one."""
+        """The state that an interrupted run of the same recipe stored: tensors of any shape, by name; else empty."""
         ...
 
     def skip_share(self, share: float) -> None:
-        """Count this share of all steps as done, which an interrupted run has made."""
+        """Count this share of all steps, in [0, 1], as done by an interrupted run."""
         ...
 
     def offer_state(self, state: Callable[[], Mapping[str, Tensor]]) -> None:
-        """Offer what a later run would go on from; called between steps, written from time to time.
+        """Offer the state, tensors of any shape by name, from which a later run continues; written periodically.
+
+        Call it between steps.
 
         Raises:
             Paused: the caller asked for a pause; the state is written.

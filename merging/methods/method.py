@@ -1,8 +1,8 @@
 """What a method is: data that describes it, and one pure function over one slot.
 
-Three roles. An **edit** turns task vectors into task vectors, a **merge** turns them into one merged task vector (or
-one per task), an **adapt** puts modules for tasks, or a router, on top of a merged model. A method never sees a state
-dict: the engine hands it one ``Slot`` at a time.
+A method has one of three roles. An **edit** turns task vectors into task vectors, a **merge** turns them into one
+merged task vector (or one per task), an **adapt** adds modules per task, or a router, to a merged model. A method never
+sees a state dict: the engine passes it one ``Slot`` at a time.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Needs(StrEnum):
-    """What a method must be given besides the checkpoints."""
+    """The data that a method needs besides the checkpoints."""
 
     NOTHING = "nothing"
     EXEMPLARS = "unlabeled exemplars"
@@ -35,7 +35,7 @@ class Needs(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Citation:
-    """Where a method comes from."""
+    """The paper or software in which a method was published."""
 
     key: str
     authors: str
@@ -46,24 +46,24 @@ class Citation:
 
     def text(self) -> str:
         """The citation in one line, for a card."""
-        where = f", arXiv:{self.arxiv}" if self.arxiv else ""
-        return f"{self.authors.rstrip('.')}. {self.title}. {self.venue} {self.year}{where}."
+        arxiv = f", arXiv:{self.arxiv}" if self.arxiv else ""
+        return f"{self.authors.rstrip('.')}. {self.title}. {self.venue} {self.year}{arxiv}."
 
 
 EditFunction = Callable[[Slot, Any, Any], "Tensor"]
 ProvisionalFunction = Callable[[Slot, Any, Any], Provisional]
 SurveyFunction = Callable[[SlotStream, Any], Survey]
 LearnFunction = Callable[["Blend", Any], Survey]
-LINEAR_WEIGHT = Parameter("weight", Role.LINEAR, "", "", None, 0)  # what methods treat as a matrix if they know any
-Earlier = Sequence[tuple[str, Params]]  # the edits before a step, each with its parameters; a key may come twice
+LINEAR_WEIGHT = Parameter("weight", Role.LINEAR, "", "", None, 0)  # a typical linear map
+Earlier = Sequence[tuple[str, Params]]  # the edits before a step, each with its parameters; a key may occur twice
 
 
 @dataclass(frozen=True, kw_only=True)
 class Method:
     """A registered method.
 
-    What it computes is pure: no I/O, no globals, no change in place. ``run(slot, params, statistics)`` of an edit or a
-    merge gets the ``statistics`` of its survey, None if it made none.
+    Its functions are pure: no I/O, no globals, no change in place. ``run(slot, params, statistics)`` of an edit or a
+    merge receives the ``statistics`` of its survey, or None if there was no survey.
     """
 
     role: ClassVar[str] = "method"
@@ -75,57 +75,57 @@ class Method:
     cite: Citation
     params: type[Params] = NoParams
     needs: Needs = Needs.NOTHING
-    needs_when: Callable[[Any], bool] = lambda _: True  # whether it needs that with these parameters
-    gradients: Gradients | None = None  # the statistic that it needs, beside or instead of layer inputs
+    needs_when: Callable[[Any], bool] = lambda _: True  # whether it needs those data with these parameters
+    gradients: Gradients | None = None  # the statistic of gradients that it needs, beside or instead of layer inputs
     heads: bool = False  # whether it needs each task's zero-shot head beside the images
-    variant: str = ""  # what this implementation does where the literature disagrees
+    variant: str = ""  # the choices of this implementation where the literature disagrees
     version: int = 1  # raised whenever results change, so that stored runs are not mistaken for new ones
     survey: SurveyFunction | None = None
     survey_when: Callable[[Any], bool] = lambda _: True
     survey_passes: int = 1  # loops over all tensors
-    # Called instead of the survey where the method needs data with its parameters: it learns on images of the tasks.
+    # Learns on images of the tasks; called instead of the survey if the method needs data with its parameters.
     learn: LearnFunction | None = None
-    # Images that run forward and backward while it learns, by the parameters and the number of images of every task.
+    # Number of images that run forward and backward during learning, from the parameters and every task's images.
     learns_on: Callable[[Any, Sequence[int]], int] = lambda params, images: 0
-    # Models that it reads meanwhile, each once or often, by the parameters and the number of experts.
+    # Number of reads of whole models during learning, from the parameters and the number of experts.
     learn_reads: Callable[[Any, int], int] = lambda params, experts: 0
-    loss: str = ""  # what a method that learns makes small, with its unit
-    # The merge of the same task vectors, key and parameters, that learning starts from; None where there is none.
+    loss: str = ""  # the loss that a method that learns minimizes, with its unit
+    # The merge (key, parameters) of the same task vectors from which learning starts; None if there is none.
     starts_from: Callable[[Any], tuple[str, dict[str, Any]] | None] = lambda params: None
-    # A sentence that says why this method, with these parameters, makes no sense after the edits before it; empty
-    # where it makes sense.
+    # A sentence that explains why this method, with these parameters, makes no sense after the edits before it; empty
+    # if it makes sense.
     refuses: Callable[[Any, Earlier], str] = lambda params, before: ""
-    # What a step does to these experts' tensors, as plain data for the id of a run, where its parameters can say the
-    # same in several ways; None: its parameters.
+    # The effect of a step on these experts' tensors, as plain data for the id of a run, if different parameters can
+    # have one effect; None: the parameters identify the effect.
     content: Callable[[Any, Sequence[str], Sequence[Parameter]], Any] | None = None
-    # The parameters that stand for all that have this content, by which chains are compared.
+    # The parameters that represent all with the same content, used to compare chains.
     plainest: Callable[[Any, Sequence[str], Sequence[Parameter]], Any] | None = None
-    # Floating-point operations of its products and decompositions on one linear map, beyond passes over the scalars.
+    # Floating-point operations of its products and decompositions on one linear map, without passes over the scalars.
     algebra: Callable[[Any, LinearMap], float] = lambda params, matrix: 0.0
-    algebra_on: frozenset[Role] = LINEAR_MAPS  # the roles of the tensors that ``algebra`` is about
+    algebra_on: frozenset[Role] = LINEAR_MAPS  # the roles of the tensors that ``algebra`` describes
     # True if every scalar of a tensor's result depends only on the same position of the inputs (and on the survey).
-    # Chains of methods of which that is true for every tensor stream in pieces that fit the processor's cache.
+    # If that holds for every tensor and every method of a chain, tensors stream in pieces that fit the CPU's cache.
     elementwise: Callable[[Any, Parameter], bool] = lambda params, parameter: False
 
     def needs_for(self, params: Params) -> Needs:
-        """What the method must be given with these parameters."""
+        """The data that the method needs with these parameters."""
         return self.needs if self.needs_when(params) else Needs.NOTHING
 
     def is_elementwise(self, params: Params) -> bool:
-        """Whether it treats even a linear weight scalar by scalar, and so every tensor."""
+        """Whether it works scalar by scalar even on a linear weight, and therefore on every tensor."""
         return self.elementwise(params, LINEAR_WEIGHT)
 
     @property
     def reads_layer_inputs(self) -> bool:
-        """Whether its data are the inputs of layers, which can be given in place of images."""
+        """Whether its data are layer inputs, which can be supplied in place of images."""
         return self.gradients is None and self.learn is None and self.role != "adapt"
 
     def learns(self, params: Params) -> bool:
-        """Whether it learns on images with these parameters."""
+        """Whether the method learns on images with these parameters."""
         return self.learn is not None and self.needs_for(params) != Needs.NOTHING
 
     def surveys(self, params: Params) -> bool:
-        """Whether a first pass is needed with these parameters."""
+        """Whether these parameters need a survey, a pass over all tensors before the merge."""
         return self.survey is not None and self.survey_when(params)
 
 
@@ -139,10 +139,10 @@ class Edit(Method):
     # Which scalars any expert keeps, as booleans (*S), None for all; the slot is the one before the edit. The others
     # stay pretrained bit for bit, whatever the merge does.
     kept: Callable[[Slot, Any, Any], Tensor | None] = lambda slot, params, statistics: None
-    # Whether, by the survey's statistics, the edit zeroes a tensor for every expert, which are then not even read.
+    # Whether, by the survey's statistics, the edit zeroes a tensor for every expert; it is then not even read.
     drops: Callable[[Parameter, Any], bool] = lambda parameter, statistics: False
     # Whether, with these parameters, it edits the merged task vector instead: the slot has one row (K rows after a
-    # merge per task). Such a step is the last edit of a chain.
+    # merge per task). Such a step must be the last edit of a chain.
     after_merge: Callable[[Any], bool] = lambda _: False
 
 
@@ -154,51 +154,52 @@ class Merge(Method):
 
     run: EditFunction
     per_task: bool = False
-    # What stands for ``run`` in the pass that merges, for a merge whose statistics lack a count over all tensors: that
-    # pass counts, and only the slots in which the count decides something are merged once more, by ``run``, with the
-    # statistics that their method ``counted`` makes of the count.
+    # Replaces ``run`` in the merging pass if the statistics lack a count over all tensors: that pass counts, and only
+    # slots whose result the count can change are merged again by ``run``, with the statistics that
+    # ``statistics.with_votes`` makes of the count.
     provisional: ProvisionalFunction | None = None
-    # Whether its layer inputs come through the layers merged before, so that it needs the images themselves.
+    # Whether its layer inputs pass through the layers merged before, so that it needs the images themselves.
     through_merged: bool = False
-    # Whether it takes the factors of task vectors where they are known and few, in place of decomposing matrices.
+    # Whether it uses known factors of low rank instead of decomposing the matrices of task vectors.
     in_factors: bool = False
 
     @property
     def reads_layer_inputs(self) -> bool:
-        """Whether its data are the inputs of layers in the experts, which can be given in place of images."""
+        """Whether its data are layer inputs in the experts, which can be supplied in place of images."""
         return super().reads_layer_inputs and not self.through_merged
 
 
 @dataclass(frozen=True, kw_only=True)
 class Adapt(Method):
-    """A merged model and images in, what is learned on top of the model out."""
+    """A merged model and images in, modules learned on top of the model out."""
 
     role: ClassVar[str] = "adapt"
 
     train: Callable[[MergedNetwork, Any], Learned]
-    shapes: Callable[[Any, Sizes], Shapes]  # of what is learned, by the parameters
-    # Features (n, e) of images through the model and what was learned; the task is None where nobody knows it.
+    shapes: Callable[[Any, Sizes], Shapes]  # of the learned tensors, from the parameters
+    # Features (n, e) of images (n, 3, h, w) from the model and the learned modules; the task is None if it is unknown.
     features: Callable[[AdaptedTower, Learned, Tensor, str | None, Any], Tensor]
-    # The weights by which images mix what is stored of the tasks, (n, ..., K); None: no image is routed.
+    # The weights (n, ..., K) by which each image mixes the tasks' stored tensors; None: no image is routed.
     routing: Callable[[AdaptedTower, Learned, Tensor, Any], Tensor] | None = None
-    # What is stored of one tensor for each task, and of which tensors. The slot is the pretrained model's with the task
-    # vectors as the edits leave them or, with ``exclusive``, the merged model's with the experts as they came minus it.
+    # The parts of one tensor that are stored for each task (``stores_of``: of which tensors). The slot has the
+    # pretrained tensor and the edited task vectors or, with ``exclusive``, the merged tensor and the unedited experts
+    # minus it.
     stores: Callable[[Slot, Any], list[Parts]] | None = None
     stores_of: Callable[[Parameter], bool] = lambda parameter: True
     exclusive: bool = False
-    as_they_came: bool = False  # whether that are the experts minus the pretrained model, without edits
-    mixes_on_pretrained: bool = False  # whether images mix what is stored on the pretrained tensors, not the merged
-    # Which tasks (n, K) an image may belong to, by its weights (n, K): then the method can choose an image's head, too.
+    as_they_came: bool = False  # whether the slot's task vectors are those of the experts before the edits
+    mixes_on_pretrained: bool = False  # whether the stored parts are added to the pretrained tensors, not the merged
+    # The tasks (n, K) to which an image may belong, from its weights (n, K); then the method also chooses its head.
     names: Callable[[Tensor, Any], Tensor] | None = None
-    needs_task: bool = False  # whether somebody must say which task an image belongs to
-    # Updates on features that are read once, and the rows of features in all of them together, by the parameters and
-    # the number of images of every task.
+    needs_task: bool = False  # whether the task of an image must be known
+    # The number of updates on features that are computed once, and the rows of features in all updates together, from
+    # the parameters and every task's number of images.
     updates: Callable[[Any, Sequence[int]], tuple[int, int]] = lambda params, images: (0, 0)
-    plain_code: str = ""  # lines of plain torch that do the same, for a card
+    plain_code: str = ""  # the same computation in plain torch, for a card
 
     @property
     def feature_passes(self) -> int:
-        """Models that every image runs through once before learning: the merged one, and its task's expert."""
+        """Number of models that process every image once before learning: the merged model, and its task's expert."""
         return 0 if self.mixes_on_pretrained else 2 if self.needs_task else 1
 
 
@@ -208,7 +209,7 @@ REGISTERED: dict[tuple[str, str], Method] = {}
 
 
 def register(method: M) -> M:
-    """Register a method; raises ValueError if its key is taken. Every method file ends with a call of it."""
+    """Register a method and return it; every method file ends with this call. Raises ValueError if the key is taken."""
     entry = (method.role, method.key)
     if entry in REGISTERED:
         raise ValueError(f"two {method.role}s have the key {method.key!r}")

@@ -1,4 +1,4 @@
-"""What a method may see of the data: moments of the rows that enter a layer, per expert, never the network."""
+"""Moments of the rows that enter a layer, per expert: all that a method sees of the data."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ def ignore_detail(detail: str) -> None:
 class Moments:
     """The rows X (n, d) that enter one tensor in one expert: n, their sum, XᵀX and its diagonal, in float64.
 
-    Rows come in batches. They stay as they are while that takes less memory than their sum of products, so memory does
-    not grow with the number of exemplars. A norm scale needs only the diagonal of that sum.
+    Rows are added in batches. They are stored as rows while that takes less memory than XᵀX, and as sums afterwards, so
+    memory does not grow with the number of exemplars. A norm scale needs only the diagonal of XᵀX.
     """
 
     def __init__(self, width: int, diagonal: bool = False) -> None:
@@ -28,21 +28,21 @@ class Moments:
 
     @classmethod
     def from_rows(cls, rows: Tensor) -> Moments:
-        """The moments of rows that are in memory anyway."""
+        """The moments of rows (n, d) that are already in memory."""
         moments = cls(rows.shape[1])
         moments.count, moments._rows = len(rows), [rows]
         return moments
 
     @classmethod
     def from_sums(cls, count: int, total: Tensor, squares: Tensor) -> Moments:
-        """The moments of so many rows with this sum (d,) and XᵀX (d, d), or its diagonal (d,), in float64."""
+        """The moments of ``count`` rows from their sum (d,) and XᵀX (d, d) or its diagonal (d,), in float64."""
         moments = cls(len(total), squares.ndim == 1)
         moments.count, moments._total, moments._squares = count, total, squares
         return moments
 
     @property
     def is_diagonal(self) -> bool:
-        """Whether only the diagonal of XᵀX is known: the rows are of a scale."""
+        """Whether only the diagonal of XᵀX is known, as for a norm scale."""
         return self._diagonal
 
     def to(self, device: torch.device) -> Moments:
@@ -57,18 +57,18 @@ class Moments:
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:
-        """What is in memory: the rows, or their sums."""
+        """The tensors in memory: rows (n, d), or their sum (d,) and XᵀX (d, d) or its diagonal (d,)."""
         return tuple(tensor for tensor in (*self._rows, self._total, self._squares) if tensor is not None)
 
     @property
     def rows(self) -> Tensor | None:
-        """The rows themselves (n, d), while they are few."""
+        """The rows (n, d) themselves; None once only their sums are stored."""
         if len(self._rows) > 1:
             self._rows = [torch.cat(self._rows)]
         return self._rows[0] if self._rows else None
 
     def add(self, rows: Tensor) -> None:
-        """Add more rows."""
+        """Add a batch of rows (b, d)."""
         self.count += len(rows)
         if self._squares is not None and self._total is not None:
             self._total += to_float64(rows).sum(dim=0)
@@ -84,21 +84,21 @@ class Moments:
         return to_float64(rows).square().sum(dim=0) if self._diagonal else lower_gram(rows.mT[None])
 
     def gram(self) -> Tensor:
-        """XᵀX (d, d)."""
+        """XᵀX (d, d), in float64."""
         assert not self._diagonal
         lower = self._products(self.rows) if self.rows is not None else self._squares
         assert lower is not None
         return fill_symmetric(lower)
 
     def energy(self) -> Tensor:
-        """Sum of squares per column of X, the diagonal of XᵀX, (d,)."""
+        """Sums of squares (d,) of the columns of X, the diagonal of XᵀX, in float64."""
         if self.rows is not None:
             return to_float64(self.rows).square().sum(dim=0)
         assert self._squares is not None
         return self._squares if self._diagonal else self._squares.diagonal()
 
     def total(self) -> Tensor:
-        """Sum of the rows, (d,)."""
+        """Sum (d,) of the rows, in float64."""
         if self.rows is not None:
             return to_float64(self.rows).sum(dim=0)
         assert self._total is not None

@@ -1,7 +1,7 @@
 """Typed, bounded parameters: one source for validation, error text, slider, card and documentation.
 
 A method declares a frozen dataclass whose fields are made by ``real``, ``integer``, ``choice``, ``flag`` or ``rules``.
-Everything that shows, reads or checks a parameter uses its ``Bound``; ranges are written nowhere else.
+All code that shows, reads or checks a parameter uses its ``Bound``, so every range is written once.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from merging.methods import factor_rules
 
 BOUND = "bound"
 TABLE = "table"  # the kind of a parameter that holds rules
-# What papers and other programs call parameters, and what a method here may call the same; lower case.
+# Names of parameters in papers and other programs, in lower case, and the names that methods here use for the same.
 SYNONYMS: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys(("lambda", "lamda", "lam", "alpha", "coef", "coefficient", "scale", "scaling_coef",
                      "scaling_coefficient", "scaling_factor", "weight"), ("scaling",)),
@@ -36,10 +36,10 @@ class Bound:
     """The values that a parameter may have, and its texts.
 
     Values from ``low`` to ``high`` are valid (an open end excludes the limit itself); ``slider`` is the sensible range
-    that controls offer. ``optional`` admits None, meaning "unset"; ``unset`` says what that does.
-    ``when`` is another parameter, declared before it, and the value with which alone this one counts. ``later`` says
-    that there are recipes and runs from before the parameter: plain data leave it out where it has its default, so that
-    their digests and ids stay.
+    that controls offer. ``optional`` admits None, meaning "unset"; ``unset`` describes the effect of that. ``when``
+    names another parameter, declared earlier, and its value: this parameter has an effect only beside that value.
+    ``later`` marks a parameter that was added after recipes and runs existed: plain data omit it at its default, so
+    that their digests and ids stay the same.
     """
 
     kind: str  # real | integer | choice | flag | table
@@ -83,7 +83,7 @@ class Bound:
         return str(int(value)) if self.kind == "integer" else f"{value:g}"
 
     def accepts(self, value: Any) -> bool:
-        """Whether ``value`` is admitted as it stands."""
+        """Whether ``value`` is admitted without conversion."""
         if value is None:
             return self.optional
         if self.kind == "flag":
@@ -99,7 +99,7 @@ class Bound:
         return above and value <= self.high
 
     def refusal(self, value: Any) -> str:
-        """What is wrong with a value that is not admitted, after the parameter's name: 'must be a number. Got ...'."""
+        """Why a value is not admitted, to follow the parameter's name: 'must be a number. Got ... instead.'."""
         problem = self._rule_problem(value) if self.kind == TABLE else ""
         return f"must be {self.describe()}{f': {problem}.' if problem else f'. Got {value!r} instead.'}"
 
@@ -111,7 +111,7 @@ class Bound:
         return ""
 
     def normalize(self, value: Any) -> Any:
-        """An admitted value in the form in which parameters hold it: 1 and 1.0 are one recipe."""
+        """An admitted value in the form that ``Params`` stores, so that 1 and 1.0 give one recipe."""
         if self.kind == TABLE:
             return factor_rules.read_rules(value)
         return float(value) if self.kind == "real" and value is not None else value
@@ -121,7 +121,7 @@ class Bound:
         return [rule.to_plain() for rule in value] if self.kind == TABLE else value
 
     def to_text(self, value: Any) -> str:
-        """A value as text that ``parse`` reads back as exactly the same one."""
+        """A value as text that ``parse`` reads back exactly."""
         if self.kind == TABLE:
             return factor_rules.rules_text(factor_rules.read_rules(value))
         if isinstance(value, float):
@@ -186,13 +186,13 @@ def flag(default: bool, **bound: Any) -> Any:
 
 
 def rules(**bound: Any) -> Any:
-    """A field that holds a table of ``FactorRule``; none by default. It takes a line or plain mappings as well."""
+    """A field that holds a table of ``FactorRule``, empty by default. It also takes rules as text or plain mappings."""
     return _field(Bound(kind=TABLE, default=(), **bound))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Params:
-    """Base of every parameter set: checked when made, with bounds, immutable."""
+    """Base of every parameter set: bounded, checked when created, immutable."""
 
     owner: ClassVar[str] = ""  # the method's key, set at registration; only for error texts
 
@@ -214,10 +214,10 @@ class Params:
 
     @classmethod
     def build(cls, values: Mapping[str, Any], owner: str = "") -> Self:
-        """Parameters from a mapping; what is left out takes its default. ``owner`` names the method in error texts.
+        """Parameters from a mapping; missing ones take their defaults. ``owner`` names the method in error texts.
 
         Raises:
-            ParameterError: an unknown name, with the nearest known one, or a value outside its bounds.
+            ParameterError: a name is unknown (the message suggests the nearest), or a value is out of bounds.
         """
         bounds = cls.bounds()
         for name in values:
@@ -226,7 +226,7 @@ class Params:
         return cls(**values)
 
     def effective_values(self) -> dict[str, Any]:
-        """Parameter name -> value of those that count beside the others' values."""
+        """Parameter name -> value, for the parameters that have an effect beside the others' values."""
         return {
             name: value for name, value in self.values().items() if is_effective(self.bounds()[name], self.values())
         }
@@ -236,24 +236,24 @@ class Params:
         return {name: getattr(self, name) for name in self.bounds()}
 
     def stated_values(self) -> dict[str, Any]:
-        """Parameter name -> value, defaults included but for those of ``later`` parameters."""
+        """Parameter name -> value, without ``later`` parameters at their defaults."""
         bounds = self.bounds()
         return {n: v for n, v in self.values().items() if not (bounds[n].later and v == bounds[n].default)}
 
     def to_plain(self) -> dict[str, Any]:
-        """``stated`` as plain data."""
+        """``stated_values`` as plain data."""
         return {name: self.bounds()[name].to_plain(value) for name, value in self.stated_values().items()}
 
 
 def is_effective(bound: Bound, values: Mapping[str, Any]) -> bool:
-    """Whether a parameter counts beside these values of the others."""
+    """Whether a parameter has an effect beside these values of the others."""
     return bound.when is None or values.get(bound.when[0]) == bound.when[1]
 
 
 def describe_unknown_parameter(owner: str, name: str, bounds: Mapping[str, Bound]) -> str:
-    """The sentence on a parameter that ``owner`` does not have, with its name here if it is known by another."""
+    """The error message for a parameter that ``owner`` does not have; suggests the name that is used here."""
     names = ", ".join(bounds) or "no parameters"
-    same = next((here for here in SYNONYMS.get(name.casefold(), ()) if here in bounds), None)
+    same = next((known for known in SYNONYMS.get(name.casefold(), ()) if known in bounds), None)
     hint = f" Did you mean {same!r}?" if same else did_you_mean(name, bounds)
     return f"{owner} has no parameter {name!r}; it takes {names}.{hint}"
 

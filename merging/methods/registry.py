@@ -1,4 +1,4 @@
-"""Finds methods by walking edits/, merges/ and adapts/; there is no list to maintain."""
+"""Finds methods by importing the modules of edits/, merges/ and adapts/; there is no list to maintain."""
 
 from __future__ import annotations
 
@@ -10,47 +10,45 @@ from merging.base.errors import UnknownMethodError
 from merging.base.text import did_you_mean
 from merging.methods.method import REGISTERED, Adapt, Edit, Merge, Method
 
-# Other names under which a released method can still be found.
+# Earlier keys of released methods, which are still found.
 ALIASES = {"weight_average": "weight_averaging"}
-
-
-ROOMS = {"edit": "edits", "merge": "merges", "adapt": "adapts"}
+PACKAGES = {"edit": "edits", "merge": "merges", "adapt": "adapts"}  # by role
 
 
 @cache
 def _list_modules(role: str) -> tuple[str, ...]:
-    """The names of the modules of a role, which are the keys of its methods."""
-    package = importlib.import_module(f"merging.methods.{ROOMS[role]}")
+    """The names of a role's modules, which are the keys of its methods."""
+    package = importlib.import_module(f"merging.methods.{PACKAGES[role]}")
     return tuple(sorted(info.name for info in pkgutil.iter_modules(package.__path__)))
 
 
 @cache
 def _load_one(role: str, module: str) -> None:
-    importlib.import_module(f"merging.methods.{ROOMS[role]}.{module}")
+    importlib.import_module(f"merging.methods.{PACKAGES[role]}.{module}")
 
 
 @cache
 def _load() -> None:
-    for role in ROOMS:
+    for role in PACKAGES:
         for module in _list_modules(role):
             _load_one(role, module)
 
 
 def list_methods() -> tuple[Method, ...]:
-    """Every registered method: edits, then merges, then adapts, each by key."""
+    """Every registered method: edits, then merges, then adapts, each sorted by key."""
     _load()
     order = {"edit": 0, "merge": 1, "adapt": 2}
     return tuple(sorted(REGISTERED.values(), key=lambda method: (order[method.role], method.key)))
 
 
 def find_method(role: str, key: str) -> Method:
-    """The "edit", "merge" or "adapt" with that key; raises UnknownMethodError, which names the nearest key."""
+    """The method of a role ("edit", "merge", "adapt") with this key; raises UnknownMethodError with the nearest key."""
     return _find(role, key)
 
 
 def _find(role: str, key: str) -> Method:
     known = ALIASES.get(key, key)
-    if known in _list_modules(role):  # all the others take a fifth of a second
+    if known in _list_modules(role):  # importing all modules takes a fifth of a second
         _load_one(role, known)
     if method := REGISTERED.get((role, known)):
         return method
@@ -63,21 +61,21 @@ def _find(role: str, key: str) -> Method:
 
 
 def find_edit(key: str) -> Edit:
-    """The edit with that key; raises UnknownMethodError, which names the nearest key."""
+    """The edit with this key; raises UnknownMethodError with the nearest key."""
     method = _find("edit", key)
     assert isinstance(method, Edit)
     return method
 
 
 def find_merge(key: str) -> Merge:
-    """The merge with that key; raises UnknownMethodError, which names the nearest key."""
+    """The merge with this key; raises UnknownMethodError with the nearest key."""
     method = _find("merge", key)
     assert isinstance(method, Merge)
     return method
 
 
 def find_adapt(key: str) -> Adapt:
-    """The adapt with that key; raises UnknownMethodError, which names the nearest key."""
+    """The adapt with this key; raises UnknownMethodError with the nearest key."""
     method = _find("adapt", key)
     assert isinstance(method, Adapt)
     return method

@@ -1,4 +1,4 @@
-"""What a method sees: one tensor of the pretrained model with the task vectors of all experts."""
+"""The data that a method sees: one tensor of the pretrained model with the task vectors of all experts."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 class Gradients(StrEnum):
-    """Statistics of the gradients of a task's loss, one number per weight: means over single exemplars."""
+    """Statistics of the gradients of a task's loss, one number per weight: means over gradients of single exemplars."""
 
     FISHER = "squared gradients of each expert's loss, labels drawn from its own prediction"
     SENSITIVITY = "absolute gradients of the pretrained model's loss, true labels"
@@ -31,14 +31,16 @@ class Gradients(StrEnum):
 class Slot:
     """One tensor (or, for elementwise chains, one flat piece of it) as a method sees it.
 
-    ``pretrained`` has some shape S; ``task_vectors`` is (K, *S), one row per expert in the order of ``experts``. Both
-    are in the compute dtype, must not be changed in place, and are valid until the loop that gave the slot continues.
-    ``start`` is the flat offset of a piece. A method that takes long over one tensor calls ``tick`` with the share of
-    it that is done, in [0, 1]: progress and cancel depend on it, and it may raise Cancelled. A method reports what it
-    finds on the way to a merged tensor with ``note``: the name of a table, and one row of it as keywords. Only whole
-    tensors have these two, and notes are kept in the pass that merges, not in surveys. ``gradients`` (K, *S) are given
-    to methods that declare them: row k is of task k's loss. Where every task vector of a whole matrix is known as a
-    product of thin factors, ``factors`` has them of (d_out, d_in); an edit leaves None.
+    ``pretrained`` is (*S); ``task_vectors`` is (K, *S), one row per expert in the order of ``experts``. Both are in the
+    compute dtype, must not be changed in place, and are valid until the loop that yielded the slot continues. ``start``
+    is the flat offset of a piece. ``gradients`` (K, *S) are present for methods that declare them: row k is of task k's
+    loss. If every task vector of a whole matrix is known as a product of thin factors, ``factors`` has these products
+    (d_out, d_in); after an edit it is None.
+
+    A method that takes long over one tensor calls ``report_share`` with the share of the tensor that is done, in
+    [0, 1]: progress and cancel depend on it, and it may raise Cancelled. With ``note`` a method reports details of a
+    merged tensor: the name of a table, and one row of it as keywords. Both work for whole tensors only, and notes are
+    stored in the merging pass, not in surveys.
     """
 
     parameter: Parameter
@@ -54,9 +56,9 @@ class Slot:
 
     @property
     def inputs(self) -> tuple[Moments, ...] | None:
-        """Moments of the rows that enter this tensor, one per expert; None where none enter it or none are known.
+        """Moments of the rows that enter this tensor, one per expert; None if no rows enter it or none are known.
 
-        For methods that need exemplars. It is costly: the exemplars run through the network.
+        For methods that need exemplars. Reading it is slow: the exemplars run through the network.
         """
         return self.read_inputs()
 
@@ -76,12 +78,12 @@ class Slot:
         return self.parameter.block
 
     def with_task_vectors(self, task_vectors: Tensor) -> Slot:
-        """The same slot after an edit."""
+        """The same slot with edited task vectors (K, *S)."""
         return dataclasses.replace(self, task_vectors=task_vectors, factors=None)
 
     @property
     def small_factors(self) -> tuple[LowRank, ...] | None:
-        """The factors where bases of what they span are smaller than the matrix; None where they save nothing."""
+        """The factors if the sum of their ranks is below the matrix's shorter side, so that they save work."""
         if self.factors is None:
             return None
         (height, _), (_, width) = self.factors[0].up.shape, self.factors[0].down.shape
@@ -89,10 +91,10 @@ class Slot:
 
 
 class SlotStream(Protocol):
-    """All tensors for a survey, as the earlier stages of the chain leave them; every loop streams them anew.
+    """All tensors for a survey, after the earlier steps of the chain; every loop streams them again.
 
-    ``map`` gives what a function makes of every slot, in their order; several whole tensors are worked on at once.
-    ``thinned`` gives a sample of one in n scalars of each expert, spread over all tensors, as flat slots.
+    ``map`` yields the results of a function on every slot, in order; several whole tensors are processed at once.
+    ``sample_slots`` yields one in ``stride`` scalars of each expert, spread over all tensors, as flat slots.
     """
 
     @property
@@ -107,8 +109,8 @@ class SlotStream(Protocol):
     @property
     def numel(self) -> int: ...  # scalars per expert, over all tensors
 
-    # Scalars and tensors of an unused text tower that a recipe wants counted in every global quantile. Their task
-    # vectors are exactly zero and are not streamed.
+    # Scalars and tensors of an unused text tower that a recipe counts in every global quantile. Their task vectors are
+    # exactly zero and are not streamed.
     @property
     def dead_numel(self) -> int: ...
 
@@ -124,8 +126,11 @@ class SlotStream(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Provisional:
-    """What a merge makes of a slot while it still counts something over all tensors: ``change`` as it stands, what this
-    slot adds to the ``count``, and whether the change is ``final`` whatever the count will be (both without shape)."""
+    """The result of a merge for a slot before a count over all tensors is complete.
+
+    ``change`` (*S) is the merged task vector so far, ``count`` (a scalar) what the slot adds to the count, and
+    ``final`` (a scalar) whether the change is the same for every possible count.
+    """
 
     change: Tensor
     count: Tensor
@@ -134,7 +139,7 @@ class Provisional:
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """The result of a survey: ``statistics`` for the method itself, tables and warnings for the reader."""
+    """The result of a survey: ``statistics`` for the method itself, tables and warnings for the user."""
 
     statistics: Any
     tables: Mapping[str, Table] = field(default_factory=dict)

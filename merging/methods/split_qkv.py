@@ -1,8 +1,8 @@
 """Attention's query, key and value as three tensors, for methods whose result depends on what counts as one tensor.
 
-Checkpoints here hold the three in one packed tensor, a third of its rows each; Transformers' files hold three tensors.
-Where a method's parameter ``split_method`` is on, the method sees every third as a slot with a name of its own, in its
-survey, too, and what it makes of the thirds is put together again. The method itself knows nothing of it.
+OpenCLIP's checkpoints store the three in one packed tensor, one third of its rows each; Transformers' files store three
+tensors. If a method's parameter ``apart`` is on, the method and its survey see each third as a slot with its own name,
+and the results for the thirds are joined again. The method itself contains no code for this.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ APART = "apart"  # the name of the parameter
 
 @dataclass(frozen=True, slots=True)
 class PackedTensor:
-    """A packed tensor: query, key and value, each of ``numel`` scalars."""
+    """A packed tensor: the parameters of query, key and value, each with ``numel`` scalars."""
 
     parts: tuple[Parameter, ...]
     numel: int
 
     def rows(self, slot: Slot) -> list[tuple[int, slice]]:
-        """Which thirds a slot has something of, whole or a flat piece of the tensor, and the rows of it that they are.
+        """The thirds that a slot overlaps, as (index of the third, rows of the slot).
 
-        The rows of a flat piece are scalars.
+        The slot is the whole tensor or a flat piece of it; the rows of a flat piece are scalars.
         """
         height = slot.pretrained.shape[0] // len(self.parts) if slot.pretrained.dim() > 1 else self.numel
         ends = [(i * height - slot.start, (i + 1) * height - slot.start) for i in range(len(self.parts))]
@@ -47,7 +47,7 @@ class PackedTensor:
         return [(i, slice(first, last)) for i, (first, last) in enumerate(inside) if first < last]
 
     def slots(self, slot: Slot) -> list[Slot]:
-        """The thirds of a slot, whole or a flat piece of the tensor, as slots of their own."""
+        """The thirds of a slot, each as its own slot; the slot is the whole tensor or a flat piece of it."""
         return [self._third(slot, i, rows) for i, rows in self.rows(slot)]
 
     def _third(self, slot: Slot, i: int, rows: slice) -> Slot:
@@ -73,12 +73,12 @@ PackedTensors = Mapping[str, PackedTensor]  # by name
 
 
 def is_split(params: Params) -> bool:
-    """Whether query, key and value count as three tensors with these parameters."""
+    """Whether these parameters make query, key and value count as three tensors."""
     return bool(params.effective_values().get(APART))
 
 
 def packed_tensors(parameters: Sequence[Parameter], infos: Mapping[str, TensorInfo]) -> dict[str, PackedTensor]:
-    """The packed tensors of a model; one whose rows cannot be divided by three, or that is empty, is none."""
+    """The packed tensors of a model, by name, without empty tensors and those whose rows three does not divide."""
     packed = {}
     for parameter in parameters:
         parts, info = qkv_parameters(parameter), infos[parameter.name]
@@ -88,7 +88,7 @@ def packed_tensors(parameters: Sequence[Parameter], infos: Mapping[str, TensorIn
 
 
 def split_method(method: Edit | Merge, params: Params, packed: PackedTensors) -> Edit | Merge:
-    """The method as it works on thirds of the packed tensors; itself if its parameters do not say so."""
+    """The method applied to the thirds of packed tensors; the method itself if its parameters do not split them."""
     if not is_split(params) or not packed:
         return method
 
@@ -112,11 +112,11 @@ def split_method(method: Edit | Merge, params: Params, packed: PackedTensors) ->
     return replace(method, **changes)
 
 
-def _split_provisional(made: ProvisionalFunction, packed: PackedTensors) -> ProvisionalFunction:
+def _split_provisional(whole: ProvisionalFunction, packed: PackedTensors) -> ProvisionalFunction:
     def provisional(slot: Slot, params: Any, statistics: Any) -> Provisional:
         if slot.name not in packed:
-            return made(slot, params, statistics)
-        parts = [made(third, params, statistics) for third in packed[slot.name].slots(slot)]
+            return whole(slot, params, statistics)
+        parts = [whole(third, params, statistics) for third in packed[slot.name].slots(slot)]
         final = torch.stack([part.final for part in parts]).all()
         return Provisional(
             torch.cat([part.change for part in parts]), torch.stack([part.count for part in parts]).sum(), final
@@ -148,14 +148,14 @@ def _split_drops(method: Edit, packed: PackedTensors) -> Callable[[Parameter, An
 
 
 def _split_parameters(parameters: Sequence[Parameter], packed: PackedTensors) -> tuple[Parameter, ...]:
-    """The parameters with thirds in the places of packed tensors."""
+    """The parameters with every packed tensor replaced by its thirds."""
     each = (packed[p.name].parts if p.name in packed else (p,) for p in parameters)
     return tuple(part for parts in each for part in parts)
 
 
 @dataclass(frozen=True)
 class SplitStream:
-    """A stream for surveys in which packed tensors are three; samples of scalars stay as they are."""
+    """A stream for surveys in which every packed tensor is three slots; samples of scalars are unchanged."""
 
     whole: SlotStream
     packed: PackedTensors
@@ -167,7 +167,7 @@ class SplitStream:
 
     @property
     def parameters(self) -> tuple[Parameter, ...]:
-        """What is merged, in forward order."""
+        """The parameters that are merged, in forward order."""
         return _split_parameters(self.whole.parameters, self.packed)
 
     @property
@@ -190,7 +190,7 @@ class SplitStream:
 
     @property
     def dead_tensors(self) -> int:
-        """Tensors of an unused text tower that count; none of them is a packed one."""
+        """Tensors of an unused text tower that count in global quantiles; none of them is packed."""
         return self.whole.dead_tensors
 
     def __iter__(self) -> Iterator[Slot]:
@@ -198,12 +198,12 @@ class SplitStream:
             yield from self._slots(slot)
 
     def map(self, work: Callable[[Slot], T]) -> Iterator[T]:
-        """What a function makes of every slot, in their order; the thirds of a tensor are worked on one by one."""
+        """The results of a function on every slot, in order; the thirds of a tensor are processed one by one."""
         for results in self.whole.map(lambda slot: [work(third) for third in self._slots(slot)]):
             yield from results
 
     def sample_slots(self, stride: int) -> Iterator[Slot]:
-        """Every so-many-th scalar of each expert, counted over all tensors."""
+        """One in ``stride`` scalars of each expert, counted over all tensors, as flat slots."""
         return self.whole.sample_slots(stride)
 
     def _slots(self, slot: Slot) -> list[Slot]:
@@ -212,7 +212,7 @@ class SplitStream:
 
 @dataclass(frozen=True)
 class SplitBlend:
-    """A blend in which packed tensors are three, for methods that learn something of every tensor."""
+    """A blend in which every packed tensor is three slots, for methods that learn something for every tensor."""
 
     whole: Blend
     packed: PackedTensors
@@ -224,41 +224,41 @@ class SplitBlend:
 
     @property
     def live_parameters(self) -> tuple[Parameter, ...]:
-        """The tensors that are learned on, in forward order."""
+        """The tensors on which the method learns, in forward order."""
         return _split_parameters(self.whole.live_parameters, self.packed)
 
     def update_each(self, change: Change, expert: str | None = None) -> None:
-        """Go through the live tensors once."""
+        """Call ``change`` once for every live tensor. See ``Blend.update_each``."""
 
         def change_all(slot: Slot, gradient: Tensor | None) -> Tensor | None:
             if slot.name not in self.packed:
                 return change(slot, gradient)
             packed = self.packed[slot.name]
-            cuts = [None if gradient is None else gradient[rows] for _, rows in packed.rows(slot)]
-            changes = [change(third, cut) for third, cut in zip(packed.slots(slot), cuts, strict=True)]
-            written = [one for one in changes if one is not None]
+            gradients = [None if gradient is None else gradient[rows] for _, rows in packed.rows(slot)]
+            changes = [change(third, part) for third, part in zip(packed.slots(slot), gradients, strict=True)]
+            written = [vector for vector in changes if vector is not None]
             return torch.cat(written) if len(written) == len(changes) else None
 
         self.whole.update_each(change_all, expert)
 
     def entropies(self, seed: int, batch: int, step: int) -> tuple[float, ...]:
-        """Every task's mean entropy over its batch of this step, whose gradients are added up."""
+        """Every task's mean entropy (nats) over its batch of this step; adds up the gradients."""
         return self.whole.entropies(seed, batch, step)
 
     def cross_entropy(self, expert: str) -> float:
-        """The mean cross-entropy over all labeled exemplars of one task, whose gradient is added up."""
+        """The mean cross-entropy (nats) over all labeled exemplars of one task; adds up the gradient."""
         return self.whole.cross_entropy(expert)
 
     def masks(self) -> Masks:
-        """Masks of every expert over whole tensors."""
+        """An empty store for every expert's masks, over whole tensors."""
         return self.whole.masks()
 
     def report_detail(self, detail: str) -> None:
-        """What the progress shows from now on."""
+        """Set the text that the progress shows."""
         self.whole.report_detail(detail)
 
     def restore_state(self) -> dict[str, Tensor]:
-        """What an interrupted run of the same recipe kept."""
+        """The state that an interrupted run of the same recipe stored: tensors of any shape, by name; else empty."""
         return self.whole.restore_state()
 
     def skip_share(self, share: float) -> None:
@@ -266,5 +266,5 @@ class SplitBlend:
         self.whole.skip_share(share)
 
     def offer_state(self, state: Callable[[], Mapping[str, Tensor]]) -> None:
-        """Offer what a later run would go on from."""
+        """Offer the state, tensors of any shape by name, from which a later run can continue."""
         self.whole.offer_state(state)

@@ -15,7 +15,7 @@ from merging.models.stated_architecture import HEAD_WIDTH, NOTHING_STATED, State
 from merging.models.tower_names import group_tower_names, is_transposed_name, tower_names
 
 HEAD_WIDTHS = {768: 64, 1024: 64, 1280: 80}  # width of a published tower (ViT-B, ViT-L, ViT-H): width of its heads
-TRAINED_WITH_GELU = (1280,)  # widths that OpenAI, all of whose models have QuickGELU, never published
+TRAINED_WITH_GELU = (1280,)  # widths that OpenAI never published; all of OpenAI's models have QuickGELU
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,9 +34,9 @@ class Architecture:
     def from_checkpoint(cls, checkpoint: Checkpoint, fallback: Checkpoint | None = None) -> Self:
         """The architecture of a tower, from its shapes and its metadata.
 
-        What its metadata leaves out (a state dict in memory has none) is taken from ``like``, if that has the same
-        shapes. Without either, the number of heads is that of the published model of this width, and the activation
-        is QuickGELU, as in every OpenAI model (GELU for ViT-H).
+        Fields that its metadata leaves out (a state dict in memory has no metadata) come from ``fallback``, if that has
+        the same shapes. If neither states them, the number of heads is that of the published model of this width, and
+        the activation is QuickGELU, as in every OpenAI model (GELU for ViT-H).
 
         Raises:
             CheckpointError: a tensor that a tower must have is missing, the metadata contradicts the shapes, or
@@ -118,13 +118,14 @@ def with_activation(checkpoint: Checkpoint, activation: str) -> Checkpoint:
 def with_architecture(
     checkpoint: Checkpoint, stated_architecture: StatedArchitecture, *, sizes: bool = True
 ) -> Checkpoint:
-    """The checkpoint with what is stated of it in its metadata; unchanged if nothing is.
+    """The checkpoint with the stated architecture in its metadata; unchanged if nothing is stated.
 
-    What its file says is kept. Without ``sizes``, only what no shape shows is compared, since a checkpoint of other
-    shapes is another matter, and one without a visual tower is no error.
+    Fields that its file states stay. Without ``sizes``, only fields that no shape shows are compared: shapes are
+    compared by the fit check, and a checkpoint without a visual tower is no error.
 
     Raises:
-        CheckpointError: its file or its shapes say something else, with both values; or it has no visual tower.
+        CheckpointError: its file or its shapes contradict a stated field (the message has both values), or it has no
+            visual tower.
     """
     if stated_architecture == NOTHING_STATED:
         return checkpoint
@@ -158,7 +159,7 @@ def with_architecture(
 def _contradictions(
     stated_architecture: StatedArchitecture, own: Mapping[str, Any], shown: Mapping[str, int], *, sizes: bool
 ) -> Iterator[str]:
-    """What the file says otherwise, with both values."""
+    """A sentence with both values for each stated field that the file contradicts."""
     stated = StatedArchitecture.from_metadata(own)
     known: dict[str, Any] = dict(shown) if sizes else {}
     if "vision_cfg" in own and shown:

@@ -21,8 +21,8 @@ from merging.models.network_facts import title_of
 from merging.models.network_inference import describe_parameters, is_inferred
 from merging.models.tensor_info import DTYPE_NAMES, TensorInfo, raw_bytes
 
-Spans = tuple[tuple[int, int], ...]  # places [start, stop) in a flat tensor
-UNNAMED = "another network"  # than CLIP, of a kind without facts
+Spans = tuple[tuple[int, int], ...]  # positions [start, stop) in a flat tensor
+UNNAMED = "another network"  # the title of a network other than CLIP without facts in facts.toml
 DIGEST_PIECE = 1 << 18  # scalars hashed at a time: larger pieces leave the cache before they are hashed
 
 
@@ -41,17 +41,17 @@ class Checkpoint(ABC):
     label: str
     infos: Mapping[str, TensorInfo]
     metadata: Mapping[str, str]
-    family: str = ""  # one of FAMILY_KEYS where the caller says what it is
+    family: str = ""  # one of FAMILY_KEYS if the caller states it
     notes: tuple[str, ...] = ()  # changes made to open it, in sentences
     cautions: tuple[str, ...] = ()  # oddities that the user should check
-    folder: Path | None = None  # the folder of its file, where configurations and tokenizers lie; None in memory
+    folder: Path | None = None  # the folder of its file, with configurations and tokenizers; None in memory
 
     @abstractmethod
     def read_flat(self, name: str, start: int, stop: int) -> Tensor:
-        """Scalars [start, stop) of a tensor in storage order, flat (stop - start,), in the stored dtype."""
+        """Scalars [start, stop) of a tensor in storage order, flat (n,): n = stop - start, in the stored dtype."""
 
     def read_spans(self, name: str, spans: Spans) -> Tensor:
-        """The scalars at several places of a tensor, one after the other, flat."""
+        """The scalars in several spans of a tensor, one after the other, flat (n,), in the stored dtype."""
         parts = [self.read_flat(name, start, stop) for start, stop in spans]
         return torch.cat(parts) if len(parts) > 1 else parts[0]
 
@@ -60,7 +60,7 @@ class Checkpoint(ABC):
         return None
 
     def read(self, name: str) -> Tensor:
-        """A whole tensor in its stored dtype and shape."""
+        """A whole tensor (*S) in its stored dtype and shape."""
         info = self.infos[name]
         return self.read_flat(name, 0, info.numel).reshape(info.shape)
 
@@ -72,19 +72,19 @@ class Checkpoint(ABC):
     @cached_property
     def parameters(self) -> tuple[Parameter, ...]:
         """Every tensor with its role and block, in forward order."""
-        where = self.name
-        if self.state() is not None:  # it is in a file, whose name says more
-            where = f"{self.name} ({printable(strip_folders(self.label))})"
-        return describe_parameters(self.infos, where, self.family)
+        title = self.name
+        if self.state() is not None:  # the name of its file says more
+            title = f"{self.name} ({printable(strip_folders(self.label))})"
+        return describe_parameters(self.infos, title, self.family)
 
     @cached_property
     def is_inferred(self) -> bool:
-        """Whether this is another network than CLIP, whose parameters are inferred."""
+        """Whether this is a network other than CLIP, whose parameters are inferred."""
         return is_inferred(self.infos, self.family)
 
     @cached_property
     def network(self) -> str:
-        """What a network other than CLIP is called; empty for CLIP."""
+        """The title of a network other than CLIP; empty for CLIP."""
         return (title_of(self.infos) or UNNAMED) if self.is_inferred else ""
 
     @cached_property
@@ -99,7 +99,7 @@ class Checkpoint(ABC):
         return self.content_digest()
 
     def content_digest(self, on_bytes: OnBytes = ignore) -> str:
-        """``digest``, computed anew; ``on_bytes`` is called after every piece that was read."""
+        """``digest``, computed anew; ``on_bytes`` is called after every piece that is read."""
         content = ContentDigest(self.nbytes)
         for name in sorted(self.infos):
             info = self.infos[name]
@@ -115,18 +115,18 @@ class Checkpoint(ABC):
         return self
 
     def thin_factors(self, name: str, pretrained: Checkpoint) -> ThinFactor | None:
-        """What was added to a tensor of the pretrained model, if that is known as thin factors; else None.
+        """The factors of the change of a pretrained tensor, if the checkpoint stores it as thin factors; else None.
 
-        It is in the form in which the tensor is stored; one of more dimensions has a row for each of its first.
+        Their product has the orientation of the stored tensor; a tensor (n, ...) counts as the matrix (n, the others).
         """
         return None
 
     def rename_as_in_file(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """A state dict under this checkpoint's names, renamed to the names in its file."""
+        """A state dict of tensors (*S), any shape, under this checkpoint's names, renamed to the names in its file."""
         return dict(state)
 
     def state_dict(self) -> dict[str, Tensor]:
-        """All tensors in memory, in forward order."""
+        """{name: tensor (*S), any shape} of all tensors, in memory and in forward order."""
         return {parameter.name: self.read(parameter.name) for parameter in self.parameters}
 
 
@@ -147,4 +147,5 @@ class MappingCheckpoint(Checkpoint):
         self.infos = {key: TensorInfo(tuple(value.shape), value.dtype) for key, value in tensors.items()}
 
     def read_flat(self, name: str, start: int, stop: int) -> Tensor:
+        """Scalars [start, stop) of a tensor, flat (n,): n = stop - start."""
         return self._tensors[name].reshape(-1)[start:stop]

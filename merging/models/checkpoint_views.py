@@ -37,7 +37,7 @@ PROJECTION_NAMES = re.compile(r"(?:^|\.)(?:proj|visual_projection)(?:\.weight)?$
 
 @dataclass(frozen=True, slots=True)
 class TensorSlice:
-    """Scalars [start, stop) of a tensor of another checkpoint, or all of it transposed."""
+    """Scalars [start, stop) of a tensor of another checkpoint, or the whole tensor transposed."""
 
     source: Checkpoint
     name: str
@@ -51,7 +51,7 @@ class TensorSlice:
         return cls(source, name, 0, source.infos[name].numel, transposed)
 
     def read(self, start: int, stop: int) -> Tensor:
-        """Scalars [start, stop) of the slice, flat."""
+        """Scalars [start, stop) of the slice, flat (n,): n = stop - start, in the stored dtype."""
         if self.transposed:
             return self.source.read(self.name).T.reshape(-1)[start:stop]
         return self.source.read_flat(self.name, self.start + start, self.start + stop)
@@ -68,55 +68,60 @@ class DerivedTensor:
 class CheckpointView(Checkpoint):
     """Tensors of another checkpoint under other names, read from it on demand.
 
-    With ``same`` the view counts as that checkpoint itself, and has its digest.
+    With ``keeps_digest`` the view counts as that checkpoint itself and has its digest.
     """
 
     def __init__(self, inner: Checkpoint, tensors: Mapping[str, DerivedTensor], *, keeps_digest: bool) -> None:
         self.name, self.label, self.metadata, self.family = inner.name, inner.label, inner.metadata, inner.family
         self.notes, self.cautions, self.folder = inner.notes, inner.cautions, inner.folder
-        self.inner, self._tensors, self._same = inner, dict(tensors), keeps_digest
+        self.inner, self._tensors, self._keeps_digest = inner, dict(tensors), keeps_digest
         self.infos = {name: derived.info for name, derived in tensors.items()}
 
     def read_flat(self, name: str, start: int, stop: int) -> Tensor:
+        """Scalars [start, stop) of a tensor, flat (n,): n = stop - start, joined from its slices."""
         pieces: list[Tensor] = []
-        at = 0
+        offset = 0  # of the slice in the tensor
         for part in self._tensors[name].parts:
             size = part.stop - part.start
-            first, last = max(start, at), min(stop, at + size)
+            first, last = max(start, offset), min(stop, offset + size)
             if first < last:
-                pieces.append(part.read(first - at, last - at))
-            at += size
-        if not pieces:  # an empty result, too, has the tensor's dtype
+                pieces.append(part.read(first - offset, last - offset))
+            offset += size
+        if not pieces:  # an empty result has the tensor's dtype, too
             pieces.append(self._tensors[name].parts[0].read(0, 0))
         return torch.cat(pieces) if len(pieces) > 1 else pieces[0]
 
     def read_spans(self, name: str, spans: Spans) -> Tensor:
+        """The scalars in the spans of a tensor, joined and flat (n,)."""
         parts = self._tensors[name].parts
         if len(parts) > 1 or parts[0].transposed:
             return super().read_spans(name, spans)
         (part,) = parts
-        places = tuple((part.start + start, part.start + stop) for start, stop in spans)
-        return part.source.read_spans(part.name, places)
+        source_spans = tuple((part.start + start, part.start + stop) for start, stop in spans)
+        return part.source.read_spans(part.name, source_spans)
 
     def state(self) -> tuple[int, ...] | None:
         return self.inner.state()
 
     def content_digest(self, on_bytes: OnBytes = ignore) -> str:
-        if self._same:
+        if self._keeps_digest:
             return self.inner.content_digest(on_bytes)
         return super().content_digest(on_bytes)
 
     def rename_as_in_file(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """A state dict under this view's names, renamed to the names in its file, in the file's order."""
+        """A state dict of tensors (*S) under this view's names, under the names and in the shapes of its file.
+
+        The order is the file's.
+        """
         tensors: dict[str, Tensor] = {}
         for name, derived in self._tensors.items():
-            flat, at = state[name], 0
+            tensor, offset = state[name], 0
             for part in derived.parts:
                 shape = part.source.infos[part.name].shape
                 size = part.stop - part.start
-                piece = flat.T if part.transposed else flat.reshape(-1)[at : at + size]
+                piece = tensor.T if part.transposed else tensor.reshape(-1)[offset : offset + size]
                 tensors[part.name] = piece.reshape(shape).contiguous()
-                at += size
+                offset += size
         return self.inner.rename_as_in_file({name: tensors[name] for name in self.inner.infos if name in tensors})
 
 
@@ -139,8 +144,8 @@ def rename_tensors(inner: Checkpoint, names: Mapping[str, str]) -> dict[str, Der
     return {new: DerivedTensor(inner.infos[old], (TensorSlice.whole(inner, old),)) for new, old in names.items()}
 
 
-def _packed(inner: Checkpoint, stored: Sequence[str]) -> DerivedTensor:
-    """q, k and v packed into one tensor."""
+def _pack_qkv(inner: Checkpoint, stored: Sequence[str]) -> DerivedTensor:
+    """q, k and v, each (rows, ...), packed into one tensor (3 · rows, ...)."""
     infos = [inner.infos[name] for name in stored]
     if len({(info.shape[1:], info.dtype) for info in infos}) > 1 or not all(info.shape for info in infos):
         raise CheckpointError(f"{inner.name}: {first_few(stored)} differ in width or type and cannot be one tensor.")
@@ -149,10 +154,10 @@ def _packed(inner: Checkpoint, stored: Sequence[str]) -> DerivedTensor:
 
 
 def transposed_matrix(inner: Checkpoint, stored: str) -> DerivedTensor:
-    """A matrix as its transpose. Raises CheckpointError if it is none."""
+    """A matrix (m, n) as its transpose (n, m). Raises CheckpointError if the tensor is not a matrix."""
     info = inner.infos[stored]
     if len(info.shape) != 2:
-        raise CheckpointError(f"{inner.name}: {stored!r} of shape {list(info.shape)} is no matrix.")
+        raise CheckpointError(f"{inner.name}: {stored!r} of shape {list(info.shape)} is not a matrix.")
     return DerivedTensor(TensorInfo(info.shape[::-1], info.dtype), (TensorSlice.whole(inner, stored, transposed=True),))
 
 
@@ -172,13 +177,11 @@ def _split_qkv(inner: Checkpoint, stored: str) -> tuple[DerivedTensor, ...] | No
 def to_open_clip_names(checkpoint: Checkpoint, within: bool = False) -> Checkpoint:
     """A checkpoint under open_clip's names, without prefixes of trainers; unchanged if it has these names already.
 
-    ``within``: also if its tower is a small part of it, which then stands for the whole.
-
-    A checkpoint without a visual tower keeps its names, apart from a prefix of parallel training; so does one whose
-    tower is not CLIP's, or a small part of it.
+    A checkpoint without a visual tower keeps its names, except for a prefix of parallel training. So does a checkpoint
+    whose tower is not CLIP's. A tower that is a small part of its checkpoint is taken out only with ``within``.
 
     Raises:
-        CheckpointError: it holds several visual towers.
+        CheckpointError: the checkpoint holds several visual towers.
     """
     names = list(checkpoint.infos)
     anchors = [name for name in names if name == ANCHOR or name.endswith("." + ANCHOR)]
@@ -187,75 +190,76 @@ def to_open_clip_names(checkpoint: Checkpoint, within: bool = False) -> Checkpoi
             f"{checkpoint.name} holds several visual towers: {first_few(anchors)}. Save one by itself."
         )
     if not anchors:
-        return _without_module(checkpoint)
+        return _strip_module(checkpoint)
     anchor = anchors[0]
     if anchor.endswith(HF_ANCHOR):
         body = anchor.removesuffix(HF_ANCHOR)
         top = body.removesuffix(BODY)
-        return _from_hugging_face(checkpoint, top) if is_clip(checkpoint.infos, top, body, within) else checkpoint
+        return _convert_hugging_face(checkpoint, top) if is_clip(checkpoint.infos, top, body, within) else checkpoint
     prefix = anchor.removesuffix(ANCHOR)
     if prefix == VISUAL or prefix.endswith("." + VISUAL):
         prefix = prefix.removesuffix(VISUAL)
-    return _stripped(checkpoint, prefix) if prefix else checkpoint
+    return _strip_prefix(checkpoint, prefix) if prefix else checkpoint
 
 
-def _without_module(checkpoint: Checkpoint) -> Checkpoint:
-    """A model without a visual tower, without the prefix of parallel training."""
+def _strip_module(checkpoint: Checkpoint) -> Checkpoint:
+    """A model without a visual tower, with the prefix of parallel training removed."""
     if not all(name.startswith("module.") and len(name) > len("module.") for name in checkpoint.infos):
         return checkpoint
-    return _stripped(checkpoint, "module.")
+    return _strip_prefix(checkpoint, "module.")
 
 
-def _stripped(checkpoint: Checkpoint, prefix: str) -> Checkpoint:
+def _strip_prefix(checkpoint: Checkpoint, prefix: str) -> Checkpoint:
+    """The tensors whose names begin with the prefix, without it."""
     inside = {name.removeprefix(prefix): name for name in checkpoint.infos if name.startswith(prefix)}
     view = CheckpointView(checkpoint, rename_tensors(checkpoint, inside), keeps_digest=False)
     view.cautions += (f"The names begin with {prefix!r}, which was removed.",)
     outside = [name for name in checkpoint.infos if not name.startswith(prefix)]
     if outside:
         ignored = plural(len(outside), "tensor does not begin with it and was", "tensors do not begin with it and were")
-        view.cautions += (f"{ignored} ignored: {_first_few(outside)}.",)
+        view.cautions += (f"{ignored} ignored: {_name_ignored(outside)}.",)
     return view
 
 
-def _from_hugging_face(checkpoint: Checkpoint, top: str) -> Checkpoint:
-    """Transformers' vision model under open_clip's names. ``top`` stands before the names of the model."""
-    kept: dict[str, str] = {}
+def _convert_hugging_face(checkpoint: Checkpoint, top: str) -> Checkpoint:
+    """Transformers' vision model under open_clip's names. ``top`` is the prefix of the model's names."""
+    stored_names: dict[str, str] = {}  # name without ``top`` -> name in the file
     notes: dict[str, list[str]] = {"text": [], "ids": [], "unknown": []}
     for name in checkpoint.infos:
         short = name.removeprefix(top) if name.startswith(top) else ""
         match = HUGGING_FACE.classify(short)
         if match and match[1].role != Role.BUFFER:
-            kept[short] = name
+            stored_names[short] = name
         elif match and match[1].section == TEXT and match[1].part == "position_ids":
             notes["ids"].append(name)
         else:
             is_text = match is not None or short.startswith(("text_model.", "text_projection."))
             notes["text" if is_text else "unknown"].append(name)
     tensors: dict[str, DerivedTensor] = {}
-    for name, short_names in group_tower_names(kept).items():
-        stored = [kept[short] for short in short_names]
+    for name, short_names in group_tower_names(stored_names).items():
+        stored = [stored_names[short] for short in short_names]
         if len(stored) > 1:
-            tensors[VISUAL + name] = _packed(checkpoint, stored)
+            tensors[VISUAL + name] = _pack_qkv(checkpoint, stored)
         elif name == PROJ:
             tensors[VISUAL + name] = transposed_matrix(checkpoint, stored[0])
         else:
             tensors |= rename_tensors(checkpoint, {VISUAL + name: stored[0]})
     used = {part.name for derived in tensors.values() for part in derived.parts}
-    notes["unknown"] += [name for name in kept.values() if name not in used]
+    notes["unknown"] += [name for name in stored_names.values() if name not in used]
     view = CheckpointView(checkpoint, tensors, keeps_digest=False)
     view.notes += tuple(_naming_notes(top, notes))
     if notes["unknown"]:
         listed = notes["unknown"]
         others = plural(len(listed), "tensor is", "tensors are")
-        view.cautions += (f"{others} not part of the visual tower; ignored: {_first_few(listed)}.",)
+        view.cautions += (f"{others} not part of the visual tower; ignored: {_name_ignored(listed)}.",)
     return view
 
 
-def _first_few(ignored: Iterable[str]) -> str:
-    """The first of the tensors that are left out, of all an output projection."""
+def _name_ignored(ignored: Iterable[str]) -> str:
+    """The first names of ignored tensors; output projections come before the others."""
     listed = list(ignored)
-    dropped = [name for name in listed if PROJECTION_NAMES.search(name)]
-    return first_few((*dropped, *(name for name in listed if name not in dropped)))
+    projections = [name for name in listed if PROJECTION_NAMES.search(name)]
+    return first_few((*projections, *(name for name in listed if name not in projections)))
 
 
 def _naming_notes(top: str, notes: Mapping[str, list[str]]) -> Iterable[str]:
@@ -265,7 +269,7 @@ def _naming_notes(top: str, notes: Mapping[str, list[str]]) -> Iterable[str]:
     if notes["text"]:
         yield f"{plural(len(notes['text']), 'tensor of the text side was', 'tensors of the text side were')} ignored."
     if notes["ids"]:
-        yield f"{first_few(notes['ids'])} was dropped: it holds the numbers of positions, no weights."
+        yield f"{first_few(notes['ids'])} was dropped: it holds the numbers of positions, not weights."
 
 
 # --- experts under the pretrained model's names ----------------------------------------------------------------------
@@ -289,12 +293,12 @@ def rename_to_pretrained(pretrained: Checkpoint, expert: Checkpoint) -> Checkpoi
         tensors |= rename_tensor(name, stored, expert, own.get(name, ()))
     used = {part.name for derived in tensors.values() for part in derived.parts}
     tensors |= rename_tensors(expert, {name: name for name in expert.infos if name not in used and name not in tensors})
-    kept: tuple[str, ...] = ()
+    projection_note: tuple[str, ...] = ()
     if PROJ in targets and PROJ not in own and _lacks_projection(expert):
         tensors |= rename_tensors(pretrained, {targets[PROJ][0]: targets[PROJ][0]})
-        kept = (f"It has no output projection; the pretrained model's {targets[PROJ][0]} is kept.",)
+        projection_note = (f"It has no output projection; the pretrained model's {targets[PROJ][0]} is used.",)
     view = CheckpointView(expert, tensors, keeps_digest=True)
-    view.notes += kept
+    view.notes += projection_note
     return view
 
 
@@ -305,7 +309,10 @@ def _lacks_projection(expert: Checkpoint) -> bool:
 
 
 def rename_tensor(name: str, new: Sequence[str], expert: Checkpoint, stored: Sequence[str]) -> dict[str, DerivedTensor]:
-    """One tensor of the tower under the names ``new``, from the names ``stored``; empty if the expert lacks it."""
+    """{new name: tensor} of one tensor of the tower, which the expert stores under the names ``stored``.
+
+    It is empty if the expert lacks the tensor.
+    """
     if not stored:
         return {}
     if len(new) == len(stored):
@@ -313,7 +320,7 @@ def rename_tensor(name: str, new: Sequence[str], expert: Checkpoint, stored: Seq
             return {new[0]: transposed_matrix(expert, stored[0])}
         return rename_tensors(expert, dict(zip(new, stored, strict=True)))
     if len(new) == 1:
-        return {new[0]: _packed(expert, stored)}
+        return {new[0]: _pack_qkv(expert, stored)}
     thirds = _split_qkv(expert, stored[0])
     return dict(zip(new, thirds, strict=True)) if thirds else {}
 
@@ -325,14 +332,14 @@ def convert_naming(checkpoint: Checkpoint, naming: str) -> CheckpointView:
     """A model's visual tower under the names of "hf" (Transformers), "open_clip" or "open_clip_tower" (no prefix).
 
     Raises:
-        CheckpointError: another naming, or a checkpoint that holds no visual tower.
+        CheckpointError: the naming is unknown, or the checkpoint holds no visual tower.
     """
     if naming not in {"hf", "open_clip", "open_clip_tower"}:
         raise CheckpointError(f"A naming is 'hf', 'open_clip' or 'open_clip_tower'; got {naming!r}.")
     if checkpoint.is_inferred:
         raise CheckpointError(
-            f"{checkpoint.name} is no CLIP image encoder, and only these have names of both libraries. A merge of "
-            "another network is model.safetensors in the folder of its run, and what merging.merge gives."
+            f"{checkpoint.name} is not a CLIP image encoder, and only these have names in both libraries. The merge "
+            "of another network is model.safetensors in the folder of its run, or the result of merging.merge."
         )
     own = group_tower_names(checkpoint.infos)
     if ANCHOR not in own:

@@ -1,6 +1,6 @@
 """The digest of a checkpoint's content: of names, dtypes, shapes and values, whatever the file's format and order.
 
-It is a SHA-256 in hexadecimal digits. The values of a small checkpoint enter it as they are, those of a large one as
+It is a SHA-256 in hexadecimal digits. The values of a small checkpoint are hashed directly, those of a large one as
 one BLAKE3 for each tensor, which takes a third of the time. Importing this loads no torch.
 """
 
@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from blake3 import blake3
 
-SMALL = 1 << 24  # bytes of all tensors up to which values enter as they are
+SMALL = 1 << 24  # bytes of all tensors up to which values are hashed directly
 
 OnBytes = Callable[[int], None]  # called with the bytes that were read since the last call
 
@@ -21,18 +21,18 @@ def ignore(size: int) -> None:
 
 
 class ContentDigest:
-    """The digest of tensors of ``nbytes`` in all, which are added in the order of their names."""
+    """The digest of tensors of ``nbytes`` bytes in total, which are added in the order of their names."""
 
     def __init__(self, nbytes: int) -> None:
         self._total = hashlib.sha256()
-        self._apart = nbytes > SMALL
+        self._hashes_tensors = nbytes > SMALL
         self._tensor: blake3 | None = None
 
     def begin(self, name: str, dtype: str, shape: tuple[int, ...]) -> None:
         """Begin a tensor; ``dtype`` is its name in safetensors files."""
         self._end()
         self._total.update(f"{name}\0{dtype}\0{shape}\0".encode())
-        self._tensor = blake3() if self._apart else None
+        self._tensor = blake3() if self._hashes_tensors else None
 
     def update(self, values: bytes | memoryview) -> None:
         """Add the next bytes of the tensor."""

@@ -1,4 +1,4 @@
-"""Digests of checkpoint files, kept between processes: a file that has not changed is not read again.
+"""Digests of checkpoint files, shared between processes: a file that has not changed is not read again.
 
 A file is identified by its device, inode, size and time of change; <store>/digests/ holds one small entry per file.
 """
@@ -22,14 +22,14 @@ if TYPE_CHECKING:  # it loads torch, which digests that another process computes
 
 READING = "Reading checkpoints"
 FOLDER, VERSION = "digests", 2
-MOST = 5000  # entries that are read at most; the newest ones
+MOST = 5000  # newest entries that are read
 DIGEST = re.compile("[0-9a-f]{64}")
 
-Arriving = Callable[[tuple[int, ...], OnBytes], str]  # waits for the digest of a file in that state; empty: none comes
+Arriving = Callable[[tuple[int, ...], OnBytes], str]  # waits for the digest of a file; empty: none comes
 
 
 class DigestCache:
-    """Digests by the state of their file: those of this process, and those that a store keeps."""
+    """Digests by the state of their file: those of this process, and those that a store holds."""
 
     def __init__(self) -> None:
         self._digests: dict[tuple[int, ...] | None, str] = {}
@@ -37,13 +37,13 @@ class DigestCache:
         self._arriving: Arriving | None = None
 
     def clear(self) -> None:
-        """Forget the digests of this process; those in a store are kept."""
+        """Forget the digests of this process; those in a store stay."""
         self._digests.clear()
         self._loaded.clear()
 
     @contextlib.contextmanager
     def use_digests_from(self, digests: Arriving) -> Iterator[None]:
-        """Take digests that another process computes while the block runs; those it does not give are computed here."""
+        """Take digests that another process computes while the block runs; the others are computed in this process."""
         self._arriving = digests
         try:
             yield
@@ -51,15 +51,15 @@ class DigestCache:
             self._arriving = None
 
     def remember(self, digests: Mapping[tuple[int, ...] | None, str]) -> None:
-        """Add digests that were computed before, by the state that the file then had."""
+        """Add digests that were computed before, by the state of the file at that time."""
         self._digests.update(digests)
 
     def find(self, state: tuple[int, ...] | None) -> str:
-        """The digest of a file in that state; empty if this process has none."""
+        """The digest of a file in that state; empty if this process does not know it."""
         return self._digests.get(state, "")
 
     def digest(self, checkpoint: Checkpoint, meter: Meter | None = None) -> str:
-        """The checkpoint's digest, kept until its file changes; ``meter`` counts its bytes, read or not."""
+        """The checkpoint's digest, cached until its file changes; ``meter`` counts its bytes, read or cached."""
         state = checkpoint.state()
         if state is None:
             digest = checkpoint.digest
@@ -102,7 +102,7 @@ class DigestCache:
 
         Raises:
             CheckpointError: a file became shorter.
-            Cancelled: as asked; digests computed until then are kept.
+            Cancelled: the user cancelled; digests computed until then stay stored.
         """
         opened = list(checkpoints)
         meter = context.meter(sum(checkpoint.nbytes for checkpoint in opened))
@@ -125,7 +125,7 @@ def _remember(root: Path, state: tuple[int, ...] | None, digest: str) -> None:
 
 
 def _entry(record: Any) -> tuple[tuple[int, ...], str]:
-    """State and digest of a file; raises ValueError or TypeError for what is no digest."""
+    """State and digest of a file; raises ValueError or TypeError if the record holds no digest."""
     if not DIGEST.fullmatch(record["digest"]):
         raise ValueError(record["digest"])
     return tuple(map(int, record["state"])), record["digest"]

@@ -1,4 +1,4 @@
-"""The role of each parameter, its residual block and its place in forward order, from its name alone.
+"""The role of each parameter, its residual block and its position in forward order, from its name alone.
 
 A family is a naming scheme of one architecture, written as a table of rules *pattern -> (role, part, section)*. Every
 name of a checkpoint must match exactly one rule of one family; otherwise the error lists the unknown names and the
@@ -30,15 +30,15 @@ class Role(StrEnum):
     SHIFT = "shift"
     EMBEDDING = "embedding"
     PROJECTION = "projection"
-    VOCABULARY = "vocabulary"  # one row per token; CLIP's image encoders have none
-    STACK = "stack"  # matrices of several experts of a layer in one tensor, neither
-    STATISTIC = "statistic"  # running mean or variance of a batch norm: the experts' mean, whatever the methods
+    VOCABULARY = "vocabulary"  # one row per token; CLIP's image encoders have no such table
+    STACK = "stack"  # matrices of several experts of a layer in one tensor; CLIP has none
+    STATISTIC = "statistic"  # running mean or variance of a batch norm: averaged over the experts by every method
     BUFFER = "buffer"  # copied from the pretrained model, never merged
     HEAD = "head"  # a task's own output layer: every expert keeps its own
 
 
 UNMERGED = frozenset({Role.STATISTIC, Role.BUFFER, Role.HEAD})  # roles that no method sees
-ROWWISE_ROLES = frozenset({Role.VOCABULARY, Role.STACK})  # tables and stacks, which are no matrices to any method
+ROWWISE_ROLES = frozenset({Role.VOCABULARY, Role.STACK})  # tables and stacks, which no method treats as matrices
 INFERRED_ROLES = ROWWISE_ROLES | {Role.STATISTIC, Role.HEAD}  # roles that no tensor of CLIP has
 LINEAR_MAPS = frozenset({Role.LINEAR, Role.PROJECTION})  # matrices for which several experts have a joint space
 WEIGHTS = LINEAR_MAPS | {Role.CONV}  # tensors that multiply the rows that enter them
@@ -46,11 +46,11 @@ EMBEDDINGS, OUTPUT, TEXT = "embeddings", "output", "not merged"
 UNUSED_TEXT = "unused text"  # the part of the text tensors in an image encoder's checkpoint
 TEXT_TOWER = "text tower"
 UNKNOWN = "unknown"
-PACKED = "attn.in_proj"  # the part of a tensor that holds q, k and v of an attention layer, a third of its rows each
-QKV = ("attn.q_proj", "attn.k_proj", "attn.v_proj")  # the parts of three tensors, in the order in which one stacks them
-QKV_WORDS = ("query", "key", "value")  # what the thirds of a packed tensor are called, in that order
-CLIP_KEY, INFERRED_KEY = FAMILY_KEYS = ("clip", "inferred")  # what a recipe may say that its models are
-ACTIVATIONS = ("quick_gelu", "gelu")  # between the layers of an MLP; the weights do not show which one
+PACKED = "attn.in_proj"  # the part of a tensor that holds q, k and v of an attention layer in thirds of its rows
+QKV = ("attn.q_proj", "attn.k_proj", "attn.v_proj")  # parts of three tensors, in the order of a packed one
+QKV_WORDS = ("query", "key", "value")  # names of the thirds of a packed tensor, in that order
+CLIP_KEY, INFERRED_KEY = FAMILY_KEYS = ("clip", "inferred")  # kinds of models that a recipe may state
+ACTIVATIONS = ("quick_gelu", "gelu")  # between the layers of an MLP; weights do not show which one it is
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class Parameter:
     section: str  # "embeddings", "block 3", "output"
     block: int | None  # counted within its tower
     order: int
-    tower: str = ""  # e.g. "decoder"; empty where there is one
+    tower: str = ""  # e.g. "decoder"; empty if the network has one tower
     transposed: bool = False  # whether a matrix is stored as (d_in, d_out)
 
 
@@ -91,7 +91,7 @@ class Family:
 
     @cached_property
     def pattern(self) -> re.Pattern[str]:
-        """What any name of the family matches as a whole."""
+        """The pattern that every name of the family matches as a whole."""
         return re.compile("|".join(rule.pattern.replace("?P<block>", "?:") for rule in self.rules))
 
     def knows(self, name: str) -> bool:
@@ -189,7 +189,9 @@ def _unknown_names(family: Family, names: Iterable[str]) -> list[str]:
 
 
 def recognize_family(names: Iterable[str], checkpoint_name: str = "the checkpoint", network_title: str = "") -> Family:
-    """The family whose rules match every name; ``called`` is what such names are called otherwise, if that is known.
+    """The family whose rules match every name.
+
+    ``network_title`` names the kind of network that has such names, if it is known.
 
     Raises:
         FamilyError: no family fits; the message lists the unknown names and the nearest family.
@@ -234,7 +236,7 @@ def classify_parameters(
     rows = []
     for name in listed:
         classified = family.classify(name)
-        assert classified is not None  # recognize() has matched every name
+        assert classified is not None  # recognize_family has matched every name
         index, rule, block = classified
         rows.append((_forward_order(index, rule, block), name, rule, block))
     rows.sort(key=lambda row: (row[0], row[1]))
@@ -245,9 +247,9 @@ def classify_parameters(
 
 
 def qkv_parameters(parameter: Parameter) -> tuple[Parameter, ...]:
-    """Query, key and value of a packed tensor as parameters of their own, in order; nothing of any other tensor.
+    """Query, key and value of a packed tensor as parameters of their own, in order; empty for any other tensor.
 
-    They have its place in forward order, and the parts that they have where a file holds them as three tensors.
+    They have its position in forward order, and the same parts as in files that hold them as three tensors.
     """
     if parameter.part != PACKED:
         return ()
@@ -256,13 +258,13 @@ def qkv_parameters(parameter: Parameter) -> tuple[Parameter, ...]:
 
 
 def whole_name(name: str) -> str:
-    """The name of the tensor that a checkpoint holds: that of the packed one for its query, key or value."""
+    """The name of the stored tensor: the packed tensor's for its query, key or value, else the name itself."""
     stem, bracket, word = name.removesuffix("]").rpartition("[")
     return stem if bracket and name.endswith("]") and word in QKV_WORDS else name
 
 
 def guess(infos: Mapping[str, TensorInfo]) -> tuple[Parameter, ...]:
-    """Parameters of a model of no known family, with roles from their dtypes alone: enough to compare checkpoints."""
+    """Parameters of a model of no known family, with roles from dtypes alone; enough to compare checkpoints."""
     rows = []
     for order, (name, info) in enumerate(infos.items()):
         integers = not info.dtype.is_floating_point and not name.endswith((".weight", ".bias"))

@@ -1,4 +1,4 @@
-"""Classification heads, which published task vectors keep in files beside the encoders, and which are no encoders."""
+"""Classification heads: published task vectors have them in files beside the encoders, and they are not encoders."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from merging.models.families import FAMILIES
 from merging.models.model_references import locate, strip_folders
 from merging.models.tensor_info import TensorInfo
 
-HEAD_NAME = re.compile(r"head[-_](.+)", re.IGNORECASE)  # of a file without its ending; the group is the task
-MOST_TENSORS = 4  # that a head has
+HEAD_NAME = re.compile(r"head[-_](.+)", re.IGNORECASE)  # the name of a file without its ending; the group is the task
+MOST_TENSORS = 4  # of a head
 
 
 def is_head(infos: Mapping[str, TensorInfo]) -> bool:
-    """Whether these tensors are those of a classification head: one matrix, little beside it, and none of a tower."""
+    """Whether the tensors are a classification head: one matrix, few other tensors, and no tensor of a tower."""
     if len(infos) > MOST_TENSORS or any(family.classify(name) for family in FAMILIES for name in infos):
         return False
     return len(_matrices(infos)) == 1
 
 
 def _matrices(infos: Mapping[str, TensorInfo]) -> list[tuple[int, ...]]:
-    """Shapes of the matrices that are called weights."""
+    """Shapes of the matrices called "weight"."""
     return [info.shape for name, info in infos.items() if name.split(".")[-1] == "weight" and len(info.shape) == 2]
 
 
 def describe_head(infos: Mapping[str, TensorInfo]) -> str:
-    """A head in words."""
+    """A head in words, with its numbers of classes and features."""
     ((rows, width),) = _matrices(infos)
     return f"a classification head of {rows} classes and {width} features"
 
@@ -38,7 +38,7 @@ def refuse_head(checkpoint: Checkpoint) -> Checkpoint:
     """The checkpoint itself.
 
     Raises:
-        CheckpointError: it is a classification head and no encoder.
+        CheckpointError: it is a classification head, not an encoder.
     """
     if not is_head(checkpoint.infos):
         return checkpoint

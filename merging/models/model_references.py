@@ -20,7 +20,7 @@ NAMED = (BUNDLED_PREFIX, MODELS_PREFIX, OWN_PREFIX)  # references that do not de
 HUB_PREFIX = "hf-hub:"  # a model on huggingface.co, by organization/name
 PRETRAINED_TAG = re.compile(r"ViT-[\w-]{1,60}/[\w-]{1,60}")  # open_clip's model/tag, unless such a file exists
 PRETRAINED = "pretrained"  # the key of the pretrained model among the inputs of a run
-EXPERTS = "experts/"  # what begins the keys of the experts
+EXPERTS = "experts/"  # the prefix of the experts' keys
 # The path of a snapshot in the Hub's cache names its repository and revision.
 SNAPSHOT = re.compile(r"(?:^|[\\/])models--([\w.-]+?)--([\w.-]+)[\\/]snapshots[\\/](\w+)")
 HUB_REFERENCE = re.compile(rf"{HUB_PREFIX}([\w.-]{{1,96}}/[\w.-]{{1,96}})(?:@\w[\w./-]{{0,119}})?")
@@ -41,8 +41,8 @@ def expert_key(name: str) -> str:
 def strip_folders(reference: str) -> str:
     """A reference without the parts that reveal the machine or its user.
 
-    Bundled names, names on the Hub and open_clip's tags stay. Snapshots in the Hub's cache become names on the Hub. Of
-    other paths and of file URLs the last part stays, unless it is the name of a home folder or of a machine.
+    Bundled names, names on the Hub and open_clip's tags are unchanged. Snapshots in the Hub's cache become names on the
+    Hub. Other paths and file URLs keep their last part, unless it is the name of a home folder or of a machine.
     """
     if _hub_name(reference) or PRETRAINED_TAG.fullmatch(reference):
         return reference
@@ -63,7 +63,7 @@ def _hub_name(reference: str) -> str:
 
 
 def hub_id_of(reference: str) -> str:
-    """The repository of a Hub reference, or of a snapshot's path in the Hub's cache; else empty."""
+    """The repository of a Hub reference, or of a snapshot's path in the Hub's cache; empty for other references."""
     if name := _hub_name(reference):
         return name
     snapshot = SNAPSHOT.search(reference)
@@ -89,7 +89,7 @@ def locate(reference: str, base: Path | None = None) -> Path:
     """The path that a reference in a recipe means; relative paths start at ``base`` (default: the current folder).
 
     Raises:
-        CheckpointError: an unknown models folder, or a path that leads out of its folder.
+        CheckpointError: the models folder is unknown, or the path leads out of its folder.
     """
     if reference.startswith(MODELS_PREFIX):
         return _in_models_folder(reference.removeprefix(MODELS_PREFIX))
@@ -105,31 +105,31 @@ def locate(reference: str, base: Path | None = None) -> Path:
 
 
 def _in_models_folder(reference: str) -> Path:
-    """The path of "folder/rest", which must lie in that models folder with all links followed, or of "folder"."""
-    name, within, rest = reference.partition("/")
+    """The path of "folder/path", which must be in that models folder with all links followed, or of "folder"."""
+    name, slash, relative = reference.partition("/")
     root = models_folders().get(name)
     if root is None:
         raise CheckpointError(f"There is no models folder {name[:80]!r} here; set MERGESCOPE_MODELS to where it is.")
-    if not within:
+    if not slash:
         return root
-    return _inside(root, rest, f"the models folder {name[:80]!r}")
+    return _inside(root, relative, f"the models folder {name[:80]!r}")
 
 
-def _inside(root: Path, rest: str, called: str) -> Path:
-    """``root``/``rest``, which must lie in ``root`` with all links followed; messages call the root ``called``."""
-    parts = rest.split("/")
-    odd = any(part in {"", ".", ".."} for part in parts) or any(sign in rest for sign in "\\\0")
+def _inside(root: Path, relative: str, title: str) -> Path:
+    """``root``/``relative``, which must be in ``root`` with all links followed; messages call it ``title``."""
+    parts = relative.split("/")
+    odd = any(part in {"", ".", ".."} for part in parts) or any(sign in relative for sign in "\\\0")
     try:
-        inside = not odd and Path(os.path.realpath(root / rest)).is_relative_to(os.path.realpath(root))
+        inside = not odd and Path(os.path.realpath(root / relative)).is_relative_to(os.path.realpath(root))
     except (OSError, ValueError):
         inside = False
     if not inside:
-        raise CheckpointError(f"{parts[-1][:80]!r} lies outside of {called}; refused.")
-    return root / rest
+        raise CheckpointError(f"{parts[-1][:80]!r} is outside of {title}; refused.")
+    return root / relative
 
 
 def reference_to(path: Path) -> str:
-    """The reference to a file: a name if it lies in a listed folder or a benchmark of the user, else its path."""
+    """The reference to a file: a name if it is in a listed folder or a benchmark of the user, else its path."""
     named = {f"{MODELS_PREFIX}{name}/": root for name, root in models_folders().items()}
     with contextlib.suppress(StoreError):  # without a home folder there is no store, and no benchmark in it
         named = {OWN_PREFIX: (store_root() / BENCHMARKS).resolve(), **named}

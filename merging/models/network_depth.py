@@ -1,8 +1,9 @@
 """Blocks and towers of a network, from the numbers in the names of its tensors.
 
-A number in a dotted name, alone or at the end of a word ("layers.3", "layer3"), belongs to a container: what stands
-before it. A container counts depth if its members are alike; experts of a layer, and the unlike parts of a T5 block,
-do not count. Every name is gone through once, so that names of strangers cost no more than their length.
+A number in a dotted name, alone or at the end of a word ("layers.3", "layer3"), counts members of a container, which
+is the part of the name before it. A container counts depth if its members are alike; experts of a layer and the unlike
+parts of a T5 block do not count depth. Every name is scanned once, so untrusted names cost time in proportion to their
+length.
 """
 
 from __future__ import annotations
@@ -16,31 +17,30 @@ from itertools import islice
 # A component, not the last, that is a number, or a word that ends in one.
 NUMBERED = re.compile(r"(?:^|\.)([^\d.]*)(\d{1,6})(?=\.)")
 REPEATED = re.compile(r"\b(\w{1,32})\.\1-")  # "block1.block1-0", which is the layer 0 of a stage
-MOST_NUMBERS = 6  # of a name that are looked at
-LEVELS = 2  # of containers within each other that count: stages, and layers in them
-LONE_CONTAINERS = {"layer", "layers", "block", "blocks", "h", "resblocks"}  # containers that count with one member, too
+MOST_NUMBERS = 6  # numbers of a name that are read
+LEVELS = 2  # of nested containers that count: stages, and the layers in them
+LONE_CONTAINERS = {"layer", "layers", "block", "blocks", "h", "resblocks"}  # count depth with one member
 EXPERTS = {"expert", "experts"}
-ALIKE = 3  # templates of what follows a number that members must share
-LONGEST = 32  # components of a name that are looked at
+ALIKE = 3  # endings after the number that the members must share
+LONGEST = 32  # components of a name that are read
 
 
 @dataclass(frozen=True, slots=True)
 class Depth:
-    """Where a tensor is: its tower ("" if there is one, or if it is in none) and its block, None outside."""
+    """Where a tensor is: its tower ("" if the network has one tower, or outside all towers) and its block or None."""
 
     tower: str
     block: int | None
-    rest: str  # what follows the block's number, or the tower's name
+    rest: str  # the part of the name after the block's number; the whole name outside the blocks
 
 
-Member = tuple[int, ...]  # the numbers of a block, one a level
-NumberedComponent = tuple[
-    str, int, str, bool
-]  # container, member, what follows, whether the component is a number alone
+Member = tuple[int, ...]  # the numbers of a block, one per level
+# container, number of the member, the name after it, whether the component is only a number
+NumberedComponent = tuple[str, int, str, bool]
 
 
 def numbered_components(name: str) -> list[NumberedComponent]:
-    """The first numbers in a name, from the left; the last component is no place."""
+    """The first numbered components of a name, from the left; the last component does not count."""
     if "-" in name:
         name = REPEATED.sub(r"\1.", name)
     found = []
@@ -75,12 +75,12 @@ def _counts_depth(container: str, members: Mapping[int, set[str]]) -> bool:
 
 
 def tensor_depths(names: Iterable[str]) -> dict[str, Depth]:
-    """{name: where it is}; blocks count from 0 within a tower, stages of layers count through as one."""
-    placed = {name: numbered_components(name) for name in names}
-    counting = _find_depth_containers(placed.values())
+    """{name: its tower and block}; blocks count from 0 within a tower, through all of its stages."""
+    components = {name: numbered_components(name) for name in names}
+    containers = _find_depth_containers(components.values())
     chains = {
-        name: [place for place in found if place[0] in counting][:LEVELS] if found else found
-        for name, found in placed.items()
+        name: [component for component in found if component[0] in containers][:LEVELS] if found else found
+        for name, found in components.items()
     }
     outermost = sorted({chain[0][0] for chain in chains.values() if chain})
     titles = name_towers(outermost)
@@ -102,13 +102,14 @@ def tensor_depths(names: Iterable[str]) -> dict[str, Depth]:
 
 
 def _member(chain: list[NumberedComponent]) -> Member:
-    return tuple(place[1] for place in chain)
+    return tuple(number for _, number, _, _ in chain)
 
 
 def _ranks(members: set[Member]) -> dict[Member, int]:
-    """The block of every member. What a stage has beside its layers, as for a smaller picture, belongs to one of them:
+    """The block of every member.
 
-    to the last where the first stage has it, and so hands on to the next; to the first otherwise.
+    Tensors that a stage has beside its layers, such as those that shrink the picture, belong to one of these: to the
+    last layer if the first stage has such tensors and the last one does not, else to the first layer.
     """
     stages: dict[Member, list[Member]] = defaultdict(list)
     for member in sorted(members):
@@ -116,18 +117,18 @@ def _ranks(members: set[Member]) -> dict[Member, int]:
             stages[member[:1]].append(member)
     blocks = [member for member in sorted(members) if member not in stages]
     ranks = {member: rank for rank, member in enumerate(blocks)}
-    beside = [stage for stage in stages if stage in members]
-    after = bool(beside) and min(stages) in beside and max(stages) not in beside
-    return ranks | {stage: ranks[stages[stage][-1 if after else 0]] for stage in beside}
+    with_own = [stage for stage in stages if stage in members]  # stages with tensors of their own
+    after = bool(with_own) and min(stages) in with_own and max(stages) not in with_own
+    return ranks | {stage: ranks[stages[stage][-1 if after else 0]] for stage in with_own}
 
 
 def name_towers(outermost: list[str]) -> dict[str, str]:
-    """{container: name of its tower}: the first component in which all paths differ; empty if there is one."""
+    """{container: name of its tower}: the first component in which all paths differ; empty for a single tower."""
     if len(outermost) < 2:
         return dict.fromkeys(outermost, "")
     paths = [path.split(".") for path in outermost]
-    for at in range(min(map(len, paths))):
-        titles = [path[at] for path in paths]
+    for index in range(min(map(len, paths))):
+        titles = [path[index] for path in paths]
         if len(set(titles)) == len(titles):
             return dict(zip(outermost, titles, strict=True))
     return {path: path for path in outermost}

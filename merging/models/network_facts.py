@@ -1,7 +1,7 @@
-"""What the names of a network's tensors cannot say: its title, tied tensors, heads, order and names of other versions.
+"""Facts that a network's tensor names do not show: title, tied tensors, heads, order, names in other versions.
 
-The facts stand in facts.toml, one table per kind of network. They are compared with names as plain words, component by
-component, so that names of strangers cost no more than their length.
+The facts are in facts.toml, one table per kind of network. They are compared with names as plain words, component by
+component, so untrusted names cost time in proportion to their length.
 """
 
 from __future__ import annotations
@@ -18,34 +18,34 @@ FACTS_FILE = Path(__file__).with_name("facts.toml")
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """One kind of network; names end in or begin with these words of it, whatever stands before or after."""
+    """Facts about one kind of network, as beginnings and endings of its tensors' names."""
 
     key: str
     title: str
-    marks: tuple[tuple[str, ...], ...]  # sets of endings, of which one must be there as a whole
+    marks: tuple[tuple[str, ...], ...]  # sets of endings; a network of this kind has all endings of one set
     tied: tuple[tuple[str, ...], ...] = ()  # groups of endings: one tensor that several modules share
     heads: tuple[str, ...] = ()  # first components of tasks' own output layers
     parts: tuple[str, ...] = ()  # forward order inside a block
-    later: tuple[tuple[str, str], ...] = ()  # words in a file -> words in Transformers 5
+    later: tuple[tuple[str, str], ...] = ()  # (word in a file, word in Transformers 5)
     unused: tuple[str, ...] = ()  # endings of tensors in older files that the network no longer has
 
     def is_head(self, name: str) -> bool:
-        """Whether a tensor belongs to an output layer that a task has for itself."""
+        """Whether a tensor belongs to a task's own output layer."""
         return name.partition(".")[0] in self.heads
 
     def is_unused(self, name: str) -> bool:
-        """Whether a tensor of an older file is none of the network."""
+        """Whether a tensor of an older file no longer belongs to the network."""
         return any(_ends(name, ending) for ending in self.unused)
 
     def later_name(self, name: str) -> str:
-        """The name that Transformers 5 and adapters written by it have for a file's tensor; else the name itself."""
+        """The name of a file's tensor in Transformers 5 and in adapters written by it; else the name itself."""
         dotted = f".{name}."
         for file, module in self.later:
             dotted = dotted.replace(f".{file}.", f".{module}.")
         return dotted[1:-1]
 
     def tied_groups(self, names: Iterable[str]) -> tuple[tuple[str, ...], ...]:
-        """The groups of tied tensors among ``names``, each in the order of its facts; groups of one are left out."""
+        """The groups of tied tensors among ``names``, each in the order of the facts; groups of one are left out."""
         listed = list(names)
         groups = (tuple(n for ending in group for n in listed if _ends(n, ending)) for group in self.tied)
         return tuple(group for group in groups if len(group) > 1)
@@ -53,25 +53,26 @@ class Facts:
     def position_in_block(self, rest: str) -> int:
         """Forward order of a tensor inside its block, from what follows the block's number."""
         dotted = f"{rest}."
-        return next((at for at, part in enumerate(self.parts) if dotted.startswith(f"{part}.")), len(self.parts))
+        positions = (position for position, part in enumerate(self.parts) if dotted.startswith(f"{part}."))
+        return next(positions, len(self.parts))
 
 
 def facts_of(names: Iterable[str]) -> Facts | None:
-    """The facts of the first kind of network one of whose sets of marks is among ``names``; None without any."""
+    """The facts of the first kind of network with a set of marks among ``names``; None if there is no such kind."""
     endings = {mark for facts in all_facts() for marks in facts.marks for mark in marks}
     lengths = sorted({mark.count(".") + 1 for mark in endings})
-    there = set()
+    present = set()
     for name in names:
         parts = name.rsplit(".", lengths[-1])
         for length in lengths:
             if length <= len(parts) and (ending := ".".join(parts[-length:])) in endings:
-                there.add(ending)
-    matching = (facts for facts in all_facts() if any(there.issuperset(marks) for marks in facts.marks))
+                present.add(ending)
+    matching = (facts for facts in all_facts() if any(present.issuperset(marks) for marks in facts.marks))
     return next(matching, None)
 
 
 def title_of(names: Iterable[str]) -> str:
-    """What a network that is no CLIP tower is called, whatever stands before its names; empty if no mark says it."""
+    """The title of a network other than CLIP, whatever prefix its names have; empty if no marks match."""
     facts = facts_of(names)
     return facts.title if facts else ""
 
@@ -81,7 +82,7 @@ def all_facts() -> tuple[Facts, ...]:
     """Every table of the file, in its order, which decides between kinds that share marks.
 
     Raises:
-        ValueError: a table has a key that no field is called.
+        ValueError: a table has a key that is not a field.
     """
     known = {field.name for field in fields(Facts)} - {"key"}
     tables = tomllib.loads(FACTS_FILE.read_text(encoding="utf-8"))

@@ -1,6 +1,6 @@
 """Role, block, tower and orientation of the tensors of any network with blocks, from names, shapes and types alone.
 
-Nothing is kept by hand for single architectures: a name that says nothing gets its role from its shape.
+No architecture has rules of its own: a tensor whose name shows no role gets one from its shape.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from merging.models.network_facts import Facts, facts_of, title_of
 if TYPE_CHECKING:  # importing it loads torch, which the page Home does not need
     from merging.models.tensor_info import TensorInfo
 
-INFERENCE = 3  # raised whenever a role, a block or an order changes; it enters the ids of runs
+INFERENCE = 3  # version; raised whenever a role, a block or an order changes; part of the ids of runs
 BUFFERS = re.compile(
     r"position_ids|token_type_ids|num_batches_tracked|relative_position_index|relative_coords_table|inv_freq|"
     r"masked_bias|logit_scale|logit_bias|final_logits_bias"
@@ -35,8 +35,8 @@ AFTER = ("norm", "ln_f", "ln_post", "final", "post", "pooler", "head", "lm_head"
          "proj_out", "score", "fc", "embed_out")  # fmt: skip
 FIRST, LAST = ("vision", "visual", "image", "audio"), ("decoder", "text_decoder", "language", "lm")
 QUANTIZED = re.compile(r"qweight|qzeros|absmax|quant_map|weight_scale_inv|g_idx")
-FEWEST = 2  # weights that make a network of a file without blocks
-MOST_KNOWN = 0.5  # of the names, above which a file with CLIP's class embedding is a CLIP tower that is not whole
+FEWEST = 2  # weights from which on a file without blocks counts as a network
+MOST_KNOWN = 0.5  # share of CLIP's names above which a file without a title is an incomplete CLIP tower
 
 
 def describe_parameters(
@@ -44,10 +44,10 @@ def describe_parameters(
 ) -> tuple[Parameter, ...]:
     """Every tensor of a CLIP encoder by its rules, or of another network by inference, in forward order.
 
-    ``family`` is one of FAMILY_KEYS to have it one way, whatever the names say; facts do not count if all is inferred.
+    ``family``, one of FAMILY_KEYS, decides between the two regardless of the names; "inferred" ignores known facts.
 
     Raises:
-        FamilyError: neither; or a network that cannot be merged by tensors alone, and why.
+        FamilyError: no rules match the names, or the network is quantized and cannot be merged.
     """
     if not is_inferred(infos, family):
         return families.classify_parameters(infos, checkpoint_name, title_of(infos))
@@ -55,20 +55,19 @@ def describe_parameters(
     if quantized := [name for name in infos if QUANTIZED.fullmatch(last[name])]:
         raise FamilyError(
             f"{checkpoint_name} is quantized ({first_few(quantized)}); task vectors need full numbers. Give the "
-            f"model it was "
-            "made from."
+            "model it was made from."
         )
     return _inferred(infos, None if family == INFERRED_KEY else facts_of(infos))
 
 
 def is_inferred(names: Iterable[str], family: str = "") -> bool:
-    """Whether parameters are inferred: there are blocks or layers, and it is no CLIP tower, whole or damaged."""
+    """Whether parameters are inferred: the names show blocks or layers, and no CLIP tower, complete or damaged."""
     if family:
         return family == INFERRED_KEY
     return _is_inferred(tuple(names))
 
 
-@lru_cache(maxsize=64)  # a merge asks for the same few models many times
+@lru_cache(maxsize=64)  # a merge passes the names of the same few models many times
 def _is_inferred(listed: tuple[str, ...]) -> bool:
     if not listed:
         return False
@@ -84,17 +83,17 @@ def _is_inferred(listed: tuple[str, ...]) -> bool:
 def _inferred(infos: Mapping[str, TensorInfo], facts: Facts | None) -> tuple[Parameter, ...]:
     """Every tensor in forward order, tower by tower: before the blocks, in them, after them."""
     found = tensor_depths(infos)
-    turned = _transposed(infos, found)
+    transposed_names = _transposed(infos, found)
     rows = []
     for name, info in infos.items():
         depth = found[name]
         role = _role(name, info)
         section = f"block {depth.block}" if depth.block is not None else OUTPUT if _is_after(depth) else EMBEDDINGS
         inside = facts.position_in_block(depth.rest) if facts and depth.block is not None else 0
-        place = (_rank(depth, role), *_step(depth), inside, name)
+        sort_key = (_rank(depth, role), *_step(depth), inside, name)
         titled = f"{depth.tower} {section}" if depth.tower else section
         part = depth.rest.removesuffix(".weight").removesuffix(".bias")
-        rows.append((place, name, role, part, titled, depth, name in turned))
+        rows.append((sort_key, name, role, part, titled, depth, name in transposed_names))
     rows.sort(key=lambda row: row[0])
     return tuple(
         Parameter(name, role, part, section, depth.block, order, depth.tower, transposed)
@@ -103,7 +102,7 @@ def _inferred(infos: Mapping[str, TensorInfo], facts: Facts | None) -> tuple[Par
 
 
 def _rank(depth: Depth, role: Role) -> int:
-    """The place of a tower in forward order; tables that towers share come first, what connects towers in between."""
+    """The rank of a tower in forward order: tables that towers share come first, layers between towers in between."""
     if depth.tower.startswith(FIRST):
         return 1
     if depth.tower.startswith(LAST):
@@ -130,14 +129,14 @@ def _role(name: str, info: TensorInfo) -> Role:
     return _role_of(".".join(name.rsplit(".", 3)[-3:]), info.dtype.is_floating_point, len(info.shape), 1 in info.shape)
 
 
-@lru_cache(maxsize=4096)  # most tensors of a network are those of another block again
+@lru_cache(maxsize=4096)  # blocks repeat most of the names and shapes
 def _role_of(ending: str, floating: bool, sides: int, flat: bool) -> Role:
-    """The first that holds, from the last words of a name to the number of sides, of which one is 1 if ``flat``."""
+    """The role of a tensor with ``sides`` dimensions, of which one is 1 if ``flat``; its name decides first."""
     parts = ending.split(".")
     last, layer = parts[-1], parts[-2] if len(parts) > 1 else ""
     if not floating and last in {"weight", "bias"}:
-        return Role.LINEAR  # of packed numbers, which the check of the team refuses
-    learned = last == "logit_scale" and sides > 1  # one for each head of an attention layer
+        return Role.LINEAR  # packed numbers, which ``form_team`` refuses
+    learned = last == "logit_scale" and sides > 1  # one per head of an attention layer
     if not floating or (BUFFERS.fullmatch(last) and not learned) or (sides == 4 and ending.endswith("attn.bias")):
         return Role.BUFFER
     if STATISTICS.fullmatch(last):
@@ -150,7 +149,7 @@ def _role_of(ending: str, floating: bool, sides: int, flat: bool) -> Role:
 
 
 def _role_of_shape(last: str, sides: int, flat: bool) -> Role:
-    """The role of a tensor whose name says no more than its last word."""
+    """The role of a tensor by the last word of its name and its shape."""
     if sides < 2:
         return Role.NORM_SCALE if SCALES.fullmatch(last) else Role.SHIFT
     if sides == 2:
@@ -161,11 +160,12 @@ def _role_of_shape(last: str, sides: int, flat: bool) -> Role:
 
 
 def _transposed(infos: Mapping[str, TensorInfo], found: Mapping[str, Depth]) -> set[str]:
-    """Matrices stored as (d_in, d_out): their biases have as many numbers as they have columns, and not rows.
+    """Names of the matrices stored as (d_in, d_out): their biases have as many numbers as they have columns.
 
-    Square ones do not show it, and follow the others if all that do are transposed, heads outside the blocks apart.
+    Square matrices do not show their orientation. They count as transposed if no other matrix inside the blocks is
+    stored as (d_out, d_in) and at least one matrix is transposed.
     """
-    turned, square, upright = set(), set(), 0
+    transposed, square, others = set(), set(), 0
     for name, info in infos.items():
         bias = infos.get(name.removesuffix("weight") + "bias") if name.endswith(".weight") else None
         if bias is None or len(info.shape) != 2 or len(bias.shape) != 1:
@@ -173,7 +173,7 @@ def _transposed(infos: Mapping[str, TensorInfo], found: Mapping[str, Depth]) -> 
         if info.shape[0] == info.shape[1]:
             square.add(name)
         elif bias.shape[0] == info.shape[1]:
-            turned.add(name)
+            transposed.add(name)
         elif found[name].block is not None:
-            upright += 1
-    return turned | square if turned and not upright else turned
+            others += 1
+    return transposed | square if transposed and not others else transposed

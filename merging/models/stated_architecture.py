@@ -1,4 +1,4 @@
-"""What a person states of a model whose file does not: sizes, numbers of heads and the activation, in one line."""
+"""The architecture that a user states in one line where a file does not: sizes, numbers of heads, the activation."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ HEAD_WIDTH = 64  # the default that open_clip omits
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatedArchitecture:
-    """Sizes in pixels and numbers, 0 where unstated, and the activation, empty where unstated."""
+    """Sizes in pixels and numbers, 0 if not stated, and the activation, empty if not stated."""
 
     image_size: int = 0
     patch_size: int = 0
@@ -29,10 +29,10 @@ class StatedArchitecture:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """The fields in 'heads=12,activation=gelu'; none for an empty text.
+        """The fields in a text such as 'heads=12,activation=gelu'; an empty text states none.
 
         Raises:
-            CheckpointError: an unknown field, with the nearest known one, or a value that it cannot have.
+            CheckpointError: a field is unknown (the message suggests the nearest one), or cannot have that value.
         """
         names = [field.name for field in fields(cls)]
         values: dict[str, Any] = {}
@@ -72,7 +72,7 @@ class StatedArchitecture:
 
 
 def size_in(fields: object, name: str) -> int:
-    """A size in metadata, which is untrusted; 0 if it is none."""
+    """A size in metadata, which is untrusted; 0 if it is not a valid size."""
     value = fields.get(name) if isinstance(fields, dict) else None
     return value if type(value) is int and 0 < value <= LARGEST else 0
 

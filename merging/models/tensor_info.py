@@ -17,7 +17,7 @@ MAX_DIMENSIONS = 16
 
 
 class DtypeNames(NamedTuple):
-    """A dtype's names in files: in a safetensors header, and of torch's class of storages in a pickle."""
+    """The names of a dtype in files: in a safetensors header, and as torch's storage class in a pickle."""
 
     safetensors: str
     storage: str
@@ -62,7 +62,7 @@ class TensorInfo:
 
 
 def raw_bytes(flat: torch.Tensor) -> memoryview:
-    """The bytes of a flat, contiguous CPU tensor, without a copy."""
+    """The bytes of a flat (n,), contiguous CPU tensor, without a copy."""
     array: Any = flat.view(torch.uint8).numpy()
     return memoryview(array)
 
@@ -75,11 +75,15 @@ def read_span(descriptor: int, offset: int, numel: int, dtype: torch.dtype, labe
 def read_spans(
     descriptor: int, offset: int, spans: Iterable[tuple[int, int]], dtype: torch.dtype, label: str
 ) -> torch.Tensor:
-    """The scalars at several places [start, stop), counted from byte ``offset``: a new flat tensor."""
-    places = [(start * dtype.itemsize, stop * dtype.itemsize) for start, stop in spans]
-    raw = torch.empty(sum(stop - start for start, stop in places), dtype=torch.uint8)
+    """The scalars in several spans [start, stop), counted from byte ``offset``: a new flat tensor (n,).
+
+    Raises:
+        CheckpointError: the file ends before a span does.
+    """
+    byte_spans = [(start * dtype.itemsize, stop * dtype.itemsize) for start, stop in spans]
+    raw = torch.empty(sum(stop - start for start, stop in byte_spans), dtype=torch.uint8)
     view = raw_bytes(raw)
-    for start, stop in places:
+    for start, stop in byte_spans:
         part, view = view[: stop - start], view[stop - start :]
         while part:
             count = os.preadv(descriptor, [part], offset + stop - len(part))

@@ -1,7 +1,8 @@
 """The text tower of a whole CLIP model under the names of open_clip and of Transformers.
 
-Its blocks are those of the visual tower, so the names of their tensors are found in the same way. The canonical form is
-open_clip's: ``token_embedding.weight``, ``transformer.resblocks.0.…``, ``text_projection`` (width, embed_dim).
+Its blocks have the structure of the visual tower's, so the names of their tensors are found in the same way. The
+canonical form is open_clip's: ``token_embedding.weight``, ``transformer.resblocks.0.…``, ``text_projection`` (width,
+embed_dim).
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ def find_tower(checkpoint: Checkpoint) -> tuple[str, bool]:
     """The prefix of the text tower's names, and whether these are Transformers' names.
 
     Raises:
-        CheckpointError: there is none, or there are several.
+        CheckpointError: the checkpoint has no text tower, or several.
     """
     anchors = [name for name in checkpoint.infos if name == TOKENS or name.endswith("." + TOKENS)]
     if len(anchors) != 1:
@@ -49,12 +50,12 @@ def find_tower(checkpoint: Checkpoint) -> tuple[str, bool]:
 
 
 def text_tower(checkpoint: Checkpoint) -> CheckpointView:
-    """The text tower of a checkpoint under the names in its file, as a checkpoint under open_clip's names.
+    """The text tower of a checkpoint with the names in its file, as a checkpoint with open_clip's names.
 
-    The logit scale is in it if the file has one.
+    It includes the logit scale if the file has one.
 
     Raises:
-        CheckpointError: there is no text tower, only a part of one, or one of another kind than CLIP's.
+        CheckpointError: the checkpoint has no text tower, a part of one, or one that is not CLIP's.
     """
     prefix, hugging_face = find_tower(checkpoint)
     top = prefix.removesuffix(HF_BODY if hugging_face else "text.")
@@ -87,7 +88,7 @@ def _blocks(checkpoint: Checkpoint, prefix: str, hugging_face: bool) -> dict[str
 
 
 def _projection(checkpoint: Checkpoint, prefix: str, top: str) -> dict[str, DerivedTensor]:
-    """The matrix (width, embed_dim) that gives features; Transformers stores its transpose."""
+    """The matrix (width, embed_dim) that maps the last token to features; Transformers stores its transpose."""
     for name in (prefix + PROJECTION, top + PROJECTION):
         if name in checkpoint.infos:
             return rename_tensors(checkpoint, {PROJECTION: name})
@@ -97,24 +98,26 @@ def _projection(checkpoint: Checkpoint, prefix: str, top: str) -> dict[str, Deri
 
 
 def text_heads(checkpoint: Checkpoint, width: int, stated_heads: int = 0) -> int:
-    """The number of heads of a text tower of that width: as stated beside its weights, as ``given``, or as published.
+    """The number of heads of a text tower of that width.
+
+    It comes from the metadata, from ``stated_heads`` (0: not stated), or from the published towers of this width.
 
     Raises:
-        CheckpointError: nothing says it, or it does not divide the width.
+        CheckpointError: no source states the number, or it does not divide the width.
     """
     stated = stated_text(checkpoint).get("heads") or stated_heads or None
     if stated is None and width in PUBLISHED:
         return width // HEAD_WIDTH
     if type(stated) is not int or stated < 1 or width % stated:
         raise CheckpointError(
-            f"{checkpoint.name}: nothing says how many heads a text tower of width {width} has; its config.json or "
-            "open_clip_config.json belongs beside it, or state it with --architecture text_heads=N."
+            f"{checkpoint.name}: nothing says how many heads a text tower of width {width} has; put its config.json or "
+            "open_clip_config.json beside it, or state the number with --architecture text_heads=N."
         )
     return stated
 
 
 def stated_text(checkpoint: Checkpoint) -> Mapping[str, object]:
-    """What a checkpoint's metadata states of its text tower, in open_clip's fields."""
+    """The fields of open_clip that a checkpoint's metadata states of its text tower; empty if it states none."""
     text = architecture_in_metadata(checkpoint).get("text_cfg")
     return text if isinstance(text, dict) else {}
 

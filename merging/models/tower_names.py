@@ -1,7 +1,7 @@
 """The tensors of a visual tower under the names of open_clip and of Transformers.
 
-open_clip keeps q, k and v of an attention layer in one matrix and the output projection as (d_in, d_out); Transformers
-keeps three matrices and the projection as (d_out, d_in). The canonical form is open_clip's.
+open_clip stores q, k and v of an attention layer in one matrix and the output projection as (d_in, d_out); Transformers
+stores three matrices, and the projection as (d_out, d_in). The canonical form is open_clip's.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ VISUAL = "visual."
 BODY = "vision_model."
 ANCHOR, HF_ANCHOR = "class_embedding", "embeddings.class_embedding"
 PROJ = "proj"
-INSIDE = ("embeddings.", "encoder.", "pre_layrnorm.", "post_layernorm.")  # how names go on inside Transformers' tower
+INSIDE = ("embeddings.", "encoder.", "pre_layrnorm.", "post_layernorm.")  # names inside Transformers' tower
 TEXT_SIDE = ("text_model.", "text_projection.")
-KNOWN = 64  # lists of names whose towers are remembered
+KNOWN = 64  # lists of names whose towers are cached
 TO_HUGGING_FACE = {
     "class_embedding": HF_ANCHOR,
     "positional_embedding": "embeddings.position_embedding.weight",
@@ -53,10 +53,9 @@ TO_HUGGING_FACE = {
 def is_clip(infos: Mapping[str, TensorInfo], top: str, body: str, inside_other: bool = False) -> bool:
     """Whether a file with a class embedding below the prefix ``body`` is a CLIP model, whose names begin with ``top``.
 
-    BLIP and others have that embedding and norms under CLIP's names, and attention of their own; what CLIP has of them
-    is no network. So every tensor of the tower must be CLIP's. LLaVA holds a CLIP tower beside another network: the
-    model must have most of the file's numbers, and nothing beside it may have blocks, unless it is looked for
-    ``within`` another.
+    BLIP and others have this embedding and norms under CLIP's names, but an attention of their own, so every tensor of
+    the tower must be CLIP's. LLaVA holds a CLIP tower beside another network: unless ``inside_other``, the model must
+    have most of the file's numbers, and no tensor beside it may belong to blocks.
     """
     own, others, beside = 0, 0, list[str]()
     for name, info in infos.items():
@@ -76,14 +75,14 @@ def is_clip(infos: Mapping[str, TensorInfo], top: str, body: str, inside_other: 
 
 @dataclass(frozen=True, slots=True)
 class TowerTensor:
-    """A tensor of the visual tower: open_clip's name without prefix, and the index among q, k and v if it is one."""
+    """A tensor of the visual tower: open_clip's name without prefix, and its index if it is q, k or v alone."""
 
     name: str
     qkv_index: int | None = None
 
 
 def tensor_of_rule(rule: Rule, block: int | None) -> TowerTensor | None:
-    """The tensor of the tower that a rule's match is; None if it is not part of the tower."""
+    """The tensor of the tower that a rule describes; None if the rule's tensors are not part of the tower."""
     if rule.role == Role.BUFFER:
         return None
     prefix = "" if block is None else f"transformer.resblocks.{block}."
@@ -95,7 +94,7 @@ def tensor_of_rule(rule: Rule, block: int | None) -> TowerTensor | None:
 
 
 def find_tower_tensor(name: str) -> TowerTensor | None:
-    """The tensor of the tower that a name with any prefix means; None if it is not in a visual tower."""
+    """The tensor of the tower that a name with any prefix refers to; None if it is not in a visual tower."""
     for prefix, family in ((VISUAL, OPEN_CLIP_TOWER), (BODY, HUGGING_FACE)):
         if prefix in name:
             match = family.classify(name.rpartition(prefix)[2])
@@ -107,13 +106,13 @@ def find_tower_tensor(name: str) -> TowerTensor | None:
 def group_tower_names(names: Iterable[str]) -> dict[str, tuple[str, ...]]:
     """{open_clip's name of a visual tensor: its names among ``names``}; three names if q, k and v are separate.
 
-    Names that the nearest family does not know are left out, and so is a layer that lacks one of q, k and v.
+    Names that the nearest family does not know are left out, as is a layer that lacks one of q, k and v.
     """
-    return dict(_tower(tuple(names)))
+    return dict(_group_names(tuple(names)))
 
 
-@lru_cache(maxsize=64)  # every check of a merge asks for that of the same names
-def _tower(listed: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
+@lru_cache(maxsize=64)  # every check of a merge passes the same names
+def _group_names(listed: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
     family = nearest(listed)
     stored: dict[str, dict[int, str]] = {}
     for name in listed:
@@ -132,12 +131,12 @@ def tower_names(checkpoint: Checkpoint) -> dict[str, tuple[str, ...]]:
         FamilyError: the checkpoint is of no known family.
     """
     if checkpoint.is_inferred:
-        recognize_family(checkpoint.infos, checkpoint.name, title_of(checkpoint.infos))  # raises, as parameters would
-    return dict(_known_tower(tuple(parameter.name for parameter in checkpoint.parameters)))
+        recognize_family(checkpoint.infos, checkpoint.name, title_of(checkpoint.infos))  # raises
+    return dict(_group_parameter_names(tuple(parameter.name for parameter in checkpoint.parameters)))
 
 
-@lru_cache(maxsize=KNOWN)  # estimates ask again and again
-def _known_tower(names: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
+@lru_cache(maxsize=KNOWN)  # estimates pass the same names again and again
+def _group_parameter_names(names: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
     return group_tower_names(names)
 
 
@@ -152,7 +151,10 @@ def is_transposed(parameter: Parameter) -> bool:
 
 
 def assemble(name: str, stored: Sequence[str], parts: Sequence[Tensor]) -> Tensor:
-    """A tensor of the tower in open_clip's form, from a checkpoint's tensors ``parts`` named ``stored``."""
+    """A tensor (*S) of the tower in open_clip's form, from a checkpoint's tensors ``parts`` named ``stored``.
+
+    Three parts (width, ...) become one (3 · width, ...), and Transformers' projection (d_out, d_in) its transpose.
+    """
     tensor = torch.cat(list(parts)) if len(parts) > 1 else parts[0]
     return tensor.T if name == PROJ and not is_transposed_name(stored[0]) else tensor
 

@@ -1,1 +1,1 @@
-"""Checkpoints and a chain of methods as data: text form, presets, and what papers state."""
+"""Recipes, which are checkpoints and a chain of methods as data: their text form, presets, and papers' figures."""

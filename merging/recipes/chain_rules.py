@@ -1,4 +1,4 @@
-"""What is refused in a recipe: chains that make no sense, and fields that cannot be read."""
+"""Checks of a recipe, which refuse meaningless chains and malformed fields."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from merging.models.families import ACTIVATIONS, FAMILY_KEYS
 from merging.models.stated_architecture import StatedArchitecture
 from merging.models.team.vocabulary_choices import VOCABULARIES
 
-NOT_USED = {  # given images, or settings of them -> a sentence where no step of the chain looks at them
+NOT_USED = {  # a setting -> the sentence for recipes whose steps do not use it
     "exemplars": "No step of this chain needs exemplars, so exemplars is not used.",
     "test_data": "No step of this chain learns from test data, so test_data is not used.",
     "layer_inputs": "No step of this chain reads layer inputs, so layer_inputs is not used.",
@@ -24,27 +24,27 @@ EXAMPLES = {"merge": ("ties", "{density: 0.2}"), "adapt": ("surgery", "{rank: 16
 
 
 def checked_architecture(architecture: Any, activation: str) -> str:
-    """An architecture in plain fields, checked. Raises RecipeError if it is none, or names another activation."""
+    """The checked text of an architecture. Raises RecipeError if it is malformed, or names another activation."""
     if not isinstance(architecture, str):
         raise RecipeError(f"In a recipe, architecture is a text such as heads=12; got {short(architecture)}.")
     try:
-        given = StatedArchitecture.parse(architecture)
+        stated = StatedArchitecture.parse(architecture)
     except CheckpointError as error:
         raise RecipeError(f"In a recipe: {error}") from None
-    if given.activation and activation not in ("", given.activation):
-        raise RecipeError(f"The activation is {activation}, in the architecture {given.activation}; name one of them.")
-    return given.text()
+    if stated.activation and activation not in ("", stated.activation):
+        raise RecipeError(f"The activation is {activation}, in the architecture {stated.activation}; name one of them.")
+    return stated.text()
 
 
 def checked_family(family: Any) -> str:
-    """A family in a recipe, checked. Raises RecipeError if it is none."""
+    """The checked family of a recipe. Raises RecipeError if it is unknown."""
     if family not in ("", *FAMILY_KEYS):
         raise RecipeError(f"In a recipe, family is {' or '.join(FAMILY_KEYS)}, or left out; got {short(family)}.")
     return str(family)
 
 
 def refuse_meaningless(stages: Sequence[tuple[Method, Params]]) -> None:
-    """Raise RecipeError for a chain, methods with their parameters, whose result would not mean what it says."""
+    """Raise RecipeError for a chain, methods with their parameters, whose result would be misleading."""
     for i, (method, params) in enumerate(stages):
         if reason := method.refuses(params, [(before.key, values) for before, values in stages[:i]]):
             raise RecipeError(reason)
@@ -58,39 +58,39 @@ def refuse_meaningless(stages: Sequence[tuple[Method, Params]]) -> None:
     per_task = [method.title for method, _ in stages if isinstance(method, Merge) and method.per_task]
     if adapts and per_task:
         raise RecipeError(
-            f"{per_task[0]} gives every task a model of its own already, so {adapts[0]} has nothing to adapt; choose a "
+            f"{per_task[0]} already gives every task a model of its own, so {adapts[0]} has nothing to adapt; choose a "
             "merge that gives one model."
         )
 
 
 def list_doubts(stages: Sequence[tuple[Method, Params]]) -> list[str]:
-    """Sentences on a chain, methods with their parameters, that learns something which may be of little use."""
+    """Sentences on methods of a chain, with their parameters, whose learning may be of little use."""
     learning = [method for method, params in stages if isinstance(method, Merge) and method.learns(params)]
     random = [method.key for method, params in stages if isinstance(method, Edit) and "seed" in params.bounds()]
     mixing = [method for method, _ in stages
               if isinstance(method, Adapt) and method.mixes_on_pretrained and not method.as_they_came]  # fmt: skip
     return [
-        *(f"{merge.key} learns for the one draw that {key} makes; another seed needs learning anew."
+        *(f"{merge.key} learns for one random mask of {key}; another seed needs learning again."
           for merge in learning for key in random),
-        *(f"{adapt.title} mixes MLPs on the pretrained ones, so what {merge.title} learns for MLPs is not used."
+        *(f"{adapt.title} adds mixtures to the pretrained MLPs, so the MLPs that {merge.title} learns are not used."
           for merge in learning for adapt in mixing),
     ]  # fmt: skip
 
 
 def refuse_several_adapts(adapt: Any) -> None:
-    """Raise RecipeError if more than one adapt is given, in a list or as a mapping with several keys."""
+    """Raise RecipeError for more than one adapt, in a list or as a mapping with several keys."""
     pair = isinstance(adapt, list | tuple) and len(adapt) == 2 and not isinstance(adapt[1], str | list | tuple)
     if isinstance(adapt, Mapping | list | tuple) and len(adapt) > 1 and not (pair and isinstance(adapt[0], str)):
         raise RecipeError(f"A recipe has at most one adapt, on top of its merge; got {len(adapt)}: {short(adapt)}.")
 
 
 def describe_unused(settings: Mapping[str, Any], used: Mapping[str, Any]) -> tuple[str, ...]:
-    """A sentence for everything that is ``given`` and not empty, but not ``used``."""
+    """A sentence for each of ``settings`` that is not empty and not ``used``."""
     return tuple(sentence for name, sentence in NOT_USED.items() if settings.get(name) and not used.get(name))
 
 
 def check_settings(count_dead_params: Any, activation: Any, vocabulary: Any) -> None:
-    """Raise RecipeError if one of these is not what a recipe admits."""
+    """Raise RecipeError if one of these fields has a value that a recipe does not admit."""
     if not isinstance(count_dead_params, bool):
         raise RecipeError(f"In a recipe, count_dead_params is true or false; got {short(count_dead_params)}.")
     if activation not in ("", *ACTIVATIONS):
@@ -100,12 +100,12 @@ def check_settings(count_dead_params: Any, activation: Any, vocabulary: Any) -> 
 
 
 def short(value: Any) -> str:
-    """A value for an error text, never longer than a line."""
+    """A value for an error text, shortened to one line."""
     return reprlib.repr(value)
 
 
 def keyed(entry: Any, field: str) -> tuple[str, dict[str, Any]]:
-    """('ties', {...}) from 'ties' or {'ties': {...}}."""
+    """('ties', {...}) from 'ties' or {'ties': {...}}. Raises RecipeError for anything else."""
     if isinstance(entry, str):
         return entry, {}
     if isinstance(entry, dict) and len(entry) == 1:
@@ -117,5 +117,5 @@ def keyed(entry: Any, field: str) -> tuple[str, dict[str, Any]]:
 
 
 def canonical_json(data: Any) -> str:
-    """Plain data as JSON, the same text for the same data."""
+    """Plain data as JSON; equal data give the same text."""
     return json.dumps(data, sort_keys=True, separators=(",", ":"), allow_nan=False)

@@ -1,8 +1,8 @@
-"""The text form of chains, read and written: in links, and step by step on the command line.
+"""Reading and writing the text form of chains, in links and step by step on the command line.
 
-A link is 'lwptv;ties:density=0.1;surgery:rank=8', after 'count_dead_params;', 'activation:gelu;',
-'architecture:heads=4;', 'exemplars:per_task=9;' and 'test_data:split=reporting;' where a recipe sets them. An adapt is
-the last part of a link and has no sign before it, because "+" does not survive in addresses.
+A link is 'lwptv;ties:density=0.1;surgery:rank=8'. Before it come 'count_dead_params;', 'activation:gelu;',
+'architecture:heads=4;', 'exemplars:per_task=9;' and 'test_data:split=reporting;' if a recipe sets them. An adapt is the
+last part of a link, without a sign before it, because URLs decode "+" as a space.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from merging.models.stated_architecture import StatedArchitecture
 from merging.recipes.recipe import Exemplars
 from merging.recipes.unlabeled_images import TestData
 
-EXEMPLARS, TEST_DATA = "exemplars", "test_data"  # the keys of what says how exemplars and test data are drawn
+EXEMPLARS, TEST_DATA = "exemplars", "test_data"  # the keys of the settings that sample exemplars and test data
 COUNT_DEAD = "count_dead_params"
-MOST_PROBLEMS = 5  # of a chain that are said at once
+MOST_PROBLEMS = 5  # the most problems of a chain in one message
 ACTIVATION, ARCHITECTURE = "activation:", "architecture:"
 
 
 @dataclass(frozen=True)
 class WrittenChain:
-    """What the text of a chain says: steps as (key, values), and what goes for all of them."""
+    """The parsed text of a chain: steps as (key, values), and settings of the whole chain."""
 
     edits: Sequence[tuple[str, Mapping[str, Any]]]
     merge: tuple[str, Mapping[str, Any]]
@@ -41,7 +41,7 @@ class WrittenChain:
     test_data: Mapping[str, Any] = field(default_factory=dict)
 
     def text(self) -> str:
-        """The chain in one line, without values that are defaults."""
+        """The chain in one line, without default values."""
         settings = [COUNT_DEAD] if self.count_dead_params else []
         settings += [ACTIVATION + self.activation] if self.activation else []
         settings += [ARCHITECTURE + self.architecture] if self.architecture else []
@@ -56,12 +56,12 @@ class WrittenChain:
 
 
 def step_text(method: Method, values: Mapping[str, Any]) -> str:
-    """A step without values that are defaults: 'ties:density=0.2,scaling=0.3'."""
+    """A step without default values: 'ties:density=0.2,scaling=0.3'."""
     return _with_values(method.key, method.params, values)
 
 
 def exemplars_text(values: Mapping[str, Any]) -> str:
-    """How exemplars are drawn: 'exemplars:per_task=9', or 'exemplars' if all values are defaults."""
+    """The settings of exemplars: 'exemplars:per_task=9', or 'exemplars' if all values are defaults."""
     return _with_values(EXEMPLARS, Exemplars, values)
 
 
@@ -72,50 +72,50 @@ def _with_values(key: str, kind: type[Params], values: Mapping[str, Any]) -> str
 
 
 def _pair(name: str, bound: Bound, value: Any) -> str:
-    """'density=0.2', with the value as it reads back exactly: another number would be another run.
+    """'density=0.2', with all digits of the value, because a rounded value would identify another run.
 
-    A table stands for itself: 'b0-1=0'.
+    A table has no name: 'b0-1=0'.
     """
     return bound.to_text(value) if bound.kind == TABLE else f"{name}={bound.to_text(value)}"
 
 
 def parse_chain(text: str) -> WrittenChain:
-    """The chain of a text as ``WrittenChain.text`` writes it; every step has all its values.
+    """The chain in a text that ``WrittenChain.text`` wrote; every step has all its values.
 
     Raises:
         MergingError: an unknown method or parameter, or a value outside its bounds.
     """
     problems: list[str] = []
-    dead, activation, architecture, rest = _settings(text)
-    exemplars = parse_values(Exemplars, _take_piece(EXEMPLARS, rest))
-    test_data = parse_values(TestData, _take_piece(TEST_DATA, rest))
-    top = parse_step("adapt", rest.pop(), problems) if rest and _is_adapt(rest[-1]) else None
-    if not rest:
+    dead, activation, architecture, parts = _split_settings(text)
+    exemplars = parse_values(Exemplars, _take_values(EXEMPLARS, parts))
+    test_data = parse_values(TestData, _take_values(TEST_DATA, parts))
+    adapt = parse_step("adapt", parts.pop(), problems) if parts and _is_adapt(parts[-1]) else None
+    if not parts:
         raise RecipeError("The chain has no merge.")
-    if top and _is_adapt(rest[-1]):
-        raise RecipeError(f"A recipe has at most one adapt; got {rest[-1].partition(':')[0].strip()} and {top[0]}.")
-    edits = [parse_step("edit", edit, problems) for edit in rest[:-1]]
-    merge, given = parse_step("merge", rest[-1], problems)
+    if adapt and _is_adapt(parts[-1]):
+        raise RecipeError(f"A recipe has at most one adapt; got {parts[-1].partition(':')[0].strip()} and {adapt[0]}.")
+    edits = [parse_step("edit", edit, problems) for edit in parts[:-1]]
+    merge, params = parse_step("merge", parts[-1], problems)
     if problems:
         more = len(problems) - MOST_PROBLEMS
         raise RecipeError(" ".join(problems[:MOST_PROBLEMS]) + (f" And {more} more problems." if more > 0 else ""))
     return WrittenChain(
         [(key, registry.find_edit(key).params.build(values).values()) for key, values in edits],
-        (merge, registry.find_merge(merge).params.build(given).values()),
+        (merge, registry.find_merge(merge).params.build(params).values()),
         exemplars,
         dead,
         activation,
         architecture,
-        top and (top[0], registry.find_adapt(top[0]).params.build(top[1]).values()),
+        adapt and (adapt[0], registry.find_adapt(adapt[0]).params.build(adapt[1]).values()),
         test_data,
     )
 
 
-def _take_piece(key: str, pieces: list[str]) -> str:
-    """What the first piece says of ``key``, which is taken away; empty if it is of something else."""
-    if not pieces or pieces[0].partition(":")[0] != key:
+def _take_values(key: str, parts: list[str]) -> str:
+    """The values of the first part, which is removed, if its key is ``key``; otherwise empty."""
+    if not parts or parts[0].partition(":")[0] != key:
         return ""
-    return pieces.pop(0).partition(":")[2]
+    return parts.pop(0).partition(":")[2]
 
 
 def _is_adapt(step: str) -> bool:
@@ -123,8 +123,8 @@ def _is_adapt(step: str) -> bool:
     return any(method.role == "adapt" and method.key == key for method in registry.list_methods())
 
 
-def _settings(text: str) -> tuple[bool, str, str, list[str]]:
-    """Whether the chain counts unused tensors, the activation and architecture that it names, and the rest of it."""
+def _split_settings(text: str) -> tuple[bool, str, str, list[str]]:
+    """Whether the chain counts unused tensors, its activation, its architecture, and its remaining parts."""
     dead, activation, architecture = text.startswith(f"{COUNT_DEAD};"), "", ""
     text = text.removeprefix(f"{COUNT_DEAD};")
     if text.startswith(ACTIVATION):
@@ -138,20 +138,20 @@ def _settings(text: str) -> tuple[bool, str, str, list[str]]:
 
 
 def parse_values(kind: type[Params], text: str) -> dict[str, Any]:
-    """The checked values in 'name=value,name=value', with the defaults of the others."""
+    """The checked values of 'name=value,name=value', and the defaults of all other parameters."""
     bounds = kind.bounds()
     values: dict[str, Any] = {}
     for name, _, word in (pair.partition("=") for pair in text.split(",") if pair):
         try:
             values[name] = bounds[name].parse(word) if name in bounds else word
         except ValueError:
-            values[name] = word  # the check below says what is wrong
+            values[name] = word  # ``build`` below raises the error
     return kind.build(values).values()
 
 
 def parse_step(role: str, text: str, problems: list[str]) -> tuple[str, dict[str, Any]]:
-    """('ties', {'density': 0.1}) from 'ties:density=0.1'; what is wrong is added to ``problems``."""
-    key, _, rest = text.partition(":")
+    """('ties', {'density': 0.1}) from 'ties:density=0.1'; descriptions of errors are added to ``problems``."""
+    key, _, values = text.partition(":")
     key = key.strip()
     try:
         method = registry.find_method(role, key)
@@ -159,19 +159,19 @@ def parse_step(role: str, text: str, problems: list[str]) -> tuple[str, dict[str
         problems.append(str(error))
         return key, {}
     params = {}
-    for part in filter(None, (part.strip() for part in rest.split(","))):
-        name, equals, value = _named(part, method.params.bounds())
+    for part in filter(None, (part.strip() for part in values.split(","))):
+        name, equals, value = _split_parameter(part, method.params.bounds())
         if problem := _problem(method, name, equals, value):
             problems.append(problem)
         elif name in params and method.params.bounds()[name].kind == TABLE:
-            problems.append(f"{method.key}.{name} is given twice; join its rules by '+', as in b0=0+b1=0.")
+            problems.append(f"{method.key}.{name} appears twice; join its rules by '+', as in b0=0+b1=0.")
         else:
             params[name] = method.params.bounds()[name].parse(value)
     return key, params
 
 
 def parse_test_data(text: str, problems: list[str]) -> dict[str, Any]:
-    """Settings of test data from 'reporting:per_task=128' or 'per_task=128'; what is wrong is added to ``problems``."""
+    """Settings of test data from 'reporting:per_task=128' or 'per_task=128'; errors are added to ``problems``."""
     split, colon, values = text.strip().partition(":")
     if not colon and "=" in split:
         split, values = "", split
@@ -183,19 +183,19 @@ def parse_test_data(text: str, problems: list[str]) -> dict[str, Any]:
         return {}
 
 
-def _named(part: str, bounds: Mapping[str, Bound]) -> tuple[str, str, str]:
-    """The name, '=' and value of one parameter; a table of rules may stand without its name.
+def _split_parameter(part: str, bounds: Mapping[str, Bound]) -> tuple[str, str, str]:
+    """The name, '=' and value of one parameter; a table of rules may come without its name.
 
-    Its first selector has a digit or a dot in it, or is ``all``; a word of letters is a parameter's name.
+    The first selector of a table has a digit or a dot in it, or is ``all``; a word of letters is a parameter's name.
     """
     name, equals, value = (piece.strip() for piece in part.partition("="))
-    table = next((own for own, bound in bounds.items() if bound.kind == TABLE), "")
+    table = next((parameter for parameter, bound in bounds.items() if bound.kind == TABLE), "")
     unnamed = name == EVERYTHING or not name.replace("_", "").isalpha()
     return (table, "=", part) if table and equals and unnamed else (name, equals, value)
 
 
 def _problem(method: Method, name: str, equals: str, value: str) -> str:
-    """What is wrong with one 'name=value'; empty if nothing is."""
+    """The error in one 'name=value'; empty if there is none."""
     bounds = method.params.bounds()
     if not equals:
         return f"{method.key}: write parameters as name=value; got {name!r}."

@@ -1,4 +1,4 @@
-"""Files of layer inputs and of gradients that a recipe names: data of networks that the program cannot run."""
+"""Files of layer inputs and gradients that a recipe names, for networks that the program cannot run."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ Files = tuple[tuple[str, str], ...]  # (expert, file), in order
 
 @dataclass(frozen=True)
 class DataFiles:
-    """The files of every expert's layer inputs and gradients; none unless a recipe names them."""
+    """The files of every expert's layer inputs and gradients; empty unless a recipe names some."""
 
     layer_inputs: Files = ()
     gradients: Files = ()
 
     @classmethod
     def build(cls, layer_inputs: Any = None, gradients: Any = None) -> Self:
-        """The files of {expert: file}. Raises RecipeError if they are written in another way."""
+        """The files of mappings {expert: file}. Raises RecipeError for any other form."""
         return cls(_files(layer_inputs, "layer_inputs"), _files(gradients, "gradients"))
 
     def read_by(self, methods: Iterable[tuple[Method, Needs]]) -> Self:
-        """Those that one of these methods reads."""
+        """The files that one of these methods reads."""
         read = [method for method, _ in methods]
         rows = self.layer_inputs if any(method.reads_layer_inputs for method in read) else ()
         return type(self)(rows, self.gradients if any(method.gradients for method in read) else ())
 
     def has_data_for(self, method: Method) -> bool:
-        """Whether a method finds its data in these files."""
+        """Whether these files have the data of a method."""
         return bool(self.layer_inputs if method.reads_layer_inputs else method.gradients and self.gradients)
 
     def of_experts(self, names: Iterable[str]) -> Self:
@@ -42,20 +42,20 @@ class DataFiles:
         return type(self)(rows, tuple(pair for pair in self.gradients if pair[0] in wanted))
 
     def map_paths(self, resolve: Callable[[str], str]) -> Self:
-        """The same files, each where ``place`` says that its reference is."""
+        """The same files, with each path replaced by ``resolve`` of it."""
         rows = tuple((name, resolve(file)) for name, file in self.layer_inputs)
         return type(self)(rows, tuple((name, resolve(file)) for name, file in self.gradients))
 
     def to_plain(self) -> dict[str, dict[str, str]]:
-        """{key of a recipe: {expert: file}}, without keys of which there are none."""
+        """{key of a recipe: {expert: file}}, without keys that have no files."""
         files = {"layer_inputs": dict(self.layer_inputs), "gradients": dict(self.gradients)}
         return {key: named for key, named in files.items() if named}
 
 
-def _files(given: Any, key: str) -> Files:
-    if given is not None and not isinstance(given, Mapping):
+def _files(files: Any, key: str) -> Files:
+    if files is not None and not isinstance(files, Mapping):
         raise RecipeError(f"In a recipe, {key} is a mapping of expert to file.")
     return tuple(
         (read_text_field(n, "an expert's name"), read_text_field(f, f"a file of {key}"))
-        for n, f in (given or {}).items()
+        for n, f in (files or {}).items()
     )

@@ -1,7 +1,7 @@
-"""A recipe with one layer changed: put back to pretrained, scaled, or given back to one expert.
+"""A recipe with one layer changed: reset to pretrained, scaled, or restricted to one expert.
 
-Putting back and scaling multiply the merged task vector after the merge, so that nothing else moves. Giving back cannot
-be such a factor: it works on the task vectors before the merge, of which the layer keeps the expert's alone.
+Resetting and scaling multiply the layer's merged task vector after the merge, so no other tensor changes. Restricting
+works before the merge: in this layer, it sets the task vectors of all other experts to zero.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ MANUAL = "manual"
 
 @dataclass(frozen=True, slots=True)
 class ChosenLayer:
-    """A tensor, the whole section that it is in, or all tensors of its role: what ``reach`` says."""
+    """A tensor, its whole section, or all tensors of its role, as ``extent`` says."""
 
     tensor: str
     section: str
@@ -36,25 +36,25 @@ class ChosenLayer:
 
     def rule(self, factor: float, experts: Sequence[str] = ()) -> FactorRule:
         """The rule that gives the layer this factor."""
-        where: dict[str, tuple[str, ...]] = {"tensors": (glob.escape(self.tensor),)}
+        selection: dict[str, tuple[str, ...]] = {"tensors": (glob.escape(self.tensor),)}
         if self.extent == KIND:
-            where = {"roles": (self.role,)}
+            selection = {"roles": (self.role,)}
         elif self.extent == BLOCK and self.section in (EMBEDDINGS, OUTPUT):
-            where = {"sections": (self.section,)}
+            selection = {"sections": (self.section,)}
         elif self.extent == BLOCK:
-            where = {"blocks": (self.section.removeprefix("block "),)}
-        return FactorRule(factor=factor, experts=tuple(experts), **where)
+            selection = {"blocks": (self.section.removeprefix("block "),)}
+        return FactorRule(factor=factor, experts=tuple(experts), **selection)
 
 
 def scale_layer(
     recipe: Recipe, layer: ChosenLayer, factor: float, parameters: Sequence[Parameter], title: str = ""
 ) -> Recipe:
-    """The recipe with the layer's merged task vector multiplied by ``factor`` after the merge; 0 puts it back.
+    """The recipe with the layer's merged task vector multiplied by ``factor`` after the merge; 0 resets the layer.
 
-    Where the recipe has such a step already, both become one. ``parameters`` are those of the pretrained model.
+    If the recipe already has such a step, both are combined. ``parameters`` are those of the pretrained model.
 
     Raises:
-        ParameterError: the layer is not among the parameters, or the factors go beyond what the edit takes.
+        ParameterError: the layer is not among the parameters, or a factor exceeds the edit's limits.
     """
     step, before = _split_last_edit(recipe)
     rule = layer.rule(factor)
@@ -68,12 +68,14 @@ def scale_layer(
 
 
 def restrict_to_expert(recipe: Recipe, layer: ChosenLayer, expert: str, title: str = "") -> Recipe:
-    """The recipe in which the merge sees only this expert's task vector in the layer, times ``single_factor``.
+    """The recipe whose merge takes only this expert's task vector in the layer, times ``single_factor``.
 
-    The edit takes at most ``LARGEST``; a merge that would need more then gives a part of the expert's change only.
+    The factor is at most ``LARGEST``; with a merge that would need more, the layer gets only a part of the expert's
+    change.
 
-    Merges that sum then give the expert's own weights there. Others give what they make of one expert alone, and those
-    with a threshold over all scalars change other tensors, too. What an earlier edit prunes stays pretrained.
+    With merges that sum, the layer then has the expert's own weights. With others it has their result for one expert,
+    and merges with a threshold over all scalars also change other tensors. Scalars that an earlier edit prunes stay
+    pretrained.
 
     Raises:
         RecipeError: the recipe does not merge this expert.
@@ -90,7 +92,7 @@ def restrict_to_expert(recipe: Recipe, layer: ChosenLayer, expert: str, title: s
 
 
 def single_factor(recipe: Recipe) -> float:
-    """By what one task vector is multiplied so that its sum with zeros, as the merge weighs it, is that vector.
+    """The factor on one task vector for which the merge of it with zeros is the task vector itself.
 
     1 / λ for merges with a scaling coefficient λ, K for the mean, 1 for merges that weigh in other ways.
     """
@@ -101,7 +103,7 @@ def single_factor(recipe: Recipe) -> float:
 
 
 def _split_last_edit(recipe: Recipe) -> tuple[Step | None, tuple[Step, ...]]:
-    """The step that works on the merged task vector, None if there is none, and the edits before it."""
+    """The step that edits the merged task vector (None if there is none), and the edits before it."""
     last = recipe.edits[-1] if recipe.edits else None
     if last is not None and registry.find_edit(last.key).after_merge(last.params):
         return last, recipe.edits[:-1]

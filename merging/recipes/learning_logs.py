@@ -1,4 +1,4 @@
-"""What authors logged while a merge learned, for recipes of the same chain."""
+"""The curves that authors logged while a merge learned, for recipes of the same chain."""
 
 from __future__ import annotations
 
@@ -11,15 +11,11 @@ from merging.recipes.step import Step
 
 ALONG, TWO_UPDATES = "steps", "iterations of two updates"
 ADAPTED = {"surgery_on_task_arithmetic": "surgery", "surgery_on_lw_adamerging": "adamerging_surgery"}  # curve -> preset
-FREE_PARAMETERS = {
-    "steps",
-    "seed",
-    "shrink",
-}  # parameters that do not change where one step after another leads on average
+FREE_PARAMETERS = {"steps", "seed", "shrink"}  # parameters that do not change the average course of learning
 
 
 def logs_of(recipe: Recipe) -> tuple[Curve, ...]:
-    """The curves of the presets with a recipe's edits and merge; what adapts the merged model does not count.
+    """The curves of the presets with a recipe's edits and merge, whatever its adapt is.
 
     Only the number of steps, the seed, and the factor on the learned coefficients may differ.
     """
@@ -31,7 +27,10 @@ def logs_of(recipe: Recipe) -> tuple[Curve, ...]:
 
 
 def adapt_logs_of(recipe: Recipe) -> tuple[Curve, ...]:
-    """The curves of the presets with a recipe's edits, merge and adapt, by updates; steps and seed may differ."""
+    """The curves, by number of updates, of the presets with a recipe's edits, merge and adapt.
+
+    Only the number of steps and the seed may differ.
+    """
     if recipe.adapt is None:
         return ()
     curves = []

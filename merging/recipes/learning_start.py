@@ -1,4 +1,4 @@
-"""What a recipe that learns starts from: the recipe that gives the same model before any step of learning."""
+"""The start of a recipe that learns: the recipe of the model before the first step of learning."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from merging.recipes.step import Step
 
 
 def start_of(recipe: Recipe) -> Recipe | None:
-    """The recipe of the model that learning starts from, without a title; None for a recipe that learns nothing.
+    """The recipe of the model that learning starts from, without a title; None for a recipe that does not learn.
 
-    An adapt starts from the merged model that it is put on; a merge from one of the same task vectors that learns
-    nothing.
+    An adapt starts from its merged model. A merge that learns starts from a merge of the same task vectors that does
+    not learn.
     """
     if recipe.adapt is not None:
         return _with_merge(recipe, recipe.merge)

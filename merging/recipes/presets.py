@@ -1,6 +1,6 @@
-"""Recipes of the papers' named combinations, and of the same with an edit in front.
+"""Recipes of the papers' named combinations, and of these combinations with a further edit in front.
 
-``recipes/papers/presets.yaml`` holds the combinations and what they are compared with.
+``recipes/papers/presets.yaml`` holds the combinations and their comparisons.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from merging.recipes.papers.ablations import LWPTV_FAMILY, VARIANTS
 from merging.recipes.papers.combinations import COMBINATIONS, LEARNED, LWPTV, ON_NETWORKS, Combination
 from merging.recipes.recipe import Exemplars, Recipe
 
-PLUGIN = LWPTV  # the edit that its paper puts in front of every merge
+PLUGIN = LWPTV  # the edit that the LwPTV paper puts in front of every merge
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,11 +31,11 @@ class Preset(Combination):
         large: bool = False,
         test_data: Mapping[str, Any] | None = None,
     ) -> Recipe:
-        """The preset on these checkpoints, as published: of CLIP, counting the unused text tensors that they may carry.
+        """The preset on these checkpoints as published; for CLIP it counts unused text tensors in the checkpoints.
 
-        ``large`` takes the paper's parameters for ViT-L/14 in place of those for ViT-B/32. What learns without labels
-        does so on images that are not scored, unless ``test_data`` says otherwise: {"split": "reporting"} is what the
-        papers do.
+        ``large`` takes the paper's parameters for ViT-L/14 in place of those for ViT-B/32. Methods that learn without
+        labels do so on images that are not scored. Papers learn on the scored images: ``test_data`` =
+        {"split": "reporting"}.
         """
         params = {**self.params, **self.large} if large else self.params
         return Recipe.build(
@@ -52,20 +52,20 @@ class Preset(Combination):
         )
 
     def name_in_lists(self, large: bool = False) -> str:
-        """The name under which lists show it, with the values of ``recipe``."""
+        """The preset's name in lists, with the values of ``recipe``."""
         return name_of(self.title, lambda: {**self.params, **(self.large if large else {})})
 
     def with_edit(
-        self, edit: tuple[str, Mapping[str, Any]] = PLUGIN, name: str = "", draw: Exemplars | None = None
+        self, edit: tuple[str, Mapping[str, Any]] = PLUGIN, name: str = "", exemplars: Exemplars | None = None
     ) -> Self:
-        """The preset with an edit in front. ``draw`` are the edit's exemplars, where the preset itself needs none."""
-        drawn = self.exemplars if draw is None or self.recipe("", {}).exemplars else draw.values()
+        """The preset with an edit in front. ``exemplars`` are the edit's, used if the preset itself needs none."""
+        values = self.exemplars if exemplars is None or self.recipe("", {}).exemplars else exemplars.values()
         return replace(
             self,
             key=f"{self.key}_{edit[0]}",
             title=f"{self.title} w/ {name or registry.find_edit(edit[0]).title}",
             edits=(edit, *self.edits),
-            exemplars=drawn,
+            exemplars=values,
             source=f"ours, made of: {self.source}",
             note="",
         )
@@ -73,13 +73,13 @@ class Preset(Combination):
 
 PRESETS = tuple(Preset(**vars(combination)) for combination in (*COMBINATIONS, *VARIANTS, *LEARNED))
 NETWORK_PRESETS = tuple(Preset(**vars(combination)) for combination in ON_NETWORKS)
-LEARNING = frozenset(combination.key for combination in LEARNED)  # what learns, or stands beside what does
+LEARNING = frozenset(combination.key for combination in LEARNED)  # presets that learn, and their comparisons
 
 NAMES = {one.title: one.name for one in PRESETS if one.name}
 
 
 def name_of(title: str, params: Callable[[], Mapping[str, Any]]) -> str:
-    """The name under which lists show what has a title; ``params`` gives the values of its merge."""
+    """The name in lists of a recipe with a title; ``params`` returns the values of its merge."""
     for known, name in NAMES.items():
         if title == known or title.startswith(f"{known} w/ "):
             try:
@@ -90,7 +90,7 @@ def name_of(title: str, params: Callable[[], Mapping[str, Any]]) -> str:
 
 
 def find_preset(key: str) -> Preset:
-    """The preset with that key; raises RecipeError, which names the nearest key."""
+    """The preset with a key. Raises RecipeError, which names the nearest key."""
     for candidate in (*PRESETS, *NETWORK_PRESETS):
         if candidate.key == key:
             return candidate
@@ -99,9 +99,9 @@ def find_preset(key: str) -> Preset:
 
 
 def list_offered(network: str) -> tuple[Preset, ...]:
-    """The presets for models of a kind of network: all for CLIP, whose title is empty.
+    """The presets for models of a kind of network, by its title; all presets for CLIP, whose title is empty.
 
-    For another, the values reported for it come first, then the combinations that need nothing but the checkpoints.
+    For another network, presets reported for it come first, then those that need only checkpoints.
     """
     if not network:
         return PRESETS
@@ -113,8 +113,8 @@ def list_offered(network: str) -> tuple[Preset, ...]:
 def bases(edit: str) -> list[Preset]:
     """The presets that an edit can be put in front of.
 
-    Left out are presets that contain it already, and those that such a combination is compared with: presets with
-    ``PLUGIN`` in front, and its family's variants. So are those of ``LEARNING``, which take minutes each.
+    Presets that already contain the edit are left out. So are the comparisons of such combinations (presets with
+    ``PLUGIN`` in front and the variants of its family), and the presets of ``LEARNING``, which take minutes each.
     """
     return [
         base
@@ -127,7 +127,7 @@ def bases(edit: str) -> list[Preset]:
 
 
 def refusal(preset: Preset) -> str:
-    """Why a preset's chain makes no sense; empty if it makes sense."""
+    """The reason why a preset's chain is meaningless; empty if it is valid."""
     try:
         preset.recipe("", {})
     except RecipeError as error:
@@ -136,21 +136,21 @@ def refusal(preset: Preset) -> str:
 
 
 def partners() -> list[Preset]:
-    """Every base with ``PLUGIN`` in front that makes sense and is no preset already."""
+    """Every valid combination of a base with ``PLUGIN`` in front that is not yet a preset."""
     keys = {preset.key for preset in PRESETS}
     plugged = [base.with_edit() for base in bases(PLUGIN[0])]
     return [partner for partner in plugged if partner.key not in keys and not refusal(partner)]
 
 
 class Settings(NamedTuple):
-    """What decides which tensors are kept, apart from their saliency; the defaults are the papers'."""
+    """The settings that, with the saliency, decide which tensors are pruned; the defaults are the papers'."""
 
     prune_ratio: float = 0.7
     shared: bool = True
 
 
 def settings_of(recipe: Recipe | None) -> Settings:
-    """The settings of a recipe's first edit that prunes by saliency, the papers' if there is none."""
+    """The settings of a recipe's first edit that prunes by saliency; the papers' if there is none."""
     for step in recipe.edits if recipe else ():
         values = step.params.values()
         if values.keys() >= set(Settings._fields):

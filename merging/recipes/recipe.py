@@ -1,4 +1,4 @@
-"""A recipe: which checkpoints, which chain of edits, which merge. Written as YAML, named by its digest."""
+"""A recipe: references to checkpoints, a chain of edits, a merge and an adapt. Written as YAML, named by its digest."""
 
 from __future__ import annotations
 
@@ -29,33 +29,33 @@ FIELDS = (
     "version", "title", "pretrained", "experts", "exemplars", "test_data", "count_dead_params", "activation",
     "architecture", "family", "vocabulary", "layer_inputs", "gradients", "edits", "merge", "adapt",
 )  # fmt: skip
-STATED_FIELDS = ("activation", "architecture", "family")  # words on the models, which plain data leave out where empty
-DEFAULT_MERGE = "task_arithmetic"  # what ``merging.merge`` takes where no merge is named
+STATED_FIELDS = ("activation", "architecture", "family")  # facts on the models, which plain data omit if empty
+DEFAULT_MERGE = "task_arithmetic"  # the default of ``merging.merge``
 NEEDS_EXEMPLARS = {Needs.EXEMPLARS, Needs.LABELED_EXEMPLARS}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Exemplars(Params):
-    """How many training images a chain that needs exemplars may see, and which."""
+    """The number of training images per task for a chain that needs exemplars, and the seed that samples them."""
 
     per_task: int = integer(
         64, low=1, high=100_000, slider=(1, 64), label="Exemplars per task", help="Training images that methods see."
     )
-    seed: int = integer(0, low=0, slider=(0, 100), label="Exemplar seed", help="Which training images are drawn.")
+    seed: int = integer(0, low=0, slider=(0, 100), label="Exemplar seed", help="Which training images are sampled.")
 
 
 @dataclass(frozen=True)
 class Recipe:
     """References to checkpoints, any number of edits, one merge, and at most one adapt on top of the merged model.
 
-    ``title`` is for people and not in the digest. ``exemplars`` and ``test_data`` are there where the chain needs them.
+    ``title`` is for people and not in the digest. ``exemplars`` and ``test_data`` are set if the chain needs them.
 
-    With ``count_dead_params``, global quantiles count the unused text tensors that published image encoders carry, as
-    their authors' code does; it changes nothing where a checkpoint carries none. It is off unless a recipe turns it on,
-    as the papers' presets do. ``activation`` is that of all the models, for files that do not state it or state it
-    wrongly; exemplars and evaluations run with it. ``architecture`` is what no file states, as
-    'heads=12,activation=gelu'; a file that states something else is refused. ``family`` says what the models are where
-    that is not to be recognized: "clip" for the CLIP tower in a larger network, "inferred" to infer every role.
+    With ``count_dead_params``, global quantiles count the unused text tensors in published image encoders, as their
+    authors' code does; it has no effect on checkpoints without such tensors. The papers' presets turn it on.
+    ``activation`` holds for all models, for files that do not state it or state it wrongly; exemplars and
+    evaluations run with it. ``architecture`` has facts that no file states, as 'heads=12,activation=gelu'; a file that
+    states something else is refused. ``family`` replaces the recognition of the models: "clip" for the CLIP tower in a
+    larger network, "inferred" to infer every role.
     """
 
     pretrained: str
@@ -63,16 +63,16 @@ class Recipe:
     edits: tuple[Step, ...]
     merge: Step
     title: str = ""
-    exemplars: Exemplars | None = None  # None for chains that need none
+    exemplars: Exemplars | None = None  # None if the chain needs none
     count_dead_params: bool = False
     activation: str = ""  # one of ACTIVATIONS; empty: as the files state
-    architecture: str = ""  # as StatedArchitecture writes it
+    architecture: str = ""  # in the text form of StatedArchitecture
     adapt: Step | None = None
-    test_data: TestData | None = None  # None for chains that need none
-    vocabulary: str = COMMON  # one of VOCABULARIES: what becomes of tables with a row per token
-    data_files: DataFiles = field(default_factory=DataFiles)  # files of data, where a step reads them
+    test_data: TestData | None = None  # None if the chain needs none
+    vocabulary: str = COMMON  # one of VOCABULARIES: the treatment of tables with a row per token
+    data_files: DataFiles = field(default_factory=DataFiles)  # files of data that a step reads
     family: str = ""
-    unused: tuple[str, ...] = field(default=(), compare=False)  # sentences on what a file says and no step needs
+    unused: tuple[str, ...] = field(default=(), compare=False)  # sentences on fields of a file that no step needs
 
     @classmethod
     def build(  # noqa: PLR0913 - a recipe's fields
@@ -98,8 +98,8 @@ class Recipe:
         """A checked recipe.
 
         Raises:
-            UnknownMethodError, ParameterError: with the nearest known name, or the admitted range.
-            RecipeError: the chain makes no sense; says why.
+            UnknownMethodError, ParameterError: names the nearest known name, or the admitted range.
+            RecipeError: the chain is meaningless; names the reason.
         """
         merge_method = registry.find_merge(merge)
         steps = tuple(build_step("edit", spec) for spec in edits)
@@ -108,9 +108,9 @@ class Recipe:
         architecture = chain_rules.checked_architecture(architecture, activation)
         merge_step = Step(merge_method.key, merge_method.params.build(params or {}, merge_method.key))
         chain_rules.refuse_several_adapts(adapt)
-        top = None if adapt is None else build_step("adapt", adapt)
+        adapt_step = None if adapt is None else build_step("adapt", adapt)
         recipe = cls(pretrained, pairs, steps, merge_step, title, None, count_dead_params, activation, architecture,
-                     top, vocabulary=vocabulary, family=chain_rules.checked_family(family))  # fmt: skip
+                     adapt_step, vocabulary=vocabulary, family=chain_rules.checked_family(family))  # fmt: skip
         chain_rules.refuse_meaningless([(method, step.params) for method, step in recipe.stages])
         recipe = replace(recipe, data_files=DataFiles.build(layer_inputs, gradients).read_by(recipe.data_methods))
         if recipe.needs & NEEDS_EXEMPLARS:
@@ -120,16 +120,17 @@ class Recipe:
         return recipe
 
     def with_architecture(self, activation: str = "", architecture: str = "") -> Self:
-        """The recipe with another activation or architecture, where one is given.
+        """The recipe with another activation or architecture; an empty argument changes nothing.
 
         Raises:
             RecipeError: they name two activations.
         """
-        named, given = activation or self.activation, architecture or self.architecture
-        return replace(self, activation=named, architecture=chain_rules.checked_architecture(given, named))
+        activation, architecture = activation or self.activation, architecture or self.architecture
+        checked = chain_rules.checked_architecture(architecture, activation)
+        return replace(self, activation=activation, architecture=checked)
 
     def with_data(self, data_files: Mapping[str, Mapping[str, str]]) -> Self:
-        """The recipe with other files of data, {key: {expert: absolute file}}, where some are given.
+        """The recipe with other files of data, {key: {expert: absolute file}}; keys without files change nothing.
 
         Raises:
             RecipeError: no step reads them.
@@ -141,20 +142,20 @@ class Recipe:
         return replace(changed, unused=self.unused)
 
     def refuse_unread(self, data_files: Mapping[str, Mapping[str, str]]) -> None:
-        """Raise RecipeError if files of data are given that no step of the chain reads."""
+        """Raise RecipeError if no step of the chain reads one of these files of data."""
         for key, files in data_files.items():
             if files and key not in self.data_files.to_plain():
                 raise RecipeError(f"No step of this chain reads {key.replace('_', ' ')}; leave them out.")
 
     @classmethod
     def from_method(cls, method: Method, pretrained: str = "memory", experts: Mapping[str, str] | None = None) -> Self:
-        """The shortest chain with a method at its defaults: a merge alone, others around ``DEFAULT_MERGE``."""
+        """The shortest chain with a method at its defaults: a merge alone, or the method with ``DEFAULT_MERGE``."""
         merge = method.key if isinstance(method, Merge) else DEFAULT_MERGE
         edits, adapt = ([method.key] if isinstance(method, Edit) else []), isinstance(method, Adapt)
         return cls.build(merge, {}, edits, pretrained, experts, method.title, adapt=method.key if adapt else None)
 
     def models(self, base: Path | None = None) -> dict[str, ModelRef]:
-        """The models that it names, {"pretrained": model, "experts/<name>": model}; paths count from ``base``."""
+        """The recipe's models, {"pretrained": model, "experts/<name>": model}; paths are relative to ``base``."""
         named = {PRETRAINED: self.pretrained, **{expert_key(name): text for name, text in self.experts}}
         return {key: ModelRef(text, base) for key, text in named.items()}
 
@@ -165,7 +166,7 @@ class Recipe:
 
     @property
     def steps(self) -> tuple[Step, ...]:
-        """What makes the merged model: the edits, then the merge."""
+        """The steps that make the merged model: the edits, then the merge."""
         return (*self.edits, self.merge)
 
     @property
@@ -176,29 +177,29 @@ class Recipe:
 
     @property
     def per_task(self) -> bool:
-        """Whether the recipe gives one model for each expert, instead of one for all."""
+        """Whether the recipe gives one model per expert, instead of one for all."""
         last = self.methods[-1]
         return isinstance(last, Merge) and last.per_task
 
     @property
     def data_methods(self) -> tuple[tuple[Method, Needs], ...]:
-        """The methods that need data with their parameters in this chain, and what each needs."""
+        """The methods that need data with their parameters in this chain, each with its need."""
         needs = [(method, method.needs_for(step.params)) for method, step in self.stages]
         return tuple((method, need) for method, need in needs if need != Needs.NOTHING)
 
     @property
     def needs(self) -> frozenset[Needs]:
-        """What the chain must be given besides checkpoints and the files that it names."""
+        """The data that the chain needs besides checkpoints and the files that the recipe names."""
         return frozenset(need for method, need in self.data_methods if not self.data_files.has_data_for(method))
 
     @property
     def learns(self) -> bool:
-        """Whether something is learned on images, step by step: it takes long, can pause, and goes on later."""
+        """Whether a method learns on images, step by step; such a run takes long, can pause, and continues later."""
         return any(isinstance(method, Adapt) or method.learns(step.params) for method, step in self.stages)
 
     @property
     def is_routed(self) -> bool:
-        """Whether every image goes through weights of its own, so that no plain checkpoint holds the model."""
+        """Whether every image has weights of its own, so that no plain checkpoint can hold the model."""
         return any(isinstance(method, Adapt) and method.routing is not None for method, _ in self.stages)
 
     @property
@@ -210,7 +211,7 @@ class Recipe:
 
     @property
     def image_needs(self) -> dict[str, bool]:
-        """Whether a step needs these images."""
+        """{kind of images: whether a step needs them}."""
         return {"exemplars": self.exemplars is not None, "test_data": self.test_data is not None}
 
     @property
@@ -224,7 +225,7 @@ class Recipe:
 
     @cached_property
     def chain_digest(self) -> str:
-        """sha-256 of the chain with every parameter and every method's version; references are left out."""
+        """SHA-256 of the chain with every parameter and every method's version, without references to models."""
         return self._digest([step.to_plain() for step in self.steps])
 
     def _digest(self, steps: Sequence[Mapping[str, Any]]) -> str:
@@ -235,7 +236,7 @@ class Recipe:
         return hashlib.sha256(chain_rules.canonical_json([VERSION, steps, versions, *more]).encode()).hexdigest()
 
     def contents(self, parameters: Sequence[Parameter]) -> Iterator[dict[str, Any]]:
-        """Every step by its parameters, or by what it does to these tensors if it can be written in several ways.
+        """Every step as its parameters, or as its effect on these tensors if it can be written in several ways.
 
         Raises:
             ParameterError: a step names tensors or experts that do not exist.
@@ -256,23 +257,23 @@ class Recipe:
     ) -> str:
         """The id of the run: a digest of the chain and the contents of its inputs, as twelve hexadecimal digits.
 
-        Paths, the title and the device do not enter. The benchmark does where images are drawn from it, counting dead
-        parameters where there are some, an activation, an architecture and the version of ``inference`` (of networks
-        other than CLIP) where there is one, the digests of ``given`` files, steps that can be written in several ways
-        by what they do to its tensors.
+        Paths, the title and the device do not enter the digest. The benchmark enters if images are sampled from it, and
+        counting dead parameters if there are any. Further entries are an activation, an architecture, the version of
+        ``inference`` (for networks other than CLIP) and the digests of data files, each if there is one. Steps that can
+        be written in several ways enter by their effect on the tensors.
         """
         inputs = [pretrained_digest, [[name, expert_digests[name]] for name, _ in self.experts]]
-        drawn_from = [benchmark_digest] if self.has_sampled_images else []
+        sampled_from = [benchmark_digest] if self.has_sampled_images else []
         dead = ["count_dead_params"] if self.count_dead_params and carries_dead else []
-        words = {"": self.activation, "architecture ": self.architecture, "inference ": inference}
-        words |= {
+        facts = {"": self.activation, "architecture ": self.architecture, "inference ": inference}
+        facts |= {
             "family ": self.family,
             "vocabulary ": self.vocabulary if inference and self.vocabulary != COMMON else "",
         }
-        words |= {f"{file} ": digest for file, digest in sorted((data_digests or {}).items())}
-        named = [f"{what}{value}" for what, value in words.items() if value]
+        facts |= {f"{file} ": digest for file, digest in sorted((data_digests or {}).items())}
+        named = [f"{name}{value}" for name, value in facts.items() if value]
         chain = self._digest(list(self.contents(parameters)))
-        return short_digest(chain_rules.canonical_json([chain, inputs, *drawn_from, *dead, *named]))
+        return short_digest(chain_rules.canonical_json([chain, inputs, *sampled_from, *dead, *named]))
 
     def to_plain(self) -> dict[str, Any]:
         """The recipe as plain data, defaults written out."""
@@ -301,7 +302,7 @@ class Recipe:
         """A recipe from YAML.
 
         Raises:
-            RecipeError: not YAML, or a field is missing, unknown or of the wrong shape; says which.
+            RecipeError: not YAML, or a field is missing, unknown or malformed; names the field.
         """
         return cls.from_plain(read_plain_yaml(text))
 
@@ -337,9 +338,9 @@ class Recipe:
             layer_inputs=dict(files.layer_inputs),
             gradients=dict(files.gradients),
         )
-        given = {"exemplars": exemplars, "test_data": test_data, **files.to_plain()}
+        settings = {"exemplars": exemplars, "test_data": test_data, **files.to_plain()}
         return replace(
-            recipe, unused=chain_rules.describe_unused(given, recipe.image_needs | recipe.data_files.to_plain())
+            recipe, unused=chain_rules.describe_unused(settings, recipe.image_needs | recipe.data_files.to_plain())
         )
 
     @classmethod
@@ -348,7 +349,7 @@ class Recipe:
         try:
             return cls.from_yaml(path.read_text("utf-8"))
         except UnicodeDecodeError:
-            raise RecipeError(f"{path.name} cannot be read as a recipe: it is no text.") from None
+            raise RecipeError(f"{path.name} cannot be read as a recipe: it is not text.") from None
         except OSError as error:
             raise RecipeError(f"{path.name} cannot be read as a recipe: {error.strerror}.") from None
         except MergingError as error:

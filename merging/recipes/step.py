@@ -23,11 +23,11 @@ class Step:
     params: Params
 
     def to_plain(self) -> dict[str, dict[str, Any]]:
-        """{key: {parameter: value}}, defaults written out but for those of ``later`` parameters."""
+        """{key: {parameter: value}}, with all defaults except those of ``later`` parameters."""
         return {self.key: self.params.to_plain()}
 
     def text(self) -> str:
-        """'ties(density=0.2)': the key with the parameters that differ from their defaults; a table goes unnamed."""
+        """'ties(density=0.2)': the key and the parameters that differ from their defaults; a table has no name."""
         bounds = self.params.bounds()
         changed = [
             f"{'' if bounds[n].kind == TABLE else f'{n}='}{bounds[n].to_brief_text(v)}"
@@ -38,7 +38,7 @@ class Step:
 
 
 def build_step(role: str, spec: StepSpec) -> Step:
-    """A checked edit or adapt from its key, or from its key and its parameters."""
+    """A checked edit or adapt from its key, or from its key and parameters. Raises RecipeError for anything else."""
     if isinstance(spec, str):
         spec = (spec, {})
     pair = isinstance(spec, Sequence) and len(spec) == 2

@@ -1,1 +1,1 @@
-"""What goes to others and comes from them: exports, the user's own models and data, published experiments."""
+"""Exports, the user's own models and data sets, and published experiments."""

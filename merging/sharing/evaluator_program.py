@@ -1,4 +1,4 @@
-"""The program that measures exported models: how it is called, stopped, and what it may print."""
+"""The program that measures exported models: starting it, stopping it, and reading its output."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ from merging.study.score_table import PROGRAM, ScoreTable, check_scores
 from merging.tasks.context import QUIET, Context
 
 KEYS = ("task", "metric", "value", "n", "better", "split")
-POLL_SECONDS, STOP_SECONDS = 0.1, 1.0  # seconds between two looks at the program, and that it has to stop on request
-QUOTED_CHARACTERS = 300  # characters of what it printed on stderr that an error quotes
+POLL_SECONDS, STOP_SECONDS = 0.1, 1.0  # seconds between two polls, and for stopping on request
+QUOTED_CHARACTERS = 300  # characters of its stderr that an error quotes
 
 
 @dataclass(frozen=True)
 class Evaluator:
-    """A program, and the words that it is called with before the folder."""
+    """A program and its arguments before the folder."""
 
     command_words: tuple[str, ...]
 
     @property
     def name(self) -> str:
-        """How pages and commands call it: its words, without the folders of paths."""
+        """Its name on pages and in commands: its command line without the folders of paths."""
         return printable(" ".join(Path(word).name or word for word in self.command_words), 80)
 
     @property
@@ -44,37 +44,37 @@ class Evaluator:
         return short_digest(json.dumps(list(self.command_words)))
 
     def measure(self, folder: Path, context: Context = QUIET) -> ScoreTable:
-        """What the program measures of an exported folder.
+        """The program's scores of an exported folder.
 
         Raises:
-            EvaluatorError: it cannot be started, fails, or prints anything else than lines of scores.
-            Cancelled: asked to stop; the program and all that it started are stopped.
+            EvaluatorError: the program cannot be started, fails, or prints anything except lines of scores.
+            Cancelled: the caller cancelled; the program and all processes that it started are stopped.
         """
         meter = context.meter(1)
-        with tempfile.TemporaryFile() as printed, tempfile.TemporaryFile() as said:
-            process = self._start(folder, printed, said)
+        with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
+            process = self._start(folder, output, errors)
             try:
                 while process.poll() is None:
                     meter.report_part(0, f"Measuring with {self.name}")
-                    if os.fstat(printed.fileno()).st_size > MOST_BYTES:
+                    if os.fstat(output.fileno()).st_size > MOST_BYTES:
                         break
                     with contextlib.suppress(subprocess.TimeoutExpired):
                         process.wait(timeout=POLL_SECONDS)
             finally:
                 _stop_group(process)
-            printed.seek(0)
-            raw = printed.read(MOST_BYTES + 1)
+            output.seek(0)
+            raw = output.read(MOST_BYTES + 1)
             if len(raw) > MOST_BYTES:
                 raise EvaluatorError(f"{self.name} prints more than 1 MB; it prints one line of JSON for each score.")
             if process.returncode:
-                raise EvaluatorError(f"{self.name} ended with the code {process.returncode}.{_last_line(said)}")
+                raise EvaluatorError(f"{self.name} ended with the code {process.returncode}.{_last_line(errors)}")
         return parse_score_lines(raw, self.name)
 
-    def _start(self, folder: Path, printed: IO[bytes], said: IO[bytes]) -> subprocess.Popen[bytes]:
+    def _start(self, folder: Path, output: IO[bytes], errors: IO[bytes]) -> subprocess.Popen[bytes]:
         """Start it in a process group of its own."""
         try:
             return subprocess.Popen(
-                [*self.command_words, str(folder)], stdin=subprocess.DEVNULL, stdout=printed, stderr=said,
+                [*self.command_words, str(folder)], stdin=subprocess.DEVNULL, stdout=output, stderr=errors,
                 start_new_session=True,
             )  # fmt: skip
         except (OSError, ValueError) as error:
@@ -100,14 +100,14 @@ def find_evaluator() -> Evaluator | None:
 
 
 def require_evaluator(why: str) -> Evaluator:
-    """The program that MERGESCOPE_EVALUATOR names. Raises EvaluatorError, which says ``why`` first, without one."""
+    """The program that MERGESCOPE_EVALUATOR names. Raises EvaluatorError, beginning with ``why``, without one."""
     if (program := find_evaluator()) is None:
         raise EvaluatorError(f"{why} Start with MERGESCOPE_EVALUATOR='python my_eval.py'; see docs/evaluator.md.")
     return program
 
 
 def parse_score_lines(raw: bytes, name: str) -> ScoreTable:
-    """The scores in what a program printed, a JSON object in each line. Raises EvaluatorError that names the line."""
+    """The scores in a program's output, one JSON object per line. Raises EvaluatorError, which names the wrong line."""
     try:
         return check_scores(_rows(raw, name), PROGRAM, name)
     except MergingError as error:
@@ -136,7 +136,7 @@ def _rows(raw: bytes, name: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
 
 
 def _stop_group(process: subprocess.Popen[bytes]) -> None:
-    """Stop a program and all that it started."""
+    """Stop a program and all processes that it started."""
     for number in (signal.SIGTERM, signal.SIGKILL):
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, number)
@@ -144,8 +144,8 @@ def _stop_group(process: subprocess.Popen[bytes]) -> None:
             process.wait(timeout=STOP_SECONDS)
 
 
-def _last_line(said: IO[bytes]) -> str:
+def _last_line(errors: IO[bytes]) -> str:
     """The last line that a program printed on stderr, in a sentence; empty if it printed none."""
-    said.seek(max(0, said.seek(0, os.SEEK_END) - 10 * QUOTED_CHARACTERS))
-    lines = said.read().decode("utf-8", "replace").strip().splitlines()
+    errors.seek(max(0, errors.seek(0, os.SEEK_END) - 10 * QUOTED_CHARACTERS))
+    lines = errors.read().decode("utf-8", "replace").strip().splitlines()
     return f" It says: {printable(lines[-1].strip(), QUOTED_CHARACTERS)}" if lines else ""

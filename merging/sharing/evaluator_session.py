@@ -1,4 +1,4 @@
-"""Sweeps of networks other than CLIP: each point is merged, exported for a while, and measured by a program."""
+"""Sweeps of networks other than CLIP: each point is merged, exported temporarily, and measured by a program."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ PROGRAMS = "programs"  # the folder of a store that names each program that has 
 
 
 def find_network(sweep: Sweep) -> str:
-    """What the network that a sweep merges is called; empty for CLIP, and for files that cannot be opened.
+    """The name of the network that a sweep merges; empty for CLIP, and for files that cannot be opened.
 
     Raises:
-        RecipeError: it merges several kinds of networks, or goes through weights that no recipe gives.
+        RecipeError: it merges several kinds of networks, or scores weights between models, which no recipe gives.
     """
     networks = list(dict.fromkeys(_network_of_recipe(recipe) for recipe in sweep.recipes))
     if not any(networks):
@@ -56,12 +56,12 @@ def _network_of_recipe(recipe: Recipe) -> str:
     try:
         return open_checkpoint(recipe.pretrained, PRETRAINED, family=recipe.family).network
     except CheckpointError:
-        return ""  # whoever plans the sweep says what is wrong
+        return ""  # planning the sweep reports the error
 
 
 @dataclass
 class ProgramSession(SweepSession):
-    """What the points of a sweep share that a program measures, whatever images of the benchmark it names."""
+    """The inputs that the points of a sweep share if a program measures them; it ignores the benchmark's images."""
 
     store: Store = field(kw_only=True)
     program: Evaluator = field(kw_only=True)
@@ -75,16 +75,16 @@ class ProgramSession(SweepSession):
 
     def plan_sweep(self, sweep: Sweep) -> list[NamedPoint]:
         """Every point of a sweep, named by its run and the program. Raises CheckpointError as ``open_inputs``."""
-        return [self.plan(place) for place in sweep.points]
+        return [self.plan(point) for point in sweep.points]
 
-    def plan(self, place: SweepPoint) -> NamedPoint:
+    def plan(self, point: SweepPoint) -> NamedPoint:
         """The point with its name and its run's id."""
-        opened = self.open_checkpoints(place.recipe)
+        opened = self.open_checkpoints(point.recipe)
         run_id = opened.run_id(self._digests(opened))
-        return NamedPoint(place, _point_name(run_id, self.program.command_digest), run_id)
+        return NamedPoint(point, _point_name(run_id, self.program.command_digest), run_id)
 
     def compute(self, planned: NamedPoint, context: Context) -> tuple[Point, dict[str, Any]]:
-        """The point, and facts about it; the merged model and its folder are removed, however that ends."""
+        """The point, and facts about it; the merged model and its folder are removed, also after an error."""
         stages = context.split(dict.fromkeys(STAGES, 1.0))
         merging = replace(stages[MERGING], pause=None).split({"merging": 1.0, "writing": 1.0})
         with temporary_folder(self.store) as folder:
@@ -116,7 +116,7 @@ def list_programs(store: Store) -> dict[str, str]:
 def run_program_sweep(
     sweep: Sweep, session: ProgramSession, *, context: Context = QUIET, share: tuple[int, int] = EVERYTHING
 ) -> SweepOutcome:
-    """Let a program measure the missing points, or a share of them; result and errors as of ``sweeps.compute.run``."""
+    """Let a program measure the missing points, or a share of them; results and errors as of ``run_sweep``."""
     store, program = session.store, session.program
     atomic.sweep(store.root / FOLDER)
     with explain_os_errors("The name of the program", OTHER_STORE):

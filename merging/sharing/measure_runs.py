@@ -1,4 +1,4 @@
-"""Scores of stored runs by the user's program: exported for a while, measured, stored as imported scores."""
+"""Scores of stored runs by the user's program: each run is exported to a temporary folder, measured, and deleted."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ from merging.study.runs.run_store import Store
 from merging.tasks.context import QUIET, Context
 
 LONGEST = 100  # characters of an expert's name that enter a folder's name
-FOLDER = "evaluating"  # of a store: exported models, as long as a program reads them
+FOLDER = "evaluating"  # of a store: exported models, deleted after the program has read them
 
 
 def measure_run(
     run: Run, store: Store, evaluator: Evaluator, context: Context = QUIET, *, replace: bool = False
 ) -> None:
-    """Measure a run of another network than CLIP, unless it has scores; ``again`` replaces those.
+    """Measure a run of a network other than CLIP and store its scores; ``replace`` also measures runs that have scores.
 
     Raises:
-        EvaluatorError: the run keeps no weights, or the program fails; the run stays as it is.
-        Cancelled: asked to stop; the program is stopped.
+        EvaluatorError: the run has no stored weights, or the program fails; the run does not change.
+        Cancelled: the caller cancelled; the program is stopped.
     """
     if not run.network or (find_scores(store.root, run.id) and not replace):
         return
     if not run.has_model:
         raise EvaluatorError(
-            f"Run {run.id} keeps no weights that {evaluator.name} could measure. Run its recipe with --need-model."
+            f"Run {run.id} has no stored weights that {evaluator.name} could measure. Run its recipe with --need-model."
         )
     with temporary_folder(store) as folder:
         try:
@@ -49,8 +49,8 @@ def measure_run(
 def measure_merged_models(run: Run, store: Store, evaluator: Evaluator, context: Context = QUIET) -> list[str]:
     """Measure the models that a run merged: the pretrained one and each expert, unless they have scores.
 
-    The program gets each as a folder that is named like the expert, or "pretrained". Returns a sentence for each that
-    has no scores; a pretrained model without heads often has none.
+    The program gets each as a folder named after the expert, or "pretrained". Returns a sentence for each model that
+    got no scores; a pretrained model without heads often gets none.
 
     Raises:
         Cancelled: asked to stop; the program is stopped.
@@ -72,7 +72,7 @@ def measure_merged_models(run: Run, store: Store, evaluator: Evaluator, context:
 
 @contextmanager
 def temporary_folder(store: Store) -> Iterator[Path]:
-    """A folder for models that a program measures, which is removed afterwards, however that ends.
+    """A folder for models that a program measures; it is removed when the block ends, also by an error.
 
     Raises:
         StoreError: the disk cannot be written to.

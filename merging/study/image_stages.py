@@ -1,4 +1,4 @@
-"""Answers requests for tables about an image, a table at a time; passes and towers stay in memory for the next ones."""
+"""Answers requests for tables about an image, table by table; passes and towers stay in memory between requests."""
 
 from __future__ import annotations
 
@@ -33,18 +33,18 @@ DRAFT = "draft"  # the key of the model of a recipe that is not stored
 ERROR = "error"  # the only column of a table that cannot be made
 MODELS = ("model", "other", "reference", "donor")  # columns that hold keys of models
 DIGITS = 12
-DRAFTS = 3  # models of drafts in memory, so that sessions that take turns do not push out each other's
+DRAFTS = 3  # models of drafts in memory; several, so that alternating sessions do not evict each other's
 
 
 def image_stages(request: Request, context: Context) -> Stages:
-    """Each table by columns, with its name. One that cannot be made has the column "error", with a sentence.
+    """Each table of a request by columns, with its name. A table that cannot be made has only the column "error".
 
     The draft of a request is merged if it is not in memory.
 
     Raises:
         TaskError: there is no such image or data set.
         MergingError: the draft cannot be merged.
-        Cancelled: asked to stop.
+        Cancelled: the user cancelled.
     """
     folder = Path(request["benchmark"])
     tables = open_tables(folder, state_of(folder), Path(request["store"]), context.device)
@@ -64,14 +64,14 @@ def image_stages(request: Request, context: Context) -> Stages:
 
 @lru_cache(maxsize=1)
 def open_tables(folder: Path, state: tuple[int, ...], store: Path, device: str) -> ImageTables:
-    """What requests on a benchmark share as long as the ``state`` of its files is that: tables, passes and towers."""
+    """The tables, passes and towers that requests on a benchmark share as long as the ``state`` of its files lasts."""
     return ImageTables(
         Towers(Store(store, libraries=(folder / "runs",)), Benchmark.load(folder), QUIET.on_device(device))
     )
 
 
 def _merge_draft(request: Request, task: str, towers: Towers, context: Context) -> str:
-    """The key among the towers of the model of a request's draft for a data set; the last ones stay in memory."""
+    """The key, among the towers, of the draft's model for a data set; the last ``DRAFTS`` models stay in memory."""
     key = f"{DRAFT}:{hashlib.sha256((request['draft'] + task).encode()).hexdigest()[:DIGITS]}"
     if key not in towers.drafts:
         recipe = Recipe.from_yaml(request["draft"])
@@ -88,7 +88,7 @@ def _merge_draft(request: Request, task: str, towers: Towers, context: Context) 
         while len(towers.drafts) >= DRAFTS:
             del towers.drafts[next(iter(towers.drafts))]
         towers.drafts[key] = recipe.title or recipe.text(), checkpoint
-    towers.drafts[key] = towers.drafts.pop(key)  # the one that was not asked for longest goes first
+    towers.drafts[key] = towers.drafts.pop(key)  # the least recently used draft comes first
     return key
 
 
@@ -103,31 +103,31 @@ def _find_image(request: Request, benchmark: Benchmark) -> StudiedImage:
     return image_from_pixels(benchmark, pixels.reshape(size, size, 3), request["head"])
 
 
-def _make_table(made: ImageTables, image: StudiedImage, name: str, model: str, other: str) -> pd.DataFrame:
-    """A table by its name. Raises MergingError if it cannot be made."""
-    benchmark = made.towers.benchmark
+def _make_table(tables: ImageTables, image: StudiedImage, name: str, model: str, other: str) -> pd.DataFrame:
+    """A table by its name. Raises MergingError if it cannot be tables."""
+    benchmark = tables.towers.benchmark
 
-    def near() -> list[str]:
-        """The data sets among whose images neighbors are sought: those of the image's domain."""
+    def searched() -> list[str]:
+        """The data sets whose images are searched for neighbors: those of the image's domain."""
         return same_domain(benchmark, image.task.key, list(benchmark.experts))
 
     calls: Mapping[str, Callable[[], pd.DataFrame]] = {
-        "lens": lambda: made.lens(image, model),
-        "lens_by_pretrained": lambda: made.lens(image, model, by_pretrained=True),
-        "accuracy": lambda: made.accuracy(image, model, other),
-        "attention": lambda: _select_rows(made.attention(image, model), other),
-        "attention_change": lambda: made.attention_change(image, model, other),
-        "drift": lambda: made.drift(image, model, other, scaled=False),
-        "drift_scaled": lambda: made.drift(image, model, other),
-        "first_past": lambda: pd.DataFrame([made.first_past(image, model, other)]),
-        "restore": lambda: made.restore(image, model, other),
-        "restore_tokens": lambda: made.restore(image, model, other, tokens=True),
-        "occlude": lambda: made.occlude(image, model, other),
-        "neighbors": lambda: made.neighbors(image, model, near()),
-        "overlap": lambda: made.overlap(image, model, other, near()),
-        "summary": lambda: made.summary(image, model, other),
-        "says": lambda: pd.DataFrame({"sentence": [made.sentence(image, model, other, restored=False)]}),
-        "sentence": lambda: pd.DataFrame({"sentence": [made.sentence(image, model, other)]}),
+        "lens": lambda: tables.lens(image, model),
+        "lens_by_pretrained": lambda: tables.lens(image, model, by_pretrained=True),
+        "accuracy": lambda: tables.accuracy(image, model, other),
+        "attention": lambda: _select_rows(tables.attention(image, model), other),
+        "attention_change": lambda: tables.attention_change(image, model, other),
+        "drift": lambda: tables.drift(image, model, other, scaled=False),
+        "drift_scaled": lambda: tables.drift(image, model, other),
+        "first_past": lambda: pd.DataFrame([tables.first_past(image, model, other)]),
+        "restore": lambda: tables.restore(image, model, other),
+        "restore_tokens": lambda: tables.restore(image, model, other, tokens=True),
+        "occlude": lambda: tables.occlude(image, model, other),
+        "neighbors": lambda: tables.neighbors(image, model, searched()),
+        "overlap": lambda: tables.overlap(image, model, other, searched()),
+        "summary": lambda: tables.summary(image, model, other),
+        "says": lambda: pd.DataFrame({"sentence": [tables.sentence(image, model, other, restored=False)]}),
+        "sentence": lambda: pd.DataFrame({"sentence": [tables.sentence(image, model, other)]}),
     }
     if name not in calls:
         raise TaskError(f"There is no table {name!r} about an image; known are {first_few(calls, len(calls))}.")
@@ -135,6 +135,6 @@ def _make_table(made: ImageTables, image: StudiedImage, name: str, model: str, o
 
 
 def _select_rows(table: pd.DataFrame, part: str) -> pd.DataFrame:
-    """The rows of attention of one block (its number), or of one view ("head 0", "rollout" ...) in all blocks."""
+    """The rows of one block (by its number), or of one view ("head 0", "rollout" ...) in all blocks."""
     rows = table["block"] == int(part) if part.isdecimal() else table["view"] == part
     return table[rows].reset_index(drop=True)

@@ -1,4 +1,4 @@
-"""Scores of runs and checkpoints that the benchmark did not measure: a sealed result for each in the store."""
+"""Scores of runs and checkpoints that were measured outside this project: a sealed result for each in the store."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from merging.tasks.results import Result, ResultKind, Results
 
 DIGITS = 12  # of the digest of a checkpoint
 FOLDER, FACTS = "imported_scores", "scores.json"
-KIND = ResultKind("table of scores", FOLDER, FACTS, "Give its scores again.", table=SCORES)
+KIND = ResultKind("table of scores", FOLDER, FACTS, "Import its scores again.", table=SCORES)
 
 
 def checkpoint_id(digest: str) -> str:
-    """The name under which scores of a checkpoint are stored, as those of a run are under its id."""
+    """The name under which the scores of a checkpoint are stored; those of a run have its id as their name."""
     return digest[:DIGITS]
 
 
@@ -32,7 +32,7 @@ def find_scores(root: Path, name: str) -> ScoreTable | None:
 
 
 def store_scores(root: Path, name: str, table: ScoreTable) -> None:
-    """Store the imported scores of a run or a checkpoint, in place of those that it had.
+    """Store the imported scores of a run or a checkpoint; they replace its earlier ones.
 
     Raises:
         StoreError: the disk cannot be written to.
@@ -42,7 +42,7 @@ def store_scores(root: Path, name: str, table: ScoreTable) -> None:
 
 
 def forget_scores(root: Path, name: str) -> None:
-    """Remove the imported scores of a run, if there are some. Raises StoreError if they cannot be removed."""
+    """Remove the imported scores of a run, if it has any. Raises StoreError if they cannot be removed."""
     atomic.retire(root / FOLDER / name, "The scores")
 
 

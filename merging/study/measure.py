@@ -1,9 +1,9 @@
 """Measures a stored run, or the benchmark, on request; the tables are stored beside the runs.
 
-The name of an entry depends on the kind of measurement and its version, the run or only the checkpoints that it merged,
-and the benchmark. So a stale one is never used, and runs on the same experts share what does not depend on how they
-were merged. Own entries are written like runs, whole or not at all; a library has its own in ``measured`` beside its
-runs.
+The name of an entry depends on the kind of measurement and its version, the run (or only the checkpoints that it
+merged), and the benchmark. So a stale entry is never used, and runs of the same experts share what does not depend on
+how they were merged. Entries are written like runs, whole or not at all; a library has its own in ``measured`` beside
+its runs.
 """
 
 from __future__ import annotations
@@ -47,16 +47,16 @@ def measure(
     context: Context = QUIET,
     layer_inputs: Mapping[str, str] | None = None,
 ) -> StoredMeasurement:
-    """The stored measurement, or a new one; always a new one of what is timed, and with files of ``layer_inputs``.
+    """The stored measurement, or a new one; always a new one if it is timed or there are ``layer_inputs``.
 
-    These are {expert: file} for "layer_drift", in place of those that the run's recipe names.
-    Where a measurement consists of trials, the workers of the context do them; a lost one is a warning.
+    ``layer_inputs`` are {expert: file} for "layer_drift", instead of those that the run's recipe names. If a
+    measurement consists of trials, the workers of the context compute them; losing a worker is only a warning.
 
     Raises:
         StoreError: no such run or measurement, or the disk cannot be written to.
-        CheckpointError, TaskError: the run cannot be measured. Cancelled: as asked.
+        CheckpointError, TaskError: the run cannot be measured. Cancelled: the user cancelled.
         WorkerError: workers cannot be opened, or a trial was lost with them again and again. WorkersGone: there was no
-            worker for a minute; the trials so far are kept.
+            worker for a minute; finished trials remain stored.
     """
     measurement_kind, files = find_measurement(key), layer_inputs or {}
     anew = measurement_kind.is_timed or bool(files)
@@ -73,12 +73,12 @@ def measure(
         subject = Subject(store, benchmark, run_id, measurement_kind.subject, layer_inputs=files)
         _measure_anew(measurement_kind, name, subject, context)
     if (stored := find_measurement_result(key, store, benchmark, run_id)) is None:
-        raise StoreError("It was measured but cannot be read back; is the store's folder being cleared?")
+        raise StoreError("The measurement was written but cannot be read back; is the store's folder being cleared?")
     return stored
 
 
 def _measure_anew(measurement_kind: Measurement, name: str, subject: Subject, context: Context) -> None:
-    """Measure, and store that under a name."""
+    """Measure, and store the result under a name."""
     from merging.base.devices import HOST, choose_device, describe_device, retry_on_oom
     from merging.study.trials.planned_trials import Trials
     from merging.study.trials.trial_answers import StoredAnswers
@@ -86,7 +86,7 @@ def _measure_anew(measurement_kind: Measurement, name: str, subject: Subject, co
     key, store = measurement_kind.key, subject.store
     measurement_results(store).sweep()
     atomic.require_writable(measurement_results(store).own, "The measurement")
-    started, kept = time.monotonic(), StoredAnswers(store, name)
+    started, stored_answers = time.monotonic(), StoredAnswers(store, name)
 
     def measurement(other: str, part: Context) -> StoredMeasurement:
         return measure(other, store, subject.benchmark, subject.run_id, context=part)
@@ -95,35 +95,38 @@ def _measure_anew(measurement_kind: Measurement, name: str, subject: Subject, co
     module, _, function = measurement_kind.compute.partition(":")
     compute: Callable[[Subject, Context], MeasurementResult] = getattr(importlib.import_module(module), function)
 
-    def measured_on(on: torch.device) -> tuple[MeasurementResult, dict[str, Any]]:
-        about = {**facts, "device": describe_device(on)}
-        with publish_partial(store, name, about, started) as show, _limit_threads(measurement_kind, on):
-            how = context.without_workers().on_device(on) if computing is None else replace(context, workers=computing)
-            trials = Trials(key, TrialInputs(subject.benchmark), how, kept)
-            asked = replace(subject, measurement=measurement, show=show, tried=trials.answers)
-            return trials.add_notes(compute(asked, context.without_workers().on_device(on))), about | trials.about()
+    def measure_on(device: torch.device) -> tuple[MeasurementResult, dict[str, Any]]:
+        about = {**facts, "device": describe_device(device)}
+        with publish_partial(store, name, about, started) as show, _limit_threads(measurement_kind, device):
+            trial_context = (
+                context.without_workers().on_device(device) if workers is None else replace(context, workers=workers)
+            )
+            trials = Trials(key, TrialInputs(subject.benchmark), trial_context, stored_answers)
+            equipped = replace(subject, measurement=measurement, show=show, run_trials=trials.answers)
+            result = compute(equipped, context.without_workers().on_device(device))
+            return trials.add_notes(result), about | trials.about()
 
-    with open_workers(context if measurement_kind.trial else context.without_workers()) as computing:
-        (result, about), words = retry_on_oom(
-            HOST if computing is not None else choose_device(context.device), measured_on
+    with open_workers(context if measurement_kind.trial else context.without_workers()) as workers:
+        (result, about), warnings = retry_on_oom(
+            HOST if workers is not None else choose_device(context.device), measure_on
         )
-    if words:
-        result = result._replace(notes={**result.notes, MEMORY: " ".join(words)})
+    if warnings:
+        result = result._replace(notes={**result.notes, MEMORY: " ".join(warnings)})
     write_measurement(
         store, name, result, about, started, replace=measurement_kind.is_timed or bool(subject.layer_inputs)
     )
-    kept.delete()
+    stored_answers.delete()
 
 
-def _limit_threads(measurement: Measurement, on: torch.device) -> AbstractContextManager[None]:
-    """One thread, so that no byte depends on their number; what is timed chooses its threads itself."""
+def _limit_threads(measurement: Measurement, device: torch.device) -> AbstractContextManager[None]:
+    """One thread, so that results do not depend on the number of threads; a timed measurement chooses it itself."""
     from merging.base.threads import limit_to_one_thread
 
-    return nullcontext() if measurement.is_timed else limit_to_one_thread(on)
+    return nullcontext() if measurement.is_timed else limit_to_one_thread(device)
 
 
 def require_entry_name(measurement: Measurement, store: Store, benchmark: Benchmark, run_id: str) -> str:
-    """The name of an entry; raises StoreError if there can be none."""
+    """The name of the entry of a measurement; raises StoreError if the run is missing or merged nothing."""
     if (name := entry_name(measurement, store, benchmark, run_id)) is not None:
         return name
     store.get_run(run_id)  # raises if there is no such run

@@ -1,7 +1,7 @@
-"""Measures several runs, or several things of one: here, or on workers that see the store.
+"""Computes several measurements, in this process or on workers that see the store.
 
-A measurement that consists of trials has each of them done by a worker; any other one is done by one worker whole.
-What is timed is measured here, when the workers have nothing else to do.
+If a measurement consists of trials, workers compute the trials; any other measurement is computed whole by one worker.
+Timed measurements are computed in this process, after the workers have finished all others.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from merging.tasks.workers.pools import open_workers
 from merging.tasks.workers.task_map import TaskMap
 from merging.tasks.workers.workers import Workers
 
-STEPS = 1000  # of progress for a second
+STEPS = 1000  # steps of progress per second
 
 
 class WantedMeasurement(NamedTuple):
-    """A kind of measurement, and the run that it is of; empty for the benchmark."""
+    """A kind of measurement, and the id of the run to measure; empty for the benchmark."""
 
     key: str
     run_id: str = ""
@@ -41,12 +41,12 @@ class WantedMeasurement(NamedTuple):
 def measure_several(
     wanted: Sequence[WantedMeasurement], store: Store, benchmark: Benchmark, *, context: Context = QUIET
 ) -> list[StoredMeasurement | MergingError]:
-    """The stored measurements, in the order in which they are wanted, and the error in place of each that fails.
+    """The stored measurements, in the order of ``wanted``; a measurement that fails has its error instead.
 
-    Workers of the context measure what is missing, if they see the store; else it is measured here.
+    Workers of the context compute missing measurements if they see the store; otherwise this process does.
 
     Raises:
-        StoreError: the disk cannot be written to. Cancelled, Paused: as asked; what is finished is kept.
+        StoreError: the disk cannot be written to. Cancelled, Paused: the user did; finished measurements are stored.
     """
     with open_workers(context) as workers:
         several = SeveralMeasurements(list(wanted), store, benchmark, replace(context, workers=workers or ""))
@@ -55,36 +55,36 @@ def measure_several(
 
 @dataclass
 class SeveralMeasurements:
-    """Measurements that are wanted, and how; ``_found`` has what came."""
+    """Measurements to compute, and in which context; ``_results`` has each one's result or error."""
 
     wanted: Sequence[WantedMeasurement]
     store: Store
     benchmark: Benchmark
     context: Context
-    _found: dict[WantedMeasurement, StoredMeasurement | MergingError] = field(default_factory=dict)
+    _results: dict[WantedMeasurement, StoredMeasurement | MergingError] = field(default_factory=dict)
 
     def measure_all(self, workers: Workers | None) -> list[StoredMeasurement | MergingError]:
-        """What came of each: what workers do whole, then what consists of trials, and what is timed last."""
+        """The result or error of each: first what workers compute whole, then what has trials, last what is timed."""
         whole = [
             one
             for one in self.distinct
             if workers is not None and not find_measurement(one.key).trial and not find_measurement(one.key).is_timed
         ]
-        rest = sorted(
+        others = sorted(
             (one for one in self.distinct if one not in whole), key=lambda one: find_measurement(one.key).is_timed
         )
-        parts = self.context.split({"whole": _seconds(whole), "rest": _seconds(rest)})
+        parts = self.context.split({"whole": _seconds(whole), "others": _seconds(others)})
         self._measure_all(sorted(whole, key=lambda one: -find_measurement(one.key).seconds), workers, parts["whole"])
-        self._measure_all(rest, None, parts["rest"])
-        return [self._found[one] for one in self.wanted]
+        self._measure_all(others, None, parts["others"])
+        return [self._results[one] for one in self.wanted]
 
     @cached_property
     def distinct(self) -> list[WantedMeasurement]:
-        """Every one once."""
+        """Every wanted measurement once."""
         return list(dict.fromkeys(self.wanted))
 
     def _measure_all(self, each: Sequence[WantedMeasurement], workers: Workers | None, context: Context) -> None:
-        """Measure on workers, or here; what two have in common is measured once."""
+        """Measure on workers, or in this process without any; equal measurements are computed once."""
         names, tasks, measured = dict[WantedMeasurement, str](), dict[str, WorkerTask](), dict[str, StoredMeasurement]()
         for one in each:
             try:
@@ -98,16 +98,16 @@ class SeveralMeasurements:
                         tasks[name] = self._task(one, name, workers)
                 names[one] = name
             except MergingError as error:
-                self._found[one] = error
+                self._results[one] = error
 
-        def take(task: WorkerTask, answer: StoredMeasurement) -> None:
+        def store_answer(task: WorkerTask, answer: StoredMeasurement) -> None:
             measured[task.name] = answer
 
         total = len({*names.values()})
-        work = TaskMap(MEASURE, context, self._read, take, total=total, folder=self.store.root)
+        work = TaskMap(MEASURE, context, self._read, store_answer, total=total, folder=self.store.root)
         failures = work.run([*tasks.values()], workers)
         for one, name in names.items():
-            self._found[one] = failures.get(name) or measured[name]
+            self._results[one] = failures.get(name) or measured[name]
 
     def _task(self, one: WantedMeasurement, name: str, workers: Workers | None) -> WorkerTask:
         ask = dict if workers is None else partial(self.request, one, name, workers)
@@ -120,7 +120,7 @@ class SeveralMeasurements:
         return measure(one.key, self.store, self.benchmark, one.run_id, context=part)
 
     def request(self, one: WantedMeasurement, name: str, workers: Workers) -> Plain:
-        """What a worker is asked.
+        """The request to a worker for one measurement, whose entry has this ``name``.
 
         Raises:
             MergingError: the run cannot be measured, or needs more memory than each worker may take.
@@ -142,14 +142,14 @@ class SeveralMeasurements:
             "device": self.context.device,
         }
 
-    def _read(self, task: WorkerTask, _said: Plain) -> StoredMeasurement:
-        """What a worker wrote. Raises StoreError if it cannot be read here."""
-        if (found := measurement_results(self.store).find(task.name)) is None:
+    def _read(self, task: WorkerTask, _answer: Plain) -> StoredMeasurement:
+        """The measurement that a worker wrote. Raises StoreError if this process cannot read it."""
+        if (stored := measurement_results(self.store).find(task.name)) is None:
             title = find_measurement(task.ask()["measurement"]).title
-            raise StoreError(f"{title} was measured, but cannot be read here. Measure it again.")
-        return found
+            raise StoreError(f"{title} was measured by a worker, but cannot be read. Measure it again.")
+        return stored
 
 
 def _seconds(each: Iterable[WantedMeasurement]) -> float:
-    """A guess of what measurements take."""
+    """The estimated seconds of measurements."""
     return sum(find_measurement(one.key).seconds for one in each)

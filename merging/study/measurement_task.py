@@ -1,4 +1,4 @@
-"""The task "measure": a measurement of a stored run, which the worker writes into the store."""
+"""The task "measure": a worker measures a stored run and writes the result into the store."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from merging.tasks.kinds import Plain, Request, TaskKind
 
 
 class StoreAndBenchmark(NamedTuple):
-    """Where the run lies, and the images that it is measured on."""
+    """The store of the run, and the benchmark that it is measured on."""
 
     store: Store
     benchmark: Benchmark
 
 
 def open_store(request: Request) -> StoreAndBenchmark:
-    """The store and the benchmark."""
+    """The store and the benchmark of a request."""
     return StoreAndBenchmark(
         open_plain_store(request["store"]), Benchmark.load(resolve_benchmark(str(request["benchmark"])))
     )
 
 
 def name_measurement(inputs: StoreAndBenchmark, request: Request) -> str:
-    """The name of the entry. Raises WorkerError, CheckpointError: this process does not see a file."""
+    """The name of the entry of a request. Raises WorkerError or CheckpointError if this process does not see a file."""
     store, run_id = inputs.store, str(request["run"])
     store.find_promised(run_id)
     name = require_entry_name(find_measurement(str(request["measurement"])), store, inputs.benchmark, run_id)
@@ -39,9 +39,9 @@ def name_measurement(inputs: StoreAndBenchmark, request: Request) -> str:
 
 
 def compute_measurement(inputs: StoreAndBenchmark, request: Request, context: Context) -> Plain:
-    """The name of the entry that was written, or was there."""
-    made = measure(str(request["measurement"]), *inputs, str(request["run"]), context=context)
-    return {"name": made.path.name}
+    """The name of the entry that was written, or that existed."""
+    stored = measure(str(request["measurement"]), *inputs, str(request["run"]), context=context)
+    return {"name": stored.path.name}
 
 
 KIND = TaskKind("measurement", open_store, compute_measurement, name_measurement, stored=True, in_store=True)

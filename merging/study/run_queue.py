@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 class RunQueue(JobQueue):
     """Submits jobs on a store of runs.
 
-    Only ``submit`` may take a moment: it reads the checkpoints that this process has not read yet, to name the run.
-    A job on another ``benchmark`` than the one that the server was started on names it; its child works on that one.
-    ``session`` is who asks, by a random name; jobs of one session, as all are where it is not given, compute in the
-    order of submission.
+    Only ``submit`` may take some time: it reads the checkpoints that this process has not read yet, to name the run.
+    ``benchmark`` is the folder of the job's benchmark, empty for the one that the server was started with.
+    ``session`` is a random name of the user's session; jobs of one session, and all jobs without one, are computed in
+    the order of submission.
     """
 
     store: Store
@@ -35,14 +35,14 @@ class RunQueue(JobQueue):
         self, recipe: Recipe, *, base: Path | None = None, need_model: bool = False,
         benchmark: Benchmark | None = None, session: str = "",
     ) -> Job:  # fmt: skip
-        """The job of a recipe: the one that is waiting, running or done, or a new one at the end of the queue.
+        """The job of a recipe: one that is waiting, running or done, or a new one at the end of the queue.
 
-        Large files that were never read on this machine are better read by a command first (see digests).
+        If large files were never read on this machine, run a command that reads them first (see digests).
 
         Raises:
             CheckpointError: a checkpoint is missing or damaged.
-            StoreError: the store cannot be written to, or the same merge is under way for another benchmark.
-            ModeError: it takes too long here, or the session has had its share.
+            StoreError: the store cannot be written to, or the same merge is running for another benchmark.
+            ModeError: the job takes too long for this server, or the session has used up its quota.
         """
         from merging.models.digest_cache import DIGESTS  # loads torch, which listing jobs does not need
         from merging.study.runs.estimate import estimate_run
@@ -65,7 +65,7 @@ class RunQueue(JobQueue):
         )
 
     def _is_stored(self, opened: OpenedRecipe, run_id: str, need_model: bool) -> bool:
-        """Whether a run is stored with all that it can have, on the benchmark if one was named."""
+        """Whether a run is stored with all scores that it can have, and with a model if ``need_model``."""
         from merging.study.runs.opened_recipe import is_scored
 
         return is_scored(opened, [run for run in self.store.list_copies(run_id) if run.has_model or not need_model])
@@ -78,20 +78,20 @@ class RunQueue(JobQueue):
     def measure(
         self, key: str, run_id: str = "", benchmark: str = "", run: Run | None = None, session: str = ""
     ) -> Job:
-        """The job that measures something of a stored run, or of the benchmark: the live one, or a new one.
+        """The job of a measurement of a stored run, or of the benchmark: the live one, or a new one.
 
         Raises:
-            StoreError: there is no such run or measurement, or it is under way on another benchmark.
-            ModeError: it takes too long here, or the session has had its share.
+            StoreError: there is no such run or measurement, or it is running on another benchmark.
+            ModeError: the job takes too long for this server, or the session has used up its quota.
         """
         title = find_measurement(key).title + (f": {(run or self.store.get_run(run_id)).title}" if run_id else "")
         return self.command(key, run_id, title, benchmark=benchmark, session=session)
 
     def sweep(self, sweep_id: str, title: str, benchmark: str = "", session: str = "") -> Job:
-        """The job that computes what is missing of a stored sweep: the live one, or a new one.
+        """The job that computes the missing points of a stored sweep: the live one, or a new one.
 
         Raises:
-            StoreError: it is under way on another benchmark.
+            StoreError: the sweep is running on another benchmark.
         """
         return self.command(SWEEP, sweep_id, f"Sweep: {title}", benchmark=benchmark, session=session)
 
@@ -101,8 +101,8 @@ class RunQueue(JobQueue):
     ) -> Job:  # fmt: skip
         """The job that runs a command of the command line: the live one, or a new one.
 
-        ``kind`` says in one word what the command does, ``subject`` what it works on; measurements and sweeps have no
-        ``words``. The recipe ``then`` is submitted once the command is done.
+        ``kind`` names the command in one word, ``subject`` what it works on. ``words`` are further arguments;
+        measurements and sweeps have none. The recipe ``then`` is submitted when the command is done.
         """
         return self._submit(
             name_job(kind, subject), session, lambda: find_job_kind(kind).estimate(kind, self.store.root),
@@ -113,7 +113,7 @@ class RunQueue(JobQueue):
 
 @lru_cache(maxsize=64)
 def does_learn(recipe_yaml: str) -> bool:
-    """Whether a recipe learns on images, so that its merge can pause; False for one that cannot be read."""
+    """Whether a recipe learns from images, so that its merge can pause; False if the recipe cannot be read."""
     try:
         return Recipe.from_yaml(recipe_yaml).learns
     except MergingError:

@@ -1,4 +1,4 @@
-"""Files of scores that users measured elsewhere: CSV, or the JSON of lm-eval."""
+"""Files of scores that users measured with other programs: CSV, or the JSON of lm-eval."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def read_scores(path: Path) -> ScoreTable:
     """The scores in a CSV file with columns task, metric and value (split, n), or in a JSON file of lm-eval.
 
     Raises:
-        MergingError: it is neither, or a line of it is wrong; says which.
+        MergingError: the file is neither, or a line is wrong; the message names the line.
     """
     name = printable(path.name, 80)
     try:
@@ -36,14 +36,14 @@ def read_scores(path: Path) -> ScoreTable:
 
 
 def parse_scores(raw: bytes, file: str) -> ScoreTable:
-    """The scores in the content of such a file. Raises MergingError as ``read_scores``."""
+    """The scores in the content of a file for ``read_scores``. Raises MergingError for the same reasons."""
     name = printable(file, 80)
     if len(raw) > MOST_BYTES:
         raise MergingError(f"{name} is larger than a file of scores, of which 1 MB is read.")
     try:
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError:
-        raise MergingError(f"{name} is no text; scores are given as CSV, or as JSON of lm-eval.") from None
+        raise MergingError(f"{name} is not text; scores are read from CSV, or from JSON of lm-eval.") from None
     rows = _read_lm_eval(raw, name) if text.lstrip().startswith("{") else _read_csv(text, name)
     return check_scores(rows, GIVEN, name)
 
@@ -55,7 +55,7 @@ def _read_csv(text: str, name: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
         if missing := [column for column in COLUMNS[:3] if column not in columns]:
             raise MergingError(
                 f"{name} lacks the {'columns' if len(missing) > 1 else 'column'} {', '.join(missing)}; scores are "
-                "given as CSV with the columns task,split,metric,value,n (split and n may be empty), or as JSON of "
+                "read from CSV with the columns task,split,metric,value,n (split and n may be empty), or from JSON of "
                 "lm-eval."
             )
         if strange := [str(column) for column in columns if column not in COLUMNS]:
@@ -63,7 +63,7 @@ def _read_csv(text: str, name: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
         for row in table:
             yield f"{name}, line {table.line_num}", row
     except csv.Error as error:
-        raise MergingError(f"{name}, line {table.line_num}, is no CSV: {error}.") from None
+        raise MergingError(f"{name}, line {table.line_num}, is not CSV: {error}.") from None
 
 
 def _read_lm_eval(raw: bytes, name: str) -> Iterator[tuple[str, Mapping[str, Any]]]:

@@ -1,4 +1,4 @@
-"""Scores of a model in one form, whatever their source: the benchmark, a file, or a program of the user's."""
+"""Scores of a model in one form, from any source: the benchmark, a file, or a program of the user's."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ MEAN, INSIDE, OUTSIDE, H_SCORE = "mean", "in domain", "out of domain", "H-score"
 COLUMNS = ("task", "metric", "value", "split", "n", "better")
 PROPORTIONS = ("accuracy", "accuracy_norm", "exact_match")  # metrics that are shares of examples
 BETTER = ("", "higher", "lower")
-MOST_ROWS, MOST_TEXT, MOST_NAME = 10_000, 200, 80  # scores, and characters of a text and of an origin
-MOST_EXAMPLES = 10**12  # n of a score
+MOST_ROWS, MOST_TEXT, MOST_NAME = 10_000, 200, 80  # limits of scores, and of characters of a text and of an origin
+MOST_EXAMPLES = 10**12  # limit of n of a score
 
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """A metric of a task, on ``n`` examples if that is known.
+    """The value of a metric on a task; ``n`` is the number of examples, None if unknown.
 
-    ``better`` is "higher" or "lower", empty if that was not said.
+    ``better`` is "higher" or "lower", empty if unknown.
     """
 
     task: str
@@ -39,7 +39,7 @@ class Score:
 
     @property
     def proportion(self) -> bool:
-        """Whether it is a share of examples; sums of parts, such as F1, are none."""
+        """Whether the value is a share of examples; metrics such as F1 are not."""
         return self.metric.split()[0] in PROPORTIONS and 0 <= self.value <= 1
 
     @property
@@ -50,7 +50,7 @@ class Score:
 
 @dataclass(frozen=True, slots=True)
 class ScoreTable:
-    """The scores of one model; ``origin`` names the device, the file or the program that they are from.
+    """The scores of one model; ``origin`` names the device, the file or the program that they come from.
 
     ``source`` is "measured" (by the benchmark), "given" (in a file) or "program".
     """
@@ -61,7 +61,7 @@ class ScoreTable:
 
     @classmethod
     def from_table(cls, table: Table, source: str, origin: str) -> Self:
-        """The scores that ``columns`` gave, or the accuracies of the benchmark."""
+        """The scores in a table of ``columns``, or in a table of accuracies of the benchmark."""
         named: dict[str, Any] = {str(name): list(values) for name, values in table.items()}
         values = named.get("value") or named["accuracy"]
         metrics, better = ([word] * len(values) for word in ("accuracy", ""))
@@ -74,14 +74,14 @@ class ScoreTable:
 
     @property
     def columns(self) -> Columns:
-        """The table that is stored, a row for each score; n is NaN where it is not known."""
+        """The table that is stored, a row for each score; unknown n are NaN."""
         named = {name: [getattr(one, name) for one in self.scores] for name in COLUMNS}
         return Columns(named | {"n": [math.nan if n is None else float(n) for n in named["n"]]})
 
     def rows(self, experts: Collection[str]) -> list[dict[str, Any]]:
-        """A row for each score as charts take it; n, low and high are NaN where they are not known.
+        """A row for each score, as charts need it; unknown n, low and high are NaN.
 
-        In domain is a task that is called like one of the ``experts``.
+        A task is in domain if one of the ``experts`` has its name.
         """
         return [
             {
@@ -93,10 +93,10 @@ class ScoreTable:
         ]  # fmt: skip
 
     def means(self, experts: Collection[str]) -> tuple[str, dict[str, tuple[float, int]]]:
-        """The proportion that most tasks have, and {a mean over tasks: its value, the number of tasks}, unweighted.
+        """The proportion that most tasks have, and {unweighted mean over tasks: (value, number of tasks)}.
 
-        Of a task the first split counts. In domain are tasks that are called like an expert; without any there is one
-        mean, and without a proportion none.
+        Only a task's first split counts. A task is in domain if an expert has its name; without such tasks there is a
+        single mean, and without a proportion none.
         """
         by_metric: dict[str, dict[str, float]] = {}
         for score in self.scores:
@@ -105,26 +105,26 @@ class ScoreTable:
         metric = max(by_metric, key=lambda name: len(by_metric[name]), default="")
         values = by_metric.get(metric, {})
         inside, outside = ([values[task] for task in values if (task in experts) == own] for own in (True, False))
-        found = {INSIDE if inside else MEAN: fmean(inside or outside)} if values else {}
+        means = {INSIDE if inside else MEAN: fmean(inside or outside)} if values else {}
         if inside and outside:
-            found |= {OUTSIDE: fmean(outside), H_SCORE: h_score(fmean(inside), fmean(outside))}
+            means |= {OUTSIDE: fmean(outside), H_SCORE: h_score(fmean(inside), fmean(outside))}
         counts = {INSIDE: len(inside), OUTSIDE: len(outside)}
-        return metric, {name: (value, counts.get(name, len(values))) for name, value in found.items()}
+        return metric, {name: (value, counts.get(name, len(values))) for name, value in means.items()}
 
 
 def check_scores(rows: Iterable[tuple[str, Mapping[str, Any]]], source: str, origin: str) -> ScoreTable:
-    """The table of rows, each with its position, which an error names. Raises MergingError."""
-    scores = tuple(_check_score(row, where) for where, row in rows)
+    """The table of rows (position, score); an error names the position. Raises MergingError if a score is wrong."""
+    scores = tuple(_check_score(row, position) for position, row in rows)
     if not scores or len(scores) > MOST_ROWS:
         raise MergingError(f"{origin} holds {len(scores):,} scores; from 1 to {MOST_ROWS:,} are expected.")
     counts = Counter((score.task, score.split, score.metric) for score in scores)
-    if twice := sorted({" ".join(of) for of, count in counts.items() if count > 1}):
-        raise MergingError(f"{origin} gives {first_few(twice)} twice.")
+    if twice := sorted({" ".join(names) for names, count in counts.items() if count > 1}):
+        raise MergingError(f"{origin} has {first_few(twice)} twice.")
     return ScoreTable(source, origin, scores)
 
 
 def read_score_table(table: Table, source: str, origin: str) -> ScoreTable | None:
-    """The scores in a stored table, which another program may have sealed; None if one of them is wrong."""
+    """The scores in a stored table, which another program may have written; None if one of them is wrong."""
     name = printable(origin, MOST_NAME)
     rows = (dict(zip(COLUMNS, row, strict=True)) for row in zip(*(table[column] for column in COLUMNS), strict=True))
     try:
@@ -137,25 +137,25 @@ def _read_count(n: object) -> object:
     return None if isinstance(n, float) and math.isnan(n) else n
 
 
-def _check_score(row: Mapping[str, Any], where: str) -> Score:
-    """A checked score. Raises MergingError that says where it stands."""
+def _check_score(row: Mapping[str, Any], position: str) -> Score:
+    """A checked score. Raises MergingError with its position if it is wrong."""
     keys = ("task", "metric", "split", "better")
     texts = {key: printable(str(row.get(key) or "").strip(), MOST_TEXT) for key in keys}
     if not texts["task"] or not texts["metric"]:
-        raise MergingError(f"{where}: a score has a task and a metric.")
+        raise MergingError(f"{position}: a score has a task and a metric.")
     try:
         value = float(row["value"])
         n = int(row["n"]) if row.get("n") not in {None, ""} else None
         if isinstance(row.get("n"), float) and n != row["n"]:
             raise ValueError
     except (TypeError, ValueError, OverflowError):
-        raise MergingError(f"{where}: value is a number, and n a whole number or empty.") from None
+        raise MergingError(f"{position}: value is a number, and n a whole number or empty.") from None
     if not math.isfinite(value) or (n is not None and not 1 <= n <= MOST_EXAMPLES):
         raise MergingError(
-            f"{where}: value is finite and n from 1 to {MOST_EXAMPLES:,}; got {value} and {printable(str(n), 40)}."
+            f"{position}: value is finite and n from 1 to {MOST_EXAMPLES:,}; got {value} and {printable(str(n), 40)}."
         )
     if texts["metric"].startswith("accuracy") and not 0 <= value <= 1:
-        raise MergingError(f"{where}: an accuracy is from 0 to 1; got {value}.")
+        raise MergingError(f"{position}: an accuracy is from 0 to 1; got {value}.")
     if texts["better"] not in BETTER:
-        raise MergingError(f"{where}: better is higher or lower; got {texts['better']!r}.")
+        raise MergingError(f"{position}: better is higher or lower; got {texts['better']!r}.")
     return Score(texts["task"], texts["metric"], value, texts["split"], n, texts["better"])

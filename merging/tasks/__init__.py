@@ -1,1 +1,1 @@
-"""One way to compute: tasks and their results, who computes them, and the queue; kinds of work are dotted names."""
+"""Tasks and their results, the workers that compute tasks, and the queue of jobs."""

@@ -1,4 +1,4 @@
-"""What a computation is handed down: where it runs, who hears how far it is, and who can end or pause it."""
+"""The context of a computation: its device, its progress callback, and the requests that can end or pause it."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ log_warning: Callable[[str], None] = logging.getLogger("merging").warning
 
 
 class OpenWorkers(Protocol):
-    """Workers that are open; ``merging.tasks.workers.workers`` has them."""
+    """Open workers, such as ``merging.tasks.workers.workers.Workers``."""
 
     def describe_count(self) -> str:
-        """How many there are."""
+        """How many workers there are, as text."""
         ...
 
 
 @dataclass(frozen=True)
 class Context:
-    """The surroundings of a computation; its result depends on none of them, up to rounding on another device.
+    """The context of a computation; the result does not depend on it, up to rounding on another device.
 
     ``device`` is "auto" (CUDA, then MPS, then CPU) or a torch device name. ``progress`` is called with a Progress after
-    every piece of work. ``cancel`` and ``pause`` are asked between two pieces: the first ends the computation, and the
-    second makes one that can go on later stop. ``warn`` gets each sentence on what may be wrong with the result.
-    ``workers`` compute what consists of tasks: they are open, or named by a text as MERGESCOPE_WORKERS has it; empty:
-    this process computes.
+    every piece of work. ``cancel`` and ``pause`` are checked between two pieces: ``cancel`` ends the computation, and
+    ``pause`` stops a computation that can continue later. ``warn`` is called with each sentence about a possible flaw
+    of the result. ``workers`` compute work that consists of tasks: open workers, or a text as in MERGESCOPE_WORKERS;
+    if it is empty, this process computes.
     """
 
     device: str = "auto"
@@ -43,20 +43,20 @@ class Context:
         self.meter(0).check()
 
     def is_pause_requested(self) -> bool:
-        """Whether it is asked to pause."""
+        """Whether the computation is asked to pause."""
         return is_cancel_requested(self.pause)
 
     def meter(self, total: int) -> Meter:
-        """A meter of ``total`` work, which reports and can be cancelled as this context says."""
+        """A meter of ``total`` units of work with the progress and cancel of this context."""
         return Meter(total, self.progress, self.cancel)
 
     def split(self, weights: Mapping[str, float]) -> dict[str, Self]:
-        """A context for each of several parts in their order; together they are one fraction, shared by ``weights``."""
+        """A context for each part, {name: context}; their progress adds up to one fraction, divided by ``weights``."""
         phases = Phases(weights, self.progress)
         return {name: replace(self, progress=phases.callback(name)) for name in weights}
 
     def with_title(self, words: str) -> Self:
-        """The same; what it reports begins with ``words``, such as the number of one of several."""
+        """This context with phases that begin with ``words``, such as "Run 2 of 3"."""
 
         def report(inner: Progress) -> None:
             assert self.progress is not None
@@ -65,7 +65,7 @@ class Context:
         return self if self.progress is None else replace(self, progress=report)
 
     def with_phase(self, words: str) -> Self:
-        """The same; what it reports is ``words``, such as the number of one of many, with its phase as the detail."""
+        """This context with the phase ``words``, such as "Point 2 of 200"; the inner phase becomes the detail."""
 
         def report(inner: Progress) -> None:
             assert self.progress is not None
@@ -74,16 +74,16 @@ class Context:
         return self if self.progress is None else replace(self, progress=report)
 
     def without_progress(self) -> Self:
-        """The same without reports, for what is counted by its caller."""
+        """This context without progress, for work that its caller reports."""
         return replace(self, progress=None)
 
     def without_workers(self) -> Self:
-        """The same without workers, for what this process computes itself."""
+        """This context without workers, for work that this process computes."""
         return replace(self, workers="")
 
     def on_device(self, device: object) -> Self:
-        """The same on another device, a torch device or its name."""
+        """This context on another device, a torch device or its name."""
         return replace(self, device=str(device))
 
 
-QUIET = Context()  # reports nothing, and nobody can stop it
+QUIET = Context()  # reports no progress and cannot be cancelled

@@ -1,7 +1,7 @@
-"""The kinds of tasks: what processes compute for each other. A kind is one file, and one line in ``KINDS``.
+"""The kinds of tasks that processes compute for each other. A kind is one file, and one line in ``KINDS``.
 
-Requests are plain data, and answers are plain data or the bytes of a safetensors file, so that no function or object of
-a user travels. No name that comes from outside is imported.
+Requests are plain data, and answers are plain data or the bytes of a safetensors file, so no function or object of a
+user is sent to another process. Modules are imported only by the names in this file, never by a name in a request.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ Request = Mapping[str, Any]
 
 
 class StageAnswer(NamedTuple):
-    """What is known after a stage of a request; whether that is all, or suffices where others wait."""
+    """The answer after a stage; ``done`` if it is complete, ``suffices`` if it may be the last while others wait."""
 
     answer: Plain
     done: bool = False
     suffices: bool = False
 
 
-Stages = Iterator[StageAnswer | None]  # None: a piece of a stage was computed
+Stages = Iterator[StageAnswer | None]  # None: a piece of a stage is computed, but not the whole stage
 StagedKind = Callable[[Request, Context], Stages]  # its iterator raises MergingError, or Cancelled if asked to stop
 
 
@@ -48,11 +48,12 @@ StagedKind = Callable[[Request, Context], Stages]  # its iterator raises Merging
 class TaskKind:
     """One kind of task; ``noun`` names it in sentences.
 
-    ``open_inputs`` opens what tasks share whose requests agree in ``shared``; it stays in memory for the next one.
-    Nothing stays without ``shared``. ``name_task`` says what this process calls the task, by the files that it sees: a
-    task that was asked for under another name is refused, so that a stale copy of a file cannot give a number. Without
-    it a request is about the worker itself. ``compute`` gives the answer. Answers of kinds that are ``stored`` stay if
-    others are left for later; those of kinds ``in_store`` are written there by the worker, which must see its folder.
+    ``open_inputs`` opens the inputs that tasks share if their requests agree in the keys ``shared``. They stay in
+    memory for the next task, unless ``shared`` is empty. ``name_task`` computes the task's name from the files that
+    this process sees. A request with another name is refused, so that a stale copy of a file cannot yield a wrong
+    result. Without ``name_task`` a request is about the worker itself. ``compute`` returns the answer. If a kind is
+    ``stored``, its finished answers stay stored when the work pauses. If it is ``in_store``, the worker writes its
+    answers to the store, whose folder it must see.
     """
 
     noun: str
@@ -65,7 +66,7 @@ class TaskKind:
 
 
 def find_kind(key: str) -> TaskKind:
-    """The kind of that key. Raises WorkerError if there is none."""
+    """The kind with a key. Raises WorkerError if there is none."""
     if key not in KINDS:
         raise WorkerError(f"There is no kind of task {key[:40]!r}; a worker does one of {', '.join(KINDS)}.")
     module, _, name = KINDS[key].partition(":")
@@ -74,7 +75,7 @@ def find_kind(key: str) -> TaskKind:
 
 
 def find_staged_kind(key: str) -> StagedKind:
-    """What answers requests of a kind in stages. Raises KeyError if there is none."""
+    """The function that answers requests of a kind in stages. Raises KeyError if there is none."""
     module, _, name = STAGED[key].partition(":")
     kind: StagedKind = getattr(importlib.import_module(module), name)
     return kind

@@ -1,10 +1,10 @@
-"""A process that waits for work. It becomes a command of the command line, or stays and answers requests.
+"""A process that waits for an order: to become a command of the command line, or to stay and answer requests.
 
-It loads the modules that its words name, and reads lines of JSON on stdin. The first line is an order, and is answered
-by one byte on stdout before anything else, so that whoever sent it knows that it was read. An order with a "command"
-has the words behind ``python -m``, an environment, and the file to print to: the process ends as that command ends, and
-outlives whoever sent the order. Any other order says on what device, how long without a request, and how nice the
-process stays; requests follow, and answers leave, as lines of JSON. It ends with its input while it waits or stays.
+The process loads the modules that its arguments name, and reads lines of JSON on stdin. The first line is an order. The
+process first acknowledges it with one byte on stdout. An order with a "command" has the words after ``python -m``, an
+environment, and the file to print to: the process exits with that command's code, and outlives the sender of the order.
+Any other order has the device, the seconds after which the process ends without a request, and its niceness. Requests
+follow on stdin and answers on stdout, as lines of JSON. Until it becomes a command, the process ends when stdin closes.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from merging.tasks.context import Context
 from merging.tasks.kinds import Plain, Request, StageAnswer, Stages, find_staged_kind
 
 NICE = 10  # of the thread that loads modules
-READ = b"\n"  # answers an order
+READ = b"\n"  # acknowledges an order
 TIME_ENOUGH = 5.0  # seconds after which a stage that suffices is the answer while other sessions wait
 OUT_OF_MEMORY = "The computer ran out of memory for this. Close other programs, or use fewer or smaller models."
 
 
 @dataclass
 class _Task:
-    """A request under way; ``stages`` are there once it has begun."""
+    """A request in progress; ``stages`` is None until it begins."""
 
     number: int
     session: str
@@ -47,11 +47,11 @@ class _Task:
 
 
 class RequestLoop:
-    """Answers requests in stages; ``take`` may be called from another thread than ``run``.
+    """Answers requests in stages; ``add_requests`` may be called from another thread than ``run``.
 
-    A newer request of a session stops its older one between two stages or pieces of one. Requests of several sessions
-    take turns by pieces. One that has had its time ends at a stage that suffices while another session waits for its
-    first answer.
+    A newer request of a session stops the session's older one after its current piece. Requests of several sessions
+    take turns, one piece each. While another session waits for its first answer, a request that has run for
+    ``TIME_ENOUGH`` seconds ends at the first stage that suffices.
     """
 
     def __init__(self, answer: Callable[[Plain], None], device: str) -> None:
@@ -61,7 +61,7 @@ class RequestLoop:
         self._lock = threading.Lock()  # for ``_newest``
 
     def add_requests(self, lines: Iterable[str]) -> None:
-        """Take requests until the lines end; one without a kind only stops what its session asked before."""
+        """Queue requests until the lines end; a request without a kind only stops its session's earlier one."""
         for line in lines:
             request = json.loads(line)
             with self._lock:
@@ -72,7 +72,7 @@ class RequestLoop:
                     self._newest.pop(request["session"], None)
 
     def run(self, idle: float) -> None:
-        """Answer until nothing was asked for ``idle`` seconds."""
+        """Answer requests until none has come for ``idle`` seconds."""
         tasks: deque[_Task] = deque()
         while True:
             try:
@@ -98,7 +98,7 @@ class RequestLoop:
                 del self._newest[task.session]
 
     def _step(self, task: _Task, others_wait: bool) -> bool:
-        """Compute a piece of a request, and answer if that ended a stage; whether there is more to do."""
+        """Compute a piece of a request, and answer if that ends a stage. Returns whether more pieces remain."""
 
         def is_stopped() -> bool:
             return self._newest.get(task.session) != task.number
@@ -122,7 +122,7 @@ class RequestLoop:
             return False
         except MergingError as error:
             answer = {"error": str(error), "done": True}
-        except Exception as error:  # the next request may well succeed
+        except Exception as error:  # the next request may succeed
             traceback.print_exception(error)
             sentence = OUT_OF_MEMORY if is_out_of_memory(error) else describe_unexpected(error)
             answer = {"error": sentence, "done": True}
@@ -131,13 +131,13 @@ class RequestLoop:
 
 
 def _release_memory() -> None:
-    """Return what was freed to the system; glibc keeps it for later otherwise, and this process waits for minutes."""
+    """Return freed memory to the system; otherwise glibc holds it while this process waits for minutes."""
     with contextlib.suppress(OSError, AttributeError):  # another C library
         ctypes.CDLL(None).malloc_trim(0)
 
 
 def load_modules(names: Sequence[str]) -> None:
-    """Import modules; what one of them lacks is said again where it is needed."""
+    """Import modules; an ImportError is ignored here, as it is raised again where the module is needed."""
     if sys.platform == "linux":  # where it lowers the priority of this thread alone
         os.nice(NICE)
     for name in names:
@@ -146,7 +146,7 @@ def load_modules(names: Sequence[str]) -> None:
 
 
 def follow_order(order: Request) -> int:
-    """Do what an order says; gives the exit code."""
+    """Follow an order; return the exit code."""
     if "environment" in order:
         os.environ.clear()
         os.environ.update(order["environment"])
@@ -172,10 +172,10 @@ def _become_command(words: Sequence[str], output: str) -> int:
 
 
 def _answer_requests(device: str, idle: float, nice: int) -> None:
-    """Answer what comes in on stdin; end with it, or after ``idle`` seconds without a request."""
+    """Answer the requests on stdin; end when it closes, or after ``idle`` seconds without a request."""
     os.nice(nice)
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)  # what libraries print must not look like an answer
+    os.dup2(2, 1)  # libraries that print to stdout write to stderr, so that their output does not look like an answer
 
     def answer(line: Plain) -> None:
         answers.write(json.dumps(line) + "\n")
@@ -192,7 +192,7 @@ def _answer_requests(device: str, idle: float, nice: int) -> None:
 
 
 def main(modules: Sequence[str]) -> None:
-    """Load, wait, and follow an order; ends the process without taking its modules apart."""
+    """Load modules, wait for an order and follow it; then exit at once, without Python's cleanup of modules."""
     thread = threading.Thread(target=load_modules, args=(modules,))
     thread.start()
     line = sys.stdin.buffer.readline()

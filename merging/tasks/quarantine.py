@@ -1,4 +1,4 @@
-"""Damaged entries of a store: set aside with the reason, so that they count as absent and can be computed again."""
+"""Damaged entries of a store: moved to a folder of their own with the reason, so that they can be computed again."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Damage:
-    """A damaged entry: its kind ("run", "measurement", "point", "sweep", "draft"), name, reason, and where it lies.
+    """A damaged entry: its kind ("run", "measurement", "point", "sweep", "draft"), name, reason, and current path.
 
-    ``origin`` is where it lay before; an entry of a library, or of a store that cannot be written to, is still there.
+    ``origin`` is its original path, where an entry of a library or of a read-only store stays.
     """
 
     kind: str
@@ -39,65 +39,65 @@ class Damage:
 
     @property
     def is_replaced(self) -> bool:
-        """Whether a good one has taken its place."""
+        """Whether a good entry has replaced it."""
         return self.is_moved and self.origin.exists()
 
     @property
     def sentence(self) -> str:
-        """What is damaged and what became of it."""
-        left = "it was set aside" if self.is_moved else "it is left where it is"
+        """A sentence that says which entry is damaged and whether it was moved."""
+        fate = "it was set aside" if self.is_moved else "it is left where it is"
         why = f" ({self.reason})" if self.reason else ""
-        return f"{self.kind.capitalize()} {self.name} is damaged{why}; {left} and counts as absent."
+        return f"{self.kind.capitalize()} {self.name} is damaged{why}; {fate} and counts as absent."
 
 
 class Quarantine:
-    """The damaged entries of the store in ``root``."""
+    """The damaged entries of the store in the folder ``root``."""
 
     def __init__(self, root: Path) -> None:
         self._root, self._folder = root, root / FOLDER
-        self._left: dict[Path, Damage] = {}
+        self._unmoved: dict[Path, Damage] = {}
 
     def check_and_move(self, path: Path, kind: str, reason: object, *, move: bool = True) -> None:
-        """Set an entry aside, or note it if it must stay; a good copy that has replaced it meanwhile is left alone.
+        """Set a damaged entry aside, or only record it without ``move``; logs one warning for each entry.
 
-        Logs one warning for each entry.
+        If another process has replaced the entry with a good copy meanwhile, nothing happens.
         """
         if not path.is_dir() or atomic.is_damaged(path):
             self.move_damaged(path, kind, reason, move=move)
 
     def move_damaged(self, path: Path, kind: str, reason: object, *, move: bool = True) -> None:
-        """The same for an entry that is known to be damaged."""
-        aside = self._move(path, kind, str(reason)) if move else None
-        damage = Damage(kind, path.stem, str(reason), aside or path, path)
-        if aside is not None:
-            self._left.pop(path, None)
-        elif not path.exists() or path in self._left:  # another process was first
+        """Set an entry aside that is known to be damaged, or only record it if it cannot be moved."""
+        moved = self._move(path, kind, str(reason)) if move else None
+        damage = Damage(kind, path.stem, str(reason), moved or path, path)
+        if moved is not None:
+            self._unmoved.pop(path, None)
+        elif not path.exists() or path in self._unmoved:  # another process has moved it, or it is recorded already
             return
         else:
-            self._left[path] = damage
+            self._unmoved[path] = damage
         log.warning("%s", damage.sentence)
 
     def _move(self, path: Path, kind: str, reason: str) -> Path | None:
-        """Where the entry lies now; None if it cannot be moved."""
-        aside = self._folder / f"{path.stem}-{uuid.uuid4().hex[:8]}"
+        """Move an entry into the quarantine folder and return its new path; None if it cannot be moved."""
+        moved = self._folder / f"{path.stem}-{uuid.uuid4().hex[:8]}"
         try:
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             if path.is_dir():
-                path.rename(aside)
+                path.rename(moved)
             else:
-                aside.mkdir(mode=0o700)
-                path.rename(aside / path.name)
+                moved.mkdir(mode=0o700)
+                path.rename(moved / path.name)
         except OSError:
             with contextlib.suppress(OSError):
-                aside.rmdir()
+                moved.rmdir()
             return None
-        with contextlib.suppress(OSError):  # then only the reason is not known later
+        with contextlib.suppress(OSError):  # without the note, only the reason is lost
             origin = path.relative_to(self._root).as_posix()
-            write_json(aside / NOTE, {"kind": kind, "name": path.stem, "reason": reason, "origin": origin})
-        return aside
+            write_json(moved / NOTE, {"kind": kind, "name": path.stem, "reason": reason, "origin": origin})
+        return moved
 
     def list_damage(self) -> list[Damage]:
-        """Every damaged entry, the last one first: those that were set aside, then those that had to stay."""
+        """Every damaged entry: those that were set aside, newest first, then those that could not be moved."""
         with contextlib.suppress(OSError):
             paths = [path for path in self._folder.iterdir() if NAME.fullmatch(path.name)]
             paths.sort(key=lambda path: path.stat().st_mtime_ns, reverse=True)
@@ -105,19 +105,19 @@ class Quarantine:
         return self._list_unmoved()
 
     def _list_unmoved(self) -> list[Damage]:
-        return [damage for path, damage in self._left.items() if not path.is_dir() or atomic.is_damaged(path)]
+        return [damage for path, damage in self._unmoved.items() if not path.is_dir() or atomic.is_damaged(path)]
 
     def remove(self, damage: Damage) -> None:
         """Delete an entry that was set aside. Raises StoreError if it cannot be removed."""
         if damage.place.parent == self._folder:
             atomic.retire(damage.place, f"{damage.kind.capitalize()} {damage.name}")
 
-    def _read_note(self, place: Path) -> Damage:
+    def _read_note(self, folder: Path) -> Damage:
         """A damaged entry with its note; one whose note could not be written counts as a run."""
-        name = place.name.rpartition("-")[0]
+        name = folder.name.rpartition("-")[0]
         note = {"kind": RUN, "name": name, "reason": "", "origin": f"runs/{name}"}
         with contextlib.suppress(OSError, ValueError, TypeError):
-            note |= json.loads((place / NOTE).read_bytes())
+            note |= json.loads((folder / NOTE).read_bytes())
         return Damage(
-            str(note["kind"]), str(note["name"]), str(note["reason"]), place, self._root / str(note["origin"])
+            str(note["kind"]), str(note["name"]), str(note["reason"]), folder, self._root / str(note["origin"])
         )

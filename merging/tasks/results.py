@@ -1,7 +1,7 @@
 """Results of tasks: tables, arrays and facts in sealed folders, written whole or not at all.
 
-A store has results of several kinds, each in a folder of its own. It reads those of libraries, too, and never writes to
-them. A damaged result counts as absent; an own one is set aside.
+A store has results of several kinds, each kind in a folder of its own. It also reads results of libraries, which it
+never writes to. A damaged result counts as absent; if it is in the store itself, it is set aside.
 """
 
 from __future__ import annotations
@@ -40,16 +40,16 @@ from merging.tasks.quarantine import Quarantine
 
 T = TypeVar("T")
 ATTEMPTS, PAUSE = 10, 0.01  # attempts to read a damaged file, and seconds between them
-NOT_READ = (OSError, ValueError, KeyError, TypeError, AttributeError)  # what reading facts of another program raises
+NOT_READ = (OSError, ValueError, KeyError, TypeError, AttributeError)  # raised by facts of an unknown format
 
 
 @dataclass(frozen=True, slots=True)
 class ResultKind:
-    """What results of a kind are called in sentences, the folder of a store that has them, and their file of facts.
+    """A kind of results: its ``noun`` in sentences, its folder in a store, and the name of its file of facts.
 
-    ``again`` says what to do about one that is lost. Tables are listed in the facts under "tables", or there is one of
-    the name ``table``, whose columns stand under that name. The hash of a file is compared when the result is read; in
-    results with ``large`` files, when the file is first used.
+    ``again`` is a sentence on how to recover a lost result. The schemas of tables are in the facts under "tables"; if
+    there is only the table ``table``, its schema is in the facts under that name. The hash of a file is compared when
+    the result is read; for kinds with ``large`` files, when the file is first used.
     """
 
     noun: str
@@ -62,10 +62,10 @@ class ResultKind:
 
 @dataclass(frozen=True)
 class Result:
-    """A stored result; its files are read when they are asked for. ``own`` ones are not of a library.
+    """A stored result, whose files are read on demand; ``own`` is False if it is in a library.
 
     ``damaged`` is called for damage that is found later. The folder may be replaced by a newer copy at any moment, so a
-    failed read is repeated. Whatever reads a file raises StoreError if that is damaged or was deleted.
+    failed read is repeated. Every method that reads a file raises StoreError if the file is damaged or was deleted.
     """
 
     kind: ResultKind
@@ -77,13 +77,13 @@ class Result:
 
     @property
     def schemas(self) -> Mapping[str, Mapping[str, str]]:
-        """The columns of its tables, with their types."""
+        """The schemas of its tables: {table: {column: type}}."""
         name = self.kind.table
         found: Mapping[str, Mapping[str, str]] = {name: self.facts[name]} if name else self.facts["tables"]
         return found
 
     def columns(self, name: str) -> Columns:
-        """One of its tables, without loading pandas; raises StoreError if there is none of that name, too."""
+        """One of its tables, without loading pandas. Raises StoreError also if it has no table of that name."""
         if name not in self.schemas:
             known = [each for each in self.schemas if each != SCORES]
             hint = did_you_mean(name, known)
@@ -93,7 +93,7 @@ class Result:
         return self.read_checked(stored_table(self.manifest, name), lambda path: read_columns(path, self.schemas[name]))
 
     def array(self, name: str) -> NDArray[Any]:
-        """One of its arrays, which may lie packed, as in a library; raises StoreError if there is none, too."""
+        """One of its arrays (*S), of any shape, plain or packed. Raises StoreError also if it has no such array."""
         plain, packed = f"{name}.npy", f"{name}.npy{PACKED}"
         if plain in self.manifest:
             return self.read_checked(plain, lambda path: np.load(path, allow_pickle=False))
@@ -102,11 +102,11 @@ class Result:
         raise StoreError(f"{self._sentence_name} has no array {name!r}.")
 
     def file(self, name: str) -> Path:
-        """One of its files, after its hash was checked."""
+        """The path of one of its files, after checking its hash."""
         return self.read_checked(name, lambda path: path)
 
     def read_checked(self, name: str, read: Callable[[Path], T]) -> T:
-        """The result of ``read`` on a file whose hash was checked."""
+        """The return value of ``read`` for the path of a file, after checking the file's hash."""
         manifest, damage = self.manifest, DamagedError("it cannot be read")
         for attempt in range(ATTEMPTS):
             try:
@@ -129,16 +129,16 @@ class Result:
 
 
 class ResultLocation(NamedTuple):
-    """Where a result lies: the folder of its kind, and the number of the entry, another one if it is replaced."""
+    """The location of a result: the folder of its kind, and its inode number, which changes if it is replaced."""
 
     folder: Path
     number: int
 
 
 class Results(Generic[T]):
-    """The results of one kind in the store at ``root``, and those in the folders of ``libraries``, which come after.
+    """The results of one kind in the store at ``root``, then those in the folders of ``libraries``.
 
-    ``view`` is what a result is read as; None, or KeyError and the like, where it is not of this kind.
+    ``view`` converts a ``Result``. It returns None, or raises KeyError or similar, if the result is not of this kind.
     """
 
     def __init__(
@@ -150,7 +150,7 @@ class Results(Generic[T]):
         self._view, self._root, self._damaged = view, root, damaged
 
     def find(self, name: str) -> T | None:
-        """The stored result, the own one first; None where none can be read."""
+        """The stored result with a name, from the store itself or else from a library; None if none can be read."""
         for folder in self.folders:
             if found := self.read(folder / name):
                 return found
@@ -177,7 +177,7 @@ class Results(Generic[T]):
                 return self._view(result) if isinstance(result.schemas, dict) else None
             except DamagedError as damage:
                 reason = damage
-            except StoreError:  # it was deleted meanwhile
+            except StoreError:  # the result was deleted meanwhile
                 return None
             except NOT_READ as error:
                 reason = DamagedError(f"{self.kind.facts} cannot be read: {error!r}")
@@ -186,14 +186,14 @@ class Results(Generic[T]):
         return None
 
     def list_locations(self) -> dict[str, ResultLocation]:
-        """{name: where it lies} of every result, from one listing of each folder; own ones go first."""
-        there: dict[str, ResultLocation] = {}
+        """{name: location} of every result, from one listing of each folder; own results precede those of libraries."""
+        locations: dict[str, ResultLocation] = {}
         for folder in self.folders:
             with contextlib.suppress(OSError), os.scandir(folder) as entries:
                 for entry in entries:
                     if SHORT_DIGEST.fullmatch(entry.name):
-                        there.setdefault(entry.name, ResultLocation(folder, entry.inode()))
-        return there
+                        locations.setdefault(entry.name, ResultLocation(folder, entry.inode()))
+        return locations
 
     def write(
         self,
@@ -206,10 +206,10 @@ class Results(Generic[T]):
         replace: bool = False,
         root: Path | None = None,
     ) -> None:
-        """Publish an own result, unless a whole one is there; with ``replace`` it takes the place of that.
+        """Publish a result in the store, unless a whole one exists; with ``replace``, replace that one.
 
-        ``root`` is the folder for it, by default that of its kind. ``what`` it is begins the message of an error. A key
-        for tables that is among the facts keeps its place there.
+        ``arrays`` (*S) are of any shape. ``root`` is the folder to write to, by default that of the kind. The message
+        of an error begins with ``what``. A key of ``facts`` that the tables' schemas use keeps its position.
 
         Raises:
             StoreError: the disk cannot be written to.
@@ -227,9 +227,9 @@ class Results(Generic[T]):
 
     @contextmanager
     def publish_partial(self) -> Iterator[Path]:
-        """A folder for results so far, which other processes may read, for as long as the block runs.
+        """A temporary folder for partial results, which other processes can read while the block runs.
 
-        It is temporary, and swept up if this process dies; ``find_so_far`` reads what lies there.
+        ``find_partial`` reads them. ``sweep`` removes the folder if this process dies.
         """
         with explain_os_errors(f"The {self.kind.noun}", OTHER_STORE):
             folder = atomic.make_temporary(self.own)
@@ -239,9 +239,9 @@ class Results(Generic[T]):
             atomic.remove_temporary(folder)
 
     def find_partial(self, name: str) -> T | None:
-        """The result so far of a task that is computed here; None if it has shown none."""
+        """The partial result of a task that is being computed; None if it has published none."""
         for path in self.own.glob(f"*/{name}"):
-            with contextlib.suppress(*NOT_READ, StoreError, DamagedError):  # it is being replaced
+            with contextlib.suppress(*NOT_READ, StoreError, DamagedError):  # the result is being replaced
                 facts, manifest = json.loads((path / self.kind.facts).read_bytes()), read_manifest(path)
                 return self._view(Result(self.kind, path, True, facts, manifest, lambda damage: None))
         return None

@@ -1,6 +1,6 @@
-"""A file in a store that is there as long as a program waits for workers.
+"""A mark: a file in a store that exists as long as a program waits for workers.
 
-It says whether a worker sees the store's folder, and whether the program that asked still waits.
+By the mark a worker checks whether it sees the store's folder, and whether the requesting program still waits.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from merging.base.errors import WorkerError
 from merging.base.files.disk import OTHER_STORE, explain_os_errors
 from merging.base.files.temporary import temporary_name
 
-LOOK = 0.5  # seconds between two looks at whether the program that asked still waits
-Mark = Mapping[str, str]  # the path of the file, and the text in it
+LOOK = 0.5  # seconds between two checks whether the requesting program still waits
+Mark = Mapping[str, str]  # the file's "path" and its "text"
 
 
 @contextmanager
 def write_mark(folder: Path) -> Iterator[Mark]:
-    """A file in ``folder`` for as long as the block runs. Raises StoreError if there can be none."""
+    """A mark in ``folder`` while the block runs. Raises StoreError if it cannot be written."""
     path, text = folder.absolute() / temporary_name(), uuid.uuid4().hex
     with explain_os_errors("The store", OTHER_STORE):
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -34,7 +34,7 @@ def write_mark(folder: Path) -> Iterator[Mark]:
 
 
 def sees_mark(mark: Any) -> bool:
-    """Whether the file holds here what the program that asked wrote there."""
+    """Whether this process reads in the mark's file the text that the requesting program wrote."""
     if not isinstance(mark, Mapping):
         return False
     try:
@@ -44,7 +44,7 @@ def sees_mark(mark: Any) -> bool:
 
 
 def watch_for_end(mark: Any) -> Callable[[], bool]:
-    """A function that says whether the program that asked is gone; it may be called as often as one likes.
+    """A function that returns whether the requesting program is gone; frequent calls are cheap.
 
     Raises:
         WorkerError: this worker does not see the store.
@@ -52,17 +52,17 @@ def watch_for_end(mark: Any) -> Callable[[], bool]:
     if not sees_mark(mark):
         folder = Path(str(mark.get("path", ""))).parent if isinstance(mark, Mapping) else "no folder"
         raise WorkerError(f"{describe_unseen_store(folder)}.")
-    looked, gone = time.monotonic(), False
+    checked, gone = time.monotonic(), False
 
     def is_gone() -> bool:
-        nonlocal looked, gone
-        if not gone and time.monotonic() - looked > LOOK:
-            looked, gone = time.monotonic(), not sees_mark(mark)
+        nonlocal checked, gone
+        if not gone and time.monotonic() - checked > LOOK:
+            checked, gone = time.monotonic(), not sees_mark(mark)
         return gone
 
     return is_gone
 
 
 def describe_unseen_store(folder: object) -> str:
-    """That workers cannot write into a store; without the period."""
+    """A sentence, without its period, that workers cannot write into a store."""
     return f"The workers do not see the store at {folder}; put MERGESCOPE_STORE on a file system that all share"

@@ -1,6 +1,6 @@
-"""A worker's side of a task: a request in JSON comes in, an answer in JSON or a tensor's file goes out.
+"""A worker's side of a task: it takes a request in JSON, and returns an answer in JSON or a safetensors file.
 
-``answer_request`` is the only function that an engine is ever given. Engines pickle its name and two byte strings.
+``answer_request`` is the only function that an engine calls on workers. Engines pickle its name and two byte strings.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from merging.tasks.context import Context
 from merging.tasks.kinds import Plain, Request, TaskKind, find_kind
 from merging.tasks.store_mark import watch_for_end
 
-FILE, IN_FILE = 7, b"\0{"  # the last byte of a header's length, and its first: so begin safetensors files, never JSON
+FILE, IN_FILE = 7, b"\0{"  # offset and bytes that tell a safetensors file from JSON: length's end, header's begin
 OUT_OF_MEMORY = "A worker ran out of memory. Start fewer workers on a machine, or use fewer or smaller models."
 _one_at_a_time = threading.Lock()  # a worker has memory for one task
-last_inputs: list[tuple[str, str, Any]] = []  # the kind of the last task here, what was said of them, and they
+last_inputs: list[tuple[str, str, Any]] = []  # of this worker's last task: its kind, the shared fields, the inputs
 
 
 def answer_request(kind: str, request: bytes) -> bytes:
@@ -33,39 +33,39 @@ def answer_request(kind: str, request: bytes) -> bytes:
         answer = compute_task(kind, _decode_mapping(request))
         return answer if isinstance(answer, bytes) else json.dumps({"answer": answer}).encode()
     except MergingError as error:
-        said: Plain = {"type": type(error).__name__, "text": str(error)}
+        facts: Plain = {"type": type(error).__name__, "text": str(error)}
     except Exception as error:
-        traceback.print_exception(error)  # where the worker prints; the asker gets a sentence
+        traceback.print_exception(error)  # into the worker's output; the requesting program gets a sentence
         text = OUT_OF_MEMORY if is_out_of_memory(error) else describe_unexpected(error)
-        said = {"type": MergingError.__name__, "text": text}
-    return json.dumps({"error": said}).encode()
+        facts = {"type": MergingError.__name__, "text": text}
+    return json.dumps({"error": facts}).encode()
 
 
 def compute_task(key: str, request: Request) -> Plain | bytes:
-    """The answer of a task; with its "warnings", unless it is a file, or about the worker itself.
+    """The answer of a task, with its "warnings" unless it is a file or about the worker itself.
 
     Raises:
-        WorkerError: there is no such kind, or this worker does not see the store or a file, or sees other ones.
-        MergingError: it cannot be computed. Cancelled: the program that asked is gone.
+        WorkerError: there is no such kind, or this worker does not see the store or the same files as the program.
+        MergingError: the answer cannot be computed. Cancelled: the requesting program is gone.
     """
-    kind, heard = find_kind(key), dict[str, None]()
-    context = Context(str(request.get("device", "auto")), warn=lambda sentence: heard.update({sentence: None}))
+    kind, warnings = find_kind(key), dict[str, None]()
+    context = Context(str(request.get("device", "auto")), warn=lambda sentence: warnings.update({sentence: None}))
     if kind.name_task is None:
         return kind.compute(None, request, context)
     with _one_at_a_time:
         if kind.in_store:
             context = replace(context, cancel=watch_for_end(request.get("probe")))
         answer = kind.compute(_open_inputs(key, kind, request), request, context)
-    return answer if isinstance(answer, bytes) else {**answer, "warnings": list(heard)}
+    return answer if isinstance(answer, bytes) else {**answer, "warnings": list(warnings)}
 
 
 def _open_inputs(key: str, kind: TaskKind, request: Request) -> Any:
-    """The inputs of a task, which this worker calls as it was asked for."""
+    """The inputs of a task, after checking that this worker computes the same name for it as the request has."""
     assert kind.name_task is not None
-    said = json.dumps([request[name] for name in kind.shared])
-    if _last_agree(key, kind, said, request):
+    shared = json.dumps([request[name] for name in kind.shared])
+    if _last_agree(key, kind, shared, request):
         return last_inputs[0][2]
-    last_inputs.clear()  # it was another task, or its files have changed since they were opened
+    last_inputs.clear()  # the last task had other inputs, or their files have changed since they were opened
     inputs = kind.open_inputs(request)
     if kind.name_task(inputs, request) != request["name"]:
         raise WorkerError(
@@ -73,13 +73,13 @@ def _open_inputs(key: str, kind: TaskKind, request: Request) -> Any:
             f"{kind.noun}. Copy the files there again, or put them where all workers read."
         )
     if kind.shared:
-        last_inputs.append((key, said, inputs))
+        last_inputs.append((key, shared, inputs))
     return inputs
 
 
-def _last_agree(key: str, kind: TaskKind, said: str, request: Request) -> bool:
-    """Whether the inputs of the last task are those of this one, and their files as they were."""
-    if not last_inputs or last_inputs[0][:2] != (key, said):
+def _last_agree(key: str, kind: TaskKind, shared: str, request: Request) -> bool:
+    """Whether this task has the same inputs as the last one, and their files have not changed."""
+    if not last_inputs or last_inputs[0][:2] != (key, shared):
         return False
     with contextlib.suppress(WorkerError):
         return kind.name_task is not None and kind.name_task(last_inputs[0][2], request) == request["name"]
@@ -87,22 +87,22 @@ def _last_agree(key: str, kind: TaskKind, said: str, request: Request) -> bool:
 
 
 def encode_request(request: Request) -> bytes:
-    """A request as ``answer_request`` takes it."""
+    """A request as the bytes that ``answer_request`` takes."""
     return json.dumps(request).encode()
 
 
 def decode_answer(raw: bytes) -> Plain:
-    """The answer of ``answer_request``; of bytes that are a safetensors file {"file": bytes}.
+    """The answer in the bytes that ``answer_request`` returns; {"file": bytes} if they are a safetensors file.
 
     Raises:
-        MergingError: the task raised that error. WorkerError: what came is no answer.
+        MergingError: the error that the task raised. WorkerError: the bytes are no answer.
     """
     if raw[FILE : FILE + len(IN_FILE)] == IN_FILE:
         return {"file": raw}
-    said = _decode_mapping(raw)
-    if isinstance(said.get("answer"), dict):
-        return dict(said["answer"])
-    error = said.get("error")
+    reply = _decode_mapping(raw)
+    if isinstance(reply.get("answer"), dict):
+        return dict(reply["answer"])
+    error = reply.get("error")
     if not isinstance(error, dict):
         raise WorkerError("A worker answered with something else than an answer or an error. Restart the workers.")
     kind = getattr(errors, str(error.get("type")), MergingError)

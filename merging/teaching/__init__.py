@@ -1,1 +1,1 @@
-"""Lessons, the facts that they check, and the guesses of a class."""
+"""Lessons, the computed facts in their texts, and polls of a class."""

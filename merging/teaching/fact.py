@@ -1,4 +1,4 @@
-"""A computed fact: a number with its unit, interval, n, half and source, and how it is written."""
+"""A computed fact: a number with its unit, interval, n, half and source; and its text."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ NOT_MEASURED = "not measured here"
 
 @dataclass(frozen=True)
 class Cell:
-    """One cell of a map, and whether what the fact says holds in it."""
+    """One cell of a map, and whether the cell is marked by the fact."""
 
     row: str
     column: str
@@ -23,10 +23,10 @@ class Cell:
 class Fact:
     """One fact. ``value``, ``low`` and ``high`` (95 %) are fractions where ``unit`` is in ``SHARES``; NaN is unknown.
 
-    ``digits`` are those after the point. ``n`` counts images unless ``counted`` names something else; ``half`` is the
-    split that they are of. ``name`` is the value where it is a name, ``cells`` where it is a map of marks. ``missing``
-    says in words what has to be measured before the value is known, and ``measure`` is the key of that measurement,
-    ``run`` the id of the run that it is of.
+    ``digits`` are those after the point. ``n`` counts images unless ``counted_unit`` names something else; ``half`` is
+    the split of the benchmark that contains them. A fact whose value is a name has it in ``name``, one whose value is a
+    map of marks in ``cells``. If the value is unknown, ``missing`` explains what to measure, ``measure`` is the key of
+    that measurement, and ``run`` the id of its run.
     """
 
     value: float = math.nan
@@ -47,7 +47,7 @@ class Fact:
 
     @property
     def scale(self) -> float:
-        """By what a value is multiplied to be in its unit."""
+        """The factor that converts a value to its unit."""
         return 100.0 if self.unit in SHARES else 1.0
 
     @property
@@ -62,7 +62,7 @@ class Fact:
 
     @property
     def text(self) -> str:
-        """'69.4 %', the name, or that it is not measured here."""
+        """The fact in short: '69.4 %', its name, or "not measured here"."""
         if self.missing:
             return NOT_MEASURED
         if self.name:
@@ -73,7 +73,7 @@ class Fact:
 
     @property
     def long_text(self) -> str:
-        """'69.4 % (67.3 to 71.6, n = 1,680, reporting half)'."""
+        """The fact with interval, n, half and seed: '69.4 % (67.3 to 71.6, n = 1,680, reporting half)'."""
         parts = []
         if self.has_interval and not self.missing:
             parts.append(f"{self._number(self.low)} to {self._number(self.high)}")

@@ -1,4 +1,4 @@
-"""The closed list of facts: what each is called, what it is asked with, and where it is computed."""
+"""The closed list of facts: the key, the arguments and the function of each."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 class FactKind:
     """One fact. ``compute`` is "module:function", imported on first use; ``needed`` and ``optional`` are arguments.
 
-    ``now`` says that it is read from the view on screen, so it can be a goal and nothing else.
+    A fact that ``reads_view`` is computed from the view on screen, so only a goal can name it.
     """
 
     compute: str
@@ -45,7 +45,7 @@ FACT_KINDS = {
     "restored": FactKind("image_facts:restored_share", ("run", "depth"), ("over", "tokens", "donor")),
     "preview": FactKind("image_facts:preview", ("over",), ("of",), reads_view=True),
 }
-WITHOUT_INTERVAL = (  # all of something is counted, or no interval is known
+WITHOUT_INTERVAL = (  # everything is counted, or no interval is known
     "kept", "kept_now", "painted_now", "norm", "agreement", "null", "survived", "cosine", "drift", "correlation",
     "separability", "trust", "preview",
 )  # fmt: skip

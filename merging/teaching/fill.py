@@ -1,4 +1,4 @@
-"""Puts facts into the texts of lessons: '{gain}' becomes its value, '{gain:long}' its value with interval and n."""
+"""Inserts facts into the texts of lessons: '{gain}' becomes a value, '{gain:long}' a value with interval and n."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from merging.base.text import did_you_mean, escape_markdown
 from merging.teaching import plain_text
 from merging.teaching.fact import Fact
 
-TOGETHER = "\u00a0"  # the space between a number and its unit, at which no line ends
+TOGETHER = "\u00a0"  # a no-break space between a number and its unit
 
 
 def fill_facts(text: str, facts: Mapping[str, Fact]) -> str:
     """The text with its facts, as Markdown; names, which may come from files, are escaped.
 
     Raises:
-        LessonError: braces name no declared fact.
+        LessonError: a name in braces is not that of a declared fact.
     """
 
-    def filled(found: Match[str]) -> str:
+    def fill(found: Match[str]) -> str:
         written = plain_text.NAME.fullmatch(found.group(1))
         name = written.group(1) if written else found.group(1)
         if written is None or name not in facts:
@@ -34,6 +34,6 @@ def fill_facts(text: str, facts: Mapping[str, Fact]) -> str:
         return words.replace(f" {fact.unit}", TOGETHER + fact.unit) if fact.unit else words
 
     return "".join(
-        piece if formula else plain_text.PLACEHOLDER.sub(filled, piece)
+        piece if formula else plain_text.PLACEHOLDER.sub(fill, piece)
         for formula, piece in plain_text.split_formulas(text)
     )

@@ -1,4 +1,4 @@
-"""Whether a task is done: judged from the address and from stored tables."""
+"""Decides whether a task is done, from the address and stored tables."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ TOLERANCE = 1e-9
 
 
 def is_met(goal: Goal, context: LessonContext, address: Mapping[str, str] | None = None) -> bool | None:
-    """Whether a goal holds at an address (by default the context's); None where its fact is not known here.
+    """Whether a goal holds at an address (by default the context's); None if its fact is not known on this machine.
 
-    A key that is not in the address does not hold, unless the goal is that it is empty.
+    A key that the address lacks counts as empty.
     """
     if address is not None:
         context = context.with_view(address, context.preview, context.factors)
@@ -34,17 +34,17 @@ def is_met(goal: Goal, context: LessonContext, address: Mapping[str, str] | None
 
 def _is_met_by_address(goal: Goal, written: str, context: LessonContext) -> bool:
     if isinstance(goal.equal, str):
-        wanted = context.view({goal.key: goal.equal}).get(goal.key) if goal.equal.startswith("@") else goal.equal
-        return wanted is not None and written in (wanted, *_short(written, wanted))
+        expected = context.view({goal.key: goal.equal}).get(goal.key) if goal.equal.startswith("@") else goal.equal
+        return expected is not None and written in (expected, *_short(written, expected))
     try:
         return _is_within(goal, float(written))
     except ValueError:
         return False
 
 
-def _short(written: str, wanted: str) -> tuple[str, ...]:
-    """What is written, if it is the beginning of the id that is wanted."""
-    return (written,) if len(written) >= 6 and wanted.startswith(written) else ()
+def _short(written: str, expected: str) -> tuple[str, ...]:
+    """The written id, if it is a prefix of the expected id with at least 6 characters."""
+    return (written,) if len(written) >= 6 and expected.startswith(written) else ()
 
 
 def _is_within(goal: Goal, value: float) -> bool:

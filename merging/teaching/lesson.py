@@ -1,4 +1,4 @@
-"""A lesson: a path through real views, with guesses, tasks and questions. It holds no number of a result."""
+"""A lesson: a path through real views, with guesses, tasks and questions. It contains no result as a number."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Any
 SAY, PREDICT, DO, EXPLAIN, CHECK, FREE = KINDS = ("say", "predict", "do", "explain", "check", "free")
 NUMBER, CHOICE, ORDER, CURVE, CELLS = GUESSES = ("number", "choice", "order", "curve", "cells")
 LEVELS = ("introductory", "intermediate", "research")
-REFERENCES = ("pretrained", "experts", "multitask")  # what facts may name beside the runs of the lesson
+REFERENCES = ("pretrained", "experts", "multitask")  # models that facts may name beside the lesson's runs
 
 
 @dataclass(frozen=True)
 class FactSpec:
-    """Which fact, and of what: ``fact`` is its key in the closed list, ``arguments`` are plain values."""
+    """A fact to compute: ``fact`` is its key in ``FACT_KINDS``, ``arguments`` are plain values."""
 
     fact: str
     arguments: Mapping[str, Any] = field(default_factory=dict)
@@ -23,10 +23,10 @@ class FactSpec:
 
 @dataclass(frozen=True)
 class Guess:
-    """What a learner is asked to state before the truth is shown.
+    """The input in which a learner states a guess before the truth is shown.
 
     A number has ``low``, ``high`` and ``unit``. A choice and an order have ``options``. A curve has a value from low to
-    high at each of ``at``, which are on the axis named ``axis``. Of cells up to ``most`` are marked.
+    high at each position ``at`` of the axis named ``axis``. Of cells, at most ``most`` are marked.
     """
 
     kind: str
@@ -41,9 +41,9 @@ class Guess:
 
 @dataclass(frozen=True)
 class Goal:
-    """When a task is done: a fact, or a key of the address, equals something or lies in [low, high]; None is no bound.
+    """The condition of a task: a fact, or a key of the address, is ``equal`` to a value or in [low, high].
 
-    Shares are fractions, also where a fact is shown in percent.
+    A bound of None is no bound. Shares are fractions, even if a fact is shown in percent.
     """
 
     fact: FactSpec | None = None
@@ -55,7 +55,7 @@ class Goal:
 
 @dataclass(frozen=True)
 class CheckAnswer:
-    """One answer to a question; ``say`` is what is answered to it."""
+    """One answer to a question; ``say`` is the reply to it."""
 
     text: str
     right: bool = False
@@ -64,7 +64,7 @@ class CheckAnswer:
 
 @dataclass(frozen=True)
 class Paper:
-    """What a paper reports, by name and in ``unit``, and our facts in the same order."""
+    """Numbers that a paper reports, by name and in ``unit``, and our facts in the same order."""
 
     source: str
     where: str
@@ -77,11 +77,11 @@ class Paper:
 class LessonStep:
     """One step, of one of ``KINDS``.
 
-    ``page`` is the path of a page ("" is the page and view of the step before), ``view`` its address, where "@alias"
-    stands for the id of a run. ``chart`` is the key of the chart that the step is about, ``controls`` are the keys of
-    the address whose controls stay while presenting, ``outline`` names parts of the chart. ``show`` are the values of
-    the address that fulfil the goal. ``truth`` holds one fact for a number and for cells, one for each option of a
-    choice or an order, and one for each place of a curve. ``claims`` are what the texts rely on without a number.
+    ``page`` is the path of a page ("" is the page and view of the previous step), ``view`` its address, in which
+    "@alias" stands for the id of a run. ``chart`` is the key of the step's chart, ``controls`` are the keys of the
+    address whose controls stay visible in a presentation, ``outline`` names parts of the chart. ``show`` has the values
+    of the address that fulfil the goal. ``truth`` has one fact for a number and for cells, one for each option of a
+    choice or an order, and one for each position of a curve. ``claims`` must hold for the texts to be true.
     """
 
     kind: str
@@ -106,16 +106,19 @@ class LessonStep:
     def texts(self) -> tuple[str, ...]:
         """Every text of the step, in reading order."""
         options = self.guess.options if self.guess else ()
-        said = [text for answer in self.answers for text in (answer.text, answer.say)]
-        return tuple(text for text in (self.ask, *options, self.say, self.hint, *said, self.notes) if text)
+        answers = [text for answer in self.answers for text in (answer.text, answer.say)]
+        return tuple(text for text in (self.ask, *options, self.say, self.hint, *answers, self.notes) if text)
 
 
-Step, Answer = LessonStep, CheckAnswer  # their names in this room; recipes and predictions have others of these names
+Step, Answer = (
+    LessonStep,
+    CheckAnswer,
+)  # short names within lessons; recipes and predictions also have classes of these names
 
 
 @dataclass(frozen=True)
 class Lesson:
-    """One lesson. ``runs`` are parts of recipes by alias, ``after`` the keys of lessons that are best done before."""
+    """One lesson. ``runs`` are parts of recipes by alias, ``after`` the keys of lessons to do before it."""
 
     key: str
     title: str
@@ -129,14 +132,14 @@ class Lesson:
     path: Path
 
     def page_and_view(self, number: int) -> tuple[str, dict[str, str]]:
-        """The page and the view of a step, counted from 1, with those of earlier steps where it names none."""
+        """The page and the view of a step, counted from 1; if it names no page, those of the last step that does."""
         for step in reversed(self.steps[:number]):
             if step.page:
                 return step.page, dict(step.view)
         return "", {}
 
     def chart(self, number: int) -> str:
-        """The key of the chart of a step, counted from 1; that of an earlier step where it stays on its page."""
+        """The chart's key of a step, counted from 1; if it names none, that of an earlier step on the same page."""
         for step in reversed(self.steps[:number]):
             if step.chart or step.page:
                 return step.chart

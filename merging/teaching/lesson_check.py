@@ -1,4 +1,4 @@
-"""What is wrong with a lesson on this machine: names that do not exist, facts that are not known, goals that hold."""
+"""Checks a lesson on this machine: names that do not exist, facts that are not known, goals that already hold."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
     from merging.teaching.lesson_context import LessonContext
 
 PLACES = Path(__file__).with_name("places.yaml")
-FEWEST_STEPS, MOST_STEPS = 6, 12  # steps
-MOST_WORDS = 120  # of an explanation
+FEWEST_STEPS, MOST_STEPS = 6, 12
+MOST_WORDS = 120  # in an explanation
 TYPED_NUMBER = re.compile(r"\d+(?:[.,]\d+)?\s?(?:%|points|percent)")
 
 
 @dataclass(frozen=True)
 class AppPlaces:
-    """What a step may name: paths of pages, keys of the address, keys of charts."""
+    """The names that a step may use: paths of pages, keys of the address, keys of charts."""
 
     pages: tuple[str, ...]
     keys: tuple[str, ...]
@@ -42,28 +42,28 @@ class AppPlaces:
 
 @lru_cache(maxsize=1)
 def read_app_places() -> AppPlaces:
-    """Those of the app that comes with this version."""
+    """The pages, keys and charts of this version's app."""
     data = read_plain_yaml(PLACES.read_text(encoding="utf-8"), "list of places")
     return AppPlaces(*(tuple(str(name) for name in data[field]) for field in ("pages", "keys", "charts")))
 
 
 def find_problems(lesson: Lesson, context: LessonContext) -> list[str]:
-    """Everything that is wrong, one sentence each, in the order of the file; none if it can be taught here."""
+    """Every problem, one sentence each, in the order of the file; none if the lesson can be taught on this machine."""
     found = [*_check_shape(lesson), *_check_runs(lesson, context)]
     for number, step in enumerate(lesson.steps, 1):
-        what = f"Step {number} ({step.kind})"
-        found += [f"{what}: {text}" for text in _check_step(step, number, lesson, context)]
+        name = f"Step {number} ({step.kind})"
+        found += [f"{name}: {text}" for text in _check_step(step, number, lesson, context)]
     return [*found, *_check_facts(lesson, context)]
 
 
 def list_fact_specs(lesson: Lesson) -> dict[str, FactSpec]:
-    """Every fact of a lesson by where it stands: its name, or the step that asks for it."""
+    """Every fact of a lesson, by its name or by the step that uses it and its number there."""
     listed = dict(lesson.facts)
     for number, step in enumerate(lesson.steps, 1):
         goals = [goal for goal in (step.goal, *step.claims) if goal]
-        asked = [*step.truth, *(step.paper.ours if step.paper else ())]
-        asked += [goal.fact for goal in goals if goal.fact and not FACT_KINDS[goal.fact.fact].reads_view]
-        listed |= {f"step {number}, {place}": spec for place, spec in enumerate(asked, 1)}
+        used = [*step.truth, *(step.paper.ours if step.paper else ())]
+        used += [goal.fact for goal in goals if goal.fact and not FACT_KINDS[goal.fact.fact].reads_view]
+        listed |= {f"step {number}, {i}": spec for i, spec in enumerate(used, 1)}
     return listed
 
 
@@ -111,7 +111,7 @@ def _check_step(step: LessonStep, number: int, lesson: Lesson, context: LessonCo
 
 
 def _check_goal(step: LessonStep, number: int, lesson: Lesson, context: LessonContext) -> Iterator[str]:
-    """Whether the goal is open when the step opens, and met after "Show me"."""
+    """The problems of a goal that holds before the learner acts, or does not hold after "Show me"."""
     if step.goal is None:
         return
     opened = context.view(lesson.page_and_view(number)[1])
@@ -135,14 +135,14 @@ def describe_goal(goal: Goal) -> str:
 
 
 def _check_facts(lesson: Lesson, context: LessonContext) -> Iterator[str]:
-    for where, spec in list_fact_specs(lesson).items():
+    for name, spec in list_fact_specs(lesson).items():
         fact = compute_fact(spec, context)
         if fact.missing:
-            yield f"The fact of {where} ({spec.fact}) is not known here: {fact.missing}"
+            yield f"The fact of {name} ({spec.fact}) is not known here: {fact.missing}"
         elif not fact.name and not math.isfinite(fact.value):
-            yield f"The fact of {where} ({spec.fact}) is undefined."
+            yield f"The fact of {name} ({spec.fact}) is undefined."
         elif _lacks_interval(spec, fact):
-            yield f"The fact of {where} ({spec.fact}) has no interval."
+            yield f"The fact of {name} ({spec.fact}) has no interval."
     for name in sorted(lesson.facts.keys() - set(_list_used_facts(lesson))):
         yield f"The fact {name} is declared and never used."
 
@@ -153,7 +153,7 @@ def _lacks_interval(spec: FactSpec, fact: Fact) -> bool:
 
 
 def _list_used_facts(lesson: Lesson) -> Iterator[str]:
-    """The names of facts in texts, and of those that truths, papers, goals and claims use."""
+    """The names of the declared facts that texts, truths, papers, goals and claims use."""
     used: list[FactSpec] = []
     for step in lesson.steps:
         for text in step.texts:
@@ -164,7 +164,7 @@ def _list_used_facts(lesson: Lesson) -> Iterator[str]:
 
 
 def fill_texts(lesson: Lesson, context: LessonContext) -> list[tuple[str, str]]:
-    """Every text with its facts filled in, as (where it stands, text)."""
+    """Every text with its facts filled in, as (number and kind of the step, text)."""
     from merging.teaching.fill import TOGETHER, fill_facts
 
     facts: Mapping[str, Fact] = compute_declared_facts(context)

@@ -1,4 +1,4 @@
-"""What a lesson is about on this machine: its runs and sweeps, found by their recipes, and what the view says now."""
+"""A lesson on this machine: its runs and sweeps, found by their recipes, and the view on screen."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ if TYPE_CHECKING:
     from merging.study.sweeps.sweep import Sweep
 
 EXPERT = "expert"
-Kept = TypeVar("Kept")
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class LessonContext:
-    """A lesson with the store and the benchmark that its facts are read from. Nothing is computed with a model.
+    """A lesson with the store and the benchmark from which its facts are read. No model is run.
 
-    ``address`` is what the view says now, ``preview`` the table of differences of the preview that is shown, and
-    ``factors`` the painted ones (tensor, numel, expert, factor), where there are some: only facts of the present view
-    read them.
+    ``address`` is the address of the view on screen, ``preview`` the table of differences of its preview, and
+    ``factors`` its painted factors (tensor, numel, expert, factor), if there are any. Only facts of the view on screen
+    read these three.
     """
 
     store: Store
@@ -45,7 +45,7 @@ class LessonContext:
     def with_view(
         self, address: Mapping[str, str], preview: pd.DataFrame | None = None, factors: pd.DataFrame | None = None
     ) -> LessonContext:
-        """The same lesson with another view on screen; what was read before is kept."""
+        """The same lesson with another view on screen and the same cache."""
         return replace(self, address=dict(address), preview=preview, factors=factors)
 
     # Runs
@@ -54,14 +54,14 @@ class LessonContext:
     def runs(self) -> list[Run]:
         """The stored runs that were scored on this benchmark."""
 
-        def scored() -> list[Run]:
+        def list_scored() -> list[Run]:
             return [run for run in self.store.list_runs() if run.has_scores and run.benchmark == self.benchmark.digest]
 
-        return self.compute_once("runs", scored)
+        return self.compute_once("runs", list_scored)
 
     @property
     def merges(self) -> list[Run]:
-        """The merges of all experts of the benchmark; where models changed, those of the stored references."""
+        """The merges of all experts of the benchmark; if models changed, those of the references' models."""
         return self.compute_once("merges", self._merges)
 
     def _merges(self) -> list[Run]:
@@ -83,44 +83,44 @@ class LessonContext:
         """The recipe of an alias on all experts of the benchmark.
 
         Raises:
-            LessonError: there is no such alias, it is a sweep, or its recipe makes no sense.
+            LessonError: the alias does not exist, is a sweep, or has an invalid recipe.
         """
         from merging.recipes.presets import find_preset
         from merging.recipes.recipe import Recipe
 
         parts = self._run_parts(alias)
-        on = self.benchmark.pretrained, self.benchmark.experts
+        models = self.benchmark.pretrained, self.benchmark.experts
         try:
             if "preset" in parts:
-                return find_preset(str(parts["preset"])).recipe(*on)
+                return find_preset(str(parts["preset"])).recipe(*models)
             if "chain" in parts:
-                return _parse_chain_recipe(str(parts["chain"]), *on)
-            return Recipe.from_plain({**parts, "pretrained": on[0], "experts": on[1]})
+                return _parse_chain_recipe(str(parts["chain"]), *models)
+            return Recipe.from_plain({**parts, "pretrained": models[0], "experts": models[1]})
         except MergingError as error:
             raise LessonError(f"The run {alias} of the lesson {self.lesson.key}: {error}") from None
 
     def run(self, alias: str) -> Run | None:
-        """The stored run of an alias or of a reference model, None if there is none. Raises LessonError."""
+        """The stored run of an alias or of a reference model; None if there is none. Raises LessonError."""
         if alias in REFERENCES:
             return self.references.get(alias)
         return self.compute_once(("run", alias), lambda: self.find_run(self.recipe(alias)))
 
     def find_run(self, recipe: Recipe) -> Run | None:
-        """The stored run of a recipe on all experts, wherever its files are; None if there is none."""
+        """The stored run of a recipe on all experts, whatever the paths of its files; None if there is none."""
         from merging.study.runs.edit_pairs import by_subject, find_run
 
         found = (find_run(recipe, group) for group in by_subject(self.merges))
         return next((run for run in found if run is not None), None)
 
     def require_run(self, alias: str) -> Run:
-        """The same; raises StoreError where it is not stored."""
+        """The stored run of an alias or of a reference model; raises StoreError if it is not stored."""
         if (run := self.run(alias)) is None:
             what = f"the recipe “{self.recipe(alias).title or alias}”" if alias not in REFERENCES else f"{alias} model"
             raise StoreError(f"There is no run of {what} on this benchmark. Run its recipe.")
         return run
 
     def list_missing_runs(self) -> list[str]:
-        """The aliases of recipes that have no run here."""
+        """The aliases of recipes without a stored run."""
         return [alias for alias, parts in self.lesson.runs.items() if "sweep" not in parts and self.run(alias) is None]
 
     def _run_parts(self, alias: str) -> Mapping[str, Any]:
@@ -135,7 +135,7 @@ class LessonContext:
     # Sweeps and addresses
 
     def sweep(self, alias: str) -> Sweep | None:
-        """The stored sweep of an alias: over those axes; precomputed ones first, then those with the most recipes."""
+        """The stored sweep of an alias, by its axes: a precomputed one if there is one, then that with most recipes."""
         from merging.study.sweeps import sweep_storage
 
         parts = self.lesson.runs.get(alias, {})
@@ -155,13 +155,13 @@ class LessonContext:
         return "" if found is None else found.id
 
     def view(self, view: Mapping[str, str]) -> dict[str, str]:
-        """A view with the ids of its aliases; keys of what is not stored are left out."""
-        addressed = {}
+        """A view with ids in place of aliases, without keys whose run or sweep is not stored."""
+        resolved = {}
         for key, value in view.items():
             pieces = [self.id(part[1:]) if part.startswith("@") else part for part in value.split(",")]
             if all(pieces) or not value:
-                addressed[key] = ",".join(pieces)
-        return addressed
+                resolved[key] = ",".join(pieces)
+        return resolved
 
     # Measurements
 
@@ -169,31 +169,31 @@ class LessonContext:
         """A stored measurement of a run, of the experts (with any merge of them), or of the benchmark.
 
         Raises:
-            NotMeasured: it is not stored.
+            NotMeasured: the measurement is not stored.
         """
         from merging.study.analysis import measurement_store
         from merging.study.analysis.measurement_registry import find_measurement
         from merging.study.analysis.measurement_subject import SubjectKind
 
-        of = find_measurement(key).subject
-        if run is None and of == SubjectKind.EXPERTS:
+        subject = find_measurement(key).subject
+        if run is None and subject == SubjectKind.EXPERTS:
             run = self.merges[0] if self.merges else None
-        run_id = "" if run is None or of == SubjectKind.BENCHMARK else run.id
+        run_id = "" if run is None or subject == SubjectKind.BENCHMARK else run.id
         find = partial(measurement_store.find_measurement_result, key, self.store, self.benchmark, run_id)
         if (measured := self.compute_once(("measured", key, run_id), find)) is None:
-            of_what = f" of “{run.name}”" if run is not None and of == SubjectKind.RUN else ""
-            raise NotMeasured(f"“{find_measurement(key).title}”{of_what} has not been measured here.", key, run_id)
+            owner = f" of “{run.name}”" if run is not None and subject == SubjectKind.RUN else ""
+            raise NotMeasured(f"“{find_measurement(key).title}”{owner} has not been measured here.", key, run_id)
         return measured
 
-    def compute_once(self, key: Hashable, make: Callable[[], Kept]) -> Kept:
-        """What ``make`` gives, made once for this context."""
+    def compute_once(self, key: Hashable, compute: Callable[[], T]) -> T:
+        """The result of ``compute``, which is called once per key for this context."""
         if key not in self._cached:
-            self._cached[key] = make()
-        kept: Kept = self._cached[key]
-        return kept
+            self._cached[key] = compute()
+        result: T = self._cached[key]
+        return result
 
     def tasks(self, over: str, inside: Sequence[str]) -> list[str]:
-        """The data sets that a group means: "in" (those of merged experts), "out", or the key of one data set.
+        """The keys of the data sets in a group: "in" (those of merged experts), "out", or the key of one data set.
 
         Raises:
             LessonError: the benchmark has no such data set.
@@ -209,8 +209,8 @@ class LessonContext:
         raise LessonError(f"over is in, out or a data set of the benchmark; got {over!r}.{did_you_mean(over, known)}")
 
 
-class NotMeasured(StoreError):  # noqa: N818 - it is a state of the store, and says what to do about it
-    """A fact needs a measurement that is not stored: ``measure`` is its key, ``run`` the id of its run, if any."""
+class NotMeasured(StoreError):  # noqa: N818 - a state of the store, not a failure
+    """A fact needs a measurement that is not stored: ``measure`` is its key, ``run`` the id of its run or empty."""
 
     def __init__(self, text: str, measure: str = "", run: str = "") -> None:
         super().__init__(text)

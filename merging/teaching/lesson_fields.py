@@ -1,4 +1,4 @@
-"""One mapping of a lesson's file: its fields, each checked as it is taken, with errors that say where it is."""
+"""One mapping in a lesson's file: its fields, checked when they are read, with errors that name the mapping."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from merging.base.text import did_you_mean, first_few
 from merging.teaching import plain_text
 
 NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")
-MOST_CHARACTERS = 4000  # of one text
+MOST_CHARACTERS = 4000  # in one text
 
 
 class LessonFields:
-    """A mapping with these fields only; ``what`` is what messages call it.
+    """A mapping that may have only the fields ``known``; ``what`` is its name in messages.
 
     Raises:
-        LessonError: it is no mapping, or has another field; every method raises it for a value of another kind.
+        LessonError: the data are not a mapping, or have another field; every method raises it for a wrong value.
     """
 
     def __init__(self, data: Any, what: str, known: Sequence[str]) -> None:
@@ -37,15 +37,15 @@ class LessonFields:
         self.what = what
 
     def has(self, field: str) -> bool:
-        """Whether the field is there and not empty."""
+        """Whether the field is present and not null."""
         return self.data.get(field) is not None
 
     def get(self, field: str) -> Any:
-        """The value as it is; None if it is not there."""
+        """The unchecked value of a field; None if it is absent."""
         return self.data.get(field)
 
     def text(self, field: str, needed: bool = False) -> str:
-        """A text for people, without HTML, images and links; empty if it is not there."""
+        """A text to show, without HTML, images and links; empty if the field is absent."""
         value = self.data.get(field)
         if value is None or value == "":
             if needed:
@@ -59,12 +59,12 @@ class LessonFields:
         return text
 
     def number(self, field: str, low: float = -math.inf, high: float = math.inf, default: float | None = None) -> float:
-        """A finite number from ``low`` to ``high``."""
+        """A field that is a finite number in [low, high]."""
         value = self.data.get(field, default)
         return self.finite(value, field, low, high)
 
     def finite(self, value: Any, field: str, low: float = -math.inf, high: float = math.inf) -> float:
-        """The same of a value that is part of a field."""
+        """A value within a field that is a finite number in [low, high]."""
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
             raise LessonError(f"{field} of {self.what} is a number; got {reprlib.repr(value)}.")
         if not low <= value <= high:
@@ -72,7 +72,7 @@ class LessonFields:
         return float(value)
 
     def choice(self, field: str, choices: Iterable[str], default: str = "") -> str:
-        """One of these words."""
+        """A field that is one of these words."""
         value, known = self.data.get(field, default), list(choices)
         if value not in known:
             near = did_you_mean(str(value), known)
@@ -80,26 +80,26 @@ class LessonFields:
         return str(value)
 
     def mapping(self, field: str) -> Mapping[Any, Any]:
-        """A mapping; empty if it is not there."""
+        """A field that is a mapping; empty if it is absent."""
         value = self.data.get(field)
         if value is not None and not isinstance(value, dict):
             raise LessonError(f"{field} of {self.what} is a mapping; got {reprlib.repr(value)}.")
         return value or {}
 
     def list(self, field: str) -> Sequence[Any]:
-        """A list; empty if it is not there."""
+        """A field that is a list; empty if it is absent."""
         value = self.data.get(field)
         if value is not None and not isinstance(value, list):
             raise LessonError(f"{field} of {self.what} is a list; got {reprlib.repr(value)}.")
         return value or []
 
     def texts(self, field: str) -> tuple[str, ...]:
-        """A list of texts for people."""
+        """A field that is a list of texts to show."""
         pieces = (LessonFields({"text": entry}, f"{field} of {self.what}", ("text",)) for entry in self.list(field))
         return tuple(piece.text("text", needed=True) for piece in pieces)
 
     def name(self, value: Any, field: str) -> str:
-        """A name: small letters, digits and underscores."""
+        """A value that is a name: small letters, digits and underscores."""
         if not isinstance(value, str) or not NAME.fullmatch(value):
             raise LessonError(
                 f"{field} of {self.what} is a name of small letters, digits and underscores; got {reprlib.repr(value)}."
@@ -107,7 +107,7 @@ class LessonFields:
         return value
 
     def address(self, field: str) -> dict[str, str]:
-        """A mapping of keys of the address to values as they stand there."""
+        """A field that maps keys of the address to values, in the form that addresses have."""
         words = {}
         for key, value in self.mapping(field).items():
             name = self.name(key, f"a key of {field}")
@@ -115,7 +115,7 @@ class LessonFields:
         return words
 
     def exactly_one(self, ways: Sequence[str]) -> str:
-        """The one of these fields that is there."""
+        """The name of the only one of these fields that is present."""
         found = [way for way in ways if self.has(way)]
         if len(found) != 1:
             got = first_few(found) or "none of them"
@@ -124,7 +124,7 @@ class LessonFields:
 
 
 def format_address_value(value: Any, what: str) -> str:
-    """A value as the address writes it: true and false in small letters, numbers in the shortest way."""
+    """A value in the form that addresses have: true and false in small letters, numbers in the shortest form."""
     if isinstance(value, bool):
         return "true" if value else "false"
     return read_text_field(value, what, "lesson")

@@ -16,7 +16,7 @@ from merging.teaching.lesson import LEVELS, REFERENCES, Lesson
 from merging.teaching.lesson_fields import LessonFields
 
 BUNDLED_LESSONS = Path(__file__).resolve().parents[2] / "app" / "lessons"
-FOLDERS = "MERGESCOPE_LESSONS"  # folders of lessons of one's own, joined as paths are
+FOLDERS = "MERGESCOPE_LESSONS"  # the environment variable of further folders, joined like PATH
 VERSION = 1
 MOST_FILES, MOST_STEPS = 200, 40
 FIELDS = ("version", "key", "title", "question", "minutes", "level", "after", "runs", "facts", "steps")
@@ -25,19 +25,19 @@ RUN_WAYS = ("preset", "chain", "merge", "sweep")  # a sweep is named by its axes
 
 
 def list_lesson_folders() -> list[Path]:
-    """Where lessons lie: the bundled folder, then those that the environment names."""
+    """The folders of lessons: the bundled one, then those that the environment names."""
     named = [text for text in os.environ.get(FOLDERS, "").split(os.pathsep) if text.strip()]
     return [BUNDLED_LESSONS, *(Path(text).expanduser() for text in named)]
 
 
-def list_lessons(places: Iterable[Path] | None = None, refused: list[LessonError] | None = None) -> list[Lesson]:
-    """Every lesson in these folders (by default all), bundled ones first; of several with one key only the first.
+def list_lessons(folders: Iterable[Path] | None = None, refused: list[LessonError] | None = None) -> list[Lesson]:
+    """Every lesson in these folders (by default all), bundled ones first; of lessons with one key, only the first.
 
-    Files that cannot be read are added to ``refused``. Without that list they raise LessonError.
+    Errors of files that cannot be read are added to ``refused``; without that list the first one is raised.
     """
     found: dict[str, Lesson] = {}
-    for place in list_lesson_folders() if places is None else places:
-        for path in sorted(place.glob("*.yaml"))[:MOST_FILES]:
+    for folder in list_lesson_folders() if folders is None else folders:
+        for path in sorted(folder.glob("*.yaml"))[:MOST_FILES]:
             try:
                 lesson = read_lesson(path)
             except LessonError as error:
@@ -50,7 +50,7 @@ def list_lessons(places: Iterable[Path] | None = None, refused: list[LessonError
     return sorted(found.values(), key=lambda lesson: order.get(lesson.key, len(order)))
 
 
-ORDER = (  # in which the bundled ones are best taken
+ORDER = (  # in which to take the bundled lessons
     "choosing_lambda", "why_merging_hurts", "election_by_hand", "masks_by_hand", "which_layer_hurts", "drift_and_lot",
     "pretty_maps", "one_image",
 )  # fmt: skip
@@ -60,16 +60,16 @@ def read_lesson(path: Path) -> Lesson:
     """The lesson in a file; a file that has not changed is read once.
 
     Raises:
-        LessonError: it cannot be read, is too large, or is no lesson; the message names file, step and field.
+        LessonError: the file cannot be read, is too large, or is no lesson; the message names file, step and field.
     """
     try:
-        facts = path.stat()
-        if facts.st_size > MAX_CHARACTERS:
+        stat = path.stat()
+        if stat.st_size > MAX_CHARACTERS:
             raise LessonError(
-                f"The lesson {path.name} has {facts.st_size:,} bytes; at most {MAX_CHARACTERS:,} are read. Make two "
+                f"The lesson {path.name} has {stat.st_size:,} bytes; at most {MAX_CHARACTERS:,} are read. Make two "
                 "lessons of it."
             )
-        return _read_cached(path, facts.st_mtime_ns, facts.st_size)
+        return _read_cached(path, stat.st_mtime_ns, stat.st_size)
     except OSError as error:
         raise LessonError(f"The lesson {path.name} cannot be read: {error.strerror or 'it is no file'}.") from None
     except UnicodeDecodeError:
@@ -82,7 +82,7 @@ def _read_cached(path: Path, changed: int, size: int) -> Lesson:
 
 
 def parse_lesson(text: str, path: Path) -> Lesson:
-    """The lesson in a text; ``path`` is the file that it is in. Raises LessonError."""
+    """The lesson in a text; ``path`` is the file of the text. Raises LessonError."""
     try:
         return _lesson(read_plain_yaml(text, "file"), path)
     except MergingError as error:
@@ -103,8 +103,8 @@ def _lesson(data: Any, path: Path) -> Lesson:
     entries = fields.list("steps")
     if not 1 <= len(entries) <= MOST_STEPS:
         raise LessonError(f"a lesson has 1 to {MOST_STEPS} steps; got {len(entries)}.")
-    read = tuple(lesson_steps.parse_step(entry, number, facts, known) for number, entry in enumerate(entries, 1))
-    if not read[0].page:
+    steps = tuple(lesson_steps.parse_step(entry, number, facts, known) for number, entry in enumerate(entries, 1))
+    if not steps[0].page:
         raise LessonError("step 1 names no page. Give it a page, a view and a chart.")
     return Lesson(
         key=key,
@@ -115,13 +115,13 @@ def _lesson(data: Any, path: Path) -> Lesson:
         after=tuple(fields.name(other, "after") for other in fields.list("after")),
         runs=runs,
         facts=facts,
-        steps=read,
+        steps=steps,
         path=path,
     )
 
 
 def _parse_run(recipe: Any, alias: str) -> Mapping[str, Any]:
-    """The parts of a recipe, or the name of a preset; they are understood when the run is looked for."""
+    """The parts of a recipe, or the name of a preset; the recipe itself is built when the run is searched."""
     what = f"the run {printable(str(alias))}"
     fields = LessonFields(recipe, what, RUN_FIELDS)
     ways = [way for way in RUN_WAYS if fields.has(way)]

@@ -27,12 +27,12 @@ BOUNDS = ("is", "between", "at_least")
 RUN_ARGUMENTS = ("run", "against", "runs", "sweep")
 NUMBERS = ("ratio", "density", "experts", "n", "least", "perplexity", "depth")  # arguments of facts
 SWITCHES = ("shared", "unit")
-MOST_OPTIONS, MOST_PLACES, MOST_CELLS = 5, 7, 40
+MOST_OPTIONS, MOST_POSITIONS, MOST_CELLS = 5, 7, 40
 Facts = Mapping[str, FactSpec]
 
 
 def parse_step(data: Any, number: int, facts: Facts, runs: Sequence[str]) -> LessonStep:
-    """One step; ``facts`` and ``runs`` are those that the lesson declares. Raises LessonError."""
+    """One step from plain data; ``facts`` and ``runs`` are those that the lesson declares. Raises LessonError."""
     what = f"step {number}"
     kind = LessonFields(data, what, sorted({name for names in FIELDS.values() for name in names})).choice(
         "kind", FIELDS
@@ -45,7 +45,7 @@ def parse_step(data: Any, number: int, facts: Facts, runs: Sequence[str]) -> Les
         raise LessonError(f"{fields.what} names a page without a chart. Name the chart that it is about.")
     if view and not page:
         raise LessonError(f"{fields.what} has a view without a page. Name the page, or leave the view out.")
-    made = LessonStep(
+    step = LessonStep(
         kind=kind,
         page=page,
         view=view,
@@ -60,13 +60,13 @@ def parse_step(data: Any, number: int, facts: Facts, runs: Sequence[str]) -> Les
         claims=tuple(_goal(entry, f"a claim of {fields.what}", runs, facts) for entry in fields.list("claims")),
         **_kind_fields(kind, fields, facts, runs),
     )
-    for text in made.texts:
+    for text in step.texts:
         _check_placeholders(text, fields.what, facts)
-    return made
+    return step
 
 
 def _kind_fields(kind: str, fields: LessonFields, facts: Facts, runs: Sequence[str]) -> dict[str, Any]:
-    """The fields that only this kind of step has."""
+    """The fields that are specific to a kind of step."""
     if kind == kinds.PREDICT:
         guess = _guess(fields.get("guess"), f"the guess of {fields.what}")
         return {"guess": guess, "truth": _truth(fields, guess, facts, runs)}
@@ -100,7 +100,7 @@ def _check_placeholders(text: str, what: str, facts: Facts) -> None:
 def parse_fact_spec(
     data: Any, what: str, runs: Sequence[str], facts: Facts | None = None, now: bool = False
 ) -> FactSpec:
-    """Which fact is meant: the name of a declared one, or a mapping with fact and its arguments. Raises LessonError."""
+    """The fact in plain data: the name of a declared fact, or a mapping with fact and arguments. Raises LessonError."""
     if isinstance(data, str) and facts is not None:
         if data in facts:
             return facts[data]
@@ -129,7 +129,7 @@ def parse_fact_spec(
 
 
 def _argument(key: str, fields: LessonFields) -> Any:
-    """An argument of the kind that its name asks for: a number, true or false, a list of runs, or a word."""
+    """An argument, checked by its name: a number, true or false, a list of runs, or a word."""
     if key in NUMBERS:
         return _plain(fields.number(key))
     value = fields.get(key)
@@ -164,22 +164,22 @@ def _guess(data: Any, what: str) -> Guess:
     low, high = fields.number("low", default=0), fields.number("high", default=100)
     most = int(fields.number("most", 0, MOST_CELLS, default=0))
     if low >= high:
-        raise LessonError(f"{fields.what} reaches from low to high; got {low:g} and {high:g}.")
+        raise LessonError(f"{fields.what} must have a low below its high; got {low:g} and {high:g}.")
     if kind in (kinds.CHOICE, kinds.ORDER) and not 2 <= len(options) <= MOST_OPTIONS:
         raise LessonError(f"{fields.what} has 2 to {MOST_OPTIONS} options; got {len(options)}.")
-    if kind == kinds.CURVE and not 2 <= len(at) <= MOST_PLACES:
-        raise LessonError(f"{fields.what} has 2 to {MOST_PLACES} places in at; got {len(at)}.")
+    if kind == kinds.CURVE and not 2 <= len(at) <= MOST_POSITIONS:
+        raise LessonError(f"{fields.what} has 2 to {MOST_POSITIONS} positions in at; got {len(at)}.")
     if list(at) != sorted(set(at)) or (kind == kinds.CHOICE and at and len(at) != len(options) - 1):
-        raise LessonError(f"at of {fields.what} rises; a choice has one less than it has options.")
+        raise LessonError(f"at of {fields.what} must increase, and a choice has one value fewer than options.")
     if kind == kinds.CELLS and not most:
-        raise LessonError(f"{fields.what} says by most how many cells may be marked.")
+        raise LessonError(f"{fields.what} has no most, the number of cells that may be marked.")
     return Guess(kind, low, high, fields.text("unit"), options, at, fields.text("axis"), most)
 
 
 def _truth(fields: LessonFields, guess: Guess, facts: Facts, runs: Sequence[str]) -> tuple[FactSpec, ...]:
-    """The facts of the truth, as many as the guess has parts; a choice may have none, or one that ``at`` divides."""
-    given = fields.get("truth")
-    entries = given if isinstance(given, list) else [] if given is None else [given]
+    """The facts of the truth, one for each part of the guess; a choice may have none, or one that ``at`` divides."""
+    value = fields.get("truth")
+    entries = value if isinstance(value, list) else [] if value is None else [value]
     truth = tuple(parse_fact_spec(entry, f"the truth of {fields.what}", runs, facts) for entry in entries)
     count = {
         kinds.NUMBER: {1},
@@ -189,24 +189,24 @@ def _truth(fields: LessonFields, guess: Guess, facts: Facts, runs: Sequence[str]
         kinds.CURVE: {len(guess.at)},
     }[guess.kind]
     if len(truth) not in count:
-        wanted = " or ".join(str(number) for number in sorted(count))
-        raise LessonError(f"the truth of {fields.what} has {wanted} facts; got {len(truth)}.")
+        expected = " or ".join(str(number) for number in sorted(count))
+        raise LessonError(f"the truth of {fields.what} has {expected} facts; got {len(truth)}.")
     return truth
 
 
 def _goal(data: Any, what: str, runs: Sequence[str], facts: Facts) -> Goal:
-    way = "fact" if isinstance(data, dict) and "fact" in data else "key"
-    if not isinstance(data, dict) or way not in data:
+    target = "fact" if isinstance(data, dict) and "fact" in data else "key"
+    if not isinstance(data, dict) or target not in data:
         raise LessonError(f"{what} is a mapping with fact or key, and one of {', '.join(BOUNDS)}.")
     bounds = LessonFields({key: data[key] for key in BOUNDS if key in data}, what, BOUNDS)
-    rest = {key: value for key, value in data.items() if key not in BOUNDS}
+    others = {key: value for key, value in data.items() if key not in BOUNDS}
     bound = bounds.exactly_one(BOUNDS)
     equal: str | float | None = None
     low = high = None
     if bound == "is":
-        given = bounds.get("is")
-        equal = float(given) if isinstance(given, (int, float)) and not isinstance(given, bool) else None
-        equal = format_address_value(given, f"is of {what}") if equal is None else equal
+        value = bounds.get("is")
+        equal = float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
+        equal = format_address_value(value, f"is of {what}") if equal is None else equal
     elif bound == "at_least":
         low = bounds.number("at_least")
     else:
@@ -214,10 +214,10 @@ def _goal(data: Any, what: str, runs: Sequence[str], facts: Facts) -> Goal:
         if len(pair) != 2:
             raise LessonError(f"between of {what} is a list of two numbers; got {reprlib.repr(pair)}.")
         low, high = (bounds.finite(value, "between") for value in pair)
-    if way == "fact":
-        spec = facts.get(data["fact"]) if len(rest) == 1 and isinstance(data["fact"], str) else None
-        return Goal(spec or parse_fact_spec(rest, what, runs, now=True), "", equal, low, high)
-    key = LessonFields(rest, what, ("key",))
+    if target == "fact":
+        spec = facts.get(data["fact"]) if len(others) == 1 and isinstance(data["fact"], str) else None
+        return Goal(spec or parse_fact_spec(others, what, runs, now=True), "", equal, low, high)
+    key = LessonFields(others, what, ("key",))
     return Goal(None, key.name(key.get("key"), "key"), equal, low, high)
 
 
@@ -244,11 +244,11 @@ def _paper(data: Any, what: str, facts: Facts, runs: Sequence[str]) -> Paper:
 def _answers(fields: LessonFields) -> tuple[CheckAnswer, ...]:
     answers = []
     for number, entry in enumerate(fields.list("answers"), 1):
-        one = LessonFields(entry, f"answer {number} of {fields.what}", ("text", "right", "say"))
-        right = one.get("right") or False
+        answer = LessonFields(entry, f"answer {number} of {fields.what}", ("text", "right", "say"))
+        right = answer.get("right") or False
         if not isinstance(right, bool):
-            raise LessonError(f"right of {one.what} is true or false; got {reprlib.repr(right)}.")
-        answers.append(CheckAnswer(one.text("text", needed=True), right, one.text("say", needed=not right)))
+            raise LessonError(f"right of {answer.what} is true or false; got {reprlib.repr(right)}.")
+        answers.append(CheckAnswer(answer.text("text", needed=True), right, answer.text("say", needed=not right)))
     if not 3 <= len(answers) <= 4 or sum(answer.right for answer in answers) != 1:
         raise LessonError(f"{fields.what} has 3 or 4 answers, one of them right.")
     return tuple(answers)

@@ -1,4 +1,4 @@
-"""Where a paper and this benchmark part: a verdict that is computed, never written."""
+"""A computed verdict on whether this benchmark reproduces a paper's numbers."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ SAME, NOT_REPRODUCED, OTHER = "same direction", "not reproduced here", "other di
 
 
 def judge_paper(paper: Paper, context: LessonContext) -> str:
-    """Whether our facts go the way of the paper's numbers, from the first to the last of them.
+    """Whether our facts change in the same direction as the paper's numbers, from the first to the last.
 
-    One number alone is compared with zero. It is "not reproduced here" if the paper's do not differ, if a fact is not
-    known here, or if ours differ by less than their intervals together.
+    A single number is compared with zero. The verdict is "not reproduced here" if the paper's numbers do not differ, if
+    a fact is not known on this machine, or if our change is within its uncertainty.
     """
     facts = [compute_fact(spec, context) for spec in paper.ours]
-    said = list(paper.says.values())
+    reported = list(paper.says.values())
     if any(fact.missing or not math.isfinite(fact.value) for fact in facts):
         return NOT_REPRODUCED
-    theirs = said[-1] - said[0] if len(said) > 1 else said[0]
+    theirs = reported[-1] - reported[0] if len(reported) > 1 else reported[0]
     ours = facts[-1].value - facts[0].value if len(facts) > 1 else facts[0].value
     if theirs == 0 or abs(ours) <= _change_uncertainty(facts, ours):
         return NOT_REPRODUCED
@@ -33,11 +33,11 @@ def judge_paper(paper: Paper, context: LessonContext) -> str:
 
 
 def _change_uncertainty(facts: list[Fact], change: float) -> float:
-    """How far a change may be off: both ends' half intervals toward each other, if independent; 0 without any."""
+    """The uncertainty of a change: both ends' half intervals toward each other, as if independent; 0 without any."""
     ends = [facts[0], facts[-1]] if len(facts) > 1 else [facts[0]]
     parts = []
-    for place, fact in enumerate(ends):
-        upward = (change > 0) == (place == 0 and len(ends) > 1)  # the end from which the change starts
+    for i, fact in enumerate(ends):
+        upward = (change > 0) == (i == 0 and len(ends) > 1)  # the end from which the change starts
         if fact.has_interval:
             parts.append(fact.high - fact.value if upward else fact.value - fact.low)
     return math.hypot(*parts) if parts else 0.0

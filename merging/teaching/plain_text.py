@@ -1,4 +1,4 @@
-"""Texts of lessons: Markdown without HTML, images or links to elsewhere, with formulas between dollar signs."""
+"""Texts of lessons: Markdown without HTML, images or links, with formulas between dollar signs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ REFUSED = (
 
 
 def find_text_problem(text: str) -> str:
-    """Why a text is refused, in words, or the empty string."""
+    """The reason to refuse a text; empty if it is accepted."""
     for pattern, what in REFUSED:
         if found := pattern.search(text):
             excerpt = printable(text[max(0, found.start() - 10) : found.end() + 20], 60)
@@ -28,15 +28,15 @@ def find_text_problem(text: str) -> str:
 
 
 def split_formulas(text: str) -> Iterator[tuple[bool, str]]:
-    """The text cut into (is a formula, piece): braces within formulas are no placeholders."""
-    at = 0
+    """The text cut into pieces, as (whether the piece is a formula, piece); braces in formulas are no placeholders."""
+    start = 0
     for found in FORMULA.finditer(text):
-        yield False, text[at : found.start()]
+        yield False, text[start : found.start()]
         yield True, found.group()
-        at = found.end()
-    yield False, text[at:]
+        start = found.end()
+    yield False, text[start:]
 
 
 def find_placeholders(text: str) -> list[str]:
-    """What stands in braces outside formulas, in order: 'gain', 'gain:long', or what was mistyped."""
+    """The texts in braces outside formulas, in order: 'gain', 'gain:long', or a typing error."""
     return [found for formula, piece in split_formulas(text) if not formula for found in PLACEHOLDER.findall(piece)]

@@ -1,8 +1,8 @@
-"""Polls of a class: how many sessions gave which answer at a step of a lesson. Only counts are stored, for a day.
+"""Polls of a class: the number of sessions with each answer at a step of a lesson. Only counts are stored, for a day.
 
-A poll has a code of six letters, which the lecturer makes and which links carry. What is stored holds no text, no
-address, no time and no name of a person: a step's numbers, and how often each was given. Which session gave which
-answer is known to this process alone, so that an answer can be changed; it is forgotten with the process.
+A poll has a code of six letters, which the lecturer creates and links contain. The stored data contain no text, no
+address, no time of an answer and no name of a person: only the numbers that were answered at a step, and their counts.
+Only this process knows the answer of each session, so that a session can change it; it is never stored.
 """
 
 from __future__ import annotations
@@ -26,19 +26,20 @@ from merging.teaching.lesson_steps import MOST_CELLS
 LETTERS = "BCDFGHJKLMNPQRSTVWXZ"  # no vowels: no code is a word
 LENGTH = 6
 CODE = re.compile(f"[{LETTERS}]{{{LENGTH}}}")
-DAY = 24 * 3600.0  # seconds that a poll is kept
-UNUSED = 3600.0  # seconds after which a poll without answers makes room for another, where there are too many
-MOST_POLLS, MOST_QUESTIONS, MOST_ANSWERS = 200, 500, 10_000  # at a time, in a poll, at one place: maps have many cells
-MOST_VALUES = MOST_CELLS  # numbers of one answer
+DAY = 24 * 3600.0  # seconds that a poll is stored
+UNUSED = 3600.0  # seconds after which a poll without answers may be dropped for a new one, if there are too many
+MOST_POLLS, MOST_QUESTIONS = 200, 500  # at a time; in a poll
+MOST_ANSWERS = 10_000  # different numbers at one position: maps have many cells
+MOST_VALUES = MOST_CELLS  # numbers in one answer
 FOLDER = "polls"  # in the store
 STEP = re.compile(r"[a-z0-9_]{1,64}/[1-9][0-9]?")
-Counts = dict[str, list[Counter[str]]]  # by question, then by place in the answer: how many sessions gave each number
+Counts = dict[str, list[Counter[str]]]  # by question and position in the answer: sessions per number
 FULL_MESSAGE = "There are {} polls already. Each ends a day after it was begun."
 
 
 @dataclass(slots=True)
 class Poll:
-    """A poll until it ends; ``counts`` are stored, ``given`` by (question, session) are not."""
+    """A poll until it ends; ``counts`` are stored, ``answers`` by (question, session) are not."""
 
     end_time: float
     counts: Counts = field(default_factory=dict)
@@ -55,10 +56,10 @@ class Polls:
         self._restore_polls()
 
     def begin(self) -> str:
-        """Begin a poll; its code.
+        """Begin a poll and return its code.
 
         Raises:
-            StoreError: there are too many already.
+            StoreError: there are too many polls already.
         """
         with self._lock:
             self._drop_expired()
@@ -74,46 +75,46 @@ class Polls:
             return code
 
     def is_open(self, code: str) -> bool:
-        """Whether answers to a poll are counted."""
+        """Whether the poll exists and has not ended."""
         with self._lock:
             return self._poll(code) is not None
 
     def answer(self, code: str, step: str, session: str, values: Sequence[float], *, any_order: bool = False) -> bool:
-        """Count a session's answer at a step, LESSON/N, in place of its earlier one there; whether it is counted.
+        """Count a session's answer at a step, LESSON/N, instead of its earlier answer; return whether it is counted.
 
-        With ``any_order`` the numbers are a set, such as marked cells: they are counted as of one place.
+        With ``any_order`` the numbers are a set, such as marked cells, and are all counted at one position.
         """
-        given = tuple((0 if any_order else place, _short(value)) for place, value in enumerate(values))
-        if not STEP.fullmatch(step) or not given or len(given) > MOST_VALUES or not all(map(math.isfinite, values)):
+        answer = tuple((0 if any_order else position, _short(value)) for position, value in enumerate(values))
+        if not STEP.fullmatch(step) or not answer or len(answer) > MOST_VALUES or not all(map(math.isfinite, values)):
             return False
         with self._lock:
             poll = self._poll(code)
             if poll is None or (step not in poll.counts and len(poll.counts) >= MOST_QUESTIONS):
                 return False
             earlier = poll.answers.get((step, session), ())
-            if earlier == given:
+            if earlier == answer:
                 return True
             counts = poll.counts.setdefault(step, [])
-            counts.extend(Counter() for _ in range(len(counts), max(place for place, _ in given) + 1))
-            if any(len(counts[place]) >= MOST_ANSWERS and value not in counts[place] for place, value in given):
+            counts.extend(Counter() for _ in range(len(counts), max(position for position, _ in answer) + 1))
+            if any(len(counts[i]) >= MOST_ANSWERS and value not in counts[i] for i, value in answer):
                 return False
-            for place, value in earlier:
-                counts[place] = +(counts[place] - Counter([value]))
-            for place, value in given:
-                counts[place][value] += 1
-            poll.answers[step, session] = given
+            for i, value in earlier:
+                counts[i] = +(counts[i] - Counter([value]))
+            for i, value in answer:
+                counts[i][value] += 1
+            poll.answers[step, session] = answer
             self._write(code)
             return True
 
     def counts(self, code: str, step: str) -> list[dict[float, int]]:
-        """For each place of the answers at a step, {number: sessions that gave it}; empty without an answer."""
+        """For each position of the answers at a step, {number: sessions that answered it}; empty without answers."""
         with self._lock:
             poll = self._poll(code)
             found = poll.counts.get(step, []) if poll is not None else []
             return [{float(value): count for value, count in sorted(one.items(), key=_number_key)} for one in found]
 
     def end(self, code: str) -> None:
-        """Forget a poll with all its counts."""
+        """Delete a poll with all its counts."""
         with self._lock:
             self._drop(code)
 
@@ -122,13 +123,13 @@ class Polls:
         return self._polls.get(code)
 
     def _drop_expired(self) -> None:
-        """Drop what is a day old."""
+        """Drop polls that are a day old."""
         now = self._clock()
         for code in [code for code, poll in self._polls.items() if poll.end_time <= now]:
             self._drop(code)
 
     def _drop_unused(self) -> None:
-        """Drop the oldest poll that is over an hour old and has no answer, if there is one."""
+        """Drop the oldest poll without answers, if there is one and it is over an hour old."""
         unused = [(poll.end_time, code) for code, poll in self._polls.items() if not poll.counts]
         if unused and min(unused)[0] <= self._clock() + DAY - UNUSED:
             self._drop(min(unused)[1])
@@ -142,26 +143,28 @@ class Polls:
         return self._folder / f"{code}.json"
 
     def _write(self, code: str) -> None:
-        """Store the counts; where the store cannot be written to, they live as long as this process."""
+        """Store the counts; if the store cannot be written, they live only as long as this process."""
         poll = self._polls[code]
         with contextlib.suppress(OSError):
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             write_json(self._path(code), {"until": poll.end_time, "counts": poll.counts})
 
     def _restore_polls(self) -> None:
-        """Take up the polls of a server that was restarted; files that are none are ignored."""
+        """Read the polls of a server that was restarted; files that are no polls are ignored."""
         paths = sorted(self._folder.glob("*.json")) if self._folder.is_dir() else []
         for path in paths[:MOST_POLLS]:
             with contextlib.suppress(OSError, ValueError, TypeError, KeyError, AttributeError):
                 plain = json.loads(path.read_bytes())
-                counts = {step: [Counter(_numbers(one)) for one in places] for step, places in plain["counts"].items()}
+                counts = {
+                    step: [Counter(_numbers(one)) for one in answers] for step, answers in plain["counts"].items()
+                }
                 if CODE.fullmatch(path.stem):
                     self._polls[path.stem] = Poll(float(plain["until"]), counts)
         self._drop_expired()
 
 
 def median(counts: Mapping[float, int]) -> float:
-    """The median of numbers that were given so often; NaN without any."""
+    """The median of numbers with these counts; NaN without any."""
     total, seen = sum(counts.values()), 0
     below = math.nan
     for value, count in sorted(counts.items()):
@@ -178,7 +181,7 @@ def _short(value: float) -> str:
 
 
 def _numbers(plain: Mapping[str, int]) -> dict[str, int]:
-    """Counts as stored; raises ValueError if something else than numbers was counted."""
+    """Counts by number from stored counts; raises ValueError if a key is not a number."""
     return {_short(float(value)): int(count) for value, count in plain.items()}
 
 

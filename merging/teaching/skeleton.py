@@ -1,4 +1,4 @@
-"""The skeleton of a lesson: one step of each kind that belongs together, on stored runs, to be rewritten."""
+"""The skeleton of a lesson: one step of every kind, on stored runs, to be rewritten."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ title: A title
 question: The question that the lesson answers?
 minutes: 10
 level: introductory            # introductory | intermediate | research
-after: []                      # keys of lessons that are best done before
+after: []                      # keys of lessons to do before this one
 runs:                          # alias -> a preset, a chain, or a sweep by its axes; ids are never written
   plain: {{preset: task_arithmetic}}
   masked: {{preset: task_arithmetic_lwptv}}
@@ -51,5 +51,5 @@ steps:
 
 
 def skeleton(key: str) -> str:
-    """The file of a new lesson, which passes the check as it is on the bundled benchmark."""
+    """The text of a new lesson's file, which passes the check on the bundled benchmark without changes."""
     return SKELETON.format(key=key)

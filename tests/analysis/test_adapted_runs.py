@@ -64,5 +64,5 @@ def test_surgery_moves_the_embedding_towards_the_experts_and_no_layer(run, store
 def test_what_would_leave_modules_out_is_refused(run, store, tiny_benchmark) -> None:
     surgery, twin = run("surgery"), run("twin")
     for key, one in (("put_back", surgery), ("first_order", surgery), ("ablation", surgery), ("drift", twin)):
-        with pytest.raises(TaskError, match=f"{one.adapt} sits on the merged model of this run, and would be left out"):
+        with pytest.raises(TaskError, match=f"{one.adapt} is on top of this run's merged model, and this"):
             measure(key, store, tiny_benchmark, one.id, context=Context(device="cpu"))

@@ -127,7 +127,7 @@ def test_a_task_turns_where_its_loss_is_least() -> None:
 
 def test_a_run_without_coefficients_or_modules_is_refused(store: Store, tiny_benchmark) -> None:
     plain_run = run_of(store, tiny_benchmark, "task_arithmetic", {})
-    for key, words in (("along_steps", "kept no coefficients"), ("modules", "has no modules")):
+    for key, words in (("along_steps", "stored no coefficients"), ("modules", "has no modules")):
         with pytest.raises(TaskError, match=words):
             measure(key, store, tiny_benchmark, plain_run.id, context=Context(device="cpu"))
 

@@ -272,7 +272,7 @@ def test_a_model_that_is_no_merge_is_refused(tmp_path, tiny_benchmark):
     store = Store(tmp_path, libraries=())
     run = find_references(store, tiny_benchmark)["pretrained"]
     for key in ("put_back", "first_order"):
-        with pytest.raises(StoreError, match="is no merge"):
+        with pytest.raises(StoreError, match="is not a merge"):
             measure.measure(key, store, tiny_benchmark, run.id)
 
 

@@ -50,7 +50,7 @@ def test_masks_show_thirds_and_paint_whole_tensors(open_app: Any, folder: Path) 
     assert f"**{KEY}**, 256 scalars, linear in block 1" in words(at).replace("\\", "")
     assert "Query, key and value are one tensor" in words(at)  # what is put back is the whole one
     at.toggle(key="painting").set_value(True).run()
-    assert not at.exception and "masks query, key and value apart" in words(at)
+    assert not at.exception and "masks query, key and value separately" in words(at)
     assert picker(at, "tensor").value == WHOLE
     painting = at.session_state[SESSION_KEY].painting
     assert len(painting.tensors) == 32 and WHOLE in painting.tensors

@@ -14,9 +14,8 @@ from page_harness import charts, press, runs, words
 
 import viz
 from app.reading import measurements
-from app.views.compare import chart_cells as compare_rows
+from app.views.compare import chart_cells, other_charts, run_pair
 from app.views.compare import difference_maps as compare_charts
-from app.views.compare import other_charts, run_pair
 from app.views.compare.difference_maps import FEATURES, PICTURES, VIEWS
 from merging.images.benchmarks.benchmark import Benchmark
 from merging.models.formats.model_sources import open_checkpoint
@@ -58,7 +57,7 @@ def test_charts_between_a_run_and_itself_do_not_differ(look: Any, compared: Path
 
 LACKING = [
     ("masks", "has no masks of tensors. Chains with LwPTV have them"),
-    ("what CAT removes", "did not record what CAT removes"),
+    ("what CAT removes", "did not record the share that CAT removes"),
     ("drift by depth", f"Feature drift has not been measured for **{CAT}**"),
     ("drift against accuracy", f"Feature drift has not been measured for **{CAT}**"),
     ("sign agreement", "Both runs merge the same experts"),
@@ -107,7 +106,7 @@ def test_the_chart_draws_the_tables_of_both_runs(open_app: Any, compared: Path) 
 def test_cosines_of_experts_are_those_of_their_task_vectors(open_app: Any, compared: Path) -> None:
     open_app("compare", compared)
     run, benchmark = runs(compared)[FEW], Benchmark.load(compared)
-    table = compare_rows.pair_cells(run, measurements.find_measurement(measurements.PAIRS, run.id)).table
+    table = chart_cells.pair_cells(run, measurements.find_measurement(measurements.PAIRS, run.id)).table
     assert table is not None and table["row"].nunique() == 3  # of three experts
     base, experts = open_checkpoint(benchmark.pretrained), benchmark.experts
     for row in table.sample(20, random_state=0).to_dict("records"):
@@ -230,7 +229,7 @@ def test_drift_of_the_pretrained_model_is_what_the_drift_page_shows(open_app: An
     of = run_pair.make_pair(runs(compared)[TIES], runs(compared)[PRETRAINED])
     found = measurements.find_measurement(measurements.DRIFT, of.a.id)
     assert found is not None
-    mine, theirs = compare_rows.drift_cells(of.a, found), compare_rows.pretrained_drift_cells(of.a, found)
+    mine, theirs = chart_cells.drift_cells(of.a, found), chart_cells.pretrained_drift_cells(of.a, found)
     assert mine.table is not None and theirs.table is not None
     table, left_out = compare_charts.join_cells(mine.table, theirs.table)
     assert len(table) and not left_out

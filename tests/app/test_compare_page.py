@@ -146,8 +146,8 @@ def test_scores_without_predictions_have_no_intervals(
 def test_runs_on_other_experts_say_what_does_not_compare(look: Any, compared: Path) -> None:
     at = look("compare", compared, **link_to_both(compared, TIES, FEW))
     assert not at.exception
-    assert "They merge different experts, 3 of them in common" in read_warnings(at)
-    assert "the same n for A and B" in words(at)
+    assert "They merge different experts, 3 of which both merge" in read_warnings(at)
+    assert "so n is the same for A and B" in words(at)
     table = at.dataframe[0].value
     assert "H-score" not in set(table["title"]) and "Mean in domain of both" in set(table["title"])
     assert list(table[table["group"] == "In domain of A only"]["title"]) == ["Leaves"]

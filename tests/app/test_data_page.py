@@ -195,7 +195,7 @@ def test_where_several_people_work_no_path_is_typed(
     at.run()
     assert not [field for field in at.text_input if field.key == benchmark_form.TYPED]
     assert not any("secret" in option for option in at.multiselect(key="build_data").options)
-    assert "Delete a benchmark made here" not in [expander.label for expander in at.expander]
+    assert "Delete a benchmark of your own" not in [expander.label for expander in at.expander]
     assert not [button for button in at.button if str(button.key).startswith("unmake_")]
     assert str(tmp_path) not in words(at)
     at.selectbox(key="benchmark_picked").select("own:made").run()

@@ -48,7 +48,7 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 WITH = [
     (DEPTH, 2, 2, f"n = {tiny.CHOOSING} images per task of the choosing half"),
-    (LAYERS, 2, 1, f"n = {tiny.EXEMPLARS} exemplars per task (training images), seed 0, the ones that the merge"),
+    (LAYERS, 2, 1, f"n = {tiny.EXEMPLARS} exemplars per task (training images), seed 0, those that the merge"),
     (CASES, 2, 0, "from synthetic numbers, seed 0"),
     (EXEMPLARS, 2, 1, f"n = {4 * tiny.REPORTING} images over 4 tasks"),
     (CAT, 1, 0, "exemplars per task (training images), seed 0. Recorded while the run was merged"),
@@ -87,7 +87,7 @@ def test_view_without_measurements(open_app: Any, library: Path, view: str, aske
 def test_the_illustration_needs_nothing(open_app: Any, tiny_folder: Path) -> None:
     at = open_app("drift", tiny_folder, drift_view=CASES)
     assert charts(at) == 2
-    assert "LOT does both at once" in words(at) and "are in different order" in words(at)
+    assert "LOT combines both cases" in words(at) and "are in different order" in words(at)
     at.slider(key="shared_directions").set_value(0).run()
     assert "orthogonal: LOT drifts from neither expert, and neither does the sum" in words(at)
     assert "sum of both 0%" in at.get("plotly_chart")[1].proto.spec + str(at.get("plotly_chart")[1].proto)
@@ -138,7 +138,7 @@ def test_a_click_on_a_cell_puts_it_in_focus(open_app: Any, measured: Path) -> No
     assert not at.exception
     assert (picker(at, "tensor").value, picker(at, "expert").value) == (TENSOR, "flags")
     assert charts(at) == 3  # the tensor has a chart of its own
-    assert f"Every run on the exemplars of its own recipe: n = 2 to {tiny.EXEMPLARS} per task." in words(at)
+    assert f"Every run uses the exemplars of its own recipe: n = 2 to {tiny.EXEMPLARS} per task." in words(at)
     at = click(at, "drift_layers")  # the empty selection that follows every redraw
     assert picker(at, "tensor").value == TENSOR
     picker(at, "tensor").select_index(0).run()

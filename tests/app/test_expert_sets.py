@@ -114,7 +114,7 @@ def test_compare_and_merge_find_the_same_runs_of_the_same_experts(
     at = open_app(
         "compare", compared, run=run.id, run_b=runs(compared)[TIES].id, compare_view="charts", chart="sign agreement"
     )
-    assert "this chart depends on the experts only" in words(at)
+    assert "this chart depends only on these" in words(at)
 
 
 def test_what_a_picture_is_of_goes_with_it(open_app: Any, compared: Path) -> None:
@@ -152,7 +152,7 @@ def test_the_warnings_of_compare_go_with_its_charts(open_app: Any, compared: Pat
     at = open_app("compare", compared, **link_to_both(compared, TIES, FEW))
     assert "They merge different experts" in read_warnings(at)
     press(at, ADD)
-    assert "They merge different experts, 3 of them in common" in captions(at)[0]
+    assert "They merge different experts, 3 of which both merge" in captions(at)[0]
     at.switch_page("screens/scores.py").run()
     press(at, ADD)
     assert "They merge different experts" not in captions(at)[1]

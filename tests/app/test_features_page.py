@@ -79,7 +79,7 @@ WITH = [
         1,
         "neither the size of a cluster nor the distance",
     ),  # t-SNE, where its maps are stored
-    ({"features_view": MAPS, "map": "PCA"}, 1, 1, "The two principal components hold "),
+    ({"features_view": MAPS, "map": "PCA"}, 1, 1, "The two principal components explain "),
     (
         {"features_view": MAPS, "map": "t-SNE", "perplexity": "5"},
         1,

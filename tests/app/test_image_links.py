@@ -51,7 +51,7 @@ def test_from_the_lasso_all_of_it_can_be_looked_at(open_app: Any, compared: Path
     queries = links(at)
     assert {query["image"][0] for query in queries} == {f"letters:choosing:{number}" for number in (2, 5, 7)}
     assert {query["runs"][0] for query in queries} == {f"{known[TIES].id},{known[LWPTV].id}"}
-    (first,) = links(at, "Look at them in Image")
+    (first,) = links(at, "See them in Image")
     assert first == queries[0] and at.session_state["_found_images"][1] == [query["image"][0] for query in queries]
 
 

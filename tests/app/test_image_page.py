@@ -100,7 +100,7 @@ def test_in_domain_a_run_is_held_against_the_expert(show: Any) -> None:
     at = show(image=INSIDE, image_view="drift by patch")
     assert "the expert for" in words(at)
     assert chart_keys(at) == VIEWS["drift by patch"]
-    assert "past 90% of the data set" in words(at)
+    assert "more drift than 90% of the data set" in words(at)
 
 
 def test_only_what_is_not_known_is_asked_for(show: Any, bench: DirectPreviewProcess) -> None:
@@ -243,7 +243,7 @@ def test_an_own_picture_is_read_in_the_session_only(show: Any, bench: DirectPrev
     at.run()
     assert not at.exception
     assert bench.asked[-1].pixels and not bench.asked[-1].image
-    assert "nothing says what the image shows" in words(at) or "the answer of" in words(at)
+    assert "the image has no label" in words(at) or "the answer of" in words(at)
     assert "own" not in str(at.query_params.get("image", ""))
     assert not [path for path in (tmp_path / "store").rglob("*") if path.is_file()]
     press(at, "Close your picture")

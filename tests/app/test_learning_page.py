@@ -173,7 +173,7 @@ def test_losses_of_tasks_stand_beside_their_mean_and_stay_while_the_job_pauses(
         assert len({trace["name"] for trace in spec["data"]}) == len(benchmark.experts) + 1
         means = [trace for trace in spec["data"] if trace["name"] == "all tasks, mean"]
         assert len(means) == 2, "the losses of single steps behind their running means"
-        assert "Over the last 10 steps the mean loss falls on 3 of 4 tasks, and not on" in words(at)
+        assert "Over the last 10 steps, the mean loss falls on 3 of 4 tasks, and not on" in words(at)
         assert [button for button in at.button if button.label == ("Pause" if state == "running" else "Resume")]
 
 
@@ -248,11 +248,11 @@ def test_entropy_stands_against_loss_with_the_authors_log_behind(look: Any, meas
     assert not at.exception
     assert chart_keys(at) == ["learning_loss", "entropy_loss", "accuracy_steps"]
     shown = words(at)
-    assert "drawn from the choosing half with seed 0, at 3 steps" in shown and "on CPU" in shown
+    assert "sampled from the choosing half with seed 0, at 3 steps" in shown and "on CPU" in shown
     assert "The merge learned from images of this half" in shown and "Adapted on these images" not in shown
-    assert "on no task does the loss rise" in shown or "Entropy falls on while the loss" in shown
+    assert "no task on which the loss rises" in shown or "Entropy still falls while the loss" in shown
     assert "LW AdaMerging++, step 500" in at.get("plotly_chart")[2].proto.spec
-    assert "what the authors logged for the same chain" in shown
+    assert "the authors' log of the same chain" in shown
 
 
 def test_modules_are_shown_on_images_that_they_did_not_learn_from(open_app: Any, measured: Any) -> None:
@@ -262,11 +262,11 @@ def test_modules_are_shown_on_images_that_they_did_not_learn_from(open_app: Any,
     oracle = at.dataframe[0].value
     assert list(oracle.columns) == ["Task", "Merged model", "Routed", "True task's vector", "Expert"]
     assert oracle["Task"][0] == "Mean" and len(oracle) == 1 + 4
-    assert "It is no score" in words(at)
+    assert "It is not a score" in words(at)
     unseen = next(task.key for task in Benchmark.load(measured[0]).tasks if not task.has_expert)
     at = at.selectbox(key="routed_data_set").select(unseen).run()
-    at = at.segmented_control(key=f"asked_{measured[1]}").set_value("the images that were learned from").run()
-    assert "of the images that were learned from" in words(at) and "below the line" not in words(at)
+    at = at.segmented_control(key=f"asked_{measured[1]}").set_value("the images that the run learned from").run()
+    assert "of the images that the run learned from" in words(at) and "below the line" not in words(at)
 
 
 def test_what_is_not_measured_is_offered(look: Any, learned: Path) -> None:
@@ -287,7 +287,7 @@ def test_a_router_that_learns_nothing_is_shown_once_it_is_measured_with_unseen_s
     shutil.copytree(run.path, folder / "runs" / run.id)
     at = open_app("learning", folder, run=run.id)
     assert not at.exception and chart_keys(at) == []
-    assert at.button(key="measure_modules") and "unseen data sets are taken for" in words(at)
+    assert at.button(key="measure_modules") and "The routing of the images to report on" in words(at)
     measure("modules", making, benchmark, run.id, context=Context(device="cpu"))
     (folder / "more" / FOLDER).rename(folder / FOLDER)
     at = open_app("learning", folder, run=run.id)
@@ -338,6 +338,6 @@ def test_what_authors_logged_of_surgery_stands_behind_both_ends_of_ours(open_app
     at = open_app("learning", settings.BUNDLED, run=runs["Surgery Merging"], learning_view="loss and gain")
     assert not at.exception
     assert chart_keys(at) == ["learning_loss", "accuracy_steps", "learning_arrows"]
-    assert "only both ends are scored" in words(at) and "log of" in at.get("plotly_chart")[1].proto.spec
+    assert "scored only at both ends" in words(at) and "log of" in at.get("plotly_chart")[1].proto.spec
     other = open_app("learning", settings.BUNDLED, run=runs["Surgery & TATR"], learning_view="loss and gain")
     assert "accuracy_steps" not in chart_keys(other)

@@ -193,7 +193,7 @@ def test_a_finished_lesson_shows_guesses_and_truths(open_app: Any, library: Path
 def test_a_lesson_that_is_not_here_and_a_step_that_is_not(open_app: Any, library: Path) -> None:
     at = open_app("masks", library, lesson="<b>gone</b>", step="99")
     assert not at.exception and "which this server does not have" in words(at)
-    press(at, "Go on without it")
+    press(at, "Continue without it")
     assert not at.exception and "lesson" not in at.query_params
     at = open_app("masks", library, lesson=KEY, step="99")
     assert not at.exception and at_step(at, STEPS)
@@ -274,7 +274,7 @@ def test_every_step_of_bundled_lessons_stands_beside_its_page(
         at.query_params.update({"lesson": key, "step": str(number), "progress": "vvvvvvvv"})
         at.run()
         assert not at.exception and not at.error, number
-        assert f"step {number} of {len(lesson.steps)}" in words(at) and "not stored here" not in words(at)
+        assert f"step {number} of {len(lesson.steps)}" in words(at) and "has not stored" not in words(at)
 
 
 def test_a_presented_step_shows_all_of_its_words(open_app: Any, library: Path, tmp_path: Path) -> None:

@@ -64,7 +64,7 @@ def test_an_upload_is_checked_and_kept(open_app: Any, library: Path, tmp_path: P
     assert "was uploaded" in at.success[0].value
     assert "my_model" in set(table(at)["name"])
     at.file_uploader[0].set_value(("page.pt", b"<!DOCTYPE html>", "text/html")).run()
-    assert "web page" in at.error[0].value and "not kept" in at.error[0].value
+    assert "web page" in at.error[0].value and "not stored" in at.error[0].value
     next(button for button in at.button if button.label.startswith("Delete my")).click().run()
     assert not at.exception
     assert "my_model" not in set(table(at)["name"])

@@ -67,7 +67,9 @@ def test_runs_of_other_experts_say_that_their_tasks_differ() -> None:
     pairs = [("a", "digits"), ("a", "land"), ("b", "digits")]
     table = pd.DataFrame(pairs, columns=["run", "task"]).assign(n=240)
     measured: Any = SimpleNamespace(device="CPU", provenance=THIS_MACHINE, seconds=1.0, notes={})
-    assert "means over 1 to 2 tasks, each run's own" in by_depth.lines_in_words(table, [measured], "class token")
+    assert "means over 1 to 2 tasks, which differ between the runs" in by_depth.lines_in_words(
+        table, [measured], "class token"
+    )
     assert "means over tasks;" in by_depth.lines_in_words(table[table["run"] == "a"], [measured], "class token")
 
 

@@ -54,7 +54,7 @@ def test_merge_names_what_does_not_fit_into_memory(
     monkeypatch.setattr("merging.base.free_memory.free_memory", lambda: 1000)
     at = open_app("merge", library, models=made.id, chain="drm")
     said = next(error.value for error in at.error if "Memory is too small" in error.value)
-    assert "what DRM works on as a whole" in said and "DenseReluDense" in said and "1 kB are free" in said
+    assert "tensors that DRM cannot merge in pieces" in said and "DenseReluDense" in said and "1 kB are free" in said
 
 
 def test_a_set_is_merged_and_methods_for_clip_are_refused(
@@ -116,7 +116,7 @@ def test_methods_says_what_such_models_need_and_what_papers_print_of_them(
     made = make_set("T5", t5["pretrained"], experts)
     keep_set(tmp_path / "store", made)
     at = open_app("methods", library, method="lot", models=made.id)
-    assert not at.exception and "Needs on this model: what each method must be given for T5" in words(at)
+    assert not at.exception and "Needs on this model: the inputs of each method for T5" in words(at)
     (needs,) = [frame.value for frame in at.dataframe if "here" in frame.value.columns]
     here = needs.set_index("title")["here"]
     assert (here["LOT"], here["Fisher Merging"], here["TIES"]) == ("layer inputs", "gradients", "nothing")

@@ -148,14 +148,14 @@ def test_layer_inputs_are_named_by_one_path_with_the_experts_names(
     monkeypatch.setattr("app.reading.listed_models.is_local", lambda: False)
     (field,) = [box for box in at.text_input if box.label == "Files of layer inputs"]
     field.set_value(f"{tmp_path}/{{expert}}.safetensors").run()
-    assert "Here files are named as models are" in words(at)
+    assert "reads only files whose names start with models:" in words(at)
     draft, (first, second) = at.session_state["_draft"], NAMES  # as a recipe that is pasted states them
     draft.given_data = DataFiles.build(
         {first: "models:folder/a.safetensors", second: f"{tmp_path}/{second}.safetensors"}
     )
     field.set_value("models:folder/a.safetensors").run()
     assert at.session_state["_draft"].given_data == DataFiles()
-    assert "Here files are named as models are" in words(at)
+    assert "reads only files whose names start with models:" in words(at)
     field.set_value(f"{tmp_path}/{{expert}}.safetensors").run()
     monkeypatch.setattr("app.reading.listed_models.is_local", lambda: True)
     at.run()

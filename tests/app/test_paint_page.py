@@ -242,11 +242,11 @@ def test_a_store_that_cannot_be_written_to_costs_the_address_alone(
     at = paint()
     factors = jumble(at)
     assert not at.exception and "painted_factors" not in at.query_params
-    assert "address does not hold" in words(at)
+    assert "address does not contain" in words(at)
     at.run()
     np.testing.assert_array_equal(painting(at).factors, factors)
     press(at, "Undo (1)")
-    assert "address does not hold" not in words(at)
+    assert "address does not contain" not in words(at)
 
 
 def test_two_sessions_do_not_disturb_each_other(paint: Paint) -> None:

@@ -112,4 +112,4 @@ def test_scores_show_what_is_right_where_the_task_is_unknown(open_app, tiny_benc
     width = 100 * (half**2).sum() ** 0.5 / len(half)  # about what independent intervals give
     assert mean["low"] < mean["accuracy"] < mean["high"]
     assert mean["high"] - mean["low"] == pytest.approx(2 * width, rel=0.25)
-    assert (shown["accuracy"] <= shown["known"]).all() and "Another score" in said(at)
+    assert (shown["accuracy"] <= shown["known"]).all() and "This score differs" in said(at)

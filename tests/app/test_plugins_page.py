@@ -113,7 +113,7 @@ def test_queued_recipes_are_not_offered_again(open_app: Any, library: Path, monk
 def test_a_merge_with_which_the_edit_makes_no_sense_says_why(open_app: Any, rivals: Path) -> None:
     at = open_app("scores", rivals, scores_view=MATRIX, edit="dare")
     assert not at.exception and not at.warning
-    assert "**Model Stock, across tasks**" in words(at) and "matter of chance" in words(at)
+    assert "**Model Stock, across tasks**" in words(at) and "are random after" in words(at)
     assert at.query_params["edit"] == "dare"
     first, *others = at.selectbox(key="plugin_front").options
     assert first == "LwPTV (prune ratio 0.7)" and "DARE (drop rate 0.5, seed 0)" in others

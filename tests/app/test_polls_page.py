@@ -72,10 +72,10 @@ def test_a_class_is_joined_by_its_typed_code(open_app: Any, library: Path) -> No
     code = polls.server_polls().begin()
     at = open_app("lessons", library)
     at.text_input(key="class_code").set_value("bcdfg <b>").run()
-    assert "No class with the code" in words(at) and not visit_of(at).class_code
+    assert "This server has no class with the code" in words(at) and not visit_of(at).class_code
     at.text_input(key="class_code").set_value(f" {code[:3].lower()}-{code[3:]} ").run()
     assert visit_of(at).class_code == code and code in str(at.query_params["class"])
-    assert f"You are in class **{code}**" in words(at) and "No class with" not in words(at)
+    assert f"You are in class **{code}**" in words(at) and "has no class with" not in words(at)
     assert [field.key for field in at.text_input if field.key == "class_code"] == []
     press(at, "Leave the class")
     assert not visit_of(at).class_code and "class" not in at.query_params and polls.server_polls().is_open(code)

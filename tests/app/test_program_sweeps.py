@@ -79,7 +79,7 @@ def test_the_page_shows_what_a_program_measured(
 def test_the_form_names_the_command_where_such_runs_are_stored(
     open_app: Any, library: Path, sweep: Sweep, tmp_path: Path
 ) -> None:
-    assert "are swept on a command line" not in words(open_app("sweeps", library, sweep="new"))
+    assert "start on a command line" not in words(open_app("sweeps", library, sweep="new"))
     execute(sweep.recipes[0], Store(tmp_path / "store", libraries=()), evaluate=False, context=Context(device="cpu"))
     at = open_app("sweeps", library, sweep="new")
-    assert not at.exception and "Recipes of T5 are swept on a command line" in words(at)
+    assert not at.exception and "recipes of T5 start on a command line" in words(at)

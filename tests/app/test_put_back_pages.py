@@ -69,11 +69,11 @@ def test_the_view_shows_both_maps_and_the_ranks(open_app: Any, mapped: Path, pre
     assert (charts(at), len(at.dataframe)) == (3, 2)
     assert "Measure" not in labels(at, "button")
     shown = words(at)
-    assert "n = 80 images in domain and 40 out of domain of the choosing half, drawn with seed 0" in shown
+    assert "n = 80 images in domain and 40 out of domain of the choosing half, sampled with seed 0" in shown
     assert "Rank correlation (Spearman's ρ) of the first-order map with the measured one over 32 tensors" in shown
-    assert "drifts most; by what putting it back gives out of domain it is at rank" in shown
+    assert "drifts most; by the gain out of domain of putting it back, its rank is" in shown
     assert previewed == []  # nothing is chosen
-    best = press(at, "Choose what helps most")
+    best = press(at, "Choose the one that helps most")
     changes = measurements_of(mapped, run.id).table("changes")
     rows = changes[(changes["level"] == "tensor") & (changes["over"] == "out of domain")]
     most = rows.loc[rows["change"].idxmax(), "name"]

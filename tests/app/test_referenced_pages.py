@@ -131,7 +131,7 @@ def test_files_that_were_moved_are_named_and_found_again(
     at.text_input(key="benchmark_moved").set_value(str(tmp_path))
     press(at, "Find them")
     assert not at.exception and not at.error and not at.warning
-    assert "All files are there" in at.info[0].value
+    assert "All files were found" in at.info[0].value
     at = open_app("image", library, benchmark=ON, image="fruit:reporting:3")
     assert not at.exception and not at.error and "one of 10 images" in words(at)
     assert (

@@ -36,7 +36,7 @@ def test_painting_goes_back_to_the_chain_that_it_came_from(open_app: Any, librar
     chain = "lwptv;manual:b0=0;ties:density=0.3"
     at = open_app("masks", library, painting="true", painted_factors="b0=0.5", chain=chain)
     assert not at.exception
-    assert "Opens Merge with the chain that came from there" in words(at)
+    assert "Opens Merge with the chain that you started from" in words(at)
     (link,) = links(at, "Make it a run")
     assert "lwptv%3Bmanual%3Ab0%3D0.5%3Bties%3Adensity%3D0.3" in link.query_string
 

@@ -217,7 +217,7 @@ def test_a_plane_marks_known_models(open_app: Any, library: Path, tmp_path: Path
     spec = at.get("plotly_chart")[0].proto.spec
     assert all(name in spec for name in ("Pretrained", "Expert circles", "Expert digits", "Merge: "))
     said = words(at)
-    assert "lies off the plane" in said and "cannot be opened as a run" in said
+    assert "is off the plane" in said and "cannot be opened as a run" in said
 
 
 def test_a_map_of_two_values(open_app: Any, library: Path, tmp_path: Path) -> None:
@@ -227,7 +227,7 @@ def test_a_map_of_two_values(open_app: Any, library: Path, tmp_path: Path) -> No
     assert not at.exception and not at.error
     assert charts(at) == 2
     assert at.button_group(key="score").value == "out-of-domain"
-    assert "as the chosen point has it" in words(at)
+    assert "as for the chosen point" in words(at)
 
 
 def test_values_on_the_reporting_half_carry_a_warning(open_app: Any, library: Path, tmp_path: Path) -> None:

@@ -93,7 +93,7 @@ def test_three_ways_in_give_the_same_bytes(
     if counted:
         at.selectbox(key="preset").select(PRESET).run()
     (toggle,) = [toggle for toggle in at.toggle if toggle.label == "Count the unused text tensors"]
-    assert toggle.value is counted and "Combinations in the papers turn it on" in words(at)
+    assert toggle.value is counted and "combinations from the papers turn it on" in words(at)
     in_app = merged_in_app(at)
     recipe = in_app.recipe
     assert recipe is not None and recipe.count_dead_params is counted

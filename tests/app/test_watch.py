@@ -22,4 +22,4 @@ def test_a_step_without_a_loss_does_not_count_as_one_that_does_not_fall() -> Non
     rows = [(step, "digits", 2.0 - step / 50) for step in range(30) if step != 25]
     rows += [(step, "shapes", 2.0 - step / 50) for step in range(30)]
     said = live_learning.falls_in_words(pd.DataFrame(rows, columns=["step", "expert", "loss"]))
-    assert said == "Over the last 10 steps the mean loss falls on 2 of 2 tasks."
+    assert said == "Over the last 10 steps, the mean loss falls on 2 of 2 tasks."

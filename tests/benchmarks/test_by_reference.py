@@ -270,7 +270,7 @@ def test_whole_test_sets_are_reported_on(base: Path, tmp_path: Path) -> None:
     benchmark = made(base, tmp_path / "bench", images="all", whole=True)
     assert benchmark.count("fruit", "reporting") == 18 and benchmark.task("fruit").splits == ("reporting",)
     assert evaluate(benchmark.pretrained, benchmark, context=Context(device="cpu"))["split"].tolist() == ["reporting"]
-    with pytest.raises(TaskError, match="has no choosing half: its whole test set is there to report on"):
+    with pytest.raises(TaskError, match="has no choosing half: its whole test set is for reporting"):
         benchmark.images("fruit", "choosing")
     assert draws(benchmark.folder)["fruit"].text == "all 18"
     some = made(base, tmp_path / "some", images=6, whole=True, balanced=True, seed=3)

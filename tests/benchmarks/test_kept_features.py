@@ -49,7 +49,10 @@ def test_the_second_time_nothing_is_computed_and_nothing_differs(
         assert after.features.dtype == torch.float32
         torch.testing.assert_close(after.features, before.features.half().float(), rtol=0, atol=0)
     scores = evaluate(
-        tiny.checkpoint(tiny.family()[1]["flags"]), tiny_benchmark, splits=SPLIT, kept=StoredFeatures(tmp_path, "one")
+        tiny.checkpoint(tiny.family()[1]["flags"]),
+        tiny_benchmark,
+        splits=SPLIT,
+        stored_features=StoredFeatures(tmp_path, "one"),
     )
     assert scores["correct"].tolist() == [one.correct for one in first]
 

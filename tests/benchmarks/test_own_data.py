@@ -181,7 +181,7 @@ def test_images_are_prepared_batch_by_batch(base, tmp_path, monkeypatch):
     whole = compute_features(encoder, found.preprocess(images))
     monkeypatch.setattr("merging.engine.evaluation.image_features.BATCH", 4)
     assert torch.allclose(compute_features(encoder, images, prepare=found.preprocess), whole, atol=1e-6)
-    monkeypatch.setattr("merging.engine.evaluation.evaluate.KEPT_BYTES", 0)
+    monkeypatch.setattr("merging.engine.evaluation.evaluate.CACHED_BYTES", 0)
     assert evaluate(found.pretrained, found)["n"].tolist() == [9, 9]
 
 
@@ -256,7 +256,7 @@ def test_models_that_do_not_fit_are_refused(base, tmp_path):
     task = {"images": "folder", "expert": str(tmp_path / "odd.safetensors")}
     with pytest.raises(MergingError, match="shape"):
         made(base, tmp_path / "bench", {"fruit": task})
-    with pytest.raises(MergingError, match=r"^pretrained.safetensors holds no text tower; .* Heads are built by"):
+    with pytest.raises(MergingError, match=r"^pretrained.safetensors holds no text tower; .* Heads are built with"):
         made(base, tmp_path / "bench", {"fruit": "folder"}, pretrained="experts/pretrained.safetensors")
     found = made(base, tmp_path / "bench", {"fruit": "folder"}, pretrained="experts/pretrained.safetensors",
                  text="clip.safetensors")  # fmt: skip

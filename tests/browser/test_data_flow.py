@@ -62,7 +62,7 @@ def test_from_images_to_scores(app: App, tmp_path: Path) -> None:
     page = app.open("/models").page
     type_in(app, "Your folder or file", str(hub))
     expect(app.text("tensors of every checkpoint fit")).to_be_visible(timeout=PATIENCE)
-    expect(app.text("found by distance")).to_be_visible()
+    expect(app.text("the pretrained model is a guess")).to_be_visible()
     type_in(app, "Title of the set", "Fruit and cars")
     page.get_by_role("button", name="Add to the Merge page").click()
     app.settled()

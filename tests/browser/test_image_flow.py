@@ -98,7 +98,7 @@ def test_own_pictures_are_read_and_others_refused_in_words(app: App) -> None:
         expect(alert).to_contain_text(words, timeout=PATIENCE)
         app.settled()
     place.set_input_files(FilePayload(name="mine.png", mimeType="image/png", buffer=png((64, 48))))
-    expect(page.get_by_role("img", name="Your picture as it was given")).to_be_visible(timeout=PATIENCE)
+    expect(page.get_by_role("img", name="Your original picture")).to_be_visible(timeout=PATIENCE)
     app.settled().charted()
     expect(page.get_by_text("Reading the image.")).to_have_count(0, timeout=PATIENCE)
     assert "own" not in page.url

@@ -48,7 +48,7 @@ def test_a_file_in_a_models_folder_has_one_reference(root: Path, place: str) -> 
     for path in (root / "m.pt", root / "inner" / "m.pt"):
         path.write_bytes(b"")
     assert model_references.locate("models:clip/inner/m.pt") == root / "inner" / "m.pt"
-    with pytest.raises(CheckpointError, match="lies outside of the models folder 'clip'"):
+    with pytest.raises(CheckpointError, match="is outside of the models folder 'clip'"):
         model_references.locate(f"models:clip/{place}")
 
 

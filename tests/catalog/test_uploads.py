@@ -35,7 +35,7 @@ def test_names_of_uploads_are_names_of_files(name: str) -> None:
 
 
 def test_an_upload_that_is_no_checkpoint_is_not_kept(tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match=r"web page.*not kept"):
+    with pytest.raises(CheckpointError, match=r"web page.*not stored"):
         uploaded_models.store_upload(tmp_path, "x.safetensors", b"<!DOCTYPE html>")
     with pytest.raises(StoreError, match="64 MB"):
         uploaded_models.store_upload(tmp_path, "x.safetensors", bytes(uploaded_models.MOST_BYTES_PER_FILE + 1))

@@ -115,7 +115,7 @@ def test_runs_are_made_and_scored_with_it(silent, store, tiny_benchmark):
         for named in ("", "quick_gelu", "gelu")
     ]
     assert len({run.id for run in runs}) == 3
-    assumed = ["which activation it has; QuickGELU was assumed" in " ".join(run.warnings) for run in runs]
+    assumed = ["states its activation; QuickGELU was assumed" in " ".join(run.warnings) for run in runs]
     assert assumed == [True, False, False]
     first, quick, gelu = (open_checkpoint(run.model_path) for run in runs)
     assert first.digest == quick.digest != gelu.digest  # nothing says it: QuickGELU is assumed

@@ -75,7 +75,7 @@ def test_a_recipe_pauses_with_75_and_goes_on(tiny_benchmark, tmp_path, capsys, s
     file.write_text(recipe.to_yaml())
     flag.touch()
     assert main(["run", str(file), "--pause-file", str(flag)]) == exit_codes.PAUSED
-    assert "what was learned so far is kept" in capsys.readouterr().err
+    assert "what was learned so far is saved" in capsys.readouterr().err
     (kept,) = (store.root / "learning").iterdir()
     assert not store.list_runs()
     assert main(["run", str(file)]) == exit_codes.DONE

@@ -182,7 +182,7 @@ def test_without_a_connection_the_way_out_is_named(hub: LoopbackHub, capsys: Any
     hub.stop()
     code, _, err = call(capsys, "run", "smoke", "--yes")
     assert code == 1 and f"smoke needs about 1.32 GB from {hub.host} (pretrained, expert for MNIST" in err
-    assert "`published fetch smoke --into FOLDER`; then here `published run smoke --from FOLDER`" in err
+    assert "`published fetch smoke --into FOLDER`; then on this machine `published run smoke --from FOLDER`" in err
 
 
 def test_a_hub_that_is_busy_pauses_the_call(hub: LoopbackHub, capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -123,7 +123,10 @@ def test_partly_here_names_what_is_missing_and_what_can_run(hub: LoopbackHub, ca
     end(hub)
     code, said = call(capsys, "run", "clip-b32-8")
     assert code == 1 and f"from {hub.host} (" in said and "this machine has no connection (ConnectError)" in said
-    assert "`published fetch clip-b32-8 --into FOLDER`; then here `published run clip-b32-8 --from FOLDER`" in said
+    assert (
+        "`published fetch clip-b32-8 --into FOLDER`; then on this machine `published run clip-b32-8 --from FOLDER`"
+        in said
+    )
     assert said.endswith("Or, with what there is: `--tasks eurosat,mnist`."), said
 
 

@@ -60,5 +60,5 @@ def test_a_head_of_zeros_looks_everywhere_alike(encoder):
 
 @pytest.mark.parametrize("section", [0, tiny.LAYERS + 1])
 def test_only_blocks_attend(encoder, section):
-    with pytest.raises(ValueError, match=f"Section {section} is no block"):
+    with pytest.raises(ValueError, match=f"Section {section} is not a block"):
         encoder.attend(section, tokens())

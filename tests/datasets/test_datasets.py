@@ -226,8 +226,8 @@ def test_class_names_are_matched_never_guessed(tmp_path):
         (["a", "b"], None, "2 class names are given; the data set has 3"),
         ({"cat": "x"}, None, "No class name is given for 'apple_tree', 'bear'"),
         (["a", "A", "c"], None, "Classes 0 and 1 are both called 'A'"),
-        (["a", "", "c"], None, "is no class name"),
-        (["a", "b\nc", "c"], None, "is no class name"),
+        (["a", "", "c"], None, "is not a class name"),
+        (["a", "b\nc", "c"], None, "is not a class name"),
         (None, "cifar10", "'apple_tree' is no class of CIFAR-10"),
     ):
         with pytest.raises(TaskError, match=problem):

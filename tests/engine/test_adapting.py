@@ -51,9 +51,9 @@ def test_a_paused_run_goes_on_bit_for_bit(after: int, tmp_path: Path) -> None:
             seen.append(now.detail)
 
     with pytest.raises(Paused):
-        run("wemoe", WEMOE, progress=progress, kept=LearningState(path, "run", pause))
+        run("wemoe", WEMOE, progress=progress, learning_state=LearningState(path, "run", pause))
     assert path.exists() and seen[-1].startswith(f"step {after} of 6 · entropy ")
-    again = run("wemoe", WEMOE, kept=LearningState(path, "run"))
+    again = run("wemoe", WEMOE, learning_state=LearningState(path, "run"))
     assert all(torch.equal(value, again.modules.tensors[name]) for name, value in whole.modules.tensors.items())
     assert whole.tables["learning"].equals(again.tables["learning"])
 
@@ -63,7 +63,7 @@ def test_what_was_kept_is_removed_where_learning_fails_or_is_cancelled(tmp_path:
     images = {task: replace(given, logit_scale=float("nan")) for task, given in golden_adapt.images().items()}
     kept.write()
     with pytest.raises(MergingError, match=r"step 1.*entropy of 'task0' is nan"):
-        run("wemoe", WEMOE, images, kept=kept)
+        run("wemoe", WEMOE, images, learning_state=kept)
     assert not (tmp_path / "kept.safetensors").exists()
 
 
@@ -78,9 +78,9 @@ def test_what_learns_on_features_pauses_between_its_steps_and_begins_anew(key: s
         return any("step 2 of" in detail for detail in details)
 
     with pytest.raises(Paused):
-        run(key, {"steps": 4}, progress=progress, kept=LearningState(pause=pause))
+        run(key, {"steps": 4}, progress=progress, learning_state=LearningState(pause=pause))
     assert "step 2 of" in details[-1]
-    whole, again = (run(key, {"steps": 4}, kept=LearningState()).modules.tensors for _ in range(2))
+    whole, again = (run(key, {"steps": 4}, learning_state=LearningState()).modules.tensors for _ in range(2))
     assert all(torch.equal(value, again[name]) for name, value in whole.items())
 
 
@@ -122,7 +122,7 @@ def test_a_pause_is_seen_between_two_steps(key: str, tmp_path: Path) -> None:
     seen: list[str] = []
     kept = LearningState(tmp_path / "kept.safetensors", "run", lambda: any("step 2" in detail for detail in seen))
     with pytest.raises(Paused):
-        run(key, {"steps": 9}, progress=lambda now: seen.append(now.detail), kept=kept)
+        run(key, {"steps": 9}, progress=lambda now: seen.append(now.detail), learning_state=kept)
     assert not any("step 4" in detail for detail in seen)
 
 
@@ -137,7 +137,7 @@ def test_images_and_heads_that_do_not_fit_are_named() -> None:
     wrong = images | {TASKS[0]: replace(images[TASKS[0]], head=torch.zeros(5, 9))}
     with pytest.raises(NeedsError, match=r"head of 'task0' must be a tensor \(classes, 8\)"):
         run("wemoe", WEMOE, wrong)
-    with pytest.raises(NeedsError, match="without labels"):
+    with pytest.raises(NeedsError, match="must not have labels"):
         run("wemoe", WEMOE, golden_adapt.images(labeled=True))
 
 

@@ -230,11 +230,11 @@ NAME, BIAS = (f"visual.transformer.resblocks.0.attn.in_proj_{kind}" for kind in 
 @pytest.mark.parametrize(
     "inputs,says",
     [
-        ({"a": {NAME: torch.ones(3, 16)}}, f"of '{NAME}' are given for 'a' but not for 'b'"),
+        ({"a": {NAME: torch.ones(3, 16)}}, f"of '{NAME}' for 'a' but not for 'b'"),
         ({"a": {NAME: torch.ones(3, 16)}, "b": {NAME: torch.ones(3, 48)}}, r"for 'b' must be a tensor \(n, 16\); got"),
         ({"a": {NAME: torch.ones(3, 16)}, "b": {NAME: torch.ones(3, 16) * torch.inf}}, "for 'b' hold NaN or infinity"),
         ({"a": {"visual.nothing": torch.ones(3, 16)}}, "name tensors that the model does not have: visual.nothing"),
-        ({"c": {NAME: torch.ones(3, 16)}}, "hold no rows for any of a, b; they are of c"),
+        ({"c": {NAME: torch.ones(3, 16)}}, "hold no rows for any of a, b; they name c"),
         ({}, "hold no rows for any of a, b[.]"),
         ({"a": {NAME: torch.ones(3, 16)}, "b": {NAME: torch.ones(0, 16)}}, "for 'b' hold no rows"),
         ({"a": {BIAS: torch.ones(3, 48)}, "b": {BIAS: torch.ones(3, 48)}}, f"No rows enter {BIAS}"),

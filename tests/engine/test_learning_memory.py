@@ -35,7 +35,7 @@ step = ("weight_averaging", {}) if adapted else ("adamerging", {"steps": 2, "bat
 recipe = Recipe.build(
     *step, architecture="heads=6,activation=gelu", adapt=("wemoe", routers) if adapted else None
 )
-mixed_tower.KEPT_BYTES = routed_network.ACTIVATIONS_CPU = 0  # as for towers that are larger than what may be kept
+mixed_tower.CACHED_BYTES = routed_network.ACTIVATIONS_CPU = 0  # as for towers that are larger than the limits
 torch.randn(1, 3, 112, 112, requires_grad=True).square().sum().backward()  # what autograd itself takes
 if adapted:  # the merged model itself is no part of the measurement
     with SafetensorsWriter(out, base.infos) as writer:

@@ -94,7 +94,7 @@ def test_paused_anywhere_it_goes_on_to_the_same_bits(family, chain, tmp_path):
     pauses = 0
     while True:
         try:
-            result = run(family, chain, kept=LearningState(path, "a run", pause=after(7)))
+            result = run(family, chain, learning_state=LearningState(path, "a run", pause=after(7)))
             break
         except Paused:
             pauses += 1
@@ -115,9 +115,9 @@ def test_a_crash_loses_what_came_after_the_last_write(family, tmp_path, monkeypa
             raise SystemError("the machine stops")
 
     with pytest.raises(SystemError):
-        run(family, "by tensor", kept=LearningState(path), progress=crash)
+        run(family, "by tensor", learning_state=LearningState(path), progress=crash)
     again = []
-    result = run(family, "by tensor", kept=LearningState(path), progress=lambda p: again.append(p.detail))
+    result = run(family, "by tensor", learning_state=LearningState(path), progress=lambda p: again.append(p.detail))
     assert_same(result, run(family, "by tensor"))
     assert any(detail.startswith("step 1 of 5") for detail in steps)
     assert not any(re.match("step [123] of 5$|step [12] of 5 ", detail) for detail in again)
@@ -148,12 +148,18 @@ def test_the_file_is_written_soon_and_the_less_often_the_longer_a_write_takes(tm
 def test_what_was_kept_is_removed_where_the_run_ends_without_a_result(family, ending, tmp_path):
     path, tasks = tmp_path / "kept.safetensors", common_checks.labeled_exemplars(family[1])
     with pytest.raises(Paused):
-        run(family, "by tensor", tasks, kept=LearningState(path, pause=after(9)))
+        run(family, "by tensor", tasks, learning_state=LearningState(path, pause=after(9)))
     if ending == "failed":
         tasks = {n: TaskExemplars(t.images, t.labels, t.head, float("inf")) for n, t in tasks.items()}
     error = Cancelled if ending == "cancelled" else MergingError
     with pytest.raises(error):
-        run(family, "by tensor", tasks, kept=LearningState(path), cancel=after(6) if ending == "cancelled" else None)
+        run(
+            family,
+            "by tensor",
+            tasks,
+            learning_state=LearningState(path),
+            cancel=after(6) if ending == "cancelled" else None,
+        )
     assert not path.exists()
 
 
@@ -161,12 +167,12 @@ def test_what_was_kept_is_removed_where_the_run_ends_without_a_result(family, en
 def test_a_file_that_cannot_be_used_is_told(family, damage, tmp_path):
     path = tmp_path / "kept.safetensors"
     with pytest.raises(Paused):
-        run(family, "by tensor", kept=LearningState(path, "this run", pause=after(9)))
+        run(family, "by tensor", learning_state=LearningState(path, "this run", pause=after(9)))
     if damage == "cut":
         path.write_bytes(path.read_bytes()[:-100])
-    result = run(family, "by tensor", kept=LearningState(path, "this run" if damage == "cut" else "another"))
+    result = run(family, "by tensor", learning_state=LearningState(path, "this run" if damage == "cut" else "another"))
     assert_same(result, run(family, "by tensor"))
-    (warning,) = (text for text in result.warnings if "begins anew" in text)
+    (warning,) = (text for text in result.warnings if "starts over" in text)
     assert "kept.safetensors" in warning
 
 
@@ -174,7 +180,7 @@ def test_without_a_file_a_pause_still_stops(family):
     event = threading.Event()
     event.set()
     with pytest.raises(Paused):
-        run(family, "by tensor", kept=LearningState(pause=event))
+        run(family, "by tensor", learning_state=LearningState(pause=event))
 
 
 # --- progress, cancel, files ----------------------------------------------------------------------------------------

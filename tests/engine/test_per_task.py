@@ -165,7 +165,7 @@ def test_the_disk_must_hold_every_model(recipe, run_it, store, monkeypatch):
     one = sum(info.nbytes for info in open_inputs(recipe).pretrained.infos.values())
     usage = type("Usage", (), {"free": 2 * one})
     monkeypatch.setattr("shutil.disk_usage", lambda path: usage)
-    with pytest.raises(StoreError, match="gives 4 models; they need"):
+    with pytest.raises(StoreError, match="has 4 models, which need"):
         run_it(recipe)
     assert store.list_runs() == []
     run_it(Recipe.build("weight_averaging", {}, [], recipe.pretrained, dict(recipe.experts)))

@@ -36,7 +36,7 @@ def test_every_task_that_lacks_something_is_named() -> None:
         check(Recipe.build("guess"), None)
     one_class = merging.TaskExemplars(IMAGES, head=HEAD[:1])
     with pytest.raises(
-        NeedsError, match=r"Missing: images for c; a head for a; a head of more than one class for b. Pass test_data="
+        NeedsError, match=r"Missing: images for c; a head for a; a head with more than one class for b. Pass test_data="
     ):
         check(Recipe.build("guess"), {"a": IMAGES, "b": one_class, "c": merging.TaskExemplars(IMAGES[:0], head=HEAD)})
     with pytest.raises(NeedsError, match=r"for c. There are images of d, but no such expert. Pass"):
@@ -53,11 +53,11 @@ def test_images_are_needed_and_layer_inputs_are_not_enough() -> None:
 
 def test_labels_are_refused_in_one_sentence() -> None:
     labeled = merging.TaskExemplars(IMAGES, torch.zeros(4, dtype=torch.int64), HEAD)
-    with pytest.raises(NeedsError, match=r"^Test data come without labels, .* those of b have some.$"):
+    with pytest.raises(NeedsError, match=r"^Test data must not have labels, .* those of b do.$"):
         check_test_data({"a": IMAGES, "b": labeled})
     base, experts = tiny.family()
     for options in ({}, {"adapt": "lens"}):  # whether the chain looks at them or not
-        with pytest.raises(NeedsError, match=r"^Test data come without labels"):
+        with pytest.raises(NeedsError, match=r"^Test data must not have labels"):
             merging.merge(base, experts, "weight_averaging", test_data=dict.fromkeys(experts, labeled), **options)
 
 

@@ -124,7 +124,7 @@ def test_runs_of_other_networks_get_its_scores(
     )
     assert main(["run", str(recipe), *words]) != exit_codes.DONE
     (run,) = store.list_runs()
-    assert f"It says: bad day Run {run.id} is kept, without scores." in capsys.readouterr().err
+    assert f"It says: bad day Run {run.id} is stored, without scores." in capsys.readouterr().err
     program(tmp_path, GOOD)
     assert main(["run", str(recipe), *words]) == exit_codes.DONE
     said = capsys.readouterr().out

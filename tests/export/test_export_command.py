@@ -109,14 +109,14 @@ def test_a_place_below_a_file_is_refused_before_anything_is_computed(
     model = ["--pretrained", tiny_benchmark.pretrained, "--expert", f"a={tiny_benchmark.pretrained}"]
     assert main(["merge", *model, "--out", f"file/{out}", "--no-evaluate"]) == 2
     assert capsys.readouterr().err.endswith(
-        "file is a file, so nothing can be written below it. Choose another place.\n"
+        "file is a file, so nothing can be written below it. Choose another path.\n"
     )
     assert not (tmp_path / "store").exists()
 
 
 def test_a_place_in_a_read_only_folder_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "access", lambda path, mode: mode == os.F_OK)
-    assert refusal(tmp_path / "new") == f"{tmp_path} cannot be written to. Choose another place."
+    assert refusal(tmp_path / "new") == f"{tmp_path} cannot be written to. Choose another path."
 
 
 @pytest.mark.filterwarnings("ignore")  # PEFT's, about Transformers

@@ -123,7 +123,7 @@ def test_images_are_prepared_as_those_that_were_scored(run, tiny_benchmark, tmp_
 
 def test_runs_without_weights_are_refused(run, store, tiny_benchmark, tmp_path):
     bare = execute(run.recipe, Store(tmp_path / "bare", libraries=()), keep_model=False, context=Context(device="cpu"))
-    with pytest.raises(StoreError, match="keeps no weights; run its recipe again"):
+    with pytest.raises(StoreError, match="has no stored weights; run its recipe again"):
         export(bare, tmp_path / "out")
     reference = find_references(store, tiny_benchmark, context=Context(device="cpu"))["pretrained"]
     with pytest.raises(StoreError, match="not a merge; convert that file"):

@@ -88,7 +88,7 @@ def test_a_damaged_run_is_computed_again_with_a_click(open_app: Any, library: Pa
     assert not at.exception and not at.error
     assert "It was computed again" in words(at) and COUNTED not in words(at)
     assert page_data.store().get_run(filled.id).file("model.safetensors").read_bytes() == weights
-    press(at, "Delete what is left of it")
+    press(at, "Delete its remaining files")
     assert not at.exception and not page_data.store().damaged.list_damage()
 
 
@@ -130,7 +130,7 @@ def test_a_damaged_benchmark_is_made_again_with_a_click(open_app: Any, library: 
         assert not open_app(page, library, benchmark="own:mine").exception
     at = open_app("models", library, models_view="data", benchmark="own:mine")
     assert "flags.npz does not have" in words(at).replace("\\", "")
-    press(at, "Set it aside and make it again")
+    press(at, "Move it out and make it again")
     assert not at.exception
     at = run_until_idle(at)
     assert not at.error and Benchmark.load(out).digest == digest

@@ -38,7 +38,7 @@ from merging.tasks.context import Context
 from viz.report.private_names import find_private_names
 
 CHECKOUT = Path(__file__).resolve().parents[2]
-NO_HOME = "There is no home folder that runs could be kept in. Set MERGESCOPE_STORE"
+NO_HOME = "There is no home folder to store runs in. Set MERGESCOPE_STORE"
 
 
 @pytest.fixture
@@ -82,7 +82,7 @@ def test_a_home_folder_that_cannot_be_written_to(
     monkeypatch.delenv("MERGESCOPE_STORE")
     with fail_writing(home, errno.EACCES):
         at = open_app("scores", library)
-        assert not at.exception and not at.error and "nothing new can be kept" in words(at)
+        assert not at.exception and not at.error and "nothing new can be stored" in words(at)
         assert main(["run", str(recipe_file), "--no-evaluate"]) == 1
     assert "cannot be written (Permission denied" in capsys.readouterr().err
     assert contents(home) == {}

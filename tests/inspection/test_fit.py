@@ -62,7 +62,7 @@ def test_one_tensor_is_counted_as_one():
     report = check_fit(base, {"a": base | {"layers.0.norm.weight": torch.full((4,), 1.1)}})
     assert report.notes == (
         "1 tensor with 4 numbers is merged.",
-        "1 tensor is kept as the pretrained model has it: 1 position_ids.",
+        "1 tensor is copied from the pretrained model: 1 position_ids.",
     )
     alone = {"layers.0.norm.weight": torch.ones(4)}
     assert check_fit(alone, {"a": {"layers.0.norm.weight": torch.full((4,), 1.1)}}).text() == "The one tensor fits."

@@ -73,12 +73,12 @@ def test_a_file_is_refused_with_its_place(what: str) -> None:
 
 GUESSES = {
     "{}": "exactly one of number, choice",
-    "{number: {low: 5, high: 1}}": "reaches from low to high",
+    "{number: {low: 5, high: 1}}": "must have a low below its high",
     "{choice: {options: [a]}}": "2 to 5 options; got 1",
     "{order: {options: [a, b]}}": "the truth of step 1 .* has 2 facts; got 1",
-    "{curve: {at: [2, 1]}}": "rises",
+    "{curve: {at: [2, 1]}}": "must increase",
     "{curve: {at: [1, 2, 3]}}": "has 3 facts; got 1",
-    "{cells: {}}": "how many cells",
+    "{cells: {}}": "has no most",
     "{number: {low: .nan}}": "is a number",
 }
 

@@ -80,7 +80,7 @@ def test_fisher_of_constant_endless_and_no_information():
 def test_an_expert_that_is_sure_of_everything_is_named(family, shown):
     one_class = replace(shown["expert 1"], head=shown["expert 1"].head[:1], labels=None)
     found = common_checks.merge(FISHER, *family, exemplars=shown | {"expert 1": one_class})
-    assert found.warnings == ("fisher all but ignores expert 1: its predictions depend on no weight.",)
+    assert found.warnings == ("fisher almost ignores expert 1: its predictions depend on no parameter.",)
 
 
 def test_after_an_edit_the_information_is_still_the_experts(family, shown):

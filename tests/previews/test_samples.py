@@ -62,7 +62,7 @@ def test_only_the_choosing_half_is_read(tiny_benchmark, monkeypatch):
     assert set(asked) == {"choosing"} and preview_samples.HALF == "choosing"
     for key, task in sampled.items():
         images, labels = read(tiny_benchmark, key, "choosing")
-        assert (task.images == images[task.places]).all() and (task.labels == labels[task.places]).all()
+        assert (task.images == images[task.positions]).all() and (task.labels == labels[task.positions]).all()
 
 
 def test_batches_hold_every_image_once(tiny_benchmark, monkeypatch):

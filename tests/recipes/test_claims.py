@@ -104,9 +104,9 @@ ROW = {
         ({"printed": [1.0, "2"]}, "field printed: 1.0 is no number in quotation marks"),
         ({"printed": ["1", "2", "3"]}, "two values are needed"),
         ({"printed": ["nan", "2"]}, "is no number in quotation marks"),
-        ({"unit": ""}, "printed values have one"),
-        ({"says": "more"}, "a claim has printed values, or says"),
-        ({"printed": None}, "a claim has printed values, or says"),
+        ({"unit": ""}, "printed values need a unit"),
+        ({"says": "more"}, "a claim has either printed values or"),
+        ({"printed": None}, "a claim has either printed values or"),
         ({"printed": None, "says": "most", "words": "w"}, "'most' is not one of more, same, less"),
         ({"printed": None, "says": "more"}, "field words: text is needed"),
         ({"views": []}, "field views: a list of views"),
@@ -126,7 +126,7 @@ def test_a_bad_row_is_refused_with_its_place(tmp_path: Path, changed: dict[str, 
 def test_a_key_stands_once_and_sections_are_fixed(tmp_path: Path) -> None:
     path = tmp_path / "claims.yaml"
     path.write_text(yaml.safe_dump({"claims": [ROW, ROW], "curves": []}, sort_keys=False), "utf-8")
-    with pytest.raises(RecipeError, match="the key 'k' is there twice"):
+    with pytest.raises(RecipeError, match="the key 'k' appears twice"):
         read_claims(path)
     path.write_text("claims: [", "utf-8")
     with pytest.raises(RecipeError, match="is not valid YAML"):

@@ -229,8 +229,8 @@ def test_a_row_is_read_as_it_is_written(tmp_path: Path) -> None:
         ({"unstated": "no"}, "field unstated: 'no' is not one of '', 'yes'"),
         ({"name": ""}, "field name: it is empty"),
         ({"experts": ""}, "field experts: it is empty"),
-        ({"chain": ""}, "field chain: merges have one"),
-        ({"kind": "pretrained"}, "field chain: merges have one"),
+        ({"chain": ""}, "field chain: merges have a chain"),
+        ({"kind": "pretrained"}, "field chain: merges have a chain"),
         ({"chain": "lot:1.2"}, "field chain: a step is"),
         ({"chain": ":scaling=1.2"}, "field chain: a step is"),
         ({"exemplars": "few"}, "field exemplars: 'few' is no whole number"),
@@ -243,7 +243,7 @@ def test_a_row_is_read_as_it_is_written(tmp_path: Path) -> None:
         ({"computed": "in_domain h_score"}, "field computed: 'h_score' is no average that the row has"),
         ({"seconds": "-1"}, "field seconds: '-1' is no number from 0 on."),
         ({"computed": "Cars"}, "field computed: 'Cars' is no average that the row has"),
-        ({"ImageNet 2": "50.0"}, "38 cells in place of 37"),
+        ({"ImageNet 2": "50.0"}, "38 cells instead of 37"),
     ],
 )
 def test_an_odd_row_of_figures_is_named(tmp_path: Path, fields: dict[str, str], problem: str) -> None:

@@ -183,7 +183,7 @@ def test_exemplars_enter_the_recipe_of_chains_that_need_them():
 @pytest.mark.parametrize(
     "edits,merge,reason",
     [
-        (["dare"], "model_stock", "matter of chance"),
+        (["dare"], "model_stock", "are random after"),
         ([("dare", {"drop_rate": 0.2}), "dare"], "ties", "give the second another seed"),
         (["dare", ("dare", {"seed": 1}), "dare"], "ties", "give the second another seed"),
         (["random_mask", ("random_mask", {"prune_ratio": 0.1})], "ties", "give the second another seed"),

@@ -163,7 +163,7 @@ def test_learning_is_in_the_estimate(chain, adapted, tiny_benchmark):
 def test_what_may_be_wrong_is_said(chain, run_it):
     run = run_it(chain(adapt=("wemoe", ADAPTS["wemoe"])))
     assert sum("fewer than 32 images to learn from" in text for text in run.warnings) == 1  # of merge and adapt
-    assert any("what AdaMerging learns for MLPs is not used" in text for text in run.warnings)
+    assert any("the MLPs that AdaMerging learns are not used" in text for text in run.warnings)
 
 
 @pytest.mark.parametrize("key", ["twin", "mass"])

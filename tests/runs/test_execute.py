@@ -53,7 +53,7 @@ def test_an_option_that_does_not_exist_is_refused(recipe, tiny_benchmark, tmp_pa
     store, opened = Store(tmp_path, libraries=()), open_inputs(recipe)
     with pytest.raises(TypeError, match="A run has no option evalute; it has evaluate, "):
         execution.execute(recipe, store, benchmark=tiny_benchmark, evalute=False)
-    with pytest.raises(TypeError, match="A merge is given no exemplar"):
+    with pytest.raises(TypeError, match="A merge takes no argument exemplar"):
         engine.run_recipe(recipe, opened.pretrained, opened.experts, exemplar={})
 
 
@@ -201,7 +201,7 @@ def test_a_checkpoint_overwritten_while_it_is_read_is_noticed(recipe, run_it, st
                 file.seek(-2, 2)
                 file.write(b"\0\0")
 
-    with pytest.raises(CheckpointError, match="d was changed while it was being read; nothing was kept"):
+    with pytest.raises(CheckpointError, match="d was changed while it was being read; nothing was stored"):
         run_it(mine, progress=overwrite)
     assert store.list_runs() == []
 

@@ -88,7 +88,7 @@ def test_links_hold_rules_with_any_name() -> None:
         ("manual:b0-1=0+r.norm=0", "manual.rules must be a list of at most 200 rules"),
         ("manual:b0", "manual: write parameters as name=value; got 'b0'"),
         ("manual:wehn=after", "manual has no parameter 'wehn'.* Did you mean 'when'"),
-        ("manual:b0=0,b1=0", "manual.rules is given twice; join its rules by '[+]'"),
+        ("manual:b0=0,b1=0", "manual.rules appears twice; join its rules by '[+]'"),
         ("ties:b0=0", "ties has no parameter 'b0'"),
     ],
 )

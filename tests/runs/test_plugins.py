@@ -136,7 +136,7 @@ def test_a_merge_that_refuses_the_edit_says_why() -> None:
     front = LeadingEdit(Step("dare", registry.find_edit("dare").params()))
     entries = {entry.title: entry for entry in edit_pairs.plugin_matrix([PLUGGED], front, "DARE")}
     stock = entries["Model Stock, across tasks"]
-    assert "matter of chance" in stock.refused and not stock.missing
+    assert "are random after" in stock.refused and not stock.missing
     assert "DARE-TIES (mean, λ 1)" not in entries  # it holds the edit already
 
 

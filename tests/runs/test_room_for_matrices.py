@@ -49,7 +49,10 @@ def test_what_does_not_fit_is_named_before_anything_is_read(
     with pytest.raises(MergingError) as refused:
         execute(recipe, store, evaluate=False, context=Context(device="cpu"))
     said = str(refused.value)
-    assert said.startswith("Memory is too small for what DRM works on as a whole: ") and " are free. Free" in said
+    assert (
+        said.startswith("Memory is too small for tensors that DRM cannot merge in pieces: ")
+        and " are free. Free" in said
+    )
     assert next(name for name in plan.whole if name in largest) in said
     monkeypatch.setattr(module, "free_memory", lambda: free + 1)
     with pytest.raises(pytest.fail.Exception, match="were read"):  # it fits

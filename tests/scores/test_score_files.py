@@ -42,7 +42,7 @@ def test_csv_and_lm_eval_are_read(tmp_path: Path) -> None:
         ("task,metric,value\nrte,f1,nan\n", "line 2: value is finite"),
         ("task,metric,value\nrte,f1,\n", "line 2: value is a number"),
         ("task,metric,value\n,f1,1\n", "line 2: a score has a task"),
-        ("task,metric,value\nrte,f1,1\nrte,f1,2\n", "gives rte  f1 twice"),
+        ("task,metric,value\nrte,f1,1\nrte,f1,2\n", "has rte  f1 twice"),
         ("task,metric,value\n", "holds 0 scores"),
         (f"task,metric,value,n\nrte,accuracy,0.5,{'9' * 400}\n", "line 2: value is finite and n from 1 to"),
         ('{"result": {}}', "no mapping called results"),
@@ -64,7 +64,7 @@ def test_lines_may_end_as_on_old_systems_and_many_scores_are_compared_once(tmp_p
 def test_a_file_that_the_reader_of_csv_refuses_is_refused_in_a_sentence(tmp_path: Path) -> None:
     before = csv.field_size_limit(1000)
     try:
-        with pytest.raises(MergingError, match=r"scores\.csv, line 1, is no CSV: field larger"):
+        with pytest.raises(MergingError, match=r"scores\.csv, line 1, is not CSV: field larger"):
             read_scores(file(tmp_path, f"task,metric,value\n{'a' * 2000},f1,1\n"))
     finally:
         csv.field_size_limit(before)

@@ -68,6 +68,6 @@ def test_points_are_scored_through_the_modules(tiny_benchmark: Benchmark, store:
 
 def test_there_is_no_line_through_what_is_put_on_top(tiny_benchmark: Benchmark) -> None:
     with pytest.raises(
-        RecipeError, match=r"A line goes through weights alone; leave out what is put on top: .*surgery"
+        RecipeError, match=r"A line varies weights only; remove the adapt on top of the model: .*surgery"
     ):
         Sweep(recipes=(adapted(tiny_benchmark),), axes=(Axis("alpha", (0.0, 1.0)),), kind=LINE)

@@ -55,8 +55,8 @@ def test_classifiers_of_a_bare_model_merge_and_keep_their_heads():
     report = check_fit(bare, experts)
     assert report.ok
     assert {
-        "a: the names begin with 'bert.', which was taken off.",
-        "b: the names begin with 'bert.', which was taken off.",
+        "a: the names begin with 'bert.', which was removed.",
+        "b: the names begin with 'bert.', which was removed.",
         "classifier.weight, classifier.bias: each task keeps its own.",
     } <= set(report.notes)
     assert not any("Transformers 5" in note for note in report.notes)
@@ -114,7 +114,7 @@ def test_names_of_the_current_library_are_the_same_tensors():
     later = {facts.later_name(name): value for name, value in experts["b"].items()}
     assert later.keys() != base.keys()
     assert (
-        "b: names of Transformers 5 were brought to the file's."
+        "b: names of Transformers 5 were changed to those of the pretrained model's file."
         in check_fit(base, {"a": experts["a"], "b": later}).notes
     )
     result = merging.merge(base, {"a": experts["a"], "b": later}, "weight_averaging", device="cpu").state_dict
@@ -127,7 +127,7 @@ def test_what_trainers_put_before_names_is_taken_off(start):
     base = bert()
     expert = {start + name: value for name, value in classifier(base, 1, 2).items()}
     report = check_fit(base, {"a": expert})
-    assert report.ok and f"a: the names begin with {start!r}, which was taken off." in report.notes
+    assert report.ok and f"a: the names begin with {start!r}, which was removed." in report.notes
 
 
 def test_old_names_of_norms_are_the_same_tensors():
@@ -209,7 +209,7 @@ def test_tables_that_are_stored_twice_are_taken_once():
     with pytest.raises(CompatibilityError) as refused:
         merging.merge(base, {"c": tied, "b": plain}, "weight_averaging", device="cpu")
     assert str(refused.value) == (
-        "c has its own output embedding, the others share it with the input's. Merge models that are alike, or leave "
+        "c has its own output embedding; the others share the input embedding. Merge models that are alike, or leave "
         "vocabularies alone (vocabulary: pretrained)."
     )
 

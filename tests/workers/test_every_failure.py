@@ -29,7 +29,7 @@ from merging.tasks.workers.workers import Workers
 pytestmark = pytest.mark.usefixtures("smaller_measurements")
 FAILING = {  # what is said of a task that fails; an evaluation is then made here
     "point": r"1 of \d+ points .* lwptv\.prune_ratio \S+: {}", "trial": "^{}$", "tensor": r"^Tensor \S+: {}$",
-    "score": "^Evaluated here, what is left: {}$", "run": "^{}$", "measure": "^{}$",
+    "score": "^This machine evaluates the remaining images: {}$", "run": "^{}$", "measure": "^{}$",
 }  # fmt: skip
 FILES = [kind for kind in ALL_KINDS if kind != "score"]  # which is about a model that this program has just made
 

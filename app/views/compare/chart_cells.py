@@ -25,25 +25,25 @@ CELL = ["row", "title", "tensor", "order", "section", "role", "part", "value"]
 
 
 class ChartCells(NamedTuple):
-    """One run's cells, or the reason why there are none."""
+    """One run's cells, or the reason why it has none."""
 
     table: pd.DataFrame | None
     reason: str = ""
 
 
 def _merged_cells(run: Run, value: Callable[[pd.DataFrame], pd.Series[float]]) -> ChartCells:
-    """One row: the merged model."""
+    """The cells of one row, the merged model."""
     table = page_data.run_table(run.id, "tensors")
     return ChartCells(table.assign(row="merged", title="Merged", value=value(table))[CELL])
 
 
 def kept_cells(run: Run, measurement: StoredMeasurement | None) -> ChartCells:
-    """Share of each tensor's scalars that differ from the pretrained model's."""
+    """The share of each tensor's scalars that differ from the pretrained model's."""
     return _merged_cells(run, lambda table: table["kept_numel"] / table["numel"])
 
 
 def changed_cells(run: Run, measurement: StoredMeasurement | None) -> ChartCells:
-    """How much of its norm each tensor changed by."""
+    """The norm of each tensor's change over its pretrained norm."""
     return _merged_cells(
         run, lambda table: table["change_norm"] / table["pretrained_norm"].where(table["pretrained_norm"] > 0)
     )
@@ -52,13 +52,13 @@ def changed_cells(run: Run, measurement: StoredMeasurement | None) -> ChartCells
 def _expert_cells(run: Run, table: pd.DataFrame, value: str) -> ChartCells:
     task_titles = measurements.titles_by_task()
     titles = look_up_names(table["expert"], task_titles)
-    place = table["expert"].map({name: at for at, name in enumerate(run.experts)})
-    cells = table.assign(row=table["expert"], title=titles, value=table[value].astype(float), _place=place)
-    return ChartCells(cells.sort_values("_place", kind="stable")[CELL])
+    position = table["expert"].map({name: index for index, name in enumerate(run.experts)})
+    cells = table.assign(row=table["expert"], title=titles, value=table[value].astype(float), _position=position)
+    return ChartCells(cells.sort_values("_position", kind="stable")[CELL])
 
 
 def mask_cells(run: Run, measurement: StoredMeasurement | None) -> ChartCells:
-    """The masks that were applied to whole tensors."""
+    """The masks that the run applied to whole tensors."""
     stored = page_data.stored_runs()
     if SALIENCY not in run.tables and same_saliency(run, stored) is None:
         return ChartCells(
@@ -68,7 +68,7 @@ def mask_cells(run: Run, measurement: StoredMeasurement | None) -> ChartCells:
 
 
 def saliency_cells(run: Run, measurement: StoredMeasurement | None) -> ChartCells:
-    """Saliency of the task vectors as the run scored them, else as LwPTV would."""
+    """Saliency of the task vectors by the run's own score, else by LwPTV's."""
     try:
         return _expert_cells(run, page_data.saliency(run, page_data.stored_runs())[0], "saliency")
     except CheckpointError as error:
@@ -78,22 +78,22 @@ def saliency_cells(run: Run, measurement: StoredMeasurement | None) -> ChartCell
 def removed_cells(run: Run, measurement: StoredMeasurement | None) -> ChartCells:
     """The share of every task vector's squared norm that CAT removed."""
     if measurements.CONFLICTS not in run.tables:
-        return ChartCells(None, "did not record what CAT removes. Chains with the edit CAT do")
+        return ChartCells(None, "did not record the share that CAT removes. Chains with the edit CAT do")
     return _expert_cells(run, page_data.run_table(run.id, measurements.CONFLICTS), "removed")
 
 
 def drift_cells(run: Run, measurement: StoredMeasurement | None, kind: str = "merge") -> ChartCells:
-    """Drift of the class token at every place, task by task; places take the place of tensors."""
+    """Drift of the class token after every part of the network, task by task; parts are columns instead of tensors."""
     assert measurement is not None  # drawn only if it is measured
     table = measurements.drift_by_depth([(run, measurement)], "class")
     table = table[table["kind"] == kind]
-    place = {"tensor": table["place"], "section": table["place"], "order": table["position"]}
-    cells = table.assign(row=table["task"], value=table["cosine"], role="place", part="class token", **place)
+    columns = {"tensor": table["place"], "section": table["place"], "order": table["position"]}
+    cells = table.assign(row=table["task"], value=table["cosine"], role="place", part="class token", **columns)
     return ChartCells(cells[CELL])
 
 
 def pretrained_drift_cells(run: Run, measurement: StoredMeasurement | None) -> ChartCells:
-    """The same for the pretrained model, which was measured together with the run."""
+    """Drift by depth of the pretrained model, which was measured together with the run."""
     return drift_cells(run, measurement, measurements.PRETRAINED)
 
 
@@ -113,7 +113,7 @@ def objective_cells(run: Run, measurement: StoredMeasurement | None) -> ChartCel
 
 
 def sign_cells(run: Run, measurement: StoredMeasurement | None) -> ChartCells:
-    """Sign agreement over random signs in every space."""
+    """The excess of sign agreement over that of random signs, in every space."""
     assert measurement is not None  # drawn only if it is measured
     table = conflict_signs.agreement_by_layer(measurement, conflict_signs.DENSITY)
     return ChartCells(table.assign(row=table["space"], value=table["excess"])[CELL])
@@ -127,7 +127,7 @@ def election_cells(run: Run, measurement: StoredMeasurement | None) -> ChartCell
 
 
 def pair_cells(run: Run, measurement: StoredMeasurement | None) -> ChartCells:
-    """Cosine of the task vectors of every two experts, whichever of the two a run names first."""
+    """Cosine of the task vectors of every two experts; the order of the two does not matter."""
     assert measurement is not None  # drawn only if it is measured
     table = conflict_pairs.pairs_by_tensor(str(measurement.path), measurement, "cosine", 1.0)
     both = [sorted(pair) for pair in zip(table["first"], table["second"], strict=True)]

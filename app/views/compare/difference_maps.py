@@ -1,7 +1,7 @@
 """The charts of Explore for two runs: A, B and their difference, in one range of colors.
 
-A ``ComparisonChart`` states what it draws, what it needs, and which function gives the cells of one run (see
-``compare_rows``); the rest is the same for all.
+A ``ComparisonChart`` states its number, the measurement that it needs, and the function of one run's cells (see
+``chart_cells``); all charts share the drawing code.
 """
 
 from __future__ import annotations
@@ -15,8 +15,7 @@ import streamlit as st
 from app import page_text
 from app.reading import measurements
 from app.session import address, pages
-from app.views.compare import chart_cells as compare_rows
-from app.views.compare import feature_changes, other_charts
+from app.views.compare import chart_cells, feature_changes, other_charts
 from app.views.compare.chart_cells import ChartCells
 from app.views.compare.run_pair import RunPair
 from app.views.compare.score_changes import file_name
@@ -34,11 +33,11 @@ MOST = 10  # differences in the table
 
 @dataclass(frozen=True, kw_only=True)
 class ComparisonChart:
-    """One chart for two runs; ``needs`` is the key of a measurement, empty for tables that are stored with the run."""
+    """One chart for two runs; ``needs`` is the key of a measurement, or empty if the run's tables suffice."""
 
     rows: Callable[[Run, StoredMeasurement | None], ChartCells]
     what: str  # the number in a cell
-    unit: str  # what a row is
+    unit: str  # what a row stands for
     note: str
     page: tuple[str, str]  # path and name of the page with the same chart of one run
     needs: str = ""
@@ -46,69 +45,71 @@ class ComparisonChart:
     percents: bool = True
     log: bool = False
     limits: tuple[float, float] | None = None
-    of_experts: bool = False  # the same for all runs on the same experts
-    pretrained: Callable[[Run, StoredMeasurement | None], ChartCells] | None = None  # B, if it is that model, from A's
+    of_experts: bool = False  # whether it is the same for all runs on the same experts
+    pretrained: Callable[[Run, StoredMeasurement | None], ChartCells] | None = (
+        None  # cells of B from A's measurement, if B is the pretrained model
+    )
 
 
 VIEWS = {  # name in the picker and in links -> the chart
     "kept share": ComparisonChart(
-        rows=compare_rows.kept_cells, what="share of scalars", unit="Model", limits=(0.0, 1.0), page=(pages.MASKS,
+        rows=chart_cells.kept_cells, what="share of scalars", unit="Model", limits=(0.0, 1.0), page=(pages.MASKS,
         "Masks"),
         note="The share of each tensor's scalars in which the merged model differs from the pretrained one, before "
         "rounding to the checkpoint's data type.",
     ),
     "change of the weights": ComparisonChart(
-        rows=compare_rows.changed_cells, what="change of the norm", unit="Model", log=True, page=(pages.MASKS, "Masks"),
+        rows=chart_cells.changed_cells, what="change of the norm", unit="Model", log=True, page=(pages.MASKS, "Masks"),
         note="The norm of merged minus pretrained weights over that of the pretrained ones, tensor by tensor.",
     ),
     "masks": ComparisonChart(
-        rows=compare_rows.mask_cells, what="merged", unit="Expert", limits=(0.0, 1.0), percents=False,
+        rows=chart_cells.mask_cells, what="merged", unit="Expert", limits=(0.0, 1.0), percents=False,
         page=(pages.MASKS, "Masks"),
         note="1 where an expert's tensor is merged, 0 where it is dropped.",
     ),
     "saliency": ComparisonChart(
-        rows=compare_rows.saliency_cells, what="saliency", unit="Expert", log=True, percents=False,
+        rows=chart_cells.saliency_cells, what="saliency", unit="Expert", log=True, percents=False,
         page=(pages.MASKS, "Masks"),
         note="Saliency of the task vectors as the run scored them when it pruned; for runs that prune no tensors, by "
         "LwPTV's score.",
     ),
     "drift by depth": ComparisonChart(
-        rows=compare_rows.drift_cells, what="1 − cosine", unit="Task", over="Places", percents=False,
-        needs=measurements.DRIFT, pretrained=compare_rows.pretrained_drift_cells, page=(pages.DRIFT, "Drift"),
+        rows=chart_cells.drift_cells, what="1 − cosine", unit="Task", over="Places", percents=False,
+        needs=measurements.DRIFT, pretrained=chart_cells.pretrained_drift_cells, page=(pages.DRIFT, "Drift"),
         note="1 − cosine between the class token of the model and that of the task's own expert after every part of "
         "the network.",
     ),
     "layer-isolated drift": ComparisonChart(
-        rows=compare_rows.isolated_cells, what="share of the output", unit="Task", log=True, needs=measurements.DRIFT,
+        rows=chart_cells.isolated_cells, what="share of the output", unit="Task", log=True, needs=measurements.DRIFT,
         page=(pages.DRIFT, "Drift"),
         note="How far a tensor's output moves if only that tensor of the expert is replaced by the merged one (LOT, "
         "Eq. 4).",
     ),
     "LOT's objective": ComparisonChart(
-        rows=compare_rows.objective_cells, what="share of that before", unit="Model", log=True,
+        rows=chart_cells.objective_cells, what="share of the value before", unit="Model", log=True,
         needs=measurements.DRIFT,
         page=(pages.DRIFT, "Drift"),
         note="What LOT minimizes (Eq. 6) after the merge, over its value for the pretrained weights; above 100% the "
         "merge is farther from the experts than the pretrained model is.",
     ),
     "what CAT removes": ComparisonChart(
-        rows=compare_rows.removed_cells, what="share of squared norm", unit="Expert", limits=(0.0, 1.0),
+        rows=chart_cells.removed_cells, what="share of squared norm", unit="Expert", limits=(0.0, 1.0),
         page=(pages.DRIFT, "Drift"),
         note="The share of each task vector's squared norm that the edit CAT projects out.",
     ),
     "sign agreement": ComparisonChart(
-        rows=compare_rows.sign_cells, what="excess over random signs", unit="Space", needs=measurements.SIGNS,
+        rows=chart_cells.sign_cells, what="excess over random signs", unit="Space", needs=measurements.SIGNS,
         of_experts=True, page=(pages.CONFLICTS, "Conflicts"),
-        note="Agreement of the experts' signs beyond what random signs give, each matrix trimmed to its largest 20%.",
+        note="Agreement of the experts' signs in excess of random signs, each matrix trimmed to its largest 20%.",
     ),
     "who wins the election": ComparisonChart(
-        rows=compare_rows.election_cells, what="share that survives", unit="Expert", limits=(0.0, 1.0),
+        rows=chart_cells.election_cells, what="share that survives", unit="Expert", limits=(0.0, 1.0),
         needs=measurements.SIGNS, of_experts=True, page=(pages.CONFLICTS, "Conflicts"),
         note="The share of an expert's entries whose sign is elected (as in TIES), each matrix trimmed to its largest "
         "20%.",
     ),
     "experts against experts": ComparisonChart(
-        rows=compare_rows.pair_cells, what="cosine", unit="Pair", percents=False, needs=measurements.PAIRS,
+        rows=chart_cells.pair_cells, what="cosine", unit="Pair", percents=False, needs=measurements.PAIRS,
         of_experts=True,
         page=(pages.CONFLICTS, "Conflicts"),
         note="Cosine of the task vectors of every two experts, tensor by tensor.",
@@ -126,41 +127,46 @@ FEATURES = {  # charts of features: name -> function
 }
 
 
-def offered_charts(of: RunPair) -> tuple[str, ...]:
-    """The charts that both have: a model that was not merged has no masks and no merged tensors."""
-    if not of.is_reference:
+def offered_charts(pair: RunPair) -> tuple[str, ...]:
+    """The charts that A and B both have; a model that was not merged has no masks and no merged tensors."""
+    if not pair.is_reference:
         return (*VIEWS, *PICTURES, *FEATURES)
-    if of.b.kind != measurements.PRETRAINED:
+    if pair.b.kind != measurements.PRETRAINED:
         return tuple(FEATURES)
     names = (name for name, comparison in VIEWS.items() if comparison.pretrained)
-    return (*names, *(name for name in FEATURES if name != DISTANCE))  # its distance to itself is zero
+    return (
+        *names,
+        *(name for name in FEATURES if name != DISTANCE),
+    )  # the pretrained model's distance to itself is zero
 
 
-def draw_view(of: RunPair) -> None:
+def draw_view(pair: RunPair) -> None:
     """The chosen chart."""
-    name = st.selectbox("Chart", offered_charts(of), key=address.CHART, bind=address.BIND, width=320)
+    name = st.selectbox("Chart", offered_charts(pair), key=address.CHART, bind=address.BIND, width=320)
     if draw := (PICTURES | FEATURES).get(name):
-        draw(of)
+        draw(pair)
     else:
-        draw_heat_maps(of, name, VIEWS[name])
+        draw_heat_maps(pair, name, VIEWS[name])
 
 
-def draw_heat_maps(of: RunPair, name: str, comparison: ComparisonChart) -> None:
-    """Three heat maps and the largest differences; or what is missing for them."""
-    if comparison.of_experts and merge_same_models(of.a, of.b):
-        st.info("Both runs merge the same experts, and this chart depends on the experts only: nothing differs.")
+def draw_heat_maps(pair: RunPair, name: str, comparison: ComparisonChart) -> None:
+    """Three heat maps and the largest differences, or a notice of what is missing for them."""
+    if comparison.of_experts and merge_same_models(pair.a, pair.b):
+        st.info("Both runs merge the same experts, and this chart depends only on these, so it shows no difference.")
         return
-    measurable = (of.a,) if of.is_reference else of.runs
+    measurable = (pair.a,) if pair.is_reference else pair.runs
     measured = other_charts.find_measured(comparison.needs, measurable) if comparison.needs else {}
     if measured is None:
         return
-    one = comparison.rows(of.a, measured.get(of.a.id))
-    of_b = (comparison.pretrained, of.a) if of.is_reference and comparison.pretrained else (comparison.rows, of.b)
-    other = of_b[0](of_b[1], measured.get(of_b[1].id))
-    if one.table is None or other.table is None:
-        draw_lacking(of, one, other)
+    cells_a = comparison.rows(pair.a, measured.get(pair.a.id))
+    source_b = (
+        (comparison.pretrained, pair.a) if pair.is_reference and comparison.pretrained else (comparison.rows, pair.b)
+    )
+    cells_b = source_b[0](source_b[1], measured.get(source_b[1].id))
+    if cells_a.table is None or cells_b.table is None:
+        draw_missing(pair, cells_a, cells_b)
         return
-    table, left_out = join_cells(one.table, other.table)
+    table, left_out = join_cells(cells_a.table, cells_b.table)
     options = {"unit": comparison.unit, "over": comparison.over, "percents": comparison.percents, "log": comparison.log}
     limits = comparison.limits or value_range(table, comparison.log)
     caption = " ".join(
@@ -172,35 +178,38 @@ def draw_heat_maps(of: RunPair, name: str, comparison: ComparisonChart) -> None:
         ]
     )
     chart_view.draw_chart(
-        "compare_cells", table, name=f"{name}_{file_name(of)}", labels=of.labels, what=comparison.what, limits=limits,
-        caption=caption, of=of.runs, heading=f"{name[0].upper()}{name[1:]}: where do the two runs differ?", **options,
+        "compare_cells", table, name=f"{name}_{file_name(pair)}", labels=pair.labels, what=comparison.what,
+        limits=limits, caption=caption, of=pair.runs,
+        heading=f"{name[0].upper()}{name[1:]}: where do the two runs differ?", **options,
     )  # fmt: skip
     draw_largest(table, comparison)
     with st.container(horizontal=True):
         for letter, run in zip("AB", measurable, strict=False):
-            where = {"runs": run.id} if comparison.page[0] == pages.DRIFT else {"run": run.id}
-            page_parts.draw_page_link(comparison.page[0], f"{comparison.page[1]} of {letter}", "open_in_new", **where)
+            query = {"runs": run.id} if comparison.page[0] == pages.DRIFT else {"run": run.id}
+            page_parts.draw_page_link(comparison.page[0], f"{comparison.page[1]} of {letter}", "open_in_new", **query)
 
 
-def draw_lacking(of: RunPair, one: ChartCells, other: ChartCells) -> None:
-    """Says which run lacks what, with a link to merge another one."""
+def draw_missing(pair: RunPair, cells_a: ChartCells, cells_b: ChartCells) -> None:
+    """A notice of why a run has no cells, with a link to merge another one."""
     reasons = {
         run.id: f"**{letter}, {page_text.safe_text(run.name, 60)}**, {page_text.safe_text(rows.reason, 400)}."
-        for letter, run, rows in zip("AB", of.runs, (one, other), strict=True)
+        for letter, run, rows in zip("AB", pair.runs, (cells_a, cells_b), strict=True)
         if rows.table is None
     }
     page_parts.draw_empty(" ".join(reasons.values()), "Merge experts", pages.MERGE)
 
 
-def join_cells(one: pd.DataFrame, other: pd.DataFrame) -> tuple[pd.DataFrame, int]:
-    """The cells that both runs have, with columns a and b; and how many cells only one of them has."""
+def join_cells(cells_a: pd.DataFrame, cells_b: pd.DataFrame) -> tuple[pd.DataFrame, int]:
+    """The cells that both runs have, with columns a and b, and the number of cells that only one run has."""
     keys = ["row", "tensor"]
-    both = one.rename(columns={"value": "a"}).merge(other[[*keys, "value"]].rename(columns={"value": "b"}), on=keys)
-    return both.assign(difference=both["b"] - both["a"]), len(one) + len(other) - 2 * len(both)
+    both = cells_a.rename(columns={"value": "a"}).merge(
+        cells_b[[*keys, "value"]].rename(columns={"value": "b"}), on=keys
+    )
+    return both.assign(difference=both["b"] - both["a"]), len(cells_a) + len(cells_b) - 2 * len(both)
 
 
 def value_range(table: pd.DataFrame, log: bool) -> tuple[float, float]:
-    """The range of both runs: from smallest to largest on a logarithmic scale, else including zero."""
+    """The range of both runs' values: smallest to largest on a logarithmic scale, else including zero."""
     import numpy as np
 
     values = table[["a", "b"]].to_numpy(float)
@@ -212,29 +221,29 @@ def value_range(table: pd.DataFrame, log: bool) -> tuple[float, float]:
 
 
 def colors_in_words(limits: tuple[float, float], comparison: ComparisonChart) -> str:
-    """What the colors mean, in a sentence."""
+    """A sentence on the meaning of the colors."""
     low, high = (f"{100 * end:.3g}%" if comparison.percents else f"{end:.3g}" for end in limits)
     scale = ", on a logarithmic scale" if comparison.log else ""
     return f"A and B share one range of colors, {low} to {high}{scale}; in the difference white is zero."
 
 
 def origin_in_words(measured: Mapping[str, StoredMeasurement]) -> list[str]:
-    """Where measured numbers come from; and the numbers of exemplars if A and B differ in them."""
+    """The origin of measured numbers, and the numbers of exemplars if those of A and B differ."""
     both = list(measured.values())
-    counts = [str(one.notes["exemplars"]) for one in both if "exemplars" in one.notes]
+    counts = [str(measurement.notes["exemplars"]) for measurement in both if "exemplars" in measurement.notes]
     exemplars = [f"n = {' and '.join(counts)} exemplars per task for A and B."] if len(set(counts)) > 1 else []
     return [*exemplars, measure_button.origin_in_words(both)] if both else []
 
 
 def missing_cells_in_words(count: int) -> list[str]:
-    """A sentence on the cells that are not drawn; none if all are."""
+    """A sentence on the cells that are left out; none if there are none."""
     return [f"{plural(count, 'cell')} that only one run has {'is' if count == 1 else 'are'} left out."] if count else []
 
 
 def draw_largest(table: pd.DataFrame, comparison: ComparisonChart) -> None:
     """The cells in which the runs differ most."""
-    far = table["difference"].abs()
-    rows = table.loc[far[far > 0].nlargest(MOST).index]
+    differences = table["difference"].abs()
+    rows = table.loc[differences[differences > 0].nlargest(MOST).index]
     if rows.empty:
         st.markdown("**The two runs do not differ in any cell.**")
         return

@@ -1,4 +1,4 @@
-"""Features of two runs on the Compare page: their distance to the pretrained ones, and maps of them."""
+"""Features of two runs on the Compare page: maps of them, and their distance to the pretrained model's."""
 
 from __future__ import annotations
 
@@ -22,50 +22,54 @@ if TYPE_CHECKING:
     import pandas as pd
 
 NOT_EXTRACTED = "Features out of domain have not been extracted for"
-ONE_MODEL = "Features are compared between single models; one model per task has none for other data sets."
+ONE_MODEL = (
+    "Features can be compared only between single models; a merge with one model per task has none for other data sets."
+)
 NO_PRETRAINED = "The pretrained model has not been evaluated on this benchmark, so there is no distance to it."
 
 
-def ready_models(of: RunPair) -> list[Model]:
-    """The pretrained model, A and B, if the features of all are stored; otherwise shows what is missing."""
-    if any(run.per_task for run in of.runs):
+def ready_models(pair: RunPair) -> list[Model]:
+    """The pretrained model, A and B if the features of all are stored; else an empty list and a notice."""
+    if any(run.per_task for run in pair.runs):
         st.info(ONE_MODEL)
         return []
     references = feature_data.reference_runs(page_data.stored_runs())
     if "pretrained" not in references:
         st.info(NO_PRETRAINED)
         return []
-    runs = {run.id: run for run in (references["pretrained"], *of.runs)}
-    ready, rest = feature_data.split_by_features(list(runs.values()))
-    if rest:
-        measure_button.draw_missing(measurements.FEATURES, rest, NOT_EXTRACTED, [model.measurement for model in ready])
-    return [] if rest else [_with_letter(model, of) for model in ready]
+    runs = {run.id: run for run in (references["pretrained"], *pair.runs)}
+    ready, missing = feature_data.split_by_features(list(runs.values()))
+    if missing:
+        measure_button.draw_missing(
+            measurements.FEATURES, missing, NOT_EXTRACTED, [model.measurement for model in ready]
+        )
+    return [] if missing else [_with_letter(model, pair) for model in ready]
 
 
-def _with_letter(model: Model, of: RunPair) -> Model:
-    """The model with its letter on this page in the label."""
-    letters = [letter for letter, run in zip("AB", of.runs, strict=True) if run.id == model.run.id]
+def _with_letter(model: Model, pair: RunPair) -> Model:
+    """The model with its letter, A or B, in the label."""
+    letters = [letter for letter, run in zip("AB", pair.runs, strict=True) if run.id == model.run.id]
     return model._replace(label=f"{' and '.join(letters)}: {model.label}") if letters else model
 
 
-def draw_maps(of: RunPair) -> None:
-    """The pretrained model, A and B as the Features page maps them."""
-    if ready := ready_models(of):
+def draw_maps(pair: RunPair) -> None:
+    """Maps of the pretrained model, A and B, as on the Features page."""
+    if ready := ready_models(pair):
         try:
             feature_maps.draw_side_by_side(ready)
         except TaskError as error:
             st.info(page_text.safe_text(error, 600))
 
 
-def draw_distance(of: RunPair) -> None:
-    """How far each run moved the images' features from the pretrained ones."""
-    if not (ready := ready_models(of)):
+def draw_distance(pair: RunPair) -> None:
+    """Histograms of the distance of the images' features to the pretrained model's."""
+    if not (ready := ready_models(pair)):
         return
     with st.container(horizontal=True, gap="medium", vertical_alignment="bottom"):
         task = feature_maps.pick_images()
         unit = st.toggle("Features of unit length", key=address.UNIT_LENGTH, bind=address.BIND)
     what = f"‖f(x) − f₀(x)‖ of {'unit' if unit else 'raw'} features"
-    table = distance_table(of, ready, task, unit)
+    table = distance_table(pair, ready, task, unit)
     caption = (
         "L2 distance between a run's features of an image and the pretrained model's features of the same image "
         f"(LwPTV, Fig. 10), in the same bins for A and B. Images of the choosing half, seed "
@@ -74,27 +78,33 @@ def draw_distance(of: RunPair) -> None:
     )
     paper = paper_line.claim_lines("compare/features")
     chart_view.draw_chart(
-        "compare_distance", table, name=f"distance_{file_name(of)}", labels=of.labels, what=what, caption=caption,
-        description=paper, of=of.runs,
+        "compare_distance", table, name=f"distance_{file_name(pair)}", labels=pair.labels, what=what, caption=caption,
+        description=paper, of=pair.runs,
     )  # fmt: skip
-    paper_line.draw_lines(paper, of.runs)
+    paper_line.draw_lines(paper, pair.runs)
 
 
-def distance_table(of: RunPair, ready: list[Model], task: str, unit: bool) -> pd.DataFrame:
-    """Bins of A, of B, and of the difference for the same image, for ``compare_distance``."""
+def distance_table(pair: RunPair, ready: list[Model], task: str, unit: bool) -> pd.DataFrame:
+    """Bins of the distances of A, of B, and of their difference image by image, for ``compare_distance``."""
     import numpy as np
     import pandas as pd
 
     from merging.study.analysis.separability import reference_distances
 
     by_id = {model.run.id: model for model in ready}
-    at = feature_data.image_table(ready[0], task).index
-    base = feature_data.feature_rows(ready[0])[at]
-    a, b = (reference_distances(feature_data.feature_rows(by_id[run.id])[at], base, unit) for run in of.runs)
-    far = max(float(a.max(initial=0)), float(b.max(initial=0))) or 1.0
-    apart = float(np.abs(b - a).max(initial=0)) or far
+    images = feature_data.image_table(ready[0], task).index
+    pretrained = feature_data.feature_rows(ready[0])[images]
+    a, b = (
+        reference_distances(feature_data.feature_rows(by_id[run.id])[images], pretrained, unit) for run in pair.runs
+    )
+    most = max(float(a.max(initial=0)), float(b.max(initial=0))) or 1.0
+    most_apart = float(np.abs(b - a).max(initial=0)) or most
     frames = []
-    for panel, values, ends in (("a", a, (0, far)), ("b", b, (0, far)), ("difference", b - a, (-apart, apart))):
+    for panel, values, ends in (
+        ("a", a, (0, most)),
+        ("b", b, (0, most)),
+        ("difference", b - a, (-most_apart, most_apart)),
+    ):
         edges = np.linspace(*ends, BINS + 1)
         counts = np.histogram(values, edges)[0]
         bars = {"low": edges[:-1], "high": edges[1:], "count": counts, "share": counts / max(len(values), 1)}

@@ -1,4 +1,4 @@
-"""Image by image on the Compare page: which run is right where, whether that is chance, and the images."""
+"""Image by image on the Compare page: which run is right on which images, a test of that difference, and the images."""
 
 from __future__ import annotations
 
@@ -31,21 +31,21 @@ OUTCOMES = {  # label in the picker and in links -> column of the table, and whe
     "both wrong": ("neither", "wrong", "wrong"),
 }
 SEVERAL = (
-    "A run with several models has several predictions for an image. Every model counts equally, so numbers of images "
-    "are means over its models, and there is no test."
+    "A run with several models has several predictions for an image. Every model counts equally, so the numbers of "
+    "images are means over its models, and there is no test."
 )
 
 
-def draw_view(of: RunPair) -> None:
+def draw_view(pair: RunPair) -> None:
     """The table of agreement and the images behind the chosen cell."""
-    if of.runs_without_predictions:
-        score_changes.draw_missing(of)
+    if pair.runs_without_predictions:
+        score_changes.draw_missing(pair)
         return
-    draw_pictures(of)
+    draw_pictures(pair)
 
 
 def choose_cell() -> None:
-    """Callback of a click: the cell goes into its picker."""
+    """Callback of a click: set the picker to the cell."""
     if cell := chart_view.clicked_mark("compare_agreement"):
         pair = (cell["a"], cell["b"])
         st.session_state[address.RIGHT_RUNS] = next(
@@ -54,13 +54,13 @@ def choose_cell() -> None:
 
 
 @guarded_fragment
-def draw_pictures(of: RunPair) -> None:
-    """Both parts in one fragment; a click redraws only them."""
-    chosen = pick_image_group(of, run_pair.image_table(of))
+def draw_pictures(pair: RunPair) -> None:
+    """The table and the images in one fragment, so that a click redraws only them."""
+    chosen = pick_image_group(pair, run_pair.image_table(pair))
     if chosen.empty:
         st.info("The two runs have no image of these data sets in common.")
         return
-    square = st.container()  # the picker of the cell is read before the picture above it is drawn
+    square = st.container()  # above the picker, but drawn after it, because the chart needs the picked cell
     outcome = st.segmented_control(
         "Images", OUTCOMES, default="only A right", key=address.RIGHT_RUNS, bind=address.BIND, required=True
     )
@@ -68,19 +68,19 @@ def draw_pictures(of: RunPair) -> None:
     with square:
         caption = (
             f"n = {len(chosen):,} images of the {samples.scored_part()}. "
-            f"{measure_button.origin_in_words(of.predictions)}"
+            f"{measure_button.origin_in_words(pair.predictions)}"
         )
         chart_view.draw_chart(
-            "compare_agreement", agreement_counts(chosen), name=f"agreement_{file_name(of)}", on_click=choose_cell,
-            labels=of.labels, selected=tuple(sides), description=mcnemar_in_words(chosen), of=of.runs,
-            caption=f"{caption}{score_changes.differing_in_words(of.predictions)}{samples.sampling_sentence()}",
+            "compare_agreement", agreement_counts(chosen), name=f"agreement_{file_name(pair)}", on_click=choose_cell,
+            labels=pair.labels, selected=tuple(sides), description=mcnemar_in_words(chosen), of=pair.runs,
+            caption=f"{caption}{score_changes.differing_in_words(pair.predictions)}{samples.sampling_sentence()}",
         )  # fmt: skip
         st.markdown(mcnemar_in_words(chosen))
-    draw_chosen_image(of, chosen)
-    draw_thumbnails(of, sort_by_margin(chosen, column), column, outcome)
+    draw_chosen_image(pair, chosen)
+    draw_thumbnails(pair, sort_by_margin(chosen, column), column, outcome)
 
 
-def draw_chosen_image(of: RunPair, images: pd.DataFrame) -> None:
+def draw_chosen_image(pair: RunPair, images: pd.DataFrame) -> None:
     """The image that is chosen for all pages, with both predictions and its cell."""
     from merging.study.measurements.predictions import SPLIT
 
@@ -88,7 +88,7 @@ def draw_chosen_image(of: RunPair, images: pd.DataFrame) -> None:
         row = images[images["image"] == image].iloc[0]
         cell = next(name for name, (column, *_) in OUTCOMES.items() if row[column] > 0)
         st.markdown(f"**Your image**, {cell}.")
-        tiles.draw_tile(thumbnail_of(row), SPLIT, of.runs)
+        tiles.draw_tile(thumbnail_of(row), SPLIT, pair.runs)
         st.button("Choose no image", on_click=selection.choose_value, args=(selection.IMAGE, None), type="tertiary")
 
 
@@ -98,12 +98,12 @@ def thumbnail_of(row: Mapping[str, Any]) -> tiles.Thumbnail:
     return tiles.Thumbnail(row["image"], row["truth"], answers, measurements.titles_by_task()[row["task"]])
 
 
-def pick_image_group(of: RunPair, images: pd.DataFrame) -> pd.DataFrame:
-    """The picker of data sets, and their images."""
+def pick_image_group(pair: RunPair, images: pd.DataFrame) -> pd.DataFrame:
+    """The picker of data sets; returns their images."""
     titles = measurements.titles_by_task()
     tasks = list(dict.fromkeys(images["task"]))
-    groups = {side.lower(): [task for task in tasks if of.domain_group(task) == side] for side in (BOTH_IN, BOTH_OUT)}
-    if not of.has_same_domain:
+    groups = {side.lower(): [task for task in tasks if pair.domain_group(task) == side] for side in (BOTH_IN, BOTH_OUT)}
+    if not pair.has_same_domain:
         groups = {f"{name} of both": some for name, some in groups.items()}
     choices = {ALL: tasks} | {name: some for name, some in groups.items() if some}
     choices |= {titles[task]: [task] for task in tasks}
@@ -138,25 +138,25 @@ def mcnemar_in_words(images: pd.DataFrame) -> str:
 
 
 def format_p(p: float) -> str:
-    """'0.031', '3.2·10⁻⁷'."""
+    """A p value as text: '0.031', '3.2·10⁻⁷'."""
     return f"{p:.2g}" if p >= 1e-3 else power(p) if p > 1e-300 else "0 to 300 digits"
 
 
 def frequency_in_words(p: float) -> str:
-    """How often that is, in words."""
+    """The frequency of an event of probability ``p``, in words."""
     if p >= 0.5:
         return "more often than not"
     return f"once in {1 / p:,.0f} times" if p > 1e-6 else "less than once in a million times"
 
 
 def sort_by_margin(images: pd.DataFrame, column: str) -> pd.DataFrame:
-    """The images of a cell, the largest difference in margin first."""
+    """The images of a cell, those with the largest difference in margin first."""
     rows = images[images[column] > 0]
     apart = (rows["margin_a"] - rows["margin_b"]).abs()
     return rows.assign(apart=apart).sort_values([column, "apart"], ascending=False, kind="stable")
 
 
-def draw_thumbnails(of: RunPair, images: pd.DataFrame, column: str, outcome: str) -> None:
+def draw_thumbnails(pair: RunPair, images: pd.DataFrame, column: str, outcome: str) -> None:
     """A page of the images, each with its class and both predictions."""
     from merging.study.measurements.predictions import SPLIT
 
@@ -175,9 +175,9 @@ def draw_thumbnails(of: RunPair, images: pd.DataFrame, column: str, outcome: str
     if pages > 1:
         page = st.pagination(pages, key=f"images_{column}_{len(images)}_{images['task'].iloc[0]}", width=320)
     rows = images.iloc[(page - 1) * PAGE : page * PAGE].to_dict("records")
-    tiles.draw_strip([thumbnail_of(row) for row in rows], SPLIT, of.runs, f"{outcome}, {' and '.join(of.labels)}")
+    tiles.draw_strip([thumbnail_of(row) for row in rows], SPLIT, pair.runs, f"{outcome}, {' and '.join(pair.labels)}")
     st.caption(
-        "Each image's class stands above the two predictions. Images on which the runs differ most come first, by how "
-        "much the cosine of the right class exceeds the largest other one."
+        "Above the two predictions is the image's class. Images with the largest difference in margin come first, "
+        "where margin is the cosine of the right class minus the largest other one."
         + ("" if images["single"].all() else " In parentheses: how many of a run's models predict it.")
     )

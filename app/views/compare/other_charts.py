@@ -1,4 +1,4 @@
-"""Charts of Explore for two runs on the Compare page, other than heat maps."""
+"""Charts of Explore other than heat maps, for two runs on the Compare page."""
 
 from __future__ import annotations
 
@@ -26,25 +26,25 @@ if TYPE_CHECKING:
 
 NOT_MEASURED = {
     measurements.DRIFT: "Feature drift has not been measured for",
-    measurements.PAIRS: "Cosines have not been computed of the experts of",
+    measurements.PAIRS: "Cosines have not been computed for the experts of",
     measurements.SIGNS: "Sign agreement has not been counted for the experts of",
 }
-NO_ACCURACY = "On no task were both runs and the task's expert evaluated, so there is no difference to list."
+NO_ACCURACY = "There is no task on which both runs and the expert were evaluated, so no difference is listed."
 DOTS = (
-    "Dots are the saliency of each expert's task vector as the run scored it, or by LwPTV's score if the run prunes no "
-    "tensors; ticks are the thresholds of the experts' own masks. Filled: the run merges the expert's tensor. A and B "
-    "share one axis."
+    "Dots are the saliency of each expert's task vector by the run's own score, or by LwPTV's if the run prunes no "
+    "tensors; ticks are the thresholds of the experts' own masks. A filled dot: the run merges the expert's tensor. A "
+    "and B share one axis."
 )
-SAME_SPACE = "Both runs merge the same experts, and the joint space depends on the experts only: it is shown once."
+SAME_SPACE = "Both runs merge the same experts, and the joint space depends on the experts only, so it is shown once."
 ALONE = "A joint space needs several experts, and one of the runs has only one."
 
 
 def find_measured(needs: str, runs: Sequence[Run]) -> dict[str, StoredMeasurement] | None:
-    """{run id: measurement}; if one is missing, None and a button that measures it."""
+    """{run id: measurement}; None, and a button that measures, if one is missing."""
     results = {run.id: measurements.find_measurement(needs, run.id) for run in runs}
-    measured = {run_id: one for run_id, one in results.items() if one is not None}
-    if rest := {run.id: run for run in runs if run.id not in measured}:
-        measure_button.draw_missing(needs, list(rest.values()), NOT_MEASURED[needs], list(measured.values()))
+    measured = {run_id: result for run_id, result in results.items() if result is not None}
+    if unmeasured := {run.id: run for run in runs if run.id not in measured}:
+        measure_button.draw_missing(needs, list(unmeasured.values()), NOT_MEASURED[needs], list(measured.values()))
         return None
     return measured
 
@@ -52,37 +52,37 @@ def find_measured(needs: str, runs: Sequence[Run]) -> dict[str, StoredMeasuremen
 # Drift against accuracy lost
 
 
-def draw_drift_and_accuracy(of: RunPair) -> None:
-    """Both runs in the same axes, an arrow from A to B for every task, and the differences as a table."""
-    if (measured := find_measured(measurements.DRIFT, of.runs)) is None:
+def draw_drift_and_accuracy(pair: RunPair) -> None:
+    """Both runs in the same axes with an arrow from A to B for every task, and a table of the differences."""
+    if (measured := find_measured(measurements.DRIFT, pair.runs)) is None:
         return
     distance = by_depth.pick_distance()
-    points = drift_points(of, measured)
+    points = drift_points(pair, measured)
     images = "" if points.empty else by_depth.HALVES_NOTE.format(span(points["n"]), span(points["n_scored"]))
     chart_view.draw_chart(
-        "drift_accuracy", points, name=f"drift_against_accuracy_{file_name(of)}", value=distance, arrows=True,
-        runs=list(measured), tasks=list(measurements.titles_by_task()), of=of.runs,
-        caption=f"Every arrow leads from A to B on one task. {images} "
+        "drift_accuracy", points, name=f"drift_against_accuracy_{file_name(pair)}", value=distance, arrows=True,
+        runs=list(measured), tasks=list(measurements.titles_by_task()), of=pair.runs,
+        caption=f"Every arrow points from A to B on one task. {images} "
         f"{measure_button.origin_in_words(list(measured.values()))}",
         heading="Drift against accuracy: where do the two runs differ?",
     )  # fmt: skip
-    if (table := drift_changes(of, points, distance)).empty:
+    if (table := drift_changes(pair, points, distance)).empty:
         st.info(NO_ACCURACY)
     else:
         draw_changes(table)
 
 
-def drift_points(of: RunPair, measured: dict[str, StoredMeasurement]) -> pd.DataFrame:
+def drift_points(pair: RunPair, measured: dict[str, StoredMeasurement]) -> pd.DataFrame:
     """A row for each run and task, for ``drift_accuracy``, labeled with the run's letter."""
-    runs = {run.id: (run, measured[run.id]) for run in of.runs}  # one entry if A is B
+    runs = {run.id: (run, measured[run.id]) for run in pair.runs}  # one entry if A is B
     points = measurements.drift_and_accuracy(list(runs.values()), page_data.stored_runs())
-    letters = {of.b.id: "B", of.a.id: "A"} if of.a.id != of.b.id else {of.a.id: "A and B"}
+    letters = {pair.b.id: "B", pair.a.id: "A"} if pair.a.id != pair.b.id else {pair.a.id: "A and B"}
     return points.assign(label=points["run"].map(letters) + ": " + points["label"])
 
 
-def drift_changes(of: RunPair, points: pd.DataFrame, distance: str) -> pd.DataFrame:
-    """Drift and points lost of both runs on every task that both have, and B − A, the largest change first."""
-    a, b = (points[points["run"] == run.id].set_index("task") for run in of.runs)
+def drift_changes(pair: RunPair, points: pd.DataFrame, distance: str) -> pd.DataFrame:
+    """Drift and points lost of both runs on their common tasks, and B − A; the largest change in loss first."""
+    a, b = (points[points["run"] == run.id].set_index("task") for run in pair.runs)
     table = a[["title"]].copy()
     for name, value, scale in (("drift", distance, 1), ("lost", "lost", 100)):
         table[f"{name}_a"], table[f"{name}_b"] = scale * a[value], scale * b[value]
@@ -92,7 +92,7 @@ def drift_changes(of: RunPair, points: pd.DataFrame, distance: str) -> pd.DataFr
 
 
 def draw_changes(table: pd.DataFrame) -> None:
-    """The differences in words and numbers."""
+    """The differences in words and as a table."""
     more, less = ((table["drift"] * sign > 0) for sign in (1, -1))
     worse, better = ((table["lost"] * sign > 0) for sign in (1, -1))
     st.markdown(
@@ -121,9 +121,9 @@ def draw_changes(table: pd.DataFrame) -> None:
 # One tensor
 
 
-def draw_tensor(of: RunPair) -> None:
+def draw_tensor(pair: RunPair) -> None:
     """The saliency of one tensor for every expert that both runs have: A, B, and B − A."""
-    sides = [saliency_of(run) for run in of.runs]
+    sides = [saliency_of(run) for run in pair.runs]
     scored = [rows for rows in sides if rows is not None]
     if len(scored) < 2:
         return
@@ -134,10 +134,10 @@ def draw_tensor(of: RunPair) -> None:
     if tensor is None:
         st.info("The two runs have no tensor in common.")
         return
-    selection_pickers.draw_view_links("Compare", address.TENSOR, run=of.a.id)
+    selection_pickers.draw_view_links("Compare", address.TENSOR, run=pair.a.id)
     table = tensor_changes(*(rows[rows["tensor"] == tensor] for rows in scored))
     chart_view.draw_chart(
-        "compare_tensor", table, name=f"tensor_{file_name(of)}", tensor=tensor, labels=of.labels, of=of.runs,
+        "compare_tensor", table, name=f"tensor_{file_name(pair)}", tensor=tensor, labels=pair.labels, of=pair.runs,
         description=page_text.safe_text(tensor, 200), caption=DOTS,
     )  # fmt: skip
     if len(table) and not table["difference"].any():
@@ -155,11 +155,11 @@ def draw_tensor(of: RunPair) -> None:
     named = table[list(columns)].replace({"expert": expert_names.data_set_titles()})
     st.dataframe(named, hide_index=True, column_config=columns, alt=alt)
     side = st.segmented_control("Change it in", ("A", "B"), default="A", key="changed_side", required=True)
-    put_back_panel.draw_panel(of.runs["AB".index(side)], tensor, "compare")
+    put_back_panel.draw_panel(pair.runs["AB".index(side)], tensor, "compare")
 
 
 def saliency_of(run: Run) -> pd.DataFrame | None:
-    """A run's saliency and masks; all tensors count as merged if it pruned none. None on error, which is shown."""
+    """A run's saliency and masks; all tensors count as merged if it pruned none. None on an error, which is shown."""
     try:
         table, masked = page_data.saliency(run, page_data.stored_runs())
     except CheckpointError as error:
@@ -172,7 +172,7 @@ def saliency_of(run: Run) -> pd.DataFrame | None:
 
 
 def tensor_changes(one: pd.DataFrame, other: pd.DataFrame) -> pd.DataFrame:
-    """One tensor in both runs, for every expert of both, for ``compare_tensor``."""
+    """One tensor in both runs for every expert of both, for ``compare_tensor``."""
     stems = {"saliency": "", "threshold": "threshold_", "final": "merged_"}
     a, b = (
         rows[["expert", *stems]].rename(columns={name: f"{stem}{side}" for name, stem in stems.items()})
@@ -185,42 +185,42 @@ def tensor_changes(one: pd.DataFrame, other: pd.DataFrame) -> pd.DataFrame:
 # DRM's joint space
 
 
-def draw_joint_space(of: RunPair) -> None:
+def draw_joint_space(pair: RunPair) -> None:
     """The joint space of one layer: once if both runs merge the same experts, else both spectra and B − A."""
-    if any(len(run.experts) < 2 for run in of.runs):
+    if any(len(run.experts) < 2 for run in pair.runs):
         st.info(ALONE)
         return
     try:
-        if merge_same_models(of.a, of.b):
+        if merge_same_models(pair.a, pair.b):
             st.info(SAME_SPACE)
-            joint_space.draw_view(of.a)
+            joint_space.draw_view(pair.a)
         else:
-            draw_spectra(of)
+            draw_spectra(pair)
     except MergingError as error:
         st.error(page_text.safe_text(error, 1000), icon=":material/error:")
 
 
-def draw_spectra(of: RunPair) -> None:
+def draw_spectra(pair: RunPair) -> None:
     """Singular values of both runs' experts in one layer, in the same axes, and the difference."""
     with st.container(horizontal=True, gap="medium"):
-        layer = linear_layers.pick_layer(of.a, linear_layers.middle_layer(of.a))
+        layer = linear_layers.pick_layer(pair.a, linear_layers.middle_layer(pair.a))
         vertical = joint_space.pick_direction()
-    if not layer or layer not in set(linear_layers.linear_layers(of.b)["tensor"]):
+    if not layer or layer not in set(linear_layers.linear_layers(pair.b)["tensor"]):
         st.info("Choose a layer that both runs have.")
         return
     tables = []
-    for run in of.runs:
-        if (whole := joint_space.decompose_or_offer(run, layer, vertical)) is None:
+    for run in pair.runs:
+        if (decomposition := joint_space.decompose_or_offer(run, layer, vertical)) is None:
             return
-        tables.append(joint_space.spectrum_table((run.id, layer, vertical), sign_agreement.CUT, whole))
+        tables.append(joint_space.spectrum_table((run.id, layer, vertical), sign_agreement.CUT, decomposition))
     a, b = (
         rows[["direction", "value"]].rename(columns={"value": side}) for side, rows in zip("ab", tables, strict=True)
     )
     table = a.merge(b, on="direction", how="outer").sort_values("direction", ignore_index=True)
-    counts = " and ".join(str(len(run.experts)) for run in of.runs)
+    counts = " and ".join(str(len(run.experts)) for run in pair.runs)
     chart_view.draw_chart(
-        "compare_spectrum", table.assign(difference=table["b"] - table["a"]), name=f"spectra_{file_name(of)}",
-        labels=of.labels, of=of.runs, description=page_text.safe_text(layer, 200),
+        "compare_spectrum", table.assign(difference=table["b"] - table["a"]), name=f"spectra_{file_name(pair)}",
+        labels=pair.labels, of=pair.runs, description=page_text.safe_text(layer, 200),
         caption=f"Singular values of the matrices of {counts} experts of A and B, "
-        f"{'on top of each other' if vertical else 'side by side'}, in the same axes.",
+        f"{'stacked vertically' if vertical else 'side by side'}, in the same axes.",
     )  # fmt: skip

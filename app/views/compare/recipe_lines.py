@@ -1,4 +1,4 @@
-"""How the recipes of two runs differ, line by line, and which recipes are nearest to one. Draws nothing."""
+"""The differences between the recipes of two runs, line by line, and the runs nearest to one. Draws nothing."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from merging.study.runs.edit_pairs import read_recipe
 from merging.study.runs.run import Run, merge_same_models
 
 ABSENT, METHOD = "—", "Method"
-MOST = 3  # lines that a sentence tells
+MOST = 3  # differences that a sentence names
 SETTINGS_IN_WORDS = (
     "Exemplars",
     "Images to learn from",
@@ -42,7 +42,7 @@ def has_known_methods(run: Run) -> bool:
 
 
 def recipe_differences(a: Run, b: Run) -> list[RecipeDifference]:
-    """Everything in which two merges differ: steps, parameters, exemplars, checkpoints, benchmark.
+    """All differences between two merges: steps, parameters, exemplars, checkpoints, benchmark.
 
     Recipes with methods that this version does not know are skipped; see ``has_known_methods``.
     """
@@ -55,18 +55,18 @@ def recipe_differences(a: Run, b: Run) -> list[RecipeDifference]:
 
 
 def recipe_distance(lines: Sequence[RecipeDifference]) -> int:
-    """How much two runs differ: another method weighs more than another value, another merge most."""
+    """The distance between two recipes: another method weighs more than another value, another merge most."""
     weights = {("Merge", METHOD): 3, ("Edit", METHOD): 2, ("Adapt", METHOD): 2}
     return sum(weights.get((line.step, line.setting), 1) for line in lines)
 
 
 def differences_in_words(lines: Sequence[RecipeDifference]) -> str:
-    """What B does otherwise than A, in one sentence: 'Adds DARE; TIES: density 0.2 → 0.3'."""
-    rest = len(lines) - MOST
+    """The changes from A to B in one sentence: 'Adds DARE; TIES: density 0.2 → 0.3'."""
+    more = len(lines) - MOST
     phrases = [
         _phrase(line, named=before is None or before.step != line.step)
         for before, line in zip([None, *lines], lines[:MOST], strict=False)
-    ] + [f"and {rest} more"] * (rest > 0)
+    ] + [f"and {more} more"] * (more > 0)
     words = "; ".join(phrases) or "the same recipe"
     return words[0].upper() + words[1:]
 
@@ -81,12 +81,12 @@ def _phrase(line: RecipeDifference, named: bool) -> str:
 
 
 def _title(step: str) -> str:
-    """The title alone of a method in ``step_words``: with both methods' values a sentence is too long for its card."""
+    """A method's title without the values in ``step_words``, with which a sentence is too long for its card."""
     return step.partition(" (")[0]
 
 
 def nearest_runs(run: Run, others: Sequence[Run]) -> list[tuple[Run, list[RecipeDifference]]]:
-    """Other runs on the same experts with the lines that differ, the nearest first."""
+    """Other runs on the same experts with their differences, the nearest first."""
     pairs = [
         (other, recipe_differences(run, other))
         for other in others
@@ -148,7 +148,7 @@ def _difference(step: str, setting: str, a: Any, b: Any) -> Iterator[RecipeDiffe
 
 
 def _exact(value: Any) -> str:
-    """A value that in words looks like another one."""
+    """The exact text of a value whose usual text equals another value's."""
     return rules_text(value) if isinstance(value, tuple) else repr(value)
 
 
@@ -164,8 +164,8 @@ def _checkpoints(a: Run, b: Run) -> Iterator[RecipeDifference]:
 
 
 def _only_in(run: Run, other: Run) -> str:
-    alone = [name for name in run.experts if name not in other.experts]
-    return page_text.join_words(alone) if alone else ABSENT
+    exclusive = [name for name in run.experts if name not in other.experts]
+    return page_text.join_words(exclusive) if exclusive else ABSENT
 
 
 def _evaluation(a: Run, b: Run) -> Iterator[RecipeDifference]:
@@ -174,17 +174,17 @@ def _evaluation(a: Run, b: Run) -> Iterator[RecipeDifference]:
 
 
 def incomparable_in_words(a: Run, b: Run) -> list[str]:
-    """What cannot be compared between two runs, in sentences; empty if everything can. B may be a reference model."""
+    """Sentences on what cannot be compared between two runs; empty if all can. B may be a reference model."""
     sentences, merges = [], b.kind == "merge"
     if merges and a.inputs.get("pretrained") != b.inputs.get("pretrained"):
         sentences.append(
             "They start from different pretrained models: changes of the weights are relative to each run's own, and "
-            "features lie in different spaces."
+            "features are in different spaces."
         )
     if merges and set(a.experts) != set(b.experts):
         shared = [name for name in a.experts if name in b.experts]
         sentences.append(
-            f"They merge different experts, {len(shared)} of them in common. In-domain means are over data sets that "
+            f"They merge different experts, {len(shared)} of which both merge. In-domain means are over data sets that "
             "are in domain for both; an H-score cannot be compared. Charts show the experts that both merge."
         )
     if a.benchmark and b.benchmark and a.benchmark != b.benchmark:

@@ -1,4 +1,4 @@
-"""Two runs on the same images: the tables of the Compare page, from their stored predictions and scores."""
+"""Two runs on the same images: the Compare page's tables, from stored predictions and scores."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ AVERAGES = "Averages"
 
 @dataclass(frozen=True)
 class RunPair:
-    """Two runs, with their stored predictions where there are some."""
+    """Two runs A and B, each with its stored predictions if it has any."""
 
     a: Run
     b: Run
@@ -48,7 +48,7 @@ class RunPair:
 
     @property
     def predictions(self) -> list[StoredMeasurement]:
-        """The stored predictions of A and B, where there are some."""
+        """The stored predictions of A and B, as far as they exist."""
         return [measured for measured in (self.measured_a, self.measured_b) if measured is not None]
 
     @property
@@ -68,7 +68,7 @@ class RunPair:
         return self.is_reference or set(self.a.experts) == set(self.b.experts)
 
     def domain_group(self, task: str) -> str:
-        """The name of the group of a data set: for which of the runs it is in domain."""
+        """The name of a data set's group, which states for which of the runs it is in domain."""
         inside = task in self.a.experts
         return DOMAIN_GROUPS[inside, inside if self.is_reference else task in self.b.experts]
 
@@ -94,28 +94,28 @@ def _scores(measured: StoredMeasurement) -> pd.DataFrame:
 
 
 def accuracies_of(run: Run, measured: StoredMeasurement | None) -> pd.DataFrame | None:
-    """Accuracies on the reporting half from the predictions, else those stored with the run; None without either."""
+    """A run's accuracies on the reporting half, from predictions, else from its scores; None without either."""
     return _scores(measured) if measured is not None else page_data.scores(run)
 
 
-def score_differences(of: RunPair) -> pd.DataFrame | None:
-    """A row for each average and data set, for ``compare_scores``; None if the two runs cannot be compared.
+def score_differences(pair: RunPair) -> pd.DataFrame | None:
+    """One row for each average and data set, for ``compare_scores``; None if the two runs cannot be compared.
 
     Intervals need the predictions of both; without them they are NaN.
     """
-    one, other = accuracies_of(of.a, of.measured_a), accuracies_of(of.b, of.measured_b)
-    if one is None or other is None or (of.runs_without_predictions and of.a.benchmark != of.b.benchmark):
+    one, other = accuracies_of(pair.a, pair.measured_a), accuracies_of(pair.b, pair.measured_b)
+    if one is None or other is None or (pair.runs_without_predictions and pair.a.benchmark != pair.b.benchmark):
         return None
     tasks = [task for task in one["task"] if task in set(other["task"])]
-    if of.measured_a is not None and of.measured_b is not None:
+    if pair.measured_a is not None and pair.measured_b is not None:
         table = _paired_differences(
-            str(of.measured_a.path), str(of.measured_b.path), _groups(of, tasks), of.has_same_domain, of
+            str(pair.measured_a.path), str(pair.measured_b.path), _groups(pair, tasks), pair.has_same_domain, pair
         )
     else:
-        table = _plain_differences(one, other, _groups(of, tasks), of.has_same_domain)
-    table = table.assign(title=_titles(of, table), group=[_group(of, scope) for scope in table["scope"]])
+        table = _plain_differences(one, other, _groups(pair, tasks), pair.has_same_domain)
+    table = table.assign(title=_titles(pair, table), group=[_group(pair, scope) for scope in table["scope"]])
     for side, rows in (("a", one), ("b", other)):
-        table[f"said_{side}"] = [_with_interval(rows, scope, _groups(of, tasks)) for scope in table["scope"]]
+        table[f"said_{side}"] = [_with_interval(rows, scope, _groups(pair, tasks)) for scope in table["scope"]]
     order = {AVERAGES: 0, BOTH_IN: 1, ONLY_A: 2, ONLY_B: 3, BOTH_OUT: 4}
     return table.sort_values("group", key=lambda group: group.map(order), kind="stable").reset_index(drop=True)
 
@@ -123,18 +123,18 @@ def score_differences(of: RunPair) -> pd.DataFrame | None:
 Groups = tuple[tuple[str, ...], tuple[str, ...]]  # data sets that are in domain for both, and for neither
 
 
-def _groups(of: RunPair, tasks: Sequence[str]) -> Groups:
-    inside, outside = (tuple(task for task in tasks if of.domain_group(task) == side) for side in (BOTH_IN, BOTH_OUT))
+def _groups(pair: RunPair, tasks: Sequence[str]) -> Groups:
+    inside, outside = (tuple(task for task in tasks if pair.domain_group(task) == side) for side in (BOTH_IN, BOTH_OUT))
     return inside, outside
 
 
 @st.cache_data(max_entries=page_data.CACHED, show_spinner=False)
-def _paired_differences(entry_a: str, entry_b: str, groups: Groups, h: bool, _of: RunPair) -> pd.DataFrame:
+def _paired_differences(entry_a: str, entry_b: str, groups: Groups, h: bool, _pair: RunPair) -> pd.DataFrame:
     from merging.study.analysis.agreement import differences
 
-    assert _of.measured_a is not None  # called only with both
-    assert _of.measured_b is not None
-    one, other = predictions_of(_of.measured_a), predictions_of(_of.measured_b)
+    assert _pair.measured_a is not None  # called only with both
+    assert _pair.measured_b is not None
+    one, other = predictions_of(_pair.measured_a), predictions_of(_pair.measured_b)
     right = {
         task: (one[task].is_right.mean(axis=0), other[task].is_right.mean(axis=0)) for task in one if task in other
     }
@@ -142,7 +142,7 @@ def _paired_differences(entry_a: str, entry_b: str, groups: Groups, h: bool, _of
 
 
 def _plain_differences(one: pd.DataFrame, other: pd.DataFrame, groups: Groups, h: bool) -> pd.DataFrame:
-    """The same without intervals, from accuracies alone."""
+    """Differences without intervals, from accuracies alone."""
     import pandas as pd
 
     from merging.images.benchmarks.metrics import h_score
@@ -152,8 +152,10 @@ def _plain_differences(one: pd.DataFrame, other: pd.DataFrame, groups: Groups, h
     rows = []
     for name, tasks in zip((INSIDE, OUTSIDE), groups, strict=True):
         if tasks:
-            some = both.loc[list(tasks)]
-            rows.append((name, some["accuracy_a"].mean(), some["accuracy_b"].mean(), int(some["n_a"].sum())))
+            selected = both.loc[list(tasks)]
+            rows.append(
+                (name, selected["accuracy_a"].mean(), selected["accuracy_b"].mean(), int(selected["n_a"].sum()))
+            )
     if h and len(rows) == 2:
         (_, in_a, in_b, n_in), (_, out_a, out_b, n_out) = rows
         rows.append((H_SCORE, h_score(in_a, out_a), h_score(in_b, out_b), n_in + n_out))
@@ -162,16 +164,16 @@ def _plain_differences(one: pd.DataFrame, other: pd.DataFrame, groups: Groups, h
     return table.assign(difference=table["b"] - table["a"], low=math.nan, high=math.nan)
 
 
-def _group(of: RunPair, scope: str) -> str:
+def _group(pair: RunPair, scope: str) -> str:
     from merging.study.analysis.agreement import H_SCORE, INSIDE, OUTSIDE
 
-    return AVERAGES if scope in (INSIDE, OUTSIDE, H_SCORE) else of.domain_group(scope)
+    return AVERAGES if scope in (INSIDE, OUTSIDE, H_SCORE) else pair.domain_group(scope)
 
 
-def _titles(of: RunPair, table: pd.DataFrame) -> list[str]:
+def _titles(pair: RunPair, table: pd.DataFrame) -> list[str]:
     from merging.study.analysis.agreement import H_SCORE, INSIDE, OUTSIDE
 
-    both = "" if of.has_same_domain else " of both"
+    both = "" if pair.has_same_domain else " of both"
     averages = {INSIDE: f"Mean in domain{both}", OUTSIDE: f"Mean out of domain{both}", H_SCORE: "H-score"}
     return [(averages | measurements.titles_by_task()).get(scope, scope) for scope in table["scope"]]
 
@@ -193,24 +195,24 @@ def _with_interval(rows: pd.DataFrame, scope: str, groups: Groups) -> tuple[floa
 
 
 @st.cache_data(max_entries=page_data.CACHED, show_spinner=False)
-def _images(entry_a: str, entry_b: str, _of: RunPair) -> pd.DataFrame:
+def _images(entry_a: str, entry_b: str, _pair: RunPair) -> pd.DataFrame:
     import numpy as np
     import pandas as pd
 
     from merging.study.analysis.agreement import CELLS, cells
     from merging.study.measurements.features import image_name
 
-    assert _of.measured_a is not None  # called only with both
-    assert _of.measured_b is not None
-    one, other, frames = predictions_of(_of.measured_a), predictions_of(_of.measured_b), []
+    assert _pair.measured_a is not None  # called only with both
+    assert _pair.measured_b is not None
+    one, other, frames = predictions_of(_pair.measured_a), predictions_of(_pair.measured_b), []
     for task in (task for task in one if task in other):
         a, b = one[task], other[task]
         names = np.array(page_data.benchmark().task(task).class_names, dtype=object)
         share = cells(a.is_right, b.is_right, a.models == b.models)
         margins: list[Any] = [side.margin.mean(axis=0) for side in (a, b)]
         frame = pd.DataFrame(dict(zip(CELLS, share, strict=True)))
-        frame.insert(0, "image", [image_name(task, place) for place in range(len(a.labels))])
-        answers_of = [[prediction_in_words(side, place, names) for place in range(len(a.labels))] for side in (a, b)]
+        frame.insert(0, "image", [image_name(task, number) for number in range(len(a.labels))])
+        answers_of = [[prediction_in_words(side, number, names) for number in range(len(a.labels))] for side in (a, b)]
         frames.append(
             frame.assign(
                 task=task, truth=names[a.labels], said_a=answers_of[0], said_b=answers_of[1], margin_a=margins[0],
@@ -220,28 +222,28 @@ def _images(entry_a: str, entry_b: str, _of: RunPair) -> pd.DataFrame:
     return pd.concat(frames, ignore_index=True)
 
 
-def prediction_in_words(side: RunAnswers, place: int, names: Any) -> str:
-    """A run's prediction for an image; of several models, how many are right, and the most frequent other class."""
+def prediction_in_words(side: RunAnswers, number: int, names: Any) -> str:
+    """A run's prediction for image ``number``; for several models, the number of right ones and the commonest error."""
     import numpy as np
 
     count = len(side.models)
-    named, votes = np.unique(side.predicted[:, place], return_counts=True)
+    named, votes = np.unique(side.predicted[:, number], return_counts=True)
     counted = {str(names[name]): int(vote) for name, vote in zip(named, votes, strict=True)}
     if count == 1:
         return next(iter(counted))
-    right = counted.pop(truth := str(names[side.labels[place]]), 0)
+    right = counted.pop(truth := str(names[side.labels[number]]), 0)
     other = max(counted, key=lambda name: counted[name], default="")
     if not other or not right:
         return f"{truth} (all {count})" if right else f"{other} ({counted[other]} of {count})"
     return f"{truth} ({right}), {other} ({counted[other]} of {count})"
 
 
-def image_table(of: RunPair) -> pd.DataFrame:
-    """A row for each image of the reporting half: data set, class, both predictions, and which of them is right.
+def image_table(pair: RunPair) -> pd.DataFrame:
+    """One row for each image of the reporting half: data set, class, both predictions, and which of them is right.
 
-    both, only_a, only_b and neither are ones and zeros, or shares of models where a run has several. Margins are the
+    ``both``, ``only_a``, ``only_b`` and ``neither`` are 0 or 1, or shares if a run has several models. Margins are the
     cosine of the right class minus the largest other one; ``single`` is whether each run has one answer.
     """
-    assert of.measured_a is not None  # called only with both
-    assert of.measured_b is not None
-    return _images(str(of.measured_a.path), str(of.measured_b.path), of)
+    assert pair.measured_a is not None  # called only with both
+    assert pair.measured_b is not None
+    return _images(str(pair.measured_a.path), str(pair.measured_b.path), pair)

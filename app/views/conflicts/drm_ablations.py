@@ -1,4 +1,4 @@
-"""Ablations of DRM on the Conflicts page: what each part does for accuracy, and how many ranks it needs."""
+"""Ablations of DRM on the Conflicts page: the contribution of each part to accuracy, and the ranks that it needs."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 NOT_MEASURED = (
-    "What each part of DRM does has not been measured on this benchmark. This merges all experts about 25 times "
-    "and evaluates every model in and out of domain. It takes minutes, in the background, and you can cancel it."
+    "The contribution of each part of DRM has not been measured on this benchmark. This merges all experts about 25 "
+    "times and evaluates every model in and out of domain. It takes minutes, in the background, and you can cancel it."
 )
 GROUPS = {"in domain": ("in_domain", "in_low", "in_high", "n_in"),
           "out of domain": ("out_of_domain", "out_low", "out_high", "n_out")}  # fmt: skip
@@ -29,22 +29,22 @@ def draw_view() -> None:
         measure_button.draw_missing_benchmark(measurements.DRM_ABLATIONS, NOT_MEASURED)
         return
     rows = measurements.measured_table(measurement, "ablations")
-    st.header("What does each part of DRM do?", anchor=False)
+    st.header("What does each part of DRM contribute?", anchor=False)
     _draw_table(rows)
     inside, outside = (f"n = {span(rows[name])}" for name in ("n_in", "n_out"))
     st.caption(
         f"Means over data sets on the {samples.scored_part()} with 95% intervals; {inside} images over "
         f"{plural(int(rows['tasks_in'].max()), 'task')} in domain, {outside} over "
         f"{plural(int(rows['tasks_out'].max()), 'task')} out of domain. All rows are evaluated on the same images, so "
-        "a change is more certain than the intervals suggest. Everything else stays as in the full method. No value is "
-        "tuned again, so a row that shrinks the merged task vector (sums divided by the number of tasks do) also loses "
-        "accuracy by that. Figures marked ◇ are the paper's (DRM, Tables 1, 3, 7 and 8), for other experts on other "
-        f"images: compare only their order. {measure_button.origin_in_words([measurement])}"
+        "a change is more certain than the intervals suggest. All other parts are as in the full method. No value is "
+        "tuned again, so a row that shrinks the merged task vector (as sums divided by the number of tasks do) loses "
+        "accuracy for this reason, too. Figures marked ◇ are the paper's (DRM, Tables 1, 3, 7 and 8), for other "
+        f"experts on other images: compare only their order. {measure_button.origin_in_words([measurement])}"
     )
     paper_line.draw_lines(paper_line.claim_lines("conflicts/drm_ablations"))
     caption = (
-        "Every dot drops the singular values up to some share of the largest, before anything else; point at a dot to "
-        "see which share. Matrices lose different shares of their ranks, and the axis shows the mean; the paper drops "
+        "Every dot first drops the singular values up to a share of the largest; point at a dot to "
+        "see the share. Matrices lose different shares of their ranks, and the axis shows the mean; the paper drops "
         f"the same share of every matrix. Bars are 95% intervals. {inside} images in domain, {outside} out of domain, "
         f"{samples.scored_part()}. {measure_button.origin_in_words([measurement])}"
     )
@@ -78,7 +78,9 @@ def _draw_table(rows: pd.DataFrame) -> None:
             "method": st.column_config.TextColumn("Method", width=70, pinned=True),
             "variant": st.column_config.TextColumn("Variant", width=160, pinned=True),
             "In": number("In-domain", width=80, format="%.1f%%"),
-            "change": number("Change", width=66, format="%+.1f", help="Of in-domain accuracy, in percentage points."),
+            "change": number(
+                "Change", width=66, format="%+.1f", help="Change of in-domain accuracy, in percentage points."
+            ),
             "in_interval": st.column_config.TextColumn("In, 95%", width=112),
             "Out": number("Out-of-domain", width=106, format="%.1f%%"),
             "out_interval": st.column_config.TextColumn("Out, 95%", width=112),
@@ -86,7 +88,7 @@ def _draw_table(rows: pd.DataFrame) -> None:
             "printed": st.column_config.TextColumn(
                 published_rows.MODELS[published_rows.main_tower()],
                 width=156,
-                help="In domain, as the paper prints it; empty where the paper prints nothing.",
+                help="In-domain accuracy in the paper; empty if the paper prints none.",
             ),
             "chain": st.column_config.TextColumn("Recipe", width=300),
         },
@@ -99,7 +101,7 @@ def _intervals(rows: pd.DataFrame, low: str, high: str) -> list[str]:
 
 
 def published_accuracies() -> dict[str, float]:
-    """Chain -> in-domain accuracy in percent that the DRM paper prints for it on the compared tower."""
+    """{chain: in-domain accuracy in percent} that the DRM paper prints for the compared tower."""
     from merging.recipes.papers.published_figures import FROM_DRM
     from merging.recipes.recipe import Recipe
 
@@ -112,13 +114,13 @@ def published_accuracies() -> dict[str, float]:
 
 
 def truncation_table(ranks: pd.DataFrame) -> pd.DataFrame:
-    """The table of the chart: a row for each method, cut and group of tasks."""
+    """The chart's table: one row for each method, cut and group of tasks."""
     import pandas as pd
 
-    kept = ["method", "cut", "kept", "kept_low", "kept_high"]
+    shared = ["method", "cut", "kept", "kept_low", "kept_high"]
     names = ["accuracy", "low", "high", "n"]
     frames = [
-        ranks[[*kept, *columns]].rename(columns=dict(zip(columns, names, strict=True))).assign(group=group)
+        ranks[[*shared, *columns]].rename(columns=dict(zip(columns, names, strict=True))).assign(group=group)
         for group, columns in GROUPS.items()
     ]
     return pd.concat(frames, ignore_index=True)

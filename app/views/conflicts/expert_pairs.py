@@ -1,4 +1,4 @@
-"""Experts against experts on the Conflicts page: which agree, pair by pair, and where in the network."""
+"""Experts against experts on the Conflicts page: how far each pair agrees, and in which part of the network."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ READINGS = {
     "1 that they are the same up to a factor. All entries count, at any density.",
     "conflict": "The share of the entries that both experts keep in which their signs differ; one half if signs "
     "are independent.",
-    "overlap": "Entries that both experts keep, as a share of those that either keeps (Jaccard index).",
+    "overlap": "Entries that both experts keep, as a share of those that at least one keeps (Jaccard index).",
 }
 DISTANCES = {"cosine": "1 − cosine", "conflict": "the share in conflict", "overlap": "1 − overlap"}
 
@@ -52,21 +52,21 @@ def _counts(entry: str, _found: StoredMeasurement) -> PairSums:
 def compare_pairs(
     entry: str, _found: StoredMeasurement, layer: str | None, value: str, density: float
 ) -> tuple[pd.DataFrame, list[str]]:
-    """The table of the matrix, of the whole model or of one layer, and the experts in clustered order."""
+    """The table of the matrix for the whole model or one layer, and the experts in clustered order."""
     from merging.study.measurements.pairs import cluster_order, expert_distances, matrix_table
 
     pairs = _counts(entry, _found)
     rows: NDArray[np.bool_] | slice = slice(None) if layer is None else (pairs.tensors["tensor"] == layer).to_numpy()
-    one = pairs.sum_rows(rows)
-    order = cluster_order(expert_distances(one, value, density))
-    return matrix_table(one, density), [pairs.experts[at] for at in order]
+    total = pairs.sum_rows(rows)
+    order = cluster_order(expert_distances(total, value, density))
+    return matrix_table(total, density), [pairs.experts[index] for index in order]
 
 
 @st.cache_data(max_entries=page_data.CACHED, show_spinner=False)
 def pair_by_depth(
     entry: str, _found: StoredMeasurement, pair: tuple[str, str], value: str, density: float
 ) -> pd.DataFrame:
-    """One pair, tensor by tensor."""
+    """The values of one pair, tensor by tensor."""
     from merging.study.measurements.pairs import pair_by_depth
 
     return pair_by_depth(_counts(entry, _found), pair, value, density)
@@ -74,7 +74,7 @@ def pair_by_depth(
 
 @st.cache_data(max_entries=page_data.CACHED, show_spinner=False)
 def pairs_by_tensor(entry: str, _found: StoredMeasurement, value: str, density: float) -> pd.DataFrame:
-    """Every pair, tensor by tensor."""
+    """The values of every pair, tensor by tensor."""
     from merging.study.measurements.pairs import pairs_by_tensor
 
     return pairs_by_tensor(_counts(entry, _found), value, density)
@@ -90,20 +90,20 @@ def draw_view(run: Run) -> None:
 
 
 def choose_pair() -> None:
-    """Callback of a click on the matrix: the pair goes into its pickers."""
+    """Callback of a click on the matrix: set the pickers to the pair."""
     if cell := chart_view.clicked_mark("pair_matrix"):
         st.session_state[address.FIRST_EXPERT], st.session_state[address.SECOND_EXPERT] = cell["first"], cell["second"]
 
 
 def choose_tensor(layers: Sequence[str]) -> None:
-    """Callback of a click on the pair's tensors: a linear layer goes into the page's picker."""
+    """Callback of a click on the pair's tensors: choose the tensor if it is a linear layer."""
     if (mark := chart_view.clicked_mark("pair_depth")) and mark["tensor"] in layers:
         selection.choose_value(address.TENSOR, mark["tensor"])
 
 
 @guarded_fragment
 def draw_pictures(run: Run, measurement: StoredMeasurement) -> None:
-    """The matrix and the chosen pair; a click redraws only them."""
+    """Draw the matrix and the chosen pair; a click redraws only them."""
     with st.container(horizontal=True, gap="medium"):
         value = VALUES[st.selectbox("Compare by", VALUES, key=address.PAIR_METRIC, bind=address.BIND, width=220)]
         density = st.select_slider(
@@ -115,7 +115,7 @@ def draw_pictures(run: Run, measurement: StoredMeasurement) -> None:
         )
     layer = conflict_layers.pick_layer(run, conflict_layers.middle_layer(run)) if scope == LAYER else None
     table, order = compare_pairs(str(measurement.path), measurement, layer, value, density)
-    picture = st.container()  # the pickers are read before the picture above them is drawn
+    picture = st.container()  # above the pickers, but drawn after them, because the chart needs their values
     with st.container(horizontal=True, gap="medium"):
         pair = [
             st.selectbox(label, run.experts, None, key=key, bind=address.BIND, placeholder=placeholder, width=260)
@@ -135,21 +135,21 @@ def draw_pictures(run: Run, measurement: StoredMeasurement) -> None:
 
 
 def reading_in_words(value: str, density: float, layer: str | None) -> str:
-    """What the numbers mean; Markdown."""
-    of = "the whole model" if layer is None else f"the layer {page_text.safe_text(layer)}"
-    kept = "" if value == "cosine" else f" Density {density:g} in every tensor."
+    """The meaning of the numbers, in sentences; Markdown."""
+    subject = "the whole model" if layer is None else f"the layer {page_text.safe_text(layer)}"
+    masks = "" if value == "cosine" else f" Density {density:g} in every tensor."
     if value == "overlap" and density < 1:
-        kept += f" Independent masks share {percent(density / (2 - density))}."
+        masks += f" Independent masks share {percent(density / (2 - density))}."
     return (
-        f"Task vectors of {of}. {READINGS[value]}{kept} Experts are ordered by average-linkage clustering on "
-        f"{DISTANCES[value]}, so that similar experts stand side by side."
+        f"Task vectors of {subject}. {READINGS[value]}{masks} Experts are ordered by average-linkage clustering on "
+        f"{DISTANCES[value]}, so that similar experts are side by side."
     )
 
 
 def draw_pair(
     run: Run, measurement: StoredMeasurement, pair: Sequence[str | None], value: str, density: float, layer: str | None
 ) -> None:
-    """The chosen pair by depth."""
+    """Draw the chosen pair by depth."""
     first, second = pair
     if not first or not second:
         st.info("Choose two experts, or click a cell of the matrix, to see where in the network they agree.")

@@ -1,6 +1,6 @@
 """DRM's joint space of one layer on the Conflicts page: spectrum, each expert's energy, pruning, the four steps.
 
-Everything but the decomposition is computed at once.
+Only the decomposition takes long enough to wait for a click.
 """
 
 from __future__ import annotations
@@ -31,35 +31,35 @@ DIRECTIONS = {"H, side by side": False, "V, on top of each other": True}
 COLORS = {"row norm before renormalization": "norm", "share of its energy": "energy", "energy so far": "cumulative"}
 RANKINGS = {"each expert alone": False, "all together": True}
 RATIO = 0.5
-MOST_SECONDS = 3.0  # a decomposition that takes longer, in seconds, waits for a click
+MOST_SECONDS = 3.0  # a longer decomposition waits for a click
 HELP = "H decomposes the experts' matrices side by side: a shared output space. V stacks them: a shared input space."
 RANKING = "DRM ranks the entries of all experts together; its Figure 3 prunes each expert's matrix by itself."
 OFFER = (
-    "This layer has {count} matrices of {height:,} × {width:,}. Decomposing them takes about {seconds} here; "
-    "pruning and drawing take a few seconds more."
+    "This layer has {count} matrices of {height:,} × {width:,}. Decomposing them takes about {seconds} on this "
+    "machine; pruning and drawing take a few more seconds."
 )
 
 
 def decompose_or_offer(run: Run, layer: str, vertical: bool) -> JointSpace | None:
     """The joint space of a layer; None while a long decomposition waits for a click."""
-    seconds, place = linear_layers.expected_seconds(run, layer, vertical), st.empty()
+    seconds, slot = linear_layers.expected_seconds(run, layer, vertical), st.empty()
     if seconds > MOST_SECONDS:
         count, height, width = linear_layers.task_matrices(run.id, layer).shape
-        with place.container(border=True):
+        with slot.container(border=True):
             st.markdown(OFFER.format(count=count, height=height, width=width, seconds=duration_text(seconds)))
             if not st.button("Decompose", key="decompose"):
                 return None
     if not seconds:
         return linear_layers.decompose_layer(run, layer, vertical)
     label = f"Decomposing, about {duration_text(seconds)} …"
-    bar = place.progress(0.0, label)
+    bar = slot.progress(0.0, label)
     decomposition = linear_layers.decompose_layer(run, layer, vertical, lambda share: bar.progress(share, label))
-    place.empty()
+    slot.empty()
     return decomposition
 
 
 def pick_direction() -> bool:
-    """The picker of how matrices are joined; True if they are stacked."""
+    """The picker of how matrices are joined; returns whether they are stacked."""
     picked = st.segmented_control(
         "Direction", DIRECTIONS, default=next(iter(DIRECTIONS)), key=address.DIRECTION, bind=address.BIND,
         required=True,
@@ -70,7 +70,7 @@ def pick_direction() -> bool:
 
 @guarded_fragment
 def draw_view(run: Run) -> None:
-    """The panel of one layer."""
+    """Draw the panel of one layer."""
     with st.container(horizontal=True, gap="medium"):
         layer = linear_layers.pick_layer(run, linear_layers.middle_layer(run))
         vertical = pick_direction()
@@ -81,32 +81,32 @@ def draw_view(run: Run) -> None:
     if not layer:
         st.info("Choose a layer above.")
         return
-    if (whole := decompose_or_offer(run, layer, vertical)) is None:
+    if (space := decompose_or_offer(run, layer, vertical)) is None:
         return
-    if not len(whole.values):
+    if not len(space.values):
         st.info("No expert changed this layer.")
         return
     key = (run.id, layer, vertical)
-    draw_spectrum(key, whole, cut)
-    expert = draw_energy(run, key, whole, cut)
-    draw_pruning(key, whole, cut, expert)
+    draw_spectrum(key, space, cut)
+    expert = draw_energy(run, key, space, cut)
+    draw_pruning(key, space, cut, expert)
 
 
 def report_options(key: Key) -> dict[str, Any]:
-    """What the report says about every picture: the layer, the space, and the run of these experts."""
+    """The report's options for every picture: a description of layer and space, and the run of these experts."""
     run = page_data.store().find(key[0])
     side = "V (a shared input space)" if key[2] else "H (a shared output space)"
     sentence = f"The layer {page_text.safe_text(key[1])} in the joint space {side}."
     return {"description": sentence, "of": [run] if run else []}
 
 
-def draw_spectrum(key: Key, whole: JointSpace, cut: float) -> None:
-    """Singular values and the rank cut."""
-    table = spectrum_table(key, cut, whole)
+def draw_spectrum(key: Key, space: JointSpace, cut: float) -> None:
+    """Draw the singular values and the rank cut."""
+    table = spectrum_table(key, cut, space)
     kept = table[table["kept"]]
     caption = (
-        f"Singular values of the experts' matrices {'on top of each other' if key[2] else 'side by side'}, "
-        f"{plural(len(whole.experts), 'expert')}. The rank cut keeps {len(kept):,} of {len(table):,} directions "
+        f"Singular values of the experts' matrices {'stacked' if key[2] else 'side by side'}, "
+        f"{plural(len(space.experts), 'expert')}. The rank cut keeps {len(kept):,} of {len(table):,} directions "
         f"with {percent(float(kept['energy'].max()), 2)} of the energy (squared entries). DRM's released code "
         "cuts at 0.01; the paper says it does not cut."
     )
@@ -116,20 +116,20 @@ def draw_spectrum(key: Key, whole: JointSpace, cut: float) -> None:
 
 
 @st.cache_data(max_entries=page_data.CACHED, show_spinner=False)
-def spectrum_table(key: Key, cut: float, _whole: JointSpace) -> pd.DataFrame:
-    """Singular values of a space."""
+def spectrum_table(key: Key, cut: float, _space: JointSpace) -> pd.DataFrame:
+    """The singular values of a space, one row for each direction."""
     from merging.study.analysis.drm_joint_space import spectrum
 
-    return spectrum(_whole, cut)
+    return spectrum(_space, cut)
 
 
-def draw_energy(run: Run, key: Key, whole: JointSpace, cut: float) -> str | None:
-    """Energy and row norms by expert and direction; returns the chosen expert."""
+def draw_energy(run: Run, key: Key, space: JointSpace, cut: float) -> str | None:
+    """Draw energies and row norms by expert and direction; returns the chosen expert."""
     chart_view.draw_question("joint_energy")
     with st.container(horizontal=True, gap="medium"):
         value = COLORS[st.selectbox("Color", COLORS, key=address.ENERGY_METRIC, bind=address.BIND, width=290)]
         expert = selection_pickers.pick_selected(address.EXPERT, run.experts, "Expert", first=run.experts[0], width=220)
-    table = energy_table(key, cut, whole)
+    table = energy_table(key, cut, space)
     runs = int((table["last"] - table["first"]).max()) + 1
     joined = (
         f" A column shows up to {runs} neighboring directions: the mean of their norms, the sum of their energies."
@@ -149,21 +149,21 @@ def draw_energy(run: Run, key: Key, whole: JointSpace, cut: float) -> str | None
 
 
 def choose_expert() -> None:
-    """Callback of a click on the energies."""
+    """Callback of a click on the energies: choose the expert."""
     if cell := chart_view.clicked_mark("joint_energy"):
         selection.choose_value(address.EXPERT, cell["expert"])
 
 
 @st.cache_data(max_entries=page_data.CACHED, show_spinner=False)
-def energy_table(key: Key, cut: float, _whole: JointSpace) -> pd.DataFrame:
+def energy_table(key: Key, cut: float, _space: JointSpace) -> pd.DataFrame:
     """Energies and row norms of a space, by expert and direction."""
     from merging.study.analysis.drm_joint_space import energy_by_direction
 
-    return energy_by_direction(_whole.truncate(cut))
+    return energy_by_direction(_space.truncate(cut))
 
 
-def draw_pruning(key: Key, whole: JointSpace, cut: float, expert: str | None) -> None:
-    """What pruning drops from every basis vector, and the four steps, at the same prune ratio."""
+def draw_pruning(key: Key, space: JointSpace, cut: float, expert: str | None) -> None:
+    """Draw the share that pruning drops from every basis vector, and the four steps, at the same prune ratio."""
     chart_view.draw_question("joint_dropped")
     with st.container(horizontal=True, gap="medium"):
         ratio = st.slider(
@@ -174,25 +174,25 @@ def draw_pruning(key: Key, whole: JointSpace, cut: float, expert: str | None) ->
             "Entries ranked", RANKINGS, key=address.RANKING, bind=address.BIND, width=200, help=RANKING
         )
     joint = RANKINGS[ranked]
-    table = dropped_table(key, cut, ratio, joint, whole)
+    table = dropped_table(key, cut, ratio, joint, space)
     means = [percent(float(rows["dropped"].mean())) for _, rows in table.groupby("renorm")]
     caption = (
         f"The smallest {percent(ratio, 0)} of the entries of "
         f"{'all matrices together' if joint else 'the matrix of each expert by itself'} are dropped (DRM, Fig. 3). "
-        f"Over all experts and rows that is {means[1]} with and {means[0]} without renormalization: only the spread "
-        "over the rows differs."
+        f"The mean over all experts and rows is {means[1]} with and {means[0]} without renormalization; only the "
+        "spread over the rows differs."
     )
-    drawn = table[table["expert"] == expert] if expert else table
-    paper, of = (
-        paper_line.claim_lines("conflicts/joint_space", {"swing": dropped_share_range(drawn)}),
+    shown = table[table["expert"] == expert] if expert else table
+    paper, options = (
+        paper_line.claim_lines("conflicts/joint_space", {"swing": dropped_share_range(shown)}),
         report_options(key),
     )
     chart_view.draw_chart(
         "joint_dropped", table, name=f"dropped_{key[0][:8]}", headed=True, expert=expert, ratio=ratio, caption=caption,
-        **of | {"description": f"{of['description']} {paper}"},
+        **options | {"description": f"{options['description']} {paper}"},
     )  # fmt: skip
     paper_line.draw_lines(paper)
-    pictures, facts = steps_table(key, cut, ratio, joint, whole)
+    pictures, facts = steps_table(key, cut, ratio, joint, space)
     caption = (
         "Every cell is the mean of |x| over a block of the real matrix, at most 96 × 256 cells a step. Steps 1 to 3 "
         "are in units of a unit vector's root mean square, so color shows the row norms. "
@@ -206,18 +206,18 @@ def draw_pruning(key: Key, whole: JointSpace, cut: float, expert: str | None) ->
 
 
 @st.cache_data(max_entries=page_data.CACHED, show_spinner="Pruning the layer …")
-def dropped_table(key: Key, cut: float, ratio: float, joint: bool, _whole: JointSpace) -> pd.DataFrame:
+def dropped_table(key: Key, cut: float, ratio: float, joint: bool, _space: JointSpace) -> pd.DataFrame:
     """The share of every basis vector that pruning drops."""
     from merging.study.analysis.drm_joint_space import dropped_shares
 
-    return dropped_shares(_whole.truncate(cut), ratio, joint)
+    return dropped_shares(_space.truncate(cut), ratio, joint)
 
 
 @st.cache_data(max_entries=page_data.CACHED, show_spinner="Pruning and merging the layer …")
 def steps_table(
-    key: Key, cut: float, ratio: float, joint: bool, _whole: JointSpace
+    key: Key, cut: float, ratio: float, joint: bool, _space: JointSpace
 ) -> tuple[pd.DataFrame, dict[str, float]]:
-    """The reduced matrices of every step, and the numbers for the caption."""
+    """The matrices of every step in reduced size, and the numbers for the caption."""
     from merging.study.analysis.drm_joint_space import algorithm_steps
 
-    return algorithm_steps(_whole.truncate(cut), ratio, joint)
+    return algorithm_steps(_space.truncate(cut), ratio, joint)

@@ -1,4 +1,4 @@
-"""What the views of the Conflicts page share: a run's linear layers, their picker, their matrices and joint spaces.
+"""Linear layers of a run for the views of the Conflicts page: their picker, matrices and joint spaces.
 
 Joint spaces are cached for all sessions, because only decompositions take long.
 """
@@ -35,7 +35,7 @@ def linear_layers(run: Run) -> pd.DataFrame:
 
 
 def pick_layer(run: Run, first: str | None = None) -> str | None:
-    """The picker of one linear layer; it begins with ``first`` if neither link nor session names a layer of the run."""
+    """The picker of one linear layer; ``first`` is preselected unless the link or the session names a layer."""
     names = list(linear_layers(run)["tensor"])
     return selection_pickers.pick_selected(
         address.TENSOR, names, "Layer", first=first, placeholder=CLICK_HINT, width=420, what="linear layers"
@@ -43,7 +43,7 @@ def pick_layer(run: Run, first: str | None = None) -> str | None:
 
 
 def middle_layer(run: Run) -> str:
-    """The first linear layer of the middle block; views that need a layer begin with it."""
+    """The first linear layer of the middle block, the default of views that need a layer."""
     rows = linear_layers(run)
     blocks = list(dict.fromkeys(section for section in rows["section"] if "block " in section))
     section = blocks[len(blocks) // 2] if blocks else rows["section"].iloc[0]
@@ -59,7 +59,7 @@ def _task_matrices(run_id: str) -> TaskMatrices:
 
 @st.cache_resource(max_entries=2, show_spinner="Reading the layer …")
 def task_matrices(run_id: str, layer: str) -> torch.Tensor:
-    """Task vectors of a linear layer (K, d_out, d_in), in the order of the run's experts; shared, never changed.
+    """Task vectors of a linear layer, (experts, d_out, d_in), in the order of the run; shared, so never changed.
 
     Raises:
         CheckpointError: a checkpoint of the run is missing or has changed.
@@ -69,23 +69,23 @@ def task_matrices(run_id: str, layer: str) -> torch.Tensor:
 
 @dataclass
 class Decomposition:
-    """The joint space of a layer once it is computed."""
+    """A holder of a layer's joint space: None until it is computed."""
 
     space: JointSpace | None = None
 
 
-# The cache keeps what holds the space, because a cached function must not draw, and computing one draws its progress.
+# The cache stores the holder, not the space: cached functions must not draw, and computing a space draws progress.
 @st.cache_resource(max_entries=4, show_spinner=False)
 def cached_decomposition(run_id: str, layer: str, vertical: bool) -> Decomposition:
-    """The decomposition of a layer for all sessions; of the last few layers it is kept."""
+    """The decomposition of a layer, cached for all sessions; only the last few layers stay cached."""
     return Decomposition()
 
 
 def expected_seconds(run: Run, layer: str, vertical: bool) -> float:
-    """About how many seconds the joint space of a layer takes; 0 if it is kept.
+    """The estimated seconds to compute the joint space of a layer; 0 if it is cached.
 
     Raises:
-        CheckpointError: as ``task_matrices``.
+        CheckpointError: as in ``task_matrices``.
     """
     from merging.study.analysis.drm_joint_space import estimated_seconds
 
@@ -96,14 +96,14 @@ def expected_seconds(run: Run, layer: str, vertical: bool) -> float:
 
 
 def decompose_layer(run: Run, layer: str, vertical: bool, tick: Tick = lambda share: None) -> JointSpace:
-    """The joint space of a layer, with every direction that is not null; ``tick`` gets the share that is done.
+    """The joint space of a layer, with every direction that is not null; ``tick`` gets the finished share, 0 to 1.
 
     Raises:
-        CheckpointError: as ``task_matrices``. MergingError: the numbers are too large.
+        CheckpointError: as in ``task_matrices``. MergingError: the numbers are too large.
     """
     from merging.study.analysis.drm_joint_space import joint_space
 
-    kept = cached_decomposition(run.id, layer, vertical)
-    if kept.space is None:
-        kept.space = joint_space(run.experts, task_matrices(run.id, layer), vertical, tick)
-    return kept.space
+    cached = cached_decomposition(run.id, layer, vertical)
+    if cached.space is None:
+        cached.space = joint_space(run.experts, task_matrices(run.id, layer), vertical, tick)
+    return cached.space

@@ -1,4 +1,4 @@
-"""Sign agreement on the Conflicts page: in the weights, in DRM's joint spaces, projected back; and the election."""
+"""Sign agreement on the Conflicts page: in the weights, in DRM's joint spaces, and projected back; the election."""
 
 from __future__ import annotations
 
@@ -41,15 +41,15 @@ NOT_MEASURED = "Sign agreement of every layer has not been counted for the exper
 READING_NOTE = (
     "Agreement at a position is the share of the majority sign among the experts whose entry is not zero; positions "
     "without such an entry do not count. A single vote agrees with itself, so agreement rises as density falls: marks "
-    "show what random signs give with the same numbers of votes. Projected back, nearly every entry votes again, so "
-    "most of the drop from a joint space comes from density."
+    "show the agreement of random signs with the same numbers of votes. Projected back, nearly every entry votes, so "
+    "most of the drop from a joint space is due to density."
 )
 ELECTION_NOTE = (
     "Each expert's matrix is trimmed to {:.0%} by itself (TIES with the scope of one tensor). The sign of the sum of "
-    "the remaining entries is elected, and entries of the other sign are dropped. Where the sum is zero, the sign that "
-    "wins more of the whole model is elected."
+    "the remaining entries is elected, and entries of the other sign are dropped. If the sum is zero, the sign that "
+    "wins more often in the whole model is elected."
 )
-NUMBERS = {
+COLUMNS = {
     "expert": st.column_config.TextColumn("Expert", pinned=True),
     "kept": st.column_config.NumberColumn("Kept", format="localized", help="Entries that remain after the trim."),
     "won": st.column_config.NumberColumn("Survive", format="localized", help="Kept entries of the elected sign."),
@@ -60,14 +60,14 @@ NUMBERS = {
 
 @st.cache_data(max_entries=page_data.CACHED, show_spinner=False)
 def layer_at_density(run_id: str, name: str, density: float, cut: float, _spaces: Sequence[JointSpace]) -> LayerSigns:
-    """One linear layer, pruned to one density."""
+    """The signs of one linear layer, pruned to one density."""
     from merging.study.measurements.signs import inspect_layer
 
     return inspect_layer(linear_layers.task_matrices(run_id, name), (density,), cut, spaces=_spaces)
 
 
 def layer_states(run: Run, name: str, density: float, cut: float) -> list[LayerSigns]:
-    """One linear layer, before and after pruning; spaces and counts that are cached are not computed again."""
+    """The signs of one linear layer before and after pruning; cached spaces and counts are not computed again."""
     from merging.study.measurements.signs import estimated_seconds
 
     densities = sorted({1.0, density})
@@ -75,23 +75,23 @@ def layer_states(run: Run, name: str, density: float, cut: float) -> list[LayerS
     seconds += len(densities) * estimated_seconds(linear_layers.task_matrices(run.id, name).shape)
     with st.spinner(f"Counting signs of this layer, about {duration_text(seconds)} …"):
         spaces = [linear_layers.decompose_layer(run, name, vertical) for vertical in (False, True)]
-        return [layer_at_density(run.id, name, at, cut, spaces) for at in densities]
+        return [layer_at_density(run.id, name, share, cut, spaces) for share in densities]
 
 
 def histogram_bins(counts: dict[tuple[str, float], NDArray[np.int64]], density: float) -> pd.DataFrame:
-    """The table of the histogram: a row for each space, state and bin, with the totals of its space."""
+    """The histogram's table: one row for each space, state and bin, with the totals of its space."""
     import pandas as pd
 
     from merging.study.measurements.signs import EDGES, SPACES, agreement_histogram, mean_agreement
 
     rows: list[tuple[Any, ...]] = []
     for space, title in SPACES.items():
-        for state_of, at in {"before": 1.0, "after": density}.items():
-            if state_of == "after" and density == 1.0:
+        for state, at in {"before": 1.0, "after": density}.items():
+            if state == "after" and density == 1.0:
                 continue
             totals, (shares, chances) = mean_agreement(counts[space, at]), agreement_histogram(counts[space, at])
             rows += [
-                (space, title, state_of, at, low, high, share, chance, *totals)
+                (space, title, state, share, low, high, share, chance, *totals)
                 for low, high, share, chance in zip(EDGES, EDGES[1:], shares, chances, strict=False)
             ]
     facts = ["space", "title", "state", "density", "low", "high", "share", "random"]
@@ -100,7 +100,7 @@ def histogram_bins(counts: dict[tuple[str, float], NDArray[np.int64]], density: 
 
 @cache_shared(8)
 def votes_of_all_layers(measurement: StoredMeasurement) -> dict[tuple[str, float], NDArray[np.int64]]:
-    """Votes of all linear layers together, by space and density; shared, so not to be changed."""
+    """{(space, density): votes} of all linear layers together; shared, so never changed."""
     from merging.study.measurements.signs import read_counts
 
     return read_counts(measurements.measured_table(measurement, "votes"), measurement.notes["tasks"])
@@ -108,7 +108,7 @@ def votes_of_all_layers(measurement: StoredMeasurement) -> dict[tuple[str, float
 
 @cache_table
 def agreement_by_layer(measurement: StoredMeasurement, density: float) -> pd.DataFrame:
-    """Agreement at one density, a row for each space and layer."""
+    """Agreement at one density, one row for each space and layer."""
     from merging.study.measurements.signs import SPACES
 
     rows = _with_layer_facts(measurement, "agreement", density)
@@ -117,7 +117,7 @@ def agreement_by_layer(measurement: StoredMeasurement, density: float) -> pd.Dat
 
 @cache_table
 def elections_at(measurement: StoredMeasurement, density: float) -> pd.DataFrame:
-    """Elections at one density, a row for each layer and expert."""
+    """Elections at one density, one row for each layer and expert."""
     return election_shares(_with_layer_facts(measurement, "elections", density))
 
 
@@ -128,27 +128,27 @@ def _with_layer_facts(measurement: StoredMeasurement, name: str, density: float)
 
 
 def election_shares(rows: pd.DataFrame) -> pd.DataFrame:
-    """Elections with their shares; layers whose experts keep nothing have none."""
-    of_all = rows.groupby("tensor")["won"].transform("sum")
+    """Elections with their shares; these are NaN for layers whose experts keep no entry."""
+    survivors = rows.groupby("tensor")["won"].transform("sum")
     return rows.assign(
-        survived=rows["won"] / rows["kept"].where(rows["kept"] > 0), taken=rows["won"] / of_all.where(of_all > 0)
+        survived=rows["won"] / rows["kept"].where(rows["kept"] > 0), taken=rows["won"] / survivors.where(survivors > 0)
     )
 
 
 def choose_cell() -> None:
-    """Callback of a click on the heat map: the cell's layer goes into the picker."""
+    """Callback of a click on the heat map: choose the cell's layer."""
     if cell := chart_view.clicked_mark("sign_layers"):
         selection.choose_value(address.TENSOR, cell["tensor"])
 
 
 def choose_layer() -> None:
-    """Callback of a click on the election."""
+    """Callback of a click on the election: choose the layer."""
     if mark := chart_view.clicked_mark("election_layers"):
         selection.choose_value(address.TENSOR, mark["tensor"])
 
 
 def draw_view(run: Run) -> None:
-    """Sign agreement of a run's experts, below the offer to measure what is missing."""
+    """Draw sign agreement of a run's experts, and a button that measures all layers if that is missing."""
     measurement = measurements.find_measurement(measurements.SIGNS, run.id)
     if measurement is None:
         measure_button.draw_missing(measurements.SIGNS, [run], NOT_MEASURED)
@@ -157,7 +157,7 @@ def draw_view(run: Run) -> None:
 
 @guarded_fragment
 def draw_pictures(run: Run, measurement: StoredMeasurement | None) -> None:
-    """Heat map, histogram and election; a click redraws only them."""
+    """Draw heat map, histogram and election; a click redraws only them."""
     with st.container(horizontal=True, gap="medium"):
         density = st.select_slider(
             "Density", DENSITIES, DENSITY, key=address.DENSITY, bind=address.BIND, help=DENSITY_HELP, width=300
@@ -183,7 +183,7 @@ def draw_pictures(run: Run, measurement: StoredMeasurement | None) -> None:
 
 
 def draw_heat_map(run: Run, measurement: StoredMeasurement, density: float, value: str, layer: str | None) -> None:
-    """Agreement layer by layer."""
+    """Draw agreement layer by layer."""
     table, selected = agreement_by_layer(measurement, density), (None, layer)
     pruned = f"Linear layers, pruned to {density:.0%}; rank cut of the joint spaces {measurement.notes['rank_tol']}."
     chart_view.draw_chart(
@@ -195,15 +195,15 @@ def draw_heat_map(run: Run, measurement: StoredMeasurement, density: float, valu
 def draw_histogram(
     run: Run, measurement: StoredMeasurement | None, layer: str | None, density: float, cut: float
 ) -> None:
-    """The histogram of one layer, or of all layers."""
+    """Draw the histogram of one layer, or of all layers."""
     if layer:
         try:
-            live = layer_states(run, layer, density, cut)
-        except CheckpointError as error:  # caught here: a click redraws this fragment alone
+            states = layer_states(run, layer, density, cut)
+        except CheckpointError as error:  # caught in this function, because a click redraws this fragment alone
             st.error(page_text.safe_text(error, 1000), icon=":material/error:")
             return
-        ranks = " and ".join(f"{rank} ({way})" for rank, way in zip(live[0].ranks, ("H", "V"), strict=True))
-        counts, what = {key: votes for at in live for key, votes in at.votes.items()}, layer
+        ranks = " and ".join(f"{rank} ({way})" for rank, way in zip(states[0].ranks, ("H", "V"), strict=True))
+        counts, what = {key: votes for state in states for key, votes in state.votes.items()}, layer
         ranked = f"The joint spaces of this layer have {ranks} directions at rank cut {cut:g}. "
     elif measurement is not None:
         counts, what, ranked = (
@@ -223,7 +223,7 @@ def draw_histogram(
 
 
 def draw_election(run: Run, measurement: StoredMeasurement, density: float, layer: str | None) -> None:
-    """Which experts' entries survive, layer by layer, and in numbers for the chosen layer or all."""
+    """Draw the experts' surviving entries layer by layer, and a table for the chosen layer or all layers."""
     chart_view.draw_question("election_layers")
     value = ELECTION_METRICS[
         st.selectbox("Show", ELECTION_METRICS, key=address.ELECTION_METRIC, bind=address.BIND, width=300)
@@ -236,13 +236,13 @@ def draw_election(run: Run, measurement: StoredMeasurement, density: float, laye
     st.dataframe(
         election_table(table, layer).replace({"expert": expert_names.data_set_titles()}),
         hide_index=True,
-        column_config=NUMBERS,
-        alt="What survives the election, by expert",
+        column_config=COLUMNS,
+        alt="Entries that survive the election, by expert",
     )
 
 
 def election_table(table: pd.DataFrame, layer: str | None) -> pd.DataFrame:
-    """Kept and surviving entries by expert, of one layer or of all together."""
+    """Kept and surviving entries by expert, for one layer or all layers together."""
     rows = table[table["tensor"] == layer] if layer else table
     sums = election_shares(rows.groupby("expert", sort=False)[["kept", "won"]].sum().reset_index().assign(tensor=""))
     return sums[["expert", "kept", "won", "survived", "taken"]]

@@ -1,4 +1,4 @@
-"""The number of tasks on the Conflicts page: accuracy against how many experts are merged, and paired t-tests."""
+"""The number of tasks on the Conflicts page: accuracy against the number of merged experts, and paired t-tests."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from merging.study.analysis.measurement_store import StoredMeasurement
 
 NOT_MEASURED = (
-    "How accuracy depends on the number of tasks has not been measured on this benchmark. This merges up to ten "
+    "The effect of the number of tasks on accuracy has not been measured on this benchmark. This merges up to ten "
     "subsets of every size with several methods. It takes ten minutes or more, in the background, and you can cancel "
     "it."
 )
@@ -37,7 +37,7 @@ READING = (
 
 
 def draw_view() -> None:
-    """Accuracy against how many experts are merged (DRM, Fig. 2), and paired t-tests (DRM, Table 5)."""
+    """Draw accuracy against the number of merged experts (DRM, Fig. 2), and paired t-tests (DRM, Table 5)."""
     if (measurement := measurements.find_measurement(measurements.TASK_COUNTS)) is None:
         measure_button.draw_missing_benchmark(measurements.TASK_COUNTS, NOT_MEASURED)
         return
@@ -48,12 +48,11 @@ def draw_view() -> None:
     notes, images = measurement.notes, span(measurements.measured_table(measurement, "counts")["n"])
     caption = (
         f"Each dot is one subset of the experts; the line connects the means. At most {notes['most']} subsets of each "
-        f"size, all if there are fewer, the same for every method: {notes['subsets']} subsets, drawn with seed "
-        f"{notes['seed']}. Accuracy is on the tasks of the merged experts only, on n = {images} images of "
-        f"each task's {samples.scored_part()}, the same images everywhere. Every method keeps its preset's "
-        f"parameters at every "
-        "size; a scaling chosen for eight experts, such as Task Arithmetic's, is not optimal for two. DARE-TIES "
-        "draws what it drops with seed 0. "
+        f"size (all of them if there are fewer), the same for every method: {notes['subsets']} subsets, sampled with "
+        f"seed {notes['seed']}. Accuracy is on the tasks of the merged experts only, on n = {images} images of each "
+        f"task's {samples.scored_part()}, the same images for all dots. Every method has its preset's "
+        "parameters at every size; a scaling chosen for eight experts, such as Task Arithmetic's, is not optimal for "
+        "two. DARE-TIES samples its masks with seed 0. "
         f"{measure_button.origin_in_words([measurement])}"
     )
     paper = paper_line.claim_lines("conflicts/task_counts")
@@ -82,7 +81,7 @@ def _paired_tests(table: pd.DataFrame, chosen: str, value: str) -> pd.DataFrame:
 def _draw_tests(table: pd.DataFrame, value: str) -> None:
     from merging.study.trials.task_counts import REFERENCE
 
-    st.header("Is one method better than another, no matter which experts are merged?", anchor=False)
+    st.header("Is one method better than another, whichever experts are merged?", anchor=False)
     methods = list(dict.fromkeys(table["method"]))
     first = methods.index(REFERENCE) if REFERENCE in methods else 0
     chosen = st.selectbox("Compare", methods, first, key=address.TESTED_METHOD, bind=address.BIND, width=320)

@@ -1,4 +1,4 @@
-"""Cumulative drift on the Drift page: by depth, against accuracy lost, and the spread of that loss over tasks."""
+"""Cumulative drift on the Drift page: by depth, against accuracy lost, and the spread of the loss over tasks."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ POINT_GROUPS = {
 
 
 def draw_view(pairs: Pairs, stored: Sequence[Run]) -> None:
-    """The charts and tables of the chosen runs."""
+    """Draw the charts and tables of the chosen runs."""
     with st.container(horizontal=True, gap="medium"):
         token = st.selectbox("Features", TOKENS, key=address.TOKEN, bind=address.BIND, width=220)
         distance = pick_distance()
@@ -53,7 +53,7 @@ def pick_distance() -> str:
 
 
 def draw_lines(pairs: Pairs, token: str, distance: str, band: str) -> None:
-    """A line for each run (LOT, Fig. 1b)."""
+    """Draw a curve for each run (LOT, Fig. 1b)."""
     measured = [measurement for _, measurement in pairs]
     table = measurements.drift_by_depth(pairs, TOKENS[token])
     colors = [run.id for run, _ in pairs]
@@ -66,24 +66,23 @@ def draw_lines(pairs: Pairs, token: str, distance: str, band: str) -> None:
 
 
 def lines_in_words(table: pd.DataFrame, measured: Sequence[StoredMeasurement], token: str) -> str:
-    """What the lines of the table show."""
+    """A caption on the curves: tasks, band, images and origin."""
     tasks = table.groupby("run")["task"].nunique().tolist() if "run" in table else []
     return (
-        f"Lines are means over {_tasks_in_words(tasks)}; the band runs from the task that drifts least to the one "
-        f"that drifts "
-        "most. Each task's images pass through the merged model and the task's own expert, and the features "
+        f"Curves are means over {_tasks_in_words(tasks)}; the band spans the task that drifts least to the one that "
+        "drifts most. Each task's images pass through the merged model and the task's own expert, and the features "
         f"({page_text.safe_text(token)}) are compared after every part. n = {span(table['n'])} images per task "
         f"of the choosing half, never the reporting half. {measure_button.origin_in_words(measured)}"
     )
 
 
 def _tasks_in_words(tasks: Sequence[int]) -> str:
-    """'tasks', or how many of them, if the runs merge different numbers of experts."""
-    return f"{span(tasks)} tasks, each run's own, so not of the same images" if len(set(tasks)) > 1 else "tasks"
+    """'tasks', or their numbers if the runs merge different numbers of experts."""
+    return f"{span(tasks)} tasks, which differ between the runs, as do the images" if len(set(tasks)) > 1 else "tasks"
 
 
 def draw_accuracy(pairs: Pairs, stored: Sequence[Run], distance: str) -> None:
-    """A point for each task and run (LOT, Fig. 1a), with correlations."""
+    """Draw a point for each task and run (LOT, Fig. 1a), and correlations."""
     points = measurements.drift_and_accuracy(pairs, stored)
     fit = measurements.fit_drift_line(points, distance) if len(points) else None
     line = None if fit is None else (fit.slope, fit.intercept, fit.pearson, fit.spearman, fit.n)
@@ -106,7 +105,7 @@ def draw_accuracy(pairs: Pairs, stored: Sequence[Run], distance: str) -> None:
 
 
 def draw_correlations(points: pd.DataFrame, value: str) -> None:
-    """Correlations over all points, within runs and within tasks."""
+    """Draw a table of correlations over all points, within runs and within tasks."""
     table = _correlations(points, value)
     table["over"] = table["over"].map(POINT_GROUPS)
     number = st.column_config.NumberColumn
@@ -120,7 +119,7 @@ def draw_correlations(points: pd.DataFrame, value: str) -> None:
     st.dataframe(table, hide_index=True, column_config=columns, alt="Correlations of drift with accuracy lost")
     st.caption(
         "The points are not independent: runs share tasks, and tasks share runs. The coefficient of all points mixes "
-        "hard and easy tasks with good and bad merges; each of the other two keeps one of them fixed."
+        "hard and easy tasks with good and bad merges; each of the other two fixes the run or the task."
     )
 
 
@@ -132,7 +131,7 @@ def _correlations(points: pd.DataFrame, value: str) -> pd.DataFrame:
 
 
 def draw_consistency(runs: Sequence[Run], stored: Sequence[Run]) -> None:
-    """LOT's Table 10, from stored accuracies."""
+    """Draw LOT's Table 10 from stored accuracies."""
     st.header("How evenly does each merge serve its tasks?", anchor=False)
     table = measurements.loss_spread(runs, stored)
     if table.empty:

@@ -1,4 +1,4 @@
-"""One run on the Drift page, layer by layer: isolated drift, LOT's objective, ablation, and what CAT removes."""
+"""One run on the Drift page, layer by layer: isolated drift, LOT's objective, ablation, and the share CAT removes."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ CELLS = {"share of the output": "relative", "mean square": "mean_square"}
 CONFLICTS = {"share of squared norm": "removed", "conflict, summed": "conflict_sum", "worst conflict": "conflict_top"}
 CLICK_HINT = "Click a cell, or choose"
 ISOLATED_NOTE = (
-    "Each cell replaces only that tensor of the expert by the merged one, and keeps the expert's own inputs (LOT, Eq. "
-    "4): the tensor's drift if nothing before it drifted."
+    "Each cell replaces only that tensor of the expert by the merged one, with the expert's own inputs (LOT, Eq. 4): "
+    "the tensor's drift if no layer before it drifted."
 )
 OBJECTIVE_NOTE = (
     "LOT minimizes Σₖ ‖Xₖ(T − Tₖ)‖² of each layer over one merged task vector T for all tasks (Eq. 6); before the "
@@ -33,18 +33,18 @@ OBJECTIVE_NOTE = (
     "above its cut-off; a merge that also moves in the others can be lower."
 )
 REMOVED_NOTE = (
-    "For every task CAT finds output directions of a matrix, or single scalars, in which the other task vectors "
-    "disturb the task's outputs more than they serve their own; those are removed. A conflict is the eigenvalue of "
-    "such a direction or the score of such a scalar, in squared units of the layer's output. The share is that of each "
+    "For every task, CAT finds output directions of a matrix, or single scalars, in which the other task vectors "
+    "disturb the task's outputs more than they serve their own tasks, and removes them. A conflict is the eigenvalue "
+    "of such a direction or the score of such a scalar, in squared units of the layer's output. The share is of each "
     "task vector's squared norm."
 )
 ABLATION_OFFER = "Accuracy with each kind of parameter reset to the pretrained model has not been measured for"
 
 
 def draw_view(pairs: Pairs) -> None:
-    """One run in detail; the chart of a single layer shows the others, too."""
+    """Draw one run in detail; the chart of a single layer shows the other runs, too."""
     run = pick_one([run for run, _ in pairs])
-    measurement = next(one for other, one in pairs if other.id == run.id)
+    measurement = next(measured for other, measured in pairs if other.id == run.id)
     draw_pictures(run, measurement, pairs)
     if not run.network:
         draw_ablation(run)
@@ -52,7 +52,7 @@ def draw_view(pairs: Pairs) -> None:
 
 
 def draw_unmeasured(runs: Sequence[Run]) -> None:
-    """One tensor of a run whose drift is not measured: its picker, its other views, and what putting back does."""
+    """Draw one tensor of a run without measured drift: its picker, its other views, and the effect of restoring."""
     run = pick_one(runs)
     if run.network:
         return
@@ -65,7 +65,7 @@ def draw_unmeasured(runs: Sequence[Run]) -> None:
 
 
 def choose_cell() -> None:
-    """Callback of a click: the cell's task and tensor go into their pickers."""
+    """Callback of a click: set the pickers to the cell's task and tensor."""
     if cell := chart_view.clicked_mark("drift_layers"):
         selection.choose_value(address.TENSOR, cell["tensor"])
         selection.choose_value(address.EXPERT, cell["task"])
@@ -80,13 +80,13 @@ def pick_kind() -> str:
 
 @guarded_fragment
 def draw_pictures(run: Run, measurement: StoredMeasurement, pairs: Pairs) -> None:
-    """Isolated drift, one layer of it, and the objective; a click redraws only them."""
+    """Draw isolated drift, one layer of it, and the objective; a click redraws only them."""
     with st.container(horizontal=True, gap="medium"):
         kind = pick_kind()
         value = CELLS[st.selectbox("Color", CELLS, key=address.DRIFT_METRIC, bind=address.BIND, width=210)]
     table = measurements.layer_drift_table(run, measurement)
     tasks, tensors = (list(dict.fromkeys(table[name])) for name in ("task", "tensor"))
-    picture = st.container()  # the pickers are read before the picture above them is drawn
+    picture = st.container()  # above the pickers, but drawn after them, because the chart needs their values
     with st.container(horizontal=True, gap="medium"):
         tensor = selection_pickers.pick_selected(address.TENSOR, tensors, "Tensor", placeholder=CLICK_HINT, width=380)
         task = selection_pickers.pick_selected(address.EXPERT, tasks, "Task", width=220)
@@ -98,13 +98,13 @@ def draw_pictures(run: Run, measurement: StoredMeasurement, pairs: Pairs) -> Non
             caption=f"{ISOLATED_NOTE} {_exemplars(run, measurement)}", of=[run],
         )  # fmt: skip
     if tensor:
-        one, colors = measurements.one_tensor(pairs, tensor), [other.id for other, _ in pairs]
+        layer_table, colors = measurements.one_tensor(pairs, tensor), [other.id for other, _ in pairs]
         counts, exemplars = sorted({other.notes.get("exemplars", 0) for _, other in pairs}), ""
-        if len(counts) > 1:  # the chart compares them nevertheless
-            exemplars = f"Every run on the exemplars of its own recipe: n = {counts[0]} to {counts[-1]} per task."
+        if len(counts) > 1:  # the chart compares these runs nevertheless
+            exemplars = f"Every run uses the exemplars of its own recipe: n = {counts[0]} to {counts[-1]} per task."
         chart_view.draw_chart(
-            "drift_tensor", one, name="drift_tensor", tensor=tensor, selected=task, runs=colors, caption=exemplars,
-            description=page_text.safe_text(tensor), of=[other for other, _ in pairs],
+            "drift_tensor", layer_table, name="drift_tensor", tensor=tensor, selected=task, runs=colors,
+            caption=exemplars, description=page_text.safe_text(tensor), of=[other for other, _ in pairs],
         )  # fmt: skip
         if not run.network and st.button("Does putting it back help?", icon=":material/undo:", on_click=open_restoring):
             st.rerun()  # the whole page
@@ -112,12 +112,12 @@ def draw_pictures(run: Run, measurement: StoredMeasurement, pairs: Pairs) -> Non
 
 
 def open_restoring() -> None:
-    """Callback: the same tensor in the view of what putting back gives."""
+    """Callback: open the view "put back" with the same tensor."""
     st.session_state[address.DRIFT_VIEW] = "put back"
 
 
 def draw_objective(run: Run, measurement: StoredMeasurement, pairs: Pairs, kind: str, tensor: str | None) -> None:
-    """LOT's objective for any run."""
+    """Draw LOT's objective, which is defined for any run."""
     table = measurements.tensors_of_kind(measurements.lot_objective_table(run, measurement), kind)
     options = {"label": clean_text(run.name, 60), "run": run.id, "runs": [other.id for other, _ in pairs]}
     chart_view.draw_chart(
@@ -132,7 +132,7 @@ def _exemplars(run: Run, measurement: StoredMeasurement) -> str:
         return other_networks.rows_in_words(measurement)
     most, seed = measurement.notes["exemplars"], measurement.notes["exemplar_seed"]
     n = span((measurement.notes.get("fewest_exemplars", most), most))
-    seen = ", the ones that the merge used" if run.recipe and run.recipe.exemplars else ""
+    seen = ", those that the merge used" if run.recipe and run.recipe.exemplars else ""
     return (
         f"n = {n} exemplars per task (training images), seed {seed}{seen}. "
         f"{measure_button.origin_in_words([measurement])}"
@@ -140,7 +140,7 @@ def _exemplars(run: Run, measurement: StoredMeasurement) -> str:
 
 
 def draw_ablation(run: Run) -> None:
-    """LOT's Table 7 for this run, measured on request."""
+    """Draw LOT's Table 7 for this run, which is measured on request."""
     st.header("Which kind of parameter carries the merge?", anchor=False)
     measurement = measurements.find_measurement(measurements.ABLATION, run.id)
     if measurement is None:
@@ -148,24 +148,31 @@ def draw_ablation(run: Run) -> None:
         return
     table = measurements.ablation_table(measurement)
     numbers = {name: st.column_config.NumberColumn(name, format="%.1f%%") for name in table.columns if name != "kind"}
-    first = {"kind": st.column_config.TextColumn("Left as pretrained", pinned=True)}
-    st.dataframe(table, hide_index=True, column_config=first | numbers, alt="Accuracy by what is left as pretrained")
+    first = {"kind": st.column_config.TextColumn("Reset to pretrained", pinned=True)}
+    st.dataframe(
+        table,
+        hide_index=True,
+        column_config=first | numbers,
+        alt="Accuracy by the parameters that are reset to pretrained",
+    )
     images = span(measurements.measured_table(measurement, measurements.ABLATION)["n"])
     st.caption(
         f"In-domain accuracy on the {samples.scored_part()}, n = {images} images per task (LOT, Table 7, "
-        f"which does not state where it counts embeddings). {measure_button.origin_in_words([measurement])}"
+        f"which does not state in which group it counts embeddings). {measure_button.origin_in_words([measurement])}"
     )
     paper_line.draw_lines(paper_line.claim_lines("drift/ablation"), [run])
 
 
 def draw_removed(runs: Sequence[Run]) -> None:
-    """What CAT removed from the task vectors of one run."""
+    """Draw the parts of one run's task vectors that CAT removed."""
     run = pick_one(runs)
     with st.container(horizontal=True, gap="medium"):
         kind = pick_kind()
         value = CONFLICTS[st.selectbox("Color", CONFLICTS, key=address.CONFLICT_METRIC, bind=address.BIND, width=210)]
     table = measurements.tensors_of_kind(measurements.removed_conflicts(run), kind)
-    given = run.recipe.exemplars if run.recipe else None
-    images = f"n = {given.per_task} exemplars per task (training images), seed {given.seed}. " if given else ""
+    exemplars = run.recipe.exemplars if run.recipe else None
+    images = (
+        f"n = {exemplars.per_task} exemplars per task (training images), seed {exemplars.seed}. " if exemplars else ""
+    )
     caption = f"{REMOVED_NOTE} {images}Recorded while the run was merged. {run_picker.run_badges(run)}"
     chart_view.draw_chart("drift_removed", table, name=f"cat_{run.id[:8]}", value=value, caption=caption, of=[run])

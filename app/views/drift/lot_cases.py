@@ -1,4 +1,4 @@
-"""LOT on the Drift page: its closed form between two extreme cases, and how many exemplars methods need."""
+"""LOT on the Drift page: its closed form between two extreme cases, and accuracy by number of exemplars."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
     import pandas as pd
 
 NOT_MEASURED = (
-    "How accuracy depends on the number of exemplars has not been measured on this benchmark. This merges and "
-    "evaluates every method that needs exemplars with 1 to 64 of them, in three different draws. It takes many "
+    "The effect of the number of exemplars on accuracy has not been measured on this benchmark. This merges and "
+    "evaluates every method that needs exemplars with 1 to 64 of them, in three different samples. It takes many "
     "minutes, in the background, and you can cancel it."
 )
-TRAINED_NOTE = "Each task vector is projected onto its own task's inputs, as gradient descent leaves it."
+TRAINED_NOTE = "Each task vector is projected onto its own task's inputs, as after gradient descent."
 UNTRAINED_NOTE = (
-    "Both task vectors act on every direction, also where their own task has no input, which training leaves alone."
+    "Both task vectors act on every direction, even where their own task has no input and training changes nothing."
 )
 ORDER = (
     " A task's inputs are strongest in its first direction and weakest in its fourth, so the strong directions of A "
@@ -39,14 +39,15 @@ ORDER = (
 
 @guarded_fragment
 def draw_cases() -> None:
-    """Two tasks on one layer, from orthogonal to shared feature spaces; exact, computed at once."""
+    """Draw two tasks on one layer, from orthogonal to shared feature spaces; exact and computed at once."""
     from merging.study.analysis.lot_extreme_cases import RANK, extreme_case
 
     st.markdown(
-        "LOT solves each layer in closed form. Here are two tasks whose inputs span a few directions. In directions "
-        "that only one task's inputs excite, LOT follows that task's vector and **no drift remains**. In shared "
-        "directions it takes an **average weighted by the energy** of the inputs, and drift remains unless the two "
-        "task vectors agree. Move the first slider from one extreme of the paper's analysis (section 5.1) to the other."
+        "LOT solves each layer in closed form. This example has two tasks whose inputs span a few directions. In "
+        "directions that only one task's inputs excite, LOT follows that task's vector and **no drift remains**. In "
+        "shared directions it takes an **average weighted by the energy** of the inputs, and drift remains unless the "
+        "two task vectors agree. Move the first slider from one extreme of the paper's analysis (section 5.1) to the "
+        "other."
     )
     with st.grid(3, min_column_width=220):
         shared: int = st.slider(
@@ -60,7 +61,7 @@ def draw_cases() -> None:
             "Cosine of the two task vectors", -1.0, 1.0, 0.0, 0.05, key=address.COSINE, bind=address.BIND
         )
     trained: bool = st.toggle(
-        "Task vectors as training leaves them", True, key=address.TRAINED_VECTORS, bind=address.BIND,
+        "Task vectors as after training", True, key=address.TRAINED_VECTORS, bind=address.BIND,
         help="Gradient descent changes a layer only along its inputs. Off: both vectors act on every direction.",
     )  # fmt: skip
     case = extreme_case(shared, energy, agreement, trained)
@@ -69,7 +70,7 @@ def draw_cases() -> None:
         + (", and neither does the sum." if trained else ". The sum does: each vector acts on the other's inputs."),
         RANK: "The feature spaces are the same: LOT is a weighted average of the task vectors.",
     }
-    between = f"The tasks share {shared} of {RANK} directions: LOT does both at once."
+    between = f"The tasks share {shared} of {RANK} directions: LOT combines both cases."
     caption = (
         f"{ends.get(shared, between)} Computed just now on this machine's CPU, from synthetic numbers, seed 0. "
         "The sum is Task Arithmetic with scaling 1, the mean is weight averaging. "
@@ -92,19 +93,18 @@ def draw_cases() -> None:
 
 
 def draw_exemplars(stored: Sequence[Run]) -> None:
-    """Accuracy against the number of exemplars, as a chart and a table."""
+    """Draw accuracy against the number of exemplars, as a chart and a table."""
     measurement = measurements.find_measurement(measurements.EXEMPLARS)
     if measurement is None:
         measure_button.draw_missing_benchmark(measurements.EXEMPLARS, NOT_MEASURED)
         return
     accuracy, rank = measurements.exemplar_tables(measurement)
     lines = measurements.reference_accuracies(stored)
-    draws, tasks = plural(measurement.notes["seeds"], "draw"), plural(int(accuracy["tasks"].iloc[0]), "task")
+    draws, tasks = plural(measurement.notes["seeds"], "sample"), plural(int(accuracy["tasks"].iloc[0]), "task")
     caption = (
-        f"Lines are means over {draws} of the exemplars (seeds from 0), bands run from the worst draw to the best. "
-        f"In-domain accuracy on the {samples.scored_part()}, n = {accuracy['n'].iloc[0]:,} images over {tasks}; "
-        f"every method "
-        f"with its default parameters except those in its name. {measure_button.origin_in_words([measurement])}"
+        f"Curves are means over {draws} of exemplars (seeds from 0), bands span the worst to the best of them. "
+        f"In-domain accuracy on the {samples.scored_part()}, n = {accuracy['n'].iloc[0]:,} images over {tasks}; every "
+        f"method has its default parameters except those in its name. {measure_button.origin_in_words([measurement])}"
     )
     paper = paper_line.claim_lines("drift/exemplars")
     chart_view.draw_chart(
@@ -118,7 +118,7 @@ def draw_exemplars(stored: Sequence[Run]) -> None:
 
 
 def _draw_numbers(accuracy: pd.DataFrame) -> None:
-    """Our means beside what papers print, a row for each number of exemplars."""
+    """Draw our means beside those that papers print, one row for each number of exemplars."""
     wide = 100 * accuracy.pivot_table("accuracy", "exemplars", "method", sort=False).sort_index()
     number = st.column_config.NumberColumn
     columns: dict[str, Any] = {name: number(f"● {clean_text(name, 40)}", format="%.1f%%") for name in wide.columns}
@@ -130,11 +130,11 @@ def _draw_numbers(accuracy: pd.DataFrame) -> None:
         table.style.set_properties(subset=[curve.key for curve in BY_EXEMPLARS], color=printed_color()),
         hide_index=True,
         column_config={"exemplars": number("Exemplars per task"), **columns},
-        alt="Mean in-domain accuracy by number of exemplars and method, measured here and published",
+        alt="Mean in-domain accuracy by number of exemplars and method, measured and published",
     )
     st.caption(
-        f"{OURS}: mean over draws. {PUBLISHED}: as printed, on ViT-B/32 experts and images of its own, ± as printed; "
-        "compare only how they change along a column."
+        f"{OURS}: mean over samples. {PUBLISHED}: means and ± as printed, for the papers' own ViT-B/32 experts and "
+        "images; compare only the changes along a column."
     )
 
 
@@ -144,18 +144,17 @@ def _printed_accuracy(curve: Curve, exemplars: int) -> str:
 
 
 def draw_altered(measurement: StoredMeasurement) -> None:
-    """What merging whole weights loses, and how much of it comes from the pretrained weights (LOT, Fig. 2)."""
+    """Draw the loss from merging whole weights, and the part of it due to the pretrained weights (LOT, Fig. 2)."""
     from merging.study.trials.exemplar_sensitivity import split_losses
 
     table = split_losses(measurements.measured_table(measurement, "weights"))
     paper = paper_line.claim_lines("drift/whole_weights")
-    draws = plural(measurement.notes["seeds"], "draw")
+    draws = plural(measurement.notes["seeds"], "sample")
     caption = (
         "The closed form of LOT with scaling 1, solved once for task vectors and once for whole weights, from the same "
-        "exemplars and with the same cut-off. The first part is what is lost against each task's own expert with task "
-        "vectors; the second is what whole weights lose beyond that, which is what (I − Π) θ₀ was worth. Means over "
-        f"{draws} of the exemplars, bars from the best to the worst; in-domain accuracy on the "
-        f"{samples.scored_part()}, "
+        "exemplars and with the same cut-off. The first part is the loss with task vectors, against each task's own "
+        "expert; the second is the additional loss with whole weights, which is the value of (I − Π) θ₀. Means over "
+        f"{draws} of exemplars, bars from the best to the worst; in-domain accuracy on the {samples.scored_part()}, "
         f"n = {table['n'].iloc[0]:,} images. {measure_button.origin_in_words([measurement])}"
     )
     chart_view.draw_chart("drift_altered", table, name="whole_weights", caption=caption, description=paper, of=())
@@ -163,14 +162,14 @@ def draw_altered(measurement: StoredMeasurement) -> None:
 
 
 def draw_projection() -> None:
-    """The term in which RegMean and LOT differ (LOT, Eq. 20)."""
+    """Draw the term in which RegMean and LOT differ (LOT, Eq. 20)."""
     st.header("Why does RegMean without shrinkage need more exemplars than LOT?", anchor=False)
     st.latex(r"\theta_\text{RegMean} = \theta_\text{LOT} - (I - \Pi)\,\theta_0")
     st.latex(r"\Pi = \Big(\sum_k X_k^\top X_k\Big)^{+} \sum_k X_k^\top X_k")
     st.caption(
-        "Weights are inputs × outputs here. With α = 1, λ = 1 and the same cut-off the two differ by this term only "
+        "Weights are inputs × outputs in this formula. With α = 1, λ = 1 and the same cut-off, only this term differs "
         "(LOT, Eq. 20). Π projects onto the input directions that exemplars excite; the lower curve above is its rank. "
         "LOT solves for the task vector and leaves all other directions as pretrained. RegMean solves for the weights, "
         "so in those directions it also loses the pretrained weights, unless shrinkage (α below 1, its default) fills "
-        "them. Each RegMean run keeps a table of the share that it lost."
+        "them. Each RegMean run stores a table of the share that it lost."
     )

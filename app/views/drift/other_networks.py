@@ -1,4 +1,4 @@
-"""Runs of other networks than CLIP on the Drift page: layer by layer, from files of what enters the experts' layers."""
+"""Runs of networks other than CLIP on the Drift page: layer by layer, from files of the inputs of experts' layers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NOT_MEASURED = "Drift layer by layer, from the layer inputs that the recipe name
 
 
 def offered_runs(stored: Sequence[Run]) -> list[Run]:
-    """The merges of other networks whose layers are measured, or can be: their recipes name layer inputs."""
+    """The merges of other networks whose layers are measured, or can be because their recipes name layer inputs."""
     others = [run for run in page_data.merges_of(stored) if run.network]
     return [
         run for run in others if _names_files(run) or measurements.find_measurement(measurements.LAYER_DRIFT, run.id)
@@ -31,7 +31,7 @@ def _names_files(run: Run) -> bool:
 
 
 def rows_in_words(measurement: StoredMeasurement) -> str:
-    """What a measurement was made from; plain text."""
+    """A sentence on the rows and files of a measurement; plain text."""
     notes = measurement.notes
     files = ", ".join(clean_text(name, 80) for name in notes["files"].values())
     doubts = "".join(f" {clean_text(doubt, 200)}" for doubt in notes["doubts"])

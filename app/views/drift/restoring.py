@@ -1,4 +1,4 @@
-"""Putting back on the Drift page: the true map, the first-order map, both ranks, and the panel of one layer."""
+"""Restoring tensors on the Drift page ("put back"): true map, first-order map, both ranks, and one tensor's panel."""
 
 from __future__ import annotations
 
@@ -26,30 +26,30 @@ if TYPE_CHECKING:
     import pandas as pd
 
 CLICK_HINT = "Click a cell, or choose"
-POLL_SECONDS = 3.0  # seconds between two looks at a measurement that is running
+POLL_SECONDS = 3.0  # between two updates of a running measurement
 MOST = 5  # tensors in the table
-NOT_MEASURED = "What putting each layer back gives has not been measured for"
+NOT_MEASURED = "The effect of putting each layer back has not been measured for"
 PREDICTION_OFFER = (
-    "The first-order map takes one gradient, about as long as a few evaluations of the sample. It has not been "
-    "measured for"
+    "The first-order map needs one gradient, which takes about as long as a few evaluations of the sample. It has not "
+    "been measured for"
 )
-NO_DRIFT = "To set it against drift, feature drift has to be measured. It has not been measured for"
+NO_DRIFT = "The comparison with drift needs feature drift, which has not been measured for"
 PREDICTION_NOTE = (
-    "One gradient predicts by how much the mean margin changes: the cosine of the right class minus the largest other "
-    "one. That is another unit than accuracy, and only small steps are predicted well."
+    "One gradient predicts the change of the mean margin, which is the cosine of the right class minus the largest "
+    "other one. Its unit differs from that of accuracy, and the prediction is good only for small steps."
 )
 WEIGHT_NOTE = "λ of each tensor is the weight with which the sum of the task vectors fits the merged one best."
 
 
 def draw_view(runs: Sequence[Run]) -> None:
-    """One run: what each layer would give back."""
+    """Draw the effect of restoring each tensor of one run."""
     run = pick_one(runs, ready=[run for run in runs if measurements.find_measurement(measurements.PUT_BACK, run.id)])
     if run.recipe is None:
-        st.info("This run is no merge, so there is nothing to put back.")
+        st.info("This run is not a merge, so there is nothing to put back.")
         return
     measured = measurements.find_measurement(measurements.PUT_BACK, run.id)
-    # One element above the part that is drawn alone, whatever it holds: else that part would be another one for
-    # Streamlit once the measurement is there, and a click that comes meanwhile would be lost.
+    # Exactly one element is above the fragment, with or without the measurement. Otherwise Streamlit would take the
+    # fragment for another one once the measurement is stored, and would lose a click made in the meantime.
     above = st.container()
     if measured is None:
         with above:
@@ -58,7 +58,7 @@ def draw_view(runs: Sequence[Run]) -> None:
 
 
 def draw_offer(run: Run) -> None:
-    """The offer to measure, and the map so far while it is running."""
+    """Draw the button that measures, and the map so far while the job is running."""
     measure_button.draw_missing(measurements.PUT_BACK, [run], NOT_MEASURED)
     if any(
         job.is_live and (job.kind, job.subject) == (measurements.PUT_BACK, run.id)
@@ -68,10 +68,10 @@ def draw_offer(run: Run) -> None:
 
 
 def draw_partial_map(run: Run) -> None:
-    """The map so far of a measurement that is running."""
+    """Draw the map so far of a running measurement."""
     shown = restored_tensors.partial_result(run)
     if shown is None or shown.tables["changes"].empty:
-        st.caption("The first results appear once the embeddings were put back.")
+        st.caption("The first results appear after the embeddings were put back.")
         return
     changes = shown.tables["changes"]
     done = int((changes.drop_duplicates(["level", "name"])["level"] == "tensor").sum())
@@ -86,22 +86,22 @@ def draw_partial_map(run: Run) -> None:
 
 
 def choose_cell() -> None:
-    """Callback of a click on the map: the cell's tensor goes into the picker."""
+    """Callback of a click on the map: choose the cell's tensor."""
     choose_clicked("revert_map")
 
 
 def choose_predicted() -> None:
-    """Callback of a click on the first-order map."""
+    """Callback of a click on the first-order map: choose the cell's tensor."""
     choose_clicked("first_order_map")
 
 
 def choose_point() -> None:
-    """Callback of a click on a point."""
+    """Callback of a click on a point: choose its tensor."""
     choose_clicked("drift_and_put_back")
 
 
 def choose_clicked(key: str) -> None:
-    """Put the tensor that was clicked on a chart into the picker."""
+    """Choose the tensor of the clicked mark of a chart."""
     if cell := chart_view.clicked_mark(key):
         choose_tensor(cell["tensor"])
 
@@ -113,10 +113,10 @@ def choose_tensor(tensor: str) -> None:
 
 @guarded_fragment
 def draw_maps(run: Run, measured: StoredMeasurement | None) -> None:
-    """The maps with the picker of one tensor, and its panel; a click redraws only them."""
+    """Draw the maps with the picker of one tensor, and its panel; a click redraws only them."""
     tensors = list(page_data.run_table(run.id, "tensors")["tensor"])
     changes = None if measured is None else measurements.measured_table(measured, "changes")
-    picture = st.container()  # the picker is read before the picture above it is drawn
+    picture = st.container()  # above the picker, but drawn after it, because the chart needs its value
     tensor = selection_pickers.pick_selected(address.TENSOR, tensors, "Tensor", placeholder=CLICK_HINT, width=380)
     selection_pickers.draw_view_links("Drift", address.TENSOR, run=run.id)
     if measured is not None and changes is not None:
@@ -129,7 +129,7 @@ def draw_maps(run: Run, measured: StoredMeasurement | None) -> None:
 
 
 def draw_true_map(run: Run, measured: StoredMeasurement, changes: pd.DataFrame, tensor: str | None) -> None:
-    """The map, and tables of whole blocks, kinds, and the largest gains."""
+    """Draw the map, and tables of whole blocks, kinds, and the largest gains."""
     caption = f"{images_in_words(measured.notes, changes)} {measure_button.origin_in_words([measured])}"
     chart_view.draw_chart(
         "revert_map", restored_tensors.revert_cells(run, changes), name=f"put_back_{run.id[:8]}", on_click=choose_cell,
@@ -142,33 +142,33 @@ def draw_true_map(run: Run, measured: StoredMeasurement, changes: pd.DataFrame, 
                 restored_tensors.change_averages(changes, ("block", "kind")), "Accuracy with blocks and kinds put back"
             )
         with st.container():
-            st.markdown(f"**The {MOST} tensors that give most**, points (95% interval)")
+            st.markdown(f"**The {MOST} tensors with the largest gain**, points (95% interval)")
             draw_changes(
                 restored_tensors.change_averages(changes, ("tensor",), MOST),
-                "The tensors that give most if they are put back",
+                "The tensors with the largest gain when put back",
             )
 
 
 def draw_changes(table: pd.DataFrame, alt: str) -> None:
-    """Changes in points with their intervals."""
+    """Draw a table of changes in points with their intervals."""
     columns = {"name": st.column_config.TextColumn("Put back", width="medium")}
     height = page_parts.table_height(len(table), 480)
     st.dataframe(table, hide_index=True, column_config=columns, height=height, alt=alt)
 
 
 def images_in_words(notes: Mapping[str, Any], changes: pd.DataFrame) -> str:
-    """The images, the seed, and how many intervals leave zero out by chance."""
+    """The images, the seed, and the number of intervals that exclude zero by chance."""
     intervals = len(changes)
     return (
-        f"Each change is made and run. n = {count(notes['n_in'])} images in domain and {count(notes['n_out'])} out of "
-        f"domain of the {notes['split']} half, drawn with seed {notes['sample_seed']}, the same for every change; "
-        f"paired bootstrap with {count(notes['resamples'])} draws. Of {count(intervals)} intervals about "
-        f"{count(intervals / 20)} would leave zero out by chance alone."
+        f"Each change is made and evaluated. n = {count(notes['n_in'])} images in domain and {count(notes['n_out'])} "
+        f"out of domain of the {notes['split']} half, sampled with seed {notes['sample_seed']}, the same for every "
+        f"change; paired bootstrap with {count(notes['resamples'])} resamples. Of {count(intervals)} intervals, about "
+        f"{count(intervals / 20)} would exclude zero by chance alone."
     )
 
 
 def pick_domain(changes: pd.DataFrame) -> str:
-    """The picker of in or out of domain."""
+    """The picker of a domain; returns the chosen one."""
     known = [over for over in (OUT_OF_DOMAIN, IN_DOMAIN) if over in set(changes["over"])]
     chosen = st.segmented_control(
         "Accuracy", known, default=known[0], key=address.DOMAIN, bind=address.BIND, required=True
@@ -177,7 +177,7 @@ def pick_domain(changes: pd.DataFrame) -> str:
 
 
 def draw_ranks(run: Run, changes: pd.DataFrame, tensor: str | None) -> None:
-    """Ranks by drift against ranks by what putting back gives, and the first of both."""
+    """Draw ranks by drift against ranks by the gain of restoring, and the first tensor of both."""
     from merging.study.analysis.correlation import fit_line
 
     chart_view.draw_question("drift_and_put_back")
@@ -194,29 +194,27 @@ def draw_ranks(run: Run, changes: pd.DataFrame, tensor: str | None) -> None:
     chart_view.draw_chart(
         "drift_and_put_back", table, name=f"drift_and_put_back_{run.id[:8]}", headed=True, on_click=choose_point,
         correlation=(fit.spearman, fit.n), over=over, selected=tensor, of=[run],
-        caption="Drift of a layer by itself, a mean over tasks, is a correlate; putting back is an intervention. "
+        caption="Isolated drift of a layer, a mean over tasks, is a correlation; putting back is an intervention. "
         f"n = {count(table['n'].max())} images {over}. {measure_button.origin_in_words([drift])}",
     )  # fmt: skip
 
 
 def draw_firsts(table: pd.DataFrame, over: str) -> None:
-    """The tensor that drifts most and the one that helps most, each with its rank by the other, as buttons."""
+    """Draw the tensor that drifts most and the one that helps most, with their ranks and buttons that choose them."""
     most, best = table.loc[table["drift"].idxmax()], table.loc[table["change"].idxmax()]
     number = plural(len(table), "tensor")
     st.markdown(
-        f"**{page_text.safe_text(most['tensor'], 100)}** drifts most; by what putting it back gives {over} it is at "
-        f"rank "
-        f"{most['change_rank']:g} of {number}. **{page_text.safe_text(best['tensor'], 100)}** helps most if it is "
-        f"put back; "
-        f"by drift it is at rank {best['drift_rank']:g}. Equal numbers share a mean rank."
+        f"**{page_text.safe_text(most['tensor'], 100)}** drifts most; by the gain {over} of putting it back, its rank "
+        f"is {most['change_rank']:g} of {number}. **{page_text.safe_text(best['tensor'], 100)}** helps most if it is "
+        f"put back; by drift, its rank is {best['drift_rank']:g}. Equal numbers share a mean rank."
     )
     with st.container(horizontal=True):
-        st.button("Choose what drifts most", key="drifts_most", on_click=choose_tensor, args=(most["tensor"],))
-        st.button("Choose what helps most", key="helps_most", on_click=choose_tensor, args=(best["tensor"],))
+        st.button("Choose the one that drifts most", key="drifts_most", on_click=choose_tensor, args=(most["tensor"],))
+        st.button("Choose the one that helps most", key="helps_most", on_click=choose_tensor, args=(best["tensor"],))
 
 
 def draw_predicted_map(run: Run, changes: pd.DataFrame | None, tensor: str | None) -> None:
-    """The first-order map, and how well it ranks the tensors where the true map is known."""
+    """Draw the first-order map, and its rank correlation with the true map if that is known."""
     chart_view.draw_question("first_order_map")
     measured = measurements.find_measurement(measurements.FIRST_ORDER, run.id)
     if measured is None:
@@ -231,18 +229,17 @@ def draw_predicted_map(run: Run, changes: pd.DataFrame | None, tensor: str | Non
         "first_order_map", table, name=f"first_order_{run.id[:8]}", headed=True, on_click=choose_predicted,
         selected=(None, tensor), of=[run], description=f"Predicted for {guess}.",
         caption=f"{PREDICTION_NOTE} {WEIGHT_NOTE} n = {count(notes['n_in'])} images in domain and "
-        f"{count(notes['n_out'])} out of "
-        f"domain of the {notes['split']} half, seed {notes['sample_seed']}. "
+        f"{count(notes['n_out'])} out of domain of the {notes['split']} half, seed {notes['sample_seed']}. "
         f"{measure_button.origin_in_words([measured])}",
     )  # fmt: skip
 
 
 def correlations_in_words(correlations: Sequence[restored_tensors.RankCorrelation]) -> str:
-    """The rank correlation of both maps."""
+    """A sentence on the rank correlation of both maps; Markdown."""
     parts = [
-        f"**{one.accuracy:.2f}** with accuracy and **{one.margin:.2f}** with the mean margin {one.over}"
-        for one in correlations
-        if math.isfinite(one.accuracy) and math.isfinite(one.margin)
+        f"**{rho.accuracy:.2f}** with accuracy and **{rho.margin:.2f}** with the mean margin {rho.over}"
+        for rho in correlations
+        if math.isfinite(rho.accuracy) and math.isfinite(rho.margin)
     ]
     if not parts:
         return "The ranks of both maps cannot be compared: one of them does not vary."

@@ -1,4 +1,4 @@
-"""Thumbnails with predictions, of the images circled on a map of the Features page."""
+"""Thumbnails and predictions of the images that are circled on a map of the Features page."""
 
 from __future__ import annotations
 
@@ -25,23 +25,23 @@ CIRCLED_TITLE = "the images that were circled on the map"
 def store_circled() -> None:
     """Callback of the lasso: store the circled images, and the run of their panel."""
     if picked := chart_view.circled_marks("feature_map"):
-        st.session_state[SESSION_KEY] = (picked[0]["run"].partition(":")[0], [one["image"] for one in picked])
+        st.session_state[SESSION_KEY] = (picked[0]["run"].partition(":")[0], [mark["image"] for mark in picked])
 
 
 def circled_images() -> tuple[str, list[str]]:
-    """The run in whose panel images were circled, and those images."""
+    """The id of the run in whose panel images are circled, and the names of these images."""
     run_id, images = st.session_state.get(SESSION_KEY, ("", []))
     return str(run_id), list(images)
 
 
 def clear_circled() -> None:
-    """Clear the selection."""
+    """Callback: clear the circled images."""
     st.session_state.pop(SESSION_KEY, None)
     selection.choose_value(selection.IMAGE, None)
 
 
 def draw_thumbnails(models: Sequence[Model], table: pd.DataFrame, run_id: str, chosen: Sequence[str]) -> None:
-    """The circled images with the right class, and the predictions before (pretrained) and after."""
+    """Draw the circled images with the right class and the predictions before (pretrained) and after."""
     from merging.study.measurements.features import SPLIT
 
     if not chosen:
@@ -63,11 +63,11 @@ def draw_thumbnails(models: Sequence[Model], table: pd.DataFrame, run_id: str, c
             on_click="ignore", type="tertiary", icon=":material/table:",
         )  # fmt: skip
         if len(rows):
-            image_link.draw_image_link(full_name(str(rows.index[0]), SPLIT), shown, "Look at them in Image")
+            image_link.draw_image_link(full_name(str(rows.index[0]), SPLIT), shown, "See them in Image")
     tiles = [
         Thumbnail(str(image), row["truth"], (("before", row["before"]), ("after", row["predicted"])))
         for image, row in list(rows.iterrows())[:MOST]
     ]
     draw_strip(tiles, SPLIT, shown, CIRCLED_TITLE)
     if len(rows) > MOST:
-        st.caption(f"Showing {MOST}, those whose prediction changes first; the file has all.")
+        st.caption(f"Showing {MOST}, starting with those whose prediction changes; the CSV file lists all.")

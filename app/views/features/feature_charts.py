@@ -24,14 +24,14 @@ VALUES = {"nearest neighbors": "knn", "silhouette": "silhouette", "scatter ratio
 
 
 def draw_separability(models: Sequence[Model]) -> None:
-    """The separability of every data set, model beside model."""
+    """Draw the separability of every data set, model beside model."""
     value = VALUES[st.selectbox("Measured as", VALUES, key=address.SEPARABILITY_METRIC, bind=address.BIND, width=220)]
     table = feature_data.separability_table(models)
     table = table[table["task"] != ALL_DATA_SETS]
     runs = [model.run.id for model in models]
     caption = (
-        "Computed from the features scaled to unit length, each data set by itself. Nearest neighbors: majority vote "
-        "of the 20 nearest other images by cosine, with 95% intervals; a class of few images cannot win many votes. "
+        "Computed from the features scaled to unit length, for each data set separately. Nearest neighbors: majority "
+        "vote of the 20 nearest other images by cosine, with 95% intervals; a small class cannot win many votes. "
         f"Silhouette: by cosine. {measure_button.origin_in_words([model.measurement for model in models])}"
     )
     name = f"separability_{value}"
@@ -43,7 +43,7 @@ def draw_separability(models: Sequence[Model]) -> None:
 
 
 def draw_distance(models: Sequence[Model]) -> None:
-    """How far each run moved the images' features from the pretrained ones (LwPTV, Fig. 10)."""
+    """Draw the distance of each run's features from the pretrained ones (LwPTV, Fig. 10)."""
     with st.container(horizontal=True, gap="medium", vertical_alignment="bottom"):
         task = feature_maps.pick_images()
         unit = st.toggle("Features of unit length", key=address.UNIT_LENGTH, bind=address.BIND)
@@ -66,12 +66,12 @@ def draw_distance(models: Sequence[Model]) -> None:
 
 
 def draw_components(runs: Sequence[Run], holders: Sequence[Run]) -> None:
-    """Whether pruning by saliency prefers a kind of layer (LwPTV, Fig. 9); ``holders`` may store a run's saliency."""
+    """Draw saliency by kind of layer (LwPTV, Fig. 9); ``holders`` are runs that may store the chosen run's saliency."""
     from merging.methods.shared.saliency import apply_ratio
     from merging.recipes.presets import settings_of
 
     if not runs:
-        st.info("Choose a run above: this is the saliency of the task vectors that a run merges.")
+        st.info("Choose a run above to see the saliency of the task vectors that it merges.")
         return
     run = pick_one(runs, "Task vectors of")
     try:
@@ -88,15 +88,16 @@ def draw_components(runs: Sequence[Run], holders: Sequence[Run]) -> None:
     table = table[table["expert"] == expert]
     table = table.assign(component=network_facts.component_of_tensors(table))
     caption = (
-        f"Kept is what the expert's own mask keeps at prune ratio {ratio:g}, before masks are shared. Boxes hold the "
-        "middle half of the tensors. Attention: everything in attention layers; MLP: everything in feed-forward "
-        "layers; Other: embeddings, layer norms, convolution and projection. Computed from the run's task vectors."
+        f"Kept are the tensors that the expert's own mask keeps at prune ratio {ratio:g}, before masks are shared. "
+        "Boxes span the middle half of the tensors. Attention: all tensors of attention layers; MLP: all tensors of "
+        "feed-forward layers; Other: embeddings, layer norms, convolution and projection. Computed from the run's task "
+        "vectors."
     )
     paper = paper_line.claim_lines("features/components")
-    said = f"Expert {page_text.safe_text(expert_names.expert_name(expert), 40)}. {paper}"
+    description = f"Expert {page_text.safe_text(expert_names.expert_name(expert), 40)}. {paper}"
     for key in ("feature_components", "feature_layers"):
         chart_view.draw_chart(
-            key, table, name=f"{key}_{run.id[:8]}", expert=clean_text(expert, 40), caption=caption, description=said,
-            of=[run],
+            key, table, name=f"{key}_{run.id[:8]}", expert=clean_text(expert, 40), caption=caption,
+            description=description, of=[run],
         )  # fmt: skip
     paper_line.draw_lines(paper, [run])

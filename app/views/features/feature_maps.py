@@ -1,4 +1,4 @@
-"""Maps on the Features page: model beside model or perplexity beside perplexity, and the images that are circled."""
+"""Maps on the Features page: model beside model or perplexity beside perplexity, and the circled images."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ ALL = "all data sets"
 PERPLEXITIES = (5, 30, 50)
 NO_MAPS = "t-SNE maps have not been computed for"
 TSNE_CAUTION = (
-    "On a t-SNE map neither the size of a cluster nor the distance between clusters means anything, and maps of "
-    "different models or perplexities are not comparable: each was fit separately, from the same images and seed. "
-    "Trust the numbers, which come from the features themselves."
+    "On a t-SNE map, neither the size of a cluster nor the distance between clusters has a meaning, and maps of "
+    "different models or perplexities are not comparable: each was fit separately, with the same images and seed. "
+    "Trust the numbers, which are computed from the features themselves."
 )
 FIT = (
-    "The two principal components hold {} of the variance ({}), so images that lie together here may be far apart. "
-    "They are fit on all models shown together, so positions and distances can be compared between panels."
+    "The two principal components explain {} of the variance ({}), so images that are close on the map may be far "
+    "apart. They are fit on all shown models together, so positions and distances can be compared between panels."
 )
 OF_DATA_SETS, OF_CLASSES = "Do out-of-domain data sets stay apart?", "Do out-of-domain classes stay apart?"
 COLUMNS = {
@@ -50,7 +50,7 @@ DECIMAL = {"silhouette": "%.3f", "scatter": "%.3f", "trust": "%.3f"}
 
 
 def pick_images() -> str:
-    """The picker of a data set; returns its key, or ``TOGETHER``."""
+    """The picker of a data set; returns its key, or ``ALL_DATA_SETS``."""
     titles = measurements.titles_by_task()
     keys = {ALL: ALL_DATA_SETS} | {titles[key]: key for key in _tasks()}
     return keys[st.selectbox("Images", keys, key=address.DATA_SET, bind=address.BIND, width=220)]
@@ -63,7 +63,7 @@ def _tasks() -> list[str]:
 
 
 def pick_classes(task: str) -> list[str]:
-    """The picker of classes of one data set; none means all."""
+    """The picker of classes of one data set; returns the chosen ones, where an empty list stands for all."""
     if task == ALL_DATA_SETS:
         return []
     names = page_data.benchmark().task(task).class_names
@@ -73,7 +73,7 @@ def pick_classes(task: str) -> list[str]:
 
 
 def draw_side_by_side(models: Sequence[Model]) -> None:
-    """One map for each model."""
+    """Draw one map for each model."""
     with st.container(horizontal=True, gap="medium"):
         first = TSNE if all(measurements.find_measurement(measurements.TSNE, model.run.id) for model in models) else PCA
         kind = st.segmented_control(
@@ -87,55 +87,64 @@ def draw_side_by_side(models: Sequence[Model]) -> None:
             )
         classes = pick_classes(task)
     if kind == PCA:
-        placed, shares = feature_data.principal_components(models, task)
+        coordinates_by_panel, shares = feature_data.principal_components(models, task)
         trust = {
-            model.run.id: feature_data.principal_trustworthiness(model, task, placed[model.run.id]) for model in models
+            model.run.id: feature_data.principal_trustworthiness(model, task, coordinates_by_panel[model.run.id])
+            for model in models
         }
         each = " and ".join(percent(share) for share in shares)
-        draw_maps(models, placed, trust, task, classes, PCA, FIT.format(percent(sum(shares)), each))
+        draw_maps(models, coordinates_by_panel, trust, task, classes, PCA, FIT.format(percent(sum(shares)), each))
     elif mapped := _find_maps(models):
         models = [model for model in models if model.run.id in mapped]
-        placed = {m.run.id: feature_data.tsne_map(m, mapped[m.run.id], task, perplexity) for m in models}
-        trust = {run_id: feature_data.map_trustworthiness(one, task, perplexity) for run_id, one in mapped.items()}
+        coordinates_by_panel = {m.run.id: feature_data.tsne_map(m, mapped[m.run.id], task, perplexity) for m in models}
+        trust = {run_id: feature_data.map_trustworthiness(tsne, task, perplexity) for run_id, tsne in mapped.items()}
         origin = measure_button.origin_in_words(list(mapped.values()))
         draw_maps(
-            models, placed, trust, task, classes, TSNE, f"{TSNE_CAUTION} Perplexity {perplexity}, seed 0. {origin}"
+            models,
+            coordinates_by_panel,
+            trust,
+            task,
+            classes,
+            TSNE,
+            f"{TSNE_CAUTION} Perplexity {perplexity}, seed 0. {origin}",
         )
 
 
 def draw_perplexities(models: Sequence[Model]) -> None:
-    """The same model at three perplexities: what all maps show does not depend on the perplexity."""
+    """Draw each model at three perplexities; a pattern on all three does not depend on the perplexity."""
     with st.container(horizontal=True, gap="medium"):
         task = pick_images()
         classes = pick_classes(task)
     if mapped := _find_maps(models):
-        placed = {
+        coordinates_by_panel = {
             f"{model.run.id}:perplexity {value}": feature_data.tsne_map(model, mapped[model.run.id], task, value)
             for model in models
             if model.run.id in mapped
             for value in PERPLEXITIES
         }
         trust = {
-            f"{run_id}:perplexity {value}": feature_data.map_trustworthiness(one, task, value)
-            for run_id, one in mapped.items()
+            f"{run_id}:perplexity {value}": feature_data.map_trustworthiness(tsne, task, value)
+            for run_id, tsne in mapped.items()
             for value in PERPLEXITIES
         }
-        draw_maps([m for m in models if m.run.id in mapped], placed, trust, task, classes, TSNE, TSNE_CAUTION, 3)
+        draw_maps(
+            [m for m in models if m.run.id in mapped], coordinates_by_panel, trust, task, classes, TSNE, TSNE_CAUTION, 3
+        )
 
 
 def _find_maps(models: Sequence[Model]) -> dict[str, StoredMeasurement]:
-    """{run id: stored t-SNE maps}; shows a button that makes the others."""
+    """{run id: stored t-SNE maps}, and a button that computes missing ones."""
     results = {model.run.id: measurements.find_measurement(measurements.TSNE, model.run.id) for model in models}
-    mapped = {run_id: one for run_id, one in results.items() if one is not None}
-    if rest := [model.run for model in models if model.run.id not in mapped]:
-        measure_button.draw_missing(measurements.TSNE, rest, NO_MAPS, list(mapped.values()))
+    mapped = {run_id: result for run_id, result in results.items() if result is not None}
+    if missing := [model.run for model in models if model.run.id not in mapped]:
+        measure_button.draw_missing(measurements.TSNE, missing, NO_MAPS, list(mapped.values()))
     return mapped
 
 
 @guarded_fragment
 def draw_maps(
     models: Sequence[Model],
-    placed: Mapping[str, pd.DataFrame],
+    coordinates_by_panel: Mapping[str, pd.DataFrame],
     trust: Mapping[str, float],
     task: str,
     classes: Sequence[str],
@@ -143,30 +152,32 @@ def draw_maps(
     caption: str,
     per_row: int = 2,
 ) -> None:
-    """The maps, their numbers, and the circled images; the lasso redraws only them."""
+    """Draw the maps, their numbers and the circled images; the lasso redraws only them."""
     from merging.study.measurements.features import SPLIT
 
-    placed = {panel: coordinates for panel, coordinates in placed.items() if len(coordinates)}
-    if not placed:
+    coordinates_by_panel = {
+        panel: coordinates for panel, coordinates in coordinates_by_panel.items() if len(coordinates)
+    }
+    if not coordinates_by_panel:
         st.info("There are too few images for a map of this perplexity.")
         return
     run_id, chosen = circled_images.circled_images()
-    table = feature_data.map_table(models, placed, task, classes)
+    table = feature_data.map_table(models, coordinates_by_panel, task, classes)
     on_map = dict.fromkeys(table["image"])
     circled = [image for image in chosen if image in on_map]
-    if (one := thumbnails.chosen_image(on_map, SPLIT)) and one not in circled:
-        circled = [one, *circled]
+    if (chosen_image := thumbnails.chosen_image(on_map, SPLIT)) and chosen_image not in circled:
+        circled = [chosen_image, *circled]
     notes = {name: f"trustworthiness {value:.3f}" for name, value in trust.items() if math.isfinite(value)}
     options = {"kind": kind, "groups": _groups(models, task), "notes": notes, "selected": circled, "per_row": per_row}
     name = f"features_{kind.lower()}_{task}"
     click, paper = circled_images.store_circled, paper_line.claim_lines("features/maps")
-    question = OF_DATA_SETS if task == ALL_DATA_SETS else OF_CLASSES  # marks are colored by what is asked about
+    question = OF_DATA_SETS if task == ALL_DATA_SETS else OF_CLASSES  # marks are colored by data set or by class
     st.header(question, anchor=False)
-    drawn, count = models[0].measurement.notes, plural(table["image"].nunique(), "image")
+    sample_notes, count = models[0].measurement.notes, plural(table["image"].nunique(), "image")
     chart_view.draw_chart(
         "feature_map", table, name=name, headed=True, heading=question,
         on_click=chart_view.Gesture("lasso", click), shared=kind == PCA, **options, caption=caption,
-        description=f"n = {count} of the choosing half, drawn with seed {drawn['seed']}. {paper}",
+        description=f"n = {count} of the choosing half, sampled with seed {sample_notes['seed']}. {paper}",
         of=[model.run for model in models],
     )  # fmt: skip
     paper_line.draw_lines(paper, [model.run for model in models])
@@ -175,14 +186,14 @@ def draw_maps(
 
 
 def _groups(models: Sequence[Model], task: str) -> list[str]:
-    """All data sets, or all classes of one, so that colors stay the same when some are left out."""
+    """All data sets, or all classes of one, so that colors do not change when some are left out."""
     table, titles = feature_data.image_table(models[0], task), measurements.titles_by_task()
     names = look_up_names(table["task"], titles) if task == ALL_DATA_SETS else table["truth"]
     return list(dict.fromkeys(names))
 
 
 def draw_numbers(models: Sequence[Model], task: str, trust: Mapping[str, float]) -> None:
-    """The numbers, computed in the original feature space."""
+    """Draw the numbers, which are computed in the original feature space."""
     table = feature_data.numbers_table(models, task, trust)
     if not trust:
         table = table.drop(columns="trust")
@@ -194,7 +205,7 @@ def draw_numbers(models: Sequence[Model], task: str, trust: Mapping[str, float])
     }
     st.dataframe(table, hide_index=True, column_config=columns, alt="Separability of the classes in every model")
     notes = models[0].measurement.notes
-    whole = " A class here is a class of a data set." if task == ALL_DATA_SETS else ""
+    whole = " Classes of different data sets count as different." if task == ALL_DATA_SETS else ""
     st.caption(
         f"Computed from the features scaled to unit length, not from the map, over all classes.{whole} n = "
         f"{span(table['n'])} images of the choosing half, seed {notes['seed']}, balanced by class, the "

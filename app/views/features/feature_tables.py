@@ -1,4 +1,4 @@
-"""What the Features page draws: models with their stored features, and the tables of its charts."""
+"""Models with their stored features, and the tables of the charts on the Features page."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     import numpy as np
     import pandas as pd
 
-ALL_DATA_SETS = "all"  # what measurements call all data sets taken together
+ALL_DATA_SETS = "all"  # the name in measurements of all data sets together
 BINS = 40
 PCA, TSNE = "PCA", "t-SNE"
 
 
 class Model(NamedTuple):
-    """One model with the measurement that holds its features."""
+    """One model with the measurement that contains its features."""
 
     run: Run
     label: str
@@ -39,39 +39,39 @@ class Model(NamedTuple):
 
 
 def reference_runs(stored: Sequence[Run]) -> Mapping[str, Run]:
-    """Stored evaluations on the benchmark: "pretrained", "multitask", and each expert by its task."""
+    """{"pretrained", "multitask" or a task: stored evaluation} of the reference models on the benchmark."""
     return page_data.references(page_data.benchmark().digest, stored)
 
 
 def split_by_features(runs: Sequence[Run]) -> tuple[list[Model], list[Run]]:
-    """The models whose features are stored, under distinct labels; and the runs whose features are not."""
+    """The models whose features are stored, with distinct labels, and the runs whose features are missing."""
     titles = [run.name for run in runs]
-    models, rest = [], []
+    models, missing = [], []
     for run in runs:
         label = run.name if titles.count(run.name) == 1 else f"{run.name} ({run.id[:6]})"
         if measurement := measurements.find_measurement(measurements.FEATURES, run.id):
             models.append(Model(run, label, measurement))
         else:
-            rest.append(run)
-    return models, rest
+            missing.append(run)
+    return models, missing
 
 
 @st.cache_resource(max_entries=16, show_spinner=False)
 def _rows(
     entry: str, _measurement: StoredMeasurement
-) -> np.ndarray[Any, Any]:  # an entry's name states all it depends on
+) -> np.ndarray[Any, Any]:  # the path of the measurement identifies its content
     import numpy as np
 
     return _measurement.array("features").astype(np.float32)
 
 
 def feature_rows(model: Model) -> np.ndarray[Any, Any]:
-    """Features (n, d) of a model; shared, never changed."""
+    """Features of a model, (images, dimensions) float32; shared, so never changed."""
     return _rows(str(model.measurement.path), model.measurement)
 
 
 def image_table(model: Model, task: str = ALL_DATA_SETS) -> pd.DataFrame:
-    """The images of one data set, or of all, with the model's predictions; the index counts from 0 over all."""
+    """The images of one data set, or of all, with the model's predictions; the index is the row among all images."""
     table = measurements.measured_table(model.measurement, "images")
     return table if task == ALL_DATA_SETS else table[table["task"] == task]
 
@@ -80,7 +80,7 @@ def image_table(model: Model, task: str = ALL_DATA_SETS) -> pd.DataFrame:
 
 
 def principal_components(models: Sequence[Model], task: str) -> tuple[dict[str, pd.DataFrame], tuple[float, ...]]:
-    """{run id: image, x, y} in principal components fit on all models, and their shares of the variance."""
+    """{run id: image, x, y} in principal components fit on all models, and each component's share of the variance."""
     return _cached_components(tuple(str(model.measurement.path) for model in models), task, models)
 
 
@@ -90,31 +90,31 @@ def _cached_components(
 ) -> tuple[dict[str, pd.DataFrame], tuple[float, ...]]:
     from merging.study.analysis.separability import principal_components
 
-    at = image_table(_models[0], task)
-    coordinates, shares = principal_components({model.run.id: feature_rows(model)[at.index] for model in _models})
-    placed = {run_id: at[["image"]].assign(x=xy[:, 0], y=xy[:, 1]) for run_id, xy in coordinates.items()}
+    images = image_table(_models[0], task)
+    coordinates, shares = principal_components({model.run.id: feature_rows(model)[images.index] for model in _models})
+    placed = {run_id: images[["image"]].assign(x=xy[:, 0], y=xy[:, 1]) for run_id, xy in coordinates.items()}
     return placed, tuple(float(share) for share in shares)
 
 
 def tsne_map(model: Model, measurement: StoredMeasurement, task: str, perplexity: int) -> pd.DataFrame:
-    """image, x, y of a model's stored map; no rows if there is no map of that perplexity."""
+    """``image``, ``x``, ``y`` of a model's stored map; no rows if there is no map of that perplexity."""
     from merging.study.measurements.tsne import map_name
 
-    here = image_table(model, task)[["image"]]
+    images = image_table(model, task)[["image"]]
     if not len(_quality(measurement, task, perplexity)):
-        return here.head(0).assign(x=0.0, y=0.0)
+        return images.head(0).assign(x=0.0, y=0.0)
     coordinates = measurement.array(map_name(task, perplexity))
-    return here.assign(x=coordinates[:, 0], y=coordinates[:, 1])
+    return images.assign(x=coordinates[:, 0], y=coordinates[:, 1])
 
 
 def map_trustworthiness(measurement: StoredMeasurement, task: str, perplexity: int) -> float:
-    """Trustworthiness of a stored map; NaN if it is not known."""
+    """Trustworthiness of a stored map; NaN if it is unknown."""
     row = _quality(measurement, task, perplexity)
     return float(row["trustworthiness"].iloc[0]) if len(row) else math.nan
 
 
 def _quality(measurement: StoredMeasurement, task: str, perplexity: int) -> pd.DataFrame:
-    """The row of one map, if there is one."""
+    """The row on the quality of one map; empty without such a map."""
     table = measurements.measured_table(measurement, "quality")
     return table[(table["map"] == task) & (table["perplexity"] == perplexity)]
 
@@ -123,8 +123,8 @@ def _quality(measurement: StoredMeasurement, task: str, perplexity: int) -> pd.D
 def _cached_trustworthiness(entry: str, task: str, coordinates: pd.DataFrame, _model: Model) -> float:
     from merging.study.analysis.separability import trustworthiness, unit_rows
 
-    at = image_table(_model, task)
-    return trustworthiness(unit_rows(feature_rows(_model)[at.index]), coordinates[["x", "y"]].to_numpy())
+    images = image_table(_model, task)
+    return trustworthiness(unit_rows(feature_rows(_model)[images.index]), coordinates[["x", "y"]].to_numpy())
 
 
 def principal_trustworthiness(model: Model, task: str, coordinates: pd.DataFrame) -> float:
@@ -138,7 +138,7 @@ def map_table(
     task: str = ALL_DATA_SETS,
     classes: Sequence[str] = (),
 ) -> pd.DataFrame:
-    """A row per panel and image. ``placed`` has coordinates by panel: a run's id, or "id:subtitle"."""
+    """One row for each panel and image; ``placed`` maps a panel, "run id" or "run id:subtitle", to coordinates."""
     import pandas as pd
 
     from merging.study.analysis.separability import reference_distances
@@ -148,7 +148,7 @@ def map_table(
     before = image_table(base).set_index("image")["predicted"].to_dict() if base else {}
     titles, frames = measurements.titles_by_task(), []
     for panel, coordinates in placed.items():
-        run_id, _, more = panel.partition(":")
+        run_id, _, subtitle = panel.partition(":")
         model = by_id[run_id]
         table = image_table(model, task)
         if base is not None:
@@ -157,7 +157,7 @@ def map_table(
             )
         table = table.merge(coordinates, on="image", validate="one_to_one")
         table["before"] = look_up_names(table["image"], before, "—")
-        frames.append(table.assign(run=panel, label=f"{model.label}, {more}" if more else model.label))
+        frames.append(table.assign(run=panel, label=f"{model.label}, {subtitle}" if subtitle else model.label))
     joined = pd.concat(frames, ignore_index=True)
     joined["title"] = look_up_names(joined["task"], titles)
     joined["group"] = joined["title"] if task == ALL_DATA_SETS else joined["truth"]
@@ -168,7 +168,7 @@ def map_table(
 
 
 def separability_table(models: Sequence[Model]) -> pd.DataFrame:
-    """A row per model and data set, and one for all data sets together, with intervals."""
+    """One row for each model and data set, and one for all data sets together, with intervals."""
     import pandas as pd
 
     frames = [
@@ -183,11 +183,11 @@ def separability_table(models: Sequence[Model]) -> pd.DataFrame:
 
 
 def numbers_table(models: Sequence[Model], task: str, trust: Mapping[str, float]) -> pd.DataFrame:
-    """One row per model: the numbers beside its map, as text with intervals."""
+    """One row for each model: the numbers below its map, as text with intervals."""
     table = separability_table(models)
     table = table[table["task"] == task].copy()
     right = [image_table(model, task)["correct"] for model in models]
-    table["zero"] = [_share(int(of.sum()), len(of)) for of in right]
+    table["zero"] = [_share(int(correct.sum()), len(correct)) for correct in right]
     table["neighbors"] = [_share(int(c), int(n)) for c, n in zip(table["correct"], table["n"], strict=True)]
     table["trust"] = [trust.get(model.run.id, math.nan) for model in models]
     return table[["label", "silhouette", "neighbors", "scatter", "zero", "trust", "classes", "n"]]
@@ -212,8 +212,10 @@ def distance_histogram(models: Sequence[Model], task: str, normalized: bool) -> 
     others = [model for model in models if not model.pretrained]
     if base is None or not others:
         return pd.DataFrame(columns=columns)
-    at = image_table(base, task).index
-    lengths = [reference_distances(feature_rows(model)[at], feature_rows(base)[at], normalized) for model in others]
+    images = image_table(base, task).index
+    lengths = [
+        reference_distances(feature_rows(model)[images], feature_rows(base)[images], normalized) for model in others
+    ]
     edges = np.linspace(0, max(float(np.max(values)) for values in lengths) or 1.0, BINS + 1)
     frames = []
     for model, values in zip(others, lengths, strict=True):

@@ -1,4 +1,4 @@
-"""Answers by depth on the Image page, beside the accuracy of the same reading over the data set."""
+"""Answers by depth on the Image page, beside the accuracy of the same readout over the data set."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from viz.figure_text import span
 
 CHART = "image_lens"
 BY_PRETRAINED = "image_by_pretrained"
-HELP = "The class token of every model goes through the pretrained model's last norm and projection, not its own."
+HELP = "Apply the pretrained model's last norm and projection to every model's class token, instead of the model's own."
 CAPTION = (
-    "After every block the class token is read out as if it were the last one (logit lens). Early depths were never "
-    "trained to be read so: the dashed line is the accuracy of the same reading over the data set."
+    "After every block, the class token is read out as if that block were the last one (logit lens). Early depths were "
+    "never trained for this readout; the dashed line is its accuracy over the data set."
 )
 
 
@@ -26,17 +26,17 @@ def _table() -> str:
 
 
 def needed_tables(study: ImageStudy) -> list[TableName]:
-    """The tables of this view."""
+    """The tables that this view needs."""
     if _table() != "lens":
         return study.model_tables(_table())
-    known = {name.other for name in study.pair_tables("accuracy")}
-    rest = [TableName("accuracy", model.key, model.key) for model in study.models
-            if model.reference == model.key and model.key not in known]  # fmt: skip
-    return [*study.model_tables("lens"), *study.pair_tables("accuracy"), *rest]
+    with_accuracy = {name.other for name in study.pair_tables("accuracy")}
+    further = [TableName("accuracy", model.key, model.key) for model in study.models
+            if model.reference == model.key and model.key not in with_accuracy]  # fmt: skip
+    return [*study.model_tables("lens"), *study.pair_tables("accuracy"), *further]
 
 
 def draw_answers(study: ImageStudy, tables: StudyTables) -> None:
-    """The chart, and a switch to the pretrained model's last section."""
+    """The chart, and a switch to the pretrained model's last norm and projection."""
     st.toggle("Read out by the pretrained model", key=BY_PRETRAINED, help=HELP)
     table = tables.join_tables(study.model_tables(_table()))
     if table is None:
@@ -48,8 +48,8 @@ def draw_answers(study: ImageStudy, tables: StudyTables) -> None:
 
         rows = pd.concat(accuracy, ignore_index=True).drop_duplicates(["model", "depth"])
         table = table.merge(rows[["model", "depth", "accuracy", "low", "high", "n"]], on=["model", "depth"], how="left")
-        over = page_text.safe_text(expert_names.expert_name(study.image.head), 40)
-        note = f" It is over {span(rows['n'])} images of the {samples.scored_part()} of {over}."
+        data_set = page_text.safe_text(expert_names.expert_name(study.image.head), 40)
+        note = f" The accuracy is over {span(rows['n'])} images of the {samples.scored_part()} of {data_set}."
     chart_view.draw_chart(
         CHART, table, name=f"answer_{study_tables.file_stem(study)}", sentence=tables.sentences_in_words, of=study.runs,
         caption=CAPTION + note, description=study_tables.study_in_words(study, tables),

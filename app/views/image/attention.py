@@ -1,4 +1,4 @@
-"""Where models look, on the Image page: cells over the image, and the heads in which a run looks elsewhere."""
+"""Attention on the Image page: cells over the image, and its change by block and head."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from merging.study.previews.preview_process import TableName
 
 ALL = "all"
 NOTE = (
-    "The class token’s row of attention in hard cells, one for each patch; the share that stays on the class token "
-    "stands over each grid. Rollout is the product of all blocks so far, each the mean of its heads and the identity "
-    "in equal parts; contribution weighs attention by the length of what is passed on. Attention is where values are "
-    "read from, not why an answer was given: for that, restore tokens."
+    "Each cell is the attention of the class token to one patch; the share that stays on the class token is above each "
+    "grid. Rollout is the product of all blocks so far, each the mean of its heads and the identity in equal parts. "
+    "Contribution weights attention by the norm of the value that it passes on. Attention shows where values are read "
+    "from, not why a model answers as it does: for that, restore tokens."
 )
-CHANGE = "Half the L1 distance of the class token’s rows, from 0 (looks alike) to 1 (looks elsewhere entirely)."
+CHANGE = "Half the L1 distance between the class token’s rows of attention, from 0 (equal) to 1 (no patch in common)."
 
 
 def _attention_views() -> dict[str, str]:
@@ -28,7 +28,7 @@ def _attention_views() -> dict[str, str]:
 
 
 def pick_attention() -> str:
-    """The pickers of a block or a head; what they choose is the number of a block, or a view of all blocks."""
+    """The pickers of a block or a head; returns the number of the block, or the name of a view of all blocks."""
     blocks = max(study_tables.block_and_head_counts()[0], 1)
     with st.container(horizontal=True, gap="medium", vertical_alignment="bottom"):
         unit = pick_parameter("Shown", address.ATTENTION, _attention_views(), ALL, width=260)
@@ -40,12 +40,12 @@ def pick_attention() -> str:
 
 
 def needed_tables(study: ImageStudy, chosen: str) -> list[TableName]:
-    """The tables of this view."""
+    """The tables that this view needs."""
     return [*study.model_tables("attention", chosen), *study.pair_tables("attention_change")]
 
 
 def draw_attention(study: ImageStudy, tables: StudyTables, chosen: str) -> None:
-    """The grids of one block or one view, and the change by block and head."""
+    """The grids of one block or view, and the chart of the change by block and head."""
     table = tables.join_tables(study.model_tables("attention", chosen))
     if table is not None:
         table = table.drop(columns="against", errors="ignore")

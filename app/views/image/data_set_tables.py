@@ -19,17 +19,17 @@ REFERENCE = "reference"
 
 
 def depth_table(pairs: Pairs, value: str, over: str) -> pd.DataFrame:
-    """The table of ``data_set_depths``: "turns", "parts" or "accuracy", of a domain or a data set."""
+    """The table of ``data_set_depths`` for "turns", "parts" or "accuracy" over a domain's or a data set's images."""
     import pandas as pd
 
     frames = []
-    for place, (run, measured) in enumerate(pairs):
+    for index, (run, measured) in enumerate(pairs):
         rows = measurements.measured_table(measured, value).rename(columns={"accuracy": "share"})
         rows = rows[rows["over"] == over]
         models = rows["model"] if "model" in rows else pd.Series("run", rows.index)
         own = rows[models == "run"]
         frames.append(own[COLUMNS].assign(run=run.id, label=run.name, kind="run"))
-        if place == 0 and (models == REFERENCE).any():  # that of all runs, since they merge the same experts
+        if index == 0 and (models == REFERENCE).any():  # one for all runs, which merge the same experts
             known, inside = rows[models == REFERENCE], over == IN_DOMAIN or (rows["group"] == IN_DOMAIN).all()
             label = "Own expert" if inside else "Pretrained"
             frames.append(known[COLUMNS].assign(run=REFERENCE, label=label, kind=REFERENCE))
@@ -37,7 +37,7 @@ def depth_table(pairs: Pairs, value: str, over: str) -> pd.DataFrame:
 
 
 def mended_table(pairs: Pairs, over: str, donor: str) -> pd.DataFrame:
-    """The table of ``data_set_mended``, with the tokens of the ``donor``: "reference" or "pretrained"."""
+    """The table of ``data_set_mended`` with tokens of the ``donor`` model: "reference" or "pretrained"."""
     import pandas as pd
 
     frames = []
@@ -49,7 +49,7 @@ def mended_table(pairs: Pairs, over: str, donor: str) -> pd.DataFrame:
 
 
 def task_table(run: Run, measured: StoredMeasurement, value: str) -> pd.DataFrame:
-    """The table of ``data_set_tasks``; restoring is by the reference's class token, whose images are known."""
+    """The table of ``data_set_tasks``; "mended" counts the images that the reference's class token fixes."""
     rows = measurements.measured_table(measured, value)
     if value == "mended":
         rows = rows[(rows["donor"] == REFERENCE) & (rows["tokens"] == "class")]
@@ -59,7 +59,7 @@ def task_table(run: Run, measured: StoredMeasurement, value: str) -> pd.DataFram
 
 
 def image_groups(pairs: Pairs) -> dict[str, str]:
-    """What can be counted, by the names in pickers: both domains, then every data set."""
+    """{name in pickers: key in tables} of the groups of images: both domains, then every data set."""
     titles, known = measurements.titles_by_task(), {}
     for _, measured in pairs:
         for over in measurements.measured_table(measured, "turns")["over"]:
@@ -69,7 +69,7 @@ def image_groups(pairs: Pairs) -> dict[str, str]:
 
 @cache_table
 def cell_images(measured: StoredMeasurement, value: str, task: str, depth: int) -> pd.DataFrame:
-    """The images behind a cell of ``data_set_tasks``."""
+    """The images that a cell of ``data_set_tasks`` counts."""
     from merging.study.measurements.depths import read_depths
     from merging.study.measurements.find_images import find_by_depth
 

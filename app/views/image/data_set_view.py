@@ -1,4 +1,4 @@
-"""The page's questions over whole data sets: where answers turn and part, and what fixes the images that break."""
+"""The view of whole data sets: depths at which answers turn or part, and the tokens that fix broken images."""
 
 from __future__ import annotations
 
@@ -32,23 +32,23 @@ METRICS = {  # label in the picker and in links -> column of the measurement
 TOKEN_MODELS = {"the reference": "reference", "the pretrained model": "pretrained"}
 CELL_METRICS = {**{name: METRICS[name] for name in list(METRICS)[:2]}, "what restoring fixes": "mended"}
 NOT_MEASURED = "Answers by depth have not been measured for"
-LOOKED_AT = "Depth 0 is before block 0, b after b blocks. Early depths were never trained to be read out like the last."
+DEPTH_NOTE = "Depth 0 is before block 0, b after b blocks. Early depths were never trained for this readout."
 METRIC_NOTES = {
-    "turns": "A line sums to 100 %: every image turns once, at the depth from which its final answer stays.",
-    "parts": "The depth from which the answer differs from the reference's to the end; images that end alike never do.",
-    "accuracy": LOOKED_AT,
+    "turns": "A curve sums to 100 %: every image turns once, at the depth from which its answer is the final one.",
+    "parts": "The depth from which the answer differs from the reference's; images with equal final answers have none.",
+    "accuracy": DEPTH_NOTE,
 }
 BROKEN = (
-    "Broken images are those that the reference gets right and the run wrong; n is their number. Before the output no "
-    "block of the merge follows, so that only its last normalization and projection count."
+    "Broken images are those that the reference gets right and the run wrong; n is their number. After the last block, "
+    "only the last normalization and projection of the merge follow."
 )
-INTERVALS = "95 % intervals: bootstrap of images within data sets, {draws:,} draws, seed {seed}."
-MODULES = "{} {} modules on the merged model, whose answers are not those of one network: left out here."
+INTERVALS = "95 % intervals: bootstrap of images within data sets, {resamples:,} resamples, seed {seed}."
+MODULES = "{} {} modules on the merged model, so its answers are not those of one network; this view leaves it out."
 MOST, MOST_LISTED = 12, 4  # images shown at once, and runs whose numbers of images are listed
 
 
 def draw_view(runs: Sequence[Run]) -> None:
-    """Draw all of it for the runs that merge the first one's experts."""
+    """Draw the view for the runs that merge the experts of the first run."""
     if learned := [run for run in runs if run.adapt]:
         titles = page_text.join_words([f"**{page_text.safe_text(run.name, 60)}**" for run in learned])
         st.caption(MODULES.format(titles, "has" if len(learned) == 1 else "have"))
@@ -59,8 +59,8 @@ def draw_view(runs: Sequence[Run]) -> None:
     groups = run_picker.group_by_models(merges)
     results = [(run, measurements.find_measurement(measurements.DEPTHS, run.id)) for run in groups[0]]
     pairs = [(run, measured) for run, measured in results if measured is not None]
-    if rest := [run for run, measured in results if measured is None]:
-        measure_button.draw_missing(measurements.DEPTHS, rest, NOT_MEASURED, [measured for _, measured in pairs])
+    if unmeasured := [run for run, measured in results if measured is None]:
+        measure_button.draw_missing(measurements.DEPTHS, unmeasured, NOT_MEASURED, [measured for _, measured in pairs])
     if pairs:
         draw_depths(pairs)
         draw_data_sets(pairs)
@@ -69,51 +69,51 @@ def draw_view(runs: Sequence[Run]) -> None:
 
 @guarded_fragment
 def draw_depths(pairs: Pairs) -> None:
-    """Lines for each run over depth, and what restoring fixes; the pickers redraw only them."""
-    overs = data_set_tables.image_groups(pairs)
-    names = list(overs)
+    """Curves over depth for each run, and the images that restoring fixes; the pickers redraw only these charts."""
+    groups = data_set_tables.image_groups(pairs)
+    names = list(groups)
     with st.container(horizontal=True, gap="medium"):
         name = st.selectbox(
             "Over the images of", names, key=address.IMAGE_GROUP, bind=address.BIND,
             width=240,
         )  # fmt: skip
-        asked = METRICS[st.selectbox("Count", METRICS, key=address.DEPTH_METRIC, bind=address.BIND, width=300)]
+        metric = METRICS[st.selectbox("Count", METRICS, key=address.DEPTH_METRIC, bind=address.BIND, width=300)]
         donor = TOKEN_MODELS[
             st.selectbox("Restore tokens of", TOKEN_MODELS, key=address.TOKEN_MODEL, bind=address.BIND, width=240)
         ]
-    over, ids, runs = overs[name], [run.id for run, _ in pairs], [run for run, _ in pairs]
-    where = clean_text(name, 60)
-    lines = data_set_tables.depth_table(pairs, asked, over)
+    over, ids, runs = groups[name], [run.id for run, _ in pairs], [run for run, _ in pairs]
+    title = clean_text(name, 60)
+    lines = data_set_tables.depth_table(pairs, metric, over)
     chart_view.draw_chart(
-        "data_set_depths", lines, name=f"by_depth_{asked}_{over}", value=asked, runs=ids, over=where, of=runs,
-        caption=f"{METRIC_NOTES[asked]} {numbers_in_words(pairs, lines, where, asked)}",
+        "data_set_depths", lines, name=f"by_depth_{metric}_{over}", value=metric, runs=ids, over=title, of=runs,
+        caption=f"{METRIC_NOTES[metric]} {numbers_in_words(pairs, lines, title, metric)}",
     )  # fmt: skip
     table = data_set_tables.mended_table(pairs, over, donor)
     chart_view.draw_chart(
-        "data_set_mended", table, name=f"mended_{donor}_{over}", runs=ids, over=where, of=runs,
-        caption=f"{BROKEN} {numbers_in_words(pairs, table, where, 'mended')}",
+        "data_set_mended", table, name=f"mended_{donor}_{over}", runs=ids, over=title, of=runs,
+        caption=f"{BROKEN} {numbers_in_words(pairs, table, title, 'mended')}",
     )  # fmt: skip
 
 
-def numbers_in_words(pairs: Pairs, table: pd.DataFrame, where: str, asked: str) -> str:
-    """How many images, which half, how intervals were made, and where it was measured; Markdown."""
+def numbers_in_words(pairs: Pairs, table: pd.DataFrame, title: str, metric: str) -> str:
+    """The number of images, their half, the kind of intervals and the origin of the measurement; Markdown."""
     notes = pairs[0][1].notes
     counts = table.drop_duplicates("run").set_index("label")["n"].astype(int)
     each = [f"{n:,} for {page_text.safe_text(label, 40)}" for label, n in counts.items()]
     n = page_text.join_words(each) if counts.nunique() > 1 and len(each) <= MOST_LISTED else span(counts)
     kind, intervals = (
-        "broken images" if asked == "mended" else "images",
-        INTERVALS.format(draws=notes["resamples"], seed=notes["resample_seed"]),
+        "broken images" if metric == "mended" else "images",
+        INTERVALS.format(resamples=notes["resamples"], seed=notes["resample_seed"]),
     )
     return (
-        f"{page_text.safe_text(where[:1].upper() + where[1:])}: n = {n} {kind} of the {samples.scored_part()}. "
+        f"{page_text.safe_text(title[:1].upper() + title[1:])}: n = {n} {kind} of the {samples.scored_part()}. "
         f"{intervals} "
         f"{measure_button.origin_in_words([measured for _, measured in pairs])}"
     )
 
 
 def choose_cell() -> None:
-    """Callback of a click: the cell's data set and depth go into their pickers."""
+    """Callback of a click: set the pickers to the cell's data set and depth."""
     if cell := chart_view.clicked_mark("data_set_tasks"):
         st.session_state[address.LISTED_DATA_SET] = measurements.titles_by_task()[cell["task"]]
         st.session_state[address.DEPTH] = int(cell["depth"])
@@ -121,19 +121,19 @@ def choose_cell() -> None:
 
 @guarded_fragment
 def draw_data_sets(pairs: Pairs) -> None:
-    """One run, data set by data set, and the images behind the chosen cell."""
+    """One run, data set by data set, and the images that the chosen cell counts."""
     chart_view.draw_question("data_set_tasks")
     with st.container(horizontal=True, gap="medium"):
         run = run_picker.pick_one([run for run, _ in pairs], "Run")
         value = CELL_METRICS[
-            st.selectbox("Cells say", CELL_METRICS, key=address.CELL_METRIC, bind=address.BIND, width=300)
+            st.selectbox("Cells show", CELL_METRICS, key=address.CELL_METRIC, bind=address.BIND, width=300)
         ]
-    measured = next(one for other, one in pairs if other.id == run.id)
+    measured = next(measurement for measured_run, measurement in pairs if measured_run.id == run.id)
     table = data_set_tables.task_table(run, measured, value)
     labeled = table.assign(run=table["task"], label=table["title"])
     chart_view.draw_chart(
         "data_set_tasks", table, name=f"tasks_{value}_{run.id[:8]}", headed=True, value=value, on_click=choose_cell,
-        of=[run], caption=f"{LOOKED_AT} Click a cell, or choose below, to see its images. "
+        of=[run], caption=f"{DEPTH_NOTE} Click a cell, or choose below, to see its images. "
         f"{numbers_in_words([(run, measured)], labeled, 'Each data set', value)}",
     )  # fmt: skip
     titles = dict(zip(table["title"], table["task"], strict=True))
@@ -148,7 +148,7 @@ def draw_data_sets(pairs: Pairs) -> None:
 
 
 def draw_cell_images(run: Run, measured: StoredMeasurement, value: str, task: str, depth: int) -> None:
-    """The images of a cell as thumbnails that open on this page."""
+    """The images of a cell as thumbnails, each of which opens on this page."""
     found = data_set_tables.cell_images(measured, value, task, depth)
     title = f"{measurements.titles_by_task()[task]}, {cell_in_words(value, depth)}, {run.name}"
     if found.empty:
@@ -167,11 +167,11 @@ def draw_cell_images(run: Run, measured: StoredMeasurement, value: str, task: st
     ]
     thumbnails.draw_strip(tiles, SPLIT, [run], title)
     if len(found) > MOST:
-        st.caption(f"Showing the first {MOST}; the file has all.")
+        st.caption(f"Showing the first {MOST}; the CSV file lists all.")
 
 
 def cell_in_words(value: str, depth: int) -> str:
-    """What a cell counts, in words."""
+    """The condition that a cell counts, in words."""
     if value == "mended":
         return f"fixed by the class token before block {depth}"
     return (

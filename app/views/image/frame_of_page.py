@@ -1,4 +1,4 @@
-"""The Image page's frame: the picture, what is said of it, the view, and looking for answers until all are there."""
+"""The Image page's frame: the picture, sentences about it, the view, and polling until all tables are computed."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ ANSWER, ATTENTION, DRIFT, RESTORE, OCCLUDE, NEIGHBORS, DATA_SETS = (
     "neighbors",
     "whole data sets",
 )
-POLL = 0.4  # seconds between two readings while tables are under way
-WAITING = "Reading the image. The first answer of a run that has to be merged anew takes a few seconds."
+POLL = 0.4  # seconds between two polls while tables are computed
+WAITING = "Reading the image. The first answer of a run whose weights must be merged again takes a few seconds."
 
 PLAIN_VIEWS: Mapping[str, tuple[Callable[[ImageStudy], list[TableName]], Callable[[ImageStudy, StudyTables], None]]] = {
     ANSWER: (answers_by_depth.needed_tables, answers_by_depth.draw_answers),
@@ -52,14 +52,14 @@ PLAIN_VIEWS: Mapping[str, tuple[Callable[[ImageStudy], list[TableName]], Callabl
 
 
 class View(NamedTuple):
-    """A view of the page: the tables that it needs, and what draws it from those that are there."""
+    """A view of the page: the tables that it needs, and the function that draws it from the computed ones."""
 
     wanted: list[TableName]
     draw: Callable[[StudyTables], None]
 
 
 def pick_view(study: ImageStudy) -> View:
-    """The picker of the view, and the chosen one with its own pickers."""
+    """The picker of the view; returns the chosen view, after its own pickers."""
     chosen = st.segmented_control(
         "View", (ANSWER, ATTENTION, *list(PLAIN_VIEWS)[1:], DATA_SETS), default=ANSWER, key=address.IMAGE_VIEW,
         bind=address.BIND,
@@ -75,22 +75,22 @@ def pick_view(study: ImageStudy) -> View:
 
 
 def page_tables(study: ImageStudy, wanted: list[TableName]) -> list[TableName]:
-    """All tables of the page: the sentences without what restoring says, the view's, and the whole sentences."""
-    said = study.subjects or study.models[:1]
-    first, last = ([TableName(table, model.key, model.reference) for model in said] for table in ("says", "sentence"))
+    """All tables of the page in order: short sentences, the view's tables, then sentences that include restoring."""
+    models = study.subjects or study.models[:1]
+    first, last = ([TableName(table, model.key, model.reference) for model in models] for table in ("says", "sentence"))
     return study_tables.order_tables([*first, *wanted, *last])
 
 
 def draw_image(image: ShownImage) -> None:
-    """The image as the models see it, beside the original of a picture of the user's, and what it shows."""
-    given = uploaded_picture.current_picture()
+    """The image as the models see it and its class; for the user's own picture, the original beside it."""
+    uploaded = uploaded_picture.current_picture()
     alt = f"An image of {clean_text(image.truth, 60)}" if image.truth else "Your picture as the models see it"
     with st.container(horizontal=True, gap="small"):
         st.image(image.picture, width=120, alt=alt)
-        if given is not None:
-            st.image(given.original, width=120, alt="Your picture as it was given")
-    if given is not None:
-        st.caption("Left as the models see it, right as it was given. Nothing says what it shows.")
+        if uploaded is not None:
+            st.image(uploaded.original, width=120, alt="Your original picture")
+    if uploaded is not None:
+        st.caption("Left: as the models see it. Right: the original. It has no label.")
         st.button(
             "Close your picture", on_click=uploaded_picture.forget_picture, type="tertiary", icon=":material/close:"
         )
@@ -100,7 +100,7 @@ def draw_image(image: ShownImage) -> None:
 
 
 def draw_sentences(tables: StudyTables) -> None:
-    """What is said of the image in each model, and what cannot be made."""
+    """A sentence about the image for each model, and the tables that cannot be computed."""
     for words in tables.sentences().values():
         st.markdown(page_text.safe_text(words, 600))
     for problem, title in tables.problems.items():
@@ -108,36 +108,36 @@ def draw_sentences(tables: StudyTables) -> None:
 
 
 def draw_page(study: ImageStudy, head: st.delta_generator.DeltaGenerator, chosen: View) -> None:
-    """The sentences in ``head``, the view, and a part that looks for further tables."""
-    asked = page_tables(study, chosen.wanted)
-    tables, running, error = study_tables.read_tables(study, asked)
+    """Draw the sentences in ``head`` and the view, and poll while tables are computed."""
+    needed = page_tables(study, chosen.wanted)
+    tables, running, error = study_tables.read_tables(study, needed)
     with head:
         draw_sentences(tables)
         if running:
             st.caption(f":material/hourglass_top: {WAITING}")
         if refused_action.draw_refusal(VisitorAction.PREVIEW):
-            pass  # what was computed before is drawn all the same
+            pass  # stored tables are drawn nevertheless
         elif error:
             st.error(page_text.safe_text(error, 600), icon=":material/error:")
             st.button(
                 "Try again",
                 on_click=previews.request_preview,
-                args=(study_tables.tables_request(study, asked), study_tables.REQUEST_KEY),
+                args=(study_tables.tables_request(study, needed), study_tables.REQUEST_KEY),
             )
         if running:
-            guarded_fragment(_wait, run_every=POLL)(study, asked, len(tables.known) + len(tables.problems))
+            guarded_fragment(_poll, run_every=POLL)(study, needed, len(tables.known) + len(tables.problems))
     chosen.draw(tables)
 
 
-def _wait(study: ImageStudy, asked: list[TableName], shown: int) -> None:
-    """Draw the page again once there are more tables than it shows, or no more are under way."""
-    tables, running, _ = study_tables.read_tables(study, asked)
+def _poll(study: ImageStudy, needed: list[TableName], shown: int) -> None:
+    """Draw the page again once more tables are computed than it shows, or none is in progress."""
+    tables, running, _ = study_tables.read_tables(study, needed)
     if not running or len(tables.known) + len(tables.problems) > shown:
         st.rerun()
 
 
 def draw_image_pickers(image: ShownImage) -> None:
-    """The pickers of an image, and a place to give a picture of the user's."""
+    """The pickers of an image, and a popover that uploads the user's own picture."""
     with st.container(horizontal=True, gap="small", vertical_alignment="bottom"):
         if uploaded_picture.current_picture() is None:
             image_picker.draw_picker(image)

@@ -1,4 +1,4 @@
-"""Which image the Image page shows: by data set, class and number, the next one, or one at random."""
+"""The pickers of the Image page's image: by data set, class and number, the next one, or a random one."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SEED, _TASK = "image_seed", "_image_task"
 
 
 def picked_image() -> ShownImage:
-    """The image that the link or the session names, with its picker; the first of the benchmark if there is none.
+    """The image that the link or the session names, else the first of the benchmark.
 
     Raises:
         TaskError: the benchmark has no images.
@@ -53,8 +53,8 @@ def image_by_name(name: str) -> ShownImage:
     if number >= len(labels):
         raise TaskError(f"{task} has {len(labels)} images in the split {split!r}, numbered from 0; got {number}.")
     benchmark = reading.benchmark()
-    tasks = {one.key: clean_text(expert_names.expert_name(one.key), 40) for one in benchmark.tasks}
-    if st.session_state.get(_TASK) != task:  # another data set's image asks for its own classes
+    tasks = {known.key: clean_text(expert_names.expert_name(known.key), 40) for known in benchmark.tasks}
+    if st.session_state.get(_TASK) != task:  # an image of another data set is classified into that set's classes
         st.session_state[_TASK] = task
         view_state.pick_value(address.LABEL_SET, task)
     head = view_state.picked_value(address.LABEL_SET, list(tasks), task)
@@ -65,10 +65,10 @@ def image_by_name(name: str) -> ShownImage:
 
 
 def draw_picker(image: ShownImage) -> None:
-    """Data set, class and number, the next image, and one at random."""
-    task, _, rest = image.name.partition(":")
-    split, _, number = rest.partition(":")
-    tasks = [one.key for one in reading.benchmark().tasks]
+    """Pickers of data set, class and number, and buttons for the next and a random image."""
+    task, _, remainder = image.name.partition(":")
+    split, _, number = remainder.partition(":")
+    tasks = [known.key for known in reading.benchmark().tasks]
     _set_widget("image_set", task)
     st.selectbox(
         "Data set", tasks, format_func=lambda key: clean_text(expert_names.expert_name(key), 40), key="image_set",
@@ -79,23 +79,23 @@ def draw_picker(image: ShownImage) -> None:
     if st.session_state.get("image_class") not in classes:
         st.session_state["image_class"] = ANY
     chosen = st.selectbox("Class", classes, format_func=lambda name: clean_text(name, 40), key="image_class", width=160)
-    places = _numbers_of_class(labels, chosen, task)
+    numbers = _numbers_of_class(labels, chosen, task)
     _set_widget("image_number", int(number))
     st.number_input("Image", 0, len(labels) - 1, key="image_number", on_change=_choose_number, width=132)
     st.button(
-        "Next", icon=":material/skip_next:", on_click=_show_image, args=(task, split, _next_number(places,
+        "Next", icon=":material/skip_next:", on_click=_show_image, args=(task, split, _next_number(numbers,
         int(number))),
         shortcut="n", help="The next image of the class.",
     )  # fmt: skip
     st.button(
-        "At random", icon=":material/casino:", on_click=_random, args=(task, split, places.tolist()),
-        help="Drawn with the seed beside it, which counts up.",
+        "At random", icon=":material/casino:", on_click=_show_random, args=(task, split, numbers.tolist()),
+        help="Sampled with the seed beside it, which then increases by one.",
     )  # fmt: skip
     st.number_input("Seed", 0, 10**6, key=SEED, width=90)
 
 
 def draw_name(image: ShownImage) -> None:
-    """The image's name, and among how many it is."""
+    """The image's name and the number of images that it is one of."""
     task, split, _ = image.name.split(":")
     number = count(len(benchmark_images.split_labels(task, split)))
     half = (
@@ -105,21 +105,21 @@ def draw_name(image: ShownImage) -> None:
 
 
 def _set_widget(key: str, shown_value: Any) -> None:
-    """Let a widget show what the page shows."""
+    """Set a widget to the value that the page shows."""
     st.session_state[key] = shown_value
 
 
 def _numbers_of_class(labels: np.ndarray[Any, Any], chosen: str, task: str) -> np.ndarray[Any, Any]:
-    """The numbers of the images of a class."""
+    """The numbers of the images of a class, (images of the class,), of ``labels`` (images,)."""
     if chosen == ANY:
         return np.arange(len(labels))
     return np.flatnonzero(labels == reading.benchmark().task(task).class_names.index(chosen))
 
 
-def _next_number(places: np.ndarray[Any, Any], number: int) -> int:
-    """The next number, the first after the last."""
-    later = places[places > number]
-    return int(later[0]) if len(later) else int(places[0]) if len(places) else number
+def _next_number(numbers: np.ndarray[Any, Any], number: int) -> int:
+    """The next of the numbers (images of the class,), or the first one after the last."""
+    following = numbers[numbers > number]
+    return int(following[0]) if len(following) else int(numbers[0]) if len(numbers) else number
 
 
 def _show_image(task: str, split: str, number: int) -> None:
@@ -137,9 +137,9 @@ def _choose_number() -> None:
     _show_image(task, split, int(st.session_state["image_number"]))
 
 
-def _random(task: str, split: str, places: list[int]) -> None:
-    """Callback: an image drawn with the seed on the page, which then counts up."""
+def _show_random(task: str, split: str, numbers: list[int]) -> None:
+    """Callback: show a random image, sampled with the seed on the page; then increase the seed by one."""
     seed = int(st.session_state[SEED])
-    if places:
-        _show_image(task, split, int(np.random.default_rng(seed).choice(places)))
+    if numbers:
+        _show_image(task, split, int(np.random.default_rng(seed).choice(numbers)))
     st.session_state[SEED] = min(seed + 1, 10**6)

@@ -1,4 +1,4 @@
-"""Finding images on the Image page: by what was predicted of them, and by what was measured depth by depth."""
+"""The search for images on the Image page: by the runs' predictions, and by measurements at each depth."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ ANSWER_QUESTIONS = {
     "right nowhere": "right nowhere",
     "largest margin lost": "margin lost",
 }
-DEPTH_QUESTIONS = {  # label -> the question, as the library has it, and whether it takes a depth
+DEPTH_QUESTIONS = {  # label in the picker and in links -> the library's question, and whether it takes a depth
     "answer settles at depth": ("turns", True),
     "parts from the reference at depth": ("parts", True),
     "largest drift at depth": ("drift", True),
@@ -40,7 +40,7 @@ DEPTH_QUESTIONS = {  # label -> the question, as the library has it, and whether
 }
 TOKENS = {"class token": "class", "patches": "patches", "all tokens": "all"}
 PAGE = 12  # images shown at once
-NO_PREDICTIONS = "Predictions have not been noted for"
+NO_PREDICTIONS = "Predictions have not been stored for"
 NO_DEPTHS = "Answers by depth have not been measured for"
 NEEDS_TWO_RUNS = "This compares two runs, A and B: choose two above."
 NEEDS_A_RUN = "Choose a run above."
@@ -48,7 +48,7 @@ NEEDS_A_RUN = "Choose a run above."
 
 @guarded_fragment
 def draw_view(runs: Sequence[Run]) -> None:
-    """The picker of a question, and the images that fit it."""
+    """The picker of a question, and the images that match it."""
     with st.container(horizontal=True, gap="medium", vertical_alignment="bottom"):
         question = st.selectbox(
             "Find images",
@@ -84,20 +84,22 @@ def _details(question: str) -> tuple[int, str]:
 
 
 def _question_in_words(question: str, runs: Sequence[Run]) -> str:
-    """What is listed, in words; Markdown."""
+    """The runs of the question, in words; Markdown."""
     names = [page_text.safe_text(run.name, 40) for run in runs]
     if question in ANSWER_QUESTIONS and len(names) > 1:
         return f"A is {names[0]}, B is {names[1]}."
-    return f"Of {names[0]}." if names else ""
+    return f"Run: {names[0]}." if names else ""
 
 
-def _find_measured(key: str, runs: Sequence[Run], why: str) -> list[tuple[Run, StoredMeasurement]] | None:
-    """The stored measurements of the runs; None, and an offer to measure, if one lacks."""
-    found = [(run, measurements.find_measurement(key, run.id)) for run in runs]
-    if rest := [run for run, measured in found if measured is None]:
-        measure_button.draw_missing(key, rest, why, [measured for _, measured in found if measured is not None])
+def _find_measured(key: str, runs: Sequence[Run], problem: str) -> list[tuple[Run, StoredMeasurement]] | None:
+    """The stored measurements of the runs; None, and a button that measures, if one is missing."""
+    results = [(run, measurements.find_measurement(key, run.id)) for run in runs]
+    if unmeasured := [run for run, measured in results if measured is None]:
+        measure_button.draw_missing(
+            key, unmeasured, problem, [measured for _, measured in results if measured is not None]
+        )
         return None
-    return [(run, measured) for run, measured in found if measured is not None]
+    return [(run, measured) for run, measured in results if measured is not None]
 
 
 def _find_by_answers(question: str, runs: Sequence[Run]) -> pd.DataFrame | None:
@@ -128,7 +130,7 @@ def _find_by_depth(question: str, runs: Sequence[Run], depth: int, tokens: str) 
 
 @cache_shared(8)
 def _read(measured: StoredMeasurement, key: str) -> Mapping[str, Any]:
-    """What is stored of every image, by data set; shared, never changed."""
+    """The stored facts about every image by data set; shared between sessions, so never changed."""
     if key == PREDICTIONS:
         from merging.study.measurements.predictions import read_answers
 
@@ -159,7 +161,7 @@ def _draw_tile(row: Mapping[Any, Any], title: str) -> None:
     pixels = benchmark_images.split_images(row["task"], reading.SPLIT)[int(row["number"])]
     st.image(pixels, width=72, alt=clean_text(f"An image of {row['class']}, {title}", 120))
     st.caption(f"**{page_text.safe_text(row['class'], 24)}**  \n:gray[{page_text.safe_text(title, 24)}]  \n"
-               f"says {page_text.safe_text(row['answer'], 24)}")  # fmt: skip
+               f"answer: {page_text.safe_text(row['answer'], 24)}")  # fmt: skip
     if st.button("Open", key=f"image_open_{row['image']}", type="tertiary"):
         selection.choose_value(selection.IMAGE, row["image"])
         st.rerun()

@@ -1,4 +1,4 @@
-"""Which models the Image page shows: pretrained, an expert, up to two runs, and the recipe that is being built."""
+"""The pickers of the Image page's models: pretrained, an expert, up to two runs, and the recipe being built."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ OWN_REFERENCE = "usual"
 FIRST = ("task_arithmetic", "task_arithmetic_lwptv")  # the presets whose runs are shown at first
 DRAFT_SWITCH = "_image_with_draft"
 TITLES = {OWN_REFERENCE: "own expert in domain, else pretrained", PRETRAINED: "pretrained"}
-DRAFT_HELP = "Merges in memory what is being built on Merge, or was painted on Masks and opened there."
+DRAFT_HELP = "Merge the recipe on the Merge page in memory, including factors painted on Masks and opened there."
 
 
 def pick_models(image: ShownImage, stored: Sequence[Run]) -> ImageStudy:
-    """The pickers of the models, and the study of the image in those."""
+    """The pickers of the models; returns the study of the image in them."""
     with st.container(horizontal=True, gap="medium", vertical_alignment="bottom"):
         runs = _runs(reading.clip_runs(stored))
         references = {OWN_REFERENCE: TITLES[OWN_REFERENCE], PRETRAINED: TITLES[PRETRAINED]} | {
@@ -47,24 +47,24 @@ def pick_models(image: ShownImage, stored: Sequence[Run]) -> ImageStudy:
 def pick_parameter(
     label: str, key: str, options: dict[str, str], first: str, *, width: int = 220, help: str | None = None
 ) -> str:
-    """A picker of one of the options, {value in links: label}, whose value is in the address."""
+    """A picker of one of the options, {value in links: label}; the choice is in the page's address."""
     chosen = view_state.picked_value(key, list(options), first)
     widget = f"image_{key}"
     st.session_state[widget] = chosen
     st.selectbox(
-        label, list(options), format_func=lambda one: options[one], key=widget, on_change=view_state.pick_value_from,
+        label, list(options), format_func=options.__getitem__, key=widget, on_change=view_state.pick_value_from,
         args=(key, widget), width=width, help=help,
     )  # fmt: skip
     return chosen
 
 
 def _pick_label_set(image: ShownImage) -> None:
-    """The picker of the data set whose classes are asked for."""
-    tasks = {one.key: clean_text(expert_names.expert_name(one.key), 40) for one in reading.benchmark().tasks}
+    """The picker of the data set whose classes the models choose among."""
+    tasks = {task.key: clean_text(expert_names.expert_name(task.key), 40) for task in reading.benchmark().tasks}
     own_task = image.name.partition(":")[0]
     pick_parameter(
         "Classes of", address.LABEL_SET, tasks, own_task if own_task in tasks else next(iter(tasks)), width=170,
-        help="The data set among whose classes the models choose.",
+        help="The models classify the image into the classes of this data set.",
     )  # fmt: skip
 
 
@@ -73,21 +73,21 @@ def _first(runs: Sequence[Run]) -> list[str]:
 
 
 def _runs(runs: Sequence[Run]) -> list[Run]:
-    """The picker of runs, with a warning about runs in the link that this machine lacks."""
+    """The picker of runs, with a warning about linked runs that are missing on this machine."""
     by_id = {run.id: run for run in runs}
-    chosen, lost = run_choice.picked_runs(list(by_id), _first(runs))
-    if lost:
-        run_picker.draw_missing_runs(lost)
+    chosen, missing = run_choice.picked_runs(list(by_id), _first(runs))
+    if missing:
+        run_picker.draw_missing_runs(missing)
     run_picker.draw_several(by_id, chosen, "imaged", MOST, "Choose up to two runs", width=490)
     if len(chosen) > MOST:
-        st.caption(f"The first {MOST} of {len(chosen)} chosen runs.")
+        st.caption(f"Shows the first {MOST} of {len(chosen)} chosen runs.")
     return [by_id[run_id] for run_id in chosen[:MOST]]
 
 
 def make_study(
     image: ShownImage, runs: Sequence[Run], reference: str = OWN_REFERENCE, draft: tuple[str, str] = ("", "")
 ) -> ImageStudy:
-    """The models of a page with these runs; ``draft`` is a recipe as YAML, and its title."""
+    """The study of an image in these runs and their references; ``draft`` is a recipe as YAML and its title."""
     from merging.study.one_image.named_towers import expert_key, model_key, reference_key
 
     experts = reading.benchmark().experts

@@ -1,4 +1,4 @@
-"""Neighbors on the Image page: the images nearest in each model, side by side, and how many two models share."""
+"""Neighbors on the Image page: the nearest images in each model, side by side, and the share common to two models."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ if TYPE_CHECKING:
 MOST_SHOWN = 8
 CAPTION = (
     "The {} images of the choosing half of the same domain whose unit features have the largest cosine; the image "
-    "itself is left out. A frame marks those that another model has among its own {}."
+    "itself is left out. A frame marks images that are also among the {} nearest in another model."
 )
 
 
 def needed_tables(study: ImageStudy) -> list[TableName]:
-    """The tables of this view."""
+    """The tables that this view needs."""
     return [*study.model_tables("neighbors"), *study.pair_tables("overlap")]
 
 
 def draw_neighbors(study: ImageStudy, tables: StudyTables) -> None:
-    """The pictures, and the share of neighbors that a run keeps."""
+    """The pictures of the neighbors, and the share that a run has in common with its reference."""
     table = tables.join_tables(study.model_tables("neighbors"))
     if table is None:
         return
@@ -51,7 +51,7 @@ def draw_neighbors(study: ImageStudy, tables: StudyTables) -> None:
 
 
 def _shared_in_words(study: ImageStudy, tables: StudyTables) -> list[str]:
-    """How many of the nearest 20 each run shares with its reference, beside the data set's mean; Markdown."""
+    """The share of the 20 nearest that each run has in common with its reference, beside the mean; Markdown."""
     sentences = []
     for name in study.pair_tables("overlap"):
         found = tables.find(name)
@@ -59,16 +59,16 @@ def _shared_in_words(study: ImageStudy, tables: StudyTables) -> list[str]:
             continue
         row = found.iloc[0]
         titles = [page_text.safe_text(study.title(key), 60) for key in (name.model, name.other)]
-        usual = f"; the mean over {count(row['n'])} images of the choosing half is {percent(row['mean'], 0)}"
+        mean = f"; the mean over {count(row['n'])} images of the choosing half is {percent(row['mean'], 0)}"
         sentences.append(
             f"{titles[0]} shares {percent(row['overlap'], 0)} of the 20 nearest with {titles[1]}"
-            f"{usual if row['n'] else ''}."
+            f"{mean if row['n'] else ''}."
         )
     return sentences
 
 
 def _pictures(table: pd.DataFrame) -> dict[str, str]:
-    """The pictures of the neighbors as data URIs."""
+    """{image: data URI} of the neighbors."""
     known = {task.key for task in reading.benchmark().tasks}
     pictures = {}
     for name in dict.fromkeys(table["image"]):

@@ -1,4 +1,4 @@
-"""Drift by patch on the Image page: token by depth, and over the image, against the data set's own scale."""
+"""Drift by patch on the Image page: by token and depth, and over the image, relative to the data set's scale."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from merging.study.previews.preview_process import TableName
 if TYPE_CHECKING:
     import pandas as pd
 
-GRIDS = 7  # depths that are drawn over the image
-NONE = "No model here has another one as its reference, so nothing drifts. Choose a run above."
+GRIDS = 7  # depths that are shown over the image
+NONE = "No chosen model has another model as its reference, so there is no drift. Choose a run above."
 CAPTION = (
     "1 − cosine of each token to the same token in the run's reference. Depth 0 is before block 0, b after b blocks."
 )
-SCALE = " A cross marks what drifts more than in 90% of the images of the {} of {}, at the same depth."
+SCALE = " A cross marks more drift than in 90% of the images of the {} of {}, at the same depth."
 
 
 def needed_tables(study: ImageStudy) -> list[TableName]:
-    """The tables of this view."""
+    """The tables that this view needs."""
     return [*study.pair_tables("drift"), *study.pair_tables("drift_scaled"), *study.pair_tables("first_past")]
 
 
 def draw_drift(study: ImageStudy, tables: StudyTables) -> None:
-    """Both charts, and the first depth past the data set's scale."""
+    """Both charts, and the first depth at which drift is unusually large for the data set."""
     if not study.subjects:
         st.info(NONE)
         return
@@ -41,8 +41,8 @@ def draw_drift(study: ImageStudy, tables: StudyTables) -> None:
     if table is None:
         return
     words = past_scale_in_words(study, tables)
-    over = page_text.safe_text(expert_names.expert_name(study.image.head), 40)
-    scale = SCALE.format(samples.scored_part(), over) if scaled is not None else ""
+    data_set = page_text.safe_text(expert_names.expert_name(study.image.head), 40)
+    scale = SCALE.format(samples.scored_part(), data_set) if scaled is not None else ""
     chart_view.draw_chart(
         "image_drift", table, name=f"drift_{study_tables.file_stem(study)}", of=study.runs,
         sentence=tables.sentences_in_words,
@@ -54,19 +54,19 @@ def draw_drift(study: ImageStudy, tables: StudyTables) -> None:
         "image_drift_grid", _few_depths(table), name=f"drift_grid_{study_tables.file_stem(study)}", of=study.runs,
         picture=study.image.gray, wide=view_state.is_single_chart(), sentence=tables.sentences_in_words,
         description=study_tables.study_in_words(study, tables),
-        caption="The same numbers over the image, in hard cells; the class token’s stands over each grid.",
+        caption="The same numbers over the image, one cell per patch; the class token’s number is above each grid.",
     )  # fmt: skip
 
 
 def _few_depths(table: pd.DataFrame) -> pd.DataFrame:
     """The rows of at most ``GRIDS`` depths, from the first to the last."""
     depths = np.sort(table["depth"].unique())
-    kept = depths[np.unique(np.linspace(0, len(depths) - 1, min(GRIDS, len(depths))).round().astype(int))]
-    return table[table["depth"].isin(kept)]
+    shown = depths[np.unique(np.linspace(0, len(depths) - 1, min(GRIDS, len(depths))).round().astype(int))]
+    return table[table["depth"].isin(shown)]
 
 
 def past_scale_in_words(study: ImageStudy, tables: StudyTables) -> str:
-    """From which depth each run drifts more than usual; Markdown."""
+    """The depth from which each run drifts more than 90% of the data set; Markdown."""
     sentences = []
     for name in study.pair_tables("first_past"):
         found = tables.find(name)
@@ -76,7 +76,7 @@ def past_scale_in_words(study: ImageStudy, tables: StudyTables) -> str:
         parts = [f"{words} {_depth(int(first[kind]))}"
                  for kind, words in (("class", "the class token"), ("patches", "the mean of its patches"))]  # fmt: skip
         title = page_text.safe_text(study.title(name.model), 60)
-        sentences.append(f"{title}: past 90% of the data set go {' and '.join(parts)}.")
+        sentences.append(f"{title}: more drift than 90% of the data set for {' and '.join(parts)}.")
     return " ".join(sentences)
 
 

@@ -1,4 +1,4 @@
-"""What decides the answer, on the Image page: tokens put in from the reference, and patches that are occluded."""
+"""The causes of an answer, on the Image page: tokens copied from the reference, and occluded patches."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ from app.widgets import chart_view
 from merging.study.previews.preview_process import TableName
 
 SINGLE = "image_single_tokens"
-NONE = "No model here has another one as its reference, so there is nothing to put in. Choose a run above."
+NONE = "No chosen model has another model as its reference, so no tokens can be restored. Choose a run above."
 CAPTION = (
-    "The run goes on with the tokens of its reference, put in before one block. The numbers are "
-    "the probability of the right class (or of the reference’s answer, where nothing says what is right); a dot marks "
-    "where it is the answer. “Output” is after the last block, where no block of the run is used any more."
+    "The run gets the tokens of its reference before one block and continues with them. The numbers are the "
+    "probability of the right class, or of the reference’s answer if the right class is unknown; a dot marks where "
+    "that class is the answer. “Output” is after the last block, so no later block of the run is used."
 )
-SINGLE_CAPTION = "As above, with a single token; numbers are changes in percentage points."
+SINGLE_CAPTION = "The same with one restored token; numbers are changes in percentage points."
 OCCLUDED_NOTE = (
     "Each patch in turn is replaced by the mean patch of the choosing half of {}. The margin is the cosine of the "
-    "right class minus the largest other one; a loss says that the answer needs the patch."
+    "right class minus the largest other one; a loss means that the answer needs the patch."
 )
 
 
 def needed_tables(study: ImageStudy) -> list[TableName]:
-    """The tables of this view."""
+    """The tables that this view needs."""
     single = study.pair_tables("restore_tokens") if st.session_state.get(SINGLE) else []
     return [*study.pair_tables("restore"), *single]
 
 
 def draw_restored(study: ImageStudy, tables: StudyTables) -> None:
-    """What restoring gives, and on request token by token."""
+    """The effect of restoring tokens; on request, token by token."""
     if not study.subjects:
         st.info(NONE)
         return
@@ -43,14 +43,14 @@ def draw_restored(study: ImageStudy, tables: StudyTables) -> None:
             sentence=tables.sentences_in_words,
             caption=CAPTION, description=about,
         )  # fmt: skip
-    st.toggle("Token by token", key=SINGLE, help="Every token alone before every block, in one batch.")
+    st.toggle("Token by token", key=SINGLE, help="Restore every single token before every block.")
     single = tables.join_tables(study.pair_tables("restore_tokens"))
     if not st.session_state.get(SINGLE) or single is None:
         return
     keys = list(dict.fromkeys(single["model"]))
     key = keys[0]
     if len(keys) > 1:
-        key = st.selectbox("Of", keys, format_func=lambda one: study.title(one)[:60], key="image_single", width=300)
+        key = st.selectbox("Of", keys, format_func=lambda model: study.title(model)[:60], key="image_single", width=300)
     chart_view.draw_chart(
         "image_restore_tokens", single, name=f"restore_tokens_{study_tables.file_stem(study)}", of=study.runs,
         model=key,
@@ -64,7 +64,7 @@ def needed_occluded_tables(study: ImageStudy) -> list[TableName]:
 
 
 def draw_occluded(study: ImageStudy, tables: StudyTables) -> None:
-    """What occluding gives, in every model."""
+    """The effect of occluding patches, in every model."""
     table = tables.join_tables(needed_occluded_tables(study))
     if table is not None:
         chart_view.draw_chart(

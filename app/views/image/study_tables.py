@@ -1,4 +1,4 @@
-"""What the Image page asks the bench for, and the tables that it has answered, kept by model, image and table."""
+"""The Image page's requests to the preview process, and their tables, cached by model, image and table."""
 
 from __future__ import annotations
 
@@ -26,31 +26,31 @@ if TYPE_CHECKING:
     from merging.study.one_image.named_towers import RecentlyUsed
     from merging.study.runs.run import Run
 
-DRAFT, ERROR = "draft", "error"  # the key of a draft's model, and the column of a table that cannot be made
+DRAFT, ERROR = "draft", "error"  # the key of a draft's model, and the column of a table that cannot be computed
 CACHED = 200  # tables
-REQUEST_KEY = "image"  # this page's requests among those of the session
-SLOW = ("accuracy", "drift_scaled", "first_past", "neighbors", "overlap")  # these look at a whole data set
+REQUEST_KEY = "image"  # the key of this page's requests in the session
+SLOW = ("accuracy", "drift_scaled", "first_past", "neighbors", "overlap")  # tables that read a whole data set
 _OWN = "_image_own_tables"
 
 
 @dataclass(frozen=True)
 class ShownImage:
-    """The image on the page: TASK:SPLIT:N, or "own:…" with its ``pixels`` as base64, and whose classes are asked for.
+    """The image on the page: TASK:SPLIT:N, or "own:…" with its ``pixels`` as base64; ``head`` names the classes' task.
 
-    ``truth`` is the name of its class; empty if nothing says what it shows.
+    ``truth`` is the name of its class; empty if it has no label.
     """
 
     name: str
     head: str
     picture: str  # a PNG as a data URI
-    gray: str  # the same without colors, which would mix with the color scale of the cells over it
+    gray: str  # the same in gray, so that its colors do not mix with those of the cells over it
     truth: str = ""
     pixels: str = ""
 
 
 @dataclass(frozen=True)
 class ShownModel:
-    """A model on the page, with the key of its reference: itself, if it is no run."""
+    """A model on the page with the key of its reference, which is its own key unless it is a run or the draft."""
 
     key: str
     title: str
@@ -76,11 +76,11 @@ class ImageStudy:
         return next((model.title for model in self.models if model.key == key), key)
 
     def pair_tables(self, table: str) -> list[TableName]:
-        """A table of every subject and its reference."""
+        """The names of a table for every subject and its reference."""
         return [TableName(table, model.key, model.reference) for model in self.subjects]
 
     def model_tables(self, table: str, other: str = "") -> list[TableName]:
-        """A table of every model."""
+        """The names of a table for every model."""
         return [TableName(table, model.key, other) for model in self.models]
 
 
@@ -91,8 +91,8 @@ def _cached_tables() -> RecentlyUsed[pd.DataFrame]:
     return RecentlyUsed(CACHED)
 
 
-def _tables_of(study: ImageStudy) -> RecentlyUsed[pd.DataFrame]:
-    """Where tables are kept: for all sessions, or of an image of the user's in the session only."""
+def _table_cache(study: ImageStudy) -> RecentlyUsed[pd.DataFrame]:
+    """The cache of tables: shared by all sessions, or this session's own for the user's own picture."""
     from merging.study.one_image.named_towers import RecentlyUsed
 
     if not study.image.pixels:
@@ -103,18 +103,18 @@ def _tables_of(study: ImageStudy) -> RecentlyUsed[pd.DataFrame]:
 
 @dataclass
 class StudyTables:
-    """The tables of a study that are there, and why some cannot be made."""
+    """The computed tables of a study, and the reasons why others cannot be computed."""
 
     study: ImageStudy
     known: dict[TableName, pd.DataFrame] = field(default_factory=dict)
     problems: dict[str, str] = field(default_factory=dict)  # sentence -> title of the model
 
     def find(self, name: TableName) -> pd.DataFrame | None:
-        """One table; None if it is not there, or cannot be made."""
+        """One table; None if it is not computed yet, or cannot be."""
         return self.known.get(name)
 
     def join_tables(self, names: Iterable[TableName]) -> pd.DataFrame | None:
-        """Tables of several models under each other, with titles as the page shows them; None without any."""
+        """Tables of several models as one, with the models' titles on the page; None without any."""
         import pandas as pd
 
         frames = []
@@ -125,24 +125,24 @@ class StudyTables:
         return pd.concat(frames, ignore_index=True) if frames else None
 
     def sentences(self) -> dict[str, str]:
-        """What is said of each subject, by its key; untrusted plain text."""
-        said = {}
+        """{key: sentence} about the image for each subject; untrusted plain text."""
+        by_model = {}
         for model in self.study.subjects or self.study.models[:1]:
             for table in ("sentence", "says"):
                 found = self.find(TableName(table, model.key, model.reference))
                 if found is not None:
-                    said[model.key] = page_text.data_set_title(str(found["sentence"].iloc[0]))
+                    by_model[model.key] = page_text.data_set_title(str(found["sentence"].iloc[0]))
                     break
-        return said
+        return by_model
 
     @property
     def sentences_in_words(self) -> str:
-        """All of that together, for the charts' alternative texts."""
+        """All sentences together, for the charts' alternative texts."""
         return " ".join(self.sentences().values())
 
 
 def order_tables(names: Sequence[TableName]) -> list[TableName]:
-    """Each table once, those that look at a whole data set last."""
+    """Each table once; those that read a whole data set come last."""
     return sorted(dict.fromkeys(names), key=lambda name: name.table in SLOW)
 
 
@@ -158,30 +158,30 @@ def tables_request(study: ImageStudy, names: Sequence[TableName]) -> ImageReques
 
 
 def read_tables(study: ImageStudy, names: Sequence[TableName]) -> tuple[StudyTables, bool, str]:
-    """The tables so far, whether more are on their way, and why there are none; they are asked for if any lacks."""
-    kept, asked = _tables_of(study), tables_request(study, names)
+    """The tables so far, whether more are being computed, and an error; missing tables are requested."""
+    cache, request = _table_cache(study), tables_request(study, names)
     tables = StudyTables(study)
-    answer = previews.preview_state(asked, REQUEST_KEY)
-    lacks = any(_key(study, name) not in kept for name in names)
-    if lacks and not permissions.is_allowed(VisitorAction.PREVIEW):
+    answer = previews.preview_state(request, REQUEST_KEY)
+    is_incomplete = any(_key(study, name) not in cache for name in names)
+    if is_incomplete and not permissions.is_allowed(VisitorAction.PREVIEW):
         return tables, False, modes.refusal(VisitorAction.PREVIEW)
-    if answer is None and lacks:
-        previews.request_preview(asked, REQUEST_KEY)
-        answer = previews.preview_state(asked, REQUEST_KEY)
+    if answer is None and is_incomplete:
+        previews.request_preview(request, REQUEST_KEY)
+        answer = previews.preview_state(request, REQUEST_KEY)
     new = dict(answer.tables) if answer is not None else {}
     for name in names:
         if name in new and ERROR in new[name]:
             tables.problems.setdefault(str(new[name][ERROR].iloc[0]), study.title(name.model))
         elif name in new:
-            tables.known[name] = kept.get(_key(study, name), lambda name=name: new[name])  # type: ignore[misc]
-        elif (key := _key(study, name)) in kept:
-            tables.known[name] = kept.get(key, _dropped_table)
+            tables.known[name] = cache.get(_key(study, name), lambda name=name: new[name])  # type: ignore[misc]
+        elif (key := _key(study, name)) in cache:
+            tables.known[name] = cache.get(key, _dropped_table)
     running = answer is not None and not answer.done
     return tables, running, answer.error if answer is not None else ""
 
 
 def _dropped_table() -> pd.DataFrame:
-    """What stands in for a table that another session has pushed out at this moment."""
+    """An empty table, in place of one that another session has just evicted from the cache."""
     import pandas as pd
 
     return pd.DataFrame()
@@ -193,7 +193,7 @@ def _key(study: ImageStudy, name: TableName) -> tuple[object, ...]:
 
 
 def draft_recipe() -> tuple[str, str]:
-    """The recipe that is being built on Merge as YAML, and its title; empty if there is none that can be merged."""
+    """The recipe being built on Merge as YAML, and its title; empty if there is none that can be merged."""
     draft = view_state.draft()
     if draft is None:
         return "", ""
@@ -207,7 +207,7 @@ def draft_recipe() -> tuple[str, str]:
 
 
 def block_and_head_counts() -> tuple[int, int]:
-    """Blocks and heads of the benchmark's towers; (0, 0) if nothing says."""
+    """The numbers of blocks and heads of the benchmark's towers; (0, 0) if unknown."""
     return _depths(page_data.current_digest())
 
 
@@ -223,7 +223,7 @@ def _depths(digest: str) -> tuple[int, int]:
 
 
 def data_uri(pixels: np.ndarray[Any, Any], mode: str = "RGB") -> str:
-    """An image (h, w, 3) as a PNG in a data URI; with the mode "L" in gray."""
+    """An image (height, width, 3) uint8 as a PNG in a data URI; in gray with the mode "L"."""
     import io
 
     from PIL import Image
@@ -234,14 +234,14 @@ def data_uri(pixels: np.ndarray[Any, Any], mode: str = "RGB") -> str:
 
 
 def file_stem(study: ImageStudy) -> str:
-    """The beginning of a file's name for charts of this study."""
+    """The beginning of the file names of this study's charts."""
     digits = hashlib.sha256(",".join(model.key for model in study.models).encode()).hexdigest()[:6]
     return f"{study.image.name.replace(':', '_')}_{digits}"
 
 
 def study_in_words(study: ImageStudy, tables: StudyTables) -> str:
-    """What the report says of a chart: the image, and the sentences; Markdown."""
+    """The report's description of a chart: the image and the sentences about it; Markdown."""
     truth = f", of the class {page_text.safe_text(study.image.truth, 60)}" if study.image.truth else ""
     name = "Your own picture" if study.image.pixels else f"Image {page_text.safe_text(study.image.name, 80)}{truth}"
-    said = " ".join(page_text.safe_text(words, 600) for words in tables.sentences().values())
-    return f"{name}; computed on this machine, no number is drawn at random. {said}".strip()
+    by_model = " ".join(page_text.safe_text(words, 600) for words in tables.sentences().values())
+    return f"{name}; computed on this machine, without random numbers. {by_model}".strip()

@@ -1,4 +1,4 @@
-"""A picture of the user's own on the Image page: read under limits, prepared as data sets' images, never stored."""
+"""The user's own picture on the Image page: limited in size, prepared like the data sets' images, never stored."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from merging.base.modes import VisitorAction
 if TYPE_CHECKING:
     import numpy as np
 
-_KEPT, _COUNT = "_image_own", "_image_own_uploads"
+_PICTURE, _COUNT = "_image_own", "_image_own_uploads"
 COPY_SIZE = 320  # px of the longer side of the original as the page shows it
 MOST_MEGABYTES = 2  # MB of the uploaded file
 ABOUT = (
-    "One PNG, JPEG or WebP of at most 2 MB. It is cut and scaled as the data sets' images are, and stays in this "
-    "session: nothing of it is stored, and only its pixels are kept."
+    "One PNG, JPEG or WebP of at most 2 MB. It is cropped and scaled like the data sets' images. Only its pixels stay "
+    "in the memory of this session; nothing is written to the disk."
 )
-NEEDS_OWN_MACHINE = "Your own pictures are read only where one person works: run the app on your machine for that."
+NEEDS_OWN_MACHINE = "This shared server reads no pictures of your own. Run the app on your machine for that."
 
 
 @dataclass(frozen=True)
 class UploadedPicture:
-    """A picture: its pixels at the tower's resolution (s, s, 3), and a small copy of the original."""
+    """A picture: ``pixels`` (side, side, 3) as the towers see it and a small ``original`` (height, width, 3), uint8."""
 
     name: str
     pixels: np.ndarray[Any, Any]
@@ -39,14 +39,14 @@ class UploadedPicture:
 
 
 def current_picture() -> UploadedPicture | None:
-    """The picture of this session, if one is shown that was read for this benchmark's towers."""
-    picture = st.session_state.get(_KEPT)
+    """The picture of this session, if it has one of the resolution of this benchmark's towers."""
+    picture = st.session_state.get(_PICTURE)
     fits = isinstance(picture, UploadedPicture) and len(picture.pixels) == reading.benchmark().image_size
     return picture if fits else None
 
 
 def shown_picture(picture: UploadedPicture) -> ShownImage:
-    """The picture as the page shows it; nothing says what it is of."""
+    """The picture as the page shows it, without a label."""
     tasks = [task.key for task in reading.benchmark().tasks]
     head = view_state.picked_value(address.LABEL_SET, tasks, tasks[0])
     pixels = base64.b64encode(picture.pixels.tobytes()).decode()
@@ -60,12 +60,12 @@ def shown_picture(picture: UploadedPicture) -> ShownImage:
 
 
 def forget_picture() -> None:
-    """Callback: forget the picture."""
-    st.session_state.pop(_KEPT, None)
+    """Callback: drop the picture from the session."""
+    st.session_state.pop(_PICTURE, None)
 
 
 def draw_upload() -> None:
-    """The place to give a picture; a new one each time, so that a picture is read once."""
+    """The upload field for a picture; each upload resets it, so that a picture is read once."""
     if not permissions.is_allowed(VisitorAction.UPLOAD):
         st.caption(NEEDS_OWN_MACHINE)
         return
@@ -75,7 +75,7 @@ def draw_upload() -> None:
     if file is None:
         return
     try:
-        st.session_state[_KEPT] = read_picture(file.getvalue(), file.name)
+        st.session_state[_PICTURE] = read_picture(file.getvalue(), file.name)
     except TaskError as error:
         st.error(page_text.safe_text(error, 400), icon=":material/block:")
         return
@@ -84,7 +84,7 @@ def draw_upload() -> None:
 
 
 def read_picture(content: bytes, file_name: str) -> UploadedPicture:
-    """A picture from the bytes of a file. Raises TaskError as ``own_image``."""
+    """A picture from the bytes of a file. Raises TaskError like ``own_image``."""
     import hashlib
 
     import numpy as np

@@ -1,4 +1,4 @@
-"""Entropy against the loss with labels at marked steps of learning, and accuracy with what authors logged behind it."""
+"""Entropy against the loss with labels at some steps of learning, and accuracy beside the authors' logs."""
 
 from __future__ import annotations
 
@@ -20,31 +20,29 @@ from viz.figure_text import plural, span
 if TYPE_CHECKING:
     import pandas as pd
 
-MOST = 3  # tasks that are named
+MOST = 3  # tasks that a sentence names
 NOT_MEASURED = (
-    "Learning minimizes entropy and never sees a label. Whether the loss with labels falls with it, at about six of "
-    "the steps, has not been measured for"
+    "Learning minimizes entropy and never sees a label. A measurement at about six of the steps shows whether the loss "
+    "with labels falls, too. It is missing for"
 )
-IMAGES = "n = {} images of each task, drawn from the choosing half with seed {}, at {}. {}"
-BEFORE = (
-    "The models are those of these steps, before their coefficients were shrunk or anything was put on top of them."
-)
+IMAGES = "n = {} images of each task, sampled from the choosing half with seed {}, at {}. {}"
+BEFORE = "The models are those of these steps, before their coefficients were shrunk or modules were added to them."
 MARKS = "Open marks are the first step, large ones the last."
 SEEN_NOTE, UNSEEN_NOTE = (
     "The merge learned from images of this half, without labels.",
     "The merge learned from other images.",
 )
-STEADY_NOTE = "Between these steps, on no task does the loss rise while entropy falls on."
-TURNED_NOTE = "Entropy falls on while the loss with labels rises on {} of {} tasks: {}."
+STEADY_NOTE = "Between these steps, there is no task on which the loss rises while entropy falls."
+TURNED_NOTE = "Entropy still falls while the loss with labels rises on {} of {} tasks: {}."
 TURN = "{} after step {:,} (entropy {}, loss {} nats)"
-ENDS = "Of ours only both ends are scored: the merged model, and what the modules make of it."
-BAND = "The band runs from the worst task to the best."
-LOGGED_NOTE = "Dotted: what the authors logged for the same chain, on other models and eight other test sets, " \
+ENDS = "Our run is scored only at both ends: the merged model without and with its modules."
+BAND = "The band spans the worst to the best task."
+LOGGED_NOTE = "Dotted: the authors' log of the same chain, on other models and eight other test sets, " \
     "adapting on the images that they score."  # fmt: skip
 
 
 def draw_view(run: Run) -> None:
-    """Both charts of a run, or the offer to measure them."""
+    """Draw both charts of a run, or the button that measures them."""
     measured = measurements.find_measurement(measurements.ALONG_STEPS, run.id)
     if measured is None:
         chart_view.draw_question("entropy_loss")
@@ -71,7 +69,7 @@ def _images(measured: StoredMeasurement, table: pd.DataFrame) -> str:
 
 
 def turns_in_words(table: pd.DataFrame) -> str:
-    """A sentence on where entropy falls while the loss rises."""
+    """A sentence on the tasks and steps at which the loss rises while entropy falls."""
     from merging.study.measurements.along_steps import turning_points
 
     turned = turning_points(table)
@@ -89,11 +87,11 @@ def turns_in_words(table: pd.DataFrame) -> str:
 
 
 def draw_ends(run: Run, start: Run, steps: int) -> None:
-    """What authors logged of an adapt for the chain of a run, beside both ends of ours; nothing if they logged none."""
+    """Draw the authors' log of an adaptation beside both ends of our run; nothing if they published no log."""
     import pandas as pd
 
     logged = published_logs(run, adapt_logs_of)
-    ends = [(step, page_data.scores(one)) for step, one in ((0, start), (steps, run))]
+    ends = [(step, page_data.scores(end)) for step, end in ((0, start), (steps, run))]
     rows = [scores.assign(step=step) for step, scores in ends if scores is not None]
     if logged is None or len(rows) < len(ends):
         return
@@ -109,12 +107,12 @@ def draw_ends(run: Run, start: Run, steps: int) -> None:
 
 
 def published_logs(run: Run, logs: Callable[[Recipe], Sequence[Curve]]) -> pd.DataFrame | None:
-    """What authors logged for the chain of a run: method, step, accuracy (a fraction), source; None if nothing."""
+    """The authors' log for a run's chain: method, step, accuracy (a fraction), source; None without a log."""
     import pandas as pd
 
     try:
         curves = logs(run.recipe) if run.recipe is not None else ()
-    except MergingError:  # of a method that this version does not know
+    except MergingError:  # this version does not know a method of the run
         return None
     rows = [
         (curve.method, step, float(value) / 100, f"{curve.paper}, {curve.where}")

@@ -1,4 +1,4 @@
-"""Learned coefficients: a map of all tensors with a step to choose, lines over the steps, and sums over experts."""
+"""Learned coefficients: a map of all tensors at a chosen step, curves over the steps, and sums over experts."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from viz.figure_text import clean_text, plural
 CLICK_HINT = "Click a cell, or choose"
 MOST = 2  # other runs whose sums are shown at first
 ONE_EACH = (
-    "This merge learned one coefficient for each expert, and none for single tensors: the lines show all of them."
+    "This merge learned one coefficient for each expert, and none for single tensors; the curves show all of them."
 )
 
 
 def choose_cell() -> None:
-    """Callback of a click: the cell's expert and tensor go into their pickers."""
+    """Callback of a click: set the pickers to the cell's expert and tensor."""
     if cell := chart_view.clicked_mark("coefficient_map"):
         selection.choose_value(address.TENSOR, cell["tensor"])
         selection.choose_value(address.EXPERT, cell["expert"])
@@ -30,28 +30,28 @@ def choose_cell() -> None:
 
 @guarded_fragment
 def draw_view(run: Run, others: Sequence[Run]) -> None:
-    """The charts of one run; ``others`` learned on the same models."""
-    whole = learning_tables.is_by_tensor(run)
-    tensor, expert = _map(run) if whole else (None, None)
-    if not whole:
+    """Draw the charts of one run; ``others`` are runs that learned on the same models."""
+    by_tensor = learning_tables.is_by_tensor(run)
+    tensor, expert = _draw_map(run) if by_tensor else (None, None)
+    if not by_tensor:
         st.info(ONE_EACH)
     _draw_lines(run, tensor, expert)
-    if whole:
+    if by_tensor:
         _draw_sums(run, [other for other in others if learning_tables.is_by_tensor(other)], tensor)
 
 
-def _map(run: Run) -> tuple[str | None, str | None]:
-    """The map at the chosen step; returns the chosen tensor and expert."""
-    taken = learning_tables.kept_steps(run.id)
+def _draw_map(run: Run) -> tuple[str | None, str | None]:
+    """Draw the map at the chosen step; returns the chosen tensor and expert."""
+    steps = learning_tables.stored_steps(run.id)
     chart_view.draw_question("coefficient_map")
     step = None
-    if taken:
-        options = [*map(str, taken), learning_tables.MERGED_STEP]
-        written = st.select_slider(
+    if steps:
+        options = [*map(str, steps), learning_tables.MERGED_STEP]
+        choice = st.select_slider(
             "Step of learning", options, learning_tables.MERGED_STEP, key=address.LEARNING_STEP, bind=address.BIND,
             help="The last stop shows the coefficients that were merged, after learning.",
         )  # fmt: skip
-        step = None if written == learning_tables.MERGED_STEP else int(written)
+        step = None if choice == learning_tables.MERGED_STEP else int(choice)
     table = learning_tables.coefficient_table(run.id, step)
     experts, tensors = list(dict.fromkeys(table["expert"])), list(dict.fromkeys(table["tensor"]))
     picture = st.container()
@@ -68,36 +68,38 @@ def _map(run: Run) -> tuple[str | None, str | None]:
 
 
 def _draw_lines(run: Run, tensor: str | None, expert: str | None) -> None:
-    """Coefficients over the steps, of the chosen tensor or of all."""
+    """Draw coefficients over the steps, of the chosen tensor or of all."""
     tensor = tensor if tensor and learning_tables.STEPS in run.tables else None
     if learning_tables.TRACE not in run.tables and tensor is None:
         return
     table = learning_tables.coefficient_lines(run.id, tensor)
-    of = (
-        f"Of {page_text.safe_text(tensor)}." if tensor else "Means over all tensors; choose a tensor above for its own."
+    caption = (
+        f"Tensor {page_text.safe_text(tensor)}."
+        if tensor
+        else "Means over all tensors; choose one above to see its own."
     )
     if not learning_tables.is_by_tensor(run):
-        of = "One coefficient for each expert."
+        caption = "One coefficient for each expert."
     elif expert and tensor is None:
-        of += f" The band runs from {page_text.safe_text(expert)}'s smallest coefficient to its largest."
+        caption += f" The band spans {page_text.safe_text(expert)}'s smallest to largest coefficient."
     chart_view.draw_chart(
         "coefficient_steps", table, name=f"coefficient_steps_{run.id[:8]}", tensor=tensor or "", band=expert,
-        experts=list(run.experts), of=[run], caption=of,
+        experts=list(run.experts), of=[run], caption=caption,
     )  # fmt: skip
 
 
 def _draw_sums(run: Run, others: Sequence[Run], tensor: str | None) -> None:
-    """Summed coefficients of this run and of others beside it."""
+    """Draw the summed coefficients of this run and of chosen others."""
     chart_view.draw_question("coefficient_sums")
     labels = {other.id: clean_text(page_text.run_label(other), 80) for other in others}
-    beside: list[str] = []
+    chosen: list[str] = []
     if others:
-        beside = st.multiselect(
-            "Beside", list(labels), list(labels)[:MOST], format_func=labels.__getitem__, key=f"summed_{run.id}",
+        chosen = st.multiselect(
+            "Compare with", list(labels), list(labels)[:MOST], format_func=labels.__getitem__, key=f"summed_{run.id}",
             placeholder="Runs that learned on the same models",
         )  # fmt: skip
-    shown = [run, *(other for other in others if other.id in beside)]
-    table = learning_tables.coefficient_sums(tuple(one.id for one in shown))
+    shown = [run, *(other for other in others if other.id in chosen)]
+    table = learning_tables.coefficient_sums(tuple(member.id for member in shown))
     chart_view.draw_chart(
         "coefficient_sums", table, name=f"coefficient_sums_{run.id[:8]}", headed=True, selected=tensor, of=shown,
         description=f"Sums over {plural(len(run.experts), 'expert')}; a tensor that an edit pruned has none.",

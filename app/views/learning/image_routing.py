@@ -1,4 +1,4 @@
-"""One image beside the weights that its router gives the experts; chosen among all data sets, also unseen ones."""
+"""One image of any data set, seen or unseen, beside the weights that the router assigns to the experts."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     import pandas as pd
 
 SPLIT = page_data.SPLIT
-ONLY_TABLES = "Of this run only tables are kept. Run its recipe again on this machine to route single images."
+ONLY_TABLES = "Only the tables of this run are stored. Run its recipe again on this machine to route single images."
 
 
 def draw_view(run: Run) -> None:
-    """Pickers of a data set and of one of its images, the image, and its weights."""
+    """Draw pickers of a data set and one of its images, the image, and its weights."""
     chart_view.draw_question("routing_image")
     if not run.has_model:
         st.info(ONLY_TABLES)
@@ -33,37 +33,37 @@ def draw_view(run: Run) -> None:
         )
         digest = page_data.benchmark().digest
         images, labels = benchmark_images.split_images(task, SPLIT), benchmark_images.split_labels(task, SPLIT)
-        place = int(st.number_input("Image", 0, len(labels) - 1, 0, key=f"routed_image_{task}", width=160))
-    truth = page_data.benchmark().task(task).class_names[int(labels[place])]
+        number = int(st.number_input("Image", 0, len(labels) - 1, 0, key=f"routed_image_{task}", width=160))
+    truth = page_data.benchmark().task(task).class_names[int(labels[number])]
     picture, weights = st.columns([1, 4], vertical_alignment="top")
     with picture:
-        st.image(images[place], width=120, alt=f"An image of {clean_text(truth, 60)}")
+        st.image(images[number], width=120, alt=f"An image of {clean_text(truth, 60)}")
         unseen = "" if task in run.experts else "; no expert was trained on its data set"
         st.caption(f"**{page_text.safe_text(truth, 40)}**, {page_text.safe_text(tasks[task], 40)}{unseen}.")
-        image_link.draw_image_link(f"{task}:{SPLIT}:{place}", [run])
+        image_link.draw_image_link(f"{task}:{SPLIT}:{number}", [run])
     with weights:
         try:
-            table = _weights(run.id, digest, task, place)
+            table = _weights(run.id, digest, task, number)
         except MergingError as error:
             st.info(page_text.safe_text(error, 400))
             return
         chart_view.draw_chart(
-            "routing_image", table, name=f"routing_{run.id[:8]}_{task}_{place}", headed=True, of=[run],
-            image=f"image {place} of {tasks[task]}",
-            description=f"Image {place} of {page_text.safe_text(tasks[task], 40)}, {samples.scored_part()}, "
+            "routing_image", table, name=f"routing_{run.id[:8]}_{task}_{number}", headed=True, of=[run],
+            image=f"image {number} of {tasks[task]}",
+            description=f"Image {number} of {page_text.safe_text(tasks[task], 40)}, {samples.scored_part()}, "
             "computed just now.",
         )  # fmt: skip
 
 
 @st.cache_data(max_entries=64, show_spinner="Routing the image …")
-def _weights(run_id: str, digest: str, task: str, place: int) -> pd.DataFrame:
-    """The weight of every expert in every block, or once, with the block -1."""
+def _weights(run_id: str, digest: str, task: str, number: int) -> pd.DataFrame:
+    """The weight of every expert in every block; block is -1 if one router serves the whole network."""
     import pandas as pd
 
     modules = page_data.store().get_run(run_id).open_modules()
     assert modules is not None  # called for runs with modules
     routed = modules.routing(
-        page_data.benchmark().preprocess(benchmark_images.split_images(task, SPLIT)[place : place + 1])
+        page_data.benchmark().preprocess(benchmark_images.split_images(task, SPLIT)[number : number + 1])
     )
     assert routed is not None  # called for modules that route
     blocks = routed[0] if routed.ndim == 3 else routed

@@ -1,4 +1,4 @@
-"""Masks of single scalars that a merge learned or took: how sparse they are, and where they collide."""
+"""Masks of single scalars that a merge learned or read: their sparsity and their overlap."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from merging.study.runs.run import Run
 
 CLICK_HINT = "Click a cell, or choose"
 AVERAGE_NOTE = (
-    "Scalars that several masks keep take the mean of these experts' task vectors; those that none keeps stay "
+    "A scalar that several masks keep gets the mean of these experts' task vectors; a scalar that no mask keeps stays "
     "pretrained."
 )
 
 
 def choose_cell() -> None:
-    """Callback of a click: the cell's expert and tensor go into their pickers."""
+    """Callback of a click: set the pickers to the cell's expert and tensor."""
     if cell := chart_view.clicked_mark("localization_map"):
         selection.choose_value(address.TENSOR, cell["tensor"])
         selection.choose_value(address.EXPERT, cell["expert"])
@@ -26,7 +26,7 @@ def choose_cell() -> None:
 
 @guarded_fragment
 def draw_view(run: Run) -> None:
-    """The share that every mask keeps of every tensor, and the overlap of any two."""
+    """Draw the share that every mask keeps of every tensor, and the overlap of every two masks."""
     table = learning_tables.mask_shares(run)
     chart_view.draw_question("localization_map")
     picture = st.container()

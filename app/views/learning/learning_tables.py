@@ -1,4 +1,4 @@
-"""The tables of the charts on Learning, put together from those that runs keep."""
+"""The tables of the charts on Learning, built from those that runs store."""
 
 from __future__ import annotations
 
@@ -17,73 +17,73 @@ if TYPE_CHECKING:
 
 # Tables of runs.
 COEFFICIENTS, STEPS, TRACE = "coefficients", "coefficient_steps", "learning"
-OF_COEFFICIENTS = {"expert", "tensor", "coefficient"}  # columns of the first
+COEFFICIENT_COLUMNS = {"expert", "tensor", "coefficient"}  # columns of the table of learned coefficients
 LOCALIZATION, OVERLAP = "localization", "overlap"
-ADAPT_TRACE = "learning_adapt"  # of an adapt on top of a merge that has a trace of its own
+ADAPT_TRACE = "learning_adapt"  # the trace of an adaptation after a merge that has its own trace
 SHIFT, ROUTING, CONFUSION = "feature_shift", "routing", "confusion"
 ORACLE = "oracle"  # a table of the measurement of modules
-PARTS = "modules"  # what lies beside the merged model of a run with an adapt, also of one that learns nothing
+PARTS = "modules"  # the modules of a run with an adaptation, also of one that learns nothing
 LEARNED_TABLES = (COEFFICIENTS, TRACE, LOCALIZATION, SHIFT, ROUTING, PARTS)
-ROUNDING = 1e-3  # by how much a coefficient may be rounded in a table of steps, at most
-MERGED_STEP = "merged"  # stands for the coefficients that were merged, among the steps of learning
+ROUNDING = 1e-3  # the largest rounding error of a coefficient in a table of steps
+MERGED_STEP = "merged"  # the stop of the slider of steps that stands for the merged coefficients
 
 
 def has_learned(run: Run) -> bool:
-    """Whether a run has any table of what it learned."""
+    """Whether a run has any table of learned values."""
     return bool(table_names(run) & set(LEARNED_TABLES))
 
 
 def table_names(run: Run) -> set[str]:
-    """The names of a run's tables; ``COEFFICIENTS`` is among them only if they were learned."""
+    """The names of a run's tables, with ``COEFFICIENTS`` only if the coefficients were learned."""
     return set(run.tables) - {COEFFICIENTS} | ({COEFFICIENTS} if _coefficient_table(run) else set())
 
 
 def _coefficient_table(run: Run) -> str:
-    """The name of the table of learned coefficients, empty if there is none.
+    """The name of the table of learned coefficients; empty if there is none.
 
-    Other methods, such as AWD and Model Stock, have a table of the same name with other columns. Before the learned one
-    in a chain, they leave it the same name with a number.
+    Other methods, such as AWD and Model Stock, write a table of the same name with other columns. After such a method
+    in a chain, the table of learned coefficients gets the same name with a number.
     """
     named = (name for name in run.tables if name.partition("_")[0] == COEFFICIENTS)
-    return next((name for name in named if set(run.columns(name)) >= OF_COEFFICIENTS), "")
+    return next((name for name in named if set(run.columns(name)) >= COEFFICIENT_COLUMNS), "")
 
 
 def is_by_tensor(run: Run) -> bool:
-    """Whether it learned a coefficient for every tensor, and not one for each expert."""
+    """Whether a run learned a coefficient for every tensor, not only one for each expert."""
     name = _coefficient_table(run)
     return bool(name) and bool((page_data.run_table(run.id, name)["tensor"] != "").any())
 
 
 def tensor_facts(run: Run) -> pd.DataFrame:
-    """What each tensor of a run is: tensor, order, section, role, part, numel."""
+    """Facts about each tensor of a run: tensor, order, section, role, part, numel."""
     return page_data.run_table(run.id, "tensors")[[*TENSOR_COLUMNS, "numel"]]
 
 
 def add_tensor_facts(run: Run, rows: pd.DataFrame) -> pd.DataFrame:
-    """Rows of single tensors with what each tensor is."""
+    """Rows of single tensors, extended by the facts about each tensor."""
     own = [name for name in rows if name == "tensor" or name not in {*TENSOR_COLUMNS, "numel"}]
-    known = tensor_facts(run)
-    if not set(rows["tensor"]) <= {*known["tensor"], ""}:
-        known = _with_thirds(known)
-    return rows[own].merge(known, on="tensor", validate="many_to_one")
+    facts = tensor_facts(run)
+    if not set(rows["tensor"]) <= {*facts["tensor"], ""}:
+        facts = _with_thirds(facts)
+    return rows[own].merge(facts, on="tensor", validate="many_to_one")
 
 
-def _with_thirds(known: pd.DataFrame) -> pd.DataFrame:
-    """The same rows and those of query, key and value of packed tensors."""
+def _with_thirds(facts: pd.DataFrame) -> pd.DataFrame:
+    """Facts about tensors, extended by those about query, key and value of packed tensors."""
     import pandas as pd
 
     from merging.models.families import QKV, qkv_parameters
     from merging.study.runs.run import read_parameters
 
-    pairs = zip(read_parameters(known), known["numel"], strict=True)
+    pairs = zip(read_parameters(facts), facts["numel"], strict=True)
     sized = [(part, numel // len(QKV)) for whole, numel in pairs for part in qkv_parameters(whole)]
     parts = [(p.name, p.order, p.section, str(p.role), p.part, numel) for p, numel in sized]
-    return pd.concat([known, pd.DataFrame(parts, columns=list(known))], ignore_index=True)
+    return pd.concat([facts, pd.DataFrame(parts, columns=list(facts))], ignore_index=True)
 
 
 @st.cache_data(max_entries=page_data.CACHED, show_spinner=False)
-def kept_steps(run_id: str) -> list[int]:
-    """The steps whose coefficients were kept, in order; empty if none were."""
+def stored_steps(run_id: str) -> list[int]:
+    """The steps whose coefficients are stored, in order; empty if there are none."""
     if STEPS not in page_data.store().get_run(run_id).tables:
         return []
     return sorted({int(step) for step in page_data.run_table(run_id, STEPS)["step"]})
@@ -91,53 +91,53 @@ def kept_steps(run_id: str) -> list[int]:
 
 @st.cache_data(max_entries=page_data.CACHED, show_spinner=False)
 def coefficient_table(run_id: str, step: int | None) -> pd.DataFrame:
-    """Coefficients of every expert and tensor as they were merged, or at a step of learning."""
+    """The coefficients of every expert and tensor at a step of learning; the merged ones if ``step`` is None."""
     run = page_data.store().get_run(run_id)
     final = page_data.run_table(run_id, _coefficient_table(run))
     if step is None:
         return add_tensor_facts(run, final)
-    kept = page_data.run_table(run_id, STEPS)
-    then = kept[kept["step"] == step][["expert", "tensor", "coefficient"]]
-    rest = [name for name in final if name != "coefficient"]
-    return add_tensor_facts(run, final[rest].merge(then, on=["expert", "tensor"], how="left"))
+    by_step = page_data.run_table(run_id, STEPS)
+    at_step = by_step[by_step["step"] == step][["expert", "tensor", "coefficient"]]
+    other_columns = [name for name in final if name != "coefficient"]
+    return add_tensor_facts(run, final[other_columns].merge(at_step, on=["expert", "tensor"], how="left"))
 
 
 @st.cache_data(max_entries=page_data.CACHED, show_spinner=False)
 def coefficient_range(run_id: str) -> tuple[float, float]:
-    """The smallest and the largest coefficient of all steps and of the merge; zero is in between."""
+    """The smallest and the largest coefficient of all steps and of the merge; the range includes zero below."""
     run = page_data.store().get_run(run_id)
     names = [name for name in (_coefficient_table(run), STEPS) if name in run.tables]
     values = [page_data.run_table(run_id, name)["coefficient"] for name in names]
-    return min(0.0, *(float(one.min()) for one in values)), max(float(one.max()) for one in values)
+    return min(0.0, *(float(column.min()) for column in values)), max(float(column.max()) for column in values)
 
 
 @st.cache_data(max_entries=page_data.CACHED, show_spinner=False)
 def coefficient_lines(run_id: str, tensor: str | None) -> pd.DataFrame:
-    """Coefficients over the steps: of one tensor, or the mean over all with the smallest and the largest."""
+    """Coefficients over the steps: those of one tensor, or the mean, smallest and largest over all tensors."""
     if tensor:
-        kept = page_data.run_table(run_id, STEPS)
-        return kept[kept["tensor"] == tensor][["step", "expert", "coefficient"]]
+        by_step = page_data.run_table(run_id, STEPS)
+        return by_step[by_step["tensor"] == tensor][["step", "expert", "coefficient"]]
     names = {"coefficient_mean": "coefficient", "coefficient_min": "low", "coefficient_max": "high"}
     trace = page_data.run_table(run_id, TRACE)
     if set(names) <= set(trace):
         return trace.rename(columns=names)[["step", "expert", *names.values()]]
     values = page_data.run_table(run_id, STEPS).groupby(["step", "expert"], sort=False)[
         "coefficient"
-    ]  # an adapt's trace
+    ]  # the trace of an adaptation has no coefficients
     return values.agg(coefficient="mean", low="min", high="max").reset_index()
 
 
 @st.cache_data(max_entries=page_data.CACHED, show_spinner=False)
 def coefficient_sums(run_ids: tuple[str, ...]) -> pd.DataFrame:
-    """The sum over experts of each tensor's coefficients, run by run: as learned, and as merged where these differ."""
+    """The sum over experts of each tensor's coefficients for each run: as merged, and as learned if that differs."""
     import pandas as pd
 
     frames = []
     for run_id in run_ids:
         run = page_data.store().get_run(run_id)
         merged = _sum_experts(coefficient_table(run_id, None))
-        label, taken = page_text.title_with_note(run), kept_steps(run_id)
-        before = _sum_experts(coefficient_table(run_id, taken[-1])) if taken else merged
+        label, steps = page_text.title_with_note(run), stored_steps(run_id)
+        before = _sum_experts(coefficient_table(run_id, steps[-1])) if steps else merged
         same = bool(((before["total"] - merged["total"]).abs().fillna(0) < ROUNDING * len(run.experts)).all())
         if not same:
             frames.append(before.assign(run=f"{run_id}:learned", label=f"{label}, as learned"))
@@ -146,23 +146,23 @@ def coefficient_sums(run_ids: tuple[str, ...]) -> pd.DataFrame:
 
 
 def _sum_experts(rows: pd.DataFrame) -> pd.DataFrame:
-    kept = rows["coefficient"] if "pruned" not in rows else rows["coefficient"].mask(rows["pruned"].astype(bool))
-    return rows.assign(total=kept).groupby(TENSOR_COLUMNS, sort=False, as_index=False)["total"].sum(min_count=1)
+    by_step = rows["coefficient"] if "pruned" not in rows else rows["coefficient"].mask(rows["pruned"].astype(bool))
+    return rows.assign(total=by_step).groupby(TENSOR_COLUMNS, sort=False, as_index=False)["total"].sum(min_count=1)
 
 
 def mask_shares(run: Run) -> pd.DataFrame:
-    """How much of every tensor each expert's mask keeps."""
+    """The share of every tensor that each expert's mask keeps."""
     return add_tensor_facts(run, page_data.run_table(run.id, LOCALIZATION))
 
 
 def mask_overlap(run: Run) -> pd.DataFrame:
-    """The share of each mask that another one keeps as well."""
+    """The share of each mask's entries that another mask keeps, too."""
     return page_data.run_table(run.id, OVERLAP).rename(columns={"expert": "first", "other": "second"})
 
 
 @st.cache_data(max_entries=page_data.CACHED, show_spinner=False)
 def storage_parts(run_ids: tuple[str, ...]) -> pd.DataFrame:
-    """What has to be kept to use each of these runs, in parts."""
+    """The bytes that users of each run need, one row for each run and part."""
     import pandas as pd
 
     from merging.study.analysis.storage_accounting import storage_table
@@ -177,5 +177,5 @@ def storage_parts(run_ids: tuple[str, ...]) -> pd.DataFrame:
 
 
 def comparable_runs(run: Run, runs: Sequence[Run]) -> list[Run]:
-    """The other runs that learned, of the same models, in the given order."""
+    """The other runs on the same models that learned, in the order of ``runs``."""
     return [other for other in runs if other.id != run.id and merge_same_models(run, other) and has_learned(other)]

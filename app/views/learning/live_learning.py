@@ -1,4 +1,4 @@
-"""Jobs that are learning or paused: how far they are, their losses, and the coefficients so far."""
+"""Jobs that are learning or paused: their progress, their losses, and the coefficients so far."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from merging.tasks.queue.job_records import Job, State
 if TYPE_CHECKING:
     import pandas as pd
 
-POLL = 2.0  # seconds between two readings
-STEP = re.compile(r"step (\d+) of \d+ · \w+ ([\d.]+)$")  # what progress says of a step
+POLL = 2.0  # seconds between two updates
+STEP = re.compile(r"step (\d+) of \d+ · \w+ ([\d.]+)$")  # the text of a job's progress at a step
 ALL = "all tasks, mean"
 WINDOW = 10  # steps of a running mean
 LOSS_NOTE = "Thin lines are the losses of each step's batch, thick ones their means over {} steps."
-FALLS_NOTE = "Over the last {} steps the mean loss falls on {} of {} tasks{}."
+FALLS_NOTE = "Over the last {} steps, the mean loss falls on {} of {} tasks{}."
 
 
 def draw_live() -> None:
-    """The jobs that are learning, each with its progress, its losses and its coefficients so far; paused ones, too."""
+    """Draw each job that is learning or paused, with its progress, its losses and its coefficients so far."""
     jobs = [
         job
         for job in page_data.job_queue().jobs_here()
@@ -62,7 +62,7 @@ def _draw(job_ids: list[str]) -> None:
 
 
 def _draw_charts(job: Job) -> None:
-    """The losses of each task and their mean; and the coefficients once they were written."""
+    """Draw the losses of each task and their mean, and the coefficients once they are written."""
     from merging.engine.learning import learning_so_far
 
     recipe = Recipe.from_yaml(job.recipe_yaml)
@@ -74,16 +74,16 @@ def _draw_charts(job: Job) -> None:
             "learning_loss", table, job.id, name=f"learning_{job.id[:8]}", unit=unit, experts=experts, window=WINDOW,
             overall=ALL, caption=f"{falls_in_words(table)} {LOSS_NOTE.format(WINDOW)}".strip(),
         )  # fmt: skip
-    now = learning_so_far.read_coefficients(path, experts)
-    if len(now):
-        known = _facts(recipe.pretrained, tuple(dict.fromkeys(now["tensor"])))
+    coefficients = learning_so_far.read_coefficients(path, experts)
+    if len(coefficients):
+        known = _facts(recipe.pretrained, tuple(dict.fromkeys(coefficients["tensor"])))
         chart_view.draw_live_chart(
-            "coefficient_map", now.merge(known, on="tensor"), job.id, name=f"coefficients_{job.id[:8]}"
+            "coefficient_map", coefficients.merge(known, on="tensor"), job.id, name=f"coefficients_{job.id[:8]}"
         )
 
 
 def add_means(tasks: pd.DataFrame, details: list[str]) -> pd.DataFrame:
-    """The losses of each task, and their mean also at steps that the job has told of and not yet written."""
+    """The losses of each task and their mean, which includes steps that the job has reported but not written yet."""
     import pandas as pd
 
     means_from_progress = {int(match[1]) - 1: float(match[2]) for detail in details if (match := STEP.match(detail))}
@@ -93,7 +93,7 @@ def add_means(tasks: pd.DataFrame, details: list[str]) -> pd.DataFrame:
 
 
 def falls_in_words(table: pd.DataFrame) -> str:
-    """On how many tasks the running mean falls, and on which it does not; empty before there are enough steps."""
+    """A sentence on the tasks on which the running mean falls; empty before there are enough steps."""
     tasks = table[table["expert"] != ALL]
     by_step = tasks.pivot(index="step", columns="expert", values="loss").rolling(WINDOW, min_periods=1).mean()
     if len(by_step) < 2 * WINDOW:
@@ -107,13 +107,13 @@ def falls_in_words(table: pd.DataFrame) -> str:
 
 @st.cache_data(max_entries=8, show_spinner=False)
 def _facts(pretrained: str, tensors: tuple[str, ...]) -> pd.DataFrame:
-    """What each of these tensors is."""
+    """Facts about each of these tensors: order, section, role and part."""
     import pandas as pd
 
     from merging.models.families import qkv_parameters
     from merging.models.formats.model_sources import ModelRef
 
     parameters = ModelRef(pretrained).open("pretrained").parameters
-    each = [one for whole in parameters for one in (whole, *qkv_parameters(whole)) if one.name in tensors]
-    rows = [(one.name, one.order, one.section, str(one.role), one.part) for one in each]
+    found = [part for whole in parameters for part in (whole, *qkv_parameters(whole)) if part.name in tensors]
+    rows = [(part.name, part.order, part.section, str(part.role), part.part) for part in found]
     return pd.DataFrame(rows, columns=["tensor", "order", "section", "role", "part"])

@@ -1,4 +1,4 @@
-"""Losses while a merge learned, against the loss with labels, and what learning bought and cost from start to end."""
+"""Losses while a merge learned, beside the loss with labels, and the change of accuracy from start to end."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from app.views.learning import along_steps, learning_tables, start_runs
 from app.widgets import chart_view, page_parts
 from merging.study.runs.run import Run
 
-PARTS = {learning_tables.TRACE: "the merge", learning_tables.ADAPT_TRACE: "what adapts it"}
+PARTS = {learning_tables.TRACE: "the merge", learning_tables.ADAPT_TRACE: "its adaptation"}
 UNKNOWN_START = (
-    "To see what learning bought, this merge is set beside the model that it started from, evaluated on the same "
-    "images. That start is not stored yet."
+    "To show the effect of learning, the page compares this merge with the model that it started from, evaluated on "
+    "the same images. That start is not stored yet."
 )
-NOT_SCORED = "This run was not evaluated, so what learning bought is not known."
-BATCH = "The loss of every step's images, of each task by itself, before the step."
-TOGETHER = "The loss of every step's images, of all tasks together, before the step."
+NOT_SCORED = "This run was not evaluated, so the effect of learning on accuracy is unknown."
+BATCH = "The loss on every step's images, for each task separately, before the step."
+TOGETHER = "The loss on every step's images, for all tasks together, before the step."
 
 
 def draw_view(run: Run, stored: Sequence[Run]) -> None:
-    """The losses over the steps, and the arrow from the start to the learned model."""
+    """Draw the losses over the steps, and the arrow from the start to the learned model."""
     if learning_tables.TRACE in run.tables:
         both = learning_tables.ADAPT_TRACE in run.tables
         part = learning_tables.TRACE
@@ -48,7 +48,7 @@ def draw_view(run: Run, stored: Sequence[Run]) -> None:
 
 
 def _draw_arrow(run: Run, stored: Sequence[Run]) -> None:
-    """The run beside its start on the plane of in-domain and out-of-domain accuracy."""
+    """Draw an arrow from the start to the run, by in-domain and out-of-domain accuracy."""
     if not run.has_scores:
         st.info(NOT_SCORED)
         return
@@ -62,7 +62,7 @@ def _draw_arrow(run: Run, stored: Sequence[Run]) -> None:
     if run.adapt and trace in run.tables:
         along_steps.draw_ends(run, start, int(stored_data.run_table(run.id, trace)["step"].max()) + 1)
     averages = score_tables.averages_table([start, run], stored)
-    table = averages.assign(start=["" if one != run.id else start.id for one in averages["run"]])
+    table = averages.assign(start=[start.id if run_id == run.id else "" for run_id in averages["run"]])
     sentence = score_tables.averages_in_words(averages)
     chart_view.draw_chart(
         "learning_arrows", table, name=f"learning_arrow_{run.id[:8]}", of=[start, run],

@@ -1,4 +1,4 @@
-"""What a run started to learn from, as another stored run."""
+"""The model that a run started to learn from, as another stored run."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from merging.study.runs.run import Run, merge_same_models
 
 
 def start_recipe(run: Run) -> Recipe | None:
-    """The recipe of the model that a run started from; None if it learned nothing, or if its method is gone."""
+    """The recipe of the model that a run started from; None if it learned nothing, or its method is unknown."""
     try:
         return start_of(run.recipe) if run.recipe is not None else None
     except MergingError:
@@ -21,28 +21,29 @@ def start_recipe(run: Run) -> Recipe | None:
 
 
 def find_start(run: Run, stored: Sequence[Run]) -> Run | None:
-    """The stored and evaluated run of that recipe on the same models and benchmark."""
+    """The stored, evaluated run of the start's recipe on the same models and benchmark; None without one."""
     start = start_recipe(run)
     if start is None:
         return None
-    same = [one for one in stored if merge_same_models(run, one) and one.benchmark == run.benchmark and one.has_scores]
-    return next((one for one in same if _digest(one) == start.chain_digest), None)
+    scored = [other for other in stored if other.benchmark == run.benchmark and other.has_scores]
+    same = [other for other in scored if merge_same_models(run, other)]
+    return next((other for other in same if _digest(other) == start.chain_digest), None)
 
 
 def _digest(run: Run) -> str:
     try:
         return run.recipe.chain_digest if run.recipe is not None else ""
-    except MergingError:  # of a method that this version does not know
+    except MergingError:  # this version does not know a method of the run
         return ""
 
 
 def start_chain(start: Recipe) -> str:
-    """The recipe as links write it."""
+    """The recipe's chain as text in links."""
     return Draft.from_recipe(start).chain()
 
 
 def loss_in_words(run: Run, last: bool = True) -> str:
-    """What the last method of a run that learns made small, with its unit, or the first one."""
+    """The loss, with its unit, of the last method of a run that learns, or of the first one."""
     try:
         stages = list(run.recipe.stages) if run.recipe is not None else []
     except MergingError:
@@ -52,4 +53,4 @@ def loss_in_words(run: Run, last: bool = True) -> str:
 
 def learning_method() -> str:
     """The key of a registered merge that learns without labels, for a link to the builder; empty if there is none."""
-    return next((one.key for one in registry.list_methods() if getattr(one, "learn", None) is not None), "")
+    return next((method.key for method in registry.list_methods() if getattr(method, "learn", None) is not None), "")

@@ -1,4 +1,4 @@
-"""Modules on top of a merged model: the feature shift that they remove, and how routers mix experts."""
+"""Modules on top of a merged model: the feature shift that they remove, and the routing of images to experts."""
 
 from __future__ import annotations
 
@@ -22,25 +22,22 @@ if TYPE_CHECKING:
     import pandas as pd
 
 SHIFT_NOTE = (
-    "Features before they are normalized, of {} (n = {} images a task), against those of the task's own expert. "
-    "Which module to use is known only where an image's task is."
+    "Features before normalization, of {} (n = {} images per task), against those of the task's own expert. The module "
+    "to use is known only if the task of an image is known."
 )
-ROUTING_NOTE = "Every image is routed by itself; n = {} images of each data set, of {}."
-UNSEEN = " Unseen data sets, which no expert was trained on, stand below the line."
-REPORTING_IMAGES, LEARNED_FROM = "images to report on", "the images that were learned from"
+ROUTING_NOTE = "Every image is routed separately; n = {} images of each data set, of {}."
+UNSEEN = " Unseen data sets, which no expert was trained on, are below the line."
+REPORTING_IMAGES, LEARNED_FROM = "images to report on", "the images that the run learned from"
 NOT_MEASURED = (
-    "These are images that were learned from. How the modules treat images to report on, which they have not "
-    "seen unless the run says so, has not been measured for"
+    "These are the images that the run learned from. The effect of the modules on the images to report on, which they "
+    "have not seen unless the run states it, has not been measured for"
 )
-NOT_ROUTED = (
-    "Where the router sends images to report on, and whom images of unseen data sets are taken for, has not "
-    "been measured for"
-)
-ORACLE = "What would the true task's own vector give?"
+NOT_ROUTED = "The routing of the images to report on, and of images of unseen data sets, has not been measured for"
+ORACLE = "How accurate is the true task's own vector?"
 ORACLE_WORDS = (
-    "An oracle: every image is given the vector of the task that it is known to be of. It says what keeping the "
-    "vectors at a low rank costs, against the experts, and what routing costs, against the router's mixtures. It is no "
-    "score, since nothing tells the model an image's task. n = {} images of each task, {}. {}"
+    "An oracle: every image gets the vector of its true task. The gap to the experts is the cost of low-rank vectors; "
+    "the gap to the routed model is the cost of routing. It is not a score, since the model cannot know an image's "
+    "task. n = {} images of each task, {}. {}"
 )
 COLUMNS = {
     "title": "Task", "merged": "Merged model", "routed": "Routed", "oracle": "True task's vector", "expert": "Expert",
@@ -48,18 +45,18 @@ COLUMNS = {
 
 
 def draw_view(run: Run) -> None:
-    """What the run has: the shift of features, and the routing of images; of images that modules did not learn from."""
+    """Draw a run's feature shift and routing, on images that the modules did not learn from if that is measured."""
     measured = measurements.find_measurement(measurements.MODULES, run.id) if run.adapt else None
-    having, shown = {learning_tables.SHIFT, learning_tables.ROUTING} & set(run.tables), measured
-    if measured is not None and having:
+    own_tables, shown = {learning_tables.SHIFT, learning_tables.ROUTING} & set(run.tables), measured
+    if measured is not None and own_tables:
         images = st.segmented_control(
             "Images", [REPORTING_IMAGES, LEARNED_FROM], default=REPORTING_IMAGES, key=f"asked_{run.id}", required=True
         )
         shown = measured if images == REPORTING_IMAGES else None
     elif run.adapt and measured is None:
-        why = NOT_MEASURED if learning_tables.SHIFT in having else NOT_ROUTED
-        measure_button.draw_missing(measurements.MODULES, [run], why)
-    tables = having if shown is None else set(shown.tables)
+        note = NOT_MEASURED if learning_tables.SHIFT in own_tables else NOT_ROUTED
+        measure_button.draw_missing(measurements.MODULES, [run], note)
+    tables = own_tables if shown is None else set(shown.tables)
     if learning_tables.SHIFT in tables:
         _draw_shift(run, shown)
     if learning_tables.ROUTING in tables:
@@ -69,7 +66,7 @@ def draw_view(run: Run) -> None:
 
 
 def _table(run: Run, measured: StoredMeasurement | None, name: str) -> pd.DataFrame:
-    """A table of the measured half, or the run's own."""
+    """A table of the measurement, or the run's own without one."""
     return stored_data.run_table(run.id, name) if measured is None else measurements.measured_table(measured, name)
 
 
@@ -82,7 +79,7 @@ def _origin(measured: StoredMeasurement | None) -> str:
 
 
 def _draw_shift(run: Run, measured: StoredMeasurement | None) -> None:
-    """Bars of every task's feature shift before and after its module."""
+    """Draw bars of every task's feature shift before and after its module."""
     table = _table(run, measured, learning_tables.SHIFT)
     table = table.assign(title=table["task"].map(expert_names.expert_name))
     images = SHIFT_NOTE.format(_images_in_words(measured), span(table["n"]) if "n" in table else "—")
@@ -97,7 +94,7 @@ def _draw_shift(run: Run, measured: StoredMeasurement | None) -> None:
 
 @guarded_fragment
 def _draw_routing(run: Run, measured: StoredMeasurement | None) -> None:
-    """The router's confusion, the own expert's weight by block, and the weights of one task's images."""
+    """Draw the router's confusion, the own expert's weight by block, and the weights of one task's images."""
     table = _table(run, measured, learning_tables.ROUTING)
     titles = expert_names.data_set_titles()
     table = table.assign(title=table["task"].map(lambda key: titles.get(key, key)))
@@ -109,7 +106,7 @@ def _draw_routing(run: Run, measured: StoredMeasurement | None) -> None:
     own = table[table["task"] == table["expert"]]
     chart_view.draw_chart(
         "routing_own", own, name=f"routing_own_{run.id[:8]}", tasks=list(run.experts), of=[run],
-        caption=f"{words} Lines are the range of nine of ten images.",
+        caption=f"{words} Lines span the middle nine of ten images.",
     )  # fmt: skip
     tasks = list(dict.fromkeys(table["task"]))
     chart_view.draw_question("routing_map")
@@ -128,12 +125,12 @@ def _draw_confusion(run: Run, table: pd.DataFrame, titles: dict[str, str], words
     table = table.assign(
         title=table["task"].map(lambda key: titles.get(key, key)), in_domain=table["task"].isin(run.experts)
     )
-    rest = "" if table["in_domain"].all() else UNSEEN
-    chart_view.draw_chart("router_confusion", table, name=f"router_{run.id[:8]}", of=[run], caption=words + rest)
+    note = "" if table["in_domain"].all() else UNSEEN
+    chart_view.draw_chart("router_confusion", table, name=f"router_{run.id[:8]}", of=[run], caption=words + note)
 
 
 def _draw_oracle(run: Run, measured: StoredMeasurement) -> None:
-    """A table of what the true task's vector gives, which is no score."""
+    """Draw a table of accuracies with the true task's vector, which are not scores."""
     import pandas as pd
 
     table = measurements.measured_table(measured, learning_tables.ORACLE)

@@ -1,4 +1,4 @@
-"""A class on the page Lessons: the field that joins one by its code, and the code, address and QR code to give out."""
+"""A class on the page Lessons: the field that joins it by its code, and the code, address and QR code to share."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from app.widgets import qr_code
 from merging.tasks.workers.certificates import is_this_machine
 from merging.teaching.poll_counts import LENGTH
 
-_MINE = "_class_begun"  # in the session: the code of the class that was begun in it
-_CODE, _UNKNOWN = "class_code", "_class_unknown"  # in the session: the typed code, and one that no class has
-ANY_ADDRESS = {"0.0.0.0", "::"}  # what a server listens on is no address of another machine either
-LONGEST = 20  # characters of a code as it is typed, perhaps with blanks
+_MINE = "_class_begun"  # session key: the code of the class that this session started
+_CODE, _UNKNOWN = "class_code", "_class_unknown"  # session keys: the typed code, and a code without a class
+ANY_ADDRESS = {"0.0.0.0", "::"}  # addresses to listen on, which other machines cannot open
+LONGEST = 20  # characters of a typed code, which may have blanks
 ABOUT = (
-    "Guesses and answers in every session that opens a lesson with your code are counted, step by step. Present a "
-    "step to see them. Nothing else is kept, and the counts are gone after a day."
+    "The guesses and answers of every session that opens a lesson with your code are counted, step by step. Present a "
+    "step to see the counts. Nothing else is stored, and the counts are deleted after a day."
 )
 JOINED_NOTE = "You are in class **{}**: your answers are counted, without your name."
 UNKNOWN_CODE = (
-    "No class with the code “{}” is under way on this server. Compare it letter by letter; a class ends after a day, "
+    "This server has no class with the code “{}”. Compare it letter by letter. A class ends after a day, "
     "or when its teacher ends it."
 )
 LOCAL_ADDRESS_NOTE = (
@@ -36,7 +36,7 @@ LOCAL_ADDRESS_NOTE = (
 
 
 def draw_class() -> None:
-    """On the page Lessons: the field that joins a class, or the class one is in, and the button that begins one."""
+    """The field that joins a class, or the joined class, and the button that begins one, on the page Lessons."""
     code = polls.class_code()
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small", key="class_row"):
         with st.container(horizontal=True, vertical_alignment="bottom", gap="small", width="content"):
@@ -47,7 +47,7 @@ def draw_class() -> None:
 
 
 def _draw_joining(code: str) -> None:
-    """The field that joins a class, or the class that was joined and the button that leaves it."""
+    """The field that joins a class, or the joined class and the button that leaves it."""
     if not code:
         st.text_input(
             "Class code", key=_CODE, max_chars=LONGEST, placeholder=f"{LENGTH} letters", width=180, on_change=_join,
@@ -60,7 +60,7 @@ def _draw_joining(code: str) -> None:
 
 
 def _draw_hosting(code: str) -> None:
-    """The button that begins a class, or its code and the address to give out."""
+    """The button that begins a class, or its code and the address to share."""
     with st.popover("Teach a class", icon=":material/groups:", type="tertiary"):
         if not code:
             st.markdown(ABOUT)
@@ -73,9 +73,9 @@ def _draw_hosting(code: str) -> None:
         if is_this_machine(host) or host in ANY_ADDRESS:
             st.warning(LOCAL_ADDRESS_NOTE, icon=":material/wifi_off:")
         st.image(qr_code.qr_svg(link), caption="Scan to open this address", width=240)
-        st.caption("Links of lessons that you open from here carry the code, too.")
-        if st.session_state.get(_MINE) == code:  # whoever else has the code may not
-            st.button("End the class", key="class_end", on_click=_end, help="Forgets the counts at once.")
+        st.caption("Links of lessons that you open from this page contain the code, too.")
+        if st.session_state.get(_MINE) == code:  # only the session that began the class may end it
+            st.button("End the class", key="class_end", on_click=_end, help="Deletes the counts at once.")
 
 
 def _link(code: str) -> str:
@@ -83,7 +83,7 @@ def _link(code: str) -> str:
 
 
 def _join() -> None:
-    """Join the class whose code was typed, in small or large letters, with blanks or hyphens between them."""
+    """Callback: join the class of the typed code; case, blanks and hyphens are ignored."""
     typed = str(st.session_state.get(_CODE, ""))
     code = re.sub(r"[\s-]", "", typed).upper()
     if polls.server_polls().is_open(code):
@@ -98,7 +98,7 @@ def _leave() -> None:
 
 @click_errors.guard_callback
 def _begin() -> None:
-    if earlier := st.session_state.get(_MINE):  # a session has one class
+    if earlier := st.session_state.get(_MINE):  # a session has at most one class
         polls.server_polls().end(earlier)
     lesson_visit.current_visit().class_code = st.session_state[_MINE] = polls.server_polls().begin()
 

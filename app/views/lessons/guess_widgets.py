@@ -1,6 +1,6 @@
-"""Guesses: the widgets that take one, and the table of the picture that sets it against what was measured.
+"""Guesses: the widgets that take a guess, and the table of the picture that compares it with the measured result.
 
-A guess is a tuple of numbers: the value of a number, the place of a choice, the places of an order or of marked cells,
+A guess is a tuple of numbers: a number's value, the index of a choice, the indices of an order or of marked cells, or
 the values of a curve.
 """
 
@@ -26,46 +26,45 @@ NO_NUMBER = float("nan")
 
 
 def option_names(guess: Guess, facts: Sequence[Fact]) -> list[str]:
-    """What is chosen from, as plain text: the options, or the cells of the map that the fact is of."""
+    """The options as plain text: those of the guess, or the cells of the map that the fact is about."""
     if guess.kind == "cells" and facts:
         return [clean_text(f"{row}, {column}", 160) for row, column in cell_names(facts[0])]
     return [clean_text(option, 160) for option in guess.options]
 
 
 def cell_names(fact: Fact) -> list[tuple[str, str]]:
-    """The rows and columns of a map of cells, with the names of experts that pages show."""
+    """The (row, column) of every cell of a map, with experts named as on pages."""
     names = expert_names.expert_names(list(dict.fromkeys(cell.row for cell in fact.cells)))
     return [(names.get(cell.row, cell.row), cell.column) for cell in fact.cells]
 
 
 def draw_guess_widget(
-    at: LessonPosition, guess: Guess, facts: Sequence[Fact], fixed: tuple[float, ...] | None
+    position: LessonPosition, guess: Guess, facts: Sequence[Fact], locked: tuple[float, ...] | None
 ) -> tuple[float, ...] | None:
-    """Draw what takes a guess, beginning with the one that was ``fixed``; None while it is incomplete."""
-    key = widget_key(at, fixed)
+    """Draw the widget of a guess, starting at the ``locked`` one; returns the guess, or None if it is incomplete."""
+    key = widget_key(position, locked)
     if guess.kind == "number":
-        return (_slider(guess, "Your guess", fixed[0] if fixed else None, key),)
+        return (_slider(guess, "Your guess", locked[0] if locked else None, key),)
     if guess.kind == "curve":
         return tuple(
-            _slider(guess, f"At {place:g}", fixed[k] if fixed else None, f"{key}_{k}")
-            for k, place in enumerate(guess.at)
+            _slider(guess, f"At {x:g}", locked[k] if locked else None, f"{key}_{k}") for k, x in enumerate(guess.at)
         )
     names = option_names(guess, facts)
     if guess.kind == "choice":
-        chosen = st.radio("Your guess", names, int(fixed[0]) if fixed else None, key=key)
+        chosen = st.radio("Your guess", names, int(locked[0]) if locked else None, key=key)
         return None if chosen is None else (float(names.index(chosen)),)
     most = len(names) if guess.kind == "order" else guess.most
     label = (
         "Choose all of them, the first one first" if guess.kind == "order" else f"Click up to {most} cells, or choose"
     )
-    first = [names[int(k)] for k in fixed or () if k < len(names)]
+    first = [names[int(k)] for k in locked or () if k < len(names)]
     listed = st.multiselect(label, names, first, key=key, max_selections=most)
     complete = len(listed) == most if guess.kind == "order" else bool(listed)
     return tuple(float(names.index(name)) for name in listed) if complete else None
 
 
 def toggle_cell(key: str, name: str, most: int) -> None:
-    """Mark the cell of that name in the widget with this key, or take its mark away."""
+    """Mark a cell in the widget with this key, or remove its mark."""
     marked = list(st.session_state.get(key, ()))
     if name in marked:
         marked.remove(name)
@@ -74,17 +73,17 @@ def toggle_cell(key: str, name: str, most: int) -> None:
     st.session_state[key] = marked
 
 
-def widget_key(at: LessonPosition, fixed: object) -> str:
+def widget_key(position: LessonPosition, locked: object) -> str:
     """The key of the widget of a step's guess."""
-    return f"{at.key}_{'again' if fixed else 'guess'}"
+    return f"{position.key}_{'again' if locked else 'guess'}"
 
 
 def _slider(guess: Guess, label: str, value: float | None, key: str) -> float:
     low, high = float(guess.low), float(guess.high)
     first = (low + high) / 2 if value is None else min(max(value, low), high)
     step = (high - low) / STEPS
-    written = f"%g {guess.unit}".replace("%%", "%").strip() if guess.unit != "%" else "%g %%"
-    return float(st.slider(label, low, high, first, step, written, key=key))
+    number_format = f"%g {guess.unit}".replace("%%", "%").strip() if guess.unit != "%" else "%g %%"
+    return float(st.slider(label, low, high, first, step, number_format, key=key))
 
 
 def guess_in_words(guess: Guess, facts: Sequence[Fact], values: Sequence[float]) -> str:
@@ -98,18 +97,18 @@ def guess_in_words(guess: Guess, facts: Sequence[Fact], values: Sequence[float])
 
 
 def truth_in_words(guess: Guess, facts: Sequence[Fact]) -> str:
-    """What was measured, with its interval where it has one; empty if nothing is."""
+    """The measured result with its interval if it has one; empty without facts."""
     if not facts:
         return ""
     if missing := next((fact.missing for fact in facts if fact.missing), ""):
-        return f"not measured here: {missing}"
+        return f"not measured: {missing}"
     if guess.kind == "number":
         return facts[0].long_text
     if guess.kind == "choice":
         return f"{guess.options[right_option(guess, facts)]} ({max(facts, key=lambda fact: fact.value).long_text})"
     if guess.kind == "cells":
         return f"{sum(cell.holds for cell in facts[0].cells)} of {len(facts[0].cells)} cells"
-    names = guess.options or tuple(f"{place:g}" for place in guess.at)
+    names = guess.options or tuple(f"{x:g}" for x in guess.at)
     pairs = list(zip(names, facts, strict=False))
     if guess.kind == "order":
         pairs.sort(key=lambda pair: -pair[1].value)
@@ -117,16 +116,16 @@ def truth_in_words(guess: Guess, facts: Sequence[Fact]) -> str:
 
 
 def right_option(guess: Guess, facts: Sequence[Fact]) -> int:
-    """The place of the option that was measured: what ``at`` divides the fact into, else the largest of the facts."""
+    """The index of the right option: the interval between the bounds ``at`` with the fact, else the largest fact."""
     if guess.at:
         return sum(facts[0].displayed_value >= bound for bound in guess.at)
-    return max(range(len(facts)), key=lambda place: facts[place].value)
+    return max(range(len(facts)), key=lambda index: facts[index].value)
 
 
 def guess_picture(
     guess: Guess, values: Sequence[float], facts: Sequence[Fact], withheld: bool
 ) -> tuple[str, pd.DataFrame, dict[str, Any]]:
-    """Chart, table and options of the picture of a guess; where the truth is ``withheld``, nothing of it is in them."""
+    """Key, table and options of the chart of a guess; none of them contains the truth if it is ``withheld``."""
     if guess.kind == "cells":
         return "guess_cells", *_cells(values, facts, withheld)
     facts = [] if withheld else facts
@@ -150,8 +149,8 @@ def _choice(guess: Guess, values: Sequence[float], facts: Sequence[Fact]) -> tup
 
     measured = right_option(guess, facts) if facts else -1
     rows = [
-        {"option": name, "guess": bool(values) and place == int(values[0]), "truth": place == measured}
-        for place, name in enumerate(guess.options)
+        {"option": name, "guess": bool(values) and index == int(values[0]), "truth": index == measured}
+        for index, name in enumerate(guess.options)
     ]
     return pd.DataFrame(rows), {"withheld": not facts}
 
@@ -159,12 +158,12 @@ def _choice(guess: Guess, values: Sequence[float], facts: Sequence[Fact]) -> tup
 def _order(guess: Guess, values: Sequence[float], facts: Sequence[Fact]) -> tuple[pd.DataFrame, dict[str, Any]]:
     import pandas as pd
 
-    places = [int(value) for value in values]
-    places += [place for place in range(len(guess.options)) if place not in places]
-    numbers = [fact.displayed_value for fact in facts] or [0.0] * len(places)
-    best_first = sorted(range(len(places)), key=lambda place: -numbers[place])
+    order = [int(value) for value in values]
+    order += [index for index in range(len(guess.options)) if index not in order]
+    numbers = [fact.displayed_value for fact in facts] or [0.0] * len(order)
+    best_first = sorted(range(len(order)), key=lambda index: -numbers[index])
     rows = [
-        {"option": name, "guess": 1 + places.index(k), "truth": 1 + best_first.index(k), "value": numbers[k]}
+        {"option": name, "guess": 1 + order.index(k), "truth": 1 + best_first.index(k), "value": numbers[k]}
         for k, name in enumerate(guess.options)
     ]
     return pd.DataFrame(rows), {"withheld": not facts, "unit": facts[0].unit if facts else ""}
@@ -186,8 +185,8 @@ def _cells(values: Sequence[float], facts: Sequence[Fact], withheld: bool) -> tu
 
     chosen = {int(value) for value in values}
     cells = facts[0].cells if facts else ()
-    places = enumerate(cell_names(facts[0]) if facts else ())
-    rows = [{"row": row, "column": column, "guess": n in chosen} for n, (row, column) in places]
+    names = enumerate(cell_names(facts[0]) if facts else ())
+    rows = [{"row": row, "column": column, "guess": n in chosen} for n, (row, column) in names]
     table = pd.DataFrame(rows, columns=["row", "column", "guess"])
     if not withheld:
         table["truth"] = [float(cell.holds) for cell in cells]

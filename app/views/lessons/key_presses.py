@@ -1,4 +1,4 @@
-"""The keys that turn the steps of a lesson: comma and point, and those of a presentation remote; r and s present."""
+"""The keys that turn a lesson's steps: comma, period and those of a presentation remote; r reveals, s opens notes."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import streamlit as st
 
 from app.session import view_state
 
-# Streamlit's own shortcuts of buttons know neither a comma nor two keys for one button.
+# Streamlit's shortcuts of buttons support neither a comma nor two keys for one button.
 SCRIPT = """const TURN = {
   ",": "lesson_back", PageUp: "lesson_back", ".": "lesson_next", PageDown: "lesson_next", r: "lesson_reveal",
 };
 const NOTES = "mergescope_notes";
-let notes;  // the second window, as long as it is open
+let notes;  // the window of notes while it is open
 const address = () => {
   const url = new URL(location.href);
   url.searchParams.delete("present");
@@ -28,8 +28,8 @@ export default ({ data }) => {
   const press = (event) => {
     const name = data.presenting || event.key !== "r" ? TURN[event.key] : undefined;
     const ranged = event.key.startsWith("Page") && event.target.closest?.('input[type="range"], [role="slider"]');
-    const held = event.ctrlKey || event.metaKey || event.altKey || event.repeat;
-    if (ranged || held || typing(event.target)) return;
+    const modified = event.ctrlKey || event.metaKey || event.altKey || event.repeat;
+    if (ranged || modified || typing(event.target)) return;
     if (data.presenting && event.key === "s") {
       notes = window.open(address(), NOTES, "popup,width=900,height=700");
       return;
@@ -41,17 +41,17 @@ export default ({ data }) => {
     button.click();
   };
   window.addEventListener("keydown", press, true);
-  document.documentElement.dataset.lessonStep = data.step;  // the step whose keys are heard
+  document.documentElement.dataset.lessonStep = data.step;  // the step that the keys turn
   return () => window.removeEventListener("keydown", press, true);
 };"""
 
 
 @cache
 def _listener() -> Any:
-    """The part of the page that hears the keys, registered once."""
+    """The page's component that listens to the keys, registered once."""
     return st.components.v2.component("mergescope_lesson_keys", js=SCRIPT)
 
 
 def draw_key_listener(number: int) -> None:
-    """Let the keys press Back and Next, and on a projector Reveal; ``number`` is the step's, which notes follow."""
+    """Let keys press Back and Next, and Reveal on a projector; the notes follow the step ``number``."""
     _listener()(key="lesson_keys", data={"step": number, "presenting": view_state.is_presenting()}, height=0)

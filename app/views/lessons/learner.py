@@ -1,4 +1,4 @@
-"""The lesson that this session is on, the step of it, and what was done and said there."""
+"""This session's lesson, its current step, and the finished steps and answers so far."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _FREE, _SAID = "_lesson_free", "_lesson_said"
 
 @dataclass(frozen=True)
 class LessonPosition:
-    """A lesson, a step of it, and the step's number, the first is 1."""
+    """A lesson, one of its steps, and the step's number, counted from 1."""
 
     lesson: Lesson
     step: Step
@@ -30,84 +30,84 @@ class LessonPosition:
 
     @property
     def is_last(self) -> bool:
-        """Whether no step follows."""
+        """Whether this is the last step."""
         return self.number == len(self.lesson.steps)
 
 
 def lesson_position() -> LessonPosition | None:
-    """Where this session is; None without a lesson, or with one that this server lacks."""
-    here = lesson_visit.current_visit()
-    lesson = offered_lessons.lessons().get(here.lesson) if here.lesson else None
+    """The current lesson and step; None without a lesson, or with one that this server does not have."""
+    visit = lesson_visit.current_visit()
+    lesson = offered_lessons.lessons().get(visit.lesson) if visit.lesson else None
     if lesson is None:
         return None
-    here.step = min(max(here.step, 1), len(lesson.steps))
-    return LessonPosition(lesson, lesson.steps[here.step - 1], here.step)
+    visit.step = min(max(visit.step, 1), len(lesson.steps))
+    return LessonPosition(lesson, lesson.steps[visit.step - 1], visit.step)
 
 
 def done_steps(lesson: Lesson) -> frozenset[int]:
-    """The numbers of the steps that are done."""
+    """The numbers of the finished steps."""
     return lesson_progress.parse_finished_steps(
         lesson_visit.current_visit().progress.get(lesson.key, ""), len(lesson.steps)
     )
 
 
-def mark_done(at: LessonPosition) -> None:
-    """Note that the step is done."""
-    lesson_visit.current_visit().progress[at.lesson.key] = lesson_progress.format_finished_steps(
-        done_steps(at.lesson) | {at.number}
+def mark_done(position: LessonPosition) -> None:
+    """Mark the step as finished."""
+    lesson_visit.current_visit().progress[position.lesson.key] = lesson_progress.format_finished_steps(
+        done_steps(position.lesson) | {position.number}
     )
 
 
-def given_answers(lesson: Lesson) -> dict[int, tuple[float, ...]]:
-    """The guesses and answers so far, by the number of the step: of this session, and those of a link or a sheet.
+def stored_answers(lesson: Lesson) -> dict[int, tuple[float, ...]]:
+    """{step number: guess or answer} so far, from this session, its link and its sheet.
 
-    The address has room for some of them only.
+    The address may be too short for all of them.
     """
-    everything: dict[str, dict[int, tuple[float, ...]]] = st.session_state.setdefault(_SAID, {})
-    kept = everything.setdefault(lesson.key, {})
+    by_lesson: dict[str, dict[int, tuple[float, ...]]] = st.session_state.setdefault(_SAID, {})
+    answers = by_lesson.setdefault(lesson.key, {})
     linked = lesson_visit.current_visit().answers.get(lesson.key, "")
-    if linked != lesson_progress.format_answers(kept):
-        kept |= lesson_progress.parse_answers(linked)
-    return kept
+    if linked != lesson_progress.format_answers(answers):
+        answers |= lesson_progress.parse_answers(linked)
+    return answers
 
 
-def answer_at(at: LessonPosition) -> tuple[float, ...] | None:
-    """The guess or the answer of a step; None if there is none, or if a link has one that the step does not take."""
-    said = given_answers(at.lesson).get(at.number)
-    return said if said is not None and lesson_progress.is_possible_answer(at.step, said) else None
+def answer_at(position: LessonPosition) -> tuple[float, ...] | None:
+    """The guess or answer of a step; None without one, or if that of a link is not possible for the step."""
+    answer = stored_answers(position.lesson).get(position.number)
+    return answer if answer is not None and lesson_progress.is_possible_answer(position.step, answer) else None
 
 
-def store_answer(at: LessonPosition, values: tuple[float, ...]) -> None:
-    """Keep a guess or an answer."""
-    kept = given_answers(at.lesson)
-    kept[at.number] = values
-    in_any_order = at.step.guess is not None and at.step.guess.kind == "cells"
-    polls.count_answer(at.lesson.key, at.number, values, any_order=in_any_order)
-    lesson_visit.current_visit().answers[at.lesson.key] = lesson_progress.format_answers(kept)
+def store_answer(position: LessonPosition, values: tuple[float, ...]) -> None:
+    """Store and count a guess or an answer."""
+    answers = stored_answers(position.lesson)
+    answers[position.number] = values
+    in_any_order = position.step.guess is not None and position.step.guess.kind == "cells"
+    polls.count_answer(position.lesson.key, position.number, values, any_order=in_any_order)
+    lesson_visit.current_visit().answers[position.lesson.key] = lesson_progress.format_answers(answers)
 
 
 def open_texts(lesson: Lesson) -> dict[int, str]:
-    """What was written in open tasks, by the number of the step; it is in no address, only in the sheet."""
-    everything: dict[str, dict[int, str]] = st.session_state.setdefault(_FREE, {})
-    return everything.setdefault(lesson.key, {})
+    """{step number: text} of open tasks; these texts are in the sheet, but never in the address."""
+    by_lesson: dict[str, dict[int, str]] = st.session_state.setdefault(_FREE, {})
+    return by_lesson.setdefault(lesson.key, {})
 
 
 def open_step(lesson: Lesson, number: int) -> None:
-    """Show this step, and its view, unless the page shows that already: then it stays as the visitor left it."""
-    here, at = lesson_visit.current_visit(), lesson_position()
-    drawn = (
-        at is not None
-        and at.lesson.key == lesson.key
-        and (at.step.kind != "predict" or at.number in done_steps(lesson))
+    """Show a step and its view; a view that the page shows already stays as the visitor left it."""
+    visit, position = lesson_visit.current_visit(), lesson_position()
+    is_shown = (
+        position is not None
+        and position.lesson.key == lesson.key
+        and (position.step.kind != "predict" or position.number in done_steps(lesson))
     )
-    before = offered_lessons.step_with_view(lesson, here.step) if drawn else 0
-    here.lesson, here.step = lesson.key, number
+    before = offered_lessons.step_with_view(lesson, visit.step) if is_shown else 0
+    visit.lesson, visit.step = lesson.key, number
     if offered_lessons.step_with_view(lesson, number) != before:
         open_view(lesson, number)
 
 
 def open_view(lesson: Lesson, number: int, **more: str) -> None:
-    """Open the page and the view of a step, with ``more`` values of its address."""
+    """Open the page and the view of a step, with further values of its address in ``more``."""
     page, view = lesson.page_and_view(number)
     lesson_start.request_view(page or PAGE, offered_lessons.step_view(lesson, {**view, **more})[0])
 

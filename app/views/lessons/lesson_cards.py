@@ -12,30 +12,30 @@ from merging.teaching.lesson import Lesson
 from viz.figure_text import plural
 
 LEVELS = {"introductory": "green", "intermediate": "blue", "research": "violet"}
-NONE = "There is no lesson in the folders that this server reads. `python -m merging lessons new KEY` writes one."
+NONE = "The folders that this server reads have no lesson. `python -m merging lessons new KEY` writes one."
 
 
 def draw_cards() -> None:
-    """A card for each lesson, and what is wrong with files that cannot be read."""
-    found = offered_lessons.lessons()
-    if not found:
+    """A card for each lesson, and a warning for each file that cannot be read."""
+    lessons = offered_lessons.lessons()
+    if not lessons:
         st.info(NONE)
     with st.grid(2, min_column_width=320):
-        for lesson in found.values():
+        for lesson in lessons.values():
             with st.container(border=True, height="stretch", key=f"lesson_card_{lesson.key}"):
-                _draw_card(lesson, found)
+                _draw_card(lesson, lessons)
     for problem in offered_lessons.problems():
         st.warning(page_text.safe_text(problem, 600), icon=":material/description:")
 
 
-def _draw_card(lesson: Lesson, found: dict[str, Lesson]) -> None:
+def _draw_card(lesson: Lesson, lessons: dict[str, Lesson]) -> None:
     finished = len(learner.done_steps(lesson))
     st.markdown(f"**{page_text.safe_text(lesson.title, 120)}**")
     st.markdown(page_text.safe_text(lesson.question, 300))
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         st.badge(page_text.safe_text(lesson.level, 30), color=LEVELS.get(lesson.level, "gray"))
         st.caption(f"{lesson.minutes} minutes, {plural(len(lesson.steps), 'step')}", width="content")
-    if before := [found[key].title for key in lesson.after if key in found]:
+    if before := [lessons[key].title for key in lesson.after if key in lessons]:
         st.caption(f"Best after: {page_text.safe_text(page_text.join_words(before), 200)}")
     if finished:
         st.progress(finished / len(lesson.steps), text=f"{finished} of {len(lesson.steps)} steps done")
@@ -43,11 +43,11 @@ def _draw_card(lesson: Lesson, found: dict[str, Lesson]) -> None:
 
 
 def draw_lesson_link(lesson: Lesson, label: str) -> None:
-    """A link that opens the lesson where one was; the page that it leads to opens the step's view."""
+    """A link that opens the lesson at its first unfinished step; the linked page opens the step's view."""
     first = next((n for n in range(1, len(lesson.steps) + 1) if n not in learner.done_steps(lesson)), len(lesson.steps))
-    known = lesson_visit.current_visit()
+    visit = lesson_visit.current_visit()
     query = (
-        lesson_visit.visit_query(lesson_visit.Visit(lesson.key, first, known.progress, known.answers, known.class_code))
+        lesson_visit.visit_query(lesson_visit.Visit(lesson.key, first, visit.progress, visit.answers, visit.class_code))
         | benchmark_choice.link_query()
     )
     st.page_link(

@@ -16,21 +16,21 @@ VERDICT_STYLES = {
 }
 
 
-def draw_paper(at: LessonPosition) -> None:
-    """In the rail: a row for each number that the paper prints, ours beside it, and what the two say together."""
-    paper = at.step.paper
+def draw_paper(position: LessonPosition) -> None:
+    """The rail's table of the paper's numbers beside ours, and the verdict on whether they agree."""
+    paper = position.step.paper
     if paper is None:
         return
-    ours = [offered_lessons.lesson_fact(at.lesson, spec) for spec in paper.ours]
+    our_facts = [offered_lessons.lesson_fact(position.lesson, spec) for spec in paper.ours]
     lines = [
-        f"| | {safe_text(method_title(paper.source), 40)}, {safe_text(paper.where, 40)} | Here |",
+        f"| | {safe_text(method_title(paper.source), 40)}, {safe_text(paper.where, 40)} | Ours |",
         "|---|---:|---:|",
     ]
-    for (name, value), fact in zip(paper.says.items(), ours, strict=True):
-        here = safe_text(fact.missing or fact.long_text, 200)
-        lines.append(f"| {safe_text(name, 60)} | {value:g} {safe_text(paper.unit, 12)} | {here} |")
+    for (name, value), fact in zip(paper.says.items(), our_facts, strict=True):
+        our_value = safe_text(fact.missing or fact.long_text, 200)
+        lines.append(f"| {safe_text(name, 60)} | {value:g} {safe_text(paper.unit, 12)} | {our_value} |")
     st.markdown("\n".join(lines))
-    known = offered_lessons.lesson_context(at.lesson)
-    said = judge_paper(paper, known) if known else "not reproduced here"
-    color, icon = VERDICT_STYLES.get(said, ("gray", "help"))
-    st.badge(said.capitalize(), icon=f":material/{icon}:", color=color)
+    context = offered_lessons.lesson_context(position.lesson)
+    verdict = judge_paper(paper, context) if context else "not reproduced here"
+    color, icon = VERDICT_STYLES.get(verdict, ("gray", "help"))
+    st.badge(verdict.capitalize(), icon=f":material/{icon}:", color=color)

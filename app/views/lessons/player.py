@@ -1,4 +1,4 @@
-"""Draws a page with the rail of the lesson beside it, if there is a lesson in the address."""
+"""The frame of every page: the page alone, or beside the rail of the lesson that the address names."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from app.views.lessons.learner import LessonPosition
 from merging.base.errors import MergingError
 from merging.teaching.lesson import DO, PREDICT
 
-RAIL_WIDTH = 1100  # px of the window from which the rail stands beside the page, else under it
+RAIL_WIDTH = 1100  # px: in narrower windows the rail is below the page, not beside it
 STYLE = f"""<style>
 [data-testid="stMainBlockContainer"]:has(.st-key-lesson_frame) {{ padding-left: 2.5rem; padding-right: 1.5rem; }}
 .st-key-lesson_frame {{ flex-wrap: nowrap !important; align-items: flex-start; gap: 1.8rem; }}
@@ -40,17 +40,17 @@ UNKNOWN_LESSON = "This link is to the lesson “{}”, which this server does no
 
 
 def enter_page(path: str) -> None:
-    """Note which page is shown, by its path, and open the view of a step if a link or a click asked for it."""
+    """Record the page's path, and open the view of a step if a link or a click requested it."""
     lesson_start.open_requested(path)
     if moved := lesson_visit.moved_in_history():
-        view_state.forget_view()  # the address counts
+        view_state.forget_view()  # the address decides
     view_state.enter_page(path)
     if lesson_visit.read_link(step_only=moved) and path != learner.PAGE and not projector.is_notes_window():
         try:
             benchmark_choice.follow_link()
-            at = learner.lesson_position()
-            if at is not None:
-                learner.open_view(at.lesson, at.number)
+            position = learner.lesson_position()
+            if position is not None:
+                learner.open_view(position.lesson, position.number)
         except MergingError as error:
             click_errors.draw_error(error, "lesson")
         lesson_start.open_requested(path)
@@ -62,12 +62,12 @@ def draw_page(path: str, draw: Callable[[], None]) -> None:
     """Draw the page with this path, alone or with the rail of the lesson beside it."""
     click_errors.call_after_fragments(None)
     offered_lessons.check_store_again()
-    at = None if path == learner.PAGE or view_state.is_framed() else learner.lesson_position()
-    if at is not None and projector.is_notes_window():
-        projector.draw_notes(at)
+    position = None if path == learner.PAGE or view_state.is_framed() else learner.lesson_position()
+    if position is not None and projector.is_notes_window():
+        projector.draw_notes(position)
         return
-    if at is not None:
-        _draw_with_rail(at, draw)
+    if position is not None:
+        _draw_with_rail(position, draw)
     else:
         _draw_unknown_lesson(path)
         draw()
@@ -76,33 +76,35 @@ def draw_page(path: str, draw: Callable[[], None]) -> None:
 
 
 def _draw_unknown_lesson(path: str) -> None:
-    """Say that the link is to a lesson that is not here, if it is."""
+    """Draw a warning if the link names a lesson that this server does not have."""
     named = lesson_visit.current_visit().lesson
     if named and path != learner.PAGE and not view_state.is_framed() and learner.lesson_position() is None:
         st.warning(UNKNOWN_LESSON.format(safe_text(named, 60)), icon=":material/link_off:")
-        st.button("Go on without it", key="lesson_gone", on_click=lesson_visit.leave_lesson)
+        st.button("Continue without it", key="lesson_gone", on_click=lesson_visit.leave_lesson)
 
 
-def _draw_with_rail(at: LessonPosition, draw: Callable[[], None]) -> None:
-    """The page, or the picture of a guess, and the rail."""
+def _draw_with_rail(position: LessonPosition, draw: Callable[[], None]) -> None:
+    """Draw the page, or the picture of a guess, and the rail."""
     from app.views.lessons import class_poll, guess_step, rail, task_step
 
     st.html(STYLE)
     with st.container(horizontal=True, key="lesson_frame"):
         view, side = st.container(key="lesson_view"), st.container(key="lesson_rail")
-    if at.step.kind == PREDICT:
+    if position.step.kind == PREDICT:
         with side:
-            rail.draw_rail(at)  # first, because the picture shows the guess
+            rail.draw_rail(position)  # first, because the picture shows the guess
         with view:
-            if not guess_step.draw_picture(at):
+            if not guess_step.draw_picture(position):
                 draw()
     else:
         with view:
-            if class_poll.is_class_shown(at):
-                class_poll.draw_answers(at, [], withheld=at.number not in learner.done_steps(at.lesson))
+            if class_poll.is_class_shown(position):
+                class_poll.draw_answers(
+                    position, [], withheld=position.number not in learner.done_steps(position.lesson)
+                )
             else:
                 draw()
         with side:
-            rail.draw_rail(at)  # last, because the page may change what the address says
-    if at.step.kind == DO:
-        click_errors.call_after_fragments(task_step.rerun_if_judged_anew)
+            rail.draw_rail(position)  # last, because the page may change the address
+    if position.step.kind == DO:
+        click_errors.call_after_fragments(task_step.rerun_if_goal_changed)

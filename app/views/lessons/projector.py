@@ -1,4 +1,4 @@
-"""A step on a projector: its words above its chart; and its notes, for a second window."""
+"""A step on a projector: its text above its chart, and its notes for a second window."""
 
 from __future__ import annotations
 
@@ -17,67 +17,70 @@ STYLE = """<style>
 .st-key-lesson_notes { font-size: 1.35rem; max-width: 46rem; }
 .st-key-lesson_notes p, .st-key-lesson_notes li { font-size: 1.35rem; line-height: 1.5; }
 </style>"""
-NOTES = "_lesson_notes"  # in the session: whether this window shows notes only
+NOTES = "_lesson_notes"  # session key: whether this window shows only notes
 
 
 def choose_step_chart() -> None:
-    """Before a page is drawn for a projector: choose the step's chart and the controls that stay beside it."""
-    if not view_state.is_presenting() or (at := learner.lesson_position()) is None:
+    """Choose the step's chart and its visible controls before a page is drawn for a projector."""
+    if not view_state.is_presenting() or (position := learner.lesson_position()) is None:
         chart_stage.set_words("")
         return
-    hidden_or_guessed = at.step.kind == PREDICT and at.step.guess is not None
-    key = f"guess_{at.step.guess.kind}" if hidden_or_guessed and at.step.guess else at.lesson.chart(at.number)
+    hidden_or_guessed = position.step.kind == PREDICT and position.step.guess is not None
+    key = (
+        f"guess_{position.step.guess.kind}"
+        if hidden_or_guessed and position.step.guess
+        else position.lesson.chart(position.number)
+    )
     from app.views.lessons import class_poll  # loads what draws charts, which Home does not need
 
-    chart_stage.choose_chart(class_poll.chart_key(at) or key)
-    chart_stage.set_words(step_words(at))
-    view_state.write_parameter(address.CONTROLS, ",".join(at.step.controls))
+    chart_stage.choose_chart(class_poll.chart_key(position) or key)
+    chart_stage.set_words(step_words(position))
+    view_state.write_parameter(address.CONTROLS, ",".join(position.step.controls))
 
 
-def step_words(at: LessonPosition) -> str:
-    """What stands above the chart: all that the step asks and says, and after a guess what was measured; Markdown."""
-    step = at.step
-    parts = [offered_lessons.fill_in(at.lesson, step.ask)]
+def step_words(position: LessonPosition) -> str:
+    """The text above the chart: the step's question and text, and after a guess the measured result; Markdown."""
+    step = position.step
+    parts = [offered_lessons.fill_in(position.lesson, step.ask)]
     if step.kind != PREDICT or step.guess is None:
-        parts.append(offered_lessons.fill_in(at.lesson, step.say))
-    elif at.number in learner.done_steps(at.lesson):
-        truth = guess_widgets.truth_in_words(step.guess, offered_lessons.measured_truths(at.lesson, step))
+        parts.append(offered_lessons.fill_in(position.lesson, step.say))
+    elif position.number in learner.done_steps(position.lesson):
+        truth = guess_widgets.truth_in_words(step.guess, offered_lessons.measured_truths(position.lesson, step))
         parts += [
             f"Measured: **{page_text.safe_text(truth, 600)}**" if truth else "",
-            offered_lessons.fill_in(at.lesson, step.say),
+            offered_lessons.fill_in(position.lesson, step.say),
         ]
     return "\n\n".join(part for part in parts if part)
 
 
 def is_notes_window() -> bool:
-    """Whether this window is the second one, with the notes of a step only."""
+    """Whether this window is the second one, which shows only a step's notes."""
     if st.query_params.get(address.NOTES):
         st.session_state[NOTES] = True
     return bool(st.session_state.get(NOTES))
 
 
-def draw_notes(at: LessonPosition) -> None:
-    """Everything that there is to say on the step, large, without its view."""
-    step = at.step
+def draw_notes(position: LessonPosition) -> None:
+    """All texts of the step in large type, without its view."""
+    step = position.step
     st.html(STYLE)
     with st.container(key="lesson_notes"):
-        st.caption(f"{page_text.safe_text(at.lesson.title, 120)} · step {at.number} of {len(at.lesson.steps)} · notes")
-        for words_of in (step.ask, step.say, step.notes):
-            if words_of:
-                st.markdown(offered_lessons.fill_in(at.lesson, words_of))
+        title, steps = page_text.safe_text(position.lesson.title, 120), len(position.lesson.steps)
+        st.caption(f"{title} · step {position.number} of {steps} · notes")
+        for text in (step.ask, step.say, step.notes):
+            if text:
+                st.markdown(offered_lessons.fill_in(position.lesson, text))
         if step.guess is not None and (
-            truth := guess_widgets.truth_in_words(step.guess, offered_lessons.measured_truths(at.lesson, step))
+            truth := guess_widgets.truth_in_words(step.guess, offered_lessons.measured_truths(position.lesson, step))
         ):
             st.markdown(f"Measured: **{page_text.safe_text(truth, 600)}**")
         for answer in step.answers:
             mark = ":material/check:" if answer.right else ":material/close:"
             st.markdown(
-                f"{mark} {offered_lessons.fill_in(at.lesson, answer.text)} "
-                f"*{offered_lessons.fill_in(at.lesson, answer.say)}*"
+                f"{mark} {offered_lessons.fill_in(position.lesson, answer.text)} "
+                f"*{offered_lessons.fill_in(position.lesson, answer.say)}*"
             )
-        if not at.is_last:
-            following = at.lesson.steps[at.number]
-            st.caption(
-                "Next: "
-                f"{page_text.plain_text(offered_lessons.fill_in(at.lesson, following.ask or following.say))[:200]}"
-            )
+        if not position.is_last:
+            following = position.lesson.steps[position.number]
+            text = offered_lessons.fill_in(position.lesson, following.ask or following.say)
+            st.caption(f"Next: {page_text.plain_text(text)[:200]}")

@@ -1,4 +1,4 @@
-"""My sheet: guesses beside truths, answers and open texts as one HTML file, which the app can read back."""
+"""My sheet: guesses beside truths, answers and open texts as one HTML file, which the app can restore."""
 
 from __future__ import annotations
 
@@ -28,36 +28,36 @@ from viz.report.report_contents import Entry, Report, ReportError
 if TYPE_CHECKING:
     from viz.report.private_names import PrivateNames
 
-HERE = Path(__file__).parent
-FIELD = """<label for="sheet">A sheet that was downloaded here</label>
+FOLDER = Path(__file__).parent
+FIELD = """<label for="sheet">A sheet that you downloaded from this app</label>
 <input id="sheet" type="file" accept=".html,text/html" aria-describedby="about">
 <p id="about">Restores guesses, answers and texts in this session. The file itself is not uploaded.</p>"""
-MOST_CHARACTERS, MOST_ANSWERS = 50_000, 10_000  # characters of what is restored, and of its guesses and answers
+MOST_CHARACTERS, MOST_ANSWERS = 50_000, 10_000  # characters of the restored part, and of its guesses and answers
 SHEET_PART = re.compile(r'<script type="application/json" id="sheet">(.*?)</script>', re.DOTALL)
 WHAT = "The sheet"
 NOT_A_SHEET = (
-    "This file is not a sheet of Mergescope: it lacks the part that guesses are restored from. Choose the HTML file "
-    "that “My sheet” gave you."
+    "This file is not a sheet of Mergescope: it lacks the part from which guesses are restored. Choose the HTML file "
+    "that “My sheet” downloaded."
 )
 _RESTORED = "_sheet_restored"
 
 
 def draw_sheet_button(lesson: Lesson) -> None:
-    """The button that gives the sheet of a lesson; its file is written when it is pressed, outside of the session."""
+    """The button that downloads the sheet of a lesson; a click writes the file, outside of the session."""
     contents, private = sheet_report(lesson), report_sources.private_words()
     if not contents.entries:
-        st.caption("Your sheet holds what you guess, answer and write; there is nothing in it yet.")
+        st.caption("Your sheet will contain your guesses, answers and texts; it is still empty.")
         return
     st.download_button(
         "My sheet", lambda: sheet_html(contents, private), f"sheet_{lesson.key}.html", "text/html", key="lesson_sheet",
         on_click="ignore", icon=":material/download:",
-        help="Guesses beside what was measured, answers, texts, and the views in your report, as one HTML file.",
+        help="Guesses beside measured results, answers, texts, and the views in your report, as one HTML file.",
     )  # fmt: skip
     st.caption(f"With {plural(len(contents.views), 'view')} from your report.")
 
 
 def sheet_report(lesson: Lesson) -> Report:
-    """What the sheet of a lesson holds now."""
+    """The current contents of a lesson's sheet."""
     views = report_sources.finish_report()
     known = offered_lessons.lesson_context(lesson)
     named = [alias for alias, parts in lesson.runs.items() if "sweep" not in parts] if known else []
@@ -73,24 +73,24 @@ def sheet_html(contents: Report, private: PrivateNames) -> str:
     """The sheet as one HTML document."""
     try:
         return render(contents, private)
-    except ReportError:  # something private is in a view; the sheet goes without them
+    except ReportError:  # a view contains private names, so the sheet omits all views
         return render(replace(contents, views=(), sources=()), private)
 
 
 def _entries(lesson: Lesson) -> Iterator[Entry]:
     written = learner.open_texts(lesson)
     for number, step in enumerate(lesson.steps, 1):
-        at = LessonPosition(lesson, step, number)
-        said, measured = learner.answer_at(at), ""
+        position = LessonPosition(lesson, step, number)
+        stored, measured = learner.answer_at(position), ""
         words = written.get(number, "")
-        if step.guess is not None and said:
+        if step.guess is not None and stored:
             facts = offered_lessons.measured_truths(lesson, step)
             words, measured = (
-                guess_widgets.guess_in_words(step.guess, facts, said),
+                guess_widgets.guess_in_words(step.guess, facts, stored),
                 guess_widgets.truth_in_words(step.guess, facts),
             )
-        elif step.kind == "check" and said:
-            answer = step.answers[int(said[0])]
+        elif step.kind == "check" and stored:
+            answer = step.answers[int(stored[0])]
             words = page_text.plain_text(offered_lessons.fill_in(lesson, answer.text))
             measured = "right" if answer.right else "not this one"
         elif step.kind == "do" and number in learner.done_steps(lesson):
@@ -101,21 +101,21 @@ def _entries(lesson: Lesson) -> Iterator[Entry]:
 
 
 def _sheet_json(lesson: Lesson) -> str:
-    said = lesson_progress.format_answers(
-        learner.given_answers(lesson), MOST_ANSWERS
-    )  # all of it, which the address may have no room for
+    answers = lesson_progress.format_answers(
+        learner.stored_answers(lesson), MOST_ANSWERS
+    )  # all answers, although the address may be too short for them
     plain = {
         "version": 1, "lesson": lesson.key,
         "progress": lesson_progress.format_finished_steps(learner.done_steps(lesson)),
-        "answers": said,
+        "answers": answers,
         "free": {str(number): words for number, words in learner.open_texts(lesson).items() if words},
     }  # fmt: skip
     return json.dumps(plain, ensure_ascii=False)
 
 
 def draw_sheet_field() -> None:
-    """On the page Lessons: the field that takes a sheet back."""
-    st.header("Go on from your sheet", anchor=False)
+    """The field that restores a sheet, on the page Lessons."""
+    st.header("Continue from your sheet", anchor=False)
     chosen = sheet_component()(key="lesson_restore", on_sheet_change=lambda: None).sheet
     if not chosen:
         return
@@ -127,7 +127,7 @@ def draw_sheet_field() -> None:
             click_errors.draw_error(error, "sheet")
             return
         st.session_state["_sheet_lesson"] = key
-        st.rerun()  # the cards above show what was restored
+        st.rerun()  # so that the cards above show the restored progress
     lesson = offered_lessons.lessons().get(str(st.session_state.get("_sheet_lesson")))
     if lesson is not None:
         st.success(
@@ -137,18 +137,18 @@ def draw_sheet_field() -> None:
 
 @cache
 def sheet_component() -> Any:
-    """The field for a file, registered once: the browser reads it, as not every server takes uploads."""
-    script, style = (HERE / name for name in ("sheet.js", "sheet.css"))
+    """The field for a file, registered once; the browser reads the file, because some servers refuse uploads."""
+    script, style = (FOLDER / name for name in ("sheet.js", "sheet.css"))
     return st.components.v2.component(
         "mergescope_sheet", html=FIELD, css=style.read_text("utf-8"), js=script.read_text("utf-8")
     )
 
 
 def restore_sheet(document: str) -> str:
-    """Restore progress and texts from a sheet, or the part of one that keeps them; returns the key of its lesson.
+    """Restore progress, answers and texts from a sheet or its restored part; returns the key of its lesson.
 
     Raises:
-        MergingError: it is no sheet, or of a lesson that is not here.
+        MergingError: it is not a sheet, or this server does not have its lesson.
     """
     found = SHEET_PART.search(document)
     if found is None or len(found[1]) > MOST_CHARACTERS:
@@ -157,13 +157,13 @@ def restore_sheet(document: str) -> str:
     lesson = offered_lessons.lessons().get(plain["lesson"])
     if lesson is None:
         raise RecipeError(f"{WHAT} is of the lesson {plain['lesson'][:60]!r}, which this server does not have.")
-    answers = learner.given_answers(lesson)
+    answers = learner.stored_answers(lesson)
     answers.update(lesson_progress.parse_answers(plain["answers"], MOST_ANSWERS))
-    here = lesson_visit.current_visit()
-    here.progress[lesson.key] = lesson_progress.format_finished_steps(
+    visit = lesson_visit.current_visit()
+    visit.progress[lesson.key] = lesson_progress.format_finished_steps(
         lesson_progress.parse_finished_steps(plain["progress"], len(lesson.steps))
     )
-    here.answers[lesson.key] = lesson_progress.format_answers(answers)
+    visit.answers[lesson.key] = lesson_progress.format_answers(answers)
     learner.open_texts(lesson).update(
         {int(number): words[:2000] for number, words in plain["free"].items() if number.isdecimal() and len(number) < 4}
     )
@@ -171,10 +171,10 @@ def restore_sheet(document: str) -> str:
 
 
 def _check_sheet(written: str) -> dict[str, Any]:
-    """What a sheet keeps, with fields of the right types. Raises MergingError."""
-    plain = strict_json.parse_json(written.encode("utf-8", "replace"), WHAT, "what it keeps")
+    """The restored part of a sheet, with fields of the right types. Raises MergingError."""
+    plain = strict_json.parse_json(written.encode("utf-8", "replace"), WHAT, "its contents")
     fits = all(isinstance(plain.get(name), str) for name in ("lesson", "progress", "answers"))
     free = plain.get("free")
     if not fits or not isinstance(free, dict) or not all(isinstance(words, str) for words in free.values()):
-        raise RecipeError(f"{WHAT} is damaged: what is restored from it has other fields than lesson, did, said, free.")
+        raise RecipeError(f"{WHAT} is damaged: it lacks one of the fields lesson, progress, answers and free.")
     return plain

@@ -1,4 +1,4 @@
-"""Texts of a lesson with facts filled in and the words of the glossary linked."""
+"""Texts of a lesson with facts filled in and glossary words explained."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from app.views.lessons.learner import LessonPosition
 from app.widgets.page_parts import explain_words
 
 
-def fill_text(at: LessonPosition, markdown: str, name: str, linked: bool = True) -> str:
-    """Markdown of the step; ``name`` says where it stands, so that words are explained where they are first used."""
-    words = offered_lessons.fill_in(at.lesson, markdown)
-    return explain_words(words, f"{at.key}_{name}") if linked else words
+def fill_text(position: LessonPosition, markdown: str, name: str, linked: bool = True) -> str:
+    """Markdown of the step; ``name`` identifies the text, so that each word is explained at its first use."""
+    words = offered_lessons.fill_in(position.lesson, markdown)
+    return explain_words(words, f"{position.key}_{name}") if linked else words

@@ -1,4 +1,4 @@
-"""What a merge keeps of its task vectors: by the masks of an edit, or by the merged weights themselves."""
+"""The share of the task vectors that a merge keeps: by the masks of an edit, or by the merged weights."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FACTORS = "factors"  # the table of a run that multiplied its task vectors by fa
 
 
 def kept_in_words(table: pd.DataFrame, ratio: float, own: float | None) -> str:
-    """What the final mask keeps, in Markdown; ``own`` is the ratio that the run used, None if it did not prune."""
+    """A sentence on the share that the final mask keeps; Markdown. ``own`` is the run's ratio, None without pruning."""
     tensors = table.groupby("tensor", sort=False).agg(numel=("numel", "first"), final=("final", "any"))
     kept = tensors[tensors["final"]]
     share = kept["numel"].sum() / tensors["numel"].sum()
@@ -30,34 +30,36 @@ def kept_in_words(table: pd.DataFrame, ratio: float, own: float | None) -> str:
 
 
 def unpruned_in_words(run: Run) -> str:
-    """What a run did with its tensors instead of pruning them by their saliency, in Markdown."""
+    """A sentence on a run that did not prune tensors by their saliency; Markdown."""
     if FACTORS not in run.tables:
         return "This run did not prune tensors."
     table = page_data.run_table(run.id, FACTORS)
     zero = (table["factor"] == 0).groupby(table["tensor"], sort=False).all()
-    back, tensors = int(zero.sum()), len(zero)
+    zeroed, tensors = int(zero.sum()), len(zero)
     return (
-        f"In this run, factors were set by hand: **{back} of {plural(tensors, 'tensor')}** stay pretrained. *Counted "
-        "from the merged weights*, further below, shows what it kept."
+        f"In this run, factors were set by hand: **{zeroed} of {plural(tensors, 'tensor')}** stay pretrained. "
+        "*Counted from the merged weights*, further below, shows the kept share."
     )
 
 
 def kept_by_masks(table: pd.DataFrame) -> pd.DataFrame:
-    """A row for each tensor of a table of masks: whether it is kept for any expert."""
+    """One row for each tensor of a table of masks: whether it is kept for any expert."""
     kept = table.groupby("tensor", sort=False)["final"].any().to_numpy()
     return table.drop_duplicates("tensor").assign(kept=kept, component=component_of_tensors)
 
 
 def kept_by_weights(run: Run) -> tuple[pd.DataFrame, str]:
-    """A row for each tensor of a run with the scalars that the merge changed; and how they are counted."""
+    """One row for each tensor of a run with the scalars that the merge changed, and the rule of counting them."""
     table = page_data.run_table(run.id, "tensors")
-    whose = "any of its models differs" if run.per_task else "the merged model differs"
-    rule = f"Every scalar in which {whose} from the pretrained one counts as kept, before rounding to its data type."
+    condition = "any of its models differs" if run.per_task else "the merged model differs"
+    rule = (
+        f"Every scalar in which {condition} from the pretrained one counts as kept, before rounding to its data type."
+    )
     return table.assign(kept=table["kept_numel"] > 0, component=component_of_tensors), rule
 
 
 def draw_kept_share(table: pd.DataFrame, run: Run, by: str, rule: str) -> None:
-    """The chart of shares kept, split ``by`` role, kind of layer or component; ``rule`` says how they are counted."""
+    """Draw the kept shares, split ``by`` role, kind of layer or component; ``rule`` is the rule of counting them."""
     paper = paper_line.claim_lines("masks/kept_share")
     chart_view.draw_chart(
         "kept_share", table, name=f"kept_share_{run.id[:8]}", headed=True, by=by,

@@ -1,4 +1,4 @@
-"""Painting on Masks: the canvas with its tools above it, and below it what is kept, the rules and the way to a run."""
+"""Painting on Masks: the tools, the canvas, the kept share, the rules, and the panel that merges the painting."""
 
 from __future__ import annotations
 
@@ -24,30 +24,30 @@ if TYPE_CHECKING:
 
 FIRST_ORDER = "first_order"  # the measurement of the first-order map
 NOT_LINKED = (
-    "The address does not hold this painting: it takes too many rules, and the store cannot be written to. Reloading "
-    "the page loses it."
+    "The address does not contain this painting: it needs too many rules, and the store cannot be written to. If you "
+    "reload the page, the painting is lost."
 )
 WHOLE_TENSORS_NOTE = (
-    "This run masks query, key and value apart. Factors are of whole tensors: here one counts as kept where any of the "
-    "three is, and its saliency is their mean."
+    "This run masks query, key and value separately. Factors apply to whole tensors: on the canvas, a tensor counts as "
+    "kept if any of the three is, and its saliency is their mean."
 )
 
 
 def draw_paint_switch() -> bool:
-    """Draw the switch that makes the final mask a canvas; whether it is on."""
+    """Draw the switch that turns the final mask into a canvas; returns whether it is on."""
     return st.toggle(
         "Paint", key=address.PAINTING, bind=address.BIND,
-        help="Paint by hand what each expert's task vector is multiplied by, tensor by tensor.",
+        help="Paint the factors that multiply each expert's task vector, tensor by tensor.",
     )  # fmt: skip
 
 
 def draw_painting(
     run: Run, masks: pd.DataFrame, ratio: float, own: pd.DataFrame | None, group: str, *, thirds: bool = False
 ) -> None:
-    """Draw the canvas of a run and all that belongs to it.
+    """Draw the canvas of a run with its tools, numbers and run panel.
 
-    ``masks`` are those at ``ratio``, ``own`` those that the run itself used, None if it pruned no tensors; ``thirds``
-    says that the run's masks are of query, key and value apart.
+    ``masks`` are those at ``ratio``; ``own`` are those that the run used, None if it pruned no tensors. ``thirds``:
+    the run masks query, key and value separately.
     """
     chart_view.draw_question(paint_tools.CANVAS)
     if thirds:
@@ -57,7 +57,7 @@ def draw_painting(
 
 
 def _squares(run: Run, masks: pd.DataFrame) -> Factors | None:
-    """Squared norms of the task vectors (K, L), if they are measured."""
+    """Squared norms of the task vectors, (experts, tensors); None if they are not measured."""
     if (measured := measurements.find_measurement(measurements.PAIRS, run.id)) is None:
         return None
     rows = measurements.measured_table(measured, "experts").set_index(["expert", "order"])["square"]
@@ -65,9 +65,9 @@ def _squares(run: Run, masks: pd.DataFrame) -> Factors | None:
 
 
 def _losses(run: Run, masks: pd.DataFrame) -> Factors | None:
-    """The change of the mean margin that taking each expert's part out is predicted to make (K, L), if measured.
+    """The predicted change of the mean margin if a cell is taken out, (experts, tensors); None if not measured.
 
-    It is the mean of those in and out of domain.
+    The change is the mean of those in and out of domain.
     """
     if FIRST_ORDER not in MEASURES or (measured := measurements.find_measurement(FIRST_ORDER, run.id)) is None:
         return None
@@ -76,14 +76,14 @@ def _losses(run: Run, masks: pd.DataFrame) -> Factors | None:
 
 
 def _as_matrix(rows: pd.Series[float], masks: pd.DataFrame, column: str) -> Factors:
-    """A number for each pair of an expert and a tensor, which ``column`` names, as (K, L)."""
+    """Numbers by expert and tensor, which ``column`` identifies, as a matrix (experts, tensors)."""
     cells = list(zip(masks["expert"], masks[column], strict=True))
     return rows.reindex(cells).to_numpy().reshape(masks["expert"].nunique(), -1)
 
 
 @guarded_fragment
 def draw_canvas(sheet: PaintSheet) -> None:
-    """The part of the page that a stroke redraws."""
+    """Draw the part of the page that a stroke redraws."""
 
     def read(words: str) -> Factors:
         return paint_link.read_factors(words, sheet.experts, sheet.parameters)

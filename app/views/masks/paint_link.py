@@ -1,4 +1,4 @@
-"""What stands for painted factors in the address: rules in a line, or a draft in the store where they are too long."""
+"""Painted factors in the address: as rules, or as the token of a draft in the store if the rules are too long."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from merging.methods.factor_rules import LARGEST, FactorRule, parse_rules, resol
 from merging.models.families import Parameter
 from merging.study.runs.drafts import Drafts
 
-CACHED = 256  # tables whose rules are remembered
+CACHED = 256  # tables whose rules are cached
 LONGEST = 1500  # characters of the rules in the address
-DRAFT, KIND = "~", "painting"  # how the address begins where a draft holds the factors, and the draft's kind
-MOST_TABLES = 100  # tables in a session's draft, the last ones
+DRAFT, KIND = "~", "painting"  # the first character of a draft's token in the address, and the draft's kind
+MOST_TABLES = 100  # tables in a session's draft; older ones are dropped
 
 
 def fit_rules(factors: Factors, experts: Sequence[str], tensors: Sequence[Parameter]) -> tuple[FactorRule, ...]:
-    """Few rules that give these factors (K, L)."""
+    """A short list of rules that yield these factors (experts, tensors)."""
     return _rules_of(factors.tobytes(), tuple(experts), tuple(tensors))
 
 
@@ -37,32 +37,30 @@ def _rules_of(raw: bytes, experts: tuple[str, ...], tensors: tuple[Parameter, ..
 
 
 def write_factors(factors: Factors, experts: Sequence[str], tensors: Sequence[Parameter]) -> str:
-    """The text of the factors in the address; empty if all are 1, or if it is too long and the store is read-only."""
+    """The address's text of factors (experts, tensors); empty if all are 1, or if it is long and cannot be stored."""
     text = rules_text(fit_rules(factors, experts, tensors))
     if len(text) <= LONGEST:
         return text
     content = {"experts": list(experts), "tensors": [p.name for p in tensors], "factors": factors.tolist()}
     raw = json.dumps(content, separators=(",", ":")).encode("utf-8", "backslashreplace")
-    name, drafted = hashlib.sha256(raw).hexdigest()[:32], painting_state.stored_draft()
-    drafted.tables.pop(name, None)
-    drafted.tables[name] = raw
-    for oldest in list(drafted.tables)[:-MOST_TABLES]:
-        del drafted.tables[oldest]
-    parts = {part: (lambda raw=raw: raw) for part, raw in drafted.tables.items()}
+    name, draft = hashlib.sha256(raw).hexdigest()[:32], painting_state.stored_draft()
+    draft.tables.pop(name, None)
+    draft.tables[name] = raw
+    for oldest in list(draft.tables)[:-MOST_TABLES]:
+        del draft.tables[oldest]
+    parts = {part: (lambda raw=raw: raw) for part, raw in draft.tables.items()}
     try:
-        drafted.token = Drafts(page_data.store()).store(
-            KIND, {"title": "factors painted by hand"}, drafted.token, parts
-        )
+        draft.token = Drafts(page_data.store()).store(KIND, {"title": "factors painted by hand"}, draft.token, parts)
     except StoreError:
         return ""
-    return f"{DRAFT}{drafted.token}.{name}"
+    return f"{DRAFT}{draft.token}.{name}"
 
 
 def read_factors(text: str, experts: Sequence[str], tensors: Sequence[Parameter]) -> Factors:
-    """The factors (K, L) that a text in the address stands for.
+    """The factors (experts, tensors) that a text in the address stands for.
 
     Raises:
-        MergingError: it names other experts or tensors, is no list of rules, or its draft is gone.
+        MergingError: it names other experts or tensors, is not a list of rules, or its draft was deleted.
     """
     if not text.startswith(DRAFT):
         return resolve(parse_rules(text), 1.0, experts, tensors).values
@@ -70,7 +68,7 @@ def read_factors(text: str, experts: Sequence[str], tensors: Sequence[Parameter]
     content = strict_json.parse_json(Drafts(page_data.store()).read_part(KIND, token, name), name[:40], "the painting")
     names = [name.encode("utf-8", "backslashreplace").decode() for name in (*experts, *(p.name for p in tensors))]
     if [*content.get("experts", ()), *content.get("tensors", ())] != names:
-        raise ParameterError("It was painted on other experts, or on another architecture, than this run's.")
+        raise ParameterError("It was painted for other experts, or for another architecture, than this run's.")
     try:
         factors = np.array(content.get("factors"), np.float64)
     except (TypeError, ValueError):

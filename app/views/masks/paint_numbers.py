@@ -1,4 +1,4 @@
-"""What painted factors keep: tensors, scalars, bytes, norms, and what they have in common with LwPTV's mask."""
+"""Numbers of painted factors: kept tensors, scalars, bytes and norms, and the overlap with LwPTV's mask."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ if TYPE_CHECKING:
 
 
 def draw_budget_field(tensors: int) -> int | None:
-    """Draw the field of the most tensors that may be kept; None if there is no such bound."""
+    """Draw the field of the largest number of kept tensors; None without a bound."""
     return st.number_input(
         "Budget, in tensors", 0, tensors, None, key=address.TENSOR_BUDGET, bind=address.BIND, placeholder="none",
-        width=150,         help="How many tensors may be kept at most; the count says when it is more.",
+        width=150, help="The largest number of tensors to keep; a count above it is marked.",
     )  # fmt: skip
 
 
 def kept_in_words(sheet: PaintSheet, factors: Factors, most: int | None) -> str:
-    """What is kept, in Markdown."""
+    """A sentence on the kept tensors and scalars of ``factors`` (experts, tensors); Markdown."""
     kept = (factors != 0).any(axis=0)
     tensors, scalars, all_scalars = int(kept.sum()), int(sheet.numels[kept].sum()), int(sheet.numels.sum())
     counted = f"**{tensors} of {plural(len(kept), 'tensor')}**"
@@ -48,19 +48,19 @@ def _overlap(sheet: PaintSheet, factors: Factors) -> str:
     painted_cells, masked = factors != 0, sheet.column_matrix("final").astype(bool)
     both, either = int((painted_cells & masked).sum()), int((painted_cells | masked).sum())
     if not either:
-        return f"Neither this nor LwPTV's mask at prune ratio {sheet.ratio:g} keeps anything."
+        return f"Neither this painting nor LwPTV's mask at prune ratio {sheet.ratio:g} keeps anything."
     return (
         f"In common with LwPTV's mask at prune ratio {sheet.ratio:g}: **{percent(both / either)}**, {both:,} of the "
-        f"{either:,} cells that either keeps."
+        f"{either:,} cells that at least one of them keeps."
     )
 
 
 def draw_expert_table(sheet: PaintSheet, factors: Factors) -> None:
-    """Draw a row for each expert: tensors, scalars, and the norm of its task vector that is left."""
+    """Draw each expert's kept tensors, kept scalars and remaining norm for ``factors`` (experts, tensors)."""
     table = expert_table(sheet, factors).dropna(axis="columns", how="all")  # norms that are not measured
     table = table.assign(**{name: 100 * table[name] for name in ("scalars", "norm") if name in table})
     shares = {name: st.column_config.NumberColumn(label, format="%.1f%%") for name, label in (
-        ("scalars", "Scalars kept"), ("norm", "Norm left of the task vector"))}  # fmt: skip
+        ("scalars", "Scalars kept"), ("norm", "Remaining norm of the task vector"))}  # fmt: skip
     st.dataframe(
         table, hide_index=True, height=page_parts.table_height(len(table), 320),
         column_config={"expert": "Expert", "tensors": "Tensors kept", **shares},
@@ -69,7 +69,7 @@ def draw_expert_table(sheet: PaintSheet, factors: Factors) -> None:
 
 
 def expert_table(sheet: PaintSheet, factors: Factors) -> pd.DataFrame:
-    """expert, tensors (kept), scalars (share), norm (after painting, over the whole task vector's; NaN if unknown)."""
+    """One row for each expert: kept tensors, share of scalars, and share of the norm (NaN if unknown)."""
     import pandas as pd
 
     kept, numels = factors != 0, sheet.numels

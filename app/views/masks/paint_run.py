@@ -1,4 +1,4 @@
-"""From painted factors to a run: the rules in words and as YAML, the recipe on Merge, and its preview."""
+"""The panel that turns painted factors into a run: the rules in words and as YAML, the preview, a link to Merge."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from merging.methods.params import TABLE
 from merging.recipes.recipe import Recipe
 from viz.figure_text import plural
 
-EDIT = "manual"  # the edit that takes factors
+EDIT = "manual"  # the edit that applies factors
 
 
 def painted_recipe(sheet: PaintSheet, rules: Sequence[FactorRule], chain: str = "") -> Recipe:
-    """The run's recipe with these rules in place of its edits, or a ``chain`` from Merge with them in it.
+    """The run's recipe with these rules instead of its edits, or a ``chain`` from Merge with the rules in it.
 
     Raises:
-        MergingError: too many rules, or a chain that is refused.
+        MergingError: there are too many rules, or the chain is invalid.
     """
     merged = sheet.run.recipe
-    assert merged is not None  # only merges are painted on
+    assert merged is not None  # only merges have a canvas
     bounds = registry.find_edit(EDIT).params.bounds()
     (name,) = (name for name, bound in bounds.items() if bound.kind == TABLE)
     step = DraftStep(EDIT, {name: rules})
@@ -40,13 +40,13 @@ def painted_recipe(sheet: PaintSheet, rules: Sequence[FactorRule], chain: str = 
         draft = replace(Draft.from_recipe(merged), edits=[step], title="")
         return draft.recipe(dict(merged.experts))
     draft = parse_chain(chain, merged.pretrained, list(dict(merged.experts)))
-    places = [place for place, one in enumerate(draft.edits) if one.key == EDIT and not one.is_after_merge()]
-    draft.edits[slice(places[0], places[0] + 1) if places else slice(0, 0)] = [step]
+    found = [index for index, edit in enumerate(draft.edits) if edit.key == EDIT and not edit.is_after_merge()]
+    draft.edits[slice(found[0], found[0] + 1) if found else slice(0, 0)] = [step]
     return draft.recipe(dict(merged.experts))
 
 
 def draw_run_panel(sheet: PaintSheet, painting: Painting) -> None:
-    """Draw the rules, the recipe and the way to a run."""
+    """Draw the preview, the link that merges the painting, the rules and the recipe."""
     rules = paint_link.fit_rules(painting.factors, sheet.experts, sheet.parameters)
     recipe, problem = None, ""
     try:
@@ -55,19 +55,19 @@ def draw_run_panel(sheet: PaintSheet, painting: Painting) -> None:
         problem = str(error)
     if rules and recipe:
         preview_panel.draw_preview(recipe, sheet.run, "paint")
-        _make_run(sheet, recipe)
+        _draw_merge_link(sheet, recipe)
     _draw_rules(rules, painting, recipe)
     if problem:
         st.warning(f"These factors cannot be run: {page_text.safe_text(problem, 300)}", icon=":material/block:")
     elif not rules:
-        st.caption("Every factor is 1: there is nothing to run yet.")
+        st.caption("Every factor is 1, so there is nothing to run yet.")
 
 
 def _draw_rules(rules: Sequence[FactorRule], painting: Painting, recipe: Recipe | None) -> None:
-    """Draw the rules in words, simplified or as the strokes that led there, and the recipe as YAML."""
-    with st.expander(f"{plural(len(rules), 'rule')} that give these factors", icon=":material/format_list_numbered:"):
+    """Draw the rules in words, simplified or stroke by stroke, and the recipe as YAML."""
+    with st.expander(f"{plural(len(rules), 'rule')} that yield these factors", icon=":material/format_list_numbered:"):
         simple = st.toggle(
-            "Simplify", True, key="paint_simplify", help="The fewest rules that were found, instead of every stroke."
+            "Simplify", True, key="paint_simplify", help="Show a short list of rules instead of every stroke."
         )
         lines = [rule.describe() for rule in rules] if simple else [stroke.words for stroke in painting.strokes]
         empty = "Every factor is 1." if simple else "No stroke yet."
@@ -77,14 +77,14 @@ def _draw_rules(rules: Sequence[FactorRule], painting: Painting, recipe: Recipe 
             st.code(recipe.to_yaml(), language="yaml", wrap_lines=True, height=260)
 
 
-def _make_run(sheet: PaintSheet, recipe: Recipe) -> None:
+def _draw_merge_link(sheet: PaintSheet, recipe: Recipe) -> None:
     if (query := recipes.merge_query(recipe)) is None:
         st.caption("The models of this run are not among those that Merge offers; use the recipe above.")
         return
     page_parts.draw_page_link(pages.MERGE, "Make it a run", "play_arrow", **query)
     if painting_state.painted_chain():
         st.caption(
-            f"Opens Merge with the chain that came from there: "
+            f"Opens Merge with the chain that you started from: "
             f"{page_text.safe_text(page_text.chain_words(recipe), 300)}."
         )
         return

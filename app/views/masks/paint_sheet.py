@@ -1,4 +1,4 @@
-"""What is painted on: a run's experts and tensors, with their saliency, masks and sizes."""
+"""The canvas of painting: a run's experts and tensors, with their saliency, masks and sizes."""
 
 from __future__ import annotations
 
@@ -18,41 +18,41 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class PaintSheet:
-    """A run's K experts and L tensors; ``masks`` is a table of the masks at ``ratio``, expert by expert."""
+    """A run's experts and tensors; ``masks`` is a table of the masks at ``ratio``, expert by expert."""
 
     run: Run
     masks: pd.DataFrame
     ratio: float
-    own_mask: Cells | None  # (K, L), what the run itself kept; None if it pruned no tensors
-    group: str  # the order of the columns, as charts call it
-    squares: Factors | None = None  # (K, L), squared norms of the task vectors, where they are measured
-    losses: Factors | None = None  # (K, L), what taking a cell out changes to first order, where it is measured
+    own_mask: Cells | None  # (experts, tensors), those that the run kept; None if it pruned no tensors
+    group: str  # the name that charts give to the order of the columns
+    squares: Factors | None = None  # (experts, tensors), squared norms of the task vectors, if measured
+    losses: Factors | None = None  # (experts, tensors), first-order change by taking a cell out, if measured
 
     @cached_property
     def experts(self) -> tuple[str, ...]:
-        """The names of the experts."""
+        """The names of the experts, (experts,)."""
         return tuple(dict.fromkeys(self.masks["expert"]))
 
     @cached_property
     def facts(self) -> pd.DataFrame:
-        """A row for each tensor: tensor, order, section, role, part, numel."""
+        """One row for each tensor: tensor, order, section, role, part, numel."""
         columns = ["tensor", "order", "section", "role", "part", "numel"]
         return self.masks[columns].iloc[: len(self.masks) // len(self.experts)]
 
     @cached_property
     def parameters(self) -> list[Parameter]:
-        """The tensors, as rules take them."""
+        """The tensors as parameters for rules, (tensors,)."""
         return read_parameters(self.facts)
 
     @property
     def numels(self) -> NDArray[np.int64]:
-        """Scalars of each tensor (L,)."""
+        """The number of scalars of each tensor, (tensors,) int64."""
         return self.facts["numel"].to_numpy()
 
     def column_matrix(self, column: str) -> NDArray[np.generic]:
-        """One column of the masks as (K, L)."""
+        """One column of the masks as a matrix (experts, tensors)."""
         return self.masks[column].to_numpy().reshape(len(self.experts), -1)
 
     def canvas_table(self, factors: Factors) -> pd.DataFrame:
-        """The table that the canvas draws."""
+        """The table of the canvas chart, with ``factors`` (experts, tensors) as a column."""
         return self.masks[["expert", *self.facts.columns]].assign(factor=factors.reshape(-1))

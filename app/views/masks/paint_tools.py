@@ -1,4 +1,4 @@
-"""The tools of painting: brush, rectangle, undo and redo, fills by pickers, and what one can start from."""
+"""The tools of painting: brush, rectangle, undo and redo, fills by pickers, and tables to start from."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ PARTS = {
 EXPERTS_KEY, PLACE_KEY, PART_KEY = "paint_experts", "paint_where", "paint_which"
 TOOL_HINTS = {
     CLICK: "Click a cell, a name of a row or, below the map, the name of a block; the row **all** paints every expert.",
-    RECTANGLE: "Drag over cells, over names of rows, or over names of blocks. Single clicks do nothing meanwhile.",
+    RECTANGLE: "Drag over cells, over names of rows, or over names of blocks. Single clicks do nothing with this tool.",
 }
 
 
@@ -43,18 +43,18 @@ def brush_factor() -> float:
 
 
 def draw_tool_bar(strokes: int, undone: int) -> str:
-    """Draw the tool, the brush, undo and redo; the area that the tool draws on the chart, empty for clicks."""
+    """Draw the tool, the brush, undo and redo; returns the tool's shape on the chart, empty for clicks."""
     with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
         tool = st.segmented_control("Tool", (CLICK, RECTANGLE), default=CLICK, key=TOOL, required=True)
         picked = st.segmented_control("Brush: the factor", BRUSHES, default=BRUSHES[0], key=BRUSH, required=True)
         if picked == VALUE:
             st.number_input(
                 "Value", -LARGEST, LARGEST, 1.5, 0.1, key=FACTOR, width=140,
-                help="2 doubles a task vector, a number below 0 turns it round.",
+                help="2 doubles a task vector, a number below 0 reverses it.",
             )  # fmt: skip
         st.button(
             f"Undo ({strokes})", key="paint_undo", icon=":material/undo:", shortcut="Ctrl+Z", on_click=_undo,
-            disabled=not strokes, help="Takes the last stroke back; the browser's Back does, too.",
+            disabled=not strokes, help="Removes the last stroke, as does the browser's Back.",
         )  # fmt: skip
         st.button(
             f"Redo ({undone})", key="paint_redo", icon=":material/redo:", shortcut="Ctrl+Shift+Z", on_click=_redo,
@@ -75,7 +75,7 @@ def _redo() -> None:
 
 
 def gesture_callback(sheet: PaintSheet) -> Callable[[], None]:
-    """The callback of the canvas: paints what was clicked, or the rectangle that was drawn."""
+    """The callback of the canvas: paint the clicked mark, or the selected rectangle."""
 
     def paint() -> None:
         if st.session_state.get(TOOL) != RECTANGLE:
@@ -83,8 +83,8 @@ def gesture_callback(sheet: PaintSheet) -> Callable[[], None]:
                 facts = {name: list(sheet.facts[name]) for name in ("tensor", "section", "part")}
                 _paint(clicked_cells(sheet.experts, facts, mark), _mark_words(mark))
             return
-        place = {name: index for index, name in enumerate(sheet.facts["tensor"])}
-        order = [place[name] for name in order_tensors(sheet.facts, sheet.group)["tensor"]]
+        index = {name: number for number, name in enumerate(sheet.facts["tensor"])}
+        order = [index[name] for name in order_tensors(sheet.facts, sheet.group)["tensor"]]
         for box in chart_view.drawn_boxes(CANVAS):
             _paint(boxed_cells(len(sheet.experts), order, box), "a rectangle")
 
@@ -92,8 +92,8 @@ def gesture_callback(sheet: PaintSheet) -> Callable[[], None]:
 
 
 def _mark_words(mark: dict[str, str]) -> str:
-    where = next((mark[kind] for kind in ("tensor", "section", "part") if kind in mark), "everything")
-    return f"{where} of {mark.get('expert', 'all experts')}"
+    scope = next((mark[kind] for kind in ("tensor", "section", "part") if kind in mark), "everything")
+    return f"{scope} of {mark.get('expert', 'all experts')}"
 
 
 def _paint(cells: Cells, words: str) -> None:
@@ -103,32 +103,32 @@ def _paint(cells: Cells, words: str) -> None:
 
 
 def draw_fill(sheet: PaintSheet) -> None:
-    """Draw the pickers that paint without a mouse: whose tensors, which ones, and the button."""
+    """Draw the pickers that paint without a mouse: experts, tensors, and the button."""
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
-        who = st.multiselect(
+        experts = st.multiselect(
             "Paint the tensors of", sheet.experts, key=EXPERTS_KEY, placeholder="all experts", width=230,
             format_func=clean_text,
         )  # fmt: skip
-        where = st.selectbox("Where", PARTS, key=PLACE_KEY, width=170)
-        which: list[str] = []
-        if column := PARTS[where]:
+        scope = st.selectbox("Where", PARTS, key=PLACE_KEY, width=170)
+        names_chosen: list[str] = []
+        if column := PARTS[scope]:
             names = list(dict.fromkeys(sheet.facts[column]))
-            which = st.multiselect(
+            names_chosen = st.multiselect(
                 "Which", names, key=f"{PART_KEY}_{column}", placeholder="Choose", width=300, format_func=clean_text
             )
         st.button(
             f"Paint {brush_factor():g}", key="paint_fill", icon=":material/format_paint:", on_click=_fill,
-            args=(sheet, column, who, which), disabled=bool(column and not which),
+            args=(sheet, column, experts, names_chosen), disabled=bool(column and not names_chosen),
         )  # fmt: skip
 
 
-def _fill(sheet: PaintSheet, column: str, who: list[str], which: list[str]) -> None:
-    columns = select_names(list(sheet.facts[column]), which) if column else np.ones(len(sheet.facts), bool)
-    where = ", ".join(which) or "everything"
-    _paint(np.outer(select_names(sheet.experts, who), columns), f"{where} of {', '.join(who) or 'all experts'}")
+def _fill(sheet: PaintSheet, column: str, experts: list[str], names_chosen: list[str]) -> None:
+    columns = select_names(list(sheet.facts[column]), names_chosen) if column else np.ones(len(sheet.facts), bool)
+    scope = ", ".join(names_chosen) or "everything"
+    _paint(np.outer(select_names(sheet.experts, experts), columns), f"{scope} of {', '.join(experts) or 'all experts'}")
 
 
-# Where to start
+# Tables to start from
 
 
 def draw_start(sheet: PaintSheet) -> None:
@@ -150,12 +150,12 @@ LWPTV, RANDOM, LARGEST_ONES = "LwPTV at the ratio above", "random, with as many 
 GRADIENT = "the gradient map (first order)"
 FIRST_ORDER = (
     "Factor 0 where one gradient predicts that the mean margin of the right class grows if the expert's part is taken "
-    "out (mean of in and out of domain, an estimate), 1 elsewhere."
+    "out (mean of in and out of domain, an estimate), else 1."
 )
 
 
 def _starts(sheet: PaintSheet) -> dict[str, str]:
-    """What one can start from, and what that is."""
+    """{name: description} of the tables to start from."""
     size = f"{int(sheet.numels[sheet.column_matrix('final').astype(bool).any(axis=0)].sum()):,}"
     own = (
         {THIS_RUN: "Factor 1 where this run kept a tensor, 0 where it pruned it."} if sheet.own_mask is not None else {}
@@ -165,10 +165,10 @@ def _starts(sheet: PaintSheet) -> dict[str, str]:
         EVERYTHING: "Factor 1 everywhere, which changes nothing.",
         NOTHING: "Factor 0 everywhere, which is the pretrained model.",
         **own,
-        LWPTV: f"Factor 1 where LwPTV keeps a tensor at prune ratio {sheet.ratio:g}, 0 elsewhere.",
-        RANDOM: f"Whole tensors in random order, for all experts alike, with at most as many scalars as LwPTV keeps at "
-        f"prune ratio {sheet.ratio:g}: {size}.",
-        LARGEST_ONES: "The tensors with the largest mean saliency over the experts, for all experts alike.",
+        LWPTV: f"Factor 1 where LwPTV keeps a tensor at prune ratio {sheet.ratio:g}, else 0.",
+        RANDOM: f"Whole tensors in random order, the same for all experts, with at most as many scalars as LwPTV keeps "
+        f"at prune ratio {sheet.ratio:g}: {size}.",
+        LARGEST_ONES: "The tensors with the largest mean saliency over the experts, the same for all experts.",
         **gradient,
     }
 
@@ -181,7 +181,7 @@ def _start(sheet: PaintSheet, name: str, number: int) -> None:
 
 
 def start_mask(sheet: PaintSheet, name: str, number: int = 0) -> Cells:
-    """Which cells (K, L) have the factor 1 in one of the tables to start from; ``number`` is the seed, or k."""
+    """The cells (experts, tensors) with the factor 1 in a table to start from; ``number`` is the seed or k."""
     final = sheet.column_matrix("final").astype(bool)
     if name == RANDOM:
         scalars = int(sheet.numels[final.any(axis=0)].sum())

@@ -1,4 +1,4 @@
-"""Beside a table of rules: the factors that they give, as a small picture, and the way to paint them on Masks."""
+"""The factors that a step's rules yield, as a small picture, and a link that opens them for painting on Masks."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NO_RUN = "To paint them on Masks, a stored run of the same experts is needed: ru
 
 
 def draw_factors(step: DraftStep, params: ManualParams, current: Draft, experts: Mapping[str, str]) -> None:
-    """Draw what the rules of a step give; nothing if a rule fits no tensor, which the page says elsewhere."""
+    """Draw the factors that a step's rules yield, or nothing if a rule matches no tensor: its control reports that."""
     from viz.chart_registry import find
 
     facts = recipes.merged_tensors(current.pretrained)
@@ -49,42 +49,43 @@ def draw_factors(step: DraftStep, params: ManualParams, current: Draft, experts:
             on_click="ignore", type="tertiary", icon=":material/table:",
         )  # fmt: skip
         if step is _painted_step(current):
-            _paint(params, current, experts)
+            _draw_paint_link(params, current, experts)
 
 
 def _painted_step(current: Draft) -> DraftStep | None:
-    """The step that painting on Masks stands for: the first with factors of the experts."""
+    """The step that painting on Masks edits: the first manual step before the merge."""
     for step in current.edits:
-        with suppress(ParameterError):  # which its own controls say
+        with suppress(ParameterError):  # the step's own controls report it
             if registry.find_edit(step.key).params is ManualParams and not step.is_after_merge():
                 return step
     return None
 
 
-def _paint(params: ManualParams, current: Draft, experts: Mapping[str, str]) -> None:
-    """A link to the canvas on Masks with these factors and the chain, on a run of the same experts."""
+def _draw_paint_link(params: ManualParams, current: Draft, experts: Mapping[str, str]) -> None:
+    """Draw a link that opens these factors and the chain on Masks, over a stored run of the same experts."""
     chosen = {name: experts[name] for name in current.experts}
-    if (run := _run_of(current, chosen, page_data.merges_of(page_data.stored_runs()))) is None:
+    if (run := _find_run(current, chosen, page_data.merges_of(page_data.stored_runs()))) is None:
         st.caption(NO_RUN)
         return
-    everywhere = [FactorRule(factor=params.default)] if params.default != 1 else []
+    default_rules = [FactorRule(factor=params.default)] if params.default != 1 else []
     query = {
         address.RUN: run.id, address.PAINTING: "true",
-        address.PAINTED_FACTORS: rules_text([*everywhere, *params.rules]), address.CHAIN: current.chain(),
+        address.PAINTED_FACTORS: rules_text([*default_rules, *params.rules]), address.CHAIN: current.chain(),
     }  # fmt: skip
     page_parts.draw_page_link(
         pages.MASKS, "Paint on Masks", "brush", **{name: value for name, value in query.items() if value}
     )
 
 
-def _run_of(current: Draft, experts: Mapping[str, str], runs: Sequence[Run]) -> Run | None:
-    """A stored merge of the same models, one with the same merge if there is one."""
-    alike = []
+def _find_run(current: Draft, experts: Mapping[str, str], runs: Sequence[Run]) -> Run | None:
+    """A stored merge of the same models, preferably with the same merge method; None if there is none."""
+    matches = []
     for run in runs:
         try:
             recipe = run.recipe
         except MergingError:  # a method of another version
             continue
         if recipe and recipe.pretrained == current.pretrained and dict(recipe.experts) == experts:
-            alike.append((run.chain != (current.merge.key,), recipe.merge.key != current.merge.key, len(alike), run))
-    return min(alike)[-1] if alike else None
+            differs = run.chain != (current.merge.key,), recipe.merge.key != current.merge.key
+            matches.append((*differs, len(matches), run))
+    return min(matches)[-1] if matches else None

@@ -19,7 +19,7 @@ from viz.figure_text import percent, plural, span
 if TYPE_CHECKING:
     import pandas as pd
 
-TO = "\u00a0to\u00a0"  # an interval stays on one line
+TO = "\u00a0to\u00a0"  # non-breaking spaces, so that an interval does not wrap
 THIS_RUN, BEST_RUN = "This run", "Best stored run"
 NO_OTHER = "No other stored run merges these experts into one model, so there is no best one to show."
 MISSING = "{} {} not stored for these models and this benchmark."
@@ -66,7 +66,7 @@ def _draw_averages(s: Summary) -> None:
 
 
 def _draw_average(name: str, value: float, interval: tuple[float, float], tasks: int, n: int) -> None:
-    """One average with its interval, tasks and images."""
+    """One average with its interval and its numbers of tasks and images."""
     with st.container(gap="xsmall"):
         st.metric(name, percent(value))
         low, high = map(percent, interval)
@@ -75,7 +75,7 @@ def _draw_average(name: str, value: float, interval: tuple[float, float], tasks:
 
 
 def _draw_comparison(run: Run, stored: Sequence[Run]) -> Run | None:
-    """A table of the run, the reference models and the best other run, on the same tasks; returns that run."""
+    """A table of the run, the reference models and the best other run on the same tasks; returns the best run."""
     others = [
         other
         for other in run_picker.group_by_models([run, *page_data.scored_runs(stored)])[0][1:]
@@ -83,33 +83,36 @@ def _draw_comparison(run: Run, stored: Sequence[Run]) -> Run | None:
     ]
     table = score_tables.averages_table([run, *others], stored)
     by_score = "H-score" if table["h_score"].notna().any() else "in-domain average"
-    best = _best(table, others, "h_score" if by_score == "H-score" else "in_domain")
+    best = _find_best(table, others, "h_score" if by_score == "H-score" else "in_domain")
     rows = list(_rows(table, run, best))
     columns = ("", "In-domain", "Out-of-domain", "H-score")
     st.table(
-        {name: [row[place] for row in rows] for place, name in enumerate(columns)},
+        {name: [row[index] for row in rows] for index, name in enumerate(columns)},
         border="horizontal", hide_index=True, alt="Averages of this run, of the reference models and of the best run",
     )  # fmt: skip
-    lacking = [name for kind, name in score_tables.NAMES.items() if kind not in set(table["kind"])][:2]
+    missing_names = [name for kind, name in score_tables.NAMES.items() if kind not in set(table["kind"])][:2]
     ranked = RANKED_NOTE.format(by_score, plural(len(others), "stored run"), "s" if len(others) == 1 else "")
     sentences = [
         SAME_NOTE.format(samples.scored_part(), span(table["n_in"]), span(table["n_out"]), samples.sampling_sentence()),
         ranked if best else NO_OTHER,
-        *([MISSING.format(page_text.join_words(lacking), "is" if len(lacking) == 1 else "are")] if lacking else []),
     ]
+    if missing_names:
+        sentences.append(
+            MISSING.format(page_text.join_words(missing_names), "is" if len(missing_names) == 1 else "are")
+        )
     st.caption(" ".join(sentences))
     return best
 
 
-def _best(table: pd.DataFrame, others: Sequence[Run], score: str) -> Run | None:
-    """The other run with the highest score."""
+def _find_best(table: pd.DataFrame, others: Sequence[Run], score: str) -> Run | None:
+    """The run with the highest score; None if no run has a score."""
     scores = dict(zip(table["run"], table[score], strict=True))
-    known = [other for other in others if scores.get(other.id) == scores.get(other.id)]  # NaN differs from itself
-    return max(known, key=lambda other: float(scores[other.id]), default=None)
+    scored = [other for other in others if scores.get(other.id) == scores.get(other.id)]  # NaN differs from itself
+    return max(scored, key=lambda other: float(scores[other.id]), default=None)
 
 
 def _rows(table: pd.DataFrame, run: Run, best: Run | None) -> Iterator[list[str]]:
-    """Cells of each row: name, both averages with their intervals, H-score; Markdown."""
+    """The Markdown cells of each row: name, both averages with their intervals, H-score."""
     by_run: dict[str, dict[Any, Any]] = {row["run"]: row for row in table.to_dict("records")}
     names = {run.id: f"**{THIS_RUN}**", **score_tables.NAMES}
     if best is not None:

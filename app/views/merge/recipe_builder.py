@@ -1,4 +1,4 @@
-"""The left-hand side of the Merge page: experts, edits and merge, with their values."""
+"""The left-hand side of the Merge page: experts, edits, merge and adaptation, with their values."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ UNUSED_TENSORS = (
     "the largest scalars or layers of a task vector; turn this on to compare with published figures."
 )
 UNUSED_TENSORS_RULE = (
-    "Off in a chain of your own, as on the command line and in Python. Combinations in the papers turn it on. The "
-    "recipe says which, so that it gives the same weights everywhere."
+    "Off in your own chains, as on the command line and in Python; combinations from the papers turn it on. The "
+    "recipe stores this choice, so it gives the same weights on every machine."
 )
 ACTIVATION = (
     "The files do not state which activation the models were trained with. OpenAI's models use QuickGELU, those of "
     "LAION and DataComp mostly GELU. Exemplars and evaluations depend on it."
 )
 ACTIVATION_TITLES = {"": "from the files, or assumed", "quick_gelu": "QuickGELU", "gelu": "GELU"}
-NOT_ADAPTED = "Nothing: the merged model as it is"
+NOT_ADAPTED = "Nothing: use the merged model unchanged"
 LEARNING_NOTE = "The chain learns from images of the merged tasks, without their labels. They come from the benchmark."
 SET_KEY, EXPERTS_KEY = "models_chosen", "experts_chosen"  # widget keys: the set of models, the chosen experts
 LONGEST = 100_000  # characters of a recipe; real ones have a few hundred
@@ -48,20 +48,20 @@ def choose_models() -> ModelSet:
     """The models to merge: the benchmark's, or a set of the user's own.
 
     Raises:
-        TaskError: no models.
+        TaskError: there are no models.
     """
     sets = page_data.model_sets()
     picked, missing = view_state.picked_set(list(sets))
     if missing:
         st.warning(
-            f"The set of models “{page_text.safe_text(missing, 20)}” is no longer available; this is another set."
+            f"The set of models “{page_text.safe_text(missing, 20)}” is no longer available; another set is shown."
         )
     picked = picked if picked in sets else next(iter(sets))
     st.session_state[SET_KEY] = picked  # the picker follows the link
     with st.container(horizontal=True, vertical_alignment="bottom"):
         st.selectbox(
             "Models", list(sets), format_func=lambda key: clean_text(sets[key].title, 60), key=SET_KEY,
-            on_change=_choose_set, width=420, help="Your own sets are made on Models & runs.",
+            on_change=_choose_set, width=420, help="Make your own sets on Models & runs.",
         )  # fmt: skip
         page_parts.draw_page_link(pages.MODELS, "Use your own models", "add")
     return sets[picked]
@@ -83,7 +83,7 @@ def current_draft(models: ModelSet) -> Draft:
             st.warning(f"The recipe in this link cannot be used: {page_text.safe_text(error, 300)}")
     if current is None:
         current = _preset(FIRST, models.pretrained, experts)
-        current.count_dead_params = False  # as in every chain that is not chosen as a paper's
+        current.count_dead_params = False  # only a preset that the user chooses turns it on
     if current.pretrained != models.pretrained or not set(current.experts) <= set(experts):
         current.pretrained, current.experts = models.pretrained, list(experts)
         current.forget_model_choices()
@@ -92,8 +92,8 @@ def current_draft(models: ModelSet) -> Draft:
 
 
 def draw_presets(current: Draft, experts: Mapping[str, str]) -> None:
-    """Pickers of a paper's combination, or of the user's own recipe."""
-    by_key = {one.key: one for one in list_offered(recipes.network_name(current.pretrained))}
+    """Pickers of a combination from the papers, or of the user's own recipe."""
+    by_key = {preset.key: preset for preset in list_offered(recipes.network_name(current.pretrained))}
     large = page_data.is_large(current.pretrained)
     with st.container(horizontal=True, vertical_alignment="bottom"):
         st.selectbox(
@@ -132,11 +132,11 @@ def _use_preset(current: Draft, experts: Mapping[str, str]) -> None:
 
 
 def _use_recipe() -> None:
-    """Callback: use a recipe if it names checkpoints that are listed; a page opens no other files."""
+    """Callback: use a recipe if all its checkpoints are listed; pages open no other files."""
     upload = st.session_state.get("recipe_file")
     try:
-        written = upload.getvalue().decode("utf-8") if upload else st.session_state["recipe_text"]
-        recipe = Recipe.from_yaml(written[:LONGEST])
+        text = upload.getvalue().decode("utf-8") if upload else st.session_state["recipe_text"]
+        recipe = Recipe.from_yaml(text[:LONGEST])
     except UnicodeDecodeError:
         st.session_state["recipe_problem"] = "This file is not text, so it is not a recipe."
     except MergingError as error:
@@ -192,18 +192,18 @@ def _choose_experts(current: Draft, experts: Mapping[str, str]) -> None:
 
 
 def draw_chain_controls(current: Draft, experts: Mapping[str, str]) -> bool:
-    """The chain: edits in order, the merge, and what adapts its result; returns whether every value is valid."""
+    """The chain: edits in order, the merge and the adaptation; returns whether every value is valid."""
     methods = registry.list_methods()
     edits = {m.key: m for m in methods if isinstance(m, Edit)}
     merges = {m.key: m for m in methods if isinstance(m, Merge)}
     valid = True
-    for place, stage in enumerate(current.edits):
+    for index, stage in enumerate(current.edits):
         with st.container(border=True, key=f"box{stage.uid}"):
             with st.container(horizontal=True, vertical_alignment="center", gap="xsmall", wrap=False):
-                st.markdown(f"**{place + 1}. {edits[stage.key].title}**", width="stretch")
-                last = place == len(current.edits) - 1
+                st.markdown(f"**{index + 1}. {edits[stage.key].title}**", width="stretch")
+                last = index == len(current.edits) - 1
                 _draw_icon_button(
-                    "arrow_upward", stage, "Earlier in the chain", place == 0, current.move, stage.uid, -1
+                    "arrow_upward", stage, "Earlier in the chain", index == 0, current.move, stage.uid, -1
                 )
                 _draw_icon_button("arrow_downward", stage, "Later in the chain", last, current.move, stage.uid, 1)
                 _draw_icon_button("close", stage, "Remove this edit", False, current.remove, stage.uid)
@@ -230,7 +230,7 @@ def draw_chain_controls(current: Draft, experts: Mapping[str, str]) -> bool:
         valid &= draw_step_controls(current.merge, merges[chosen], current, experts)
     clip = not recipes.network_name(current.pretrained, current.family)
     if current.adapt is not None or clip:
-        valid &= _adapt(current, [m for m in methods if isinstance(m, Adapt)], experts)
+        valid &= _draw_adapt(current, [m for m in methods if isinstance(m, Adapt)], experts)
     if page_data.has_unused_tensors(current.pretrained):
         current.count_dead_params = st.toggle(
             "Count the unused text tensors",
@@ -249,7 +249,7 @@ def draw_chain_controls(current: Draft, experts: Mapping[str, str]) -> bool:
 
 
 def _draw_data_fields(current: Draft, experts: Mapping[str, str], clip: bool) -> bool:
-    """What the chain needs besides checkpoints: images, or files on other networks; whether it is valid."""
+    """Fields for the images or files that the chain needs besides checkpoints; returns whether they are valid."""
     valid = True
     if not clip:
         valid &= network_options.draw_file_fields(current, experts)
@@ -266,15 +266,15 @@ def _draw_data_fields(current: Draft, experts: Mapping[str, str], clip: bool) ->
         with st.container(border=True, key="test_data"):
             st.markdown("**Images to learn from**")
             st.caption(LEARNING_NOTE)
-            valid &= _test_data(current)
+            valid &= _draw_test_data(current)
     return valid
 
 
-def _adapt(current: Draft, adapts: Sequence[Adapt], experts: Mapping[str, str]) -> bool:
-    """The third part of the chain, which may be left out; returns whether its values are valid."""
+def _draw_adapt(current: Draft, adapts: Sequence[Adapt], experts: Mapping[str, str]) -> bool:
+    """The optional third part of the chain, an adaptation; returns whether its values are valid."""
     if not adapts:
         return True
-    by_key = {one.key: one for one in adapts}
+    by_key = {adapt.key: adapt for adapt in adapts}
     with st.container(border=True, key="adapt_box"):
         keys, chosen = [None, *by_key], current.adapt.key if current.adapt else None
         picked = st.selectbox(
@@ -292,8 +292,8 @@ def _adapt(current: Draft, adapts: Sequence[Adapt], experts: Mapping[str, str]) 
         return valid
 
 
-def _test_data(current: Draft) -> bool:
-    """Which images the chain learns from; returns whether the values are valid."""
+def _draw_test_data(current: Draft) -> bool:
+    """Fields for the images that the chain learns from; returns whether their values are valid."""
     chosen = parameter_controls.draw_parameters(
         TestData, current.test_data, f"test_data{current.merge.uid}", titles=page_text.PROTOCOLS
     )
@@ -315,11 +315,13 @@ def _lacks_activation(pretrained: str, file: tuple[int, ...]) -> bool:
         return False
 
 
-def _draw_icon_button(icon: str, stage: DraftStep, words: str, off: bool, act: Callable[..., None], *args: int) -> None:
-    """A small button in the head of a step."""
+def _draw_icon_button(
+    icon: str, stage: DraftStep, tip: str, disabled: bool, action: Callable[..., None], *args: int
+) -> None:
+    """A small button in the heading of a step."""
     st.button(
-        "", icon=f":material/{icon}:", key=f"{icon}{stage.uid}", type="tertiary", disabled=off, help=words,
-        on_click=act, args=args,
+        "", icon=f":material/{icon}:", key=f"{icon}{stage.uid}", type="tertiary", disabled=disabled, help=tip,
+        on_click=action, args=args,
     )  # fmt: skip
 
 
@@ -330,7 +332,7 @@ def _add_edit(current: Draft) -> None:
 
 
 def draw_builder(current: Draft, experts: Mapping[str, str], own: Mapping[str, float]) -> bool:
-    """Everything on the left; returns whether every value is valid."""
+    """All controls of the left-hand side; returns whether every value is valid."""
     st.header("Models", anchor=False)
     draw_models(current, experts, own)
     network_options.pick_family(current)

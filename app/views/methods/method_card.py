@@ -24,11 +24,11 @@ OTHER_MODELS, ONLY_NORMALIZED = (
     "Only normalized accuracies (Norm.) can be compared.",
 )
 SAME_TOWER = "for models of the same tower, {}"
-JUDGED_NOTE = "Whether experts and images are the same is judged in the table of the published experiment."
+JUDGED_NOTE = "The table of the published experiment states whether experts and images are the same."
 
 
 def draw_card(method: Method, shown: Sequence[Method], runs: Sequence[Run], stored: Sequence[Run]) -> None:
-    """Everything about one method; ``shown`` are the methods that Previous and Next step through."""
+    """Draw everything about one method; ``shown`` are the methods that Previous and Next step through."""
     with st.container(border=True, key="card"):
         _draw_head(method, shown)
         with st.grid(2, min_column_width=380, gap="large"):
@@ -42,13 +42,13 @@ def draw_card(method: Method, shown: Sequence[Method], runs: Sequence[Run], stor
 
 def _draw_head(method: Method, shown: Sequence[Method]) -> None:
     keys = [other.key for other in shown]
-    place = keys.index(method.key) if method.key in keys else 0
+    index = keys.index(method.key) if method.key in keys else 0
     with st.container(horizontal=True, vertical_alignment="center", gap="xsmall"):
         st.header(method.title, anchor=False, width="stretch")
         for label, icon, by, shortcut in (("Previous", "arrow_back", -1, "P"), ("Next", "arrow_forward", 1, "N")):
             st.button(
                 label, icon=f":material/{icon}:", key=label, type="tertiary", shortcut=shortcut,
-                disabled=len(keys) < 2, on_click=view_state.pick_method, args=(keys[(place + by) % len(keys)],),
+                disabled=len(keys) < 2, on_click=view_state.pick_method, args=(keys[(index + by) % len(keys)],),
             )  # fmt: skip
     pieces = method.is_elementwise(method.params())
     badges = [f":blue-badge[{method.role}]", f":gray-badge[needs {page_text.needs_words(method)}]"]
@@ -81,7 +81,7 @@ def _draw_parameters(method: Method) -> None:
 
 
 def _draw_merge_links(method: Method) -> None:
-    """Links to the Merge page with this method in the chain."""
+    """Draw links to the Merge page with this method in the chain."""
     with st.container(horizontal=True, vertical_alignment="center"):
         if chain := method_facts.default_chain(method):
             page_parts.draw_page_link(pages.MERGE, "Open in Merge", "merge", chain=chain)
@@ -98,9 +98,9 @@ def _draw_merge_links(method: Method) -> None:
 
 
 def _draw_figures(method: Method, runs: Sequence[Run], stored: Sequence[Run]) -> None:
-    """What papers print for chains with the method, and our runs of the same chains."""
-    st.subheader("What papers print, and what we measure", anchor=False)
-    separate = method.role == "merge"  # chains with edits before a merge have a table of their own
+    """Draw the papers' numbers for chains with the method, and our runs of the same chains."""
+    st.subheader("The papers’ numbers and ours", anchor=False)
+    separate = method.role == "merge"  # chains with edits before a merge have their own table
     figures, own = with_method(method.role, method.key), method_facts.runs_with_method(method, runs)
     alone = published_tables.match_rows(
         [figure for figure in figures if not separate or (len(figure.chain) == 1 and not figure.adapt)],
@@ -109,16 +109,20 @@ def _draw_figures(method: Method, runs: Sequence[Run], stored: Sequence[Run]) ->
     if alone:
         _draw_table(alone, f"Published accuracies of {method.title} beside ours; those marked * are computed", stored)
     else:
-        st.markdown("No paper figure is known, and no run is stored here. Open it in Merge and press Run.")
+        st.markdown(
+            "No paper prints a figure that we know, and no run is stored. Open the method in Merge and press Run."
+        )
     chains = [figure for figure in figures if separate and (len(figure.chain) > 1 or figure.adapt)]
     combined = published_tables.match_rows(
         chains, [run for run in own if separate and (len(run.chain) > 1 or run.adapt)]
     )
     if combined:
         with st.expander(f"With other steps before it or on top ({len(combined)})", icon=":material/account_tree:"):
-            _draw_table(combined, f"The same for chains of {method.title} and other steps", stored)
+            _draw_table(
+                combined, f"Published accuracies of chains of {method.title} and other steps beside ours", stored
+            )
     if alone or combined:
-        _explain(method, figures)
+        _draw_explanation(method, figures)
         paper_lines.draw_paper_lines([*alone, *combined], runs)
 
 
@@ -136,17 +140,17 @@ def _draw_table(rows: Sequence[published_tables.PaperRow], alt: str, stored: Seq
         page_parts.draw_page_link(pages.SCORES, "Compare our runs in Scores", "monitoring", runs=",".join(ids))
 
 
-def _explain(method: Method, figures: Sequence[Figure]) -> None:
-    """What the two groups of columns are, and why they are separate."""
+def _draw_explanation(method: Method, figures: Sequence[Figure]) -> None:
+    """Draw a caption on the two groups of columns and why they are separate."""
     named = [f"{key}: {source}." for key, source in SOURCES.items() if any(f.source.startswith(key) for f in figures)]
     computed, ours = (
         page_text.safe_text(published_tables.COMPUTED, 300),
         page_text.safe_text(benchmark_choice.benchmark_in_words()),
     )
     own = published_tables.benchmark_tower()
-    whose, rule = (SAME_TOWER.format(own), JUDGED_NOTE) if own else (OTHER_MODELS, ONLY_NORMALIZED)
+    models, rule = (SAME_TOWER.format(own), JUDGED_NOTE) if own else (OTHER_MODELS, ONLY_NORMALIZED)
     st.caption(
-        f"{published_tables.PUBLISHED}: as printed, {whose}, eight data sets in domain and thirteen out of it. "
+        f"{published_tables.PUBLISHED}: as printed, {models}, eight data sets in domain and thirteen out of it. "
         f"{computed} "
         f"{published_tables.OURS}: {ours} on the {samples.scored_part()} of its data sets, with 95% intervals. {rule} "
         + page_text.safe_text(" ".join(named), 1000)

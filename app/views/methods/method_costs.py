@@ -1,4 +1,4 @@
-"""Needs and costs of every method: what it must be given, its work, and its time beside one reference merge."""
+"""Needs and costs of every method: its inputs, its work, and its time relative to one reference merge."""
 
 from __future__ import annotations
 
@@ -29,63 +29,64 @@ if TYPE_CHECKING:
 COLUMNS = (  # key, head, pixels, format, help
     ("title", "Method", 130, None, ""),
     ("needs", "Needs", 190, None, "Besides the checkpoints. Heads are the tasks' zero-shot classifiers."),
-    ("here", "Needs on this model", 225, None, "What to give for the network of the models chosen on Merge."),
+    ("here", "Needs on this model", 225, None, "Its inputs for the network of the models chosen on Merge."),
     ("works", "Tensors", 76, None, "In pieces that fit into the processor's cache, or whole."),
     ("gives", "Gives", 134, None, ""),
     ("passes", "Passes", 65, "%d", "Over the tensors of all checkpoints, including the pass that merges."),
     ("reads", "Reads", 76, "bytes", "Bytes of tensors, in all passes. Tensors that an edit drops count, too."),
-    ("writes", "Writes", 72, "bytes", "Bytes of the models that it gives; of an adapt Learning shows them."),
+    ("writes", "Writes", 72, "bytes", "Bytes of the models that it returns; for adaptations, see Learning."),
     ("operations", "GFLOP", 66, "%.1f", "Billions of floating-point operations: products and decompositions of "
-     "matrices (an estimate) and passes of towers. Arithmetic scalar by scalar is not counted; passes stand for it."),
+     "matrices (an estimate) and passes of towers. Arithmetic scalar by scalar is not counted; see passes."),
     ("images", "Images", 112, None, "Passes of one image through a tower: forward for layer inputs and features, "
      "forward and backward for gradients and for learning."),
     ("ratio", "Time", 66, "%.1f ×", "As a multiple of the reference merge's time: the median of its rounds."),
-    ("range", "Range", 92, None, "The least and the most of the rounds."),
+    ("range", "Range", 92, None, "The smallest and the largest of the rounds."),
 )  # fmt: skip
-TABLES = {  # head -> columns; together they would not fit into a narrow window
-    "What each needs and gives": ("title", "needs", "works", "gives", "images"),
-    "What each costs": ("title", "passes", "reads", "writes", "operations", "ratio", "range"),
+TABLES = {  # heading -> columns; one table of all would not fit into a narrow window
+    "Inputs and outputs": ("title", "needs", "works", "gives", "images"),
+    "Costs": ("title", "passes", "reads", "writes", "operations", "ratio", "range"),
 }
 Name = tuple[str, str]  # role and key of a method
 PRESENTED_SCALE = 1.25  # factor of column widths on a projector
 COUNTED_NOTE = (
     "Passes, bytes, operations and images are counted, not timed: for {experts} of {scalars} scalars, at most "
-    "{exemplars} exemplars per task, and defaults; edits stand before {reference}, adapts on top of it."
+    "{exemplars} exemplars per task, and defaults; edits come before {reference}, adaptations after it."
 )
 LEARNING = (
-    "{} Labels of exemplars are used only where they are named. What learns takes time with its images and steps, "
-    "which Merge estimates before the start. Meanwhile memory holds the merged model, its gradient and one batch, or "
-    "features of all images; adapts that route also hold what they store of the experts, block by block where that is "
-    "large."
+    "{} Labels of exemplars are used only where the table names them. The time of methods that learn grows with their "
+    "images and steps; Merge estimates it before the start. While they learn, memory holds the merged model, its "
+    "gradient and one batch, or the features of all images. Adaptations that route also hold what they store of the "
+    "experts, block by block if that is large."
 )
-TEST_DATA = {  # by whether whole test sets are reported on
-    False: "Test data are images of the choosing half, unless a recipe says otherwise.",
-    True: "This benchmark keeps no images to learn from: test data are those that are scored, if a recipe allows it.",
+TEST_DATA = {  # by whether scores are reported on whole test sets
+    False: "Test data are images of the choosing half, unless a recipe states another part.",
+    True: "This benchmark has no separate images to learn from: test data are the scored ones, if a recipe allows it.",
 }
 ON_THIS_MODEL = (
-    "Needs on this model: what each method must be given for {}, whose data Mergescope cannot run. Layer inputs and "
-    "gradients are files that `merging.capture` and `merging.gradient_means` write where the network's code is."
+    "Needs on this model: the inputs of each method for {}, which Mergescope cannot run on data. Layer inputs and "
+    "gradients are files that `merging.capture` and `merging.gradient_means` write on the machine with the network's "
+    "code."
 )
 TIMED_NOTE = (
-    "Time is a multiple of {reference}'s, which was timed in turns with every method in one run: {clock}, median and "
-    "range of at most {rounds} rounds, {where} ({device}; {machine}), on {date}, with Mergescope {mergescope} and "
-    "torch {torch}. Small models take a larger share of their time for reading."
+    "Time is a multiple of {reference}'s, which was timed alternately with every method in one run: {clock}, median "
+    "and range of at most {rounds} rounds, {where} ({device}; {machine}), on {date}, with Mergescope {mergescope} and "
+    "torch {torch}. For small models, reading takes a larger share of the time."
 )
 OTHER_MACHINE_NOTE = "These times are from another machine. "
 NOT_TIMED = "Times have not been measured for these models. "
-TIMED_HERE_NOTE = "Measured again, the times above are replaced. "
+TIMED_HERE_NOTE = "A new measurement replaces the times above. "
 OFFER = "Timing every method takes several minutes for models as small as the bundled ones, in the background."
 
 
 def draw_costs(methods: Sequence[Method], network: str = "") -> None:
-    """The sortable tables, where their numbers come from, and the button that times the methods on this machine.
+    """Draw the sortable tables, the origin of their numbers, and the button that times the methods on this machine.
 
-    Of ``network``, the title of what the open models are if they are no CLIP, a column says what methods need there.
+    ``network`` is the title of the open models' network unless it is CLIP; a column then shows the needs on it.
     """
-    work, timed = _work_here(), _times()
+    work, timed = _benchmark_work(), _times()
     rows = costs_table(methods, work, measurements.measured_table(timed, "times") if timed else None)
     columns = {key: _column(key, *rest) for key, *rest in COLUMNS}
-    tables = {head: _with_here(shown) if network else shown for head, shown in TABLES.items()}
+    tables = {head: _insert_needs_here(shown) if network else shown for head, shown in TABLES.items()}
     for head, shown in tables.items():
         st.markdown(f"**{head}**")
         st.dataframe(
@@ -95,21 +96,21 @@ def draw_costs(methods: Sequence[Method], network: str = "") -> None:
     if network:
         st.caption(ON_THIS_MODEL.format(page_text.safe_text(network, 60)))
     if not work:
-        st.caption("Without a benchmark there are no sizes for which work could be counted.")
+        st.caption("Without a benchmark, there are no model sizes for which to count the work.")
         return
     learning = LEARNING.format(TEST_DATA[samples.is_whole_test_set()])
     st.caption(" ".join([_counted_in_words(work.values()), learning, *([_timed_in_words(timed)] if timed else [])]))
     paper_line.draw_lines(paper_line.claim_lines("methods/costs"))
-    state_of = TIMED_HERE_NOTE if timed and is_timed_here(timed) else OTHER_MACHINE_NOTE if timed else NOT_TIMED
-    measure_button.draw_missing_benchmark(measurements.METHOD_TIMES, state_of + OFFER)
+    notice = TIMED_HERE_NOTE if timed and _is_timed_here(timed) else OTHER_MACHINE_NOTE if timed else NOT_TIMED
+    measure_button.draw_missing_benchmark(measurements.METHOD_TIMES, notice + OFFER)
 
 
-def _with_here(columns: tuple[str, ...]) -> tuple[str, ...]:
-    """The columns with what methods need on the open models, beside what they need of CLIP."""
+def _insert_needs_here(columns: tuple[str, ...]) -> tuple[str, ...]:
+    """The columns, with the needs on the open models after those on CLIP."""
     if "needs" not in columns:
         return columns
-    place = columns.index("needs") + 1
-    return (*columns[:place], "here", *columns[place:])
+    after = columns.index("needs") + 1
+    return (*columns[:after], "here", *columns[after:])
 
 
 def _column(key: str, title: str, width: int, style: str | None, help_text: str) -> Any:
@@ -127,7 +128,7 @@ def costs_table(methods: Sequence[Method], work: Mapping[Name, ChainWork], times
     timed = {} if times is None else {(row["role"], row["key"]): row for row in times.to_dict("records")}
     names = [(method.role, method.key) for method in methods]
     pairs = list(zip(methods, names, strict=True))
-    rows = [_needs(one) | _work(one, work.get(name)) | _time(timed.get(name)) for one, name in pairs]
+    rows = [_needs(method) | _work(method, work.get(name)) | _time(timed.get(name)) for method, name in pairs]
     return pd.DataFrame(rows, columns=[key for key, *_ in COLUMNS])
 
 
@@ -144,7 +145,7 @@ def _needs(method: Method) -> dict[str, Any]:
 
 
 def _needs_here(method: Method) -> str:
-    """What it must be given on a network other than CLIP, and with which value of a parameter it needs nothing."""
+    """A method's inputs on a network other than CLIP, and the parameter value with which it needs none."""
     needed = needs_beyond_clip(method, method.params())
     if needed == DataBeyondClip.NOTHING:
         return needed
@@ -184,7 +185,7 @@ def _time(row: Mapping[Any, Any] | None) -> dict[str, Any]:
     return {"ratio": row["ratio"], "range": f"{row['low']:.1f} to {row['high']:.1f}"}
 
 
-def _work_here() -> dict[Name, ChainWork]:
+def _benchmark_work() -> dict[Name, ChainWork]:
     """The work of every method on the models of this session's benchmark; empty without one."""
     try:
         return _counted_work(page_data.benchmark().digest)
@@ -214,7 +215,7 @@ def _times() -> StoredMeasurement | None:
         return None
 
 
-def is_timed_here(timed: StoredMeasurement) -> bool:
+def _is_timed_here(timed: StoredMeasurement) -> bool:
     from merging.base.devices import describe_machine
 
     return timed.provenance == THIS_MACHINE and timed.notes["machine"] == describe_machine()
@@ -227,7 +228,7 @@ def _timed_in_words(timed: StoredMeasurement) -> str:
     return page_text.safe_text(
         TIMED_NOTE.format(
             reference=registry.find_merge(notes["reference"]).title, device=clean_text(timed.device, 40),
-            where="on this machine" if is_timed_here(timed) else "on another machine", **facts, **versions,
+            where="on this machine" if _is_timed_here(timed) else "on another machine", **facts, **versions,
         ),
         1000,
     )  # fmt: skip

@@ -1,4 +1,4 @@
-"""What the Methods page shows about methods, read from the registry, the presets and the stored runs."""
+"""Facts about methods for the Methods page, from the registry, the presets and the stored runs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ROLES = {
 
 
 def find_methods(methods: Sequence[Method], role: str | None, needs: str | None, words: str) -> list[Method]:
-    """The methods with this role and need whose cards contain all the words; empty filters keep everything."""
+    """The methods with this role and need whose cards contain all the words; an empty filter matches every method."""
     parts = words.casefold().split()
     return [
         method
@@ -45,17 +45,17 @@ def _card_text(method: Method) -> str:
 
 
 def default_chain(method: Method) -> str:
-    """A chain with the method at its defaults, as links write it."""
+    """A chain with the method at its defaults, as text in links."""
     chains = {"edit": f"{method.key};{DEFAULT_MERGE}", "adapt": f"{DEFAULT_MERGE};{method.key}"}
     return chains.get(method.role, method.key)
 
 
 def presets_with(method: Method) -> list[tuple[Preset, str]]:
-    """The papers' combinations with a method in them, and their chains as links write them."""
+    """The papers' combinations that contain a method, and their chains as text in links."""
     combinations = []
     for preset in PRESETS:
-        above = [preset.adapt[0]] if preset.adapt else []
-        keys = {"edit": [key for key, _ in preset.edits], "merge": [preset.merge], "adapt": above}
+        adaptations = [preset.adapt[0]] if preset.adapt else []
+        keys = {"edit": [key for key, _ in preset.edits], "merge": [preset.merge], "adapt": adaptations}
         if method.key in keys[method.role]:
             combinations.append((preset, Draft.from_recipe(preset.recipe("", {"expert": ""})).chain()))
     return combinations
@@ -71,7 +71,7 @@ def parameter_table(method: Method) -> pd.DataFrame:
             "Parameter": f"{page_text.safe_text(bound.label)} {f'${bound.symbol}$' if bound.symbol else ''}".strip(),
             "Default": page_text.safe_text(page_text.value_in_words(bound.default)),
             "Takes": page_text.safe_text(_valid_values(bound), 200),
-            "What it does": page_text.safe_text(bound.help + _notes(bound, bounds), 400),
+            "Effect": page_text.safe_text(bound.help + _notes(bound, bounds), 400),
         }
         for bound in bounds.values()
     ]
@@ -79,12 +79,12 @@ def parameter_table(method: Method) -> pd.DataFrame:
 
 
 def _notes(bound: Bound, bounds: Mapping[str, Bound]) -> str:
-    """What follows a parameter's help: what it means if unset, and beside which value of another it counts alone."""
+    """Notes after a parameter's help: its meaning if unset, and the value of another parameter that it depends on."""
     unset = f" Unset: {bound.unset}." if bound.unset else ""
     if bound.when is None:
         return unset
     name, value = bound.when
-    return f"{unset} Counts only where {bounds[name].label.lower()} is {page_text.value_in_words(value)}."
+    return f"{unset} Counts only if {bounds[name].label.lower()} is {page_text.value_in_words(value)}."
 
 
 def _valid_values(bound: Bound) -> str:
@@ -97,7 +97,7 @@ def _valid_values(bound: Bound) -> str:
 
 
 def code_of(method: Method) -> tuple[str, str]:
-    """The file of a method's function, from the folder of the program, and the function itself."""
+    """The path of a method's source file relative to the program's folder, and the source of its function."""
     functions = [method.train, method.features] if isinstance(method, Adapt) else [method.run]
     path = Path(inspect.getsourcefile(functions[0]) or "")
     source = "\n\n".join(inspect.getsource(function) for function in functions)
@@ -109,5 +109,5 @@ def runs_with_method(method: Method, runs: Sequence[Run]) -> list[Run]:
     most = max((len(run.experts) for run in runs), default=0)
     if method.role == "adapt":
         return [run for run in runs if run.adapt == method.key and len(run.experts) == most]
-    places = slice(None, -1) if method.role == "edit" else slice(-1, None)
-    return [run for run in runs if method.key in run.chain[places] and len(run.experts) == most]
+    part = slice(None, -1) if method.role == "edit" else slice(-1, None)
+    return [run for run in runs if method.key in run.chain[part] and len(run.experts) == most]

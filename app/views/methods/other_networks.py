@@ -1,4 +1,4 @@
-"""What papers print of a method on networks other than CLIP: a table for each model, with its tasks and measures."""
+"""The papers' figures of a method on networks other than CLIP: a table for each model, with tasks and measures."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from merging.study.runs.run import Run
 if TYPE_CHECKING:
     import pandas as pd
 
-HELP = "Also show what papers print of DeBERTa, T5, Llama and BLIP."
+HELP = "Also show the papers' figures for DeBERTa, T5, Llama and BLIP."
 TUNED = "Tuned: parameters chosen on validation data."
 CHAIN, SOURCE, NOTE = ("", "Chain"), ("", "Source"), ("", "Note")
 
 
 def is_shown(network: str, stored: Sequence[Run]) -> bool:
-    """Whether such figures are shown; a control for it is drawn where such a model is open, or a link asks for them."""
-    asked = view_state.value_from_link(address.OTHER_NETWORKS) or st.session_state.get(address.OTHER_NETWORKS)
-    if not (network or asked or any(run.network for run in stored)):
+    """Whether these figures are shown; draws a toggle if such a model is open, or such a run or link exists."""
+    requested = view_state.value_from_link(address.OTHER_NETWORKS) or st.session_state.get(address.OTHER_NETWORKS)
+    if not (network or requested or any(run.network for run in stored)):
         return False
     return st.toggle("Beyond CLIP", bool(network), key=address.OTHER_NETWORKS, bind=address.BIND, help=HELP)
 
@@ -37,7 +37,7 @@ def draw_tables(method: Method, network: str) -> None:
     found = {name: rows for name in models if (rows := model_figures(method, name))}
     if not found:
         return
-    st.subheader("What papers print beyond CLIP", anchor=False)
+    st.subheader("The papers’ numbers beyond CLIP", anchor=False)
     for name, rows in found.items():
         model, frame = MODELS[name], figures_table(rows)
         values = [column for column in frame.columns if column[0]]
@@ -58,14 +58,14 @@ def _tasks(names: Sequence[str], title: str) -> str:
 
 
 def model_figures(method: Method, model: str) -> list[BeyondFigure]:
-    """The figures of a model with the method in their chains, then its reference models; none without a figure."""
+    """The figures of a model whose chains contain the method, then its reference models; empty without such a chain."""
     rows = [figure for figure in OTHER_NETWORK_FIGURES if figure.model == model]
     own = [row for row in rows if row.has_method(method.role, method.key)]
     return own + [row for row in rows if row.kind != MERGE] if own else []
 
 
 def figures_table(rows: Sequence[BeyondFigure]) -> pd.DataFrame:
-    """A row for each figure, with the measures that they have under heads of their metric, and what is to be known."""
+    """One row for each figure: chain, measures grouped by metric, source, and note if there is one."""
     import pandas as pd
 
     used = [name for name in MEASURES if any(name in row.values for row in rows)]
@@ -84,8 +84,8 @@ def figures_table(rows: Sequence[BeyondFigure]) -> pd.DataFrame:
     return frame
 
 
-def _format_figure(name: str, value: float, two: bool) -> str:
-    """With the decimals of its table: BLIP's has two."""
+def _format_figure(name: str, value: float, several: bool) -> str:
+    """A figure with the decimals of its table: BLIP's has two."""
     if MEASURES[name].metric != ACCURACY:
         return f"{value:.2f}"
-    return f"{value:.2f}%" if two else f"{value:.1f}%"
+    return f"{value:.2f}%" if several else f"{value:.1f}%"

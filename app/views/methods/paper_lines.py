@@ -1,4 +1,4 @@
-"""Paper and here on a method's card: each line of a paper that it shares with Task Arithmetic, and our runs of both."""
+"""The papers' comparisons of a method with Task Arithmetic on its card, beside our runs of both."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from merging.recipes.papers.published_figures import FIGURES, Figure
 from merging.study.runs.run import Run
 
 BASE = "task_arithmetic"
-MOST = 3  # lines; a card shows all figures anyway
+MOST = 3  # lines; the tables of the card show all figures
 
 
 def draw_paper_lines(rows: Sequence[PaperRow], runs: Sequence[Run]) -> None:
-    """Draw a line for the first rows of a card that a paper prints beside Task Arithmetic and that have a run."""
-    pairs, taken = [], []
+    """Draw a line for the first rows that have a run and that a paper prints beside Task Arithmetic."""
+    pairs, used = [], []
     for row in rows:
         figure, run = row.figures.get(published_tables.main_tower()), row.run
         base = _base(figure) if figure else None
         if figure is None or base is None or run is None or run.per_task:
             continue
         ours = published_tables.match_rows([base], runs)[0].run
-        between = paper_facts.compare_runs(run, ours, over="in") if ours else None
-        pairs.append((compare_figures(figure, base), between))
-        taken += [run, *([ours] if ours else [])]
-    whose = "" if all(map(paper_facts.may_be_source, taken)) else paper_line.ON_PAGE
-    paper_line.draw_lines(paper_line.compare_claims(pairs[:MOST], whose))
+        comparison = paper_facts.compare_runs(run, ours, over="in") if ours else None
+        pairs.append((compare_figures(figure, base), comparison))
+        used += [run, *([ours] if ours else [])]
+    source = "" if all(map(paper_facts.may_be_source, used)) else paper_line.ON_PAGE
+    paper_line.draw_lines(paper_line.compare_claims(pairs[:MOST], source))
 
 
 def _base(figure: Figure) -> Figure | None:

@@ -1,4 +1,4 @@
-"""The form for the user's own benchmark: which data set belongs to which expert, what was recognized, and the job."""
+"""The form for the user's own benchmark: data sets, their experts, the facts recognized in them, and the job."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ NOTHING = (
     "and `test`), an npz with `images` and `labels`, WebDataset tars, or a Hugging Face data set on disk (arrow or "
     "parquet files, or its folder in a cache)."
 )
-LEARN = "`sample_data/README.md` states which images are drawn, and which data sets are refused."
+LEARN = "`sample_data/README.md` states which images are sampled, and which data sets are refused."
 
 
 def typed_path() -> str:
@@ -58,7 +58,7 @@ def draw_form(listed: Sequence[CatalogEntry]) -> None:
     _draw_jobs()
     with st.container(border=True):
         _draw_sources()
-        places = {one.reference: one for one in model_files.list_data_sets(typed_path())}
+        data_sets = {location.reference: location for location in model_files.list_data_sets(typed_path())}
         try:
             sets = page_data.model_sets()
         except TaskError:
@@ -66,26 +66,26 @@ def draw_form(listed: Sequence[CatalogEntry]) -> None:
         if not sets:
             st.info("First make a set under models: a benchmark holds a pretrained model and its experts.")
             return
-        if not places:
+        if not data_sets:
             st.markdown(NOTHING)
             return
         models = _models(sets)
         chosen = st.multiselect(
-            "Data sets", list(places), format_func=lambda ref: clean_text(places[ref].listed_path, 100),
+            "Data sets", list(data_sets), format_func=lambda ref: clean_text(data_sets[ref].listed_path, 100),
             key="build_data",
             max_selections=MOST, placeholder="Choose folders of images",
         )  # fmt: skip
         if not chosen:
             st.caption(f"Nothing is computed until you have seen what was recognized. {LEARN}")
             return
-        tasks = _tasks([places[reference] for reference in chosen], models, listed)
+        tasks = _tasks([data_sets[reference] for reference in chosen], models, listed)
         name, plain = benchmark_options.draw_options(models, tasks, listed)
         if tasks:
             _draw_offer(name, plain)
 
 
 def _draw_sources() -> None:
-    """Where data sets come from: listed folders, and a typed path if only this machine's user can reach the app."""
+    """The sources of data sets: listed folders, and a typed path if only this machine's user can reach the app."""
     folder_names = [f"**{page_text.safe_text(name)}**" for name in settings.models_folders()]
     if folder_names:
         st.markdown(f":material/folder_open: Data sets in {page_text.join_words(folder_names)} are listed.")
@@ -106,30 +106,30 @@ def _models(sets: Mapping[str, ModelSet]) -> ModelSet:
 
 
 def _tasks(
-    places: Sequence[DataSetLocation], models: ModelSet, listed: Sequence[CatalogEntry]
+    data_sets: Sequence[DataSetLocation], models: ModelSet, listed: Sequence[CatalogEntry]
 ) -> dict[str, dict[str, Any]]:
-    """The fields of each data set in the description, as chosen or proposed here."""
+    """The fields of each data set in the description by task name, as chosen or proposed in the form."""
     from merging.sharing.catalog import data_set_catalog
 
     tasks: dict[str, dict[str, Any]] = {}
-    for one in places:
-        key = short_digest(one.reference)
+    for location in data_sets:
+        key = short_digest(location.reference)
         with st.container(border=True, gap="small"):
-            st.markdown(f":material/photo_library: **{page_text.safe_text(one.listed_path, 120)}**")
-            configuration = _configuration(key, one.reference)
-            facts = benchmark_plan.inspect_data_set(one.reference, configuration)
+            st.markdown(f":material/photo_library: **{page_text.safe_text(location.listed_path, 120)}**")
+            configuration = _configuration(key, location.reference)
+            facts = benchmark_plan.inspect_data_set(location.reference, configuration)
             if facts.problem:
                 st.error(page_text.safe_text(facts.problem, 600), icon=":material/block:")
                 continue
             st.caption(page_text.safe_text(facts.sentence, 400))
             with st.grid(3, min_column_width=170):
                 name = st.text_input(
-                    "Task", data_set_catalog.choose_task_key(one.name, tasks), max_chars=40, key=f"task_{key}",
+                    "Task", data_set_catalog.choose_task_key(location.name, tasks), max_chars=40, key=f"task_{key}",
                     help="Small letters, digits, - and _.",
                 ).strip()  # fmt: skip
-                expert = _expert(key, one.name, models)
-                names = _names(key, one.name, facts, listed)
-            task = {"images": one.reference, "expert": expert, "configuration": configuration, **names}
+                expert = _expert(key, location.name, models)
+                names = _names(key, location.name, facts, listed)
+            task = {"images": location.reference, "expert": expert, "configuration": configuration, **names}
             if "classes" in names:
                 task["classes"] = _typed_names(key)
         if name in tasks:
@@ -139,7 +139,7 @@ def _tasks(
 
 
 def _configuration(key: str, reference: str) -> str | None:
-    """Which of a data set's configurations is used; None, and nothing to choose, if it has not several."""
+    """The chosen configuration of a data set; None, and no picker, unless it has several."""
     names = benchmark_plan.configuration_names(reference)
     if not names:
         return None
@@ -150,20 +150,20 @@ def _configuration(key: str, reference: str) -> str | None:
 
 
 def _expert(key: str, name: str, models: ModelSet) -> str | None:
-    """The reference of the expert that was trained for a data set; proposed by name."""
+    """The reference of the chosen expert of a data set; the one with a similar name is proposed."""
     from merging.sharing.catalog.data_set_catalog import find_alike
 
     experts = dict(models.experts)
-    near = find_alike(name, experts)
+    similar = find_alike(name, experts)
     picked = st.selectbox(
-        "Its expert", [NONE, *experts], 1 + list(experts).index(near) if near else 0, key=f"expert_{models.id}_{key}",
-        format_func=lambda one: clean_text(one, 60),
+        "Its expert", [NONE, *experts], 1 + list(experts).index(similar) if similar else 0,
+        format_func=lambda expert: clean_text(expert, 60), key=f"expert_{models.id}_{key}",
     )  # fmt: skip
     return experts.get(picked)
 
 
 def _typed_names(key: str) -> list[str]:
-    """Typed class names."""
+    """Class names that the user types, one on each line."""
     typed = st.text_area(
         "Class names, one per line, in the order of the labels", key=f"classes_{key}", height=120, max_chars=100_000
     )
@@ -171,7 +171,7 @@ def _typed_names(key: str) -> list[str]:
 
 
 def _names(key: str, name: str, facts: DataSetFacts, listed: Sequence[CatalogEntry]) -> dict[str, str]:
-    """Where the head of a task comes from: the data's class names, published or typed ones, or a released head."""
+    """The source of a task's head: class names of the data, published or typed ones, or a released head."""
     from merging.images.prompt_sets import prompt_keys, prompts
     from merging.sharing.catalog.data_set_catalog import find_alike
     from merging.sharing.catalog.model_groups import HEAD_NAME
@@ -179,7 +179,7 @@ def _names(key: str, name: str, facts: DataSetFacts, listed: Sequence[CatalogEnt
     heads = {f"{HEAD_PREFIX}{item.reference}": item for item in listed if HEAD_NAME.fullmatch(item.name)}
     named = [f"{PROMPTS_PREFIX}{key}" for key in prompt_keys()]
     options = [*([OWN_NAMES] if facts.class_names else []), BY_HAND, *heads, *named]
-    of_name = {item.name[5:]: one for one, item in heads.items()}  # behind "head_"
+    of_name = {item.name[5:]: one for one, item in heads.items()}  # without "head_"
     released, of_papers = find_alike(name, of_name), benchmark_plan.find_prompts(name, facts.class_names)
     first = of_name[released] if released else f"{PROMPTS_PREFIX}{of_papers}" if of_papers else options[0]
 
@@ -191,7 +191,7 @@ def _names(key: str, name: str, facts: DataSetFacts, listed: Sequence[CatalogEnt
         return "the data's own names" if option == OWN_NAMES else "typed by hand"
 
     picked = st.selectbox("Class names", options, options.index(first), format_func=label, key=f"names_{key}")
-    if picked in heads:  # its rows follow the published names, if there are any
+    if picked in heads:  # its rows are in the order of the published names, if there are any
         return {"head": heads[picked].reference} | ({"prompts": of_papers} if of_papers else {})
     if picked == BY_HAND:
         return {"classes": ""}
@@ -199,7 +199,7 @@ def _names(key: str, name: str, facts: DataSetFacts, listed: Sequence[CatalogEnt
 
 
 def _published_prompts(key: str, prompts_key: str) -> dict[str, str]:
-    """Published prompts, in the wording that is chosen where the Hub writes class names otherwise."""
+    """Published prompts, with a picker of their wording if the Hub writes the class names differently."""
     from merging.images.prompt_sets import CLIP, HUB, prompts
 
     known = prompts(prompts_key).wordings
@@ -214,7 +214,7 @@ def _published_prompts(key: str, prompts_key: str) -> dict[str, str]:
 
 
 def _draw_offer(name: str, plain: Mapping[str, Any]) -> None:
-    """What was recognized, what making it takes, and the button."""
+    """The recognized facts, the costs of making the benchmark, and the button."""
     out = benchmark_folders.own_folder(name, page_data.store().root)
     try:
         if not benchmark_folders.NAME.fullmatch(name):
@@ -252,7 +252,7 @@ def _start(name: str, plain: Mapping[str, Any], evaluate: bool) -> None:
 
 
 def draw_make_again() -> None:
-    """If this session's benchmark was made here and is damaged: a button that makes it again from its description."""
+    """A button that makes this session's benchmark again, if it is the user's own and is damaged."""
     path = benchmark_choice.benchmark_folder()
     described = path.with_name(f"{path.name}.yaml")
     if (
@@ -266,7 +266,7 @@ def draw_make_again() -> None:
     if damage:
         st.caption(f":material/healing: {page_text.safe_text(damage, 400)}")
         st.button(
-            "Set it aside and make it again", key="build_again", icon=":material/replay:", on_click=_make_again,
+            "Move it out and make it again", key="build_again", icon=":material/replay:", on_click=_make_again,
             args=(path, damage),
         )  # fmt: skip
 
@@ -274,7 +274,7 @@ def draw_make_again() -> None:
 @click_errors.guard_callback
 @requires(VisitorAction.DELETE)
 def _make_again(path: Path, reason: str) -> None:
-    """Callback: move the damaged benchmark away, switch to the server's, and queue the job."""
+    """Callback: move the damaged benchmark out of the store, switch to the server's, and queue the job."""
     described, library = path.with_name(f"{path.name}.yaml"), (path / "runs").is_dir()
     benchmark_choice.switch_benchmark(benchmark_folders.SERVER)
     page_data.store().damaged.move_damaged(path, "benchmark", reason)
@@ -288,7 +288,7 @@ def _queue(name: str, out: Path, described: Path, evaluate: bool) -> None:
 
 
 def job_subject(name: str) -> str:
-    """The subject of the job."""
+    """The subject of the job that makes a benchmark."""
     return fit_report.job_subject(name, {})
 
 

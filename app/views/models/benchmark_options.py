@@ -1,4 +1,4 @@
-"""The options of a new benchmark as a whole: its name, how many images of which kind, the text tower."""
+"""Options for a whole new benchmark: its name, the numbers of images, the seed and the text tower."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ if TYPE_CHECKING:
     from merging.sharing.catalog.model_set_store import ModelSet
 
 FIRST = "mine"  # the proposed name
-WHOLE_HELP = "Then no images are left to choose values on, unless a data set has a validation part."
-BALANCED_HELP = "Draws equally from all classes, as far as they have images."
+WHOLE_HELP = "No images then remain to choose values on, unless a data set has a validation part."
+BALANCED_HELP = "Samples equally many images of every class, as far as the class has them."
 BY_REFERENCE_HELP = (
-    "Images stay in the files of the data sets, which must stay where they are, and are decoded when they are needed. "
-    "Otherwise each is stored at the size that the models take: 150 kB at 224 × 224 pixels."
+    "Images stay in the files of the data sets and are decoded when a page needs them, so do not move these files. "
+    "Otherwise the benchmark stores each image at the models' input size: 150 kB at 224 × 224 pixels."
 )
 
 
 def draw_options(
     models: ModelSet, tasks: Mapping[str, Any], listed: Sequence[CatalogEntry]
 ) -> tuple[str, dict[str, Any]]:
-    """The benchmark's name, and its description as plain data."""
+    """The benchmark's name and its description as plain data."""
     from merging.sharing.catalog.data_set_catalog import choose_task_key
 
     with st.grid(3, min_column_width=170):
-        free = choose_task_key(
+        free_name = choose_task_key(
             FIRST, [path.name for path in benchmark_folders.list_built(page_data.store().root).values()]
         )
-        name = st.text_input("Name of the benchmark", free, max_chars=40, key="build_name").strip()
+        name = st.text_input("Name of the benchmark", free_name, max_chars=40, key="build_name").strip()
         images = st.number_input(
             "Images of each test set, at most" if st.session_state.get("build_whole") else
             "Images in each half, at most", 0, 1_000_000, 250, key="build_images",
@@ -45,11 +45,11 @@ def draw_options(
             "Training images, at most", 0, 1_000_000, 96, key="build_exemplars",
             help="Of each data set, for methods that use images. 0 takes all.",
         )  # fmt: skip
-        seed = st.number_input("Seed of the draw", 0, 1_000_000, 0, key="build_seed")
+        seed = st.number_input("Sampling seed", 0, 1_000_000, 0, key="build_seed")
         whole = [models.pretrained, *(item.reference for item in listed if item.reference != models.pretrained)]
-        places_of = {item.reference: item.listed_path for item in listed}
+        listed_paths = {item.reference: item.listed_path for item in listed}
         tower = st.selectbox(
-            "Text tower", whole, format_func=lambda ref: clean_text(places_of.get(ref, ref), 80)
+            "Text tower", whole, format_func=lambda ref: clean_text(listed_paths.get(ref, ref), 80)
             if ref != models.pretrained else "that of the pretrained model", key=f"build_text_{models.id}",
             help="Heads are built from class names by the text tower of the same CLIP model.",
         )  # fmt: skip
@@ -59,7 +59,7 @@ def draw_options(
 
 
 def _draw_switches(tasks: Mapping[str, Any], *, limited: bool) -> dict[str, bool]:
-    """What is switched on, of what applies: a draw is balanced only if not all images are taken."""
+    """The switches that are on. A balanced sample is offered only if not all images are taken."""
     switches = {}
     with st.container(horizontal=True, gap="medium"):
         switches["whole"] = st.toggle("Report on whole test sets", key="build_whole", help=WHOLE_HELP)

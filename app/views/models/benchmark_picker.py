@@ -1,4 +1,4 @@
-"""The current benchmark of a session: what it holds, and how to switch to another one."""
+"""The current benchmark of a session: its contents, and a picker that switches to another one."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
 PICKER, NOTICE, MOVED_FIELD = "benchmark_picked", "benchmark_said", "benchmark_moved"
 FINDING_NOTE = "Looking for the files. Large ones are read whole to compare them, which can take minutes:"
 HELP = (
-    "Scores, exemplars, measurements, sweeps and charts belong to this benchmark; runs scored on another one are not "
-    "shown with its own. The choice applies to this session, and links include it."
+    "Scores, exemplars, measurements, sweeps and charts belong to this benchmark. Runs scored on another one are not "
+    "shown. The choice applies to this session, and links include it."
 )
 
 
 def offered_benchmarks(listed: Sequence[CatalogEntry]) -> dict[str, Path]:
-    """{key: folder} of the benchmarks that this session can choose: the server's, those made here, listed ones."""
+    """{key: folder} of the benchmarks that this session offers: the server's, the user's own and listed ones."""
     choices = {SERVER: settings.benchmark_folder(), **benchmark_folders.list_built(page_data.store().root)}
     for item in listed:
         if item.path.resolve() not in [path.resolve() for path in choices.values()]:
@@ -52,7 +52,7 @@ def draw_chooser(listed: Sequence[CatalogEntry]) -> None:
     st.header("Which benchmark is everything measured on?", anchor=False)
     choices = offered_benchmarks(listed)
     current = benchmark_choice.current_key()
-    if current not in choices:  # typed earlier, and not listed now
+    if current not in choices:  # typed earlier, but not listed now
         choices[current] = benchmark_choice.benchmark_folder()
     st.session_state[PICKER] = current
     with st.container(border=True):
@@ -62,14 +62,14 @@ def draw_chooser(listed: Sequence[CatalogEntry]) -> None:
         )  # fmt: skip
         _draw_contents()
         if listed_models.is_local():
-            _delete(choices)
+            _draw_delete(choices)
     if notice := st.session_state.pop(NOTICE, ""):
         st.info(page_text.safe_text(notice, 300))
 
 
 def _label(key: str, folder: Path) -> str:
-    where = {SERVER: "", "own": "made here", "models": "listed", "typed": "typed"}.get(key.partition(":")[0], "")
-    return clean_text(benchmark_choice.benchmark_title(folder), 60) + (f"  ·  {where}" if where else "")
+    origin = {SERVER: "", "own": "your own", "models": "listed", "typed": "typed"}.get(key.partition(":")[0], "")
+    return clean_text(benchmark_choice.benchmark_title(folder), 60) + (f"  ·  {origin}" if origin else "")
 
 
 def _pick() -> None:
@@ -89,8 +89,8 @@ def _draw_contents() -> None:
     inside = [clean_text(page_text.data_set_title(task.title), 40) for task in loaded.tasks if task.has_expert]
     outside = [clean_text(page_text.data_set_title(task.title), 40) for task in loaded.tasks if not task.has_expert]
     lines = [
-        f"{where}: {page_text.safe_text(first_few(titles, 10), 600)}."
-        for where, titles in (("With an expert", inside), ("Out of domain for every merge", outside))
+        f"{domain}: {page_text.safe_text(first_few(titles, 10), 600)}."
+        for domain, titles in (("With an expert", inside), ("Out of domain for every merge", outside))
         if titles
     ]
     side = loaded.image_size
@@ -100,7 +100,7 @@ def _draw_contents() -> None:
     if images := samples.sampling_in_words():
         lines.append(f"To report on: {images}.")
     if any(task.referenced for task in loaded.tasks):
-        lines.append("The images stay in the files of the data sets and are decoded when they are needed.")
+        lines.append("The images stay in the files of the data sets and are decoded when a page needs them.")
     st.markdown("  \n".join(lines))
     _draw_missing()
     if inside and not page_data.references(digest, page_data.stored_runs()):
@@ -111,7 +111,7 @@ def _draw_contents() -> None:
 
 
 def _draw_missing() -> None:
-    """Say which files and models are missing that the benchmark refers to, and let their folder be named."""
+    """List the files and models that the benchmark refers to but that are missing, and ask for their folder."""
     from merging.images.benchmarks import model_search  # loads torch
 
     loaded, problems = page_data.benchmark(), []
@@ -139,10 +139,10 @@ def _draw_missing() -> None:
 @click_errors.guard_callback
 @requires(VisitorAction.PATH)
 def _find() -> None:
-    """Callback: look below the typed folder for the files and models, and keep where they lie."""
+    """Callback: search the typed folder for the files and models, and store their paths."""
     from merging.base.progress import Meter, Progress
 
-    place = Path(str(st.session_state.get(MOVED_FIELD, "")).strip()).expanduser()
+    folder = Path(str(st.session_state.get(MOVED_FIELD, "")).strip()).expanduser()
     if not str(st.session_state.get(MOVED_FIELD, "")).strip():
         return
     bar = st.progress(0.0, FINDING_NOTE)
@@ -151,17 +151,17 @@ def _find() -> None:
         bar.progress(progress.fraction, f"{FINDING_NOTE} {page_text.safe_text(progress.detail)}")
 
     try:
-        problems = page_data.benchmark().find_files(place.resolve(), Meter(0, show))
+        problems = page_data.benchmark().find_files(folder.resolve(), Meter(0, show))
     finally:
         bar.empty()
     benchmark_images.clear_images()
     if problems:
         raise TaskError(" ".join(problems))
-    st.session_state[NOTICE] = "All files are there, and are the ones that the benchmark was made of."
+    st.session_state[NOTICE] = "All files were found, and they are those that the benchmark was made from."
 
 
-def _delete(folders_by_key: dict[str, Path]) -> None:
-    """Buttons that delete benchmarks made here."""
+def _draw_delete(folders_by_key: dict[str, Path]) -> None:
+    """Buttons that delete the user's own benchmarks."""
     made = {
         key: path
         for key, path in folders_by_key.items()
@@ -169,7 +169,7 @@ def _delete(folders_by_key: dict[str, Path]) -> None:
     }
     if not made:
         return
-    with st.popover("Delete a benchmark made here", icon=":material/delete:", type="tertiary"):
+    with st.popover("Delete a benchmark of your own", icon=":material/delete:", type="tertiary"):
         st.caption("Its scores stay in the runs, which then belong to an unknown benchmark.")
         for key, path in made.items():
             st.button(f"Delete {clean_text(path.name, 40)}", key=f"unmake_{key}", on_click=_forget, args=(key,))
@@ -178,7 +178,7 @@ def _delete(folders_by_key: dict[str, Path]) -> None:
 @click_errors.guard_callback
 @requires(VisitorAction.DELETE)
 def _forget(key: str) -> None:
-    """Callback: delete a benchmark made here, unless a job uses it."""
+    """Callback: delete one of the user's own benchmarks, unless a job uses it."""
     from merging.base.files import atomic
     from merging.base.files.disk import OTHER_STORE, explain_os_errors
 
@@ -190,5 +190,5 @@ def _forget(key: str) -> None:
         return
     atomic.retire(path)
     with explain_os_errors("Its description", OTHER_STORE, "removed"):
-        path.with_name(f"{path.name}.yaml").unlink(missing_ok=True)  # what it was made from
+        path.with_name(f"{path.name}.yaml").unlink(missing_ok=True)  # the file that it was made from
     st.session_state[NOTICE] = f"{path.name} was deleted."

@@ -1,4 +1,4 @@
-"""A benchmark before it is made: what each data set was recognized as, and what making it takes."""
+"""The plan of a benchmark: the facts recognized in each data set, and the costs of making the benchmark."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from merging.models.model_references import locate
 from viz.figure_text import clean_text, plural
 
 ORDER = ("train", "validation", "test", "whole")  # of the parts of a data set
-CACHE_SECONDS = 60.0  # seconds for which facts about data sets are cached
+CACHE_SECONDS = 60.0  # for which facts about data sets are cached
 
 
 @dataclass(frozen=True)
 class PlanSummary:
-    """Rows of the table, one for each task; total bytes and counts; cautions."""
+    """Rows of the table, one for each task; the total counts and bytes; and cautions."""
 
     rows: list[dict[str, Any]]
     images: int
@@ -35,7 +35,7 @@ class PlanSummary:
 
 @dataclass(frozen=True)
 class DataSetFacts:
-    """What a data set is, in a sentence of untrusted plain text; or its problem. Its class names, if it has some.
+    """A description of a data set in one sentence of untrusted plain text, or its problem; and its class names.
 
     ``referable``: single images can be read from its files, so that a benchmark need not store them again.
     """
@@ -59,12 +59,12 @@ def _configurations(reference: str, state: tuple[int, ...]) -> tuple[str, ...]:
     try:
         names = configurations(snapshot(locate(reference)))
     except (MergingError, OSError):
-        return ()  # which inspecting it then says
+        return ()  # `_inspect` reports the error
     return names if len(names) > 1 else ()
 
 
 def inspect_data_set(reference: str, configuration: str | None = None) -> DataSetFacts:
-    """What a data set is by itself, in one of its configurations if it has several."""
+    """Facts about a data set, in one of its configurations if it has several."""
     return _inspect(reference, configuration, page_data.file_state(reference))
 
 
@@ -79,7 +79,7 @@ def _inspect(reference: str, configuration: str | None, state: tuple[int, ...]) 
         return DataSetFacts("", (), str(error))
     counts = ", ".join(f"{part} {len(data_set.parts[part]):,}" for part in ORDER if part in data_set.parts)
     names = data_set.class_names or ()
-    named = first_few(names, 5) if names else "classes are numbers, so give their names"
+    named = first_few(names, 5) if names else "classes are numbers, so type their names"
     kind = data_set.kind[0].upper() + data_set.kind[1:]
     sentence = f"{kind}; images: {counts}; {data_set.classes} classes: {named}."
     return DataSetFacts(sentence, tuple(names), referable=referable)
@@ -101,16 +101,18 @@ def find_prompts(name: str, names: Sequence[str]) -> str | None:
 
 
 def draw_plan(plain: Mapping[str, Any], out: Path) -> None:
-    """The table, cautions, and what making the benchmark takes.
+    """Draw the table of tasks, the cautions and the costs of making the benchmark.
 
     Raises:
-        TaskError, CheckpointError: something cannot be used.
+        TaskError, CheckpointError: a data set or a model cannot be used.
     """
     from merging.base.files.plain_yaml import write_yaml
 
     references = [plain["pretrained"], plain.get("text", "")]
     references += [task.get(name, "") for task in plain["tasks"].values() for name in ("images", "expert", "head")]
-    summary = _summary(write_yaml(dict(plain)), tuple(page_data.file_state(one) for one in references if one), out)
+    summary = _summary(
+        write_yaml(dict(plain)), tuple(page_data.file_state(reference) for reference in references if reference), out
+    )
     st.markdown("**What was recognized**")
     st.dataframe(
         [{name: clean_text(value, 200) if isinstance(value, str) else value for name, value in row.items()}
@@ -122,8 +124,8 @@ def draw_plan(plain: Mapping[str, Any], out: Path) -> None:
         st.caption(f":material/warning: {page_text.safe_text(caution, 400)}")
     heads = f"; heads are built from {plural(summary.prompts, 'prompt')}" if summary.prompts else ""
     images, size = plural(summary.images, "image"), size_text(summary.nbytes)
-    kept = "decoded once; they stay in their files" if plain.get("by_reference") else "read and stored"
-    st.markdown(f":material/timer: Up to **{images}** are {kept}, **{size}** on the disk with the models{heads}.")
+    storage = "decoded once; they stay in their files" if plain.get("by_reference") else "read and stored"
+    st.markdown(f":material/timer: Up to **{images}** are {storage}, **{size}** on the disk with the models{heads}.")
 
 
 @st.cache_data(max_entries=page_data.CACHED, ttl=CACHE_SECONDS, show_spinner="Inspecting the data sets …")
@@ -156,7 +158,7 @@ def _summary(described: str, states: tuple[tuple[int, ...], ...], out: Path) -> 
 
 @requires(VisitorAction.COMMAND)
 def store_description(path: Path, plain: Mapping[str, Any]) -> None:
-    """Write a description to the file that the job reads. Raises StoreError if the store cannot be written to."""
+    """Write a description to the file that the job reads. Raises StoreError if the store is not writable."""
     from merging.base.files.disk import OTHER_STORE, explain_os_errors
     from merging.base.files.plain_yaml import write_yaml
     from merging.base.files.records import write_text

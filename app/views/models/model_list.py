@@ -1,4 +1,4 @@
-"""The list of models on Models & runs: their folders, what each file is, and which files cannot be read."""
+"""The list of models on Models & runs: their folders, facts about each file, and unreadable files."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ UPLOAD_HELP = (
     "safetensors or a torch file. The server keeps it in memory during the upload, so list a folder for large files."
 )
 ORIGIN = (
-    "The nearest listed pretrained model, and the norm of the change over that of its weights, an estimate (about) for "
-    "large files. At a question mark, the estimate is too near to 50% to tell."
+    "The nearest listed pretrained model, and the norm of the change relative to that of its weights. For large files "
+    "the norm is an estimate (about). A question mark means that the estimate is too close to 50% to decide."
 )
 
 
@@ -52,7 +52,7 @@ def draw_sources() -> str:
         if folders:
             named = page_text.join_words([f"**{page_text.safe_text(name)}**" for name in folders])
             subject = "Folders" if len(folders) > 1 else "The folder"
-            st.markdown(f":material/folder_open: {subject} {named} {'are' if len(folders) > 1 else 'is'} listed here.")
+            st.markdown(f":material/folder_open: {subject} {named} {'are' if len(folders) > 1 else 'is'} listed.")
         else:
             st.markdown(f":material/folder_off: {NO_FOLDER.format(os.pathsep)}")
         if not model_files.is_local():
@@ -64,7 +64,7 @@ def draw_sources() -> str:
             with st.container():
                 typed = st.text_input(
                     "Your folder or file", key=TYPED, max_chars=1000, placeholder="/home/me/experts",
-                    help="It is listed in this session; sets that you make of it are kept.",
+                    help="It is listed in this session only; sets that you make of it are stored.",
                 )  # fmt: skip
             with st.container():
                 number = st.session_state.get(f"{UPLOAD}_number", 0)
@@ -72,7 +72,7 @@ def draw_sources() -> str:
                     f"Or a small file, up to {uploaded_models.MOST_MB_PER_FILE} MB", ["safetensors", "pt", "pth",
                     "bin", "ckpt", "pkl"],
                     key=f"{UPLOAD}_{number}", max_upload_size=uploaded_models.MOST_MB_PER_FILE,
-                    on_change=_keep_upload, args=(number,),
+                    on_change=_store_upload, args=(number,),
                     help=UPLOAD_HELP,
                 )  # fmt: skip
         if notice := st.session_state.pop(NOTICE, None):
@@ -82,8 +82,8 @@ def draw_sources() -> str:
 
 @click_errors.guard_callback
 @requires(VisitorAction.UPLOAD)
-def _keep_upload(number: int) -> None:
-    """Callback: inspect an uploaded file, keep it if it is a checkpoint, and free its memory."""
+def _store_upload(number: int) -> None:
+    """Callback: inspect an uploaded file, store it if it is a checkpoint, and free its memory."""
     from merging.sharing.catalog import uploaded_models
 
     upload = st.session_state.get(f"{UPLOAD}_{number}")
@@ -98,7 +98,7 @@ def _keep_upload(number: int) -> None:
 
 
 def draw_models(shelf: ListedModels, groups: Sequence[ModelGroup]) -> None:
-    """The table of models, the progress of inspecting files, and what was left out."""
+    """The table of models, the progress of inspecting files, and the files that are left out."""
     for note in shelf.notes:
         st.caption(f":material/info: {page_text.safe_text(note, 300)}")
     if shelf.not_inspected:
@@ -115,7 +115,7 @@ def draw_models(shelf: ListedModels, groups: Sequence[ModelGroup]) -> None:
             height=page_parts.table_height(len(rows), MOST_TALL),
             column_config={
                 "name": column.TextColumn("Name", pinned=True, width=150),
-                "folder": column.TextColumn("Where", width=190),
+                "folder": column.TextColumn("Folder", width=190),
                 "what": "Kind",
                 "fits": column.TextColumn("Trained from", width=245, help=ORIGIN),
                 "architecture": "Architecture",
@@ -139,7 +139,7 @@ def draw_models(shelf: ListedModels, groups: Sequence[ModelGroup]) -> None:
             sets = plural(len(shelf.data_sets), "data set")
             st.caption(f":material/photo_library: {sets} in these folders: make a benchmark of them under data.")
         st.button("Refresh", on_click=model_files.list_again, type="tertiary", icon=":material/refresh:")
-    _delete_uploads(shelf)
+    _draw_upload_deletion(shelf)
 
 
 def _draw_digests(shelf: ListedModels) -> None:
@@ -172,24 +172,24 @@ def _draw_unreadable(shelf: ListedModels) -> None:
     st.markdown(f":material/error: **{plural(count, 'file')} cannot be read:**")
     lines = []
     for item, facts in shelf.unreadable:
-        why = facts.problem.removeprefix(f"{item.path.name}: ")
-        lines.append(f"- **{page_text.safe_text(item.listed_path, 120)}**: {page_text.safe_text(why, 300)}")
+        reason = facts.problem.removeprefix(f"{item.path.name}: ")
+        lines.append(f"- **{page_text.safe_text(item.listed_path, 120)}**: {page_text.safe_text(reason, 300)}")
     st.markdown("\n".join(lines[:FEW]))
-    if rest := lines[FEW:]:
-        with st.expander(f"{plural(len(rest), 'more file')}"):
-            st.markdown("\n".join(rest[:MOST]))
-            if len(rest) > MOST:
-                st.caption(f"and {len(rest) - MOST:,} more")
+    if further := lines[FEW:]:
+        with st.expander(f"{plural(len(further), 'more file')}"):
+            st.markdown("\n".join(further[:MOST]))
+            if len(further) > MOST:
+                st.caption(f"and {len(further) - MOST:,} more")
 
 
-def _delete_uploads(shelf: ListedModels) -> None:
-    """Buttons that delete uploads."""
-    kept = [item for item, _ in shelf.own_files if item.listed_path.startswith("uploads/")]
-    if not kept or not model_files.is_local():
+def _draw_upload_deletion(shelf: ListedModels) -> None:
+    """Draw the buttons that delete uploads."""
+    uploads = [item for item, _ in shelf.own_files if item.listed_path.startswith("uploads/")]
+    if not uploads or not model_files.is_local():
         return
     with st.popover("Delete uploads", icon=":material/delete:", type="tertiary"):
-        for item in kept:
-            size = size_text(sum(facts.nbytes for other, facts in shelf.own_files if other is item))
+        for item in uploads:
+            size = size_text(sum(facts.nbytes for own_file, facts in shelf.own_files if own_file is item))
             st.button(
                 f"Delete {clean_text(item.name, 40)} ({size})", key=f"upload_{item.key}", on_click=_delete,
                 args=(item.reference,),

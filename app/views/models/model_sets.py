@@ -1,4 +1,4 @@
-"""The form for a set: a pretrained model and experts, whether they fit, and a button for the Merge page."""
+"""The form for a set of models: a pretrained model, experts, a report whether they fit, and a button for Merge."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ if TYPE_CHECKING:
 GROUP, PROBLEM, MADE_NOTICE = "set_group", "set_problem", "set_made"
 NAMED_HELP = "Charts show these names; an expert named like a task of the benchmark is scored in domain on it."
 NO_SCORES = (
-    "Merges of these models are **not evaluated** here: {} Merging, masks, conflicts and export work nevertheless. For "
+    "This app does **not evaluate** merges of these models: {} Merging, masks, conflicts and export still work. For "
     "scores, make a benchmark from your images on Models & runs, under **data**, or with this command:"
 )
 OTHER_NETWORK = (
-    "These models are of {}. Merges of them are **not evaluated** here, as images pass through CLIP towers. Merging, "
-    "masks, conflicts and export work."
+    "These models are of {}. This app does **not evaluate** merges of them, because it scores images with CLIP towers. "
+    "Merging, masks, conflicts and export work."
 )
 MAKE_COMMAND = "python -m merging benchmark make mine --pretrained PRETRAINED --task cars=DATA,prompts=cars,expert=CARS"
 
 
 def draw_form(shelf: ListedModels, groups: Sequence[ModelGroup]) -> None:
-    """The form: which models belong together, which is pretrained, names of the experts, whether all fit."""
+    """The form: the group of models, the pretrained one, the names of the experts, and whether all fit."""
     st.header("Use these models for a merge", anchor=False)
     if made := st.session_state.pop(MADE_NOTICE, None):
         with st.container(border=True, horizontal=True, vertical_alignment="center"):
@@ -47,14 +47,12 @@ def draw_form(shelf: ListedModels, groups: Sequence[ModelGroup]) -> None:
             page_parts.draw_page_link(pages.MERGE, "Open in Merge", "merge", models=made[1])
     usable = {item.reference: item for item, facts in shelf.readable if _can_merge(facts)}
     if not any(not listed_models.is_bundled(item) for item in usable.values()):
-        st.info(
-            "None of your models is listed yet. List a folder above, then choose here which models belong together."
-        )
+        st.info("None of your models is listed yet. List a folder above, then choose the models that belong together.")
         return
-    group = _group(groups)
+    group = _pick_group(groups)
     prefix = f"set_{_subject(group)}"
     names = {reference: clean_text(item.listed_path, 100) for reference, item in usable.items()}
-    chosen = _models(prefix, group, names)
+    chosen = _pick_models(prefix, group, names)
     if chosen is None:
         return
     pretrained, references = chosen
@@ -65,11 +63,11 @@ def draw_form(shelf: ListedModels, groups: Sequence[ModelGroup]) -> None:
     except MergingError as error:
         st.error(page_text.safe_text(error, 800), icon=":material/block:")
         return
-    _keep(prefix, group, pretrained, experts, fits)
+    _draw_save_button(prefix, group, pretrained, experts, fits)
 
 
 def _can_merge(facts: ModelFacts) -> bool:
-    """Whether a file can be merged at all."""
+    """Whether a file can be merged."""
     return facts.kind == "adapter" or (facts.kind == "model" and not facts.problem)
 
 
@@ -77,18 +75,18 @@ def _subject(group: ModelGroup | None) -> str:
     """A prefix for the keys of the form's fields, different for each group."""
     if group is None:
         return "own"
-    below = group.pretrained.reference if group.pretrained else ""
-    return fit_report.job_subject(below, {name: item.reference for name, item in group.experts.items()})
+    pretrained = group.pretrained.reference if group.pretrained else ""
+    return fit_report.job_subject(pretrained, {name: item.reference for name, item in group.experts.items()})
 
 
-def _group(groups: Sequence[ModelGroup]) -> ModelGroup | None:
+def _pick_group(groups: Sequence[ModelGroup]) -> ModelGroup | None:
     """The picker of the group that fills the form."""
     if not groups:
         return None
     picked = st.selectbox(
         "Models that belong together",
         [*range(len(groups)), -1],
-        format_func=lambda number: _title(groups[number]) if number >= 0 else "My own choice",
+        format_func=lambda number: _group_title(groups[number]) if number >= 0 else "My own choice",
         key=GROUP,
     )
     if picked < 0:
@@ -97,19 +95,19 @@ def _group(groups: Sequence[ModelGroup]) -> ModelGroup | None:
     notes = [f"{group.layout}; {plural(len(group.experts), 'expert')}"]
     notes += [f"{plural(len(group.heads), 'zero-shot head')} for a benchmark"] if group.heads else []
     if group.is_guessed:
-        notes.append("the pretrained model was found by distance: it is the nearest to all of them")
+        notes.append("the pretrained model is a guess: of the listed models, it is the nearest to all experts")
     if group.unrelated:
         names = page_text.join_words([clean_text(name, 40) for name in group.unrelated[:5]])
         notes.append(f"left out, because they seem to come from another pretrained model: {names}")
-    st.caption(page_text.safe_text(f"{'. '.join(one[0].upper() + one[1:] for one in notes)}.", 500))
+    st.caption(page_text.safe_text(f"{'. '.join(note[0].upper() + note[1:] for note in notes)}.", 500))
     return group
 
 
-def _title(group: ModelGroup) -> str:
+def _group_title(group: ModelGroup) -> str:
     return f"{clean_text(group.title, 60)}  ·  {plural(len(group.experts), 'expert')}"
 
 
-def _models(prefix: str, group: ModelGroup | None, names: Mapping[str, str]) -> tuple[str, list[str]] | None:
+def _pick_models(prefix: str, group: ModelGroup | None, names: Mapping[str, str]) -> tuple[str, list[str]] | None:
     """Pickers for the pretrained model and for the experts; None until both are chosen."""
     references = list(names)
     first = references.index(group.pretrained.reference) if group and group.pretrained else None
@@ -150,16 +148,16 @@ def _edit_names(
     return experts
 
 
-def _default_name(place: str) -> str:
+def _default_name(path: str) -> str:
     """The default name of an expert: its file, or its folder if the file has a generic name."""
-    *folders, last = place.split("/")
+    *folders, last = path.split("/")
     stem, dot, _ = last.rpartition(".")
     stem = stem if dot else last
     return folders[-1] if folders and stem in {"model", "finetuned", "checkpoint", "adapter_model"} else stem
 
 
 def draw_evaluation(pretrained: str, experts: Mapping[str, str]) -> None:
-    """Says why merges of these models cannot be evaluated and what to do; or that no task belongs to the experts."""
+    """Draw why merges of these models cannot be evaluated and what to do, or that no expert has a task."""
     if network := recipes.network_name(pretrained):
         st.markdown(f":material/info: {OTHER_NETWORK.format(page_text.safe_text(network, 60))}")
     elif reason := page_data.why_not_evaluated(pretrained):
@@ -173,15 +171,17 @@ def draw_evaluation(pretrained: str, experts: Mapping[str, str]) -> None:
         )
 
 
-def _keep(prefix: str, group: ModelGroup | None, pretrained: str, experts: Mapping[str, str], fits: bool) -> None:
-    """The title, and the button that puts the set on the Merge page."""
+def _draw_save_button(
+    prefix: str, group: ModelGroup | None, pretrained: str, experts: Mapping[str, str], fits: bool
+) -> None:
+    """The field for the title, and the button that adds the set to the Merge page."""
     if refused_action.draw_refusal(VisitorAction.MERGE):
         return
     from merging.sharing.catalog.model_set_store import LONGEST_NAME, make_usable_name
 
     with st.container(horizontal=True, vertical_alignment="bottom"):
-        begin = make_usable_name(group.title) if group else "My models"
-        title = st.text_input("Title of the set", begin, max_chars=LONGEST_NAME, key=f"{prefix}_title", width=320)
+        proposed = make_usable_name(group.title) if group else "My models"
+        title = st.text_input("Title of the set", proposed, max_chars=LONGEST_NAME, key=f"{prefix}_title", width=320)
         st.button(
             "Add to the Merge page", type="primary", icon=":material/playlist_add:", key="keep_set",
             on_click=_save, args=(title, pretrained, dict(experts)), disabled=not fits,
@@ -204,7 +204,7 @@ def _save(title: str, pretrained: str, experts: Mapping[str, str]) -> None:
     root = page_data.store().root
     try:
         made = make_model_set(title, pretrained, experts)
-        taken = [other.title for other in list_model_sets(root) if other.id != made.id]
+        taken = [stored.title for stored in list_model_sets(root) if stored.id != made.id]
         made = make_model_set(choose_free_name(made.title, taken), pretrained, experts)
         store_model_set(root, made)
     except MergingError as error:
@@ -215,7 +215,7 @@ def _save(title: str, pretrained: str, experts: Mapping[str, str]) -> None:
 
 
 def draw_saved_sets() -> None:
-    """The sets on the Merge page."""
+    """The stored sets, each with a link to the Merge page and a button that removes it."""
     from merging.sharing.catalog.model_set_store import list_model_sets
 
     if not (sets := list_model_sets(page_data.store().root)):

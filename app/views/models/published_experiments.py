@@ -1,4 +1,4 @@
-"""Published experiments on Models & runs: the catalogue, one experiment's plan, its job and its table."""
+"""Published experiments on Models & runs: the catalog, and the plan, job and table of one experiment."""
 
 from __future__ import annotations
 
@@ -21,19 +21,28 @@ if TYPE_CHECKING:
     from merging.sharing.published.fetch_plan import FetchPlan
 
 PUBLISHED, PICKER = "published experiments", "pub_experiment"
-NEEDS = ("For", "Repository", "Size", "Here", "License", "Terms", "Files", "Commit")  # what decides comes first
+NEEDS = (
+    "For",
+    "Repository",
+    "Size",
+    "Here",
+    "License",
+    "Terms",
+    "Files",
+    "Commit",
+)  # in the table's order
 ABOUT = (
-    "Models and test sets that the papers use, fetched once from the Hub; the papers' recipes, computed on this "
-    "machine; the papers' numbers beside ours. Afterwards everything works without a network, on every page."
+    "Fetch the models and test sets of the papers once from the Hub, compute the papers' recipes on this machine, and "
+    "see the papers' numbers beside ours. Afterwards every page works with them, without a network."
 )
 
 
 def draw_experiments() -> None:
-    """Draw the catalogue, and below it the chosen experiment."""
+    """Draw the catalog and, below it, the chosen experiment."""
     st.header("Published experiments", anchor=False)
     st.markdown(ABOUT)
-    listed = {one.key: one for one in experiments.all_experiments()}
-    _draw_catalogue(list(listed.values()))
+    listed = {experiment.key: experiment for experiment in experiments.all_experiments()}
+    _draw_catalog(list(listed.values()))
     key = view_state.picked_value(address.EXPERIMENT, list(listed), next(iter(listed)))
     st.selectbox(
         "Experiment", list(listed), list(listed).index(key), format_func=lambda key: f"{key}  ·  {listed[key].title}",
@@ -46,7 +55,7 @@ def draw_experiments() -> None:
 
 
 def _draw_experiment(chosen: Experiment) -> None:
-    """The choices, the plan of what is chosen, and the button or the job."""
+    """The choices, the plan that follows from them, and the button or the job."""
     choice = published_choices.draw_choice(chosen)
     if choice is None:
         return
@@ -59,21 +68,21 @@ def _draw_experiment(chosen: Experiment) -> None:
     published_job.draw_job(chosen, choice, plan)
 
 
-def _draw_catalogue(listed: list[Experiment]) -> None:
-    """A row for each experiment with what it needs, has and takes, as chosen by default."""
+def _draw_catalog(listed: list[Experiment]) -> None:
+    """A table with each experiment's sizes, times and licenses for the default choices."""
     from merging.sharing.published.choice import make_choice
 
     rows = []
-    for one in listed:
-        plan = experiments.fetch_plan(one, make_choice(one))
+    for experiment in listed:
+        plan = experiments.fetch_plan(experiment, make_choice(experiment))
         about = "" if plan.has_exact_sizes else "≈ "
         rows.append(
             {
-                "Experiment": one.key,
-                "Models and tasks": one.title,
+                "Experiment": experiment.key,
+                "Models and tasks": experiment.title,
                 "Rows": len(plan.rows),
                 "To fetch": "nothing" if plan.is_complete else f"{about}{size_text(plan.bytes_to_fetch)}",
-                "Here": size_text(plan.local_bytes) if plan.local_bytes else "",
+                "On disk": size_text(plan.local_bytes) if plan.local_bytes else "",
                 "Computing": f"≈ {duration_text(plan.compute_seconds)}",
                 "Licenses": ", ".join(sorted({clean_text(part.license, 60) for part in plan.parts})),
             }
@@ -83,18 +92,18 @@ def _draw_catalogue(listed: list[Experiment]) -> None:
         column_config={
             "Experiment": st.column_config.TextColumn(pinned=True, width=130),
             "Rows": st.column_config.NumberColumn(width=50),
-            "Here": st.column_config.TextColumn(width=72),
+            "On disk": st.column_config.TextColumn(width=72),
             "Licenses": st.column_config.TextColumn(width=260),
         },
     )  # fmt: skip
     st.caption(
-        "With 1,000 images of each test set; computing is an estimate for this machine. Licenses "
+        "With 1,000 images of each test set; the time to compute is an estimate for this machine. Licenses "
         "are those that the cards on the Hub state."
     )
 
 
 def _draw_plan(plan: FetchPlan) -> None:
-    """What a choice fetches, repository by repository, and the totals."""
+    """A table of the repositories that a choice fetches, and the totals."""
     from merging.sharing.published.experiment_texts import plan_rows, plan_sentences
 
     head, *rows = plan_rows(replace(plan, left_out=()))

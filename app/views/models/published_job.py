@@ -1,4 +1,4 @@
-"""The job that fetches and computes a published experiment: the question and its button, or how far it is."""
+"""The job that fetches and computes a published experiment: the button that starts it, or its progress."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ if TYPE_CHECKING:
 
 RUN, FETCH = "run", "fetch"
 FORBIDDEN = (
-    "This server does not download: it was started with `{}={}`, and whoever starts it with `{}=on` allows it. On a "
-    "terminal of this machine this does it, and the table then appears here:"
+    "This server does not download, because it was started with `{}={}`; start it with `{}=on` to allow downloads. Or "
+    "run this command in a terminal of this machine, and the table then appears on this page:"
 )
-NOT_READ = "First the cards of these repositories are read: {} is asked for commits, licenses and exact sizes."
+NOT_READ = "Commits, licenses and exact sizes are not yet known. First read the cards of these repositories from {}."
 
 
 def draw_job(chosen: Experiment, choice: Choice, plan: FetchPlan) -> None:
-    """Draw the progress of the experiment's job, or else what can be begun."""
-    job = _job(chosen)
+    """Draw the progress of the experiment's job, or the button of the next step."""
+    job = _find_job(chosen)
     if job is not None and (job.is_live or job.state != "done"):
         guarded_fragment(_draw_progress, run_every=tray.POLL if job.is_live else None)(chosen.key)
         if job.is_live:
@@ -46,16 +46,16 @@ def draw_job(chosen: Experiment, choice: Choice, plan: FetchPlan) -> None:
     if refused_action.draw_refusal(VisitorAction.COMMAND):
         return
     if plan.is_complete:
-        _compute(chosen, choice, plan)
+        _draw_compute(chosen, choice, plan)
     elif setting:
         _draw_forbidden(chosen, choice, plan, setting)
     elif any(part.revision is None for part in plan.parts):
-        _read_first(chosen, choice)
+        _draw_read_cards(chosen, choice)
     else:
-        _fetch(chosen, choice, plan)
+        _draw_fetch(chosen, choice, plan)
 
 
-def _job(chosen: Experiment) -> Job | None:
+def _find_job(chosen: Experiment) -> Job | None:
     """The newest job of an experiment."""
     return next(
         (job for job in page_data.job_queue().list_jobs() if job.kind == PUBLISHED and job.subject == chosen.key), None
@@ -69,18 +69,18 @@ def _draw_progress(key: str) -> None:
             return
 
 
-def _compute(chosen: Experiment, choice: Choice, plan: FetchPlan) -> None:
-    """The question where everything is here; none where all of it has been computed."""
+def _draw_compute(chosen: Experiment, choice: Choice, plan: FetchPlan) -> None:
+    """Ask whether to compute, if all files are on the disk and some rows are not computed."""
     if experiments.is_computed(chosen, choice):
         st.markdown(":material/check_circle: All of this is computed; the table is below.")
         return
     time = duration_text(plan.compute_seconds)
-    st.markdown(f"Everything is here. **Compute {_rows(plan)}**, for about {time} on {plan.device}?")
+    st.markdown(f"All files are on the disk. **Compute {_rows(plan)}**, for about {time} on {plan.device}?")
     _draw_button("Compute", RUN, chosen, choice, primary=True)
 
 
-def _fetch(chosen: Experiment, choice: Choice, plan: FetchPlan) -> None:
-    """The question where files are missing."""
+def _draw_fetch(chosen: Experiment, choice: Choice, plan: FetchPlan) -> None:
+    """Ask whether to fetch the missing files."""
     size, time = size_text(plan.bytes_to_fetch), duration_text(plan.fetch_seconds)
     st.markdown(
         f"**Fetch {size} from {page_text.safe_text(plan.host)}** (about {time}) **and compute {_rows(plan)}**, for "
@@ -96,8 +96,8 @@ def _rows(plan: FetchPlan) -> str:
     return f"{len(plan.rows)} rows" if len(plan.rows) > 1 else "one row"
 
 
-def _read_first(chosen: Experiment, choice: Choice) -> None:
-    """The button that reads the cards, without which no license is known."""
+def _draw_read_cards(chosen: Experiment, choice: Choice) -> None:
+    """The button that reads the cards, which state the licenses."""
     host = page_text.safe_text(experiments.hub_host())
     st.markdown(NOT_READ.format(host))
     st.button(
@@ -114,19 +114,19 @@ def _read(chosen: Experiment, choice: Choice) -> None:
 
 
 def _draw_forbidden(chosen: Experiment, choice: Choice, plan: FetchPlan, setting: str) -> None:
-    """Why nothing is fetched from here, and the command to type instead."""
+    """Draw why this server fetches nothing, and the command to type instead."""
     from merging.sharing.published.experiment_texts import command_words
 
     st.info(FORBIDDEN.format(HUB_SWITCH, setting, HUB_SWITCH), icon=":material/cloud_off:")
     words = [*command_words(RUN, chosen, choice), *settings.store_words()]
     st.code(f"{HUB_SWITCH}=on python -m merging {shlex.join(words)}", language="sh", wrap_lines=True)
     parts = [part for part in plan.parts if part.is_complete]
-    here = (
+    fetched = (
         f"{size_text(plan.local_bytes)} of it, {len(parts)} of {len(plan.parts)} repositories"
         if plan.local_bytes
         else "nothing"
     )
-    st.caption(f"Here already: {here}.")
+    st.caption(f"On the disk: {fetched}.")
 
 
 def _draw_button(label: str, action: str, chosen: Experiment, choice: Choice, *, primary: bool = False) -> None:

@@ -1,4 +1,4 @@
-"""The table of a published experiment: ours beside the papers', and what can be done with it."""
+"""The table of a published experiment: our numbers beside the papers', downloads, and a link to its benchmark."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MOST_TALL = 460  # px of the table by task
 
 
 def draw_table(chosen: Experiment) -> None:
-    """Draw the table of what was computed so far, if there is one."""
+    """Draw the table of the rows computed so far, if there are any."""
     try:
         table = experiments.computed_table(chosen)
     except MergingError as error:
@@ -37,7 +37,7 @@ def draw_table(chosen: Experiment) -> None:
 
 
 def _draw_numbers(table: PublishedTable) -> None:
-    """The averages with their verdicts, then every task of every row, then what is to be known of them."""
+    """The averages with their verdicts, the accuracies of every row task by task, and notes."""
     from merging.sharing.published.experiment_texts import table_rows, table_sentences, task_rows
 
     first, *notes = table_sentences(table)
@@ -52,9 +52,9 @@ def _draw_numbers(table: PublishedTable) -> None:
 def _draw_grid(rows: Sequence[Sequence[str]], alt: str, most: int) -> None:
     head, *lines = rows
     names = _distinct_heads(head)
-    used = [place for place, name in enumerate(names) if place == 0 or any(line[place] for line in lines)]
+    used = [index for index, name in enumerate(names) if index == 0 or any(line[index] for line in lines)]
     st.dataframe(
-        [{names[place]: clean_text(line[place], 300) for place in used} for line in lines],
+        [{names[index]: clean_text(line[index], 300) for index in used} for line in lines],
         hide_index=True, height="content" if most <= len(rows) else page_parts.table_height(len(lines), most), alt=alt,
         column_config={
             names[0]: st.column_config.TextColumn(pinned=True, width=170),
@@ -64,7 +64,7 @@ def _draw_grid(rows: Sequence[Sequence[str]], alt: str, most: int) -> None:
 
 
 def _distinct_heads(head: Sequence[str]) -> list[str]:
-    """Names of columns; those that come twice, in domain and out of it, say which they are."""
+    """Names of columns. A name that occurs twice, in domain and out of domain, gets a suffix the second time."""
     names: list[str] = []
     for name in head:
         title = name[:1].upper() + name[1:]
@@ -75,7 +75,7 @@ def _distinct_heads(head: Sequence[str]) -> list[str]:
 
 
 def _draw_downloads(table: PublishedTable) -> None:
-    """The same numbers as files."""
+    """Buttons that download the numbers as files."""
     from merging.sharing.published.experiment_texts import table_csv, table_markdown
 
     files = {"Markdown": ("md", "text/markdown", table_markdown), "CSV": ("csv", "text/csv", table_csv)}
@@ -88,7 +88,7 @@ def _draw_downloads(table: PublishedTable) -> None:
 
 
 def _draw_benchmark_link(chosen: Experiment) -> None:
-    """Its benchmark on every page: a button that switches to it, or a link to its scores."""
+    """A button that switches to the experiment's benchmark, or a link to its scores."""
     key = experiments.benchmark_key(chosen)
     if not key:
         return

@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     import pandas as pd
 
 NAME = "starter"
-CHARTS = "Its scores, what it keeps, its masks if it pruned, its drift if that was measured."
+CHARTS = "Its scores, its kept share, its masks if it pruned, and its drift if that was measured."
 
 
 def draw_picker(stored: Sequence[Run]) -> None:
-    """A picker of a run, and a button that adds its views."""
+    """Draw a picker of a run and a button that adds its views."""
     runs = {run.id: run for run in page_data.merges_of(stored)}
     if not runs:
         return
@@ -36,12 +36,12 @@ def draw_picker(stored: Sequence[Run]) -> None:
             help=CHARTS, width=360,
         )  # fmt: skip
         st.button("Add", key="starter_add", icon=":material/note_add:", on_click=add_views, args=(runs[chosen], stored))
-    if why := report_keeper.current_report().refused.pop(NAME, ""):
-        st.caption(f":material/error: {why}")
+    if problem := report_keeper.current_report().refused.pop(NAME, ""):
+        st.caption(f":material/error: {problem}")
 
 
 def add_views(run: Run, stored: Sequence[Run]) -> None:
-    """Callback: add the views that the report does not hold yet."""
+    """Callback: add the views that the report does not contain yet."""
     try:
         source = report_sources.source_of(run)
         for view in starting_views(run, stored):
@@ -52,14 +52,16 @@ def add_views(run: Run, stored: Sequence[Run]) -> None:
 
 
 def starting_views(run: Run, stored: Sequence[Run]) -> Iterator[ReportView]:
-    """The views of a run, as its pages show them at first."""
+    """The views of a run as its pages show them by default."""
     if run.has_scores:
         averages, accuracies = score_tables.averages_table([run], stored), score_tables.accuracies_table([run], stored)
-        of = f"scores?{address.RUNS}={run.id}"
+        page_address = f"scores?{address.RUNS}={run.id}"
         mark = "".join(f" {sentence}" for sentence in page_text.marks_in_words([run]))
-        yield _view(run, "id_ood_scatter", averages, {}, score_tables.averages_in_words(averages) + mark, of)
+        yield _view(run, "id_ood_scatter", averages, {}, score_tables.averages_in_words(averages) + mark, page_address)
         options = {"normalized": False, "runs": [run.id]}
-        yield _view(run, "task_accuracy", accuracies, options, score_tables.accuracies_in_words(accuracies) + mark, of)
+        yield _view(
+            run, "task_accuracy", accuracies, options, score_tables.accuracies_in_words(accuracies) + mark, page_address
+        )
     yield from _masks(run, stored)
     if measurement := measurements.find_measurement(measurements.DRIFT, run.id):
         token, distance = next(iter(by_depth.TOKENS)), next(iter(by_depth.DISTANCES.values()))
@@ -70,22 +72,27 @@ def starting_views(run: Run, stored: Sequence[Run]) -> Iterator[ReportView]:
 
 
 def _masks(run: Run, stored: Sequence[Run]) -> Iterator[ReportView]:
-    """Masks, and the share of each block that they keep; for a run that did not prune, the share that changed."""
+    """The masks and the share of each role that they keep; for a run that did not prune, the changed share."""
     from merging.methods.shared.saliency import apply_ratio
     from merging.recipes.presets import settings_of
     from merging.study.runs.edit_pairs import same_saliency
 
-    of = f"masks?{address.RUN}={run.id}"
+    page_address = f"masks?{address.RUN}={run.id}"
     table, caption = kept_share.kept_by_weights(run)
     if stored_run.SALIENCY in run.tables or same_saliency(run, stored):
         ratio, shared = settings_of(run.recipe)
         masks = apply_ratio(page_data.saliency(run, stored)[0], ratio, shared)
         caption = kept_share.kept_in_words(masks, ratio, ratio)
         yield _view(
-            run, "saliency_matrix", masks, {"selected": (None, None), "group": "order", "guides": False}, caption, of
+            run,
+            "saliency_matrix",
+            masks,
+            {"selected": (None, None), "group": "order", "guides": False},
+            caption,
+            page_address,
         )
         table, caption = kept_share.kept_by_masks(masks), f"Counted from the masks at prune ratio {ratio:g}."
-    yield _view(run, "kept_share", table, {"by": "role"}, caption, of)
+    yield _view(run, "kept_share", table, {"by": "role"}, caption, page_address)
 
 
 def _view(run: Run, key: str, table: pd.DataFrame, options: Mapping[str, Any], caption: str, place: str) -> ReportView:

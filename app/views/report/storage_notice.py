@@ -1,4 +1,4 @@
-"""What went wrong with keeping or finding the report, in the sidebar of every page."""
+"""A notice in the sidebar of every page if the report cannot be stored or found."""
 
 from __future__ import annotations
 
@@ -9,6 +9,6 @@ from app.session import report_keeper
 
 
 def draw_notice() -> None:
-    """One sentence, if there is anything to say."""
+    """Draw the problem with the stored report, if there is one."""
     if problem := report_keeper.current_keeper().problem:
         st.caption(f":material/article: {page_text.safe_text(problem, 500)}")

@@ -1,4 +1,4 @@
-"""Where the report is kept, on the Report page: for how long, who can open it, and other reports on this machine."""
+"""The stored report on the Report page: how long it is stored, who can open it, and other reports on this machine."""
 
 from __future__ import annotations
 
@@ -12,30 +12,30 @@ from app.session import click_errors, report_keeper
 from merging.study.runs.drafts import DAYS, Draft
 from viz.figure_text import clean_text, plural
 
-KEPT_NOTE = (
-    f"Every change is kept on this server for {DAYS} days after the last one. The address of this page opens the "
-    "report again, in any tab; whoever has the address can read and change it. What **Link** gives under a chart does "
+STORAGE_NOTE = (
+    f"This server stores the report for {DAYS} days after the last change. The address of this page opens the report "
+    "again in any tab; everyone with the address can read and change it. The address from **Link** under a chart does "
     "not open it."
 )
 UNTITLED = "Untitled report"
 
 
 def draw_warning() -> None:
-    """What went wrong with keeping or finding the report, if anything."""
+    """Draw the problem with the stored report, if there is one."""
     if problem := report_keeper.current_keeper().problem:
         st.warning(page_text.safe_text(problem, 600), icon=":material/link_off:")
 
 
 def draw_stored_reports() -> None:
-    """What is kept, buttons for another report, and earlier reports where only this machine's user sees the page."""
+    """Draw a note on storage, buttons for another report, and earlier reports if only this machine's user sees them."""
     token = report_keeper.current_keeper().token
     if token:
         with st.container(border=True, key="report_draft", gap="xsmall"):
-            st.caption(KEPT_NOTE)
+            st.caption(STORAGE_NOTE)
             with st.container(horizontal=True, gap="small"):
                 st.button(
                     "New report", key="report_new", icon=":material/note_add:", on_click=report_keeper.start_report,
-                    help="Begins an empty one. This one stays under its address.",
+                    help="Starts an empty report. This one stays available at its address.",
                 )  # fmt: skip
                 st.button(
                     "Delete this report", key="report_delete", icon=":material/delete:", type="tertiary",

@@ -1,4 +1,4 @@
-"""The views on the Report page: origin, title, note and position of each."""
+"""The cards of views on the Report page: origin, title, note and position of each."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from merging.base.text import size_text
 
 def edit_view(widget: str, number: int, name: str) -> None:
     """Callback of a view's fields."""
-    typed = st.session_state[widget]  # reading what another tab has kept forgets the fields
+    typed = st.session_state[widget]  # read first, because loading another tab's changes clears the fields
     report_keeper.current_report().set_text(number, **{name: typed})
 
 
-def draw_card(kept: StoredView, place: int, last: int) -> None:
-    """One view: title and note, and buttons to move it."""
+def draw_card(stored_view: StoredView, index: int, last: int) -> None:
+    """Draw one view: title, note, and buttons that move it; ``index`` and ``last`` count from 0."""
     from viz.chart_registry import find
 
-    number, report_view = kept.number, kept.view
+    number, report_view = stored_view.number, stored_view.view
     question = find(report_view.key).question
     with st.container(border=True, gap="small", key=f"report_view_{number}"):
         with st.container(gap=None):
-            st.markdown(f"**{place + 1}. {page_text.safe_text(report_view.title, 160) or question}**")
-            st.caption(origin_in_words(kept))
+            st.markdown(f"**{index + 1}. {page_text.safe_text(report_view.title, 160) or question}**")
+            st.caption(origin_in_words(stored_view))
         title, note = (report_keeper.field_key(f"view_{name}_{number}") for name in ("title", "note"))
         heading, remark = st.columns([2, 3], gap="small")
         heading.text_input(
@@ -41,38 +41,40 @@ def draw_card(kept: StoredView, place: int, last: int) -> None:
         with st.container(horizontal=True, horizontal_alignment="right", vertical_alignment="center", gap="small"):
             expanded = st.toggle("Show", key=f"show_{number}", help="The chart as it will appear in the report.")
             st.space("stretch")
-            draw_move_buttons(number, place, last)
+            draw_move_buttons(number, index, last)
         if expanded:
-            draw_chart(kept)
+            draw_chart(stored_view)
 
 
-def draw_chart(kept: StoredView) -> None:
-    """The chart of a view."""
+def draw_chart(stored_view: StoredView) -> None:
+    """Draw the chart of a view."""
     from viz import theme
 
-    report_view, key = kept.view, f"shown_{kept.number}"
+    report_view, key = stored_view.view, f"shown_{stored_view.number}"
     figure = figures.page_figure(report_view.key, report_view.table, report_view.options, False)
     st.plotly_chart(figure, theme=None, key=key, config=theme.config(key), alt=figure.layout.meta["alt"])
 
 
-def origin_in_words(kept: StoredView) -> str:
+def origin_in_words(stored_view: StoredView) -> str:
     """Page, runs and size of a view; Markdown."""
     draft = report_keeper.current_report()
-    titles = [page_text.safe_text(draft.sources[key].title, 50) for key in kept.view.sources if key in draft.sources]
+    titles = [
+        page_text.safe_text(draft.sources[key].title, 50) for key in stored_view.view.sources if key in draft.sources
+    ]
     few = titles[:3] + ([f"{len(titles) - 3} more"] if len(titles) > 3 else [])
     of = f" of {page_text.join_words(few)}" if few else ""
-    page = report_sources.split_address(kept.view.place)[0].capitalize()
-    return f"{page}{of}, {size_text(kept.size)}"
+    page = report_sources.split_address(stored_view.view.place)[0].capitalize()
+    return f"{page}{of}, {size_text(stored_view.size)}"
 
 
-def draw_move_buttons(number: int, place: int, last: int) -> None:
-    """Buttons that open the view's page, move it up or down, and remove it."""
+def draw_move_buttons(number: int, index: int, last: int) -> None:
+    """Draw buttons that open the view's page, move the view up or down, and remove it."""
     draft = report_keeper.current_report()
-    page, query = report_sources.split_address(draft.views[place].view.place)
+    page, query = report_sources.split_address(draft.views[index].view.place)
     page_parts.draw_page_link(f"screens/{page}.py", "Open", "open_in_new", **query)
-    st.button("Up", icon=":material/arrow_upward:", key=f"up_{number}", type="tertiary", disabled=place == 0,
+    st.button("Up", icon=":material/arrow_upward:", key=f"up_{number}", type="tertiary", disabled=index == 0,
               on_click=draft.move, args=(number, -1))  # fmt: skip
-    st.button("Down", icon=":material/arrow_downward:", key=f"down_{number}", type="tertiary", disabled=place == last,
+    st.button("Down", icon=":material/arrow_downward:", key=f"down_{number}", type="tertiary", disabled=index == last,
               on_click=draft.move, args=(number, 1))  # fmt: skip
     st.button("Remove", icon=":material/close:", key=f"remove_{number}", type="tertiary", on_click=draft.remove,
               args=(number,))  # fmt: skip

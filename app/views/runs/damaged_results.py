@@ -1,4 +1,4 @@
-"""What the store cannot do or has lost: notices in the sidebar, and the list of damaged results."""
+"""Sidebar notices of a read-only store and of damaged results, and the list of damaged results."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ from merging.recipes.recipe import Recipe
 from merging.tasks.quarantine import RUN, Damage
 from viz.figure_text import plural
 
-MOST = 50
+MOST = 50  # damaged results in the list
 STORAGE_VIEW = "storage and machine"
-OTHER_VIEWS = {
-    "measurement": "Its view offers to measure it again.",
+RECOVERY_HINTS = {
+    "measurement": "Measure it again in its view.",
     "point": "Its sweep computes it again when it is resumed.",
-    "benchmark": "It is made again from its description, under data.",
+    "benchmark": "Make it again from its description, under data.",
     "draft": "It cannot be computed again.",
-    "table of scores": "Give its file again, or let the program measure the model again.",
-    "sweep": "Describe it again on Sweeps; its points are kept.",
+    "table of scores": "Upload its file again, or let the program measure the model again.",
+    "sweep": "Describe it again on Sweeps; its points are stored.",
 }
 
 
 def draw_notices() -> None:
-    """In the sidebar: that nothing new can be kept, and how many damaged results were set aside."""
+    """Notices in the sidebar: whether the store is read-only, and the number of damaged results."""
     store = page_data.store()
     if not is_writable(store.root):
         st.caption(
             ":material/lock: The folder of your runs cannot be written to. Stored results can be viewed, and nothing "
-            "new can be kept."
+            "new can be stored."
         )
     if lost := [damage for damage in store.damaged.list_damage() if not damage.is_replaced]:
         results = plural(len(lost), "damaged result")
@@ -47,22 +47,25 @@ def draw_damaged() -> None:
     if not damages:
         return
     st.header("What is damaged?", anchor=False)
-    st.caption("Files whose checksum is wrong are never shown. Their results are set aside and count as absent.")
+    st.caption(
+        "Files whose checksum is wrong are never shown. Their results are moved out of the store and count as absent."
+    )
     for number, damage in enumerate(damages):
         with st.container(border=True, key=f"damage_{number}", gap="xsmall"):
-            again = _recompute_button(damage)
-            title = f"**{page_text.safe_text(again.title, 60)}**: " if isinstance(again, Recipe) and again.title else ""
-            st.markdown(title + page_text.safe_text(damage.sentence, 500))
-            _draw_actions(damage, again, number)
+            source = _recompute_source(damage)
+            title = source.title if isinstance(source, Recipe) else ""
+            prefix = f"**{page_text.safe_text(title, 60)}**: " if title else ""
+            st.markdown(prefix + page_text.safe_text(damage.sentence, 500))
+            _draw_actions(damage, source, number)
 
 
-def _draw_actions(damage: Damage, again: object, number: int) -> None:
-    """Draw what can be done about one of them."""
+def _draw_actions(damage: Damage, source: object, number: int) -> None:
+    """Draw the actions on one damaged result."""
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         if damage.is_replaced:
             st.caption(":material/check_circle: It was computed again.")
-        elif again is not None and permissions.is_allowed(
-            VisitorAction.MERGE if isinstance(again, Recipe) else VisitorAction.MEASURE
+        elif source is not None and permissions.is_allowed(
+            VisitorAction.MERGE if isinstance(source, Recipe) else VisitorAction.MEASURE
         ):
             st.button(
                 "Compute it again", key=f"damage_again_{number}", icon=":material/replay:", on_click=_start,
@@ -71,16 +74,16 @@ def _draw_actions(damage: Damage, again: object, number: int) -> None:
         elif damage.kind == RUN:
             st.caption("Its recipe is damaged; build it again on Merge.")
         else:
-            st.caption(OTHER_VIEWS.get(damage.kind, ""))
+            st.caption(RECOVERY_HINTS.get(damage.kind, ""))
         if damage.is_moved and listed_models.is_local():
             st.button(
-                "Delete what is left of it", key=f"damage_delete_{number}", type="tertiary",
+                "Delete its remaining files", key=f"damage_delete_{number}", type="tertiary",
                 on_click=_remove, args=(damage,),
             )  # fmt: skip
 
 
-def _recompute_button(damage: Damage) -> object:
-    """The recipe, or the measurement and its run; None if it cannot be computed from here."""
+def _recompute_source(damage: Damage) -> object:
+    """The recipe of a run, or a measurement with its run; None if a page cannot compute the result again."""
     from merging.study.analysis.measurement_store import damaged_subject
     from merging.study.runs.run_store import read_damaged_recipe
 
@@ -92,15 +95,15 @@ def _recompute_button(damage: Damage) -> object:
 @click_errors.guard_callback
 @requires(VisitorAction.DELETE)
 def _remove(damage: Damage) -> None:
-    """Callback: delete what is left of something damaged."""
+    """Callback: delete the remaining files of a damaged result."""
     page_data.store().damaged.remove(damage)
 
 
 @click_errors.guard_callback
 def _start(damage: Damage) -> None:
     """Callback: compute a damaged run or measurement again."""
-    again = _recompute_button(damage)
-    if isinstance(again, Recipe):
-        page_data.job_queue().submit(again)
-    elif isinstance(again, tuple):
-        page_data.job_queue().measure(*again)
+    source = _recompute_source(damage)
+    if isinstance(source, Recipe):
+        page_data.job_queue().submit(source)
+    elif isinstance(source, tuple):
+        page_data.job_queue().measure(*source)

@@ -1,4 +1,4 @@
-"""Disk usage of the store, and facts about this machine."""
+"""Disk usage of the store and facts about this machine."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from merging.base.text import size_text
 from merging.study.runs.run import PRECOMPUTED, Run
 from viz.figure_text import plural
 
-CACHE_SECONDS = 15.0  # seconds for which the count of the store's files is cached
+CACHE_SECONDS = 15.0  # for which the sizes of the store's files are cached
 
 
 def draw_usage(stored: Sequence[Run]) -> None:
@@ -64,7 +64,7 @@ def _draw_meter(stored: Sequence[Run]) -> None:
     )
     if used[WEIGHTS]:
         st.caption(
-            "Merged weights can be computed again from recipes, byte for byte. Choose some on the view “runs” and drop "
+            "Merged weights can be computed again from recipes, byte for byte. Choose runs in the view “runs” and drop "
             "their weights: recipes, tables and scores stay."
         )
 

@@ -1,4 +1,4 @@
-"""Actions on chosen runs: open them on other pages, drop their weights, delete them."""
+"""Actions on chosen runs: open them on other pages, drop their weights or delete them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def draw_notices() -> None:
 
 
 def draw_actions(runs: Sequence[Run]) -> None:
-    """Links to other pages, and the buttons that drop weights or delete."""
+    """Links to other pages, and the buttons that drop weights or delete runs."""
     ids = ",".join(run.id for run in runs)
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         if len(runs) == 2:
@@ -41,8 +41,8 @@ def draw_actions(runs: Sequence[Run]) -> None:
         if len(runs) == 1:
             run_picker.draw_recipe_button(runs[0], "shelf")
         if listed_models.is_local():
-            _drop(runs)
-            _delete(runs)
+            _draw_drop(runs)
+            _draw_delete(runs)
         page_parts.draw_link()
     if not listed_models.is_local():
         st.caption("Several people use this server, so runs cannot be deleted here.")
@@ -64,35 +64,36 @@ def _titles_in_words(runs: Sequence[Run]) -> str:
     return "\n".join([*lines, *more])
 
 
-def _drop(runs: Sequence[Run]) -> None:
-    """Drop the weights; tables and scores stay."""
-    heavy = [run for run in _own_runs(runs) if run.has_model]
-    if not heavy:
+def _draw_drop(runs: Sequence[Run]) -> None:
+    """A popover that drops the weights of own runs; tables and scores stay."""
+    with_weights = [run for run in _own_runs(runs) if run.has_model]
+    if not with_weights:
         return
-    freed = sum(path.stat().st_size for run in heavy for path in _models(run))
+    freed = sum(path.stat().st_size for run in with_weights for path in _model_files(run))
     with st.popover("Drop weights", icon=":material/compress:", type="tertiary"):
         st.markdown(
-            f"Drops the merged weights of {plural(len(heavy), 'run')} and frees **{size_text(freed)}**. Recipes, "
-            f"tables and scores stay, and the recipe makes the same weights again.\n\n{_titles_in_words(heavy)}"
+            f"Drops the merged weights of {plural(len(with_weights), 'run')} and frees **{size_text(freed)}**. "
+            "Recipes, tables and scores stay, and a recipe makes the same weights again."
+            f"\n\n{_titles_in_words(with_weights)}"
         )
-        _draw_button("Drop the weights", "drop", heavy, _drop_now)
+        _draw_button("Drop the weights", "drop", with_weights, _drop_now)
 
 
-def _models(run: Run) -> list:  # type: ignore[type-arg]
-    """Existing files of the merged model."""
+def _model_files(run: Run) -> list:  # type: ignore[type-arg]
+    """Paths of the existing files of the merged model."""
     return [path for name in run.models.values() if (path := run.path / name).is_file()]
 
 
-def _delete(runs: Sequence[Run]) -> None:
-    """Delete own runs, after a confirmation with their names and the space it frees."""
+def _draw_delete(runs: Sequence[Run]) -> None:
+    """A popover that deletes own runs, after a confirmation with their names and the bytes it frees."""
     from app.views.runs.disk_usage import run_size
 
     own = _own_runs(runs)
     with st.popover("Delete", icon=":material/delete:", type="tertiary", disabled=not own,
                     help=None if own else "Precomputed runs come with the program and cannot be deleted."):  # fmt: skip
         freed = size_text(sum(run_size(run) for run in own))
-        kept = len(runs) - len(own)
-        stays = f" {plural(kept, 'precomputed run')} stay." if kept else ""
+        remaining = len(runs) - len(own)
+        stays = f" {plural(remaining, 'precomputed run')} stay." if remaining else ""
         st.markdown(
             f"Deletes {plural(len(own), 'run')} with recipe, tables, scores and weights, and frees **{freed}**."
             f"{stays} Exports stay, too.\n\n{_titles_in_words(own)}"
@@ -100,13 +101,13 @@ def _delete(runs: Sequence[Run]) -> None:
         _draw_button(f"Delete {plural(len(own), 'run')}", "delete", own, _delete_now)
 
 
-def _draw_button(label: str, key: str, runs: Sequence[Run], act: Callable[[list[str]], None]) -> None:
+def _draw_button(label: str, key: str, runs: Sequence[Run], action: Callable[[list[str]], None]) -> None:
     """The button that confirms, unless a job needs one of the runs."""
     if busy := _busy_runs(runs):
         names = page_text.join_words([page_text.safe_text(run.name, 40) for run in busy])
         st.caption(f":material/hourglass_top: A job is using {names}. Cancel it, or wait until it ends.")
         return
-    st.button(label, type="primary", key=f"{key}_runs", on_click=act, args=([run.id for run in runs],))
+    st.button(label, type="primary", key=f"{key}_runs", on_click=action, args=([run.id for run in runs],))
 
 
 @click_errors.guard_callback
@@ -124,14 +125,15 @@ def _delete_now(run_ids: list[str]) -> None:
     run_choice.drop_runs([run_id for run_id in run_ids if page_data.store().find(run_id) is None])
 
 
-def _for_each(run_ids: list[str], act: Callable[[str], None], success: str) -> None:
+def _for_each(run_ids: list[str], action: Callable[[str], None], success: str) -> None:
+    """Apply an action to every run that no job uses; the notices report successes, skipped runs and errors."""
     live, changed = {job.subject for job in page_data.job_queue().list_jobs() if job.is_live}, 0
     try:
         for run_id in run_ids:
             if run_id in live:
                 st.session_state[PROBLEM] = f"A job has started to use run {run_id[:8]}, so it was not changed."
             else:
-                act(run_id)
+                action(run_id)
                 changed += 1
     except MergingError as error:
         st.session_state[PROBLEM] = str(error)

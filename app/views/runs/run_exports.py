@@ -29,57 +29,58 @@ if TYPE_CHECKING:
     from merging.tasks.queue.job_records import Job
 
 TARGETS = {"hf": "Transformers", "open_clip": "open_clip", STORED_FORMAT: "one file, original names"}
-PREFIX = "export-"  # of the jobs' keys
+PREFIX = "export-"  # of the jobs' kinds
 PROBLEM = "export_problem"
-MOST_NOTED = 10  # runs that are looked at before they are exported
-LARGEST = 100_000_000  # bytes of an export that can be downloaded as a zip file, which is made in memory
+MOST_NOTED = 10  # runs whose limits are shown before an export
+LARGEST = 100_000_000  # bytes of an export that can be downloaded as a zip file; the archive is built in memory
 AS_FILES = "from the files"
-WHOLE_TEAM = "none: heads apart"
+WHOLE_TEAM = "none: heads in their own folder"
 HEADS_HELP = (
-    "Each task keeps its own output layer. Without one, the merged model lies beside a folder of all heads; with one, "
-    "the folder is that task's model, which Transformers loads as it loads the expert. It replaces an earlier export "
-    "of the run in the same folder."
+    "Each task has its own output layer, its head. Without a head, the export contains the merged model and a folder "
+    "of all heads; with one, it is that task's model, which Transformers loads like the expert. The export replaces "
+    "an earlier one of the run in the same folder."
 )
 ACTIVATIONS = (AS_FILES, "quick_gelu", "gelu")
 
 
 def draw_exports(runs: Sequence[Run]) -> None:
-    """The form, and the exports of these runs."""
+    """The form that starts an export, and the exports of these runs."""
     st.header("Export", anchor=False)
     runs = [run for run in runs if run.recipe_yaml]
     with st.container(border=True):
         if not refused_action.draw_refusal(VisitorAction.EXPORT):
             _draw_form(runs)
     for export, job in _exports(runs):
-        _show(export, job, runs)
+        _draw_export(export, job, runs)
 
 
 def _draw_form(runs: Sequence[Run]) -> None:
-    """For which library, and to which folder."""
+    """The form: the library, the folder and the button."""
     to, activation, task = _draw_network_options(runs) if all(run.network for run in runs) else _draw_options()
     folder = ""
     if listed_models.is_local() and len(runs) == 1:
         folder = st.text_input(
             "Folder", key="export_folder", max_chars=1000, placeholder="in the folder of this app, beside the runs",
-            help="A new folder, or the folder of an earlier export, from / or ~ on.",
+            help="A new folder, or the folder of an earlier export. The path starts with / or ~.",
         ).strip()  # fmt: skip
-        if PROBLEM not in st.session_state:  # else it is said below the button
+        if PROBLEM not in st.session_state:  # else the message below the button states it
             _draw_target(folder, to)
-    alone = [run for run in runs if run.per_task] if to == STORED_FORMAT else []
-    if alone:
+    unfit = [run for run in runs if run.per_task] if to == STORED_FORMAT else []
+    if unfit:
         st.caption("Merges with one model per task do not fit into one file; choose one of the libraries.")
     remade = sum(not run.has_model for run in runs)
     if remade:
         st.caption(f"The weights of {plural(remade, 'run')} are not stored; they are computed again first.")
-    notes = {note for run in runs[:MOST_NOTED] if to != STORED_FORMAT and (note := _image_only(run, to))}
+    notes = {note for run in runs[:MOST_NOTED] if to != STORED_FORMAT and (note := _export_limits(run, to))}
     for note in sorted(notes):
         st.caption(
-            f"{page_text.safe_text(note, 400)} On a command line, `--text-tower FILE` takes that of another model."
+            f"{page_text.safe_text(note, 400)} On a command line, `--text-tower FILE` takes the text tower of another "
+            "model."
         )
     st.button(
         f"Export {plural(len(runs), 'model')}" if len(runs) > 1 else "Export the model",
         type="primary", icon=":material/output:", key="export_start", on_click=_start,
-        args=([(run.id, run.name) for run in runs], to, folder, activation, task), disabled=bool(alone),
+        args=([(run.id, run.name) for run in runs], to, folder, activation, task), disabled=bool(unfit),
     )  # fmt: skip
     if problem := st.session_state.pop(PROBLEM, ""):
         st.error(page_text.safe_text(problem, 400), icon=":material/error:")
@@ -93,7 +94,7 @@ def _draw_form(runs: Sequence[Run]) -> None:
 
 
 def _draw_options() -> tuple[str, str, str]:
-    """For which library, with which activation, and with which task's head: none, as CLIP's are made of words."""
+    """The chosen library, activation and task of a head; no task for CLIP, whose heads come from class names."""
     with st.container(horizontal=True, vertical_alignment="bottom"):
         to = st.segmented_control(
             "For", TARGETS, default="hf", format_func=TARGETS.__getitem__, key="export_to", required=True
@@ -107,14 +108,14 @@ def _draw_options() -> tuple[str, str, str]:
 
 
 def _draw_network_options(runs: Sequence[Run]) -> tuple[str, str, str]:
-    """The same for networks other than CLIP: Transformers or one file, and the tasks that all runs keep heads of."""
+    """The choices for networks other than CLIP: library, activation and a task whose head every run stores."""
     task = ""
     with st.container(horizontal=True, vertical_alignment="bottom"):
         to = st.segmented_control(
             "For", [key for key in TARGETS if key != "open_clip"], default="hf", format_func=TARGETS.__getitem__,
             key="export_network_to", required=True,
         )  # fmt: skip
-        with_heads = [_heads_of(run.id, run) for run in runs]
+        with_heads = [_stored_heads(run.id, run) for run in runs]
         tasks = [name for name in with_heads[0] if all(name in names for names in with_heads)]
         if tasks and to == "hf":
             task = st.selectbox(
@@ -125,8 +126,8 @@ def _draw_network_options(runs: Sequence[Run]) -> tuple[str, str, str]:
 
 
 @st.cache_data(max_entries=200, show_spinner=False)
-def _heads_of(run_id: str, _run: Run) -> list[str]:
-    """The experts whose heads a run keeps."""
+def _stored_heads(run_id: str, _run: Run) -> list[str]:
+    """The experts whose heads a run stores."""
     from merging.models.team.task_heads_file import FILE, read_heads
 
     try:
@@ -135,37 +136,38 @@ def _heads_of(run_id: str, _run: Run) -> list[str]:
         return []
 
 
-def _image_only(run: Run, to: str) -> str:
-    """What the exports of a run will not hold; empty if they are whole CLIP models, or if that cannot be seen yet."""
+def _export_limits(run: Run, to: str) -> str:
+    """What an export of a run will lack; empty if it is a whole CLIP model, or if that is not yet known."""
     pretrained = run.recipe.pretrained if run.recipe else ""
     model = str(next(iter(run.model_paths.values()))) if run.has_model else ""
     if not pretrained or ModelRef(pretrained).is_on_hub:
         pretrained = ""
-    return _note(model or pretrained, pretrained, to, page_data.file_state(model), page_data.file_state(pretrained))
+    states = page_data.file_state(model), page_data.file_state(pretrained)
+    return _cached_limits(model or pretrained, pretrained, to, *states)
 
 
 @st.cache_data(max_entries=200, show_spinner=False)
-def _note(model: str, pretrained: str, to: str, file: tuple[int, ...], base: tuple[int, ...]) -> str:
-    """What an export of a model will not hold, while the files are in these states."""
+def _cached_limits(model: str, pretrained: str, to: str, file: tuple[int, ...], base_file: tuple[int, ...]) -> str:
+    """What an export of a model will lack, cached while the files are in these states."""
     from merging.sharing.export.model_export import describe_limits
 
-    for below in dict.fromkeys((pretrained, "")):
+    for base in dict.fromkeys((pretrained, "")):
         try:
-            return describe_limits(model, below or None, to=to) if model else ""
+            return describe_limits(model, base or None, to=to) if model else ""
         except (MergingError, OSError):
-            continue  # the pretrained model may have gone; what is wrong with the model, the export says
+            continue  # the pretrained model may be deleted; the export reports what is wrong with the model
     return ""
 
 
 def _refusal(out: Path, to: str) -> str:
-    """Why an export cannot be written there; empty if it can."""
+    """Why an export cannot be written to a folder; empty if it can."""
     from merging.sharing.export.destination import refusal
 
     return refusal(out, overwrite=True) if to != STORED_FORMAT else ""
 
 
 def _draw_target(folder: str, to: str) -> None:
-    """Say before anything is written where it goes, or why it cannot go there."""
+    """Show the folder of the export before anything is written, or why the folder cannot be used."""
     if not folder:
         return
     try:
@@ -186,8 +188,8 @@ def _start(runs: Sequence[tuple[str, str]], to: str, folder: str, activation: st
             if folder:
                 permissions.require(VisitorAction.PATH)
             out = stored_exports.resolve_typed_folder(folder) if folder else None
-            if out is not None and (why := _refusal(out, to)):
-                raise StoreError(why)
+            if out is not None and (reason := _refusal(out, to)):
+                raise StoreError(reason)
         except StoreError as error:
             st.session_state[PROBLEM] = str(error)
             return
@@ -196,8 +198,8 @@ def _start(runs: Sequence[tuple[str, str]], to: str, folder: str, activation: st
         )
         words += [] if activation == AS_FILES else ["--activation", activation]
         words += ["--task", task] if task else []
-        whose = f", head of {task}" if task else ""
-        page_data.job_queue().command(f"{PREFIX}{to}", run_id, f"Export for {TARGETS[to]}: {title}{whose}", words)
+        head = f", head of {task}" if task else ""
+        page_data.job_queue().command(f"{PREFIX}{to}", run_id, f"Export for {TARGETS[to]}: {title}{head}", words)
 
 
 def _exports(runs: Sequence[Run]) -> list[tuple[StoredExport, Job | None]]:
@@ -220,7 +222,7 @@ def _target_folder(job: Job) -> Path:
     return out.parent if out.name == stored_exports.MODEL else out
 
 
-def _show(export: StoredExport, job: Job | None, runs: Sequence[Run]) -> None:
+def _draw_export(export: StoredExport, job: Job | None, runs: Sequence[Run]) -> None:
     """One export: its progress, or its files, card and download."""
     title = next(run.name for run in runs if run.id == export.run_id)
     key = f"{export.run_id}_{export.to}"
@@ -228,7 +230,7 @@ def _show(export: StoredExport, job: Job | None, runs: Sequence[Run]) -> None:
         tray.draw_job(job, f"export_{key}")
         if job.is_live:
             return
-    files = export.files  # of an earlier export, if the last one did not get done
+    files = export.files  # those of an earlier export, if the last job failed
     if not files:
         return
     total = sum(size for _, size in files)
@@ -247,8 +249,8 @@ def _show(export: StoredExport, job: Job | None, runs: Sequence[Run]) -> None:
                     "Download (zip)", lambda: zip_export(export), f"{export.run_id}-{export.to}.zip", "application/zip",
                     key=f"zip_{key}", on_click="ignore", icon=":material/download:",
                 )  # fmt: skip
-            ours = export.folder.parent == page_data.store().root.absolute() / stored_exports.FOLDER
-            if listed_models.is_local() and ours:
+            is_in_store = export.folder.parent == page_data.store().root.absolute() / stored_exports.FOLDER
+            if listed_models.is_local() and is_in_store:
                 st.button(
                     "Delete this export", key=f"unexport_{key}", type="tertiary", on_click=_delete, args=(export,)
                 )

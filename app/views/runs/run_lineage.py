@@ -24,31 +24,31 @@ OTHERS = 5  # other runs of the same experts in the chart
 
 
 def draw_lineage(run: Run, stored: Sequence[Run]) -> None:
-    """The lineage of one run, with other runs of the same experts."""
+    """Draw the lineage of one run, with other runs of the same experts."""
     try:
         recipe = run.recipe
     except MergingError:
         recipe = None
     if recipe is None:
-        st.info("This version does not know a method of this run's recipe, so its lineage cannot be drawn.")
+        st.info("This version does not know a method of this run's recipe, so its lineage cannot be shown.")
         return
     others = [
         other for other in stored if other.kind == "merge" and other.id != run.id and merge_same_models(run, other)
     ]
     caption = (
-        f"Of **{page_text.safe_text(run.name, 60)}**. A checkpoint has the first digits of its digest below it, a run "
-        "those of its id."
+        f"Lineage of **{page_text.safe_text(run.name, 60)}**. The digits below a checkpoint are the first of its "
+        "digest, those below a run the first of its id."
     )
     if others:
         caption += " Faint boxes are other runs of the same experts."
     if len(others) > OTHERS:
         caption += f" {len(others) - OTHERS} more are in the table above."
-    drawn = lineage_table(run, recipe, others[:OTHERS])
-    chart_view.draw_chart("lineage", drawn, name=f"lineage_{run.id}", of=[run], caption=caption)
+    table = lineage_table(run, recipe, others[:OTHERS])
+    chart_view.draw_chart("lineage", table, name=f"lineage_{run.id}", of=[run], caption=caption)
 
 
 def lineage_table(run: Run, recipe: Recipe, others: Sequence[Run]) -> pd.DataFrame:
-    """One row for each checkpoint, step and result."""
+    """One row for each checkpoint, step and result: ``node``, ``kind``, ``label``, ``detail``, ``parents``."""
     import pandas as pd
 
     from merging.models.model_references import strip_folders  # loads torch
@@ -88,7 +88,7 @@ def lineage_table(run: Run, recipe: Recipe, others: Sequence[Run]) -> pd.DataFra
 
 
 def _name(reference: str) -> str:
-    """The name of a checkpoint, without prefix and suffix."""
+    """The name of a checkpoint without prefix and suffix."""
     for prefix in ("bundled:", "hf-hub:"):
         reference = reference.removeprefix(prefix)
     return reference.removesuffix(".safetensors")

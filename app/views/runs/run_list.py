@@ -28,7 +28,7 @@ PERCENT = {"in": "In", "out": "Out", "h": "H-score"}
 
 
 def draw_runs(stored: Sequence[Run]) -> None:
-    """Table, actions, exports, lineage."""
+    """The table of runs, then the actions, scores, exports and lineage of the chosen runs."""
     runs = page_data.merges_of(stored)
     if not runs:
         page_parts.draw_empty(
@@ -76,7 +76,7 @@ def _draw_other_count() -> None:
 
 
 def _draw_table(runs: Sequence[Run], chosen: Sequence[str], stored: Sequence[Run]) -> None:
-    """One row for each run; rows can be selected."""
+    """The table with one row for each run; rows can be selected."""
     ids = [run.id for run in runs]
     rows = _rows(runs, stored)
     number = st.column_config.NumberColumn
@@ -96,8 +96,8 @@ def _draw_table(runs: Sequence[Run], chosen: Sequence[str], stored: Sequence[Run
             "title": column("Run", pinned=True, width=220),
             "chain": column("Recipe", width=230),
             **{key: number(title, format="%.1f%%") for key, title in PERCENT.items()},
-            "n": column("n", help="Images in domain and out of domain. Averages of other n are over other tasks."),
-            "warnings": number("Warnings", help="What may be wrong with it; choose the run to read it."),
+            "n": column("n", help="Images in domain and out of domain. Averages with another n cover other tasks."),
+            "warnings": number("Warnings", help="The number of possible problems; choose the run to read them."),
             "made": column("Made", width=115),
             "experts": number("Experts"),
             "Seed": number(format="%d"),

@@ -1,4 +1,4 @@
-"""Which runs Home lists, and in which order. Loads neither torch nor pandas before an order by score needs them."""
+"""The search and the order of the runs on Home. Loads torch and pandas only for an order by score."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Imported scores of the chosen run, and the field that takes a file of them."""
+"""Imported scores of the chosen run, and the field that uploads a file of scores."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ MOST_TALL = 320  # px of the table
 
 
 def draw_scores(run: Run) -> None:
-    """A run's imported scores; draws nothing for CLIP, whose runs are measured here, unless one has some."""
+    """A run's imported scores; nothing for a CLIP run without any, because this program measures CLIP runs itself."""
     scores = imported_runs.find_scores(run.id)
     if not run.network and not scores:
         return
-    st.header("Scores measured elsewhere", anchor=False)
+    st.header("Imported scores", anchor=False)
     if scores:
         _draw_table(run, scores)
     else:
@@ -39,12 +39,12 @@ def draw_scores(run: Run) -> None:
         _draw_program_button(run)
         _draw_field(run)
     elif not scores:
-        st.caption("Several people use this server, so scores cannot be given here.")
+        st.caption("Several people use this server, so scores cannot be uploaded.")
 
 
 def _draw_table(run: Run, table: ScoreTable) -> None:
-    """The scores as a table, their file, and what can be done with them."""
-    st.markdown(f"◇ Given in **{page_text.safe_text(table.origin, 90)}**, not measured by this program.")
+    """The scores as a table, the name of their file, and the buttons that open or remove them."""
+    st.markdown(f"◇ From **{page_text.safe_text(table.origin, 90)}**, not measured by this program.")
     columns = {"Task": [], "Split": [], "Metric": [], "Value": [], "95% interval": [], "n": []}  # type: ignore[var-annotated]
     for score in table.scores:
         shown = percent if score.proportion else real
@@ -62,7 +62,7 @@ def _draw_table(run: Run, table: ScoreTable) -> None:
     if not any(columns["Split"]):
         del columns["Split"]
     height = page_parts.table_height(len(table.scores), MOST_TALL)
-    st.dataframe(columns, hide_index=True, height=height, placeholder="—", alt="Scores that this run was given")
+    st.dataframe(columns, hide_index=True, height=height, placeholder="—", alt="Imported scores of this run")
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         page_parts.draw_page_link(pages.SCORES, "Scores", "monitoring", runs=run.id)
         if listed_models.is_local():
@@ -100,7 +100,7 @@ def _measure(run_id: str, title: str) -> None:
 
 
 def _draw_field(run: Run) -> None:
-    """The place to give a file; a new one each time, so that a file is read once."""
+    """The upload field for a file of scores; each upload resets it, so that a file is read once."""
     count = st.session_state.get(COUNT, 0)
     file = st.file_uploader(
         "A file of scores", ["csv", "json"], key=f"given_scores_{run.id}_{count}", max_upload_size=1, help=HELP
@@ -108,22 +108,22 @@ def _draw_field(run: Run) -> None:
     if file is None:
         return
     try:
-        _keep(run.id, file.name, file.getvalue())
+        _store_upload(run.id, file.name, file.getvalue())
     except MergingError as error:
         st.error(page_text.safe_text(str(error), 400), icon=":material/block:")
         return
     st.session_state[COUNT] = count + 1
-    st.rerun()  # what was given stands above the field
+    st.rerun()  # the table above the field then shows the new scores
 
 
 @requires(VisitorAction.UPLOAD)
-def _keep(run_id: str, name: str, content: bytes) -> None:
-    """Keep the scores of an uploaded file."""
+def _store_upload(run_id: str, name: str, content: bytes) -> None:
+    """Store the scores of an uploaded file."""
     store_scores(page_data.store().root, run_id, parse_scores(content, name))
 
 
 @click_errors.guard_callback
 @requires(VisitorAction.DELETE)
 def _remove(run_id: str) -> None:
-    """Callback: forget the scores that a run was given."""
+    """Callback: delete the imported scores of a run."""
     forget_scores(page_data.store().root, run_id)

@@ -21,14 +21,14 @@ from viz.figure_text import clean_text, span
 if TYPE_CHECKING:
     import pandas as pd
 
-GROUP = ("", "What it is")
+GROUP = ("", "Kind")
 PASSES = ("", "Passes")  # over the tensors of all checkpoints
 CHANGES = {(OURS, "In, change"): "in_domain", (OURS, "Out, change"): "out_of_domain", (OURS, "H, change"): "h_score"}
 
 
 @dataclass(frozen=True)
 class AblationMember:
-    """One of a family: its recipe on the chosen experts, its run if there is one, and the paper's figures.
+    """A member of a family: its recipe on the chosen experts, its run or None, and the paper's figures.
 
     ``title`` omits the merge that all members share.
     """
@@ -41,7 +41,7 @@ class AblationMember:
 
 
 def find_members(runs: Sequence[Run], family: AblationFamily) -> list[AblationMember]:
-    """All members of the family, in its order; the runs merge the same experts."""
+    """All members of the family in its order, each with its run; all runs merge the same experts."""
     model = next((recipe for run in runs if (recipe := edit_pairs.read_recipe(run))), None)
     if model is None:
         return []
@@ -59,25 +59,29 @@ def find_members(runs: Sequence[Run], family: AblationFamily) -> list[AblationMe
 
 
 def means_table(members: Sequence[AblationMember], family: AblationFamily, stored: Sequence[Run]) -> pd.DataFrame:
-    """The paper's averages and ours, a row for each member; two rows where the paper does not state all values."""
+    """The paper's averages and ours, one row for each member, or two if the paper does not state all values."""
     rows, groups, passes = [], [], []
     for member in members:
-        stated, open_ = ({f.model: f for f in member.figures if f.unstated == unstated} for unstated in (False, True))
-        if open_:
-            rows.append(PaperRow(f"{member.title.split(',')[0]}, paper", open_, None))
-        if member.run or not open_:
+        stated, unstated_figures = (
+            {f.model: f for f in member.figures if f.unstated == unstated} for unstated in (False, True)
+        )
+        if unstated_figures:
+            rows.append(PaperRow(f"{member.title.split(',')[0]}, paper", unstated_figures, None))
+        if member.run or not unstated_figures:
             rows.append(PaperRow(member.title, stated, member.run))
         groups += [family.group(member.key)] * (len(rows) - len(groups))
         passes += [str(count_passes(member.recipe))] * (len(rows) - len(passes))
     table = published_tables.paper_table(rows, stored)
-    references = [""] * (len(table) - len(rows))  # they have no group, and merge nothing
+    references = [""] * (len(table) - len(rows))  # reference models have no group, and merge nothing
     table.insert(1, GROUP, groups + references)
     table.insert(2, PASSES, passes + references)
     base = next((member.run for member in members if member.key == family.base), None)
-    for place, (column, value) in enumerate(CHANGES.items()):
+    for offset, (column, value) in enumerate(CHANGES.items()):
         cells = [_change(row.run, base, value, stored) for row in rows] + references
-        table.insert(_column_position(table, (OURS, "Norm.")) + place, column, cells)
-    table = table[[name for name in table.columns if name != SOURCE] + [SOURCE]]  # nearly all have the same
+        table.insert(_column_position(table, (OURS, "Norm.")) + offset, column, cells)
+    table = table[
+        [name for name in table.columns if name != SOURCE] + [SOURCE]
+    ]  # last, because nearly all rows have the same source
     return table
 
 
@@ -98,13 +102,13 @@ def _change(run: Run | None, base: Run | None, value: str, stored: Sequence[Run]
 
 
 def name_rows(table: pd.DataFrame, members: Sequence[AblationMember]) -> pd.DataFrame:
-    """A table of runs with the members' titles as labels; other runs keep theirs."""
+    """A table of runs with the members' titles as labels; other runs keep their labels."""
     titles = {member.run.id: member.title for member in members if member.run}
     return table.assign(label=[titles.get(run, label) for run, label in zip(table["run"], table["label"], strict=True)])
 
 
 def arrow_ends(members: Sequence[AblationMember], family: AblationFamily) -> list[tuple[str, str]]:
-    """The arrow from the merge alone to the whole method, if both have runs."""
+    """The run ids of the arrow from the merge alone to the whole method, if both have runs."""
     ids = {member.key: member.run.id for member in members if member.run}
     return [(ids[family.base], ids[family.whole])] if {family.base, family.whole} <= set(ids) else []
 
@@ -112,7 +116,7 @@ def arrow_ends(members: Sequence[AblationMember], family: AblationFamily) -> lis
 def data_set_table(
     members: Sequence[AblationMember], stored: Sequence[Run], inside: bool, intervals: bool
 ) -> pd.DataFrame:
-    """A row for each member, a column for the mean and one for each data set, in percent."""
+    """One row for each member, a column for the mean and one for each data set, in percent."""
     runs = [member.run for member in members if member.run]
     rows = score_tables.accuracies_table(runs, stored)
     rows = rows[rows["in_domain"] == inside]
@@ -134,7 +138,7 @@ def data_set_table(
 
 
 def images_in_words(members: Sequence[AblationMember]) -> str:
-    """The number of images of a data set, or the range over data sets."""
+    """The number of images of each data set, or the range of these numbers."""
     scores = [rows for member in members if member.run and (rows := page_data.scores(member.run)) is not None]
     return span(n for rows in scores for n in rows["n"])
 

@@ -1,4 +1,4 @@
-"""Ablations on Scores: one method with parts changed, beside alternatives (LwPTV, Tables 3 and 8 to 14)."""
+"""Ablations on Scores: a method, its variants and alternatives to it (LwPTV, Tables 3 and 8 to 14)."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ COMPONENTS = "components"  # the name of the view of Fig. 9 on Features
 
 
 def draw_view(runs: Sequence[Run], stored: Sequence[Run]) -> None:
-    """Means beside the paper's, the chart of both domains, and every data set."""
+    """Our means beside the paper's, the chart of both domains, and every data set."""
     members = ablation_data.find_members(plugin_data.pick_group(runs), FAMILY)
     with_runs = [member for member in members if member.run]
-    st.header(f"{FAMILY.title}: what does each part do, and what do alternatives do?", anchor=False)
+    st.header(f"{FAMILY.title}: what does each part contribute, and how do alternatives compare?", anchor=False)
     if with_runs:
         _draw_means(members, stored)
         _draw_plane(with_runs, stored)
@@ -48,7 +48,7 @@ def _draw_means(members: Sequence[AblationMember], stored: Sequence[Run]) -> Non
         hide_index=True,
         height="content",
         column_config=published_tables.column_settings(table),
-        alt=f"Averages of {FAMILY.title} and of its variants, published (those marked * computed) and measured here",
+        alt=f"Averages of {FAMILY.title} and of its variants, published (computed if marked *) and measured",
     )
     computed, ours = (
         page_text.safe_text(published_tables.COMPUTED, 300),
@@ -59,19 +59,19 @@ def _draw_means(members: Sequence[AblationMember], stored: Sequence[Run]) -> Non
         f"({SOURCES['LwPTV']}). "
         f"{computed} {published_tables.OURS}: {ours} on the {samples.scored_part()} of its data sets, with 95% "
         f"intervals; changes "
-        "against the first row, in points. All rows are evaluated on the same images, so a change is more certain than "
-        "the intervals suggest. Between the two, compare only the order."
+        "are against the first row, in points. All rows are evaluated on the same images, so a change is more certain "
+        "than the intervals suggest. Of the paper's numbers and ours, compare only the order."
     )
     st.caption(FAMILY.note)
     paper_line.draw_lines(paper_line.claim_lines("scores/ablations"), [member.run for member in members if member.run])
 
 
 def _draw_plane(members: Sequence[AblationMember], stored: Sequence[Run]) -> None:
-    """All members by both domains, with an arrow from the merge alone to the whole method."""
+    """The chart of both domains, with an arrow from the merge alone to the whole method."""
     runs, ends = [member.run for member in members if member.run], ablation_data.arrow_ends(members, FAMILY)
     table = ablation_data.name_rows(score_tables.averages_table(runs, stored), members)
     caption = (
-        "The arrow leads from the merge alone to the merge with the whole method. Bars are 95% intervals. "
+        "The arrow points from the merge alone to the merge with the whole method. Bars are 95% intervals. "
         f"{score_tables.averages_in_words(table)}"
     )
     paper = paper_line.claim_lines("scores/ablations")
@@ -81,7 +81,7 @@ def _draw_plane(members: Sequence[AblationMember], stored: Sequence[Run]) -> Non
 
 
 def _draw_data_sets(members: Sequence[AblationMember], stored: Sequence[Run]) -> None:
-    """Every data set: a chart of three members, and the numbers of all."""
+    """Every data set: a chart of three members, and tables of all."""
     chart_view.draw_question("task_accuracy")
     others = {member.title: member for member in members if member.key not in (FAMILY.base, FAMILY.whole)}
     chosen = [member.run for member in members if member.key in (FAMILY.base, FAMILY.whole) and member.run]
@@ -99,21 +99,19 @@ def _draw_data_sets(members: Sequence[AblationMember], stored: Sequence[Run]) ->
         caption=score_tables.accuracies_in_words(table),
     )  # fmt: skip
     intervals = st.toggle("Numbers with 95% intervals", key=address.INTERVALS, bind=address.BIND)
-    for inside, where in ((True, "in domain"), (False, "out of domain")):
-        _draw_numbers(ablation_data.data_set_table(members, stored, inside, intervals), where, intervals)
+    for inside, domain in ((True, "in domain"), (False, "out of domain")):
+        _draw_numbers(ablation_data.data_set_table(members, stored, inside, intervals), domain, intervals)
     st.caption(
-        f"Accuracy in percent on the {samples.scored_part()}, n = {ablation_data.images_in_words(members)} images "
-        f"of each "
-        f"data set; the "
-        "mean is over data sets, each with the same weight."
+        f"Accuracy in percent on the {samples.scored_part()}, n = {ablation_data.images_in_words(members)} images of "
+        "each data set; the mean is over data sets, each with the same weight."
     )
 
 
-def _draw_numbers(table: pd.DataFrame, where: str, intervals: bool) -> None:
-    st.markdown(f"**Every data set {where}**")
-    first, *rest = table.columns
-    numbers: dict[str, Any] = {name: st.column_config.NumberColumn(format="%.1f%%") for name in rest}
-    texts: dict[str, Any] = {name: st.column_config.TextColumn(alignment="right") for name in rest}
+def _draw_numbers(table: pd.DataFrame, domain: str, intervals: bool) -> None:
+    st.markdown(f"**Every data set {domain}**")
+    first, *others = table.columns
+    numbers: dict[str, Any] = {name: st.column_config.NumberColumn(format="%.1f%%") for name in others}
+    texts: dict[str, Any] = {name: st.column_config.TextColumn(alignment="right") for name in others}
     st.dataframe(
         table,
         hide_index=True,
@@ -122,14 +120,14 @@ def _draw_numbers(table: pd.DataFrame, where: str, intervals: bool) -> None:
             first: st.column_config.TextColumn(width=200, pinned=True),
             **(texts if intervals else numbers),
         },
-        alt=f"Accuracy of every variant on every data set {where}",
+        alt=f"Accuracy of every variant on every data set {domain}",
     )
 
 
 def _draw_printed_figures(members: Sequence[AblationMember]) -> None:
-    """The paper's figures on its own data sets."""
+    """The paper's printed figures on its own data sets."""
     with st.expander(
-        f"The paper's own data sets, as it prints them ({published_tables.main_tower()})", icon=":material/menu_book:"
+        f"The paper's own data sets, as printed ({published_tables.main_tower()})", icon=":material/menu_book:"
     ):
         for title, names, field in (("In domain", TASKS, "tasks"), ("Out of domain", OUTSIDE, "outside")):
             st.markdown(f"**{title}**")
@@ -151,8 +149,8 @@ def _draw_kinds_link(members: Sequence[AblationMember]) -> None:
     whole = next((member.run for member in members if member.key == FAMILY.whole and member.run), None)
     st.header("Does pruning prefer a kind of layer?", anchor=False)
     st.markdown(
-        "The Features page shows the saliency of one task's tensors by attention, MLP and everything else, with the "
-        "number kept of each."
+        "The Features page shows the saliency of one task's tensors by kind (attention, MLP and all others), with the "
+        "number that the mask keeps of each."
     )
     query = {address.FEATURES_VIEW: COMPONENTS} | ({address.RUNS: whole.id} if whole else {})
     page_parts.draw_page_link(pages.FEATURES, "Saliency by kind of layer", "bar_chart", **query)

@@ -11,7 +11,7 @@ from app.widgets import page_parts
 
 
 def draw_link() -> None:
-    """Draw the link, if the benchmark is that of a published experiment."""
+    """Draw the link if the open benchmark is that of a published experiment."""
     if (chosen := experiments.open_experiment()) is None:
         return
     with st.container(border=True, horizontal=True, vertical_alignment="center"):

@@ -1,4 +1,4 @@
-"""Imported scores: runs of one kind of network in a chart, on the tasks that their files name."""
+"""A chart of the imported scores of runs of one kind of network, on the tasks that their files name."""
 
 from __future__ import annotations
 
@@ -14,38 +14,38 @@ from merging.study.runs.run import Run
 from viz.figure_text import plural
 
 KIND, CHOSEN, METRICS = "given_kind", "given_runs", "given_metrics"
-SHOWN, FEW = 6, 4  # runs, and metrics, that are shown at first
+SHOWN, FEW = 6, 4  # numbers of runs and of metrics that are shown at first
 CAPTION = (
-    "Open diamonds are scores from files and other programs; none of them enters an average of measured ones. "
-    "Proportions whose n is given have Wilson 95% intervals, other scores none. Each metric has a scale of its own."
+    "Open diamonds are scores from files and other programs; no average of measured scores includes them. Proportions "
+    "with a known n have Wilson 95% intervals, other scores have none. Each metric has its own scale."
 )
 
 
 def runs_of_link(stored: Sequence[Run]) -> list[Run]:
-    """The runs of other networks than CLIP that the address names, none if it names another one."""
+    """The runs that the address names, if all are of networks other than CLIP; else none."""
     ids = [run_id for run_id in st.query_params.get(address.RUNS, "").split(",") if run_id]
     others = {run.id: run for run in page_data.merges_of(stored) if run.network}
     return [others[run_id] for run_id in ids] if ids and all(run_id in others for run_id in ids) else []
 
 
 def draw_linked(runs: Sequence[Run]) -> None:
-    """The runs that a link names."""
-    without = [run for run in runs if imported_runs.find_scores(run.id) is None]
-    for run in without:
+    """The linked runs without scores, and buttons that upload scores or show other runs."""
+    unscored = [run for run in runs if imported_runs.find_scores(run.id) is None]
+    for run in unscored:
         st.info(
             f"**{page_text.safe_text(run.name, 60)}**, of {page_text.safe_text(run.network, 60)}: "
             f"{imported_runs.NO_SCORES}"
         )
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
-        if without:
+        if unscored:
             page_parts.draw_page_link(
-                pages.MODELS, "Give them as a file", "upload", models_view="runs", selected_runs=without[0].id
+                pages.MODELS, "Upload a file of scores", "upload", models_view="runs", selected_runs=unscored[0].id
             )
         st.button("Show other runs", on_click=run_choice.clear_link)
 
 
 def draw_section(stored: Sequence[Run], first: Sequence[Run] = ()) -> None:
-    """The chart of runs that were given scores, ``first`` at first; draws nothing if there is none."""
+    """The chart of runs with imported scores, those of ``first`` preselected; no chart if no run has any."""
     runs = imported_runs.runs_with_scores(page_data.merges_of(stored))
     if not runs:
         _draw_without(stored)
@@ -68,7 +68,7 @@ def draw_section(stored: Sequence[Run], first: Sequence[Run] = ()) -> None:
     named = [run.id for run in first if run.id in by_id]
     key = f"{CHOSEN}_{chosen_kind}_{'_'.join(named)}"
     chosen = st.multiselect(
-        "Runs with given scores", list(by_id), default=named or list(by_id)[:SHOWN], key=key,
+        "Runs with imported scores", list(by_id), default=named or list(by_id)[:SHOWN], key=key,
         format_func=lambda run_id: page_text.run_label(by_id[run_id]), placeholder="Choose runs to compare",
     )  # fmt: skip
     draw_runs([by_id[run_id] for run_id in chosen], list(by_id))
@@ -76,7 +76,7 @@ def draw_section(stored: Sequence[Run], first: Sequence[Run] = ()) -> None:
 
 
 def draw_runs(runs: Sequence[Run], colors: Sequence[str]) -> None:
-    """The chart of these runs, which are of one kind; ``colors`` are the ids that fix the colors."""
+    """The chart of runs of one kind of network; ``colors`` are the ids whose order fixes the colors."""
     if not runs:
         st.info("Choose at least one run above.")
         return
@@ -88,12 +88,12 @@ def draw_runs(runs: Sequence[Run], colors: Sequence[str]) -> None:
     sources = page_text.join_words([f"**{page_text.safe_text(name, 90)}**" for name in dict.fromkeys(table["origin"])])
     chart_view.draw_chart(
         "given_scores", table, name="scores_given", headed=True, runs=list(colors), of=list(runs),
-        caption=f"Given in {sources}. {CAPTION}",
+        caption=f"From {sources}. {CAPTION}",
     )  # fmt: skip
 
 
 def _draw_without(stored: Sequence[Run]) -> None:
-    """Say how many runs of other networks have no scores."""
+    """A caption with the number of runs of other networks that have no scores."""
     others = [run for run in page_data.merges_of(stored) if run.network]
     scored = {run.id for run in imported_runs.runs_with_scores(others)}
     if count := len(others) - len(scored):
@@ -102,6 +102,6 @@ def _draw_without(stored: Sequence[Run]) -> None:
         )
         have = "has" if count == 1 else "have"
         st.caption(
-            f"{plural(count, 'run')} of {networks} {have} no scores. Give them as a file on Models & runs, or start "
-            "with MERGESCOPE_EVALUATOR."
+            f"{plural(count, 'run')} of {networks} {have} no scores. Upload a file of scores on Models & runs, or "
+            "start the app with MERGESCOPE_EVALUATOR."
         )

@@ -1,4 +1,4 @@
-"""The data of the plug-in matrix: comparable runs, the edits with pairs among them, and the tables."""
+"""The data of the plug-in matrix: comparable runs, edits by which two of them differ, and tables."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ COUNTS = {"in": "In-domain", "out": "Out-of-domain"}
 
 
 def pick_group(runs: Sequence[Run]) -> list[Run]:
-    """The runs of one set of experts, with a picker where there are several sets."""
+    """The runs of one set of experts, chosen with a picker if there are several sets."""
     groups: dict[str, list[Run]] = {}
     for group in edit_pairs.by_subject(runs):
         label = expert_names.experts_in_words(group[0].experts, 60)
-        same = sum(other == label or other.startswith(f"{label} (") for other in groups)
+        same = sum(known == label or known.startswith(f"{label} (") for known in groups)
         groups[f"{label} ({same + 1})" if same else label] = group
     if len(groups) == 1:
         return next(iter(groups.values()))
@@ -48,40 +48,40 @@ def pick_group(runs: Sequence[Run]) -> list[Run]:
 
 
 def leading_edits(runs: Sequence[Run]) -> dict[str, LeadingEdit]:
-    """{text of a chain: edit} for the edits that have pairs among the runs; that of ``PLUGIN`` always, and first."""
+    """{text of a chain: edit} for the edits by which two of the runs differ; ``PLUGIN`` is always the first."""
     key, params = PLUGIN
     step = Step(key, registry.find_edit(key).params.build(params))
     leading = edit_pairs.leading_edits(edit_pairs.find_pairs(runs))
     first = [front for front in leading if front.step == step] or [LeadingEdit(step)]
-    order = {method.key: place for place, method in enumerate(registry.list_methods())}
-    rest = [front for front in leading if front.step != step]
+    order = {method.key: index for index, method in enumerate(registry.list_methods())}
+    others = [front for front in leading if front.step != step]
     return {
         edit_text(front): front
-        for front in [*first, *sorted(rest, key=lambda front: (front.step.key != key, order[front.step.key]))]
+        for front in [*first, *sorted(others, key=lambda front: (front.step.key != key, order[front.step.key]))]
     }
 
 
 def edit_text(front: LeadingEdit) -> str:
-    """An edit as a link writes it; the draw of its exemplars comes first."""
+    """An edit as text in a link, after the settings of its exemplars."""
     edit = step_text(registry.find_edit(front.step.key), front.step.params.values())
     return f"{exemplars_text(front.draw.values())};{edit}" if front.draw else edit
 
 
 def edit_in_words(front: LeadingEdit) -> str:
-    """An edit in words, with its numbers if they are few, and with values that are not its defaults."""
+    """An edit in words with the values that are not its defaults, and with its numbers if they are few."""
     numbers = [bound for bound in front.step.params.bounds().values() if bound.kind in page_text.NUMBERS]
-    drawn = f", {plural(front.draw.per_task, 'exemplar')} per task" if front.draw else ""
-    return page_text.step_words(front.step, numbers=len(numbers) <= FEW) + drawn
+    exemplars = f", {plural(front.draw.per_task, 'exemplar')} per task" if front.draw else ""
+    return page_text.step_words(front.step, numbers=len(numbers) <= FEW) + exemplars
 
 
 def edit_name(front: LeadingEdit) -> str:
-    """An edit for titles, with values that are not its defaults."""
+    """An edit for titles, with the values that are not its defaults."""
     return page_text.step_words(front.step, numbers=False)
 
 
 def find_edit_pairs(runs: Sequence[Run], front: LeadingEdit) -> list[EditPairRow]:
-    """The merges that have runs and that the edit can be put in front of."""
-    recipe = next((one for run in runs if (one := edit_pairs.read_recipe(run))), None)
+    """The merges that have runs and before which the chain can have the edit."""
+    recipe = next((known for run in runs if (known := edit_pairs.read_recipe(run))), None)
     if recipe is None:
         return []
     if front.draw is None and _needs_exemplars(front.step):
@@ -103,7 +103,7 @@ def _needs_exemplars(step: Step) -> bool:
 
 
 def pair_points(pairs: Sequence[EditPairRow], stored: Sequence[Run]) -> pd.DataFrame:
-    """The table of the chart: the references, then two rows for each entry that has both runs."""
+    """The chart's table: the references, then two rows for each entry that has both runs."""
     import pandas as pd
 
     ends = [(entry, kind, run) for entry in pairs for kind, run in _pair_ends(entry)]
@@ -132,7 +132,7 @@ def pair_title(entry: EditPairRow) -> str:
 
 
 def matrix_table(table: pd.DataFrame, pairs: Sequence[EditPairRow]) -> pd.DataFrame:
-    """One row for each pair of the chart's table, in percent; columns have two header rows."""
+    """One row for each pair of the chart's table, in percent; the columns have two header rows."""
     import pandas as pd
 
     sides = {kind: table[table["kind"] == kind].set_index("pair") for kind in (PLAIN, PLUGGED)}

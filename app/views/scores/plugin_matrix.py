@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
 PICKER = "plugin_front"
-NOT_HERE = "No two stored runs differ by exactly “{}” in front. Below is {}."
+NOT_HERE = "No two stored runs differ by exactly the edit “{}” in front. The page shows {} instead."
 CHANGE = "In percentage points, with the edit minus without it."
-DIFFERENCES = "The paper prints the two averages; their difference is computed here."
+DIFFERENCES = "The paper prints the two averages; the app computes their difference."
 
 
 def draw_view(runs: Sequence[Run], stored: Sequence[Run]) -> None:
@@ -51,7 +51,7 @@ def _pick_front(runs: Sequence[Run]) -> LeadingEdit:
     st.selectbox(
         "Edit in front of the merge",
         list(choices),
-        format_func=lambda written: plugin_data.edit_in_words(choices[written]),
+        format_func=lambda text: plugin_data.edit_in_words(choices[text]),
         key=PICKER,
         on_change=view_state.pick_edit_from,
         args=(PICKER,),
@@ -88,7 +88,7 @@ def _draw_matrix(pairs: Sequence[EditPairRow], front: LeadingEdit, stored: Seque
 
 
 def _in_words(table: pd.DataFrame, name: str) -> str:
-    """How often the edit helps, and the median changes; a mean would depend on a single outlier."""
+    """How often the edit helps, and the median changes; a mean would depend on single outliers."""
     changes = {title: table[title, "Change"] for title in plugin_data.VALUES.values()}
     rises = int((changes["H-score"] >= 0).sum())
     medians = ", ".join(f"{title.lower()} {change.median():+.1f}" for title, change in changes.items())
@@ -106,7 +106,7 @@ def _draw_table(table: pd.DataFrame, name: str) -> None:
         hide_index=True,
         height="content",
         placeholder="—",
-        column_config={place + 1: _column(*column) for place, column in enumerate(table.columns)},
+        column_config={index + 1: _column(*column) for index, column in enumerate(table.columns)},
         alt=f"Averages of every merge without and with {name} in front",
     )
     flat = table.set_axis([", ".join(filter(None, column)) for column in table.columns], axis=1)
@@ -115,15 +115,14 @@ def _draw_table(table: pd.DataFrame, name: str) -> None:
         type="tertiary", icon=":material/table:",
     )  # fmt: skip
     note = (
-        f" {published_rows.PUBLISHED}: differences, computed here, of the averages that the paper prints, of other "
-        "experts on other images; compare only their signs and order."
+        f" {published_rows.PUBLISHED}: differences of the averages that the paper prints, for other experts on other "
+        "images; compare only their signs and order."
         if printed
         else ""
     )
     st.caption(
-        f"Means over data sets on the {samples.scored_part()}, in percent; changes in points. Click a column head "
-        f"to sort. "
-        f"Images are counted over all data sets.{note}"
+        f"Means over data sets on the {samples.scored_part()}, in percent; changes in points. Click a column head to "
+        f"sort. Images are counted over all data sets.{note}"
     )
 
 

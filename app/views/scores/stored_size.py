@@ -1,4 +1,4 @@
-"""The section of Scores on the size of stored merges: a chart, its numbers, and how they are counted."""
+"""The section of Scores on the size of stored merges: a chart, its numbers and the rules of counting."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ LABEL = 250  # px, enough for most names with "(one model per task)"
 COUNTED_NOTE = (
     "Paper's rule: 4 bytes for each non-zero entry of the merged task vector, none for positions (LwPTV, Table 15); a "
     "dense vector counts in full, including unused text tensors of the checkpoint. Files: the written files. Changes "
-    "only: the difference from the pretrained model, with a header and each tensor omitted, whole, with a bitmap or "
-    "with coordinates, whichever is smallest; it is useful only with the pretrained model. All that its user needs: "
+    "only: the difference from the pretrained model, with a header and every tensor omitted, whole, with a bitmap or "
+    "with coordinates, whichever is smallest; it is useful only with the pretrained model. All that a user needs: "
     "the model and the heads of the merged tasks. 1 MiB is 1,048,576 bytes."
 )
 SHARED_NOTE = (
@@ -30,7 +30,7 @@ SHARED_NOTE = (
 
 
 def draw_stored_size(runs: Sequence[Run]) -> None:
-    """The bytes of the merges, counted in four ways."""
+    """The sizes of the merges, counted in four ways."""
     from viz.figures.score_bars import ACCOUNTS
 
     run_ids = tuple(run.id for run in runs)
@@ -54,7 +54,7 @@ def draw_stored_size(runs: Sequence[Run]) -> None:
 
 @st.cache_data(max_entries=page_data.CACHED, show_spinner=False)
 def _table(run_ids: tuple[str, ...]) -> pd.DataFrame:
-    """One row for each run, account and part, in bytes."""
+    """One row for each run, way of counting and part, in bytes."""
     import pandas as pd
 
     from merging.study.analysis.storage_accounting import storage_table
@@ -67,7 +67,7 @@ def _table(run_ids: tuple[str, ...]) -> pd.DataFrame:
 
 @st.cache_data(max_entries=page_data.CACHED, show_spinner=False)
 def _by_run(run_ids: tuple[str, ...], accounts: tuple[str, ...]) -> pd.DataFrame:
-    """One row for each run, a column in MiB for each account."""
+    """One row for each run, with a column in MiB for each way of counting."""
     from merging.study.analysis.storage_accounting import MIB
 
     sums = _table(run_ids).groupby(["label", "run", "account"], sort=False)["bytes"].sum()

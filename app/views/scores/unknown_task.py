@@ -1,4 +1,4 @@
-"""The section of Scores on images whose task is not known: the method chooses the head, too."""
+"""The section of Scores on images whose task is unknown, so that the method chooses the head, too."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
 NOTE = (
-    "**Another score** than those above: there the head of an image's task is given, here the router names the tasks "
-    "an image may belong to, and the class with the largest cosine among their heads is the answer. An image counts if "
-    "both its head and its class are right. {}, with 95% intervals (the mean's is "
+    "**This score differs** from those above, which use the head of the image's task. For this one, the router names "
+    "tasks that an image may belong to, and the answer is the class with the largest cosine among their heads. An "
+    "image counts if both its head and its class are right. {}, with 95% intervals (the mean's is "
     "that of an average of independent shares); unseen data sets have no head that could be chosen."
 )
 PERCENT = {
@@ -30,16 +30,16 @@ PERCENT = {
     "own_head": "Right head",
 }
 
-SHARES = ("known", "own_head")  # of which the table has no interval
+SHARES = ("known", "own_head")  # shares without an interval in the table
 
 
 def draw_unknown_task(runs: Sequence[Run]) -> None:
-    """Every task's accuracy where the task is unknown, of the runs whose method can name one."""
-    having = [run for run in runs if UNKNOWN_TASK in run.tables]
-    if not having:
+    """Every task's accuracy if the task is unknown, for the runs whose method can name one."""
+    with_router = [run for run in runs if UNKNOWN_TASK in run.tables]
+    if not with_router:
         return
-    st.header("How accurate is it where the task of an image is not known?", anchor=False)
-    rows = _rows(tuple(run.id for run in having))
+    st.header("How accurate is it if the task of an image is unknown?", anchor=False)
+    rows = _rows(tuple(run.id for run in with_router))
     number = st.column_config.NumberColumn
     st.dataframe(
         rows,
@@ -51,14 +51,14 @@ def draw_unknown_task(runs: Sequence[Run]) -> None:
             "n": number("n", format="localized"),
             "run": "Id",
         },
-        alt="Accuracy of every task where the task of an image is unknown",
+        alt="Accuracy of every task if the task of an image is unknown",
     )
     st.caption(NOTE.format(samples.scored_part().capitalize()))
 
 
 @st.cache_data(max_entries=page_data.CACHED, show_spinner=False)
 def _rows(run_ids: tuple[str, ...]) -> pd.DataFrame:
-    """One row for each run and merged task, in percent, and one for each run with their mean."""
+    """One row for each run and merged task, and one for each run's mean, in percent."""
     import pandas as pd
 
     frames = []

@@ -1,4 +1,4 @@
-"""Controls of what makes a point the best one: a score, and an accuracy that the point must have."""
+"""Controls of the criterion for the best point: a score, and a required accuracy."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 NOTHING = "nothing"
 GROUPS = {"out of domain": OUT, "in domain": IN}
 CRITERIA = {"H-score": BEST_BY["h"], "in domain": BEST_BY[IN]}
-FIRST_MINIMUM = 80  # percent, at first
+FIRST_MINIMUM = 80  # percent, the field's default
 
 
 class BestPoint(NamedTuple):
-    """The averages of a sweep with what is required of them, the best point, and how the requirement is called."""
+    """The averages of a sweep, its best point, and the required accuracy with its name on the page."""
 
     averages: pd.DataFrame
     best: str
@@ -34,11 +34,11 @@ class BestPoint(NamedTuple):
 
     @property
     def required_value(self) -> tuple[str, float] | None:
-        """The column or the task that is shaded, and its least value."""
+        """The column or the task whose chart is shaded, and its required minimum; None without a requirement."""
         if self.requirement is None:
             return None
-        of, least = self.requirement.subject, self.requirement.at_least
-        return requirements.GROUPS[of][0] if of in requirements.GROUPS else of, least
+        subject, least = self.requirement.subject, self.requirement.at_least
+        return requirements.GROUPS[subject][0] if subject in requirements.GROUPS else subject, least
 
     def row(self, point: str) -> pd.Series:
         """The averages of a point."""
@@ -46,19 +46,19 @@ class BestPoint(NamedTuple):
 
     @property
     def note(self) -> str:
-        """What is required, for the line under the pictures."""
+        """A sentence on the requirement for the charts' notes; empty without one."""
         if self.requirement is None:
             return ""
         failing = int((~self.averages.drop_duplicates("point")["meets"]).sum())
         return (
             f" Subject to {self.name} at least {percent(self.requirement.at_least, 0)}: {plural(failing, 'point')} "
-            f"below it, in white or crossed out. {DRAWS:,} draws of the images with replacement, seed {SEED}."
+            f"below it, in white or crossed out. {DRAWS:,} resamples of the images with replacement, seed {SEED}."
         )
 
 
 def pick_best(results: SweepResults) -> BestPoint:
-    """The controls; returns the best point by them."""
-    both = results.averages["h_score"].notna().any()  # planes have no tasks out of domain
+    """Draw the controls; returns the best point by them."""
+    both = results.averages["h_score"].notna().any()  # a plane has no tasks out of domain
     titles = measurements.titles_by_task()
     tasks = {titles.get(str(key), str(key)): str(key) for key in results.task_keys}
     scores = {NOTHING: ""} | (GROUPS if both else {"in domain": IN}) | tasks
@@ -71,7 +71,7 @@ def pick_best(results: SweepResults) -> BestPoint:
             )  # fmt: skip
         name = st.selectbox(
             "Subject to", scores, key=address.CONSTRAINT, bind=address.BIND, width=240, on_change=_choose_best,
-            help="The best point is chosen among those that have at least this accuracy.",
+            help="The best point is chosen among those with at least this accuracy.",
         )  # fmt: skip
         if not scores[name]:
             return BestPoint(results.averages, requirements.best_point(results.averages, CRITERIA[by])[0])
@@ -93,19 +93,19 @@ def pick_best(results: SweepResults) -> BestPoint:
 
 
 def _choose_best() -> None:
-    """Callback of the controls: the best point by them is shown, whatever was chosen before."""
+    """Callback of the controls: show the best point by them instead of the chosen one."""
     view_state.pick_point("")
 
 
 @st.cache_data(max_entries=page_data.CACHED, show_spinner=False)
 def _add_requirement(
-    sweep: str, points: tuple[str, ...], of: str, at_least: float, _results: SweepResults
+    sweep: str, points: tuple[str, ...], subject: str, at_least: float, _results: SweepResults
 ) -> pd.DataFrame:
-    return requirements.judge_points(_results.tasks, _results.averages, Requirement(of, at_least))
+    return requirements.judge_points(_results.tasks, _results.averages, Requirement(subject, at_least))
 
 
 def draw_verdict(subject: BestPoint, chosen: str) -> None:
-    """Whether the chosen point meets the requirement, and how certain that is."""
+    """Draw whether the chosen point meets the requirement, and how certain that is."""
     if (requirement := subject.requirement) is None:
         return
     row, least = subject.row(chosen), percent(requirement.at_least, 0)
@@ -121,6 +121,6 @@ def draw_verdict(subject: BestPoint, chosen: str) -> None:
     st.markdown(
         f":material/{'check_circle' if row['meets'] else 'cancel'}: {name[:1].upper()}{name[1:]} {score}, "
         f"n = {row['required_n']:,.0f}: at least {least} is {'' if row['meets'] else 'not '}met. In "
-        f"{percent(row['certainty'], 0)} of {DRAWS:,} draws of the images (seed {SEED}) it is met"
-        + (". The interval crosses the bound, so other images may decide otherwise." if crosses else ".")
+        f"{percent(row['certainty'], 0)} of {DRAWS:,} resamples of the images (seed {SEED}) it is met"
+        + (". The interval crosses the bound, so the result may differ on other images." if crosses else ".")
     )

@@ -24,11 +24,11 @@ from viz.figures.sweep_figures import Mark
 
 
 def draw_panel(results: SweepResults, subject: BestPoint, chosen: str, stored: Sequence[Run]) -> None:
-    """The picker of points, the scores of the chosen one, and a link to its run."""
+    """Draw the picker of points, the scores of the chosen one, and a link to its run."""
     points = [str(point) for point in results.averages["point"].drop_duplicates()]
     key = polled_pickers.picker_key(
         f"chosen_point_{results.sweep.id}", chosen
-    )  # two sweeps may share a point under other names
+    )  # two sweeps may name the same point differently
     with st.container(border=True, key="chosen"):
         st.selectbox(
             "Chosen point (click one in a picture, or pick it here)",
@@ -64,20 +64,20 @@ def _draw_scores(row: Mapping[str, Any], words: str) -> None:
             if row[n]:  # a plane has no tasks out of domain
                 with st.container(gap="xsmall"):
                     st.metric(name, percent(row[score]))
-                    of = f"{plural(int(row[tasks]), 'task')}, n = {int(row[n]):,}"
-                    st.caption(f"{percent(row[low])} to {percent(row[high])}, {of}")
+                    counts = f"{plural(int(row[tasks]), 'task')}, n = {int(row[n]):,}"
+                    st.caption(f"{percent(row[low])} to {percent(row[high])}, {counts}")
         if not math.isnan(row["h_score"]):
             with st.container(gap="xsmall"):
                 st.metric("H-score", percent(row["h_score"]))
                 st.caption("harmonic mean of the two")
 
 
-def _draw_run(one: NamedPoint, stored: Sequence[Run]) -> None:
-    """The point as a run: its scores on the reporting half, or a button that computes it."""
-    if not one.run_id:
+def _draw_run(point: NamedPoint, stored: Sequence[Run]) -> None:
+    """Draw the point as a run: its scores on the reporting half, or a button that computes it."""
+    if not point.run_id:
         st.caption("This point interpolates weights and has no recipe, so it cannot be opened as a run.")
         return
-    run = page_data.store().find(one.run_id)
+    run = page_data.store().find(point.run_id)
     summary = page_data.summary(run, stored) if run is not None and run.has_scores else None
     if run is not None and summary is not None:
         fields = ("in_domain", "in_low", "in_high", "out_of_domain", "out_low", "out_high", "h_score")
@@ -90,9 +90,9 @@ def _draw_run(one: NamedPoint, stored: Sequence[Run]) -> None:
             page_parts.draw_page_link(pages.MASKS, "Masks", "grid_on", run=run.id)
             run_picker.draw_recipe_button(run, "chosen")
         return
-    preview_panel.draw_preview(one.point.recipe, None, "sweeps")
+    preview_panel.draw_preview(point.point.recipe, None, "sweeps")
     try:
-        job = page_data.job_queue().get(one.run_id)
+        job = page_data.job_queue().get(point.run_id)
     except StoreError:
         job = None
     if job is not None and job.is_live:
@@ -100,20 +100,20 @@ def _draw_run(one: NamedPoint, stored: Sequence[Run]) -> None:
         return
     if job is not None and job.error:
         tray.draw_job(job, "sweep")
-    if refused_action.draw_recipe_refusal(one.point.recipe, "point"):
+    if refused_action.draw_recipe_refusal(point.point.recipe, "point"):
         return
     clicked = st.button(
         "Open as a run", icon=":material/open_in_new:", type="primary", key="open_run",
-        help=f"Stores the merged model and evaluates it on all images, also those of the {samples.scored_part()}.",
+        help=f"Stores the merged model and evaluates it on all images, including those of the {samples.scored_part()}.",
     )  # fmt: skip
     if clicked:
-        recipe = one.point.recipe
+        recipe = point.point.recipe
         page_data.job_queue().submit(replace(recipe, title=page_text.chain_title(recipe)))
-        st.rerun()  # the whole page, so that the tray follows the job from now on
+        st.rerun()  # the whole page, so that the tray shows the job from now on
 
 
 def known_models(results: SweepResults) -> list[Mark]:
-    """Known models in a plane: pretrained, both experts, and the chain's merge of the two."""
+    """The marks of known models in a plane: pretrained, both experts, and the chain's merge of the two."""
     if results.sweep.kind != PLANE:
         return []
     first, second = (axis.target for axis in results.sweep.axes)
@@ -122,26 +122,26 @@ def known_models(results: SweepResults) -> list[Mark]:
         (f"Expert {first}", 1.0, 0.0, "individual"),
         (f"Expert {second}", 0.0, 1.0, "individual"),
     ]
-    if at := _merge_at(results).get("at"):
-        models.append((f"Merge: {sweeps.recipe_titles(results.sweep)[0]}", at[first], at[second], "merge"))
+    if position := _merge_notes(results).get("at"):
+        models.append((f"Merge: {sweeps.recipe_titles(results.sweep)[0]}", position[first], position[second], "merge"))
     return models
 
 
-def _merge_at(results: SweepResults) -> Mapping[str, Any]:
-    one = next((one for one in results.every if not one.point.values), None)
-    point = results.points.get(one.name) if one is not None else None
+def _merge_notes(results: SweepResults) -> Mapping[str, Any]:
+    merge = next((point for point in results.every if not point.point.values), None)
+    point = results.points.get(merge.name) if merge is not None else None
     return point.notes if point is not None else {}
 
 
 def off_plane_in_words(results: SweepResults) -> str:
-    """The distance of the merge of the two experts from their plane, and its own accuracy, as a caption."""
-    notes = _merge_at(results)
-    one = next((one for one in results.every if not one.point.values), None)
-    if not notes or one is None:
+    """A caption on the distance of the experts' merge from their plane, and its own accuracy."""
+    notes = _merge_notes(results)
+    merge = next((point for point in results.every if not point.point.values), None)
+    if not notes or merge is None:
         return ""
-    scores = results.points[one.name].scores
+    scores = results.points[merge.name].scores
     return (
         "The mark is the point of the plane nearest to the chain's merge of these two experts; "
-        f"{percent(notes['off_plane'])} of its change (in length) lies off the plane. The merge itself scores "
+        f"{percent(notes['off_plane'])} of its change (in length) is off the plane. The merge itself scores "
         f"{percent(float(scores['accuracy'].mean()))} on the two tasks."
     )

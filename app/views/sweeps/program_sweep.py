@@ -1,4 +1,4 @@
-"""A sweep of another network than CLIP: what the user's program measured of its points."""
+"""A sweep of a network other than CLIP: the scores of its points that the user's program measured."""
 
 from __future__ import annotations
 
@@ -12,36 +12,36 @@ from app.widgets import chart_view
 from merging.study.sweeps.sweep import Sweep
 
 NO_PROGRAM = (
-    "A sweep of {} is measured by a program of yours. Start with MERGESCOPE_EVALUATOR, and go on with it; see "
+    "Your own program measures a sweep of {}. Start the app with MERGESCOPE_EVALUATOR, and resume the sweep; see "
     "docs/evaluator.md."
 )
 
 
 def choose_results(sweep: Sweep) -> ProgramResults:
-    """The results of one program, which is chosen if several have measured points."""
+    """The results of one program, with a picker if several programs measured points."""
     found = program_sweeps.find_results(sweep)
-    place = 0
+    index = 0
     if len(found) > 1:
         chosen = st.selectbox(
             "Measured by", range(len(found)), key=f"given_program_{sweep.id}",
             format_func=lambda number: f"{number + 1}. {found[number].program}, {len(found[number].points)} points",
         )  # fmt: skip
-        place = int(chosen)
-    return found[place]
+        index = int(chosen)
+    return found[index]
 
 
 def can_compute(results: SweepPoints) -> bool:
-    """Whether the missing points of a sweep can be computed here: those that a program measures need one."""
+    """Whether the missing points of a sweep can be computed; points that a program measures need that program."""
     return not isinstance(results, ProgramResults) or bool(program_sweeps.present_program()[0])
 
 
 def draw_results(results: ProgramResults, network: str) -> None:
-    """The chart of the measured points, or why there is none."""
+    """Draw the chart of the measured points, or a notice of why there is none."""
     sweep = results.sweep
     if not results.complete and not program_sweeps.present_program()[0]:
         st.info(NO_PROGRAM.format(page_text.safe_text(network, 60)))
     if not results.points:
-        st.info("No point is measured yet. The first one appears here as soon as it is.")
+        st.info("No point is measured yet. The first one appears as soon as it is.")
         return
     table = program_sweeps.program_table(results)
     chart_view.draw_chart(

@@ -1,4 +1,4 @@
-"""The form of a new sweep: recipes, what varies, its values, the images, and the cost."""
+"""The form of a new sweep: recipes, the varied parameters and their values, the images, and the cost."""
 
 from __future__ import annotations
 
@@ -30,27 +30,27 @@ from viz.figure_text import clean_text, plural
 WORDS = {VALUES: "values in the chain", LINE: "pretrained to merged", PLANE: "two experts"}
 FIRST = ("task_arithmetic_lwptv", "ties_lwptv")  # the presets that the form opens with
 ON_REPORTING = (
-    "These points are evaluated on the {}. A value chosen here has already seen the images on which its "
-    "accuracy is reported, so that accuracy is too optimistic. {}"
+    "These points are evaluated on the {}. A value that is chosen on these images has already seen the images on which "
+    "its accuracy is reported, so that accuracy is too optimistic. {}"
 )
 SPLIT_ADVICE = {
     False: "Choose values on the choosing half, then report.",
-    True: "Choose values on a benchmark that keeps some images for that, then report.",
+    True: "Choose values on a benchmark with separate images for that, then report.",
 }
 OTHERS = (
-    "Recipes of {} are swept on a command line, and shown here: with MERGESCOPE_EVALUATOR, "
+    "Sweeps of recipes of {} start on a command line with MERGESCOPE_EVALUATOR and appear on this page: "
     "`python -m merging sweep RUN --vary ties.scaling=0.3:1.0:0.1`; see docs/evaluator.md."
 )
 KINDS_HELP = (
-    "Parameters of the recipe; or the line from the pretrained model through each merged model and beyond; or the "
-    "plane spanned by the task vectors of two experts."
+    "Parameters of the recipe, or the straight line from the pretrained model through each merged model and beyond, or "
+    "the plane spanned by the task vectors of two experts."
 )
-STAY_KEY: Any = "session"  # widgets keep their values while other pages are open
+STAY_KEY: Any = "session"  # widgets then retain their values while other pages are open
 VALUES_HINT = "Written as 0:1:0.1 (first, last, step) or as 0, 0.2, 0.5. Takes {}."
 
 
 def draw_form(stored: Sequence[Run]) -> None:
-    """The form, and the button that starts the sweep."""
+    """Draw the form and the button that starts the sweep."""
     sources = _sources(stored)
     if others := {run.network: None for run in page_data.merges_of(stored) if run.network}:
         networks = page_text.join_words([page_text.safe_text(name, 60) for name in others])
@@ -59,7 +59,7 @@ def draw_form(stored: Sequence[Run]) -> None:
         with st.container():
             recipes, kind, varied = _draw_recipes(sources)
         with st.container():
-            split, images, draw, title = _draw_images()
+            split, images, seed, title = _draw_images()
     if split != SPLITS[0]:
         st.warning(reporting_caution(), icon=":material/warning:")
     if not recipes:
@@ -69,20 +69,20 @@ def draw_form(stored: Sequence[Run]) -> None:
         made = Sweep(
             recipes=tuple(with_absolute_paths(recipe, Path.cwd()) for recipe in recipes), axes=varied, kind=kind,
             split=split,
-            images=images, seed=draw, title=title,
+            images=images, seed=seed, title=title,
         )  # fmt: skip
-        _start(made)
+        _draw_start(made)
     except MergingError as error:
         st.error(page_text.safe_text(error, 500), icon=":material/error:")
 
 
 def reporting_caution() -> str:
-    """What is to be known of points on images that scores are reported on."""
+    """The caution for points that are evaluated on the images to report on."""
     return ON_REPORTING.format(samples.scored_part(), SPLIT_ADVICE[samples.is_whole_test_set()])
 
 
 def _draw_recipes(sources: Mapping[str, tuple[str, Recipe]]) -> tuple[list[Recipe], str, tuple[Axis, ...]]:
-    """Pickers of the recipes, the kind of the sweep, and its axes; returns them."""
+    """Draw pickers of the recipes, the kind of the sweep and its axes; returns them."""
     chosen = st.multiselect(
         "Recipes",
         list(sources),
@@ -109,7 +109,7 @@ def _draw_recipes(sources: Mapping[str, tuple[str, Recipe]]) -> tuple[list[Recip
 
 
 def _draw_images() -> tuple[str, int, int, str]:
-    """Fields for the split, the images of each task, the seed of their draw, and the title; returns them."""
+    """Draw fields for the split, the images of each task, their sampling seed and the title; returns them."""
     if samples.is_whole_test_set():
         split = SPLITS[1]
     else:
@@ -120,13 +120,13 @@ def _draw_images() -> tuple[str, int, int, str]:
     images = st.number_input(
         "Images of each task (0: all)", 0, 1_000_000, sweep.IMAGES, 32, key="sweep_images", persist_state=STAY_KEY
     )
-    draw = st.number_input("Seed of the draw", 0, 10_000, 0, key="sweep_draw", persist_state=STAY_KEY)
+    seed = st.number_input("Sampling seed", 0, 10_000, 0, key="sweep_draw", persist_state=STAY_KEY)
     title = st.text_input("Title", key="sweep_title", max_chars=100, placeholder="Optional")
-    return split, int(images), int(draw), title.strip()
+    return split, int(images), int(seed), title.strip()
 
 
 def _sources(stored: Sequence[Run]) -> dict[str, tuple[str, Recipe]]:
-    """{key in the picker: (label, recipe)} of the recipes to choose from."""
+    """{key in the picker: (label, recipe)} of the offered recipes."""
     pretrained, experts = page_data.models()
     first = next(iter(pretrained.values()))
     choices: dict[str, tuple[str, Recipe]] = {}
@@ -152,7 +152,7 @@ def _sources(stored: Sequence[Run]) -> dict[str, tuple[str, Recipe]]:
 
 
 def _draw_axes(kind: str, recipes: Sequence[Recipe]) -> tuple[Axis, ...]:
-    """The axes, with their typed values."""
+    """Draw the pickers of the axes; returns the axes with their typed values."""
     if kind == LINE:
         return (Axis("alpha", _values("alpha", "Interpolation coefficients", axes.ALPHA)),)
     if kind == PLANE:
@@ -180,7 +180,7 @@ def _draw_axes(kind: str, recipes: Sequence[Recipe]) -> tuple[Axis, ...]:
 
 
 def _values(key: str, label: str, bound: Bound) -> tuple[float, ...]:
-    """A field for values, with about eleven at first."""
+    """Draw a field for an axis' values, with about eleven proposed ones; returns the typed values."""
     typed = st.text_input(
         clean_text(label, 80), axes.write_values(axes.propose_values(bound)), key=f"sweep_values {key}", max_chars=2000,
         persist_state=STAY_KEY, help=f"{bound.help} {VALUES_HINT.format(bound.describe())}",
@@ -192,16 +192,16 @@ def _values(key: str, label: str, bound: Bound) -> tuple[float, ...]:
         st.stop()
 
 
-def _start(made: Sweep) -> None:
-    """The cost of the sweep, and the button."""
+def _draw_start(made: Sweep) -> None:
+    """Draw the cost of the sweep and the button that starts or shows it."""
     with st.spinner("Reading the checkpoints …"):
         cost = estimate_cost(made, page_data.store(), page_data.benchmark())
     missing = cost.points - cost.stored
     if missing:
-        there = f", {cost.stored:,} of them already computed" if cost.stored else ""
+        computed = f", {cost.stored:,} of them already computed" if cost.stored else ""
         source = estimate_basis(cost.known, "point")
         st.markdown(
-            f":material/timer: **{plural(cost.points, 'point')}**{there}: {plural(missing, 'point')} × "
+            f":material/timer: **{plural(cost.points, 'point')}**{computed}: {plural(missing, 'point')} × "
             f"{duration_text(cost.each)}, about **{duration_text(cost.seconds)}** ({source}). It runs in the "
             "background, and can be paused and resumed."
         )
@@ -216,7 +216,7 @@ def _start(made: Sweep) -> None:
         key="sweep_start",
     ):
         if permissions.is_allowed(VisitorAction.SWEEP):
-            _keep(made)
+            _store(made)
         if missing:
             page_data.job_queue().sweep(made.id, sweeps.sweep_title(made))
         view_state.pick_sweep(made.id)
@@ -224,6 +224,6 @@ def _start(made: Sweep) -> None:
 
 
 @requires(VisitorAction.SWEEP)
-def _keep(made: Sweep) -> None:
+def _store(made: Sweep) -> None:
     """Store the sweep."""
     sweep_storage.store_sweep(made, page_data.store())

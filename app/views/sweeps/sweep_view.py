@@ -32,15 +32,15 @@ from merging.tasks.queue.job_records import Job
 from viz.figure_text import plural
 
 POLL = 2.0  # seconds between updates while points are being computed
-SCORES = {"H-score": "h_score", "in-domain": "in_domain", "out-of-domain": "out_of_domain"}  # words in links -> column
+SCORES = {"H-score": "h_score", "in-domain": "in_domain", "out-of-domain": "out_of_domain"}  # label in links -> column
 FEWER = (
-    "In domain, each number of experts is evaluated only on the tasks of the merged experts, so the averages are over "
-    "different tasks; tasks of experts that are left out are in neither average."
+    "In domain, each number of experts is evaluated only on the tasks of the merged experts, so these averages are "
+    "over different tasks. Tasks of experts that are left out are in neither average."
 )
 
 
 def draw_sweep(sweep: Sweep, stored: Sequence[Run]) -> None:
-    """Everything about a sweep; redrawn every two seconds while points are computed."""
+    """Draw everything about a sweep, again every two seconds while points are computed."""
     job = sweeps.sweep_job(sweep)
     live = job is not None and job.is_live
     guarded_fragment(_view, run_every=POLL if live else None)(sweep, stored)
@@ -60,7 +60,7 @@ def _view(sweep: Sweep, stored: Sequence[Run]) -> None:
     if sweep.split != SPLITS[0]:
         page_parts.draw_caution(reporting_caution())
     if results.averages.empty:
-        st.info("No point is computed yet. The first one appears here as soon as it is.")
+        st.info("No point is computed yet. The first one appears as soon as it is.")
         return
     subject = subjects.pick_best(results)
     chosen = _pick_point(results, subject.best)
@@ -74,17 +74,17 @@ def _view(sweep: Sweep, stored: Sequence[Run]) -> None:
 
 
 def _draw_status(results: SweepPoints, job: Job | None) -> None:
-    """The number of computed points, and buttons for the rest."""
+    """Draw the number of computed points, and the buttons that pause, cancel or resume."""
     computed, total = len(results.points), results.total
     live = job is not None and job.is_live
     with st.container(border=True, key="sweep_status", gap="xsmall"):
-        left = (
+        remaining = (
             f", about {duration_text(job.seconds_left)} left" if live and job and job.seconds_left is not None else ""
         )
         if live and job is not None:
             workers = job.phase.partition(", on ")[2]  # of "Point 3 of 200, on 8 workers"
-            where = f" on {page_text.safe_text(workers, 60)}" if workers else ""
-            words = f"queued, place {job.position}" if job.position else f"computing{where}{left}"
+            device = f" on {page_text.safe_text(workers, 60)}" if workers else ""
+            words = f"queued, position {job.position}" if job.position else f"computing{device}{remaining}"
         else:
             words = (
                 "complete" if results.complete else job.state if job is not None and job.state != "done" else "stopped"
@@ -96,7 +96,7 @@ def _draw_status(results: SweepPoints, job: Job | None) -> None:
             if not permissions.is_allowed(VisitorAction.SWEEP) or (
                 live and job is not None and not page_data.job_queue().may_stop(job.id)
             ):
-                pass  # points that lack stay so, and another session's job goes on
+                pass  # this visitor may not sweep, or the job belongs to another session
             elif live and job is not None:
                 st.button("Pause", icon=":material/pause:", on_click=page_data.job_queue().pause, args=(job.id,),
                     key="pause",
@@ -110,12 +110,12 @@ def _draw_status(results: SweepPoints, job: Job | None) -> None:
                 and st.button("Resume", icon=":material/play_arrow:", key="resume", type="primary")
             ):
                 page_data.job_queue().sweep(results.sweep.id, sweeps.sweep_title(results.sweep))
-                st.rerun()  # the whole page, so that it and the tray follow the job from now on
-            _manage(results.sweep)
+                st.rerun()  # the whole page, so that it and the tray show the job from now on
+            _draw_manage(results.sweep)
 
 
-def _manage(sweep: Sweep) -> None:
-    """Rename, delete and download."""
+def _draw_manage(sweep: Sweep) -> None:
+    """A popover to rename, delete and download the sweep."""
     with st.popover("Manage", icon=":material/more_horiz:", type="tertiary"):
         own = sweep_storage.is_own(page_data.store(), sweep.id)
         if own and permissions.is_allowed(VisitorAction.SWEEP):
@@ -145,13 +145,13 @@ def _delete(sweep: Sweep) -> None:
 
 
 def _pick_point(results: SweepResults, best: str) -> str:
-    """The chosen point: the link's, the session's, else the best so far."""
+    """The chosen point: that of the link or the session, else the best so far."""
     points = [str(point) for point in results.averages["point"].drop_duplicates()]
     return view_state.picked_point(points, best)
 
 
 def _draw_lines(results: SweepResults, subject: BestPoint, chosen: str) -> None:
-    """Scores against the one axis."""
+    """Draw scores against the single axis."""
     paper = paper_line.claim_lines(f"sweeps/{results.sweep.axes[0].target}")
     chart_view.draw_chart(
         "sweep_lines", subject.averages, name=f"sweep_{results.sweep.id}", on_click=lambda: _click("sweep_lines"),
@@ -165,7 +165,7 @@ def _draw_lines(results: SweepResults, subject: BestPoint, chosen: str) -> None:
 
 
 def _draw_map(results: SweepResults, subject: BestPoint, chosen: str) -> None:
-    """A score over both axes."""
+    """Draw a map of one score over both axes."""
     chart_view.draw_question("sweep_contour")
     score = "h_score"
     if results.sweep.kind != PLANE:
@@ -185,7 +185,7 @@ def _draw_map(results: SweepResults, subject: BestPoint, chosen: str) -> None:
 
 
 def _draw_tasks(results: SweepResults, subject: BestPoint, chosen: str) -> None:
-    """Every task along the first axis; of a map, the row of the chosen point."""
+    """Draw every task along the first axis; for a map, in the row of the chosen point."""
     mapped = len(results.sweep.axes) == 2
     rows = results.tasks_beside(chosen) if mapped else results.tasks
     words, caption, note = results.sweep.labels[0], "", sweeps.images_note(results) + subject.note
@@ -193,8 +193,8 @@ def _draw_tasks(results: SweepResults, subject: BestPoint, chosen: str) -> None:
         judged = subject.averages.drop_duplicates("point").set_index("point")
         rows = rows.assign(**{name: rows["point"].map(judged[name]) for name in ("meets", "certainty")})
     if mapped:
-        at = float(results.scores[chosen]["y"])
-        caption = f"With {page_text.safe_text(results.sweep.labels[1], 60)} at {at:g}, as the chosen point has it."
+        y = float(results.scores[chosen]["y"])
+        caption = f"With {page_text.safe_text(results.sweep.labels[1], 60)} at {y:g}, as for the chosen point."
     chart_view.draw_chart(
         "sweep_tasks", rows, name=f"sweep_tasks_{results.sweep.id}", on_click=lambda: _click("sweep_tasks"),
         title=words, values=list(results.sweep.axes[0].values), lines=_line_ids(results), selected=chosen,
@@ -204,7 +204,7 @@ def _draw_tasks(results: SweepResults, subject: BestPoint, chosen: str) -> None:
 
 
 def _draw_table(results: SweepResults, subject: BestPoint) -> None:
-    """The numbers of the charts."""
+    """Draw the numbers of the charts as a table."""
     with st.expander("Every point as a table", icon=":material/table:"):
         columns = [
             "label",
@@ -218,7 +218,7 @@ def _draw_table(results: SweepResults, subject: BestPoint) -> None:
         names = dict(zip("xy", results.sweep.labels, strict=False)) | {
             "label": "Recipe", "in_domain": "In-domain (%)", "out_of_domain": "Out-of-domain (%)",
             "h_score": "H-score (%)", "n_in": "Images in", "n_out": "Images out", "run": "Run",
-            "meets": "Meets the bound", "certainty": "In draws (%)",
+            "meets": "Meets the bound", "certainty": "In resamples (%)",
         }  # fmt: skip
         st.dataframe(rows, hide_index=True, column_config=names, alt="Scores of every point")
 

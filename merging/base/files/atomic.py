@@ -1,8 +1,8 @@
 """Folders that exist whole or not at all: written as temporary folders, sealed by a manifest, then renamed.
 
-No locks are needed. Two writers of one entry each fill a temporary folder of their own, one rename wins, and the loser
-drops its copy. A reader trusts an entry only if its manifest and the sizes of all its files agree; a file's hash is
-compared when the file is first used. What a killed writer leaves is removed by ``sweep``, by whoever calls it next.
+No locks are needed. Two writers of one entry each fill a temporary folder of their own; one rename wins, and the loser
+drops its copy. A reader trusts an entry only if its manifest and the sizes of all its files agree. It compares a file's
+hash when the file is first used. The next call of ``sweep`` removes the temporary folders of killed writers.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from merging.base.files.records import write_json
 from merging.base.files.temporary import OLD, temporary_kind, temporary_name
 
 MANIFEST = "manifest.json"
-TAKEN = {errno.ENOTEMPTY, errno.EEXIST}  # what a rename says where another writer was first
-SWAPS = 10  # how often an entry may be replaced while it is checked
+TAKEN = {errno.ENOTEMPTY, errno.EEXIST}  # errors of a rename whose target another writer has created first
+SWAPS = 10  # how often a check is repeated because the entry was replaced during it
 SHA256, BLAKE3 = "sha256", "blake3"
 NAMES = {SHA256: "sha-256", BLAKE3: "BLAKE3"}
-LARGE = 1 << 24  # bytes above which a file has a BLAKE3, which takes a third of the time
+LARGE = 1 << 24  # bytes above which a file is hashed with BLAKE3, which takes a third of the time
 _PIECE = 1 << 20
 
 Manifest = dict[str, dict[str, Any]]  # file name -> {"sha256" or "blake3", "size"}
@@ -37,11 +37,11 @@ FileState = tuple[int, int, int, str]  # inode, size, time of change and hash of
 
 
 class DamagedError(Exception):
-    """An entry is not what its manifest says; the store turns this into an error for users."""
+    """An entry does not match its manifest; the store turns this into an error for users."""
 
 
 def make_temporary(root: Path) -> Path:
-    """A new private folder beside the entries; its name holds the process that writes it."""
+    """A new private folder beside the entries; its name identifies the process that writes it."""
     root.mkdir(mode=0o700, parents=True, exist_ok=True)
     folder = root / temporary_name()
     folder.mkdir(mode=0o700)
@@ -51,7 +51,7 @@ def make_temporary(root: Path) -> Path:
 def seal(folder: Path) -> dict[str, FileState]:
     """Sync every file to the disk, then write the manifest; a folder without a manifest is no entry.
 
-    Returns {file name: state in which it was hashed}.
+    Returns {file name: the file's state when it was hashed}.
     """
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     manifest: Manifest = {}
@@ -71,7 +71,7 @@ def seal(folder: Path) -> dict[str, FileState]:
 
 
 def publish(folder: Path, final: Path) -> bool:
-    """Rename a sealed folder to its final path; False if another writer was first (ours is then dropped)."""
+    """Rename a sealed folder to its final path; if another writer was first, drop the folder and return False."""
     try:
         with disk.rename_in_block(folder, final):
             folder.rename(final)
@@ -80,17 +80,17 @@ def publish(folder: Path, final: Path) -> bool:
             raise
         remove_temporary(folder)
         return False
-    with contextlib.suppress(OSError):  # it is there and whole, whatever becomes of the sync
+    with contextlib.suppress(OSError):  # the entry is whole even if the sync fails
         sync(final.parent)
     return True
 
 
 @contextlib.contextmanager
 def write_folder(root: Path, name: str, whole: Callable[[Path], bool], what: str) -> Iterator[Path]:
-    """A folder to fill, which then becomes ``root``/``name``; an existing entry stays if it is ``whole``.
+    """A folder to fill in the block, which then becomes ``root``/``name``; an existing entry stays if it is ``whole``.
 
     Raises:
-        StoreError: the store cannot be written to; the message begins with ``what`` is written.
+        StoreError: the store cannot be written to; the message begins with ``what``, the name of the entry.
     """
     with explain_os_errors(what, OTHER_STORE):
         folder, final = make_temporary(root), root / name
@@ -105,53 +105,56 @@ def write_folder(root: Path, name: str, whole: Callable[[Path], bool], what: str
 
 
 def require_writable(root: Path, what: str) -> None:
-    """Raise StoreError if ``what`` could not be written below ``root``; asked before long work."""
+    """Raise StoreError if ``what`` could not be written below ``root``; called before long work."""
     with explain_os_errors(what, OTHER_STORE):
         remove_temporary(make_temporary(root))
 
 
 def replace(folder: Path, final: Path) -> bool:
-    """Put a folder into the place of another one, if there is one; False if another writer was first (ours is dropped).
+    """Rename a folder to ``final`` in place of any entry there; if another writer was first, drop it and return False.
 
-    The old one lies aside until ours is in its place. If this process dies before that, ``sweep`` puts it back.
+    The old entry is set aside until the new one is published. If this process dies before that, ``sweep`` restores it.
     """
-    aside = final.with_name(temporary_name(OLD))
-    aside.mkdir(mode=0o700)
+    old_folder = final.with_name(temporary_name(OLD))
+    old_folder.mkdir(mode=0o700)
     try:
         with contextlib.suppress(FileNotFoundError):
-            final.rename(aside / final.name)
+            final.rename(old_folder / final.name)
         return publish(folder, final)
     finally:
-        _restore(aside)
+        _restore(old_folder)
 
 
-def _restore(aside: Path) -> None:
-    """Rename what lies aside to its final path if that is free, else remove it; what cannot be renamed stays."""
+def _restore(old_folder: Path) -> None:
+    """Rename an entry that was set aside back to its final path if that is free; remove it otherwise.
+
+    An entry that cannot be renamed stays.
+    """
     with contextlib.suppress(OSError):
-        for old in aside.iterdir():
+        for old in old_folder.iterdir():
             try:
-                if not (final := aside.with_name(old.name)).exists():
+                if not (final := old_folder.with_name(old.name)).exists():
                     old.rename(final)
             except OSError as error:
-                if error.errno not in TAKEN:  # else another writer has put its own there since we looked
+                if error.errno not in TAKEN:  # another writer may have published an entry since the check
                     raise
-        shutil.rmtree(aside)
+        shutil.rmtree(old_folder)
 
 
 def retire(final: Path, what: str = "") -> None:
-    """Rename an entry away at once, then remove it; does nothing if there is none.
+    """Rename an entry to a temporary name, then remove it; does nothing if there is none.
 
     Raises:
-        StoreError: it cannot be removed; the message begins with ``what`` it is, by default its name.
+        StoreError: it cannot be removed; the message begins with ``what``, by default the entry's name.
     """
-    away = final.with_name(temporary_name())
+    temporary = final.with_name(temporary_name())
     with explain_os_errors(what or final.name, OTHER_STORE, "removed"), contextlib.suppress(FileNotFoundError):
-        final.rename(away)
-    remove_temporary(away)  # also after a rename that happened, but whose reply a network file system has lost
+        final.rename(temporary)
+    remove_temporary(temporary)  # also if the rename succeeded but a network file system lost its reply
 
 
 def remove_temporary(folder: Path) -> None:
-    """Remove a temporary folder; errors are ignored. Another thread may just have put a file there: try thrice."""
+    """Remove a temporary folder, ignoring errors; three attempts, as another thread may still write a file into it."""
     for _ in range(3):
         shutil.rmtree(folder, ignore_errors=True)
         if not folder.exists():
@@ -159,7 +162,7 @@ def remove_temporary(folder: Path) -> None:
 
 
 def read_manifest(folder: Path) -> Manifest:
-    """The manifest, after comparing the size of every file.
+    """The manifest of an entry, after comparing the size of every file.
 
     Raises:
         DamagedError: the manifest is missing or malformed, or a file is missing or of another size.
@@ -176,19 +179,19 @@ def read_manifest(folder: Path) -> Manifest:
 
 
 def state_of(folder: Path, names: Iterable[str]) -> tuple[int, ...]:
-    """Numbers that change when one of these files of an entry is written to or replaced; empty if one is missing."""
+    """Numbers that change when one of the named files of an entry is written or replaced; empty if one is missing."""
     try:
-        stats = [os.stat(f"{folder}/{name}") for name in names]  # noqa: PTH116 - a listing asks for hundreds
+        stats = [os.stat(f"{folder}/{name}") for name in names]  # noqa: PTH116 - faster; a listing needs hundreds
     except OSError:
         return ()
     return tuple(number for stat in stats for number in (stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns))
 
 
-_verified_files: set[tuple[str, int, int, int, str]] = set()  # path and state of good files
+_verified_files: set[tuple[str, int, int, int, str]] = set()  # path and state of files whose hash was verified
 
 
 def verify_file(folder: Path, manifest: Mapping[str, Mapping[str, Any]], name: str) -> Path:
-    """The path of one file, after its hash was checked; once per process unless the file changes.
+    """The path of one file of an entry, after checking its hash; once per process unless the file changes.
 
     Raises:
         DamagedError: the file is not in the manifest or does not have its hash.
@@ -213,12 +216,12 @@ def _file_state(status: os.stat_result, content_hash: str) -> FileState:
 
 
 def _hash_kind(entry: Mapping[str, Any]) -> str:
-    """Which hash an entry of a manifest gives."""
+    """Which hash an entry of a manifest has."""
     return BLAKE3 if BLAKE3 in entry else SHA256
 
 
 def is_whole(folder: Path) -> bool:
-    """Whether every file is what the manifest says."""
+    """Whether every file matches the manifest."""
     try:
         check_whole(folder)
     except DamagedError:
@@ -227,14 +230,14 @@ def is_whole(folder: Path) -> bool:
 
 
 def check_whole(folder: Path) -> None:
-    """Raise DamagedError, which names the file, unless every file is what the manifest says."""
+    """Raise DamagedError, which names the file, unless every file matches the manifest."""
     manifest = read_manifest(folder)
     for name in manifest:
         verify_file(folder, manifest, name)
 
 
 def is_damaged(folder: Path) -> bool:
-    """Whether the existing entry is not whole; one that was replaced during the check is checked again."""
+    """Whether an entry exists and is not whole; an entry that is replaced during the check is checked again."""
     for _ in range(SWAPS):
         before = _identity(folder)
         if before is None or is_whole(folder):
@@ -253,8 +256,8 @@ def _identity(folder: Path) -> tuple[int, int] | None:
 
 
 def sweep(root: Path) -> None:
-    """Remove what dead writers left in a folder, and put back what they had put aside."""
-    with contextlib.suppress(OSError):  # there is no such folder, or it must not be read
+    """Remove the temporary files of dead writers in a folder, and restore entries that they had set aside."""
+    with contextlib.suppress(OSError):  # there is no such folder, or it is not readable
         for path in root.iterdir():
             kind = temporary_kind(path)
             if kind == OLD:
@@ -283,19 +286,19 @@ def replace_file(path: Path) -> Iterator[Path]:
         disk.sync_all(partial)
         with disk.rename_in_block(partial / path.name, path):
             (partial / path.name).replace(path)
-        with contextlib.suppress(OSError):  # it is there and whole, whatever becomes of the sync
+        with contextlib.suppress(OSError):  # the file is whole even if the sync fails
             sync(path.absolute().parent)
 
 
 @contextlib.contextmanager
-def temporary_beside(place: Path) -> Iterator[Path]:
-    """A temporary folder beside a path; after a failure nothing remains, not even new folders above it."""
-    place = place.absolute()
-    missing = [path for path in place.parents if not path.exists()]
-    with explain_os_errors(place.name):
-        place.parent.mkdir(parents=True, exist_ok=True)
-        sweep(place.parent)
-        partial = make_temporary(place.parent)
+def temporary_beside(target: Path) -> Iterator[Path]:
+    """A temporary folder beside a path; it is removed after the block, as are new parent folders that stayed empty."""
+    target = target.absolute()
+    missing = [path for path in target.parents if not path.exists()]
+    with explain_os_errors(target.name):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        sweep(target.parent)
+        partial = make_temporary(target.parent)
         try:
             yield partial
         finally:

@@ -1,4 +1,4 @@
-"""The disk that is written to: free space, sizes of folders, and errors of the disk in plain words."""
+"""Disks: free space, sizes of folders, synced writes, and errors of the disk in plain words."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from merging.base.errors import MergingError, StoreError
 from merging.base.text import printable, size_text
 
 FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
-UNSUPPORTED = {errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS, errno.ENODEV}  # by a file system that reserves nothing
-OTHER_STORE = "set MERGESCOPE_STORE to a folder that can be written to"  # the way out if the store cannot be
+UNSUPPORTED = {errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS, errno.ENODEV}  # file systems that cannot reserve space
+OTHER_STORE = "set MERGESCOPE_STORE to a folder that can be written to"  # the remedy if the store is not writable
 STILL = " Stored results can still be viewed."
 
 
 def free_bytes(folder: Path) -> int:
-    """Free bytes on the disk of a folder that exists or will be made."""
+    """Free bytes on the disk of a folder, which need not exist yet."""
     return shutil.disk_usage(nearest_existing(folder)).free
 
 
 def is_writable(folder: Path) -> bool:
-    """Whether a folder that exists or will be made can be written to."""
+    """Whether a folder, which need not exist yet, can be written to."""
     return os.access(nearest_existing(folder), os.W_OK | os.X_OK)
 
 
@@ -35,29 +35,29 @@ def nearest_existing(folder: Path) -> Path:
 
 
 @contextlib.contextmanager
-def explain_os_errors(what: str, remedy: str = "choose another place", done: str = "written") -> Iterator[None]:
-    """Turn an OSError raised while ``what`` is ``done`` into a StoreError that says so; ``elsewhere`` is a way out."""
+def explain_os_errors(what: str, remedy: str = "choose another folder", done: str = "written") -> Iterator[None]:
+    """Turn an OSError in the block into a StoreError: ``what`` cannot be ``done``, and ``remedy`` helps."""
     try:
         yield
-    except BrokenPipeError:  # nobody reads the progress that is printed meanwhile; the disk is well
+    except BrokenPipeError:  # the reader of the printed progress is gone; the disk is fine
         raise
     except OSError as error:
-        kept = " Nothing of it was kept." if done == "written" else ""
+        loss = " Nothing of it was kept." if done == "written" else ""
         if error.errno in FULL:
             words = (
-                f"The disk is full ({_describe_os_error(error)}): {what} was not {done}.{kept} "
+                f"The disk is full ({_describe_os_error(error)}): {what} was not {done}.{loss} "
                 f"Free some space, or {remedy}."
             )
         else:
             still = STILL if remedy == OTHER_STORE else ""
             words = (
-                f"{what} cannot be {done} ({_describe_os_error(error)}).{kept}{still} {remedy[0].upper()}{remedy[1:]}."
+                f"{what} cannot be {done} ({_describe_os_error(error)}).{loss}{still} {remedy[0].upper()}{remedy[1:]}."
             )
         raise StoreError(words) from None
 
 
 def _describe_os_error(error: OSError) -> str:
-    """The system's words for an error, with the name of the file unless it is a temporary one."""
+    """The system's description of an error, with the name of the file unless it is a temporary one."""
     path = error.filename if isinstance(error.filename, str | bytes | Path) else ""
     name = printable(Path(os.fsdecode(path)).name, 80)
     return f"{error.strerror or type(error).__name__}{f': {name}' if name and 'tmp-' not in name else ''}"
@@ -80,9 +80,9 @@ def sync(path: Path) -> None:
 
 @contextlib.contextmanager
 def rename_in_block(source: Path, target: Path) -> Iterator[None]:
-    """Rename ``source`` to ``target`` in the block; a FileNotFoundError is ignored if the rename has happened.
+    """Rename ``source`` to ``target`` in the block; a FileNotFoundError is ignored if the rename succeeded.
 
-    A network file system whose reply is lost asks again, and is then told that there is nothing to rename.
+    A network file system that loses a reply repeats the request, which then fails because ``source`` is gone.
     """
     before = _identity(source)
     try:
@@ -97,26 +97,26 @@ def _identity(path: Path) -> tuple[int, int, int] | None:
         state = path.lstat()
     except OSError:
         return None
-    return state.st_dev, state.st_ino, state.st_mtime_ns  # the number of a deleted one is soon given to another
+    return state.st_dev, state.st_ino, state.st_mtime_ns  # the inode number of a deleted file is soon reused
 
 
 def exists_on_shared_disk(path: Path) -> bool:
-    """Whether it is there, also if another computer has only just put it there.
+    """Whether a path exists, even if another computer has created it only just now.
 
-    A network file system may remember for a minute that a name was missing; listing the folder refreshes that.
+    A network file system may remember for a minute that a name is missing; listing the folder refreshes that.
     """
     if path.exists():
         return True
     with contextlib.suppress(OSError):
-        os.listdir(path.parent)  # noqa: PTH208 - nothing is done with the names
+        os.listdir(path.parent)  # noqa: PTH208 - the names are not needed
     return path.exists()
 
 
 def reserve(descriptor: int, size: int) -> None:
-    """Give an empty file its size, and its place on the disk where the system can: writing it then takes half the time.
+    """Set the size of an empty file, and allocate its blocks if the system can, which halves the time of writing it.
 
     Raises:
-        OSError: there is not so much room, or the file cannot be written to.
+        OSError: there is not enough space, or the file cannot be written to.
     """
     if hasattr(os, "posix_fallocate"):
         try:
@@ -129,7 +129,10 @@ def reserve(descriptor: int, size: int) -> None:
 
 
 def temporary_space_error(use: str, needed: int) -> MergingError:
-    """What is raised where the folder for temporary files lacks ``needed`` bytes; ``use`` is who takes them."""
+    """The error for a folder for temporary files that lacks ``needed`` bytes; ``use`` begins the sentence.
+
+    ``use`` is a subject with its verb, such as "The merge needs".
+    """
     return MergingError(
         f"{use} {size_text(needed)} in the folder for temporary files, {tempfile.gettempdir()}, which has less free. "
         "Let the environment variable TMPDIR name a roomier folder."
@@ -149,7 +152,7 @@ def folder_size(folder: Path) -> int:
 
 
 def list_files_below(folder: Path, parents: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], str, int]]:
-    """(folders on the way, name, size) of every file; files that vanish meanwhile are left out."""
+    """(parent folders below ``folder``, name, size) of every file; files that vanish meanwhile are left out."""
     try:
         with os.scandir(folder) as entries:
             for entry in entries:
@@ -162,7 +165,7 @@ def list_files_below(folder: Path, parents: tuple[str, ...]) -> Iterator[tuple[t
 
 
 def link_or_copy(source: Path, target: Path) -> None:
-    """The same file under a second name, or a copy where the file system has no links."""
+    """Link a file under a second name, or copy it if the file system has no links."""
     try:
         os.link(source, target)
     except OSError:

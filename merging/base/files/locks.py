@@ -1,4 +1,4 @@
-"""Locks between processes. They only spare double work: whoever gets none goes on without."""
+"""Locks between processes. They only avoid duplicate work: a process that does not get a lock continues without it."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from filelock import FileLock, Timeout
 
 from merging.base.files.processes import NO_PROCESS, ProcessId, this_process
 
-LOOK = 0.5  # seconds between two looks at the holder
-LONGEST = 3600.0  # seconds that anybody waits
+LOOK = 0.5  # seconds between two checks of the holder
+LONGEST = 3600.0  # seconds that a process waits for a lock at most
 
 
 @contextlib.contextmanager
@@ -22,11 +22,11 @@ def hold_lock(
     notify: Callable[[ProcessId], None] = lambda holder: None,
     longest: float = LONGEST,
 ) -> Iterator[bool]:
-    """Hold a lock while the block runs; gives whether it is held.
+    """Hold a lock while the block runs; yield whether it is held.
 
-    It is not where the file system has no locks or cannot be written to, where the holder was halted by a signal, and
-    after ``longest`` seconds. While another process holds it, ``tell`` is called with that process (number 0 if it did
-    not say), and ``check``, which may raise to stop waiting.
+    It is not held if the file system has no locks or is not writable, if a signal has halted the holder, or after
+    ``longest`` seconds. While another process holds the lock, ``notify`` is called with that process (number 0 if it
+    is unknown), and so is ``check``, which may raise to stop waiting.
     """
     lock = _acquire(path, check, notify, longest)
     try:
@@ -60,7 +60,7 @@ def _acquire(
 
 
 def _holder(path: Path) -> ProcessId:
-    """The process that says in the file that it holds the lock."""
+    """The process that the lock's file names as its holder; ``NO_PROCESS`` if it names none."""
     with contextlib.suppress(OSError, ValueError):
         if process := ProcessId.parse(path.read_text("ascii")):
             return process

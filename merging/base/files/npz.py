@@ -1,6 +1,7 @@
-"""NumPy's npz archives from untrusted sources: headers are checked before any array is read, rows are read singly.
+"""NumPy's npz archives from untrusted sources: headers are checked before any array is read.
 
-``np.load`` would unpack whole arrays, however large their headers say they are. Pickled objects are never read.
+``np.load`` would unpack whole arrays of any size that their headers claim. Here single rows can be read. Pickled
+objects are never read.
 """
 
 from __future__ import annotations
@@ -27,15 +28,15 @@ from merging.base.files.paths import open_regular, path_state, resolve_contained
 from merging.base.text import first_few, printable
 
 MAX_MEMBERS = 1000
-MAX_READ = 1 << 32  # bytes of an array that is read whole
+MAX_READ = 1 << 32  # most bytes of an array that is read whole
 BOMB, BOMB_SIZE = 200, 1 << 28  # compression factor and size in bytes above which an archive is taken for a zip bomb
 KINDS = "biufU"
-CHUNK = 1 << 22  # bytes that are read at a time
+CHUNK = 1 << 22  # bytes read at a time
 MAGIC = b"PK\x03\x04"
-BROKEN = (  # what reading a damaged archive raises, in zipfile and in NumPy's parser of headers
+BROKEN = (  # exceptions of zipfile and of NumPy's header parser when an archive is damaged
     zipfile.BadZipFile, zlib.error, EOFError, OSError, ValueError, RuntimeError, KeyError, SyntaxError, TokenError,
 )  # fmt: skip
-_PARSER = threading.Lock()  # NumPy parses headers as Python, and CPython 3.11 may fail where threads do so at once
+_PARSER = threading.Lock()  # NumPy parses headers as Python code, which may fail in several threads of CPython 3.11
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +56,11 @@ class ArrayInfo:
 
 
 def read_array_infos(path: Path) -> Mapping[str, ArrayInfo]:
-    """Shape and dtype of each array of an archive, read again only when the file has changed; raises as ``Npz``."""
+    """Shape and dtype of each array of an archive, read again only when the file has changed.
+
+    Raises:
+        TaskError: as ``Npz``.
+    """
     return _read_array_infos(path, path_state(path))
 
 
@@ -66,7 +71,7 @@ def _read_array_infos(path: Path, state: tuple[int, ...]) -> Mapping[str, ArrayI
 
 
 class Npz:
-    """An npz archive: ``infos`` gives shape and dtype of each array.
+    """An npz archive; ``infos`` has the shape and dtype of each array.
 
     Raises:
         TaskError: not an npz, damaged, a zip bomb, or holding Python objects.
@@ -126,7 +131,11 @@ class Npz:
         return ArrayInfo(tuple(int(size) for size in shape), dtype)
 
     def read(self, name: str) -> NDArray[Any]:
-        """A whole array; raises TaskError if no array has that name or it is too large to be read whole."""
+        """A whole array (*S), of any shape.
+
+        Raises:
+            TaskError: no array has that name, it is too large to be read whole, or the archive is damaged.
+        """
         info = self._require(name)
         if info.nbytes > MAX_READ:
             raise TaskError(f"{self.name}: array {name!r} takes {info.nbytes:,} bytes; at most {MAX_READ:,} are read.")
@@ -142,7 +151,11 @@ class Npz:
         return np.frombuffer(flat, info.dtype).reshape(info.shape)
 
     def read_rows(self, name: str, indices: Iterable[int]) -> Iterator[tuple[int, NDArray[Any]]]:
-        """(index, row) for increasing indices; one row is in memory at a time."""
+        """(index, row (*S)) of an array (n, *S) for increasing indices; one row is in memory at a time.
+
+        Raises:
+            TaskError: no array has that name, an index is out of range, or the archive is damaged.
+        """
         info = self._require(name)
         row = ArrayInfo(info.shape[1:], info.dtype)
         with self._read_errors(), self._stream(name) as stream:
@@ -182,7 +195,7 @@ class Npz:
 
 
 def write_npz(path: Path, arrays: Mapping[str, tuple[ArrayInfo, Iterable[bytes]]]) -> None:
-    """Write arrays whose bytes are given in pieces; the same arrays give the same file."""
+    """Write arrays, {name: (info, pieces of its bytes)}; the same arrays produce the same file."""
     with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:
         for name, (info, pieces) in arrays.items():
             header = {"descr": npy.dtype_to_descr(info.dtype), "fortran_order": False, "shape": info.shape}

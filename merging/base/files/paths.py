@@ -1,4 +1,4 @@
-"""Opening untrusted paths: links out of their folder are refused, so that a listed folder exposes only its files."""
+"""Opening untrusted paths: links that leave their folder are refused, so a listed folder exposes only its own files."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from pathlib import Path
 from merging.base.errors import CheckpointError
 from merging.base.text import printable
 
-MOST = 5000  # entries of a model's folder whose state is read
+MOST = 5000  # most entries of a model's folder whose state is read
 
 
 def is_utf8(path: Path) -> bool:
-    """Whether a path is UTF-8, so that a file of text can hold it."""
+    """Whether a path is valid UTF-8, so that a text file can hold it."""
     try:
         str(path).encode()
     except UnicodeEncodeError:
@@ -22,19 +22,19 @@ def is_utf8(path: Path) -> bool:
 
 
 def resolve_contained(path: Path) -> Path:
-    """The file at a path, links followed.
+    """The file at a path, after following links.
 
-    Links may lead inside their folder, and from a snapshot of the Hub's cache to the blobs beside it or to those that
-    all repositories of the cache share.
+    A link may lead to a file in its own folder, and from a snapshot in the Hub's cache to the blobs of its repository
+    or to the blobs that all repositories of the cache share.
 
     Raises:
-        CheckpointError: the path is a link that leads elsewhere or nowhere; the message does not name its target.
+        CheckpointError: a link leads to another folder or to no file; the message does not name its target.
     """
     try:
         if not path.is_symlink():
             return path
         target, folder = Path(os.path.realpath(path)), Path(os.path.realpath(path.parent))
-    except (OSError, ValueError):  # opening the path fails, too, and says why
+    except (OSError, ValueError):  # opening the path fails, too, and states the reason
         return path
     if not target.is_relative_to(folder) and not _in_hub_cache(target, folder):
         raise CheckpointError(
@@ -46,7 +46,7 @@ def resolve_contained(path: Path) -> Path:
 
 
 def _in_hub_cache(target: Path, folder: Path) -> bool:
-    """Whether a snapshot's file leads to a blob of the same repository, or to one of blobs/XX of the whole cache."""
+    """Whether a snapshot's link leads to a blob of the same repository, or to one in blobs/XX of the whole cache."""
     repository = next((path.parent for path in (folder, *folder.parents) if path.name == "snapshots"), folder)
     shared = repository.parent / "blobs" / target.name[:2]
     return repository.name.startswith(("models--", "datasets--")) and target.parent in {repository / "blobs", shared}
@@ -56,7 +56,7 @@ def open_regular(path: Path) -> int:
     """A file descriptor of a regular file; pipes, folders and missing files are refused without waiting."""
     label = printable(path.name or str(path), 80)
     try:
-        # Opened first and checked through the descriptor: what is checked is what is read. Pipes do not block.
+        # Open first and check the descriptor, so that the checked file is the one that is read. Pipes do not block.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     except FileNotFoundError:
         raise CheckpointError(f"{label}: not found.") from None
@@ -72,7 +72,7 @@ def open_regular(path: Path) -> int:
 
 
 def file_state(descriptor: int) -> tuple[int, ...]:
-    """Device, inode, size and time of change of an open file: they change when it is written to."""
+    """Device, inode, size and modification time of an open file; they change when it is written to."""
     status = os.fstat(descriptor)
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
@@ -88,7 +88,7 @@ def path_state(path: Path) -> tuple[int, ...]:
 
 
 def choose_unique_name(name: str, used: set[str]) -> str:
-    """The name, longer where another one is like it on a disk that ignores upper and lower case; ``used`` grows."""
+    """The name, with underscores appended until it differs from all in ``used`` regardless of case; ``used`` grows."""
     while name.casefold() in used:
         name += "_"
     used.add(name.casefold())

@@ -1,7 +1,7 @@
 """The plain part of YAML: mappings, lists, text, numbers, true and false. No aliases, dates or tags.
 
-Recipes are untrusted and are read in the server. Aliases can make a few hundred bytes unfold to gigabytes, tags and
-dates run constructors that fail in various ways, and of a key that is written twice the last value silently wins.
+Recipes are untrusted, and the server reads them. Aliases can expand a few hundred bytes to gigabytes. Tags and dates
+run constructors that fail in various ways. If a key is written twice, the last value silently wins.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ PLAIN = {f"tag:yaml.org,2002:{kind}" for kind in ("str", "int", "float", "bool",
 
 
 def read_plain_yaml(text: str, what: str = "recipe") -> Any:
-    """The data in a YAML document; ``what`` is what messages call it.
+    """The data in a YAML document; messages call it ``what``.
 
     Raises:
-        RecipeError: not YAML, too large, too deep, or more than plain data; the message says which, and where.
+        RecipeError: not YAML, too large, too deep, or more than plain data; the message names the problem and its line.
     """
     try:
         return _read(text)
@@ -34,23 +34,23 @@ def read_plain_yaml(text: str, what: str = "recipe") -> Any:
 
 
 def check_fields(data: Any, what: str, fields: Sequence[str], version: int) -> dict[str, Any]:
-    """The same data, which is a mapping with these fields only and of this version.
+    """The data as a mapping, after checking that it has only these fields and this version.
 
     Raises:
-        RecipeError: it is not; the message names the field.
+        RecipeError: the data is not such a mapping; the message names the field.
     """
     if not isinstance(data, dict):
         raise RecipeError(f"A {what} is a mapping with the fields {', '.join(fields)}; got {type(data).__name__}.")
     for field in data:
         if field not in fields:
             raise RecipeError(f"The {what} has an unknown field {field!r}.{did_you_mean(str(field), fields)}")
-    if (given := data.get("version", version)) != version:
-        raise RecipeError(f"The {what} is of version {reprlib.repr(given)}; this program reads version {version}.")
+    if (stated := data.get("version", version)) != version:
+        raise RecipeError(f"The {what} is of version {reprlib.repr(stated)}; this program reads version {version}.")
     return data
 
 
 def read_text_field(value: Any, field: str, what: str = "recipe") -> str:
-    """A piece of text; numbers are taken as they are written, anything else is refused. Raises RecipeError."""
+    """The value of a field as text; numbers become text. Raises RecipeError for any other value."""
     if isinstance(value, (str, int, float)) and not isinstance(value, bool):
         text = str(value)
         if not any("\ud800" <= sign <= "\udfff" for sign in text):  # lone surrogates cannot be written to any file
@@ -72,8 +72,8 @@ def _read(text: str) -> Any:
 
 
 def write_yaml(data: Any) -> str:
-    """A YAML document that ``read_plain_yaml`` reads back to equal data, keys in order; invisible characters are
-    escaped.
+    """A YAML document that ``read_plain_yaml`` reads back as equal data; keys stay in order, and invisible characters
+    are escaped.
     """
     document = yaml.safe_dump(data, sort_keys=False, allow_unicode=True)
     if all(line.isprintable() for line in document.split("\n")):

@@ -1,4 +1,4 @@
-"""Processes by number, time of birth and computer, so that a later one with the same number is not taken for them."""
+"""Processes identified by number, start time and computer, so that a reused number is not mistaken for the same one."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from typing import Self
 
 import psutil
 
-SAME = 2.0  # seconds between two statements of one birth: the clocks that it is computed from have whole seconds
-TEXT = r"(\d+)-(\d+)-([0-9a-f]{8})"  # a pattern of what ``text`` gives: number, birth, computer
+SAME = 2.0  # seconds by which two readings of one start time may differ: their clocks count whole seconds
+TEXT = r"(\d+)-(\d+)-([0-9a-f]{8})"  # the pattern of ``ProcessId.text``: number, start time, computer
 DEAD = {psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD}
 HALTED = {psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP}
 
@@ -24,8 +24,8 @@ HALTED = {psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP}
 class ProcessId:
     """A process; number 0 is none.
 
-    ``born`` is its time of birth in seconds, on Linux since the computer was started, so that setting the clock does
-    not change it. ``host`` names the computer, its start and its space of process numbers.
+    ``born`` is its start time in seconds, on Linux since the boot, so that setting the clock does not change it.
+    ``host`` identifies the computer, its boot and its namespace of process numbers.
     """
 
     pid: int = 0
@@ -42,27 +42,27 @@ class ProcessId:
 
     @classmethod
     def parse(cls, text: str) -> Self | None:
-        """The process that ``text`` gave; None if it is none."""
+        """The process that the property ``text`` describes; None if the text describes none."""
         match = re.fullmatch(TEXT, text)
         return cls(int(match[1]), float(match[2]), match[3]) if match else None
 
     @property
     def text(self) -> str:
-        """The process as a part of a file's name."""
+        """The process as text that can be part of a file's name."""
         return f"{self.pid}-{round(self.born)}-{self.host}"
 
     @property
     def is_local(self) -> bool:
-        """Whether it belongs to this computer since its last start, so that ``alive`` can know."""
+        """Whether it belongs to this computer since its last boot, so that ``is_alive`` can find out."""
         return self.host == this_host()
 
     @property
     def is_remote(self) -> bool:
-        """Whether it belongs to another computer, or to this one before its last start, so that it cannot be asked."""
+        """Whether it belongs to another computer, or to this one before its last boot; its status is then unknown."""
         return bool(self.pid) and not self.is_local
 
     def status(self) -> str:
-        """What psutil says of it; empty if it has ended, or belongs elsewhere."""
+        """Its status by psutil; empty if it has ended or is remote."""
         if not self.pid or self.is_remote:
             return ""
         try:
@@ -77,7 +77,7 @@ class ProcessId:
         return bool(self.status())
 
     def is_halted(self) -> bool:
-        """Whether a signal stopped it, so that it waits for another one."""
+        """Whether a signal has stopped it, so that it waits for a signal to continue."""
         return self.status() in HALTED
 
     def is_working(self) -> bool:
@@ -103,13 +103,13 @@ def _find_process(pid: int) -> ProcessId:
 
 
 def _start_time(process: psutil.Process) -> float:
-    """Seconds; psutil adds the computer's start on Linux, which changes when the clock is set."""
+    """The start time in seconds; on Linux without the boot time, which psutil adds and which changes with the clock."""
     return process.create_time() - (psutil.boot_time() if psutil.LINUX else 0.0)
 
 
 @cache
 def this_host() -> str:
-    """Eight digits for this computer since its last start, and for the space of process numbers on it."""
+    """Eight hexadecimal digits that identify this computer, its boot, and its namespace of process numbers."""
     facts = [platform.node()]
     with contextlib.suppress(OSError):  # only Linux has these
         facts.append(Path("/proc/sys/kernel/random/boot_id").read_text("ascii"))

@@ -14,7 +14,7 @@ from merging.base.errors import MergingError
 from merging.base.files.disk import FULL, rename_in_block, sync
 from merging.base.files.temporary import temporary_name
 
-RESERVES, RESERVED = ("reserve-1", "reserve-2"), 1 << 13  # files that keep room, and bytes of each
+RESERVES, RESERVED = ("reserve-1", "reserve-2"), 1 << 13  # files that reserve space on the disk, and bytes of each
 T = TypeVar("T")
 
 
@@ -36,33 +36,33 @@ def write_bytes(path: Path, raw: bytes) -> None:
 
 
 def reserve(folder: Path) -> None:
-    """Take room on the disk for small files in a folder that must be written even when the disk is full."""
+    """Reserve space on the disk for small files in a folder that must be written even when the disk is full."""
     for name in RESERVES:
-        (folder / name).write_bytes(os.urandom(RESERVED))  # not zeros, for which some file systems take no room
+        (folder / name).write_bytes(os.urandom(RESERVED))  # not zeros, for which some file systems allocate no space
         sync(folder / name)
 
 
 def release(folder: Path) -> None:
-    """Give back the room that was reserved in a folder."""
+    """Free the space that was reserved in a folder."""
     with contextlib.suppress(OSError):
         for name in RESERVES:
             (folder / name).unlink(missing_ok=True)
 
 
 def write_reserved(path: Path, raw: bytes) -> None:
-    """Write a small file, on a full disk into room that its folder has reserved; after a failure it has not changed."""
+    """Write a small file; on a full disk, into the space reserved in its folder. After a failure it has not changed."""
     try:
         write_bytes(path, raw)
     except OSError as error:
-        place = next((kept for name in RESERVES if (kept := path.with_name(name)).exists()), None)
-        if error.errno not in FULL or place is None or len(raw) > RESERVED:
+        reserved = next((each for name in RESERVES if (each := path.with_name(name)).exists()), None)
+        if error.errno not in FULL or reserved is None or len(raw) > RESERVED:
             raise
-        with place.open("r+b") as file:
+        with reserved.open("r+b") as file:
             file.write(raw)
             file.truncate()
-        sync(place)
-        with rename_in_block(place, path):
-            place.replace(path)
+        sync(reserved)
+        with rename_in_block(reserved, path):
+            reserved.replace(path)
 
 
 def encode_json(data: Any) -> bytes:
@@ -79,7 +79,7 @@ def write_json(path: Path, data: Any) -> None:
 class JsonRecords:
     """Records in one folder, a JSON file each. Records of another version, and files that are no record, are ignored.
 
-    ``most`` is how many of them, the newest, are listed.
+    ``names`` lists the newest ``most`` records.
     """
 
     folder: Path
@@ -87,16 +87,16 @@ class JsonRecords:
     most: int = 5000
 
     def write(self, name: str, record: Mapping[str, Any]) -> None:
-        """Store a record in place of the one of that name.
+        """Store a record, replacing any record of that name.
 
         Raises:
-            OSError, ValueError: the disk cannot be written to, or the record holds what is no JSON.
+            OSError: the disk cannot be written to. ValueError: the record holds a value that JSON does not have.
         """
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         write_json(self.path(name), {"version": self.version, **record})
 
     def read(self, name: str, build: Callable[[Any], T]) -> T | None:
-        """What ``build`` makes of a record; None if there is none, or ``build`` refuses it."""
+        """A record as ``build`` converts it; None if there is no such record, or ``build`` refuses it."""
         try:
             record = json.loads(self.path(name).read_bytes())
             return build(record) if record["version"] == self.version else None
@@ -113,7 +113,7 @@ class JsonRecords:
         return sorted(changed, key=lambda name: (-changed[name], name))[: self.most]
 
     def remove(self, name: str) -> None:
-        """Remove a record; nothing happens if there is none. Raises OSError if it cannot be removed."""
+        """Remove a record; does nothing if there is none. Raises OSError if it cannot be removed."""
         self.path(name).unlink(missing_ok=True)
 
     def path(self, name: str) -> Path:

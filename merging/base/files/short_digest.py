@@ -1,6 +1,6 @@
 """Short names derived from content (of runs, sweeps, points, sets, widgets): the first twelve digits of a sha-256.
 
-Pages print six or eight of them, and any six that only one name begins with will do where a name is asked for.
+Pages print six or eight of the digits. Where a user enters a name, at least six digits suffice if they are unique.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ def short_digest(text: str) -> str:
 
 
 def match_prefix(written: str, names: Iterable[str]) -> list[str]:
-    """The names that begin with what is written, if that are at least six hexadecimal digits; none otherwise."""
+    """The names that begin with ``written``, if that is at least six hexadecimal digits; none otherwise."""
     return [name for name in names if name.startswith(written)] if BEGINNING.fullmatch(written) else []
 
 
 def resolve_prefix(written: str, names: Iterable[str]) -> str:
-    """The one name that begins with what is written; what is written itself if there is none, or more than one."""
+    """The only name that begins with ``written``; ``written`` itself if no name or several names do."""
     found = match_prefix(written, dict.fromkeys(names))
     return found[0] if len(found) == 1 else written

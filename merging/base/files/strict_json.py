@@ -1,7 +1,7 @@
-"""JSON from untrusted files: a mapping without duplicate keys, or one sentence about what is wrong.
+"""JSON from untrusted files: a mapping without duplicate keys, or one sentence about the problem.
 
-A text of a hundred megabytes can hold millions of small values, each of which takes a hundred bytes of memory; so they
-are counted before any is created.
+A text of a hundred megabytes can hold millions of small values, each of which takes a hundred bytes of memory. So the
+values are counted before any is created.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
 
 
 def parse_json(raw: bytes, label: str, what: str = "the file", most: int = MAX_VALUES) -> dict[str, Any]:
-    """The mapping in a JSON text of ``most`` values; in messages ``what`` names the text and ``label`` its file.
+    """The mapping in a JSON text of at most ``most`` values; messages call the text ``what`` and its file ``label``.
 
     Raises:
-        CheckpointError: not JSON, not a mapping, a duplicate key, or more values than a model has.
+        CheckpointError: not JSON, not a mapping, a duplicate key, or too many values.
     """
 
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -49,13 +49,13 @@ def parse_json(raw: bytes, label: str, what: str = "the file", most: int = MAX_V
 
 
 def _has_too_many_values(raw: bytes, most: int) -> bool:
-    """Whether there are too many commas; commas in texts do not count."""
+    """Whether there are more than ``most`` commas outside of strings."""
     if raw.count(b",") <= most:
         return False
-    count = at = 0
+    count = position = 0
     for text in STRING.finditer(raw):
-        count += raw.count(b",", at, text.start())
-        at = text.end()
+        count += raw.count(b",", position, text.start())
+        position = text.end()
         if count > most:
             return True
-    return count + raw.count(b",", at) > most
+    return count + raw.count(b",", position) > most

@@ -1,8 +1,8 @@
-"""Tables as CSV: stored in a run's folder with a schema, or exported with no cell that a spreadsheet runs.
+"""Tables as CSV: stored in a run's folder with a schema, or exported with no cell that a spreadsheet would execute.
 
-A table is a DataFrame, or ``Columns``, with which a merge is written and exported without loading pandas. Large tables
-of the bundled library, and those of runs with many rows for pictures alone, lie packed, as ``<name>.csv.gz``; what else
-users compute is never packed.
+A table is a DataFrame or ``Columns``, which let a merge be stored and exported without loading pandas. Large tables of
+the bundled library, and tables with many rows that only charts use, are packed as ``<name>.csv.gz``. All other tables
+are plain CSV.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ if TYPE_CHECKING:
 SCORES = "scores"
 TABLE_NAME = re.compile(r"[a-z0-9_]{1,80}")
 PACKED = ".gz"
-UNPACKED_LIMIT = 1 << 26  # bytes that a packed table may have when it is unpacked
+UNPACKED_LIMIT = 1 << 26  # most bytes of a packed table after unpacking
 csv.field_size_limit(UNPACKED_LIMIT)  # Python's own is 128 kB
 
 FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
 class Columns(Mapping[str, NDArray[Any]]):
-    """A tidy table as arrays by column, texts as objects. A single value stands for one in every row."""
+    """A tidy table as arrays (rows,) by column; texts are objects. A single value is repeated in every row."""
 
     def __init__(self, columns: Mapping[str, Any]) -> None:
         rows = next((len(values) for values in columns.values() if not _is_single(values)), 1)
@@ -43,7 +43,7 @@ class Columns(Mapping[str, NDArray[Any]]):
 
     @classmethod
     def of_rows(cls, names: Sequence[str], rows: Sequence[Sequence[Any]]) -> Self:
-        """The table of these rows."""
+        """The table with columns ``names`` and these rows, each as long as ``names``."""
         return cls(dict(zip(names, zip(*rows, strict=True) if rows else [()] * len(names), strict=True)))
 
     def __getitem__(self, name: str) -> NDArray[Any]:
@@ -71,14 +71,14 @@ def _is_single(values: object) -> bool:
 
 
 def _column_array(values: Any, rows: int) -> NDArray[Any]:
-    """A column; ``values`` are those of all rows, or a single one."""
+    """A column (rows,) from the values of all rows, or from a single value."""
     listed = [values] * rows if _is_single(values) else values
     texts = any(isinstance(value, str) for value in listed)
     return np.array(listed, dtype=object) if texts else np.asarray(listed)
 
 
 class Frames(dict[str, Any]):
-    """Tables by name, as a dictionary of DataFrames, each of which is made when it is asked for."""
+    """Tables by name, as a dictionary of DataFrames, each of which is built on first access."""
 
     def __getitem__(self, name: str) -> pd.DataFrame:
         table: Table = super().__getitem__(name)
@@ -87,7 +87,7 @@ class Frames(dict[str, Any]):
             self[name] = table
         return table
 
-    def __iter__(self) -> Iterator[str]:  # with it, dict(frames) and {**frames} ask for DataFrames, too
+    def __iter__(self) -> Iterator[str]:  # makes dict(frames) and {**frames} call __getitem__, which builds DataFrames
         return super().__iter__()
 
     def get(self, name: str, default: Any = None) -> Any:
@@ -106,22 +106,22 @@ class Frames(dict[str, Any]):
         return ItemsView(self)
 
     def pop(self, name: str, *default: Any) -> Any:
-        """Remove a table and give it."""
+        """Remove a table and return it as a DataFrame."""
         self.get(name)
         return super().pop(name, *default)
 
     def to_dicts(self) -> dict[str, Table]:
-        """The tables as they were made."""
+        """The tables as they were added, DataFrames or ``Columns``."""
         return dict(super().items())
 
 
 def plain_tables(tables: Mapping[str, pd.DataFrame]) -> Mapping[str, Table]:
-    """Tables as they were made: no DataFrame is made of ``Columns``."""
+    """The tables as they were added; ``Columns`` are not converted to DataFrames."""
     return tables.to_dicts() if isinstance(tables, Frames) else tables
 
 
 def csv_bytes(table: Table) -> bytes:
-    """The table as CSV; a text that a spreadsheet would run as a formula gets an apostrophe in front."""
+    """The table as CSV; a text that a spreadsheet would execute as a formula is prefixed with an apostrophe."""
     if isinstance(table, Columns):
         texts = {name: values for name, values in table.items() if values.dtype == "O"}
         inert = {name: [_escape_formula(value) for value in values] for name, values in texts.items()}
@@ -159,30 +159,31 @@ def _format_cells(values: NDArray[Any]) -> list[str]:
 
 
 def _quoting_style(table: Table) -> Literal[0, 1]:
-    """What to quote: all cells if a text holds a carriage return, which would stay bare and end its line."""
+    """Which cells to quote: all if a text holds a carriage return, which would end its line if it is not quoted."""
     texts = [list(table), *(values for _, values in table.items() if values.dtype.kind not in "biufc")]
-    bare = any("\r" in str(text) for column in texts for text in column)
-    return csv.QUOTE_ALL if bare else csv.QUOTE_MINIMAL
+    has_return = any("\r" in str(text) for column in texts for text in column)
+    return csv.QUOTE_ALL if has_return else csv.QUOTE_MINIMAL
 
 
 def table_file(name: str) -> str:
-    """The path of a table in its run's folder."""
+    """The path of a table relative to its run's folder. Raises StoreError if a table cannot have that name."""
     if not TABLE_NAME.fullmatch(name):
         raise StoreError(f"A table cannot be called {name!r}; use lowercase letters, digits and underscores.")
     return "scores.csv" if name == SCORES else f"tables/{name}.csv"
 
 
 def stored_table(files: Container[str], name: str) -> str:
-    """The path of a table among these files of its folder: packed only if there is no plain one."""
+    """The path of a table among the ``files`` of its run: the packed one only if there is no plain one."""
     plain = table_file(name)
     packed = f"{plain}{PACKED}"
     return packed if packed in files and plain not in files else plain
 
 
 def write_table(folder: Path, name: str, table: Table, *, packed: bool = False) -> dict[str, str]:
-    """Write a table as CSV; returns the schema {column: dtype} with which ``read_table`` restores it.
+    """Write a table as CSV; return the schema {column: dtype} with which ``read_table`` restores it.
 
-    A table to be ``packed`` is, unless ``read_table`` would refuse to unpack it. Equal tables give equal bytes.
+    With ``packed`` the file is compressed, unless the table is larger than ``read_table`` would unpack. Equal tables
+    produce equal bytes.
     """
     path = folder / table_file(name)
     path.parent.mkdir(exist_ok=True)
@@ -202,7 +203,7 @@ def _kind(code: str) -> str:
 
 
 def read_table(path: Path, schema: Mapping[str, str]) -> pd.DataFrame:
-    """A table from CSV by its schema, plain or packed; an expert called "1" or "NA" stays text.
+    """A table from CSV, plain or packed, by its schema; an expert called "1" or "NA" stays text.
 
     Raises:
         StoreError: a packed table is damaged, or has more than ``UNPACKED_LIMIT`` bytes.
@@ -211,7 +212,7 @@ def read_table(path: Path, schema: Mapping[str, str]) -> pd.DataFrame:
 
 
 def read_columns(path: Path, schema: Mapping[str, str]) -> Columns:
-    """``read_table``, without pandas.
+    """The table that ``read_table`` reads, as ``Columns``, without loading pandas.
 
     Raises:
         StoreError: as ``read_table``.
@@ -233,7 +234,7 @@ def _columns(text: str) -> dict[str, list[str]]:
 
 
 def read_unpacked(path: Path) -> bytes:
-    """The bytes of a packed table or array; a file that would unpack to more than the limit is read no further.
+    """The bytes of a packed table or array; reading stops at ``UNPACKED_LIMIT`` bytes.
 
     Raises:
         StoreError: it is damaged, or has more than ``UNPACKED_LIMIT`` bytes.
@@ -250,7 +251,7 @@ def read_unpacked(path: Path) -> bytes:
 
 
 def _parse_cells(cells: Sequence[str], kind: str) -> NDArray[Any]:
-    """A column of a kind of ``_kind``."""
+    """The cells as a column (rows,) of a dtype that ``_kind`` names."""
     if kind == "bool":
         return np.array([cell == "True" for cell in cells], np.bool_)
     if kind == "str":

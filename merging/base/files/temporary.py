@@ -1,4 +1,4 @@
-"""Names of temporary files and folders, which hold the process that writes them, and what dead processes left."""
+"""Names of temporary files and folders, which identify the process that writes them, so that leftovers are found."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from pathlib import Path
 
 from merging.base.files.processes import TEXT, ProcessId, this_process
 
-NEW, OLD = "tmp", "old"  # what is being written or deleted; what is kept until its successor is in its place
-ABANDONED = 86400.0  # seconds without a change after which a writer that cannot be seen from here counts as dead: a day
+NEW, OLD = "tmp", "old"  # an entry that is being written or deleted; an old entry that is being replaced
+ABANDONED = 86400.0  # seconds without a change after which a writer on another computer counts as dead: a day
 NAME = re.compile(rf"(?:\..*)?(?P<kind>{NEW}|{OLD})-[0-9a-f]{{32}}-(?P<writer>{TEXT})")
 
 
 def temporary_name(kind: str = NEW) -> str:
-    """A new name that this process alone uses."""
+    """A new name that no other process uses."""
     return f"{kind}-{uuid.uuid4().hex}-{this_process().text}"
 
 
 def is_temporary(name: str) -> bool:
-    """Whether a file or folder of this name is a temporary one of this program."""
+    """Whether a file or folder with this name is a temporary one of this program."""
     return NAME.fullmatch(name) is not None
 
 
@@ -33,12 +33,12 @@ def temporary_kind(path: Path) -> str:
     writer = ProcessId.parse(match["writer"])
     if writer is None:
         return ""
-    left = not writer.is_alive() if writer.is_local else _is_unchanged(path)
-    return match["kind"] if left else ""
+    is_leftover = not writer.is_alive() if writer.is_local else _is_unchanged(path)
+    return match["kind"] if is_leftover else ""
 
 
 def _is_unchanged(path: Path) -> bool:
-    """Whether nothing in it has changed for ``ABANDONED`` seconds."""
+    """Whether nothing at or below the path has changed for ``ABANDONED`` seconds."""
     times = [0.0]
     for inner in (path, *path.rglob("*")):
         with contextlib.suppress(OSError):

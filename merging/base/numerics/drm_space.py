@@ -20,10 +20,11 @@ PIECE = 1 << 15  # entries per task
 
 
 def prune_rows(entries: Tensor, density: float, renorm: bool, joint: bool) -> Iterator[tuple[slice, Tensor]]:
-    """Rows and their entries (K, rows, n); entries that are not among the largest ``density`` of all are set to zero.
+    """Slices of rows with their entries (K, rows, n), of which all but the largest fraction ``density`` are zero.
 
-    Entries are ranked over all tasks together if ``joint``, else task by task; in units of their own row's length if
-    ``renorm``, else of the basis vector's singular value. round(ρN) + 1 of N and ties survive, never a zero.
+    Entries (K, r, n) are ranked over all tasks together if ``joint``, else task by task. They are measured in units of
+    their own row's length if ``renorm``, else of the basis vector's singular value. Of N entries round(ρN) + 1 survive,
+    and all that tie with the smallest of these, but never a zero.
     """
     unit = row_units(entries, renorm)
     limits = _limits(entries, unit, density, 1 if joint else len(entries))
@@ -33,19 +34,22 @@ def prune_rows(entries: Tensor, density: float, renorm: bool, joint: bool) -> It
 
 
 def prune_rank(numel: int, density: float) -> int:
-    """0-based rank, in ascending order, of the smallest entry that is kept; below 0 where all are."""
+    """0-based rank, in ascending order, of the smallest entry that is kept; below 0 where all entries are kept."""
     return numel - round(density * numel) - 1
 
 
 def row_units(entries: Tensor, renorm: bool = True) -> Tensor:
-    """The unit in which each row's entries are ranked for pruning, (K, r, 1); infinity for rows of rounding errors."""
+    """The unit (K, r, 1) by which each row of ``entries`` (K, r, n) is ranked; infinity for rows of rounding errors."""
     lengths = entries.norm(dim=-1, keepdim=True)  # renormalization moves the lengths into the singular values
     rounding = lengths <= ROUNDING[entries.dtype] * lengths.norm(dim=1, keepdim=True)
     return torch.where(rounding, torch.inf, lengths if renorm else lengths.norm(dim=0, keepdim=True))
 
 
 def average_rows(entries: Tensor, elect: bool, disjoint: bool) -> Tensor:
-    """The mean (rows, n) of pruned rows of all tasks (K, rows, n); ``entries`` may be overwritten."""
+    """The mean (rows, n) over the tasks of their pruned rows ``entries`` (K, rows, n), which may be overwritten.
+
+    ``elect`` averages only entries that have the sign of the sum, ``disjoint`` only entries that are not zero.
+    """
     if elect:
         # An exact tie elects no sign: the majority of all signs would depend on the arbitrary sign of each row.
         sign = entries.sum(dim=0).sign()
@@ -55,7 +59,7 @@ def average_rows(entries: Tensor, elect: bool, disjoint: bool) -> Tensor:
 
 
 def _limits(entries: Tensor, unit: Tensor, density: float, groups: int) -> Tensor:
-    """The smallest size, in units, of an entry that is kept (groups, 1, 1); always above zero."""
+    """The smallest size of a kept entry, in units, for each group (groups, 1, 1); always above zero."""
 
     def sizes() -> Iterator[Tensor]:
         return (entries[:, rows].abs().div_(unit[:, rows]).reshape(groups, -1) for rows in _pieces(entries))
@@ -66,6 +70,6 @@ def _limits(entries: Tensor, unit: Tensor, density: float, groups: int) -> Tenso
 
 
 def _pieces(entries: Tensor) -> Iterator[slice]:
-    """Slices of rows that fit the processor's cache for all tasks; all but the products is done slice by slice."""
+    """Slices of rows, each small enough that the rows of all tasks fit the processor's cache."""
     step = max(PIECE // max(entries.shape[2], 1), 1)
     return (slice(start, start + step) for start in range(0, entries.shape[1], step))

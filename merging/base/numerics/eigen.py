@@ -1,9 +1,9 @@
 """Eigenvalues and eigenvectors of symmetric matrices, all of them or only the largest.
 
-On the CPU large matrices go to scipy's LAPACK: it can stop at the vectors that are asked for, and is faster than
-torch's on processors that are not Intel's. It is called directly, because ``scipy.linalg.eigh`` keeps the interpreter's
-lock and would make layers wait for each other. It uses one thread: several matrices are decomposed at once instead,
-and the bytes of a result do not depend on the number of cores.
+On the CPU, scipy's LAPACK decomposes large matrices: it can compute only the requested vectors, and is faster than
+torch's LAPACK on processors not made by Intel. This module calls it directly, because ``scipy.linalg.eigh`` holds the
+interpreter's lock and would make layers wait for each other. LAPACK runs on one thread, and several matrices are
+decomposed at once. So the bytes of a result do not depend on the number of cores.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 LARGE = 640  # side of a matrix from which scipy's LAPACK is used
-FEW = 4  # up to a fourth of the vectors, finding only them is cheaper
+FEW = 4  # at most one in FEW of the vectors: computing only these is cheaper than computing all
 
 
 def finds_only_part(size: float, count: int | None) -> bool:
@@ -29,23 +29,21 @@ def finds_only_part(size: float, count: int | None) -> bool:
 def decompose_symmetric(matrix: Tensor, count: int | None = None) -> tuple[Tensor, Tensor]:
     """Eigenvalues (r,), ascending, and orthonormal eigenvectors (n, r) of a symmetric matrix (n, n).
 
-    Its lower triangle is all that is read. With a ``count`` only so many of the largest, r = min(count, n).
+    Only the lower triangle of the matrix is read. With a ``count``, only the largest r = min(count, n) pairs.
 
     Raises:
         torch.linalg.LinAlgError: the decomposition does not converge.
     """
     size = len(matrix)
-    here = matrix.device.type == "cpu" and matrix.dtype == torch.float64 and size >= LARGE
-    pair = (
-        _decompose_by_lapack(matrix, count if finds_only_part(size, count) else None) if here and count != 0 else None
-    )
+    by_lapack = matrix.device.type == "cpu" and matrix.dtype == torch.float64 and size >= LARGE and count != 0
+    pair = _decompose_by_lapack(matrix, count if finds_only_part(size, count) else None) if by_lapack else None
     values, vectors = torch.linalg.eigh(matrix) if pair is None else pair
     first = 0 if count is None else max(len(values) - count, 0)
     return values[first:], vectors[:, first:]
 
 
 def _decompose_by_lapack(matrix: Tensor, count: int | None) -> tuple[Tensor, Tensor] | None:
-    """All eigenpairs, or the ``count`` largest; None if LAPACK does not find them."""
+    """All eigenpairs (n,), (n, n), or the ``count`` largest (r,), (n, r); None if LAPACK fails."""
     if not torch.isfinite(matrix.sum()):
         return None
     copy = matrix.clone(memory_format=torch.contiguous_format)  # a lower triangle by rows is an upper one by columns
@@ -53,39 +51,39 @@ def _decompose_by_lapack(matrix: Tensor, count: int | None) -> tuple[Tensor, Ten
 
 
 def _all_pairs(matrix: Tensor) -> tuple[Tensor, Tensor] | None:
-    """By divide and conquer (dsyevd), which puts the vectors in the place of the matrix."""
+    """All eigenpairs by divide and conquer (dsyevd), which overwrites the matrix with the vectors."""
     size, values = len(matrix), matrix.new_empty(len(matrix))
     failed = call_lapack("dsyevd", "V", "U", size, matrix, size, values)
     return None if failed else (values, matrix.T)
 
 
 def _largest_pairs(matrix: Tensor, count: int) -> tuple[Tensor, Tensor] | None:
-    """By bisection and inverse iteration (dsyevr)."""
+    """The ``count`` largest eigenpairs by bisection and inverse iteration (dsyevr)."""
     size, values = len(matrix), matrix.new_empty(len(matrix))
     vectors, support = matrix.new_empty(count, size), torch.empty(2 * count, dtype=torch.int32)
-    place = (0.0, 0.0, size - count + 1, size, 0.0)  # no interval of values; places from 1 on; the best tolerance
+    chosen = (0.0, 0.0, size - count + 1, size, 0.0)  # no interval of values; 1-based indices; the best tolerance
     number = ctypes.c_int()
-    failed = call_lapack("dsyevr", "V", "I", "U", size, matrix, size, *place, number, values, vectors, size, support)
+    failed = call_lapack("dsyevr", "V", "I", "U", size, matrix, size, *chosen, number, values, vectors, size, support)
     return None if failed or number.value != count else (values[:count], vectors.T)
 
 
 def call_lapack(name: str, *arguments: Any) -> int:
-    """Call a routine of LAPACK that ends with two workspaces and an error number, which is returned."""
+    """Call a LAPACK routine whose last arguments are two workspaces and an error number; return that number."""
     routine, info = _routine(name), ctypes.c_int()
-    work, whole = torch.empty(1, dtype=torch.float64), torch.empty(1, dtype=torch.int32)
-    for sizes in ((-1, -1), None):  # first it says which sizes it needs
-        lengths = sizes or (len(work), len(whole))
-        every = (*arguments, work, lengths[0], whole, lengths[1], info)
-        kept = [_address_of(argument) for argument in every]
-        routine(*kept)
+    work, integers = torch.empty(1, dtype=torch.float64), torch.empty(1, dtype=torch.int32)
+    for sizes in ((-1, -1), None):  # the first call asks for the sizes of the workspaces
+        lengths = sizes or (len(work), len(integers))
+        every = (*arguments, work, lengths[0], integers, lengths[1], info)
+        addresses = [_address_of(argument) for argument in every]
+        routine(*addresses)
         if sizes:
             work = torch.empty(int(work), dtype=torch.float64)
-            whole = torch.empty(int(whole), dtype=torch.int32)
+            integers = torch.empty(int(integers), dtype=torch.int32)
     return info.value
 
 
 def _address_of(argument: Any) -> Any:
-    """What LAPACK is given in the place of an argument: its address."""
+    """The address of an argument; LAPACK takes all arguments by reference."""
     if isinstance(argument, Tensor):
         return ctypes.c_void_p(argument.data_ptr())
     if isinstance(argument, str):
@@ -110,7 +108,7 @@ def _routine(name: str) -> Callable[..., None]:
 
 
 def _limit_scipy_threads() -> None:
-    """Keep scipy's own linear algebra library to one thread; numpy's and torch's are others."""
+    """Limit scipy's own linear algebra library to one thread; numpy and torch have libraries of their own."""
     from threadpoolctl import ThreadpoolController
 
     for library in ThreadpoolController().lib_controllers:

@@ -7,8 +7,8 @@ from torch import Tensor
 
 
 def all_finite(values: Tensor, dtype: torch.dtype | None = None) -> bool:
-    """Whether a tensor (*S) holds neither NaN nor infinity; summed in ``dtype``, or its own.
+    """Whether ``values`` (*S), of any shape, hold neither NaN nor infinity.
 
-    One sum is NaN or infinite if any number is; only then is every number checked.
+    Their sum, in ``dtype`` or their own, is NaN or infinite if any number is. Only then is every number checked.
     """
     return bool(torch.isfinite(values.sum(dtype=dtype)).cpu()) or bool(torch.isfinite(values).all().cpu())

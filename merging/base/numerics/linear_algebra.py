@@ -1,8 +1,8 @@
 """Exact factorizations of task vectors, all in float64: bases, truncated decompositions and polar factors.
 
 The Gram matrix of a matrix's short side is several times cheaper to decompose than the matrix, but squares its
-condition number. It is used where that costs no accuracy; everything else decomposes the matrix itself. Directions of
-singular value zero are left out: nothing here returns the arbitrary vectors that fill a null space.
+condition number. It is used where that costs no accuracy; elsewhere the matrix itself is decomposed. Directions of
+singular value zero are left out: no function returns the arbitrary vectors that span a null space.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from merging.base.numerics.finite import all_finite
 
 EXISTS = 1e-10  # a singular value below this share of the largest is a rounding error
 SAFE = 1e-5  # below this share of the largest, an eigenvalue of a Gram matrix has lost too many digits
-STRAIGHT = 1e-6  # cosines up to which columns are so nearly orthogonal that the second order is rounding
+STRAIGHT = 1e-6  # cosine up to which rows are so nearly orthogonal that its square is a rounding error
 NO_DOUBLES = {"mps"}  # kinds of devices that have no float64
-STRIPES = 4  # in which the lower triangle of a Gram matrix is computed
+STRIPES = 4  # the lower triangle of a Gram matrix is computed in this many stripes of rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,25 +35,25 @@ class Factors:
 
 
 def to_float64(tensor: Tensor) -> Tensor:
-    """The tensor in float64; on the CPU if its device has no float64."""
+    """The tensor (*S), of any shape, in float64; on the CPU if its device has no float64."""
     return on_float64_device(tensor).to(torch.float64)
 
 
 def on_float64_device(tensor: Tensor) -> Tensor:
-    """The tensor on its device, or on the CPU if its device has no float64."""
+    """The tensor (*S), of any shape, on its device, or on the CPU if its device has no float64."""
     return tensor.cpu() if tensor.device.type in NO_DOUBLES else tensor
 
 
 def to_numbers(*scalars: Tensor) -> list[float]:
-    """Scalars as numbers on the host, copied there together."""
+    """Scalars () as Python numbers, copied to the host together."""
     found: list[float] = torch.stack(scalars).cpu().tolist()
     return found
 
 
 def lower_gram(blocks: Tensor) -> Tensor:
-    """Σ B_k B_kᵀ (m, m) in float64 of blocks (K, m, n), correct on and below the diagonal.
+    """Σ B_k B_kᵀ (m, m) in float64 of ``blocks`` (K, m, n), correct on and below the diagonal.
 
-    That triangle is all that ``torch.linalg.eigh`` reads, and computing it in stripes saves most of the other half.
+    ``torch.linalg.eigh`` reads only that triangle, and computing it in stripes saves most of the other half.
 
     Raises:
         MergingError: squares of these numbers overflow float64.
@@ -69,31 +69,34 @@ def lower_gram(blocks: Tensor) -> Tensor:
 
 
 def add_lower_product(total: Tensor, left: Tensor, right: Tensor) -> None:
-    """Add L Rᵀ of matrices (m, n) to a sum (m, m) that is symmetric in the end, correct on and below the diagonal."""
+    """Add ``left`` @ ``right``ᵀ, of matrices (m, n), to ``total`` (m, m), correct on and below the diagonal.
+
+    The sum of all products that are added must be symmetric.
+    """
     edges = [len(total) * stripe // STRIPES for stripe in range(STRIPES + 1)]
     for start, stop in itertools.pairwise(edges):
         total[start:stop, :stop].addmm_(left[start:stop], right[:stop].T)
 
 
 def fill_symmetric(lower: Tensor) -> Tensor:
-    """The symmetric matrix (m, m) that is given on and below the diagonal."""
+    """The symmetric matrix (m, m) with the entries of ``lower`` (m, m) on and below the diagonal."""
     return lower.tril() + lower.tril(-1).mT
 
 
 def left_basis(blocks: Tensor, rank_tol: float) -> Tensor:
-    """The orthonormal basis (m, r) that ``left_factors`` returns."""
+    """The orthonormal left singular vectors (m, r) of ``blocks`` (K, m, n) that ``left_factors`` returns."""
     return left_factors(blocks, rank_tol)[0]
 
 
 def left_factors(blocks: Tensor, rank_tol: float) -> tuple[Tensor, Tensor]:
-    """Orthonormal left singular vectors (m, r) of blocks (K, m, n) side by side and their values (r,), largest last.
+    """Orthonormal left singular vectors (m, r) of ``blocks`` (K, m, n) side by side, and their values (r,), ascending.
 
-    Directions of at most ``rank_tol`` times the largest singular value are left out, and always those that a Gram
+    Directions whose singular value is at most ``rank_tol`` times the largest are left out, as are those that a Gram
     matrix in float64 cannot distinguish from zero.
     """
     count, height, width = blocks.shape
     outer = None
-    if height > count * width:  # the other side is smaller: an exact change of basis first
+    if height > count * width:  # the other side is shorter: change to a basis of the columns first, which is exact
         outer, blocks = torch.linalg.qr(torch.cat([to_float64(block) for block in blocks], dim=1))
         blocks = blocks[None]
     squares, vectors = decompose_symmetric(lower_gram(blocks))
@@ -104,7 +107,10 @@ def left_factors(blocks: Tensor, rank_tol: float) -> tuple[Tensor, Tensor]:
 
 
 def truncated_svd(matrix: Tensor, count: int) -> Factors:
-    """The ``count`` largest singular values of a matrix (m, n) with their vectors; fewer if fewer exist."""
+    """The ``count`` largest singular values (r,) of a matrix (m, n) with their vectors (m, r) and (r, n).
+
+    r is smaller than ``count`` if the matrix has a lower rank.
+    """
     exact = to_float64(matrix)
     tall = exact.shape[0] > exact.shape[1]
     left, values, right = _wide_svd(exact.T if tall else exact, count)
@@ -112,7 +118,7 @@ def truncated_svd(matrix: Tensor, count: int) -> Factors:
 
 
 def _wide_svd(matrix: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor]:
-    """``truncated_svd`` for m <= n, from the small Gram matrix if the ``count`` values are not too small for it."""
+    """``truncated_svd`` for m <= n, from the Gram matrix (m, m) unless some of the ``count`` values are too small."""
     squares, vectors = decompose_symmetric(lower_gram(matrix[None]), count)
     squares, vectors = squares.flip(0), vectors.flip(1)
     if _is_well_conditioned(squares):
@@ -123,12 +129,12 @@ def _wide_svd(matrix: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor]:
 
 def _full_svd(matrix: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor]:
     left, values, right = torch.linalg.svd(matrix, full_matrices=False)
-    kept = slice(min(count, int((values > EXISTS * values[:1]).sum().cpu())))
-    return left[:, kept], values[kept], right[kept]
+    chosen = slice(min(count, int((values > EXISTS * values[:1]).sum().cpu())))
+    return left[:, chosen], values[chosen], right[chosen]
 
 
 def polar_factor(matrix: Tensor) -> Tensor:
-    """The orthogonal polar factor P Qᵀ (m, n) of P diag(d) Qᵀ over the nonzero d, in float64."""
+    """The orthogonal polar factor P Qᵀ (m, n), in float64, of a matrix P diag(d) Qᵀ (m, n), over the nonzero d."""
     exact = to_float64(matrix)
     if exact.shape[0] > exact.shape[1]:
         return polar_factor(exact.T).T
@@ -146,9 +152,9 @@ def polar_factor(matrix: Tensor) -> Tensor:
 def _orthogonalize_rows(rows: Tensor) -> Tensor | None:
     """The orthogonal polar factor of rows (r, n) that are nearly orthogonal to each other; None if they are not.
 
-    Eigenvectors of an ill-conditioned Gram matrix leave small cosines C between the rows, of lengths d. To first order
-    the unit rows are (I + C/2) Q with orthonormal Q, and the polar factor of diag(d) (I + C/2) Q is (I + X) Q, where
-    X_ij = C_ij (d_i - d_j) / (2 (d_i + d_j)) is skew. What is left out is C squared.
+    Eigenvectors of an ill-conditioned Gram matrix leave small cosines C between the rows, whose lengths are d. To first
+    order the unit rows are (I + C/2) Q with orthonormal Q, and the polar factor of diag(d) (I + C/2) Q is (I + X) Q,
+    where X_ij = C_ij (d_i - d_j) / (2 (d_i + d_j)) is skew-symmetric. Terms in C squared are neglected.
     """
     lengths = rows.norm(dim=1)
     if not bool((lengths > EXISTS * lengths.max()).all().cpu()):
@@ -169,15 +175,15 @@ def _is_well_conditioned(squares: Tensor) -> bool:
 
 
 def inner_products(rows: Tensor, other: Tensor) -> Tensor:
-    """Inner products (K,) in float64, on the CPU, of tensors (K, *S) with another one (*S)."""
+    """Inner products (K,) of tensors ``rows`` (K, *S) with the tensor ``other`` (*S), in float64 on the CPU."""
     exact = to_float64(other).reshape(-1)
     return torch.stack([torch.dot(to_float64(row).reshape(-1), exact) for row in rows]).cpu()
 
 
 def weighted_sum(rows: Tensor, weights: Sequence[float]) -> Tensor:
-    """The sum (*S) of tensors (K, *S), each times its weight.
+    """The sum (*S) of tensors ``rows`` (K, *S), each times its weight.
 
-    Equal weights multiply the plain sum, so that they give exactly what one factor on the sum gives.
+    If all weights are equal, the plain sum is multiplied once: the result equals one factor times the sum exactly.
     """
     if all(weight == weights[0] for weight in weights):
         return weights[0] * rows.sum(dim=0)

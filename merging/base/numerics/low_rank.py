@@ -1,7 +1,7 @@
-"""Matrices that are given as products of thin factors, and the small matrices that stand for them.
+"""Matrices as products of thin factors, and the small core matrices that represent them.
 
 Several matrices of low rank have their columns in one small space, and their rows in another. In orthonormal bases of
-both they are small matrices with the same singular values: what depends on singular vectors alone is computed there.
+both they become small matrices with the same singular values, so factorizations can be computed on the small matrices.
 """
 
 from __future__ import annotations
@@ -24,27 +24,27 @@ class LowRank:
 
     @property
     def rank(self) -> int:
-        """The columns of ``up``; the rank of the matrix is no larger."""
+        """The number of columns of ``up``; the rank of the matrix is no larger."""
         return self.up.shape[1]
 
     @property
     def mT(self) -> LowRank:  # noqa: N802 - as torch's
-        """The transposed matrix (n, m)."""
+        """The transpose (n, m) of the matrix (m, n)."""
         return LowRank(self.down.mT, self.up.mT)
 
     def select_rows(self, chosen: slice) -> LowRank:
-        """Some rows of the matrix."""
+        """The matrix with only the ``chosen`` rows."""
         return LowRank(self.up[chosen], self.down)
 
     def to(self, device: torch.device) -> LowRank:
         """The factors on a device; on the CPU if it has no float64."""
-        place = torch.device("cpu") if device.type in NO_DOUBLES else device
-        return LowRank(self.up.to(place), self.down.to(place))
+        target = torch.device("cpu") if device.type in NO_DOUBLES else device
+        return LowRank(self.up.to(target), self.down.to(target))
 
 
 @dataclass(frozen=True, slots=True)
 class ThinFactor:
-    """A matrix of low rank that is not read yet, with the columns that its ``up`` will have."""
+    """A matrix of low rank that is not read yet; ``rank`` is the number of columns that its ``up`` will have."""
 
     rank: int
     read: Callable[[], LowRank]
@@ -59,12 +59,12 @@ class CoreMatrices:
     right: Tensor
 
     def expand(self, matrix: Tensor) -> Tensor:
-        """A result (a, b) in the place of the cores as the matrix (m, n) that it stands for."""
+        """The matrix (m, n) that a core matrix (a, b) represents."""
         return self.left @ matrix @ self.right
 
 
 def find_core(matrices: Sequence[LowRank]) -> CoreMatrices:
-    """The small matrices that stand for these."""
+    """Common bases and core matrices of K matrices (m, n) of low rank."""
     left, ups = torch.linalg.qr(torch.cat([matrix.up for matrix in matrices], dim=1))
     right, downs = torch.linalg.qr(torch.cat([matrix.down for matrix in matrices]).mT)
     ranks = [matrix.rank for matrix in matrices]
@@ -73,11 +73,11 @@ def find_core(matrices: Sequence[LowRank]) -> CoreMatrices:
 
 
 def low_rank_basis(matrices: Sequence[LowRank], rank_tol: float) -> Tensor:
-    """``linear_algebra.left_basis`` (m, r) of these matrices side by side."""
+    """``linear_algebra.left_basis`` (m, r) of K matrices (m, n) side by side."""
     small = find_core(matrices)
     return small.left @ left_basis(small.cores, rank_tol)
 
 
 def project_on_basis(basis: Tensor, matrices: Sequence[LowRank]) -> Tensor:
-    """The matrices in a basis (m, r) of their columns, (K, r, n)."""
+    """K matrices (m, n) in the basis ``basis`` (m, r) of their columns: (K, r, n)."""
     return torch.stack([(basis.mT @ matrix.up) @ matrix.down for matrix in matrices])

@@ -21,18 +21,19 @@ T = TypeVar("T")
 
 SAMPLE_STRIDE = 61  # prime, so that it shares no period with the rows of a matrix
 SIGMAS = 5.0  # half width of a bracket in standard errors of a sample quantile
-GROUP, FEW_GROUPS = 1 << 10, 8  # numbers of a sample that are compared with the next ones; the fewest groups that tell
-FEWER = 16  # a sample of the sample tells where groups are compared
+GROUP, FEW_GROUPS = 1 << 10, 8  # neighboring numbers of a sample that form a group; the fewest groups to compare
+FEWER = 16  # one in this many numbers of the sample estimates the quantile at which groups are compared
 
 Rows = Callable[[], Iterable[Tensor]]  # streams (K, n) pieces of K rows, anew at each call
-# What a function makes of every piece that rows would stream, in their order; it may work on several at once.
+# Applies a function to every piece that ``Rows`` would stream and returns the results in order; may use threads.
 Mapped = Callable[[Callable[[Tensor], T]], Iterable[T]]
 
 
 class SampledRows(NamedTuple):
-    """A faster stream of a sample of the rows: called with n, it gives one in n of the ``total`` numbers of each.
+    """A faster stream of a sample of K rows: ``rows(n)`` streams pieces (K, m) with one in n of a row's numbers.
 
-    They may lie side by side in groups, which are spread evenly over the rows.
+    ``total`` is the length of a row. The sampled numbers may be neighbors in groups that are spread evenly over the
+    rows.
     """
 
     rows: Callable[[int], Iterable[Tensor]]
@@ -40,8 +41,11 @@ class SampledRows(NamedTuple):
 
 
 class _Pile:
-    """Numbers collected in one growing block. Thousands of small arrays would outlive the large pieces between which
-    they were allocated, and leave holes in memory that no later piece fits into: gigabytes, in the end."""
+    """Numbers collected in one growing block.
+
+    Thousands of small arrays would outlive the large pieces between which they are allocated, and would leave gigabytes
+    of holes in memory into which no later piece fits.
+    """
 
     def __init__(self) -> None:
         self._block, self._length = np.empty(0, dtype=np.float64), 0
@@ -58,12 +62,12 @@ class _Pile:
 
     @property
     def values(self) -> NDArray[Any]:
-        """Everything added so far."""
+        """All numbers added so far (n,)."""
         return self._block[: self._length]
 
 
 class _Counts(NamedTuple):
-    """Of some numbers, against a bracket: how many lie below and at its bounds, and those strictly inside (m,)."""
+    """Some numbers against a bracket: how many are below it and at its bounds, and those strictly inside (m,)."""
 
     below: int
     at_low: int
@@ -73,7 +77,7 @@ class _Counts(NamedTuple):
 
 @dataclass(slots=True)
 class _Bracket:
-    """Bounds of one row's answer, ``low <= answer <= high``, and the counts of a pass over the row."""
+    """Bounds of one row's value, ``low <= value <= high``, and the counts of a pass over the row."""
 
     rank: int  # 0-based
     low: float
@@ -84,9 +88,9 @@ class _Bracket:
     inside: _Pile = field(default_factory=_Pile)
 
     def counts(self, values: Tensor) -> _Counts:
-        """The counts of ``values`` (n,), which changes nothing here."""
+        """The counts of ``values`` (n,); the bracket does not change."""
         below = 0
-        if not values.is_cpu:  # what lies below is counted there, and only what may lie inside is copied
+        if not values.is_cpu:  # count numbers below the bracket on the device; copy only those that may be inside
             low, high = torch.tensor([self.low, self.high], dtype=values.dtype).tolist()
             below = int((values < low).sum().cpu())
             values = values[(values >= low) & (values <= high)]
@@ -99,7 +103,7 @@ class _Bracket:
         below += len(values) - int(np.count_nonzero(not_below))
         candidates = values[not_below & (values <= high)]
         at_low, at_high = candidates == low, candidates == high
-        upper = int(np.count_nonzero(at_high)) if high > low else 0  # else they are counted already
+        upper = int(np.count_nonzero(at_high)) if high > low else 0  # otherwise ``at_low`` counts them
         return _Counts(below, int(np.count_nonzero(at_low)), upper, candidates[~(at_low | at_high)])
 
     def add(self, counts: _Counts) -> None:
@@ -110,7 +114,7 @@ class _Bracket:
         self.inside.add(counts.inside)
 
     def answer(self) -> float | None:
-        """The exact value, or None after moving the bracket to the side where it must lie."""
+        """The exact value, or None after moving the bracket to the side where the value must be."""
         inside = len(self.inside.values)
         position = self.rank - self.below
         if position < 0:
@@ -141,16 +145,16 @@ def kth_smallest(
 ) -> list[float]:
     """For each of K rows of non-negative numbers, its value of 0-based rank ``ranks[k]`` in ascending order.
 
-    Further values of the same rows take no further pass: ``ranks[K + k]`` is another rank in row k, and so on.
-    ``rows()`` streams the rows in pieces (K, n), finite, any float dtype; it is called two times, rarely more. Every
-    row has ``zeros`` more numbers, all 0, that are not streamed. Ranks beyond the end give the largest value. With
-    ``thinned`` the first of these calls is one of that: it decides how long all takes, not the result. With ``mapped``
-    the others are calls of that.
+    Further ranks of the same rows need no further pass: ``ranks[K + k]`` is another rank in row k, and so on.
+    ``rows()`` streams the rows in pieces (K, n), finite, of any float dtype; it is called twice, rarely more often.
+    Every row has ``zeros`` more numbers, all 0, that are not streamed. A rank beyond the end gives the largest value.
+    ``thinned`` replaces the first call of ``rows``, and affects only the speed, not the result. ``mapped`` replaces the
+    other calls.
     """
     if zeros:
         values = kth_smallest(rows, [max(rank - zeros, 0) for rank in ranks], thinned=thinned, mapped=mapped)
         return [0.0 if rank < zeros else value for rank, value in zip(ranks, values, strict=True)]
-    brackets = _brackets(rows, ranks, thinned)  # the sample is gone when the numbers are counted
+    brackets = _brackets(rows, ranks, thinned)  # in a function of its own, so that the sample is freed before counting
     if not brackets:
         return [0.0 for _ in ranks]
     answers: dict[int, float] = {}
@@ -161,7 +165,7 @@ def kth_smallest(
 
 
 def _brackets(rows: Rows, ranks: Sequence[int], thinned: SampledRows | None) -> list[_Bracket]:
-    """What a sample says of every rank; nothing where there are no numbers."""
+    """The bracket of every rank, by a sample; empty if the rows are empty."""
     sample, total = (
         _sample_rows(rows) if thinned is None else (_collect_rows(thinned.rows(SAMPLE_STRIDE)), thinned.total)
     )
@@ -171,12 +175,12 @@ def _brackets(rows: Rows, ranks: Sequence[int], thinned: SampledRows | None) -> 
 
 
 def _count(rows: Rows, brackets: Mapping[int, _Bracket], mapped: Mapped[list[_Counts]] | None) -> None:
-    """Count all numbers against the brackets, by rank."""
+    """Count all numbers against the brackets, {index of the rank: bracket}."""
 
-    def of(piece: Tensor) -> list[_Counts]:
+    def count_piece(piece: Tensor) -> list[_Counts]:
         return [bracket.counts(piece[k % len(piece)].reshape(-1)) for k, bracket in brackets.items()]
 
-    for counts in mapped(of) if mapped is not None else map(of, rows()):
+    for counts in mapped(count_piece) if mapped is not None else map(count_piece, rows()):
         for bracket, one in zip(brackets.values(), counts, strict=True):
             bracket.add(one)
 
@@ -196,7 +200,7 @@ def _sample_rows(rows: Rows) -> tuple[list[NDArray[Any]], int]:
 
 
 def _collect_rows(pieces: Iterable[Tensor]) -> list[NDArray[Any]]:
-    """Rows (m,) of pieces (K, n) side by side."""
+    """K rows (m,), each joined from its parts in the pieces (K, n)."""
     piles: list[_Pile] = []
     for piece in pieces:
         piles = piles or [_Pile() for _ in piece]
@@ -218,14 +222,14 @@ def _bracket_rank(sample: NDArray[Any], rank: int, total: int) -> _Bracket:
 
 
 def _value_at_rank(values: NDArray[Any], rank: int) -> float:
-    """The value of a rank; numpy takes ten times as long for two ranks at once."""
+    """The value of a rank. Two ranks at once would take numpy ten times as long."""
     return float(np.partition(values, rank)[rank])
 
 
 def _unevenness(sample: NDArray[Any], share: float) -> float:
-    """The standard error of how many numbers of a sample lie below a quantile, if those side by side are alike.
+    """The standard error of how many numbers of a sample are below a quantile, if neighboring numbers are alike.
 
-    It is told from neighboring groups, which see the same part of the rows; 0 where there are too few.
+    It is estimated from the differences between neighboring groups; 0 if there are too few groups.
     """
     whole = len(sample) // GROUP * GROUP
     if whole < FEW_GROUPS * GROUP:

@@ -1,4 +1,4 @@
-"""The trim of TIES and its election of signs: one rule for the methods, and for what is counted of experts."""
+"""The trim of TIES and its election of signs: one rule for the methods and for the statistics of experts."""
 
 from __future__ import annotations
 
@@ -15,8 +15,11 @@ Counts = NDArray[np.int64]
 
 
 class Election(NamedTuple):
-    """An election of signs between K experts: entries that the trim keeps (K,), those of them that have the elected
-    sign (K,), those at exact ties that are minus and plus (2, K), and the sum of all elected signs."""
+    """An election of signs between K experts.
+
+    ``kept`` (K,) counts the entries that the trim keeps, ``agreeing`` (K,) those of them that have the elected sign,
+    and ``tied`` (2, K) those at exact ties, minus and plus. ``votes`` is the sum of all elected signs.
+    """
 
     kept: Counts
     agreeing: Counts
@@ -24,19 +27,21 @@ class Election(NamedTuple):
     votes: int
 
     def survivors(self, tie_sign: float) -> Counts:
-        """Kept entries that survive (K,) if exact ties elect this sign; 0 is none."""
+        """Numbers of kept entries that survive (K,) if exact ties elect ``tie_sign``; 0 elects none."""
         at_ties: Counts = self.tied[int(tie_sign > 0)] if tie_sign else np.zeros_like(self.agreeing)
         return np.add(self.agreeing, at_ties)
 
 
 def trim_rank(numel: int, density: float) -> int:
-    """0-based rank, in ascending order, of the smallest scalar that is kept: int(d·ρ) + 1 scalars (and ties) reach it,
-    as in the published code of TIES."""
+    """0-based rank, in ascending order, of the smallest scalar that is kept.
+
+    Of d scalars, int(d·ρ) + 1 and their ties are kept, as in the published code of TIES.
+    """
     return max(numel - int(numel * density) - 1, 0)
 
 
 def trim_vectors(vectors: Tensor, thresholds: Sequence[float] | None) -> Tensor:
-    """Task vectors (K, *S) with everything below its expert's threshold set to zero; all of them for None."""
+    """Task vectors (K, *S) with all entries below their expert's threshold set to zero; unchanged for None."""
     if thresholds is None:
         return vectors
     # hardshrink drops |x| <= limit in one pass; the limit just below the threshold keeps the threshold itself.
@@ -55,9 +60,10 @@ def _just_below(threshold: float, dtype: torch.dtype) -> float:
 def trim_each(
     tensors: Tensor, densities: Sequence[float], rank: Callable[[int, float], int] = trim_rank
 ) -> Iterator[Tensor]:
-    """For each density in turn, tensors (K, *S) with all but the largest entries of each set to zero.
+    """For each density in turn, the tensors (K, *S) with all but the largest entries of each set to zero.
 
-    ``rank`` says which entry is the smallest that is kept; ties are kept with it, and all at density 1.
+    ``rank(numel, density)`` is the rank of the smallest kept entry. Entries that tie with it are kept, too; at density
+    1 all are.
     """
     numel = tensors[0].numel()
     if not numel:
@@ -71,13 +77,13 @@ def trim_each(
 
 
 def elect_sign(kept: Tensor, tie_sign: float) -> Tensor:
-    """The sign of every scalar's sum, (K, *S) -> (*S); exact ties take ``tie_sign``."""
+    """The elected signs (*S): those of the sums over K of ``kept`` (K, *S); exact ties take ``tie_sign``."""
     sign = kept.sum(dim=0).sign()
     return sign + tie_sign * (1 - sign.abs())
 
 
 def count_election(kept: Tensor) -> Election:
-    """The election between trimmed tensors (K, *S)."""
+    """The election between trimmed task vectors ``kept`` (K, *S)."""
     sign, signs = elect_sign(kept, 0.0), kept.sign()
     tied = signs * (sign == 0)
     parts = (signs != 0, signs * sign > 0, tied < 0, tied > 0)

@@ -1,7 +1,7 @@
 """How much task vectors overlap, and how that changes as one vector is subtracted from all of them (AWD).
 
-The vector is a combination of the task vectors, so everything follows from its K coefficients and the Gram matrix
-(K, K) of the task vectors in float64.
+The subtracted ("redundant") vector is a linear combination of the task vectors. So every quantity follows from its
+``coefficients`` (K,) and the Gram matrix ``gram`` (K, K) of the task vectors, both in float64.
 """
 
 from __future__ import annotations
@@ -10,13 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
-PARALLEL = 1e-12  # |cos| this near to 1 has gradient zero; rounding errors must not start a descent
+PARALLEL = 1e-12  # |cos| this close to 1 has gradient zero, so that rounding errors cannot start a descent
 
 
 def expert_cosines(gram: Array, coefficients: Array) -> tuple[Array, Array]:
-    """Cosines (K, K) of the task vectors less the redundant one, 0 on the diagonal and for zero vectors; 1/norms (K,).
+    """Cosines (K, K), 0 on the diagonal, and inverse norms (K,) of the task vectors minus the redundant vector.
 
-    Experts that equal the pretrained model have no direction; their cosines and inverse norms are 0.
+    ``gram`` is (K, K), ``coefficients`` (K,). An expert that equals the pretrained model has no direction: its cosines
+    and inverse norm are 0.
     """
     left = np.eye(len(gram)) - coefficients
     inner = left @ gram @ left.T
@@ -28,14 +29,20 @@ def expert_cosines(gram: Array, coefficients: Array) -> tuple[Array, Array]:
 
 
 def overlap_loss(gram: Array, coefficients: Array, penalty: float) -> float:
-    """Mean |cos| over pairs of experts plus the penalized length of the redundant vector."""
+    """Mean |cos| over pairs of experts plus ``penalty`` times the length of the redundant vector; scalar.
+
+    ``gram`` is (K, K), ``coefficients`` (K,).
+    """
     pairs = _count_pairs(gram)
     length = max(float(coefficients @ gram @ coefficients), 0.0) ** 0.5
     return float(np.abs(expert_cosines(gram, coefficients)[0]).sum() / pairs) + penalty * length if pairs else 0.0
 
 
 def overlap_gradient(gram: Array, coefficients: Array, penalty: float) -> Array:
-    """The gradient of ``overlap_loss`` by the redundant vector, as combination of task vectors (K,)."""
+    """The gradient of ``overlap_loss`` with respect to the redundant vector, as coefficients (K,) of the task vectors.
+
+    ``gram`` is (K, K), ``coefficients`` (K,).
+    """
     cos, inverse = expert_cosines(gram, coefficients)
     pull = np.where(np.abs(cos) < 1 - PARALLEL, np.sign(cos), 0.0)
     weights = (pull * (cos * inverse[:, None] ** 2 - np.outer(inverse, inverse))).sum(axis=1)
@@ -45,5 +52,6 @@ def overlap_gradient(gram: Array, coefficients: Array, penalty: float) -> Array:
 
 
 def _count_pairs(gram: Array) -> int:
-    moved = int(np.count_nonzero(gram.diagonal()))
-    return moved * (moved - 1)
+    """Ordered pairs of experts that differ from the pretrained model."""
+    changed = int(np.count_nonzero(gram.diagonal()))
+    return changed * (changed - 1)

@@ -103,7 +103,7 @@ def find(call: Call, folder: Path, place: Path) -> int:
 
 
 def _print_benchmark(call: Call, benchmark: Benchmark, folder: Path) -> None:
-    """Say what a benchmark holds, and what is to be known of how it was made."""
+    """Print the contents of a benchmark, and cautions about how it was made."""
     import json
 
     from merging.images.benchmarks.image_draws import draws
@@ -118,8 +118,7 @@ def _print_benchmark(call: Call, benchmark: Benchmark, folder: Path) -> None:
         counts = (str(benchmark.count(task.key, split)) for split in ("exemplars", "choosing", "reporting"))
         rows.append((task.key, str(len(task.class_names)), *counts, "yes" if task.has_expert else ""))
     print(columns(rows))
-    taken = draws(benchmark.folder)
-    for key, draw in taken.items():
+    for key, draw in draws(benchmark.folder).items():
         print(f"{key}: reports on {draw.text} images")
     for key, about in manifest.get("tasks", {}).items():
         damaged = [f"{about['damaged']} damaged images were left out: {'; '.join(about['damaged_images'])}"]

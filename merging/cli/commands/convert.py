@@ -17,12 +17,16 @@ from merging.models.formats.model_sources import ModelRef
 
 
 def _choose_folder(ctx: click.Context, param: click.Parameter, out: Path | None) -> Path | None:
-    """The folder to write, which must be free; by default it is named after the checkpoint and the target."""
+    """The folder to write; by default it is named after the checkpoint and the target.
+
+    Raises:
+        UsageError: the folder cannot be written.
+    """
     from merging.sharing.export.destination import refusal
 
     model, to = ctx.params.get("checkpoint"), ctx.params.get("to")
     if out is None and model is not None:
-        out = Path(f"{_name_after(getattr(model, 'text', model))}-{to}")  # one that was not found is still text
+        out = Path(f"{_name_after(getattr(model, 'text', model))}-{to}")  # a model that was not found is still text
     if out is not None and out.suffix == SINGLE_FILE_SUFFIX and not out.is_dir():
         raise UsageError([f"{out} is named like a file, and convert writes a folder; choose another --out."])
     if out is not None and (reason := refusal(out, overwrite=ctx.params["overwrite"] or ctx.params["force"])):
@@ -31,7 +35,7 @@ def _choose_folder(ctx: click.Context, param: click.Parameter, out: Path | None)
 
 
 def _name_after(reference: str) -> str:
-    """What to call a folder made of a checkpoint."""
+    """The name of a folder that is written from a checkpoint."""
     from merging.models.formats.configs import SUFFIXES
     from merging.models.model_references import BUNDLED_PREFIX, HUB_PREFIX, strip_folders
 
@@ -41,7 +45,7 @@ def _name_after(reference: str) -> str:
     return name.replace("/", "-") or "model"
 
 
-# --out is the last, as its default depends on the others.
+# --out is the last option, because its default depends on the others.
 @click.command(cls=Command)
 @argument("checkpoint", type=ModelType("the checkpoint"), help="a file or folder of any known format, or bundled:NAME")
 @option(

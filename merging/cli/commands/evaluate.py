@@ -28,16 +28,16 @@ def evaluate(call: Call, checkpoint: ModelRef, activation: str | None, architect
     from merging.models.head_detection import refuse_head
     from merging.models.stated_architecture import StatedArchitecture
 
-    given, benchmark = StatedArchitecture.parse(architecture), Benchmark.load()
-    opened = with_activation(with_architecture(refuse_head(checkpoint.open()), given), activation or "")
+    stated, benchmark = StatedArchitecture.parse(architecture), Benchmark.load()
+    opened = with_activation(with_architecture(refuse_head(checkpoint.open()), stated), activation or "")
     if reason := benchmark.misfit(opened):
         raise MergingError(f"{opened.name} cannot be evaluated: {reason}")
     with report_progress(None) as progress:
         scores = score(opened, benchmark, context=call.context(progress, device))
-    taken = {split: draws(benchmark.folder, split) for split in SPLITS}
+    sampled = {split: draws(benchmark.folder, split) for split in SPLITS}
     if call.json:
         rows = scores.to_dict("records")
-        print(encode_json([row | sampled_images(taken[str(row["split"])].get(str(row["task"]))) for row in rows]))
+        print(encode_json([row | sampled_images(sampled[str(row["split"])].get(str(row["task"]))) for row in rows]))
     else:
-        print(score_table(scores, drawn={key: one.text for key, one in taken[REPORTING].items()}))
+        print(score_table(scores, sampled={key: draw.text for key, draw in sampled[REPORTING].items()}))
     return DONE

@@ -1,4 +1,4 @@
-"""What the command ``sweep`` does where the user's program measures the points: networks other than CLIP."""
+"""The part of the command ``sweep`` for networks other than CLIP, whose points the user's program measures."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 def open_program_session(
     sweep: Sweep, store: Store, benchmark: Benchmark, workers: str, subject_to: str | None
 ) -> ProgramSession | None:
-    """What measures a sweep by the user's program; None for CLIP, which the benchmark measures.
+    """The session that measures a sweep with the user's program; None for CLIP, which the benchmark measures.
 
     Raises:
-        EvaluatorError: there is none, or the options are of sweeps that the benchmark measures.
+        EvaluatorError: there is no program, or an option is only for sweeps that the benchmark measures.
     """
     from merging.base.errors import EvaluatorError
     from merging.sharing.evaluator_program import require_evaluator
@@ -49,7 +49,7 @@ def print_stored_points(planned: Sequence[NamedPoint], session: ProgramSession) 
 
 
 def print_points(sweep: Sweep, planned: Sequence[NamedPoint], session: ProgramSession, plain: bool) -> None:
-    """Print what the program measured of every point; ``plain`` is for JSON."""
+    """Print the program's scores of every point, as JSON if ``plain``."""
     from merging.study.sweeps.known_points import KnownPoints
     from merging.study.sweeps.sweep_tables import score_means, score_rows
 
@@ -61,13 +61,12 @@ def print_points(sweep: Sweep, planned: Sequence[NamedPoint], session: ProgramSe
         return
     lines: list[Sequence[str]] = [("recipe", *sweep.labels, "task", "metric", "value", "n")]
     for row in rows:
-        of = [f"{row['task']} {row['split']}".strip(), row["metric"]]
-        lines.append(
-            (*_describe_point(sweep, row), *of, f"{row['value']:g}", "–" if math.isnan(row["n"]) else f"{row['n']:,}")
-        )
+        label = [f"{row['task']} {row['split']}".strip(), row["metric"]]
+        images = "–" if math.isnan(row["n"]) else f"{row['n']:,}"
+        lines.append((*_describe_point(sweep, row), *label, f"{row['value']:g}", images))
     for row in means:
-        of = [f"mean of {row['tasks']}" if row["mean"] == "mean" else row["mean"], row["metric"]]
-        lines.append((*_describe_point(sweep, row), *of, f"{100 * row['value']:.1f} %", ""))
+        label = [f"mean of {row['tasks']}" if row["mean"] == "mean" else row["mean"], row["metric"]]
+        lines.append((*_describe_point(sweep, row), *label, f"{100 * row['value']:.1f} %", ""))
     print(columns(lines))
     print(f"Given by {name}; no benchmark of this program measured them.")
 

@@ -45,7 +45,7 @@ def export(
     announced = announce_run_export(stored, recipe, how, out)
     with report_progress(call.events) as progress:
         parts = call.context(progress, device).split({MERGING: 0.0 if stored.has_model else 5.0, WRITING_PHASE: 1.0})
-        if not stored.has_model:  # of some runs only tables are kept
+        if not stored.has_model:  # only the tables of some runs are stored
             stored = execute(recipe, runs, evaluate=not no_evaluate, need_model=True, context=parts[MERGING])
         exported = write_export(stored, out, how, parts[WRITING_PHASE])
     print_run(call, stored, exported, announced=announced)

@@ -1,4 +1,4 @@
-"""The commands ``fit`` and ``digest``: look at models before anything is computed with them."""
+"""The commands ``fit`` and ``digest``, which inspect models before anything is computed with them."""
 
 from __future__ import annotations
 
@@ -62,17 +62,17 @@ def fit(
     from merging.sharing.catalog import fit_reports
     from merging.study.runs.run_store import Store
 
-    given = StatedArchitecture.parse(architecture)
+    stated = StatedArchitecture.parse(architecture)
     base, opened = open_models(pretrained, experts)
-    base = with_architecture(base, given)
-    opened = {name: with_architecture(expert, given, sizes=False) for name, expert in opened.items()}
+    base = with_architecture(base, stated)
+    opened = {name: with_architecture(expert, stated, sizes=False) for name, expert in opened.items()}
     with report_progress(call.events) as progress:
         context = call.context(progress)
         report = compare(base, opened, values=values or None, sample=True, vocabulary=vocabulary, context=context)
-    shown = report.drop_kind("activation") if activation else report  # one for all, whatever the files state
+    shown = report.drop_kind("activation") if activation else report  # --activation applies to all models
     print(encode_json(_facts(shown)) if call.json else "\n".join(_lines(shown)))
-    if keep:  # the report is printed already, whatever the store takes
-        root = Store(store or store_root(), libraries=()).root  # its runs say by which digests they know checkpoints
+    if keep:  # after printing the report, as the store may refuse it
+        root = Store(store or store_root(), libraries=()).root  # its runs know checkpoints by their digests
         for checkpoint in (base, *opened.values()):
             DIGESTS.store(root, checkpoint)
         fit_reports.store_report(root, base, opened, report)

@@ -27,7 +27,7 @@ TABLES = ("lens", "accuracy", "attention", "attention_change", "drift", "restore
           "neighbors", "overlap")  # fmt: skip
 USUAL_TABLES = tuple(name for name in TABLES if name not in ("attention", "restore_tokens"))  # the others are long
 QUESTIONS = ("turns", "parts", "drift", "mended", "broken")  # of --find
-MOST_SHOWN = 20  # images that are listed as text
+MOST_SHOWN = 20  # most images that are listed as text
 
 
 @click.command(cls=Command)
@@ -69,7 +69,7 @@ def image(
 
 
 def _find_images(towers: Towers, run: Run, question: str, depth: int) -> pd.DataFrame:
-    """The images that fit, by the stored measurement; it is made first where it is missing."""
+    """The images that match a question, by a stored measurement, which is computed first if it is missing."""
     from merging.study import measure
     from merging.study.measurements import depths
     from merging.study.measurements.find_images import find_by_depth
@@ -95,7 +95,7 @@ def _open_image(benchmark: Benchmark, image: str, head: str) -> StudiedImage:
 
 
 def _facts(made: ImageTables, run: Run, studied: StudiedImage, against: str, names: tuple[str, ...]) -> dict[str, Any]:
-    """What is printed: the image, the models, the sentence and the tables."""
+    """The printed facts: the image, the models, the sentence and the tables."""
     from merging.study.one_image.named_towers import model_key, reference_key
     from merging.study.one_image.nearest_images import same_domain
 
@@ -129,7 +129,7 @@ def _join_tables(one: pd.DataFrame, other: pd.DataFrame) -> pd.DataFrame:
 
 
 def _text(facts: dict[str, Any]) -> str:
-    """The sentence, and what restoring gives before each block."""
+    """The sentence, and the probabilities after restoring tokens before each block."""
     lines = [f"{printable(facts['image'])}: {facts['sentence']}"]
     if rows := facts["tables"].get("restore"):
         followed = printable(str(rows[0]["followed"]))

@@ -57,13 +57,13 @@ def _tensors(opened: Checkpoint, json: bool) -> str:
         shape = " × ".join(map(str, row["shape"])) or "one number"
         cells = (row["tensor"], row["section"], role, shape, row["dtype"], row["becomes"])
         rows.append(tuple(printable(str(cell)) for cell in cells))
-    told = {"clip": "the rules of CLIP", "facts": "facts of its kind, names and shapes"}
-    says = told.get(records[0]["told_by"], "names and shapes") if records else "nothing"
-    return f"{columns(rows)}\nRoles are told by {says}."
+    sources = {"clip": "the rules of CLIP", "facts": "facts of its kind, names and shapes"}
+    source = sources.get(records[0]["told_by"], "names and shapes") if records else "nothing"
+    return f"{columns(rows)}\nRoles are told by {source}."
 
 
-def _sizes_text(of: Mapping[str, Any]) -> str:
-    return f"{plural(of['tensors'], 'tensor')} with {plural(of['numbers'], 'number')}"
+def _sizes_text(counts: Mapping[str, Any]) -> str:
+    return f"{plural(counts['tensors'], 'tensor')} with {plural(counts['numbers'], 'number')}"
 
 
 def _lines(facts: Mapping[str, Any]) -> Sequence[str]:

@@ -1,4 +1,4 @@
-"""The command ``lessons``: lists the lessons, checks them against what is stored here, and begins new ones."""
+"""The command ``lessons``: lists the lessons, checks them against the stored results, and begins new ones."""
 
 from __future__ import annotations
 
@@ -85,21 +85,21 @@ def check(call: Call, file: Path | None, compute: bool, store: Path | None, devi
     if call.json:
         names = ("lesson", "texts", "problems")
         print(
-            encode_json([dict(zip(names, (lesson.key, said, wrong), strict=True)) for lesson, said, wrong in results])
+            encode_json([dict(zip(names, (one.key, texts, problems), strict=True)) for one, texts, problems in results])
         )
     else:
-        for lesson, said, wrong in results:
-            _print(lesson, said, wrong)
-    return FAILED if any(wrong for _, _, wrong in results) else DONE
+        for lesson, texts, problems in results:
+            _print(lesson, texts, problems)
+    return FAILED if any(problems for _, _, problems in results) else DONE
 
 
-def _print(lesson: Lesson, said: list[tuple[str, str]], wrong: list[str]) -> None:
+def _print(lesson: Lesson, texts: list[tuple[str, str]], problems: list[str]) -> None:
     print(f"{lesson.key}: {lesson.title} ({lesson.minutes} minutes, {len(lesson.steps)} steps)")
-    for place, text in said:
-        print(f"  {place}: {text}")
-    for problem in wrong:
+    for position, text in texts:
+        print(f"  {position}: {text}")
+    for problem in problems:
         print(f"  PROBLEM: {problem}")
-    print(f"  {len(wrong)} problems." if wrong else "  No problems.")
+    print(f"  {len(problems)} problems." if problems else "  No problems.")
 
 
 def _make_context(lesson: Lesson, store: Path | None) -> LessonContext:
@@ -114,10 +114,10 @@ def _make_context(lesson: Lesson, store: Path | None) -> LessonContext:
 
 
 def _compute_missing(call: Call, contexts: Sequence[LessonContext], device: str) -> None:
-    """Run the recipes of all lessons that have no run, and measure what facts need and is not stored.
+    """Run the recipes of all lessons that have no run, and compute the missing measurements of their facts.
 
     Raises:
-        MergingError: the first reason why something could not be computed; the rest is computed before.
+        MergingError: the first error of a run or a measurement, after all others are computed.
     """
     from merging.study.measure_several import WantedMeasurement, measure_several
     from merging.study.runs.execute_several import WantedRun, execute_several
@@ -162,16 +162,16 @@ def new(call: Call, key: str, to: Path) -> int:
     from merging.teaching.skeleton import skeleton
 
     path: Path = to / f"{key}.yaml"
-    wrong = []
+    problems = []
     if not NAME.fullmatch(key):
-        wrong.append(f"A key is a name of small letters, digits and underscores; got {key[:60]!r}.")
+        problems.append(f"A key is a name of small letters, digits and underscores; got {key[:60]!r}.")
     if not to.is_dir():
-        wrong.append(f"There is no folder {to}. Make it first.")
+        problems.append(f"There is no folder {to}. Make it first.")
     elif path.exists():
-        wrong.append(f"{path} is there already. Take another key, or delete it.")
-    if wrong:
-        raise UsageError(wrong)
+        problems.append(f"{path} is there already. Take another key, or delete it.")
+    if problems:
+        raise UsageError(problems)
     write_text(path, skeleton(key))
-    said: dict[str, Any] = {"written": str(path)}
-    print(encode_json(said) if call.json else f"Written to {path}. Then: python -m merging lessons check {path}")
+    facts: dict[str, Any] = {"written": str(path)}
+    print(encode_json(facts) if call.json else f"Written to {path}. Then: python -m merging lessons check {path}")
     return DONE

@@ -43,15 +43,15 @@ def measure(
     from merging.study import measure as measuring
     from merging.study.runs.run_store import Store
 
-    there = Store(store, libraries=(settings.benchmark_folder() / "runs",))
-    ids, keys = [there.resolve_id(run) for run in runs] or [""], [key.strip() for key in what.split(",")]
+    stored_runs = Store(store, libraries=(settings.benchmark_folder() / "runs",))
+    ids, keys = [stored_runs.resolve_id(run) for run in runs] or [""], [key.strip() for key in what.split(",")]
     if layer_inputs and (len(ids) > 1 or keys != ["layer_drift"]):
         raise UsageError(["--layer-inputs names files for layer_drift of one run."])
     if len(ids) * len(keys) > 1:
-        return _measure_several(call, [(key, run_id) for key in keys for run_id in ids], there, device)
+        return _measure_several(call, [(key, run_id) for key in keys for run_id in ids], stored_runs, device)
     with report_progress(call.events) as progress:
         result = measuring.measure(
-            what, there, Benchmark.load(), ids[0], layer_inputs=layer_inputs,
+            what, stored_runs, Benchmark.load(), ids[0], layer_inputs=layer_inputs,
             context=call.context(progress, device, print_warning),
         )  # fmt: skip
     if call.json:
@@ -62,7 +62,7 @@ def measure(
 
 
 def _measure_several(call: Call, wanted: Sequence[tuple[str, str]], store: Store, device: str) -> int:
-    """Measure all, and report what came in their order."""
+    """Compute all measurements, and report the results in their order."""
     from merging.images.benchmarks.benchmark import Benchmark
     from merging.study.measure_several import WantedMeasurement, measure_several
 
@@ -70,7 +70,9 @@ def _measure_several(call: Call, wanted: Sequence[tuple[str, str]], store: Store
     with report_progress(call.events) as progress:
         found = measure_several(each, store, Benchmark.load(), context=call.context(progress, device, print_warning))
     done = [one for one in found if not isinstance(one, Exception)]
-    failures = {" ".join(one).strip(): str(came) for one, came in zip(wanted, found, strict=True) if came not in done}
+    failures = {
+        " ".join(names).strip(): str(result) for names, result in zip(wanted, found, strict=True) if result not in done
+    }
     if call.json:
         print(encode_json({"measured": [_result_facts(one) for one in done], "failed": failures}))
     else:
@@ -92,12 +94,12 @@ def _print(result: StoredMeasurement) -> None:
     from merging.study.runs.run import PRECOMPUTED
 
     title = measurement_registry.find_measurement(result.key).title
-    took = (
+    time_text = (
         "precomputed"
         if result.seconds is None or result.provenance == PRECOMPUTED
         else f"{result.seconds:.1f} s on this machine"
     )
-    print(f"{title} on {result.device}, {took}: {', '.join(result.tables)}")
+    print(f"{title} on {result.device}, {time_text}: {', '.join(result.tables)}")
     if memory := result.notes.get(measurement_store.MEMORY):
         print(memory)
     print(f"Written to {result.path}")

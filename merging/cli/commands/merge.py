@@ -24,7 +24,7 @@ from merging.models.formats.model_sources import ModelRef
 
 
 def _check_destination(ctx: click.Context, param: click.Parameter, out: Path | None) -> Path | None:
-    """A place that can be written to."""
+    """The path to write to. Raises UsageError if it cannot be written."""
     if out is not None and (problems := find_out_problems(out, ctx.params["overwrite"] or ctx.params["force"])):
         raise UsageError(problems)
     return out
@@ -33,7 +33,7 @@ def _check_destination(ctx: click.Context, param: click.Parameter, out: Path | N
 def _check_adapt(
     ctx: click.Context, param: click.Parameter, steps: Sequence[tuple[str, Mapping[str, Any]]]
 ) -> tuple[str, Mapping[str, Any]] | None:
-    """The adapt, if there is one."""
+    """The adapt of the chain, or None. Raises UsageError if there are several."""
     if len(steps) > 1:
         raise UsageError([f"A recipe has at most one adapt; got {' and '.join(key for key, _ in steps)}."])
     return steps[0] if steps else None
@@ -83,7 +83,7 @@ def merge(
     how: ExportOptions,
     store: Path | None,
     choices: RunChoices,
-    **chain: Any,  # the options that a recipe has under the same names
+    **chain: Any,  # options with the names of a recipe's fields
 ) -> int:
     """Merge checkpoints and export the model."""
     from merging.base.errors import RecipeError

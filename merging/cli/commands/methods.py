@@ -58,7 +58,7 @@ def _default(value: Any) -> str:
 
 
 def _facts(method: Method) -> dict[str, Any]:
-    """What is known of a method, for programs."""
+    """The facts of a method, for programs."""
     bounds = method.params.bounds()
     params = {name: {**asdict(bound), "describe": bound.describe()} for name, bound in bounds.items()}
     names = ("role", "key", "title", "summary", "formula", "variant", "version")

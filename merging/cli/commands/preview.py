@@ -39,20 +39,20 @@ def preview(
     from merging.study.runs.run_store import Store
 
     sample, runs = PreviewSample(per_task, seed), Store(store, libraries=(settings.benchmark_folder() / "runs",))
-    given = find_recipe(recipe, runs), sample, _read_reference(against, runs)
-    result = merging.preview(*given, device=device, cancel=call.stop)
+    opened, reference = find_recipe(recipe, runs), _read_reference(against, runs)
+    result = merging.preview(opened, sample, reference, device=device, cancel=call.stop)
     print(encode_json({"preview": True, "half": result.half, **result.to_plain()}) if call.json else _text(result))
     return DONE
 
 
 def _read_reference(word: str, store: Store) -> Run | Recipe | None:
-    """What a recipe is compared with; the weights of a stored run are taken as they are."""
+    """The run or recipe to compare with; the weights of a stored run are used as they are."""
     run = store.find(word) if word and not Path(word).exists() else None
     return run or (find_recipe(word, store) if word else None)
 
 
 def _text(preview: Preview) -> str:
-    """The differences as a table, and what they are of."""
+    """The differences as a table, with a sentence on the models and images that are compared."""
     rows: list[tuple[str, ...]] = [("", "preview", "reference", "points [95 %]", "images")]
     for row in preview.changes.to_dict("records"):
         shares = (f"{100 * row[name]:.1f} %" for name in ("accuracy", "reference"))

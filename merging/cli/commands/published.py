@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from merging.sharing.published.repository_lock import Lock
 
 QUESTION = "Fetch and compute this?"
-FETCHING_STEPS = 2  # the steps that need a network come first
+FETCHING_STEPS = 2  # the number of steps, at the beginning, that need a network
 
 
 @click.group(cls=OrderedGroup, invoke_without_command=True, no_args_is_help=False, subcommand_metavar="[ACTION ...]")
@@ -60,7 +60,7 @@ def published(ctx: click.Context, json: bool) -> int | None:
 
 
 def _print_experiments(call: Call) -> int:
-    """Every experiment: what it needs, what of that is here, and how long it takes with what is chosen by default."""
+    """Print every experiment: its downloads, the part that is stored already, and its time with the default choice."""
     from merging.sharing.published.choice import make_choice
     from merging.sharing.published.experiment_catalogue import list_experiments
     from merging.sharing.published.experiment_run import find_folders
@@ -73,10 +73,10 @@ def _print_experiments(call: Call) -> int:
         return DONE
     rows = [("key", "experiment", "to fetch", "here", "computing", "licenses")]
     for each in plans:
-        about = "" if each.has_exact_sizes else "≈ "
+        sign = "" if each.has_exact_sizes else "≈ "
         stated = sorted({part.license for part in each.parts})
         rows.append(
-            (each.experiment, each.title, "nothing" if each.is_complete else f"{about}{size_text(each.bytes_to_fetch)}",
+            (each.experiment, each.title, "nothing" if each.is_complete else f"{sign}{size_text(each.bytes_to_fetch)}",
              size_text(each.local_bytes) if each.local_bytes else "", f"≈ {duration_text(each.compute_seconds)}",
              ", ".join(stated))
         )  # fmt: skip
@@ -96,8 +96,8 @@ def plan(call: Call, chosen: Experiment, choice: Choice, store: Path | None, int
     """What an experiment would fetch and cost; nothing is fetched."""
     from merging.sharing.published.experiment_run import ExperimentRun, find_folders
 
-    place = _require_fetched_folder(find_folders(chosen.key, store, into))
-    _print_plan(call, _make_plan(ExperimentRun(chosen, choice, place, device)))
+    folders = _require_fetched_folder(find_folders(chosen.key, store, into))
+    _print_plan(call, _make_plan(ExperimentRun(chosen, choice, folders, device)))
     return DONE
 
 
@@ -123,9 +123,9 @@ def fetch(
         _run_steps(call, run, STEPS[:FETCHING_STEPS])
     after = _make_plan(run)
     print(
-        encode_json({"place": after.place, "bytes": after.local_bytes})
+        encode_json({"place": after.cache_folder, "bytes": after.local_bytes})
         if call.json
-        else f"{size_text(after.local_bytes)} in {after.place}"
+        else f"{size_text(after.local_bytes)} in {after.cache_folder}"
     )
     return DONE
 
@@ -148,12 +148,12 @@ def run(
     from merging.sharing.published.experiment_run import ExperimentRun, find_folders
     from merging.sharing.published.experiment_steps import STEPS, read_published_table, store_choice
 
-    place = _require_fetched_folder(find_folders(chosen.key, store, into))
-    run = ExperimentRun(chosen, choice, place, device, fetching.latest, fetching.revisions, fetching.bytes_a_second)
+    folders = _require_fetched_folder(find_folders(chosen.key, store, into))
+    run = ExperimentRun(chosen, choice, folders, device, fetching.latest, fetching.revisions, fetching.bytes_a_second)
     missing = _confirm_fetching(call, run, fetching)
-    store_choice(place, choice)
+    store_choice(folders, choice)
     _run_steps(call, run, STEPS if missing else STEPS[FETCHING_STEPS:])
-    return _print_table(call, read_published_table(chosen, place), to, expect)
+    return _print_table(call, read_published_table(chosen, folders), to, expect)
 
 
 @published.command(cls=Command)
@@ -171,16 +171,20 @@ def table(call: Call, key: str, store: Path | None, to: Path | None, expect: str
     return _print_table(call, read_published_table(read_experiment(key), find_folders(key, store)), to, expect)
 
 
-def _require_fetched_folder(place: ExperimentFolders) -> ExperimentFolders:
-    """The place, whose folder to read from must be one that ``fetch --into`` has written for this experiment."""
+def _require_fetched_folder(folders: ExperimentFolders) -> ExperimentFolders:
+    """The folders of an experiment, after checking that ``fetch --into`` has written the folder of --from.
+
+    Raises:
+        UsageError: it has not.
+    """
     from merging.sharing.published.repository_lock import LOCK
 
-    folder = place.lock_cache_folder
+    folder, into = folders.lock_cache_folder, folders.into
     if folder is not None and not (folder / LOCK).is_file():
-        problem = f"has no published/{place.key}/{LOCK}" if place.into and place.into.is_dir() else "is no folder"
-        way_out = f"`published fetch {place.key} --into FOLDER` writes the folder that --from reads."
-        raise UsageError([f"{place.into} {problem}. {way_out}"])
-    return place
+        problem = f"has no published/{folders.key}/{LOCK}" if into and into.is_dir() else "is no folder"
+        remedy = f"`published fetch {folders.key} --into FOLDER` writes the folder that --from reads."
+        raise UsageError([f"{into} {problem}. {remedy}"])
+    return folders
 
 
 def _make_plan(run: ExperimentRun, lock: Lock | None = None) -> FetchPlan:
@@ -201,9 +205,12 @@ def _print_plan(call: Call, planned: FetchPlan) -> None:
 
 
 def _confirm_fetching(call: Call, run: ExperimentRun, fetching: FetchOptions) -> bool:
-    """Whether something has to be fetched: then the plan is shown, and the question asked once.
+    """Whether files must be fetched; if so, show the plan and ask the user once.
 
-    Other commits than those pinned are kept only after a yes.
+    Commits other than the pinned ones are pinned only after a yes.
+
+    Raises:
+        MergingError: the user declines.
     """
     from merging.sharing.published.experiment_steps import pin_repositories
 
@@ -225,7 +232,7 @@ def _confirm_fetching(call: Call, run: ExperimentRun, fetching: FetchOptions) ->
 
 
 def _run_steps(call: Call, run: ExperimentRun, steps: Sequence[ExperimentStep]) -> None:
-    """Run steps. A request to pause, or a Hub that is busy, leaves the rest for later."""
+    """Run steps. If a pause is requested, or the Hub is busy, the remaining steps are left for later."""
     from merging.sharing.published.experiment_steps import run_steps
 
     with _explain_failures(call, run), report_progress(call.events) as progress:
@@ -234,7 +241,7 @@ def _run_steps(call: Call, run: ExperimentRun, steps: Sequence[ExperimentStep]) 
 
 @contextlib.contextmanager
 def _explain_failures(call: Call, run: ExperimentRun) -> Iterator[None]:
-    """Say what a failure of the Hub means for the experiment, what can be done meanwhile, and that a pause is one."""
+    """Explain a failure of the Hub in the block for the experiment, and turn a requested pause into ``Paused``."""
     from merging.sharing.published.fetch_failures import explain_failure
 
     try:
@@ -248,20 +255,20 @@ def _explain_failures(call: Call, run: ExperimentRun) -> Iterator[None]:
     except HubError as error:
         if error.later and error.reason != "connection":
             raise Paused(str(error)) from None
-        with contextlib.suppress(HubError):  # what is pinned lacks a file, which the error says
+        with contextlib.suppress(HubError):  # a pinned commit lacks a file, which the error states
             error = explain_failure(error, run, _make_plan(run))
         raise error from None
 
 
 def _confirm() -> bool:
-    """Whether the question is answered with yes; without a terminal the question cannot be asked."""
+    """Whether the user answers the question with yes. Raises UsageError without a terminal to ask on."""
     if not sys.stdin.isatty():
         raise UsageError(["This fetches files, and there is no terminal to ask: --yes answers."])
     return click.confirm(QUESTION, default=False, err=True)
 
 
 def _print_table(call: Call, shown: PublishedTable, to: Path | None, expect: str | None) -> int:
-    """Print the table, write it where it is asked for, and say whether it is what is expected."""
+    """Print the table, write it to the file ``to``, and return the exit code: whether it meets the expectation."""
     from merging.base.files.records import write_text
     from merging.sharing.published.accuracy_verdicts import is_expectation_met
     from merging.sharing.published.experiment_texts import (

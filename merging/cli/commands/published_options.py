@@ -1,4 +1,4 @@
-"""The options of the command ``published``: what is run, how files are fetched, where the table goes."""
+"""The options of the command ``published``: the part of an experiment to run, its downloads, the table's file."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _split_keys(listed: str) -> list[str]:
     return [key.strip() for key in listed.split(",") if key.strip()]
 
 
-choice_options = option_group(  # what of an experiment is run; the command gets ``chosen`` and ``choice``
+choice_options = option_group(  # the part of an experiment to run; the command gets ``chosen`` and ``choice``
     _choice,
     argument("key", help="the key of an experiment; `published` lists them"),
     option("--images", default="1000", show_default=True, metavar="N", help="images of each test set, or all"),
@@ -71,8 +71,11 @@ from_option = option("--from", "into", type=PATH, metavar="FOLDER", help="a fold
 
 @dataclass(frozen=True, slots=True)
 class FetchOptions:
-    """Whether the question is answered, newer commits are taken, which revisions of repositories are taken, and how
-    many megabytes a second come at most."""
+    """The settings of downloads.
+
+    ``yes`` answers the question, ``latest`` fetches newer commits than the pinned ones, ``revisions`` are {repository:
+    revision to fetch}, and ``limit_rate`` is the most megabytes a second.
+    """
 
     yes: bool
     latest: bool
@@ -104,7 +107,7 @@ def _fetch_options(yes: bool, latest: bool, revisions: Mapping[str, str], limit_
     return {"fetching": FetchOptions(yes, latest, revisions, limit_rate)}
 
 
-fetch_options = option_group(  # how files are fetched; the command gets ``fetching``
+fetch_options = option_group(  # the settings of downloads; the command gets ``fetching``
     _fetch_options,
     option("--yes", is_flag=True, help="do not ask"),
     option("--latest", is_flag=True, help="take newer commits than those pinned"),

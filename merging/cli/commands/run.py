@@ -69,9 +69,9 @@ def run(
     from merging.study.runs.execute import RunOptions
     from merging.study.runs.execute_several import WantedRun
 
-    here = {key: {name: str(Path(file).absolute()) for name, file in files.items()} for key, files in given.items()}
+    data = {key: {name: str(Path(file).absolute()) for name, file in files.items()} for key, files in given.items()}
     chains = [
-        Recipe.load(path).with_architecture(how.activation or "", how.architecture).with_data(here) for path in recipes
+        Recipe.load(path).with_architecture(how.activation or "", how.architecture).with_data(data) for path in recipes
     ]
     bases = [base or path.absolute().parent for path in recipes]
     if len(recipes) > 1:
@@ -92,7 +92,7 @@ def _run_several(
     store: Path | None,
     device: str,
 ) -> int:
-    """Run several recipes, and report all of them, in their order."""
+    """Run several recipes, and report all of them in their order."""
     from merging.cli.run_and_export import measure_by_program, print_run, run_facts
     from merging.study.runs.execute_several import execute_several
     from merging.study.runs.run_store import Store
@@ -106,10 +106,10 @@ def _run_several(
     with report_progress(call.events) as progress:
         context = call.context(progress, device, print_doubt)
         found = execute_several(wanted, Store(store), context=context, **options)
-        kept = Store(store)
+        computed = Store(store)
         for each in found:
             if options["evaluate"] and not isinstance(each, Exception):
-                measure_by_program(each, kept, context)
+                measure_by_program(each, computed, context)
     failures = {str(file): str(each) for file, each in zip(files, found, strict=True) if isinstance(each, Exception)}
     runs = [each for each in found if not isinstance(each, Exception)]
     if call.json:

@@ -53,7 +53,7 @@ def scores(call: Call, run: str, source: Path | None, evaluate: bool, references
 
 
 def _measure_run(call: Call, runs: Store, run_id: str, references: bool) -> None:
-    """Measure a run with the user's program, in place of scores that it has."""
+    """Measure a run with the user's program, replacing its scores; with ``references``, also the models it merged."""
     from merging.base.errors import EvaluatorError
     from merging.sharing.evaluator_program import require_evaluator
     from merging.sharing.measure_runs import measure_merged_models, measure_run

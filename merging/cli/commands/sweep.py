@@ -1,4 +1,4 @@
-"""The command ``sweep``: describe a sweep, or go on with one, and show what it has measured."""
+"""The command ``sweep``: describe a sweep, or continue a stored one, and show its points."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SweepOptions:
-    """The options that describe a sweep, as they were given."""
+    """The options that describe a sweep, as written."""
 
     recipes: Sequence[str]
     vary: Sequence[str]
@@ -146,14 +146,14 @@ def _print_cost(cost: SweepCost) -> None:
 
 
 def _compute_missing(call: Call, run: Callable[..., SweepOutcome], sweep: Sweep, device: str) -> int:
-    """Compute what is missing, and say how that ended unless it is done."""
+    """Compute the missing points; print how that ended unless all are done. Returns the exit code."""
     try:
         with report_progress(call.events) as progress:
             outcome = run(context=call.context(progress, device, print_warning))
     except Paused:
         raise
     except Cancelled:
-        print(f"Stopped; its points are kept. `sweep --stored {sweep.id}` goes on.")
+        print(f"Stopped; its points are stored. `sweep --stored {sweep.id}` goes on.")
         return CANCELLED
     if outcome.paused:
         print(f"Paused at {outcome.stored} of {outcome.points} points; `sweep --stored {sweep.id}` goes on.")
@@ -162,14 +162,14 @@ def _compute_missing(call: Call, run: Callable[..., SweepOutcome], sweep: Sweep,
 
 
 def _print_share(call: Call, sweep: Sweep, share: tuple[int, int]) -> int:
-    """Say that the points of a share are stored; the table is shown with the others."""
+    """Print that the points of a share are stored; ``sweep --stored`` shows the table of all points."""
     words = f"Share {share[0]}/{share[1]} of sweep {sweep.id} is stored; `sweep --stored {sweep.id}` shows all points."
     print(encode_json({"id": sweep.id, "share": list(share)}) if call.json else words)
     return DONE
 
 
 def _print_sweep(call: Call, sweep: Sweep, rows: pd.DataFrame, requirement: Requirement | None, by: str) -> None:
-    """Print every point, and the best one of those that meet the requirement."""
+    """Print every point, and the best point that meets the requirement."""
     from merging.study.sweeps import requirement as requirements
     from merging.study.sweeps.sweep_tables import average_rows
 
@@ -190,20 +190,20 @@ def _print_sweep(call: Call, sweep: Sweep, rows: pd.DataFrame, requirement: Requ
     row = means[means["point"] == point].iloc[0]
     values = ", ".join(f"{label} {row[name]:g}" for name, label in zip("xy", sweep.labels, strict=False))
     recipe = sweep.recipes[int(row["line"])]
-    place = f"{recipe.title or recipe.text()} at {values}"
+    name = f"{recipe.title or recipe.text()} at {values}"
     if requirement is None:
-        print(f"Best by {'H-score' if by == 'h' else 'in domain'}: {place}.")
+        print(f"Best by {'H-score' if by == 'h' else 'in domain'}: {name}.")
         return
     begin = "Best" if met else "No point meets it; nearest"
     score = percent_with_interval(row["required"], row["required_low"], row["required_high"])
-    draws = f"{100 * row['certainty']:.0f} % of {requirements.DRAWS:,} draws of the images, seed {requirements.SEED}"
+    samples = f"{100 * row['certainty']:.0f} % of {requirements.DRAWS:,} draws of the images, seed {requirements.SEED}"
     bound = f"{requirements.score_name(requirement)} at least {100 * requirement.at_least:g} %"
-    print(f"Subject to {bound}. {begin}: {place}.")
-    print(f"It has {score}, n = {row['required_n']:.0f}, and meets it in {draws}.")
+    print(f"Subject to {bound}. {begin}: {name}.")
+    print(f"It has {score}, n = {row['required_n']:.0f}, and meets it in {samples}.")
 
 
 def _read_sweep(options: SweepOptions, store: Store) -> Sweep:
-    """The sweep that the options describe. Raises UsageError if they describe none."""
+    """The sweep that the options describe. Raises UsageError if they name no recipe."""
     from merging.study.sweeps import sweep_target as axes
     from merging.study.sweeps.sweep import LINE, PLANE, VALUES, Axis, Sweep
 
@@ -217,10 +217,10 @@ def _read_sweep(options: SweepOptions, store: Store) -> Sweep:
         text = options.line or axes.write_values(axes.propose_values(axes.ALPHA))
         kind, varied = LINE, (Axis("alpha", axes.parse_values(text, "alpha")),)
     elif options.plane:
-        given = {axis.target: axis for axis in varied}
+        stated = {axis.target: axis for axis in varied}
         names = [name.strip() for name in options.plane.split(",")]
         kind = PLANE
-        varied = tuple(given.get(name) or Axis(name, axes.propose_values(axes.LAMBDA)) for name in names)
+        varied = tuple(stated.get(name) or Axis(name, axes.propose_values(axes.LAMBDA)) for name in names)
     return Sweep(
         recipes=recipes,
         axes=varied,
@@ -233,7 +233,7 @@ def _read_sweep(options: SweepOptions, store: Store) -> Sweep:
 
 
 def format_points(sweep: Sweep, rows: pd.DataFrame) -> str:
-    """Averages of every point as a table, with the numbers of images in a line below, or in columns if they differ."""
+    """Averages of every point as a table, with the numbers of images below it, or in columns if they differ."""
     counts = rows[["n_in", "n_out"]].drop_duplicates()
     named = ("n in", "n out") if len(counts) > 1 else ()
     devices = ("device",) if "device" in rows and rows["device"].nunique() > 1 else ()
@@ -247,8 +247,8 @@ def format_points(sweep: Sweep, rows: pd.DataFrame) -> str:
         outside = percent_with_interval(row["out_of_domain"], row["out_low"], row["out_high"])
         h_score = "–" if row["h_score"] != row["h_score"] else f"{100 * row['h_score']:.1f} %"
         images = [f"{row[name]:,}" for name in counts] if named else []
-        on = [str(row[name]) for name in devices]
-        lines.append((recipe.title or recipe.text(), *values, inside, outside, h_score, *images, *on))
+        device = [str(row[name]) for name in devices]
+        lines.append((recipe.title or recipe.text(), *values, inside, outside, h_score, *images, *device))
     if named:
         return f"{columns(lines)}\nAverages with other n are over other tasks."
     n_in, n_out = counts.iloc[0]

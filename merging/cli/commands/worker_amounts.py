@@ -1,4 +1,4 @@
-"""Amounts of time and memory, as job schedulers write them."""
+"""Amounts of time and memory, in the notation of job schedulers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class LifetimeType(click.ParamType[int]):
     name = "time"
 
     def convert(self, value: str | int, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """The seconds."""
+        """The number of seconds."""
         if isinstance(value, int):
             return value
         if not TIME.fullmatch(value):
@@ -32,7 +32,7 @@ class MemoryType(click.ParamType[int]):
     name = "size"
 
     def convert(self, value: str | int, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """The bytes."""
+        """The number of bytes."""
         if isinstance(value, int):
             return value
         if (found := SIZE.fullmatch(value.strip())) is None:

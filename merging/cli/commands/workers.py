@@ -1,4 +1,4 @@
-"""The commands ``scheduler``, ``worker`` and ``workers``: an engine for several machines, and whether it fits."""
+"""The commands ``scheduler``, ``worker`` and ``workers``: start an engine for several machines, and check workers."""
 
 from __future__ import annotations
 
@@ -59,9 +59,9 @@ def worker(call: Call, /, address: str, gpus: bool, count: int, folder: Path | N
     from merging.tasks.workers.pools import visible_gpus
 
     scratch = folder or Path(tempfile.gettempdir()) / "mergescope-workers"
-    places = visible_gpus() if gpus else []
+    visible = visible_gpus() if gpus else []
     serve_workers(
-        address, places, count, scratch=scratch, say=lambda text: print(f"Workers: {text}", flush=True), **options
+        address, visible, count, scratch=scratch, say=lambda text: print(f"Workers: {text}", flush=True), **options
     )
     return DONE
 
@@ -87,8 +87,9 @@ def workers(call: Call, store: Path | None, device: str) -> int:
         raise WorkerError(str(gone)) from None
     jobs = [job for job in KnownJobs(Store(store)).list_jobs() if job.state == State.RUNNING]
     if call.json:
-        names = ("id", "title", "kind", "phase", "fraction", "seconds_left", "is_remote")
-        print(encode_json({"workers": listed, "jobs": [{name: getattr(job, name) for name in names} for job in jobs]}))
+        names = ("id", "title", "kind", "phase", "fraction", "seconds_left")
+        facts = [{name: getattr(job, name) for name in names} | {"away": job.is_remote} for job in jobs]
+        print(encode_json({"workers": listed, "jobs": facts}))
         return DONE
     _print_workers(found, listed)
     _print_jobs(jobs)
@@ -96,7 +97,7 @@ def workers(call: Call, store: Path | None, device: str) -> int:
 
 
 def _print_workers(found: Workers | None, listed: Sequence[Mapping[str, Any]]) -> None:
-    """Print the workers."""
+    """Print the workers as a table, or that there are none."""
     if found is None:
         print("No workers: this process computes. MERGESCOPE_WORKERS or --workers names some.")
     else:
@@ -117,7 +118,7 @@ def _print_workers(found: Workers | None, listed: Sequence[Mapping[str, Any]]) -
 
 
 def _print_jobs(jobs: Sequence[Job]) -> None:
-    """Print the jobs that run, on how many workers each computes as it said last, and the time left."""
+    """Print the running jobs with their last reported phase and the time left."""
     rows = [("job", "now", "left")]
     for job in reversed(jobs):
         left = "" if job.seconds_left is None else f"about {duration_text(job.seconds_left)}"

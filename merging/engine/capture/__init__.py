@@ -1,1 +1,1 @@
-"""What data tell of any torch module: the rows that enter its layers and the gradients of a loss, and their files."""
+"""Layer inputs and gradients of any torch module, from its own data, and files of them."""

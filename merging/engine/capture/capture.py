@@ -1,4 +1,4 @@
-"""Layer inputs of any torch module: its own data pass through it, and every weight's rows are kept."""
+"""Layer inputs of any torch module: its own data pass through it, and the rows that enter each weight are recorded."""
 
 from __future__ import annotations
 
@@ -35,28 +35,29 @@ def capture(
     tokens: int | None = 4096,
     seed: int = 0,
 ) -> LayerRows:
-    """What enters every weight of an expert on its own data: a mapping {parameter name: moments} for ``merge``.
+    """The rows that enter every weight of an expert on its own data: {parameter name: moments} for ``merge``.
 
     Args:
         model: any torch module, of any library. It runs in evaluation mode and without gradients.
-        batches: an iterable of tensors, or of mappings that are passed as keywords; their ``attention_mask`` (n,
-            length) and ``decoder_attention_mask`` drop the rows of padding.
-        like: the expert's checkpoint, by whose names the rows are called where the module has other names.
-        only: a regular expression on names of parameters, to go through a large model in parts.
-        tokens: how many rows of a parameter are kept at most, drawn from all that enter it; None keeps all.
-        seed: decides the draw.
+        batches: an iterable of tensors (n, ...), or of mappings that are passed as keywords. Masks ``attention_mask``
+            (n, length) and ``decoder_attention_mask`` (n, length) in a mapping drop the rows of padding.
+        like: the expert's checkpoint; its tensor names replace the module's where they differ.
+        only: a regular expression on names of parameters, to process a large model in parts.
+        tokens: the most rows per parameter, sampled from all rows that enter it; None takes all.
+        seed: the seed of the sampling.
 
     Raises:
         NeedsError: the module is compiled, quantized or split, a parameter is no tensor of ``like``, or there are no
-            batches. CheckpointError: ``like`` is no checkpoint.
+            batches.
+        CheckpointError: ``like`` is no checkpoint.
     """
     check_plain(model, "capture")
     if tokens is not None and (isinstance(tokens, bool) or not isinstance(tokens, int) or tokens < 1):
-        raise NeedsError(f"tokens is how many rows of a weight are kept, 1 or more, or None for all; got {tokens!r}.")
+        raise NeedsError(f"tokens is the most rows per weight, 1 or more, or None for all; got {tokens!r}.")
     expert = open_like(like)
     weights = match_weights(model, expert, only, ROLES)
     if not weights:
-        raise NeedsError(f"No weight of this module that rows enter is called like only={only!r}.")
+        raise NeedsError(f"No weight of this module that rows enter has a name that matches only={only!r}.")
     store = RowStore(tokens, seed)
     watcher, examples = Watcher(KnownWeights(weights), store), 0
     with evaluation_mode(model), torch.no_grad():
@@ -68,15 +69,15 @@ def capture(
             store.end_batch()
     moments = store.moments()
     if not examples:
-        raise NeedsError("There are no batches; give some of the expert's own data.")
+        raise NeedsError("There are no batches; pass some of the expert's own data.")
     if rowless := [name for name in weights if name not in moments]:
         log.warning(
-            "No rows were seen for %d of %d weights, which LOT, RegMean and CAT then treat without data: %s.",
+            "No rows entered %d of %d weights, which LOT, RegMean and CAT then treat without data: %s.",
             len(rowless), len(weights), first_few(rowless),
         )  # fmt: skip
     return LayerRows(moments, examples, DIGESTS.digest(expert) if expert is not None else "")
 
 
 def open_like(like: Source | None) -> Checkpoint | None:
-    """The expert's checkpoint that names tensors, if one is given."""
+    """The opened checkpoint ``like``, whose tensor names are used; None without one."""
     return None if like is None else open_checkpoint(like, "like")

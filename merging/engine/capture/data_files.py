@@ -1,4 +1,4 @@
-"""Files of layer inputs and of gradients: safetensors, read a tensor at a time when it is asked for."""
+"""Files of layer inputs and of gradients: safetensors files whose tensors are read on demand."""
 
 from __future__ import annotations
 
@@ -40,33 +40,33 @@ class DataFile:
         self._state = self._file.state()
         found = self._file.metadata.get("format", "")
         if found != expected:
-            other = f"it holds {TITLES[found]}" if found in TITLES else "its metadata name no such format"
+            other = f"it holds {TITLES[found]}" if found in TITLES else "its metadata names another format"
             raise NeedsError(
                 f"{self.name} is no file of {TITLES[expected]}: {other}. Write it with merging.{WRITERS[expected]}."
             )
 
     @property
     def model(self) -> str:
-        """The digest of the checkpoint whose data these are; empty if the file does not say."""
+        """The digest of the checkpoint that the data belong to; empty if the file does not name it."""
         return self._file.metadata.get("model", "")
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all its tensors."""
+        """Bytes of all tensors in the file."""
         return self._file.nbytes
 
     def has_changed(self) -> bool:
-        """Whether the file was overwritten since it was opened."""
+        """Whether the file has been overwritten since it was opened."""
         return self._file.state() != self._state
 
     def digest(self, meter: Meter | None = None) -> str:
-        """A digest of the numbers, and of all that the file says of them but the model that it names."""
-        said = {key: value for key, value in self._file.metadata.items() if key != "model"}
+        """A digest of the tensors and of the metadata, except the model's digest."""
+        metadata = {key: value for key, value in self._file.metadata.items() if key != "model"}
         numbers = DIGESTS.digest(self._file, meter)
-        return hashlib.sha256(json.dumps([numbers, said], sort_keys=True).encode()).hexdigest()
+        return hashlib.sha256(json.dumps([numbers, metadata], sort_keys=True).encode()).hexdigest()
 
     def read_mapping(self, key: str) -> dict[str, Any]:
-        """A mapping in the metadata. Raises NeedsError if it is none."""
+        """The mapping that the metadata store under ``key``. Raises NeedsError if the entry is no mapping."""
         try:
             value = json.loads(self._file.metadata.get(key, "{}"))
         except (ValueError, RecursionError):
@@ -77,10 +77,11 @@ class DataFile:
 
 
 class LayerInputFile(DataFile, Mapping[str, Moments]):
-    """A file of layer inputs, {parameter name: moments}, each read when it is asked for.
+    """A file of layer inputs, {parameter name: moments}, each read on demand.
 
     Raises:
-        NeedsError: it is another file, or what it says of itself does not agree. CheckpointError: it is damaged.
+        NeedsError: it is another kind of file, or its tensors do not match its metadata.
+        CheckpointError: it is damaged.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -106,34 +107,35 @@ class LayerInputFile(DataFile, Mapping[str, Moments]):
     def __getitem__(self, name: str) -> Moments:
         if name not in self._names:
             raise KeyError(name)
-        at = self._same.get(name, name)
-        if ROWS + at in self._file.infos:
-            return Moments.from_rows(self._file.read(ROWS + at))
-        squares = self._file.read((GRAM if GRAM + at in self._file.infos else ENERGY) + at)
-        has_sum = SUM + at in self._file.infos
-        total = self._file.read(SUM + at) if has_sum else torch.zeros(len(squares), dtype=torch.float64)
-        return Moments.from_sums(self._counts[at], total.double(), squares.double())
+        stored_name = self._same.get(name, name)
+        if ROWS + stored_name in self._file.infos:
+            return Moments.from_rows(self._file.read(ROWS + stored_name))
+        squares = self._file.read((GRAM if GRAM + stored_name in self._file.infos else ENERGY) + stored_name)
+        has_sum = SUM + stored_name in self._file.infos
+        total = self._file.read(SUM + stored_name) if has_sum else torch.zeros(len(squares), dtype=torch.float64)
+        return Moments.from_sums(self._counts[stored_name], total.double(), squares.double())
 
     def _check(self, name: str) -> None:
-        """Raise NeedsError if an entry lacks a part, or its parts are of unlike shapes."""
-        at, infos = self._same.get(name, name), self._file.infos
-        rows, gram, energy = (infos.get(f"{kind}{at}") for kind in (ROWS, GRAM, ENERGY))
+        """Raise NeedsError if an entry lacks a part, or the shapes of its parts do not match."""
+        stored_name, infos = self._same.get(name, name), self._file.infos
+        rows, gram, energy = (infos.get(f"{kind}{stored_name}") for kind in (ROWS, GRAM, ENERGY))
         one = rows or gram or energy
         shape = one.shape if one is not None else ()
-        count = self._counts.get(at)
+        count = self._counts.get(stored_name)
         whole = rows is not None or (type(count) is int and count > 0)
-        square = gram is None or rows is not None or (len(shape) == 2 and shape[0] == shape[1] and SUM + at in infos)
-        total = infos.get(f"{SUM}{at}")
+        has_sum = SUM + stored_name in infos
+        square = gram is None or rows is not None or (len(shape) == 2 and shape[0] == shape[1] and has_sum)
+        total = infos.get(f"{SUM}{stored_name}")
         square = square and (rows is not None or total is None or total.shape == shape[-1:])
         if one is None or not whole or len(shape) != (1 if one is energy else 2) or not square:
             raise NeedsError(
-                f"{self.name} is damaged: what it holds of {printable(str(name), 80)!r} is not rows (n, d), nor a "
-                "Gram matrix (d, d) with a sum and a count, nor an energy (d,) with a count."
+                f"{self.name} is damaged: its entry {printable(str(name), 80)!r} is neither rows (n, d), nor a Gram "
+                "matrix (d, d) with a sum and a count, nor an energy (d,) with a count."
             )
 
 
 class GradientMeans(dict[str, Tensor]):
-    """Means over examples of the squared (``fisher``) or absolute (``sensitivity``) gradients of a loss, by tensor."""
+    """Means over examples of a loss's squared (``fisher``) or absolute (``sensitivity``) gradients, {tensor: (*S)}."""
 
     def __init__(self, means: Mapping[str, Tensor], kind: str, examples: int, model: str = "") -> None:
         super().__init__(means)
@@ -141,7 +143,12 @@ class GradientMeans(dict[str, Tensor]):
 
 
 class GradientMeansFile(DataFile, Mapping[str, Tensor]):
-    """A file of gradients, each tensor read when it is asked for. Raises as ``LayerInputFile`` does."""
+    """A file of gradients, {tensor: (*S)}, each read on demand.
+
+    Raises:
+        NeedsError: it is another kind of file.
+        CheckpointError: it is damaged.
+    """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         super().__init__(path, GRADIENTS)
@@ -155,11 +162,11 @@ class GradientMeansFile(DataFile, Mapping[str, Tensor]):
         return self._file.read(name)
 
     def flat(self, name: str, start: int, stop: int) -> Tensor:
-        """Scalars [start, stop) of a tensor."""
+        """The scalars [start, stop) of a tensor, (stop - start,)."""
         return self._file.read_flat(name, start, stop)
 
     def shape(self, name: str) -> tuple[int, ...]:
-        """The shape of a tensor, which is not read."""
+        """The shape of a tensor, without reading the tensor."""
         return self._file.infos[name].shape
 
     def __contains__(self, name: object) -> bool:
@@ -173,26 +180,27 @@ class GradientMeansFile(DataFile, Mapping[str, Tensor]):
 
 
 def save_layer_inputs(path: str | os.PathLike[str], rows: Mapping[str, Any]) -> None:
-    """Write what ``capture`` gave, or {parameter name: rows (n, d)}, as a safetensors file for ``layer_inputs``.
+    """Write the result of ``capture``, or {parameter name: rows (n, d)}, as a safetensors file for ``layer_inputs``.
 
     Rows that enter several parameters are stored once.
 
     Raises:
-        NeedsError: it is no such mapping. StoreError: the disk cannot be written to.
+        NeedsError: ``rows`` is no such mapping.
+        StoreError: the file cannot be written.
     """
     if not isinstance(rows, Mapping) or not rows:
-        raise NeedsError("Layer inputs are a mapping {parameter name: rows}, as merging.capture gives it.")
+        raise NeedsError("Layer inputs are a mapping {parameter name: rows}, as merging.capture returns it.")
     tensors: dict[str, Tensor] = {}
     counts: dict[str, int] = {}
     same: dict[str, str] = {}
     first: dict[int, str] = {}
-    for name, given in rows.items():
-        if not isinstance(given, Moments | Tensor) or (isinstance(given, Tensor) and given.ndim != 2):
-            raise NeedsError(f"Layer inputs of {name!r} are moments, or a tensor (n, d); got {type(given).__name__}.")
-        if (before := first.setdefault(id(given), name)) != name:
+    for name, entry in rows.items():
+        if not isinstance(entry, Moments | Tensor) or (isinstance(entry, Tensor) and entry.ndim != 2):
+            raise NeedsError(f"Layer inputs of {name!r} are moments, or a tensor (n, d); got {type(entry).__name__}.")
+        if (before := first.setdefault(id(entry), name)) != name:
             same[name] = before
             continue
-        moments = given if isinstance(given, Moments) else Moments.from_rows(given.detach())
+        moments = entry if isinstance(entry, Moments) else Moments.from_rows(entry.detach())
         counts[name] = moments.count
         tensors |= _file_parts(name, moments)
     metadata = {"format": LAYER_INPUTS, "counts": json.dumps(counts), "same": json.dumps(same)}
@@ -203,7 +211,8 @@ def save_layer_inputs(path: str | os.PathLike[str], rows: Mapping[str, Any]) -> 
 
 
 def _file_parts(name: str, moments: Moments) -> dict[str, Tensor]:
-    """What a file holds of one parameter: rows, a Gram matrix, or of a scale the energy of each channel."""
+    """The tensors that a file stores for one parameter: rows (n, d), a Gram matrix (d, d) and a sum (d,), or, for a
+    scale, the energy (d,) of each channel and a sum (d,)."""
     if moments.is_diagonal:
         return {ENERGY + name: moments.energy(), SUM + name: moments.total()}
     if moments.rows is not None:
@@ -212,13 +221,14 @@ def _file_parts(name: str, moments: Moments) -> dict[str, Tensor]:
 
 
 def save_gradients(path: str | os.PathLike[str], means: GradientMeans) -> None:
-    """Write what ``gradient_means`` gave as a safetensors file for ``gradients``.
+    """Write the result of ``gradient_means`` as a safetensors file for ``gradients``.
 
     Raises:
-        NeedsError: it is something else. StoreError: the disk cannot be written to.
+        NeedsError: ``means`` is something else.
+        StoreError: the file cannot be written.
     """
     if not isinstance(means, GradientMeans | GradientMeansFile) or not means:
-        raise NeedsError("save_gradients writes what merging.gradient_means gives.")
+        raise NeedsError("save_gradients writes the result of merging.gradient_means.")
     metadata = {"format": GRADIENTS, "kind": means.kind}
     if isinstance(means, GradientMeans):
         metadata |= {"examples": str(means.examples)} | ({"model": means.model} if means.model else {})
@@ -227,10 +237,10 @@ def save_gradients(path: str | os.PathLike[str], means: GradientMeans) -> None:
 
 
 def open_layer_inputs(source: Any, expert: str) -> Mapping[str, Any]:
-    """One expert's layer inputs as a mapping: a file at a path is opened, anything else stays.
+    """One expert's layer inputs as a mapping: a path is opened, a mapping is returned unchanged.
 
     Raises:
-        NeedsError: neither.
+        NeedsError: ``source`` is neither.
     """
     if isinstance(source, str | os.PathLike):
         return LayerInputFile(source)
@@ -243,7 +253,7 @@ def open_layer_inputs(source: Any, expert: str) -> Mapping[str, Any]:
 
 
 def open_gradients(source: Any, expert: str, kind: Gradients) -> Mapping[str, Tensor]:
-    """One expert's gradients as a mapping of tensors, of the kind that a method needs.
+    """One expert's gradients {tensor: values of its shape (*S)}, of the kind that a method needs.
 
     Raises:
         NeedsError: they are of the other kind, or no mapping.
@@ -251,7 +261,7 @@ def open_gradients(source: Any, expert: str, kind: Gradients) -> Mapping[str, Te
     means = GradientMeansFile(source) if isinstance(source, str | os.PathLike) else source
     if not isinstance(means, Mapping):
         raise NeedsError(
-            f"Gradients of {expert!r} are a file, or what merging.gradient_means gives; got {type(means).__name__}."
+            f"Gradients of {expert!r} are a file, or a result of merging.gradient_means; got {type(means).__name__}."
         )
     known = getattr(means, "kind", "")
     if known and KINDS.get(known) != kind:

@@ -1,4 +1,4 @@
-"""How strongly a loss reacts to every weight of any torch module: gradients of single examples, averaged."""
+"""The sensitivity of a loss to every weight of any torch module: gradients of single examples, averaged."""
 
 from __future__ import annotations
 
@@ -25,27 +25,28 @@ Loss = Callable[[torch.nn.Module, Any], Tensor]
 def gradient_means(
     model: torch.nn.Module, batches: Iterable[Any], loss: Loss, kind: str = "fisher", like: Source | None = None
 ) -> GradientMeans:
-    """The means over examples of each one's squared or absolute gradients, {parameter name: tensor}, for ``merge``.
+    """The means over examples of squared or absolute gradients, {parameter name: (*S) float32}, for ``merge``.
 
-    Every example is differentiated by itself: small batches are the fastest.
+    Every example is differentiated by itself; small batches are the fastest.
 
     Args:
         model: any torch module; for "fisher" the expert, for "sensitivity" the pretrained model.
-        batches: an iterable of tensors, or of mappings.
-        loss: ``loss(model, batch)`` gives one number for each example, (n,). For "fisher" it is the negative log
-            probability of a label drawn from the model's own prediction, for "sensitivity" the loss of the true label.
+        batches: an iterable of tensors (n, ...), or of mappings.
+        loss: ``loss(model, batch)`` returns one number per example, (n,). For "fisher" it is the negative log
+            probability of a label sampled from the model's prediction, for "sensitivity" the loss of the true label.
         kind: "fisher" squares the gradients (Fisher merging); "sensitivity" takes their absolute values (TATR).
-        like: the checkpoint by whose names the gradients are called.
+        like: the checkpoint whose tensor names the gradients get.
 
     Raises:
-        NeedsError: as ``capture``, or the loss gives something else. CheckpointError: ``like`` is no checkpoint.
+        NeedsError: as ``capture``, or the loss returns something else.
+        CheckpointError: ``like`` is no checkpoint.
     """
     check_plain(model, "gradient_means")
     if kind not in KINDS:
         raise NeedsError(f"kind is {' or '.join(KINDS)}; got {kind!r}.")
     expert = open_like(like)
     weights = match_weights(model, expert, "", [role for role in Role if role != Role.BUFFER])
-    frozen = {name: weight.requires_grad for name, weight in weights.items()}
+    required = {name: weight.requires_grad for name, weight in weights.items()}
     sums = {name: torch.zeros_like(weight, dtype=torch.float64) for name, weight in weights.items()}
     count = 0
     try:
@@ -63,9 +64,9 @@ def gradient_means(
                 count += len(losses)
     finally:
         for name, weight in weights.items():
-            weight.requires_grad_(frozen[name])
+            weight.requires_grad_(required[name])
     if not count:
-        raise NeedsError("There are no batches; give some of the expert's own data.")
+        raise NeedsError("There are no batches; pass some of the expert's own data.")
     means = {name: (total / count).float().cpu() for name, total in sums.items()}
     if bad := [name for name, mean in means.items() if not torch.isfinite(mean).all()]:
         raise NeedsError(f"The gradients of {bad[0]!r} are not finite.")
@@ -73,8 +74,8 @@ def gradient_means(
 
 
 def _check_losses(losses: Any) -> Tensor:
-    """A loss for every example. Raises NeedsError for anything else."""
+    """The losses (n,), one per example. Raises NeedsError for anything else."""
     if not isinstance(losses, Tensor) or losses.ndim != 1 or losses.grad_fn is None:
         what = tuple(losses.shape) if isinstance(losses, Tensor) else type(losses).__name__
-        raise NeedsError(f"loss(model, batch) gives one differentiable number for each example, (n,); got {what}.")
+        raise NeedsError(f"loss(model, batch) returns one differentiable number per example, (n,); got {what}.")
     return losses

@@ -1,4 +1,4 @@
-"""Gradients that the caller passes, or files of them, in place of those of exemplars."""
+"""Gradients that the caller passes in memory or as files, in place of gradients on exemplars."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from merging.base.text import first_few, plural
 from merging.engine.capture.data_files import GradientMeansFile, open_gradients
 from merging.methods.slot import Gradients
 
-# {expert: {tensor: means over examples of squared or absolute gradients}, or a file of them}.
+# {expert: {tensor: means (*S) over examples of squared or absolute gradients}, or a file of them}.
 GradientsOf = Mapping[str, Mapping[str, Tensor] | str | os.PathLike[str]]
 
 
 class FileGradients:
-    """One statistic of every expert's gradients (K, *S), as the caller gives it.
+    """One statistic of every expert's gradients (K, *S), as the caller passes it.
 
-    ``stored`` is {expert: {tensor: what its own file calls it}} where names differ.
+    ``stored`` is {expert: {tensor: its name in the expert's own file}} where names differ.
 
     Raises:
-        NeedsError: an expert has none, they are of another kind, or lack a tensor, or have it in another shape.
+        NeedsError: an expert has no gradients, or they are of another kind, lack a tensor, or have another shape.
     """
 
     def __init__(
@@ -39,31 +39,31 @@ class FileGradients:
         self._device, self._dtype = device, dtype
         names = tuple(experts)
         if not isinstance(gradients, Mapping):
-            raise NeedsError("Gradients are a mapping {expert: what merging.gradient_means gives, or its file}.")
+            raise NeedsError("Gradients are a mapping {expert: a result of merging.gradient_means, or its file}.")
         if missing := [name for name in names if name not in gradients]:
-            raise NeedsError(f"There are no gradients for {first_few(missing)}; give them for every expert.")
+            raise NeedsError(f"There are no gradients for {first_few(missing)}; pass them for every expert.")
         self._means = [open_gradients(gradients[name], name, kind) for name in names]
-        self._called = [(stored or {}).get(name, {}) for name in names]
-        for name, means, called in zip(names, self._means, self._called, strict=True):
-            if lacking := [tensor for tensor in shapes if _name(means, tensor, called) not in means]:
+        self._own_names = [(stored or {}).get(name, {}) for name in names]
+        for name, means, own_names in zip(names, self._means, self._own_names, strict=True):
+            if lacking := [tensor for tensor in shapes if _stored_name(means, tensor, own_names) not in means]:
                 raise NeedsError(
                     f"The gradients of {name!r} lack {len(lacking)} of {plural(len(shapes), 'tensor')}: "
-                    f"{first_few(lacking)}. Give like=, the expert's own file, to merging.gradient_means."
+                    f"{first_few(lacking)}. Pass like=, the expert's own file, to merging.gradient_means."
                 )
             for tensor, shape in shapes.items():
-                _check_shape(name, means, _name(means, tensor, called), shape)
+                _check_shape(name, means, _stored_name(means, tensor, own_names), shape)
 
     def read(self, name: str, start: int, stop: int) -> Tensor:
-        """Scalars [start, stop) of a tensor, (K, stop - start)."""
-        pairs = zip(self._means, self._called, strict=True)
-        rows = [_flat(means, _name(means, name, called), start, stop) for means, called in pairs]
+        """The scalars [start, stop) of a tensor, (K, stop - start)."""
+        pairs = zip(self._means, self._own_names, strict=True)
+        rows = [_flat(means, _stored_name(means, name, own_names), start, stop) for means, own_names in pairs]
         rows = [row.to(self._device, self._dtype) for row in rows]
         return torch.stack(rows)
 
 
-def _name(means: Mapping[str, Tensor], name: str, called: Mapping[str, str]) -> str:
-    """What a tensor is called among gradients: as in the expert's own file, or else as in the pretrained model's."""
-    own = called.get(name, name)
+def _stored_name(means: Mapping[str, Tensor], name: str, own_names: Mapping[str, str]) -> str:
+    """A tensor's name among the gradients: that in the expert's own file, or else that in the pretrained model's."""
+    own = own_names.get(name, name)
     return own if own in means else name
 
 

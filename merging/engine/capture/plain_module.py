@@ -1,4 +1,4 @@
-"""Modules through which data can be passed to look inside, and the batches that are passed."""
+"""Checks of modules whose layer inputs can be captured, and of the batches that pass through them."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ QUANTIZED = ("bitsandbytes", "torch.ao.nn.quantized", "auto_gptq", "gptqmodel", 
 
 
 def check_plain(model: Any, call: str) -> nn.Module:
-    """The module, if its weights are used as they are.
+    """The module, checked: its calls use the weights themselves.
 
     Raises:
-        NeedsError: it is none, or compiled, quantized, split over processes, or without numbers.
+        NeedsError: it is no module, or compiled, quantized, split over processes, or without numbers.
     """
     if not isinstance(model, nn.Module):
         raise NeedsError(f"{call}() needs a torch.nn.Module; got {type(model).__name__}.")
@@ -39,7 +39,7 @@ def check_plain(model: Any, call: str) -> nn.Module:
 
 @contextmanager
 def evaluation_mode(model: nn.Module) -> Iterator[None]:
-    """Evaluation mode without torch's fused attention, which hides the layers; afterwards all is as before."""
+    """Evaluation mode without torch's fused attention, which hides the layers; restores both settings afterwards."""
     training = {module: module.training for module in model.modules()}
     fast = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)
@@ -48,12 +48,12 @@ def evaluation_mode(model: nn.Module) -> Iterator[None]:
         yield
     finally:
         torch.backends.mha.set_fastpath_enabled(fast)
-        for module, was in training.items():
-            module.training = was
+        for module, was_training in training.items():
+            module.training = was_training
 
 
 def check_batches(model: nn.Module, batches: Iterable[Any]) -> Iterator[Any]:
-    """Every batch on the module's device, a tensor or a mapping of keywords.
+    """Every batch on the module's device, a tensor (n, ...) or a mapping of keywords.
 
     Raises:
         NeedsError: a batch is something else.
@@ -73,11 +73,11 @@ def check_batches(model: nn.Module, batches: Iterable[Any]) -> Iterator[Any]:
 
 
 def count_examples(batch: Any) -> int:
-    """How many examples a batch has: the length of its first tensor."""
+    """The number of examples in a batch: the length of its first tensor."""
     tensors = [batch] if isinstance(batch, Tensor) else [v for v in batch.values() if isinstance(v, Tensor) and v.ndim]
     return len(tensors[0]) if tensors and tensors[0].ndim else 0
 
 
 def run_batch(model: nn.Module, batch: Any) -> Any:
-    """What the module gives for a batch."""
+    """The module's output for a batch."""
     return model(batch) if isinstance(batch, Tensor) else model(**batch)

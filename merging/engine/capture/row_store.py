@@ -1,4 +1,4 @@
-"""The rows that enter each weight, batch by batch: drawn, shared by the weights that they enter, kept as moments."""
+"""The rows that enter each weight, batch by batch: sampled, shared between weights, and reduced to moments."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from merging.methods.moments import Moments
 
 
 class LayerRows(dict[str, Moments]):
-    """What entered each weight of one expert on its own data, {parameter name: moments}, as ``capture`` gives it.
+    """The result of ``capture``: moments of the rows that entered each weight of one expert, {parameter name: moments}.
 
-    ``examples`` are the examples that were seen. ``model`` is the digest of the expert's checkpoint, or empty.
+    ``examples`` is the number of examples. ``model`` is the digest of the expert's checkpoint, or empty.
     """
 
     def __init__(self, moments: Mapping[str, Moments], examples: int, model: str = "") -> None:
@@ -29,7 +29,7 @@ class LayerRows(dict[str, Moments]):
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Rows (n, d) that one call saw, with the numbers (n,) that decide which of them are drawn; those of a scale."""
+    """Rows (n, d) of one call and the random keys (n,) that decide the sample; ``scale`` if a norm scale takes them."""
 
     rows: Tensor
     keys: Tensor
@@ -37,7 +37,7 @@ class Chunk:
 
 
 class Collector:
-    """The rows of the weights that see the same ones; at most ``tokens`` of them, in the order in which they came."""
+    """The rows of all weights that always take the same rows: at most ``tokens``, in the order of arrival."""
 
     def __init__(self, width: int, scale: bool, tokens: int | None) -> None:
         self._tokens, self._moments = tokens, Moments(width, scale)
@@ -56,11 +56,11 @@ class Collector:
 
     def _sample_keys(self, tokens: int) -> None:
         rows, keys = torch.cat(self._rows), torch.cat(self._keys)
-        kept = smallest_keys(keys, tokens)
-        self._rows, self._keys = [rows[kept]], [keys[kept]]
+        sampled = smallest_keys(keys, tokens)
+        self._rows, self._keys = [rows[sampled]], [keys[sampled]]
 
     def moments(self) -> Moments:
-        """The moments of what is kept; nothing can be added any more."""
+        """The moments of the sampled rows. Call it once, after the last ``add``."""
         if self._tokens is not None and self._rows:
             self._sample_keys(self._tokens)
             self._moments.add(self._rows.pop())
@@ -68,23 +68,23 @@ class Collector:
 
 
 def smallest_keys(keys: Tensor, count: int) -> Tensor:
-    """The places of the ``count`` smallest keys, in order; all of them if there are fewer."""
+    """The indices (min(n, count),) of the ``count`` smallest of the keys (n,), in ascending order of the indices."""
     if len(keys) <= count:
         return torch.arange(len(keys))
     return keys.topk(count, largest=False).indices.sort().values
 
 
 class RowStore:
-    """What entered every weight of a module, gathered batch by batch."""
+    """Collects the rows that enter every weight of a module, batch by batch."""
 
     def __init__(self, tokens: int | None, seed: int) -> None:
         self._tokens, self._seed, self._batch = tokens, seed, 0
-        self._collectors: dict[str, Collector] = {}  # weights that always saw the same rows have the same one
+        self._collectors: dict[str, Collector] = {}  # by weight; weights that always take the same rows share one
         self._chunks: list[Chunk] = []  # of this batch
-        self._entered: dict[str, list[int]] = {}  # places in ``_chunks``, by weight
+        self._entered: dict[str, list[int]] = {}  # by weight, indices in ``_chunks``
         self._parts: dict[str, dict[int, list[tuple[int, int]]]] = {}  # of packed weights: the rows used, by chunk
         self._seen: dict[tuple[int, int, object], tuple[weakref.ref[Tensor], int]] = {}  # inputs of this batch
-        self.dropped: set[str] = set()  # packed weights whose parts saw unlike rows
+        self.dropped: set[str] = set()  # packed weights whose parts took different rows
 
     def add_call(
         self,
@@ -96,35 +96,37 @@ class RowStore:
         part: tuple[int, int] | None = None,
         lead: int = 1,
     ) -> None:
-        """Take the rows of a call: ``view`` gives them from ``x``, with ``lead`` dimensions before those of a row.
+        """Add the rows of a call: ``view()`` makes them (*lead, *row) from its input ``x`` (any shape).
 
-        ``kind`` tells one way to make rows of ``x`` from others; ``mask`` (*lead) says which rows count.
+        ``lead`` is the number of dimensions before those of a row. ``kind`` identifies the way in which ``view`` makes
+        rows from ``x``. ``mask`` (*lead) is true for rows that count. ``part`` is the range of a packed weight's rows
+        that the call used.
         """
         turn = len(self._entered.get(name, ()))
-        version = 0 if x.is_inference() else x._version  # what is changed in place is another input
+        version = 0 if x.is_inference() else x._version  # a tensor that was changed in place is another input
         key = (id(x), version, (kind, part is None and turn, None if mask is None else id(mask)))
         before = self._seen.get(key)
         if before is None or before[0]() is not x:
             self._chunks.append(self._chunk(name, view(), lead, mask, kind[0] == "scale", turn))
             before = self._seen[key] = (weakref.ref(x), len(self._chunks) - 1)
-        place = before[1]
+        index = before[1]
         if part is not None:
-            parts = self._parts.setdefault(name, {}).setdefault(place, [])
+            parts = self._parts.setdefault(name, {}).setdefault(index, [])
             parts.append(part)
             if len(parts) > 1:
                 return
-        self._entered.setdefault(name, []).append(place)
+        self._entered.setdefault(name, []).append(index)
 
     def _chunk(self, name: str, view: Tensor, lead: int, mask: Tensor | None, scale: bool, turn: int) -> Chunk:
         shape = view.shape[:lead]
-        places = torch.arange(shape.numel()) if mask is None else mask.reshape(-1).nonzero()[:, 0].cpu()
-        address = json.dumps(["rows", self._seed, self._batch, turn, shape.numel()]).encode()
-        seed = int.from_bytes(hashlib.blake2b(address, digest_size=7).digest(), "little")
-        keys = torch.rand(shape.numel(), dtype=torch.float64, generator=torch.Generator().manual_seed(seed))[places]
+        indices = torch.arange(shape.numel()) if mask is None else mask.reshape(-1).nonzero()[:, 0].cpu()
+        seed_text = json.dumps(["rows", self._seed, self._batch, turn, shape.numel()]).encode()
+        seed = int.from_bytes(hashlib.blake2b(seed_text, digest_size=7).digest(), "little")
+        keys = torch.rand(shape.numel(), dtype=torch.float64, generator=torch.Generator().manual_seed(seed))[indices]
         if self._tokens is not None:
-            kept = smallest_keys(keys, self._tokens)
-            places, keys = places[kept], keys[kept]
-        rows = view[tuple(index.to(view.device) for index in torch.unravel_index(places, shape))].flatten(1)
+            sampled = smallest_keys(keys, self._tokens)
+            indices, keys = indices[sampled], keys[sampled]
+        rows = view[tuple(index.to(view.device) for index in torch.unravel_index(indices, shape))].flatten(1)
         dtype = torch.float64 if rows.dtype == torch.float64 else torch.float32
         rows = rows.detach().to("cpu", dtype, copy=True)
         if not torch.isfinite(rows).all():
@@ -132,36 +134,36 @@ class RowStore:
         return Chunk(rows, keys, scale)
 
     def end_batch(self) -> None:
-        """Hand the rows of this batch to the weights' collectors; those that saw unlike rows part ways."""
+        """Pass the rows of this batch to the weights' collectors, and separate weights that took different rows."""
         together: dict[tuple[int, tuple[int, ...]], Collector] = {}
-        taken: set[int] = set()
-        for name, places in self._entered.items():
-            if not self._whole(name, places):
+        assigned: set[int] = set()
+        for name, indices in self._entered.items():
+            if not self._whole(name, indices):
                 continue
             old = self._collectors.get(name)
-            key = (0 if old is None else id(old), tuple(places))
+            key = (0 if old is None else id(old), tuple(indices))
             if key not in together:
-                first = self._chunks[places[0]]
+                first = self._chunks[indices[0]]
                 one = Collector(first.rows.shape[1], first.scale, self._tokens) if old is None else old
-                together[key] = copy.deepcopy(one) if id(one) in taken else one
-                taken.add(id(one))
+                together[key] = copy.deepcopy(one) if id(one) in assigned else one
+                assigned.add(id(one))
             self._collectors[name] = together[key]
-        self._part_from_absent(taken)
+        self._separate_absent(assigned)
         for (_, seen), collector in together.items():
-            for place in seen:
-                collector.add(self._chunks[place])
+            for index in seen:
+                collector.add(self._chunks[index])
         self._chunks, self._entered, self._parts, self._seen = [], {}, {}, {}
         self._batch += 1
 
-    def _part_from_absent(self, taken: set[int]) -> None:
-        """Weights that saw nothing in this batch keep what they saw before."""
-        left: dict[int, Collector] = {}
+    def _separate_absent(self, assigned: set[int]) -> None:
+        """Give weights that took no rows in this batch a copy of their collector from before the batch."""
+        copies: dict[int, Collector] = {}
         for name, collector in self._collectors.items():
-            if name not in self._entered and id(collector) in taken:
-                self._collectors[name] = left.setdefault(id(collector), copy.deepcopy(collector))
+            if name not in self._entered and id(collector) in assigned:
+                self._collectors[name] = copies.setdefault(id(collector), copy.deepcopy(collector))
 
-    def _whole(self, name: str, places: list[int]) -> bool:
-        """Whether a packed weight saw each of its rows' inputs with all of its rows, as far as it was used in parts."""
+    def _whole(self, name: str, indices: list[int]) -> bool:
+        """Whether all parts of a packed weight took the same rows; true for weights that are not used in parts."""
         parts = self._parts.get(name)
         used = {part for own in (parts or {}).values() for part in own}
         if parts is not None and any(set(own) != used for own in parts.values()):
@@ -169,6 +171,6 @@ class RowStore:
         return name not in self.dropped
 
     def moments(self) -> dict[str, Moments]:
-        """The moments of every weight that rows entered; weights that saw the same rows have the same moments."""
-        made = {id(collector): collector.moments() for collector in set(self._collectors.values())}
-        return {name: made[id(one)] for name, one in self._collectors.items() if name not in self.dropped}
+        """The moments of every weight that rows entered; weights with the same rows share them."""
+        moments = {id(collector): collector.moments() for collector in set(self._collectors.values())}
+        return {name: moments[id(one)] for name, one in self._collectors.items() if name not in self.dropped}

@@ -1,4 +1,4 @@
-"""Sees where a weight is used, whatever the module's classes are called: a mode that torch asks before every call."""
+"""Detects the uses of a weight in any module: a mode that torch consults before every call."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from merging.engine.capture.row_store import RowStore
 ATTENTION = inspect.signature(nnf.multi_head_attention_forward)
 NORMS = {
     norm: inspect.signature(norm) for norm in (nnf.layer_norm, nnf.group_norm, nnf.rms_norm, nnf.batch_norm)
-}  # the calls of modules; torch's own have other arguments
+}  # the functional forms, which modules call; torch's native functions have other arguments
 CONVOLUTIONS = {"conv1d": 1, "conv2d": 2, "conv3d": 3}
 PRODUCTS = {"mul", "mul_", "multiply", "multiply_", "__mul__", "__rmul__", "__imul__"}
 MATRIX_PRODUCTS = {"matmul", "__matmul__", "mm"}
@@ -28,7 +28,7 @@ CROSS_KEYS = re.compile(r"(?:cross|encdec|encoder_attn|encoder_attention)\w*\..*
 
 
 class Watcher(TorchFunctionMode):
-    """Hands the rows that enter known weights to a store, while it is active."""
+    """While active, passes the rows that enter known weights to a store."""
 
     def __init__(self, weights: KnownWeights, store: RowStore) -> None:
         super().__init__()
@@ -36,19 +36,19 @@ class Watcher(TorchFunctionMode):
         self._masks: Mapping[str, Tensor] = {}  # (n, length), of this batch
         self._flat: Mapping[str, Tensor] = {}
         self._encodes_and_decodes = False
-        # Transformers write a masked product anew for every architecture; these few calls are what all of them make.
+        # Libraries implement attention anew for every architecture, but all of them make these few calls.
         self._handlers: dict[str, Callable[..., None]] = {
             "linear": self._linear, "addmm": self._addmm, **dict.fromkeys(CONVOLUTIONS, self._conv),
             **dict.fromkeys(PRODUCTS, self._scale), **dict.fromkeys(MATRIX_PRODUCTS, self._matmul),
         }  # fmt: skip
 
     def begin_batch(self, batch: object) -> None:
-        """Take the masks of the next batch, if it has some."""
-        given = batch if isinstance(batch, Mapping) else {}
-        masks = {key: given[key] for key in ("attention_mask", "decoder_attention_mask") if key in given}
+        """Set the masks to those of the next batch."""
+        arguments = batch if isinstance(batch, Mapping) else {}
+        masks = {key: arguments[key] for key in ("attention_mask", "decoder_attention_mask") if key in arguments}
         masks = {key: mask.bool() for key, mask in masks.items() if isinstance(mask, Tensor) and mask.ndim == 2}
         self._masks, self._flat = masks, {key: mask.reshape(-1) for key, mask in masks.items()}
-        self._encodes_and_decodes = any(key.startswith("decoder_") or key == "labels" for key in given)
+        self._encodes_and_decodes = any(key.startswith("decoder_") or key == "labels" for key in arguments)
 
     def __torch_function__(
         self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
@@ -97,7 +97,7 @@ class Watcher(TorchFunctionMode):
         )
 
     def _norm(self, func: Any, call: inspect.BoundArguments) -> None:
-        """The rows of a norm are its output before the scale."""
+        """Record the rows of a norm: its output (..., d) before the scale."""
         use = self._weights.find(call.arguments.get("weight"))
         if use is None or call.arguments["weight"].ndim != 1:
             return
@@ -117,27 +117,27 @@ class Watcher(TorchFunctionMode):
             return
 
     def _attention(self, call: inspect.BoundArguments) -> Any:
-        """Packed attention as one call: its inputs, and what enters its output projection."""
+        """Run packed attention and record the rows that enter its input and output projections."""
         call.apply_defaults()
-        given = call.arguments
-        query, key, value, ignored = (given[name] for name in ("query", "key", "value", "key_padding_mask"))
+        arguments = call.arguments
+        query, key, value, ignored = (arguments[name] for name in ("query", "key", "value", "key_padding_mask"))
         same = query is key and key is value
         mask = None
         if same and isinstance(ignored, Tensor):  # (n, length), true or -inf where keys are padding
             mask = ~ignored if ignored.dtype == torch.bool else ~ignored.isneginf()
             mask = mask.T if mask.ndim == 2 else mask
-        if given["use_separate_proj_weight"]:
+        if arguments["use_separate_proj_weight"]:
             for name, x in (("q_proj_weight", query), ("k_proj_weight", key), ("v_proj_weight", value)):
-                if (use := self._weights.find(given[name])) is not None:
+                if (use := self._weights.find(arguments[name])) is not None:
                     self._rows(use, x, mask)
-        elif same and (use := self._weights.find(given["in_proj_weight"])) is not None:
+        elif same and (use := self._weights.find(arguments["in_proj_weight"])) is not None:
             self._rows(use, query, mask)
-        weight, bias = given["out_proj_weight"], given["out_proj_bias"]
+        weight, bias = arguments["out_proj_weight"], arguments["out_proj_bias"]
         use = self._weights.find(weight)
         if use is None:
             return nnf.multi_head_attention_forward(*call.args, **call.kwargs)
-        given["out_proj_weight"] = torch.eye(len(weight), dtype=weight.dtype, device=weight.device)
-        given["out_proj_bias"] = None
+        arguments["out_proj_weight"] = torch.eye(len(weight), dtype=weight.dtype, device=weight.device)
+        arguments["out_proj_bias"] = None
         before, attention = nnf.multi_head_attention_forward(*call.args, **call.kwargs)
         self._rows(use, before, mask)
         return nnf.linear(before, weight, bias), attention
@@ -145,18 +145,18 @@ class Watcher(TorchFunctionMode):
     # --- rows ------------------------------------------------------------------------------------------------------
 
     def _rows(self, use: WeightUse, x: Tensor, mask: Tensor | None = None) -> None:
-        """Rows (..., d) that enter a matrix."""
+        """Record rows (..., d) that enter a matrix."""
         part = None if use.stop is None else (use.start, use.stop)
         mask = self._mask(use.name, x) if mask is None else mask
         rows = x if x.ndim > 1 else x[None]
         self._store.add_call(use.name, x, lambda: rows, ("weight",), mask, part, rows.ndim - 1)
 
     def _scaled(self, use: WeightUse, x: Tensor, view: Callable[[], Tensor]) -> None:
-        """Rows (..., d) that a scale multiplies."""
+        """Record rows (..., d) that a scale (d,) multiplies."""
         self._store.add_call(use.name, x, view, ("scale", use.name), self._mask(use.name, x), lead=x.ndim - 1)
 
     def _mask(self, name: str, x: Tensor) -> Tensor | None:
-        """Which rows of ``x`` are no padding (*lead); None for all of them."""
+        """The mask (*lead) of the rows of ``x`` that are no padding; None if all count."""
         decoder = self._encodes_and_decodes and DECODER.search(name) and not CROSS_KEYS.search(name)
         which = "decoder_attention_mask" if decoder else "attention_mask"
         if (mask := self._masks.get(which)) is None or x.ndim not in {2, 3}:
@@ -172,7 +172,7 @@ def _per_side(value: Any, sides: int) -> tuple[int, ...]:
 
 
 def _pads(padding: Any, kernel: Sequence[int], gaps: Sequence[int]) -> tuple[tuple[int, int], ...]:
-    """Numbers of zeros before and after each side."""
+    """The numbers of zeros before and after each side."""
     if padding == "valid":
         return ((0, 0),) * len(kernel)
     if padding == "same":
@@ -184,9 +184,12 @@ def _pads(padding: Any, kernel: Sequence[int], gaps: Sequence[int]) -> tuple[tup
 def extract_patches(
     x: Tensor, kernel: Sequence[int], steps: Sequence[int], gaps: Sequence[int], pads: Sequence[tuple[int, int]]
 ) -> Tensor:
-    """What a convolution's kernel sees at every place: (n, c, *sides) -> (n, *places, c, *kernel), as a view."""
+    """The patch under a convolution's kernel at every position: (n, c, *sides) -> (n, *positions, c, *kernel), a view.
+
+    ``pads`` are the numbers of zeros before and after each side.
+    """
     sides = len(kernel)
-    seen = nnf.pad(x, [number for pair in reversed(pads) for number in pair])
+    patches = nnf.pad(x, [number for pair in reversed(pads) for number in pair])
     for i, (size, step, gap) in enumerate(zip(kernel, steps, gaps, strict=True)):
-        seen = seen.unfold(2 + i, gap * (size - 1) + 1, step)[..., ::gap]
-    return seen.movedim(1, 1 + sides)
+        patches = patches.unfold(2 + i, gap * (size - 1) + 1, step)[..., ::gap]
+    return patches.movedim(1, 1 + sides)

@@ -1,4 +1,4 @@
-"""Which tensor of a checkpoint a module's parameter is: libraries rename what they load."""
+"""Matches a module's parameters to the tensors of a checkpoint, because libraries rename the tensors that they load."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ NUMBERS = re.compile(r"\d+")
 def match_weights(
     module: nn.Module, checkpoint: Checkpoint | None, only: str, roles: Iterable[Role]
 ) -> dict[str, Tensor]:
-    """{tensor of the checkpoint: the module's parameter}, of the roles asked for and of names that ``only`` matches.
+    """{tensor of the checkpoint: the module's parameter of any shape (*S)}, of these roles.
 
-    Without a checkpoint tensors are called as the module calls them.
+    Names must match ``only``. Without a checkpoint the names are the module's own.
 
     Raises:
         NeedsError: a parameter is no tensor of the checkpoint, or ``only`` is no pattern.
@@ -45,11 +45,11 @@ def match_weights(
                 if Role.STACK not in wanted:
                     continue
                 raise NeedsError(
-                    f"The module holds the experts of a layer in one tensor ({name}), which the checkpoint has one by "
-                    "one; choose a method without gradients."
+                    f"The module holds the experts of a layer in one tensor ({name}), the checkpoint in one tensor "
+                    "each; choose a method without gradients."
                 )
             raise NeedsError(
-                f"The module's parameter {name!r} is no tensor of the checkpoint; give like=, the expert's own file."
+                f"The module's parameter {name!r} is no tensor of the checkpoint; pass like=, the expert's own file."
             )
         role = known[tensor].role if tensor in known else None
         if tensor and role in wanted and (pattern.search(name) or pattern.search(tensor)):
@@ -60,41 +60,43 @@ def match_weights(
 def _parameters(checkpoint: Checkpoint) -> tuple[Parameter, ...]:
     try:
         return checkpoint.parameters
-    except FamilyError:  # a module of no kind; its shapes say enough
-        return tuple(_is_loaded_by_shape(parameter, checkpoint.infos) for parameter in guess(checkpoint.infos))
+    except FamilyError:  # a module of no known family; roles by shape suffice
+        return tuple(_with_role_of_shape(parameter, checkpoint.infos) for parameter in guess(checkpoint.infos))
 
 
-def _is_loaded_by_shape(parameter: Parameter, infos: Mapping[str, TensorInfo]) -> Parameter:
+def _with_role_of_shape(parameter: Parameter, infos: Mapping[str, TensorInfo]) -> Parameter:
+    """The parameter with the role that its number of dimensions suggests."""
     from dataclasses import replace
 
     sides, name = len(infos[parameter.name].shape), parameter.name
     if parameter.role == Role.BUFFER or sides == 0:
         return replace(parameter, role=Role.BUFFER)
-    one = Role.SHIFT if name.endswith("bias") else Role.NORM_SCALE
-    return replace(parameter, role=one if sides == 1 else Role.LINEAR if sides == 2 else Role.CONV)
+    vector_role = Role.SHIFT if name.endswith("bias") else Role.NORM_SCALE
+    return replace(parameter, role=vector_role if sides == 1 else Role.LINEAR if sides == 2 else Role.CONV)
 
 
 def match_tensor(name: str, weight: Tensor, checkpoint: Checkpoint) -> str | None:
-    """The tensor that a parameter is: of that name, but for a prefix, or the one of equal numbers.
+    """The name of a parameter's tensor in the checkpoint: the same name up to a prefix, or that of equal numbers.
 
-    Empty for the key and value of a packed tensor, whose rows are its query's; None if there is none.
+    The parameter ``weight`` may have any shape (*S). The result is empty for key and value of a
+    packed tensor, which take the same rows as its query, and None if there is no tensor.
     """
     infos = checkpoint.infos
     if name in infos:
         return name
-    if not checkpoint.is_inferred and (place := find_tower_tensor(name)) is not None:
-        own = tower_names(checkpoint).get(place.name, ())
+    if not checkpoint.is_inferred and (match := find_tower_tensor(name)) is not None:
+        own = tower_names(checkpoint).get(match.name, ())
         if len(own) == 1:
-            return own[0] if place.qkv_index in {None, 0} else ""
-        if place.qkv_index is not None and len(own) > 1:
-            return own[place.qkv_index]
+            return own[0] if match.qkv_index in {None, 0} else ""
+        if match.qkv_index is not None and len(own) > 1:
+            return own[match.qkv_index]
     fitting = [other for other in _of_shape(checkpoint, tuple(weight.shape)) if _same_end(name, other)]
     if len(fitting) == 1:
         return fitting[0]
     equal = [
         other for other in _of_shape(checkpoint, tuple(weight.shape)) if _holds_equal_numbers(weight, checkpoint, other)
     ]
-    if len(equal) > 1:  # fresh norms are alike: their numbers in the name, and how it ends, decide
+    if len(equal) > 1:  # fresh norms have equal values: the numbers in the name and its ending decide
         numbers = NUMBERS.findall(name)
         equal = [other for other in equal if NUMBERS.findall(other) == numbers]
         most = max((_shared_end(name, other) for other in equal), default=0)
@@ -108,16 +110,16 @@ def _same_end(name: str, other: str) -> bool:
 
 
 def _shared_end(name: str, other: str) -> int:
-    """How many of their last words two names share."""
+    """The number of trailing words that two names share."""
     pairs = zip(reversed(name.split(".")), reversed(other.split(".")), strict=False)
     return next((i for i, (a, b) in enumerate(pairs) if a != b), min(name.count("."), other.count(".")) + 1)
 
 
 def _holds_equal_numbers(weight: Tensor, checkpoint: Checkpoint, other: str) -> bool:
-    """Whether a parameter holds a tensor's numbers; the first ones are looked at before all of them."""
-    few = min(weight.numel(), 64)
-    stored = checkpoint.read_flat(other, 0, few).to(weight.dtype)
-    if not torch.equal(stored, weight.detach().reshape(-1)[:few].cpu()):
+    """Whether a parameter (*S) holds a tensor's numbers; the first ones are compared before all of them."""
+    count = min(weight.numel(), 64)
+    stored = checkpoint.read_flat(other, 0, count).to(weight.dtype)
+    if not torch.equal(stored, weight.detach().reshape(-1)[:count].cpu()):
         return False
     return torch.equal(checkpoint.read(other).to(weight.dtype), weight.detach().cpu())
 

@@ -1,4 +1,4 @@
-"""Accuracy on a benchmark, of one model, of one model per task, or of one model with modules on top."""
+"""Accuracy of one model, of one model per task, or of one model with modules on top, on a benchmark."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from merging.models.checkpoint import Checkpoint
 from merging.models.formats.model_sources import Source, open_checkpoint
 from merging.tasks.context import QUIET, Context
 
-KEPT_BYTES = 1 << 28  # of images that stay in memory for the next model
+CACHED_BYTES = 1 << 28  # bytes of images that stay in memory for the next model
 COLUMNS = ("task", "title", "split", "classes", "correct", "n", "accuracy", "low", "high")
 
 
@@ -39,15 +39,18 @@ def evaluate(
     tasks: Sequence[str] | None = None,
     context: Context = QUIET,
     modules: Modules | None = None,
-    kept: StoredFeatures | None = None,
+    stored_features: StoredFeatures | None = None,
 ) -> pd.DataFrame:
     """Zero-shot top-1 accuracy: one row per (task, split) with classes, correct, n, accuracy and Wilson interval.
 
-    Accuracies are fractions. With ``modules``, which sit on the model, images go through them. Where a device runs out
-    of memory, batches get smaller, with a warning. Raises Cancelled between batches if asked to stop.
+    Accuracies are fractions. ``modules`` run on top of the model. If a device runs out of memory, batches get smaller,
+    with a warning.
+
+    Raises:
+        Cancelled: the caller cancelled; checked between two batches.
     """
     keys = list(tasks) if tasks is not None else [task.key for task in benchmark.tasks]
-    work = [EvaluatedModel("", model, keys, modules, kept)]
+    work = [EvaluatedModel("", model, keys, modules, stored_features)]
     return score_table(_count_correct(work, benchmark, splits, context))
 
 
@@ -57,13 +60,13 @@ def evaluate_per_task(
     *,
     splits: Sequence[str] = SPLITS,
     context: Context = QUIET,
-    kept: StoredFeatures | None = None,
+    stored_features: StoredFeatures | None = None,
 ) -> pd.DataFrame:
-    """The same where every task has a model of its own, as {task: model}.
+    """As ``evaluate``, for {task: model}: every task has a model of its own.
 
-    A task without one takes the mean over all models: nothing says which of them to use.
+    The score of a task without a model is the mean over all models, because none of them is the right one.
     """
-    work = per_task_parts(models, benchmark, kept)
+    work = per_task_parts(models, benchmark, stored_features)
     return score_table(_count_correct(work, benchmark, splits, context))
 
 
@@ -73,16 +76,16 @@ Counted = tuple[str, Task, str, int, int]  # model, task, split, correct, n
 def _count_correct(
     work: Sequence[EvaluatedModel], benchmark: Benchmark, splits: Sequence[str], context: Context
 ) -> list[Counted]:
-    """Correct answers of every model by task and split, one model after another."""
+    """The counts of correct answers of every model by task and split, one model after another."""
 
-    def counted_on(on: torch.device) -> list[Counted]:
-        every = compute_answers(work, benchmark, splits, context.on_device(on))
+    def count_on(device: torch.device) -> list[Counted]:
+        every = compute_answers(work, benchmark, splits, context.on_device(device))
         counted = [(one.model, one.task, one.split, one.correct, one.n) for one in every]
         order = {part.name: number for number, part in enumerate(work)}
         return sorted(counted, key=lambda one: order[one[0]])
 
-    counted, words = retry_on_oom(choose_device(context.device), counted_on)
-    for sentence in words:
+    counted, oom_warnings = retry_on_oom(choose_device(context.device), count_on)
+    for sentence in oom_warnings:
         context.warn(sentence)
     return counted
 
@@ -95,7 +98,7 @@ class EvaluatedModel:
     model: Source
     tasks: Sequence[str]
     modules: Modules | None = None  # on top of the model
-    kept: StoredFeatures | None = None  # where its features are kept, which spares the passes the next time
+    stored_features: StoredFeatures | None = None  # its features from earlier evaluations, which save forward passes
 
     def open(self) -> Checkpoint:
         """Its checkpoint. Raises CheckpointError if it cannot be read."""
@@ -106,16 +109,16 @@ class EvaluatedModel:
 class Answer:
     """One model's features and predicted classes for one split of a data set.
 
-    Features that were kept are rounded; classes and margins are those of the features before that.
+    Stored features are rounded; classes and margins are those from before the rounding.
     """
 
     model: str
     task: Task
     split: str
     features: Tensor  # (n, embed_dim)
-    predicted: NDArray[np.int64]
-    labels: NDArray[np.int64]
-    margins: NDArray[np.float32]
+    predicted: NDArray[np.int64]  # (n,)
+    labels: NDArray[np.int64]  # (n,)
+    margins: NDArray[np.float32]  # (n,)
 
     @property
     def correct(self) -> int:
@@ -129,13 +132,18 @@ class Answer:
 
 
 def per_task_parts(
-    models: Mapping[str, Source], benchmark: Benchmark, kept: StoredFeatures | None = None
+    models: Mapping[str, Source], benchmark: Benchmark, stored_features: StoredFeatures | None = None
 ) -> list[EvaluatedModel]:
-    """The tasks of each model of a merge that gives one model per task: its own, and those that have no model."""
+    """The models of a merge that gives one model per task, each with its tasks: its own, and those without a model."""
     keys = {task.key for task in benchmark.tasks}
     outside = [task.key for task in benchmark.tasks if task.key not in models]
     work = [
-        EvaluatedModel(name, model, [name] * (name in keys) + outside, kept=kept and kept.part(name))
+        EvaluatedModel(
+            name,
+            model,
+            [name] * (name in keys) + outside,
+            stored_features=stored_features and stored_features.part(name),
+        )
         for name, model in models.items()
     ]
     return [part for part in work if part.tasks]
@@ -144,9 +152,9 @@ def per_task_parts(
 def compute_answers(
     work: Sequence[EvaluatedModel], benchmark: Benchmark, splits: Sequence[str], context: Context = QUIET
 ) -> Iterator[Answer]:
-    """Every model's answers, by task and split; a data set's splits that it does not have are left out.
+    """Every model's answers, by task and split; splits that a data set lacks are left out.
 
-    One model after another is in memory; of models whose images lie in files, as many as fit, for one pass.
+    Memory holds one model at a time, or as many as fit if their images are in files, which are then decoded once.
     """
     pairs = {(key, split): benchmark.count(key, split) for part in work for key in part.tasks for split in splits}
     meter = context.meter(sum(pairs[key, split] for part in work for key in part.tasks for split in splits))
@@ -155,29 +163,29 @@ def compute_answers(
     for group in _groups(work, benchmark, choose_device(context.device)):
         models = [_OpenedModel(part, benchmark, context.device) for part in group]
         for task in [benchmark.task(key) for key in dict.fromkeys(key for part in group for key in part.tasks)]:
-            asked = [model for model in models if task.key in model.part.tasks]
+            evaluated = [model for model in models if task.key in model.part.tasks]
             for split in splits:
                 if split in task.splits:
-                    yield from _answer_split(asked, benchmark, task, split, read, meter)
+                    yield from _answer_split(evaluated, benchmark, task, split, read, meter)
 
 
 def _answer_split(
     models: Sequence[_OpenedModel], benchmark: Benchmark, task: Task, split: str, read: _Images, meter: Meter
 ) -> Iterator[Answer]:
-    """The answers of models for a split: those that are kept, and the others from one pass over its images."""
-    kept = {model.name: known for model in models if (known := model.read(task.key, split))}
-    computed = [model for model in models if model.name not in kept]
+    """The answers of models for a split: stored answers, and the others from one pass over its images."""
+    stored = {model.name: known for model in models if (known := model.read(task.key, split))}
+    computed = [model for model in models if model.name not in stored]
     images, labels = read(task.key, split) if computed else (None, benchmark.labels(task.key, split))
     names = ", ".join(model.name for model in computed if model.name)
     detail = f"{task.title}, model of {names}" if names else task.title
     rows: Iterator[Tensor] = iter(())
     if images is not None:
-        towers = [model.through(task.key) for model in computed]
+        towers = [model.encoder_for(task.key) for model in computed]
         rows = iter(features_together(towers, images, meter, "Evaluating", detail, benchmark.preprocess))
     for model in models:
-        if (known := kept.get(model.name)) is None:
+        if (known := stored.get(model.name)) is None:
             known = answer_features(next(rows), benchmark.head(task.key), torch.from_numpy(labels))
-            model.keep(task.key, split, known)
+            model.store(task.key, split, known)
         else:
             meter.advance(len(labels), "Evaluating", detail)
         yield Answer(model.name, task, split, known.features, known.predicted, labels, known.margins)
@@ -186,16 +194,16 @@ def _answer_split(
 def _groups(work: Sequence[EvaluatedModel], benchmark: Benchmark, device: torch.device) -> list[list[EvaluatedModel]]:
     """The models that are in memory together: one at a time, unless several share images that must be decoded."""
     groups: list[list[EvaluatedModel]] = []
-    room = 0
+    free = 0
     for part in work:
         shared = any(benchmark.task(key).referenced for key in part.tasks)
         size = _size(part) if shared else 0
-        if groups and shared and size <= room:
+        if groups and shared and size <= free:
             groups[-1].append(part)
         else:
             groups.append([part])
-            room = free_for_models(device) if shared else 0
-        room -= size
+            free = free_for_models(device) if shared else 0
+        free -= size
     return groups
 
 
@@ -205,19 +213,19 @@ def _size(part: EvaluatedModel) -> int:
 
 
 class _Images:
-    """Reads images of a benchmark, and keeps them for the next model while there is room."""
+    """Reads images of a benchmark, and caches them for the next model up to ``CACHED_BYTES``."""
 
     def __init__(self, benchmark: Benchmark) -> None:
-        self._benchmark, self._room = benchmark, KEPT_BYTES
-        self._kept: dict[tuple[str, str], tuple[Images, NDArray[np.int64]]] = {}
+        self._benchmark, self._free_bytes = benchmark, CACHED_BYTES
+        self._cached: dict[tuple[str, str], tuple[Images, NDArray[np.int64]]] = {}
 
     def __call__(self, key: str, split: str) -> tuple[Images, NDArray[np.int64]]:
-        if (key, split) in self._kept:
-            return self._kept[key, split]
+        if (key, split) in self._cached:
+            return self._cached[key, split]
         images_and_labels = self._benchmark.images(key, split)
-        self._room -= images_and_labels[0].nbytes
-        if self._room >= 0:
-            self._kept[key, split] = images_and_labels
+        self._free_bytes -= images_and_labels[0].nbytes
+        if self._free_bytes >= 0:
+            self._cached[key, split] = images_and_labels
         return images_and_labels
 
 
@@ -230,7 +238,7 @@ def score_table(counted: Iterable[tuple[str, Task, str, int, int]]) -> pd.DataFr
 
 
 class _OpenedModel:
-    """A model that is evaluated; it is read when the first images go through it, not if its answers are kept."""
+    """A model that is evaluated; it is read when the first images run through it, never if its answers are stored."""
 
     def __init__(self, part: EvaluatedModel, benchmark: Benchmark, device: str) -> None:
         self.part, self.name = part, part.name
@@ -244,18 +252,18 @@ class _OpenedModel:
             self.part.open(), choose_device(self._device), fallback=self._benchmark.pretrained_tower
         )
 
-    def through(self, key: str) -> ImageModel:
-        """What the images of a task go through."""
+    def encoder_for(self, key: str) -> ImageModel:
+        """The model that encodes the images of a task."""
         return self._tower if isinstance(self._tower, Encoder) else ModulesOfTask(self._tower, key)
 
     def read(self, key: str, split: str) -> FeatureAnswers | None:
-        """Answers that were kept."""
-        return self.part.kept.read(self._benchmark, key, split) if self.part.kept else None
+        """The stored answers of a split; None if there are none."""
+        return self.part.stored_features.read(self._benchmark, key, split) if self.part.stored_features else None
 
-    def keep(self, key: str, split: str, answers_given: FeatureAnswers) -> None:
-        """Keep answers, if there is a place for them."""
-        if self.part.kept:
-            self.part.kept.store(self._benchmark, key, split, answers_given, self.through(key).architecture)
+    def store(self, key: str, split: str, answers: FeatureAnswers) -> None:
+        """Store answers, if the model has a folder for them."""
+        if self.part.stored_features:
+            self.part.stored_features.store(self._benchmark, key, split, answers, self.encoder_for(key).architecture)
 
 
 def _row(task: Task, split: str, correct: int, n: int) -> dict[str, Any]:

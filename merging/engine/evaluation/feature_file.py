@@ -1,6 +1,6 @@
-"""Image features that were computed before: they give the accuracy of the model that they are of, and of no other.
+"""Files of precomputed image features, which give the accuracy of one model and of no other.
 
-Merging changes the model and so the features, which is why a benchmark holds images. A file of features is an npz with
+Merging changes the model and so the features; that is why a benchmark holds images. A file of features is an npz with
 ``features`` (n, embed_dim), ``labels`` (n,) and ``model``, the digest of the checkpoint.
 """
 
@@ -26,7 +26,7 @@ FEATURES, LABELS, MODEL = "features", "labels", "model"
 
 @dataclass(frozen=True, eq=False)
 class FeatureFile:
-    """Features (n, embed_dim), labels (n,) and the digest of the model that gave them."""
+    """Features (n, embed_dim), labels (n,) and the digest of their model."""
 
     features: Tensor
     labels: Tensor
@@ -65,7 +65,7 @@ class FeatureFile:
         if self.features.shape[1] != head.shape[1]:
             raise TaskError(f"The features have {self.features.shape[1]} numbers, the head {head.shape[1]}.")
         if len(self.labels) and not 0 <= int(self.labels.min()) <= int(self.labels.max()) < len(head):
-            raise TaskError(f"Labels lie outside the head's {len(head)} classes.")
+            raise TaskError(f"Labels are outside the head's {len(head)} classes.")
         correct, n = int((predict(self.features, head) == self.labels.numpy()).sum()), len(self.labels)
         low, high = wilson(correct, n)
         return {"correct": correct, "n": n, "accuracy": correct / n if n else float("nan"), "low": low, "high": high}

@@ -23,22 +23,22 @@ from merging.images.benchmarks.referenced_images import Images, ReferencedImages
 from merging.models.architecture import Architecture
 
 BATCH = 128
-PART = 32  # images that run at a time on a CPU, so that even those of a small data set are for several cores
+PART = 32  # images that run at a time on a CPU, few enough that even a small data set occupies several cores
 FARTHEST = 2.0  # the largest difference of two cosines
 Prepare = Callable[[NDArray[np.uint8]], Tensor]
 
 
 class ImageModel(Protocol):
-    """What gives features of images: an encoder, or modules on top of one."""
+    """A model that encodes images: an encoder, or modules on top of one."""
 
     @property
     def device(self) -> torch.device:
-        """Where it runs."""
+        """The device of the model."""
         ...
 
     @property
     def architecture(self) -> Architecture:
-        """That of its tower."""
+        """The architecture of the model's tower."""
         ...
 
     def __call__(self, images: Tensor, /) -> Tensor:
@@ -48,10 +48,10 @@ class ImageModel(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ModulesOfTask:
-    """Modules as they are used on the images of one data set, which they are told only where they cannot do without.
+    """Modules as they encode the images of one data set.
 
-    A module of the task itself is used in domain; elsewhere there is none, and the merged model's features count.
-    Modules that route get no task: every image finds its own way.
+    Adapts with a module per task use that of ``task`` in domain, and the merged model's features out of domain. Adapts
+    that route receive no task: every image is routed by itself.
     """
 
     modules: Modules
@@ -59,12 +59,12 @@ class ModulesOfTask:
 
     @property
     def device(self) -> torch.device:
-        """Where they run."""
+        """The device of the modules."""
         return self.modules.device
 
     @property
     def architecture(self) -> Architecture:
-        """That of the merged model."""
+        """The architecture of the merged model."""
         return self.modules.architecture
 
     def __call__(self, images: Tensor, /) -> Tensor:
@@ -81,10 +81,10 @@ def compute_features(
     detail: str = "",
     prepare: Prepare | None = None,
 ) -> Tensor:
-    """Image features (n, embed_dim) of preprocessed images (n, 3, h, w), batch by batch, on the CPU.
+    """Image features (n, embed_dim) of preprocessed images (n, 3, h, w), computed in batches and returned on the CPU.
 
-    With ``prepare``, images come as they are stored and are preprocessed a batch at a time: the next ones while an
-    accelerator computes, whose memory gives the size of its batches. Images in files are decoded meanwhile as well.
+    With ``prepare``, images are passed as stored, uint8, and preprocessed one batch ahead of an accelerator, whose
+    memory decides the batch size. Images in files are also decoded ahead.
     """
     return features_together([encoder], images, meter, phase, detail, prepare)[0]
 
@@ -97,25 +97,28 @@ def features_together(
     detail: str = "",
     prepare: Prepare | None = None,
 ) -> list[Tensor]:
-    """The same for several models on one device, each image prepared once; ``meter`` counts it for every model."""
+    """As ``compute_features``, (n, embed_dim) for each of several models on one device.
+
+    Each image is prepared once, and ``meter`` counts it for every model.
+    """
     device, rows = encoders[0].device, [list[Tensor]() for _ in encoders]
     nbytes = forward_bytes(short_batch(encoders[0].architecture), encoders[0].architecture)
     with ExitStack() as stack:
         batches = stack.enter_context(_batches(images, encoders[0], prepare))
-        passes = (partial(_through, encoders, batch) for batch in batches)
-        for found in stack.enter_context(run_in_threads(passes, device, nbytes)):
-            for features_of_batch, own in zip(found, rows, strict=True):
+        passes = (partial(_encode, encoders, batch) for batch in batches)
+        for features in stack.enter_context(run_in_threads(passes, device, nbytes)):
+            for features_of_batch, own in zip(features, rows, strict=True):
                 own.append(features_of_batch)
-                if len(own) > 1:  # an accelerator still computes the last batch, which need not be waited for
+                if len(own) > 1:  # copying the last batch would wait for the accelerator, which still computes it
                     own[-2] = own[-2].cpu()
                 if meter is not None:
                     meter.advance(len(features_of_batch), phase, detail)
-    none = torch.empty(0, encoders[0].architecture.embed_dim)
-    return [torch.cat([*own[:-1], own[-1].cpu()]) if own else none for own in rows]
+    empty = torch.empty(0, encoders[0].architecture.embed_dim)
+    return [torch.cat([*own[:-1], own[-1].cpu()]) if own else empty for own in rows]
 
 
-def _through(encoders: Sequence[ImageModel], batch: Tensor) -> list[Tensor]:
-    """Features of one batch by each model, on their device."""
+def _encode(encoders: Sequence[ImageModel], batch: Tensor) -> list[Tensor]:
+    """Features (n, embed_dim) of one batch (n, 3, h, w) by each model, on their device."""
     with torch.inference_mode():
         inputs = move_tensor(batch, encoders[0].device, batch.dtype)
         return [encoder(inputs) for encoder in encoders]
@@ -123,10 +126,10 @@ def _through(encoders: Sequence[ImageModel], batch: Tensor) -> list[Tensor]:
 
 @contextmanager
 def _batches(images: Tensor | Images, encoder: ImageModel, prepare: Prepare | None) -> Iterator[Iterator[Tensor]]:
-    """Preprocessed images as they run at a time; those in files are decoded ahead, the others taken as they are."""
+    """An iterator over batches (n, 3, h, w) of preprocessed images; images in files are decoded ahead."""
     host, own = is_host(encoder.device), encoder.architecture
     if isinstance(images, ReferencedImages):
-        assert prepare is not None  # pixels of files are never preprocessed
+        assert prepare is not None  # images in files are never stored preprocessed
         with images.batches(short_batch(own) if host else batch_size(own, encoder.device), prepare) as batches:
             yield batches
         return
@@ -140,26 +143,32 @@ def _batches(images: Tensor | Images, encoder: ImageModel, prepare: Prepare | No
 
 
 def cosines(image_features: Tensor, head: Tensor) -> Tensor:
-    """Cosines (n, classes) of images and classes."""
+    """Cosines (n, classes) of image features (n, embed_dim) and a head (classes, embed_dim) of unit rows."""
     with limit_to_one_thread(image_features.device):
         return torch.nn.functional.normalize(image_features, dim=-1) @ head.T
 
 
 def predict(image_features: Tensor, head: Tensor) -> NDArray[np.int64]:
-    """The class with the highest cosine, per image (n,)."""
+    """The class (n,) with the highest cosine, of image features (n, embed_dim) with a head (classes, embed_dim)."""
     classes: NDArray[np.int64] = cosines(image_features, head).argmax(dim=-1).numpy()
     return classes
 
 
 def cosine_margins(image_features: Tensor, head: Tensor, labels: Tensor) -> Tensor:
-    """By how much the cosine of the right class exceeds the largest other one (n,); positive if the model is right."""
+    """The margin (n,) of the right class's cosine over the largest other one; positive if the prediction is right.
+
+    ``image_features`` are (n, embed_dim), ``head`` (classes, embed_dim), ``labels`` (n,).
+    """
     similarities, right = cosines(image_features, head), labels[:, None]
     own = similarities.gather(1, right)[:, 0]
     other = similarities.scatter(1, right, -torch.inf).amax(dim=1)
-    return (own - other).clamp(-FARTHEST, FARTHEST)  # without another class there is no largest other one
+    return (own - other).clamp(-FARTHEST, FARTHEST)  # with one class, ``other`` is minus infinity
 
 
 def answer_features(image_features: Tensor, head: Tensor, labels: Tensor) -> FeatureAnswers:
-    """Features with the classes and margins that a head gives."""
+    """Features (n, embed_dim) with the classes (n,) and margins (n,) that a head (classes, embed_dim) gives.
+
+    ``labels`` are (n,).
+    """
     margin = cosine_margins(image_features, head, labels).numpy()
     return FeatureAnswers(image_features, predict(image_features, head), margin)

@@ -1,4 +1,4 @@
-"""The work of every method on a benchmark's models."""
+"""The work of every registered method on a benchmark's models."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from merging.recipes.recipe import Recipe
 
 
 def method_work(benchmark: Benchmark) -> dict[tuple[str, str], ChainWork]:
-    """{(role, key): its work at its defaults, of an edit with the default merge after it, of an adapt with it before}.
+    """{(role, key): the method's work at its defaults}; edits and adapts are counted together with the default merge.
 
     Raises:
         CheckpointError: a model of the benchmark cannot be opened.
@@ -34,13 +34,13 @@ def method_work(benchmark: Benchmark) -> dict[tuple[str, str], ChainWork]:
 
 
 def _count_images(recipe: Recipe, present: int) -> int:
-    """How many of a task's images a recipe draws."""
+    """The number of a task's images that a recipe samples, out of ``present``."""
     settings = recipe.test_data or recipe.exemplars
     return 0 if settings is None else min(present, settings.per_task or present)
 
 
 def _add_adapt_work(chain: ChainWork, method: Adapt, models: Sequence[Checkpoint], images: Sequence[int]) -> ChainWork:
-    """The work of a merge with that of the adapt on top of it; updates on features are not counted."""
+    """The work of a merge and of the adapt on top of it; updates on features are not counted."""
     both_ways = method.learns_on(method.params(), images)
     forward = method.feature_passes * sum(images)
     tower = find_tower(models[0])

@@ -1,7 +1,7 @@
-"""Features that a model gave before, kept in half precision, with the classes and margins from before the rounding.
+"""Image features of earlier evaluations, stored in half precision, with the classes and margins before the rounding.
 
-So what is kept changes no score. An entry is used for the same model, benchmark, data set and split only; a damaged one
-counts as absent, and the entries that were not used for longest are removed when all take more than ``MOST`` bytes.
+Stored features therefore change no score. An entry serves the same model, benchmark, data set and split only. A damaged
+entry counts as absent. When all entries take more than ``MOST`` bytes, the least recently used are removed.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ if TYPE_CHECKING:
 
 FOLDER, VERSION = "features", 1  # in a store
 MOST = 2_000_000_000  # bytes of all entries of a store
-WORTH = 10**12  # operations of forward passes above which features are kept: 100 images of ViT-B/32
+WORTH = 10**12  # operations of forward passes from which on features are stored: 100 images of ViT-B/32
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class FeatureAnswers:
-    """Features (n, embed_dim) of a split's images, the classes (n,) that they give, and the margins (n,)."""
+    """Features (n, embed_dim) of a split's images, their predicted classes (n,), and their margins (n,)."""
 
     features: Tensor
     predicted: NDArray[np.int64]
@@ -44,9 +44,9 @@ class FeatureAnswers:
 
 @dataclass(frozen=True, slots=True)
 class StoredFeatures:
-    """The kept features of one model, in a folder for those of all; ``model`` identifies its weights.
+    """The stored features of one model; ``folder`` holds those of all models, ``model`` identifies the weights.
 
-    They are also read in ``libraries``, which are never written to.
+    They are also read from the folders ``libraries``, which are never written to.
     """
 
     folder: Path
@@ -54,13 +54,13 @@ class StoredFeatures:
     libraries: tuple[Path, ...] = ()
 
     def part(self, name: str) -> StoredFeatures:
-        """Those of one of several models that belong together."""
+        """The stored features of one model of a merge that gives several."""
         return replace(self, model=f"{self.model} {name}")
 
     def read(self, benchmark: Benchmark, key: str, split: str) -> FeatureAnswers | None:
-        """What was kept for a split; None if nothing was."""
+        """The stored answers of a split; None if there are none."""
         name = self._name(benchmark, key, split)
-        path = next((place / name for place in (self.folder, *self.libraries) if (place / name).is_file()), None)
+        path = next((folder / name for folder in (self.folder, *self.libraries) if (folder / name).is_file()), None)
         if path is None:
             return None
         try:
@@ -71,22 +71,22 @@ class StoredFeatures:
         if not len(features) == len(predicted) == len(margins) == benchmark.count(key, split):
             return None
         with contextlib.suppress(OSError):
-            os.utime(path)  # it is used, so it is among the last to be removed
+            os.utime(path)  # marks the entry as recently used
         floats = torch.from_numpy(features.astype(np.float32))
         return FeatureAnswers(floats, predicted.astype(np.int64), margins.astype(np.float32))
 
-    def store(self, benchmark: Benchmark, key: str, split: str, given: FeatureAnswers, tower: Architecture) -> None:
-        """Keep the answers of a split, if computing them again would take long; a full disk is no error."""
-        if not is_worth_storing(len(given.features), tower):
+    def store(self, benchmark: Benchmark, key: str, split: str, answers: FeatureAnswers, tower: Architecture) -> None:
+        """Store the answers of a split, if computing them again would take long; a full disk is no error."""
+        if not is_worth_storing(len(answers.features), tower):
             return
         with np.errstate(over="ignore"):
-            halves = given.features.numpy().astype(np.float16)
+            halves = answers.features.numpy().astype(np.float16)
         if not np.isfinite(halves).all():  # too large for half precision
             return
         arrays: dict[str, NDArray[Any]] = {
             "features": halves,
-            "predicted": given.predicted.astype(np.int32),
-            "margins": given.margins,
+            "predicted": answers.predicted.astype(np.int32),
+            "margins": answers.margins,
         }
         with contextlib.suppress(OSError, StoreError):
             with replace_file(self.folder / self._name(benchmark, key, split)) as partial:
@@ -98,18 +98,18 @@ class StoredFeatures:
 
 
 def is_worth_storing(images: int, tower: Architecture) -> bool:
-    """Whether the features of so many images take long to compute."""
+    """Whether the features of this number of images take long enough to compute that storing them pays."""
     return images * _operations(tower) >= WORTH
 
 
 def _operations(tower: Architecture) -> float:
-    """Those of a forward pass of one image, about: two for each weight of a block and each token."""
+    """Operations of a forward pass of one image, approximately: two for each weight of a block and each token."""
     tokens = (tower.image_size // tower.patch_size) ** 2 + 1
     return 2.0 * tokens * 12 * tower.layers * tower.width**2
 
 
 def _remove_oldest(folder: Path) -> None:
-    """Remove the entries that were not used for longest until the others take at most ``MOST`` bytes."""
+    """Remove the least recently used entries until the others take at most ``MOST`` bytes."""
     states = [(path.stat(), path) for path in folder.glob("*.npz")]
     total = 0
     for state, path in sorted(states, key=lambda one: one[0].st_mtime, reverse=True):

@@ -1,4 +1,4 @@
-"""Accuracy where the task of an image is not known: the modules on a model choose the head, too."""
+"""Accuracy when the task of an image is not known: the modules on a model also choose the head."""
 
 from __future__ import annotations
 
@@ -24,7 +24,10 @@ UNKNOWN_TASK = "task_unknown"  # the table's name
 
 
 def choose_heads(features: Tensor, named: Tensor, heads: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
-    """The head (n,), by number, and the class (n,) of the largest cosine among the tasks that are ``named`` (n, K)."""
+    """The number of the head (n,) and the class (n,) with the largest cosine, among the tasks ``named`` (n, K).
+
+    ``features`` are (n, embed_dim), each head is (classes, embed_dim).
+    """
     best = [cosines(features, head).max(dim=1) for head in heads.values()]
     values = torch.stack([each.values for each in best], dim=1).masked_fill(~named, -torch.inf)
     chosen = values.argmax(dim=1)
@@ -37,43 +40,47 @@ def evaluate_unknown_task(
 ) -> pd.DataFrame:
     """One row per (task, split) of the merged tasks: as ``evaluate``, and ``own_head``, the share with the right head.
 
-    An image counts as correct if both its head and its class are right. Data sets of other tasks have no head among
-    those that can be chosen, and are left out. Every task of the modules must be in the benchmark. Where a device runs
-    out of memory, batches get smaller, with a warning. Raises Cancelled between batches if asked to stop.
+    An image counts as correct if both its head and its class are right. Data sets of other tasks have no head to choose
+    and are left out. Every task of the modules must be in the benchmark. If a device runs out of memory, batches get
+    smaller, with a warning.
+
+    Raises:
+        Cancelled: the caller cancelled; checked between two batches.
     """
 
-    def scores_on(on: torch.device) -> pd.DataFrame:
-        return _scores(modules.on(on), benchmark, splits, context)
+    def scores_on(device: torch.device) -> pd.DataFrame:
+        return _scores(modules.on(device), benchmark, splits, context)
 
-    scores, words = retry_on_oom(choose_device(context.device), scores_on)
-    for sentence in words:
+    scores, oom_warnings = retry_on_oom(choose_device(context.device), scores_on)
+    for sentence in oom_warnings:
         context.warn(sentence)
     return scores
 
 
-def _choose_batch(here: Modules, batch: Tensor, heads: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
-    """The head and the class that the modules choose for each image."""
-    named = here.named_tasks(batch)
+def _choose_batch(modules: Modules, batch: Tensor, heads: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
+    """The head (n,) and the class (n,) that the modules choose for each image (n, 3, h, w)."""
+    named = modules.named_tasks(batch)
     assert named is not None
-    return choose_heads(here.features(batch), named, heads)
+    return choose_heads(modules.features(batch), named, heads)
 
 
-def _scores(here: Modules, benchmark: Benchmark, splits: Sequence[str], context: Context) -> pd.DataFrame:
-    heads = {task: benchmark.head(task) for task in here.tasks}
-    meter = context.meter(sum(benchmark.count(task, split) for task in here.tasks for split in splits))
-    rows, size = [], limit_batch(BATCH, here.architecture, here.device)
-    for number, key in enumerate(here.tasks):
+def _scores(modules: Modules, benchmark: Benchmark, splits: Sequence[str], context: Context) -> pd.DataFrame:
+    """The table of ``evaluate_unknown_task``, on the device of the modules."""
+    heads = {task: benchmark.head(task) for task in modules.tasks}
+    meter = context.meter(sum(benchmark.count(task, split) for task in modules.tasks for split in splits))
+    rows, size = [], limit_batch(BATCH, modules.architecture, modules.device)
+    for number, key in enumerate(modules.tasks):
         task = benchmark.task(key)
         for split in (split for split in splits if split in task.splits):
             images, labels = benchmark.images(key, split)
             own, correct, n = 0, 0, len(labels)
             parts = [slice(start, start + size) for start in range(0, n, size)]
-            choices = (partial(_choose_batch, here, benchmark.preprocess(images[part]), heads) for part in parts)
-            with run_in_threads(choices, here.device, forward_bytes(size, here.architecture)) as results:
+            choices = (partial(_choose_batch, modules, benchmark.preprocess(images[part]), heads) for part in parts)
+            with run_in_threads(choices, modules.device, forward_bytes(size, modules.architecture)) as results:
                 for part, (chosen, classes) in zip(parts, results, strict=True):
-                    at_home = chosen == number
-                    own += int(at_home.sum())
-                    correct += int((at_home & (classes == torch.from_numpy(labels[part]))).sum())
+                    own_head = chosen == number
+                    own += int(own_head.sum())
+                    correct += int((own_head & (classes == torch.from_numpy(labels[part]))).sum())
                     meter.advance(len(chosen), "Choosing heads", task.title)
             accuracy, share = (count / n if n else math.nan for count in (correct, own))
             known = (key, task.title, split, len(task.class_names), correct, n, accuracy, *wilson(correct, n))

@@ -1,1 +1,1 @@
-"""The engine's side of methods that learn: the network, its images, its gradients, and what is kept to go on later."""
+"""The engine's side of methods that learn: the network, its images and gradients, and the state to continue from."""

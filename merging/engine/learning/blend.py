@@ -1,4 +1,4 @@
-"""The merged model that a method learns on: it writes task vectors into it and asks for losses and gradients."""
+"""The merged model that a method learns on: the method writes merged tensors to it and reads losses and gradients."""
 
 from __future__ import annotations
 
@@ -24,16 +24,17 @@ from merging.methods.slot import SlotStream
 
 Batch = tuple[TaskExemplars, Tensor]  # a task, and the indices (n,) of its images
 Loss = Callable[[Tensor, TaskExemplars, Tensor], Tensor]  # features (n, e), task, indices (n,) -> losses (n,)
-PART = "merge"  # of what is kept
+PART = "merge"  # the name of this part of the learning state
 PHASE = "Learning"
 
 
 class EngineBlend:
     """See ``merging.methods.learning.Blend``.
 
-    Temporary files last as long as the stack ``files``. ``work`` is counted by the meter: images times scalars.
+    Temporary files last as long as the stack ``files``. ``work``, in images times scalars, is added to the meter.
 
-    The same numbers come out whatever the threads: each batch has one, and gradients are added up in the tasks' order.
+    Results do not depend on the number of threads: each batch runs on one thread, and gradients are added in the order
+    of the tasks.
     """
 
     def __init__(
@@ -42,13 +43,13 @@ class EngineBlend:
         edits: tuple[Stage, ...],
         slots: Stream,
         tasks: Mapping[str, TaskExemplars],
-        kept: LearningState,
+        learning_state: LearningState,
         meter: Meter,
         files: ExitStack,
         work: int,
     ) -> None:
         self._inputs, self._slots, self._tasks, self._files = inputs, slots, tasks, files
-        self._kept, self._meter, self._work, self._detail = kept, meter, work, ""
+        self._learning_state, self._meter, self._work, self._detail = learning_state, meter, work, ""
         meter.total += work
         self.live_parameters = tuple(p for p in inputs.parameters if not any(stage.drops(p) for stage in edits))
         self._vectors = EditedVectors(inputs, edits, self.live_parameters, meter.silent())
@@ -56,7 +57,7 @@ class EngineBlend:
 
     @property
     def slots(self) -> SlotStream:
-        """All tensors, as surveys see them."""
+        """The slots of all tensors, as surveys receive them."""
         return self._slots
 
     @cached_property
@@ -67,7 +68,7 @@ class EngineBlend:
         return network
 
     def update_each(self, change: Change, expert: str | None = None) -> None:
-        """Go through the live tensors once, write what ``change`` gives, and drop gradients."""
+        """Write the result (*S) of ``change`` for every live tensor, and drop the gradients."""
         network = self._network
         for slot in self._vectors.slots(expert):
             merged = change(slot, network.take_gradient(slot.name))
@@ -75,41 +76,41 @@ class EngineBlend:
                 network.write(slot.name, slot.pretrained + merged)
 
     def entropies(self, seed: int, batch: int, step: int) -> tuple[float, ...]:
-        """Every task's mean entropy over its batch of this step, whose gradients are added up."""
+        """Every task's mean entropy over its batch of this step; adds the gradients to those of the network."""
         orders = [batch_order(seed, name, len(task.images), batch, step) for name, task in self._tasks.items()]
         chosen = [(task, torch.from_numpy(order)) for task, order in zip(self._tasks.values(), orders, strict=True)]
         return tuple(self._losses(chosen, self._entropy))
 
     def cross_entropy(self, expert: str) -> float:
-        """The mean cross-entropy over all labeled exemplars of one task, whose gradient is added up."""
+        """The mean cross-entropy over all labeled exemplars of one task; adds the gradient to that of the network."""
         task = self._tasks[expert]
-        return self._losses([(task, torch.arange(len(task.images)))], self._surprise)[0]
+        return self._losses([(task, torch.arange(len(task.images)))], self._cross_entropies)[0]
 
     def masks(self) -> MaskFile:
-        """Masks of every expert, which last until the model is merged."""
+        """An empty file for the masks of every expert, which lasts until the model is merged."""
         numels = zip(self._inputs.parameters, self._inputs.numels, strict=True)
         masks = MaskFile({parameter.name: numel for parameter, numel in numels}, self._inputs.device)
         self._files.callback(masks.close)
         return masks
 
     def report_detail(self, detail: str) -> None:
-        """What the progress shows from now on."""
+        """Set the detail that the progress shows from now on."""
         self._detail = detail
 
     def restore_state(self) -> dict[str, Tensor]:
-        """What an interrupted run of the same recipe kept; empty for a new one."""
-        return self._kept.restore(PART)
+        """The state of an interrupted run of the same recipe, tensors of any shape by name; empty for a new run."""
+        return self._learning_state.restore(PART)
 
     def skip_share(self, share: float) -> None:
-        """Count this share of all steps as done, which an interrupted run has made."""
+        """Count this share of all steps as done: the steps of an interrupted run."""
         self._meter.done += round(share * self._work)
 
     def offer_state(self, state: Callable[[], Mapping[str, Tensor]]) -> None:
-        """Offer what a later run would go on from."""
-        self._kept.offer(PART, state)
+        """Offer a state to continue from: ``state()`` gives tensors of any shape by name."""
+        self._learning_state.offer(PART, state)
 
     def _losses(self, batches: Sequence[Batch], loss: Loss) -> list[float]:
-        """The mean loss over every batch, whose gradients are added to what the network holds, in order."""
+        """The mean loss over every batch; adds the gradients to those of the network, in the order of the batches."""
         network, sums = self._network, list[list[Tensor]]([] for _ in batches)
         nbytes = network.nbytes(max(len(order) for _, order in batches))
         parts = [
@@ -117,9 +118,9 @@ class EngineBlend:
             for number, (task, order) in enumerate(batches)
             for chosen in order.split(network.micro_batch)
         ]
-        apart = len(parts) > 1 and parallel_pieces(self._inputs.device) > 1
+        parallel = len(parts) > 1 and parallel_pieces(self._inputs.device) > 1
         passes = (
-            partial(self._backward, network.with_own_gradients() if apart else network, loss, *part[1:])
+            partial(self._backward, network.with_own_gradients() if parallel else network, loss, *part[1:])
             for part in parts
         )
         with run_in_threads(passes, self._inputs.device, nbytes) as results:
@@ -128,23 +129,26 @@ class EngineBlend:
                     network.add_gradients(own)
                 sums[number].append(total)
                 self._meter.advance(len(chosen) * sum(self._inputs.numels), PHASE, self._detail)
-                self._kept.check()
+                self._learning_state.check()
         return [sum(to_numbers(*own)) / len(order) for own, (_, order) in zip(sums, batches, strict=True)]
 
     def _backward(
         self, network: LearnedNetwork, loss: Loss, task: TaskExemplars, chosen: Tensor, count: int
     ) -> tuple[Tensor, LearnedNetwork]:
-        """The sum of losses over these images, and the network, which holds the gradient of their ``count``-th part."""
+        """The sum, a scalar, of the losses of the images ``chosen`` (n,), and the network.
+
+        The network then has the gradient of the sum divided by ``count``.
+        """
         each = loss(network.features(task.images[chosen]), task, chosen)
         (each.sum() / count).backward()
         return to_float64(each.detach()).sum(), network
 
     def _entropy(self, features: Tensor, task: TaskExemplars, chosen: Tensor) -> Tensor:
-        assert task.head is not None  # as the needs were checked
+        assert task.head is not None  # ensured by check_needs
         return entropies(features, self._network.to_device(task.head), task.logit_scale)
 
-    def _surprise(self, features: Tensor, task: TaskExemplars, chosen: Tensor) -> Tensor:
-        assert task.head is not None  # as the needs were checked
+    def _cross_entropies(self, features: Tensor, task: TaskExemplars, chosen: Tensor) -> Tensor:
+        assert task.head is not None  # ensured by check_needs
         assert task.labels is not None
         log_shares = log_predictions(features, self._network.to_device(task.head), task.logit_scale)
         labels = task.labels[chosen].long().to(log_shares.device)

@@ -1,4 +1,4 @@
-"""Task vectors as the edits leave them, tensor by tensor and as often as a method that learns asks for them."""
+"""Edited task vectors, tensor by tensor, for methods that learn and read them many times."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from merging.models.tensor_info import raw_bytes, read_span
 
 
 class EditedVectors:
-    """Slots of whole tensors with edited task vectors; memory holds those of one tensor and of the one read ahead.
+    """Slots of whole tensors with edited task vectors; memory holds one tensor's and those of the tensor read ahead.
 
-    They come from the checkpoints each time. Where edits need whole tensors, or one expert's rows are asked for after
-    edits, all are edited once and kept in a temporary file, which ``close`` removes.
+    Slots are read from the checkpoints and edited anew each time. If an edit needs whole tensors, or one expert's rows
+    are requested after edits, all task vectors are edited once and stored in a temporary file, which ``close`` removes.
     """
 
     def __init__(self, inputs: RunInputs, edits: tuple[Stage, ...], live: tuple[Parameter, ...], meter: Meter) -> None:
@@ -36,13 +36,13 @@ class EditedVectors:
         self._starts: dict[str, int] = {}
 
     def slots(self, expert: str | None = None) -> Iterator[Slot]:
-        """Every live tensor once, with all task vectors (K, *S), or with one expert's (1, *S)."""
+        """The slot of every live tensor, with all task vectors (K, *S), or with one expert's (1, *S)."""
         if expert is not None and not self._edits:
             experts = {expert: self._inputs.experts[expert]}
             return iter(self._stream(replace(self._inputs, experts=experts)))
         if expert is None and all(stage.is_elementwise for stage in self._edits):
             return iter(self._stream(self._inputs))
-        return self._stored(expert)
+        return self._read_slots(expert)
 
     def close(self) -> None:
         """Remove the temporary file, if there is one."""
@@ -52,9 +52,9 @@ class EditedVectors:
     def _stream(self, inputs: RunInputs) -> Stream:
         return Stream(inputs, self._edits, False, self._meter, "")
 
-    def _stored(self, expert: str | None) -> Iterator[Slot]:
+    def _read_slots(self, expert: str | None) -> Iterator[Slot]:
         if self._file is None:
-            self._file = self._written()
+            self._file = self._write_file()
         names = self._inputs.names
         rows = range(len(names)) if expert is None else [names.index(expert)]
         for parameter in self._live:
@@ -70,20 +70,20 @@ class EditedVectors:
         start = self._starts[name] + row * numel * dtype.itemsize
         return read_span(self._file.fileno(), start, numel, dtype, "The file of task vectors")
 
-    def _written(self) -> IO[bytes]:
-        """All edited task vectors in a temporary file, tensor by tensor."""
+    def _write_file(self) -> IO[bytes]:
+        """A temporary file of all edited task vectors, tensor by tensor."""
         infos, dtype = self._inputs.pretrained.infos, self._inputs.dtype
         needed = sum(infos[p.name].numel for p in self._live) * len(self._inputs.names) * dtype.itemsize
         if free_bytes(Path(tempfile.gettempdir())) < needed:
             raise temporary_space_error("Learning keeps", needed)
         file = tempfile.TemporaryFile(prefix="mergescope-")  # noqa: SIM115 - closed by ``close``
-        at = 0
+        offset = 0
         try:
             for slot in self._stream(self._inputs):
-                self._starts[slot.name] = at
+                self._starts[slot.name] = offset
                 values = slot.task_vectors.to("cpu", dtype).contiguous()
                 file.write(raw_bytes(values.reshape(-1)))
-                at += values.nbytes
+                offset += values.nbytes
             file.flush()
         except OSError:
             file.close()
@@ -92,7 +92,7 @@ class EditedVectors:
 
 
 class MaskFile:
-    """Yes-or-no masks of experts over all tensors in a temporary file, one bit a scalar."""
+    """Boolean masks of experts over all tensors in a temporary file, one bit per scalar."""
 
     def __init__(self, numels: Mapping[str, int], device: torch.device) -> None:
         sizes = [-(-numel // 8) for numel in numels.values()]
@@ -103,7 +103,7 @@ class MaskFile:
         self._file = tempfile.TemporaryFile(prefix="mergescope-")  # noqa: SIM115 - closed by ``close``
 
     def append(self, kept: Mapping[str, Tensor]) -> None:
-        """Add the next expert's mask: booleans of any shape by tensor; tensors that are left out are not kept."""
+        """Add the next expert's mask, {tensor: booleans of any shape (*S)}; missing tensors are false everywhere."""
         parts = []
         for name, numel in self._numels.items():
             bits = kept[name].reshape(-1).cpu().numpy() if name in kept else np.zeros(numel, dtype=bool)
@@ -111,7 +111,7 @@ class MaskFile:
         self._add(np.concatenate(parts) if parts else np.empty(0, dtype=np.uint8))
 
     def read(self, name: str, start: int, stop: int) -> Tensor:
-        """Scalars [start, stop) of a tensor, booleans (experts so far, stop - start)."""
+        """The masks of scalars [start, stop) of a tensor, booleans (experts so far, stop - start)."""
         first, last = start // 8, -(-stop // 8)
         rows = [
             self._bytes(row * self._row_bytes + self._starts[name] + first, last - first) for row in range(self._rows)
@@ -120,11 +120,11 @@ class MaskFile:
         return torch.from_numpy(bits.view(bool)).to(self._device)
 
     def pack(self) -> Tensor:
-        """All bits as bytes (experts so far, bytes of one)."""
+        """All masks as bytes (experts so far, bytes per expert), uint8."""
         return torch.from_numpy(self._bytes(0, self._rows * self._row_bytes).reshape(self._rows, self._row_bytes))
 
     def unpack(self, rows: Tensor) -> None:
-        """Add the masks that ``packed`` gave."""
+        """Add masks from the bytes (experts, bytes per expert) that ``pack`` returned."""
         for row in rows.numpy():
             self._add(row)
 

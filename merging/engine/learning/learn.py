@@ -1,4 +1,4 @@
-"""Lets a method learn: hands it the merged model and the images of its tasks, and keeps what it learned."""
+"""Runs a method that learns: passes it the merged model and the images of its tasks, and saves its state."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from merging.images.exemplars import TaskExemplars
 from merging.methods.slot import Survey
 from merging.recipes import chain_rules
 
-FEW = 32  # images of a task below which what is learned from them is in doubt
+FEW = 32  # images per task below which a warning questions the result of learning
 
 
 def learn(
@@ -22,31 +22,31 @@ def learn(
     before: tuple[Stage, ...],
     slots: Stream,
     tasks: Mapping[str, TaskExemplars],
-    kept: LearningState,
+    learning_state: LearningState,
     files: ExitStack,
 ) -> Survey:
-    """What the method of a stage learns after the stages ``before`` it, on these images.
+    """The result of a stage's method that learns on these images, after the stages ``before`` it.
 
-    Temporary files that its statistics need last as long as ``files``. What the run kept is removed where it fails.
+    Temporary files of its statistics last as long as ``files``. If the run fails, its learning state is removed.
 
     Raises:
-        NeedsError: images or heads that do not fit the tower.
-        MergingError: a loss that is not finite, or no room for temporary files.
+        NeedsError: images or heads do not fit the tower.
+        MergingError: a loss is not finite, or temporary files have no room.
         Cancelled, Paused: the caller asked for it.
     """
     inputs, meter = slots.inputs, slots.meter
     chosen = {name: tasks[name] for name in inputs.names}
     assert stage.method.learn is not None
-    with kept.remove_on_failure():
+    with learning_state.remove_on_failure():
         work = stage.method.learns_on(stage.params, [len(task.images) for task in chosen.values()]) * slots.numel
-        blend = EngineBlend(inputs, before, slots, chosen, kept, meter, files, work)
+        blend = EngineBlend(inputs, before, slots, chosen, learning_state, meter, files, work)
         survey = stage.method.learn(blend, stage.params)
-        kept.finish_part(PART)
+        learning_state.finish_part(PART)
     chain = chain_rules.list_doubts([(one.method, one.params) for one in (*before, stage)])
-    return replace(survey, warnings=(*survey.warnings, *chain, *warn_of_few_images(chosen), *kept.warnings))
+    return replace(survey, warnings=(*survey.warnings, *chain, *warn_of_few_images(chosen), *learning_state.warnings))
 
 
 def warn_of_few_images(tasks: Mapping[str, TaskExemplars]) -> list[str]:
-    """A sentence on tasks with few images to learn from, if there are some."""
+    """A sentence on tasks with few images to learn from; empty if there are none."""
     few = [name for name, task in tasks.items() if len(task.images) < FEW]
     return [f"There are fewer than {FEW} images to learn from of {first_few(few)}."] if few else []

@@ -1,4 +1,4 @@
-"""The merged model as a network that is differentiated: its weights and one gradient of their size, nothing else."""
+"""The merged model as a differentiable network; memory holds its weights and one gradient of their size."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from merging.images.image_encoder import Encoder
 from merging.models.architecture import Architecture
 from merging.models.tower_names import assemble
 
-ACTIVATIONS_CPU = 1 << 29  # bytes that the images of one backward pass may keep, unless one image alone keeps more
+ACTIVATIONS_CPU = 1 << 29  # bytes that the activations of one backward pass may take; at least one image runs
 ACTIVATIONS_GPU = 1 << 33
-KEPT = 24  # numbers of the size of a token that a block keeps for the backward pass, beside attention's own
+SAVED_WIDTHS = 24  # numbers per token, in widths, that a block saves for the backward pass, besides attention's
 
 
 class LearnedNetwork:
@@ -39,13 +39,13 @@ class LearnedNetwork:
         return self._encoder.architecture
 
     def write(self, name: str, values: Tensor) -> None:
-        """Put new values into a live tensor; what is not part of the tower is left out."""
+        """Write new values of any shape (*S) to a live tensor; tensors outside the tower are ignored."""
         if name in self.weights:
             with torch.no_grad():
                 self.weights[name].copy_(values)
 
     def take_gradient(self, name: str) -> Tensor | None:
-        """The gradient of a live tensor since it was last taken; None if no loss was differentiated since."""
+        """Return and clear the gradient of a live tensor, of its shape (*S); None if there is no gradient."""
         weight = self.weights.get(name)
         if weight is None or weight.grad is None:
             return None
@@ -53,13 +53,13 @@ class LearnedNetwork:
         return gradient
 
     def with_own_gradients(self) -> Self:
-        """The same weights, in the same memory, whose gradients are kept apart until ``add`` takes them."""
+        """A network on the same memory of weights with separate gradients, for ``add_gradients``."""
         other = copy(self)
         other.weights = {n: weight.detach().requires_grad_(weight.requires_grad) for n, weight in self.weights.items()}
         return other
 
     def add_gradients(self, other: Self) -> None:
-        """Add the gradients of what ``aside`` gave to those that are held."""
+        """Add the gradients of a network from ``with_own_gradients`` to this network's own, and clear them there."""
         for name, weight in other.weights.items():
             own, gradient, weight.grad = self.weights[name], weight.grad, None
             if gradient is not None:
@@ -73,23 +73,23 @@ class LearnedNetwork:
         return features
 
     def to_device(self, tensor: Tensor) -> Tensor:
-        """A tensor in the compute dtype, on the device of the network."""
+        """A tensor of any shape (*S) in the compute dtype, on the device of the network."""
         return tensor.to(self._device, self._dtype)
 
     @property
     def micro_batch(self) -> int:
-        """Images that run forward and backward together: as many as memory for their activations allows."""
+        """The number of images that run forward and backward together, as the memory for activations allows."""
         budget = ACTIVATIONS_CPU if is_host(self._device) else limit_bytes(self._device, ACTIVATIONS_GPU)
         return max(1, budget // self._activations)
 
     def nbytes(self, images: int) -> int:
-        """Bytes that so many images take forward and backward, with gradients of their own."""
+        """Bytes that a forward and backward pass of ``images`` images takes, with separate gradients."""
         live = sum(weight.nbytes for weight in self.weights.values() if weight.requires_grad)
         return live + min(images, self.micro_batch) * self._activations
 
     @property
     def _activations(self) -> int:
-        """Bytes that one image keeps for the backward pass."""
+        """Bytes that one image saves for the backward pass."""
         shape = self.architecture
         tokens = (shape.image_size // shape.patch_size) ** 2 + 1
-        return shape.layers * tokens * (KEPT * shape.width + shape.heads * tokens) * self._dtype.itemsize
+        return shape.layers * tokens * (SAVED_WIDTHS * shape.width + shape.heads * tokens) * self._dtype.itemsize

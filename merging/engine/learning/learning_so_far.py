@@ -1,4 +1,4 @@
-"""What a run that is learning has kept so far, for those who watch it."""
+"""The losses and coefficients of a run that is still learning, read from its learning state."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from torch import Tensor
 from merging.base.errors import CheckpointError
 from merging.models.formats.format_recognition import open_path
 
-LOSSES, VALUE = "losses", "value."  # names of what is kept: losses (steps, K), coefficients (K,) by tensor
+LOSSES, VALUE = "losses", "value."  # names in the state: losses (steps, K), coefficients (K,) by tensor
 
 
 def read_losses(path: Path, experts: Sequence[str]) -> pd.DataFrame:
-    """Every task's loss at every step so far: step, expert, loss; no rows before the file is first written."""
+    """Every task's loss at every step so far, as columns step, expert, loss; empty before the file is first written."""
     rows = []
     for name, values in _read(path, experts, LOSSES):
         if name == LOSSES and values.ndim == 2:
@@ -26,7 +26,7 @@ def read_losses(path: Path, experts: Sequence[str]) -> pd.DataFrame:
 
 
 def read_coefficients(path: Path, experts: Sequence[str]) -> pd.DataFrame:
-    """The coefficients so far: expert, tensor, coefficient; no rows for a method that has none for single tensors."""
+    """The coefficients so far, as columns expert, tensor, coefficient; empty for methods without one per tensor."""
     rows = []
     for name, values in _read(path, experts, VALUE):
         tensor = name.removeprefix(VALUE)
@@ -36,11 +36,11 @@ def read_coefficients(path: Path, experts: Sequence[str]) -> pd.DataFrame:
 
 
 def _read(path: Path, experts: Sequence[str], beginning: str) -> list[tuple[str, Tensor]]:
-    """What the file has under names that begin so, without the part that kept it; a number for each expert is last."""
+    """The tensors (..., K) whose names, without the part's name, start with ``beginning``."""
     try:
         opened = open_path(path, path.name, path.name)
         names = {key: key.partition("/")[2] for key in opened.infos}
         read = [(name, opened.read(key)) for key, name in names.items() if name.startswith(beginning)]
-    except (CheckpointError, OSError):  # not there yet, being replaced, or just removed
+    except (CheckpointError, OSError):  # not yet written, being replaced, or just removed
         return []
     return [(name, values) for name, values in read if values.shape[-1:] == (len(experts),)]

@@ -1,4 +1,4 @@
-"""What a run that learns keeps, so that it can go on after a pause or a crash."""
+"""The saved state of a run that learns, from which it continues after a pause or a crash."""
 
 from __future__ import annotations
 
@@ -16,32 +16,32 @@ from merging.models.formats.format_recognition import open_path
 from merging.models.formats.safetensors import save
 
 EVERY, SOON = 30.0, 2.0  # most and fewest seconds between two writes
-SHARE = 100  # times as long as a write took passes before the next one, so that writing takes a hundredth
+SHARE = 100  # the interval between two writes is this multiple of a write's duration: writing takes 1 % of the time
 State = Callable[[], Mapping[str, Tensor]]
 
 
 class LearningState:
-    """Named tensors in one file, in parts: one for the merge, one for what adapts it.
+    """Named tensors in one file, in two parts: one for the merge, one for the adapt.
 
     A part offers its state between two steps. The file is written every few seconds and at a pause; the caller that
-    names it removes it with ``remove`` when the run is finished. Without a path nothing is written, and a pause loses
-    what was learned. ``run`` says whose file it is: that of another run is not gone on from, and ``warnings`` say so.
+    names it calls ``remove`` when the run is finished. Without a path nothing is written, and a pause loses the state.
+    ``run`` identifies the run. A file of another run is ignored, and ``warnings`` state that.
     """
 
     def __init__(self, path: Path | None = None, run: str = "", pause: Cancel | None = None) -> None:
         self.path, self.warnings = path, list[str]()
         self._run, self._pause = run, pause
-        self._states: dict[str, State] = {}  # by part; what is not offered anew stays as it was read
+        self._states: dict[str, State] = {}  # by part; a part that is not offered again stays as it was read
         self._written, self._interval = time.monotonic(), min(SOON, EVERY)
         if path is not None and path.exists():
             self._read(path)
 
     def restore(self, part: str) -> dict[str, Tensor]:
-        """What an interrupted run kept of this part; empty if there is nothing."""
+        """The saved tensors of this part, of any shape, by name; empty if there are none."""
         return dict(self._states[part]()) if part in self._states else {}
 
     def offer(self, part: str, state: State) -> None:
-        """Offer a state, which is asked for when it is written; until the next offer it must not change.
+        """Offer a state, which is evaluated when it is written and must not change until the next offer.
 
         Raises:
             Paused: the caller asked for a pause.
@@ -53,18 +53,18 @@ class LearningState:
         self.check()
 
     def finish_part(self, part: str) -> None:
-        """Ask for the state of a part that is done, so that nothing else of it stays in memory."""
-        settled = self.restore(part)
-        self._states[part] = lambda: settled
+        """Evaluate the state of a finished part, so that memory holds only its tensors."""
+        final = self.restore(part)
+        self._states[part] = lambda: final
 
     def check(self) -> None:
-        """Raise Paused, with everything written, if the caller asked for a pause."""
+        """Write the state and raise Paused if the caller asked for a pause."""
         if is_cancel_requested(self._pause):
             self.write()
-            raise Paused("Paused; what was learned so far is kept.")
+            raise Paused("Paused; what was learned so far is saved.")
 
     def write(self) -> None:
-        """Write the file; raises StoreError if that fails, and then the file has not changed."""
+        """Write the file. Raises StoreError if that fails; the file is then unchanged."""
         if self.path is None:
             return
         tensors = {
@@ -96,12 +96,12 @@ class LearningState:
             raise
 
     def _read(self, path: Path) -> None:
-        """Take over a file's tensors; one that cannot be used is said to be so, and written over later."""
-        again = "so learning begins anew."
+        """Take over the tensors of a file; an unusable file causes a warning and is overwritten later."""
+        again = "so learning starts over."
         try:
             opened = open_path(path, path.name, path.name)
             if opened.metadata.get("run", "") != self._run:
-                self.warnings.append(f"{path.name} was kept by another run, {again}")
+                self.warnings.append(f"{path.name} was saved by another run, {again}")
                 return
             parts: dict[str, dict[str, Tensor]] = {}
             for key in opened.infos:

@@ -1,4 +1,4 @@
-"""The work of methods that learn: images that run forward and backward, and models' worth of tensors that are read."""
+"""The work of methods that learn: forward and backward passes of images, and tensors read, in whole models."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from merging.methods.method import Needs
 if TYPE_CHECKING:
     from merging.recipes.recipe import Recipe
 
-FORWARD_AND_BACKWARD = 3  # forward passes that take as many operations as one image forward and backward
+FORWARD_AND_BACKWARD = 3  # operations of a forward and a backward pass of an image, in forward passes
 
 
 @dataclass(frozen=True, slots=True)
 class LearningWork:
-    """``images`` run forward and backward through the merged model; ``models`` are read from files, in whole models."""
+    """The numbers of ``images`` that run forward and backward through the merged model, and of ``models`` read."""
 
     images: int = 0
     models: int = 0
 
 
 def learning_work(recipe: Recipe, experts: int, test_images: Sequence[int] = ()) -> LearningWork:
-    """The work of the merge of a recipe while it learns; nothing for merges that do not.
+    """The work of a recipe's merge while it learns; zero for merges that do not learn.
 
-    ``test_images`` are the numbers of unlabeled images, by task. Where they are not known, a task has as many as the
-    recipe says, or as every batch takes. What an edit drops is counted, though it is not read.
+    ``test_images`` are the numbers of unlabeled images by task. If they are not known, a task has the recipe's number,
+    or enough for full batches. Tensors that an edit drops are counted although they are not read.
     """
     method, params = recipe.methods[-1], recipe.merge.params
     if not method.learns(params):

@@ -1,1 +1,1 @@
-"""What an adapt put on top of a merged model: running it, writing it to a folder, and loading it from there."""
+"""The modules that an adapt put on top of a merged model: running, writing and loading them."""

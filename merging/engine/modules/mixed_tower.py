@@ -1,7 +1,7 @@
-"""A visual tower whose weights differ from image to image, without a matrix for any image.
+"""A visual tower whose weights differ from image to image, computed without a matrix per image.
 
-A linear map with the weight W + Σ_k w_k Δ_k is computed as x Wᵀ + Σ_k w_k (x Δ_kᵀ): K products beside the first, which
-are thin where Δ_k is stored as two thin factors.
+A linear map with the weight W + Σ_k w_k Δ_k is computed as x Wᵀ + Σ_k w_k (x Δ_kᵀ), with K further products, which are
+cheap if Δ_k is stored as two thin factors.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from merging.images.image_encoder import EPS, Encoder, Record
 from merging.models.checkpoint import Checkpoint
 from merging.models.tower_names import VISUAL, assemble, tower_names
 
-KEPT_BYTES = 1 << 28  # of what is stored of all tasks, below which it stays in memory once it is read
-Combine = Callable[[list[Mapping[str, Tensor]]], Tensor]
-LEFT, RIGHT = ".left", ".right"  # of a matrix that is stored as the product of two
+CACHED_BYTES = 1 << 28  # bytes of all tasks' stored tensors up to which they stay in memory once they are read
+Combine = Callable[[list[Mapping[str, Tensor]]], Tensor]  # the stored parts of some tasks -> a change (*S)
+LEFT, RIGHT = ".left", ".right"  # suffixes of the factors of a matrix that is stored as a product
 
 
 def tower_tensors(checkpoint: Checkpoint, device: torch.device, dtype: torch.dtype) -> dict[str, Tensor]:
-    """A tower's tensors in memory, under open_clip's names without prefix.
+    """A tower's tensors {name: tensor of any shape (*S)} in memory, under open_clip's names without prefix.
 
-    They are copies, in memory that is aligned as torch aligns it: equal towers then give equal features, bit for bit.
+    They are copies in memory that torch aligned, so that equal towers give equal features, bit for bit.
     """
     return {
         name: assemble(name, stored, [checkpoint.read(n).to(device, dtype, copy=True) for n in stored])
@@ -36,15 +36,15 @@ def tower_tensors(checkpoint: Checkpoint, device: torch.device, dtype: torch.dty
 
 @dataclass(frozen=True)
 class TensorChange:
-    """How one task changes a tensor: as it is, or as the product of two thin factors."""
+    """The change of a tensor by one task: a whole tensor, or the product of two thin factors."""
 
-    whole: Tensor | None
-    left: Tensor | None = None
-    right: Tensor | None = None
+    whole: Tensor | None  # (*S)
+    left: Tensor | None = None  # (d_out, rank)
+    right: Tensor | None = None  # (rank, d_in)
 
     @property
     def matrix(self) -> Tensor:
-        """The change itself."""
+        """The change as one tensor, (*S) or (d_out, d_in)."""
         if self.whole is not None:
             return self.whole
         assert self.left is not None and self.right is not None
@@ -52,7 +52,7 @@ class TensorChange:
 
     @property
     def parts(self) -> dict[str, Tensor]:
-        """What is stored, by suffix."""
+        """The stored tensors by suffix: the whole change (*S), or its factors (d_out, rank) and (rank, d_in)."""
         named = {"": self.whole, LEFT: self.left, RIGHT: self.right}
         return {suffix: part for suffix, part in named.items() if part is not None}
 
@@ -63,7 +63,7 @@ class TensorChange:
         return TensorChange(whole, left, right)
 
     def rows(self, x: Tensor) -> Tensor:
-        """Rows (..., d_in) through the change of a weight (d_out, d_in)."""
+        """The products (..., d_out) of rows ``x`` (..., d_in) with the change (d_out, d_in) of a weight."""
         if self.whole is not None:
             return x @ self.whole.flatten(1).T
         assert self.left is not None and self.right is not None
@@ -71,31 +71,31 @@ class TensorChange:
 
 
 class StoredChanges:
-    """What is stored of every task, read when it is used.
+    """The stored changes of every task, read on demand.
 
-    All of it stays in memory if it is small, and otherwise that of the block that was used last.
+    If all of them are small, they stay in memory; otherwise only those of the block used last do.
     """
 
     def __init__(self, stored: Sequence[Checkpoint], device: torch.device, dtype: torch.dtype) -> None:
         self._stored, self._device, self._dtype = stored, device, dtype
-        self._small = sum(checkpoint.nbytes for checkpoint in stored) <= KEPT_BYTES
-        self._kept: dict[str, list[TensorChange | None]] = {}
+        self._small = sum(checkpoint.nbytes for checkpoint in stored) <= CACHED_BYTES
+        self._cached: dict[str, list[TensorChange | None]] = {}
         self._block = ""
-        self._reading = Lock()  # several batches may be on their way
+        self._lock = Lock()  # several batches may run at once
 
     def changes_of(self, name: str) -> list[TensorChange | None]:
-        """Every task's change of a tensor, None where nothing is stored of it."""
-        with self._reading:
-            if name not in self._kept:
+        """Every task's change of a tensor; None for tasks that do not change it."""
+        with self._lock:
+            if name not in self._cached:
                 block = name.partition("resblocks.")[2].partition(".")[0]
                 if not self._small and block != self._block:
-                    self._kept.clear()
+                    self._cached.clear()
                 self._block = block
-                self._kept[name] = [self._change(checkpoint, VISUAL + name) for checkpoint in self._stored]
-            return self._kept[name]
+                self._cached[name] = [self._change(checkpoint, VISUAL + name) for checkpoint in self._stored]
+            return self._cached[name]
 
     def changed_tasks(self, name: str) -> Iterator[tuple[int, TensorChange]]:
-        """The tasks, by number, of which something is stored, with it."""
+        """The numbers of the tasks that change a tensor, each with its change."""
         return ((k, change) for k, change in enumerate(self.changes_of(name)) if change is not None)
 
     def _change(self, checkpoint: Checkpoint, name: str) -> TensorChange | None:
@@ -111,9 +111,9 @@ class StoredChanges:
 
 @dataclass(frozen=True, kw_only=True)
 class MixedEncoder(Encoder):
-    """A tower plus mixtures of ``changes``: by ``weights`` (n, K) everywhere, or in MLPs by what ``route`` gives.
+    """A tower plus mixtures of ``changes``: in all tensors by ``weights`` (n, K), or in MLPs by those of ``route``.
 
-    With neither it is the tower itself.
+    Without ``weights`` and ``route`` it is the tower itself.
     """
 
     changes: StoredChanges
@@ -121,11 +121,13 @@ class MixedEncoder(Encoder):
     route: Callable[[int, Tensor], Tensor] | None = None  # (block, tokens (n, T, w)) -> weights (n, K)
 
     def mlp(self, x: Tensor, index: int, record: Record | None = None) -> Tensor:
+        """The output (n, T, w) of a block's MLP for tokens ``x`` (n, T, w)."""
         if self.route is None:
             return super().mlp(x, index, record)
         return replace(self, weights=self.route(index, x), route=None).mlp(x, index, record)
 
     def linear(self, weight: str, bias: str | None, x: Tensor, record: Record | None = None) -> Tensor:
+        """The outputs (n, T, d_out) of every image's mixed linear map for rows ``x`` (n, T, d_in)."""
         out = super().linear(weight, bias, x, record)
         if self.weights is None:
             return out
@@ -134,6 +136,7 @@ class MixedEncoder(Encoder):
         return out if bias is None else out + self._mixture(bias)[:, None]
 
     def norm(self, name: str, x: Tensor) -> Tensor:
+        """Normalized rows ``x``, (n, T, w) or (n, w), with every image's mixed scale and shift."""
         if self.weights is None:
             return super().norm(name, x)
         scale, shift = self.embedding(name + ".weight"), self.embedding(name + ".bias")
@@ -142,7 +145,7 @@ class MixedEncoder(Encoder):
         return nnf.layer_norm(x, x.shape[-1:], eps=EPS) * scale + shift
 
     def embedding(self, name: str) -> Tensor:
-        """An embedding (n, rows, width) of every image, or a vector as one row."""
+        """Every image's mixed embedding (n, rows, w), a vector as one row; without weights the tower's own."""
         own = super().embedding(name)
         if self.weights is None:
             return own
@@ -150,6 +153,7 @@ class MixedEncoder(Encoder):
         return mixed if own.ndim > 1 else mixed[:, None]
 
     def project(self, x: Tensor) -> Tensor:
+        """Features (n, e) of the last rows (n, w)."""
         out = super().project(x)
         if self.weights is None:
             return out
@@ -158,7 +162,7 @@ class MixedEncoder(Encoder):
         return out
 
     def _mixture(self, name: str) -> Tensor:
-        """Every image's mixture (n, *S) of the changes of one tensor."""
+        """Every image's mixture (n, *S) of the changes of one tensor (*S)."""
         assert self.weights is not None
         own = self.tensors[name]
         total = own.new_zeros((len(self.weights), *own.shape))
@@ -169,39 +173,45 @@ class MixedEncoder(Encoder):
 
 @dataclass(frozen=True)
 class ModuleTower:
-    """The merged model with what is stored beside it, as ``merging.methods.adapted_network.AdaptedTower``.
+    """The merged model and the stored changes, as ``merging.methods.adapted_network.AdaptedTower``.
 
-    ``base`` has the pretrained model's MLPs, for towers whose MLPs are routed, or all of its tensors.
+    ``base`` has tensors (*S) of the pretrained model: those of MLPs for towers whose MLPs are routed, or all.
     """
 
     merged: MixedEncoder
     base: Mapping[str, Tensor] = field(default_factory=dict)
     _groups: dict[tuple[bool, ...], Encoder] = field(default_factory=dict)  # the models that were used last
-    _making: Lock = field(default_factory=Lock)  # several batches may be on their way
+    _lock: Lock = field(default_factory=Lock)  # several batches may run at once
 
     @property
     def blocks(self) -> int:
-        """How many blocks the tower has."""
+        """The number of blocks of the tower."""
         return self.merged.architecture.layers
 
     def features(self, images: Tensor) -> Tensor:
-        """The merged model's features (n, e)."""
+        """The merged model's features (n, e) of images (n, 3, h, w)."""
         return self.merged(images)
 
     def capture_class_tokens(self, images: Tensor, weight: str) -> Tensor:
-        """The class tokens (n, d) that enter a linear map of a block of the merged model."""
-        seen: dict[str, Tensor] = {}
+        """The class tokens (n, d) of images (n, 3, h, w) that enter a linear map in a block of the merged model."""
+        captured: dict[str, Tensor] = {}
         x = images
         for section in range(self.merged.section_of(weight) + 1):
-            x = self.merged.run(section, x, lambda name, rows: seen.update({name: rows} if name == weight else {}))
-        return seen[weight][:: x.shape[1]]  # the class token is the first of each image
+            x = self.merged.run(section, x, lambda name, rows: captured.update({name: rows} if name == weight else {}))
+        return captured[weight][:: x.shape[1]]  # the class token is the first of each image
 
     def stored_parts(self, name: str) -> list[Mapping[str, Tensor]]:
-        """What is stored of one tensor for every task; empty where nothing is."""
+        """Every task's stored parts of one tensor by suffix: the change, of the tensor's shape (*S), or two factors.
+
+        A mapping is empty if the task does not change the tensor.
+        """
         return [{} if change is None else change.parts for change in self.merged.changes.changes_of(name)]
 
     def features_by_tasks(self, images: Tensor, chosen: Tensor, combine: Combine) -> Tensor:
-        """Features (n, e), each image through the pretrained model plus what is stored of its tasks, combined."""
+        """Features (n, e) of images (n, 3, h, w), each by the pretrained model plus the combined changes of its tasks.
+
+        ``chosen`` (n, K) is true for the tasks of an image.
+        """
         keys = [tuple(row) for row in chosen.cpu().tolist()]
         rows = {key: [i for i, other in enumerate(keys) if other == key] for key in dict.fromkeys(keys)}
         if not rows:
@@ -211,11 +221,11 @@ class ModuleTower:
         return torch.cat(parts)[order.argsort()]
 
     def _model_of_tasks(self, key: tuple[bool, ...], combine: Combine) -> Encoder:
-        """The model of some tasks; those that were used last are kept while there is room."""
-        with self._making:
+        """The model of some tasks; models used last are cached, up to ``CACHED_BYTES``."""
+        with self._lock:
             if key not in self._groups:
                 size = sum(tensor.nbytes for tensor in self.base.values())
-                while self._groups and (len(self._groups) + 1) * size > KEPT_BYTES:
+                while self._groups and (len(self._groups) + 1) * size > CACHED_BYTES:
                     del self._groups[next(iter(self._groups))]
                 tensors = dict(self.base)
                 for name, value in self.base.items():
@@ -226,9 +236,12 @@ class ModuleTower:
             return self._groups[key]
 
     def features_by_mixture(self, images: Tensor, weights: Tensor) -> Tensor:
-        """Features (n, e) through every image's own mixture, weights (n, K)."""
+        """Features (n, e) of images (n, 3, h, w) by every image's own mixture, with weights (n, K)."""
         return replace(self.merged, weights=weights)(images)
 
     def features_by_router(self, images: Tensor, route: Callable[[int, Tensor], Tensor]) -> Tensor:
-        """Features (n, e) where MLPs are the pretrained ones plus mixtures by what ``route`` gives."""
+        """Features (n, e) of images (n, 3, h, w), where MLPs are pretrained MLPs plus mixtures.
+
+        ``route`` maps a block's number and its tokens (n, T, w) to weights (n, K).
+        """
         return replace(self.merged, tensors={**self.merged.tensors, **self.base}, route=route)(images)

@@ -1,4 +1,4 @@
-"""Tables of modules: what they take to store, and how they route images."""
+"""Tables of modules: the sizes of their parts, and the routing of images."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ QUANTILES = (0.05, 0.95)
 
 
 def size_table(modules: Modules) -> pd.DataFrame:
-    """A row for every part beside the merged model: task (empty for what all share), part, tensors, numel, kept, bytes.
+    """A row for every part stored beside the merged model.
 
-    ``kept`` counts the scalars that are not zero.
+    Columns: task (empty for parts that all tasks share), part, tensors, numel, kept (scalars that are not zero), bytes.
     """
     rows = []
     for task, part, tensors in modules.parts():
@@ -29,9 +29,9 @@ def size_table(modules: Modules) -> pd.DataFrame:
 def routing_tables(weights: Mapping[str, Tensor], experts: Sequence[str]) -> dict[str, pd.DataFrame]:
     """The tables "routing" and "confusion" of data sets, from the weights (n, blocks, K) or (n, K) of their images.
 
-    routing: task, block (−1 where images are routed once), expert, weight (mean over images), low and high (5th and
-    95th percentile), n. confusion: task, in_domain, expert, share of the images of which it has the largest weight, the
-    mean over blocks, n.
+    routing: task, block (−1 if images are routed once), expert, weight (mean over images), low and high (5th and 95th
+    percentile), n. confusion: task, in_domain, expert, share (of the images for which the expert has the largest mean
+    weight over blocks), n.
     """
     summary, shares = [], []
     for task, of_task in weights.items():

@@ -1,4 +1,4 @@
-"""What an adapt put on top of a merged model, ready to run."""
+"""The modules that an adapt put on top of a merged model, ready to run."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ from merging.models.checkpoint import Checkpoint, MappingCheckpoint
 from merging.models.tower_names import VISUAL
 
 CPU = torch.device("cpu")
-ROUTER, BASE, PRETRAINED = "router", "pretrained tensors", "pretrained tower"  # what all tasks share
+ROUTER, BASE, PRETRAINED = "router", "pretrained tensors", "pretrained tower"  # parts that all tasks share
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Modules:
-    """What the adapt ``key`` put on top of the model ``merged`` for ``tasks``, which are the experts in order.
+    """The modules of the adapt ``key`` on top of the model ``merged``; ``tasks`` are the experts, in order.
 
-    ``stored`` is what is stored of each task beside the model, under open_clip's names: task vectors or their factors,
-    read when they are used. ``base`` has the pretrained model's tensors where the adapt mixes on them.
+    ``stored`` are each task's stored tensors beside the model, under open_clip's names: task vectors or their factors,
+    read on demand. ``base`` has the pretrained model's tensors if the adapt adds mixtures to them.
     """
 
     key: str
@@ -49,11 +49,11 @@ class Modules:
     stored: Mapping[str, Checkpoint] = field(default_factory=dict)
     base: Checkpoint | None = None
     device: torch.device = CPU
-    _opening: Lock = field(default_factory=Lock)  # of the tower, which several batches may ask for at once
+    _opening: Lock = field(default_factory=Lock)  # several batches may request the tower at once
 
     def __repr__(self) -> str:
-        given = ", ".join(f"{name}={value}" for name, value in self.params.values().items())
-        return f"<Modules: {self.key}({given}) for {', '.join(self.tasks)}>"
+        params = ", ".join(f"{name}={value}" for name, value in self.params.values().items())
+        return f"<Modules: {self.key}({params}) for {', '.join(self.tasks)}>"
 
     @property
     def method(self) -> Adapt:
@@ -62,15 +62,17 @@ class Modules:
 
     @cached_property
     def dtype(self) -> torch.dtype:
-        """The dtype of the computation: float64 for a model with tensors in it, else float32."""
+        """The compute dtype: float64 if the model has float64 tensors, else float32."""
         double = any(info.dtype == torch.float64 for info in self.merged.infos.values())
         return torch.float64 if double else torch.float32
 
     @property
     def tensors(self) -> dict[str, Tensor]:
-        """What was learned, and the factors of exclusive vectors: "router.fc1.weight", "<task>.down", ...
+        """The learned tensors and the factors of exclusive vectors, of any shape (*S), by name.
 
-        Task vectors that are stored whole for every task are not among them; ``stored`` has them.
+        Names are such as "router.fc1.weight" and "<task>.down".
+
+        Whole task vectors are not among them; they are in ``stored``.
         """
         named = {f"{ROUTER}.{name}": tensor for name, tensor in self.learned.router.items()}
         for task in self.tasks:
@@ -80,7 +82,7 @@ class Modules:
         return named
 
     def parts(self) -> Iterator[tuple[str, str, Checkpoint]]:
-        """What lies beside the merged model: the task (empty for what all share), what it is, and its tensors."""
+        """The parts beside the merged model: the task (empty if all tasks share the part), its kind, its tensors."""
         kind = "exclusive vector" if self.method.exclusive else "task vector"
         for task in self.tasks:
             if own := self.learned.per_task.get(task):
@@ -95,31 +97,33 @@ class Modules:
     def features(self, images: Tensor, task: str | None = None) -> Tensor:
         """Features (n, e) of preprocessed images (n, 3, h, w), each routed by itself; not normalized, on the CPU.
 
-        An adapt with a module per task uses that of ``task``; without one it gives the merged model's features.
+        An adapt with a module per task uses that of ``task``; without a task the features are the merged model's.
 
         Raises:
             NeedsError: images of another shape, or a task that was not merged.
         """
         if task is not None and self.method.needs_task and task not in self.tasks:
             raise NeedsError(f"There is no module for {task!r}; there are some for {', '.join(self.tasks)}.")
-        return self._each(images, lambda batch: self.method.features(self.tower, self._here, batch, task, self.params))
+        return self._each(
+            images, lambda batch: self.method.features(self.tower, self._learned_on_device, batch, task, self.params)
+        )
 
     def routing(self, images: Tensor) -> Tensor | None:
-        """The weights by which every image mixes the tasks: (n, blocks, K), (n, K), or None if nothing is routed."""
+        """The weights, (n, blocks, K) or (n, K), by which images (n, 3, h, w) mix the tasks; None without routing."""
         routing = self.method.routing
         if routing is None:
             return None
-        return self._each(images, lambda batch: routing(self.tower, self._here, batch, self.params))
+        return self._each(images, lambda batch: routing(self.tower, self._learned_on_device, batch, self.params))
 
     def named_tasks(self, images: Tensor) -> Tensor | None:
-        """Which tasks (n, K) each image may belong to, by the router; None if the method names none."""
+        """The tasks, booleans (n, K), that the router names for images (n, 3, h, w); None if it names none."""
         weights, names = self.routing(images), self.method.names
         return None if weights is None or names is None else names(weights, self.params)
 
     def mixed_features(self, images: Tensor, weights: Tensor) -> Tensor:
-        """Features (n, e) with given weights (n, K) in place of the router's, of what is stored of every task.
+        """Features (n, e) of images (n, 3, h, w), with ``weights`` (n, K) of the tasks in place of the router's.
 
-        With the weight 1 for the true task and 0 for the others, they say what the stored vectors themselves lose.
+        With the weight 1 for the true task and 0 for the others, they show the loss due to the stored vectors alone.
         """
         return self._each(images, self.tower.features_by_mixture, weights)
 
@@ -139,7 +143,7 @@ class Modules:
         save_folder(Path(folder), self.merged, self.architecture, self._entry, self.parts(), about)
 
     def write(self, folder: Path) -> list[str]:
-        """Write the modules and their list into the folder of their merged model; gives the names of the files."""
+        """Write the modules and their list to the folder of their merged model; returns the names of the files."""
         return write_modules(folder, self.merged, self.architecture, self._entry, self.parts())
 
     @property
@@ -148,7 +152,7 @@ class Modules:
 
     @property
     def tower(self) -> ModuleTower:
-        """The merged model in memory, with what is stored beside it."""
+        """The merged model in memory, with the stored changes beside it."""
         with self._opening:
             return self._tower
 
@@ -163,17 +167,17 @@ class Modules:
         return ModuleTower(MixedEncoder(self.architecture, tensors, changes=changes), base)
 
     @cached_property
-    def _here(self) -> Learned:
-        """What was learned, where and as precisely as it is computed."""
+    def _learned_on_device(self) -> Learned:
+        """The learned tensors on the modules' device, in the compute dtype."""
         return self.learned.to_device(self.device, self.dtype)
 
     @property
     def batch_size(self) -> int:
-        """How many images run at a time."""
+        """The number of images that run at a time."""
         return batch_size(self.architecture, self.device)
 
     def _each(self, images: Tensor, run: Callable[..., Tensor], *rows: Tensor) -> Tensor:
-        """What ``run`` makes of images, with the rows that belong to them, batch by batch."""
+        """The results (n, ...) of ``run`` on images (n, 3, h, w) and their ``rows`` (n, ...), batch by batch."""
         side = self.architecture.image_size
         if not isinstance(images, Tensor) or images.ndim != 4 or images.shape[1:] != (3, side, side):
             raise NeedsError(f"Images must be a tensor (n, 3, {side}, {side}); got {describe_value(images)}.")

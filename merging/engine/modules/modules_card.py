@@ -1,4 +1,4 @@
-"""What a card says about modules: what was learned, how large it is, and how to load it."""
+"""The text of a card on modules: what was learned, its size, and how to load it."""
 
 from __future__ import annotations
 
@@ -11,13 +11,11 @@ from merging.methods.method import Adapt
 from merging.methods.params import Params
 
 WITHOUT_TASK = "Each image is routed by itself: its task need not be known."
-WITH_TASK = (
-    "The user has to say which task an image belongs to; without a task the merged model's own features are given."
-)
+WITH_TASK = "The caller names the task of each image; without a task the features are the merged model's own."
 
 
 def write_card(method: Adapt, params: Params, tasks: Sequence[str], parts: Parts) -> str:
-    """The whole card of a folder that holds a merged model and its modules."""
+    """The whole card of a folder with a merged model and its modules."""
     return (
         "\n\n".join(
             [f"# A merged model with {escape_markdown(method.title)}", *write_section(method, params, tasks, parts)]
@@ -29,7 +27,7 @@ def write_card(method: Adapt, params: Params, tasks: Sequence[str], parts: Parts
 def write_section(
     method: Adapt, params: Params, tasks: Sequence[str], parts: Parts, learned_from: str = ""
 ) -> Iterator[str]:
-    """Its parts: what was learned, from which images, bytes per task, and how to load it."""
+    """The paragraphs of a card: what was learned, from which images, bytes per task, and how to load it."""
     values = ", ".join(f"{name}={value}" for name, value in params.to_plain().items() if value is not None)
     names = ", ".join(escape_markdown(printable(task)) for task in tasks)
     yield (

@@ -1,7 +1,7 @@
-"""Folders with modules, read with care.
+"""Reading folders with modules, which may come from an untrusted source.
 
-A folder may come from anywhere. It names no code: its key is looked up among the registered adapts, the names of its
-files follow from the names of its tasks, and every tensor has the shape that the adapt's parameters and the model give.
+A folder names no code: its key must be that of a registered adapt, the names of its files follow from the names of its
+tasks, and every tensor must have the shape that follows from the adapt's parameters and the model.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from merging.models.checkpoint_views import convert_naming, identity_view
 from merging.models.formats.model_sources import open_checkpoint
 from merging.models.formats.safetensors import SafetensorsCheckpoint
 
-MOST_LIST, MOST_TASKS = 1 << 20, 1000  # bytes of the list; tasks
+MOST_LIST, MOST_TASKS = 1 << 20, 1000  # the most bytes of the list; the most tasks
 FLOATS = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 
 
@@ -41,11 +41,11 @@ def load_modules(folder: str | os.PathLike[str], device: str = "cpu") -> Modules
     """The modules in a folder that ``Modules.save`` or an export wrote, with the merged model beside them.
 
     Raises:
-        CheckpointError: a file is missing, damaged or not what the list says, or the model beside it is another one.
+        CheckpointError: a file is missing, damaged or differs from the list, or the model beside it is another one.
     """
     path = Path(folder)
     if not (path / LIST).exists():
-        raise CheckpointError(f"{path.name} has no {LIST}: it is no folder with modules. Give the folder of an export.")
+        raise CheckpointError(f"{path.name} has no {LIST}: it is no folder with modules. Pass the folder of an export.")
     return read_modules(path, open_merged(path)).on(choose_device(device))
 
 
@@ -55,7 +55,7 @@ def open_merged(folder: Path) -> Checkpoint:
 
 
 def read_modules(folder: Path, merged: Checkpoint) -> Modules:
-    """The modules in a folder, on a merged model that may lie elsewhere.
+    """The modules in a folder, on top of a merged model that may be in another folder.
 
     Raises:
         CheckpointError: as ``load_modules``.
@@ -69,8 +69,8 @@ def read_modules(folder: Path, merged: Checkpoint) -> Modules:
     tasks = tuple(entry["tasks"])
     if (tower := merged_tower(merged)).digest != entry["model"]:
         raise CheckpointError(
-            f"The modules were made for another model: {LIST} gives the digest {entry['model'][:12]}…, the model here "
-            f"has {tower.digest[:12]}…. Take the model of the same run."
+            f"The modules were made for another model: {LIST} gives the digest {entry['model'][:12]}…, this model has "
+            f"{tower.digest[:12]}…. Use the model of the same run."
         )
     view = identity_view(merged)
     view.metadata = {**merged.metadata, "architecture": json.dumps(entry["architecture"])}
@@ -80,14 +80,14 @@ def read_modules(folder: Path, merged: Checkpoint) -> Modules:
     names = file_names(tasks)
     stores = method.stores is not None
     router = _read_tensors(files, shared_file(ROUTER), shapes.router)
-    own = {} if stores else {task: _read_tensors(files, name, shapes.per_task) for task, name in names.items()}
+    per_task = {} if stores else {task: _read_tensors(files, name, shapes.per_task) for task, name in names.items()}
     stored = {task: _read_stored(files.get(name), task, merged) for task, name in names.items()} if stores else {}
     base = files.get(shared_file(BASE))
-    return Modules(method.key, params, tasks, Learned(router, own), merged, architecture, stored, base)
+    return Modules(method.key, params, tasks, Learned(router, per_task), merged, architecture, stored, base)
 
 
 def _read_list(folder: Path) -> dict[str, Any]:
-    """The list in a folder, every field of the right kind."""
+    """The list in a folder, with every field checked."""
     descriptor = open_regular(resolve_contained(folder / LIST))
     try:
         size = os.fstat(descriptor).st_size
@@ -118,8 +118,8 @@ def _read_list(folder: Path) -> dict[str, Any]:
 
 
 def _open_listed_file(folder: Path, name: str, sha: str) -> SafetensorsCheckpoint:
-    """A listed file, after its hash was compared."""
-    descriptor = open_regular(resolve_contained(folder / name))  # what is hashed is what is read
+    """A listed file, with its hash checked."""
+    descriptor = open_regular(resolve_contained(folder / name))  # hashing and reading use the same open file
     opened = SafetensorsCheckpoint(descriptor, name, name)
     if _hash(descriptor) != sha:
         raise CheckpointError(f"{name} does not have the SHA-256 that {LIST} gives; copy the folder again.")
@@ -129,31 +129,31 @@ def _open_listed_file(folder: Path, name: str, sha: str) -> SafetensorsCheckpoin
 
 
 def _hash(descriptor: int) -> str:
-    total, at = hashlib.sha256(), 0
-    while piece := os.pread(descriptor, 1 << 20, at):
+    total, offset = hashlib.sha256(), 0
+    while piece := os.pread(descriptor, 1 << 20, offset):
         total.update(piece)
-        at += len(piece)
+        offset += len(piece)
     return total.hexdigest()
 
 
 def _read_tensors(
     files: Mapping[str, Checkpoint], name: str, shapes: Mapping[str, tuple[int, ...]]
 ) -> dict[str, torch.Tensor]:
-    """The tensors of one file, which must be these."""
+    """The tensors (*S) of one file, which must have exactly these names and shapes."""
     if not shapes:
         return {}
     if name not in files:
         raise CheckpointError(f"{LIST} does not list {name}, which holds {first_few(shapes)}.")
-    having = {tensor: info.shape for tensor, info in files[name].infos.items()}
-    if having != shapes:
-        odd = next(key for key in sorted({*having, *shapes}) if having.get(key) != shapes.get(key))
-        expected, got = shapes.get(odd, "no such tensor"), having.get(odd, "no such tensor")
-        raise CheckpointError(f"{name}: of {odd[:80]!r} the shape {expected} was expected, and there is {got}.")
+    found = {tensor: info.shape for tensor, info in files[name].infos.items()}
+    if found != shapes:
+        odd = next(key for key in sorted({*found, *shapes}) if found.get(key) != shapes.get(key))
+        expected, got = shapes.get(odd, "no such tensor"), found.get(odd, "no such tensor")
+        raise CheckpointError(f"{name}: the shape of {odd[:80]!r} must be {expected}; got {got}.")
     return {tensor: files[name].read(tensor) for tensor in shapes}
 
 
 def _read_stored(part: Checkpoint | None, task: str, merged: Checkpoint) -> Checkpoint:
-    """What is stored of one task, each tensor of the shape of the model's tensor that it changes."""
+    """The stored tensors of one task, each with the shape of the model's tensor that it changes."""
     if part is None:
         return MappingCheckpoint({}, task)
     shapes = {name: info.shape for name, info in convert_naming(merged, "open_clip").infos.items()}
@@ -171,7 +171,7 @@ def _read_stored(part: Checkpoint | None, task: str, merged: Checkpoint) -> Chec
 
 
 def _is_factor(part: Checkpoint, stem: str, shape: tuple[int, ...]) -> bool:
-    """Whether two factors are stored whose product has the shape of a tensor, as a matrix."""
+    """Whether two stored factors have a product of the shape of a tensor, as a matrix."""
     left, right = part.infos.get(stem + LEFT), part.infos.get(stem + RIGHT)
     if left is None or right is None or len(left.shape) != 2 or len(right.shape) != 2:
         return False

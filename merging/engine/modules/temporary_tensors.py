@@ -1,4 +1,4 @@
-"""Tensors that are too many for memory, in a file without a name that is gone when nothing refers to it."""
+"""Tensors that do not fit in memory, in an anonymous file that disappears with the last reference to it."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ class TemporaryTensors(Checkpoint):
         self._tensor_infos: dict[str, TensorInfo] = {}
         self.infos = self._tensor_infos
         self._offsets: dict[str, int] = {}
-        self._file, self._end = tempfile.TemporaryFile(prefix="mergescope-"), 0  # noqa: SIM115 - lives as long as this
+        self._file, self._end = tempfile.TemporaryFile(prefix="mergescope-"), 0  # noqa: SIM115 - closed by the finalizer
         weakref.finalize(self, self._file.close)
 
     def add(self, name: str, tensor: Tensor) -> None:
-        """Add a tensor under a new name. Raises MergingError if there is no room."""
+        """Add a tensor of any shape (*S) under a new name. Raises MergingError if the disk is full."""
         flat = tensor.detach().to("cpu").contiguous().reshape(-1)
         try:
             self._file.seek(self._end)
@@ -33,13 +33,14 @@ class TemporaryTensors(Checkpoint):
             self._file.flush()
         except OSError:
             raise MergingError(
-                f"What is stored of {self.name!r} takes more than {size_text(self._end)} in the folder for temporary "
-                f"files, {tempfile.gettempdir()}, which is full. Let the variable TMPDIR name a roomier one."
+                f"The stored tensors of {self.name!r} take more than {size_text(self._end)} in the folder for "
+                f"temporary files, {tempfile.gettempdir()}, which is full. Set the variable TMPDIR to a roomier one."
             ) from None
         self._tensor_infos[name], self._offsets[name] = TensorInfo(tuple(tensor.shape), tensor.dtype), self._end
         self._end += flat.nbytes
 
     def read_flat(self, name: str, start: int, stop: int) -> Tensor:
+        """The scalars [start, stop) of a tensor, (stop - start,)."""
         dtype = self.infos[name].dtype
         offset = self._offsets[name] + start * dtype.itemsize
         return read_span(self._file.fileno(), offset, stop - start, dtype, "A temporary file")

@@ -1,4 +1,4 @@
-"""Writing modules: files for the tasks and the router, a list of them with their hashes, and the merged model."""
+"""Writing modules: a file per task and for the router, a list of the files with their hashes, and the merged model."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ FOLDER, LIST, VERSION = "modules", "modules.json", 1
 MODEL, CARD = "model.safetensors", "README.md"
 FIELDS = {"version", "key", "params", "tasks", "model", "architecture", "files"}
 RESERVED = ("router", "base")  # names of files that belong to no task
-LONGEST = 100  # characters of a task's name that enter a file's name
+LONGEST = 100  # the most characters of a task's name in a file's name
 PIECE = 1 << 18  # scalars that are copied at a time
 
-Parts = Iterable[tuple[str, str, Checkpoint]]  # task (empty for what all share), what it is, its tensors
+Parts = Iterable[tuple[str, str, Checkpoint]]  # task (empty if all tasks share the part), kind of part, its tensors
 
 
 def merged_tower(merged: Checkpoint) -> Checkpoint:
@@ -34,12 +34,12 @@ def merged_tower(merged: Checkpoint) -> Checkpoint:
 
 
 def shared_file(part: str) -> str:
-    """The name of the file of what all tasks share."""
+    """The name of the file of a part that all tasks share."""
     return f"{FOLDER}/{part if part in RESERVED else RESERVED[-1]}.safetensors"
 
 
 def file_names(tasks: Sequence[str]) -> dict[str, str]:
-    """{task: the name of its file}: quoted, not too long, and distinct on every disk."""
+    """{task: the name of its file}: quoted, shortened, and distinct on every file system."""
     used, names = set(RESERVED), {}
     for task in tasks:
         name = quote(task, safe=" ")[:LONGEST].strip(" .") or "_"
@@ -70,7 +70,7 @@ def save_folder(
 def write_modules(
     folder: Path, merged: Checkpoint, architecture: Architecture, entry: Mapping[str, Any], parts: Parts
 ) -> list[str]:
-    """Write modules and their list beside a merged model that is there already; gives the names of the files.
+    """Write modules and their list beside an existing merged model; returns the names of the files.
 
     ``entry`` has the key, the params and the tasks of the list.
     """

@@ -50,8 +50,8 @@ class Task:
     source: str
     license: str
     has_expert: bool
-    referenced: bool = False  # whether its images stay in the data set's files and are decoded when they are needed
-    splits: tuple[str, ...] = SPLITS  # those of its test images; ("reporting",) if the whole test set is reported on
+    referenced: bool = False  # whether its images stay in the data set's files and are decoded on demand
+    splits: tuple[str, ...] = SPLITS  # of its test images; ("reporting",) if the whole test set is for reporting
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class Benchmark:
         """The benchmark in ``folder`` (default: ``settings.benchmark_folder()``).
 
         Raises:
-            TaskError: tasks.json is missing, malformed, or not as it was written; says what is wrong.
+            TaskError: tasks.json is missing, malformed, or changed since it was written.
         """
         folder = folder or benchmark_folder()
         path = checked_path(folder, "tasks.json")
@@ -84,7 +84,7 @@ class Benchmark:
             raise TaskError(f"{path.name} of {folder.name}/ is malformed: {error!r}.") from None
 
     def task(self, key: str) -> Task:
-        """The task with that key; raises TaskError, which names the nearest key."""
+        """The task with that key; raises TaskError for an unknown key and suggests the nearest one."""
         for task in self.tasks:
             if task.key == key:
                 return task
@@ -130,7 +130,7 @@ class Benchmark:
         """Images (n, h, w, 3) as uint8 and labels (n,) of a split: exemplars, choosing or reporting.
 
         Raises:
-            TaskError: no such file or split, arrays that do not belong together, or not the file that was written.
+            TaskError: there is no such file or split, its arrays do not belong together, or the file has changed.
         """
         images, labels = self.unlabeled(key, split), self.labels(key, split)
         if len(images) != len(labels):
@@ -143,7 +143,7 @@ class Benchmark:
     def labels(self, key: str, split: str) -> NDArray[np.int64]:
         """The labels (n,) of a split; its images are not read. Raises TaskError as ``images``."""
         with self._archive(key, split) as arrays:
-            labels = arrays.read(_array(split, "labels"))
+            labels = arrays.read(_array_name(split, "labels"))
             if labels.ndim != 1 or labels.dtype.kind not in "iu":
                 raise TaskError(f"labels are n whole numbers; got {labels.dtype} {labels.shape}.")
         classes = len(self.task(key).class_names)
@@ -154,16 +154,16 @@ class Benchmark:
     def unlabeled(self, key: str, split: str) -> Images:
         """Images (n, h, w, 3) of a split as uint8; its labels are not read. Raises TaskError as ``images``.
 
-        Those of a referenced task are decoded when they are used.
+        The images of a referenced task are decoded on demand.
         """
         task = self.task(key)
         if task.referenced:
             files = self._files(task)
             with self._archive(key, split) as arrays:
-                places = arrays.read(_array(split, PLACES_ARRAY))
-            return build_referenced(files, places, self.image_size, f"{key}.npz")
+                positions = arrays.read(_array_name(split, PLACES_ARRAY))
+            return build_referenced(files, positions, self.image_size, f"{key}.npz")
         with self._archive(key, split) as arrays:
-            images = arrays.read(_array(split, "images"))
+            images = arrays.read(_array_name(split, "images"))
         if images.dtype != np.uint8 or images.ndim != 4 or images.shape[3] != 3:
             raise TaskError(
                 f"{key}.npz: {split!r} must be (n, height, width, 3) uint8 images and n labels; "
@@ -173,37 +173,37 @@ class Benchmark:
 
     @contextlib.contextmanager
     def _archive(self, key: str, split: str) -> Iterator[Npz]:
-        """The npz of a task, open to read a split."""
+        """The open npz of a task, for reading a split."""
         self.require(key, split)
         path = checked_path(self.folder, f"data/{key}.npz")
         with _reading(path, split), Npz(path) as arrays:
             yield arrays
 
     def require(self, key: str, split: str) -> None:
-        """Raise TaskError if a task has no such half, because its whole test set is reported on."""
+        """Raise TaskError if a task has no such half, because its whole test set is for reporting."""
         task = self.task(key)
         if split in SPLITS and split not in task.splits:
             raise TaskError(
-                f"{task.title} has no {split} half: its whole test set is there to report on. Use the reporting "
-                "images, or a benchmark whose test sets are cut in halves."
+                f"{task.title} has no {split} half: its whole test set is for reporting. Use the reporting images, or "
+                "a benchmark whose test sets are cut in halves."
             )
 
     def check_images(self, keys: Iterable[str]) -> None:
-        """Raise TaskError if files that these tasks refer to are missing or have changed; says which."""
+        """Raise TaskError if files that these tasks refer to are missing or have changed."""
         for task in map(self.task, keys):
             if task.referenced:
                 self._files(task)
 
     def find_files(self, search_folder: Path, meter: Meter) -> list[str]:
-        """Look below a folder for all files and models that it refers to, keep where they lie, and say what is missing.
+        """Search a folder for the files and models that the benchmark refers to, and store their paths.
 
-        Raises Cancelled as the meter does.
+        Returns sentences on what is still missing. Raises Cancelled as the meter does.
         """
         problems = []
         for task in [task for task in self.tasks if task.referenced]:
-            places = data_set_locations.find_moved(self._locations(task), search_folder, meter)
-            data_set_locations.write_locations(self.folder / "data" / f"{task.key}.npz", places)
-            problems.append(data_set_locations.describe_missing(self.folder, task.title, places))
+            locations = data_set_locations.find_moved(self._locations(task), search_folder, meter)
+            data_set_locations.write_locations(self.folder / "data" / f"{task.key}.npz", locations)
+            problems.append(data_set_locations.describe_missing(self.folder, task.title, locations))
         return [*filter(None, problems), *find_models(self.folder, search_folder, meter)]
 
     def _files(self, task: Task) -> list[Location]:
@@ -221,44 +221,44 @@ class Benchmark:
     def count(self, key: str, split: str) -> int:
         """Number of images of a split, without reading them; 0 if it cannot be read."""
         try:
-            return read_array_infos(self.folder / "data" / f"{key}.npz")[_array(split, "labels")].shape[0]
+            return read_array_infos(self.folder / "data" / f"{key}.npz")[_array_name(split, "labels")].shape[0]
         except (TaskError, KeyError, IndexError):
             return 0
 
     def preprocess(self, images: NDArray[np.uint8]) -> Tensor:
-        """Normalized float32 images (n, 3, h, w)."""
-        writable = np.require(images, requirements="W")  # torch warns of others, such as images that are shared
+        """Normalized float32 images (n, 3, h, w) from pixels (n, h, w, 3)."""
+        writable = np.require(images, requirements="W")  # torch warns about read-only arrays
         x = torch.from_numpy(writable).permute(0, 3, 1, 2).to(torch.float32) / 255
         return (x - torch.tensor(self.mean).reshape(3, 1, 1)) / torch.tensor(self.std).reshape(3, 1, 1)
 
     def exemplars(self, per_task: int, seed: int = 0) -> dict[str, Tensor]:
-        """{task: preprocessed images (n, 3, h, w)}: a seeded draw from each expert task's training part."""
-        return {key: drawn.images for key, drawn in self.labeled_exemplars(per_task, seed).items()}
+        """{task: preprocessed images (n, 3, h, w)}: a seeded sample of each expert task's training part."""
+        return {key: sample.images for key, sample in self.labeled_exemplars(per_task, seed).items()}
 
     def labeled_exemplars(self, per_task: int, seed: int = 0) -> dict[str, TaskExemplars]:
-        """The same images with their labels and the task's head."""
-        drawn = {}
+        """{task: exemplars}: the images of ``exemplars`` with their labels and the task's head."""
+        sampled = {}
         for key in self.experts:
             images, labels = self.images(key, EXEMPLARS)
             chosen = sample_indices(len(images), per_task, seed)
             preprocessed, classes = self.preprocess(images[chosen]), torch.from_numpy(labels[chosen])
-            drawn[key] = TaskExemplars(preprocessed, classes, self.head(key), self.logit_scale)
-        return drawn
+            sampled[key] = TaskExemplars(preprocessed, classes, self.head(key), self.logit_scale)
+        return sampled
 
     def test_data(
         self, tasks: Iterable[str], split: str = SPLITS[0], per_task: int | None = None, seed: int = 0
     ) -> dict[str, TaskExemplars]:
-        """{task: images of a split with the task's head, without labels}, drawn as exemplars are; None takes all.
+        """{task: images of a split with the task's head, without labels}, sampled like exemplars; None takes all.
 
-        Names that are no tasks here are left out. Labels are not even read.
+        Tasks that the benchmark does not have are left out. Labels are not read.
         """
-        known, drawn = {task.key for task in self.tasks}, {}
+        known, sampled = {task.key for task in self.tasks}, {}
         for key in tasks:
             if key in known:
                 images = self.unlabeled(key, split)
                 chosen = sample_indices(len(images), per_task, seed)
-                drawn[key] = TaskExemplars(self.preprocess(images[chosen]), None, self.head(key), self.logit_scale)
-        return drawn
+                sampled[key] = TaskExemplars(self.preprocess(images[chosen]), None, self.head(key), self.logit_scale)
+        return sampled
 
     @cached_property
     def _heads(self) -> Checkpoint:
@@ -273,7 +273,7 @@ class Benchmark:
         """The frozen zero-shot classifier of a task: unit rows (classes, embed_dim), float32.
 
         Raises:
-            TaskError: missing, or not one row per class.
+            TaskError: the head is missing, or does not have one row per class.
         """
         task = self.task(key)
         if key not in self._heads.infos:
@@ -285,7 +285,11 @@ class Benchmark:
 
     @cached_property
     def digest(self) -> str:
-        """sha-256 over all that a score depends on: tasks, images and heads. Raises TaskError if a file is damaged."""
+        """The sha-256 of everything that affects a score: tasks, images and heads.
+
+        Raises:
+            TaskError: a file is damaged.
+        """
         total = hashlib.sha256(checked_path(self.folder, "tasks.json").read_bytes())
         total.update(self._heads.digest.encode())
         for task in self.tasks:
@@ -312,23 +316,24 @@ class Benchmark:
 
 
 def model_file(folder: Path, name: str) -> Path:
-    """The file of a model of a benchmark: the model itself, or one that says where it is."""
+    """The file of a benchmark's model: the model itself, or a reference to it."""
     own, reference = (folder / "models" / f"{name}{suffix}" for suffix in (".safetensors", REFERENCE))
     return reference if reference.is_file() and not own.is_file() else own
 
 
 def sample_indices(images: int, per_task: int | None, seed: int) -> NDArray[np.int64]:
-    """The places of a seeded draw of so many images of a task, in order; None takes all."""
+    """Indices (n,) of a seeded sample of ``per_task`` of ``images`` images, in increasing order; None takes all."""
     return np.sort(np.random.default_rng(seed).permutation(images)[:per_task])
 
 
-def _array(split: str, content: str) -> str:
+def _array_name(split: str, content: str) -> str:
     """The name of an array in a task's npz."""
     return f"{split.removesuffix('s')}_{content}"
 
 
 @contextlib.contextmanager
 def _reading(path: Path, split: str) -> Iterator[None]:
+    """Name the file and split in a TaskError that the block raises."""
     try:
         yield
     except TaskError as error:

@@ -1,4 +1,4 @@
-"""Benchmark folders that the app may be switched to, and their keys in links, which do not say where they lie."""
+"""Benchmark folders that users can choose in the app, and their keys in links, which do not reveal paths."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ from merging.base.errors import CheckpointError
 from merging.models import model_references
 from merging.models.model_references import BENCHMARKS, MODELS_PREFIX, OWN_PREFIX
 
-BENCHMARK, HEADS = "tasks.json", "heads.safetensors"  # what every benchmark folder has
-TEXT_TOWER = "text_tower.safetensors"  # of the pretrained model, for exports; in folders made of a whole CLIP model
+BENCHMARK, HEADS = "tasks.json", "heads.safetensors"  # in every benchmark folder
+TEXT_TOWER = (
+    "text_tower.safetensors"  # of the pretrained model, for exports; in benchmarks made from a whole CLIP model
+)
 SERVER = "default"  # the key of the benchmark that the server was started on
 NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,39}")
 
@@ -23,12 +25,12 @@ def is_benchmark(folder: Path) -> bool:
 
 
 def resolve_benchmark(named_folder: str) -> Path:
-    """The benchmark folder that another program names, or this one's own where there is none; its digest decides."""
+    """The benchmark folder that another program names, or this process's own if it does not exist on this machine."""
     return Path(named_folder) if is_benchmark(Path(named_folder)) else settings.benchmark_folder()
 
 
 def state_of(folder: Path) -> tuple[int, ...]:
-    """Sizes, times and inodes, which change when a benchmark is made anew; empty if there is none."""
+    """Sizes, times and inodes of a benchmark's files, which change when it is made again; empty if there is none."""
     try:
         stats = [os.stat(f"{folder}/{name}") for name in (BENCHMARK, HEADS)]  # noqa: PTH116 - pages ask all the time
     except OSError:
@@ -37,7 +39,7 @@ def state_of(folder: Path) -> tuple[int, ...]:
 
 
 def own_folder(name: str, root: Path) -> Path:
-    """The folder in which the benchmark of that name is built, in the store at ``root``."""
+    """The folder of the user's benchmark of that name in the store at ``root``."""
     return root.resolve() / BENCHMARKS / name
 
 

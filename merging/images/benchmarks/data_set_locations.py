@@ -1,7 +1,7 @@
-"""Where the files of a data set lie that a benchmark refers to, and whether they are the ones that it was made of.
+"""Paths of the data-set files that a benchmark refers to, and checks that these are the files it was made of.
 
-The digests of the files are in the task's npz and so in the benchmark's own digest; paths differ between machines and
-are kept apart from it, in a file beside the npz.
+The digests of the files are in the task's npz and so in the benchmark's own digest. Paths differ between machines and
+are in a file beside the npz.
 """
 
 from __future__ import annotations
@@ -26,18 +26,20 @@ from merging.base.progress import Meter
 from merging.base.text import first_few, printable
 from merging.models.formats.referenced_model import find_command
 
-SUFFIX = ".places.json"  # behind the name of a task
-DIGESTS, SIZES = "file_digests", "file_sizes"  # arrays of the npz: (F, 32) bytes of sha-256, and (F,) numbers of bytes
+SUFFIX = ".places.json"  # follows the name of a task
+DIGESTS, SIZES = "file_digests", "file_sizes"  # arrays of the npz: (F, 32) bytes of sha-256, (F,) sizes in bytes
 IN_HUB_CACHE = re.compile(r"(?P<kind>dataset|model)s--(?P<id>[^/]+)/snapshots/(?P<revision>[^/]+)/(?P<file>.+)$")
-_checked: dict[tuple[str, int, int, int, str], bool] = {}  # file with its state and digest -> whether it has the digest
-_hashing = threading.Lock()  # files of gigabytes are read by one thread
+_checked: dict[
+    tuple[str, int, int, int, str], bool
+] = {}  # (path, state, expected digest) -> whether the file has the digest
+_hashing = threading.Lock()  # one thread at a time reads large files
 
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """A file and the state in which its digest was taken: its size in bytes, its time of change, its sha-256.
+    """A file with its size in bytes, time of change and sha-256 when the benchmark was made.
 
-    ``column`` has the images of a table; it is empty for other files.
+    ``column`` is the column of images in a table; it is empty for other files.
     """
 
     file: Path
@@ -48,7 +50,7 @@ class Location:
 
     @classmethod
     def of_file(cls, file: Path, column: str) -> Location:
-        """That of a file as it is now. Raises OSError if it cannot be read."""
+        """The location of a file with its current state. Raises OSError if the file cannot be read."""
         state = file.stat()
         return cls(file.absolute(), column, state.st_size, state.st_mtime_ns, file_hash(file))
 
@@ -59,9 +61,9 @@ class Location:
 
     @property
     def problem(self) -> str:
-        """Why the file cannot be used, in words: "is missing", or "has changed"; empty if it can.
+        """Why the file cannot be used: "is missing" or "has changed"; empty if it can.
 
-        A file of the same size and time of change is taken for unchanged; else its digest is compared, once a process.
+        A file of the same size and time of change counts as unchanged; else its digest is compared once per process.
         """
         try:
             state = self.file.stat()
@@ -86,21 +88,21 @@ def _has_digest(path: Path, digest: str) -> bool:
 
 
 def locations_file(path: Path) -> Path:
-    """The file that says where the images of a task's npz lie."""
+    """The file with the paths of the files that a task's npz refers to."""
     return path.with_suffix(SUFFIX)
 
 
 def write_locations(path: Path, locations: Sequence[Location]) -> None:
-    """Write where the files lie that a task's npz refers to."""
+    """Write the paths of the files that a task's npz refers to."""
     entries = [{"place": str(one.file), "column": one.column, "mtime_ns": one.mtime_ns} for one in locations]
     write_json(locations_file(path), {"files": entries})
 
 
 def read_locations(folder: Path, key: str, digests: NDArray[Any], sizes: NDArray[Any]) -> list[Location]:
-    """The files of a task, in the order of their numbers, which have these digests (F, 32) and sizes (F,).
+    """The files of a task in the order of their numbers, with ``digests`` (F, 32) and ``sizes`` (F,).
 
     Raises:
-        TaskError: what says where they lie is missing or damaged.
+        TaskError: the file with their paths is missing or damaged.
     """
     path = locations_file(folder / "data" / f"{key}.npz")
     try:
@@ -111,13 +113,13 @@ def read_locations(folder: Path, key: str, digests: NDArray[Any], sizes: NDArray
         ]
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         raise TaskError(
-            f"{path.name} of {printable(folder.name)}/ does not say where the images of {key!r} lie. Name the folder "
+            f"{path.name} of {printable(folder.name)}/ does not say where the images of {key!r} are. Name the folder "
             f"that holds them: {find_command(folder)}."
         ) from None
 
 
 def describe_missing(folder: Path, title: str, locations: Sequence[Location]) -> str:
-    """Which files cannot be used and how to get them, in words; empty if all are there and unchanged."""
+    """A sentence on files that cannot be used and how to get them; empty if all exist and are unchanged."""
     problems = [(one, problem) for one in locations if (problem := one.problem)]
     if not problems:
         return ""
@@ -128,13 +130,13 @@ def describe_missing(folder: Path, title: str, locations: Sequence[Location]) ->
     files = f"{len(problems)} of its {len(locations)} files" if len(locations) > 1 else "its file"
     return (
         f"The images of {printable(title)} are not stored in the benchmark, and {files} cannot be used "
-        f"({'; '.join(parts)}). {_fetch(problems[0][0])}If they lie elsewhere now, name that folder, on Models & runs "
-        f"under data or with: {find_command(folder)}."
+        f"({'; '.join(parts)}). {_fetch_command(problems[0][0])}If they are in another folder now, name it on Models & "
+        f"runs under data or with: {find_command(folder)}."
     )
 
 
-def _fetch(first: Location) -> str:
-    """How a file of the Hub is fetched again; empty for others."""
+def _fetch_command(first: Location) -> str:
+    """A sentence with the command that fetches a file of the Hub again; empty for other files."""
     match = IN_HUB_CACHE.search(first.file.as_posix())
     if match is None:
         return ""
@@ -146,18 +148,18 @@ def _fetch(first: Location) -> str:
 
 
 def find_moved(locations: Sequence[Location], search_folder: Path, meter: Meter) -> list[Location]:
-    """The same files, those that cannot be used replaced by equal ones below a folder where there are some.
+    """The same files; those that cannot be used are replaced by equal files below ``search_folder``, if there are some.
 
-    Candidates have the same size, those of the same name come first. A file of the Hub's cache is called by its digest,
-    which was compared when it came; others are read for it. Paths that no file of JSON can hold, since they are not
-    UTF-8, are left out. Raises Cancelled as the meter does.
+    Candidates have the same size, and those of the same name come first. A file in the Hub's cache has its digest as
+    its name, which was checked on download; other files are read to compute it. Paths that are not UTF-8 are left out,
+    since JSON cannot hold them. Raises Cancelled as the meter does.
     """
     needed = {one.size for one in locations if one.problem}
     by_size: dict[int, list[Path]] = {}
-    for place, _, names in os.walk(search_folder):
+    for parent, _, names in os.walk(search_folder):
         meter.check()
         for name in names:
-            path = Path(place) / name
+            path = Path(parent) / name
             with contextlib.suppress(OSError):
                 if (size := path.stat().st_size) in needed and is_utf8(path):
                     by_size.setdefault(size, []).append(path)
@@ -166,7 +168,7 @@ def find_moved(locations: Sequence[Location], search_folder: Path, meter: Meter)
 
 
 def _match_location(one: Location, candidates: Sequence[Path], meter: Meter) -> Location:
-    """A file at one of these paths, if one of them has its content; the same location otherwise."""
+    """The location with a candidate's path whose content is equal; unchanged if there is none."""
     for path in sorted(candidates, key=lambda path: (path.resolve().name != one.digest, path.name != one.file.name)):
         meter.report_part(0, "Comparing files", printable(path.name, 80))
         if path.resolve().name == one.digest or _has_digest(path, one.digest):

@@ -1,4 +1,4 @@
-"""Decodes images of files by several threads, in order: Pillow decodes and resizes without holding Python's lock."""
+"""Decodes images of files in several threads, in order: Pillow decodes and resizes without holding Python's lock."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ T = TypeVar("T")
 CHUNK = 8  # images that one thread decodes before it takes the next ones
 MOST_THREADS = 16
 Pixels = NDArray[np.uint8]
-Square = Pixels | TaskError  # pixels (side, side, 3), or why there are none
+Square = Pixels | TaskError  # pixels (side, side, 3), or the error
 
 
 def threads() -> int:
-    """How many threads decode: as many as there are cores, which they share with the forward passes on a CPU."""
+    """The number of decoding threads: one per core; they share the cores with forward passes on a CPU."""
     return min(MOST_THREADS, os.cpu_count() or 1)
 
 
@@ -38,9 +38,9 @@ def decode_images(
     each: int = CHUNK,
     workers: int | None = None,
 ) -> Iterator[Iterator[T]]:
-    """What ``then`` makes of the images, ``each`` of them at a time, in their order.
+    """The results of ``process`` for ``each`` images (side, side, 3) at a time, in their order.
 
-    One thread reads the files, ``workers`` threads decode and call ``then``. A few chunks are in memory, and the
+    One thread reads the files, ``workers`` threads decode and call ``process``. A few chunks are in memory, and the
     results do not depend on the number of threads.
     """
     workers = workers or threads()
@@ -50,18 +50,18 @@ def decode_images(
         while chunk := list(islice(pairs, each)):
             yield chunk
 
-    def decoded(chunk: Sequence[tuple[ImageReference, bytes | TaskError]]) -> T:
+    def decode(chunk: Sequence[tuple[ImageReference, bytes | TaskError]]) -> T:
         return process([_square(data, reference, side) for reference, data in chunk])
 
     with (
         prefetch(read()) as chunks,
-        map_in_threads((partial(decoded, chunk) for chunk in chunks), workers, 2 * workers, ONE_THREAD) as results,
+        map_in_threads((partial(decode, chunk) for chunk in chunks), workers, 2 * workers, ONE_THREAD) as results,
     ):
         yield results
 
 
 def _square(data: bytes | TaskError, reference: ImageReference, side: int) -> Square:
-    """The pixels as a tower sees them, as ``benchmark make`` stores them."""
+    """The pixels (side, side, 3) of an encoded image, equal to those that ``benchmark make`` stores; or the error."""
     if isinstance(data, TaskError):
         return data
     try:
@@ -71,7 +71,7 @@ def _square(data: bytes | TaskError, reference: ImageReference, side: int) -> Sq
 
 
 def stack_pixels(squares: Sequence[Square]) -> Pixels:
-    """Images (n, side, side, 3); raises TaskError if there are no pixels of one."""
+    """Images (n, side, side, 3) from their squares; raises the TaskError of an image that has no pixels."""
     for one in squares:
         if isinstance(one, TaskError):
             raise one

@@ -1,4 +1,4 @@
-"""How the test images of a benchmark were taken: all of a data set's, or some of them, drawn with a seed."""
+"""Facts about how a benchmark's test images were chosen: all images of a data set, or a seeded sample."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ REPORTING, CHOOSING = "reporting", "choosing"
 
 @dataclass(frozen=True, slots=True)
 class ImageDraw:
-    """``n`` of the ``of`` images of a data set's part; ``seed`` is that of the draw, ``balanced`` over its classes."""
+    """A sample of ``n`` of the ``of`` images in a data set's part, by a seed; ``balanced`` over the classes."""
 
     n: int
     of: int
@@ -35,7 +35,7 @@ class ImageDraw:
 
 
 def draws(folder: Path, split: str = REPORTING) -> dict[str, ImageDraw]:
-    """{task: how the images of a split were taken}, of a benchmark that was made here; empty for other folders."""
+    """{task: draw} of a split, in a benchmark that ``benchmark make`` wrote; empty for other folders."""
     if not has_manifest(folder):
         return {}
     try:
@@ -51,9 +51,9 @@ def _draw(stated: Mapping[str, Any] | None) -> ImageDraw | None:
 
 
 def is_whole(folder: Path) -> bool:
-    """Whether a benchmark reports on whole test sets, so that no half of them is kept to choose on.
+    """Whether a benchmark reports on whole test sets, so that there is no half to choose on.
 
-    Pages ask before torch is imported, so this reads the list of tasks alone; False if it cannot be read.
+    Pages call this before torch is imported, so it reads only the list of tasks; False if it cannot be read.
     """
     try:
         tasks = json.loads((folder / BENCHMARK).read_bytes())["tasks"]
@@ -63,14 +63,14 @@ def is_whole(folder: Path) -> bool:
 
 
 def part(split: str = REPORTING, *, whole: bool) -> str:
-    """What a score is of, as sentences name it: 'reporting half', or 'test set' where it is not cut in halves."""
+    """The images of a score as sentences name them: 'reporting half', or 'test set' if it is not cut in halves."""
     return "test set" if whole and split == REPORTING else f"{split} half"
 
 
 def facts_of(folder: Path) -> dict[str, Any]:
-    """What a run that was scored on a benchmark notes of it: its test images and licenses, as far as they are known.
+    """The facts that a run stores about the benchmark of its scores: test images and licenses, if known.
 
-    ``whole`` is there if no half of the test images was kept to choose on.
+    The key ``whole`` is present if there is no half of the test images to choose on.
     """
     words, manifest = describe_draws(list(draws(folder).values())), _manifest(folder)
     licenses = manifest.get("licenses", {})
@@ -80,7 +80,7 @@ def facts_of(folder: Path) -> dict[str, Any]:
 
 
 def _manifest(folder: Path) -> Mapping[str, Any]:
-    """The manifest of a benchmark that was made here; empty for other folders."""
+    """The manifest of a benchmark that ``benchmark make`` wrote; empty for other folders."""
     try:
         return dict(json.loads((folder / MANIFEST).read_bytes())) if has_manifest(folder) else {}
     except (OSError, ValueError, TypeError):
@@ -88,14 +88,14 @@ def _manifest(folder: Path) -> Mapping[str, Any]:
 
 
 def describe_draws(draws: Sequence[ImageDraw]) -> str:
-    """How the images of several test sets were taken, without a full stop; empty if nothing says."""
+    """A phrase on how the images of several test sets were chosen; empty if nothing is known."""
     if not draws:
         return ""
-    some = [one for one in draws if one.n < one.of]
-    if not some:
+    partial = [draw for draw in draws if draw.n < draw.of]
+    if not partial:
         return "all images of every test set"
-    counts, of = sorted({one.n for one in some}), sorted({one.of for one in some})
+    counts, of = sorted({draw.n for draw in partial}), sorted({draw.of for draw in partial})
     n, total = (f"{each[0]:,}" if len(each) == 1 else f"{each[0]:,} to {each[-1]:,}" for each in (counts, of))
-    how = "; ".join(sorted({one.how for one in some}))
-    rest = len(draws) - len(some)
-    return f"{n} of {total} images of each test set, drawn {how}" + (f"; all of {rest} others" if rest else "")
+    how = "; ".join(sorted({draw.how for draw in partial}))
+    complete = len(draws) - len(partial)
+    return f"{n} of {total} images of each test set, drawn {how}" + (f"; all of {complete} others" if complete else "")

@@ -1,4 +1,4 @@
-"""The manifest of a benchmark that was made here: the sha-256 of every file, compared before a file is used."""
+"""The manifest that ``benchmark make`` writes: the sha-256 of every file, compared before a file is used."""
 
 from __future__ import annotations
 
@@ -30,31 +30,31 @@ def altered(folder: Path) -> list[str]:
     """Files of a benchmark's manifest that are missing or changed. Raises TaskError if it has no manifest."""
     try:
         files = json.loads((folder / MANIFEST).read_bytes())["files"]
-        return [name for name, entry in files.items() if not _unchanged(folder / name, str(entry["sha256"]))]
+        return [name for name, entry in files.items() if not _is_unchanged(folder / name, str(entry["sha256"]))]
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         raise TaskError(f"{folder.name}/ has no {MANIFEST} that can be read.") from None
 
 
-def _unchanged(path: Path, sha256: str) -> bool:
+def _is_unchanged(path: Path, sha256: str) -> bool:
     return path.is_file() and file_hash(path) == sha256
 
 
 def checked_path(folder: Path, name: str) -> Path:
-    """The path of one file of a benchmark; folders that were not made here have nothing to compare with.
+    """The path of a benchmark's file, after a check against the manifest; other folders are not checked.
 
     Raises:
-        TaskError: it is not the file that was written, or nothing tells because the manifest is damaged.
+        TaskError: the file has changed, or the manifest is damaged.
     """
     try:
         if name in (files := _manifest(folder).get("files", {})):
             return verify_file(folder, files, name)
     except (DamagedError, TypeError) as damage:
-        raise _damaged(folder, str(damage)) from None
+        raise _damage_error(folder, str(damage)) from None
     return folder / name
 
 
 def first_damage(folder: Path) -> str:
-    """What is damaged of a benchmark that was made here; empty if nothing is. A process reads each file once."""
+    """A sentence on the first damaged file of a benchmark; empty if none is. A process reads each file once."""
     try:
         for name in _manifest(folder).get("files", {}):
             checked_path(folder, name)
@@ -64,30 +64,30 @@ def first_damage(folder: Path) -> str:
 
 
 def check_model(model: ModelRef, digest: str) -> None:
-    """Raise TaskError if the model, of that digest, lies in a benchmark made here and has changed."""
+    """Raise TaskError if the model is in a benchmark with a manifest that states another digest."""
     if model.is_on_hub or model.path.parent.name != "models":
         return
     path = model.path
     folder = path.parent.parent
     if _manifest(folder).get("digests", {}).get(path.stem, digest) != digest:
         name = f"models/{path.name}"
-        raise _damaged(folder, f"{name} does not have the weights that were written")
+        raise _damage_error(folder, f"{name} does not have the weights that were written")
 
 
 def _manifest(folder: Path) -> Mapping[str, Any]:
-    """The manifest of a benchmark that was made here; empty for other folders.
+    """The manifest of a benchmark that ``benchmark make`` wrote; empty for other folders.
 
     Raises:
-        TaskError: there is one that cannot be read.
+        TaskError: the manifest cannot be read.
     """
     try:
         manifest = json.loads((folder / MANIFEST).read_bytes())
     except OSError:
         return {}
     except (ValueError, RecursionError):
-        raise _damaged(folder, f"{MANIFEST} cannot be read") from None
+        raise _damage_error(folder, f"{MANIFEST} cannot be read") from None
     return manifest if isinstance(manifest, dict) and manifest.get("made_by") == MADE_BY else {}
 
 
-def _damaged(folder: Path, reason: str) -> TaskError:
+def _damage_error(folder: Path, reason: str) -> TaskError:
     return TaskError(f"The benchmark {printable(folder.name)} is damaged: {reason}. {MAKE_AGAIN}")

@@ -1,4 +1,4 @@
-"""Summaries of scores: intervals, averages in and out of domain, the H-score. Never loads torch, so lists are quick."""
+"""Summaries of scores: intervals, averages in and out of domain, the H-score. Importing this loads no torch."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Z95 = 1.959963984540054  # two-sided 95 % quantile of the normal distribution
-# The note wherever the numbers of a merge that gives one model per task stand beside those of a single model.
+# The note beside the scores of a merge that gives one model per task, next to those of a single model.
 PER_TASK = (
     "One model per task: it can only be used if the task of each image is known, so its in-domain accuracy is not "
     "comparable with that of a single model. Out of domain no model is the right one, and the figure is the mean over "
     "all of them."
 )
-# The note where a module of the task itself is used in domain.
+# The note for merges that use a module of the task itself in domain.
 TASK_KNOWN = (
     "Per task in domain: every task has a module of its own, so the user has to say which task an image belongs to. "
     "Out of domain there is none, and the figure is the merged model's."
@@ -47,7 +47,7 @@ def h_score(in_domain: float, out_of_domain: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """Averages over data sets, unweighted, as fractions; NaN where a group has no data set.
+    """Averages over data sets, unweighted, as fractions; NaN if a group has no data set.
 
     ``normalized`` is the mean over in-domain tasks of accuracy over the expert's (``normalized_tasks`` of them had an
     expert accuracy above zero). Intervals are 95 % for the average of independent proportions.
@@ -83,7 +83,7 @@ def summarize(
 def summary_of(
     rows: Sequence[tuple[str, float, int]], in_domain: Collection[str], reference: Mapping[str, float]
 ) -> Summary:
-    """The same from a (task, accuracy, n) for each task, for where many are summarized."""
+    """The summary of one (task, accuracy, n) per task; faster than ``summarize`` for many summaries."""
     inside = [row for row in rows if row[0] in in_domain]
     outside = [row for row in rows if row[0] not in in_domain]
     id_mean, id_low, id_high = _average([row[1:] for row in inside])
@@ -115,7 +115,7 @@ def average(rows: pd.DataFrame) -> tuple[float, float, float]:
 
 
 def _average(rows: Sequence[tuple[float, int]]) -> tuple[float, float, float]:
-    """The same of (accuracy, n) of each row."""
+    """Mean and interval as ``average``, from (accuracy, n) of each row."""
     if not rows:
         return math.nan, math.nan, math.nan
     share, n = np.array(rows, np.float64).T
@@ -129,8 +129,8 @@ def _average(rows: Sequence[tuple[float, int]]) -> tuple[float, float, float]:
 def individual(models: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
     """Scores of "each task with its own model" from {task: that model's scores}: one row per (task, split).
 
-    Tasks without a model take the mean over the models, counted as one model's answers, which keeps the interval on
-    the wide side.
+    Tasks without a model get the mean over the models, counted as the answers of one model, which makes the interval
+    rather too wide.
     """
     import pandas as pd
 

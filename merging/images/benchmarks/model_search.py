@@ -1,4 +1,4 @@
-"""Models that a benchmark refers to and that are missing, found again below a folder."""
+"""Finds missing models that a benchmark refers to in another folder."""
 
 from __future__ import annotations
 
@@ -36,69 +36,70 @@ OTHERS = ("is not the one that it was made of", "are not the ones that it was ma
 
 @dataclass
 class _ModelPaths:
-    """Where the models of a benchmark should be, by the files that say so, and what is wrong with other such files."""
+    """{reference file: path of its model}, and {reference file: problem} of damaged ones, in a benchmark."""
 
-    paths: dict[Path, str] = field(default_factory=dict)  # that of the pretrained model first: it names the tensors
+    paths: dict[Path, str] = field(default_factory=dict)  # the pretrained model first: it names the tensors
     damaged: dict[Path, str] = field(default_factory=dict)
 
 
 def missing_models(folder: Path) -> list[str]:
-    """Sentences if models that a benchmark refers to are not there, or it does not say where; none otherwise.
+    """Sentences on a benchmark's references that are damaged or whose model is missing; empty if there are none.
 
-    Models that are there are not read.
+    Existing models are not read.
     """
     known = _read_model_paths(folder)
-    return _problems(folder, known, {path.stem: place for path, place in known.paths.items() if not _exists(place)})
+    return _problems(folder, known, {path.stem: model for path, model in known.paths.items() if not _exists(model)})
 
 
 def find_models(folder: Path, search_folder: Path, meter: Meter) -> list[str]:
-    """Look below a folder for the missing models and keep where they are; sentences for the others.
+    """Search a folder for missing models and store their paths; sentences on models that were not found.
 
-    A model that is there without having the digest that the manifest states is missing, too. Candidates have the name
-    that the model's file or folder had, those in folders of the same names come first, and what counts is the digest.
-    Paths that are not UTF-8 are left out, since no file of JSON can hold them. Raises Cancelled as the meter does.
+    A model with another digest than the manifest states is missing, too. Candidates have the name of the model's former
+    file or folder, those in folders of the same names come first, and the digest decides. Paths that are not UTF-8 are
+    left out, since JSON cannot hold them. Raises Cancelled as the meter does.
     """
     known = _read_model_paths(folder)
-    named = _named({name for place in known.paths.values() for name in _names(place)}, search_folder, meter)
-    candidates = {path: _candidates(place, named) for path, place in known.paths.items()}
-    meter.total += sum(_size(Path(place)) for place in known.paths.values())
+    named = _find_named({name for model in known.paths.values() for name in _names(model)}, search_folder, meter)
+    candidates = {path: _candidates(model, named) for path, model in known.paths.items()}
+    meter.total += sum(_size(Path(model)) for model in known.paths.values())
     meter.total += sum(_size(one) for some in candidates.values() for one in some)
-    left: dict[str, str] = {}
-    for path, place in known.paths.items():
-        if not _restore_path(path, place, candidates[path], meter):
-            left[path.stem] = place
-    if PRETRAINED in {*left, *(path.stem for path in known.damaged)}:  # others may fit: nothing names their tensors
-        left = {name: place for name, place in left.items() if name == PRETRAINED or not _exists(place)}
-    return _problems(folder, known, left)
+    not_found: dict[str, str] = {}
+    for path, model in known.paths.items():
+        if not _restore_path(path, model, candidates[path], meter):
+            not_found[path.stem] = model
+    # Without the pretrained model, whose names the tensors get, the digests of existing experts are unknown.
+    if PRETRAINED in {*not_found, *(path.stem for path in known.damaged)}:
+        not_found = {name: model for name, model in not_found.items() if name == PRETRAINED or not _exists(model)}
+    return _problems(folder, known, not_found)
 
 
-def _exists(place: str) -> bool:
-    return exists(place)  # noqa: PTH110 - Path.exists raises for a path that no disk can have
+def _exists(path: str) -> bool:
+    return exists(path)  # noqa: PTH110 - Path.exists raises for a path that no disk can have
 
 
-def _problems(folder: Path, known: _ModelPaths, left: Mapping[str, str]) -> list[str]:
-    """Sentences about what does not say where a model is, and about models by name, with their places."""
-    gone = {name: place for name, place in left.items() if not _exists(place)}
-    others = {name: place for name, place in left.items() if name not in gone}
-    return [*known.damaged.values(), *_sentences(folder, gone, MISSING), *_sentences(folder, others, OTHERS)]
+def _problems(folder: Path, known: _ModelPaths, not_found: Mapping[str, str]) -> list[str]:
+    """Sentences on damaged references, and on models that were not found, {name: path}."""
+    missing = {name: path for name, path in not_found.items() if not _exists(path)}
+    others = {name: path for name, path in not_found.items() if name not in missing}
+    return [*known.damaged.values(), *_sentences(folder, missing, MISSING), *_sentences(folder, others, OTHERS)]
 
 
-def _sentences(folder: Path, places: Mapping[str, str], states: tuple[str, str]) -> list[str]:
-    """A sentence about models, by name, whose files are in a state: in words of one, and of several."""
-    if not places:
+def _sentences(folder: Path, models: Mapping[str, str], states: tuple[str, str]) -> list[str]:
+    """A sentence on models, {name: path}, in one state; ``states`` has its words for one model and for several."""
+    if not models:
         return []
-    names, first = first_few(places, 10), printable(next(iter(places.values())), 300)
-    which = f"The models {names} are" if len(places) > 1 else f"The model {names} is"
-    state = f"their files {states[1]}, such as {first}" if len(places) > 1 else f"{first} {states[0]}"
-    elsewhere = "they lie" if len(places) > 1 else "it lies"
+    names, first = first_few(models, 10), printable(next(iter(models.values())), 300)
+    which = f"The models {names} are" if len(models) > 1 else f"The model {names} is"
+    state = f"their files {states[1]}, such as {first}" if len(models) > 1 else f"{first} {states[0]}"
+    they_are = "they are" if len(models) > 1 else "it is"
     return [
-        f"{which} not stored in the benchmark, and {state}. If {elsewhere} elsewhere now, name that folder, on Models "
+        f"{which} not stored in the benchmark, and {state}. If {they_are} in another folder now, name it on Models "
         f"& runs under data or with: {find_command(folder)}."
     ]
 
 
 def _read_model_paths(folder: Path) -> _ModelPaths:
-    """What the files say that stand in place of models."""
+    """The models' paths in the references of a benchmark, and the references that are damaged."""
     known = _ModelPaths()
     for path in sorted((folder / FOLDER).glob(f"*{SUFFIX}"), key=lambda path: (path.stem != PRETRAINED, path.name)):
         with contextlib.suppress(OSError), path.open("rb") as file:
@@ -110,24 +111,24 @@ def _read_model_paths(folder: Path) -> _ModelPaths:
     return known
 
 
-def _restore_path(path: Path, place: str, candidates: Sequence[Path], meter: Meter) -> bool:
-    """Whether a reference's model is where it should be or at one of these paths, which is then noted."""
+def _restore_path(path: Path, model: str, candidates: Sequence[Path], meter: Meter) -> bool:
+    """Whether a reference's model is at its path or at one of the candidates, whose path is then stored."""
     digest = _digest(path)
-    if _exists(place) and (digest is None or _matches(path, Path(place), digest, meter)):
+    if _exists(model) and (digest is None or _matches(path, Path(model), digest, meter)):
         meter.advance(sum(map(_size, candidates)), COMPARING)
         return True
-    left = list(candidates)
-    while left and digest is not None:
-        candidate = left.pop(0)
+    remaining = list(candidates)
+    while remaining and digest is not None:
+        candidate = remaining.pop(0)
         if _matches(path, candidate, digest, meter):
             record_path(path, candidate)
-            meter.advance(sum(map(_size, left)), COMPARING)
+            meter.advance(sum(map(_size, remaining)), COMPARING)
             return True
     return False
 
 
 def _matches(path: Path, candidate: Path, digest: str, meter: Meter) -> bool:
-    """Whether a reference's model would have a digest if it were at a path."""
+    """Whether a reference's model has the digest if it is opened at the candidate's path."""
     size, read, name = _size(candidate), 0, printable(candidate.name, 80)
 
     def on_bytes(count: int) -> None:
@@ -143,37 +144,38 @@ def _matches(path: Path, candidate: Path, digest: str, meter: Meter) -> bool:
             same = model.content_digest(on_bytes) == digest
     except Cancelled:
         raise
-    except (MergingError, OSError, ValueError):  # it is no model, or one that does not fit
+    except (MergingError, OSError, ValueError):  # the candidate is no model, or does not fit
         pass
     meter.advance(size, COMPARING, name)
     return same
 
 
-def _named(names: set[str], below: Path, meter: Meter) -> dict[str, list[Path]]:
-    """Files and folders of some names, by name, the folder itself among them."""
+def _find_named(names: set[str], folder: Path, meter: Meter) -> dict[str, list[Path]]:
+    """{name: files and folders of that name below a folder}, including the folder itself."""
     named: dict[str, list[Path]] = {name: [] for name in names}
-    for path in _walked(below, meter) if names else ():
+    for path in _walk(folder, meter) if names else ():
         if path.name in named and is_utf8(path):
             named[path.name].append(path)
     return named
 
 
-def _walked(below: Path, meter: Meter) -> Iterator[Path]:
-    yield below
-    for place, folders, files in os.walk(below):
+def _walk(folder: Path, meter: Meter) -> Iterator[Path]:
+    """A folder and all files and folders below it."""
+    yield folder
+    for parent, folders, files in os.walk(folder):
         meter.check()
-        yield from (Path(place, name) for name in (*folders, *files))
+        yield from (Path(parent, name) for name in (*folders, *files))
 
 
-def _candidates(place: str, named: Mapping[str, list[Path]]) -> list[Path]:
-    """Paths of the name of a model, without its own, the most alike first."""
-    paths = {path for name in _names(place) for path in named[name] if str(path) != place}
-    return sorted(paths, key=lambda path: (-_count_common_parts(str(path), place), path))
+def _candidates(model: str, named: Mapping[str, list[Path]]) -> list[Path]:
+    """Other paths with the name of a model's path, the most similar first."""
+    paths = {path for name in _names(model) for path in named[name] if str(path) != model}
+    return sorted(paths, key=lambda path: (-_count_common_parts(str(path), model), path))
 
 
-def _names(place: str) -> set[str]:
-    """The last part of a path, which may have been written on Windows."""
-    return {Path(place).name, PureWindowsPath(place).name} - {""}
+def _names(path: str) -> set[str]:
+    """The possible last parts of a path that may have been written on Windows."""
+    return {Path(path).name, PureWindowsPath(path).name} - {""}
 
 
 def _count_common_parts(one: str, other: str) -> int:

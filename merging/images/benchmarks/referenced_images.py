@@ -1,4 +1,4 @@
-"""Images of a split that are decoded when they are needed, used like the array that they would fill."""
+"""Images of a split that are decoded on demand, used like an array in memory."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from merging.images.benchmarks.data_set_locations import Location
 from merging.images.benchmarks.image_decoding import CHUNK, Pixels, decode_images, stack_pixels
 from merging.images.data_sets.image_references import ImageReference
 
-CACHED_IMAGES = 256  # single images that stay in memory, for pages that show them again and again
+CACHED_IMAGES = 256  # single images that stay in memory, for pages that show them repeatedly
 MAX_DECODED_BYTES = 1 << 26  # bytes of decoded images of a split that stay in memory
 PLACES_ARRAY = "places"  # the array of a split (n, 3), see ``ReferencedImages``
 
 
 @dataclass
 class _ImageCache:
-    """Images that were asked for singly, by their place; the ones that were not used for longest are dropped."""
+    """Single images by their position; the least recently used are dropped."""
 
     images: OrderedDict[bytes, Pixels] = field(default_factory=OrderedDict)
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -39,7 +39,7 @@ class _ImageCache:
                 self.images.move_to_end(key)
                 return self.images[key]
         pixels = compute()
-        pixels.flags.writeable = False  # sessions share it
+        pixels.flags.writeable = False  # sessions share the array
         with self.lock:
             self.images[key] = pixels
             while len(self.images) > CACHED_IMAGES:
@@ -49,11 +49,11 @@ class _ImageCache:
 
 @dataclass(frozen=True, eq=False)
 class ReferencedImages:
-    """Images (n, side, side, 3) as uint8 that lie in files. ``places`` (n, 3) are those of their bytes.
+    """Images (n, side, side, 3) as uint8 in files. ``positions`` (n, 3) are the positions of their bytes.
 
-    A place is the number of the file, then either a row of a table and 0, or the offset and size of bytes. An index
-    gives one image, a slice or an array an array of images, as with an array in memory; only these are decoded. Raises
-    TaskError where an image cannot be decoded.
+    A position is the number of the file, then either a row of a table and 0, or an offset and a size in bytes. As with
+    an array in memory, an index gives one image (side, side, 3), and a slice or an array of indices gives an array of
+    images; only these are decoded. Raises TaskError if an image cannot be decoded.
     """
 
     files: Sequence[Location]
@@ -66,7 +66,7 @@ class ReferencedImages:
 
     @property
     def shape(self) -> tuple[int, int, int, int]:
-        """That of all images."""
+        """The shape (n, side, side, 3) of all images."""
         return len(self), self.side, self.side, 3
 
     @property
@@ -74,17 +74,17 @@ class ReferencedImages:
         """Bytes that are in memory."""
         return self.positions.nbytes + len(self._cache.images) * 3 * self.side**2
 
-    def __getitem__(self, at: Any) -> Pixels:
-        if isinstance(at, int | np.integer):
-            return self._cache.get(self.positions[at].tobytes(), lambda: self.select([at]).decode()[0])
-        return self.select(at).decode()
+    def __getitem__(self, index: Any) -> Pixels:
+        if isinstance(index, int | np.integer):
+            return self._cache.get(self.positions[index].tobytes(), lambda: self.select([index]).decode()[0])
+        return self.select(index).decode()
 
     def select(self, indices: Any) -> ReferencedImages:
-        """The images at these places, which are not decoded yet."""
+        """The images at these indices, not decoded yet."""
         return replace(self, positions=self.positions[indices])
 
     def decode(self) -> Pixels:
-        """All images (n, side, side, 3), in memory; files are read in the order of their rows."""
+        """All images (n, side, side, 3) in memory; files are read in the order of their rows."""
         pixels, start = np.empty(self.shape, np.uint8), 0
         order = np.lexsort(self.positions.T[::-1])
         with decode_images(self.select(order).references(), self.side, stack_pixels) as chunks:
@@ -94,20 +94,23 @@ class ReferencedImages:
         return pixels
 
     def references(self) -> list[ImageReference]:
-        """Where each image lies."""
-        return [self._reference(*place) for place in self.positions.tolist()]
+        """The reference to each image's bytes."""
+        return [self._reference(*position) for position in self.positions.tolist()]
 
-    def _reference(self, number: int, at: int, size: int) -> ImageReference:
+    def _reference(self, number: int, start: int, size: int) -> ImageReference:
         file = self.files[number]
         if file.column:
-            return ImageReference(file.file, row=at, column=file.column)
-        return ImageReference(file.file, offset=at, size=size)
+            return ImageReference(file.file, row=start, column=file.column)
+        return ImageReference(file.file, offset=start, size=size)
 
     @contextmanager
     def batches(
         self, size: int, prepare: Callable[[Pixels], Tensor], workers: int | None = None
     ) -> Iterator[Iterator[Tensor]]:
-        """Prepared images, at most ``size`` at a time, each batch made while the one before it is in use."""
+        """Batches (at most ``size``, 3, h, w) of prepared images; each is made while the one before it is in use.
+
+        ``prepare`` maps pixels (n, side, side, 3) to images (n, 3, h, w).
+        """
         each = min(size, CHUNK)
 
         def joined(chunks: Iterator[Tensor]) -> Iterator[Tensor]:
@@ -123,26 +126,29 @@ class ReferencedImages:
             yield batches
 
 
-def build_referenced(files: Sequence[Location], places: NDArray[Any], side: int, name: str) -> ReferencedImages:
-    """Images (side, side, 3) at places (n, 3); none is decoded yet.
+def build_referenced(files: Sequence[Location], positions: NDArray[Any], side: int, name: str) -> ReferencedImages:
+    """Images (n, side, side, 3) at ``positions`` (n, 3), not decoded yet.
 
     Raises:
-        TaskError: the places do not fit the files; ``name`` is what they were read from.
+        TaskError: the positions do not fit the files; ``name`` is the file from which they were read.
     """
-    if places.ndim != 2 or places.shape[1] != 3 or places.dtype.kind not in "iu":
+    if positions.ndim != 2 or positions.shape[1] != 3 or positions.dtype.kind not in "iu":
         raise TaskError(
-            f"{name}: places of images must be three whole numbers each; got {places.dtype} {places.shape}."
+            f"{name}: positions of images must be three whole numbers each; got {positions.dtype} {positions.shape}."
         )
-    if places.size and (places.min() < 0 or places[:, 0].max() >= len(files)):
+    if positions.size and (positions.min() < 0 or positions[:, 0].max() >= len(files)):
         raise TaskError(f"{name} refers to images outside of its {len(files)} files.")
-    return ReferencedImages(files, places.astype(np.int64), side)
+    return ReferencedImages(files, positions.astype(np.int64), side)
 
 
 Images: TypeAlias = NDArray[np.uint8] | ReferencedImages
 
 
 def select_images(images: Images, indices: NDArray[Any], most: int = MAX_DECODED_BYTES) -> Images:
-    """Some of the images, to be used again and again: in memory if they take at most so many bytes, or are there."""
+    """The images (n, h, w, 3) at ``indices`` (n,), for repeated use.
+
+    They are decoded into memory if they take at most ``most`` bytes.
+    """
     if isinstance(images, ReferencedImages) and len(indices) * 3 * images.side**2 > most:
         return images.select(indices)
     return images[indices]

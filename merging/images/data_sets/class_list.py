@@ -1,4 +1,4 @@
-"""Class names in a text file: one per line, in the order of labels, as WebDataset folders have them."""
+"""Class names in a text file: one per line, in the order of labels, as in WebDataset folders."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def names_text(path: Path) -> str:
 
 
 def in_lines(text: str) -> tuple[str, ...]:
-    """The lines of a text that hold something."""
+    """The lines of a text that are not blank, stripped."""
     return tuple(line.strip() for line in text.splitlines() if line.strip())
 
 

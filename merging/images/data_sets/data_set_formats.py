@@ -23,15 +23,15 @@ def open_data(
 ) -> DataSet:
     """The data set at a path: a folder of class folders, an npz, WebDataset tars, or a Hugging Face data set.
 
-    Those are arrow or parquet files, also in the folder of a repository in the Hub's cache.
+    A Hugging Face data set is arrow or parquet files, which may be in a repository's folder of the Hub's cache.
 
     Args:
         image, label: columns of a Hugging Face data set that has several; endings in tars.
-        configuration: of a Hugging Face data set that has several.
-        split: one that is wanted though its name is not that of a part; it becomes a part of its own name.
+        configuration: the one to open, if a Hugging Face data set has several.
+        split: a split whose name is not that of a part; it becomes a part of this name.
 
     Raises:
-        TaskError: the path holds no data set, or a damaged one; says what is wrong with it.
+        TaskError: the path holds no data set, or a damaged one.
     """
     from merging.base.files.npz import is_npz
     from merging.images.data_sets.hub_cache import snapshot, title
@@ -44,10 +44,10 @@ def open_data(
         from merging.images.data_sets.npz_images import ArrayData
 
         return check_labels(ArrayData(path), name)
-    return check_labels(_published(path, name, image, label, configuration, split), name)
+    return check_labels(_open_published(path, name, image, label, configuration, split), name)
 
 
-def _published(
+def _open_published(
     path: Path, name: str, image: str | None, label: str | None, configuration: str | None, split: str | None
 ) -> DataSet:
     """A data set in tables, tars or class folders."""
@@ -71,10 +71,10 @@ def _published(
 
 
 def check_labels(data: DataSet, name: str) -> DataSet:
-    """The same data set, its labels checked; classes of a published list that have no image here are noted.
+    """The same data set after a check of its labels; a note names listed classes that have no image on disk.
 
     Raises:
-        TaskError: labels are outside the classes, or another class has no image.
+        TaskError: a label is outside the classes, or a class has no image though the classes are not listed.
     """
     if not any(len(labels) for labels in data.parts.values()):
         raise TaskError(f"{name} holds no images.")

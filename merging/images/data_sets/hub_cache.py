@@ -21,17 +21,17 @@ def is_repository(path: Path) -> bool:
 
 
 def snapshot(path: Path) -> Path:
-    """The snapshot of a repository's folder in the cache, which is that of ``refs/main``, or the only one.
+    """The snapshot in a repository's folder of the cache: that of ``refs/main``, or the only one.
 
-    Other paths are given back as they are.
+    Other paths are returned unchanged.
 
     Raises:
-        TaskError: there is no snapshot, or there are several and nothing says which one is meant.
+        TaskError: there is no snapshot, or there are several and ``refs/main`` names none of them.
     """
     if not is_repository(path):
         return path
     commits = sorted(entry.name for entry in (path / SNAPSHOTS).iterdir() if entry.is_dir() and not entry.is_symlink())
-    main = _named(path)
+    main = _main_commit(path)
     if main in commits:
         return path / SNAPSHOTS / main
     if len(commits) == 1:
@@ -44,8 +44,8 @@ def snapshot(path: Path) -> Path:
     )
 
 
-def _named(path: Path) -> str:
-    """The commit that ``refs/main`` names; empty if there is none."""
+def _main_commit(path: Path) -> str:
+    """The commit in ``refs/main``; empty if there is no such file."""
     try:
         with (path / MAIN).open("rb") as file:
             return file.read(MAX_REF).decode("ascii", "replace").strip()
@@ -54,7 +54,7 @@ def _named(path: Path) -> str:
 
 
 def title(path: Path) -> str:
-    """A data set's name: ORGANIZATION/NAME in a cache, with the commit of a snapshot; or else the path's own."""
+    """A data set's name: ORGANIZATION/NAME in a cache, with the commit of a snapshot; else the path's name."""
     folder, commit = (path.parent.parent, path.name) if path.parent.name == SNAPSHOTS else (path, "")
     if not folder.name.startswith(PREFIX):
         return path.name.replace(LIBRARY, "/")

@@ -46,7 +46,7 @@ class TableData(DataSet):
         images, labels = (_column(features, *choice, tables.name) for choice in ((IMAGE, image), (LABEL, label)))
         self._image, self._label = images.name, labels.name
         self._notes = [*tables.notes, *images.notes, *labels.notes]
-        self._firsts: dict[str, list[int]] = {}  # part -> the first index of every file
+        self._firsts: dict[str, list[int]] = {}  # part -> first index of each file
         self.parts: Mapping[str, Labels] = {part: self._labels(part) for part in tables.parts}
         named = features[self._label].get("names")
         if isinstance(named, list) and named:
@@ -57,7 +57,7 @@ class TableData(DataSet):
         self.notes = tuple(dict.fromkeys(self._notes))
 
     def _features(self, table: TableFile) -> dict[str, dict[str, Any]]:
-        """Column -> its feature, as the data set describes it."""
+        """{column: its feature in the data set's description}."""
         schema, described = table.schema(), table.file.with_name(INFO)
         raw = (schema.metadata or {}).get(b"huggingface")
         try:
@@ -115,6 +115,7 @@ class TableData(DataSet):
             return error
 
     def _outside_file(self, name: str) -> bytes:
+        """The bytes of an image file beside the table. Raises TaskError if it is not in the data set's folder."""
         target = Path(os.path.realpath(self._root / name))
         if not target.is_relative_to(self._root) or not target.is_file() or target.stat().st_size > MAX_BYTES:
             raise TaskError(f"the image {printable(name, 60)!r} is neither in the table nor in its folder.")
@@ -123,7 +124,7 @@ class TableData(DataSet):
 
 @dataclass(frozen=True, slots=True)
 class ChosenColumn:
-    """A column, and what is to be known of its choice."""
+    """A column, and notes on its choice."""
 
     name: str
     notes: tuple[str, ...] = ()

@@ -1,4 +1,4 @@
-"""A folder with a folder of images for each class, perhaps in parts train, val and test: torchvision's ImageFolder."""
+"""Folders of images for each class, optionally in parts train, val and test, as in torchvision's ImageFolder."""
 
 from __future__ import annotations
 
@@ -49,11 +49,11 @@ class FolderData(DataSet):
             self.notes = (f"{self._left_out} files without the ending of an image were ignored.",)
 
     def _parts(self) -> dict[str, Path]:
-        """Part -> its folder; the root itself where there are no parts."""
+        """{part: its folder}; the root itself if there are no parts."""
         folders = _folders(self._root)
         part_names = {folder: part_of_name(folder.name) for folder in folders}
         named = [folder for folder, part in part_names.items() if part]
-        if not named or (len(named) == 1 and len(folders) > 1):  # a single "train" may well be a class
+        if not named or (len(named) == 1 and len(folders) > 1):  # a single "train" may be a class
             return {WHOLE: self._root}
         if len(named) < len(folders):
             others = first_few(folder.name for folder, part in part_names.items() if not part)
@@ -66,6 +66,7 @@ class FolderData(DataSet):
         return parts
 
     def _add(self, part: str, folder: Path) -> None:
+        """Add a part with its files and labels (n,)."""
         files: list[str] = []
         labels: list[int] = []
         for number, name in enumerate(self.class_names or ()):
@@ -101,10 +102,10 @@ class FolderData(DataSet):
     def reference(self, part: str, index: int) -> ImageReference:
         file = Path(os.path.realpath(self._root / self._files[part][index]))
         inside = file.is_relative_to(self._root) and file.is_file()
-        return ImageReference(file, size=file.stat().st_size if inside else 0)  # without bytes it counts as damaged
+        return ImageReference(file, size=file.stat().st_size if inside else 0)  # size 0 counts as damaged
 
     def _bytes(self, name: str) -> bytes:
-        """A file's content; raises TaskError for links that lead out of the folder, pipes and the like."""
+        """A file's content; raises TaskError for special files and links that lead out of the folder."""
         target = Path(os.path.realpath(self._root / name))
         if not target.is_relative_to(self._root):
             raise TaskError(f"{printable(name)} is a link that leads outside the folder; it is not followed.")

@@ -1,6 +1,6 @@
-"""Where the encoded image files of data sets lie, and their bytes, read one at a time.
+"""References to the encoded images of data sets, and their bytes, read one image at a time.
 
-A benchmark can name images so instead of storing their pixels: a row of a parquet file, or some bytes of a file.
+A benchmark can store references instead of pixels: a row of a parquet file, or a byte range of a file.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from merging.images.preprocess import MAX_BYTES
 
 @dataclass(frozen=True, slots=True)
 class ImageReference:
-    """Where one encoded image lies: in a row of a parquet file, or at some bytes of a file.
+    """The position of one encoded image: a row of a parquet file, or a byte range of a file.
 
-    ``row`` counts from 0 in its file, and ``column`` is that of the images; ``row`` is None for an image that is the
-    ``size`` bytes from ``offset`` of the file, such as a member of a tar, or a file of its own.
+    ``row`` counts from 0 in its file, and ``column`` is the column of images. ``row`` is None for an image that is the
+    ``size`` bytes from ``offset`` of the file, such as a member of a tar, or a whole file.
     """
 
     file: Path
@@ -34,15 +34,15 @@ class ImageReference:
 
     @property
     def label(self) -> str:
-        """The place in words, for messages."""
+        """The file and position, for messages."""
         return f"{self.file.name}, {f'byte {self.offset:,}' if self.row is None else f'row {self.row}'}"
 
 
 def read_encoded(references: Iterable[ImageReference]) -> Iterator[bytes | TaskError]:
-    """The bytes of each image in the order of the references; in place of one that cannot be read, the error.
+    """The bytes of each image in the order of the references; an image that cannot be read gives its error instead.
 
-    Rows of a parquet file cost least in increasing order: then only the row groups that hold one are unpacked, each
-    once, and memory holds some hundred rows.
+    Rows of a parquet file should be in increasing order: then each row group with such a row is unpacked once, and
+    memory holds a few hundred rows.
     """
     for (file, column), group in groupby(references, key=lambda reference: (reference.file, reference.column)):
         if column:

@@ -1,4 +1,4 @@
-"""What data sets of every format have in common: parts with labels, and their images one by one."""
+"""The interface of data sets of every format: parts with labels, and their images one by one."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ Labels = NDArray[np.int64]
 class DataSet(ABC):
     """Images with labels in parts: "train", "validation" and "test", or one part, "whole".
 
-    ``class_names`` are the data set's own; None where it has only numbers as labels. ``lists_classes``: they come from
-    a published list, and the files that are here need not have an image of each.
+    ``class_names`` are the data set's own; None if its labels are only numbers. With ``lists_classes`` they come from a
+    published list, and the files on disk need not have an image of each class. Labels are (n,) int64.
     """
 
     kind: str
@@ -38,23 +38,23 @@ class DataSet(ABC):
 
     @abstractmethod
     def read_images(self, part: str, indices: Sequence[int]) -> Iterator[tuple[int, Image.Image | TaskError]]:
-        """(index, image) for increasing indices of a part; in place of a damaged image, the error that says why."""
+        """(index, image) for increasing indices of a part; a damaged image gives its error instead."""
 
     def reference(self, part: str, index: int) -> ImageReference | None:
-        """Where the encoded image of an index lies, found without reading it; None where single images cannot be read.
+        """The reference to an encoded image, found without reading it; None if single images cannot be referenced.
 
-        ``references.read_encoded`` gives the bytes of such places. Arrays of pixels and arrow streams have none.
+        ``image_references.read_encoded`` reads its bytes. Arrays of pixels and arrow streams have no references.
         """
         return None
 
     @property
     def classes(self) -> int:
-        """Number of classes: that of the names, or by the largest label where there are none."""
+        """Number of classes: of the names, or of the labels up to the largest one if there are no names."""
         if self.class_names is not None:
             return len(self.class_names)
         return 1 + max(int(labels.max()) for labels in self.parts.values() if len(labels))
 
 
 def part_of_name(name: str) -> str | None:
-    """The part that a folder or split of that name holds; None if it is not the name of a part."""
+    """The part that a folder or split of this name holds; None if the name is not of a part."""
     return PART_NAMES.get(name.casefold())

@@ -1,4 +1,4 @@
-"""Images in an npz archive: arrays of bytes with labels, whole or in parts."""
+"""Images in an npz archive: arrays of pixels with labels, whole or in parts."""
 
 from __future__ import annotations
 
@@ -22,8 +22,10 @@ MAX_ROWS = 10_000_000
 
 
 class ArrayData(DataSet):
-    """``images`` (n, h, w), (n, h, w, 1 or 3) or (n, 1 or 3, h, w) as uint8 with ``labels`` (n,), and optionally
-    ``class_names`` and, for parts, ``split`` (n,) with their names, or arrays such as ``train_images`` and ``x_test``.
+    """The arrays ``images`` as uint8, (n, h, w), (n, h, w, 1 or 3) or (n, 1 or 3, h, w), and ``labels`` (n,).
+
+    An archive may also have ``class_names`` and, for parts, ``split`` (n,) with the part of each image, or arrays such
+    as ``train_images`` and ``x_test``.
     """
 
     kind = "npz archive"
@@ -51,7 +53,7 @@ class ArrayData(DataSet):
             self.parts: Mapping[str, Labels] = labels
 
     def _labels(self, archive: Npz, images: str, labels: str) -> Labels:
-        """Labels of one part; raises TaskError if its images are of no such form, or the labels do not fit them."""
+        """Labels (n,) of one part; raises TaskError if its images have another form, or the labels do not fit them."""
         info, label_info = archive.infos[images], archive.infos[labels]
         if info.dtype != np.uint8 or _channels(info.shape) is None:
             raise TaskError(
@@ -70,15 +72,15 @@ class ArrayData(DataSet):
     def read_images(self, part: str, indices: Sequence[int]) -> Iterator[tuple[int, Image.Image | TaskError]]:
         name, rows = self._arrays[part][0], self._rows[part]
         with Npz(self._path) as archive:
-            first = _channels(archive.infos[name].shape) == 1
+            is_channels_first = _channels(archive.infos[name].shape) == 1
             for index, (_, pixels) in zip(
                 indices, archive.read_rows(name, (int(rows[i]) for i in indices)), strict=True
             ):
-                yield index, as_image(np.moveaxis(pixels, 0, -1).copy() if first else pixels)
+                yield index, as_image(np.moveaxis(pixels, 0, -1).copy() if is_channels_first else pixels)
 
 
 def _channels(shape: tuple[int, ...]) -> int | None:
-    """The axis of colors (0: there is none); None if this is no shape of images."""
+    """The axis of colors (0: there is none); None if it is not a shape of images."""
     if len(shape) == 3:
         return 0
     if len(shape) != 4:
@@ -87,7 +89,7 @@ def _channels(shape: tuple[int, ...]) -> int | None:
 
 
 def _pairs(names: Mapping[str, str]) -> dict[str, tuple[str, str]]:
-    """Part -> the names of its images and labels, as they are stored."""
+    """{part: (stored name of its images, of its labels)}."""
     pairs: dict[str, tuple[str, str]] = {}
     for word, part in PART_NAMES.items():
         for form in (f"{word}_{{}}", f"{{}}_{word}"):
@@ -105,7 +107,7 @@ def _pair(names: Mapping[str, str], form: str) -> tuple[str, str] | None:
 
 
 def _split(part_names: NDArray[Any], count: int, name: str) -> dict[str, NDArray[np.intp]]:
-    """Part -> its rows, from an array with the name of each image's part."""
+    """{part: its rows (m,)}, from ``part_names`` (count,) with the part of each image."""
     if part_names.shape != (count,) or part_names.dtype.kind != "U":
         got = f"{part_names.dtype} {part_names.shape}"
         raise TaskError(f"{name}: 'split' must name a part for each of the {count} images; got {got}.")

@@ -1,6 +1,7 @@
 """Parquet files and arrow streams: their columns in batches, and single cells without unpacking the whole file.
 
-Read with pyarrow alone. Arrow streams are not mapped into memory: one that is cut off meanwhile would end the process.
+They are read with pyarrow alone. Arrow streams are not memory-mapped: a file that is truncated meanwhile would crash
+the process.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ class TableFile:
             return reader.schema_arrow if self.parquet else reader.schema
 
     def batches(self, column: str) -> Iterator[Any]:
-        """The arrays of a column, one in memory at a time."""
+        """The pyarrow arrays of a column, one in memory at a time."""
         with _reading(self.file), self._open() as reader:
             if self.parquet:
                 groups = range(reader.metadata.num_row_groups)
@@ -52,9 +53,9 @@ class TableFile:
                 yield batch.column(column)
 
     def cells(self, column: str, rows: Iterable[int]) -> Iterator[Any]:
-        """The cells of a column at rows in increasing order; row groups of parquet that hold none are not read.
+        """The cells of a column at rows in increasing order; parquet's other row groups are not read.
 
-        Rows in another order are read as well, but a step back begins a row group, or an arrow stream, again.
+        Other orders are possible, but every step back reads the row group or the arrow stream again.
         """
         with _reading(self.file), self._open() as reader:
             starts = self._starts(reader)
@@ -94,7 +95,7 @@ class TableFile:
 
 
 def encoded_image(cell: Any, label: str) -> bytes | TaskError:
-    """The bytes of an image file in a cell, which is bytes or ``{"bytes": …}``; the error if there are none."""
+    """The bytes of an image file in a cell, which is bytes or ``{"bytes": …}``; the error if it holds none."""
     data = cell.get("bytes") if isinstance(cell, Mapping) else cell
     if not isinstance(data, bytes):
         return TaskError(f"{printable(label)} holds no image.")
@@ -105,7 +106,7 @@ def encoded_image(cell: Any, label: str) -> bytes | TaskError:
 
 @contextlib.contextmanager
 def _reading(file: Path) -> Iterator[None]:
-    """Raise whatever goes wrong with a file as a TaskError of one sentence."""
+    """Raise any error of reading a file as a TaskError of one sentence."""
     import pyarrow as pa
 
     try:

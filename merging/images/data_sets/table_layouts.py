@@ -1,6 +1,6 @@
-"""Which files of a folder belong to which part of a Hugging Face data set.
+"""Finds the files of each part of a Hugging Face data set.
 
-These layouts are known: a parquet file; a folder of parquet files, in it or in ``data``, perhaps in a folder for each
+These layouts are known: a parquet file; a folder of parquet files, in it or in ``data``, or in a folder for each
 split; one folder for each configuration; arrow files of ``save_to_disk``; and the cache of the ``datasets`` library.
 """
 
@@ -29,7 +29,7 @@ Splits = dict[str, list[Path]]
 
 @dataclass(frozen=True, slots=True)
 class Tables:
-    """The files of each part of a data set. Images that are named in cells must lie in ``root``."""
+    """The files of each part of a data set. Image files that cells name must be in ``root``."""
 
     name: str
     root: Path
@@ -41,27 +41,27 @@ def find_tables(path: Path, name: str, configuration: str | None = None, split: 
     """The tables of a data set; None if a path holds none.
 
     Args:
-        configuration: the one to take where there are several.
-        split: a split that is wanted though it is not named like a part.
+        configuration: the one to open if there are several.
+        split: a split to include although its name is not that of a part.
 
     Raises:
-        TaskError: the description beside the files is damaged or names files elsewhere, or there are several
+        TaskError: the description beside the files is damaged or names files in other folders, or there are several
             configurations and none is chosen.
     """
     if path.is_file():
         return Tables(name, path.parent, {WHOLE: [path]}) if is_parquet(path) else None
     if (path / STATE).exists():
-        return Tables(name, path, {WHOLE: _saved(path)})
+        return Tables(name, path, {WHOLE: _saved_files(path)})
     if (path / SPLITS_FILE).exists():
         names = read_description(path / SPLITS_FILE).get("splits", [])
         saved = [one for one in names if isinstance(one, str) and re.fullmatch(r"[\w.-]+", one)]
-        return _group_by_part(Tables(name, path, {one: _saved(path / one) for one in saved}), split)
+        return _group_by_part(Tables(name, path, {one: _saved_files(path / one) for one in saved}), split)
     splits = {} if configuration else _splits(path) or _splits(path / "data")
     if splits:
         return _group_by_part(Tables(name, path, splits), split)
     if not (configurations := _configurations(path)):
         return None
-    chosen = _chosen(configurations, configuration, name)
+    chosen = _choose_configuration(configurations, configuration, name)
     others = first_few(one for one in configurations if one != chosen)
     notes = (f"The configuration {printable(chosen)!r} was chosen; there is also {others}.",) if others else ()
     return _group_by_part(Tables(name, path, _splits(configurations[chosen]), notes), split)
@@ -75,7 +75,7 @@ def configurations(path: Path) -> tuple[str, ...]:
 
 def _splits(folder: Path) -> Splits:
     """Split -> its files, of a folder that holds parquet files or those of the ``datasets`` cache; else empty."""
-    if (folder / INFO).exists() and (files := _cached(folder)):
+    if (folder / INFO).exists() and (files := _cached_files(folder)):
         return files
     splits: Splits = {}
     for file in _files(folder, ".parquet"):
@@ -89,13 +89,13 @@ def _splits(folder: Path) -> Splits:
 
 
 def _configurations(path: Path) -> dict[str, Path]:
-    """The name of each configuration -> its folder."""
+    """{configuration: its folder}."""
     folders = {sub.name: sub for sub in _folders(path) if _splits(sub)}
     return folders or {sub.relative_to(path).as_posix(): sub for sub in _cache_folders(path, CACHE_DEPTH)}
 
 
-def _chosen(configurations: Mapping[str, Path], chosen: str | None, name: str) -> str:
-    """The configuration of that name, or that begins so; the only one where none is named."""
+def _choose_configuration(configurations: Mapping[str, Path], chosen: str | None, name: str) -> str:
+    """The configuration of that name or first folder; the only one if ``chosen`` is None. Raises TaskError."""
     matches = [one for one in configurations if chosen in {None, one, one.split("/")[0]}]
     if len(matches) == 1:
         return matches[0]
@@ -108,7 +108,7 @@ def _chosen(configurations: Mapping[str, Path], chosen: str | None, name: str) -
 
 
 def _group_by_part(tables: Tables, wanted: str | None) -> Tables:
-    """The same tables with the splits that are named like parts, and the wanted one; the others are ignored.
+    """The tables by part: splits with names of parts, and the wanted split; other splits are ignored.
 
     A single split of another name is the whole data set. Raises TaskError if there are several and none is a part.
     """
@@ -130,15 +130,15 @@ def _group_by_part(tables: Tables, wanted: str | None) -> Tables:
 
 
 def _missing_shards(part: str, files: Sequence[Path]) -> list[str]:
-    """What is to be said if not all files of a part are here."""
+    """A note if some files of a part are missing."""
     shards = [match for file in files if (match := SHARD.fullmatch(file.stem))]
     if len(shards) < len(files) or len(shards) >= (whole := max(int(shard["shards"]) for shard in shards)):
         return []
     return [f"Only {len(shards)} of the {whole} files of part {part!r} are here; fetch the others for all its images."]
 
 
-def _saved(folder: Path) -> list[Path]:
-    """The arrow files that ``save_to_disk`` has written to a folder."""
+def _saved_files(folder: Path) -> list[Path]:
+    """The arrow files that ``save_to_disk`` wrote to a folder."""
     files = read_description(folder / STATE).get("_data_files", [])
     names = [entry.get("filename") for entry in files if isinstance(entry, dict)]
     if not names or not all(isinstance(name, str) and Path(name).name == name for name in names):
@@ -146,8 +146,8 @@ def _saved(folder: Path) -> list[Path]:
     return [folder / str(name) for name in names]
 
 
-def _cached(folder: Path) -> Splits:
-    """The arrow files that the ``datasets`` library keeps of each split; those of computed tables are left out."""
+def _cached_files(folder: Path) -> Splits:
+    """{split: its arrow files} in the cache of the ``datasets`` library, without those of computed tables."""
     described = read_description(folder / INFO).get("splits")
     names = list(described) if isinstance(described, dict) else PARTS
     splits: Splits = {}
@@ -163,8 +163,8 @@ def _cached(folder: Path) -> Splits:
 def _cache_folders(folder: Path, depth: int) -> list[Path]:
     """Folders below one that hold a data set of the ``datasets`` cache."""
     folders = _folders(folder) if depth else []
-    here = [folder] if (folder / INFO).exists() and _cached(folder) else []
-    return here or [inner for sub in folders for inner in _cache_folders(sub, depth - 1)]
+    own = [folder] if (folder / INFO).exists() and _cached_files(folder) else []
+    return own or [inner for sub in folders for inner in _cache_folders(sub, depth - 1)]
 
 
 def _folders(folder: Path) -> list[Path]:

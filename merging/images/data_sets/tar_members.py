@@ -1,4 +1,4 @@
-"""The members of a tar: their names and where their bytes lie, without unpacking anything.
+"""The members of a tar: their names and the positions of their bytes, without unpacking.
 
 Only headers are read, at most 1 MB at a time. Compressed archives, links, and names that lead out of the folder are
 refused.
@@ -50,10 +50,10 @@ class _HeaderReader(io.RawIOBase):
 
 
 def members(path: Path) -> Iterator[TarMember]:
-    """The files in a tar, in its order; folders are passed over.
+    """The files in a tar, in its order; folders are skipped.
 
     Raises:
-        TaskError: it is damaged, cut off, compressed, or holds links or names that lead out of its folder.
+        TaskError: the tar is damaged, cut off or compressed, or holds links or names that lead out of its folder.
     """
     try:
         with os.fdopen(open_regular(resolve_contained(path)), "rb") as file:
@@ -78,7 +78,7 @@ def members(path: Path) -> Iterator[TarMember]:
 
 
 def _check(entry: tarfile.TarInfo, number: int, length: int, name: str) -> None:
-    """Raise TaskError for what no data set holds."""
+    """Raise TaskError for members that no data set holds."""
     member = printable(entry.name, 80)
     if number >= MAX_MEMBERS:
         raise TaskError(f"{name} has more than {MAX_MEMBERS:,} members; refused.")

@@ -36,27 +36,27 @@ class Tars:
 
 
 class TarData(DataSet):
-    """Samples in the order of the tars and in their order there; a sample's name is a member's up to its first dot."""
+    """Samples in the order of the tars and of their members; a sample's name is a member's up to its first dot."""
 
     kind = "WebDataset"
 
     def __init__(self, tars: Tars, image: str | None = None, label: str | None = None) -> None:
         self._image, self._label = image, label or LABEL_ENDING
-        self._places: dict[str, list[ImageReference]] = {}
+        self._references: dict[str, list[ImageReference]] = {}
         self.parts: Mapping[str, Labels] = {part: self._read(part, files) for part, files in tars.parts.items()}
         self.class_names, self.notes = listed_names(tars.root), tars.notes
         self.lists_classes = self.class_names is not None
 
     def _read(self, part: str, files: Iterable[Path]) -> Labels:
         labels: list[int] = []
-        places = self._places[part] = []
+        references = self._references[part] = []
         for file in files:
             descriptor = _descriptor(file)
             try:
                 for key, sample in _samples(file).items():
                     image = self._image_of(sample, key, file)
                     labels.append(self._label_of(sample, key, file, descriptor))
-                    places.append(ImageReference(file, offset=image.offset, size=image.size))
+                    references.append(ImageReference(file, offset=image.offset, size=image.size))
             finally:
                 os.close(descriptor)
         return np.array(labels, dtype=np.int64)
@@ -85,19 +85,19 @@ class TarData(DataSet):
         return int(text)
 
     def read_images(self, part: str, indices: Sequence[int]) -> Iterator[tuple[int, Image.Image | TaskError]]:
-        places = [self._places[part][index] for index in indices]
-        for index, place, data in zip(indices, places, read_encoded(places), strict=True):
+        references = [self._references[part][index] for index in indices]
+        for index, reference, data in zip(indices, references, read_encoded(references), strict=True):
             try:
-                yield index, data if isinstance(data, TaskError) else read_image(data, place.label)
+                yield index, data if isinstance(data, TaskError) else read_image(data, reference.label)
             except TaskError as error:
                 yield index, error
 
     def reference(self, part: str, index: int) -> ImageReference | None:
-        return self._places[part][index]
+        return self._references[part][index]
 
 
 def _samples(file: Path) -> dict[str, dict[str, TarMember]]:
-    """The name of each sample -> ending -> member. Raises TaskError for a sample with two members of one ending."""
+    """{sample: {ending: member}} of a tar. Raises TaskError for a sample with two members of one ending."""
     samples: dict[str, dict[str, TarMember]] = {}
     for member in members(file):
         folder, _, name = member.name.rpartition("/")
@@ -118,10 +118,10 @@ def _descriptor(file: Path) -> int:
 
 
 def find_tars(path: Path, name: str) -> Tars | None:
-    """The tars of a data set: a tar, those in a folder, or those in its folders for each split; None if there are none.
+    """The tars of a data set: one tar, the tars in a folder, or in its folder of each split; None if there are none.
 
     Raises:
-        TaskError: tars in one folder of which only some are named like parts.
+        TaskError: only some of the tars in one folder have names of parts.
     """
     if path.is_file():
         return Tars(name, path.parent, {WHOLE: [path]}) if path.suffix == ".tar" else None
@@ -148,14 +148,14 @@ def find_tars(path: Path, name: str) -> Tars | None:
 def _list_tars(folder: Path) -> list[Path]:
     """The tars in a folder, 2.tar before 10.tar."""
 
-    def in_numbers(file: Path) -> list[str | int]:
+    def sort_key(file: Path) -> list[str | int]:
         return [int(piece) if piece.isdigit() else piece for piece in re.split(r"([0-9]+)", file.stem)]
 
-    return sorted(folder.glob("*.tar"), key=in_numbers)
+    return sorted(folder.glob("*.tar"), key=sort_key)
 
 
 def _group_by_part(tars: Sequence[Path], name: str) -> dict[str, list[Path]]:
-    """Part -> its tars, by a word of their names such as train-0001; one part where no name has such a word."""
+    """{part: its tars}, by a word of their names such as train-0001; one part if no name has such a word."""
     parts: dict[str, list[Path]] = {}
     unknown = []
     for file in tars:
@@ -168,7 +168,7 @@ def _group_by_part(tars: Sequence[Path], name: str) -> dict[str, list[Path]]:
 
 
 def _missing(folder: Path, count: int) -> list[str]:
-    """What is to be said if not all tars of a folder are here, of which ``nshards.txt`` has the number."""
+    """A note if some of a folder's tars are missing; ``nshards.txt`` has their number."""
     try:
         text = (folder / SHARDS_FILE).read_bytes()[: 4 * MAX_LABEL].strip()
     except OSError:

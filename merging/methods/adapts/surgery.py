@@ -1,4 +1,4 @@
-"""Representation Surgery: a thin module per task takes the merged model's features back towards the expert's."""
+"""Representation Surgery: a thin module per task corrects the merged model's features towards the expert's."""
 
 from __future__ import annotations
 
@@ -24,26 +24,26 @@ class SurgeryParams(Params):
     """The parameters of Surgery."""
 
     rank: int = integer(
-        16, low=1, high=100_000, slider=(1, 64), symbol="r", label="Rank", help="Hidden numbers of every module."
+        16, low=1, high=100_000, slider=(1, 64), symbol="r", label="Rank", help="Hidden dimensions of every module."
     )
-    steps: int = fields.learning_steps(1000, (0, 4000), "Updates by Adam.")
-    lr: float = fields.learning_rate(1e-3, (1e-4, 1e-2), 1e-4, "About how far one step moves each number.")
+    steps: int = fields.learning_steps(1000, (0, 4000), "Steps of Adam.")
+    lr: float = fields.learning_rate(1e-3, (1e-4, 1e-2), 1e-4, "About how far one step moves each parameter.")
     batch: int = fields.task_batch(16)
     seed: int = fields.image_seed()
 
 
 def shapes(params: SurgeryParams, sizes: Sizes) -> Shapes:
-    """What is learned for each task: ``down`` (r, e) and ``up`` (e, r)."""
+    """The shapes of the learned tensors of each task: ``down`` (r, e) and ``up`` (e, r)."""
     return Shapes(per_task={"down": (params.rank, sizes.embed_dim), "up": (sizes.embed_dim, params.rank)})
 
 
 def correct_features(features: Tensor, module: Module) -> Tensor:
-    """Features (n, e) less what a task's module takes away."""
+    """Features (n, e) corrected by a task's module: f - ReLU(f downᵀ) upᵀ."""
     return features - (features @ module["down"].T).relu() @ module["up"].T
 
 
 def gradients(features: Tensor, targets: Tensor, module: Module) -> tuple[float, dict[str, Tensor]]:
-    """The mean |difference| of corrected features (n, e) from their targets, and its gradient."""
+    """The mean |difference| of corrected features (n, e) from targets (n, e), and its gradients (r, e), (e, r)."""
     hidden = features @ module["down"].T
     error = features - hidden.relu() @ module["up"].T - targets
     slope = error.sign() / error.numel()
@@ -52,7 +52,7 @@ def gradients(features: Tensor, targets: Tensor, module: Module) -> tuple[float,
 
 
 def train(network: MergedNetwork, params: SurgeryParams) -> Learned:
-    """A module for every task, each learned by itself."""
+    """A module for every task, learned independently of the others."""
     import pandas as pd
 
     modules, shifts, rows = {}, [], []
@@ -83,7 +83,7 @@ def train(network: MergedNetwork, params: SurgeryParams) -> Learned:
 
 
 def features(tower: AdaptedTower, learned: Learned, images: Tensor, task: str | None, params: SurgeryParams) -> Tensor:
-    """The merged model's features, corrected by the task's module if the task is known."""
+    """The merged model's features (n, e) of images (n, 3, h, w), corrected by the task's module if it is known."""
     plain = tower.features(images)
     return plain if task is None else correct_features(plain, learned.per_task[task])
 
@@ -93,8 +93,8 @@ register(
         key="surgery",
         title="Surgery",
         summary=(
-            "Features of the merged model differ from each expert's in a way of their own for every task. A small "
-            "module per task, learned from unlabeled images, takes that difference away; the model stays as it is."
+            "Features of the merged model differ from those of each expert in a systematic way. A small module per "
+            "task, learned from unlabeled images, corrects the difference; the model itself is unchanged."
         ),
         formula=r"\hat f = f - U_k\,\mathrm{ReLU}(D_k f), \quad \min \|\hat f - f_k\|_1",
         cite=citations.SURGERY,
@@ -112,7 +112,7 @@ register(
         plain_code="f = visual(x)\nf = f - relu(f @ down.T) @ up.T\nlogits = scale * normalize(f) @ head.T\n",
         variant=(
             "Raw features, 1,000 updates and a separate Adam for each task, as in the authors' code under a recent "
-            "torch; the targets are the experts as they came, not as edits leave them."
+            "torch; the targets are the features of the unedited experts."
         ),
     )
 )

@@ -1,4 +1,4 @@
-"""Twin-Merging: what each expert knows beyond the merged model is kept compressed, and mixed in for every image."""
+"""Twin-Merging: each expert's difference from the merged model is stored compressed and mixed in per image."""
 
 from __future__ import annotations
 
@@ -26,26 +26,26 @@ class TwinParams(Params):
 
     density: float = fraction(
         0.1, symbol=r"\rho", label="Density",
-        help="Share of the rank of what an expert knows beyond the merged model; 1 keeps all of it.",
+        help="Share of the rank of an expert's difference from the merged model; 1 keeps all of it.",
     )  # fmt: skip
     hidden: int | None = integer(
         None, low=1, high=100_000, slider=(16, 2048), optional=True, unset="twice the features' size",
-        label="Hidden numbers", help="Of the router, between its two layers.",
+        label="Hidden size", help="Number of hidden units between the router's two layers.",
     )  # fmt: skip
-    steps: int = fields.learning_steps(500, (0, 2000), "Updates by Adam.")
-    lr: float = fields.learning_rate(5e-4, (1e-4, 1e-2), 1e-4, "About how far one step moves each number.")
+    steps: int = fields.learning_steps(500, (0, 2000), "Steps of Adam.")
+    lr: float = fields.learning_rate(5e-4, (1e-4, 1e-2), 1e-4, "About how far one step moves each parameter.")
     seed: int = fields.image_seed()
 
 
 def shapes(params: TwinParams, sizes: Sizes) -> Shapes:
-    """What is learned: the mean and spread of features, and two layers."""
+    """The shapes of the router: the mean and standard deviation of features, and two layers."""
     e, k, h = sizes.embed_dim, sizes.tasks, params.hidden or 2 * sizes.embed_dim
     linear = {"fc1.weight": (h, e), "fc1.bias": (h,), "fc2.weight": (k, h), "fc2.bias": (k,)}
     return Shapes({"mean": (e,), "std": (e,), **linear})
 
 
 def stored_factors(slot: Slot, params: TwinParams) -> list[Parts]:
-    """Every task's exclusive tensor: a matrix as two thin factors, singular values in the left one, others whole."""
+    """Every task's stored parts: for a matrix two thin factors (m, r) and (r, n), other tensors (*S) whole."""
     if slot.pretrained.ndim < 2 or params.density == 1:
         return [{"": vector} for vector in slot.task_vectors]
     matrices = slot.task_vectors.flatten(2)
@@ -60,41 +60,41 @@ def logits(router: Router, features: Tensor) -> Tensor:
 
 
 def train(network: MergedNetwork, params: TwinParams) -> Learned:
-    """A router that tells from which task's exemplars an image is; labels of classes do not enter."""
+    """A router that learns which task an exemplar belongs to; class labels are not used."""
     import pandas as pd
 
-    each = [network.merged_features(task) for task in network.tasks]
-    features = torch.cat(each)
-    goals = torch.cat([torch.full((len(rows),), k, device=features.device) for k, rows in enumerate(each)])
+    by_task = [network.merged_features(task) for task in network.tasks]
+    features = torch.cat(by_task)
+    goals = torch.cat([torch.full((len(rows),), k, device=features.device) for k, rows in enumerate(by_task)])
     known = {"mean": features.mean(dim=0), "std": features.std(dim=0, correction=0).clamp(min=LEAST_SPREAD)}
     start = {}
     for name, shape in shapes(params, network.sizes).router.items():
         if name not in known:
             layer, kind = int(name[2]), int(name.endswith("bias"))  # addresses count layers from 0
             inputs = shapes(params, network.sizes).router[f"fc{layer}.weight"][1]
-            drawn = routers.sample_uniform([params.seed, layer - 1, kind], inputs**-0.5, shape)
-            start[name] = drawn.to(features.dtype).double()
+            sampled = routers.sample_uniform([params.seed, layer - 1, kind], inputs**-0.5, shape)
+            start[name] = sampled.to(features.dtype).double()
     adam, losses = Adam(start, params.lr), []
     for step in range(params.steps):
-        leaves = {name: value.to(features).detach().requires_grad_() for name, value in adam.values.items()}
+        leaves = {name: tensor.to(features).detach().requires_grad_() for name, tensor in adam.values.items()}
         loss = nnf.cross_entropy(logits({**known, **leaves}, features), goals)
         slopes = torch.autograd.grad(loss, list(leaves.values()))
-        number = float(loss.detach().cpu())
-        require_finite([number], step, ["the router"], "cross-entropy", adam.values.values)
+        value = float(loss.detach().cpu())
+        require_finite([value], step, ["the router"], "cross-entropy", adam.values.values)
         adam.step({name: slope.to("cpu", torch.float64) for name, slope in zip(leaves, slopes, strict=True)})
-        losses.append((step, "router", number))
+        losses.append((step, "router", value))
         network.report_progress(f"router · step {step + 1} of {params.steps}", (step + 1) / params.steps)
     router = {**known, **{name: value.to(features) for name, value in adam.values.items()}}
     return Learned(router, tables={"learning": pd.DataFrame(losses, columns=["step", "expert", "loss"])})
 
 
 def routing(tower: AdaptedTower, learned: Learned, images: Tensor, params: TwinParams) -> Tensor:
-    """The weights (n, K) by which the images mix the exclusive vectors."""
+    """The weights (n, K) by which images (n, 3, h, w) mix the tasks' stored differences."""
     return logits(learned.router, tower.features(images)).softmax(dim=1)
 
 
 def features(tower: AdaptedTower, learned: Learned, images: Tensor, task: str | None, params: TwinParams) -> Tensor:
-    """Features (n, e) through the merged model plus every image's own mixture."""
+    """Features (n, e) of images (n, 3, h, w) from the merged model plus each image's mixture."""
     return tower.features_by_mixture(images, routing(tower, learned, images, params))
 
 
@@ -103,8 +103,8 @@ register(
         key="twin",
         title="Twin-Merging",
         summary=(
-            "The merged model is what all tasks share. What each expert knows beyond it is kept at a low rank, and a "
-            "router, trained to tell the tasks' exemplars apart, decides for every image how much of each is added."
+            "The merged model represents what all tasks share. Each expert's difference from it is stored at low rank. "
+            "A router, trained to distinguish the tasks' exemplars, decides for every image how much of each to add."
         ),
         formula=r"\theta(x) = \theta^* + \sum_k w_k(x)\,\mathrm{SVD}_r(\theta_k - \theta^*)",
         cite=citations.TWIN,
@@ -121,7 +121,8 @@ register(
         exclusive=True,
         variant=(
             "The released code is for language models. Here the router reads image features, has one hidden layer "
-            "without dropout or batch statistics, and its last step is kept; biases are mixed as all other tensors are."
+            "without dropout or batch statistics, and has the weights of its last step; biases are mixed like other "
+            "tensors."
         ),
     )
 )

@@ -1,4 +1,4 @@
-"""WEMoE: the experts' MLPs are mixed anew for every image, by a router in every block."""
+"""WEMoE: a router in every block mixes the experts' MLPs separately for each image."""
 
 from __future__ import annotations
 
@@ -23,35 +23,38 @@ class WemoeParams(Params):
     """The parameters of WEMoE."""
 
     router_layers: int = integer(
-        2, low=0, high=2, slider=(0, 2), label="Router layers", help="0 is a constant for each block and task."
+        2, low=0, high=2, slider=(0, 2), label="Router layers", help="With 0, weights are constants per block and task."
     )
     init: float = real(
-        0.3, low=-1000.0, high=1000.0, slider=(0.0, 1.0), step=0.05, label="First weight",
-        help="The weight that every task has before learning.",
+        0.3, low=-1000.0, high=1000.0, slider=(0.0, 1.0), step=0.05, label="Initial weight",
+        help="Weight of every task before learning.",
     )  # fmt: skip
-    steps: int = fields.learning_steps(1000, (0, 2000), "Updates by Adam.")
-    lr: float = fields.learning_rate(1e-4, (1e-5, 1e-2), 1e-5, "About how far one step moves each number.")
+    steps: int = fields.learning_steps(1000, (0, 2000), "Steps of Adam.")
+    lr: float = fields.learning_rate(1e-4, (1e-5, 1e-2), 1e-5, "About how far one step moves each parameter.")
     batch: int = fields.task_batch(16)
     routing: str = choice(
         "batch", "image", label="Routing in training",
-        help="One mixture for a task's batch, as released, or one for each image. Scores are always per image.",
+        help="One mixture per batch of a task, as in the released code, or per image. Evaluation is always per image.",
     )  # fmt: skip
     shared: bool = flag(False, label="One router", help="One router for all blocks, as in E-WEMoE.")
     density: float = fraction(
-        1.0, symbol=r"\rho", label="Density", help="Share of every MLP tensor's task vector that is kept: the largest."
+        1.0,
+        symbol=r"\rho",
+        label="Density",
+        help="Share of each MLP task vector's scalars that are kept, largest first.",
     )
     seed: int = fields.image_seed()
 
 
 def shapes(params: WemoeParams, sizes: Sizes) -> Shapes:
-    """What is learned: a router for every block, or one for all."""
-    of_one = routers.router_shapes(sizes.width, sizes.tasks, params.router_layers)
+    """The shapes of the learned routers: one for every block, or one for all blocks."""
+    one_router = routers.router_shapes(sizes.width, sizes.tasks, params.router_layers)
     blocks = 1 if params.shared else sizes.blocks
-    return Shapes({f"{block}.{name}": shape for block in range(blocks) for name, shape in of_one.items()})
+    return Shapes({f"{block}.{name}": shape for block in range(blocks) for name, shape in one_router.items()})
 
 
 def initial_routers(params: WemoeParams, sizes: Sizes) -> Router:
-    """The routers before learning: small weights, and a last bias that is the first weight of all tasks."""
+    """The routers before learning: small random weights, and the initial weight of all tasks as the last bias."""
     router = {}
     for name, shape in shapes(params, sizes).router.items():
         block, _, layer = name.partition(".")
@@ -64,7 +67,7 @@ def initial_routers(params: WemoeParams, sizes: Sizes) -> Router:
 
 
 def stored_vectors(slot: Slot, params: WemoeParams) -> list[Parts]:
-    """Every task's vector of an MLP tensor; with a density below 1 its largest scalars, the others zero."""
+    """Every task's vector (*S) of an MLP tensor; with a density below 1, only its largest scalars are nonzero."""
     vectors, kept = slot.task_vectors, int(params.density * slot.pretrained.numel())
     if kept < slot.pretrained.numel():
         rows = vectors.flatten(1)
@@ -74,7 +77,7 @@ def stored_vectors(slot: Slot, params: WemoeParams) -> list[Parts]:
 
 
 def train(network: MergedNetwork, params: WemoeParams) -> Learned:
-    """Routers that lower the entropy of predictions, without labels."""
+    """Routers that minimize the entropy of predictions, without labels."""
     import pandas as pd
 
     start = {name: value.to(network.dtype).double() for name, value in initial_routers(params, network.sizes).items()}
@@ -100,19 +103,19 @@ def train(network: MergedNetwork, params: WemoeParams) -> Learned:
 
 
 def features(tower: AdaptedTower, learned: Learned, images: Tensor, task: str | None, params: WemoeParams) -> Tensor:
-    """Features (n, e), every image routed by itself."""
+    """Features (n, e) of images (n, 3, h, w), each routed by itself."""
     return tower.features_by_router(images, partial(routers.route_images, learned.router))
 
 
 def routing(tower: AdaptedTower, learned: Learned, images: Tensor, params: WemoeParams) -> Tensor:
-    """The weights (n, blocks, K) by which the images mix the experts' MLPs."""
+    """The weights (n, blocks, K) by which images (n, 3, h, w) mix the experts' MLPs."""
     weights: list[Tensor] = []
 
-    def noted(block: int, tokens: Tensor) -> Tensor:
+    def route(block: int, tokens: Tensor) -> Tensor:
         weights.append(routers.route_images(learned.router, block, tokens))
         return weights[-1]
 
-    tower.features_by_router(images, noted)
+    tower.features_by_router(images, route)
     return torch.stack(weights, dim=1)
 
 
@@ -121,8 +124,8 @@ register(
         key="wemoe",
         title="WEMoE",
         summary=(
-            "What experts have in common is merged, and their MLPs, which know the tasks, are mixed anew for every "
-            "image: in each block a small router, learned without labels, decides by what weights."
+            "The experts are merged, except for their MLPs, which are mixed separately for every image: in each block, "
+            "a small router, learned without labels, computes the weights of the mixture."
         ),
         formula=r"\theta_b(x) = \theta_{0,b} + \sum_k r_{b,k}(x)\,\tau_{k,b}",
         cite=citations.WEMOE,
@@ -140,7 +143,7 @@ register(
         mixes_on_pretrained=True,
         variant=(
             "Every image is routed by itself when the model is used, as in the paper; the released evaluation mixes "
-            "once for a batch that is known to be of one task. One router for all blocks and a density below 1 give "
+            "once per batch, which is known to be of one task. One router for all blocks and a density below 1 give "
             "E-WEMoE."
         ),
     )

@@ -1,7 +1,7 @@
-"""AWD: subtract from every task vector the one vector that makes them most nearly orthogonal.
+"""AWD: subtract from every task vector one vector, chosen so that the results are as orthogonal as possible.
 
 The redundant vector stays a combination of the task vectors in every step of the descent, so K coefficients and the
-K × K matrix of inner products describe it fully: one pass over the checkpoints, then steps that cost almost nothing.
+K × K matrix of inner products describe it fully: after one pass over the checkpoints, steps cost almost nothing.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class AwdParams(Params):
         step=0.01,
         symbol=r"\alpha",
         label="Penalty",
-        help="Weight of the redundant vector's length against the overlap of task vectors.",
+        help="Weight of the redundant vector's length in the loss, relative to the overlap of the task vectors.",
     )
     lr: float = real(
         0.01,
@@ -46,7 +46,7 @@ class AwdParams(Params):
         step=0.001,
         symbol=r"\beta",
         label="Learning rate",
-        help="Length of a gradient step.",
+        help="Factor on the gradient in each step.",
     )
     steps: int = integer(
         300, low=0, high=10000, slider=(0, 1000), step=10, label="Steps", help="Gradient steps taken from zero."
@@ -55,7 +55,7 @@ class AwdParams(Params):
 
 @dataclass(frozen=True)
 class RedundantVector:
-    """The redundant vector as a combination of task vectors (K,), and from which ones it is subtracted (K,): 1 or 0."""
+    """The redundant vector's coefficients (K,), and a flag (K,), 1 or 0, for each vector that it is subtracted from."""
 
     coefficients: tuple[float, ...]
     used_experts: tuple[float, ...]
@@ -76,28 +76,28 @@ def survey(slots: SlotStream, params: AwdParams) -> Survey:
     coefficients = np.zeros(len(gram))
     for _ in range(params.steps):
         coefficients = coefficients - params.lr * overlap_gradient(gram, coefficients, params.penalty)
-    before, after = (overlap_loss(gram, at, params.penalty) for at in (np.zeros(len(gram)), coefficients))
+    before, after = (overlap_loss(gram, vector, params.penalty) for vector in (np.zeros(len(gram)), coefficients))
     warnings = (f"awd raised its loss from {before:.4g} to {after:.4g}; lower lr.",) if after > before else ()
-    moved = (gram.diagonal() > 0).astype(float)
+    used = (gram.diagonal() > 0).astype(float)
     return Survey(
-        RedundantVector(tuple(coefficients.tolist()), tuple(moved.tolist())),
-        {"coefficients": _table(slots.experts, gram, coefficients, moved)},
+        RedundantVector(tuple(coefficients.tolist()), tuple(used.tolist())),
+        {"coefficients": _table(slots.experts, gram, coefficients, used)},
         warnings,
     )
 
 
-def _table(experts: tuple[str, ...], gram: Array, coefficients: Array, moved: Array) -> pd.DataFrame:
-    """Per expert, its share of the redundant vector, its weight in a plain sum, and its overlap with the others."""
+def _table(experts: tuple[str, ...], gram: Array, coefficients: Array, used: Array) -> pd.DataFrame:
+    """Per expert, its coefficient in the redundant vector, its weight in the sum, and its overlap with the others."""
     import pandas as pd
 
-    others = np.maximum(moved.sum() - 1, 1)
-    overlap = [np.abs(expert_cosines(gram, at)[0]).sum(axis=1) / others for at in (np.zeros(len(gram)), coefficients)]
+    others = np.maximum(used.sum() - 1, 1)
+    overlap = [np.abs(expert_cosines(gram, c)[0]).sum(axis=1) / others for c in (np.zeros(len(gram)), coefficients)]
     return pd.DataFrame(
         {
             "expert": experts,
             "norm": np.sqrt(gram.diagonal()),
             "coefficient": coefficients,
-            "weight": 1 - moved.sum() * coefficients,
+            "weight": 1 - used.sum() * coefficients,
             "overlap_before": overlap[0],
             "overlap_after": overlap[1],
         }
@@ -105,14 +105,14 @@ def _table(experts: tuple[str, ...], gram: Array, coefficients: Array, moved: Ar
 
 
 def awd(slot: Slot, params: AwdParams, statistics: RedundantVector) -> Tensor:
-    """Task vectors less the redundant vector, (K, *S) -> (K, *S)."""
+    """Task vectors minus the redundant vector, (K, *S) -> (K, *S)."""
     if not any(statistics.coefficients):
         return slot.task_vectors
-    coefficients, taking_part = (
+    coefficients, used = (
         slot.task_vectors.new_tensor(row) for row in (statistics.coefficients, statistics.used_experts)
     )
     redundant = torch.tensordot(coefficients, slot.task_vectors, dims=1)
-    edited: Tensor = slot.task_vectors - taking_part.reshape(-1, *[1] * redundant.dim()) * redundant
+    edited: Tensor = slot.task_vectors - used.reshape(-1, *[1] * redundant.dim()) * redundant
     return edited
 
 
@@ -120,7 +120,7 @@ register(
     Edit(
         key="awd",
         title="AWD",
-        summary="Subtracts from every task vector one redundant vector, found so that what is left overlaps least.",
+        summary="Subtracts one redundant vector from every task vector, chosen so that the results overlap least.",
         formula=r"\tau_k \leftarrow \tau_k - \delta, \quad \delta \leftarrow \delta - \beta \nabla_\delta \Big("
         r"\frac{1}{K(K-1)} \sum_{i \ne j} |\cos(\tau_i - \delta, \tau_j - \delta)| + \alpha \lVert \delta \rVert\Big)",
         cite=Citation(
@@ -140,6 +140,6 @@ register(
         elementwise=lambda params, parameter: True,
         variant="Plain gradient descent from zero in float64, over all tensors at once; an adaptive optimizer would "
         "give another vector. Before task arithmetic it is exactly a weight per expert. Experts equal to the "
-        "pretrained model take no part.",
+        "pretrained model are left out.",
     )
 )

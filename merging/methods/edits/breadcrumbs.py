@@ -18,7 +18,7 @@ class BreadcrumbsParams(Params):
     """The parameters of Breadcrumbs."""
 
     density: float = fraction(
-        0.9, open_low=True, symbol=r"\rho", label="Density", help="Share of each tensor's scalars that is kept."
+        0.9, open_low=True, symbol=r"\rho", label="Density", help="Share of each tensor's scalars that are kept."
     )
     gamma: float = fraction(
         0.01,
@@ -26,13 +26,13 @@ class BreadcrumbsParams(Params):
         step=0.005,
         symbol=r"\gamma",
         label="Outliers dropped",
-        help="Share of each tensor's scalars that is dropped from the largest on; the rest goes from the smallest on.",
+        help="Share of each tensor's scalars dropped as outliers, largest first; others are dropped smallest first.",
     )
     apart: bool = fields.split_qkv()
 
 
 def _expert_masks(slot: Slot, params: BreadcrumbsParams) -> Tensor | None:
-    """Which scalars each expert keeps, (K, *S); None for all."""
+    """The masks (K, *S) of the scalars that each expert keeps; None if all."""
     sizes = slot.task_vectors.abs()
     numel, experts = slot.pretrained.numel(), len(sizes)
     count = int(numel * params.density)
@@ -49,13 +49,13 @@ def _expert_masks(slot: Slot, params: BreadcrumbsParams) -> Tensor | None:
 
 
 def breadcrumbs(slot: Slot, params: BreadcrumbsParams, statistics: None) -> Tensor:
-    """Task vectors with both ends of their sizes set to zero, (K, *S) -> (K, *S)."""
+    """Task vectors with their largest and smallest scalars set to zero, (K, *S) -> (K, *S)."""
     own = _expert_masks(slot, params)
     return slot.task_vectors if own is None else slot.task_vectors * own
 
 
 def kept_by_any(slot: Slot, params: BreadcrumbsParams, statistics: None) -> Tensor | None:
-    """Which scalars any expert keeps, (*S); None for all."""
+    """The mask (*S) of the scalars that any expert keeps; None if all."""
     own = _expert_masks(slot, params)
     return None if own is None else own.any(dim=0)
 
@@ -78,10 +78,10 @@ register(
         params=BreadcrumbsParams,
         run=breadcrumbs,
         kept=kept_by_any,
-        variant="Density and gamma as in mergekit: int(γ·d) of the d scalars of a tensor go from the largest on, "
-        "int(ρ·d) stay, with ties, and the rest goes from the smallest on; fewer outliers go where the density leaves "
-        "no room. The paper's β is 1 - ρ - γ. The authors' code ranks within the last dimension of a tensor, ours "
-        "within the tensor. Before task arithmetic it is the paper's method, before TIES with density 1 mergekit's "
-        "breadcrumbs_ties with the aggregation mean.",
+        variant="Density and gamma as in mergekit: of the d scalars of a tensor, the int(γ·d) largest are dropped, "
+        "int(ρ·d) and ties are kept, and the smallest are dropped; where the density leaves no room, fewer outliers "
+        "are dropped. The paper's β is 1 - ρ - γ. The authors' code ranks within the last dimension of a tensor, this "
+        "one within the tensor. Before task arithmetic it is the paper's method; before TIES with density 1 and the "
+        "aggregation mean it is mergekit's breadcrumbs_ties.",
     )
 )

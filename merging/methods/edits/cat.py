@@ -36,45 +36,53 @@ class CatParams(Params):
     """The parameters of CAT."""
 
     components: int = integer(
-        4, **COUNT, symbol="c", label="Components", help="Output directions of a matrix dropped per other task."
+        4, **COUNT, symbol="c", label="Components", help="Output directions dropped from each matrix, per other task."
     )
     tradeoff: float = real(
-        5.0, **WEIGHT, symbol=r"\alpha", label="Trade-off", help="Weight of use to the own task against harm."
+        5.0,
+        **WEIGHT,
+        symbol=r"\alpha",
+        label="Trade-off",
+        help="Weight of a direction's use to its own task against its harm.",
     )
     norm_components: int = integer(
-        4, **COUNT, symbol="c_s", label="Norm components", help="Norm scales dropped per other task."
+        4, **COUNT, symbol="c_s", label="Norm components", help="Entries dropped from each norm scale, per other task."
     )
     norm_tradeoff: float = real(
-        10.0, **WEIGHT, symbol=r"\beta", label="Norm trade-off", help="The same weight for norm scales."
+        10.0, **WEIGHT, symbol=r"\beta", label="Norm trade-off", help="The trade-off for norm scales."
     )
     shift_components: int = integer(
-        4, **COUNT, symbol="c_b", label="Shift components", help="Shifts and embedding entries dropped per other task."
+        4,
+        **COUNT,
+        symbol="c_b",
+        label="Shift components",
+        help="Entries dropped from each shift and embedding, per other task.",
     )
     mode: str = choice(
-        "joint", SEQUENTIAL, label="Order", help="Drop what all tasks want at once, or task by task from what is left."
+        "joint", SEQUENTIAL, label="Order", help="Drop the directions of all tasks at once, or task by task in turn."
     )
     apart: bool = fields.split_qkv()
 
 
-Conflicts = dict[str, tuple[Conflict, ...]]  # tensor -> what each task wants removed from the others' vectors
+Conflicts = dict[str, tuple[Conflict, ...]]  # tensor -> each task's conflict with the others' vectors
 Objective = LinearConflicts | ScalarConflicts
 
 
 def survey(slots: SlotStream, params: CatParams) -> Survey:
-    """What every task wants removed, per tensor."""
+    """Every task's conflict with the other tasks' vectors, per tensor."""
     if len(slots.experts) == 1:
         return Survey({}, warnings=("cat with one expert changes nothing: there is no other task to disturb.",))
-    return Survey(dict(pair for pair in slots.map(partial(_find_removals, params=params)) if pair is not None))
+    return Survey(dict(pair for pair in slots.map(partial(_find_conflicts, params=params)) if pair is not None))
 
 
-def _find_removals(slot: Slot, params: CatParams) -> tuple[str, tuple[Conflict, ...]] | None:
-    """A tensor's name, and what every task wants removed of it; None leaves it unchanged."""
-    rule = _removal_rule(slot, params)
-    return None if rule is None else (slot.name, tuple(_conflicts(slot, params.mode, *rule)))
+def _find_conflicts(slot: Slot, params: CatParams) -> tuple[str, tuple[Conflict, ...]] | None:
+    """A tensor's name, and every task's conflict in it; None leaves the tensor unchanged."""
+    objective = _choose_objective(slot, params)
+    return None if objective is None else (slot.name, tuple(_conflicts(slot, params.mode, *objective)))
 
 
-def _removal_rule(slot: Slot, params: CatParams) -> tuple[Callable[[Tensor], Objective], int] | None:
-    """The objective as a function of the task vectors, and how much to remove; None leaves a tensor unchanged."""
+def _choose_objective(slot: Slot, params: CatParams) -> tuple[Callable[[Tensor], Objective], int] | None:
+    """The objective as a function of task vectors, and the number of components; None leaves a tensor unchanged."""
     if slot.role in {Role.SHIFT, Role.EMBEDDING}:
         return (lambda vectors: ScalarConflicts(vectors, None)), params.shift_components
     count = params.norm_components if slot.role == Role.NORM_SCALE else params.components
@@ -88,6 +96,7 @@ def _removal_rule(slot: Slot, params: CatParams) -> tuple[Callable[[Tensor], Obj
 
 
 def _conflicts(slot: Slot, mode: str, objective: Callable[[Tensor], Objective], count: int) -> Iterator[Conflict]:
+    """The conflict of every task, in order; in sequential mode, earlier conflicts are removed before later ones."""
     vectors = _as_matrices(slot, to_float64(slot.task_vectors))
     current = objective(vectors)
     for task in range(len(vectors)):
@@ -100,29 +109,30 @@ def _conflicts(slot: Slot, mode: str, objective: Callable[[Tensor], Objective], 
 
 
 def cat(slot: Slot, params: CatParams, statistics: Conflicts) -> Tensor:
-    """Task vectors without what the other tasks want removed, (K, *S) -> (K, *S)."""
+    """Task vectors without the other tasks' conflicts, (K, *S) -> (K, *S)."""
     if (conflicts := statistics.get(slot.name)) is None:
         return slot.task_vectors
     trimmed = []
     for i, vector in enumerate(_as_matrices(slot, slot.task_vectors)):
-        others, rest = [conflict for k, conflict in enumerate(conflicts) if k != i], vector
+        others, cleared = [conflict for k, conflict in enumerate(conflicts) if k != i], vector
         for conflict in others if params.mode == SEQUENTIAL else [join_conflicts(others)]:
-            rest = conflict.remove_from(rest)
-        trimmed.append(rest)
-        _note_removal(slot, slot.experts[i], conflicts[i], vector, rest)
+            cleared = conflict.remove_from(cleared)
+        trimmed.append(cleared)
+        _note_removal(slot, slot.experts[i], conflicts[i], vector, cleared)
     stack = torch.stack(trimmed)
     return stack.reshape_as(slot.task_vectors) if slot.role in SCALARS else as_stored(stack, slot)
 
 
 def _as_matrices(slot: Slot, vectors: Tensor) -> Tensor:
-    """Task vectors (K, *S) as matrices (K, d_out, d_in), or flat where every scalar acts alone."""
+    """Task vectors (K, *S) as matrices (K, d_out, d_in), or flat (K, n) for roles that act scalar by scalar."""
     return vectors.flatten(1) if slot.role in SCALARS else as_matrices(slot, vectors)
 
 
 def _note_removal(slot: Slot, expert: str, conflict: Conflict, before: Tensor, after: Tensor) -> None:
-    """A row of the table "cat": the share of its squared norm that an expert loses, and what its task wants removed.
+    """Note a row of the table "cat": the share of the squared norm that an expert loses, and its task's conflict.
 
-    ``conflicts`` counts those directions or scalars; how much they disturb its task is given as sum and for the worst.
+    ``conflicts`` counts the directions or scalars of the conflict; the other columns are the sum of their scores and
+    the largest score.
     """
     size, left, total = to_numbers(
         *(torch.linalg.vector_norm(to_float64(v)) for v in (before, after)), conflict.scores.sum()
@@ -147,7 +157,7 @@ register(
     Edit(
         key="cat",
         title="CAT",
-        summary="Trims from each task vector the few directions that disturb other tasks more than they serve its own.",
+        summary="Removes from each task vector the directions that disturb other tasks more than they serve its own.",
         formula=r"B_k = \mathrm{eig}_c \sum_{i \neq k} \tau_i (X_k^\top X_k - \alpha X_i^\top X_i) \tau_i^\top, \quad "
         r"\tau_i \leftarrow \tau_i - \Pi_{B_k : k \neq i}\, \tau_i, \quad "
         r"g_k = \sum_{i \neq k} (\hat x_k^2 - \beta \hat x_i^2)\, \tau_i^2, \quad "
@@ -167,9 +177,9 @@ register(
         algebra_on=WEIGHTS,
         survey=survey,
         variant="Squared norms, as in the paper's derivation, not the unsquared ones of its Algorithm 1. Means over "
-        "rows, so tasks may differ in exemplars. Only positive conflicts count. By default directions come from the "
-        "untrimmed task vectors and go in one projection, which no order of tasks changes; sequential is Algorithm 1. "
-        "Features come from each expert at full strength, and trimmed vectors keep their smaller norm. Embeddings "
-        "follow the rule for shifts; a weight whose inputs are not known stays as it is.",
+        "rows, so tasks may have different numbers of exemplars. Only positive conflicts count. By default, directions "
+        "come from the untrimmed task vectors and one projection removes them all, so the order of tasks has no "
+        "effect; sequential is Algorithm 1. Features come from each unscaled expert, and trimmed vectors are not "
+        "rescaled. Embeddings follow the rule for shifts; a weight with unknown inputs is left unchanged.",
     )
 )

@@ -1,4 +1,4 @@
-"""DARE: drop scalars of each task vector at random and rescale the rest, so that the expectation stays."""
+"""DARE: drop scalars of each task vector at random and rescale the others, which preserves the expectation."""
 
 from __future__ import annotations
 
@@ -22,14 +22,16 @@ class DareParams(Params):
         slider=(0.0, 0.99),
         symbol=r"\pi",
         label="Drop rate",
-        help="Chance of each scalar of a task vector to be dropped.",
+        help="Probability that a scalar of a task vector is dropped.",
     )
-    rescale: bool = flag(True, label="Rescale", help="Divide what stays by 1 − drop rate, which keeps the expectation.")
+    rescale: bool = flag(
+        True, label="Rescale", help="Divide kept scalars by 1 − drop rate, which preserves the expectation."
+    )
     seed: int = fields.mask_seed()
 
 
 def dare(slot: Slot, params: DareParams, statistics: None) -> Tensor:
-    """Task vectors with scalars dropped at random and the rest rescaled, (K, *S) -> (K, *S)."""
+    """Task vectors with scalars dropped at random and the others rescaled, (K, *S) -> (K, *S)."""
     if params.drop_rate == 0.0:
         return slot.task_vectors
     factors = sample_survivors("dare", params.seed, params.drop_rate, slot).to(slot.task_vectors.dtype)
@@ -39,7 +41,7 @@ def dare(slot: Slot, params: DareParams, statistics: None) -> Tensor:
 
 
 def find_refusal(params: DareParams, before: Earlier) -> str:
-    """Why this step must not follow another one with the same seed; empty if none did."""
+    """The reason to refuse an earlier dare step with the same seed; empty if there is none."""
     if any(isinstance(earlier, DareParams) and earlier.seed == params.seed for _, earlier in before):
         return "Two dare steps with one seed drop the same scalars and rescale twice; give the second another seed."
     return ""
@@ -49,7 +51,7 @@ register(
     Edit(
         key="dare",
         title="DARE",
-        summary="Drops scalars of each task vector at random and rescales the rest, which keeps the expectation.",
+        summary="Drops scalars of each task vector at random and rescales the others, which preserves the expectation.",
         formula=r"\tilde\tau_k = \frac{m_k \odot \tau_k}{1 - \pi}, \quad m_k \sim \mathrm{Bernoulli}(1 - \pi)",
         cite=Citation(
             key="yu2024dare",
@@ -63,10 +65,10 @@ register(
         run=dare,
         refuses=find_refusal,
         elementwise=lambda params, parameter: True,
-        variant="Applies to every tensor. DARE-TIES is dare → ties with density 1; with a lower one TIES trims what "
-        "DARE left. Draws depend on the seed, the expert's and the tensor's names and the position alone. A dropped "
-        "scalar is zero in its task vector, no more: unlike a mask, DARE does not hold a scalar that every expert "
-        "drops at its pretrained value where the merge mixes scalars, as DRM does. mergekit rescales to the tensor's "
-        "L1 norm instead.",
+        variant="Applies to every tensor. DARE-TIES is dare → ties with density 1; with a lower density, TIES trims "
+        "the scalars that DARE kept. Random numbers depend only on the seed, the names of expert and tensor, and the "
+        "position. A dropped scalar is only zero in its task vector: unlike a mask, DARE does not hold a scalar that "
+        "every expert drops at its pretrained value if the merge mixes scalars, as DRM does. mergekit rescales to the "
+        "tensor's L1 norm instead.",
     )
 )

@@ -1,4 +1,4 @@
-"""LiNeS: scale task vectors by a straight line over depth, less in shallow blocks than in deep ones."""
+"""LiNeS: scale task vectors by a factor that grows linearly with depth."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class LinesParams(Params):
         step=0.005,
         symbol=r"\alpha",
         label="Factor of the first block",
-        help="Also that of every tensor outside the blocks.",
+        help="Also the factor of every tensor outside the blocks.",
     )
     slope: float = real(
         0.5,
@@ -37,7 +37,7 @@ class LinesParams(Params):
         step=0.05,
         symbol=r"\beta",
         label="Rise over depth",
-        help="By how much the last block's factor exceeds the first one's.",
+        help="Factor of the last block minus that of the first.",
     )
 
 
@@ -45,18 +45,18 @@ Factors = dict[tuple[str, int | None], float]  # (tower, block) -> factor; None:
 
 
 def survey(slots: SlotStream, params: LinesParams) -> Survey:
-    """The factor of every block; every tower has a line of its own."""
+    """The factor of every block; each tower has its own line."""
     import pandas as pd
 
     base = 1 / len(slots.experts) if params.base is None else params.base
     factors: Factors = {(p.tower, None): base for p in slots.parameters}
-    places = list(dict.fromkeys(sorted((p.tower, p.block) for p in slots.parameters if p.block is not None)))
-    for _, same in groupby(places, key=itemgetter(0)):
-        listed = list(same)
-        last = max(len(listed) - 1, 1)
-        factors |= {place: base + params.slope * i / last for i, place in enumerate(listed)}
-    rows = {"block": [block for _, block in places], "factor": [factors[place] for place in places]}
-    towers = {"tower": [tower for tower, _ in places]} if any(tower for tower, _ in places) else {}
+    blocks = list(dict.fromkeys(sorted((p.tower, p.block) for p in slots.parameters if p.block is not None)))
+    for _, group in groupby(blocks, key=itemgetter(0)):
+        of_tower = list(group)
+        last = max(len(of_tower) - 1, 1)
+        factors |= {block: base + params.slope * i / last for i, block in enumerate(of_tower)}
+    rows = {"block": [number for _, number in blocks], "factor": [factors[block] for block in blocks]}
+    towers = {"tower": [tower for tower, _ in blocks]} if any(tower for tower, _ in blocks) else {}
     return Survey(factors, {"block_factors": pd.DataFrame(towers | rows)})
 
 
@@ -84,8 +84,8 @@ register(
         survey=survey,
         survey_passes=0,
         elementwise=lambda params, parameter: True,
-        variant="Follow it with a merge of scaling 1. Every tensor outside the blocks, the output projection included, "
-        "takes the first block's factor, as in the released code, and so does a single block. The authors' first "
-        "factor for TIES, a ratio of norms over K, can be set by hand.",
+        variant="Use it before a merge with scaling 1. Every tensor outside the blocks, including the output "
+        "projection, has the first block's factor, as in the released code, and so does a single block. The authors' "
+        "first factor for TIES, a ratio of norms over K, can be set by hand.",
     )
 )

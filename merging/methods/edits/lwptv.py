@@ -21,7 +21,9 @@ class LwptvParams(Params):
     """The parameters of LwPTV."""
 
     prune_ratio: float = fields.prune_ratio("Share of layers (or parameters) that each expert drops.")
-    shared: bool = flag(True, label="Shared mask", help="Keep for all experts what any expert keeps.")
+    shared: bool = flag(
+        True, label="Shared mask", help="Keep for all experts every tensor (or scalar) that any expert keeps."
+    )
     score: str = choice(
         saliency.DEVIATION,
         saliency.MEAN_ABS,
@@ -34,8 +36,8 @@ class LwptvParams(Params):
     apart: bool = fields.split_qkv(("granularity", "tensor"))
 
 
-Masks = dict[str, tuple[bool, ...]]  # tensor granularity: tensor -> kept, per expert
-Limits = tuple[float, ...]  # parameter granularity: the score to exceed, per expert
+Masks = dict[str, tuple[bool, ...]]  # tensor granularity: tensor -> whether each expert keeps it
+Limits = tuple[float, ...]  # parameter granularity: the score that kept scalars exceed, per expert
 
 
 def survey(slots: SlotStream, params: LwptvParams) -> Survey:
@@ -64,6 +66,8 @@ def survey(slots: SlotStream, params: LwptvParams) -> Survey:
 
 
 def _find_thresholds(slots: SlotStream, params: LwptvParams) -> Limits:
+    """Per expert, the score that kept scalars exceed, by an exact quantile over all tensors."""
+
     def deviations(slot: Slot) -> Tensor:
         return saliency.deviations(slot.task_vectors, params.score).flatten(1)
 
@@ -83,7 +87,7 @@ def is_dropped(parameter: Parameter, statistics: Masks | Limits) -> bool:
 
 
 def lwptv(slot: Slot, params: LwptvParams, statistics: Masks | Limits) -> Tensor:
-    """Task vectors with the pruned part set to zero, (K, *S) -> (K, *S)."""
+    """Task vectors with pruned tensors or scalars set to zero, (K, *S) -> (K, *S)."""
     vectors = slot.task_vectors
     if not isinstance(statistics, dict):
         own = _expert_masks(slot, params, statistics)
@@ -93,14 +97,14 @@ def lwptv(slot: Slot, params: LwptvParams, statistics: Masks | Limits) -> Tensor
 
 
 def kept_by_any(slot: Slot, params: LwptvParams, statistics: Masks | Limits) -> Tensor | None:
-    """Which scalars any expert keeps, (*S); None for all."""
+    """The mask (*S) of the scalars that any expert keeps; None if all."""
     if isinstance(statistics, dict):
         return None if any(statistics[slot.name]) else torch.zeros_like(slot.pretrained, dtype=torch.bool)
     return _expert_masks(slot, params, statistics).any(dim=0)
 
 
 def _expert_masks(slot: Slot, params: LwptvParams, limits: Limits) -> Tensor:
-    """Which scalars each expert keeps, (K, *S)."""
+    """The masks (K, *S) of the scalars that each expert keeps."""
     shape = (-1, *[1] * slot.pretrained.dim())
     return saliency.deviations(slot.task_vectors, params.score) > slot.task_vectors.new_tensor(limits).reshape(shape)
 
@@ -121,7 +125,7 @@ register(
         kept=kept_by_any,
         drops=is_dropped,
         variant="A layer is one named tensor of any kind, with q, k and v in one unless apart is on. prune_ratio 0 "
-        "keeps everything and 1 nothing (the literal rule would still prune one tensor, or run past the end). Ties at "
+        "keeps everything and 1 nothing (the literal rule would prune one tensor, or exceed the last index). Ties at "
         "the threshold are pruned.",
     )
 )

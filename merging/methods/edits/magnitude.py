@@ -19,11 +19,11 @@ from merging.methods.slot import Slot, SlotStream, Survey
 class MagnitudeParams(Params):
     """The parameters of magnitude pruning."""
 
-    prune_ratio: float = fields.prune_ratio("Share of each task vector's smallest scalars that is dropped.")
+    prune_ratio: float = fields.prune_ratio("Share of each task vector's scalars that are dropped, smallest first.")
 
 
 def survey(slots: SlotStream, params: MagnitudeParams) -> Survey:
-    """Per expert, the size of the smallest scalar that is kept."""
+    """Per expert, the absolute value of the smallest scalar that is kept."""
     counted = slots.numel + slots.dead_numel
     thresholds = [float("inf")] * len(slots.experts)
     if params.prune_ratio < 1.0:
@@ -34,7 +34,7 @@ def survey(slots: SlotStream, params: MagnitudeParams) -> Survey:
 
 
 def _expert_masks(slot: Slot, thresholds: tuple[float, ...]) -> Tensor:
-    """Which scalars each expert keeps, (K, *S)."""
+    """The masks (K, *S) of the scalars that each expert keeps."""
     shape = (-1, *[1] * slot.pretrained.dim())
     return slot.task_vectors.abs() >= slot.task_vectors.new_tensor(thresholds).reshape(shape)
 
@@ -45,7 +45,7 @@ def magnitude(slot: Slot, params: MagnitudeParams, thresholds: tuple[float, ...]
 
 
 def kept_by_any(slot: Slot, params: MagnitudeParams, thresholds: tuple[float, ...] | None) -> Tensor | None:
-    """Which scalars any expert keeps, (*S); None for all."""
+    """The mask (*S) of the scalars that any expert keeps; None if all."""
     return None if thresholds is None else _expert_masks(slot, thresholds).any(dim=0)
 
 
@@ -70,9 +70,9 @@ register(
         survey_passes=2,
         kept=kept_by_any,
         elementwise=lambda params, parameter: True,
-        version=2,  # the ⌈ηP⌉-th smallest scalar stays, as in TIES's trim; before, one fewer stayed where ηP is whole
-        variant="One threshold per expert over all tensors (MWP in the LwPTV paper, there before task arithmetic); "
-        "keeps what the trim of TIES keeps at density 1 - η: int((1 - η)·P) + 1 scalars and ties at the threshold. "
-        "What no expert keeps stays pretrained after any merge.",
+        version=2,  # keeps the ⌈ηP⌉-th smallest scalar, like the trim of TIES; version 1 dropped it if ηP was whole
+        variant="One threshold per expert over all tensors (MWP in the LwPTV paper, used there before task "
+        "arithmetic); keeps the same scalars as the trim of TIES at density 1 - η: int((1 - η)·P) + 1 scalars and ties "
+        "at the threshold. Scalars that no expert keeps stay pretrained after any merge.",
     )
 )

@@ -1,4 +1,4 @@
-"""Manual: multiply each expert's task vector, tensor by tensor, by factors that someone chose."""
+"""Manual: multiply each expert's task vector, tensor by tensor, by factors that the user chooses."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from merging.methods.slot import Slot, SlotStream, Survey
 from merging.models.families import Parameter
 
 BEFORE, AFTER = "before", "after"
-MERGED = "merged"  # in the table of factors, where they are of the merged task vector
+MERGED = "merged"  # the expert in the table of factors, if they apply to the merged task vector
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,8 +28,8 @@ class ManualParams(Params):
 
     rules: tuple[FactorRule, ...] = rules(
         label="Rules",
-        help="Which blocks, roles, sections, tensors and experts take which factor; later rules win. In a line "
-        "they are b0-1=0+r.shift/e.digits=0.5, by b (blocks), r. (role), s. (section), t. (tensor) and e. (expert).",
+        help="Factors of blocks, roles, sections, tensors and experts; later rules win. Rules as text: "
+        "b0-1=0+r.shift/e.digits=0.5, with b (blocks), r. (role), s. (section), t. (tensor) and e. (expert).",
     )
     default: float = real(
         1.0,
@@ -37,8 +37,8 @@ class ManualParams(Params):
         high=LARGEST,
         slider=(0.0, 2.0),
         step=0.05,
-        label="Factor elsewhere",
-        help="Of everything that no rule names: 1 leaves it as it is, 0 puts it back to pretrained.",
+        label="Default factor",
+        help="Factor of every tensor that no rule selects: 1 leaves it unchanged, 0 restores the pretrained values.",
     )
     when: str = choice(
         BEFORE,
@@ -48,27 +48,27 @@ class ManualParams(Params):
     )
 
 
-Factors = dict[str, tuple[float, ...]]  # tensor -> its factor in every expert, or in the merged task vector
+Factors = dict[str, tuple[float, ...]]  # tensor -> its factor for every expert, or for the merged task vector
 
 
 def resolve_params(params: ManualParams, experts: Sequence[str], parameters: Sequence[Parameter]) -> ResolvedFactors:
-    """The factors of the experts' task vectors, or (1, L) of the merged one."""
+    """The factors (K, L) of the experts' task vectors, or (1, L) of the merged task vector."""
     return resolve(params.rules, params.default, [MERGED] if params.when == AFTER else experts, parameters)
 
 
 def canonical_content(params: ManualParams, experts: Sequence[str], parameters: Sequence[Parameter]) -> dict[str, Any]:
-    """What is the same for every way of writing the same factors."""
+    """The effect of the step as plain data: the same for all rules that give the same factors."""
     return {"factors": resolve_params(params, experts, parameters).digest, "when": params.when}
 
 
 def simplify_params(params: ManualParams, experts: Sequence[str], parameters: Sequence[Parameter]) -> ManualParams:
-    """The same factors in few rules, whatever rules gave them."""
+    """Parameters with the fewest rules for the same factors."""
     table = resolve_params(params, experts, parameters)
     return ManualParams(rules=simplify(table.values, table.experts, parameters), when=params.when)
 
 
 def survey(slots: SlotStream, params: ManualParams) -> Survey:
-    """The factor of every tensor, without looking at the numbers in it."""
+    """The factor of every tensor; no tensor is read."""
     import pandas as pd
 
     table = resolve_params(params, slots.experts, slots.parameters)
@@ -87,7 +87,7 @@ def survey(slots: SlotStream, params: ManualParams) -> Survey:
 
 
 def is_dropped(parameter: Parameter, factors: Factors) -> bool:
-    """Whether this tensor's factors are all 0."""
+    """Whether all factors of this tensor are 0."""
     return not any(factors[parameter.name])
 
 
@@ -100,12 +100,12 @@ def manual(slot: Slot, params: ManualParams, factors: Factors) -> Tensor:
 
 
 def kept_by_any(slot: Slot, params: ManualParams, factors: Factors) -> Tensor | None:
-    """Which scalars stay in the merge, (*S): none where all factors are 0; None for all."""
+    """The mask (*S) of the scalars that are merged: none if all factors are 0; None if all."""
     return None if any(factors[slot.name]) else torch.zeros_like(slot.pretrained, dtype=torch.bool)
 
 
 def find_refusal(params: ManualParams, before: Earlier) -> str:
-    """Why these rules cannot work on the merged task vector; empty if they can."""
+    """The reason why these rules cannot apply to the merged task vector; empty if they can."""
     number = next((i for i, rule in enumerate(params.rules, 1) if rule.experts), 0)
     if params.when == AFTER and number:
         return f"manual: rule {number} names experts, and after the merge there is one task vector; use when=before."
@@ -116,8 +116,8 @@ register(
     Edit(
         key="manual",
         title="Manual",
-        summary="Multiplies task vectors, tensor by tensor, by factors that you choose: 0 puts a layer back, 1 "
-        "leaves it as it is.",
+        summary="Multiplies task vectors, tensor by tensor, by factors that you choose: 0 restores a pretrained layer, "
+        "1 leaves it unchanged.",
         formula=r"\tau_k^l \leftarrow f_k^l\, \tau_k^l",
         cite=citations.MERGESCOPE,
         params=ManualParams,
@@ -131,8 +131,8 @@ register(
         content=canonical_content,
         plainest=simplify_params,
         after_merge=lambda params: params.when == AFTER,
-        variant="No paper's method. After the merge, a factor changes its own tensor alone; before it, a merge with a "
-        "threshold over all scalars (TIES, PCB, Consensus on TIES) chooses others elsewhere, too. What has the factor "
-        "0 in every expert stays pretrained bit for bit.",
+        variant="Not from a paper. After the merge, a factor changes only its own tensor. Before a merge with a "
+        "threshold over all scalars (TIES, PCB, Consensus on TIES), it also changes which scalars of other tensors "
+        "that merge keeps. A tensor with factor 0 for every expert stays pretrained bit for bit.",
     )
 )

@@ -17,12 +17,12 @@ from merging.methods.slot import Slot
 class RandomMaskParams(Params):
     """The parameters of the random mask."""
 
-    prune_ratio: float = fields.prune_ratio("Chance of each scalar of a task vector to be dropped.")
+    prune_ratio: float = fields.prune_ratio("Probability that a scalar of a task vector is dropped.")
     seed: int = fields.mask_seed()
 
 
 def _expert_masks(slot: Slot, params: RandomMaskParams) -> Tensor:
-    """1 for what each expert keeps, else 0: (K, *S) bytes."""
+    """The masks (K, *S) of each expert, bytes: 1 for kept scalars, else 0."""
     return sample_survivors("random_mask", params.seed, params.prune_ratio, slot)
 
 
@@ -34,12 +34,12 @@ def random_mask(slot: Slot, params: RandomMaskParams, statistics: None) -> Tenso
 
 
 def kept_by_any(slot: Slot, params: RandomMaskParams, statistics: None) -> Tensor | None:
-    """Which scalars any expert keeps, (*S); None for all."""
+    """The mask (*S) of the scalars that any expert keeps; None if all."""
     return None if params.prune_ratio == 0.0 else _expert_masks(slot, params).any(dim=0).bool()
 
 
 def find_refusal(params: RandomMaskParams, before: Earlier) -> str:
-    """Why this step must not follow another one with the same seed; empty if none did."""
+    """The reason to refuse an earlier random_mask step with the same seed; empty if there is none."""
     if any(isinstance(earlier, RandomMaskParams) and earlier.seed == params.seed for _, earlier in before):
         return "Two random_mask steps with one seed would drop the same scalars; give the second another seed."
     return ""
@@ -49,7 +49,7 @@ register(
     Edit(
         key="random_mask",
         title="Random mask",
-        summary="Drops scalars of each task vector at random and does not rescale: the baseline any mask must beat.",
+        summary="Drops scalars of each task vector at random, without rescaling: the baseline that any mask must beat.",
         formula=r"\tau_k \leftarrow m_k \odot \tau_k, \quad m_k \sim \mathrm{Bernoulli}(1 - \eta)",
         cite=citations.LWPTV,
         params=RandomMaskParams,
@@ -57,8 +57,8 @@ register(
         kept=kept_by_any,
         refuses=find_refusal,
         elementwise=lambda params, parameter: True,
-        variant="One mask per expert, drawn per scalar; the paper does not say whether its mask drops scalars or "
-        "tensors, and its figure, close to the pretrained model's, is not to be expected of this one. What no expert "
-        "keeps stays pretrained after any merge.",
+        variant="One mask per expert, sampled per scalar. The paper does not say whether its mask drops scalars or "
+        "tensors; its accuracy is close to the pretrained model's, which this mask does not reproduce. Scalars that no "
+        "expert keeps stay pretrained after any merge.",
     )
 )

@@ -1,4 +1,4 @@
-"""TATR: leave pretrained the scalars at which one task's change would hurt the others most."""
+"""TATR: keep the pretrained values of the scalars at which one task's change would hurt the others most."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ class TatrParams(Params):
         step=0.005,
         symbol=r"\rho",
         label="Share kept",
-        help="Share of all scalars in the trust region; the others, with most conflict, stay pretrained.",
+        help="Share of all scalars in the trust region; the others, with the most conflict, stay pretrained.",
     )
     sensitivity: str = choice(
         "gradient",
         "magnitude",
         label="Sensitivity",
-        help="How a task feels a scalar: by its loss's gradients on labeled exemplars, or by the size of its own task "
-        "vector, which needs no data.",
+        help="How sensitive a task is to a scalar: by the gradients of its loss on labeled exemplars, or by the "
+        "absolute values of its own task vector, which need no data.",
     )
 
 
@@ -41,23 +41,23 @@ def _uses_gradients(params: TatrParams) -> bool:
 
 
 def conflict(slot: Slot, params: TatrParams) -> Tensor:
-    """The conflict of every scalar, (*S) in float64: how sensitive each task is to what the other tasks change.
+    """The conflict (*S) of every scalar, in float64: each task's sensitivity times the other tasks' changes.
 
-    Summed expert by expert, so that a piece gives bit for bit what the whole tensor gives.
+    It is summed expert by expert, so that a piece of a tensor gives the same bits as the whole tensor.
     """
     sensitivities = slot.gradients[Gradients.SENSITIVITY] if _uses_gradients(params) else slot.task_vectors
     all_sensitivity = torch.zeros_like(to_float64(slot.pretrained))
-    all_moved, own = torch.zeros_like(all_sensitivity), torch.zeros_like(all_sensitivity)
+    all_changes, own = torch.zeros_like(all_sensitivity), torch.zeros_like(all_sensitivity)
     for row, vector in zip(sensitivities, slot.task_vectors, strict=True):
-        sensitivity, moved = to_float64(row).abs(), to_float64(vector).abs()
+        sensitivity, change = to_float64(row).abs(), to_float64(vector).abs()
         all_sensitivity += sensitivity
-        all_moved += moved
-        own += sensitivity * moved
-    return (all_sensitivity * all_moved - own).clamp(min=0.0)
+        all_changes += change
+        own += sensitivity * change
+    return (all_sensitivity * all_changes - own).clamp(min=0.0)
 
 
 def survey(slots: SlotStream, params: TatrParams) -> Survey:
-    """The threshold of conflict below which scalars are in the trust region; None where there is nothing to mask."""
+    """The conflict below which scalars are in the trust region; None if one expert leaves nothing to mask."""
     import pandas as pd
 
     if len(slots.experts) == 1:
@@ -72,17 +72,17 @@ def survey(slots: SlotStream, params: TatrParams) -> Survey:
     if rank >= 0:
         (threshold,) = kth_smallest_of_slots(slots, rows, [rank])
     table = pd.DataFrame({"threshold": [threshold], "numel": [counted], "keep": [params.keep]})
-    # Where so many scalars are free of conflict that the threshold is zero, all of these are kept, not none.
+    # If so many scalars have no conflict that the threshold is zero, all of these are kept.
     return Survey(threshold or sys.float_info.min, {"trust_region": table})
 
 
 def trust_region(slot: Slot, params: TatrParams, threshold: float | None) -> Tensor | None:
-    """The trust region, (*S); None for everything."""
+    """The mask (*S) of the trust region; None if it contains every scalar."""
     return None if threshold is None else (conflict(slot, params) < threshold).to(slot.pretrained.device)
 
 
 def tatr(slot: Slot, params: TatrParams, threshold: float | None) -> Tensor:
-    """Task vectors with everything outside the trust region set to zero, (K, *S) -> (K, *S)."""
+    """Task vectors with all scalars outside the trust region set to zero, (K, *S) -> (K, *S)."""
     mask = trust_region(slot, params, threshold)
     return slot.task_vectors if mask is None else slot.task_vectors * mask
 
@@ -113,8 +113,8 @@ register(
         survey_passes=2,
         kept=trust_region,
         elementwise=lambda params, parameter: True,
-        variant="The absolute value is taken per exemplar, and one threshold holds over all tensors. With one expert "
-        "nothing conflicts and everything is kept, where the literal rule would keep nothing; so do scalars without "
-        "any conflict when the threshold is zero. Before TIES the mask comes first, from task vectors not trimmed.",
+        variant="The absolute value is taken per exemplar, and one threshold applies to all tensors. With one expert "
+        "nothing conflicts and everything is kept, although the literal rule would keep nothing; the same holds for "
+        "scalars without conflict if the threshold is zero. Before TIES, the mask uses the untrimmed task vectors.",
     )
 )

@@ -1,4 +1,4 @@
-"""Trim: keep each task vector's largest scalars, and of these the ones that have the elected sign."""
+"""Trim: keep each task vector's largest scalars, and of these only those with the elected sign."""
 
 from __future__ import annotations
 
@@ -20,10 +20,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class TrimParams(Params):
-    """The parameters of the trim."""
+    """The parameters of Trim."""
 
     density: float = fraction(
-        0.2, open_low=True, symbol=r"\rho", label="Density", help="Share of each task vector's largest scalars kept."
+        0.2,
+        open_low=True,
+        symbol=r"\rho",
+        label="Density",
+        help="Share of each task vector's scalars that are kept, largest first.",
     )
     elect: bool = flag(True, label="Elect signs", help="Drop the scalars whose sign loses the vote of all experts.")
 
@@ -39,7 +43,7 @@ def survey(slots: SlotStream, params: TrimParams) -> Survey:
 
 
 def _expert_masks(slot: Slot, params: TrimParams, statistics: TrimThresholds) -> Tensor:
-    """Which scalars each expert keeps, (K, *S)."""
+    """The masks (K, *S) of the scalars that each expert keeps."""
     vectors = slot.task_vectors
     if params.elect:
         kept = trim_vectors(vectors, statistics.thresholds)
@@ -54,7 +58,7 @@ def trim(slot: Slot, params: TrimParams, statistics: TrimThresholds | None) -> T
 
 
 def kept_by_any(slot: Slot, params: TrimParams, statistics: TrimThresholds | None) -> Tensor | None:
-    """Which scalars any expert keeps, (*S); None for all."""
+    """The mask (*S) of the scalars that any expert keeps; None if all."""
     return None if statistics is None else _expert_masks(slot, params, statistics).any(dim=0)
 
 
@@ -75,8 +79,8 @@ register(
         kept=kept_by_any,
         elementwise=lambda params, parameter: True,
         variant="The ++ of AdaMerging++: every expert keeps its own task vector, so there is no mean over the experts "
-        "that agree. Before task arithmetic it gives TIES with the aggregation sum. Thresholds are over the whole "
-        "model; int(d·ρ) + 1 scalars and ties survive, and an exactly zero vote takes the majority sign of the whole "
-        "model. After LwPTV the thresholds count all scalars, masked ones too.",
+        "that agree. Before task arithmetic it gives TIES with the aggregation sum. Each expert has one threshold over "
+        "the whole model; int(d·ρ) + 1 scalars and ties are kept, and for a vote of exactly zero the majority sign of "
+        "the whole model is used. After LwPTV the thresholds count all scalars, including masked ones.",
     )
 )

@@ -1,4 +1,4 @@
-"""WiSE-FT: go only part of the way from the pretrained model to each expert."""
+"""WiSE-FT: interpolate between the pretrained model and each expert."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ class WiseFtParams(Params):
     alpha: float = fraction(
         0.5,
         symbol=r"\alpha",
-        label="Share of the way",
+        label="Interpolation",
         help="0 is the pretrained model, 1 the expert.",
     )
 
 
 def wise_ft(slot: Slot, params: WiseFtParams, statistics: None) -> Tensor:
-    """Task vectors shortened by one factor, (K, *S) -> (K, *S)."""
+    """Task vectors times one factor, (K, *S) -> (K, *S)."""
     return params.alpha * slot.task_vectors
 
 
@@ -45,7 +45,7 @@ register(
         params=WiseFtParams,
         run=wise_ft,
         elementwise=lambda params, parameter: True,
-        variant="One share for all experts and tensors. Before task arithmetic or TIES it only multiplies their "
+        variant="One factor for all experts and tensors. Before task arithmetic or TIES it only multiplies their "
         "scaling coefficient; the LwPTV paper tunes both.",
     )
 )

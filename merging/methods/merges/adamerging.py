@@ -1,4 +1,4 @@
-"""AdaMerging: coefficients of the task vectors, learned without labels by making predictions confident."""
+"""AdaMerging: coefficients of the task vectors, learned without labels so that predictions become confident."""
 
 from __future__ import annotations
 
@@ -22,34 +22,34 @@ class AdamergingParams(Params):
     """The parameters of AdaMerging."""
 
     granularity: str = choice(
-        "tensor", "task", label="Granularity", help="One coefficient per task and tensor, or per task."
+        "tensor", "task", label="Granularity", help="One coefficient per task and tensor, or one per task."
     )
     steps: int = fields.learning_steps(500, (50, 1000), "Steps of Adam; 0 is task arithmetic at the initial value.")
     lr: float = fields.learning_rate(1e-3, (1e-4, 1e-2), 1e-4, "About how far one step moves each coefficient.")
-    init: float = fraction(0.3, symbol=r"\lambda_0", label="Initial value", help="Where every coefficient starts.")
+    init: float = fraction(0.3, symbol=r"\lambda_0", label="Initial value", help="Initial value of every coefficient.")
     batch: int = fields.task_batch(32)
     clamp: str = choice(
         FORWARD, PROJECT, NONE, label="Bounds",
-        help="forward: the model uses each coefficient cut to [0, 1]. project: it is put back there after each step.",
+        help="forward: the model uses coefficients clipped to [0, 1]. project: they are clipped after each step.",
     )  # fmt: skip
     shrink: float = fraction(
-        1.0, symbol=r"\eta", label="Shrink", help="Factor on all coefficients after the last step."
+        1.0, symbol=r"\eta", label="Shrink", help="Factor on all coefficients, applied after the last step."
     )
     seed: int = fields.image_seed()
     apart: bool = fields.split_qkv(("granularity", "tensor"))
 
 
-Coefficient = dict[str, tuple[float, ...]]  # by tensor, per expert
+TensorCoefficients = dict[str, tuple[float, ...]]  # tensor -> coefficient of each expert
 
 
 def learn(blend: Blend, params: AdamergingParams) -> Survey:
-    """The coefficients at which the merged model is surest of its predictions on every task's images."""
+    """The coefficients that minimize the entropy of the merged model's predictions on every task's images."""
     experts, by_task = blend.slots.experts, params.granularity == "task"
     learned = Coefficients(experts, blend.live_parameters, params.init, params.clamp, by_task=by_task)
     adam = Adam(learned.raw, params.lr)
-    if kept := blend.restore_state():
-        adam.restore(kept)
-        learned.restore(kept)
+    if state := blend.restore_state():
+        adam.restore(state)
+        learned.restore(state)
         blend.skip_share(adam.steps / params.steps)
 
     def write(slot: Slot, gradient: Tensor | None) -> Tensor:
@@ -80,8 +80,8 @@ def learn(blend: Blend, params: AdamergingParams) -> Survey:
 
 
 def _coefficient_gradient(slot: Slot, gradient: Tensor | None, steps: int, used: Callable[[], list[Tensor]]) -> Tensor:
-    """The derivative of the loss by each expert's coefficient of a tensor (K,): ⟨gradient, task vector⟩."""
-    if gradient is None:  # the tensor is not part of the tower that images go through
+    """The derivatives (K,) of the loss by the experts' coefficients of a tensor: ⟨gradient, task vector⟩."""
+    if gradient is None:  # the tensor is not part of the tower that encodes images
         return torch.zeros(len(slot.experts), dtype=torch.float64)
     slopes = inner_products(slot.task_vectors, gradient)
     require_finite(slopes.tolist(), steps - 1, [slot.name] * len(slopes), "gradient", used)
@@ -89,7 +89,7 @@ def _coefficient_gradient(slot: Slot, gradient: Tensor | None, steps: int, used:
 
 
 def _summed_gradient(blend: Blend, steps: int, used: Callable[[], list[Tensor]]) -> Tensor:
-    """The derivative of the loss by each expert's one coefficient (K,)."""
+    """The derivatives (K,) of the loss by the experts' coefficients, which all tensors share."""
     slopes: list[Tensor] = []
     blend.update_each(lambda slot, gradient: slopes.append(_coefficient_gradient(slot, gradient, steps, used)))
     return sum(slopes[1:], slopes[0])
@@ -97,12 +97,12 @@ def _summed_gradient(blend: Blend, steps: int, used: Callable[[], list[Tensor]])
 
 def _warn_of_params(params: AdamergingParams) -> tuple[str, ...]:
     if params.granularity == "task" and params.shrink != 1.0:
-        return ("adamerging shrinks coefficients of whole tasks here; papers shrink those of single tensors only.",)
+        return ("adamerging shrinks coefficients of whole tasks; papers shrink coefficients of single tensors only.",)
     return ()
 
 
-def adamerging(slot: Slot, params: AdamergingParams, coefficients: Coefficient) -> Tensor:
-    """The task vectors, each times its coefficient, summed: (K, *S) -> (*S)."""
+def adamerging(slot: Slot, params: AdamergingParams, coefficients: TensorCoefficients) -> Tensor:
+    """The sum of the task vectors times their coefficients, (K, *S) -> (*S)."""
     return weighted_sum(slot.task_vectors, coefficients.get(slot.name, (0.0,) * len(slot.experts)))
 
 
@@ -133,9 +133,9 @@ register(
         starts_from=lambda params: ("task_arithmetic", {"scaling": params.init}),
         run=adamerging,
         elementwise=lambda params, parameter: True,
-        variant="A layer is a named tensor, with q, k and v in one unless apart is on. 32 images a task and step, and "
-        "coefficients cut to [0, 1] as the model uses them, as in the authors' code; that also learns coefficients of "
-        "unused text tensors. Tensors that an edit drops for every expert have none. The shrink factor is applied "
-        "after the last step, as LwPTV does.",
+        variant="A layer is a named tensor, with q, k and v in one unless apart is on. As in the authors' code, a step "
+        "uses 32 images per task, and the model uses coefficients clipped to [0, 1]; that code also learns "
+        "coefficients of unused text tensors. Tensors that an edit drops for every expert have no coefficients. The "
+        "shrink factor is applied after the last step, as in LwPTV.",
     )
 )

@@ -30,7 +30,7 @@ class ConsensusParams(Params):
         step=0.05,
         symbol=r"\lambda",
         label="Mask scale",
-        help="How large a task's own scalar must be beside all that the other tasks add to it; larger needs more.",
+        help="Least size of a scalar that a task needs, relative to the sum of the other tasks' changes.",
     )
     min_tasks: int = integer(
         2,
@@ -39,11 +39,14 @@ class ConsensusParams(Params):
         slider=(0, 8),
         symbol=r"\kappa",
         label="Tasks needed",
-        help="Scalars that fewer tasks need stay pretrained: 0 keeps all, and at most all experts are asked for.",
+        help="Scalars that fewer tasks need stay pretrained. 0 keeps all scalars; at most all experts are required.",
     )
     scaling: float = fields.scaling(0.3, (0.0, 1.0), symbol=r"\alpha")
     base: str = choice(
-        TASK_ARITHMETIC, TIES, label="Base", help="What is masked: the sum of the task vectors, or their TIES sum."
+        TASK_ARITHMETIC,
+        TIES,
+        label="Base",
+        help="The vector that is masked: the sum of the task vectors, or their TIES sum.",
     )
 
 
@@ -56,7 +59,7 @@ def survey(slots: SlotStream, params: ConsensusParams) -> Survey:
 
 
 def consensus(slot: Slot, params: ConsensusParams, statistics: TrimThresholds | None) -> Tensor:
-    """The multi-task vector where enough tasks need it, zero elsewhere: (K, *S) -> (*S)."""
+    """The multi-task vector, with zero for scalars that too few tasks need: (K, *S) -> (*S)."""
     vectors = slot.task_vectors
     merged = vectors.sum(dim=0) if statistics is None else ties.ties(slot, TIES_SUM, statistics)
     needed = vectors.abs() > params.mask_scale * (merged - vectors).abs()
@@ -85,8 +88,8 @@ register(
         survey_when=lambda params: params.base == TIES,
         survey_passes=3,
         elementwise=lambda params, parameter: True,
-        variant="One mask scale for all tasks, at the middle of the published grid; the authors choose one per task on "
-        "validation data. min_tasks never exceeds the number of experts. With base ties, the raw task vectors are "
-        "compared with the TIES sum at density 0.2.",
+        variant="One mask scale for all tasks, by default the middle of the published grid; the authors choose one per "
+        "task on validation data. min_tasks never exceeds the number of experts. With base ties, the raw task vectors "
+        "are compared with the TIES sum at density 0.2.",
     )
 )

@@ -1,4 +1,4 @@
-"""DRM: decompose all tasks into one space, renormalize their basis vectors, then prune, elect and merge there."""
+"""DRM: decompose all tasks in one space, renormalize their basis vectors, then prune, elect and merge in it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,12 @@ class DrmParams(Params):
         help="Share the output space (DRM-H: matrices side by side) or the input space (DRM-V: on top of each other).",
     )
     density: float = fraction(
-        0.2, open_low=True, slider=(0.05, 1), symbol=r"\rho", label="Density", help="Share of the largest entries kept."
+        0.2,
+        open_low=True,
+        slider=(0.05, 1),
+        symbol=r"\rho",
+        label="Density",
+        help="Share of entries that are kept, largest first.",
     )
     scaling: float = fields.scaling(1.0, (0.5, 2.0))
     rank_tol: float = fraction(
@@ -41,22 +46,29 @@ class DrmParams(Params):
         label="Rank cut",
         help="Directions whose singular value is at most this share of the largest are dropped; 0 drops null ones.",
     )
-    renorm: bool = flag(True, label="Renormalize", help="Prune by entries of basis vectors of unit length per task.")
-    elect: bool = flag(True, label="Elect signs", help="Drop entries against the sign of their sum over the tasks.")
+    renorm: bool = flag(
+        True, label="Renormalize", help="Prune by the entries of each task's basis vectors scaled to unit length."
+    )
+    elect: bool = flag(
+        True, label="Elect signs", help="Drop entries whose sign differs from that of their sum over the tasks."
+    )
     disjoint: bool = flag(
-        True, label="Disjoint mean", help="Divide by the number of entries that are left, not by that of the tasks."
+        True, label="Disjoint mean", help="Divide by the number of entries that are left, not by the number of tasks."
     )
     pruning: str = choice(
-        "joint", "individual", label="Pruning", help="Rank the entries of all tasks together, or of each task alone."
+        "joint",
+        "individual",
+        label="Pruning",
+        help="Rank the entries of all tasks together, or of each task separately.",
     )
     apart: bool = fields.split_qkv()
 
 
 def drm(slot: Slot, params: DrmParams, statistics: None) -> Tensor:
-    """The task vector merged in the joint space, (K, *S) -> (*S); the mean for what is no linear map."""
+    """The task vector merged in the joint space, (K, *S) -> (*S); the mean for tensors that are no linear map."""
     if slot.role not in LINEAR_MAPS:
         return params.scaling * slot.task_vectors.mean(dim=0)
-    vertical = params.direction == "vertical"  # the same, of the transposed matrices
+    vertical = params.direction == "vertical"  # the same steps on the transposed matrices
     if (factors := slot.small_factors) is not None:
         thin = [factor.mT for factor in factors] if vertical else factors
         basis = low_rank_basis(thin, params.rank_tol)
@@ -71,7 +83,7 @@ def drm(slot: Slot, params: DrmParams, statistics: None) -> Tensor:
 
 
 def _merge_entries(entries: Tensor, params: DrmParams) -> Tensor:
-    """Tasks in the joint space (K, r, n) pruned, elected and averaged, row by row: (r, n)."""
+    """The entries (K, r, n) of the tasks in the joint space, pruned, elected and averaged: (r, n)."""
     merged = torch.empty_like(entries[0])
     for rows, part in prune_rows(entries, params.density, params.renorm, params.pruning == "joint"):
         merged[rows] = average_rows(part, params.elect, params.disjoint)
@@ -108,11 +120,11 @@ register(
         run=drm,
         in_factors=True,
         algebra=_algebra,
-        variant="Linear weights and the output projection, which is oriented as a linear weight; everything else takes "
-        "the mean of the task vectors. The rank cut is the released code's: the paper cuts nothing, and near-null "
-        "directions would then take part of the density. round(ρN) + 1 of N entries and ties survive; density 1 keeps "
-        "all, still in the joint space. An exactly zero vote drops its entries. Without the disjoint mean, sums are "
-        "divided by the number of tasks. Attention's q, k and v are one matrix unless apart is on, "
-        "which gives another result.",
+        variant="Applies to linear weights and the output projection, which is oriented as a linear weight; other "
+        "tensors are the mean of the task vectors. The rank cut is the released code's: the paper cuts nothing, so "
+        "near-null directions use up part of the density. round(ρN) + 1 of N entries and ties are kept; density 1 "
+        "keeps all, still in the joint space. A vote of exactly zero drops its entries. Without the disjoint mean, "
+        "sums are divided by the number of tasks. Attention's q, k and v are one matrix unless apart is on, which "
+        "gives another result.",
     )
 )

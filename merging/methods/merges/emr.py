@@ -14,16 +14,16 @@ Rescalers = tuple[float, ...]  # per expert
 
 
 def _mask_unified(vectors: Tensor) -> tuple[Tensor, Tensor]:
-    """The unified task vector where each task agrees with its sign, (K, *S), and that sign (*S)."""
+    """The sizes (K, *S) of the unified task vector where each task has its sign, zero elsewhere; and the sign (*S)."""
     sign = vectors.sum(dim=0).sign_()
-    sign.sub_(1 - sign.abs())  # zero becomes minus; six times as fast as a choice between two numbers
+    sign.sub_(1 - sign.abs())  # zero becomes minus; six times as fast as torch.where
     agreeing = (vectors * sign).relu_()
     largest = agreeing.amax(dim=0)
     return agreeing.sign_().mul_(largest), sign
 
 
 def _l1_norms(slot: Slot) -> tuple[Tensor, Tensor]:
-    """L1 norms (K,) of a slot's task vectors, and of the masked unified vectors."""
+    """The L1 norms (K,) of a slot's task vectors, and (K,) of the masked unified vectors."""
     vectors = slot.task_vectors.flatten(1)
     each = (vectors.abs(), _mask_unified(vectors)[0])
     own, unified = (sizes.sum(dim=1, dtype=torch.float64).cpu() for sizes in each)
@@ -34,9 +34,9 @@ def survey(slots: SlotStream, params: NoParams) -> Survey:
     """Per expert, the rescaler that gives its masked unified vector the L1 norm of its task vector."""
     own = torch.zeros(len(slots.experts), dtype=torch.float64)
     unified = torch.zeros_like(own)
-    for of_own, of_unified in slots.map(_l1_norms):
-        own += of_own
-        unified += of_unified
+    for slot_own, slot_unified in slots.map(_l1_norms):
+        own += slot_own
+        unified += slot_unified
     ratios = torch.where(unified > 0, own / unified, 0.0)  # an empty mask has nothing to rescale
     rescalers: Rescalers = tuple(ratios.tolist())
     rows = {
@@ -49,7 +49,7 @@ def survey(slots: SlotStream, params: NoParams) -> Survey:
 
 
 def emr(slot: Slot, params: NoParams, rescalers: Rescalers) -> Tensor:
-    """Each task's rescaled, masked unified vector, (K, *S) -> (K, *S)."""
+    """Each task's masked and rescaled unified vector, (K, *S) -> (K, *S)."""
     sizes, sign = _mask_unified(slot.task_vectors)
     return sizes.mul_(sign).mul_(sizes.new_tensor(rescalers).reshape(-1, *[1] * sign.dim()))
 

@@ -1,4 +1,4 @@
-"""Fisher merging: per scalar, the mean of the experts weighted by how much each one's predictions depend on it."""
+"""Fisher merging: per scalar, the mean of the experts, weighted by how much their predictions depend on it."""
 
 from __future__ import annotations
 
@@ -26,50 +26,50 @@ class FisherParams(Params):
         step=1e-6,
         symbol=r"\epsilon",
         label="Floor",
-        help="Least weight of a scalar, as a multiple of the mean weight; large floors give weight averaging.",
+        help="Added to every weight, as a multiple of the mean weight; a large floor gives weight averaging.",
     )
     normalize: bool = flag(
-        True, label="Normalize", help="Give every expert's Fisher information the same norm over the whole model."
+        True, label="Normalize", help="Scale every expert's Fisher information to the same norm over the whole model."
     )
 
 
 @dataclass(frozen=True)
 class FisherWeights:
-    """How the experts' Fisher information becomes weights: multiplied by each one's ``scale``, plus ``floor``."""
+    """The map from Fisher information to weights: times the expert's ``scale``, plus ``floor``."""
 
     scale: tuple[float, ...]
     floor: float
 
 
 def _information_sums(slot: Slot) -> Tensor:
-    """Sums (K, 2) of a slot's squared Fisher information, and of the information itself."""
+    """Sums (K, 2) over a slot: of the squared Fisher information, and of the information itself."""
     rows = slot.gradients[Gradients.FISHER]
     return torch.stack([torch.stack([to_float64(row).square().sum(), to_float64(row).sum()]) for row in rows])
 
 
 def survey(slots: SlotStream, params: FisherParams) -> Survey:
-    """Norm and mean of every expert's Fisher information over the whole model."""
+    """The weights' scale and floor, from the norm and mean of every expert's Fisher information over the model."""
     import pandas as pd
 
     total: Tensor | float = 0.0
-    for sums_of_slot in slots.map(_information_sums):
-        total = total + sums_of_slot
+    for slot_sums in slots.map(_information_sums):
+        total = total + slot_sums
     squares, sums = torch.as_tensor(total).cpu().T.tolist()
     norms, means = [math.sqrt(square) for square in squares], [total / max(slots.numel, 1) for total in sums]
     scale = tuple(1.0 / norm if params.normalize and norm else 1.0 for norm in norms)
     floor = params.floor * math.fsum(mean * factor for mean, factor in zip(means, scale, strict=True)) / len(means)
-    flat = [name for name, norm in zip(slots.experts, norms, strict=True) if not norm]
-    warnings = (f"fisher all but ignores {', '.join(flat)}: its predictions depend on no weight.",) if flat else ()
+    ignored = [name for name, norm in zip(slots.experts, norms, strict=True) if not norm]
+    warning = f"fisher almost ignores {', '.join(ignored)}: its predictions depend on no parameter."
     table = pd.DataFrame({"expert": slots.experts, "fisher_norm": norms, "fisher_mean": means})
-    return Survey(FisherWeights(scale, floor), {"fisher": table}, warnings)
+    return Survey(FisherWeights(scale, floor), {"fisher": table}, (warning,) if ignored else ())
 
 
-def fisher(slot: Slot, params: FisherParams, weighing: FisherWeights) -> Tensor:
-    """The weighted mean of the task vectors, (K, *S) -> (*S); the plain mean where no expert has any weight."""
+def fisher(slot: Slot, params: FisherParams, weights: FisherWeights) -> Tensor:
+    """The weighted mean of the task vectors, (K, *S) -> (*S); the plain mean where all weights are zero."""
     total = torch.zeros_like(to_float64(slot.pretrained))
     merged = torch.zeros_like(total)
-    for row, vector, scale in zip(slot.gradients[Gradients.FISHER], slot.task_vectors, weighing.scale, strict=True):
-        weight = to_float64(row) * scale + weighing.floor
+    for row, vector, scale in zip(slot.gradients[Gradients.FISHER], slot.task_vectors, weights.scale, strict=True):
+        weight = to_float64(row) * scale + weights.floor
         total += weight
         merged += weight * to_float64(vector)
     mean = slot.task_vectors.mean(dim=0)
@@ -98,9 +98,9 @@ register(
         run=fisher,
         survey=survey,
         elementwise=lambda params, parameter: True,
-        variant="One label per exemplar is drawn from the expert's own prediction, seeded by the exemplar seed and the "
-        "expert's name, and each exemplar's own gradient is squared. Released code squares gradients of whole batches, "
-        "which adds cross terms, and floors the raw values, which turns most scalars into plain averages. After edits "
-        "the weights are still those of the experts as they came.",
+        variant="One label per exemplar is sampled from the expert's own prediction, seeded by the exemplar seed and "
+        "the expert's name, and each exemplar's own gradient is squared. Released code squares gradients of whole "
+        "batches, which adds cross terms, and applies the floor to raw values, which makes most scalars plain "
+        "averages. After edits, the weights are still those of the unedited experts.",
     )
 )

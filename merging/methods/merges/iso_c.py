@@ -26,15 +26,15 @@ class IsoCParams(Params):
 
 
 def iso_c(slot: Slot, params: IsoCParams, statistics: None) -> Tensor:
-    """The sum with a flat spectrum, (K, m, n) -> (m, n); the mean for tensors that are no matrices."""
+    """The sum with a flat spectrum, (K, m, n) -> (m, n); the mean (*S) for tensors that are not decomposed."""
     if not is_decomposed(slot):
         return params.scaling * slot.task_vectors.mean(dim=0)
-    vectors, outside = matrices_to_decompose(slot)
+    vectors, restore = matrices_to_decompose(slot)
     total = to_float64(vectors).sum(dim=0)
     frame = polar_factor(total)
-    # The mean singular value: <polar(M), M> is their sum.
+    # The mean singular value; <polar(M), M> is the sum of the singular values of M.
     level = (frame * total).sum() / max(min(slot.pretrained.shape), 1)
-    return outside(params.scaling * level * frame).to(slot.task_vectors)
+    return restore(params.scaling * level * frame).to(slot.task_vectors)
 
 
 register(
@@ -50,9 +50,10 @@ register(
         run=iso_c,
         in_factors=True,
         algebra=lambda params, matrix: flops.polar(matrix.outputs, matrix.inputs),
-        variant="Every two-dimensional tensor as it is stored, the positional embedding and the projection included; "
-        "attention's q, k and v are one matrix unless apart is on, which gives another result. Other tensors take the "
-        "mean of the task vectors. Null directions stay null, where published code lifts arbitrary ones. The authors "
-        "choose the scaling on validation data; 1.5 is the one fixed value with a published result for eight tasks.",
+        variant="Applies to every two-dimensional tensor in its stored orientation, including the positional embedding "
+        "and the projection; attention's q, k and v are one matrix unless apart is on, which gives another result. "
+        "Other tensors are the mean of the task vectors. Null directions stay null; published code raises arbitrary "
+        "ones. The authors choose the scaling on validation data; 1.5 is the only fixed value with a published result "
+        "for eight tasks.",
     )
 )

@@ -28,15 +28,15 @@ class IsoCtsParams(IsoCParams):
         0.8,
         symbol=r"\kappa",
         label="Common fraction",
-        help="Share of the directions taken from the sum of all task vectors; the tasks' own residuals fill the rest.",
+        help="Share of the directions taken from the sum of all task vectors; the others come from single tasks.",
     )
 
 
 def iso_cts(slot: Slot, params: IsoCtsParams, statistics: None) -> Tensor:
-    """Common and task-specific directions at one level, (K, m, n) -> (m, n); the mean for what is no matrix."""
+    """Common and task directions at one level, (K, m, n) -> (m, n); the mean (*S) for tensors not decomposed."""
     if not is_decomposed(slot):
         return params.scaling * slot.task_vectors.mean(dim=0)
-    vectors, back = matrices_to_decompose(slot)
+    vectors, restore = matrices_to_decompose(slot)
     full = min(slot.pretrained.shape)
     common_count, own_count = direction_counts(full, len(vectors), params.common_fraction)
     common = truncated_svd(to_float64(vectors).sum(dim=0), common_count)
@@ -44,15 +44,15 @@ def iso_cts(slot: Slot, params: IsoCtsParams, statistics: None) -> Tensor:
     for index, vector in enumerate(vectors):
         own.append(_residual_svd(to_float64(vector), common.left, outside, own_count))
         slot.report_share((index + 1) / (len(vectors) + 2))
-    # The tasks' left vectors are orthogonal to the common ones already, so only they need a polar factor.
+    # The tasks' left vectors are already orthogonal to the common ones, so only the tasks' need a polar factor.
     left = torch.cat([polar_factor(torch.cat([part.left for part in own], dim=1)), common.left], dim=1)
     right = polar_factor(torch.cat([*(part.right for part in own), common.right]))
     level = torch.cat([*(part.values for part in own), common.values]).sum() / max(full, 1)
-    return back(params.scaling * level * left @ right).to(slot.task_vectors)
+    return restore(params.scaling * level * left @ right).to(slot.task_vectors)
 
 
 def direction_counts(full: int, experts: int, common_fraction: float) -> tuple[int, int]:
-    """How many common directions, and how many for each task; they add up to ``full``."""
+    """The numbers of common directions and of directions per task; over all tasks they add up to ``full``."""
     common = int(full * common_fraction)
     own = round((full - common) / experts)
     if own * experts > full:
@@ -61,13 +61,16 @@ def direction_counts(full: int, experts: int, common_fraction: float) -> tuple[i
 
 
 def _complement_basis(common: Tensor, width: int) -> Tensor | None:
-    """A basis (m, m - r) of what is orthogonal to the common columns (m, r), if task vectors (m, n) are not tall."""
+    """A basis (m, m - r) of the complement of the common columns (m, r), if task vectors (m, n) are not tall."""
     return torch.linalg.qr(common, mode="complete").Q[:, common.shape[1] :] if len(common) <= width else None
 
 
 def _residual_svd(vector: Tensor, common: Tensor, outside: Tensor | None, count: int) -> Factors:
-    """The largest singular values of a task vector (m, n) outside the span of the common columns (m, r)."""
-    residual = vector - common @ (common.T @ vector) if outside is None else outside.T @ vector  # has few rows
+    """The largest singular values of a task vector (m, n) outside the span of the common columns (m, r).
+
+    ``outside`` is the basis (m, m - r) of the complement, if there is one.
+    """
+    residual = vector - common @ (common.T @ vector) if outside is None else outside.T @ vector  # fewer rows
     if (residual.norm() <= NOTHING * vector.norm()).cpu():
         residual = torch.zeros_like(residual)
     factors = truncated_svd(residual, count)
@@ -77,9 +80,9 @@ def _residual_svd(vector: Tensor, common: Tensor, outside: Tensor | None, count:
 def _algebra(params: IsoCtsParams, matrix: LinearMap) -> float:
     out, into, full = matrix.outputs, matrix.inputs, matrix.short
     common, own = direction_counts(full, matrix.tasks, params.common_fraction)
-    if out <= into:  # in a basis of the complement, of out - common directions
-        rest, basis = out - common, 2 * flops.product(out, out, common)
-        residual = flops.product(rest, out, into) + flops.truncated_svd(rest, into, own)
+    if out <= into:  # in a basis of the complement
+        complement, basis = out - common, 2 * flops.product(out, out, common)
+        residual = flops.product(complement, out, into) + flops.truncated_svd(complement, into, own)
     else:
         basis, residual = 0.0, 2 * flops.product(out, common, into) + flops.truncated_svd(out, into, own)
     joined = flops.polar(out, matrix.tasks * own) + flops.polar(full, into) + flops.product(out, full, into)
@@ -100,10 +103,10 @@ register(
         run=iso_cts,
         in_factors=True,
         algebra=_algebra,
-        variant="Every two-dimensional tensor as it is stored: the method is not the same for a matrix and its "
-        "transpose, so Hugging Face's transposed projection gives another result, as q, k and v apart do. Other "
-        "tensors take the mean of the task vectors. The level averages the sum's singular values with those of single "
-        "tasks, as published. Null directions stay null; where the tasks' shares exceed the rank, they are rounded "
-        "down.",
+        variant="Applies to every two-dimensional tensor in its stored orientation: a matrix and its transpose give "
+        "different results, so Hugging Face's transposed projection gives another result, and so do q, k and v apart. "
+        "Other tensors are the mean of the task vectors. The level averages the singular values of the sum and of the "
+        "single tasks, as published. Null directions stay null; if the tasks' directions exceed the rank, their number "
+        "is rounded down.",
     )
 )

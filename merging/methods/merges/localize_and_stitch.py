@@ -1,4 +1,4 @@
-"""Localize-and-Stitch: a mask of the few scalars that carry each task, then the mean of what the masks keep."""
+"""Localize-and-Stitch: a mask of the few scalars that carry each task, then the mean of the kept scalars."""
 
 from __future__ import annotations
 
@@ -32,47 +32,48 @@ class LocalizeAndStitchParams(Params):
     """The parameters of Localize-and-Stitch."""
 
     localize: str = choice(
-        LEARNED, MAGNITUDE, label="Masks", help="Learned from labeled exemplars, or the largest scalars."
+        LEARNED, MAGNITUDE, label="Masks", help="Learned from labeled exemplars, or chosen by magnitude."
     )
     density: float = fraction(
         0.05, open_low=True, symbol=r"\rho", label="Density", help="Share of scalars that masks by magnitude keep.",
         when=("localize", MAGNITUDE),
     )  # fmt: skip
     steps: int = fields.learning_steps(
-        10, (5, 50), "Gradient steps on all exemplars of a task at once.", step=5, **IF_LEARNED
+        10, (5, 50), "Gradient steps, each on all exemplars of a task.", step=5, **IF_LEARNED
     )
-    lr: float = fields.learning_rate(1e7, (1e6, 1e8), 1e6, "Tied to the model: look at the masks' density.", high=1e15,
-                                    **IF_LEARNED)  # fmt: skip
+    lr: float = fields.learning_rate(
+        1e7, (1e6, 1e8), 1e6, "Depends on the model: check the density of the masks.", high=1e15, **IF_LEARNED
+    )
     l1: float = real(
         1.0, low=0.0, high=1e6, slider=(0.0, 10.0), step=0.5, label="L1 weight",
-        help="Push of every step towards smaller masks; the learning rate does not multiply it.", **IF_LEARNED,
+        help="Push towards smaller masks in every step, independent of the learning rate.", **IF_LEARNED,
     )  # fmt: skip
     bias: float = real(
         5.0, low=0.0, high=50.0, open_low=True, slider=(1.0, 10.0), step=0.5, symbol="b", label="Initial score",
-        help="Scores begin this far above zero on the largest scalars, and as far below elsewhere.", **IF_LEARNED,
+        help="Scores start at this value for the largest scalars, at minus this value for the others.", **IF_LEARNED,
     )  # fmt: skip
     init_density: float = fraction(
         1e-5, step=1e-5, slider=(0.0, 0.1), label="Initial density",
-        help="Share of scalars whose scores begin above zero; always at least one scalar.", **IF_LEARNED,
+        help="Share of scalars whose scores start above zero; always at least one scalar.", **IF_LEARNED,
     )  # fmt: skip
     regularizer: str = choice(
         L1,
         RELEASED,
         label="Regularizer",
-        help="The paper's L1 norm, or what the released code does instead.",
+        help="The paper's L1 norm, or the regularizer of the released code.",
         **IF_LEARNED,
     )
 
 
 @dataclass(frozen=True)
 class LocalizedMasks:
-    """Every expert's mask: learned, or by a limit on the size of scalars."""
+    """Every expert's mask: learned (``masks``), or the scalars that reach a limit in absolute value (``limits``)."""
 
     limits: tuple[float, ...] = ()
     masks: Masks | None = None
 
     def masks_of(self, slot: Slot) -> Tensor:
-        """Which scalars each expert's mask keeps, (K, *S)."""
+        """The masks (K, *S) of the scalars that each expert keeps in a slot."""
         if self.masks is None:
             return reaches_limit(slot, self.limits)
         stop = slot.start + slot.pretrained.numel()
@@ -89,16 +90,16 @@ def survey(slots: SlotStream, params: LocalizeAndStitchParams) -> Survey:
 
 
 def learn(blend: Blend, params: LocalizeAndStitchParams) -> Survey:
-    """Masks of the scalars with which, added to the pretrained model, each task's labeled exemplars are recognized."""
+    """Masks of the scalars that, added to the pretrained model, classify each task's labeled exemplars best."""
     experts, path = blend.slots.experts, MaskPath(blend.masks())
-    limits, kept = size_limits(blend.slots, params.init_density, least=1), blend.restore_state()
-    path.restore(kept)
+    limits, state = size_limits(blend.slots, params.init_density, least=1), blend.restore_state()
+    path.restore(state)
     if path.rows:
         blend.skip_share(len(path.rows) / (params.steps * len(experts)))
     for task in range(path.finished, len(experts)):
         scores = MaskScores(limits[task], params.bias, params.lr, params.l1, params.regularizer)
-        scores.restore(kept)
-        kept = {}  # the scores that were kept are of one task
+        scores.restore(state)
+        state = {}  # the stored scores belong to one task
         _learn_one(blend, params, task, scores, path)
         path.finish(scores)
         blend.offer_state(path.state)
@@ -110,24 +111,24 @@ def learn(blend: Blend, params: LocalizeAndStitchParams) -> Survey:
 
 
 def _learn_one(blend: Blend, params: LocalizeAndStitchParams, task: int, scores: MaskScores, path: MaskPath) -> None:
-    """All remaining steps of one task's scores."""
+    """Learn one task's scores, in all steps that remain."""
     experts = blend.slots.experts
-    expert, place = experts[task], f"task {task + 1} of {len(experts)}, step"
+    expert, prefix = experts[task], f"task {task + 1} of {len(experts)}, step"
     first = len(path.rows) - task * params.steps
-    blend.report_detail(f"{place} {first + 1} of {params.steps}")
+    blend.report_detail(f"{prefix} {first + 1} of {params.steps}")
     blend.update_each(scores.start, expert)
     for step in range(first, params.steps):
         loss = blend.cross_entropy(expert)
         require_finite([loss], step, [expert], "cross-entropy", scores.values.values)
         path.rows.append((loss, float(scores.size)))
         blend.update_each(scores.descend, expert)
-        blend.report_detail(f"{place} {step + 1} of {params.steps} · cross-entropy {loss:.2f}")
+        blend.report_detail(f"{prefix} {step + 1} of {params.steps} · cross-entropy {loss:.2f}")
         blend.offer_state(lambda: path.state() | scores.state())
     scores.require_numbers(expert)
 
 
 def localize_and_stitch(slot: Slot, params: LocalizeAndStitchParams, localized: LocalizedMasks) -> Tensor:
-    """The mean of the task vectors whose masks keep a scalar, zero where none does: (K, *S) -> (*S)."""
+    """Per scalar, the mean of the task vectors whose masks keep it, zero if none does: (K, *S) -> (*S)."""
     masks = localized.masks_of(slot)
     total = torch.where(masks, slot.task_vectors, 0).sum(dim=0)
     return total / masks.sum(dim=0).clamp(min=1)
@@ -138,14 +139,14 @@ def _count_images(params: LocalizeAndStitchParams, images: Sequence[int]) -> int
 
 
 def _count_reads(params: LocalizeAndStitchParams, experts: int) -> int:
-    return 2 * (experts + 1) + 1 + experts * (params.steps + 1) * 2  # every task's steps read its expert alone
+    return 2 * (experts + 1) + 1 + experts * (params.steps + 1) * 2  # every task's steps read only its expert
 
 
 register(
     Merge(
         key="localize_and_stitch",
         title="Localize-and-Stitch",
-        summary="Learns which few scalars carry each task, and takes the mean of the task vectors where masks overlap.",
+        summary="Learns a mask of the few scalars that carry each task; averages the task vectors where masks overlap.",
         formula=r"\theta = \theta_0 + \sum_k \frac{\gamma_k}{\sum_j \gamma_j} \odot \tau_k, \quad "
         r"\gamma_k = [S_k > 0], \quad \min_{S_k} \mathcal L_k\big(\theta_0 + \sigma(S_k) \odot \tau_k\big) "
         r"+ \beta \lVert \sigma(S_k) \rVert_1",
@@ -171,7 +172,7 @@ register(
         survey_passes=3,
         elementwise=lambda params, parameter: True,
         variant="Steps use all labeled exemplars of a task at once, where the authors average batches of 128. The L1 "
-        "norm has the sign of the paper; the released code pushes scores away from zero instead. The learning rate is "
-        "sized for CLIP. By magnitude int(ρP) scalars of each task vector are kept, and ties.",
+        "norm has the sign of the paper; the released code pushes scores away from zero instead. The default learning "
+        "rate suits CLIP. By magnitude, int(ρP) scalars of each task vector and ties are kept.",
     )
 )

@@ -1,4 +1,4 @@
-"""LOT: per layer, the task vector that drifts least from every expert's output on its own exemplars."""
+"""LOT: per layer, the task vector whose outputs drift least from every expert's outputs on its exemplars."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from merging.methods.shared.least_squares import as_matrices, as_stored, least_s
 from merging.methods.slot import Slot
 from merging.models.families import ROWWISE_ROLES, WEIGHTS, Role
 
-EPS_FLOAT32 = 2.0**-23  # the published call inverts in float32; its cut-off is reproduced, its rounding is not
+EPS_FLOAT32 = 2.0**-23  # the published code inverts in float32; this reproduces its cut-off, not its rounding
 SILENT = 1e-10  # energy of a channel below which it counts as unused
 
 
@@ -37,12 +37,12 @@ class LotParams(Params):
         step=0.0001,
         symbol=r"\epsilon",
         label="Relative cut-off",
-        help="Directions whose share of the inputs' energy is below this fraction of the largest are left alone.",
+        help="Directions with less of the inputs' energy than this fraction of the largest direction stay pretrained.",
     )
 
 
 def lot(slot: Slot, params: LotParams, statistics: None) -> Tensor:
-    """The task vector of least drift, (K, *S) -> (*S); the mean where no rows enter the tensor."""
+    """The task vector of least drift, (K, *S) -> (*S); the mean if no rows enter the tensor."""
     inputs = slot.inputs
     if inputs is None:
         merged = slot.task_vectors.mean(dim=0)
@@ -54,7 +54,7 @@ def lot(slot: Slot, params: LotParams, statistics: None) -> Tensor:
 
 
 def _weighted_mean(slot: Slot, inputs: tuple[Moments, ...]) -> Tensor:
-    """Per channel, the mean weighted by each task's energy of the normalized input: (K, d) -> (d,)."""
+    """Per channel, the mean weighted by each task's energy of the normalized inputs: (K, d) -> (d,)."""
     energy = torch.stack([moments.energy() for moments in inputs])
     vectors = to_float64(slot.task_vectors)
     total = energy.sum(dim=0)
@@ -63,9 +63,9 @@ def _weighted_mean(slot: Slot, inputs: tuple[Moments, ...]) -> Tensor:
     def drift(scale: Tensor) -> float:
         return float((energy * (scale - vectors).square()).sum().cpu())
 
-    kept = total[total > SILENT]
+    used = total[total > SILENT]
     _note_solution(
-        slot, inputs, kept, total, (drift(merged), drift(vectors.mean(dim=0)), drift(torch.zeros_like(merged)))
+        slot, inputs, used, total, (drift(merged), drift(vectors.mean(dim=0)), drift(torch.zeros_like(merged)))
     )
     return merged.to(slot.task_vectors)
 
@@ -75,28 +75,29 @@ def _least_drift(slot: Slot, inputs: tuple[Moments, ...], rtol: float | None) ->
     sums = least_squares(slot, inputs)
     values, vectors = sums.spectrum()
     chosen = values > (inputs[0].width * EPS_FLOAT32 if rtol is None else rtol) * values[-1]
-    kept = values[chosen]
-    solution = sums.solution(kept, vectors[:, chosen])
+    used = values[chosen]
+    solution = sums.solution(used, vectors[:, chosen])
     mean = to_float64(as_matrices(slot).mean(dim=0)).T
-    _note_solution(slot, inputs, kept, values, (sums.least_value(solution), sums.value(mean), sums.energy))
+    _note_solution(slot, inputs, used, values, (sums.least_value(solution), sums.value(mean), sums.energy))
     return as_stored(solution.T.to(slot.task_vectors), slot)
 
 
 def _note_solution(
-    slot: Slot, inputs: tuple[Moments, ...], kept: Tensor, values: Tensor, drifts: tuple[float, float, float]
+    slot: Slot, inputs: tuple[Moments, ...], used: Tensor, values: Tensor, drifts: tuple[float, float, float]
 ) -> None:
-    """A row of the table "lot": how much of the inputs' spectrum counts, and the objective Σ_k ‖X_k (T - T_k)‖².
+    """Note a row of the table "lot": the used part of the inputs' spectrum, and the objective Σ_k ‖X_k (T - T_k)‖².
 
-    The objective is given for the solution (before ``scaling``), for the mean task vector, and for zero (pretrained).
+    ``used`` (r,) are those of the eigenvalues ``values`` (d,) that exceed the cut-off. ``drifts`` are the objective for
+    the solution (before ``scaling``), for the mean task vector, and for zero (pretrained).
     """
-    trace, largest, kept_trace = to_numbers(values.sum(), values.max(), kept.sum())
+    trace, largest, used_trace = to_numbers(values.sum(), values.max(), used.sum())
     slot.note(
         "lot",
         rows=sum(moments.count for moments in inputs),
         width=inputs[0].width,
-        directions=len(kept),
-        trace_kept=kept_trace / trace if trace else 0.0,
-        smallest=float(kept.min().cpu()) / largest if len(kept) else math.nan,
+        directions=len(used),
+        trace_kept=used_trace / trace if trace else 0.0,
+        smallest=float(used.min().cpu()) / largest if len(used) else math.nan,
         **dict(zip(("drift", "drift_mean", "drift_zero"), drifts, strict=True)),
     )
 
@@ -104,7 +105,7 @@ def _note_solution(
 def _algebra(params: LotParams, matrix: LinearMap) -> float:
     rows = matrix.tasks * matrix.rows
     side = min(rows, matrix.inputs)  # of the smaller Gram matrix
-    solving = 3 * product(matrix.outputs, side, matrix.inputs)  # with the drift of the mean, which is noted
+    solving = 3 * product(matrix.outputs, side, matrix.inputs)  # includes the drift of the mean for the table
     products = product(matrix.outputs, rows, matrix.inputs) if rows < matrix.inputs else gram_products(matrix)
     return products + eigen(side) + solving
 
@@ -131,6 +132,6 @@ register(
         algebra=_algebra,
         algebra_on=WEIGHTS,
         variant="Float64 eigen-decomposition with the cut-off of the published float32 pseudo-inverse. Tensors without "
-        "inputs (shifts, embeddings) take the mean. Features come from each expert at full strength.",
+        "inputs (shifts, embeddings) are the mean. Features come from each unscaled expert.",
     )
 )

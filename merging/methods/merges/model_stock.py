@@ -1,4 +1,4 @@
-"""Model Stock: per tensor, pull the mean of the experts towards the pretrained weights the less they agree."""
+"""Model Stock: per tensor, a point between the pretrained weights and the experts' mean, by their agreement."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def survey(slots: SlotStream, params: ModelStockParams) -> Survey:
 
 
 def _gram(slot: Slot) -> Tensor:
-    """The Gram matrix (K, K) of a slot's task vectors in float64, on the CPU."""
+    """The Gram matrix (K, K) of a slot's task vectors, in float64 on the CPU."""
     flat = slot.task_vectors.flatten(1).double()
     return (flat @ flat.T).cpu()
 
@@ -55,7 +55,7 @@ def _gram(slot: Slot) -> Tensor:
 def mean_cosine(gram: Tensor) -> float:
     """Mean cosine over the pairs of vectors with this Gram matrix (K, K); 1 if there is no pair.
 
-    A zero vector has no cosine; it counts as orthogonal to every other, as in the usual guarded cosine.
+    A zero vector has no cosine; it counts as orthogonal to all others, as in the usual guarded cosine.
     """
     experts = len(gram)
     if experts == 1:
@@ -67,7 +67,7 @@ def mean_cosine(gram: Tensor) -> float:
 
 
 def merge_coefficient(cosine: float, experts: int) -> float:
-    """How far from the pretrained weights (0) to the experts' mean (1) the merged weights lie."""
+    """The position of the merged weights between the pretrained weights (0) and the experts' mean (1)."""
     agreeing = min(max(cosine, 0.0), 1.0)
     return experts * agreeing / (1 + (experts - 1) * agreeing)
 
@@ -78,9 +78,9 @@ def model_stock(slot: Slot, params: ModelStockParams, coefficients: Coefficients
 
 
 def find_refusal(params: ModelStockParams, before: Earlier) -> str:
-    """Why it makes no sense after a random edit; empty if there is none before it."""
+    """The reason to refuse a random edit before this merge; empty if there is none."""
     if random := sorted({"dare", "random_mask"} & {key for key, _ in before}):
-        return f"model_stock reads the angles between task vectors, and after {random[0]} those are a matter of chance."
+        return f"model_stock uses the angles between task vectors, which are random after {random[0]}."
     return ""
 
 
@@ -107,9 +107,9 @@ register(
         survey=survey,
         refuses=find_refusal,
         elementwise=lambda params, parameter: True,
-        variant="Cross-task Model Stock: the paper merges several runs of one task, whose task vectors align; those of "
-        "different tasks are nearly orthogonal, so this acts as weight averaging scaled down tensor by tensor. Cosines "
-        "are averaged over pairs (some average angles) and a negative mean counts as 0. A zero task vector counts as "
-        "orthogonal to the others. A single expert comes out as it is.",
+        variant="Cross-task Model Stock: the paper merges several runs of one task, whose task vectors align. Those of "
+        "different tasks are nearly orthogonal, so the result is weight averaging scaled down tensor by tensor. "
+        "Cosines are averaged over pairs (some code averages angles), and a negative mean counts as 0. A zero task "
+        "vector counts as orthogonal to the others. A single expert is unchanged.",
     )
 )

@@ -28,7 +28,7 @@ class PcbParams(Params):
         slider=(0.01, 0.3),
         symbol=r"\rho",
         label="Density",
-        help="Share of each task vector's scalars that win and take part.",
+        help="Share of each task vector's scalars that win and are merged.",
     )
     scaling: float = fields.scaling(1.2, (0.5, 2.0))
     clip: float = fraction(
@@ -38,13 +38,13 @@ class PcbParams(Params):
         step=0.005,
         symbol=r"\epsilon",
         label="Clipped tails",
-        help="Share of sizes at either end of each task vector that is moved to the limit of the rest.",
+        help="Share of each task vector's scalars clipped at either end of the range of sizes.",
     )
 
 
 @dataclass(frozen=True)
 class PcbLimits:
-    """Global quantities per expert: the range of sizes, then the score to exceed and the best score."""
+    """Global limits per expert: the range of absolute values, the score that winners exceed, and the best score."""
 
     low: Sequence[float]
     high: Sequence[float]
@@ -53,19 +53,19 @@ class PcbLimits:
 
 
 def _compete(vectors: Tensor, limits: PcbLimits) -> tuple[Tensor, Tensor]:
-    """Clipped task vectors and their scores, both (K, *S); scores are 0 where an expert's sizes are all equal."""
+    """Clipped task vectors and their scores, both (K, *S); scores are 0 if an expert's sizes are all equal."""
     low, high = _as_column(limits.low, vectors), _as_column(limits.high, vectors)
-    # Not ``clamp``, which takes three times as long with limits per expert.
+    # ``clamp`` with limits per expert takes three times as long.
     sizes, sign, spread = vectors.abs().maximum(low).minimum(high), vectors.sign(), high - low
     level = (sizes - low) / torch.where(spread > 0, spread, 1.0)
-    # The constant exp(-K) keeps many experts from overflowing; it cancels when scores are scaled to [0, 1].
+    # The constant exp(-K) prevents overflow with many experts; it cancels when scores are scaled to [0, 1].
     within = ((level.square() - 1) * len(vectors)).exp_()
     across = _tanh(vectors * (sign * level).sum(dim=0))
     return sizes * sign, within * across * (spread > 0)
 
 
 def _tanh(values: Tensor) -> Tensor:
-    """The same tensor with the hyperbolic tangents of its numbers; numpy takes a tenth of torch's time on the CPU."""
+    """The hyperbolic tangents, in place; on the CPU numpy takes a tenth of torch's time."""
     if not values.is_cpu:
         return values.tanh_()
     np.tanh(values.numpy(), out=values.numpy())
@@ -73,6 +73,7 @@ def _tanh(values: Tensor) -> Tensor:
 
 
 def _as_column(values: Sequence[float], like: Tensor) -> Tensor:
+    """One value per expert as (K, 1, ...), to broadcast against ``like`` (K, *S)."""
     return like.new_tensor(values).reshape(-1, *[1] * (like.dim() - 1))
 
 
@@ -80,8 +81,8 @@ def survey(slots: SlotStream, params: PcbParams) -> Survey:
     """The global limits of every expert, by exact quantiles."""
     counted, experts = slots.numel + slots.dead_numel, len(slots.experts)
 
-    def ranks(*positions: float) -> list[int]:  # 0-based, as the published code counts
-        return [min(max(int(rank), 0), counted - 1) for rank in positions for _ in range(experts)]
+    def ranks(*positions: float) -> list[int]:  # 0-based, as in the published code
+        return [min(max(int(position), 0), counted - 1) for position in positions for _ in range(experts)]
 
     ends = ranks(counted * params.clip, counted * (1 - params.clip) - 1)
     bounds = kth_smallest_of_slots(slots, magnitudes, ends)
@@ -90,22 +91,22 @@ def survey(slots: SlotStream, params: PcbParams) -> Survey:
     def scores(slot: Slot, sign: int = 1) -> Tensor:
         return _compete(slot.task_vectors, size_range)[1].mul_(sign).clamp_(min=0).flatten(1)
 
-    bar = ranks(counted * (1 - params.density), counted - 1)
-    best = kth_smallest_of_slots(slots, scores, bar)
-    if not all(best):  # where not even that score is positive, it is among the negative ones
-        mirrored = [counted - 1 - rank for rank in bar]
-        worst = kth_smallest_of_slots(slots, partial(scores, sign=-1), mirrored)
-        best = [above - below for above, below in zip(best, worst, strict=True)]
-    limits = PcbLimits(size_range.low, size_range.high, best[:experts], best[experts:])
+    score_ranks = ranks(counted * (1 - params.density), counted - 1)
+    quantiles = kth_smallest_of_slots(slots, scores, score_ranks)
+    if not all(quantiles):  # zero: the quantile may be negative
+        mirrored = [counted - 1 - rank for rank in score_ranks]
+        negative = kth_smallest_of_slots(slots, partial(scores, sign=-1), mirrored)
+        quantiles = [above - below for above, below in zip(quantiles, negative, strict=True)]
+    limits = PcbLimits(size_range.low, size_range.high, quantiles[:experts], quantiles[experts:])
     return Survey(limits, {"pcb_limits": Columns({"expert": slots.experts, **vars(limits), "numel": counted})})
 
 
 def pcb(slot: Slot, params: PcbParams, limits: PcbLimits) -> Tensor:
-    """The mean of the clipped task vectors, weighted by how clearly each won: (K, *S) -> (*S)."""
+    """The mean of the clipped task vectors, weighted by the margins of their scores: (K, *S) -> (*S)."""
     clipped, scores = _compete(slot.task_vectors, limits)
     cut, top = _as_column(limits.cut, scores), _as_column(limits.top, scores)
-    room = top - cut
-    weights = ((scores - cut) / torch.where(room > 0, room, 1.0)).clamp(0, 1)  # no room: no score above the cut
+    margin = top - cut
+    weights = ((scores - cut) / torch.where(margin > 0, margin, 1.0)).clamp(0, 1)  # no margin: no score above the cut
     return params.scaling * (weights * clipped).sum(dim=0) / weights.sum(dim=0).clamp(min=1e-12)
 
 
@@ -133,6 +134,6 @@ register(
         elementwise=lambda params, parameter: True,
         variant="Follows the authors' vision script, which sets scaling 1.2: the paper's softmax across tasks is a "
         "tanh there, of each task vector times the sum of signed, scaled sizes. All quantiles are global per expert. "
-        "Scores are given as multiples of exp(K). A single expert keeps its clipped winners only.",
+        "Scores in the table are multiples of exp(K). A single expert keeps only its clipped winners.",
     )
 )

@@ -1,4 +1,4 @@
-"""RegMean: per linear weight, the map that fits every expert's outputs on its own inputs in the least-squares sense."""
+"""RegMean: per linear weight, the least-squares fit to every expert's outputs on its own inputs."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ class RegmeanParams(Params):
         0.95,
         symbol=r"\alpha",
         label="Off-diagonal share",
-        help="Factor on the off-diagonal entries of the inputs' Gram matrices; below 1 they can always be inverted.",
+        help="Factor on the off-diagonal entries of the inputs' Gram matrices; below 1 these are always invertible.",
     )
 
 
 def regmean(slot: Slot, params: RegmeanParams, statistics: None) -> Tensor:
-    """The task vector of the regression's weights, (K, *S) -> (*S); the mean for what is no linear weight with rows."""
+    """The task vector of the regression's weights, (K, *S) -> (*S); the mean for tensors without known inputs."""
     inputs = slot.inputs if slot.role in {Role.LINEAR, Role.PROJECTION} else None
     if inputs is None:
         return slot.task_vectors.mean(dim=0)
@@ -47,7 +47,7 @@ def regmean(slot: Slot, params: RegmeanParams, statistics: None) -> Tensor:
 def _solve_shrunk(slot: Slot, sums: NormalEquations) -> Tensor | None:
     """The solution (d_in, d_out) for a positive definite matrix; None if rounding has made the matrix indefinite."""
     gram, unused = sums.gram, sums.gram.diagonal() == 0
-    if unused.any().cpu():  # such a row is all zeros, on the right-hand side too, so the solution there is 0
+    if unused.any().cpu():  # an unused input has a row of zeros on both sides, so its solution is 0
         gram = gram + torch.diag(unused * gram.diagonal().mean().clamp(min=TINY))
     factor, failed = torch.linalg.cholesky_ex(gram)
     if failed.cpu():
@@ -57,22 +57,25 @@ def _solve_shrunk(slot: Slot, sums: NormalEquations) -> Tensor | None:
 
 
 def _solve_least_norm(slot: Slot, sums: NormalEquations) -> Tensor:
-    """The pseudo-inverse solution for whole weights, minus the pretrained ones (d_in, d_out).
+    """The pseudo-inverse solution (d_in, d_out) for whole weights, minus the pretrained weights.
 
-    Directions that no exemplar excites get weight 0: there the pretrained weights are lost.
+    Directions that no exemplar excites get weight 0, so their pretrained weights are lost.
     """
     values, vectors = spectrum(sums.gram)
     chosen = values > len(values) * EPS * values[-1]
-    basis, kept = vectors[:, chosen], values[chosen]
+    basis, used = vectors[:, chosen], values[chosen]
     pretrained = to_float64(as_matrices(slot, slot.pretrained[None])[0]).T
     lost = torch.zeros_like(pretrained) if chosen.all().cpu() else pretrained - basis @ (basis.T @ pretrained)
     share = float((lost.square().sum() / pretrained.square().sum().clamp(min=TINY)).cpu())
-    _note_solution(slot, sums, len(kept), float((kept[-1] / kept[0]).cpu()) if len(kept) else 1.0, False, share)
-    return basis @ ((basis.T @ sums.target) / kept[:, None]) - lost
+    _note_solution(slot, sums, len(used), float((used[-1] / used[0]).cpu()) if len(used) else 1.0, False, share)
+    return basis @ ((basis.T @ sums.target) / used[:, None]) - lost
 
 
 def _estimate_condition(gram: Tensor, factor: Tensor) -> float:
-    """The largest eigenvalue over the smallest, estimated from below by power iteration from a fixed start."""
+    """The largest eigenvalue over the smallest of a Gram matrix (d, d), estimated from below by power iteration.
+
+    ``factor`` (d, d) is its Cholesky factor. The iteration starts from a fixed vector.
+    """
     top = bottom = torch.linspace(1, 2, len(gram), dtype=gram.dtype, device=gram.device)[:, None]
     for _ in range(ROUNDS):
         top, bottom = gram @ (top / top.norm()), torch.cholesky_solve(bottom / bottom.norm(), factor)
@@ -80,11 +83,11 @@ def _estimate_condition(gram: Tensor, factor: Tensor) -> float:
 
 
 def _note_solution(slot: Slot, sums: NormalEquations, rank: int, condition: float, at_least: bool, lost: float) -> None:
-    """A row of the table "regmean": how well the exemplars determine the weights.
+    """Note a row of the table "regmean": how well the exemplars determine the weights.
 
-    ``condition`` is that of the matrix that was inverted, on the directions that count; where ``condition_is_at_least``
-    is true, it is an estimate from below and the true one may be larger. ``pretrained_lost`` is the share of the
-    pretrained weights' squared norm that lies in the other directions and is lost.
+    ``condition`` is the condition number of the inverted matrix, in the directions that are used; if
+    ``condition_is_at_least`` is true, it is an estimate from below. ``pretrained_lost`` is the share of the pretrained
+    weights' squared norm in the other directions, which is lost.
     """
     slot.note(
         "regmean",
@@ -123,11 +126,11 @@ register(
         needs=Needs.EXEMPLARS,
         run=regmean,
         algebra=count_flops,
-        variant="Linear weights and the output projection; everything else takes the mean. The regression runs on task "
-        "vectors in float64, which gives the same weights where the matrix can be inverted, and below alpha = 1 it "
-        "can: inputs that are always zero then keep the pretrained weights. At alpha = 1 the pseudo-inverse of whole "
-        "weights is taken, so directions that no exemplar excites lose their pretrained weights, which LOT with "
-        "scaling 1 keeps; the table says how much that is. Its condition numbers are exact at alpha = 1; below, they "
-        "are estimates from below, so the true ones may be larger.",
+        variant="Applies to linear weights and the output projection; other tensors are the mean. The regression uses "
+        "task vectors in float64, which gives the same weights if the matrix is invertible. Below alpha = 1 it is, and "
+        "inputs that are always zero keep the pretrained weights. At alpha = 1 the pseudo-inverse for whole weights is "
+        "used, so directions that no exemplar excites lose their pretrained weights, which LOT with scaling 1 keeps; "
+        "the table reports the lost share. Condition numbers in the table are exact at alpha = 1; for smaller alpha "
+        "they are estimates from below, so the true ones may be larger.",
     )
 )

@@ -1,4 +1,4 @@
-"""RegMean++: RegMean whose layer inputs come through the layers that are merged already."""
+"""RegMean++: RegMean whose layer inputs pass through the layers that are already merged."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class RegmeanPpParams(regmean.RegmeanParams):
 
 
 def regmean_pp(slot: Slot, params: RegmeanPpParams, statistics: None) -> Tensor:
-    """RegMean of a slot, (K, *S) -> (*S), on the layer inputs that come through what is merged already."""
+    """RegMean of a slot, (K, *S) -> (*S), on layer inputs that pass through the layers already merged."""
     return regmean.regmean(slot, params, statistics)
 
 
@@ -25,8 +25,8 @@ register(
     Merge(
         key="regmean_pp",
         title="RegMean++",
-        summary="RegMean layer by layer: the exemplars reach a block through the blocks merged before it, as they will "
-        "in the merged model, and go through the expert's own layers inside it.",
+        summary="RegMean layer by layer: the exemplars reach a block through the merged earlier blocks, as they will "
+        "in the merged model, and pass through the expert's own layers inside the block.",
         formula=r"\theta^\top = \Big(\sum_k \hat G_k\Big)^{-1} \sum_k \hat G_k \theta_k^\top, \quad "
         r"G_k = X_k^\top X_k, \quad X_k^{(l)} = f_k^{(l)}\big(f^{(l-1)} \circ \dots \circ f^{(1)}(x)\big)",
         cite=Citation(
@@ -42,9 +42,10 @@ register(
         through_merged=True,
         run=regmean_pp,
         algebra=regmean.count_flops,
-        variant="The regression, its table and what takes the mean are RegMean's. The output projection is regressed, "
-        "too, on what the merged blocks and each expert's last norm give; the authors' code leaves it pretrained. Gram "
-        "matrices are sums over rows, not means, which differs only where tasks have unequal numbers of exemplars. "
-        "Layer inputs cannot be given: they depend on what is merged on the way.",
+        variant="The regression, its table and the tensors that are averaged are those of RegMean. The output "
+        "projection is regressed, too, on the outputs of the merged blocks and each expert's last norm; the authors' "
+        "code leaves it pretrained. Gram matrices are sums over rows, not means, which matters only if tasks have "
+        "different numbers of exemplars. Captured layer inputs cannot be used: the inputs depend on the layers merged "
+        "before.",
     )
 )

@@ -1,4 +1,4 @@
-"""SCE: select the scalars that vary most, calculate a coefficient per expert and tensor, erase minority signs."""
+"""SCE: select the scalars that vary most, calculate coefficients per expert and tensor, erase minority signs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from merging.methods.params import Params, fraction
 from merging.methods.shared import fields
 from merging.methods.slot import Slot
 
-FLOOR = 1e-6  # least sum of coefficients that a scalar is divided by
+FLOOR = 1e-6  # least sum of coefficients by which a scalar is divided
 FUSECHAT = Citation(key="wan2024fusechat", authors="Wan et al.", title="FuseChat: knowledge fusion of chat models",
                     venue="arXiv", year=2024, arxiv="2408.07990")  # fmt: skip
 
@@ -24,14 +24,14 @@ class SceParams(Params):
 
     density: float = fraction(
         1.0, open_low=True, symbol=r"\rho", label="Density",
-        help="Share of each tensor's scalars kept: those that vary most over the experts.",
+        help="Share of each tensor's scalars that are kept: those that vary most over the experts.",
     )  # fmt: skip
     apart: bool = fields.split_qkv()
 
 
 def _select_scalars(vectors: Tensor, density: float) -> Tensor:
-    """Which scalars (*S) of task vectors (K, *S) vary most over the experts; of equals, the first ones."""
-    ordered = vectors.sort(dim=0).values  # so that rounding, and with it ties, do not depend on the order of experts
+    """The mask (*S) of the scalars of task vectors (K, *S) that vary most over the experts; ties keep the first."""
+    ordered = vectors.sort(dim=0).values  # so that rounding and ties do not depend on the order of experts
     variance = (ordered - ordered[0]).var(dim=0, correction=0).flatten()  # exactly 0 where all experts are equal
     count = int(int(variance.count_nonzero().cpu()) * density)
     chosen = torch.zeros_like(variance, dtype=torch.bool)
@@ -40,16 +40,14 @@ def _select_scalars(vectors: Tensor, density: float) -> Tensor:
 
 
 def _mean_square_shares(vectors: Tensor) -> list[float]:
-    """Each expert's share of the sum of mean squares; equal shares where that is 0."""
-    squares = to_numbers(
-        *(to_float64(vector).square().sum() for vector in vectors)
-    )  # all of one size: their sums will do
+    """Each expert's share of the sum of mean squares of the vectors (K, *S); equal shares if the sum is 0."""
+    squares = to_numbers(*(to_float64(vector).square().sum() for vector in vectors))  # equal counts: sums suffice
     total = sum(squares)
     return [square / total if total else 1 / len(squares) for square in squares]
 
 
 def sce(slot: Slot, params: SceParams, statistics: None) -> Tensor:
-    """Select, calculate, erase: (K, *S) -> (*S)."""
+    """The task vector merged by select, calculate and erase, (K, *S) -> (*S)."""
     vectors = slot.task_vectors
     if params.density < 1.0 and len(vectors) > 1:
         vectors = vectors * _select_scalars(vectors, params.density)
@@ -76,8 +74,9 @@ register(
         cite=FUSECHAT,
         params=SceParams,
         run=sce,
-        variant="Coefficients are equal only where the sum of mean squares is exactly 0 (mergekit: below 1e-6). Of "
-        "equal variances the first scalars are kept. A zero sum elects plus, as in mergekit. A sum of coefficients "
-        "counts as at least 1e-6. Where experts are equal nothing varies, so that a density below 1 leaves pretrained.",
+        variant="Coefficients are equal only if the sum of mean squares is exactly 0 (mergekit: below 1e-6). Of "
+        "scalars with equal variance, the first are kept. A zero sum elects plus, as in mergekit. A sum of "
+        "coefficients counts as at least 1e-6. If all experts are equal, nothing varies, so a density below 1 keeps "
+        "the pretrained weights.",
     )
 )

@@ -1,4 +1,4 @@
-"""TIES: trim each task vector, elect a sign per scalar, merge what agrees with it."""
+"""TIES: trim each task vector, elect a sign per scalar, merge the scalars that agree with it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,11 @@ class TiesParams(Params):
     """The parameters of TIES."""
 
     density: float = fraction(
-        0.2, open_low=True, symbol=r"\rho", label="Density", help="Share of each task vector's largest scalars kept."
+        0.2,
+        open_low=True,
+        symbol=r"\rho",
+        label="Density",
+        help="Share of each task vector's scalars that are kept, largest first.",
     )
     aggregation: str = choice(
         "sum", "mean", label="Aggregation", help="Sum the agreeing scalars, or take their mean (disjoint mean)."
@@ -38,7 +42,7 @@ class TiesParams(Params):
 
 
 def _trim(slot: Slot, params: TiesParams, thresholds: tuple[float, ...] | None) -> Tensor:
-    """Task vectors with everything below the thresholds set to zero, (K, *S)."""
+    """Task vectors with all scalars below the thresholds set to zero, (K, *S)."""
     if params.density < 1.0 and thresholds is None:
         flat = slot.task_vectors.abs().flatten(1)
         thresholds = tuple(kth_smallest(lambda: [flat], [trim_rank(flat.shape[1], params.density)] * len(flat)))
@@ -46,7 +50,7 @@ def _trim(slot: Slot, params: TiesParams, thresholds: tuple[float, ...] | None) 
 
 
 def survey(slots: SlotStream, params: TiesParams) -> Survey:
-    """The global thresholds; the majority of elected signs, for exact ties, is counted in the pass that merges."""
+    """The global thresholds; the majority of elected signs, for exact ties, is counted in the merging pass."""
     thresholds: tuple[float, ...] | None = None
     table: dict[str, Table] = {}
     if params.density < 1.0 and params.scope == "global":
@@ -55,31 +59,31 @@ def survey(slots: SlotStream, params: TiesParams) -> Survey:
 
 
 def ties(slot: Slot, params: TiesParams, statistics: TrimThresholds) -> Tensor:
-    """Trim, elect, merge: (K, *S) -> (*S)."""
+    """The task vector merged by trim, elect and merge, (K, *S) -> (*S)."""
     kept = _trim(slot, params, statistics.thresholds)
     return params.scaling * _merge_elected(kept, elect_sign(kept, statistics.tie_sign), params)
 
 
 def _merge_elected(kept: Tensor, sign: Tensor, params: TiesParams) -> Tensor:
     """Sum or mean of the scalars that have the elected sign, (K, *S) -> (*S)."""
-    agreeing = (kept * sign).relu_()  # their sizes, zero elsewhere
+    agreeing = (kept * sign).relu_()  # absolute values of agreeing scalars, zero for others
     merged = agreeing.sum(dim=0) * sign
     return merged if params.aggregation == "sum" else merged / agreeing.sign_().sum(dim=0).clamp(min=1)
 
 
 def provisional(slot: Slot, params: TiesParams, statistics: TrimThresholds) -> Provisional:
-    """As ``ties``, with plus for exact ties, and the votes that decide these in the end."""
+    """The result (*S) of ``ties`` with plus for exact ties, and the votes (a scalar) that finally decide these."""
     kept = _trim(slot, params, statistics.thresholds)
     sign = kept.sum(dim=0).sign_()
     tied = 1 - sign.abs()
     merged = _merge_elected(kept, sign + tied, params)
-    # Of ties that kept something the sum is positive. The sign of a zero that is added shows only in a weight of -0.0.
+    # Ties of kept scalars have a positive sum. The sign of an added zero matters only for a weight of -0.0.
     final = ((tied * merged).sum() == 0) & ~_holds_negative_zero(slot.pretrained)
     return Provisional(params.scaling * merged, sign.sum().long(), final)
 
 
 def _holds_negative_zero(values: Tensor) -> Tensor:
-    """Whether any number is -0.0, whose bits are those of the least integer; comparing all of them takes longer."""
+    """Whether any number (*S) is -0.0: its bits are those of the least integer, whose search is the fastest test."""
     integers = values.view(torch.int64 if values.dtype == torch.float64 else torch.int32)
     if not integers.numel():
         return torch.zeros((), dtype=torch.bool, device=values.device)
@@ -102,6 +106,6 @@ register(
         elementwise=lambda params, parameter: params.scope == "global",
         variant="Trims over the whole model by default, as the authors do (mergekit trims per tensor). Sum with "
         "scaling 0.3 is the AdaMerging and LwPTV setting; the authors' own is mean with scaling 1. "
-        "int(d·ρ) + 1 scalars and ties survive; an exactly zero vote takes the majority sign of the whole model.",
+        "int(d·ρ) + 1 scalars and ties are kept; a vote of exactly zero uses the majority sign of the whole model.",
     )
 )

@@ -33,32 +33,32 @@ class TsvMParams(Params):
         unset="1/K for K experts",
         symbol=r"\rho",
         label="Rank fraction",
-        help="Share of each task's singular vectors that is kept; 1/K lets all tasks share the full rank.",
+        help="Share of each task's singular vectors that are kept; with 1/K all tasks together fill the full rank.",
     )
     scaling: float = fields.scaling(1.0, (0.0, 3.0), step=0.1)
     apart: bool = fields.split_qkv()
 
 
 def tsv_m(slot: Slot, params: TsvMParams, statistics: None) -> Tensor:
-    """The sum of whitened, truncated task vectors, (K, m, n) -> (m, n); the mean for tensors that are no matrices."""
+    """The sum of whitened, truncated task vectors, (K, m, n) -> (m, n); the mean (*S) for tensors not decomposed."""
     if not is_decomposed(slot):
         return params.scaling * slot.task_vectors.mean(dim=0)
-    vectors, outside = matrices_to_decompose(slot)
+    vectors, restore = matrices_to_decompose(slot)
     count = kept_rank(min(slot.pretrained.shape), len(vectors), params.rank_fraction)
     parts = []
     for index, vector in enumerate(vectors):
         parts.append(truncated_svd(vector, count))
         slot.report_share((index + 1) / (len(vectors) + 2))  # the two polar factors take about as long as two tasks
     whole = join_factors(parts)
-    return outside(params.scaling * (whole.left * whole.values) @ whole.right).to(slot.task_vectors)
+    return restore(params.scaling * (whole.left * whole.values) @ whole.right).to(slot.task_vectors)
 
 
 def _algebra(params: TsvMParams, matrix: LinearMap) -> float:
     count = kept_rank(matrix.short, matrix.tasks, params.rank_fraction)
-    kept = matrix.tasks * count
-    whitened = flops.polar(matrix.outputs, kept) + flops.polar(kept, matrix.inputs)
+    joined = matrix.tasks * count
+    whitened = flops.polar(matrix.outputs, joined) + flops.polar(joined, matrix.inputs)
     tasks = matrix.tasks * flops.truncated_svd(matrix.outputs, matrix.inputs, count)
-    return tasks + whitened + flops.product(matrix.outputs, kept, matrix.inputs)
+    return tasks + whitened + flops.product(matrix.outputs, joined, matrix.inputs)
 
 
 register(
@@ -82,9 +82,9 @@ register(
         run=tsv_m,
         in_factors=True,
         algebra=_algebra,
-        variant="Every two-dimensional tensor as it is stored, the positional embedding and the projection included; "
-        "attention's q, k and v are one matrix unless apart is on, which gives another result. Other tensors take the "
-        "mean of the task vectors. Singular values of zero have no vectors here (polar factors over the nonzero "
-        "spectrum), where published code keeps the arbitrary ones of its solver.",
+        variant="Applies to every two-dimensional tensor in its stored orientation, including the positional embedding "
+        "and the projection; attention's q, k and v are one matrix unless apart is on, which gives another result. "
+        "Other tensors are the mean of the task vectors. Singular vectors of zero singular values are left out (polar "
+        "factors over the nonzero spectrum); published code keeps the arbitrary vectors of its solver.",
     )
 )

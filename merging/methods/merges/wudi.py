@@ -1,4 +1,4 @@
-"""WUDI: the sum of the task vectors, moved by Adam to interfere less with what each task's vector acts on."""
+"""WUDI: the sum of the task vectors, changed by Adam to interfere less with each task's input subspace."""
 
 from __future__ import annotations
 
@@ -24,7 +24,13 @@ class WudiParams(Params):
     """The parameters of WUDI."""
 
     steps: int = integer(
-        300, low=0, high=100_000, slider=(100, 1000), step=50, label="Steps", help="Adam steps per layer; 0 is the sum."
+        300,
+        low=0,
+        high=100_000,
+        slider=(100, 1000),
+        step=50,
+        label="Steps",
+        help="Adam steps per layer; 0 gives the sum.",
     )
     lr: float = real(
         1e-5,
@@ -39,25 +45,28 @@ class WudiParams(Params):
     )
     scaling: float = fields.scaling(1.0, (0.0, 2.0))
     others: str = choice(
-        "pretrained", "mean", label="Other tensors", help="What is no linear weight stays pretrained, or is averaged."
+        "pretrained",
+        "mean",
+        label="Other tensors",
+        help="Tensors other than linear weights stay pretrained or are averaged.",
     )
     apart: bool = fields.split_qkv()
 
 
 def wudi(slot: Slot, params: WudiParams, statistics: None) -> Tensor:
-    """The optimized task vector of a linear weight, (K, m, n) -> (m, n)."""
+    """The optimized task vector of a linear weight, (K, m, n) -> (m, n); zero or the mean (*S) for other tensors."""
     vectors = slot.task_vectors
     if slot.role != Role.LINEAR:
         merged = torch.zeros_like(slot.pretrained) if params.others == "pretrained" else vectors.mean(dim=0)
     elif int(vectors.flatten(1).any(dim=1).sum().cpu()) <= 1:
-        merged = vectors.sum(dim=0)  # the optimum itself, around which Adam would only jitter
+        merged = vectors.sum(dim=0)  # already the optimum, around which Adam would only oscillate
     else:
         merged = _optimize(slot, params)
     return params.scaling * merged
 
 
 def _optimize(slot: Slot, params: WudiParams) -> Tensor:
-    """Adam on Σ ‖(X − τ_k) τ_kᵀ‖² / ‖τ_k‖² from X = Σ τ_k; its gradient is 2 (X A − B)."""
+    """The result (m, n) of Adam on Σ ‖(X − τ_k) τ_kᵀ‖² / ‖τ_k‖² from X = Σ τ_k; the gradient is 2 (X A − B)."""
     total, target = normal_equations(slot.task_vectors)
     merged = slot.task_vectors.sum(dim=0)
     mean, square = torch.zeros_like(merged), torch.zeros_like(merged)
@@ -73,7 +82,7 @@ def _optimize(slot: Slot, params: WudiParams) -> Tensor:
 
 
 def normal_equations(vectors: Tensor) -> tuple[Tensor, Tensor]:
-    """A = Σ G_k (n, n) and B = Σ τ_k G_k (m, n) with G_k = τ_kᵀ τ_k / ‖τ_k‖².
+    """A = Σ G_k (n, n) and B = Σ τ_k G_k (m, n) of vectors (K, m, n), with G_k = τ_kᵀ τ_k / ‖τ_k‖².
 
     Both are computed in float64, then rounded to the dtype of ``vectors``.
     """
@@ -90,10 +99,10 @@ def normal_equations(vectors: Tensor) -> tuple[Tensor, Tensor]:
 
 def _algebra(params: WudiParams, matrix: LinearMap) -> float:
     (out, into), short = (matrix.outputs, matrix.inputs), matrix.short
-    of_task = symmetric_product(into, out) + product(out, short, into)
+    per_task = symmetric_product(into, out) + product(out, short, into)
     if out < into:
-        of_task += symmetric_product(out, into)
-    return matrix.tasks * of_task + params.steps * product(out, into, into)
+        per_task += symmetric_product(out, into)
+    return matrix.tasks * per_task + params.steps * product(out, into, into)
 
 
 register(
@@ -116,10 +125,10 @@ register(
         run=wudi,
         algebra_on=frozenset({Role.LINEAR}),
         algebra=_algebra,
-        variant="Linear weights only, as the authors do; mergekit and FusionBench take other tensors too, and "
-        "FusionBench averages the rest (here: others = mean). Norms are squared, as in the authors' released script. "
-        "Attention's q, k and v are one matrix unless apart is on. Steps run in the precision of the checkpoints "
-        "(float64 or float32), with sums over tasks in float64. With at most one nonzero task vector nothing is "
-        "optimized.",
+        variant="Applies to linear weights only, as the authors do; mergekit and FusionBench include other tensors, "
+        "and FusionBench averages the remaining ones (here: others = mean). Norms are squared, as in the authors' "
+        "released script. Attention's q, k and v are one matrix unless apart is on. Steps run in the precision of the "
+        "checkpoints (float64 or float32), with sums over tasks in float64. With at most one nonzero task vector "
+        "nothing is optimized.",
     )
 )

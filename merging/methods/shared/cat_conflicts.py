@@ -1,6 +1,6 @@
-"""CAT's objective: where the other tasks' vectors disturb a task more than they serve their own.
+"""CAT's objective: the directions in which other tasks' vectors disturb a task more than they serve their own tasks.
 
-Task vectors are in float64; sums over rows are divided by the number of rows, as tasks may differ in it.
+Task vectors are in float64. Sums over rows are divided by the number of rows, which may differ between tasks.
 """
 
 from __future__ import annotations
@@ -17,37 +17,36 @@ from merging.methods.moments import Moments
 from merging.methods.shared.least_squares import spectrum
 
 EPS = torch.finfo(torch.float64).eps
-DEPENDENT = 1e-6  # with several bases side by side, a singular value below this adds no direction
+DEPENDENT = 1e-6  # singular values of joined bases below this add no direction
 
 
 @dataclass(frozen=True)
 class Conflict:
-    """What one task wants removed from the others' vectors, and how much each part of it disturbs, largest first.
+    """The parts of the other tasks' vectors that disturb one task, and their scores, largest first.
 
-    ``where`` is an orthonormal basis (d_out, c) of output directions, or positions (c,) in a flat tensor.
+    ``positions`` is an orthonormal basis (d_out, c) of output directions, or positions (c,) in a flat tensor;
+    ``scores`` is (c,).
     """
 
     positions: Tensor
     scores: Tensor
 
     def remove_from(self, vector: Tensor) -> Tensor:
-        """A task vector, as matrix (d_out, d_in) or flat, without the conflict."""
+        """A task vector without the conflict, as a matrix (d_out, d_in) or flat (n,)."""
         if self.positions.ndim == 1:
             return vector.index_fill(0, self.positions.to(vector.device), 0.0)
         basis = self.positions.to(vector)
-        rest: Tensor = vector - basis @ (basis.T @ vector)
-        return rest
+        cleared: Tensor = vector - basis @ (basis.T @ vector)
+        return cleared
 
 
 def join_conflicts(conflicts: Sequence[Conflict]) -> Conflict:
     """Several conflicts as one: all their positions, or one orthonormal basis of all their directions."""
-    where, scores = (
-        [conflict.positions for conflict in conflicts],
-        torch.cat([conflict.scores for conflict in conflicts]),
-    )
-    if where[0].ndim == 1:
-        return Conflict(torch.cat(where), scores)
-    left, sizes, _ = torch.linalg.svd(torch.cat(where, dim=1), full_matrices=False)
+    positions = [conflict.positions for conflict in conflicts]
+    scores = torch.cat([conflict.scores for conflict in conflicts])
+    if positions[0].ndim == 1:
+        return Conflict(torch.cat(positions), scores)
+    left, sizes, _ = torch.linalg.svd(torch.cat(positions, dim=1), full_matrices=False)
     return Conflict(left[:, sizes > DEPENDENT], scores)
 
 
@@ -60,7 +59,7 @@ class LinearConflicts:
     tradeoff: float
 
     def top(self, task: int, count: int) -> Conflict:
-        """The eigenvectors of M_k with the ``count`` largest eigenvalues, only those that are positive."""
+        """The eigenvectors (d_out, c) of M_k with the largest positive eigenvalues (c,), at most ``count``."""
         others = [i for i in range(len(self.inputs)) if i != task]
         rows = len(others) * self.inputs[task].count + sum(self.inputs[i].count for i in others)
         have_rows = all(moments.rows is not None for moments in self.inputs)
@@ -69,7 +68,7 @@ class LinearConflicts:
         return self._from_grams(task, count)
 
     def _from_rows(self, task: int, others: list[int], count: int) -> Conflict:
-        """Exact and cheap with few rows: M_k = Zᵀ diag(±1) Z acts only in the span of the outputs Z (rows, d_out)."""
+        """``top`` with few rows, exactly: M_k = Zᵀ diag(±1) Z acts only in the span of the outputs Z (rows, d_out)."""
         disturbing = [self._outputs(task, i) for i in others]
         serving = [self._outputs(i, i) * self.tradeoff**0.5 for i in others]
         outputs = torch.cat([*disturbing, *serving])
@@ -81,14 +80,17 @@ class LinearConflicts:
         return Conflict(outer @ conflict.positions, conflict.scores)
 
     def _outputs(self, task: int, expert: int) -> Tensor:
-        """The outputs of one expert's task vector for the rows of a task, (n, d_out) over √n."""
+        """The outputs (n, d_out) of one expert's task vector for the n rows of a task, divided by √n."""
         rows = self.inputs[task].rows
         assert rows is not None
         outputs: Tensor = to_float64(rows) @ self.vectors[expert].T / max(len(rows), 1) ** 0.5
         return outputs
 
     def _from_grams(self, task: int, count: int) -> Conflict:
-        # Σ_{i≠k} of the serving terms is their sum over all i without the task's own: that is added back with weight α.
+        """``top`` from Gram matrices.
+
+        The serving terms are summed over all i, also over i = k; the disturbing sum adds that term back with weight α.
+        """
         weights = dict.fromkeys(range(len(self.vectors)), 1.0)
         weights[task] = self.tradeoff
         disturbing = self._weighted_outputs(task, weights)
@@ -105,7 +107,7 @@ class LinearConflicts:
         )
 
     def _weighted_outputs(self, task: int, weights: Mapping[int, float]) -> Tensor:
-        """Σ_i w_i τ_i (G_k/n_k) τ_iᵀ (d_out, d_out), correct up to the diagonal, by X_k where it has few rows."""
+        """Σ_i w_i τ_i (G_k/n_k) τ_iᵀ (d_out, d_out), correct on and below the diagonal; uses X_k if it has few rows."""
         total = self.vectors.new_zeros(self.vectors.shape[1], self.vectors.shape[1])
         rows = self.inputs[task].rows
         few = rows is not None and len(rows) < self.vectors.shape[2]
@@ -119,9 +121,9 @@ class LinearConflicts:
 
 @dataclass(frozen=True)
 class ScalarConflicts:
-    """The objective for scalars that act alone: g_k = Σ_{i≠k} (e_k - α e_i) τ_i² with mean squares e of their inputs.
+    """The objective for elementwise tensors: g_k = Σ_{i≠k} (e_k - α e_i) τ_i² with mean squares e of their inputs.
 
-    Shifts and embeddings have no input: there e_k is 1 and α is 0.
+    Shifts and embeddings have no input: for them e_k is 1 and α is 0.
     """
 
     vectors: Tensor  # (K, n)
@@ -129,24 +131,28 @@ class ScalarConflicts:
     tradeoff: float = 0.0
 
     def top(self, task: int, count: int) -> Conflict:
-        """The positions of the ``count`` largest g_k, only those that are positive."""
+        """The positions (c,) of the largest positive g_k (c,), at most ``count``."""
         squares = self.vectors.square()
         squares[task] = 0
         weights = 1.0 if self.energies is None else self.energies[task] - self.tradeoff * self.energies
-        scores, where = (weights * squares).sum(dim=0).topk(min(count, squares.shape[1]))
-        return Conflict(where[scores > 0], scores[scores > 0])
+        scores, positions = (weights * squares).sum(dim=0).topk(min(count, squares.shape[1]))
+        return Conflict(positions[scores > 0], scores[scores > 0])
 
 
 def mean_squares(inputs: tuple[Moments, ...]) -> Tensor:
-    """The mean square of every input channel in every task, (K, d)."""
+    """The mean squares (K, d) of the input channels in every task."""
     return torch.stack([moments.energy() / max(moments.count, 1) for moments in inputs])
 
 
 def _mean_gram(moments: Moments) -> Tensor:
+    """XᵀX / n (d, d) of the n rows X."""
     return moments.gram() / max(moments.count, 1)
 
 
 def _positive(values: Tensor, vectors: Tensor, scale: float, size: int) -> Conflict:
-    """Eigenpairs of a matrix of some size, only those whose value exceeds the rounding of terms of size ``scale``."""
+    """The eigenpairs, largest first, whose values exceed the rounding of terms of magnitude ``scale``.
+
+    ``values`` (r,) ascend, ``vectors`` are (d, r); ``size`` is the number of rows of the matrix.
+    """
     chosen = values.flip(0) > size * EPS * scale
     return Conflict(vectors.flip(1)[:, chosen], values.flip(0)[chosen])

@@ -1,4 +1,4 @@
-"""Papers that several methods or the whole program start from, each cited once, and the page that lists all papers."""
+"""Papers that several methods or the whole program use, each cited once, and the page that lists all papers."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ MERGESCOPE = Citation(
     year=2026,
 )
 
-# What the program takes from papers besides its methods.
+# Parts of the program besides methods that come from papers.
 BACKGROUND = (
     ("task vectors", TASK_ARITHMETIC),
     ("CLIP", CLIP),
@@ -113,7 +113,7 @@ Please cite the method you use. Each method's card in the app carries its citati
 
 
 def citation_page(methods: Iterable[Method]) -> str:
-    """CITATION.md: what the program takes from papers, then the methods in their order, a row for each paper."""
+    """The text of CITATION.md: one row per paper, first the program's background, then its methods in order."""
     uses = [*BACKGROUND, *((f"`{method.key}`", method.cite) for method in methods)]
     rows: dict[Citation, list[str]] = {}
     for name, citation in uses:

@@ -1,4 +1,4 @@
-"""Coefficients of task vectors while they are learned: per tensor or per task, within bounds, with their history."""
+"""Learned coefficients of task vectors: per tensor or per task, bounded, with their history."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ if TYPE_CHECKING:
     import pandas as pd
 
 EVERY = 10  # steps between two rows of the history
-FORWARD, PROJECT, NONE = "forward", "project", "none"  # how coefficients are kept within [0, 1]
+FORWARD, PROJECT, NONE = "forward", "project", "none"  # how coefficients are bounded to [0, 1]
 TASK = ""  # the name of coefficients that all tensors share
 
 
 class Coefficients:
-    """Coefficients (K,) by tensor, or under ``TASK`` for all of them, in float64.
+    """Coefficients (K,) by tensor, or under ``TASK`` for all tensors, in float64.
 
-    ``raw`` is what is learned. With ``clamp`` forward the model uses it cut to [0, 1], and what lies outside has no
-    gradient; with project it is itself put back after every step; with none it is free. ``init`` lies in [0, 1], so
-    that no steps are task arithmetic at ``init`` with every clamp.
+    ``raw`` holds the learned values. With ``clamp`` "forward", the model uses them clipped to [0, 1], and values
+    outside have no gradient; with "project", ``raw`` itself is clipped after every step; with "none" it is unbounded.
+    ``init`` is in [0, 1], so zero steps equal task arithmetic at ``init`` for every clamp.
     """
 
     def __init__(
@@ -38,12 +38,12 @@ class Coefficients:
         self._history: list[Tensor] = []  # (K, names), every ``EVERY`` steps
 
     def model_values(self, name: str) -> Tensor:
-        """The coefficients (K,) of a tensor as the model uses them."""
+        """The coefficients (K,) that the model uses for a tensor."""
         raw = self.raw[TASK if self._task else name]
         return raw.clamp(0, 1) if self._clamp == FORWARD else raw
 
     def move(self, adam: Adam, name: str, gradient: Tensor) -> None:
-        """Adam's step of one tensor's coefficients, for a gradient (K,) of what the model uses."""
+        """Move one tensor's coefficients by Adam, for the gradient (K,) by the coefficients that the model uses."""
         raw = self.raw[name]
         if self._clamp == FORWARD:
             gradient = gradient * ((raw >= 0) & (raw <= 1))
@@ -52,11 +52,11 @@ class Coefficients:
             raw.clamp_(0, 1)
 
     def all_model_values(self) -> list[Tensor]:
-        """All coefficients as the model uses them, (K,) by tensor."""
+        """All coefficients that the model uses, (K,) per tensor."""
         return [self.model_values(name) for name in self.raw]
 
     def note(self, losses: Sequence[float]) -> None:
-        """Add a step to the history: every task's loss, and the coefficients that it was computed with."""
+        """Add a step to the history: every task's loss, and the coefficients of the model that had these losses."""
         now = self._stacked_values()
         if len(self._losses) % EVERY == 0:
             self._history.append(now)
@@ -68,37 +68,37 @@ class Coefficients:
             self._spread.append(torch.full((4, len(now)), torch.nan, dtype=torch.float64))
 
     def state(self) -> dict[str, Tensor]:
-        """The history as named tensors, for a file."""
+        """The history as named tensors, for a file: losses (n, K), spread (n, 4, K), history (rows, K, names)."""
         parts = {"losses": self._losses, "spread": self._spread, "history": self._history}
         return {name: torch.stack(rows) for name, rows in parts.items() if rows}
 
     def restore(self, state: Mapping[str, Tensor]) -> None:
-        """Go on from a history that ``state`` gave."""
+        """Continue from the history of tensors that ``state`` returned, of the same shapes."""
         self._losses, self._spread, self._history = (
             list(state[name].unbind()) if name in state else [] for name in ("losses", "spread", "history")
         )
 
     def merge_values(self, shrink: float) -> dict[str, tuple[float, ...]]:
-        """Every live tensor's coefficients, shrunk, as they enter the merge."""
+        """Every live tensor's coefficients for the merge, multiplied by ``shrink``."""
         return {
             parameter.name: tuple((shrink * self.model_values(parameter.name)).tolist()) for parameter in self._live
         }
 
     def tables(self, parameters: Sequence[Parameter], shrink: float) -> dict[str, pd.DataFrame]:
-        """``coefficients`` as they enter the merge, ``coefficient_steps`` before they are shrunk, and ``learning``."""
+        """The tables ``coefficients`` (for the merge), ``coefficient_steps`` (before shrinking) and ``learning``."""
         import pandas as pd
 
         steps = len(self._losses)
-        moments = [*range(0, steps, EVERY), steps]
+        shown = [*range(0, steps, EVERY), steps]
         history = [self._table(values).assign(step=step)
-                   for step, values in zip(moments, [*self._history, self._stacked_values()], strict=True)]  # fmt: skip
+                   for step, values in zip(shown, [*self._history, self._stacked_values()], strict=True)]  # fmt: skip
         final = self._table(shrink * self._stacked_values()).assign(pruned=False)
         dropped = [] if self._task else [p for p in parameters if p not in set(self._live)]
         if dropped:
             rows = [(e, p.name, p.order, p.part, float("nan"), True) for e in self._experts for p in dropped]
             final = pd.concat([final, pd.DataFrame(rows, columns=list(final))], ignore_index=True)
-            places = {expert: k for k, expert in enumerate(self._experts)}
-            final = final.sort_values(["expert", "order"], key=lambda c: c.map(places) if c.name == "expert" else c)
+            ranks = {expert: k for k, expert in enumerate(self._experts)}
+            final = final.sort_values(["expert", "order"], key=lambda c: c.map(ranks) if c.name == "expert" else c)
         return {
             "coefficients": final.reset_index(drop=True),
             "coefficient_steps": pd.concat(history, ignore_index=True)[["step", *final.columns[:-1]]],
@@ -106,18 +106,18 @@ class Coefficients:
         }
 
     def _stacked_values(self) -> Tensor:
-        """All coefficients as the model uses them (K, names)."""
+        """All coefficients that the model uses (K, names)."""
         columns = self.all_model_values()
         return torch.stack(columns, dim=1) if columns else torch.zeros(len(self._experts), 0, dtype=torch.float64)
 
     def _table(self, values: Tensor) -> pd.DataFrame:
         import pandas as pd
 
-        places = [(TASK, 0, "")] if self._task else [(p.name, p.order, p.part) for p in self._live]
+        tensors = [(TASK, 0, "")] if self._task else [(p.name, p.order, p.part) for p in self._live]
         rows = [
-            (expert, *place, value)
+            (expert, *tensor, value)
             for expert, row in zip(self._experts, values.tolist(), strict=True)
-            for place, value in zip(places, row, strict=True)
+            for tensor, value in zip(tensors, row, strict=True)
         ]
         return pd.DataFrame(rows, columns=["expert", "tensor", "order", "part", "coefficient"])
 

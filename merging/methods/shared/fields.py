@@ -10,7 +10,7 @@ from merging.methods.params import flag, fraction, integer, real
 def scaling(
     default: float, slider: tuple[float, float], step: float = 0.05, symbol: str = r"\lambda", advice: str = ""
 ) -> Any:
-    """The field of a scaling coefficient; ``advice`` is a sentence after the common help."""
+    """The field of a scaling coefficient; ``advice`` is a sentence added to the common help."""
     return real(
         default,
         low=0.0,
@@ -19,38 +19,38 @@ def scaling(
         step=step,
         symbol=symbol,
         label="Scaling coefficient",
-        help=f"Factor on the merged task vector: 0 gives the pretrained model back. {advice}".rstrip(),
+        help=f"Factor on the merged task vector; 0 gives the pretrained model. {advice}".rstrip(),
     )
 
 
 def split_qkv(when: tuple[str, Any] | None = None) -> Any:
-    """The field ``split_qkv``: whether query, key and value of packed attention tensors count as three tensors.
+    """The field ``apart``: whether query, key and value of packed attention tensors count as three tensors.
 
-    ``merging.methods.split_qkv`` does it for every method that has the field; ``when`` is as in ``Bound``.
+    ``merging.methods.split_qkv`` splits them for every method that has the field; ``when`` is as in ``Bound``.
     """
     return flag(
         False,
         label="Query, key and value apart",
-        help="Treat attention's packed tensors (names that end in in_proj_weight or in_proj_bias) as three, a third of "
-        "the rows each, as code on Transformers' models does. Off: as one, as code on open_clip's models does.",
+        help="Treat attention's packed tensors (names that end in in_proj_weight or in_proj_bias) as three, each with "
+        "a third of the rows, as code for Transformers' models does. Off: as one, as code for open_clip's models does.",
         when=when,
         later=True,
     )
 
 
 def prune_ratio(help: str) -> Any:
-    """The field of a prune ratio; ``help`` says what it is a share of."""
+    """The field of a prune ratio; ``help`` states what it is a share of."""
     return fraction(0.7, symbol=r"\eta", label="Prune ratio", help=help)
 
 
 def seed(help: str) -> Any:
-    """The field of a seed; ``help`` says what it decides."""
+    """The field of a seed; ``help`` states what it decides."""
     return integer(0, low=0, high=2**31 - 1, slider=(0, 20), label="Seed", help=help)
 
 
 def mask_seed() -> Any:
     """The field of the seed of random masks."""
-    return seed("Of the random draws. The same seed gives the same masks on any machine.")
+    return seed("Seed of the random masks. The same seed gives the same masks on any machine.")
 
 
 def learning_steps(default: int, slider: tuple[int, int], help: str, step: int = 50, **more: Any) -> Any:
@@ -85,10 +85,10 @@ def task_batch(default: int) -> Any:
         slider=(8, 64),
         step=8,
         label="Batch per task",
-        help="Images of every task that each step sees; a task with fewer gives all it has.",
+        help="Images of each task in every step; a task with fewer images uses all of them.",
     )
 
 
 def image_seed() -> Any:
-    """The field of the seed of the order in which images are seen."""
-    return seed("Order in which images are seen. The same seed gives the same order on any machine.")
+    """The field of the seed for the order of images."""
+    return seed("Seed of the order of images. The same seed gives the same order on any machine.")

@@ -1,4 +1,4 @@
-"""Masks of the few scalars that carry a task: how they are counted, and the scores from which one is learned."""
+"""Masks of the few scalars that carry a task: their counts, and the scores from which a mask is learned."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ L1, RELEASED = "l1", "released"
 
 
 def size_limits(slots: SlotStream, density: float, least: int = 0) -> tuple[float, ...]:
-    """Per expert the size that its int(density · P) largest scalars reach, and ties; infinite where that is none.
+    """Per expert, the least absolute value of its int(density · P) largest scalars; infinite if that count is 0.
 
-    ``least`` scalars are asked for at least.
+    P counts the scalars of a task vector. The count is at least ``least``.
     """
     counted = slots.numel + slots.dead_numel
     count = max(int(density * counted), least)
@@ -36,13 +36,13 @@ def size_limits(slots: SlotStream, density: float, least: int = 0) -> tuple[floa
 
 
 def reaches_limit(slot: Slot, limits: Sequence[float]) -> Tensor:
-    """Which scalars reach each expert's limit, (K, *S)."""
+    """The masks (K, *S) of the scalars whose absolute values reach their expert's limit."""
     shape = (-1, *[1] * slot.pretrained.dim())
     return slot.task_vectors.abs() >= slot.task_vectors.new_tensor(limits).reshape(shape)
 
 
 class MaskCounts:
-    """Scalars that masks keep, by expert and tensor, and that the masks of every two experts share."""
+    """Counts of the scalars that masks keep, by expert and tensor, and that the masks of two experts share."""
 
     def __init__(self, experts: Sequence[str], parameters: Sequence[Parameter], numels: Sequence[int]) -> None:
         self._experts, self._parameters, self._numels = tuple(experts), tuple(parameters), tuple(numels)
@@ -50,20 +50,20 @@ class MaskCounts:
         self._shared = torch.zeros(len(experts), len(experts), dtype=torch.float64)
 
     def count_shared(self, masks: Tensor) -> Tensor:
-        """Scalars that every two masks (K, *S) of a tensor, or of a piece of one, share, (K, K); changes nothing."""
+        """The numbers (K, K) of scalars that pairs of masks (K, *S) of a tensor or a piece share."""
         shared = torch.zeros_like(self._shared)
         for piece in masks.reshape(len(self._experts), -1).split(PIECE, dim=1):
-            exact = piece.to(torch.float32)  # whole numbers up to 2²⁴ are exact in it
+            exact = piece.to(torch.float32)  # exact for whole numbers up to 2²⁴
             shared += (exact @ exact.T).to("cpu", torch.float64)
         return shared
 
     def add(self, name: str, shared: Tensor) -> None:
-        """Add what masks of a tensor, or of a piece of one, share."""
+        """Add the counts (K, K) that ``count_shared`` returned for a tensor or a piece."""
         self._shared += shared
         self._kept[name] += shared.diagonal().long()
 
     def tables(self) -> dict[str, pd.DataFrame]:
-        """``localization``: scalars kept per expert and tensor; ``overlap``: the share of a mask that another keeps."""
+        """Tables: ``localization``, scalars kept per expert and tensor; ``overlap``, the shared part of each mask."""
         import pandas as pd
 
         rows = [
@@ -83,7 +83,7 @@ class MaskCounts:
         }
 
     def warnings(self, method: str) -> tuple[str, ...]:
-        """A sentence if any expert's mask keeps nothing, or everything."""
+        """A warning if any expert's mask keeps nothing or everything."""
         total, sizes = sum(self._numels), self._shared.diagonal().tolist()
         if not any(size in (0, total) for size in sizes):
             return ()
@@ -93,7 +93,7 @@ class MaskCounts:
 
 
 class MaskScores:
-    """One task's scores, a number a scalar, whose sigmoid is the soft mask on its task vector."""
+    """One task's scores, one per scalar; their sigmoid is the soft mask on its task vector."""
 
     def __init__(self, limit: float, bias: float, lr: float, l1: float, regularizer: str) -> None:
         self.values: dict[str, Tensor] = {}
@@ -101,8 +101,8 @@ class MaskScores:
         self._push, self._regularizer = l1, regularizer
 
     def start(self, slot: Slot, gradient: Tensor | None) -> Tensor:
-        """Scores of a tensor that has none, above zero where the task vector is large; what they let through."""
-        if slot.name in self.values:  # from a file
+        """Set a tensor's first scores, positive where the task vector is large; return ``soft_masked``, any shape."""
+        if slot.name in self.values:  # restored from a file
             self.values[slot.name] = self.values[slot.name].to(slot.pretrained)
         else:
             up = reaches_limit(slot, [self._limit])[0]
@@ -110,67 +110,67 @@ class MaskScores:
         return self.soft_masked(slot)
 
     def soft_masked(self, slot: Slot) -> Tensor:
-        """The task vector times its soft mask."""
+        """The task vector times its soft mask, of the tensor's shape (*S)."""
         return self.values[slot.name].sigmoid() * slot.task_vectors[0]
 
     def descend(self, slot: Slot, gradient: Tensor | None) -> Tensor:
-        """A gradient step of the loss, and the regularizer's push; what the scores then let through."""
+        """Move the scores by the loss's gradient and the regularizer; return ``soft_masked``; all of shape (*S)."""
         scores = self.values[slot.name]
         soft = scores.sigmoid()
         slope = soft * (1 - soft)
         push = self._push if self._regularizer == L1 else -self._push * scores.sign()
-        if gradient is not None:  # the tensor is part of the tower that images go through
+        if gradient is not None:  # the tensor is part of the tower that encodes images
             scores -= self._lr * gradient * slot.task_vectors[0] * slope
         scores -= push * slope
         return self.soft_masked(slot)
 
     def hard_mask(self) -> dict[str, Tensor]:
-        """The hard mask, booleans by tensor."""
+        """The hard mask: booleans of the tensor's shape (*S), by tensor name."""
         return {name: scores > 0 for name, scores in self.values.items()}
 
     def require_numbers(self, expert: str) -> None:
-        """Raise MergingError if any score is NaN: it is above zero no more than below, so it would drop a scalar."""
+        """Raise MergingError if any score is NaN: the hard mask would drop its scalar."""
         is_odd = torch.stack([scores.isnan().any() for scores in self.values.values()]).cpu().tolist()
         if odd := list(itertools.compress(self.values, is_odd)):
             raise MergingError(
-                f"Learning stopped: scores of {expert!r} are NaN in {first_few(odd)}. Nothing was kept. A smaller "
+                f"Learning stopped: scores of {expert!r} are NaN in {first_few(odd)}. Nothing was stored. A smaller "
                 "learning rate may help; so may checking its images."
             )
 
     @property
     def size(self) -> int:
-        """Scalars that the hard mask keeps."""
+        """The number of scalars that the hard mask keeps."""
         return int(torch.as_tensor(sum(torch.count_nonzero(mask) for mask in self.hard_mask().values())).cpu())
 
     def state(self) -> dict[str, Tensor]:
-        """The scores as named tensors, for a file."""
+        """The scores, each of its tensor's shape (*S), as named tensors for a file."""
         return {f"score.{name}": scores for name, scores in self.values.items()}
 
     def restore(self, state: Mapping[str, Tensor]) -> None:
-        """Go on from what ``state`` gave."""
+        """Continue from the scores, each of its tensor's shape (*S), that ``state`` returned."""
         named = {name.removeprefix("score."): value for name, value in state.items() if name.startswith("score.")}
         self.values = named
 
 
 class MaskPath:
-    """What has been learned so far: finished masks, and the loss and the size of the mask before every step."""
+    """The progress of learning: finished masks, and the loss and the mask's size before every step."""
 
     def __init__(self, masks: Masks) -> None:
         self.masks, self.finished = masks, 0
-        self.rows: list[tuple[float, float]] = []  # of all steps of the first task, then of the next
+        self.rows: list[tuple[float, float]] = []  # (loss, size), for all steps of the first task, then of the next
 
     def finish(self, scores: MaskScores) -> None:
-        """Add the mask of the next task."""
+        """Add the hard mask of the next task."""
         self.masks.append(scores.hard_mask())
         self.finished += 1
 
     def state(self) -> dict[str, Tensor]:
-        """Masks and losses as named tensors, for a file."""
+        """Rows (steps, 2) of loss and size, and packed masks (tasks, bytes), as named tensors for a file."""
         rows = {"rows": torch.tensor(self.rows, dtype=torch.float64)} if self.rows else {}
         return rows | ({"masks": self.masks.pack()} if self.finished else {})
 
     def restore(self, state: Mapping[str, Tensor]) -> None:
-        """Go on from what ``state`` gave."""
+        """Continue from the rows (steps, 2) and masks (tasks, bytes) that ``state`` returned."""
         if "rows" in state:
             self.rows = [(loss, size) for loss, size in state["rows"].tolist()]
         if "masks" in state:
@@ -178,10 +178,10 @@ class MaskPath:
             self.finished = len(state["masks"])
 
     def table(self, experts: Sequence[str], steps: int, numel: int) -> pd.DataFrame:
-        """A row per expert and step: the loss before it, and the share of scalars that the mask then kept."""
+        """One row per expert and step: the loss and the mask's density before the step."""
         import pandas as pd
 
         rows = [
-            (at % steps, experts[at // steps], loss, size / max(numel, 1)) for at, (loss, size) in enumerate(self.rows)
+            (i % steps, experts[i // steps], loss, size / max(numel, 1)) for i, (loss, size) in enumerate(self.rows)
         ]
         return pd.DataFrame(rows, columns=["step", "expert", "loss", "density"])

@@ -1,8 +1,8 @@
-"""Random masks in which the draw of every scalar follows from its address, not from the draws before it.
+"""Random masks in which every scalar's random number depends on its address, not on earlier numbers.
 
-Whether a scalar is kept depends on the method that draws, the seed, the expert's name, the tensor's name and the
-scalar's flat position, and on nothing else: not on the order of tensors or experts, not on the pieces in which a tensor
-streams, not on the device. A hash of the names picks a stream of PCG64-DXSM, which jumps to any position at once.
+Whether a scalar is kept depends only on the method, the seed, the expert's name, the tensor's name and the scalar's
+flat position: not on the order of tensors or experts, on the pieces in which a tensor streams, or on the device. A hash
+of the names selects a stream of PCG64-DXSM, which can jump to any position.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from torch import Tensor
 
 from merging.methods.slot import Slot
 
-PER_WORD = 8  # a word of the generator holds a byte for each of eight scalars
+PER_WORD = 8  # scalars per word of the generator, one byte each
 SECOND_BYTES = 1 << 64  # the word from which the scalars' second bytes are read
 
 
 def sample_survivors(method: str, seed: int, drop_rate: float, slot: Slot) -> Tensor:
-    """1 for the scalars that are kept and 0 for those that are dropped, (K, *S) bytes on the slot's device.
+    """The masks (K, *S), bytes on the slot's device: 1 for kept scalars, 0 for dropped ones.
 
-    Each is dropped with probability ``drop_rate``, independently of the others. At one seed, a higher rate drops what a
-    lower one drops and more; different ``method`` words draw different numbers.
+    Each scalar is dropped with probability ``drop_rate``, independently of the others. For one seed, a higher rate
+    drops all scalars that a lower rate drops. Different ``method`` names use different random numbers.
     """
     numel = slot.pretrained.numel()
     generator = PCG64DXSM(0)
@@ -38,10 +38,10 @@ def sample_survivors(method: str, seed: int, drop_rate: float, slot: Slot) -> Te
         first, second = divmod(stream.limit(drop_rate), 256)
         numbers = stream.read(generator, slot.start, numel)
         np.greater_equal(numbers, first, out=row)
-        if second:  # decides where the first byte does not; rates such as 0.5 and 0.25 do not need it
+        if second:  # decides where the first byte is equal; rates such as 0.5 and 0.25 do not need it
             more = stream.read(generator, slot.start, numel, SECOND_BYTES)
             np.logical_and(row, (numbers != first) | (more >= second), out=row)
-    # Bytes, because torch turns booleans into numbers ten times more slowly.
+    # Bytes, because torch converts booleans to numbers ten times more slowly.
     return torch.from_numpy(kept.view(np.uint8)).to(slot.pretrained.device).reshape(slot.task_vectors.shape)
 
 
@@ -60,19 +60,21 @@ class RandomBytes:
 
     @classmethod
     def from_address(cls, address: str) -> RandomBytes:
+        """The stream that the hash of an address selects."""
         digest = hashlib.blake2b(address.encode(), digest_size=38).digest()
-        number = [int.from_bytes(digest[at], "little") for at in (slice(16), slice(16, 32), slice(32, None))]
-        return cls(number[0], number[1] | 1, number[2] / 2**48)
+        parts = (digest[:16], digest[16:32], digest[32:])
+        start, increment, rounding = (int.from_bytes(part, "little") for part in parts)
+        return cls(start, increment | 1, rounding / 2**48)
 
     def limit(self, drop_rate: float) -> int:
-        """The number in [0, 2¹⁶] that the two bytes of a scalar must reach for it to be kept.
+        """The number in [0, 2¹⁶] that a scalar's two bytes must reach for the scalar to be kept.
 
-        Rounded up or down at random, once per stream, so that on average not even 16 bits round the rate.
+        It is rounded up or down at random, once per stream, so that the average rate is exact.
         """
         return int(drop_rate * 2**16 + self.rounding)
 
     def read(self, generator: PCG64DXSM, start: int, numel: int, word: int = 0) -> NDArray[np.uint8]:
-        """The bytes (numel,) of the scalars from flat position ``start`` on."""
+        """The bytes (numel,) of the scalars from flat position ``start`` on; ``word`` is the stream's first word."""
         skip = start % PER_WORD
         generator.state = {
             "bit_generator": "PCG64DXSM",

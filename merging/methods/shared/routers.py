@@ -1,4 +1,4 @@
-"""Routers: small networks that say by which weights the tasks are mixed, as named tensors and their first values."""
+"""Routers: small networks that compute the weights by which tasks are mixed, and their initial values."""
 
 from __future__ import annotations
 
@@ -12,26 +12,29 @@ from torch import Tensor
 Router = Mapping[str, Tensor]
 
 
-def apply_layers(router: Router, rows: Tensor, activate: Callable[[Tensor], Tensor], at: str = "") -> Tensor:
-    """Rows (..., d) through one or two linear layers, {at}fc1 and {at}fc2, with an activation between them."""
-    out = nnf.linear(rows, router[f"{at}fc1.weight"], router[f"{at}fc1.bias"])
-    if f"{at}fc2.weight" not in router:
+def apply_layers(router: Router, rows: Tensor, activate: Callable[[Tensor], Tensor], prefix: str = "") -> Tensor:
+    """The outputs (n, ..., K) of one or two linear layers, {prefix}fc1 and {prefix}fc2, for rows (n, ..., d).
+
+    ``activate`` maps the hidden rows (n, ..., h), of shape unchanged, between the two layers.
+    """
+    out = nnf.linear(rows, router[f"{prefix}fc1.weight"], router[f"{prefix}fc1.bias"])
+    if f"{prefix}fc2.weight" not in router:
         return out
-    return nnf.linear(activate(out), router[f"{at}fc2.weight"], router[f"{at}fc2.bias"])
+    return nnf.linear(activate(out), router[f"{prefix}fc2.weight"], router[f"{prefix}fc2.bias"])
 
 
 def sample_normal(address: list[int], spread: float, shape: tuple[int, ...]) -> Tensor:
-    """Normal numbers in float64, drawn at an address."""
+    """Normal random numbers (*shape) in float64, determined by an address."""
     return torch.from_numpy(np.random.default_rng(address).normal(0.0, spread, shape))
 
 
 def sample_uniform(address: list[int], bound: float, shape: tuple[int, ...]) -> Tensor:
-    """Numbers in float64 from −bound to bound, drawn at an address."""
+    """Uniform random numbers (*shape) in float64 in [−bound, bound), determined by an address."""
     return torch.from_numpy(np.random.default_rng(address).uniform(-bound, bound, shape))
 
 
 def router_shapes(width: int, tasks: int, depth: int) -> dict[str, tuple[int, ...]]:
-    """The tensors of a block's router with two layers, one, or none: then it is a constant."""
+    """The shapes of a block's router with two layers, one layer, or none (a constant), by name."""
     if depth == 0:
         return {"bias": (tasks,)}
     if depth == 1:
@@ -45,8 +48,8 @@ def last_bias_name(depth: int) -> str:
 
 
 def route_images(router: Router, block: int, tokens: Tensor) -> Tensor:
-    """A block's weights (n, K) of images: the mean over their tokens (n, T, w) of what its router gives for each."""
-    at = block if any(name.startswith(f"{block}.") for name in router) else 0  # one router may serve all blocks
-    if f"{at}.bias" in router:
-        return router[f"{at}.bias"].expand(len(tokens), -1)
-    return apply_layers(router, tokens, torch.relu, f"{at}.").mean(dim=1)
+    """A block's weights (n, K) for images: the mean of its router's outputs over their tokens (n, T, w)."""
+    number = block if any(name.startswith(f"{block}.") for name in router) else 0  # one router may serve all blocks
+    if f"{number}.bias" in router:
+        return router[f"{number}.bias"].expand(len(tokens), -1)
+    return apply_layers(router, tokens, torch.relu, f"{number}.").mean(dim=1)

@@ -1,6 +1,6 @@
-"""Saliency of tensors and the masks that follow from it (LwPTV, Eq. 5 to 7), apart from any merge.
+"""Saliency of tensors and the masks that follow from it (LwPTV, Eq. 5 to 7), independent of any merge.
 
-The edit ``lwptv`` and the live picture of masks use the same functions, so the picture shows what the edit would do.
+The edit ``lwptv`` and the live figure of masks use the same functions, so the figure shows the edit's effect.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ RUN = 512  # scalars summed in one go
 
 
 def deviations(task_vectors: Tensor, score: str) -> Tensor:
-    """Per scalar, how far each task vector is from their mean (or from zero): (K, *S) -> (K, *S)."""
+    """The distance (K, *S) of every scalar of the task vectors (K, *S) from their mean, or from zero."""
     if score == DEVIATION:
-        differences = task_vectors - task_vectors[0]  # so that equal task vectors deviate by nothing, not by rounding
+        differences = task_vectors - task_vectors[0]  # so that equal task vectors deviate by exactly zero
         return differences.sub_(differences.mean(dim=0)).abs_()
     return task_vectors.abs()
 
@@ -49,15 +49,18 @@ def scores(slots: SlotStream, score: str = DEVIATION) -> NDArray[np.float64]:
 
 
 def _row_sums(rows: Tensor) -> Tensor:
-    """Sums (K,) in float64 of rows (K, n). Runs of 512 are added in the rows' own precision first: twice as fast, and
-    the rounding of 512 numbers of one sign is far below that of the numbers themselves."""
+    """Sums (K,) in float64 of rows (K, n).
+
+    Runs of 512 are first added in the rows' own precision: twice as fast, and the rounding of 512 numbers of one sign
+    is far below that of the numbers themselves.
+    """
     whole = rows.shape[1] // RUN * RUN
     runs = rows[:, :whole].reshape(len(rows), -1, RUN).sum(dim=2)
     return runs.sum(dim=1, dtype=torch.float64) + rows[:, whole:].sum(dim=1, dtype=torch.float64)
 
 
 def thresholds(saliency: NDArray[np.float64], prune_ratio: float, dead_tensors: int = 0) -> NDArray[np.float64]:
-    """Per expert the score that must be exceeded to be kept (K,): below all at ratio 0, above all at ratio 1.
+    """The thresholds (K,) that kept scores (K, L) must exceed: below all at ratio 0, above all at ratio 1.
 
     ``dead_tensors`` more tensors, of an unused text tower, count with a score of zero.
     """
@@ -72,13 +75,13 @@ def thresholds(saliency: NDArray[np.float64], prune_ratio: float, dead_tensors: 
 
 
 def own_masks(saliency: NDArray[np.float64], prune_ratio: float, dead_tensors: int = 0) -> NDArray[np.bool_]:
-    """Which tensors each expert keeps on its own (K, L) (LwPTV Eq. 6)."""
+    """The masks (K, L) of the tensors that each expert keeps, from their saliency (K, L) (LwPTV Eq. 6)."""
     kept: NDArray[np.bool_] = saliency > thresholds(saliency, prune_ratio, dead_tensors)[:, None]
     return kept
 
 
 def final_masks(own: NDArray[np.bool_], shared: bool) -> NDArray[np.bool_]:
-    """Which tensors are merged per expert (K, L): all that any expert keeps if shared (LwPTV Eq. 7), else its own."""
+    """The masks (K, L) for the merge: all that any expert keeps if shared (LwPTV Eq. 7), else ``own`` (K, L)."""
     return np.broadcast_to(own.any(axis=0), own.shape) if shared else own
 
 
@@ -91,7 +94,7 @@ def saliency_table(
     shared: bool = True,
     dead_tensors: int = 0,
 ) -> Columns:
-    """A tidy table: one row per (expert, tensor) with its score, threshold, own mask (kept) and final mask (final)."""
+    """A table of saliency (K, L): one row per expert and tensor with score, threshold, own mask and final mask."""
     own = own_masks(saliency, prune_ratio, dead_tensors)
     columns = {
         "tensor": [p.name for p in parameters] * len(experts),
@@ -110,22 +113,22 @@ def saliency_table(
 
 
 def join_thirds(table: pd.DataFrame) -> pd.DataFrame:
-    """A saliency table with one row for query, key and value of a packed tensor where they are apart.
+    """A saliency table that has one row for the query, key and value of a packed tensor.
 
-    The row is kept where any of the three is; its saliency is their mean.
+    The joined row is kept if any of the three is; its saliency is their mean.
     """
     names = table["tensor"].map(whole_name)
     split = names != table["tensor"]
     if not split.any():
         return table
-    one = table.assign(tensor=names, part=table["part"].mask(split, PACKED))
+    whole = table.assign(tensor=names, part=table["part"].mask(split, PACKED))
     rules = dict.fromkeys(table.columns.drop(["expert", "tensor"]), "first")
     rules |= {"numel": "sum", "saliency": "mean", "kept": "any", "final": "any"}
-    return one.groupby(["expert", "tensor"], sort=False, as_index=False).agg(rules)[list(table.columns)]
+    return whole.groupby(["expert", "tensor"], sort=False, as_index=False).agg(rules)[list(table.columns)]
 
 
 def apply_ratio(table: pd.DataFrame, prune_ratio: float, shared: bool = True) -> pd.DataFrame:
-    """A saliency table with the masks of another prune ratio; the scores are the same, so nothing is read again."""
+    """A saliency table with the masks of another prune ratio and the same scores; no checkpoint is read."""
     experts = list(dict.fromkeys(table["expert"]))
     saliency = table["saliency"].to_numpy(np.float64).reshape(len(experts), -1)
     dead_tensors = int(table["dead_tensors"].iloc[0]) if "dead_tensors" in table else 0

@@ -1,4 +1,4 @@
-"""Task vectors as few singular vectors: how many are kept of each, how they are stored, and how tasks are joined."""
+"""Task vectors as few singular vectors: the number for each task, their storage, and how tasks are joined."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from merging.methods.adapted_network import Parts
 from merging.methods.slot import Slot
 from merging.models.families import LINEAR_MAPS, Role
 
-MATRICES = LINEAR_MAPS | {Role.EMBEDDING}  # roles of which a tensor with two dimensions has singular vectors here
+MATRICES = LINEAR_MAPS | {Role.EMBEDDING}  # roles whose two-dimensional tensors are decomposed
 LEFT, RIGHT = ".left", ".right"  # suffixes of the two thin factors of a matrix
 
 
 def is_decomposed(slot: Slot) -> bool:
-    """Whether a tensor is decomposed: two-dimensional, and no table of tokens, which are one row each."""
+    """Whether a tensor is decomposed: it is two-dimensional and not a table with one row per token."""
     return slot.pretrained.dim() == 2 and slot.role in MATRICES
 
 
 def matrices_to_decompose(slot: Slot) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
-    """The matrices (K, a, b) whose singular vectors are taken, and what gives a result (a, b) the slot's shape.
+    """The matrices (K, a, b) to decompose, and a function that maps a result (a, b) to the slot's shape (*S).
 
-    They are the task vectors themselves or, where their factors are known and few, small matrices that stand for them.
+    They are the task vectors themselves or, if these have known low-rank factors, small matrices that represent them.
     """
     thin = slot.small_factors
     if thin is None:
@@ -35,12 +35,12 @@ def matrices_to_decompose(slot: Slot) -> tuple[Tensor, Callable[[Tensor], Tensor
 
 
 def kept_rank(full: int, experts: int, share: float | None) -> int:
-    """Singular values kept per task of ``full``, at least one where there are any; without a share, 1/K of them."""
+    """The number of singular values kept per task, of ``full``: at least one if there are any; 1/K without a share."""
     return min(max(full // experts if share is None else int(full * share), 1), full)
 
 
 def thin_factors(matrix: Tensor, rank: int) -> Parts:
-    """The best approximation (m, n) of a rank as two thin factors, singular values in the left one."""
+    """The best approximation of a matrix (m, n) by factors (m, r), which holds the singular values, and (r, n)."""
     best = truncated_svd(matrix, rank)
     return {LEFT: (best.left * best.values).to(matrix), RIGHT: best.right.to(matrix)}
 
@@ -53,7 +53,7 @@ def read_factors(parts: Parts) -> Factors:
 
 
 def join_factors(parts: Sequence[Factors]) -> Factors:
-    """TSV-M's factors of several tasks: their singular vectors side by side, made orthogonal to each other."""
+    """TSV-M's factors of several tasks: their singular vectors (m, r) and (r, n) joined, then orthogonalized."""
     left = polar_factor(torch.cat([part.left for part in parts], dim=1))
     right = polar_factor(torch.cat([part.right for part in parts]))
     return Factors(left, torch.cat([part.values for part in parts]), right)

@@ -1,6 +1,6 @@
 """Statistics over all tensors for TIES, the edit "trim" and magnitude pruning: thresholds, and the sign of exact ties.
 
-``kth_smallest_of_slots`` gives them, and others, exact quantiles over all tensors.
+``kth_smallest_of_slots`` computes exact quantiles over all tensors, for these and other methods.
 """
 
 from __future__ import annotations
@@ -24,34 +24,34 @@ LARGEST_DENOMINATOR = 1_000_000
 
 @dataclass(frozen=True)
 class TrimThresholds:
-    """Statistics over all tensors: each expert's threshold, and the sign that exact ties take."""
+    """Statistics over all tensors: each expert's threshold, and the sign for exact ties."""
 
-    thresholds: tuple[float, ...] | None  # None: nothing is trimmed, or the scope is one tensor
+    thresholds: tuple[float, ...] | None  # None if nothing is trimmed, or each tensor has its own
     tie_sign: float = 0.0
 
     def with_votes(self, votes: int) -> TrimThresholds:
-        """These with the sign that more scalars of the whole model elect; ``votes`` is the sum of all signs."""
+        """A copy with the sign that most scalars of the model elect; ``votes`` is the sum of all signs."""
         return replace(self, tie_sign=float((votes > 0) - (votes < 0)))
 
 
 def floor_share(count: int, share: float) -> int:
-    """A share of so many things, rounded down; the tiny term keeps 100 · 0.29 from becoming 28."""
+    """A share of ``count``, rounded down; the small term prevents 100 · 0.29 from becoming 28."""
     return math.floor(count * share + 1e-9)
 
 
 def density_of(prune_ratio: float) -> float:
-    """The density 1 - η that drops the share η, as one would write it.
+    """The density 1 - η that drops the share η, without rounding error of the subtraction.
 
-    In binary fractions 1 - 0.71 is 0.29000000000000004, and int(d·ρ) tells it from 0.29. So the fraction of whole
-    numbers that is meant is looked for.
+    In floating point 1 - 0.71 is 0.29000000000000004, and int(d·ρ) can differ from that of 0.29. Therefore the result
+    is the nearby fraction with a small denominator, if there is one.
     """
-    rest = 1.0 - prune_ratio
-    meant = float(Fraction(rest).limit_denominator(LARGEST_DENOMINATOR))
-    return meant if abs(meant - rest) <= sys.float_info.epsilon else rest
+    density = 1.0 - prune_ratio
+    simple = float(Fraction(density).limit_denominator(LARGEST_DENOMINATOR))
+    return simple if abs(simple - density) <= sys.float_info.epsilon else density
 
 
 def kth_smallest_of_slots(slots: SlotStream, rows: Callable[[Slot], Tensor], ranks: Sequence[int]) -> list[float]:
-    """``kth_smallest``, dead parameters included, of what ``rows`` makes of slots scalar by scalar, (K, n)."""
+    """``kth_smallest``, dead parameters included, of the elementwise results (K, n) of ``rows`` on all slots."""
     sample = SampledRows(lambda stride: map(rows, slots.sample_slots(stride)), slots.numel)
     counted = slots.dead_numel
     return kth_smallest(
@@ -60,12 +60,12 @@ def kth_smallest_of_slots(slots: SlotStream, rows: Callable[[Slot], Tensor], ran
 
 
 def magnitudes(slot: Slot) -> Tensor:
-    """Absolute values, (K, n)."""
+    """The absolute values (K, n) of a slot's task vectors."""
     return slot.task_vectors.abs().flatten(1)
 
 
 def global_thresholds(slots: SlotStream, density: float) -> tuple[tuple[float, ...], dict[str, Table]]:
-    """Per expert, the size of the smallest scalar kept over all tensors, and the table that says so."""
+    """Per expert, the absolute value of the smallest scalar kept over all tensors, and a table of these values."""
     counted = slots.numel + slots.dead_numel
     thresholds = tuple(kth_smallest_of_slots(slots, magnitudes, [trim_rank(counted, density)] * len(slots.experts)))
     rows = {"expert": slots.experts, "threshold": thresholds, "numel": counted, "density": density}
@@ -73,6 +73,6 @@ def global_thresholds(slots: SlotStream, density: float) -> tuple[tuple[float, .
 
 
 def majority_sign(slots: SlotStream, trim: Callable[[Slot], Tensor]) -> float:
-    """The sign (-1, 0 or 1) that more scalars of the whole model elect, of what ``trim`` leaves of a slot (K, *S)."""
+    """The sign (-1, 0 or 1) that most scalars of the model elect, after ``trim`` maps each slot to (K, *S)."""
     votes = sum(slots.map(lambda slot: trim(slot).sum(dim=0).sign().sum().long()))
     return float(torch.as_tensor(votes).sign().cpu())

@@ -1,4 +1,4 @@
-"""The model that an adapter's configuration says it was made for, beside the one that it is put on."""
+"""Compares the base model that an adapter's configuration names with the model that it is applied to."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ BASE_MODEL_KEY = "base_model_name_or_path"
 
 
 def other_base(config: Mapping[str, Any], pretrained: Checkpoint) -> str:
-    """A sentence with both names if the configuration states another base; empty if it does not, or states none.
+    """A sentence with both names if the configuration names another base than the pretrained model; else empty.
 
-    A folder need not bear the name of the repository that it was downloaded from: another name proves nothing.
+    A folder need not have the name of the repository that it was downloaded from, so another name is only a caution.
     """
     stated = config.get(BASE_MODEL_KEY)
     if not isinstance(stated, str) or not stated or pretrained.folder is None or _is_same(stated, pretrained):
         return ""
-    there, here = printable(strip_folders(stated), 80), printable(_called(pretrained), 80)
-    return f"Its {ADAPTER} names {there!r} as its base, but is applied to {here!r}."
+    base, model = printable(strip_folders(stated), 80), printable(_model_name(pretrained), 80)
+    return f"Its {ADAPTER} names {base!r} as its base, but is applied to {model!r}."
 
 
-def _called(pretrained: Checkpoint) -> str:
-    """The name of a model: its repository, or else its folder, or its file if that has a name of its own."""
+def _model_name(pretrained: Checkpoint) -> str:
+    """The name of a model: its repository, else its file if that has a distinctive name, else its folder."""
     if known := hub_id_of(pretrained.label):
         return known
     file = Path(pretrained.label).name
@@ -38,9 +38,14 @@ def _called(pretrained: Checkpoint) -> str:
 
 
 def _is_same(stated: str, pretrained: Checkpoint) -> bool:
-    """Whether a name or a path means this model, by its last part; the path, which a file gives, is not looked up."""
-    return _last(stated) in {_last(_called(pretrained)), _last(pretrained.label), Path(_last(pretrained.label)).stem}
+    """Whether a name or a path refers to this model, by its last part; the path is untrusted and not looked up."""
+    return _last_part(stated) in {
+        _last_part(_model_name(pretrained)),
+        _last_part(pretrained.label),
+        Path(_last_part(pretrained.label)).stem,
+    }
 
 
-def _last(reference: str) -> str:
+def _last_part(reference: str) -> str:
+    """The last part of a name or path, without revision, in lower case."""
     return re.split(r"[\\/:]", reference.rstrip("\\/"))[-1].partition("@")[0].casefold()

@@ -1,4 +1,4 @@
-"""What an adapter's configuration and names say: which tensors it changes, and how."""
+"""The changes of an adapter, from its configuration and tensor names: which tensors it changes, and how."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ REFUSED = {
     "lora_embedding_": "LoRA of an embedding",
     "lora_A.bias": "LoRA with a bias",
     "lora_B.bias": "LoRA with a bias",
-    # PEFT 0.21 adds this change twice, in training and in merging; others may not, and the file does not say.
+    # PEFT 0.21 adds this change twice, in training and in merging; other versions may not, and the file does not say.
     ".base_layer.out_proj.lora_": "LoRA inside torch's attention module, which versions of PEFT count differently",
 }
 # Initializations that also change the pretrained weights, so that the adapter is not the whole change.
 CHANGES_BASE = ("pissa", "olora", "corda", "loftq", "lora_ga")
-# Settings with which the change is not scale · B A, or not a change of weights at all.
+# Settings with which the change is not scale · B A, or no change of weights.
 OTHER_KINDS = (
     "layer_replication", "target_parameters", "trainable_token_indices", "use_qalora", "lora_bias", "kasa_config",
     "use_bdlora", "arrow_config", "monteclora_config", "alora_invocation_tokens",
 )  # fmt: skip
-# Other settings, which do not alter what the weights mean.
+# Other settings, which do not alter the meaning of the weights.
 KNOWN = {
     "peft_type", "peft_version", "auto_mapping", "base_model_name_or_path", "revision", "task_type", "inference_mode",
     "r", "lora_alpha", "rank_pattern", "alpha_pattern", "use_rslora", "fan_in_fan_out", "lora_dropout", "bias",
@@ -51,10 +51,11 @@ MAX_PATTERN, MAX_REPEATS, MAX_GROUPS = 200, 3, 4
 
 @dataclass(slots=True)
 class Change:
-    """An adapter's change of one layer's tensor: scale · B A is added, or it is multiplied, or replaced.
+    """An adapter's change of one layer's tensor: scale · B A is added, or the tensor is multiplied or replaced.
 
-    With factors a ``replacement`` is what they are added to: PEFT saves the whole layer of an output embedding, too.
-    A ``product`` has a number for each output, which a layer's bias is multiplied by, too; or one for each input.
+    The fields name tensors of the adapter. If there are factors, too, they are added to the ``replacement``: PEFT also
+    saves the whole layer of an output embedding. A ``product`` has a number for each output, which also multiplies the
+    layer's bias, or a number for each input.
     """
 
     down: str = ""  # A (r, d_in)
@@ -66,6 +67,7 @@ class Change:
 
 
 def check_config(config: Mapping[str, Any], label: str) -> None:
+    """Raise CheckpointError if a configuration is of an unsupported adapter; ``label`` names it in messages."""
     kind = config.get("peft_type")
     if kind not in KINDS:
         known = " and ".join(KINDS.values())
@@ -85,20 +87,24 @@ def check_config(config: Mapping[str, Any], label: str) -> None:
 
 
 def describe_unknown_settings(config: Mapping[str, Any]) -> Iterator[str]:
-    """A caution about unknown settings, which a later version of PEFT may have."""
+    """A caution about unknown settings, which may come from a later version of PEFT."""
     known = IA3_KNOWN if config.get("peft_type") == "IA3" else KNOWN
     if strange := [key for key, value in config.items() if value and key not in known]:
         yield f"Its configuration sets {first_few(strange)}, which is unknown here; compare with PEFT's result."
 
 
 def changes_of(weights: Checkpoint, config: Mapping[str, Any]) -> dict[str, Change]:
-    """{name of a layer's tensor in the adapter: its change}."""
+    """{name of the changed tensor, as the adapter has it: its change}.
+
+    Raises:
+        CheckpointError: a tensor of another or an unsupported kind of adapter, or no adapter at all.
+    """
     changes: dict[str, Change] = {}
     for name in weights.infos:
-        for part, what in REFUSED.items():
+        for part, kind in REFUSED.items():
             if part in name:
                 raise CheckpointError(
-                    f"{weights.name}: {what}, is not supported ({name[:80]!r}). Merge it with PEFT first."
+                    f"{weights.name}: {kind}, is not supported ({name[:80]!r}). Merge it with PEFT first."
                 )
         short = WRAPPING.sub("", name.removeprefix(BASE))
         if bool(vector := IA3.fullmatch(short)) != (config.get("peft_type") == "IA3") and (vector or ".lora_" in short):
@@ -130,28 +136,28 @@ def changes_of(weights: Checkpoint, config: Mapping[str, Any]) -> dict[str, Chan
     return changes
 
 
-def _products(weights: Checkpoint, name: str, layer: str, turned: bool) -> dict[str, Change]:
-    """What a vector of (IA)³ changes: a layer's weight and, if it has a number for each output, the layer's bias."""
+def _products(weights: Checkpoint, name: str, layer: str, fan_in_fan_out: bool) -> dict[str, Change]:
+    """The changes by a vector of (IA)³: of a layer's weight and, if it has a number per output, of the layer's bias."""
     shape = weights.infos[name].shape
     if len(shape) != 2 or 1 not in shape:
         raise CheckpointError(
             f"{weights.name}: (IA)³ of layer {layer[:80]!r} has the shape {list(shape)}; that of a linear layer has "
             "two sides, of which one is 1. Merge it with PEFT first."
         )
-    found = {f"{layer}.weight": Change(product=name, fan_in_fan_out=turned)}
+    found = {f"{layer}.weight": Change(product=name, fan_in_fan_out=fan_in_fan_out)}
     return found if shape[0] == 1 else found | {f"{layer}.bias": Change(product=name)}
 
 
 def _complete(change: Change, layer: str, weights: Checkpoint, config: Mapping[str, Any]) -> None:
-    """Check both factors and set the scale."""
+    """Check both factors of a change and set its scale."""
     if not change.down or not change.up:
         raise CheckpointError(f"{weights.name}: layer {layer[:80]!r} has only one of its two factors.")
-    rank = _pattern(config, "rank_pattern", layer, config.get("r"), weights.name)
-    alpha = _pattern(config, "alpha_pattern", layer, config.get("lora_alpha"), weights.name)
+    rank = _match_pattern(config, "rank_pattern", layer, config.get("r"), weights.name)
+    alpha = _match_pattern(config, "alpha_pattern", layer, config.get("lora_alpha"), weights.name)
     down, up = weights.infos[change.down].shape, weights.infos[change.up].shape
     if len(down) < 2 or len(up) < 2 or type(rank) is not int or rank < 1 or down[0] != rank or up[1] != rank:
         raise CheckpointError(
-            f"{weights.name}: layer {layer[:80]!r} has factors {list(down)} and {list(up)}, its configuration says "
+            f"{weights.name}: layer {layer[:80]!r} has factors {list(down)} and {list(up)}, and its configuration says "
             f"rank {str(rank)[:20]}."
         )
     if math.prod(up[2:]) != 1:
@@ -162,8 +168,8 @@ def _complete(change: Change, layer: str, weights: Checkpoint, config: Mapping[s
     change.fan_in_fan_out = bool(config.get("fan_in_fan_out"))
 
 
-def _pattern(config: Mapping[str, Any], key: str, layer: str, otherwise: Any, label: str) -> Any:
-    """The value of the first pattern that matches the end of a layer's name, as in PEFT; else ``otherwise``."""
+def _match_pattern(config: Mapping[str, Any], key: str, layer: str, default: Any, label: str) -> Any:
+    """The value of the first pattern that matches the end of a layer's name, as in PEFT; else ``default``."""
     patterns = config.get(key) or {}
     if not isinstance(patterns, Mapping):
         raise CheckpointError(f"{label}: {key} is a mapping from layers to numbers.")
@@ -178,4 +184,4 @@ def _pattern(config: Mapping[str, Any], key: str, layer: str, otherwise: Any, la
                 return value
         except (re.error, OverflowError):
             raise CheckpointError(f"{label}: the pattern {pattern[:40]!r} in {key} cannot be read.") from None
-    return otherwise
+    return default

@@ -1,4 +1,4 @@
-"""PEFT's adapters, LoRA and (IA)³: changes of some layers, which make an expert of the pretrained model."""
+"""PEFT's adapters, LoRA and (IA)³: changes of some layers of a pretrained model, which make an expert."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ from merging.models.tower_names import PROJ, TowerTensor, find_tower_tensor, gro
 
 
 class AdapterCheckpoint(Checkpoint):
-    """An adapter without its model: its factors and its configuration. ``applied_to`` makes an expert of it.
+    """An adapter without its model: its factors and its configuration. ``apply_to`` makes an expert of it.
 
     Raises:
-        CheckpointError: another kind of adapter, or a configuration that does not fit its factors.
+        CheckpointError: the kind of adapter is not supported, or the configuration does not fit the factors.
     """
 
     def __init__(self, weights: Checkpoint, config: Mapping[str, Any]) -> None:
@@ -45,10 +45,11 @@ class AdapterCheckpoint(Checkpoint):
 
     @property
     def kind(self) -> str:
-        """What it is, with an article."""
+        """The kind of adapter, with an article."""
         return "a LoRA adapter" if self.config["peft_type"] == "LORA" else "an (IA)³ adapter"
 
     def read_flat(self, name: str, start: int, stop: int) -> Tensor:
+        """Scalars [start, stop) of a factor, flat (n,): n = stop - start."""
         return self.weights.read_flat(name, start, stop)
 
     def state(self) -> tuple[int, ...] | None:
@@ -63,17 +64,17 @@ class AdapterCheckpoint(Checkpoint):
         return hashlib.sha256(content.encode() + self._config_bytes()).hexdigest()
 
     def apply_to(self, pretrained: Checkpoint) -> Checkpoint:
-        """The expert that this adapter makes of the pretrained model.
+        """The pretrained model with this adapter's changes.
 
         Raises:
-            CheckpointError: a layer that the pretrained model does not have, or has in another shape.
+            CheckpointError: the pretrained model lacks a layer, or has it in another shape.
         """
         return AdaptedCheckpoint(self, pretrained)
 
 
 @dataclass(slots=True)
 class _Target:
-    """A tensor of the pretrained model and its changes, by third (q, k, v); 0 if it is changed as a whole."""
+    """The changes of a pretrained tensor, by third (0, 1, 2 for q, k, v); key 0 if it is changed as a whole."""
 
     change: dict[int, Change] = field(default_factory=dict)
     qkv_changes: int = 1
@@ -95,10 +96,10 @@ class AdaptedCheckpoint(Checkpoint):
 
     def _apply(self, adapter: AdapterCheckpoint, pretrained: Checkpoint) -> None:
         """Find the tensors that the adapter changes. Raises CheckpointError if it does not fit the model."""
-        names: tuple[str, ...] = ()
-        self._own: dict[str, str] = {}  # tensors that are the adapter's as a whole, of networks other than CLIP
+        name_notes: tuple[str, ...] = ()
+        self._own: dict[str, str] = {}  # {tensor: name in the adapter} of whole tensors, in networks other than CLIP
         if pretrained.is_inferred:
-            self._targets, self._own, names = _targets_by_name(adapter, pretrained)
+            self._targets, self._own, name_notes = _targets_by_name(adapter, pretrained)
             ignored: list[str] = []
         else:
             self._targets, ignored = _targets(adapter, pretrained)
@@ -108,30 +109,31 @@ class AdaptedCheckpoint(Checkpoint):
             self._check(name, target)
         count = len(self._targets) + len(self._own)
         kind = f"A{adapter.kind[1:]} of {plural(count, 'tensor')}"
-        self.notes = (*adapter.notes, *names, f"{kind}; the others are pretrained.")
+        self.notes = (*adapter.notes, *name_notes, f"{kind}; the others are pretrained.")
         if ignored:
             outside = plural(len(ignored), "of its tensors is", "of its tensors are")
             self.notes += (f"{outside} outside the visual tower; ignored: {first_few(ignored)}.",)
         self._last: tuple[str, Tensor] | None = None
 
     def _info(self, name: str, info: TensorInfo) -> TensorInfo:
-        """Changed tensors are computed in float32 at least, so that small changes are not rounded away."""
+        """The info of a tensor; a changed one has at least float32, so that small changes are not rounded away."""
         small = name in self._targets and info.dtype.is_floating_point and info.dtype.itemsize < 4
         return TensorInfo(info.shape, torch.float32) if small else info
 
     @property
     def touched(self) -> frozenset[str]:
-        """The tensors that are not the pretrained model's."""
+        """Names of the tensors that the adapter changes or replaces."""
         return frozenset(self._targets) | frozenset(self._own)
 
     def read_flat(self, name: str, start: int, stop: int) -> Tensor:
+        """Scalars [start, stop) of a tensor of the expert, flat (n,): n = stop - start."""
         if name in self._own:
             return self._adapter.read_flat(self._own[name], start, stop)
         if name not in self._targets:
             return self._pretrained.read_flat(name, start, stop)
         last = self._last
         if last is None or last[0] != name:
-            last = self._last = (name, self._adapted(name).reshape(-1))
+            last = self._last = (name, self._apply_changes(name).reshape(-1))
         return last[1][start:stop]
 
     def thin_factors(self, name: str, pretrained: Checkpoint) -> ThinFactor | None:
@@ -139,17 +141,19 @@ class AdaptedCheckpoint(Checkpoint):
         if not self.is_inferred or own or stored_model(pretrained) is not stored_model(self._pretrained):
             return None
         if name not in self._targets:
-            return ThinFactor(1, partial(self._nothing, name))
+            return ThinFactor(1, partial(self._zero_change, name))
         (change,) = self._targets[name].change.values()
         if change.product:
             return None
         return ThinFactor(self._adapter.infos[change.down].shape[0], partial(self._factors, change))
 
-    def _nothing(self, name: str) -> LowRank:
-        rows, *rest = self.infos[name].shape
-        return LowRank(torch.zeros(rows, 1).double(), torch.zeros(1, math.prod(rest)).double())
+    def _zero_change(self, name: str) -> LowRank:
+        """Zero factors (rows, 1) and (1, columns) for a tensor that the adapter does not change."""
+        rows, *others = self.infos[name].shape
+        return LowRank(torch.zeros(rows, 1).double(), torch.zeros(1, math.prod(others)).double())
 
     def _factors(self, change: Change) -> LowRank:
+        """scale · B (d_out, r) and A (r, d_in), float64; transposed if the layer is stored as (d_in, d_out)."""
         down, up = (self._adapter.weights.read(part).double().flatten(1) for part in (change.down, change.up))
         found = LowRank(change.scale * up, down)
         return found.mT if change.fan_in_fan_out else found
@@ -160,7 +164,8 @@ class AdaptedCheckpoint(Checkpoint):
     def content_digest(self, on_bytes: OnBytes = ignore) -> str:
         return self._adapter.content_digest(on_bytes)
 
-    def _adapted(self, name: str) -> Tensor:
+    def _apply_changes(self, name: str) -> Tensor:
+        """A pretrained tensor (*S) with its changes."""
         target, info = self._targets[name], self.infos[name]
         tensor = self._pretrained.read(name).to(info.dtype, copy=True)
         rows = tensor.T if target.is_transposed else tensor
@@ -176,20 +181,21 @@ class AdaptedCheckpoint(Checkpoint):
         return tensor
 
     def _factor(self, change: Change, dtype: torch.dtype, dimensions: int) -> Tensor:
-        """What a weight (d_out, d_in) or (d_in, d_out) is multiplied by, or a bias (d_out,)."""
+        """The factor of a weight, (d_out, 1) or (1, d_in) or its transpose; of a bias (d_out,)."""
         values = self._adapter.weights.read(change.product).to(dtype)
         if dimensions == 1:
             return values.reshape(-1)
         return values.T if change.fan_in_fan_out else values
 
     def _delta(self, change: Change, dtype: torch.dtype) -> Tensor:
-        """scale · B A (d_out, d_in)."""
+        """scale · B A (d_out, d_in), or its transpose if the layer is stored as (d_in, d_out)."""
         weights = self._adapter.weights
         down, up = weights.read(change.down).to(dtype).flatten(1), weights.read(change.up).to(dtype).flatten(1)
         product = change.scale * (up @ down)
         return product.T if change.fan_in_fan_out else product
 
     def _check(self, name: str, target: _Target) -> None:
+        """Raise CheckpointError if a change has another shape than its tensor."""
         infos, shape = self._adapter.infos, self.infos[name].shape
         rows = shape[::-1] if target.is_transposed else shape
         expected = (rows[0] // target.qkv_changes, *rows[1:]) if rows else ()
@@ -212,10 +218,10 @@ class AdaptedCheckpoint(Checkpoint):
 
 
 def _multiplies(vector: Sequence[int], shape: Sequence[int]) -> bool:
-    """Whether a vector (n, 1) or (1, n) has a number for each row, or each column, of a matrix; or of a bias."""
+    """Whether a vector (n, 1) or (1, n) has a number for each row or column of a matrix, or each entry of a bias."""
     if len(shape) == 1:
         return math.prod(vector) == shape[0]
-    return len(shape) == 2 and all(mine in {1, theirs} for mine, theirs in zip(vector, shape, strict=True))
+    return len(shape) == 2 and all(own in {1, size} for own, size in zip(vector, shape, strict=True))
 
 
 def _targets(adapter: AdapterCheckpoint, pretrained: Checkpoint) -> tuple[dict[str, _Target], list[str]]:
@@ -224,20 +230,21 @@ def _targets(adapter: AdapterCheckpoint, pretrained: Checkpoint) -> tuple[dict[s
     if not stored_names:
         raise CheckpointError(f"{adapter.name} is an adapter, and the pretrained model holds no visual tower.")
     for name, change in adapter.changes.items():
-        place = _tower_tensor(name)
-        if place is None:
+        tower_tensor = _tower_tensor(name)
+        if tower_tensor is None:
             ignored.append(name)
             continue
-        stored = stored_names.get(place.name)
+        stored = stored_names.get(tower_tensor.name)
         if stored is None:
             raise CheckpointError(f"{adapter.name} changes {name[:80]!r}, which the pretrained model does not have.")
-        is_transposed = place.name == PROJ and is_transposed_name(stored[0]) and not is_transposed_name(name)
-        if place.qkv_index is None and len(stored) > 1:
+        is_transposed = tower_tensor.name == PROJ and is_transposed_name(stored[0]) and not is_transposed_name(name)
+        index = tower_tensor.qkv_index
+        if index is None and len(stored) > 1:
             raise CheckpointError(f"{adapter.name} changes q, k and v as one tensor, the pretrained model has three.")
-        whole = place.qkv_index is None or len(stored) > 1
-        target = targets.setdefault(stored[place.qkv_index or 0] if len(stored) > 1 else stored[0], _Target())
+        whole = index is None or len(stored) > 1
+        target = targets.setdefault(stored[index or 0] if len(stored) > 1 else stored[0], _Target())
         target.qkv_changes, target.is_transposed = 1 if whole else 3, is_transposed
-        target.change[0 if whole else place.qkv_index or 0] = change
+        target.change[0 if whole else index or 0] = change
     if not targets:
         raise CheckpointError(f"{adapter.name} changes no tensor of the visual tower: {first_few(ignored)}.")
     return targets, ignored
@@ -246,29 +253,30 @@ def _targets(adapter: AdapterCheckpoint, pretrained: Checkpoint) -> tuple[dict[s
 def _targets_by_name(
     adapter: AdapterCheckpoint, pretrained: Checkpoint
 ) -> tuple[dict[str, _Target], dict[str, str], tuple[str, ...]]:
-    """Of a network other than CLIP: {its tensor: its change}, {tensor: the adapter's in its place}, notes on names.
+    """For a network other than CLIP: {tensor: its change}, {tensor: the adapter's whole tensor}, notes on names.
 
-    What the adapter replaces need not be among the pretrained model's tensors: heads are not.
+    Tensors that the adapter saves whole need not be among the pretrained model's: heads are not.
     """
     facts = facts_of(pretrained.infos)
     names = match_names(pretrained.infos, adapter.changes, facts.later_name if facts else keep_name)
     targets, own = dict[str, _Target](), dict[str, str]()
-    whole = False  # whether tables are saved that the adapter does not change
-    turned = {parameter.name for parameter in pretrained.parameters if parameter.transposed}
+    has_unchanged = False  # whether the adapter also saves tensors that it does not change
+    transposed = {parameter.name for parameter in pretrained.parameters if parameter.transposed}
     for name, stored in names.stored.items():
         change = adapter.changes[stored]
-        if turned:  # PEFT goes by each module's class, and writes one word for all
-            change = replace(change, fan_in_fan_out=name in turned)
+        if transposed:  # PEFT decides by each module's class, and writes one setting for all
+            change = replace(change, fan_in_fan_out=name in transposed)
         if change.replacement and change.down:
             _check_base(adapter, change, pretrained, name)
-            change, whole = replace(change, replacement=""), True
+            change, has_unchanged = replace(change, replacement=""), True
         if change.replacement:
             own[name] = change.replacement
         elif name in pretrained.infos:
             targets[name] = _Target({0: change})
-        elif not (change.product and name.endswith(".bias")):  # not every layer has one
+        elif not (change.product and name.endswith(".bias")):  # not every layer has a bias
             raise CheckpointError(f"{adapter.name} changes {stored[:80]!r}, which the pretrained model does not have.")
-    own = {name: at for name, at in own.items() if not (whole and _is_pretrained(adapter, at, pretrained, name))}
+    if has_unchanged:
+        own = {name: saved for name, saved in own.items() if not _is_pretrained(adapter, saved, pretrained, name)}
     if facts is not None:
         _check_tied(adapter, pretrained, facts, own, targets)
     return targets, own, names.notes
@@ -279,7 +287,7 @@ def _check_base(adapter: AdapterCheckpoint, change: Change, pretrained: Checkpoi
     if _is_pretrained(adapter, change.replacement, pretrained, name):
         return
     raise CheckpointError(
-        f"{adapter.name} has {name[:80]!r} both as LoRA and as a whole tensor that is none of the pretrained model's. "
+        f"{adapter.name} has {name[:80]!r} both as LoRA and as a whole tensor that is not the pretrained model's. "
         "Merge it with PEFT first."
     )
 
@@ -293,7 +301,7 @@ def _is_pretrained(adapter: AdapterCheckpoint, stored: str, pretrained: Checkpoi
 def _check_tied(
     adapter: AdapterCheckpoint, pretrained: Checkpoint, facts: Facts, own: Mapping[str, str], targets: Iterable[str]
 ) -> None:
-    """Raise CheckpointError if some of several modules that share a tensor get another one."""
+    """Raise CheckpointError if the adapter separates modules that share a tensor in the pretrained model."""
     if adapter.config.get("ensure_weight_tying"):
         return
     for group in facts.tied:
@@ -313,5 +321,5 @@ def _check_tied(
 
 
 def _tower_tensor(name: str) -> TowerTensor | None:
-    """The tensor of the tower that an adapter's target means; PEFT names a packed attention layer as a whole."""
+    """The tensor of the tower that an adapter's target refers to; PEFT names a packed attention layer as a whole."""
     return find_tower_tensor(name) or (find_tower_tensor(name.removesuffix(".weight") + ".in_proj_weight"))

@@ -1,4 +1,4 @@
-"""A part of an open file, read by offset: a whole checkpoint, a member of an archive, bytes inside a pickle."""
+"""Byte ranges of an open file, read by offset: a whole checkpoint, a member of an archive, bytes inside a pickle."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class ByteRange:
         return ByteRange(self.descriptor, self.start + offset, size, self.name)
 
     def read(self, offset: int, size: int) -> bytes:
-        """``size`` bytes; raises CheckpointError if the file ends before."""
+        """``size`` bytes from ``offset``; raises CheckpointError if the file ends before."""
         inside = self.part(offset, size)
         raw = os.pread(self.descriptor, inside.size, inside.start)
         if len(raw) != size:
@@ -40,7 +40,7 @@ class ByteRange:
         return raw
 
     def head(self, size: int) -> bytes:
-        """The first ``size`` bytes, or fewer if there are fewer."""
+        """The first ``size`` bytes, or all bytes if there are fewer."""
         return os.pread(self.descriptor, min(size, self.size), self.start)
 
     def truncation_error(self) -> CheckpointError:
@@ -67,7 +67,7 @@ class Cursor:
         return self._chunk[begin : begin + size]
 
     def readline(self) -> bytes:
-        """The bytes up to the next newline, included; raises CheckpointError after ``MAX_LINE`` bytes."""
+        """The bytes up to and including the next newline; raises CheckpointError after ``MAX_LINE`` bytes."""
         line = bytearray(self.read(1))
         while not line.endswith(b"\n"):
             begin = self.position - self._from

@@ -19,14 +19,14 @@ TOKENIZER = (
     *VOCABULARY, "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "merges.txt",
     "chat_template.jinja",
 )  # fmt: skip
-COMPANIONS = (  # of the weights of a network of Transformers: its configurations and its tokenizer
+COMPANIONS = (  # files beside the weights of a network of Transformers: its configurations and its tokenizer
     TRANSFORMERS, "generation_config.json", *TOKENIZER, PREPROCESSOR, "processor_config.json",
 )  # fmt: skip
 MAX_CONFIG = 1 << 20
 OPEN_CLIP_WEIGHTS = ("open_clip_model.safetensors", "open_clip_pytorch_model.bin", "open_clip_pytorch_model.pt")
 PICKLED_INDEX = "pytorch_model.bin.index.json"  # its shards are pickles
 TRANSFORMERS_WEIGHTS = ("model.safetensors.index.json", "model.safetensors", "pytorch_model.bin", PICKLED_INDEX)
-INDEX = ".index.json"  # ends the name of an index of shards
+INDEX = ".index.json"  # the suffix of an index of shards
 ADAPTERS = ("adapter_model.safetensors", "adapter_model.bin")
 WEIGHTS = (*TRANSFORMERS_WEIGHTS, *OPEN_CLIP_WEIGHTS)
 SUFFIXES = (".safetensors", ".pt", ".pth", ".bin", ".ckpt", ".pkl")
@@ -51,7 +51,7 @@ def read_json(path: Path) -> dict[str, Any] | None:
 
 
 def read_config_beside(path: Path) -> tuple[dict[str, str], tuple[str, ...]]:
-    """Architecture metadata of a weights file from the configuration in its folder, and cautions about that."""
+    """Architecture metadata of a weights file from the configuration in its folder, and cautions about it."""
     try:
         if path.name in OPEN_CLIP_WEIGHTS:
             architecture = _open_clip(read_json(path.with_name(OPEN_CLIP)) or {})
@@ -103,7 +103,7 @@ def _transformers(config: dict[str, Any]) -> dict[str, Any]:
 
 
 def _transformers_text(config: Any) -> dict[str, Any]:
-    """What Transformers' configuration states of a text tower, in open_clip's fields; empty if there is none."""
+    """The text tower that Transformers' configuration states, in open_clip's fields; empty if it states none."""
     if not isinstance(config, dict):
         return {}
     fields = {

@@ -1,8 +1,8 @@
-"""Digests of large safetensors files, computed by a process of its own while this one still loads torch.
+"""Digests of large safetensors files, computed by a child process while this process still loads torch.
 
-A thread would not do: loading modules holds the interpreter's lock. The process tells on its standard output, in lines
-of JSON, how much of which file it has read, and in the end the digest. What it cannot read, or leaves out, is read by
-``Checkpoint.content_digest``, which also says what is wrong with it. Importing this loads no torch.
+A thread is too slow: loading modules holds the interpreter's lock. The child process writes lines of JSON to its
+standard output: how much of a file it has read, and finally the digest. ``Checkpoint.content_digest`` reads files that
+the child cannot read, and explains what is wrong with them. Importing this loads no torch.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from merging.models.formats.model_sources import ModelRef
 
 PIECE = 1 << 20  # bytes that are read at a time
 REPORTED = 1 << 25  # bytes between two reports
-WAIT = 0.1  # seconds after which it is asked again whether to stop
+WAIT = 0.1  # seconds between checks whether to stop
 MAX_HEADER = 100_000_000
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -35,9 +35,9 @@ State = tuple[int, ...]
 
 @contextlib.contextmanager
 def early_digests(models: Iterable[ModelRef]) -> Iterator[None]:
-    """Let digests of these models' files be computed while the block runs.
+    """Compute the digests of these models' files in a child process while the block runs.
 
-    Small files, and what is no file, are left to whoever needs their digests.
+    Digests of small files, folders and models on the Hub are computed when they are needed.
     """
     files = dict(_large(models))
     if not files:
@@ -56,7 +56,7 @@ def early_digests(models: Iterable[ModelRef]) -> Iterator[None]:
 
 
 def _large(models: Iterable[ModelRef]) -> Iterator[tuple[State, Path]]:
-    """State and path of every large file among those of the models."""
+    """State and path of each model that is a large file."""
     for model in models:
         with contextlib.suppress(MergingError, OSError, ValueError):
             if model.is_on_hub:
@@ -68,7 +68,7 @@ def _large(models: Iterable[ModelRef]) -> Iterator[tuple[State, Path]]:
 
 
 class _ReportedDigests:
-    """Digests by the state of their file, as the other process reports them."""
+    """Digests by the state of their file, as the child process reports them."""
 
     def __init__(self, awaited: set[State], pipe: IO[bytes]) -> None:
         self._awaited, self._pipe = awaited, pipe
@@ -76,9 +76,9 @@ class _ReportedDigests:
         self._rest = b""
 
     def __call__(self, state: State, on_bytes: OnBytes) -> str:
-        """The digest of a file in that state; empty if it does not come."""
+        """The digest of a file in that state; empty if the child process does not report it."""
         while state in self._awaited and state not in self._known:
-            on_bytes(0)  # this may stop it
+            on_bytes(0)  # raises if the user cancelled
             if not select.select([self._pipe], [], [], WAIT)[0]:
                 continue
             raw = os.read(self._pipe.fileno(), 1 << 16)
@@ -98,10 +98,10 @@ class _ReportedDigests:
 
 
 def digest_of(path: Path, on_bytes: OnBytes) -> tuple[State, str]:
-    """State and digest of a safetensors file, the same as its checkpoint has.
+    """State and digest of a safetensors file, equal to those of its checkpoint.
 
     Raises:
-        MergingError, OSError, ValueError, KeyError, TypeError: it is none, or it changed meanwhile.
+        MergingError, OSError, ValueError, KeyError, TypeError: the file is not safetensors, or it changed meanwhile.
     """
     descriptor = open_regular(path)
     try:
@@ -166,5 +166,5 @@ def _print(**report: Any) -> None:
 
 
 if __name__ == "__main__":
-    with contextlib.suppress(OSError):  # a file that cannot be read, or nobody listens any more
+    with contextlib.suppress(OSError):  # a file cannot be read, or the parent closed the pipe
         main(sys.argv[1:])

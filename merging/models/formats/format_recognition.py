@@ -1,4 +1,4 @@
-"""Files and folders as checkpoints: the format is recognized by the content."""
+"""Opens files and folders as checkpoints; the format is recognized by the content."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ def open_path(path: Path, name: str, label: str) -> Checkpoint:
     """The checkpoint at a path: a file of any known format, or a folder with one in it.
 
     Raises:
-        CheckpointError: the message says what it is instead, or which part of it is damaged.
+        CheckpointError: the path holds no checkpoint (the message says what it holds), or a part of it is damaged.
     """
     try:
-        folder = path.is_dir()
+        is_folder = path.is_dir()
     except (OSError, ValueError):
-        folder = False  # open_regular says what is wrong with the path
-    opened = _open_folder(path, name) if folder else _open_file(path, name)
-    opened.label, opened.folder = label, path if folder else path.parent
+        is_folder = False  # open_regular says what is wrong with the path
+    opened = _open_folder(path, name) if is_folder else _open_file(path, name)
+    opened.label, opened.folder = label, path if is_folder else path.parent
     return opened
 
 
@@ -63,16 +63,16 @@ def _open_folder(path: Path, name: str) -> Checkpoint:
 
 
 def _open_file(path: Path, name: str) -> Checkpoint:
-    opened = _recognized(open_regular(resolve_contained(path)), path, name)
+    opened = _recognize_format(open_regular(resolve_contained(path)), path, name)
     architecture, cautions = configs.read_config_beside(path)
     own = dict(opened.metadata)
-    # A file's own metadata comes first, except for pickles: a configuration says more than the classes in a module.
+    # A file's own metadata has priority, except in pickles: a configuration says more than the classes in a module.
     opened.metadata = own | architecture if isinstance(opened, PickledCheckpoint) else architecture | own
     opened.cautions = (*opened.cautions, *cautions)
     return opened
 
 
-def _recognized(descriptor: int, path: Path, name: str) -> Checkpoint:
+def _recognize_format(descriptor: int, path: Path, name: str) -> Checkpoint:
     file = printable(path.name)
     window = ByteRange.whole(descriptor, file)
     if _is_tar(window):
@@ -83,10 +83,10 @@ def _recognized(descriptor: int, path: Path, name: str) -> Checkpoint:
         raise CheckpointError(
             f"{file} is quantized (GGUF); task vectors need full numbers. Give the model it was made from."
         )
-    begun = _is_safetensors(window) or _is_cut_safetensors(window, path)
-    if not begun and _is_pickled(window):
+    is_safetensors = _is_safetensors(window) or _is_cut_safetensors(window, path)
+    if not is_safetensors and _is_pickled(window):
         return PickledCheckpoint(descriptor, file, name)
-    if not begun and window.head(16).lstrip()[:1] == b"{":
+    if not is_safetensors and window.head(16).lstrip()[:1] == b"{":
         try:
             if window.size > MAX_INDEX:
                 raise CheckpointError(
@@ -96,9 +96,9 @@ def _recognized(descriptor: int, path: Path, name: str) -> Checkpoint:
         finally:
             os.close(descriptor)
         if is_reference(path, raw):
-            return open_reference(path, raw, lambda at: to_open_clip_names(open_path(at, name, str(at))))
+            return open_reference(path, raw, lambda target: to_open_clip_names(open_path(target, name, str(target))))
         return ShardedCheckpoint(path, raw, name)
-    return SafetensorsCheckpoint(descriptor, file, name)  # the error says what else it is
+    return SafetensorsCheckpoint(descriptor, file, name)  # the error says what the file is instead
 
 
 def _is_safetensors(window: ByteRange) -> bool:
@@ -107,9 +107,9 @@ def _is_safetensors(window: ByteRange) -> bool:
 
 
 def _is_cut_safetensors(window: ByteRange, path: Path) -> bool:
-    """Whether a file that is called safetensors ends within the header's length, or gives a length that is too large.
+    """Whether a file called .safetensors is cut off in the header's length, or states a length that is too large.
 
-    JSON, which such a name may have, too, has no zero bytes.
+    A file with this suffix may also be JSON, which has no zero bytes.
     """
     start = window.head(9)
     if path.suffix != ".safetensors" or (start[:1] == b"{" and b"\0" not in start):

@@ -1,8 +1,8 @@
 """Models by their name on the Hub: read from its cache, or fetched if there is a network.
 
 `hf-hub:organization/name`, optionally with `@revision`, or a pretrained tag of open_clip such as `ViT-B-32/openai`.
-Only weights and configurations are taken, and they are read like every other file; no code of a repository is run.
-$MERGESCOPE_HUB=cached forbids downloads, and off also forbids the cache: a server for others should set one.
+Only weights and configurations are fetched, and they are read like every other file; no code of a repository is run.
+$MERGESCOPE_HUB=cached forbids downloads, and off also forbids the cache: a server for other people should set one.
 """
 
 from __future__ import annotations
@@ -37,22 +37,22 @@ WEIGHTS = (
 
 
 def fetch(reference: str, context: Context = QUIET) -> Path:
-    """The file or folder that a reference means, fetched if it is not in the cache.
+    """The file or folder of a reference, fetched if it is not in the cache.
 
     Raises:
-        CheckpointError: the Hub is switched off, a package is missing, there is no network, or no such model.
-        Cancelled: asked to stop; the text says what is kept for the next download.
+        CheckpointError: a setting forbids the Hub, a package is missing, or there is no network or no such model.
+        Cancelled: the user cancelled; the text says how much is kept for the next download.
     """
     progress, cancel = current_watchers()
     try:
         if blocked_by_setting() == OFF:
             require_on(reference)
         repository = _repository(reference)
-        if cached := _cached(repository):
+        if cached := _find_cached(repository):
             return cached
         require_on(reference)
-        heard = replace(context, progress=context.progress or progress, cancel=context.cancel or cancel)
-        return _fetched(repository, heard)
+        watched = replace(context, progress=context.progress or progress, cancel=context.cancel or cancel)
+        return _fetch_model(repository, watched)
     except HubError as error:
         raise CheckpointError(str(error)) from None
 
@@ -98,7 +98,7 @@ def _repository_of_tag(reference: str) -> str:
 
 
 def needed_files(names: Iterable[str]) -> list[str]:
-    """The files of a repository that are needed, the weights first; empty if no weights can be read."""
+    """The files of a repository that a checkpoint needs, weights first; empty if no weights can be read."""
     available = set(names)
     shards = sorted(name for name in available if SHARD.fullmatch(name))
     if configs.ADAPTER in available:
@@ -114,23 +114,23 @@ def _path_to_open(folder: Path, names: list[str]) -> Path:
     return folder if configs.ADAPTER in names else folder / names[0]
 
 
-def _cached(repository: Repository) -> Path | None:
-    """The path to open of a model in the cache; None unless it is complete there."""
+def _find_cached(repository: Repository) -> Path | None:
+    """The path to open of a model in the cache; None if the model is not complete."""
     if (folder := snapshot(repository)) is None:
         return None
     names = needed_files(path.name for path in folder.iterdir())
-    complete = bool(names) and (names[0] != INDEX or _complete(folder / INDEX))
+    complete = bool(names) and (names[0] != INDEX or _has_all_shards(folder / INDEX))
     return _path_to_open(folder, names) if complete else None
 
 
-def _complete(index: Path) -> bool:
-    """Whether all shards in an index are in its folder."""
+def _has_all_shards(index: Path) -> bool:
+    """Whether all shards that an index lists are in its folder."""
     shards = (configs.read_json(index.resolve()) or {}).get("weight_map", {})
     return isinstance(shards, dict) and all((index.parent / Path(str(name)).name).exists() for name in shards.values())
 
 
-def _fetched(repository: Repository, context: Context) -> Path:
-    """The path to open of a model, whose files are fetched."""
+def _fetch_model(repository: Repository, context: Context) -> Path:
+    """Fetch a model's files; the path to open."""
     stated = fetch_facts(repository, context)
     names = needed_files(file.name for file in stated.files)
     if not names:

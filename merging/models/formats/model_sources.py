@@ -1,4 +1,4 @@
-"""Models as users name them, and their checkpoints. Importing this loads no torch."""
+"""Models that users name, opened as checkpoints. Importing this loads no torch."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ Source: TypeAlias = "str | os.PathLike[str] | ModelRef | Checkpoint | Mapping[st
 class ModelRef:
     """A model that a user names: a path, or a name in a listed folder, a benchmark or the Hub.
 
-    It is resolved at most once, and nothing is read before it is opened. Relative paths count from ``base``; None is
-    the current folder. ``text`` is what recipes hold and messages say.
+    It is resolved at most once, and nothing is read before it is opened. Relative paths start at ``base``; None is the
+    current folder. ``text`` is the reference that recipes and messages have.
     """
 
     text: str
@@ -33,10 +33,10 @@ class ModelRef:
 
     @cached_property
     def path(self) -> Path:
-        """Where its file or folder lies, be it there or not; what is on the Hub has no path until it is fetched.
+        """The path of its file or folder, which need not exist; a model on the Hub has no path until it is fetched.
 
         Raises:
-            CheckpointError: an unknown models folder, or a path that leads out of its folder.
+            CheckpointError: the models folder is unknown, or the path leads out of its folder.
         """
         return locate(self.text, self.base)
 
@@ -48,19 +48,19 @@ class ModelRef:
         return bool(PRETRAINED_TAG.fullmatch(self.text)) and not self.path.exists()
 
     def exists(self) -> bool:
-        """Whether it is on the Hub, or something lies at its path."""
+        """Whether it is on the Hub, or its path exists."""
         return self.is_on_hub or os.path.lexists(self.path)
 
     def absolute(self) -> str:
-        """The text that means the same model from every folder."""
+        """The text that refers to the same model from every folder."""
         return self.text if self.text.startswith(NAMED) or self.is_on_hub else str(self.path.absolute())
 
     def fetch(self) -> Path:
-        """Where its file or folder lies; a model on the Hub is fetched if it is not in its cache.
+        """The path of its file or folder; a model on the Hub is fetched if it is not in the cache.
 
         Raises:
             CheckpointError: as ``path``, or the model cannot be fetched from the Hub.
-            Cancelled: the command was asked to stop meanwhile.
+            Cancelled: the user cancelled.
         """
         if not self.is_on_hub:
             return self.path
@@ -69,22 +69,23 @@ class ModelRef:
         return fetch(self.text)
 
     def open(self, name: str | None = None, like: Checkpoint | None = None, family: str = "") -> Checkpoint:
-        """Its checkpoint, as ``open_checkpoint`` gives it."""
+        """Its checkpoint; see ``open_checkpoint``."""
         return open_checkpoint(self, name, like, family)
 
 
 def open_checkpoint(
     source: Source, name: str | None = None, like: Checkpoint | None = None, family: str = ""
 ) -> Checkpoint:
-    """A checkpoint from a model that is named, a mapping of tensors, or a Checkpoint (returned unchanged).
+    """A checkpoint from a reference, a mapping of tensors, or a Checkpoint (returned unchanged).
 
     Files and folders of every known format are recognized by their content, and their tensors get open_clip's names.
     With ``like``, the pretrained model, an expert gets that model's names instead; an adapter becomes a checkpoint
-    only with ``like``. ``family``, one of FAMILY_KEYS, says what it is where that is not to be recognized: of "clip" a
-    CLIP tower is taken out of a larger network, and "inferred" leaves names alone.
+    only with ``like``. ``family``, one of FAMILY_KEYS, replaces recognition: "clip" takes a CLIP tower out of a larger
+    network, and "inferred" leaves names unchanged.
 
     Raises:
-        CheckpointError: the message says what the file is instead, or which part of it is damaged.
+        CheckpointError: the source is no checkpoint (the message says what it is), or a part of it is damaged.
+        FamilyError: ``family`` is "clip" and the model holds no complete CLIP image encoder.
     """
     from merging.models.checkpoint import Checkpoint
     from merging.models.checkpoint_views import identity_view, rename_to_pretrained, to_open_clip_names
@@ -108,7 +109,7 @@ def open_checkpoint(
 def open_models(
     pretrained: Source, experts: Mapping[str, Source], family: str = ""
 ) -> tuple[Checkpoint, dict[str, Checkpoint]]:
-    """The checkpoints of a pretrained model and of its experts, which get its names, by theirs.
+    """The checkpoints of a pretrained model and {name: expert}; experts get the pretrained model's tensor names.
 
     Raises:
         CheckpointError: as ``open_checkpoint``.
@@ -118,7 +119,7 @@ def open_models(
 
 
 def open_stored(source: Source, name: str | None = None) -> Checkpoint:
-    """As ``open_checkpoint``, with the tensors under the names in the file.
+    """The checkpoint of a source, with the tensors under the names in the file.
 
     Raises:
         CheckpointError: as ``open_checkpoint``.

@@ -14,7 +14,7 @@ from merging.models.model_references import locate
 from merging.models.stated_architecture import StatedArchitecture
 
 MODEL_NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,79}")
-QUICK = "quickgelu"  # ends the names of open_clip's models that have QuickGELU
+QUICK = "quickgelu"  # suffix of open_clip's models with QuickGELU
 
 
 def named_architecture(text: str, base: Path | None = None) -> StatedArchitecture:
@@ -22,11 +22,11 @@ def named_architecture(text: str, base: Path | None = None) -> StatedArchitectur
 
     An empty text states nothing. A relative path starts at ``base``.
 
-    A model of open_clip gives the activation only where its name ends with QuickGELU's: OpenAI's weights, which have
-    it, go by the plain name, too.
+    A model of open_clip states its activation only if its name ends in "quickgelu": OpenAI's weights, which have
+    QuickGELU, are also known under the plain name.
 
     Raises:
-        CheckpointError: it is none of them, or the configuration is of no CLIP model.
+        CheckpointError: the text names no architecture, or the configuration is not of a CLIP model.
     """
     if not text.strip():
         return StatedArchitecture()
@@ -34,14 +34,14 @@ def named_architecture(text: str, base: Path | None = None) -> StatedArchitectur
     if "=" in text and not lexists(path):
         return StatedArchitecture.parse(text)
     if lexists(path) and not (path.is_dir() and MODEL_NAME.fullmatch(text) and not _configurations(path)):
-        return _configured(path)
+        return _read_configuration(path)
     if not MODEL_NAME.fullmatch(text) or text.endswith(".json"):
         raise CheckpointError(f"There is no configuration at {printable(text)}.")
-    return _of_open_clip(text)
+    return _find_open_clip_model(text)
 
 
-def _configured(path: Path) -> StatedArchitecture:
-    """The architecture in a configuration, or in the one of a folder."""
+def _read_configuration(path: Path) -> StatedArchitecture:
+    """The architecture in a configuration file, or in the configuration of a folder."""
     for file in _configurations(path) if path.is_dir() else [path]:
         if (config := read_json(file)) is not None and (stated := architecture_in_config(config)):
             return StatedArchitecture.from_metadata(stated)
@@ -52,12 +52,12 @@ def _configured(path: Path) -> StatedArchitecture:
 
 
 def _configurations(folder: Path) -> list[Path]:
-    """The configurations in a folder; a folder of experts that is called like a model has none."""
+    """The configuration files in a folder; a folder of experts that has a model's name has none."""
     return [folder / name for name in (OPEN_CLIP, TRANSFORMERS) if lexists(folder / name)]
 
 
-def _of_open_clip(name: str) -> StatedArchitecture:
-    """The architecture of one of open_clip's models, whose package is found but not imported: that takes seconds."""
+def _find_open_clip_model(name: str) -> StatedArchitecture:
+    """The architecture of one of open_clip's models. The package is located but not imported, which takes seconds."""
     package = importlib.util.find_spec("open_clip")
     if package is None or not package.submodule_search_locations:
         raise CheckpointError(

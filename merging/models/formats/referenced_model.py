@@ -1,8 +1,8 @@
-"""A small file that says where a model is, and what of it counts: benchmarks keep it in place of a copy of the model.
+"""References: small files with the path of a model, which benchmarks store instead of a copy of the model.
 
-It is JSON with the path of the model's file or folder; ``like``, the file beside it of the pretrained model whose names
-the tensors get; and the metadata that a copy would have. It counts only in a folder called models, as benchmarks have.
-Where the model was moved to is kept in a file beside it, so that the reference stays as it was written.
+A reference is JSON with the path of the model's file or folder; ``like``, the file beside it of the pretrained model
+whose names the tensors get; and the metadata that a copy would have. It is read only in a folder called models, as
+benchmarks have. The new path of a model that was moved is stored in a file beside the reference, which stays unchanged.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from merging.models.model_references import locate
 
 MARK, VERSION = "mergescope_model_reference", 1
 FOLDER, SUFFIX = "models", ".json"
-MOVED_SUFFIX = ".place"  # behind the name of a reference: the file that says where its model is now
+MOVED_SUFFIX = ".place"  # suffix after a reference's name: the file with the current path of its model
 MOST = 1 << 20  # bytes of such a file
-Open = Callable[[Path], Checkpoint]  # under canonical names
+Open = Callable[[Path], Checkpoint]  # opens a checkpoint under canonical names
 
-_opening: ContextVar[tuple[Path, ...]] = ContextVar("opening", default=())  # such files that are being followed
-_trial_path: ContextVar[tuple[Path, str] | None] = ContextVar("tried", default=None)  # one of them, and another place
+_opening: ContextVar[tuple[Path, ...]] = ContextVar("opening", default=())  # references being followed
+_path_to_try: ContextVar[tuple[Path, str] | None] = ContextVar("tried", default=None)  # (reference, path to try)
 
 
 class ReferencedModel(CheckpointView):
-    """A model that lies elsewhere, without its text tower: the tensors that a copy of it would have."""
+    """The model that a reference names, without its text tower: the tensors that a copy of it would have."""
 
     def __init__(self, inner: Checkpoint, raw: bytes, metadata: Mapping[str, str]) -> None:
         names = {each.name: each.name for each in inner.parameters if each.part != TEXT_TOWER}
@@ -44,67 +44,67 @@ class ReferencedModel(CheckpointView):
         self.metadata, self._crc = dict(metadata), zlib.crc32(raw)
 
     def state(self) -> tuple[int, ...] | None:
-        """Another one than the file's own: its digest is of fewer tensors, or of more."""
+        """The state of the model's file and a checksum of the reference, as both determine the tensors."""
         state = self.inner.state()
         return None if state is None else (*state, self._crc)
 
 
 def write_reference(path: Path, model: Path, metadata: Mapping[str, str], names_from: str = "") -> None:
-    """Write where a model is."""
+    """Write a reference to a model; ``names_from`` is the file beside it whose names the tensors get."""
     write_json(path, {MARK: VERSION, "model": str(model), "like": names_from, "metadata": dict(metadata)})
 
 
 def is_reference(path: Path, raw: bytes) -> bool:
-    """Whether the content of a file is such a reference, in a folder where it counts."""
+    """Whether the content of a file is a reference, in a folder where references are read."""
     return path.parent.name == FOLDER and len(raw) <= MOST and f'"{MARK}"'.encode() in raw[:100]
 
 
 def open_reference(path: Path, raw: bytes, open_canonical: Open) -> Checkpoint:
-    """The model that a file refers to.
+    """The model that a reference names.
 
     Raises:
-        CheckpointError: the file is damaged or refers to itself, or the model is missing or damaged.
+        CheckpointError: the reference is damaged or refers to itself, or the model is missing or damaged.
     """
     file = printable(path.name)
-    place, like, metadata = _content(path, raw)
-    if not exists(place):  # noqa: PTH110 - Path.exists raises for a path that no disk can have
+    model, like, metadata = _content(path, raw)
+    if not exists(model):  # noqa: PTH110 - Path.exists raises for a path that no disk can have
         raise CheckpointError(
-            f"{file} refers to {printable(place, 300)}, which is missing: fetch it again, name the folder that "
+            f"{file} refers to {printable(model, 300)}, which is missing: fetch it again, name the folder that "
             f"holds it now ({find_command(path.parent.parent)}), or make the benchmark again."
         )
     with _refuse_cycle(path):
-        inner = open_canonical(Path(place))
+        inner = open_canonical(Path(model))
         if like:
             if Path(like).name != like:
                 raise CheckpointError(f"{file} names a model outside of its folder; refused.")
             inner = rename_to_pretrained(open_canonical(path.parent / like), inner)
-    return ReferencedModel(inner, raw + place.encode(), metadata)
+    return ReferencedModel(inner, raw + model.encode(), metadata)
 
 
 def _content(path: Path, raw: bytes) -> tuple[str, str, dict[str, str]]:
-    """Where the model is now, the name of the file whose names its tensors get, and its metadata."""
+    """The current path of the model, the name of the file whose names its tensors get, and its metadata."""
     file = printable(path.name)
     content = parse_json(raw, file)
-    place, like, metadata = (content.get(name) for name in ("model", "like", "metadata"))
+    model, like, metadata = (content.get(name) for name in ("model", "like", "metadata"))
     texts = isinstance(metadata, dict) and all(isinstance(value, str) for value in metadata.values())
-    if content.get(MARK) != VERSION or not isinstance(place, str) or not isinstance(like, str) or not texts:
+    if content.get(MARK) != VERSION or not isinstance(model, str) or not isinstance(like, str) or not texts:
         raise CheckpointError(f"{file} does not say where a model is; make the benchmark again.")
-    tried = _trial_path.get()
+    tried = _path_to_try.get()
     assert isinstance(metadata, dict)
-    return tried[1] if tried and tried[0] == path.absolute() else recorded_path(path) or place, like, metadata
+    return tried[1] if tried and tried[0] == path.absolute() else recorded_path(path) or model, like, metadata
 
 
 def find_command(folder: Path) -> str:
-    """The command that finds what a benchmark refers to; FOLDER is left to the reader."""
+    """The command that finds the files that a benchmark refers to; the user replaces FOLDER."""
     return f"python -m merging benchmark find {printable(shlex.quote(str(folder.absolute())), 1000)} FOLDER"
 
 
 @contextlib.contextmanager
 def _refuse_cycle(path: Path) -> Iterator[None]:
-    """Refuse a file that refers to itself, by way of whatever others."""
+    """Refuse a reference that leads back to itself, directly or through others."""
     above, own = _opening.get(), path.resolve()
     if own in above:
-        raise _circular(path)
+        raise _circular_error(path)
     token = _opening.set((*above, own))
     try:
         yield
@@ -112,34 +112,34 @@ def _refuse_cycle(path: Path) -> Iterator[None]:
         _opening.reset(token)
 
 
-def _circular(path: Path) -> CheckpointError:
+def _circular_error(path: Path) -> CheckpointError:
     return CheckpointError(f"{printable(path.name)} refers to itself; make the benchmark again.")
 
 
 @contextlib.contextmanager
 def open_at(path: Path, model: Path) -> Iterator[None]:
-    """Let a reference be opened as if its model were at another place; nothing is written."""
-    token = _trial_path.set((path.absolute(), str(model)))
+    """Open a reference as if its model were at another path while the block runs; nothing is written."""
+    token = _path_to_try.set((path.absolute(), str(model)))
     try:
         yield
     finally:
-        _trial_path.reset(token)
+        _path_to_try.reset(token)
 
 
 def model_path(path: Path, raw: bytes) -> str:
-    """Where the model of a reference is now, be it there or not.
+    """The current path of a reference's model, which need not exist.
 
     Raises:
-        CheckpointError: the file is damaged or refers to itself.
+        CheckpointError: the reference is damaged or refers to itself.
     """
-    place, _, _ = _content(path, raw)
-    if exists(place) and Path(place).resolve() == path.resolve():  # noqa: PTH110 - as above
-        raise _circular(path)
-    return place
+    model, _, _ = _content(path, raw)
+    if exists(model) and Path(model).resolve() == path.resolve():  # noqa: PTH110 - as above
+        raise _circular_error(path)
+    return model
 
 
 def resolve_model_path(reference: str) -> str:
-    """The path in a file that refers to a model, if a reference is to such a file; else the reference itself."""
+    """The path of the model if ``reference`` is the path of a reference file; else ``reference`` itself."""
     with contextlib.suppress(MergingError, OSError, ValueError):
         path = locate(reference)
         if path.suffix == SUFFIX and is_reference(path, raw := path.read_bytes()):
@@ -148,21 +148,21 @@ def resolve_model_path(reference: str) -> str:
 
 
 def recorded_path(path: Path) -> str:
-    """Where the model of a reference was found again; empty if it never was looked for."""
-    with contextlib.suppress(MergingError, OSError, ValueError), _note(path).open("rb") as file:
-        place = parse_json(file.read(MOST), printable(path.name)).get("model")
-        return place if isinstance(place, str) else ""
+    """The path at which the model of a reference was found again; empty if it was never moved."""
+    with contextlib.suppress(MergingError, OSError, ValueError), _moved_path_file(path).open("rb") as file:
+        model = parse_json(file.read(MOST), printable(path.name)).get("model")
+        return model if isinstance(model, str) else ""
     return ""
 
 
 def record_path(path: Path, model: Path | None) -> None:
-    """Note where the model of a reference is now; None: where the reference says."""
+    """Store the current path of a reference's model; None removes it, so that the reference's own path counts."""
     if model is None:
-        _note(path).unlink(missing_ok=True)
+        _moved_path_file(path).unlink(missing_ok=True)
     else:
-        write_json(_note(path), {"model": str(model)})
-    os.utime(path)  # whatever was read of it before is read again
+        write_json(_moved_path_file(path), {"model": str(model)})
+    os.utime(path)  # so that caches read the reference again
 
 
-def _note(path: Path) -> Path:
+def _moved_path_file(path: Path) -> Path:
     return path.with_name(f"{path.name}{MOVED_SUFFIX}")

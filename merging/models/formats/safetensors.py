@@ -39,7 +39,7 @@ from merging.models.tensor_info import (
 
 MAX_HEADER = 100_000_000
 LENGTH = 8  # bytes that say how long the header is
-SYNCED = 1 << 25  # bytes after which writing to the disk begins
+SYNCED = 1 << 25  # bytes between syncs to the disk
 DOWNLOAD_AGAIN = "The file is damaged: download it again, or write it with safetensors."
 COMPLEX = {"C64": " (complex numbers)", "C128": " (complex numbers)"}
 OTHERS = {  # first bytes of other well-known files, in lower case
@@ -62,7 +62,7 @@ OTHERS = {  # first bytes of other well-known files, in lower case
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """The header of a safetensors file: tensors, the byte at which each begins, string metadata."""
+    """The header of a safetensors file: tensors, the byte offset of each, and text metadata."""
 
     infos: dict[str, TensorInfo]
     offsets: dict[str, int]
@@ -73,7 +73,7 @@ def read_header(descriptor: int, label: str) -> Header:
     """The checked header of an open file.
 
     Raises:
-        CheckpointError: not safetensors, truncated, trailing bytes, or tensors with overlaps, gaps or wrong sizes.
+        CheckpointError: not safetensors, truncated, with trailing bytes, or with overlaps, gaps or wrong sizes.
     """
     size = os.fstat(descriptor).st_size
     if size == 0:
@@ -89,7 +89,7 @@ def read_header(descriptor: int, label: str) -> Header:
 
 
 def _what_else(descriptor: int, size: int, length: int) -> str:
-    """What a file that is not safetensors is instead, in words."""
+    """What a file that is not safetensors is instead, as a phrase for messages."""
     start, has_header = os.pread(descriptor, 64, 0).lstrip().lower(), os.pread(descriptor, 1, 8) == b"{"
     if size < 8 and length <= MAX_HEADER:
         return f"truncated: it has {size} bytes, and the first 8 give the length of the header; download it again."
@@ -106,7 +106,11 @@ def _what_else(descriptor: int, size: int, length: int) -> str:
 
 
 def parse_header(entries: dict[str, Any], metadata: dict[str, str], *, start: int, size: int, label: str) -> Header:
-    """The header of a file of ``size`` bytes whose numbers begin at byte ``start``. Raises CheckpointError."""
+    """The header of a file of ``size`` bytes whose numbers begin at byte ``start``.
+
+    Raises:
+        CheckpointError: an entry is malformed, or the tensors do not fill the file exactly.
+    """
     if len(entries) > MAX_TENSORS:
         raise CheckpointError(f"{label} holds {len(entries):,} tensors; refused.")
     infos: dict[str, TensorInfo] = {}
@@ -119,7 +123,7 @@ def parse_header(entries: dict[str, Any], metadata: dict[str, str], *, start: in
     if not infos:
         raise CheckpointError(f"{label} holds no tensors.")
     for begin, end, name in spans:
-        if start + end > size >= start + stored:  # the numbers fit into the file, the place of this tensor does not
+        if start + end > size >= start + stored:  # the numbers fit into the file, but not at these offsets
             raise CheckpointError(
                 f"{label}: tensor {name[:80]!r} reaches past the end of the file: its offsets are {begin} and {end}, "
                 f"the file has {size - start} bytes of numbers. {DOWNLOAD_AGAIN}"
@@ -127,9 +131,9 @@ def parse_header(entries: dict[str, Any], metadata: dict[str, str], *, start: in
     expected = 0
     for begin, end, name in sorted(spans):
         if begin != expected:
-            what = "overlaps the one before it" if begin < expected else "leaves a hole before it"
+            problem = "overlaps the one before it" if begin < expected else "leaves a hole before it"
             raise CheckpointError(
-                f"{label}: tensor {name[:80]!r} {what} (starts at {begin}, expected {expected}). {DOWNLOAD_AGAIN}"
+                f"{label}: tensor {name[:80]!r} {problem} (starts at {begin}, expected {expected}). {DOWNLOAD_AGAIN}"
             )
         expected = end
     if start + expected > size:
@@ -169,7 +173,7 @@ def _entry(name: str, entry: Any, label: str) -> tuple[TensorInfo, int, int]:
 
 
 def written_header(infos: Mapping[str, TensorInfo], metadata: Mapping[str, str]) -> tuple[bytes, dict[str, int]]:
-    """The bytes before the numbers of such tensors, and the byte after those at which each tensor begins."""
+    """The bytes before the numbers of a file, and {tensor: byte offset after them}."""
     header: dict[str, Any] = {"__metadata__": dict(sorted(metadata.items()))} if metadata else {}
     offsets, end = dict[str, int](), 0
     # Widest dtypes first, then by name, as the reference writer does: every tensor stays aligned.
@@ -184,9 +188,9 @@ def written_header(infos: Mapping[str, TensorInfo], metadata: Mapping[str, str])
 
 
 class SafetensorsWriter:
-    """Writes tensors of known shapes in any order, whole or in pieces; the file is created whole or not at all.
+    """Writes tensors of known shapes in any order, whole or in pieces; the file appears complete or not at all.
 
-    Another thread brings to the disk what is written, so that ``commit`` need not wait for all of it.
+    Another thread syncs written bytes to the disk, so that ``commit`` need not wait for all of them.
     """
 
     def __init__(self, path: Path, infos: Mapping[str, TensorInfo], metadata: Mapping[str, str] | None = None) -> None:
@@ -206,13 +210,13 @@ class SafetensorsWriter:
             raise
 
     def write(self, name: str, values: torch.Tensor, start: int = 0) -> None:
-        """Put ``values`` (flattened) at flat position ``start`` of tensor ``name``."""
+        """Write ``values`` (*S), flattened, from scalar ``start`` on of tensor ``name``; they get its dtype."""
         info = self._infos[name]
         flat = values.detach().to("cpu", info.dtype).reshape(-1).contiguous()
         self._put(raw_bytes(flat), self._start + self._offsets[name] + start * info.dtype.itemsize)
 
     def _put(self, view: memoryview, offset: int) -> None:
-        """Write all of the bytes; a disk that is almost full takes a part of them at a time."""
+        """Write all bytes; an almost full disk takes only a part of them at a time."""
         done = 0
         while done < len(view):
             done += os.pwrite(self._file, view[done:], offset + done)
@@ -223,12 +227,12 @@ class SafetensorsWriter:
             self._syncs.append(self._syncing.submit(os.fsync, self._file))
 
     def _wait(self) -> None:
-        """Wait for the other thread; raises the OSError that it met, which the system reports only once."""
+        """Wait for the other thread; raises its OSError, which the system reports only once."""
         for sync in self._syncs:
             sync.result()
 
     def commit(self) -> None:
-        """Finish the file and give it its name."""
+        """Finish the file and move it to its path."""
         try:
             self._wait()
             os.fsync(self._file)
@@ -253,7 +257,7 @@ class SafetensorsWriter:
 
 
 def save(path: Path, tensors: Mapping[str, torch.Tensor], metadata: Mapping[str, str] | None = None) -> None:
-    """Write a state dict; the same tensors and metadata give the same bytes."""
+    """Write a state dict of tensors (*S), any shape; equal tensors and metadata give equal bytes."""
     infos = {name: TensorInfo(tuple(t.shape), t.dtype) for name, t in tensors.items()}
     with SafetensorsWriter(path, infos, metadata) as writer:
         for name, tensor in tensors.items():
@@ -271,11 +275,13 @@ class SafetensorsCheckpoint(Checkpoint):
         self.infos, self._offsets, self.metadata = header.infos, header.offsets, header.metadata
 
     def read_flat(self, name: str, start: int, stop: int) -> Tensor:
+        """Scalars [start, stop) of a tensor, flat (n,): n = stop - start."""
         dtype = self.infos[name].dtype
         offset = self._offsets[name] + start * dtype.itemsize
         return read_span(self._descriptor, offset, stop - start, dtype, self._file)
 
     def read_spans(self, name: str, spans: Spans) -> Tensor:
+        """The scalars in the spans of a tensor, joined and flat (n,)."""
         return read_spans(self._descriptor, self._offsets[name], spans, self.infos[name].dtype, self._file)
 
     def state(self) -> tuple[int, ...]:
@@ -283,14 +289,18 @@ class SafetensorsCheckpoint(Checkpoint):
 
 
 def file_bytes(name: str, values: Tensor, metadata: Mapping[str, str]) -> bytes:
-    """The bytes of a file with this tensor (*S) and metadata."""
+    """The bytes of a safetensors file with one tensor ``values`` (*S): any shape, and metadata."""
     flat = values.detach().cpu().reshape(-1).contiguous()
     head, _ = written_header({name: TensorInfo(tuple(values.shape), values.dtype)}, metadata)
     return head + bytes(raw_bytes(flat))
 
 
 def tensor_of(raw: bytes, label: str) -> tuple[str, Tensor, dict[str, str]]:
-    """The name, the tensor (*S) and the metadata that ``file_bytes`` wrote. Raises CheckpointError for other bytes."""
+    """The name, the tensor (*S): any shape, and the metadata in the bytes that ``file_bytes`` wrote.
+
+    Raises:
+        CheckpointError: the bytes are not a safetensors file with one tensor.
+    """
     start = LENGTH + int.from_bytes(raw[:LENGTH], "little")
     entries = parse_json(raw[LENGTH:start], label, "the header")
     metadata = entries.pop("__metadata__", {})

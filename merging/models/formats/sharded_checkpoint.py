@@ -1,4 +1,4 @@
-"""Weights in several files, safetensors or pickles, with an index from tensors to files."""
+"""Weights in several files, safetensors or pickles, with an index that maps tensors to files."""
 
 from __future__ import annotations
 
@@ -57,6 +57,7 @@ class ShardedCheckpoint(Checkpoint):
         return len(self._shards)
 
     def read_flat(self, name: str, start: int, stop: int) -> Tensor:
+        """Scalars [start, stop) of a tensor, flat (n,): n = stop - start, from its shard."""
         return self._shards[self._file_of[name]].read_flat(name, start, stop)
 
     def state(self) -> tuple[int, ...]:
@@ -75,12 +76,12 @@ def _weight_map(index: dict[str, Any], label: str) -> dict[str, str]:
             raise CheckpointError(f"{label}: the file of tensor {tensor[:80]!r} is not text.")
         odd = not file or len(file) > MAX_NAME or not file.isprintable() or file.startswith(".")
         if odd or any(sign in file for sign in "/\\:"):
-            raise CheckpointError(f"{label}: the file of tensor {tensor[:80]!r} lies outside of its folder; refused.")
+            raise CheckpointError(f"{label}: the file of tensor {tensor[:80]!r} is outside of its folder; refused.")
     return weights
 
 
 def _check(shards: Shards, weights: dict[str, str], label: str) -> None:
-    """Check that every tensor in the index is in its shard and in no other."""
+    """Raise CheckpointError unless every tensor in the index is in its shard and in no other."""
     for tensor, file in weights.items():
         if tensor not in shards[file].infos:
             raise CheckpointError(f"{label}: tensor {tensor[:80]!r} is not in {file!r}, where the index says it is.")
@@ -95,8 +96,8 @@ def _cautions(shards: Shards, weights: dict[str, str], index: dict[str, Any], st
     unlisted = [tensor for shard in shards.values() for tensor in shard.infos if tensor not in weights]
     if unlisted:
         cautions.append(f"The shards hold tensors that the index does not list; ignored: {first_few(unlisted)}.")
-    about = index.get("metadata")
-    promised = about.get("total_size") if isinstance(about, dict) else None
+    metadata = index.get("metadata")
+    promised = metadata.get("total_size") if isinstance(metadata, dict) else None
     if promised is not None and promised != stored:
         cautions.append(f"The index promises {str(promised)[:30]} bytes of tensors, the shards hold {stored}.")
     return cautions

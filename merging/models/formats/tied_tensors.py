@@ -1,4 +1,4 @@
-"""Tensors that several modules of a network share, or that a file holds twice for them."""
+"""Tensors that several modules of a network share, in a file once or repeated."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from merging.models.formats.configs import TRANSFORMERS, read_json
 
 
 def twin(model: Checkpoint, name: str, candidates: Sequence[str]) -> str | None:
-    """The first of other tensors that holds the same bits; None if none does."""
+    """The first of the other candidates that holds the same bits; None if none does."""
     return next((o for o in candidates if o != name and is_equal(model, name, model, o)), None)
 
 
 def is_tied(model: Checkpoint, stored: Sequence[str]) -> bool:
-    """Whether input and output embeddings are one tensor, of which a file holds those in ``stored``.
+    """Whether input and output embeddings are one tensor; the file holds those named ``stored``.
 
-    A file with one of them may be of a network without the others, which its configuration says.
+    A file with only one of them may be of a network without the other, as its configuration states.
     """
     if len(stored) != 1:
         return len(stored) > 1 and twin(model, stored[0], stored[1:]) is not None
@@ -28,10 +28,10 @@ def is_tied(model: Checkpoint, stored: Sequence[str]) -> bool:
     return config.get("tie_word_embeddings") is not False and not headless
 
 
-def is_equal(model: Checkpoint, name: str, other: Checkpoint, at: str) -> bool:
-    """Whether a tensor of a model and one of another hold the same bits in one shape."""
-    if other.infos[at] != model.infos[name]:
+def is_equal(model: Checkpoint, name: str, other_model: Checkpoint, other_name: str) -> bool:
+    """Whether a tensor of one model and a tensor of another have the same shape, dtype and bits."""
+    if other_model.infos[other_name] != model.infos[name]:
         return False
     numel = model.infos[name].numel
-    places = ((start, min(start + DIGEST_PIECE, numel)) for start in range(0, numel, DIGEST_PIECE))
-    return all(torch.equal(model.read_flat(name, *place), other.read_flat(at, *place)) for place in places)
+    spans = ((start, min(start + DIGEST_PIECE, numel)) for start in range(0, numel, DIGEST_PIECE))
+    return all(torch.equal(model.read_flat(name, *span), other_model.read_flat(other_name, *span)) for span in spans)

@@ -1,1 +1,1 @@
-"""The Hub: facts about its repositories, and their files, fetched once, checked and kept in its own cache."""
+"""The Hub: facts about its repositories, and their files, fetched once, checked and stored in the Hub's own cache."""

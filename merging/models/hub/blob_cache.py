@@ -1,4 +1,4 @@
-"""The Hub's cache in the library's own layout: blobs, snapshots of commits, and refs. No network is asked here."""
+"""The Hub's cache in the library's own layout: blobs, snapshots of commits, and refs. Nothing here uses the network."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ def repository_folder(repository: Repository, into: Path | None = None) -> Path:
 
 
 def snapshot(repository: Repository, into: Path | None = None) -> Path | None:
-    """The folder of a revision's files in the cache; None if there is none, or if the cache must not be used."""
+    """The folder of a revision's files in the cache; None if there is none, or if a setting forbids the cache."""
     if into is None and blocked_by_setting() == OFF:
         return None
-    place = repository_folder(repository, into)
-    commit = repository.revision if repository.pinned else read_ref(place, repository.revision or BRANCH)
-    folder = place / SNAPSHOTS / (commit or "")
+    path = repository_folder(repository, into)
+    commit = repository.revision if repository.pinned else read_ref(path, repository.revision or BRANCH)
+    folder = path / SNAPSHOTS / (commit or "")
     return folder if commit and folder.is_dir() else None
 
 
@@ -44,23 +44,23 @@ def find_complete_snapshot(
 
 
 def count_cached_bytes(repository: Repository, files: Iterable[RepositoryFile], into: Path | None = None) -> int:
-    """How many bytes of these files need not be fetched again: whole files, and the beginnings of others."""
+    """How many bytes of these files are cached: complete files, and the beginnings of others."""
     blobs, folder = repository_folder(repository, into) / BLOBS, snapshot(repository, into)
     return sum(_bytes_of(file, blobs, folder) for file in files)
 
 
 def has_blob(blob: Path, size: int | None) -> bool:
-    """Whether a content is in the cache under its key; one of another size is removed."""
+    """Whether the cache holds a blob; a blob of another size is removed."""
     if blob.is_file() and not _holds(blob, size):
         blob.unlink()
     return blob.is_file()
 
 
 def link(repository_path: Path, commit: str, name: str, key: str) -> None:
-    """Let a file of a snapshot be the blob of this key."""
+    """Link a file of a snapshot to the blob of this key."""
     path, blob = repository_path / SNAPSHOTS / commit / name, repository_path / BLOBS / key
     if not blob.is_file() or (path.is_file() and path.is_symlink() and path.readlink().name == key):
-        return  # it is there
+        return  # the link exists
     path.parent.mkdir(parents=True, exist_ok=True)
     path.unlink(missing_ok=True)
     try:
@@ -68,11 +68,11 @@ def link(repository_path: Path, commit: str, name: str, key: str) -> None:
     except FileExistsError:
         return  # another process has just made the same link
     except (OSError, NotImplementedError):
-        shutil.move(blob, path)  # a disk without links, such as a memory stick: the library moves it, too
+        shutil.move(blob, path)  # a disk without links, such as a memory stick: the library moves the file, too
 
 
 def read_ref(repository_path: Path, name: str) -> str:
-    """The commit that a branch or tag had when it was asked for; empty if it never was."""
+    """The commit that a branch or tag had when it was last fetched; empty if it never was."""
     with contextlib.suppress(OSError, ValueError):
         commit = (repository_path / REFS / name).read_text("ascii").strip()
         return commit if COMMIT.fullmatch(commit) else ""
@@ -80,7 +80,7 @@ def read_ref(repository_path: Path, name: str) -> str:
 
 
 def write_ref(repository_path: Path, name: str, commit: str) -> None:
-    """Note the commit of a branch or tag."""
+    """Store the commit of a branch or tag."""
     path = repository_path / REFS / name
     if read_ref(repository_path, name) != commit:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -88,6 +88,7 @@ def write_ref(repository_path: Path, name: str, commit: str) -> None:
 
 
 def _bytes_of(file: RepositoryFile, blobs: Path, folder: Path | None) -> int:
+    """Bytes of a file that are cached."""
     if folder is not None and _holds(folder / file.name, file.size):
         return size_of(folder / file.name) or 0
     if file.key and _holds(blobs / file.key, file.size):
@@ -96,13 +97,13 @@ def _bytes_of(file: RepositoryFile, blobs: Path, folder: Path | None) -> int:
 
 
 def size_of(path: Path) -> int | None:
-    """The size of a file; None if there is none."""
+    """The size of a file in bytes; None if there is no file."""
     with contextlib.suppress(OSError):
         return path.stat().st_size if path.is_file() else None
     return None
 
 
 def _holds(path: Path, size: int | None) -> bool:
-    """Whether there is such a file, of this size if one is given."""
+    """Whether the file exists and has this size, unless the size is None."""
     actual = size_of(path)
     return actual is not None and size in {None, actual}

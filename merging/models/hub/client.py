@@ -1,4 +1,4 @@
-"""The library huggingface_hub, as it is used here: which host, which token, and nothing that was not asked for."""
+"""The library huggingface_hub: its host, its token, and no telemetry or update checks."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ SILENT = ("HF_HUB_DISABLE_TELEMETRY", "HF_HUB_DISABLE_UPDATE_CHECK")
 
 
 def blocked_by_setting() -> str:
-    """What $MERGESCOPE_HUB forbids: ``cached`` downloads, ``off`` the cache too; empty if nothing."""
+    """The value of $MERGESCOPE_HUB: ``cached`` forbids downloads, ``off`` also the cache, empty nothing."""
     setting = os.environ.get(HUB_SWITCH, "").strip().casefold()
     return setting if setting in {OFF, CACHED} else ""
 
 
 def require_on(name: str) -> None:
-    """Raise HubError if a setting forbids to ask the Hub for what is called ``name``."""
+    """Raise HubError if a setting forbids to contact the Hub; ``name`` is the repository or file that it was for."""
     if setting := blocked_by_setting():
         raise HubError(
             f"{printable(name)} is on {host()}, which is not contacted here ({HUB_SWITCH}={setting}); download it and "
@@ -45,7 +45,7 @@ def _endpoint_without_login() -> str:
 
 
 def host() -> str:
-    """The host of the Hub, which sentences name."""
+    """The host of the Hub, for messages."""
     return urlsplit(_endpoint_without_login()).netloc or _endpoint_without_login()
 
 
@@ -55,7 +55,7 @@ def page(repository: Repository) -> str:
 
 
 def library() -> Any:
-    """The package huggingface_hub; it neither counts its use nor looks for updates.
+    """The package huggingface_hub, with telemetry and update checks off.
 
     Raises:
         HubError: it is not installed.
@@ -71,12 +71,12 @@ def library() -> Any:
             "files and give their path.",
             "setting",
         ) from None
-    constants.HF_HUB_DISABLE_TELEMETRY = True  # it was read when another package imported the library
+    constants.HF_HUB_DISABLE_TELEMETRY = True  # the variable counts only at the first import
     return huggingface_hub
 
 
 def utilities() -> Any:
-    """The library's session, headers, tries and errors of answers."""
+    """The library's module of utilities: session, headers, and errors of responses."""
     library()
     return importlib.import_module("huggingface_hub.utils")
 

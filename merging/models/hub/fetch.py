@@ -30,21 +30,21 @@ def fetch(
     limit_rate: float | None = None,
     stated: RepositoryFacts | None = None,
 ) -> Path:
-    """The folder of a revision's files, of which those that are missing are fetched first.
+    """The folder of a revision's files; missing files are fetched first.
 
-    They go to the cache, or ``into`` a folder of the same layout. They are seen there when all of them have come; what
-    came before a failure is kept, and the same call goes on from it. ``limit_rate`` is in bytes a second. ``stated`` is
-    what ``facts`` said of the repository, if it was asked.
+    They go to the cache, or ``into`` a folder of the same layout, and appear there when all of them are complete. Bytes
+    received before a failure stay, and the same call continues from them. ``limit_rate`` is in bytes per second.
+    ``stated`` is the result of ``fetch_facts``, if the caller has it.
 
     Raises:
-        HubError: in one sentence what is wrong and what to do.
-        Cancelled: asked to stop; the text says what is kept.
+        HubError: one sentence with the problem and its fix.
+        Cancelled: the user cancelled; the text says how much is kept.
     """
     files = tuple({file.name: file for file in files}.values())
     if folder := blob_cache.find_complete_snapshot(repository, files, into):
         return folder
     client.require_on(repository.name)
-    place, line, downloads = (
+    path, threads, downloads = (
         blob_cache.repository_folder(repository, into),
         DownloadThreads(limit_rate),
         list[Download](),
@@ -52,61 +52,62 @@ def fetch(
     try:
         if not repository.pinned and stated is None:
             stated = fetch_facts(repository, context)
-        at = repository if stated is None else Repository(repository.kind, repository.name, stated.revision)
-        missing = _total(files) - blob_cache.count_cached_bytes(at, files, into)
-        _require_room(at, missing, place)
-        downloads = [Download(at, file, place, line) for file in files]
-        _run(downloads, line, context.meter(missing), repository.name)
+        pinned = repository if stated is None else Repository(repository.kind, repository.name, stated.revision)
+        missing = _total(files) - blob_cache.count_cached_bytes(pinned, files, into)
+        _require_room(pinned, missing, path)
+        downloads = [Download(pinned, file, path, threads) for file in files]
+        _run(downloads, threads, context.meter(missing), repository.name)
         for download in downloads:
-            blob_cache.link(place, str(at.revision), download.file.name, download.file.key)
-        _note_branch(repository, at, place, context)
+            blob_cache.link(path, str(pinned.revision), download.file.name, download.file.key)
+        _store_branch(repository, pinned, path, context)
     except Exception as error:  # several libraries raise errors that have no common class
-        failure = explain_error(error, repository, cache_path=place)
+        failure = explain_error(error, repository, cache_path=path)
         known = {file.name: file for file in (*files, *(download.file for download in downloads))}.values()
-        here = blob_cache.count_cached_bytes(repository, known, into)
-        of_all, goes_on = f"{size_text(here)} of {size_text(_total(known))}", "the next download goes on from there"
-        kept = f"{of_all} are kept, and {goes_on}." if here else "nothing was kept."
+        cached = blob_cache.count_cached_bytes(repository, known, into)
+        of_all, goes_on = f"{size_text(cached)} of {size_text(_total(known))}", "the next download goes on from there"
+        kept = f"{of_all} are kept, and {goes_on}." if cached else "nothing was kept."
         if isinstance(failure, Cancelled):
             raise Cancelled(f"Cancelled; {kept}") from None
         if isinstance(failure, HubError) and failure.later:
             failure = HubError(f"{failure} {kept[0].upper()}{kept[1:]}", failure.reason, True)
         raise failure from None
-    return place / blob_cache.SNAPSHOTS / str(at.revision)
+    return path / blob_cache.SNAPSHOTS / str(pinned.revision)
 
 
 def _total(files: Iterable[RepositoryFile]) -> int:
-    """Bytes of files, as far as they are known."""
+    """Bytes of the files whose sizes are known."""
     return sum(file.size or 0 for file in files)
 
 
-def _require_room(repository: Repository, needed: int, place: Path) -> None:
-    if needed > (free := free_bytes(place)):
+def _require_room(repository: Repository, needed: int, path: Path) -> None:
+    """Raise HubError if the disk has fewer free bytes than needed."""
+    if needed > (free := free_bytes(path)):
         raise HubError(
-            f"{repository.name} takes {size_text(needed)}, and {size_text(free)} are free in {place.parent}: free some "
+            f"{repository.name} takes {size_text(needed)}, and {size_text(free)} are free in {path.parent}: free some "
             f"space, or {DISK_ADVICE} more.",
             "disk",
             True,
         )
 
 
-def _run(downloads: list[Download], line: DownloadThreads, meter: Meter, name: str) -> None:
-    def listen(count: int, file: str) -> None:
-        meter.total += max(0, -count)  # these come again
+def _run(downloads: list[Download], threads: DownloadThreads, meter: Meter, name: str) -> None:
+    def report(count: int, file: str) -> None:
+        meter.total += max(0, -count)  # bytes to receive again
         meter.advance(max(0, count), f"Fetching from {client.host()}", f"{name} {file}")
 
-    listen(0, "")
-    line.run([download.run for download in downloads], PARALLEL_DOWNLOADS, listen)
+    report(0, "")
+    threads.run([download.run for download in downloads], PARALLEL_DOWNLOADS, report)
 
 
-def _note_branch(repository: Repository, at: Repository, place: Path, context: Context) -> None:
-    """Note which commit the branch has, so that programs that ask for no commit find the files without a network.
+def _store_branch(repository: Repository, pinned: Repository, path: Path, context: Context) -> None:
+    """Store the commit of the branch, so that programs that name no commit find the files without a network.
 
-    The branch is asked for once if a commit was fetched; where it has moved on since, nothing is noted.
+    After the fetch of a commit, the main branch is requested once; nothing is stored if it has another commit.
     """
     if not repository.pinned:
-        blob_cache.write_ref(place, repository.revision or BRANCH, str(at.revision))
-    elif not blob_cache.read_ref(place, BRANCH):
-        with contextlib.suppress(HubError):  # the files are here, which is what was asked for
+        blob_cache.write_ref(path, repository.revision or BRANCH, str(pinned.revision))
+    elif not blob_cache.read_ref(path, BRANCH):
+        with contextlib.suppress(HubError):  # the files are complete, so the call succeeds
             branch = fetch_facts(Repository(repository.kind, repository.name), context)
             if branch.revision == repository.revision:
-                blob_cache.write_ref(place, BRANCH, branch.revision)
+                blob_cache.write_ref(path, BRANCH, branch.revision)

@@ -1,4 +1,4 @@
-"""The progress of several fetches as one: bytes of all of them, the rate of late, and the time left."""
+"""The progress of several fetches as one: bytes of all of them, the recent rate, and the time left."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ SOON = 0.5  # seconds after which there is a rate
 
 
 class FetchProgress:
-    """Progress over fetches that follow each other; ``total`` is the bytes that all of them have to fetch."""
+    """Progress over consecutive fetches; ``total`` is the number of bytes of all of them."""
 
     def __init__(self, total: int, context: Context) -> None:
         self._total, self._context = total, context
         self._before, self._current = 0, 0  # bytes of the fetches before this one, and of this one
-        self._seen = deque([(time.monotonic(), 0)])  # when how many bytes had come
+        self._seen = deque([(time.monotonic(), 0)])  # (time, bytes received until then)
 
     def next_context(self) -> Context:
         """The context of the next fetch."""
@@ -36,11 +36,11 @@ class FetchProgress:
         words = f"{size_text(done)} of {size_text(total)}"
         words += "" if rate is None else f", {size_text(rate)}/s"
         words += f": {inner.detail.strip()}" if inner.detail.strip() else ""
-        assert self._context.progress is not None  # without one nobody reports
+        assert self._context.progress is not None  # else ``next_context`` would not pass this callback
         self._context.progress(Progress(inner.phase, done, total, left, words))
 
     def _rate(self, done: int) -> float | None:
-        """Bytes a second of late; None before there is one."""
+        """Recent bytes per second; None before there is a rate."""
         now = time.monotonic()
         self._seen.append((now, done))
         while len(self._seen) > 2 and now - self._seen[1][0] > RECENT:

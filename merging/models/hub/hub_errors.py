@@ -1,4 +1,4 @@
-"""What went wrong at the Hub, in one sentence that names the way out."""
+"""Errors of the Hub, each in one sentence that names the fix."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ BROKEN_OFF = {"ReadTimeout", "ReadError", "RemoteProtocolError", "BrokenOffError
 
 
 def classes(error: BaseException) -> set[str]:
-    """The names of an error's class and of those above it: the library's come from modules that differ by version."""
+    """The names of an error's class and its base classes; the library's modules differ between versions."""
     return {kind.__name__ for kind in type(error).__mro__}
 
 
 def status_of(error: BaseException) -> int:
-    """The status of the answer behind an error; 0 if there was none."""
+    """The HTTP status of the response behind an error; 0 if there was no response."""
     return int(getattr(getattr(error, "response", None), "status_code", 0))
 
 
 def explain_error(
     error: Exception, repository: Repository, file: str = "", cache_path: Path | None = None
 ) -> MergingError:
-    """The error to raise in place of one from the library, from its connection or from the disk."""
+    """The error to raise instead of an error of the library, of its connection or of the disk."""
     if isinstance(error, MergingError):
         return error
     names, status = classes(error), status_of(error)
@@ -44,8 +44,8 @@ def explain_error(
         return HubError(gone, "missing")
     if status:
         later = status in {408, 429} or status >= 500
-        wait = "try again later" if later else "try again, or download it in a browser and give its path"
-        text = f"{client.host()} did not send {subject} (HTTP {status}): {wait}."
+        advice = "try again later" if later else "try again, or download it in a browser and give its path"
+        text = f"{client.host()} did not send {subject} (HTTP {status}): {advice}."
         return HubError(text, "busy" if later else "other", later)
     if isinstance(error, OSError) and not names & {"ConnectionError", "TimeoutError", "FileMetadataError"}:
         return HubError(_disk_advice(error, cache_path), "disk", True)
@@ -62,11 +62,11 @@ def _no_access(names: set[str], repository: Repository) -> str:
 
 
 def _describe_missing(names: set[str], repository: Repository, file: str) -> str:
-    """What is not there; empty if the error says nothing of that."""
+    """A sentence on what is missing; empty for other errors."""
     host, noun = client.host(), NOUNS[repository.kind]
     if NO_FILE in names:
-        at = f"at {repository.revision[:12]}" if repository.revision else "on its main branch"
-        return f"{repository.name} on {host} has no file {printable(file)} {at}: choose another revision."
+        revision = f"at {repository.revision[:12]}" if repository.revision else "on its main branch"
+        return f"{repository.name} on {host} has no file {printable(file)} {revision}: choose another revision."
     if NO_REVISION in names:
         return f"{repository.name} on {host} has no revision {repository.revision}: choose another one, or none."
     if DISABLED in names:
@@ -78,24 +78,24 @@ def _describe_missing(names: set[str], repository: Repository, file: str) -> str
     return ""
 
 
-def _disk_advice(error: OSError, place: Path | None) -> str:
-    where = printable(str(place or error.filename or "the cache"), 200)
+def _disk_advice(error: OSError, path: Path | None) -> str:
+    shown = printable(str(path or error.filename or "the cache"), 200)
     if error.errno in FULL:
-        return f"The disk of {where} is full: free some space, or {DISK_ADVICE} more."
+        return f"The disk of {shown} is full: free some space, or {DISK_ADVICE} more."
     reason = error.strerror or type(error).__name__
-    return f"{where} cannot be written to ({reason}): set HF_HOME to a folder that can be written to."
+    return f"{shown} cannot be written to ({reason}): set HF_HOME to a folder that can be written to."
 
 
 def _connection_error(error: Exception, names: set[str], repository: Repository, subject: str) -> HubError:
     host, kind, reason = client.host(), type(error).__name__, printable(" ".join(str(error).split()), 160)
     if "OfflineModeIsEnabled" in names:
         variable = next((name for name in OFFLINE if os.environ.get(name)), OFFLINE[0])
-        way_out = "unset it, or give the path of a copy"
-        return HubError(f"{repository.name} is on {host}, which {variable} forbids to ask: {way_out}.", "setting")
+        fix = "unset it, or give the path of a copy"
+        return HubError(f"{repository.name} is on {host}, which {variable} forbids to ask: {fix}.", "setting")
     later = False
     if "CERTIFICATE_VERIFY_FAILED" in reason:
-        way_out = "check this machine's clock, or set SSL_CERT_FILE to the certificates of your network"
-        text = f"The certificate of {host} was refused ({reason}): {way_out}."
+        fix = "check this machine's clock, or set SSL_CERT_FILE to the certificates of your network"
+        text = f"The certificate of {host} was refused ({reason}): {fix}."
     elif "ProxyError" in names:
         variables = [name for name in PROXIES if os.environ.get(name) or os.environ.get(name.lower())]
         text = f"The proxy on the way to {host} failed ({reason}): {' or '.join(variables or PROXIES)} sets it."
@@ -105,9 +105,11 @@ def _connection_error(error: Exception, names: set[str], repository: Repository,
         text = f"{host} does not answer as the Hub does ({kind}): check HF_ENDPOINT, or unset it."
     elif names & BROKEN_OFF:
         later = True
-        text = f"The connection to {host} broke off again and again while {subject} came ({kind}): try again later."
+        text = (
+            f"The connection to {host} broke off again and again while {subject} was fetched ({kind}): try again later."
+        )
     else:
         later = True
-        way_out = f"download {repository.name} on another one and give its path"
-        text = f"This machine has no connection to {host} ({kind}); {way_out}."
+        fix = f"download {repository.name} on another one and give its path"
+        text = f"This machine has no connection to {host} ({kind}); {fix}."
     return HubError(text, "connection", later)

@@ -1,4 +1,4 @@
-"""Repositories of the Hub and their files: how they are named, and what is known of them."""
+"""Repositories of the Hub and their files: names, revisions, and the facts that the Hub states."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ SHA256 = re.compile(r"[0-9a-f]{64}")
 
 @dataclass(frozen=True)
 class RepositoryFile:
-    """A file of a repository; size in bytes. Large files have a sha256, small ones the id that git gives them.
+    """A file of a repository; size in bytes. Large files have a sha256, small files a git id.
 
     Raises:
-        HubError: the name leads out of its repository, or a key is no digest.
+        HubError: the name leads out of its repository, or a key is not a digest.
     """
 
     name: str
@@ -42,7 +42,7 @@ class RepositoryFile:
 
     @property
     def key(self) -> str:
-        """What the file is called in the cache; empty if that is not known yet."""
+        """The name of the file's blob in the cache; empty if it is not known yet."""
         return self.sha256 or self.git_id or ""
 
 
@@ -77,7 +77,7 @@ class Repository:
 
 @dataclass(frozen=True)
 class RepositoryFacts:
-    """What the Hub says of a repository: the commit, the license on its card if it states one, and its files."""
+    """Facts that the Hub states of a repository: commit, license on its card or None, whether gated, and files."""
 
     revision: str
     license: str | None

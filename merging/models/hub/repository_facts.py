@@ -1,4 +1,4 @@
-"""What the Hub says of a repository: its commit, license, terms, and files with sizes and digests."""
+"""Fetches the Hub's facts about a repository: commit, license, terms, and files with sizes and digests."""
 
 from __future__ import annotations
 
@@ -16,24 +16,26 @@ TIMEOUT = 10.0  # seconds to wait for an answer
 
 
 def fetch_facts(repository: Repository, context: Context = QUIET) -> RepositoryFacts:
-    """Ask the Hub about a repository at its revision.
+    """The Hub's facts about a repository at its revision.
 
     Raises:
-        HubError: a setting forbids it, there is no connection, or no such repository or revision.
-        Cancelled: asked to stop.
+        HubError: a setting forbids the request, or there is no connection, repository or revision.
+        Cancelled: the user cancelled.
     """
     client.require_on(repository.name)
     context.check()
-    hub, line = client.library(), DownloadThreads()
+    hub, threads = client.library(), DownloadThreads()
     answers: list[Any] = []
 
-    def ask() -> Any:
+    def request() -> Any:
         api = hub.HfApi(endpoint=client.endpoint())
         info = api.model_info if repository.kind == "model" else api.dataset_info
         return info(repository.name, revision=repository.revision, timeout=TIMEOUT, files_metadata=True)
 
     try:
-        line.run([lambda: answers.append(line.call_with_retries(ask))], 1, lambda count, name: context.check())
+        threads.run(
+            [lambda: answers.append(threads.call_with_retries(request))], 1, lambda count, name: context.check()
+        )
     except Exception as error:  # several libraries raise errors that have no common class
         raise explain_error(error, repository) from None
     (answer,) = answers
@@ -46,9 +48,9 @@ def fetch_facts(repository: Repository, context: Context = QUIET) -> RepositoryF
     return RepositoryFacts(str(answer.sha), _license(answer.card_data), bool(answer.gated), files)
 
 
-def _unsafe_answer_error(repository: Repository, what: str) -> HubError:
+def _unsafe_answer_error(repository: Repository, problem: str) -> HubError:
     """The error for an answer that would lead out of the cache."""
-    return HubError(f"{client.host()} does not answer as the Hub does about {repository.name}: {what}", "connection")
+    return HubError(f"{client.host()} does not answer as the Hub does about {repository.name}: {problem}", "connection")
 
 
 def _file(entry: Any) -> RepositoryFile:

@@ -38,13 +38,13 @@ def published_tower(architecture: Architecture) -> str:
 
 
 def inspect(source: str | Path | Checkpoint, *, digest: bool = True, context: Context = QUIET) -> dict[str, Any]:
-    """Facts about a file, a folder or an opened checkpoint; texts from it are cut, invisible characters escaped.
+    """Facts about a file, a folder or an opened checkpoint; its texts are cut and invisible characters escaped.
 
-    With ``digest`` every number is read, for the SHA-256 of the tensors that recipes and model cards name.
+    With ``digest`` every number is read for the SHA-256 of the tensors, which recipes and model cards name.
 
     Raises:
-        CheckpointError: the message says what it is instead, or which part of it is damaged.
-        Cancelled: asked to stop.
+        CheckpointError: the source is no checkpoint (the message says what it is), or a part of it is damaged.
+        Cancelled: the user cancelled.
     """
     opened = open_checkpoint(source)
     stored = stored_model(opened)
@@ -113,14 +113,14 @@ def _family(opened: Checkpoint) -> dict[str, Any]:
 
 
 def _other_kind(opened: Checkpoint) -> str:
-    """What a network other than CLIP is, and what can be done with it."""
+    """Sentences on a network other than CLIP: its kind, its number of blocks, and how it can be merged."""
     try:
         blocks = {(p.tower, p.block) for p in opened.parameters if p.block is not None}
     except FamilyError as error:
         return str(error)
     return (
         f"It is {title_of(opened.infos) or 'another network'}, not a CLIP image encoder; roles and {len(blocks)} "
-        "blocks are inferred from names and shapes. Methods that need no data, or data that you give, merge it: "
+        "blocks are inferred from names and shapes. Methods that need no data, or data that you provide, merge it: "
         "in the app, from Python (merging.merge) and with python -m merging merge. See docs/networks.md."
     )
 
@@ -137,17 +137,19 @@ def _roles(opened: Checkpoint) -> list[dict[str, Any]]:
 
 
 def _architecture(opened: Checkpoint) -> tuple[dict[str, Any] | None, str]:
+    """(facts about the architecture, ""), or (None, why it is unknown)."""
     try:
-        a = Architecture.from_checkpoint(opened)
+        tower = Architecture.from_checkpoint(opened)
     except (CheckpointError, ValueError) as error:
         return None, str(error)
-    sizes = {name: getattr(a, name) for name in ("image_size", "patch_size", "width", "layers", "heads", "embed_dim")}
-    like = published_tower(a)
-    return {"like": like, **sizes, "projected": PROJ in group_tower_names(opened.infos)}, ""
+    sizes = {
+        name: getattr(tower, name) for name in ("image_size", "patch_size", "width", "layers", "heads", "embed_dim")
+    }
+    return {"like": published_tower(tower), **sizes, "projected": PROJ in group_tower_names(opened.infos)}, ""
 
 
 def _activation(opened: Checkpoint, architecture: dict[str, Any] | None) -> dict[str, Any] | None:
-    """The activation, and whether the metadata states it."""
+    """The activation, and whether the metadata states it; None without an architecture."""
     if architecture is None:
         return None
     quick = Architecture.from_checkpoint(opened).quick_gelu

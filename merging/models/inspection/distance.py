@@ -15,19 +15,19 @@ from merging.models.checkpoint import Checkpoint
 from merging.models.families import UNMERGED, Parameter
 from merging.models.inspection.tensor_pieces import RUN_COUNT, RUN_LENGTH, Piece, tensor_pieces
 
-FAR, ALIKE = 0.5, 0.5  # a larger relative change, or a smaller cosine, is not from fine-tuning
+FAR, ALIKE = 0.5, 0.5  # fine-tuning gives no larger relative change and no smaller cosine
 LOST = 0.1  # share of changes lost to rounding above which there is a warning
 TYPICAL_SCALING = 0.3
 HUGE = 1e19  # squares of larger numbers overflow float32
-GROUPS = 8  # parts of a sample that are samples themselves; they show how far it may be off
-ERRORS, LEAST_MARGIN = 4.0, 0.05  # a sample decides if the limit is this many standard errors away, and this far
+GROUPS = 8  # groups of a sample, whose spread shows its error
+ERRORS, LEAST_MARGIN = 4.0, 0.05  # a sample decides if it is this many standard errors, and this far, from the limit
 
 
 @dataclass
 class Distance:
     """The distance of one expert from the pretrained model: sums over its numbers, and the largest numbers.
 
-    Sums over a sample are scaled to the whole of each tensor. ``grouped`` has them for each eighth of the sample.
+    Sums over a sample are scaled to whole tensors. ``grouped`` has the sums of each group (eighth) of the sample.
     """
 
     change_squared: float = 0.0
@@ -42,12 +42,15 @@ class Distance:
     out_of_range: dict[str, float] = field(default_factory=dict)
 
     def add(self, base: Tensor, change: Tensor) -> None:
-        """Add numbers (n,) of the pretrained model and their changes, all of a tensor's or a span of them."""
+        """Add numbers (n,) of the pretrained model and their changes (n,): a whole tensor or a span of it."""
         expert = base + change
         self._add([float(torch.dot(*pair)) for pair in _pairs(base, expert, change)])
 
     def add_runs(self, base: Tensor, change: Tensor) -> None:
-        """Add runs of a sample (RUNS · RUN · tensors,), scaled by the root of the numbers that each stands for."""
+        """Add the runs of samples, ``base`` and ``change`` (n,) with n = tensors · RUN_COUNT · RUN_LENGTH.
+
+        Both are scaled by the square root of the count of numbers that each one represents.
+        """
         expert = base + change
         rows = [
             (one * other).view(-1, GROUPS, RUN_LENGTH).sum((0, 2)).tolist()
@@ -76,12 +79,12 @@ class Distance:
 
     @property
     def ratio(self) -> float:
-        """Norm of the change over the norm of the weights; NaN where there are none."""
+        """Norm of the change over the norm of the pretrained weights; NaN if these are zero or absent."""
         return _ratio(self._sums)
 
     @property
     def cosine(self) -> float:
-        """Cosine between the expert's weights and the pretrained ones; NaN where there are none."""
+        """Cosine between the expert's and the pretrained weights; NaN if either are zero or absent."""
         return _cosine(self._sums)
 
     @property
@@ -102,12 +105,12 @@ class Distance:
 
     @property
     def undecided(self) -> bool:
-        """Whether a sample is too near to a limit, or too poor, to tell if the expert is related; all numbers can."""
+        """Whether a sample is too close to a limit, or too small, to decide if the expert is related."""
         related = self.ratio + self._margin(_ratio) <= FAR and self.cosine - self._margin(_cosine) >= ALIKE
         return self.sampled and not related and not self.unrelated
 
     def _margin(self, statistic: Callable[[list[float]], float]) -> float:
-        """How far an estimate may be from the truth: from what each eighth of the sample says; 0 if all was read."""
+        """Margin of error of an estimate, from its spread over the groups of the sample; 0 if every number was read."""
         if not self.grouped:
             return 0.0
         in_sample = [sum(sums) for sums in zip(*self.grouped, strict=True)]
@@ -115,17 +118,17 @@ class Distance:
             statistic([s + GROUPS * own - share for s, own, share in zip(self._sums, sums, in_sample, strict=True)])
             for sums in self.grouped
         ]
-        if not all(map(math.isfinite, parts)):  # where an eighth of the sample has pretrained weights of zero
+        if not all(map(math.isfinite, parts)):  # a group of the sample has pretrained weights of zero only
             return math.inf
         return max(ERRORS * stdev(parts) / math.sqrt(GROUPS), LEAST_MARGIN)
 
     @property
     def lost_share(self) -> float:
-        """The share of changes that are lost to rounding."""
+        """The fraction of changes that are lost to rounding."""
         return self.lost / self.changed if self.changed else 0.0
 
     def facts(self) -> dict[str, float | bool | None]:
-        """Ratio, cosine and whether they are estimates, as JSON; None for a ratio or cosine that is not defined."""
+        """Ratio, cosine and whether they are estimates, for JSON; None for an undefined ratio or cosine."""
         numbers = {"ratio": self.ratio, "cosine": self.cosine}
         finite = {name: value if math.isfinite(value) else None for name, value in numbers.items()}
         return {**finite, "sampled": self.sampled}
@@ -137,20 +140,20 @@ class Distance:
         return f"a change of {self.change_text()} of the weights and a cosine of {self.cosine_text()}"
 
     def change_text(self) -> str:
-        """The change as a percentage: '4.11%', 'about 4.1%' where it is an estimate, '–' where there is none."""
+        """The change as a percentage: '4.11%', 'about 4.1%' for an estimate, '–' if it is undefined."""
         if math.isnan(self.ratio):
             return "–"
         return f"about {self.ratio:.1%}" if self.sampled else f"{self.ratio:.2%}"
 
     def cosine_text(self) -> str:
-        """The cosine: '0.9992', 'about 0.999' where it is an estimate, '–' where there is none."""
+        """The cosine: '0.9992', 'about 0.999' for an estimate, '–' if it is undefined."""
         if math.isnan(self.cosine):
             return "–"
         return f"about {self.cosine:.3f}" if self.sampled else f"{self.cosine:.4f}"
 
 
 def _pairs(base: Tensor, expert: Tensor, change: Tensor) -> tuple[tuple[Tensor, Tensor], ...]:
-    """What is multiplied and summed, in the order of a distance's sums."""
+    """The pairs of vectors (n,) whose products are summed, in the order of a distance's sums."""
     return (change, change), (expert, expert), (base, base), (base, expert)
 
 
@@ -177,7 +180,7 @@ def measure(
     ``sampled`` reads a sample of each large tensor. Numbers that are not finite count as 0.
 
     Raises:
-        Cancelled: the caller asked to stop.
+        Cancelled: the user cancelled.
     """
     distances = {name: Distance() for name in experts}
     if sampled:
@@ -199,7 +202,7 @@ def measure(
 
 @dataclass(frozen=True)
 class _Batch:
-    """Pieces of tensors of one type that are compared together, either samples or spans, and who has them."""
+    """Pieces of tensors of one dtype that are compared together, either samples or spans, and the experts with them."""
 
     dtype: torch.dtype
     experts: tuple[str, ...]
@@ -211,7 +214,7 @@ class _Batch:
 
     @property
     def weights(self) -> Tensor:
-        """For how many numbers of its tensor each one stands: (n,), or (1,) if it stands for itself."""
+        """How many numbers of its tensor each number represents: (n,), or (1,) outside samples."""
         if not self.sampled:
             return torch.ones(1, dtype=torch.float64)
         each = torch.tensor([piece.weight for _, piece in self.pieces], dtype=torch.float64)
@@ -223,7 +226,7 @@ class _Batch:
         return torch.cat(parts).nan_to_num_(0.0, 0.0, 0.0)
 
     def record(self, largest_by_tensor: dict[str, float], values: Tensor, limit: float) -> None:
-        """Record the largest number of every tensor in which it is above the limit."""
+        """Record the largest of ``values`` (n,) of every tensor, if it is above the limit."""
         if not values.numel() or float(values.max()) <= limit:
             return
         for (name, _), own in zip(self.pieces, values.split([piece.numel for _, piece in self.pieces]), strict=True):
@@ -232,7 +235,7 @@ class _Batch:
 
 
 def _matching(pretrained: Checkpoint, experts: Mapping[str, Checkpoint], parameter: Parameter) -> tuple[str, ...]:
-    """The experts that have a parameter in the same shape; none for what is not compared."""
+    """The experts that have a parameter in the same shape; empty for parameters that are not compared."""
     info = pretrained.infos[parameter.name]
     if parameter.role in UNMERGED or not info.dtype.is_floating_point:
         return ()
@@ -243,7 +246,7 @@ def _matching(pretrained: Checkpoint, experts: Mapping[str, Checkpoint], paramet
 def _batches(
     pretrained: Checkpoint, experts: Mapping[str, Checkpoint], parameters: Iterable[Parameter]
 ) -> Iterator[_Batch]:
-    """The samples of all parameters, in as few batches as there can be."""
+    """The samples of all parameters, in as few batches as possible."""
     batches: dict[tuple[torch.dtype, tuple[str, ...], bool], list[tuple[str, Piece]]] = {}
     for parameter in parameters:
         if matching := _matching(pretrained, experts, parameter):
@@ -257,8 +260,9 @@ def _batches(
 def _compare(
     pretrained: Checkpoint, experts: Mapping[str, Checkpoint], batch: _Batch, distances: Mapping[str, Distance]
 ) -> None:
+    """Add a batch to the distances of its experts."""
     base = batch.read(pretrained)
-    bound = base.abs()  # of merged numbers, at scaling 1
+    bound = base.abs()  # on the size of merged numbers at scaling 1
     for key in batch.experts:
         change = batch.read(experts[key]) - base
         _add(distances[key], batch, base, change)
@@ -267,6 +271,7 @@ def _compare(
 
 
 def _add(distance: Distance, batch: _Batch, base: Tensor, change: Tensor) -> None:
+    """Add pretrained numbers (n,) and their changes (n,) to a distance."""
     weights = batch.weights
     if batch.sampled:
         scale = weights.sqrt()
@@ -275,7 +280,7 @@ def _add(distance: Distance, batch: _Batch, base: Tensor, change: Tensor) -> Non
         distance.add(base, change)
     batch.record(distance.huge, (base + change).abs(), HUGE)
     if batch.dtype.itemsize < 4:
-        moved = change != 0
+        changed_numbers = change != 0
         rounded = (base + TYPICAL_SCALING * change).to(batch.dtype) == base.to(batch.dtype)
-        distance.changed += round(float((weights * moved).sum()))
-        distance.lost += round(float((weights * (moved & rounded)).sum()))
+        distance.changed += round(float((weights * changed_numbers).sum()))
+        distance.lost += round(float((weights * (changed_numbers & rounded)).sum()))

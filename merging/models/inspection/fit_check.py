@@ -1,4 +1,4 @@
-"""The check whether pretrained and experts fit together: every tensor that does not, by name."""
+"""The check whether experts fit their pretrained model, with every tensor that does not."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from merging.tasks.context import QUIET, Context
 
 SMALL = 64_000_000  # bytes of all models up to which every number is read, even where a sample would do
 RUNNING = (".running_mean", ".running_var")
-COPIED_ROLES = UNMERGED - {Role.STATISTIC}  # what experts need not have
+COPIED_ROLES = UNMERGED - {Role.STATISTIC}  # roles of tensors that experts need not have
 
 
 def check_fit(
@@ -39,27 +39,29 @@ def check_fit(
     vocabulary: str = COMMON,
     context: Context = QUIET,
 ) -> FitReport:
-    """The report on pretrained and experts; tensors are compared under the pretrained model's names.
+    """The report on a pretrained model and its experts; tensors are compared under the pretrained model's names.
 
-    Of networks other than CLIP, what a team's policies cover is in the notes; ``vocabulary`` is one of them.
+    For networks other than CLIP, differences that a team's policies resolve are in the notes; ``vocabulary`` is such a
+    policy.
 
-    Every number is read: all must be finite, and each expert's distance from the pretrained model is reported. With
-    ``sample`` only some numbers of every large tensor are read if the models have more than ``SMALL`` bytes; with
-    ``values`` given, too, it decides alone whether all are. With ``values=False`` and no sample, none are. Progress is
-    reported only where every number is read, also that of an expert whose sample is unclear.
+    By default every number is read: all must be finite, and each expert's distance from the pretrained model is
+    reported. With ``sample``, only some numbers of every large tensor are read if the models have more than ``SMALL``
+    bytes. ``values``, if not None, decides instead of the size whether every number is read; with ``values=False`` and
+    no sample, no number is read. Progress is reported only while every number is read, which includes experts whose
+    sample is unclear.
 
     A pretrained model of no known family is compared, too, although nothing can be merged with it.
 
     Raises:
-        CheckpointError: a file that is no checkpoint or holds a head alone, or an adapter that does not belong to the
-            pretrained model.
-        Cancelled: asked to stop.
+        CheckpointError: a file is no checkpoint or holds only a head, or an adapter does not belong to the pretrained
+            model.
+        Cancelled: the user cancelled.
     """
     base = refuse_head(open_checkpoint(pretrained, "pretrained"))
     opened = {name: refuse_head(open_checkpoint(expert, name, like=base)) for name, expert in experts.items()}
     if values is None:
         values = not sample or sum(checkpoint.nbytes for checkpoint in (base, *opened.values())) <= SMALL
-    if sample and not values:  # of small tensors a sample is all
+    if sample and not values:  # a sample of a small tensor is the whole tensor
         values = all(info.numel <= WHOLE for info in base.infos.values())
     team = form_team(base, opened, vocabulary)
     return _report(team, ALL_READ if values else SAMPLED if sample else "", context)
@@ -73,7 +75,7 @@ def _report(team: Team, read: str, context: Context) -> FitReport:
         parameters, no_family = guess(pretrained.infos), str(error)
     problems = [make_problem("error", m.expert, m.tensor, m.kind, "", m.sentence) for m in team.misfits]
     if packed := any(problem.problem == "quantized" for problem in problems):
-        read = ""  # of packed numbers nothing can be compared
+        read = ""  # packed numbers cannot be compared
     else:
         problems += _structure(pretrained, experts, parameters)
     distances: Mapping[str, Distance] = {}
@@ -95,23 +97,23 @@ def _report(team: Team, read: str, context: Context) -> FitReport:
 def _counts(pretrained: Checkpoint, parameters: Iterable[Parameter]) -> Iterator[str]:
     """Sentences on how many tensors are merged and how many are not."""
     merged = [p for p in parameters if p.role not in UNMERGED]
-    kept = [p for p in parameters if p.role == Role.BUFFER]
+    copied = [p for p in parameters if p.role == Role.BUFFER]
     numbers = sum(pretrained.infos[p.name].numel for p in merged)
     are = "is" if len(merged) == 1 else "are"
     yield f"{plural(len(merged), 'tensor')} with {plural(numbers, 'number')} {are} merged."
-    if kept:
-        parts = first_few(f"{count} {part}" for part, count in Counter(p.part for p in kept).items())
-        them = "it" if len(kept) == 1 else "them"
-        yield f"{plural(len(kept), 'tensor is', 'tensors are')} kept as the pretrained model has {them}: {parts}."
+    if copied:
+        parts = first_few(f"{count} {part}" for part, count in Counter(p.part for p in copied).items())
+        tensors = plural(len(copied), "tensor is", "tensors are")
+        yield f"{tensors} copied from the pretrained model: {parts}."
     visual = group_tower_names(pretrained.infos)
     if not pretrained.is_inferred and "conv1.weight" in visual and PROJ not in visual:
         yield "The pretrained model has no output projection (visual.proj), so the merged model has none."
     if any(parameter.name.endswith(RUNNING) for parameter in merged):
-        yield "Running statistics of batch norms are merged like weights; compute them anew for the merged model."
+        yield "Running statistics of batch norms are merged like weights; compute them again for the merged model."
 
 
 def _opening_notes(checkpoints: Mapping[str, Checkpoint]) -> Iterator[str]:
-    """The notes on how the checkpoints were opened."""
+    """The notes of all checkpoints on how they were opened."""
     for name, checkpoint in checkpoints.items():
         yield from (f"{name}: {note}" for note in checkpoint.notes)
 
@@ -119,6 +121,7 @@ def _opening_notes(checkpoints: Mapping[str, Checkpoint]) -> Iterator[str]:
 def _structure(
     pretrained: Checkpoint, experts: Mapping[str, Checkpoint], parameters: Iterable[Parameter]
 ) -> Iterator[Problem]:
+    """Problems of names, shapes, dtypes and architectures, without reading numbers."""
     if not experts:
         yield make_problem("error", "experts", "(none)", "nothing to merge", "at least one expert", "none")
     for parameter in parameters:
@@ -137,13 +140,14 @@ def _structure(
 def _compare_expert(
     pretrained: Checkpoint, name: str, expert: Checkpoint, parameters: Iterable[Parameter]
 ) -> Iterator[Problem]:
+    """Problems of the names, shapes and dtypes of one expert."""
     if mismatch := find_mismatch(list(pretrained.infos), list(expert.infos)):
         yield make_problem("error", name, "every tensor", *mismatch)
         return
     other_depths, only_in_one = find_layer_differences(pretrained, name, expert)
     yield from other_depths
     for parameter in parameters:
-        if parameter.name in only_in_one:  # named as a whole
+        if parameter.name in only_in_one:  # reported as a whole layer
             continue
         expected, actual = pretrained.infos[parameter.name], expert.infos.get(parameter.name)
         if actual is None:
@@ -173,15 +177,15 @@ def _extra(pretrained: Checkpoint, name: str, infos: Mapping[str, TensorInfo]) -
     """The tensors of an expert that the pretrained model does not have."""
     for extra, info in infos.items():
         if extra not in pretrained.infos:
-            place = find_tower_tensor(extra)
-            kind = "projection" if place is not None and place.name == PROJ else "extra"
+            tower_tensor = find_tower_tensor(extra)
+            kind = "projection" if tower_tensor is not None and tower_tensor.name == PROJ else "extra"
             yield make_problem("warning", name, extra, kind, "no such tensor", str(info.shape))
 
 
 def _find_network_problems(
     pretrained: Checkpoint, name: str, expert: Checkpoint, left_out: frozenset[str]
 ) -> Iterator[Problem]:
-    """Tensors that a merge of networks other than CLIP would lose, and integers that differ; counters may."""
+    """Tensors that a merge of networks other than CLIP would lose, and integers that differ; single counters may."""
     for tensor, info in expert.infos.items():
         if tensor in left_out:
             continue
@@ -190,17 +194,17 @@ def _find_network_problems(
             yield make_problem("error", name, tensor, "only here", "no such tensor", str(info.shape))
         elif known.shape == info.shape != () and not (info.dtype.is_floating_point or known.dtype.is_floating_point):
             for start in range(0, info.numel, DIGEST_PIECE):
-                place = (tensor, start, min(start + DIGEST_PIECE, info.numel))
-                if not torch.equal(pretrained.read_flat(*place).long(), expert.read_flat(*place).long()):
+                span = (tensor, start, min(start + DIGEST_PIECE, info.numel))
+                if not torch.equal(pretrained.read_flat(*span).long(), expert.read_flat(*span).long()):
                     yield make_problem("error", name, tensor, "other integers", "the pretrained model's", "others")
                     break
 
 
 def _shape(parameter: Parameter, name: str, expected: tuple[int, ...], actual: tuple[int, ...]) -> Problem:
-    """The problem of a tensor of another shape; another image size has a kind of its own."""
+    """The problem of a tensor with another shape; another image size is a kind of its own."""
     if parameter.part == "positional_embedding" and len(expected) == len(actual) == 2 and expected[1] == actual[1]:
         return make_problem("error", name, parameter.name, "resolution", _patches(expected[0]), _patches(actual[0]))
-    severity = "warning" if parameter.part in {UNUSED_TEXT, TEXT_TOWER} else "error"  # kept from the pretrained model
+    severity = "warning" if parameter.part in {UNUSED_TEXT, TEXT_TOWER} else "error"  # copied from the pretrained model
     return make_problem(severity, name, parameter.name, "shape", str(expected), str(actual))
 
 

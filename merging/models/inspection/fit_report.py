@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 FIXES = {
     "missing": "choose experts fine-tuned from this pretrained model, or add the tensor",
     "extra": "nothing to do: it is left out of the merge",
-    "only here": "choose experts with the pretrained model's tensors and no more; leave a head that every task has of "
-    "its own out of all files",
+    "only here": "choose experts that have only the pretrained model's tensors; leave a head that every task has for "
+    "itself out of all files",
     "other integers": "choose experts of this model: integers are not merged, and must be the pretrained model's",
     "shape": "use checkpoints of one architecture",
     "depth": "choose experts that are as deep as the pretrained model",
@@ -52,10 +52,14 @@ FIXES = {
 ALL_READ = "Every number of every checkpoint was read."
 SAMPLED = (
     f"A sample was read: {RUN_COUNT * RUN_LENGTH} numbers of each large tensor, spread over it. Distances marked as "
-    f"about are "
-    "estimates, and whether all numbers are finite is not known."
+    "about are estimates, and whether all numbers are finite is not known."
 )
-SENTENCES = {"other tokens", "partial head", "untied", "quantized"}  # what is found is a sentence on the checkpoint
+SENTENCES = {
+    "other tokens",
+    "partial head",
+    "untied",
+    "quantized",
+}  # kinds whose ``found`` is a sentence on the checkpoint
 VERDICTS = FITS, DOUBTFUL, DOES_NOT_FIT = "fits", "doubtful", "does not fit"
 
 # Kinds of warnings after which a merge can run although something is probably wrong, each with its sentence.
@@ -74,7 +78,7 @@ DOUBTS = {
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing that does not fit. ``severity`` is "error" (cannot be merged) or "warning" (merged, but check it)."""
+    """A difference that matters to a merge. ``severity`` is "error" (no merge) or "warning" (merged, but check it)."""
 
     severity: str
     checkpoint: str
@@ -102,7 +106,7 @@ class ProblemGroup:
     problems: tuple[Problem, ...]
 
     def text(self) -> str:
-        """What is wrong and how to fix it, with the first five tensors and a count."""
+        """The problem and its fix in a sentence, with the first five tensors and a count."""
         first = self.problems[0]
         if self.problem == "opened":
             return " ".join(problem.found for problem in self.problems)
@@ -116,11 +120,11 @@ class ProblemGroup:
         return f"{self.problem}: {names}{detail}. {fix[0].upper()}{fix[1:]}{'' if fix.endswith('?') else '.'}"
 
     def sentence(self) -> str:
-        """What is wrong with the checkpoint, with its name."""
+        """``text`` with the checkpoint's name."""
         return f"{self.checkpoint}{'' if self.problem in SENTENCES else ':'} {self.text()}"
 
     def doubt(self) -> str:
-        """The sentence of a doubt, with the checkpoint's name; empty if these problems are none."""
+        """The sentence of a doubt, with the checkpoint's name; empty if this kind is no doubt."""
         first, template = self.problems[0], DOUBTS.get(self.problem, "")
         names = first_few(problem.tensor for problem in self.problems)
         return template.format(checkpoint=self.checkpoint, tensors=names, expected=first.expected, found=first.found)
@@ -134,7 +138,7 @@ class FitReport:
     tensors: int
     notes: tuple[str, ...] = ()  # how the files were opened, and how many tensors are merged
     distances: Mapping[str, Distance] = field(default_factory=dict)  # by expert; empty if no numbers were read
-    read: str = ""  # which numbers were read, in a sentence; empty if none
+    read: str = ""  # a sentence on which numbers were read; empty if none were
     no_family: str = ""  # why no method can run on the pretrained model; empty if its family is known
 
     @property
@@ -191,7 +195,7 @@ class FitReport:
         return replace(self, problems=tuple(p for p in self.problems if p.problem != kind))
 
     def text(self) -> str:
-        """The report in a few lines: per checkpoint and kind of problem the first five tensors and a count."""
+        """The report in a few lines: per checkpoint and kind of problem, the first five tensors and a count."""
         lines = [f"pretrained: {self.no_family}"] if self.no_family else []
         severity = "warning" if self.ok else "error"
         lines += [group.sentence() for group in self.groups if group.severity == severity]

@@ -1,4 +1,4 @@
-"""A sample of a model's tower that is kept, so that models can be compared without reading them again."""
+"""Samples of models' numbers, so that models can be compared without reading them again."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ class ModelSample:
     runs: Mapping[str, Tensor]
 
     def distance(self, base: ModelSample) -> Distance:
-        """The distance from ``base``, as a fit report estimates it, over the tensors that both have in one size.
+        """The distance from ``base``, as a fit report estimates it, over the tensors that both have in the same size.
 
-        A tower without an output projection counts as having the other's, which it gets in a merge.
+        A tower without an output projection counts with the one of ``base``, which it gets in a merge.
         """
         distance = Distance()
         for own, others, add in (
@@ -41,19 +41,21 @@ class ModelSample:
 
 
 def in_blocks(checkpoint: Checkpoint) -> dict[str, Parameter]:
-    """The tensors inside the blocks of a network other than CLIP, by a place that no prefix of the names changes."""
+    """{key: parameter inside the blocks} of a network other than CLIP; no prefix of the names changes the key."""
     return {f"{p.section}.{p.part}.{p.role}": p for p in checkpoint.parameters if p.block is not None}
 
 
 def _sampled_names(checkpoint: Checkpoint) -> Mapping[str, Sequence[str]]:
-    """{place: names in the file} of what is sampled: CLIP's tower, or the matrices of other networks' first and middle
-    blocks, which tell enough."""
+    """{key: names in the file} of the sampled tensors.
+
+    They are CLIP's visual tower, or the matrices in the first and middle blocks of other networks, which suffice.
+    """
     if not checkpoint.is_inferred:
         return group_tower_names(checkpoint.infos)
     inside = in_blocks(checkpoint)
     last = max((p.block or 0 for p in inside.values()), default=0)
     chosen = {0, (last + 1) // 2}
-    return {at: (p.name,) for at, p in inside.items() if p.role == Role.LINEAR and p.block in chosen}
+    return {key: (p.name,) for key, p in inside.items() if p.role == Role.LINEAR and p.block in chosen}
 
 
 def sample_model(checkpoint: Checkpoint) -> ModelSample | None:

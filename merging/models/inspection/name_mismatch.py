@@ -1,4 +1,4 @@
-"""Mismatches of all tensor names of two models: another prefix, another letter case, no name in common."""
+"""Differences between all tensor names of two models: another prefix, another letter case, no name in common."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from merging.base.text import first_few
 
 
 def find_mismatch(expected: list[str], found: list[str]) -> tuple[str, str, str] | None:
-    """(kind of mismatch, first expected name, first found name); None if there is no mismatch of all names.
+    """(kind of mismatch, first expected name, first found name); None if some names agree.
 
     The kind is a key of the fit report's FIXES.
     """
@@ -24,7 +24,7 @@ def find_mismatch(expected: list[str], found: list[str]) -> tuple[str, str, str]
 def _prefix(expected: list[str], found: list[str]) -> tuple[str, str] | None:
     """(expected, found) names of the first tensor, if all names differ by one prefix and by nothing else.
 
-    One model may have more names, but at most twice as many: else it is another model with some similar names.
+    One model may have more names, but at most twice as many: otherwise it is another model with some similar names.
     """
     for short, long in ((expected, found), (found, expected)):
         if 2 * len(short) < len(long):

@@ -1,4 +1,4 @@
-"""Problems of the numbers in checkpoints: not finite, not changed, unrelated, the same twice, lost to rounding."""
+"""Problems of the numbers in checkpoints: not finite, unchanged, unrelated, duplicated, lost to rounding."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ HALVES = (torch.float16, torch.bfloat16)
 
 @dataclass(frozen=True)
 class Numbers:
-    """The numbers of a pretrained model and of experts under its names; ``sampled``: some of each large tensor."""
+    """The numbers of a pretrained model and of experts under its names; if ``sampled``, samples of large tensors."""
 
     pretrained: Checkpoint
     experts: Mapping[str, Checkpoint]
@@ -30,12 +30,12 @@ class Numbers:
     sampled: bool
 
     def check(self, context: Context = QUIET) -> tuple[list[Problem], dict[str, Distance]]:
-        """All problems, and the distances of the experts. Progress is reported where every number is read.
+        """All problems, and the distances of the experts. Progress is reported while every number is read.
 
-        Where a sample cannot tell whether an expert is related, or shows no change, all its numbers are read.
+        If a sample does not show whether an expert is related, or shows no change, all its numbers are read.
 
         Raises:
-            Cancelled: asked to stop.
+            Cancelled: the user cancelled.
         """
         meter = (context.without_progress() if self.sampled else context).meter(self._work())
         problems: list[Problem] = []
@@ -54,7 +54,7 @@ class Numbers:
         return problems, distances
 
     def _work(self) -> int:
-        """Scalars to read if all are: for finiteness and distances, the experts' again for digests."""
+        """Number of scalars that a full check reads: for finiteness, for distances, and the experts' for digests."""
         own = _numel(self.pretrained)
         return own + 2 * sum(map(_numel, self.experts.values())) + own * (len(self.experts) + 1)
 
@@ -106,7 +106,7 @@ class Numbers:
 
 
 def _sample_is_finite(checkpoint: Checkpoint) -> bool:
-    """Whether all numbers of a sample are finite, looked at together."""
+    """Whether all numbers in the samples of a checkpoint's tensors are finite."""
     floating = ((name, info.numel) for name, info in checkpoint.infos.items() if info.dtype.is_floating_point)
     read = [
         piece.read(checkpoint, name) for name, numel in floating for piece in tensor_pieces(name, numel, sampled=True)
@@ -119,7 +119,7 @@ def _numel(checkpoint: Checkpoint) -> int:
 
 
 def _equal(one: Checkpoint, other: Checkpoint, name: str) -> bool:
-    """Whether a tensor of the same shape and type holds the same numbers in two checkpoints."""
+    """Whether a tensor that has one shape and dtype in two checkpoints holds the same numbers."""
     read = tensor_pieces(name, one.infos[name].numel, sampled=False)
     return all(torch.equal(piece.read(one, name), piece.read(other, name)) for piece in read)
 

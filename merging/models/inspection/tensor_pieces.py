@@ -1,8 +1,8 @@
-"""The numbers of a tensor that are read: all of them, or short runs spread evenly over it.
+"""Pieces of a tensor to read: all of its numbers, or short runs spread evenly over it.
 
 A tensor of more than ``WHOLE`` numbers is cut into ``RUN_COUNT`` equal parts, and one run of ``RUN_LENGTH`` numbers is
-read at a random place of each. Random places cannot fall into step with the rows of a matrix, and runs keep reading
-cheap. The places depend on the tensor's name and size alone, so that the same numbers are read from every model.
+read at a random position of each. Random positions do not fall into step with the rows of a matrix, and runs are cheap
+to read. The positions depend only on the tensor's name and size, so the same numbers are read from every model.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from merging.models.tower_names import VISUAL
 
 RUN_COUNT, RUN_LENGTH = 8, 64
 WHOLE = 2 * RUN_COUNT * RUN_LENGTH  # numbers up to which a tensor is read whole
-PIECE = 1 << 20  # numbers that are read at a time where all are
+PIECE = 1 << 20  # numbers read at a time if all are read
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class Piece:
     """Numbers of a tensor that are read together: one span, or the runs of a sample."""
 
     spans: Spans
-    weight: float = 1.0  # numbers of the tensor for which each one stands
+    weight: float = 1.0  # how many numbers of the tensor each one represents
 
     @property
     def numel(self) -> int:
@@ -41,15 +41,15 @@ class Piece:
         return self.weight > 1
 
     def read(self, checkpoint: Checkpoint, name: str) -> Tensor:
-        """The numbers, flat (numel,), in the stored dtype, in main memory wherever the checkpoint has them."""
+        """The numbers, flat (numel,), in the stored dtype, on the CPU."""
         return checkpoint.read_spans(name, self.spans).cpu()
 
     def finite(self, checkpoint: Checkpoint, name: str) -> Tensor:
-        """The numbers in float64, with 0 for those that are not finite."""
+        """The numbers, flat (numel,), in float64, with 0 for those that are not finite."""
         return self.read(checkpoint, name).double().nan_to_num(0.0, 0.0, 0.0)
 
     def position(self, index: int) -> int:
-        """Where in the tensor the number at ``index`` of the piece is."""
+        """The position in the flat tensor of the number at ``index`` of the piece."""
         for start, stop in self.spans:
             if index < stop - start:
                 return start + index
@@ -58,25 +58,27 @@ class Piece:
 
 
 class SampledCheckpoint(Checkpoint):
-    """A checkpoint whose samples are kept in memory, so that they are read once."""
+    """A checkpoint whose samples are cached in memory, so that they are read once."""
 
     def __init__(self, inner: Checkpoint) -> None:
         self.name, self.label, self.metadata, self.infos = inner.name, inner.label, inner.metadata, inner.infos
-        self._inner, self._known = inner, dict[str, Tensor]()
+        self._inner, self._samples = inner, dict[str, Tensor]()
 
     def read_flat(self, name: str, start: int, stop: int) -> Tensor:
+        """Scalars [start, stop) of a tensor, flat (n,): n = stop - start."""
         return self._inner.read_flat(name, start, stop)
 
     def read_spans(self, name: str, spans: Spans) -> Tensor:
-        if len(spans) == 1 and self.infos[name].numel > WHOLE:  # no sample
+        """The scalars in the spans of a tensor, flat (n,); those of a sample are read once."""
+        if len(spans) == 1 and self.infos[name].numel > WHOLE:  # not a sample
             return self._inner.read_spans(name, spans)
-        if name not in self._known:
-            self._known[name] = self._inner.read_spans(name, spans)
-        return self._known[name]
+        if name not in self._samples:
+            self._samples[name] = self._inner.read_spans(name, spans)
+        return self._samples[name]
 
 
 def tensor_pieces(name: str, numel: int, sampled: bool) -> Iterator[Piece]:
-    """The pieces of a tensor to read: a sample of it, or all of it. A tower's prefix does not matter for the sample."""
+    """The pieces of a tensor to read: a sample of it, or all of it. The sample ignores a visual tower's prefix."""
     if sampled and numel > WHOLE:
         yield _sample(name.removeprefix(VISUAL), numel)
         return
@@ -87,8 +89,8 @@ def tensor_pieces(name: str, numel: int, sampled: bool) -> Iterator[Piece]:
 @lru_cache(maxsize=4096)
 def _sample(name: str, numel: int) -> Piece:
     """One run in each part of a tensor, in order."""
-    draw = torch.Generator().manual_seed(zlib.crc32(name.encode(errors="replace")))
-    places = torch.rand(RUN_COUNT, generator=draw, dtype=torch.float64).tolist()
+    generator = torch.Generator().manual_seed(zlib.crc32(name.encode(errors="replace")))
+    positions = torch.rand(RUN_COUNT, generator=generator, dtype=torch.float64).tolist()  # within each part
     length = numel / RUN_COUNT
-    starts = [int(index * length + place * (length - RUN_LENGTH)) for index, place in enumerate(places)]
+    starts = [int(index * length + position * (length - RUN_LENGTH)) for index, position in enumerate(positions)]
     return Piece(tuple((start, start + RUN_LENGTH) for start in starts), numel / (RUN_COUNT * RUN_LENGTH))

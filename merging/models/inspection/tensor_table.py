@@ -1,4 +1,4 @@
-"""The tensors of a checkpoint as a table: what each is in the network, what tells so, and what a merge makes of it."""
+"""The tensors of a checkpoint as a table: their roles in the network, the source of the role, and what a merge does."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ COLUMNS = (
 )  # fmt: skip
 MERGED = "merged"
 BECOMES = {Role.STATISTIC: "mean", Role.BUFFER: "kept", Role.HEAD: "per task"}  # by role; all others are merged
-CLIP, FACTS, INFERRED = "clip", "facts", "inferred"  # what tells the role
+CLIP, FACTS, INFERRED = "clip", "facts", "inferred"  # sources of a role
 
 
 def tensor_table(checkpoint: Checkpoint) -> pd.DataFrame:
     """A row for each tensor, in forward order; ``block`` counts within its tower and is missing outside the blocks.
 
-    ``tied_to`` is the first tensor of those that a network of this kind shares with it and the file holds, or empty;
-    ``told_by`` says whether CLIP's rules, facts of its kind or inference from names and shapes are behind the row.
+    ``tied_to`` is the first tensor in the file that a network of this kind ties to it, or empty. ``told_by`` says
+    whether the row comes from CLIP's rules, from facts about its kind of network, or from names and shapes.
 
     Raises:
-        FamilyError: neither rules nor inference describe the tensors.
+        FamilyError: neither rules nor inference can describe the tensors.
     """
     import pandas as pd
 
@@ -43,6 +43,6 @@ def tensor_table(checkpoint: Checkpoint) -> pd.DataFrame:
     for p in checkpoint.parameters:
         info = checkpoint.infos[p.name]
         becomes = BECOMES.get(p.role, MERGED)
-        place = (p.name, p.tower, p.section, p.block, p.part, str(p.role), is_transposed(p), tied.get(p.name, ""))
-        rows.append((*place, info.shape, dtype_name(info.dtype), becomes, told_by))
+        described = (p.name, p.tower, p.section, p.block, p.part, str(p.role), is_transposed(p), tied.get(p.name, ""))
+        rows.append((*described, info.shape, dtype_name(info.dtype), becomes, told_by))
     return pd.DataFrame(rows, columns=list(COLUMNS)).astype({"block": "Int64"})

@@ -1,1 +1,1 @@
-"""A team of networks other than CLIP: what differs between experts and their pretrained model, and what is done."""
+"""A team of networks other than CLIP: how differences between experts and their pretrained model are resolved."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from merging.base.text import first_few, plural
 
-NO_HEADS = ("emb", "shared", "tok", "wpe", "wte", "norm", "ln_", "final")  # how modules outside the blocks begin
+NO_HEADS = ("emb", "shared", "tok", "wpe", "wte", "norm", "ln_", "final")  # prefixes of modules that are no heads
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +19,7 @@ class PartialHead:
     lacking: tuple[str, ...]
 
     def sentences(self, is_unchanged: Callable[[str], bool]) -> Iterator[tuple[str, str]]:
-        """(expert, what is said of it) for the smaller side; of those that have it, whether it is unchanged."""
+        """(expert, sentence) for each expert of the smaller group; it says if an expert has the head unchanged."""
         modules = first_few(dict.fromkeys(name.partition(".")[0] for name in self.tensors))
         head = f"the pretrained model's head {modules} ({plural(len(self.tensors), 'tensor')})"
         if len(self.lacking) < len(self.having):
@@ -35,8 +35,9 @@ class PartialHead:
 def partial_heads(
     outside: Collection[str], inside: Iterable[str], names: Mapping[str, Collection[str]]
 ) -> list[PartialHead]:
-    """The heads among the pretrained model's tensors ``outside`` all blocks, in modules without tensors ``inside`` one.
+    """The heads of the pretrained model that some experts have and others lack.
 
+    ``outside`` and ``inside`` are its tensors outside and inside the blocks; a module with tensors inside is no head.
     ``names`` are the tensors of each expert.
     """
     bodies = {tensor.partition(".")[0] for tensor in inside}

@@ -1,4 +1,4 @@
-"""Models whose numbers are packed: what packed them, by the names of their tensors."""
+"""Quantized models, recognized by the names of their tensors."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from merging.models.tensor_info import TensorInfo
 
-# What stands at the end of names, by what writes it; the first that is found names it.
+# Format -> endings of names that it writes; the first match counts.
 MARKS = {
     "GPTQ": ("g_idx",), "GPTQ or AWQ": ("qweight", "qzeros"), "bitsandbytes": ("absmax", "quant_map", "SCB"),
     "8-bit floats": ("weight_scale_inv",),
@@ -14,6 +14,6 @@ MARKS = {
 
 
 def quantized(infos: Mapping[str, TensorInfo]) -> str:
-    """What packed the numbers of a model; empty if they are whole."""
+    """The format in which a model's numbers are quantized; empty if they are not."""
     ends = {name.rpartition(".")[2] for name in infos}
     return next((title for title, marks in MARKS.items() if ends & set(marks)), "")

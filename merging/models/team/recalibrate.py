@@ -1,4 +1,4 @@
-"""Running statistics of batch norms, measured anew: those of a merged network are means of its experts'."""
+"""Running statistics of batch norms, measured again: those of a merged network are means over its experts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ if TYPE_CHECKING:
 
 
 def recalibrate(model: Module, batches: Iterable[Any]) -> Module:
-    """The same module, its batch norms' statistics measured on the batches: tensors, or mappings passed as keywords."""
+    """The same module, with the statistics of its batch norms measured on the batches.
+
+    A batch is a tensor that the module accepts, or a mapping that is passed as keywords.
+    """
     norms = [module for module in model.modules() if isinstance(module, torch.nn.modules.batchnorm._NormBase)]
     training, momenta = {module: module.training for module in model.modules()}, [norm.momentum for norm in norms]
     for norm in norms:

@@ -1,4 +1,4 @@
-"""Task heads: output layers that each task trained for itself, which are kept per task and not merged."""
+"""Task heads: output layers that each task trained for itself; each task keeps its own, and they are not merged."""
 
 from __future__ import annotations
 
@@ -8,44 +8,44 @@ from dataclasses import dataclass
 from merging.base.text import first_few
 
 HEADS = ("classifier", "score", "head", "fc", "qa_outputs", "classification_head", "pre_classifier", "heads")
-NEW = "pooler"  # a layer that libraries put before a head, and that is one where the pretrained model lacks it
+NEW = "pooler"  # a layer before a head, which counts as a head if the pretrained model lacks it
 Shapes = Mapping[str, tuple[int, ...]]
 
 
 @dataclass(frozen=True, slots=True)
 class TaskHeads:
-    """The tensors that each task keeps, those of heads that are merged like the rest, both by name."""
+    """Names of the tensors that each task keeps, and of heads' tensors that are merged like all others."""
 
     per_task: frozenset[str]
     merged: tuple[str, ...]
 
     def notes(self, order: Sequence[str]) -> Iterable[str]:
-        """Sentences on both."""
+        """Sentences on both groups; ``order`` is the order of the tensors."""
         if self.per_task:
-            yield f"{_listed(n for n in order if n in self.per_task)}: each task keeps its own."
+            yield f"{_name_first(n for n in order if n in self.per_task)}: each task keeps its own."
         if self.merged:
-            yield f"{_listed(self.merged)}: merged; every model has it in one shape."
+            yield f"{_name_first(self.merged)}: merged; every model has it in one shape."
 
 
-def _listed(names: Iterable[str]) -> str:
+def _name_first(names: Iterable[str]) -> str:
     """The first names, weights before their biases, whatever the order in a file."""
     listed = list(names)
     layers = [name.rpartition(".")[0] for name in listed]
-    ordered: list[str] = sorted(listed, key=lambda one: (layers.index(one.rpartition(".")[0]), one[-6:] != "weight"))
+    ordered: list[str] = sorted(listed, key=lambda name: (layers.index(name.rpartition(".")[0]), name[-6:] != "weight"))
     return first_few(ordered)
 
 
 def find_heads(
     base: Shapes, experts: Iterable[Shapes], outside: Collection[str], words: Sequence[str] = HEADS
 ) -> TaskHeads:
-    """The heads among the tensors ``outside`` all blocks: those under one of these ``words``.
+    """The heads among the tensors ``outside`` all blocks: modules called one of ``words``.
 
-    A head is kept per task as a whole: if the pretrained model lacks one of its tensors or has it in another shape.
+    A head belongs to its task as a whole if the pretrained model lacks one of its tensors or has another shape of it.
     """
     shapes = list(experts)
     groups: dict[str, list[str]] = {}
     for name in outside:
-        if group := _group(name, (*words, NEW)):
+        if group := _head_of(name, (*words, NEW)):
             groups.setdefault(group, []).append(name)
     per_task: set[str] = set()
     merged: list[str] = []
@@ -55,7 +55,7 @@ def find_heads(
             continue
         present = [found for found in having if any(shape is not None for shape in found)]
         if not present:
-            continue  # no expert has it, so that it is the pretrained model's
+            continue  # no expert has it, so it stays the pretrained model's
         if all(found == [base.get(name) for name in names] for found in having):
             merged += names
         else:
@@ -63,8 +63,8 @@ def find_heads(
     return TaskHeads(frozenset(per_task), tuple(merged))
 
 
-def _group(name: str, words: Sequence[str]) -> str:
-    """The head that a tensor belongs to; empty if to none."""
+def _head_of(name: str, words: Sequence[str]) -> str:
+    """The head that a tensor belongs to; empty if it belongs to none."""
     parts = name.split(".")
-    at = next((at for at, part in enumerate(parts[:-1]) if part in words), None)
-    return "" if at is None else ".".join(parts[: at + 1])
+    depth = next((depth for depth, part in enumerate(parts[:-1], start=1) if part in words), 0)
+    return ".".join(parts[:depth])

@@ -18,7 +18,7 @@ FILE = "heads.safetensors"  # its tensors are called <expert>/<tensor>
 
 
 def write_heads(folder: Path, heads: Mapping[str, Mapping[str, Tensor]]) -> list[str]:
-    """Write the heads of a run. Returns the file's name in a list, which is empty if there are no heads."""
+    """Write the heads of a run, {expert: {tensor: value (*S), any shape}}; returns [file name], or [] without heads."""
     tensors = {f"{expert}/{name}": value for expert, own in heads.items() for name, value in own.items()}
     if not tensors:
         return []
@@ -31,14 +31,17 @@ def write_heads(folder: Path, heads: Mapping[str, Mapping[str, Tensor]]) -> list
 
 
 def read_heads(path: Path) -> dict[str, dict[str, Tensor]]:
-    """{expert: {tensor: value}} of such a file. Raises CheckpointError if it cannot be read."""
+    """{expert: {tensor: value (*S), any shape}} from a file of heads. Raises CheckpointError if it cannot be read."""
     file = open_path(path, "heads", FILE)
     try:
-        return {expert: {name: file.read(f"{expert}/{name}") for name in own} for expert, own in _listed(file).items()}
+        return {
+            expert: {name: file.read(f"{expert}/{name}") for name in own}
+            for expert, own in _names_by_expert(file).items()
+        }
     except (KeyError, ValueError, AttributeError, TypeError, RecursionError):
         raise CheckpointError(f"{FILE} of the run is damaged; run its recipe again.") from None
 
 
-def _listed(file: Checkpoint) -> dict[str, list[str]]:
+def _names_by_expert(file: Checkpoint) -> dict[str, list[str]]:
     found: dict[str, list[str]] = json.loads(file.metadata["heads"])
     return found

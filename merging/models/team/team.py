@@ -1,4 +1,4 @@
-"""What is done where experts and their pretrained model differ: the team as it is merged, and what was done."""
+"""Teams: experts and their pretrained model with all differences resolved, and notes on what was done."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Heads = Mapping[str, Mapping[str, Tensor]]  # {expert: {tensor: value}}
 
 @dataclass(frozen=True, slots=True)
 class Misfit:
-    """Something that no policy covers: a kind of problem of the fit report, and its sentence without the name."""
+    """A difference that no policy resolves: a kind of problem of the fit report, and its sentence without the name."""
 
     expert: str
     tensor: str
@@ -41,7 +41,7 @@ class Misfit:
 class Team:
     """A pretrained model and its experts under one set of names.
 
-    ``heads`` are the tensors that each task keeps for itself, {expert: {its name here: its name in the file}}.
+    ``heads`` are the tensors that each task keeps for itself, {expert: {name in the team: name in the file}}.
     """
 
     pretrained: Checkpoint
@@ -49,22 +49,22 @@ class Team:
     heads: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     misfits: tuple[Misfit, ...] = ()
-    untouched: int = 0  # tensors that no adapter changes, where all experts are adapters
+    untouched: int = 0  # tensors that no adapter changes, if all experts are adapters
 
 
 class TeamBase(CheckpointView):
-    """The pretrained model of a team: some of its tensors are kept, or left out."""
+    """The pretrained model of a team: some of its tensors are left out, and some have a new role."""
 
     def __init__(self, inner: Checkpoint, tensors: Mapping[str, DerivedTensor], new_roles: Mapping[str, Role]) -> None:
         super().__init__(inner, tensors, keeps_digest=True)
-        self._kept = dict(new_roles)
+        self._new_roles = dict(new_roles)
         self.team = Team(self, {})
 
     @cached_property
     def parameters(self) -> tuple[Parameter, ...]:
         """Every tensor with its role in this team."""
         return tuple(
-            replace(parameter, role=self._kept[parameter.name]) if parameter.name in self._kept else parameter
+            replace(parameter, role=self._new_roles.get(parameter.name, parameter.role))
             for parameter in super().parameters
         )
 
@@ -72,7 +72,7 @@ class TeamBase(CheckpointView):
 class TeamMember(CheckpointView):
     """An expert under the pretrained model's names, without the head of its task.
 
-    ``stored`` is {name here: name in its file} of what it has in its own file.
+    ``stored`` is {name in the team: name in its file} of the tensors that its own file has.
     """
 
     def __init__(
@@ -94,28 +94,28 @@ def form_team(
     *,
     count_untouched: bool = False,
 ) -> Team:
-    """The team of a network other than CLIP; of CLIP, and of a team that was formed before, these models as they are.
+    """The team of a network other than CLIP; models of CLIP, or of a team formed before, are unchanged.
 
-    ``rows`` says what becomes of tables with a row per token: one of ``VOCABULARIES``. Tensors that no adapter changes
-    are left to the pretrained model, unless ``count_untouched``.
+    ``vocabulary``, one of ``VOCABULARIES``, decides on tables with a row per token. Tensors that no adapter changes are
+    copied from the pretrained model, unless ``count_untouched``.
     """
     if isinstance(pretrained, TeamBase):
         return replace(pretrained.team, pretrained=pretrained, experts=experts)
     if not experts or not pretrained.is_inferred:
         return Team(pretrained, experts)
-    packed = {name: what for name, expert in experts.items() if (what := quantized(expert.infos))}
+    packed = {name: packing for name, expert in experts.items() if (packing := quantized(expert.infos))}
     if packed:
         text = "is quantized ({}); task vectors need full numbers"
-        misfits = tuple(Misfit(name, "", "quantized", text.format(what)) for name, what in packed.items())
+        misfits = tuple(Misfit(name, "", "quantized", text.format(packing)) for name, packing in packed.items())
         return Team(pretrained, experts, misfits=misfits)
     try:
         return _TeamBuilder(pretrained, experts, vocabulary, count_untouched).build()
-    except FamilyError:  # which the fit report gives
+    except FamilyError:  # the fit report has the message
         return Team(pretrained, experts)
 
 
 def head_tensors(pretrained: Checkpoint) -> dict[str, dict[str, Tensor]]:
-    """The heads of a team by its pretrained model: {expert: {tensor: value}}; empty for CLIP."""
+    """The heads of the team of a pretrained model: {expert: {tensor: value (*S), any shape}}; empty for CLIP."""
     if not isinstance(pretrained, TeamBase):
         return {}
     team = pretrained.team
@@ -131,19 +131,20 @@ def _file_of(expert: Checkpoint) -> Checkpoint:
 
 @dataclass
 class _TeamBuilder:
-    """A team while it is formed; the steps are those of ``team``, in order."""
+    """A team while it is formed; ``build`` has the steps in order."""
 
     pretrained: Checkpoint
     experts: Mapping[str, Checkpoint]
     rows: str
     count_untouched: bool
     names: dict[str, Names] = field(default_factory=dict)
-    derived: dict[str, dict[str, DerivedTensor]] = field(default_factory=dict)  # in place of what the file has
+    derived: dict[str, dict[str, DerivedTensor]] = field(default_factory=dict)  # replace tensors of the files
     new_roles: dict[str, Role] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     misfits: list[Misfit] = field(default_factory=list)
 
     def build(self) -> Team:
+        """The team, with all differences resolved or listed as misfits."""
         base = self.pretrained
         self.roles = {p.name: p for p in base.parameters}
         self.facts = facts_of(base.infos)
@@ -153,29 +154,30 @@ class _TeamBuilder:
         self.own = {name: self._parameters(name) for name in self.experts}
         self._drop_tied()
         left_out = self._drop_buffers()
-        kept_per_task = self._heads()
-        self._keep_what_experts_lack(kept_per_task)
-        self._vocabularies()
-        self._statistics()
-        untouched = self._untouched()
+        per_task = self._find_heads()
+        self._copy_missing(per_task)
+        self._match_vocabularies()
+        self._note_statistics()
+        untouched = self._copy_untouched()
         view = TeamBase(
             base, rename_tensors(base, {name: name for name in base.infos if name not in left_out}), self.new_roles
         )
-        members = {name: self._member(name, kept_per_task) for name in self.experts}
+        members = {name: self._member(name, per_task) for name in self.experts}
         own = {
-            name: {new: stored for new, stored in self.names[name].stored.items() if new in kept_per_task}
+            name: {new: stored for new, stored in self.names[name].stored.items() if new in per_task}
             for name in self.experts
         }
-        view.team = Team(view, members, own if kept_per_task else {}, tuple(self.notes), tuple(self.misfits), untouched)
+        view.team = Team(view, members, own if per_task else {}, tuple(self.notes), tuple(self.misfits), untouched)
         return view.team
 
     def _parameters(self, name: str) -> dict[str, Parameter]:
-        """An expert's tensors under their new names, by these."""
+        """{new name: parameter} of an expert's tensors."""
         expert = self.experts[name]
         infos = {new: expert.infos[stored] for new, stored in self.names[name].stored.items()}
         return {parameter.name: parameter for parameter in describe_parameters(infos, name)}
 
     def _member(self, name: str, without: frozenset[str]) -> Checkpoint:
+        """An expert in the team; the checkpoint itself if nothing about it changes."""
         expert, names = self.experts[name], self.names[name]
         stored = {new: old for new, old in names.stored.items() if new not in without}
         if not self.derived[name] and not names.notes and stored == {n: n for n in expert.infos}:
@@ -183,14 +185,14 @@ class _TeamBuilder:
         return TeamMember(expert, rename_tensors(expert, stored) | self.derived[name], stored, names.notes)
 
     def _is_outside_blocks(self, name: str) -> bool:
-        """Whether a tensor is outside all blocks, of the pretrained model or else of any expert."""
+        """Whether a tensor is outside all blocks of the pretrained model, or of the first expert that has it."""
         found = [own[name] for own in (self.roles, *self.own.values()) if name in own]
         return bool(found) and found[0].block is None
 
     # --- tensors that are stored twice, and buffers -------------------------------------------------------------------
 
     def _drop_tied(self) -> None:
-        """Take a table that is stored twice once; fill in what an expert ties and the pretrained model does not."""
+        """Use one of two equal tables of an expert, and fill in a table that only the pretrained model stores twice."""
         for name, expert in self.experts.items():
             names, base = self.names[name].stored, self.pretrained
             for new in [new for new in names if new not in base.infos and self._may_be_tied(self.own[name], new)]:
@@ -198,7 +200,7 @@ class _TeamBuilder:
                 if same is not None or self.rows == PRETRAINED:
                     del names[new]
                 elif not all(new in other.stored for other in self.names.values()):
-                    text = "has its own output embedding, the others share it with the input's"
+                    text = "has its own output embedding; the others share the input embedding"
                     self.misfits.append(Misfit(name, new, "untied", text))
                     del names[new]
             for new in [new for new in base.infos if new not in names and self._may_be_tied(self.roles, new)]:
@@ -214,9 +216,9 @@ class _TeamBuilder:
         return known or parameter.role == Role.VOCABULARY
 
     def _drop_buffers(self) -> set[str]:
-        """Leave out what versions have or lack: buffers, and tensors that the network no longer uses.
+        """Leave out tensors that only some versions have: buffers, and tensors that the network no longer uses.
 
-        Returns those of the pretrained model that are left out.
+        Returns the pretrained model's tensors that are left out.
         """
         for name in self.experts:
             stored = self.names[name].stored
@@ -234,9 +236,10 @@ class _TeamBuilder:
     def _is_unused(self, name: str) -> bool:
         return self.facts is not None and self.facts.is_unused(name)
 
-    # --- what is kept -------------------------------------------------------------------------------------------------
+    # --- tensors that are not merged ----------------------------------------------------------------------------------
 
-    def _heads(self) -> frozenset[str]:
+    def _find_heads(self) -> frozenset[str]:
+        """Names of the tensors of which each task keeps its own."""
         shapes = [
             {new: self.experts[name].infos[stored].shape for new, stored in names.stored.items()}
             for name, names in self.names.items()
@@ -249,10 +252,10 @@ class _TeamBuilder:
         self.new_roles |= dict.fromkeys(found.per_task & base.keys(), Role.HEAD)
         return found.per_task
 
-    def _keep_what_experts_lack(self, per_task: frozenset[str]) -> None:
-        """Tensors outside the blocks, such as those of pretraining heads, are the pretrained model's.
+    def _copy_missing(self, per_task: frozenset[str]) -> None:
+        """Copy tensors outside the blocks that no expert has, such as pretraining heads, from the pretrained model.
 
-        A head that only some of the experts have is an error.
+        A head that only some of the experts have is a misfit.
         """
         names = {name: {*self.names[name].stored, *self.derived[name]} for name in self.experts}
         outside = [name for name, p in self.roles.items() if p.block is None and p.role != Role.BUFFER]
@@ -274,21 +277,22 @@ class _TeamBuilder:
 
     # --- vocabularies, statistics -------------------------------------------------------------------------------------
 
-    def _vocabularies(self) -> None:
+    def _match_vocabularies(self) -> None:
+        """Give every table with a row per token the pretrained model's rows, or copy the whole table from it."""
         tables = [name for name, p in self.roles.items() if p.role == Role.VOCABULARY and name not in self.new_roles]
         if self.rows == PRETRAINED:
             sizes = {self.pretrained.infos[name].shape[0] for name in tables}
-            alone = [*tables, *self._row_biases(sizes)]
-            self.new_roles |= dict.fromkeys(alone, Role.BUFFER)
-            self.notes += [f"{first_few(alone)}: the pretrained model's, as asked for."] if alone else []
+            copied = [*tables, *self._row_biases(sizes)]
+            self.new_roles |= dict.fromkeys(copied, Role.BUFFER)
+            self.notes += [f"{first_few(copied)}: the pretrained model's, as asked for."] if copied else []
             for name in self.experts:
-                self.derived[name] |= {t: rename_tensors(self.pretrained, {t: t})[t] for t in alone}
+                self.derived[name] |= {t: rename_tensors(self.pretrained, {t: t})[t] for t in copied}
             return
         for name in self.experts:
-            self._common_rows(name, tables)
+            self._use_common_rows(name, tables)
 
     def _row_biases(self, sizes: set[int]) -> list[str]:
-        """Tensors with a number per token."""
+        """Biases (tokens,) outside the blocks, whose length is one of ``sizes``."""
         infos = self.pretrained.infos
         return [
             name
@@ -299,22 +303,23 @@ class _TeamBuilder:
             and name.endswith("bias")
         ]
 
-    def _common_rows(self, name: str, tables: Sequence[str]) -> None:
+    def _use_common_rows(self, name: str, tables: Sequence[str]) -> None:
+        """Give an expert's tables as many rows as the pretrained model's, if both number their tokens alike."""
         expert, stored, base = self.experts[name], self.names[name].stored, self.pretrained
-        here = [table for table in tables if table in stored]
+        own_tables = [table for table in tables if table in stored]
         found: dict[str, int] = {}
-        for table in here:
+        for table in own_tables:
             ours, theirs = base.infos[table].shape, expert.infos[stored[table]].shape
             if len(theirs) == 2 and ours[0] != theirs[0] and ours[1:] == theirs[1:]:
                 found[table] = theirs[0]
-        if not here:
+        if not own_tables:
             return
-        table = next(iter(found), here[0])
+        table = next(iter(found), own_tables[0])
         rows = base.infos[table].shape[0]
         counted = vocabulary.compare_tokenizers(base.folder, expert.folder, rows)
         if counted is None and found:
             counted = vocabulary.compare_rows(base, table, expert, stored[table])
-        if counted is None and not (isinstance(expert, AdaptedCheckpoint) and expert.touched.isdisjoint(here)):
+        if counted is None and not (isinstance(expert, AdaptedCheckpoint) and expert.touched.isdisjoint(own_tables)):
             self.notes.append(vocabulary.UNCHECKED.format(name))
         if counted is not None and not counted.alike:
             self.misfits.append(Misfit(name, table, "other tokens", vocabulary.difference_text(counted)))
@@ -330,27 +335,28 @@ class _TeamBuilder:
         for one in (*found, *biases):
             self.derived[name][one] = vocabulary.common_rows(expert, stored[one], base, one)
 
-    def _untouched(self) -> int:
-        """Leave what no adapter changes to the pretrained model: it counts nowhere. Returns how many tensors it is."""
+    def _copy_untouched(self) -> int:
+        """Copy tensors that no adapter changes from the pretrained model. Returns their number."""
         adapters = [expert for expert in self.experts.values() if isinstance(expert, AdaptedCheckpoint)]
         if len(adapters) < len(self.experts):
             return 0
         touched = frozenset[str]().union(*(adapter.touched for adapter in adapters))
-        rest = [
+        untouched = [
             name
             for name, p in self.roles.items()
             if p.role not in UNMERGED and name not in touched | self.new_roles.keys()
         ]
-        if rest and not self.count_untouched:
-            self.new_roles |= dict.fromkeys(rest, Role.BUFFER)
-            tensors = plural(len(rest), "tensor that no adapter changes is", "tensors that no adapter changes are")
-            self.notes.append(f"{tensors} the pretrained model's, and count nowhere.")
-        return len(rest)
+        if untouched and not self.count_untouched:
+            self.new_roles |= dict.fromkeys(untouched, Role.BUFFER)
+            tensors = plural(len(untouched), "tensor that no adapter changes is", "tensors that no adapter changes are")
+            self.notes.append(f"{tensors} the pretrained model's and do not count.")
+        return len(untouched)
 
-    def _statistics(self) -> None:
+    def _note_statistics(self) -> None:
+        """Note that running statistics are averaged, not merged."""
         count = sum(parameter.role == Role.STATISTIC for parameter in self.roles.values())
         if count:
             self.notes.append(
-                f"{count} running statistics are the mean of the experts'; measure them anew on data: "
+                f"{count} running statistics are the mean of the experts'; measure them again on data: "
                 "merging.recalibrate(model, batches)."
             )

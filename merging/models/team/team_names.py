@@ -1,4 +1,4 @@
-"""Data of an expert under the names in its own file, as they are called in its team."""
+"""Data that is keyed by the names in an expert's own file, keyed by the names in its team."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ T = TypeVar("T")
 
 
 class TeamNames(Mapping[str, T]):
-    """What is given for tensors of an expert's file, by the pretrained model's names; read when it is asked for.
+    """Data of the tensors in an expert's file, by the pretrained model's names, looked up on demand.
 
-    What is given for the head of its task is left out, as heads are not merged. Names that the file does not have stay.
+    Data of the task's head is left out, as heads are not merged. Names that the file does not have are unchanged.
     """
 
-    def __init__(self, given: Mapping[str, T], expert: TeamMember) -> None:
-        here = {stored: name for name, stored in expert.stored.items()}
-        heads = set(expert.inner.infos) - set(here) - set(expert.infos)
-        self._given = given
-        self._names = {here.get(name, name): name for name in given if name not in heads}
+    def __init__(self, data: Mapping[str, T], expert: TeamMember) -> None:
+        team_names = {stored: name for name, stored in expert.stored.items()}
+        heads = set(expert.inner.infos) - set(team_names) - set(expert.infos)
+        self._data = data
+        self._names = {team_names.get(name, name): name for name in data if name not in heads}
 
     def __getitem__(self, name: str) -> T:
-        return self._given[self._names[name]]
+        return self._data[self._names[name]]
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._names)
@@ -34,5 +34,5 @@ class TeamNames(Mapping[str, T]):
 
 
 def rename_to_team(data: Mapping[str, T], expert: Checkpoint | None) -> Mapping[str, T]:
-    """What is given for an expert's tensors, by the names of its team; unchanged where files are called alike."""
+    """Data of an expert's tensors, by the names in its team; unchanged if the expert is no ``TeamMember``."""
     return TeamNames(data, expert) if isinstance(expert, TeamMember) else data

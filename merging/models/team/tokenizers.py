@@ -16,7 +16,7 @@ TOKENIZER, VOCABULARIES, WORDS, ADDED = "tokenizer.json", ("vocab.json",), "voca
 
 
 def tokens(folder: Path | None) -> dict[str, int] | None:
-    """{token: its number} of the tokenizer in a folder; None if none is there, or none that can be read."""
+    """{token: its number} of the tokenizer in a folder; None if the folder has no tokenizer that can be read."""
     if folder is None:
         return None
     try:
@@ -42,7 +42,7 @@ def state(folder: Path | None) -> tuple[tuple[int, ...], ...]:
 
 
 def _bytes(path: Path) -> bytes | None:
-    """What is in a file; None if there is none. Raises CheckpointError if it is too large or leads out."""
+    """The content of a file; None if there is no file. Raises CheckpointError if it is too large or leads out."""
     if not os.path.lexists(path):
         return None
     with os.fdopen(open_regular(resolve_contained(path)), "rb") as file:
@@ -53,14 +53,16 @@ def _bytes(path: Path) -> bytes | None:
 
 
 def _lines(text: str) -> list[str]:
-    """The lines of a text as Transformers reads them: other line breaks of Unicode are tokens, or parts of some."""
+    """The lines of a text as Transformers reads them: Unicode's other line breaks are tokens or parts of tokens."""
     lines = text.split("\n")
     return [line.removesuffix("\r") for line in (lines if lines[-1] else lines[:-1])]
 
 
 def _of_tokenizer(stated: dict[str, Any]) -> dict[str, int]:
     vocab = stated["model"]["vocab"]
-    found = _numbers(vocab) if isinstance(vocab, dict) else {str(entry[0]): at for at, entry in enumerate(vocab)}
+    found = (
+        _numbers(vocab) if isinstance(vocab, dict) else {str(entry[0]): number for number, entry in enumerate(vocab)}
+    )
     return found | {str(token["content"]): int(token["id"]) for token in stated.get("added_tokens") or ()}
 
 

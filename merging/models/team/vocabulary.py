@@ -1,4 +1,4 @@
-"""Tables with a row per token, of models that do not have equally many: the rows that they have in common."""
+"""Tables with a row per token, of models with different numbers of tokens: the rows that they have in common."""
 
 from __future__ import annotations
 
@@ -19,13 +19,16 @@ UNCHECKED = (
     "{}: the order of its tokens was not checked: that needs a tokenizer.json, vocab.json or vocab.txt beside its "
     "weights and beside the pretrained model's."
 )
-ALIKE, MOST = 0.5, 0.99  # the cosine of two rows of one token, and the share of rows that must have it
+ALIKE, MOST = 0.5, 0.99  # least cosine of two rows of one token, and the share of rows that must reach it
 ROWS, PIECE = 16_384, 1024  # rows of a table that are compared, and how many at a time
 
 
 @dataclass(frozen=True, slots=True)
 class TokenComparison:
-    """How an expert numbers its tokens: ``other`` of ``shared`` have another number; names of those that are more."""
+    """How an expert numbers its tokens: ``other`` of the ``shared`` tokens have another number.
+
+    ``more`` are the tokens that only the expert has.
+    """
 
     alike: bool  # whether the rows that both tables have are of the same tokens
     shared: int
@@ -34,7 +37,10 @@ class TokenComparison:
 
 
 def common_rows(expert: Checkpoint, stored: str, pretrained: Checkpoint, name: str) -> DerivedTensor:
-    """An expert's table with as many rows as the pretrained model's, whose own follow where the expert has fewer."""
+    """An expert's table (rows, width) with as many rows as the pretrained model's.
+
+    If the expert has fewer rows, the pretrained model's follow them.
+    """
     info, found = pretrained.infos[name], expert.infos[stored]
     width = found.numel // max(found.shape[0], 1)
     common = min(info.shape[0], found.shape[0]) * width
@@ -46,11 +52,14 @@ def common_rows(expert: Checkpoint, stored: str, pretrained: Checkpoint, name: s
 
 
 def compare_tokenizers(pretrained: Path | None, expert: Path | None, rows: int) -> TokenComparison | None:
-    """How the tokenizers beside two models count, of which the first has so many ``rows``; None without both."""
+    """How the tokenizers of two models number their tokens; None unless both exist.
+
+    ``rows`` is the number of rows in the pretrained model's table.
+    """
     return _compare(pretrained, expert, rows, state(pretrained), state(expert))
 
 
-@lru_cache(maxsize=64)  # large ones take a second, and a page asks at every click; their states tell when they change
+@lru_cache(maxsize=64)  # a large tokenizer takes a second, and pages compare at every click
 def _compare(
     pretrained: Path | None, expert: Path | None, rows: int, *states: tuple[tuple[int, ...], ...]
 ) -> TokenComparison | None:
@@ -64,7 +73,7 @@ def _compare(
 
 
 def compare_rows(pretrained: Checkpoint, name: str, expert: Checkpoint, stored: str) -> TokenComparison:
-    """How many of the leading rows point elsewhere, of those that are compared: at most ``ROWS``, spread evenly."""
+    """How many of the rows that both tables have differ in direction; at most ``ROWS`` are compared, spread evenly."""
     width = pretrained.infos[name].shape[1]
     common = min(pretrained.infos[name].shape[0], expert.infos[stored].shape[0])
     compared = other = 0
@@ -74,7 +83,7 @@ def compare_rows(pretrained: Checkpoint, name: str, expert: Checkpoint, stored: 
             for model, tensor in ((pretrained, name), (expert, stored))
         )
         norms = one.norm(dim=1) * two.norm(dim=1)
-        other += int(((one * two).sum(dim=1) < ALIKE * norms).sum())  # a row of zeros, as of padding, points nowhere
+        other += int(((one * two).sum(dim=1) < ALIKE * norms).sum())  # a row of zeros, as of padding, has no direction
         compared += stop - start
     return TokenComparison(other <= (1 - MOST) * compared, compared, other)
 
@@ -96,9 +105,9 @@ def difference_text(counted: TokenComparison) -> str:
 
 
 def describe_left_out(name: str, rows: int, found: int, counted: TokenComparison) -> str:
-    """What is done with the rows that only one of the tables has, in a sentence on the expert."""
+    """A sentence on an expert: what happens to the rows that only one of the tables has."""
     if found < rows:
-        return f"{name} has {_tokens(rows - found, 'fewer')}; the pretrained model's are kept."
+        return f"{name} has {_tokens(rows - found, 'fewer')}; the pretrained model's are used."
     named = f" ({first_few(map(repr, counted.more))})" if counted.more else ""
     return f"{name} has {_tokens(found - rows, 'more')}{named}, which {'is' if found == rows + 1 else 'are'} left out."
 

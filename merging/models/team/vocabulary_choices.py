@@ -1,4 +1,4 @@
-"""What becomes of tables with a row per token, where models have more or fewer. Importing this loads no torch."""
+"""Choices for tables with a row per token if models differ in their tokens. Importing this loads no torch."""
 
 COMMON, PRETRAINED = "common", "pretrained"
 VOCABULARIES = (COMMON, PRETRAINED)

@@ -1,1 +1,1 @@
-"""What papers state and print: combinations with their parameters, ablations, accuracies."""
+"""Facts from papers: combinations with their parameters, ablations, claims, and printed accuracies."""

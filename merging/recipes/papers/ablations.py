@@ -26,9 +26,10 @@ VARIANTS = read_combinations("variants")
 
 @dataclass(frozen=True, kw_only=True)
 class AblationFamily:
-    """A method, what it is put in front of, and what it is compared with: keys of combinations.
+    """An ablation of a method, by keys of combinations.
 
-    ``base`` is the merge alone, ``whole`` the merge with the method, ``groups`` the others by the title of their group.
+    ``base`` is the merge alone, ``whole`` the merge with the method, ``groups`` are the combinations to compare with,
+    by the title of their group.
     """
 
     title: str
@@ -43,16 +44,16 @@ class AblationFamily:
         return (self.base, self.whole, *(key for keys in self.groups.values() for key in keys))
 
     def group(self, key: str) -> str:
-        """The title of the group that a key is in."""
+        """The title of a key's group."""
         titles = {self.base: "Without it", self.whole: "The whole method"}
         return titles.get(key) or next(title for title, keys in self.groups.items() if key in keys)
 
 
 def read_families(combinations: Collection[str], path: Path = PRESETS_FILE) -> dict[str, AblationFamily]:
-    """The families of a file of presets, by name; their members are among ``combinations``, the keys of those.
+    """The families in a file of presets, by name; their members must be among the keys ``combinations``.
 
     Raises:
-        RecipeError: a field is missing, unknown or of the wrong shape; names the file, the family and the field.
+        RecipeError: a field is missing, unknown or malformed; names the file, the family and the field.
     """
     families = {}
     for name, row in read_sections(path)["families"].items():

@@ -1,5 +1,5 @@
-"""What papers state in the figures and tables that the app redraws: rows of ``claims.yaml``, which says what its fields
-are. A printed value stays text, so that its precision is the paper's."""
+"""The claims of papers' figures and tables that the app redraws: rows of ``claims.yaml``, whose head describes the
+fields. A printed value stays text, so that it has the paper's precision."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ DIRECTIONS = {"more": 1, "same": 0, "less": -1}
 
 @dataclass(frozen=True, kw_only=True)
 class Claim:
-    """Two values of a paper, and the fact of ours that is compared with their difference, the first minus the second.
+    """Two values of a paper, and the fact that is compared with their difference, the first minus the second.
 
-    ``printed`` is empty where the paper prints no values; ``direction`` is 1, 0 or -1: the first is more, the same or
-    less. ``fact`` is the name of a fact and ``arguments`` its arguments.
+    ``printed`` is empty if the paper prints no values. ``direction`` is 1, 0 or -1: the first value is larger, equal or
+    smaller. ``fact`` is the name of a fact that the app computes, ``arguments`` are its arguments.
     """
 
     key: str
@@ -53,13 +53,13 @@ class Claim:
 
     @property
     def difference(self) -> str:
-        """The difference of the printed values, with a sign and their precision; empty where none are printed."""
+        """The difference of the printed values, with a sign and their precision; empty if none are printed."""
         return signed(Decimal(self.printed[0]) - Decimal(self.printed[1])) if self.printed else ""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Curve:
-    """Accuracies in percent, as printed, that a paper reports for one method along a number, with the printed ±."""
+    """Printed accuracies in percent, and their printed ±, of one method by the number that ``along`` names."""
 
     key: str
     paper: str
@@ -71,15 +71,15 @@ class Curve:
 
 
 def signed(number: Decimal) -> str:
-    """A number with its sign, in all its digits; the minus is a true one."""
+    """A number with its sign and all its digits; the sign of negative numbers is U+2212."""
     return f"{number:+}".replace("-", "\N{MINUS SIGN}") if number else str(number)
 
 
 def read_claims(path: Path = CLAIMS_FILE) -> tuple[tuple[Claim, ...], tuple[Curve, ...]]:
-    """The claims and the curves of a file, in their order.
+    """The claims and the curves of a file, in the file's order.
 
     Raises:
-        RecipeError: not valid YAML, or a field is missing, unknown or of the wrong shape; names the file and the row.
+        RecipeError: not valid YAML, or a field is missing, unknown or malformed; names the file and the row.
     """
     try:
         sections = yaml.load(path.read_text("utf-8"), LOADER)
@@ -95,8 +95,8 @@ def read_claims(path: Path = CLAIMS_FILE) -> tuple[tuple[Claim, ...], tuple[Curv
             except RecipeError as error:
                 raise RecipeError(f"{path.name}, {name}, row {number}: {error}") from None
         keys = [row.key for row in rows[name]]
-        if twice := [key for key in keys if keys.count(key) > 1]:
-            raise RecipeError(f"{path.name}, {name}: the key {twice[0]!r} is there twice.")
+        if duplicates := [key for key in keys if keys.count(key) > 1]:
+            raise RecipeError(f"{path.name}, {name}: the key {duplicates[0]!r} appears twice.")
     return tuple(rows["claims"]), tuple(rows["curves"])
 
 
@@ -107,9 +107,9 @@ def _claim(row: Any) -> Claim:
         raise RecipeError(f"field views: a list of views is needed; got {short(views)}.")
     printed = _printed(row.get("printed"))
     if printed and not row.get("unit"):
-        raise RecipeError("field unit: printed values have one.")
+        raise RecipeError("field unit: printed values need a unit.")
     if bool(printed) == ("says" in row):
-        raise RecipeError("field says: a claim has printed values, or says more, same or less.")
+        raise RecipeError("field says: a claim has either printed values or a field says: more, same or less.")
     return Claim(
         key=text_field(row, "key"),
         where=text_field(row, "where"),
@@ -172,7 +172,7 @@ def _printed(values: Any) -> tuple[str, ...]:
 
 
 def _decimals(values: list[Any], name: str) -> list[str]:
-    """The values, which must be text, since a number would lose its last zeros."""
+    """The values, which must be text, because numbers would lose trailing zeros."""
     for value in values:
         try:
             finite = isinstance(value, str) and Decimal(value).is_finite()
@@ -195,7 +195,7 @@ def _says(row: Mapping[str, Any]) -> int:
 
 
 def compare_figures(first: Figure, second: Figure) -> Claim:
-    """The claim that two rows of one table of a paper make about accuracy in domain; the fact is up to the caller."""
+    """The claim of two rows of a paper's table about accuracy in domain; the caller sets the fact."""
     paper, _, where = first.source.partition(", ")
     printed = (str(first.printed.in_domain), str(second.printed.in_domain))
     return Claim(
@@ -219,5 +219,5 @@ BY_EXEMPLARS = tuple(curve for curve in CURVES if curve.along == "exemplars per 
 
 
 def claims_of_view(view: str) -> tuple[Claim, ...]:
-    """The claims that a view shows, in their order; none if it redraws no figure."""
+    """The claims that a view shows, in the file's order; empty if it redraws no figure."""
     return tuple(claim for claim in CLAIMS if view in claim.views)

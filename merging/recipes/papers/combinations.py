@@ -1,4 +1,4 @@
-"""The papers' named combinations: rows of ``presets.yaml``, which says what its fields are."""
+"""The papers' named combinations: rows of ``presets.yaml``, whose head describes the fields."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from merging.base.text import did_you_mean
 PRESETS_FILE = Path(__file__).with_name("presets.yaml")
 SECTIONS = ("papers", "combinations", "variants", "learned", "networks", "families")
 FIELDS = ("key", "title", "name", "edits", "merge", "large", "exemplars", "adapt", "network", "source", "note")
-# The first page reads the file: libyaml, where PyYAML has it, takes 2 ms; our reader of untrusted YAML takes 30 ms.
+# The app's first page reads the file: libyaml, if PyYAML has it, takes 2 ms; the reader of untrusted YAML takes 30 ms.
 LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 Step = tuple[str, Mapping[str, Any]]
@@ -27,11 +27,11 @@ Chain = tuple[Step, ...]
 
 @dataclass(frozen=True, kw_only=True)
 class Combination:
-    """A chain that a paper reports under a name. ``source`` says where, ``note`` what to know about it.
+    """A chain that a paper reports under a name; ``source`` is its position in the paper, ``note`` a remark on it.
 
-    ``name`` is what lists show, with parameters of the merge in braces; the title where it is empty. ``large`` holds
-    the merge's parameters that the paper sets otherwise for ViT-L/14. ``network`` is the title of the kind of network
-    that the values were reported for, empty for CLIP.
+    ``name`` is the name in lists, with parameters of the merge in braces; if it is empty, lists show the title.
+    ``large`` has the merge's parameters that differ for ViT-L/14. ``network`` is the title of the kind of network that
+    the values were reported for, empty for CLIP.
     """
 
     key: str
@@ -50,10 +50,10 @@ class Combination:
 
 @cache
 def read_sections(path: Path = PRESETS_FILE) -> Mapping[str, Any]:
-    """The sections of a file of presets, by name. Each file is read once.
+    """The sections of a file of presets, by name; each file is read once.
 
     Raises:
-        RecipeError: not valid YAML, or other sections than ``SECTIONS``; names the file.
+        RecipeError: not valid YAML, or sections other than ``SECTIONS``; names the file.
     """
     try:
         sections = yaml.load(path.read_text("utf-8"), LOADER)
@@ -69,10 +69,10 @@ def read_sections(path: Path = PRESETS_FILE) -> Mapping[str, Any]:
 
 
 def read_combinations(section: str, path: Path = PRESETS_FILE) -> tuple[Combination, ...]:
-    """The rows of a section of a file of presets, in their order.
+    """The rows of a section of a file of presets, in the file's order.
 
     Raises:
-        RecipeError: a field is missing, unknown or of the wrong shape; names the file, the row and the field.
+        RecipeError: a field is missing, unknown or malformed; names the file, the row and the field.
     """
     sections = read_sections(path)
     combinations = []
@@ -95,7 +95,7 @@ def check_row(row: Any, fields: Collection[str]) -> None:
 
 
 def text_field(row: Mapping[str, Any], name: str) -> str:
-    """The text in a field of a row; raises RecipeError if it is missing, empty or no text."""
+    """The text in a field of a row. Raises RecipeError if it is missing, empty or not text."""
     text = row.get(name)
     if not isinstance(text, str) or not text:
         raise RecipeError(f"field {name}: text is needed; got {short(text)}.")
@@ -143,7 +143,7 @@ def _values(row: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 
 
 def _source(text: str, papers: Mapping[str, str]) -> str:
-    """The text of a source, with the papers that it names in braces written out."""
+    """The text of a source, with the names of papers in braces replaced by their full references."""
     for name in re.findall(r"\{(.*?)\}", text):
         if name not in papers:
             raise RecipeError(f"field source: no paper {name!r} in the section papers.{did_you_mean(name, papers)}")

@@ -1,8 +1,8 @@
-"""What the papers print of networks other than CLIP: the rows of ``beyond.csv``, each model with tasks and measures.
+"""Papers' printed scores of networks other than CLIP: the rows of ``beyond.csv``, each model with tasks and measures.
 
 A row is one line of a paper's table for one model; an empty cell is a value that is not printed. ``kind``, ``paper``,
-``tables``, ``chain`` and ``unstated`` are written as in ``published.csv``; the other columns are ``MEASURES``. Values
-are as printed: accuracies and averages of them in percent, CIDEr as a plain number. Nothing is averaged over measures.
+``tables``, ``chain`` and ``unstated`` have the form of ``published.csv``; the other columns are ``MEASURES``. Values
+are as printed: accuracies and their averages in percent, CIDEr as a plain number. Nothing is averaged over measures.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ CLASSIFIERS = "Fully fine-tuned, as classifiers of sequences."
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """What a column holds: its title, and whether it is of accuracies in percent or CIDEr."""
+    """A column of measured values: its title, and its metric, accuracy in percent or CIDEr."""
 
     title: str
     metric: str = ACCURACY
@@ -48,9 +48,9 @@ COLUMNS = ("kind", "paper", "tables", "name", "model", "chain", "note", "unstate
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BeyondModel:
-    """A model of a paper: the title of its network, its tasks in and out of domain, and how its experts were made."""
+    """A paper's model: the title of its network, its tasks in and out of domain, and the training of its experts."""
 
-    network: str  # as facts on kinds of networks call it
+    network: str  # the title of ``network_facts``
     tasks: tuple[str, ...]
     outside: tuple[str, ...] = ()
     about: str
@@ -90,19 +90,19 @@ class BeyondFigure:
     values: Mapping[str, float]
     source: str
     note: str = ""
-    unstated: bool = False  # values were used that the paper does not print
+    unstated: bool = False  # whether values were used that the paper does not print
 
     def has_method(self, role: str, key: str) -> bool:
-        """Whether the chain has a method in that role; a model that is no merge has none."""
+        """Whether the chain has a method in a role; false for models that are no merge."""
         steps = slice(None, -1) if role == "edit" else slice(-1, None)
         return role != "adapt" and key in (step for step, _ in self.chain[steps])
 
 
 def read_beyond(path: Path = BEYOND_FILE) -> tuple[BeyondFigure, ...]:
-    """The figures of a file, in their order.
+    """The figures of a file, in the file's order.
 
     Raises:
-        RecipeError: other columns than ``COLUMNS``, or a cell that cannot be read; names the file, line and field.
+        RecipeError: columns other than ``COLUMNS``, or a malformed cell; names the file, line and field.
     """
     with path.open(encoding="utf-8", newline="") as file:
         lines = csv.DictReader(file)
@@ -124,12 +124,12 @@ def _figure(row: Mapping[str, str]) -> BeyondFigure:
         if row[field] not in known:
             raise RecipeError(f"field {field}: {row[field]!r} is not known.{did_you_mean(row[field], known)}")
     if bool(row["chain"]) != (row["kind"] == MERGE):
-        raise RecipeError("field chain: merges have one, and nothing else has.")
+        raise RecipeError("field chain: merges have a chain, and other kinds have none.")
     mosts = {name: 100.0 if measure.metric == ACCURACY else 10.0 for name, measure in MEASURES.items()}
     read = {name: number_in(row, name, most) for name, most in mosts.items()}
     values = {name: value for name, value in read.items() if value is not None}
     if not values:
-        raise RecipeError("it has no value.")
+        raise RecipeError("the row has no value.")
     return BeyondFigure(
         kind=row["kind"],
         name=row["name"],

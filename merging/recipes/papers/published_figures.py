@@ -1,15 +1,14 @@
-"""Accuracies that papers print, in percent and as they print them: the rows of ``published.csv``.
+"""Accuracies that papers print, in percent and with their digits: the rows of ``published.csv``.
 
-They are of other models and other images than the bundled benchmark's, so they are never shown as if they were ours. A
-chain here states what its paper states; what the paper leaves open is left out.
+They belong to other models and other images than the bundled benchmark's, so the app never shows them as its own
+measurements. A chain has only the parameters that its paper states.
 
 A row of the file is one line of a paper's table for one model. An empty cell is a value that is not printed. ``kind``
-is one of ``KINDS``. ``paper`` is one of ``SOURCES``, ``tables`` says where in it. ``chain`` is written as on the
-command line, 'lwptv:prune_ratio=0.7;ties:density=0.2', with numbers that have a point if they are no integers;
-'+surgery:rank=16' at its end is an adapt. ``unstated`` is "yes" or empty. ``computed`` names the averages of the row
-that its source does not print, but the parts of which it publishes; ``normalized`` is in the file where the source
-gives it, and is computed otherwise. ``seconds`` is the printed time of a merge. The other fields are those of
-``Figure`` and ``Printed``.
+is one of ``KINDS``. ``paper`` is one of ``SOURCES``, ``tables`` the position in it. ``chain`` has the form of the
+command line, 'lwptv:prune_ratio=0.7;ties:density=0.2', where numbers with a point are no integers; '+surgery:rank=16'
+at its end is an adapt. ``unstated`` is "yes" or empty. ``computed`` names the averages of the row that its source does
+not print, but whose parts it publishes. ``normalized`` is in the file if the source prints it, and is computed
+otherwise. ``seconds`` is the printed time of a merge. The other fields are those of ``Figure`` and ``Printed``.
 """
 
 from __future__ import annotations
@@ -63,7 +62,7 @@ Steps = tuple[tuple[str, Mapping[str, Any]], ...]
 
 
 class Printed(NamedTuple):
-    """Averages in and out of domain, their H-score, and the accuracies behind the averages, where printed."""
+    """Averages in and out of domain, their H-score, and the accuracies behind the averages, if printed."""
 
     in_domain: float
     out_of_domain: float | None = None
@@ -76,11 +75,12 @@ class Printed(NamedTuple):
 class Figure:
     """One row of a paper's table for one model.
 
-    ``name`` is what the paper calls it, ``chain`` its steps with the parameters that the paper states, ``adapt`` the
-    step on top of the merged model if there is one, ``experts`` whose checkpoints were merged. ``exemplars`` is their
-    number per task, None where it is not stated or none are used. ``note`` says what the chain cannot; an ``unstated``
-    figure used values that the paper does not print. ``normalized_by_source`` is the normalized accuracy as the source
-    gives it. ``computed`` holds the averages that were computed from parts that the source publishes.
+    ``name`` is the paper's name of the row, ``chain`` its steps with the parameters that the paper states, ``adapt``
+    the step on top of the merged model if there is one, ``experts`` the authors of the merged checkpoints.
+    ``exemplars`` is their number per task, None if it is not stated or there are none. ``note`` adds facts that no
+    chain can express. An ``unstated`` figure used values that the paper does not print. ``normalized_by_source`` is the
+    normalized accuracy that the source prints. ``computed`` has the averages that were computed from parts that the
+    source publishes.
     """
 
     name: str
@@ -95,11 +95,11 @@ class Figure:
     unstated: bool = False
     normalized_by_source: float | None = None
     computed: frozenset[str] = frozenset()
-    seconds: float | None = None  # that the merge takes, on a device that the source may not state
+    seconds: float | None = None  # duration of the merge, on a device that the source may not state
 
     @property
     def normalized(self) -> float | None:
-        """Mean over tasks of the accuracy over the expert's, in percent; None where a part is not printed."""
+        """Mean over tasks of the accuracy divided by the expert's, in percent; None if a part is not printed."""
         own = EXPERTS.get((self.experts, self.model), Printed(0.0)).tasks
         if self.normalized_by_source is not None or not (own and self.printed.tasks):
             return self.normalized_by_source
@@ -107,19 +107,19 @@ class Figure:
         return 100 * sum(ratios) / len(ratios)
 
     def is_printed(self, average: str) -> bool:
-        """Whether the source prints this one of AVERAGES or NORMALIZED, which otherwise is computed or not known."""
+        """Whether the source prints a value of AVERAGES or NORMALIZED, which otherwise is computed or not known."""
         values = {NORMALIZED: self.normalized_by_source, **self.printed._asdict()}
         return values[average] is not None and average not in self.computed
 
     def matches_chain(
         self, steps: Iterable[tuple[str, Mapping[str, Any]]], adapt: Iterable[tuple[str, Mapping[str, Any]]] = ()
     ) -> bool:
-        """Whether the figure is of a chain with these steps and values; what its paper leaves open may be any value."""
+        """Whether the figure's chain has these steps and values; values that its paper does not state may differ."""
         return _agree(self.chain, tuple(steps)) and _agree(self.adapt, tuple(adapt))
 
 
 def _agree(stated: Steps, run_steps: Steps) -> bool:
-    """Whether steps are the stated ones, with every value that is stated."""
+    """Whether the steps of a run are the stated ones, with every stated value."""
     return [key for key, _ in stated] == [key for key, _ in run_steps] and all(
         values.get(name) == value
         for (_, known), (_, values) in zip(stated, run_steps, strict=True)
@@ -128,11 +128,10 @@ def _agree(stated: Steps, run_steps: Steps) -> bool:
 
 
 def read_figures(path: Path = PUBLISHED_FILE) -> dict[str, tuple[Figure, ...]]:
-    """The figures of each kind in a file, in their order.
+    """The figures of each kind in a file, in the file's order.
 
     Raises:
-        RecipeError: other columns than ``COLUMNS``, or a cell that cannot be read; names the file, the line and the
-            field.
+        RecipeError: columns other than ``COLUMNS``, or a malformed cell; names the file, the line and the field.
     """
     figures: dict[str, list[Figure]] = {kind: [] for kind in KINDS}
     with path.open(encoding="utf-8", newline="") as file:
@@ -142,7 +141,7 @@ def read_figures(path: Path = PUBLISHED_FILE) -> dict[str, tuple[Figure, ...]]:
         for cells in lines:
             try:
                 if len(cells) != len(COLUMNS):
-                    raise RecipeError(f"{len(cells)} cells in place of {len(COLUMNS)}.")
+                    raise RecipeError(f"{len(cells)} cells instead of {len(COLUMNS)}.")
                 row = dict(zip(COLUMNS, cells, strict=True))
                 figures[_one_of(row, "kind", KINDS)].append(_figure(row))
             except RecipeError as error:
@@ -159,7 +158,7 @@ def _figure(row: Row) -> Figure:
         if not row[field]:
             raise RecipeError(f"field {field}: it is empty.")
     if bool(row["chain"]) != (row["kind"] == MERGE):
-        raise RecipeError("field chain: merges have one, and nothing else has.")
+        raise RecipeError("field chain: merges have a chain, and other kinds have none.")
     return Figure(
         name=row["name"],
         chain=chain_of(row["chain"].partition("+")[0]),
@@ -212,7 +211,7 @@ def _percent(row: Row, field: str) -> float | None:
 
 
 def number_in(row: Row, field: str, most: float) -> float | None:
-    """The number in a field, None if it is empty. Raises RecipeError unless it is from 0 to ``most``."""
+    """The number in a field, None if the field is empty. Raises RecipeError unless the number is from 0 to ``most``."""
     if not (text := row[field]):
         return None
     try:
@@ -233,11 +232,11 @@ def _count(row: Row, field: str) -> int | None:
 
 
 def chain_of(text: str) -> Steps:
-    """The steps of a chain; values are of the type that they are written as, as the registry is not loaded here."""
+    """The steps of a chain; the text of a value decides its type, because the registry is not loaded yet."""
     steps = []
     for step in filter(None, text.split(";")):
-        key, _, rest = step.partition(":")
-        parts = [part.partition("=") for part in filter(None, rest.split(","))]
+        key, _, params = step.partition(":")
+        parts = [part.partition("=") for part in filter(None, params.split(","))]
         if not key or not all(name and value for name, _, value in parts):
             raise RecipeError(f"field chain: a step is `ties` or `ties:density=0.2,scaling=0.3`; got {step!r}.")
         steps.append((key, {name: _value(value) for name, _, value in parts}))
@@ -245,7 +244,7 @@ def chain_of(text: str) -> Steps:
 
 
 def _value(text: str) -> Any:
-    """True from 'true', 0.2 from '0.2', 300 from '300'; other text is text."""
+    """True from 'true', 0.2 from '0.2', 300 from '300'; any other text unchanged."""
     try:
         return json.loads(text)
     except ValueError:
@@ -258,7 +257,7 @@ def from_paper(paper: str) -> tuple[Figure, ...]:
 
 
 def with_method(role: str, key: str) -> tuple[Figure, ...]:
-    """The figures in whose chain a method has that role."""
+    """The figures whose chain has a method in a role."""
     if role == "adapt":
         return tuple(figure for figure in FIGURES if key in (step for step, _ in figure.adapt))
     steps = slice(None, -1) if role == "edit" else slice(-1, None)
@@ -267,10 +266,10 @@ def with_method(role: str, key: str) -> tuple[Figure, ...]:
 
 _BY_KIND = read_figures()
 FIGURES = _BY_KIND[MERGE]
-# Models that are no merge, by their kinds as ``study.runs`` names them.
+# Models that are no merge, by the kinds of reference models of ``study.runs``.
 REFERENCES: Mapping[str, tuple[Figure, ...]] = {kind: _BY_KIND[kind] for kind in REFERENCE_KINDS}
-# Accuracy of each task's own expert, by the experts' authors and by model. Papers do not share checkpoints; where only
-# the average is known, tasks are empty.
+# Accuracy of each task's own expert, by the experts' authors and by model, because papers do not share checkpoints. If
+# only the average is known, ``tasks`` is empty.
 EXPERTS: Mapping[tuple[str, str], Printed] = {
     (figure.experts, figure.model): figure.printed for figure in (*_BY_KIND[INDIVIDUAL], *_BY_KIND[OTHER_EXPERTS])
 }

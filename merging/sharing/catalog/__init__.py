@@ -1,1 +1,1 @@
-"""The user's own models and data sets: found, recognized, grouped and kept."""
+"""The user's own models and data sets: how they are found, recognized, grouped and stored."""

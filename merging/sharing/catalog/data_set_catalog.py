@@ -1,4 +1,4 @@
-"""Data sets in a folder, found by the names of their files and never opened; and names for their tasks."""
+"""Data sets in a folder, found by the names of their files without opening them, and names for their tasks."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ARRAYS, PARQUET, TAR, ARROW = ".npz", ".parquet", ".tar", ".arrow"
 
 @dataclass(frozen=True, slots=True)
 class DataSetLocation:
-    """A possible data set; ``place`` is its path from the walked folder's name on, untrusted text."""
+    """A possible data set; ``listed_path`` begins with the listed folder's name and is untrusted text."""
 
     reference: str
     path: Path
@@ -35,38 +35,38 @@ class DataSetLocation:
 
     @property
     def name(self) -> str:
-        """Its folder's name, or its file's without the ending; in a cache of the Hub's, the data set's."""
+        """The name of its folder, of its file without the ending, or, in a cache of the Hub, of the data set."""
         name = title(self.path).rpartition("/")[2]
         return name.removesuffix(ARRAYS).removesuffix(PARQUET).removesuffix(TAR)
 
 
 def list_in_models_folder(name: str, root: Path) -> list[DataSetLocation]:
-    """Data sets in one of the folders of $MERGESCOPE_MODELS; references hold its name, not its path."""
-    return _walk(root, name, lambda place: f"{MODELS_PREFIX}{place}")
+    """Data sets in one of the folders of $MERGESCOPE_MODELS; references contain the folder's name, not its path."""
+    return _walk(root, name, lambda listed_path: f"{MODELS_PREFIX}{listed_path}")
 
 
 def list_at_path(text: str) -> list[DataSetLocation]:
-    """Data sets at a path that the user typed: the path itself, or in that folder."""
+    """Data sets at a path that the user typed: the path itself, or data sets in that folder."""
     path = resolve_typed_path(text)
     if path is None or not path.exists():
         return []
     if path.is_file():
         return [DataSetLocation(str(path), path, path.name)] if path.suffix in {ARRAYS, PARQUET, TAR} else []
-    return _walk(path, path.name, lambda place: str(path / place.partition("/")[2]))
+    return _walk(path, path.name, lambda listed_path: str(path / listed_path.partition("/")[2]))
 
 
 def _walk(root: Path, name: str, refer: Callable[[str], str]) -> list[DataSetLocation]:
     data_sets: list[DataSetLocation] = []
 
-    def enter(folder: Path, place: str, entries: Entries) -> list[Path]:
+    def enter(folder: Path, listed_path: str, entries: Entries) -> list[Path]:
         if is_benchmark(folder):
             return []
         if _is_data_set(folder, entries) or (folder != root and _is_configuration(entries)):
-            data_sets.append(DataSetLocation(refer(place), folder, place))
+            data_sets.append(DataSetLocation(refer(listed_path), folder, listed_path))
             return []
         for entry in entries:
             if entry.name.endswith(ARRAYS) and not is_folder(entry):
-                inner = f"{place}/{entry.name}"
+                inner = f"{listed_path}/{entry.name}"
                 data_sets.append(DataSetLocation(refer(inner), Path(entry.path), inner))
         return [Path(entry.path) for entry in entries if is_folder(entry)]
 

@@ -1,4 +1,4 @@
-"""Fit reports on every number of a set's files, kept until one of the files changes."""
+"""Fit reports on all scalars of a set's files, valid until one of the files changes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from merging.models.inspection.fit_report import FitReport, Problem
 from merging.models.team.tokenizers import state
 
 FOLDER, VERSION = "checks", 3
-MOST_PROBLEMS = 20_000  # problems that are stored of a report; more of them add nothing
+MOST_PROBLEMS = 20_000  # problems of a report that are stored
 
 
 def store_report(root: Path, pretrained: Checkpoint, experts: Mapping[str, Checkpoint], report: FitReport) -> None:
@@ -41,7 +41,7 @@ def store_report(root: Path, pretrained: Checkpoint, experts: Mapping[str, Check
         with explain_os_errors("The fit report", OTHER_STORE):
             _records(root).write(name, record)
     except ValueError as error:
-        raise StoreError(f"The report cannot be kept: {error}.") from None
+        raise StoreError(f"The report cannot be stored: {error}.") from None
 
 
 def find_report(root: Path, pretrained: Checkpoint, experts: Mapping[str, Checkpoint]) -> FitReport | None:

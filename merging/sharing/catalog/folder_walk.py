@@ -1,4 +1,4 @@
-"""A walk through a folder within bounds: so deep, so many entries, and no link to a folder is followed."""
+"""A walk through a folder with limits on depth and entries, which does not follow links to folders."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterable
 from itertools import islice
 from pathlib import Path
 
-MOST_LEVELS, MOST_ENTRIES = 4, 5000  # folders below the first, and entries that are read at most
+MOST_LEVELS, MOST_ENTRIES = 4, 5000  # at most: levels below the first folder, entries to read
 
 Entries = list[os.DirEntry[str]]
-Enter = Callable[[Path, str, Entries], Iterable[Path]]  # folder, its place, what is in it -> folders to enter
+Enter = Callable[[Path, str, Entries], Iterable[Path]]  # folder, its listed path, its entries -> folders to enter
 
 
 def resolve_typed_path(text: str) -> Path | None:
@@ -25,28 +25,28 @@ def resolve_typed_path(text: str) -> Path | None:
 
 
 def walk_folders(root: Path, name: str, enter: Enter) -> list[str]:
-    """Enter a folder and those that ``enter`` gives back, level by level; says in sentences what was left out.
+    """Enter a folder and those that ``enter`` returns, level by level; returns sentences on what was skipped.
 
-    A place is the way to a folder from ``name``, the root's.
+    A listed path begins with ``name``, the name of the root.
     """
     notes: list[str] = []
     queue, left = deque([(root, name, 0)]), MOST_ENTRIES
     while queue:
-        folder, place, depth = queue.popleft()
+        folder, listed_path, depth = queue.popleft()
         try:
             entries = visible_entries(folder, left + 1)
         except OSError as error:
-            notes.append(f"{place} cannot be read ({error.strerror}).")
+            notes.append(f"{listed_path} cannot be read ({error.strerror}).")
             continue
         if len(entries) > left:
-            notes.append(f"{place} holds too much: only the first {MOST_ENTRIES:,} files and folders were read.")
+            notes.append(f"{listed_path} holds too much: only the first {MOST_ENTRIES:,} files and folders were read.")
             queue.clear()
         entries, left = entries[:left], left - len(entries)
-        inner = list(enter(folder, place, entries))
+        inner = list(enter(folder, listed_path, entries))
         if depth < MOST_LEVELS:
-            queue.extend((path, f"{place}/{path.name}", depth + 1) for path in inner if left > 0)
+            queue.extend((path, f"{listed_path}/{path.name}", depth + 1) for path in inner if left > 0)
         elif inner:
-            notes.append(f"{place} has folders in it that are too deep; they were not read.")
+            notes.append(f"{listed_path} has folders in it that are too deep; they were not read.")
     return notes
 
 

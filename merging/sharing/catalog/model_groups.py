@@ -1,4 +1,4 @@
-"""Which models of a folder belong together, and which of them the others were trained from.
+"""Groups of models in a folder that belong together, with the pretrained model of each group.
 
 A folder's members are the models in it, and the model of each subfolder that holds a single one. This covers the usual
 layouts: a file for each expert, a folder for each, the published task vectors' `<Dataset>/finetuned.pt` beside
@@ -28,7 +28,7 @@ MULTITASK_NAME = "multitask"  # the model of a benchmark that is neither pretrai
 CENTRAL_SHARE = (
     0.8  # the pretrained model's squared distances from all others are at most this share of any other member's
 )
-FEWEST_RELATED = 2  # others that a model must be near to, for its numbers to mark it as the pretrained one
+FEWEST_RELATED = 2  # models near a model that let its weights mark it as the pretrained one
 MOST_BASES_TRIED = 8  # models that an adapter is tried on
 
 
@@ -42,7 +42,7 @@ class ModelGroup:
     experts: Mapping[str, CatalogEntry]
     heads: Mapping[str, CatalogEntry] = field(default_factory=dict)
     unrelated: tuple[str, ...] = ()  # names of members that do not seem to come from the pretrained model
-    is_guessed: bool = False  # whether the pretrained model was recognized by its numbers, not by its name
+    is_guessed: bool = False  # whether the pretrained model was recognized by its weights, not by its name
 
 
 @dataclass
@@ -55,14 +55,14 @@ class _FolderMembers:
 
 
 def find_groups(recognized: Sequence[RecognizedEntry], benchmarks: Iterable[CatalogEntry] = ()) -> list[ModelGroup]:
-    """The model groups of all folders, in the order of their places."""
-    places = {entry.listed_path for entry in benchmarks}
+    """The model groups of all folders, in the order of their listed paths."""
+    listed_paths = {entry.listed_path for entry in benchmarks}
     model_groups = []
-    for place, folder in sorted(_members_by_folder(recognized).items()):
-        of_benchmark = place.rpartition("/")[0] in places
+    for listed_path, folder in sorted(_members_by_folder(recognized).items()):
+        of_benchmark = listed_path.rpartition("/")[0] in listed_paths
         if of_benchmark:
             folder.members.pop(MULTITASK_NAME, None)
-        if group := _group(place, folder, recognized, of_benchmark=of_benchmark):
+        if group := _group(listed_path, folder, recognized, of_benchmark=of_benchmark):
             model_groups.append(_add_base(group, recognized) if group.pretrained is None else group)
     single = {id(group) for group in model_groups if len(group.experts) == 1}
     larger = {entry for group in model_groups if id(group) not in single for entry in group.experts.values()}
@@ -84,8 +84,8 @@ def _members_by_folder(recognized: Sequence[RecognizedEntry]) -> dict[str, _Fold
             folder.has_nested |= entry.is_folder
             if not entry.is_folder:
                 inside.setdefault(parent, []).append((entry, facts))
-    for place, models in inside.items():
-        parent, _, last = place.rpartition("/")
+    for listed_path, models in inside.items():
+        parent, _, last = listed_path.rpartition("/")
         if parent and (only := _find_only_model(models)):
             folder = folders.setdefault(parent, _FolderMembers())
             folder.members.setdefault(last, only)
@@ -96,7 +96,7 @@ def _members_by_folder(recognized: Sequence[RecognizedEntry]) -> dict[str, _Fold
 
 
 def _find_only_model(models: Sequence[RecognizedEntry]) -> RecognizedEntry | None:
-    """The single model of a folder, which may lie beside the pretrained one; None if there are more."""
+    """The only model of a folder, except perhaps a copy of the pretrained one; None if there are more."""
     if len(models) == 1:
         return models[0]
     tuned = [model for model in models if FINETUNED_NAME.fullmatch(model[0].name)]
@@ -105,7 +105,7 @@ def _find_only_model(models: Sequence[RecognizedEntry]) -> RecognizedEntry | Non
 
 
 def _group(
-    place: str, folder: _FolderMembers, recognized: Sequence[RecognizedEntry], *, of_benchmark: bool
+    listed_path: str, folder: _FolderMembers, recognized: Sequence[RecognizedEntry], *, of_benchmark: bool
 ) -> ModelGroup | None:
     alike = _most_frequent_members(folder.members)
     kinds = {facts.kind for _, facts in alike.values()}
@@ -130,7 +130,7 @@ def _group(
     experts = {name: entry for name, (entry, _) in alike.items() if name not in apart}
     if all(name.endswith(VALIDATION_SUFFIX) and name != VALIDATION_SUFFIX for name in experts):
         experts = {name.removesuffix(VALIDATION_SUFFIX): entry for name, entry in experts.items()}
-    title = place.rpartition("/")[0] if of_benchmark else place
+    title = listed_path.rpartition("/")[0] if of_benchmark else listed_path
     layout = "benchmark folder" if of_benchmark else _layout(folder, pretrained, kinds)
     return ModelGroup(
         title, layout, pretrained[0] if pretrained else None, experts, folder.heads, tuple(apart), guessed
@@ -147,7 +147,7 @@ def _most_frequent_members(members: Mapping[str, RecognizedEntry]) -> dict[str, 
 
 
 def _find_pretrained_by_name(members: Mapping[str, RecognizedEntry]) -> str | None:
-    """The member with a typical name of a pretrained model, or with whose name all others begin."""
+    """The member with a typical name of a pretrained model, or whose name begins the names of all others."""
     named = [name for name in members if PRETRAINED_NAME.fullmatch(name.rpartition("/")[2])]
     if len(named) == 1:
         return named[0]
@@ -171,7 +171,7 @@ def _find_central_member(members: Mapping[str, RecognizedEntry]) -> str | None:
     for name, facts in sampled.items():
         distances = [_related_distance(other, facts) for key, other in sampled.items() if key != name]
         near = [distance.ratio**2 for distance in distances if distance is not None]
-        totals[name] = -len(near), sum(near)  # models trained from another one do not count
+        totals[name] = -len(near), sum(near)  # unrelated models do not count
     nearest, second, *_ = sorted(totals, key=lambda name: totals[name])
     related, distance = totals[nearest]
     clear = totals[second][0] > related or distance <= CENTRAL_SHARE * totals[second][1]
@@ -187,7 +187,7 @@ def _find_adapter_base(adapter: RecognizedEntry, recognized: Sequence[Recognized
 
 
 def _add_base(group: ModelGroup, recognized: Sequence[RecognizedEntry]) -> ModelGroup:
-    """The group with the model of another folder that is clearly nearest to all of its experts, if there is one."""
+    """The group, with a pretrained model of another folder if one is clearly nearest to all of its experts."""
     experts = {entry.reference for entry in group.experts.values()}
     expert_facts = [facts for entry, facts in recognized if entry.reference in experts]
     candidates: list[tuple[float, CatalogEntry]] = []

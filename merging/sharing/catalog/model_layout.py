@@ -1,8 +1,8 @@
-"""A folder of models given as one: its pretrained model and its experts, and what of it was left out, and why.
+"""The pretrained model and the experts of one folder, and which files were skipped for which reason.
 
-The groups of the catalog decide what belongs together. Where they leave a choice, the rules are: a linearized model
-(``linear_finetuned.pt``) is left out beside the one that it was made of; of several checkpoints in an expert's folder
-``finetuned.pt`` is taken; everything else is refused with the choices.
+The groups of the catalog decide which models belong together. If they leave a choice, these rules decide: a linearized
+model (``linear_finetuned.pt``) is skipped beside the model that it was made from; of several checkpoints in an expert's
+folder, ``finetuned.pt`` is used; any other choice is refused with a list of the candidates.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ NOT_CHOSEN = "not chosen"
 
 @dataclass(frozen=True)
 class ModelLayout:
-    """References to the pretrained model and the experts by name; ``left_out`` is {reason: places in the folder}."""
+    """References to the pretrained model and the experts by name; ``left_out`` is {reason: listed paths}."""
 
     title: str
     kind: str
@@ -43,25 +43,28 @@ class ModelLayout:
     left_out: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     def describe(self) -> list[str]:
-        """What was taken and what was left out, in sentences."""
+        """The used and the skipped models, in sentences."""
         how = ", recognized by its numbers, not by its name" if self.is_guessed else ""
         experts = ", ".join(f"{printable(n)} ({_path_end(reference)})" for n, reference in self.experts.items())
         return [
             f"{printable(self.title)}: {self.kind}. The pretrained model is {_path_end(self.pretrained)}{how}.",
             f"Experts: {experts}.",
-            *(f"Left out, {reason}: {first_few(places, MOST_NAMED)}." for reason, places in self.left_out.items()),
+            *(
+                f"Left out, {reason}: {first_few(listed_paths, MOST_NAMED)}."
+                for reason, listed_paths in self.left_out.items()
+            ),
         ]
 
 
 def _path_end(reference: str) -> str:
-    """The end of a path, enough to recognize the file in its folder."""
+    """The last parts of a path, enough to recognize the file in its folder."""
     return printable("/".join(Path(reference).parts[-2:]))
 
 
 def read_layout(
     folder: str, chosen: Sequence[str] = (), pretrained: str = "", named: Collection[str] = ()
 ) -> ModelLayout:
-    """The models in a folder: the ``chosen`` experts, or all but those that are ``named`` elsewhere.
+    """The models in a folder: the ``chosen`` experts, or all except those in ``named``, which the caller has already.
 
     ``pretrained`` replaces the folder's own.
 
@@ -87,28 +90,28 @@ def read_layout(
                 NOT_CHOSEN if known else _exclusion_reason(item, facts.kind, facts.problem, group)
             )
     reasons: dict[str, list[str]] = {}
-    for place, reason in left_out.items():
-        reasons.setdefault(reason, []).append(place.partition("/")[2] or place)
+    for listed_path, reason in left_out.items():
+        reasons.setdefault(reason, []).append(listed_path.partition("/")[2] or listed_path)
     return ModelLayout(
         group.title, group.layout, pretrained or own, experts, group.is_guessed and not pretrained, reasons
     )
 
 
 def _find_skipped_files(items: Iterable[CatalogEntry]) -> dict[str, str]:
-    """{place: reason} of the files in experts' folders that the rules leave out."""
+    """{listed path: reason} of the files in experts' folders that the rules skip."""
     folders: dict[str, list[CatalogEntry]] = {}
     for item in items:
         if not item.is_folder:
             folders.setdefault(item.listed_path.rpartition("/")[0], []).append(item)
     left_out: dict[str, str] = {}
-    for place, models in folders.items():
+    for listed_path, models in folders.items():
         plain = [item for item in models if not LINEARIZED_NAME.fullmatch(item.name)]
         if plain:
             linear = [item for item in models if item not in plain]
             left_out |= {item.listed_path: "linearized, beside models that are not" for item in linear}
         tuned = [item for item in plain if FINETUNED_FILE.fullmatch(item.name)]
         base = [item for item in plain if PRETRAINED_NAME.fullmatch(item.name)]
-        if "/" in place and len(tuned) == 1 and len(base) <= 1:
+        if "/" in listed_path and len(tuned) == 1 and len(base) <= 1:
             others = [item for item in plain if item not in (*tuned, *base)]
             left_out |= {item.listed_path: f"beside {tuned[0].path.name}" for item in others}
     return left_out
@@ -147,7 +150,7 @@ def _choose_experts(
     pretrained: str,
     named: Collection[str],
 ) -> dict[str, str]:
-    """{name: reference} of the chosen experts, or of all but those that are ``named`` elsewhere."""
+    """{name: reference} of the chosen experts, or of all except those in ``named``."""
     experts = {name: entry.reference for name, entry in group.experts.items()}
     if pretrained and group.is_guessed and group.pretrained is not None:  # then it is an expert like the others
         experts[group.pretrained.name] = group.pretrained.reference
@@ -173,7 +176,7 @@ def _is_same_file(reference: str, other: str) -> bool:
 
 
 def _find_expert(name: str, group: ModelGroup, experts: Mapping[str, str], unclear: Mapping[str, Sequence[str]]) -> str:
-    """The expert of that name: the same, the same in other letter case, or with the suffix of validation parts."""
+    """The expert with that name: exact, in other letter case, or with the suffix of validation parts."""
     known = {key.casefold(): key for key in experts}
     for spelled in (name, f"{name}{VALIDATION_SUFFIX}"):
         if spelled in experts or spelled.casefold() in known:
@@ -192,7 +195,7 @@ def _find_expert(name: str, group: ModelGroup, experts: Mapping[str, str], uncle
 
 
 def _find_unclear_folders(group: ModelGroup, recognized: Sequence[RecognizedEntry]) -> dict[str, list[str]]:
-    """{folder: its models} of folders beside the experts' that hold several models, none of which is an expert."""
+    """{folder: its models} of the folders that hold several models, none of which is an expert."""
     taken = {entry.listed_path for entry in (*group.experts.values(), *filter(None, [group.pretrained]))}
     folders: dict[str, list[CatalogEntry]] = {}
     for item, facts in recognized:
@@ -208,7 +211,7 @@ def _find_unclear_folders(group: ModelGroup, recognized: Sequence[RecognizedEntr
 
 
 def _exclusion_reason(item: CatalogEntry, kind: str, problem: str, group: ModelGroup) -> str:
-    """Why a file is not among the models that are taken."""
+    """Why a file is not among the used models."""
     if kind == HEAD:
         return "classification heads"
     if problem:

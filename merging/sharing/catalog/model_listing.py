@@ -20,9 +20,9 @@ from merging.sharing.catalog.folder_walk import Entries, is_folder, resolve_type
 if TYPE_CHECKING:
     from merging.models.checkpoint import Checkpoint
 
-BENCHMARK_FOLDERS = {"data", "runs", "measured", "points", "sweeps"}  # its folders without models
+BENCHMARK_FOLDERS = {"data", "runs", "measured", "points", "sweeps"}  # folders of a benchmark without models
 CACHE_FOLDERS = {"blobs", "refs"}  # of a repository in the Hub's cache, whose snapshots are the models
-SHARD = re.compile(r"(.+)-\d{5}-of-\d{5}(\.[a-z]+)")  # belongs to the index of its name without the numbers
+SHARD = re.compile(r"(.+)-\d{5}-of-\d{5}(\.[a-z]+)")  # its index has the same name without the numbers
 # Files that trainers and libraries write beside the weights in a model's folder.
 OTHER_FILES = re.compile(
     r"(?:model|pytorch_model)-\d{5}-of-\d{5}\.(?:safetensors|bin)|training_args\.bin|(?:optimizer|scheduler|scaler)\.pt"
@@ -32,9 +32,9 @@ OTHER_FILES = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class CatalogEntry:
-    """A file or a model's folder. ``place`` is its path from the walked folder's name on, untrusted text.
+    """A file or a model's folder. ``listed_path`` begins with the listed folder's name and is untrusted text.
 
-    ``problem`` is why it is not opened. ``sure`` says that its name is that of a model.
+    ``problem`` is why the entry is not opened.
     """
 
     reference: str
@@ -50,7 +50,7 @@ class CatalogEntry:
         return short_digest(self.reference)
 
     def open(self, like: Checkpoint | None = None) -> Checkpoint:
-        """Its checkpoint, under the names of ``like`` if that is given. Raises CheckpointError if it cannot be read."""
+        """Its checkpoint, with the tensor names of ``like`` if set. Raises CheckpointError if it cannot be read."""
         return ModelRef(self.reference).open(self.name, like)
 
     @property
@@ -75,25 +75,25 @@ class Listing:
 
 
 def list_models_folder(name: str, root: Path) -> Listing:
-    """The contents of a folder of $MERGESCOPE_MODELS; references hold its name, not its path."""
-    return _walk(root, name, lambda place: f"{MODELS_PREFIX}{place}")
+    """The contents of a folder of $MERGESCOPE_MODELS; references contain the folder's name, not its path."""
+    return _walk(root, name, lambda listed_path: f"{MODELS_PREFIX}{listed_path}")
 
 
 def list_typed_path(text: str) -> Listing:
-    """The contents of a path that the user typed: a folder, or a single file."""
+    """The models at a path that the user typed: a folder, or a single file."""
     if (path := resolve_typed_path(text)) is None:
         return Listing(notes=["The text is no path on this machine."])
     name = path.name or "/"
     if not path.is_dir():
         return Listing([CatalogEntry(str(path), path, name)])
-    return _walk(path, name, lambda place: str(path / place.partition("/")[2]))
+    return _walk(path, name, lambda listed_path: str(path / listed_path.partition("/")[2]))
 
 
 def _walk(root: Path, name: str, refer: Callable[[str], str]) -> Listing:
     listing = Listing()
 
-    def enter(folder: Path, place: str, entries: Entries) -> list[Path]:
-        return _ScannedFolder(folder, place, entries, refer).read_into(listing)
+    def enter(folder: Path, listed_path: str, entries: Entries) -> list[Path]:
+        return _ScannedFolder(folder, listed_path, entries, refer).read_into(listing)
 
     listing.notes = walk_folders(root, name, enter)
     return listing
@@ -104,7 +104,7 @@ class _ScannedFolder:
     """One folder of the walk."""
 
     path: Path
-    place: str
+    listed_path: str
     entries: Sequence[os.DirEntry[str]]
     refer: Callable[[str], str]
 
@@ -123,7 +123,7 @@ class _ScannedFolder:
                 *configs.COMPANIONS,
             }
             beside = {name for name in files if OTHER_FILES.fullmatch(name)} - standard - shards
-            listing.others += [f"{self.place}/{name}" for name in sorted(beside)]
+            listing.others += [f"{self.listed_path}/{name}" for name in sorted(beside)]
             used |= beside | (files & standard)
         benchmark = {BENCHMARK, HEADS} <= files
         if benchmark:
@@ -145,16 +145,18 @@ class _ScannedFolder:
                 yield Path(entry.path)
 
     def _make_entry(self, name: str, *, folder: bool = False, problem: str = "") -> CatalogEntry:
-        place = f"{self.place}/{name}" if name else self.place
+        listed_path = f"{self.listed_path}/{name}" if name else self.listed_path
         try:
-            place.encode()
+            listed_path.encode()
         except UnicodeEncodeError:
             problem = "has a name that cannot be decoded; rename it"
         sure = folder or bool(problem) or name.endswith((*SUFFIXES, INDEX))
-        return CatalogEntry(self.refer(place), self.path / name if name else self.path, place, folder, problem, sure)
+        return CatalogEntry(
+            self.refer(listed_path), self.path / name if name else self.path, listed_path, folder, problem, sure
+        )
 
 
 def _index_of_shard(name: str) -> str:
-    """The index that lists a shard of this name; empty if it is not that of a shard."""
+    """The name of the index that lists a shard with this name; empty if it is not the name of a shard."""
     match = SHARD.fullmatch(name)
     return f"{match[1]}{match[2]}{INDEX}" if match else ""

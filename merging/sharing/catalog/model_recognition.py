@@ -1,4 +1,4 @@
-"""Recognizes an entry by its content without reading all weights: a model, an adapter, a head, or unreadable."""
+"""Recognition of an entry by its content, without reading all weights: a model, an adapter, a head, or unreadable."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, eq=False)
 class ModelFacts:
-    """Facts about an entry. ``signature`` is the same for models that may fit together; empty if it is unknown."""
+    """Facts about an entry. Models that may fit together have the same ``signature``; it is empty if unknown."""
 
     kind: str
     problem: str = ""  # why it cannot be read, or why it belongs to no known family
@@ -38,14 +38,14 @@ class ModelFacts:
     dtype: str = ""
     nbytes: int = 0
     tensors: int = 0
-    base: str = ""  # what an adapter says it is for
+    base: str = ""  # the base model that an adapter names
     signature: str = ""
     notes: tuple[str, ...] = ()
-    state: tuple[int, ...] | None = None  # of the file, by which digests are remembered
+    state: tuple[int, ...] | None = None  # of the file; the digest cache uses it
     sample: ModelSample | None = None
 
     def distance(self, other: ModelFacts) -> Distance | None:
-        """By how much the other's numbers were changed to get these; None if the two cannot be compared."""
+        """The distance of these weights from the other's; None if the two cannot be compared."""
         if self.signature != other.signature or self.sample is None or other.sample is None:
             return None
         distance = self.sample.distance(other.sample)
@@ -151,7 +151,7 @@ def _signature(opened: Checkpoint, facts: Mapping[str, Any], kind: str) -> str:
 
 
 def measure_exact_distance(model: CatalogEntry, base: CatalogEntry) -> Distance:
-    """The distance of a model from a base over every number.
+    """The distance of a model from a base over all scalars.
 
     Raises:
         MergingError: one of them cannot be read any more.

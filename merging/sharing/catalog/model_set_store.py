@@ -1,4 +1,4 @@
-"""Sets of models: a pretrained model and the experts trained from it, kept by name so that the app can offer them."""
+"""Sets of models: a pretrained model and the experts trained from it, stored by name so that the app can offer them."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ class ModelSet:
 
     @cached_property
     def id(self) -> str:
-        """Its name in links; it depends on the models and not on the title."""
+        """Its name in links, which depends on the models and not on the title."""
         return short_digest(json.dumps([VERSION, self.pretrained, self.experts]))
 
     @property
     def is_offered(self) -> bool:
-        """Whether it may be used here: a server for several people allows only models from its own folders."""
+        """Whether this server may use it: a shared server allows only models from its own folders."""
         references = (self.pretrained, *(reference for _, reference in self.experts))
         return not is_shared() or all(reference.startswith(NAMED) for reference in references)
 
@@ -80,9 +80,9 @@ def find_name_problem(name: str) -> str:
 
 
 def make_usable_name(name: str) -> str:
-    """A valid name for an expert, made from that of a file."""
-    kept = "".join(" " if sign in FORBIDDEN or not sign.isprintable() else sign for sign in name)
-    return re.sub(r"\s+", " ", kept).strip()[:LONGEST_NAME].strip() or "expert"
+    """A valid name for an expert, made from the name of a file."""
+    cleaned = "".join(" " if sign in FORBIDDEN or not sign.isprintable() else sign for sign in name)
+    return re.sub(r"\s+", " ", cleaned).strip()[:LONGEST_NAME].strip() or "expert"
 
 
 def choose_free_name(name: str, taken: Iterable[str]) -> str:
@@ -94,7 +94,7 @@ def choose_free_name(name: str, taken: Iterable[str]) -> str:
 
 
 def list_model_sets(root: Path) -> list[ModelSet]:
-    """Every set stored under ``root`` that may be used here, by title."""
+    """Every set stored under ``root`` that this server may use, by title."""
     records = _records(root)
     sets = [
         model_set for name in records.names() if (model_set := _read_model_set(records, name)) and model_set.is_offered
@@ -103,7 +103,7 @@ def list_model_sets(root: Path) -> list[ModelSet]:
 
 
 def store_model_set(root: Path, model_set: ModelSet) -> None:
-    """Store a set; an earlier one with the same models gets its title.
+    """Store a set; it replaces the title of a stored set with the same models.
 
     Raises:
         StoreError: there are too many, or the store cannot be written to.
@@ -115,8 +115,8 @@ def store_model_set(root: Path, model_set: ModelSet) -> None:
     try:
         with explain_os_errors("The set", OTHER_STORE):
             records.write(model_set.id, record)
-    except ValueError as error:  # a path that is no text
-        raise StoreError(f"The set cannot be kept ({error}).") from None
+    except ValueError as error:  # a path that is not valid text
+        raise StoreError(f"The set cannot be stored ({error}).") from None
 
 
 def delete_model_set(root: Path, set_id: str) -> None:

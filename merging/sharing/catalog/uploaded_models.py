@@ -1,4 +1,4 @@
-"""Small files that were uploaded in the browser: checked first, then stored under the hash of their content."""
+"""Small uploaded files: they are checked, then stored under the hash of their content."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from merging.models.formats.model_sources import open_checkpoint
 from merging.sharing.catalog.model_listing import CatalogEntry
 
 FOLDER = "uploads"
-MOST_MB_PER_FILE = 64  # of one file: the server holds it in memory while it arrives
+MOST_MB_PER_FILE = 64  # of one file: the server holds an upload in memory
 MOST_BYTES_PER_FILE, MOST_BYTES_TOTAL = MOST_MB_PER_FILE << 20, 1 << 30  # bytes of one file, and of all
 DIGEST_LENGTH = 16  # hexadecimal digits of a folder's name
 LONGEST_NAME = 60
@@ -26,7 +26,7 @@ def store_upload(root: Path, name: str, content: bytes | memoryview) -> CatalogE
     """Store an uploaded file; ``name`` is its name on the user's machine, and only a label.
 
     Raises:
-        CheckpointError: it is no checkpoint; the message says what it is instead.
+        CheckpointError: it is no checkpoint; the message describes the content.
         StoreError: it is too large, there are too many, or the disk is full.
     """
     folder = root / FOLDER
@@ -34,8 +34,8 @@ def store_upload(root: Path, name: str, content: bytes | memoryview) -> CatalogE
         raise StoreError(
             f"The file has {size_text(len(content))}; uploads have {MOST_MB_PER_FILE} MB at most. Use a folder."
         )
-    place = folder / hashlib.sha256(content).hexdigest()[:DIGEST_LENGTH]
-    if present := _find_upload(place):
+    upload_folder = folder / hashlib.sha256(content).hexdigest()[:DIGEST_LENGTH]
+    if present := _find_upload(upload_folder):
         return present
     taken = sum(item.path.stat().st_size for item in list_uploads(root))
     if taken + len(content) > MOST_BYTES_TOTAL:
@@ -43,31 +43,35 @@ def store_upload(root: Path, name: str, content: bytes | memoryview) -> CatalogE
     if len(content) > free_bytes(folder):
         raise StoreError(f"There are only {size_text(free_bytes(folder))} free on the disk.")
     label = make_safe_name(name)
-    with explain_os_errors(label), replace_file(place / label) as path:
+    with explain_os_errors(label), replace_file(upload_folder / label) as path:
         path.write_bytes(content)
         try:
             open_checkpoint(path, label)
         except CheckpointError as error:
-            raise CheckpointError(f"{error} It was not kept.") from None
-    if (kept := _find_upload(place)) is None:
-        raise StoreError(f"{label} was kept but cannot be found again; is the store's folder being cleared?")
-    return kept
+            raise CheckpointError(f"{error} It was not stored.") from None
+    if (stored := _find_upload(upload_folder)) is None:
+        raise StoreError(f"{label} was stored but cannot be found again; is the store's folder being cleared?")
+    return stored
 
 
 def list_uploads(root: Path) -> list[CatalogEntry]:
     """Every stored upload, by name."""
     folder = root / FOLDER
-    places = sorted(folder.iterdir()) if folder.is_dir() else []
-    uploads = [item for place in places if len(place.name) == DIGEST_LENGTH and (item := _find_upload(place))]
+    upload_folders = sorted(folder.iterdir()) if folder.is_dir() else []
+    uploads = [
+        item
+        for upload_folder in upload_folders
+        if len(upload_folder.name) == DIGEST_LENGTH and (item := _find_upload(upload_folder))
+    ]
     return sorted(uploads, key=lambda item: item.listed_path.casefold())
 
 
 def delete_upload(root: Path, item: CatalogEntry) -> None:
     """Delete an upload. Raises StoreError if it is none, or cannot be removed."""
-    place = item.path.parent
-    if place.parent != root / FOLDER or not place.is_dir():
+    upload_folder = item.path.parent
+    if upload_folder.parent != root / FOLDER or not upload_folder.is_dir():
         raise StoreError(f"{item.name} is no upload, so it is not deleted.")
-    atomic.retire(place, item.name)
+    atomic.retire(upload_folder, item.name)
 
 
 def make_safe_name(name: str) -> str:
@@ -79,7 +83,7 @@ def make_safe_name(name: str) -> str:
     return f"{stem or 'model'}{ending}"
 
 
-def _find_upload(place: Path) -> CatalogEntry | None:
+def _find_upload(upload_folder: Path) -> CatalogEntry | None:
     """The upload in its folder."""
-    paths = [path for path in sorted(place.iterdir()) if path.is_file()] if place.is_dir() else []
+    paths = [path for path in sorted(upload_folder.iterdir()) if path.is_file()] if upload_folder.is_dir() else []
     return CatalogEntry(str(paths[0].absolute()), paths[0], f"uploads/{paths[0].name}") if len(paths) == 1 else None

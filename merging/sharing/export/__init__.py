@@ -1,6 +1,6 @@
-"""A model for others: folders for Transformers and open_clip, with a card that says what the model is.
+"""Exports: folders for Transformers and open_clip, with a card that describes the model.
 
-Names are loaded when they are first asked for, since what lists the targets needs no torch. The function ``export`` is
+Names are loaded on first use, since listing the targets needs no torch. The function ``export`` is
 imported from the module of its name.
 """
 

@@ -1,4 +1,4 @@
-"""A merge of another network than CLIP as a LoRA adapter of PEFT, on the pretrained model."""
+"""A merge of a network other than CLIP as a LoRA adapter of PEFT for the pretrained model."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ from merging.sharing.export.export_source import ExportSource, open_pretrained
 from merging.study.runs.opened_recipe import OpenedRecipe, open_inputs
 
 PEFT_PREFIX = "base_model.model."
-LEAST_SHARE = 0.5  # share of the squared norm of a change that an adapter must keep
-ROUNDING_SHARE = 1e-6  # share of the squared norm of a change that the rounding of stored weights may have
-HIGHEST_RANK = 4096  # rank
+LEAST_SHARE = 0.5  # least share of the squared norm of a change that an adapter retains
+ROUNDING_SHARE = 1e-6  # largest share of the squared norm of a change that rounding explains
+HIGHEST_RANK = 4096
 WRITING_PHASE = "Writing the adapter"
 WHOLE_ROLES = {
     Role.NORM_SCALE,
     Role.SHIFT,
-}  # roles of tensors that are saved as they are, with the module that they are of
+}  # roles of tensors that are stored whole, with their module
 
 
 @dataclass
 class AdapterFile:
-    """What is written: factors and whole tensors by PEFT's names, and the share that is kept of each change."""
+    """The content of an adapter: factors and whole tensors by PEFT's names, and the retained share of each change."""
 
     rank: int
     tensors: dict[str, Tensor] = field(default_factory=dict)
@@ -53,7 +53,7 @@ class AdapterFile:
 
     @property
     def notes(self) -> list[str]:
-        """Sentences on what the adapter does not hold."""
+        """Sentences on the part of the changes that the adapter lacks."""
         least = min(self.shares, key=self.shares.__getitem__)
         share = self.shares[least]
         if share > 1 - ROUNDING_SHARE:
@@ -62,15 +62,15 @@ class AdapterFile:
 
     @property
     def low_shares(self) -> dict[str, float]:
-        """The shares that are below the least."""
+        """The shares below ``LEAST_SHARE``."""
         return {name: share for name, share in self.shares.items() if share < LEAST_SHARE}
 
 
 def open_adapter_base(source: ExportSource, base: Source | None, meter: Meter) -> Checkpoint:
-    """The pretrained model that the adapter is put on.
+    """The pretrained model of the adapter.
 
     Raises:
-        CheckpointError: it is not there, it is not the model that was merged, or there is a model for each task.
+        CheckpointError: it is missing, it is not the model that was merged, or there is a model for each task.
     """
     if source.tasks:
         raise CheckpointError("An adapter holds one model, and this merge gives one for each task. Use --to hf.")
@@ -88,10 +88,10 @@ def open_adapter_base(source: ExportSource, base: Source | None, meter: Meter) -
 
 
 def make_adapter(source: ExportSource, pretrained: Checkpoint, rank: int, meter: Meter, *, force: bool) -> AdapterFile:
-    """The change of the pretrained model as an adapter of this rank.
+    """The change from the pretrained model to the merged one as an adapter of this rank.
 
     Raises:
-        CheckpointError: it would lose too much of a tensor's change, and that is not forced; or the rank is none.
+        CheckpointError: the rank is invalid, or the adapter would lose too much of a tensor's change without ``force``.
     """
     if not 1 <= rank <= HIGHEST_RANK:
         raise CheckpointError(f"The rank of an adapter is a number from 1 to {HIGHEST_RANK}; say it with --rank.")
@@ -130,7 +130,7 @@ def make_adapter(source: ExportSource, pretrained: Checkpoint, rank: int, meter:
 
 
 def write_adapter(folder: Path, adapter: AdapterFile, base: str, metadata: Mapping[str, str]) -> int:
-    """Write weights and configuration as PEFT reads them; gives the bytes of the weights."""
+    """Write weights and configuration as PEFT reads them; returns the bytes of the weights."""
     infos = {name: TensorInfo(tuple(value.shape), value.dtype) for name, value in sorted(adapter.tensors.items())}
     with SafetensorsWriter(folder / ADAPTERS[0], infos, {**metadata, "format": "pt"}) as writer:
         for name in infos:
@@ -154,7 +154,7 @@ def write_adapter(folder: Path, adapter: AdapterFile, base: str, metadata: Mappi
 
 
 def _open_experts(source: ExportSource) -> OpenedRecipe | None:
-    """The models that were merged; None without a run, and where they cannot be opened any more."""
+    """The models that were merged; None without a run, or if they cannot be opened any more."""
     recipe = source.run.recipe if source.run is not None else None
     try:
         return None if recipe is None else open_inputs(recipe)
@@ -173,7 +173,7 @@ def _differs(model: Checkpoint, pretrained: Checkpoint, name: str) -> bool:
 
 
 def _change(model: Checkpoint, pretrained: Checkpoint, parameter: Parameter) -> Tensor:
-    """What was merged (d_out, d_in), in float64."""
+    """The change of a weight, (d_out, d_in), in float64."""
     change = model.read(parameter.name).double() - pretrained.read(parameter.name).double()
     return change.T if parameter.transposed else change
 
@@ -181,7 +181,7 @@ def _change(model: Checkpoint, pretrained: Checkpoint, parameter: Parameter) -> 
 def _add_factors(
     made: AdapterFile, module: str, change: Tensor, parameter: Parameter, opened: OpenedRecipe | None
 ) -> float:
-    """Add the two factors of a change; gives the share of its squared norm that they keep."""
+    """Add the two factors of a change (d_out, d_in); returns the share of its squared norm that they retain."""
     up, down = torch.zeros(len(change), made.rank), torch.zeros(made.rank, change.shape[1])
     best = _factor_in_expert_span(change, parameter, made.rank, opened) or truncated_svd(change, made.rank)
     root = best.values.sqrt()
@@ -195,7 +195,7 @@ def _add_factors(
 def _factor_in_expert_span(
     change: Tensor, parameter: Parameter, rank: int, opened: OpenedRecipe | None
 ) -> Factors | None:
-    """The best factors of a change whose columns those of the experts span, up to rounding; None if they do not."""
+    """The best factors of a change (d_out, d_in) in the span of the experts' columns; None if it is not in it."""
     known = None if opened is None else thin_task_vectors(parameter, opened.pretrained, opened.experts)
     if known is None or sum(one.rank for one in known) >= min(change.shape):
         return None
@@ -208,7 +208,7 @@ def _factor_in_expert_span(
 
 
 def _save_whole(made: AdapterFile, module: str, model: Checkpoint, later: Later) -> None:
-    """Add all tensors of a module, which takes the place of the pretrained model's."""
+    """Add all tensors of a module, which replaces the pretrained model's."""
     for name in model.infos:
         if _module(name) == module:
             made.tensors[PEFT_PREFIX + later(name)] = model.read(name)

@@ -1,4 +1,4 @@
-"""What lies beside a model's weights and is no code: its configuration, its tokenizer, how its inputs are prepared."""
+"""The files beside a model's weights, except code: configuration, tokenizer, preprocessing."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from merging.models.families import Role
 from merging.models.formats.configs import COMPANIONS, TOKENIZER, TRANSFORMERS, VOCABULARY, read_json
 from merging.models.team.tokenizers import tokens
 
-LARGEST_FILE = 64_000_000  # bytes of one of them
+LARGEST_FILE = 64_000_000  # bytes of one file
 
 
 @dataclass(frozen=True, slots=True)
 class Companions:
-    """The folder of the pretrained model, and that of an expert or adapter, if the model is one's own.
+    """The folder of the pretrained model, and, for the model of one expert or adapter, that one's own folder.
 
-    The expert's configuration comes in place of the pretrained model's, and so does its tokenizer if ``own_tokens``.
+    The expert's configuration replaces the pretrained model's; so does its tokenizer if ``uses_own_tokens``.
     """
 
     folder: Path | None
     own_folder: Path | None = None
     uses_own_tokens: bool = False
-    token_rows: tuple[int, int] = (0, 0)  # of tokens, those of the other model and those of the one that is written
+    token_rows: tuple[int, int] = (0, 0)  # rows per token: of the configured model, of the written one
 
     def copy_to(self, target: Path) -> dict[str, str]:
-        """Copy them. Returns {name: why it was not copied}, for those that lie there and were not."""
+        """Copy the files. Returns {name: reason} for existing files that were not copied."""
         of_base = tuple(name for name in COMPANIONS if not (self.uses_own_tokens and name in TOKENIZER))
         refused = copy_companions(self.folder, target, of_base)
         refused |= copy_companions(
@@ -44,7 +44,7 @@ class Companions:
         return refused
 
     def has_file(self, name: str) -> bool:
-        """Whether a file of that name lies in one of the two folders, copied or not."""
+        """Whether one of the two folders has a file with that name, copied or not."""
         return any(folder is not None and os.path.lexists(folder / name) for folder in (self.folder, self.own_folder))
 
     def _write_rows(self, path: Path) -> None:
@@ -57,7 +57,7 @@ class Companions:
 
 
 def _put_rows(config: dict[str, Any], base: Mapping[str, Any], others: int, rows: int) -> None:
-    """Write ``rows`` where the other model's are stated; a token beyond them is the pretrained model's, or none."""
+    """Replace ``others`` by ``rows`` in a configuration; special tokens beyond them become the base's, or None."""
     for key, value in config.items():
         other = base.get(key)
         if isinstance(value, dict):
@@ -69,14 +69,14 @@ def _put_rows(config: dict[str, Any], base: Mapping[str, Any], others: int, rows
 
 
 def has_tokenizer(folder: Path | None, rows: int = 0) -> bool:
-    """Whether a tokenizer lies in a folder, and numbers no token beyond so many ``rows``, unless these are 0."""
+    """Whether a folder has a tokenizer all of whose tokens are below ``rows``; 0 rows: any tokenizer."""
     if folder is None or not any((folder / name).is_file() for name in VOCABULARY):
         return False
     return not rows or max((tokens(folder) or {}).values(), default=0) < rows
 
 
 def has_other_tokens(own: Path | None, base: Path | None, rows: int) -> bool:
-    """Whether the tokenizer of an expert with so many ``rows`` is usable, and knows other tokens than the base's."""
+    """Whether the tokenizer of an expert with ``rows`` rows is usable and has other tokens than the base's."""
     return has_tokenizer(own, rows) and (not has_tokenizer(base) or tokens(own) != tokens(base))
 
 
@@ -87,7 +87,7 @@ def count_token_rows(model: Checkpoint) -> int:
 
 
 def copy_companions(folder: Path | None, target: Path, names: tuple[str, ...]) -> dict[str, str]:
-    """Copy what lies in a folder. Returns {name: why it was not copied}, for those that lie there and were not."""
+    """Copy named files of a folder. Returns {name: reason} for existing files that were not copied."""
     refused: dict[str, str] = {}
     for name in names:
         if folder is None or not os.path.lexists(folder / name):
@@ -100,7 +100,7 @@ def copy_companions(folder: Path | None, target: Path, names: tuple[str, ...]) -
 
 
 def _copy_file(source: Path, target: Path) -> None:
-    """Copy a regular file of a moderate size, whose link, if it is one, leads nowhere else."""
+    """Copy a regular file of a moderate size; a link must not lead out of its folder."""
     with os.fdopen(open_regular(resolve_contained(source)), "rb") as file:
         if os.fstat(file.fileno()).st_size > LARGEST_FILE:
             raise CheckpointError(f"{source.name} is larger than {LARGEST_FILE // 1_000_000} MB")

@@ -1,4 +1,4 @@
-"""The folder of an export: written whole or not at all, and replaced only if this program wrote it."""
+"""The folder of an export: written completely or not at all, and replaced only if this program wrote it."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ def refusal(folder: Path, *, overwrite: bool = False) -> str:
     return ""
 
 
-def find_path_problem(place: Path) -> str:
-    """Why no file or folder can be made at a place, judged by what is above it; empty if one can."""
-    above = disk.nearest_existing(place.absolute().parent)
+def find_path_problem(path: Path) -> str:
+    """Why no file or folder can be created at a path, judged by its parents; empty if one can."""
+    above = disk.nearest_existing(path.absolute().parent)
     if not above.is_dir():
-        return f"{above} is a file, so nothing can be written below it. Choose another place."
-    return "" if disk.is_writable(above) else f"{above} cannot be written to. Choose another place."
+        return f"{above} is a file, so nothing can be written below it. Choose another path."
+    return "" if disk.is_writable(above) else f"{above} cannot be written to. Choose another path."
 
 
 def list_files(folder: Path) -> set[str]:
@@ -48,7 +48,7 @@ def list_files(folder: Path) -> set[str]:
 
 
 def write_mark(folder: Path, run: Run | None, to: str) -> None:
-    """List the files of this export, so that a later one knows what it may replace."""
+    """List the files of this export, so that a later export may replace them."""
     of_run = {"run": run.id} if run else {}
     write_json(folder / MARK, {"format": FORMAT, "to": to, **of_run, "files": sorted(list_files(folder))})
 
@@ -66,7 +66,7 @@ def replace_folder(folder: Path, *, overwrite: bool = False) -> Iterator[Path]:
     """A temporary folder that becomes ``folder`` if the block ends without an error, and is removed otherwise.
 
     Raises:
-        StoreError: it exists already, it cannot be written, or the disk is full; an earlier folder has not changed.
+        StoreError: it exists already, it cannot be written, or the disk is full; an earlier folder does not change.
     """
     with temporary_beside(folder) as partial:
         if why := refusal(folder, overwrite=overwrite):
@@ -74,8 +74,8 @@ def replace_folder(folder: Path, *, overwrite: bool = False) -> Iterator[Path]:
         yield partial
         disk.sync_all(partial)
         partial.chmod(FOLDER_MODE)
-        place = folder.absolute()
-        if overwrite:  # also where another process has just taken an earlier one away
-            atomic.replace(partial, place)
-        elif not atomic.publish(partial, place):
+        target = folder.absolute()
+        if overwrite:  # also if another process has just removed an earlier one
+            atomic.replace(partial, target)
+        elif not atomic.publish(partial, target):
             raise StoreError(refusal(folder) or f"{folder} was written to by another process meanwhile; try again.")

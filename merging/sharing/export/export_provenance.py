@@ -1,4 +1,4 @@
-"""Where a model comes from, without the folders of its files: names of files, names on the Hub, digests."""
+"""The origin of a model without the folders of its files: names of files, names on the Hub, digests."""
 
 from __future__ import annotations
 
@@ -43,17 +43,17 @@ def check_hub_ids(hub_ids: Mapping[str, str], names: Sequence[str]) -> None:
 
 
 def anonymize_recipe(recipe: Recipe) -> Recipe:
-    """The recipe with the labels of its checkpoints in place of their references."""
+    """The recipe with the labels of its checkpoints instead of their references."""
     pretrained, experts = checkpoint_labels(recipe.pretrained, dict(recipe.experts))
-    given = recipe.data_files.map_paths(strip_folders)
-    return dataclasses.replace(recipe, pretrained=pretrained, experts=tuple(experts.items()), data_files=given)
+    data_files = recipe.data_files.map_paths(strip_folders)
+    return dataclasses.replace(recipe, pretrained=pretrained, experts=tuple(experts.items()), data_files=data_files)
 
 
 def find_parents(run: Run, recipe: Recipe, hub_ids: Mapping[str, str]) -> tuple[Parent, ...]:
     """The pretrained model and the experts of a run.
 
     Raises:
-        MergingError: ``hub_ids`` names another model, or gives no valid name of a repository.
+        MergingError: ``hub_ids`` names another model, or has an invalid name of a repository.
     """
     check_hub_ids(hub_ids, [PRETRAINED, *(name for name, _ in recipe.experts)])
     public = anonymize_recipe(recipe)

@@ -1,4 +1,4 @@
-"""What an export reads: a run's models, or one checkpoint, with their parents."""
+"""The source of an export: a run's models, or one checkpoint, with their parents."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ from merging.study.runs.run import Run
 from merging.tasks.context import QUIET, Context
 
 TASKS_FOLDER = "tasks"  # the folder of the models if there is one for each task
-LONGEST_FOLDER_NAME = 100  # characters of a task's name that enter a folder's name
-# Metadata of an exported file about its merge, which is kept when the file is converted.
+LONGEST_FOLDER_NAME = 100  # characters of a task's name in a folder's name
+# Metadata of an exported file about its merge, which a conversion retains.
 CARRIED_METADATA = (
     "merge_method", "merge_recipe", "base_sha256", "source_sha256", "scope", "engine_version", "torch_version",
 )  # fmt: skip
@@ -41,17 +41,17 @@ CARRIED_METADATA = (
 
 @dataclass(frozen=True)
 class ExportSource:
-    """Models by their place in the folder ("" for a single one), and what is known about them."""
+    """Models by their subfolder of the export ("" for a single model), and facts about them."""
 
     title: str
     models: Mapping[str, Checkpoint]
-    tasks: Mapping[str, str]  # place -> task, empty for a single model
+    tasks: Mapping[str, str]  # subfolder -> task; empty for a single model
     base: Checkpoint | None
     parents: tuple[Parent, ...]
     metadata: Mapping[str, str]
-    states: Mapping[str, tuple[int, ...] | None]  # place -> the file's state before it was read
-    lenders: tuple[Checkpoint, ...]  # in which a text tower is looked for, in this order
-    no_text: str = ""  # why the pretrained model of a run cannot be one of them
+    states: Mapping[str, tuple[int, ...] | None]  # subfolder -> the file's state before it was read
+    lenders: tuple[Checkpoint, ...]  # searched for a text tower, in this order
+    no_text: str = ""  # why the run's pretrained model is not among the lenders
     recipe: Recipe | None = None
     run: Run | None = None
     modules: Modules | None = None  # on top of a run's model
@@ -60,30 +60,30 @@ class ExportSource:
 def open_run(
     run: Run, hub_ids: Mapping[str, str], base: Source | None = None, context: Context = QUIET
 ) -> ExportSource:
-    """A stored run's models. ``base`` is the pretrained model, if it is not where the recipe says.
+    """A stored run's models. ``base`` is the pretrained model, if it is not at the recipe's path.
 
     Raises:
-        StoreError: it is no merge, or only its tables are kept.
+        StoreError: it is no merge, or only its tables are stored.
         CheckpointError: ``base`` is not the model that was merged.
     """
     recipe = run.recipe
     if recipe is None:
         raise StoreError(f"Run {run.id} is the evaluation of one checkpoint, not a merge; convert that file instead.")
     if not run.has_model:
-        raise StoreError(f"Run {run.id} keeps no weights; run its recipe again to get them.")
-    places = {task: _task_folder(task) for task in run.models} if run.per_task else {MERGED: ""}
-    places = _make_distinct(places)
-    models = {places[key]: model for key, model in run.open_models().items()}
+        raise StoreError(f"Run {run.id} has no stored weights; run its recipe again to get them.")
+    subfolders = {task: _task_folder(task) for task in run.models} if run.per_task else {MERGED: ""}
+    subfolders = _make_distinct(subfolders)
+    models = {subfolders[key]: model for key, model in run.open_models().items()}
     first = next(iter(models.values()))
     lent, no_text = ([], "") if holds_tokens(first) else _find_pretrained(run, recipe, base, context)
     return ExportSource(
         title=run.title,
         models=models,
-        tasks={places[task]: task for task in run.models} if run.per_task else {},
+        tasks={subfolders[task]: task for task in run.models} if run.per_task else {},
         base=None,
         parents=find_parents(run, recipe, hub_ids),
         metadata=merge_metadata(run, recipe),
-        states={place: model.state() for place, model in models.items()},
+        states={subfolder: model.state() for subfolder, model in models.items()},
         lenders=(first, *lent),
         no_text=no_text,
         recipe=anonymize_recipe(recipe),
@@ -93,27 +93,27 @@ def open_run(
 
 
 def _find_pretrained(run: Run, recipe: Recipe, base: Source | None, context: Context) -> tuple[list[Checkpoint], str]:
-    """A run's pretrained model and the text tower beside it, if they are still the same; or why they are not taken."""
+    """A run's pretrained model and the text tower beside it, if they are unchanged; or why they are not used."""
     name = strip_folders(recipe.pretrained)
     try:
         opened = open_pretrained(recipe, base)
-        kept = find_text_tower_beside(opened)
+        towers = find_text_tower_beside(opened)
     except (CheckpointError, OSError):
         if base is not None:
             raise
         return [], f"the pretrained model {name} cannot be opened from here"
-    if not kept and not holds_tokens(opened):
+    if not towers and not holds_tokens(opened):
         return [opened], ""
     digest = DIGESTS.digest(opened, context.meter(opened.nbytes))
     if digest == run.inputs[PRETRAINED]:
-        return [opened, *kept], ""
+        return [opened, *towers], ""
     if base is not None:
         raise CheckpointError(f"{strip_folders(opened.label)} is not the pretrained model of run {run.id}.")
     return [], f"{name} is not the pretrained model that was merged any more"
 
 
 def open_pretrained(recipe: Recipe, base: Source | None) -> Checkpoint:
-    """The pretrained model of a recipe, or ``base`` in its place. Raises CheckpointError if it cannot be opened."""
+    """The pretrained model of a recipe, or ``base`` instead. Raises CheckpointError if it cannot be opened."""
     return open_checkpoint(recipe.pretrained if base is None else base, PRETRAINED)
 
 
@@ -124,7 +124,7 @@ def open_single_checkpoint(
 
     Raises:
         CheckpointError: it cannot be read, or it is an adapter and there is no base.
-        Cancelled: asked to stop.
+        Cancelled: the caller cancelled.
     """
     opened, below = open_with_base(source, base)
     named = [(opened.name, opened)] + ([] if below is None else [(PRETRAINED, below)])
@@ -166,12 +166,12 @@ def _describe_parent(name: str, checkpoint: Checkpoint, hub_ids: Mapping[str, st
 
 
 def _task_folder(task: str) -> str:
-    """A folder for a task's model; the task's name is untrusted text, so it is quoted and cut."""
+    """The folder of a task's model: the task's name, which is untrusted text, quoted and truncated."""
     name = quote(task, safe=" ")[:LONGEST_FOLDER_NAME].strip(" .")
     return f"{TASKS_FOLDER}/{name or '_'}"
 
 
-def _make_distinct(places: Mapping[str, str]) -> dict[str, str]:
-    """Distinct places, even on a disk that does not distinguish upper and lower case."""
+def _make_distinct(subfolders: Mapping[str, str]) -> dict[str, str]:
+    """Distinct subfolders, even on a disk that does not distinguish upper and lower case."""
     used: set[str] = set()
-    return {key: choose_unique_name(place, used) for key, place in places.items()}
+    return {key: choose_unique_name(subfolder, used) for key, subfolder in subfolders.items()}

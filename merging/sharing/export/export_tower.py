@@ -1,4 +1,4 @@
-"""A model prepared for an export: a whole visual tower, what its shapes do not state, a text side if there is one."""
+"""A model prepared for an export: a whole visual tower, facts that its shapes do not state, an optional text side."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ from merging.sharing.export.text_side import TextSide
 
 @dataclass(frozen=True)
 class ExportTower:
-    """One model prepared for an export, with what its configuration states.
+    """One model prepared for an export, with the values of its configuration.
 
-    ``text`` is the text side that is exported with it; without one, ``image_only`` says why there is none.
+    ``text`` is the text side that is exported with it; without one, ``image_only`` is the reason.
     """
 
     checkpoint: Checkpoint
@@ -50,7 +50,7 @@ class ExportTower:
 
     @property
     def note(self) -> str:
-        """What an export of it does not hold, in a sentence; empty if it is a whole CLIP model."""
+        """A sentence on what the export lacks; empty if it is a whole CLIP model."""
         if self.text is not None:
             return ""
         return f"The export holds the image tower alone, without a text tower: {self.image_only}."
@@ -92,11 +92,11 @@ def complete_tower(
 ) -> ExportTower:
     """A checkpoint as a complete tower with shapes that fit together.
 
-    ``base`` states what the checkpoint does not, its architecture and activation; then ``given`` does.
+    ``base``, then ``stated_architecture``, supply the architecture and activation that the checkpoint lacks.
 
     Raises:
-        CheckpointError: no tower, an incomplete one, or nothing states how many heads it has; or ``given`` contradicts
-            what the files state.
+        CheckpointError: no tower, an incomplete one, an unknown number of heads, or ``stated_architecture`` contradicts
+            the files.
     """
     bare = convert_naming(refuse_head(checkpoint), "open_clip_tower")
     stated = architecture_in_metadata(checkpoint)
@@ -145,7 +145,7 @@ def _activation(
 
 
 def _normalization(bare: Checkpoint, stated: Mapping[str, Any]) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Mean and standard deviation of images: as stated, or of the benchmark that fits the model, or OpenAI's."""
+    """Mean (3,) and standard deviation (3,) of images: as stated, or of the model's benchmark, or OpenAI's."""
     images = stated.get("preprocess")
     if isinstance(images, dict) and (statistics := normalization(images.get("mean"), images.get("std"))):
         return tuple(statistics["preprocess"]["mean"]), tuple(statistics["preprocess"]["std"])
@@ -157,7 +157,7 @@ def _normalization(bare: Checkpoint, stated: Mapping[str, Any]) -> tuple[tuple[f
 
 
 def _dtype(bare: Checkpoint) -> str:
-    """The most frequent dtype, by numbers."""
+    """The dtype of most scalars."""
     numbers: Counter[str] = Counter()
     for info in bare.infos.values():
         numbers[dtype_name(info.dtype)] += info.numel

@@ -1,7 +1,7 @@
-"""The model card: README.md with metadata for the Hub, and for people what the model is and how to use it.
+"""The model card: README.md with metadata for the Hub, and for readers a description of the model and its use.
 
-Names are untrusted text: a YAML library writes them in the metadata, and the text escapes all Markdown in them. Nothing
-in it names a machine, its folders or the time.
+Names are untrusted text: a YAML library writes them in the metadata, and the text escapes all Markdown in them. The
+card names no machine, folder or time.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ if TYPE_CHECKING:
 FILE = "README.md"
 SPLIT = "reporting"
 LONGEST_TEXT = 2000  # characters of a warning
-WIDEST_TABLE = 120  # characters of a table of rules; all of it is in the recipe below
-LEARNED_FROM = {  # by the split that a recipe names
+WIDEST_TABLE = 120  # characters of a table of rules; the recipe below has the full table
+LEARNED_FROM = {  # by the split of a recipe
     "choosing": "It learned, without labels, from other test images than those that its scores are of.",
     "reporting": ADAPTS_ON_TEST,
     "exemplars": "It learned from training images.",
 }
-LINES = 400  # of a recipe that a file carries
+LINES = 400  # of a recipe in a file's metadata
 ACCOUNTS = {
     "dense": "The files as they are",
     "sparse": "What differs from the pretrained model, every tensor in its smallest encoding",
@@ -52,7 +52,7 @@ ACCOUNTS = {
 
 @dataclass(frozen=True)
 class Card:
-    """What a card describes."""
+    """The content of a card."""
 
     source: ExportSource
     towers: Mapping[str, ExportTower]
@@ -61,12 +61,12 @@ class Card:
 
     @property
     def tower(self) -> ExportTower:
-        """One of the models, which all have the same architecture."""
+        """One of the models; all have the same architecture."""
         return next(iter(self.towers.values()))
 
     @property
     def scores(self) -> pd.DataFrame | None:
-        """Accuracies on the half that is for reporting."""
+        """Accuracies on the reporting half."""
         run = self.source.run
         if run is None or run.scores is None:
             return None
@@ -116,7 +116,7 @@ def _result(row: Mapping[Any, Any]) -> dict[str, Any]:
     }
 
 
-# --- for people ------------------------------------------------------------------------------------------------------
+# --- for readers ------------------------------------------------------------------------------------------------------
 
 
 def markdown_text(text: object) -> str:
@@ -171,7 +171,7 @@ def _introduction(card: Card) -> str:
 
 
 def describe_cautions(run: Run) -> str:
-    """What may be wrong with the model, right below what it is; empty if nothing."""
+    """Warnings about the model, below its description; empty if there are none."""
     return "\n".join(f"- **Warning:** {escape_markdown(printable(line, LONGEST_TEXT))}" for line in run.cautions)
 
 
@@ -204,12 +204,12 @@ def describe_methods(recipe: Recipe) -> Iterator[str]:
 
 
 def _escape_own_text(text: str) -> str:
-    """A sentence of this program, in which nothing is meant as Markdown."""
+    """A sentence of this program without Markdown."""
     return re.sub(r"([\\`*_<>$\[\]])", r"\\\1", text)
 
 
 def parents_table(source: ExportSource) -> str:
-    """A table of the models that it was made from."""
+    """A table of the parents of the model."""
     rows = [
         (markdown_text(parent.name), markdown_text(parent.hub_id or parent.label), f"`{parent.digest}`")
         for parent in source.parents
@@ -295,9 +295,9 @@ def _limits(card: Card) -> Iterator[str]:
     if recipe is not None and recipe.per_task:
         yield _escape_own_text(PER_TASK)
     if recipe is not None and recipe.exemplars is not None:
-        drawn = recipe.exemplars
-        count = _count(run, "exemplars") or f"at most {drawn.per_task}"
-        yield f"The methods saw {count} training images of each task (seed {drawn.seed})."
+        exemplars = recipe.exemplars
+        count = _count(run, "exemplars") or f"at most {exemplars.per_task}"
+        yield f"The methods saw {count} training images of each task (seed {exemplars.seed})."
     if recipe is not None and recipe.adapted_on:
         yield f"{LEARNED_FROM[recipe.adapted_on]}{_describe_test_images(recipe, run)}"
     if run is not None and run.needs_task and not run.per_task:
@@ -322,7 +322,7 @@ def _limits(card: Card) -> Iterator[str]:
 
 
 def _describe_test_images(recipe: Recipe, run: Run | None) -> str:
-    """How many of these images there were, as far as it is known."""
+    """The number of these images, if it is known."""
     if recipe.test_data is None:
         return ""
     most, seed = recipe.test_data.per_task, recipe.test_data.seed
@@ -331,7 +331,7 @@ def _describe_test_images(recipe: Recipe, run: Run | None) -> str:
 
 
 def _count(run: Run | None, kind: str) -> str:
-    """How many images of each task a run saw, '20 to 64' where they differ; empty if it is not recorded."""
+    """The number of images of each task that a run used, '20 to 64' if they differ; empty if it is not recorded."""
     counts = sorted(run.images.get(kind, {}).values()) if run is not None else []
     return "" if not counts else f"{counts[0]:,}" if counts[0] == counts[-1] else f"{counts[0]:,} to {counts[-1]:,}"
 

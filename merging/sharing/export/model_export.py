@@ -1,4 +1,4 @@
-"""Exports a run or a checkpoint to a folder that Transformers or open_clip loads."""
+"""Export of a run or a checkpoint to a folder that Transformers or open_clip loads."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ from merging.sharing.export.weight_files import SHARD_BYTES, WRITING_PHASE, writ
 from merging.study.runs.run import RECIPE, Run
 from merging.tasks.context import QUIET, Context
 
-SPARE_BYTES = 1 << 20  # bytes for everything that is not weights
+SPARE_BYTES = 1 << 20  # bytes for all files except weights
 ONLY_NETWORKS = "Adapters are written of networks other than CLIP; export this model with --to hf."
 MODELS_FOLDER = "tasks.json"  # {task: folder of its model}, if there is one for each task
 
 
 @dataclass(frozen=True)
 class Exported:
-    """What was written: the folder, its files, warnings for users of the model, and what it does not hold."""
+    """The result of an export: the folder, its files, warnings for users of the model, and the parts that it lacks."""
 
     folder: Path
     to: str
@@ -73,23 +73,23 @@ def export(  # noqa: PLR0913 - the public contract
 ) -> Exported:
     """Write a model as a folder: weights, configurations, recipe, tables, scores and a model card.
 
-    With a text tower it is a whole CLIP model. Equal runs give equal bytes. It is written whole or not at all.
+    With a text tower it is a whole CLIP model. Equal runs give equal bytes. It is written completely or not at all.
 
     Args:
         source: a stored run, or a checkpoint in any format that can be opened.
-        to: "hf" for Transformers or "open_clip"; "peft" for an adapter, of networks other than CLIP.
+        to: "hf" for Transformers or "open_clip"; "peft" for an adapter of a network other than CLIP.
         base: the pretrained model, for an adapter, a file without projection or text side, or a run far from it.
-        activation, architecture: what no file states: "gelu"; "heads=12", an open_clip name or a configuration's path.
-        text_tower: a model whose text tower is taken in place of the source's or the base's, or "none".
+        activation, architecture: facts that no file has: "gelu"; "heads=12", an open_clip name or a config's path.
+        text_tower: a model whose text tower replaces the source's or the base's, or "none".
         hub_ids: {parent's name: repository on the Hub}, for the card.
-        overwrite, shard_bytes: replace an earlier export; size above which weights for Transformers are divided.
-        task: of other networks than CLIP, the expert whose head the model gets, under its configuration.
-        rank, force: of an adapter, and whether one is written that keeps less than half of some tensor's change.
+        overwrite, shard_bytes: replace an earlier export; size above which weights for Transformers are sharded.
+        task: for networks other than CLIP, the expert whose head and configuration the model gets.
+        rank, force: of an adapter, and whether to write it if it retains less than half of some tensor's change.
 
     Raises:
-        StoreError: the run keeps no weights, the folder exists already, or the disk is full.
-        CheckpointError: not a whole visual tower, or no file states what its shapes do not.
-        Cancelled: asked to stop; nothing is kept.
+        StoreError: the run has no stored weights, the folder exists already, or the disk is full.
+        CheckpointError: not a whole visual tower, or no file states a fact that its shapes do not determine.
+        Cancelled: the caller cancelled; nothing is written.
     """
     library, folder = find_target(TARGETS[0] if to == PEFT else to), Path(folder)
     parts = context.split({READING: 0.0 if isinstance(source, Run) else 1.0, WRITING_PHASE: 1.0})
@@ -99,15 +99,15 @@ def export(  # noqa: PLR0913 - the public contract
     if is_network(opened):
         return _export_network(opened, folder, to, base, task, overwrite, shard_bytes, parts[WRITING_PHASE])
     towers = _make_towers(opened, library, activation, _stated_architecture(opened, architecture), text_tower)
-    tensors = {place: library.tensors(tower) for place, tower in towers.items()}
+    tensors = {subfolder: library.tensors(tower) for subfolder, tower in towers.items()}
     meter = parts[WRITING_PHASE].meter(needed := sum(one.nbytes for one in tensors.values()))
     meter.report_part(0, WRITING_PHASE)
     require_space(folder, needed + _modules_bytes(opened) + SPARE_BYTES)
     with replace_folder(folder, overwrite=overwrite) as inside:
-        for place, tower in towers.items():
-            own = _metadata(opened, tower, place)
-            _write_tower(inside / place, tower, tensors[place], library, own, shard_bytes, meter)
-            _check_unchanged(opened, place)
+        for subfolder, tower in towers.items():
+            own = _metadata(opened, tower, subfolder)
+            _write_tower(inside / subfolder, tower, tensors[subfolder], library, own, shard_bytes, meter)
+            _check_unchanged(opened, subfolder)
         _write_extras(inside, opened)
         write_card(inside, Card(opened, towers, library, needed))
         write_mark(inside, opened.run, to)
@@ -117,7 +117,7 @@ def export(  # noqa: PLR0913 - the public contract
 def _open_source(
     source: Run | Source, base: Source | None, hub_ids: Mapping[str, str], task: str, context: Context
 ) -> ExportSource:
-    """What is exported, with its parents."""
+    """The source of the export, with its parents."""
     if isinstance(source, Run):
         opened = open_run(source, hub_ids, base, context)
     else:
@@ -146,14 +146,14 @@ def _export_network(
     meter = context.meter(export.nbytes)
     require_space(folder, export.nbytes + SPARE_BYTES)
     with replace_folder(folder, overwrite=overwrite) as inside:
-        for place, model in export.models.items():
-            (inside / place).mkdir(parents=True, exist_ok=True)
-            own = {"task": opened.tasks.get(place, task)} if task or opened.tasks else {}
+        for subfolder, model in export.models.items():
+            (inside / subfolder).mkdir(parents=True, exist_ok=True)
+            own = {"task": opened.tasks.get(subfolder, task)} if task or opened.tasks else {}
             write_weights(
-                inside / place, model, WEIGHTS, {**opened.metadata, **own, "format": "pt"}, meter, shard_bytes
+                inside / subfolder, model, WEIGHTS, {**opened.metadata, **own, "format": "pt"}, meter, shard_bytes
             )
-        for place in opened.models:
-            _check_unchanged(opened, place)
+        for subfolder in opened.models:
+            _check_unchanged(opened, subfolder)
         notes = write_companions(inside, export)
         _write_extras(inside, opened)
         write_network_card(inside, export, notes)
@@ -210,7 +210,7 @@ def _write_tower(
 
 
 def _stated_architecture(opened: ExportSource, architecture: str) -> StatedArchitecture:
-    """What is stated of the models: by the caller, or by the recipe that they are of."""
+    """The architecture that the caller states, or else the models' recipe."""
     return named_architecture(architecture or (opened.recipe.architecture if opened.recipe else ""))
 
 
@@ -221,11 +221,13 @@ def _make_towers(
     stated: StatedArchitecture,
     text_tower: Source | None,
 ) -> dict[str, ExportTower]:
-    """The models by their places, with the text side, which they have in common."""
-    towers = {place: complete_tower(model, opened.base, activation, stated) for place, model in opened.models.items()}
+    """The models by their subfolders, with the text side that they share."""
+    towers = {
+        subfolder: complete_tower(model, opened.base, activation, stated) for subfolder, model in opened.models.items()
+    }
     text, image_only = _find_text_side(next(iter(towers.values())), opened.lenders, text_tower, stated, library)
     image_only = image_only and (opened.no_text or image_only)
-    return {place: replace(tower, text=text, image_only=image_only) for place, tower in towers.items()}
+    return {subfolder: replace(tower, text=text, image_only=image_only) for subfolder, tower in towers.items()}
 
 
 def describe_limits(
@@ -237,7 +239,7 @@ def describe_limits(
     architecture: str = "",
     text_tower: Source | None = None,
 ) -> str:
-    """What an export of a model will not hold, in a sentence; empty if it will be a whole CLIP model.
+    """A sentence on what an export of a model will lack; empty if it will be a whole CLIP model.
 
     ``model`` may be the pretrained model of a merge that is not computed yet. Only names and shapes are read.
 
@@ -266,7 +268,7 @@ def _find_text_side(
     stated: StatedArchitecture,
     library: ExportTarget,
 ) -> tuple[TextSide | None, str]:
-    """The text side that is exported with a tower; or None, and why there is none that the library can have."""
+    """The text side that is exported with a tower; or None, and the reason."""
     text, reason = choose_text_side(lenders, tower.architecture.embed_dim, text_tower, stated.text_heads)
     if text is None or not (refused := library.find_refusal(text, tower)):
         return text, reason
@@ -281,8 +283,8 @@ def export_file(
     """Write a run's model as one safetensors file under the pretrained model's names, with the same metadata.
 
     Raises:
-        StoreError: the run has one model per task or keeps no weights, or the file cannot be written.
-        Cancelled: asked to stop; nothing is kept.
+        StoreError: the run has one model per task or no stored weights, or the file cannot be written.
+        Cancelled: the caller cancelled; nothing is written.
     """
     if run.per_task:
         raise StoreError(f"Run {run.id} has one model per task; they need a folder.")
@@ -301,15 +303,15 @@ def export_file(
     return Exported(path, "file", (path.name,), model.nbytes, () if tower is None else tower.warnings)
 
 
-def _check_unchanged(source: ExportSource, place: str) -> None:
+def _check_unchanged(source: ExportSource, subfolder: str) -> None:
     """Raise CheckpointError if a model's file was overwritten since it was opened."""
-    model = source.models[place]
-    if model.state() != source.states[place]:
+    model = source.models[subfolder]
+    if model.state() != source.states[subfolder]:
         raise CheckpointError(f"{model.name} was changed while it was being read; export again.")
 
 
-def _metadata(source: ExportSource, tower: ExportTower, place: str) -> dict[str, str]:
-    task = {"task": source.tasks[place]} if place in source.tasks else {}
+def _metadata(source: ExportSource, tower: ExportTower, subfolder: str) -> dict[str, str]:
+    task = {"task": source.tasks[subfolder]} if subfolder in source.tasks else {}
     own = {"format": "pt", "hidden_act": tower.activation, "architecture": tower.architecture_json}
     return {**source.metadata, **task, **own}
 
@@ -323,7 +325,7 @@ def _warnings(towers: Mapping[str, ExportTower]) -> tuple[str, ...]:
 
 
 def _modules_bytes(source: ExportSource) -> int:
-    """Bytes of what an adapt put on top of the model."""
+    """Bytes of the modules that an adapt put on top of the model."""
     return sum(part.nbytes for _, _, part in source.modules.parts()) if source.modules else 0
 
 
@@ -334,7 +336,7 @@ def _write_extras(folder: Path, source: ExportSource) -> None:
     if source.recipe is not None:
         (folder / RECIPE).write_text(source.recipe.to_yaml(), "utf-8")
     if source.tasks:
-        write_json(folder / MODELS_FOLDER, {task: place for place, task in source.tasks.items()})
+        write_json(folder / MODELS_FOLDER, {task: subfolder for subfolder, task in source.tasks.items()})
     run = source.run
     if run is None:
         return

@@ -1,4 +1,4 @@
-"""The model card of a network other than CLIP: what it is, what was inferred, and what was kept per task."""
+"""The model card of a network other than CLIP: its kind, the inferred facts, and the tensors stored per task."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def write_adapter_card(folder: Path, export: NetworkExport, adapter: AdapterFile
 
 
 def _metadata(export: NetworkExport) -> dict[str, Any]:
-    """What the Hub reads."""
+    """The metadata that the Hub reads."""
     recipe = export.source.recipe
     entries: dict[str, Any] = {
         "library_name": "transformers",
@@ -105,7 +105,7 @@ def _introduction(export: NetworkExport) -> str:
 
 
 def _describe_inference(model: Checkpoint) -> str:
-    """Roles, blocks and towers, which come from names, shapes and types of the tensors."""
+    """Roles, blocks and towers, as inferred from names, shapes and types of the tensors."""
     parameters = model.parameters
     towers = list(dict.fromkeys(p.tower for p in parameters if p.tower))
     blocks = len({(p.tower, p.block) for p in parameters if p.block is not None})

@@ -1,4 +1,4 @@
-"""A network other than CLIP as a folder of Transformers: under the pretrained model's names, or as one task's model."""
+"""A network other than CLIP as a folder for Transformers, with the pretrained model's names or as one task's model."""
 
 from __future__ import annotations
 
@@ -45,15 +45,15 @@ Heads = Mapping[str, Mapping[str, Tensor]]
 
 @dataclass(frozen=True)
 class NetworkExport:
-    """What is written of a network: models by place, the folders of the pretrained model and of experts, heads."""
+    """The export of a network: models by subfolder, the folders of the pretrained model and of experts, heads."""
 
     source: ExportSource
     models: Mapping[str, Checkpoint]
-    title: str  # what such networks are called; empty if it is not known
+    title: str  # the name of such networks; empty if unknown
     companions: Companions  # configuration and tokenizer
     heads: Heads = field(default_factory=dict)
     experts: Mapping[str, Path | None] = field(default_factory=dict)  # the folder of each expert
-    task: str = ""  # whose model it is; empty: the pretrained model's with the merged numbers
+    task: str = ""  # the task of the model; empty: the pretrained model with merged weights
     missing: str = ""  # why the pretrained model's folder is not known
 
     @property
@@ -64,7 +64,7 @@ class NetworkExport:
 
 
 def is_network(source: ExportSource) -> bool:
-    """Whether these models are of another network than CLIP."""
+    """Whether these models are of a network other than CLIP."""
     return next(iter(source.models.values())).is_inferred
 
 
@@ -75,7 +75,7 @@ def refuse_open_clip(model: Checkpoint) -> None:
 
 
 def prepare_network(source: ExportSource, base: Source | None = None, task: str = "") -> NetworkExport:
-    """What is written of these models.
+    """The export of these models.
 
     Raises:
         CheckpointError: ``task`` is no expert with a head of its own, or its expert cannot be opened.
@@ -100,7 +100,7 @@ def prepare_network(source: ExportSource, base: Source | None = None, task: str 
 
 
 def _find_companions(model: Checkpoint, base: Checkpoint | None) -> Companions:
-    """What lies beside a checkpoint; beside an adapter's model and the adapter."""
+    """The files beside a checkpoint; for an adapter, those beside its model and beside the adapter."""
     if base is None or not isinstance(stored_model(model), AdaptedCheckpoint):
         return Companions(model.folder)
     rows = count_token_rows(model)
@@ -119,7 +119,7 @@ def _expert_folder(model: ModelRef) -> Path | None:
 def _prepare_for_task(
     source: ExportSource, run: Run, recipe: Recipe, heads: Heads, task: str, title: str
 ) -> NetworkExport:
-    """The merged model with one task's head, under the names in that expert's file."""
+    """The merged model with one task's head, with the names in that expert's file."""
     _require_head(task, heads, f"Run {run.id}")
     opened = open_inputs(recipe)
     expert = opened.experts[task]
@@ -146,7 +146,7 @@ def _prepare_for_task(
 
 
 def check_task(recipe: Recipe, task: str, base: Path | None = None) -> None:
-    """Raise CheckpointError if a recipe's merge will keep no head of a task; only names and shapes are read."""
+    """Raise CheckpointError if a recipe's merge will store no head for a task; only names and shapes are read."""
     pretrained = open_inputs(recipe, base).pretrained
     if not pretrained.is_inferred:
         raise CheckpointError(NO_HEADS)
@@ -161,7 +161,7 @@ def _require_head(task: str, heads: Collection[str], who: str) -> None:
 
 
 def _shape_as_stored(merged: Checkpoint, name: str, expert: Checkpoint, stored: str) -> DerivedTensor:
-    """A merged tensor in the shape of the expert's; of a table with more rows, the others are the expert's own."""
+    """A merged tensor in the shape of the expert's; additional rows of a table are the expert's own."""
     info, wanted = merged.infos[name], expert.infos[stored].shape
     if info.shape == wanted:
         return DerivedTensor(info, (TensorSlice.whole(merged, name),))
@@ -175,10 +175,10 @@ def _shape_as_stored(merged: Checkpoint, name: str, expert: Checkpoint, stored: 
 
 
 def write_companions(folder: Path, export: NetworkExport) -> list[str]:
-    """Copy what lies beside the weights into each model's folder, and write the heads. Returns notes on what lacks."""
+    """Copy the files beside the weights into each model's folder, and write the heads. Returns notes on the missing."""
     notes = [f"Nothing beside the weights was copied: {export.missing}"] if export.missing else []
-    for place in export.models:
-        target = folder / place
+    for subfolder in export.models:
+        target = folder / subfolder
         refused = export.companions.copy_to(target)
         notes += [f"{name} was not copied: {why}" for name, why in refused.items()]
         absent = [name for name in COMPANIONS if not export.companions.has_file(name)]
@@ -195,10 +195,10 @@ def write_companions(folder: Path, export: NetworkExport) -> list[str]:
                 writer.write(name, value.contiguous())
         copy_companions(export.experts.get(expert), where, (TRANSFORMERS,))
         if not (where / TRANSFORMERS).exists():
-            notes.append(f"The head of {printable(expert)} has no {TRANSFORMERS}: none lies beside its expert.")
+            notes.append(f"The head of {printable(expert)} has no {TRANSFORMERS}: its expert has none.")
     return list(dict.fromkeys(notes))
 
 
 def _choose_folder_name(expert: str, used: set[str]) -> str:
-    """A folder's name for an expert, whose own is untrusted text."""
+    """A folder's name for an expert, whose name is untrusted text."""
     return choose_unique_name(quote(expert, safe=" ")[:100].strip(" .") or "_", used)

@@ -16,7 +16,7 @@ from merging.base.text import printable
 from merging.sharing.export.export_names import TARGETS
 
 FOLDER = "exports"
-STORED_FORMAT = "file"  # one file under the pretrained model's names
+STORED_FORMAT = "file"  # one file with the pretrained model's tensor names
 KINDS = (*TARGETS, STORED_FORMAT)
 CARD = "README.md"
 MOST_BYTES = 5000  # files of one export
@@ -59,10 +59,10 @@ def export_command(run_id: str, to: str, folder: Path, device: str = "auto") -> 
 
 
 def resolve_typed_folder(text: str) -> Path:
-    """The folder that a user typed, from the root of the disk or the home folder on.
+    """The absolute folder that a user typed; it begins with / or ~.
 
     Raises:
-        StoreError: it is relative, so that it would depend on where the program was started, or it is no path here.
+        StoreError: it is relative, so that it would depend on the working folder, or it is no path on this machine.
     """
     if re.match(r"[A-Za-z]:[\\/]|\\\\", text) and os.sep == "/":
         raise StoreError(f"{printable(text)} is a path of Windows; here paths begin with / or ~.")

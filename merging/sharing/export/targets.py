@@ -1,4 +1,4 @@
-"""The contents of a folder for Transformers and of one for open_clip: weights under their names, configurations."""
+"""The contents of a folder for Transformers and of one for open_clip: weights with their names, configurations."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from merging.sharing.export.export_tower import ExportTower
 from merging.sharing.export.text_side import TextSide, mlp_ratio
 
 BICUBIC = 3  # Pillow's number
-HIGHEST_TOKEN = 2  # with this number as the end, Transformers takes the highest token for it, as open_clip does
+HIGHEST_TOKEN = 2  # with this end token, Transformers pools the highest token id, as open_clip does
 # Text towers of the published models by (width of the visual tower, embedding): width, heads, layers.
 TEXTS = {(768, 512): (512, 8, 12), (1024, 768): (768, 12, 12), (1280, 1024): (1024, 16, 24)}
 STAND_IN = (64, 1, 1)
@@ -23,7 +23,7 @@ CONTEXT, VOCABULARY = 77, 49408
 
 
 class ExportTarget(Protocol):
-    """A library that the folder is for."""
+    """A library that loads the folder."""
 
     @property
     def library(self) -> str: ...  # its name, as the Hub knows it
@@ -35,22 +35,22 @@ class ExportTarget(Protocol):
     def whole(self) -> str: ...  # how a whole model is loaded, for the card
 
     def limit(self, shard: int) -> int:
-        """Bytes above which the weights are divided."""
+        """Bytes above which the weights are sharded."""
 
     def find_refusal(self, text: TextSide, tower: ExportTower) -> str:
         """Why a text side cannot be exported with a tower; empty if it can."""
 
     def tensors(self, tower: ExportTower) -> Checkpoint:
-        """The weights under the library's names."""
+        """The weights with the library's names."""
 
     def configs(self, tower: ExportTower) -> Mapping[str, Mapping[str, Any]]:
         """{file name: its contents}."""
 
     def task(self, tower: ExportTower) -> str:
-        """The Hub's name for what the model can do by itself."""
+        """The Hub's name for the task of the model."""
 
     def code(self, tower: ExportTower, folder: str) -> str:
-        """Lines that load the model and give an image's features."""
+        """Code that loads the model and computes an image's features."""
 
 
 @dataclass(frozen=True)
@@ -128,7 +128,7 @@ features = model(**processor(images=image, return_tensors="pt")).{features}
 """
 
     def _sizes(self, tower: ExportTower, width: int, mlp: int, heads: int, layers: int) -> dict[str, Any]:
-        """What the configurations of both towers have."""
+        """The fields that the configurations of both towers have."""
         return {
             "attention_dropout": 0.0,
             "hidden_act": tower.activation,

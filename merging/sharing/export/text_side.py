@@ -1,4 +1,4 @@
-"""The text side of an exported model: a whole text tower, of which nothing is merged, and its configuration."""
+"""The text side of an exported model: a whole text tower, which merging does not change, and its configuration."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from merging.models.text_tower import BLOCKS, POSITIONS, PROJECTION, SCALE, TOKE
 from merging.sharing.export import tower_shapes
 from merging.sharing.export.export_names import NO_TEXT
 
-# Fields of open_clip that say what Transformers' text tower is, too, or what tokenizer goes with it.
+# Fields of open_clip that also describe Transformers' text tower, or its tokenizer.
 SHARED_FIELDS = {
     "context_length", "vocab_size", "width", "heads", "layers", "mlp_ratio", "hf_tokenizer_name", "tokenizer_kwargs",
 }  # fmt: skip
 TRANSFORMERS_DEFAULTS = (
     ("pool_type", "argmax"),
     ("proj_type", "linear"),
-)  # of open_clip, and all that Transformers has
+)  # of open_clip; Transformers has no other values
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class TextSide:
 
     @property
     def odd_field(self) -> str:
-        """A field of its configuration that makes it another kind of tower than Transformers' CLIP has; else empty."""
+        """A field of its configuration that Transformers' CLIP does not support; empty if there is none."""
         fields = (name for name, value in self.config.items() if value and (name, value) not in TRANSFORMERS_DEFAULTS)
         return next((name for name in fields if name not in SHARED_FIELDS), "")
 
@@ -52,7 +52,7 @@ def read_text_side(source: Checkpoint, embed_dim: int, heads: int = 0) -> TextSi
     """The text side in a checkpoint; ``heads`` is its number of heads where its file states none.
 
     Raises:
-        CheckpointError: it holds none or only a part of one, or one that gives another number of features.
+        CheckpointError: it has no whole text tower, or one with another number of features.
     """
     text = text_tower(stored_model(source))
     width, context, vocabulary = text.infos[TOKENS].shape[-1], *(text.infos[n].shape[0] for n in (POSITIONS, TOKENS))
@@ -85,13 +85,13 @@ def holds_tokens(source: Checkpoint) -> bool:
 
 
 def find_text_sources(model: Checkpoint, base: Checkpoint | None) -> tuple[Checkpoint, ...]:
-    """The checkpoints in which a model's text tower may be: its own, that of its base, and what lies beside them."""
+    """The checkpoints that may hold a model's text tower: itself, its base, and the towers beside them."""
     own = [model] if base is None else [model, base]
-    return (*own, *(kept for checkpoint in own for kept in find_text_tower_beside(checkpoint)))
+    return (*own, *(tower for checkpoint in own for tower in find_text_tower_beside(checkpoint)))
 
 
 def find_text_tower_beside(model: Checkpoint) -> list[Checkpoint]:
-    """The text tower that a benchmark keeps beside its models, if the model is one of those."""
+    """The text tower that a benchmark stores beside its models, if the model is one of those."""
     models = model.folder
     if models is None or models.name != "models":
         return []
@@ -106,11 +106,11 @@ def choose_text_side(
 ) -> tuple[TextSide | None, str]:
     """The text side of the first checkpoint that holds a whole one; or None, and why there is none.
 
-    ``asked`` is a checkpoint to take in place of these, or ``NO_TEXT``; ``heads`` are those of a text tower whose file
-    states none.
+    ``text_tower`` is a checkpoint that replaces the sources, or ``NO_TEXT``; ``heads`` is the number of heads of a text
+    tower whose file states none.
 
     Raises:
-        CheckpointError: the text tower that was asked for cannot be used, or a file states other ``heads``.
+        CheckpointError: ``text_tower`` cannot be used, or a file states another number of heads.
     """
     if isinstance(text_tower, str) and text_tower == NO_TEXT:
         return None, "it was left out, as requested"
@@ -136,7 +136,7 @@ def choose_text_side(
 
 
 def _file(checkpoint: Checkpoint) -> str:
-    """What to call a checkpoint: its file's name, or its own if it is in no file."""
+    """A checkpoint's name for messages: its file's name, or its own name if it has no file."""
     return checkpoint.name if checkpoint.state() is None else strip_folders(checkpoint.label)
 
 

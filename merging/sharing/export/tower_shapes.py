@@ -15,7 +15,7 @@ FIRST_HIDDEN = "transformer.resblocks.0.mlp.c_fc.weight"
 
 
 def vision_shapes(a: Architecture, mlp: int) -> Shapes:
-    """Of a visual tower, without the projection; ``mlp`` is the hidden width of its MLPs."""
+    """The shapes of a visual tower, without the projection; ``mlp`` is the hidden width of its MLPs."""
     w, p = a.width, a.patch_size
     tokens = (a.image_size // p) ** 2 + 1
     shapes: Shapes = {"class_embedding": (w,), "positional_embedding": (tokens, w), "conv1.weight": (w, 3, p, p)}
@@ -23,7 +23,7 @@ def vision_shapes(a: Architecture, mlp: int) -> Shapes:
 
 
 def text_shapes(width: int, layers: int, mlp: int, context: int, vocabulary: int, embed_dim: int) -> Shapes:
-    """Of a text tower."""
+    """The shapes of a text tower."""
     shapes: Shapes = {TOKENS: (vocabulary, width), POSITIONS: (context, width), PROJECTION: (width, embed_dim)}
     return shapes | _norms("ln_final", width) | _blocks(layers, width, mlp)
 

@@ -1,4 +1,4 @@
-"""Weights as safetensors in one file or several, copied piece by piece: memory holds a piece, never a model."""
+"""Weights as safetensors in one file or several, copied in pieces, so that memory never holds a model."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from merging.models.formats.configs import INDEX
 from merging.models.formats.safetensors import SafetensorsWriter
 from merging.models.tensor_info import TensorInfo
 
-SHARD_BYTES = 5_000_000_000  # bytes above which a model is divided into files
+SHARD_BYTES = 5_000_000_000  # bytes above which a model is sharded
 PIECE_SCALARS = 1 << 18  # scalars copied at a time: larger pieces need new memory from the system each time
 WRITING_PHASE = "Writing the model"
 
@@ -39,7 +39,7 @@ def divide_into_shards(infos: Mapping[str, TensorInfo], file: str, limit: int = 
         return {file: groups[0]}
     stem, dot, ending = file.rpartition(".")
     count = len(groups)
-    return {f"{stem}-{place:05}-of-{count:05}{dot}{ending}": names for place, names in enumerate(groups, 1)}
+    return {f"{stem}-{number:05}-of-{count:05}{dot}{ending}": names for number, names in enumerate(groups, 1)}
 
 
 def write_weights(
@@ -48,7 +48,7 @@ def write_weights(
     """Write all tensors of a checkpoint, with an index if there are several files. Equal tensors give equal bytes.
 
     Raises:
-        Cancelled: the caller requested it through the meter.
+        Cancelled: the caller cancelled.
     """
     files = divide_into_shards(checkpoint.infos, file, limit)
     for part, names in files.items():
@@ -64,7 +64,7 @@ def write_weights(
 def write_weight_file(
     path: Path, checkpoint: Checkpoint, metadata: Mapping[str, str], meter: Meter, names: Sequence[str] | None = None
 ) -> None:
-    """Write some tensors of a checkpoint, or all, into one file, which appears whole or not at all."""
+    """Write some or all tensors of a checkpoint into one file, completely or not at all."""
     infos = {name: checkpoint.infos[name] for name in names or checkpoint.infos}
     with SafetensorsWriter(path, infos, metadata) as writer, prefetch(_read_pieces(checkpoint, infos)) as pieces:
         for name, start, values in pieces:
@@ -73,7 +73,7 @@ def write_weight_file(
 
 
 def _read_pieces(checkpoint: Checkpoint, infos: Mapping[str, TensorInfo]) -> Iterator[tuple[str, int, Tensor]]:
-    """What of which tensor begins where, piece by piece."""
+    """The pieces of all tensors: name, index of the first scalar, values (n,)."""
     for name, info in infos.items():
         for start in range(0, info.numel, PIECE_SCALARS):
             yield name, start, checkpoint.read_flat(name, start, min(start + PIECE_SCALARS, info.numel))

@@ -1,1 +1,1 @@
-"""Papers' experiments on published models: the catalogue, what they cost, their rows, and what ours say of theirs."""
+"""Papers' experiments on published models: the catalogue, plans, rows, and comparisons of accuracies."""

@@ -1,6 +1,6 @@
-"""What our accuracies say of a published one: the gate of the experts, and one verdict for every row. Percent.
+"""Comparison of our accuracies with published ones, in percent: the gate of the experts, and a verdict for every row.
 
-An interval is of the images alone: it says how far another draw of them would have moved the average.
+An interval covers the images alone: how far another sample of images would move the average.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from merging.images.benchmarks.metrics import summary_of, wilson
 REPRODUCED, AGREES, WITHIN_SPLIT = "reproduced", "agrees", "within the split"
 DIFFERS, NOT_COMPARABLE = "differs", "not comparable"
 ROUNDING = 0.3  # points by which an interval is widened: rounding of the printed value, decoding of images
-SPLIT_POINTS = 1.5  # points that another split may make
-NEAR_POINTS = 1.0  # points within which an expert's own accuracy is the printed one ...
+SPLIT_POINTS = 1.5  # points by which another split may differ
+NEAR_POINTS = 1.0  # points within which an expert's own accuracy equals the printed one ...
 SHARE = 7 / 8  # ... on this share of the tasks
-MOST_NAMED = 3  # tasks that are named where a row differs
+MOST_NAMED = 3  # tasks that a verdict names if a row differs
 
 
 @dataclass(frozen=True, slots=True)
 class TaskScore:
-    """A fraction of ``n`` images of a task that are right."""
+    """The accuracy on ``n`` images of a task, from 0 to 1."""
 
     task: str
     accuracy: float
@@ -58,10 +58,10 @@ def average_scores(scores: Collection[TaskScore]) -> Average:
 
 @dataclass(frozen=True, slots=True)
 class ExpertGate:
-    """Whether these are the experts of the source: by their own accuracies, task by task.
+    """Whether these are the experts of the source, judged by their own accuracies, task by task.
 
-    ``far`` are the tasks on which they are not near the printed ones. ``known`` is False where no source prints any.
-    ``whole`` is False where the accuracies are of drawn parts of the test sets.
+    ``far`` lists the tasks whose accuracies are not near the printed ones. ``known`` is False if no source prints any.
+    ``whole`` is False if the accuracies come from samples of the test sets.
     """
 
     passed: bool
@@ -85,7 +85,7 @@ class ExpertGate:
 def judge_experts(own: Mapping[str, TaskScore], printed: Mapping[str, float], *, whole: bool) -> ExpertGate:
     """The gate of experts, each scored on its own task, against their printed accuracies by task.
 
-    On a drawn part of the images, an accuracy is near the printed one if its interval reaches to within
+    On a sample of the images, an accuracy is near the printed one if its interval reaches to within
     ``NEAR_POINTS``.
     """
     if not printed or not own:
@@ -102,7 +102,7 @@ def _is_near(score: TaskScore, printed: float, *, whole: bool) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class RowVerdict:
-    """One of the five words, the reason, the difference ours − printed in points, and the tasks that differ most."""
+    """One of five words, its reason, the difference ours − printed in points, and the tasks that differ most."""
 
     word: str
     reason: str = ""
@@ -133,9 +133,9 @@ def judge_average(
 ) -> RowVerdict:
     """The verdict on one average.
 
-    ``experts`` is their gate, None where the row has none (the pretrained model). ``why_not`` says why the figure is
-    not compared. ``other_split`` are the tasks of which the source scored other images, ``images`` how many of each
-    were drawn (None: all). ``by_task`` has ours and the printed accuracy of each task.
+    ``experts`` is their gate, None if the row has none (the pretrained model). ``why_not`` is the reason why the figure
+    is not compared. ``other_split`` lists the tasks for which the source scored other images, ``images`` is the number
+    of sampled images of each (None: all). ``by_task`` has our and the printed accuracy of each task.
     """
     if printed is None:
         return RowVerdict(NOT_COMPARABLE, why_not or "no source prints it")
@@ -145,14 +145,14 @@ def judge_average(
             "other experts" if experts and experts.known else "the experts are not known to be the same"
         )
         return RowVerdict(NOT_COMPARABLE, reason, difference)
-    drawn = "" if images is None else f"on {images:,} of each"
+    sample = "" if images is None else f"on {images:,} of each"
     inside = ours.low - ROUNDING <= printed <= ours.high + ROUNDING
     if inside and not other_split:
-        return RowVerdict(AGREES if drawn else REPRODUCED, drawn, difference)
+        return RowVerdict(AGREES if sample else REPRODUCED, sample, difference)
     split = f"the source's images of {', '.join(other_split)} are others" if other_split else ""
-    if (drawn or other_split) and (inside or abs(difference) <= SPLIT_POINTS + 1e-9):
-        return RowVerdict(WITHIN_SPLIT, "; ".join(filter(None, (split, drawn))), difference)
-    return RowVerdict(DIFFERS, drawn, difference, _largest_differences(by_task or {}))
+    if (sample or other_split) and (inside or abs(difference) <= SPLIT_POINTS + 1e-9):
+        return RowVerdict(WITHIN_SPLIT, "; ".join(filter(None, (split, sample))), difference)
+    return RowVerdict(DIFFERS, sample, difference, _largest_differences(by_task or {}))
 
 
 def _largest_differences(by_task: Mapping[str, tuple[float, float]]) -> tuple[str, ...]:
@@ -163,7 +163,7 @@ def _largest_differences(by_task: Mapping[str, tuple[float, float]]) -> tuple[st
 
 
 def is_expectation_met(verdicts: Collection[RowVerdict], expected: str) -> bool:
-    """Whether no judged row differs, which is what ``--expect reproduced`` asks; nothing else can be expected yet."""
+    """Whether no judged row differs, as ``--expect reproduced`` requires; no other expectation exists."""
     if expected != REPRODUCED:
         raise ValueError(f"what is expected is {REPRODUCED}, not {expected}")
     return all(one.word != DIFFERS for one in verdicts)

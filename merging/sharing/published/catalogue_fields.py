@@ -1,4 +1,4 @@
-"""Reading of the catalogue: every field of a mapping by its kind, and errors that name file, entry and field."""
+"""Fields of the catalogue, read by their kinds, with errors that name file, entry and field."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MISSING = object()
 
 
 class CatalogueFields:
-    """The fields of one entry, each of which is taken once; ``end`` refuses those that are not taken."""
+    """The fields of one entry; ``refuse_unknown`` refuses those that were not read."""
 
     def __init__(self, data: Any, where: str) -> None:
         if not isinstance(data, Mapping):
@@ -23,18 +23,18 @@ class CatalogueFields:
         self._data, self._taken, self.where = data, set[str](), where
 
     def text(self, name: str, default: Any = MISSING, *, empty: bool = False) -> str:
-        """A text; an empty one only where that has a meaning."""
+        """A text, which may be empty only with ``empty``."""
         value = self._take(name, default)
         if not isinstance(value, str) or not (value or empty or value == default):
             raise self.field_error(name, "text is needed", value)
         return value
 
     def optional_text(self, name: str) -> str | None:
-        """A text, or null where it is not known."""
+        """A text, or null if unknown."""
         return self.text(name) if self.has(name) else self._take(name)
 
     def optional_count(self, name: str) -> int | None:
-        """A whole number above zero, or null where it is not known."""
+        """A whole number above zero, or null if unknown."""
         value = self._take(name)
         if value is not None and (type(value) is not int or value < 1):
             raise self.field_error(name, "a whole number above 0, or null, is needed", value)
@@ -57,7 +57,7 @@ class CatalogueFields:
         return value
 
     def has(self, name: str) -> bool:
-        """Whether a field is there and not null; a null counts as taken."""
+        """Whether a field exists and is not null; a null counts as read."""
         self._taken.add(name)
         return self._data.get(name) is not None
 
@@ -71,7 +71,7 @@ class CatalogueFields:
         return tuple(value)
 
     def mapping(self, name: str, default: Any = MISSING) -> Mapping[str, Any]:
-        """A mapping of anything."""
+        """A mapping with any values."""
         value = self._take(name, default)
         if not isinstance(value, Mapping):
             raise self.field_error(name, "a mapping is needed", value)
@@ -94,7 +94,7 @@ class CatalogueFields:
             yield CatalogueFields(each, f"{self.where}, {name} {number}")
 
     def refuse_unknown(self) -> None:
-        """Raise TaskError if there is a field that was not taken."""
+        """Raise TaskError if a field was not read."""
         if unknown := [name for name in self._data if name not in self._taken]:
             raise TaskError(f"{self.where}: unknown field {unknown[0]!r}.{did_you_mean(unknown[0], self._taken)}")
 

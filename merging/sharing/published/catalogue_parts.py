@@ -1,7 +1,7 @@
-"""The shared parts of the catalogue: repositories, models, test sets, rows, and what sources of figures did.
+"""The shared parts of the catalogue: repositories, models, test sets, rows, and facts about sources of figures.
 
-A repository is written once. What is not known of it (most commits, sizes and digests) is null and is learned at the
-first fetch; ``about`` is then a rounded or estimated size. File names may have ``*``, for names that are listed then.
+Each repository is listed once. Unknown facts (most commits, sizes and digests) are null until the first fetch reads
+them; ``about`` is a rounded or estimated size. File names may be patterns with ``*``, which the first fetch resolves.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ REPOSITORY = re.compile(r"[\w.-]{1,96}/[\w.-]{1,96}")
 
 @dataclass(frozen=True, slots=True)
 class ListedFile:
-    """A file of a repository, or a pattern with ``*`` for several; ``begins`` is as much of its sha256 as was seen."""
+    """A file of a repository, or a pattern with ``*`` for several; ``begins`` is the known beginning of its sha256."""
 
     name: str
     size: int | None = None
@@ -45,7 +45,7 @@ class ListedFile:
 
 @dataclass(frozen=True, slots=True)
 class ListedPart:
-    """Files of a repository that are fetched together; ``about`` is their size in bytes, ``basis`` where from."""
+    """Files of a repository that are fetched together; ``about`` is their size in bytes, ``basis`` its source."""
 
     files: tuple[ListedFile, ...]
     about: int | None
@@ -54,7 +54,7 @@ class ListedPart:
 
 @dataclass(frozen=True, slots=True)
 class ListedRepository:
-    """A repository as it was read on the day ``read``; ``license`` is None if it was not read yet."""
+    """A repository as read on the day ``read``; ``license`` is None if it was not read yet."""
 
     name: str
     kind: str
@@ -68,7 +68,7 @@ class ListedRepository:
 
 @dataclass(frozen=True, slots=True)
 class ModelFile:
-    """Where a model is: a part of a repository, and what of it is opened (empty: the folder)."""
+    """The location of a model: a part of a repository, and the path in it that is opened (empty: the folder)."""
 
     repository: str
     part: str
@@ -77,24 +77,24 @@ class ModelFile:
 
 @dataclass(frozen=True, slots=True)
 class PublishedModels:
-    """A pretrained model and the experts made of it; ``by`` is whose they are, as the papers' figures say it."""
+    """A pretrained model and its experts; ``by`` is their authors' name, as in the papers' figures."""
 
     key: str
     title: str
     tower: str
     by: str
     pretrained: ModelFile
-    text: ModelFile | None  # where the text tower is, if the pretrained model has none
+    text: ModelFile | None  # the text tower's model, if the pretrained model has none
     experts: Mapping[str, ModelFile]
     note: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class PublishedSet:
-    """A test set: where it is, its split and columns, and where the words of its classes come from.
+    """A test set: its repository, split and columns, and the source of its class names.
 
-    ``column`` is its name in the papers' tables. ``rows`` is None where the images were not counted. ``classes`` and
-    ``templates`` stand in for prompts that this program does not have. ``exemplars`` is the split they are drawn from.
+    ``column`` is its name in the papers' tables. ``rows`` is None if the images were not counted. ``classes`` and
+    ``templates`` replace prompts that this program lacks. ``exemplars`` is the split from which exemplars are sampled.
     ``configuration`` is its folder in a repository that may have several.
     """
 
@@ -116,7 +116,7 @@ class PublishedSet:
 
 @dataclass(frozen=True, slots=True)
 class ListedRow:
-    """A row of a table: a preset, values in place of the preset's, and whether the grouping of q, k and v matters."""
+    """A row of a table: a preset, values that replace the preset's, and whether the grouping of q, k and v matters."""
 
     key: str
     preset: str
@@ -126,7 +126,7 @@ class ListedRow:
 
 @dataclass(frozen=True, slots=True)
 class FigureSource:
-    """What a source of figures did: how it grouped q, k and v, and which of its test sets are other images."""
+    """A source of figures: how it grouped q, k and v, and which of its test sets have other images."""
 
     name: str
     names: str
@@ -148,7 +148,7 @@ def read_parts(folder: Path = PARTS) -> CatalogueParts:
     """The shared parts in a folder.
 
     Raises:
-        TaskError: a file, entry or field that is missing, unknown, of the wrong kind, or names what is not there.
+        TaskError: a file, entry or field is missing, unknown, of the wrong kind, or refers to a missing entry.
     """
     parts = CatalogueParts(
         {name: _repository(name, entry) for name, entry in _read_section(folder, "repositories")},

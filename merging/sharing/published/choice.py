@@ -1,4 +1,4 @@
-"""What of an experiment is run: how many images, which test sets and rows, whose experts."""
+"""The part of an experiment that is run: number of images, test sets, rows and experts."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ FOLDER_NOTE = (
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """``images`` of each test set, drawn once by the seed, are the same for every row; None takes all.
+    """``images`` of each test set, sampled once by the seed, are the same for every row; None uses all.
 
     ``experts`` is HUB, PUBLISHED, or the path of a folder. ``rows`` are keys of rows. Without ``exemplars`` (0), rows
-    that need some are left out. ``tasks`` are keys of those in domain; empty takes all. ``wording`` is who wrote the
-    class names of the test sets out of domain.
+    that need some are skipped. ``tasks`` are keys of the tasks in domain; empty uses all. ``wording`` names the source
+    of the class names of the test sets out of domain.
     """
 
     rows: tuple[str, ...]
@@ -50,7 +50,7 @@ class Choice:
         return "on all images" if self.images is None else f"on {self.images:,} of each"
 
     def to_plain(self) -> dict[str, Any]:
-        """As plain data, from which ``read`` makes it again."""
+        """As plain data, which ``from_plain`` reads."""
         return {name: list(value) if isinstance(value, tuple) else value for name, value in self._items()}
 
     def _items(self) -> list[tuple[str, Any]]:
@@ -88,13 +88,13 @@ def make_choice(
     tasks: Sequence[str] = (),
     wording: str = CLIP,
 ) -> Choice:
-    """The choice that options make, everything checked.
+    """The checked choice of some options.
 
-    Rows that need exemplars are taken if they are named, or if exemplars are. Without ``experts``, the experiment's
-    first ones are merged.
+    Rows that need exemplars are included if they are named, or if ``exemplars`` is set. Without ``experts``, the
+    experiment's first experts are merged.
 
     Raises:
-        TaskError: what the experiment does not have; the nearest is named.
+        TaskError: the experiment lacks something that was named; the message has the nearest name.
     """
     known, domain = {row.key: row for row in experiment.rows}, [one.key for one in experiment.tasks]
     for kind, named, among in (("row", rows, list(known)), ("task", tasks, domain)):
@@ -127,12 +127,12 @@ def make_choice(
 
 
 def _resolve_experts(experiment: Experiment, experts: str) -> str:
-    """HUB or PUBLISHED, or the whole path of a folder, which means the same from every other folder."""
+    """HUB or PUBLISHED, or the absolute path of a folder."""
     if experts in experiment.models:
         return experts
     if experts in (HUB, PUBLISHED):
         raise TaskError(f"{experiment.key} has no experts {experts!r}; it has {', '.join(experiment.models)}.")
-    if not experts.strip():  # which would be the folder that the program was started in
+    if not experts.strip():  # an empty path would be the working folder
         raise TaskError(f"Experts are {HUB}, {PUBLISHED} or a folder; the name of the folder is empty.")
     if not Path(experts).is_dir():
         hint = did_you_mean(experts, (HUB, PUBLISHED))
@@ -141,9 +141,9 @@ def _resolve_experts(experiment: Experiment, experts: str) -> str:
 
 
 def narrow_experiment(experiment: Experiment, choice: Choice) -> Experiment:
-    """The experiment with the chosen tasks only; the papers' averages are then of other tasks.
+    """The experiment with the chosen tasks only; then the papers' averages are over other tasks.
 
-    What a source prints of its own files is not said of those in a folder.
+    For experts in a folder, the experiment has none of the accuracies that a source prints for its own files.
     """
     if uses_own_folder(experiment, choice):
         experiment = replace(experiment, printed=None)
@@ -168,22 +168,22 @@ def _images(text: str) -> int | None:
 
 
 def needs_exemplars(row: ListedRow) -> bool:
-    """Whether a row's chain sees training images."""
+    """Whether a row's chain uses training images."""
     return find_preset(row.preset).recipe("", {}).exemplars is not None
 
 
 def list_left_out_rows(experiment: Experiment, choice: Choice) -> tuple[str, ...]:
-    """Keys of the experiment's rows that are left out because they need exemplars."""
+    """Keys of the experiment's rows that are skipped because they need exemplars."""
     return tuple(row.key for row in experiment.rows if row.key not in choice.rows and needs_exemplars(row))
 
 
 def uses_own_folder(experiment: Experiment, choice: Choice) -> bool:
-    """Whether the pretrained model and the experts are those in a folder of the user's."""
+    """Whether the pretrained model and the experts come from a folder of the user's."""
     return choice.experts not in experiment.models
 
 
 def find_models(experiment: Experiment, choice: Choice) -> PublishedModels:
-    """The models of a choice. Those in a folder are set beside the ones that the papers merged, whose layout it has."""
+    """The models of a choice. Models in a folder are compared with those of the papers, whose layout it has."""
     if not uses_own_folder(experiment, choice):
         return experiment.models[choice.experts]
     near = experiment.models.get(PUBLISHED) or next(iter(experiment.models.values()))
@@ -192,13 +192,13 @@ def find_models(experiment: Experiment, choice: Choice) -> PublishedModels:
 
 
 def list_test_sets(experiment: Experiment, choice: Choice) -> tuple[PublishedSet, ...]:
-    """The test sets of a choice: those in domain, then those outside that are asked for."""
+    """The test sets of a choice: those in domain, then the chosen ones out of domain."""
     skipped = () if choice.imagenet else experiment.off_by_default
     return experiment.tasks + tuple(one for one in experiment.outside if choice.outside and one.key not in skipped)
 
 
 def list_needed_parts(experiment: Experiment, choice: Choice) -> Mapping[ModelFile, str]:
-    """What has to be there, and what for: repositories with their parts, models before test sets."""
+    """{needed part of a repository: its purpose}, models before test sets."""
     used = find_models(experiment, choice)
     parts: dict[ModelFile, str] = {}
     if not uses_own_folder(experiment, choice):

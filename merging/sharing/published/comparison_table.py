@@ -35,7 +35,7 @@ from merging.sharing.published.row_variants import (
 )
 from merging.study.previews.bootstrap import AVERAGE, IN_DOMAIN, paired_differences
 
-Right = Mapping[str, NDArray[np.bool_]]  # {task: by image, whether the answer is right}
+Right = Mapping[str, NDArray[np.bool_]]  # {task: (images,) bool, whether the answer is right}
 REFERENCE_TITLES = {PRETRAINED: "Pretrained", INDIVIDUAL: "Each expert on its own task"}
 NEAR_CHANCE = ("kmnist", "pcam", "rendered_sst2")  # test sets on which models are near chance
 NOT_CATALOGUED = "not the catalogue's files"
@@ -44,7 +44,7 @@ OTHER_WORDING = "other wording: class names as the Hub writes them"
 
 @dataclass(frozen=True, slots=True)
 class MeasuredRow:
-    """What was measured of a row: its accuracies by task, and which answers were right, where that is known.
+    """The measurements of a row: its accuracies by task, and, if known, which answers were right.
 
     ``row`` is PRETRAINED, INDIVIDUAL, or a variant of a row. ``run`` is the stored run.
     """
@@ -67,7 +67,7 @@ class ComparedAverage:
 
 @dataclass(frozen=True, slots=True)
 class TaskLine:
-    """One task of a row: ours with its interval, the printed accuracy, and chance where models are near it. Percent."""
+    """One task of a row, in percent: our accuracy with its interval, the printed one, chance if models are near it."""
 
     task: str
     title: str
@@ -84,7 +84,7 @@ class TaskLine:
 class TableRow:
     """A row. ``change`` is the difference to the row above with its interval, in points, from a paired bootstrap.
 
-    ``compared`` is False where the printed values are of another experiment, and are shown in gray.
+    ``compared`` is False if the printed values belong to another experiment; they are shown in gray.
     """
 
     key: str
@@ -101,7 +101,7 @@ class TableRow:
 
 @dataclass(frozen=True, slots=True)
 class PublishedTable:
-    """The whole table; ``notes`` are sentences that belong below it."""
+    """The whole table; ``notes`` are the sentences below it."""
 
     experiment: str
     title: str
@@ -123,7 +123,7 @@ class PublishedTable:
 
 @dataclass(frozen=True, slots=True)
 class _JudgedExperiment:
-    """What all rows of a table are judged by."""
+    """The inputs of all verdicts of a table."""
 
     experiment: Experiment
     choice: Choice
@@ -142,9 +142,9 @@ def build_table(
     latest: Sequence[str] = (),
     notes: Sequence[str] = (),
 ) -> PublishedTable:
-    """The table of what was measured, in its order. ``latest`` are repositories that are not at the catalogue's commit.
+    """The table of measured rows, in their order. ``latest`` are repositories that are not at the catalogue's commit.
 
-    The gate is made of the row INDIVIDUAL; without it, nothing is judged reproduced.
+    The row INDIVIDUAL determines the gate; without it, nothing is judged reproduced.
     """
     tasks = {one.key for one in experiment.tasks}
     scores = next((one.scores for one in measured if one.row == INDIVIDUAL), {})
@@ -202,7 +202,7 @@ def _row(judged: _JudgedExperiment, one: MeasuredRow, above: MeasuredRow | None)
 def _find_printed_accuracies(
     experiment: Experiment, row: str | RowVariant, best: ComparedFigure | None
 ) -> tuple[Mapping[str, float], str]:
-    """Printed accuracies by task, in domain and out, and the source of the row's figures."""
+    """Printed accuracies by task, in and out of domain, and the source of the row's figures."""
     if experiment.printed and isinstance(row, str):
         alone = experiment.printed
         return (alone.pretrained if row == PRETRAINED else alone.experts), alone.source
@@ -216,7 +216,7 @@ def _find_printed_accuracies(
 def _find_printed_average(
     experiment: Experiment, row: str | RowVariant, best: ComparedFigure | None, values: Mapping[str, float]
 ) -> tuple[float | None, bool]:
-    """The printed average in domain, and whether it was computed from parts: of references, over the same tasks."""
+    """The printed average in domain, and whether it was computed from the printed accuracies of the tasks."""
     if experiment.is_papers_eight or not isinstance(row, str):
         return (best.figure.printed.in_domain if best else None), False
     known = [values[one.key] for one in experiment.tasks if one.key in values]
@@ -231,7 +231,7 @@ def _compare_average(
     values: Mapping[str, float],
     printed: tuple[float | None, bool],
 ) -> ComparedAverage:
-    """Ours over these test sets beside a printed average, with the verdict."""
+    """Our average over these test sets beside a printed one, with the verdict."""
     ours = average_scores([one.scores[each.key] for each in sets])
     is_alone = judged.experiment.printed is not None and isinstance(one.row, str)
     why_not = "" if best is None or is_alone else best.why_not
@@ -249,7 +249,7 @@ def _compare_average(
 
 
 def _describe_other_wording(judged: _JudgedExperiment, sets: Sequence[PublishedSet]) -> str:
-    """Why class names as the Hub writes them are not compared, if these test sets have them; empty if they do not."""
+    """Why test sets with the Hub's class names are not compared; empty if none of these has them."""
     outside = any(each not in judged.experiment.tasks for each in sets)
     return OTHER_WORDING if outside and judged.choice.wording != CLIP else ""
 

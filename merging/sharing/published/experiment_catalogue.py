@@ -1,4 +1,4 @@
-"""The published experiments by their keys: one JSON file each in ``catalogue/``, made of the shared parts."""
+"""The published experiments by their keys: one JSON file each in ``catalogue/``, which refers to the shared parts."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from merging.sharing.published.catalogue_parts import (
     read_shared_parts,
 )
 
-HUB, PUBLISHED = "hub", "published"  # whose experts: those on the Hub, or the papers'
+HUB, PUBLISHED = "hub", "published"  # sources of experts: the Hub, or the papers
 ORDER = (
     "clip-b32-8", "clip-b16-8", "clip-l14-8", "clip-b32-14", "clip-b32-20", "clip-b16-8-lora", "clip-b32-8-drive",
     "smoke",
@@ -29,7 +29,7 @@ ORDER = (
 
 @dataclass(frozen=True, slots=True)
 class PrintedModels:
-    """Accuracies in percent that a source prints for each task, where its table is none of the papers' eight tasks."""
+    """Accuracies in percent that a source prints for each task, if its table is not that of the papers' eight tasks."""
 
     source: str
     pretrained: Mapping[str, float]
@@ -38,10 +38,10 @@ class PrintedModels:
 
 @dataclass(frozen=True, slots=True)
 class Experiment:
-    """A published experiment. ``models`` are its experts by HUB and PUBLISHED; the first are taken unless told.
+    """A published experiment. ``models`` are its experts by HUB and PUBLISHED; the first are the default.
 
-    ``tasks`` are the test sets in domain, each with an expert, ``outside`` those out of it, of which some are
-    ``off_by_default``. ``values`` are parameters by row, in place of the row's.
+    ``tasks`` are the test sets in domain, each with an expert, ``outside`` those out of domain, some of which are
+    ``off_by_default``. ``values`` are parameters by row, which replace the row's.
     """
 
     key: str
@@ -57,12 +57,12 @@ class Experiment:
 
     @property
     def is_papers_eight(self) -> bool:
-        """Whether its tasks are the eight of the papers' tables, so that figures of merged models are of them."""
+        """Whether its tasks are the eight of the papers' tables, so that the papers' figures of merged models apply."""
         return tuple(one.column for one in self.tasks) == TASKS
 
 
 def list_experiment_keys(folder: Path = CATALOGUE) -> tuple[str, ...]:
-    """Keys of all experiments, in the order of the catalogue; others follow in the alphabet's."""
+    """Keys of all experiments, in the order of the catalogue; others follow in alphabetical order."""
     keys = {path.stem for path in folder.glob("*.json")}
     return (*(key for key in ORDER if key in keys), *sorted(keys - set(ORDER)))
 

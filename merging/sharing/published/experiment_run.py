@@ -1,4 +1,4 @@
-"""One run of an experiment: what is computed, where it is kept, and how."""
+"""One run of an experiment: its choice, its folders and its settings."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PUBLISHED_FOLDER = "published"  # the folder of a store that holds what belongs 
 
 @dataclass(frozen=True)
 class ExperimentFolders:
-    """Where an experiment's own files are: its lock, its choice and its benchmark. ``into`` is a cache of its own."""
+    """The folders of an experiment's own files: lock, choice and benchmark. ``into`` is a separate cache."""
 
     root: Path
     key: str
@@ -40,35 +40,35 @@ class ExperimentFolders:
 
     @property
     def rates_folder(self) -> Path:
-        """The folder of what was measured on this machine, for all experiments."""
+        """The folder of the rates that were measured on this machine, for all experiments."""
         return self.root / PUBLISHED_FOLDER
 
     @property
     def lock_cache_folder(self) -> Path | None:
-        """Where the lock lies in a cache of its own, so that another machine has it, too."""
+        """The folder of the lock in a separate cache, so that another machine gets it with the cache."""
         return None if self.into is None else self.into / PUBLISHED_FOLDER / self.key
 
     def read_lock(self) -> Lock:
-        """What is pinned: in the cache that was carried here, whose files are then read, or else here."""
+        """The lock of the separate cache, whose files are then read, or else of this experiment's folder."""
         own = read_lock(self.folder)
         return own if self.lock_cache_folder is None else own.replace_with(read_lock(self.lock_cache_folder))
 
     def store_lock(self, lock: Lock) -> None:
-        """Keep what is pinned where its files are: another cache may have other commits."""
+        """Store the lock beside its files, since another cache may have other commits."""
         write_lock(self.lock_cache_folder or self.folder, lock)
 
 
 def find_folders(key: str, store: Path | None = None, into: Path | None = None) -> ExperimentFolders:
-    """Where an experiment's files are, in a store or in the user's own."""
+    """The folders of an experiment, in a store or in the user's default store."""
     return ExperimentFolders(store or settings.store_root(), key, into)
 
 
 @dataclass(frozen=True)
 class ExperimentRun:
-    """What is run of which experiment, where its files are, and how: the device, and bytes a second at most.
+    """An experiment with its choice, folders, device, and download limit ``limit_rate`` in bytes a second.
 
-    ``latest`` takes newer commits than those pinned, and ``revisions`` {repository: branch, tag or commit} other ones,
-    once that is agreed to.
+    ``latest`` uses newer commits than the pinned ones, and ``revisions`` {repository: branch, tag or commit} others,
+    after the user agreed.
     """
 
     experiment: Experiment
@@ -81,7 +81,7 @@ class ExperimentRun:
 
     @property
     def may_change_commits(self) -> bool:
-        """Whether other commits may be taken than those pinned."""
+        """Whether other commits than the pinned ones may be used."""
         return self.latest or bool(self.revisions)
 
     def open_store(self, benchmark: Benchmark) -> Store:

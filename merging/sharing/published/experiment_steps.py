@@ -1,4 +1,4 @@
-"""The steps of an experiment, each a function that goes on from what is there: pin, fetch, make, score, score rows.
+"""The steps of an experiment, each a function that reuses stored results: pin, fetch, make, score, score rows.
 
 A step takes an ``ExperimentRun`` and a context. ``STEPS`` lists them in their order.
 """
@@ -40,28 +40,28 @@ NO_REVISIONS: Mapping[str, str] = MappingProxyType({})
 REFERENCES, ROWS = "Evaluating the pretrained model and the experts", "Merging and evaluating the rows"
 
 
-# What it costs, and what was chosen
+# The plan and the choice
 
 
 def make_choice_plan(
-    chosen: Experiment, choice: Choice, place: ExperimentFolders, device: str, lock: Lock | None = None
+    chosen: Experiment, choice: Choice, folders: ExperimentFolders, device: str, lock: Lock | None = None
 ) -> FetchPlan:
-    """The plan of a choice, with what is pinned, or would be by ``lock``, and how fast this machine was before."""
-    lock = place.read_lock() if lock is None else lock
-    return make_plan(chosen, choice, lock, into=place.into, rates=read_rates(place.rates_folder), device=device)
+    """The plan of a choice with the pinned commits, or those of ``lock``, and the measured rates of this machine."""
+    lock = folders.read_lock() if lock is None else lock
+    return make_plan(chosen, choice, lock, into=folders.into, rates=read_rates(folders.rates_folder), device=device)
 
 
-def store_choice(place: ExperimentFolders, choice: Choice) -> None:
-    """Keep what was chosen, for the table."""
-    place.folder.mkdir(parents=True, exist_ok=True)
-    write_json(place.folder / CHOICE_FILE, choice.to_plain())
+def store_choice(folders: ExperimentFolders, choice: Choice) -> None:
+    """Store the choice, for the table."""
+    folders.folder.mkdir(parents=True, exist_ok=True)
+    write_json(folders.folder / CHOICE_FILE, choice.to_plain())
 
 
-def read_choice(place: ExperimentFolders) -> Choice:
-    """What was chosen when the experiment ran; raises TaskError if it has not run."""
-    path = place.folder / CHOICE_FILE
+def read_choice(folders: ExperimentFolders) -> Choice:
+    """The choice with which the experiment ran; raises TaskError if it has not run."""
+    path = folders.folder / CHOICE_FILE
     if not path.is_file():
-        raise TaskError(f"{place.key} has not run here. `published run {place.key}` computes it.")
+        raise TaskError(f"{folders.key} has not run here. `published run {folders.key}` computes it.")
     return Choice.from_plain(read_mapping(path), CHOICE_FILE)
 
 
@@ -71,7 +71,7 @@ def read_choice(place: ExperimentFolders) -> Choice:
 def pin_repositories(
     chosen: Experiment,
     choice: Choice,
-    place: ExperimentFolders,
+    folders: ExperimentFolders,
     *,
     latest: bool = False,
     revisions: Mapping[str, str] = NO_REVISIONS,
@@ -79,21 +79,21 @@ def pin_repositories(
 ) -> Lock:
     """The lock with a commit for every repository of a choice; the Hub is asked for those that have none.
 
-    With ``latest`` it is asked for all, and for those of ``revisions`` at these. Then nothing is kept:
-    ``Place.keep_lock`` does so once that is agreed to. A commit without the files that are needed is not pinned.
+    With ``latest`` it is asked for all, and for those of ``revisions`` at these. Then nothing is stored:
+    ``ExperimentFolders.store_lock`` does so after the user agreed. A commit without the needed files is not pinned.
 
     Raises:
         HubError: no connection, no access, or another repository than the catalogue or the lock says.
         TaskError: a revision is of a repository that the choice does not need.
     """
-    lock, known, needed = place.read_lock(), read_shared_parts().repositories, list_needed_parts(chosen, choice)
+    lock, known, needed = folders.read_lock(), read_shared_parts().repositories, list_needed_parts(chosen, choice)
     names = list(dict.fromkeys(use.repository for use in needed))
     if unknown := [name for name in revisions if name not in names]:
         near = did_you_mean(unknown[0], names)
         raise TaskError(f"{chosen.key} needs no {printable(unknown[0])}.{near} It needs {first_few(names, 8)}.")
     kept_at_once = not latest and not revisions
-    if kept_at_once and place.lock_cache_folder is not None and read_lock(place.lock_cache_folder) != lock:
-        place.store_lock(lock)  # what was pinned before is not known where the folder is carried to
+    if kept_at_once and folders.lock_cache_folder is not None and read_lock(folders.lock_cache_folder) != lock:
+        folders.store_lock(lock)  # another machine that gets the folder lacks the earlier lock
     for name in names:
         asked = latest or name in revisions
         if name in lock.repositories and not asked:
@@ -104,20 +104,20 @@ def pin_repositories(
         for use in (use for use in needed if use.repository == name):
             list_files(known[name], use.part, lock)
         if kept_at_once:
-            place.store_lock(lock)
+            folders.store_lock(lock)
     return lock
 
 
 def fetch_parts(run: ExperimentRun, context: Context = QUIET) -> None:
-    """Fetch what a choice needs and is not here; a second call asks for nothing.
+    """Fetch the files of a choice that are not in the cache; a second call asks for nothing.
 
     Raises:
-        HubError: in one sentence what is wrong and what to do.
+        HubError: a download failed; the message says what to do.
     """
-    place, known = run.folders, read_shared_parts().repositories
-    lock = place.read_lock()
+    folders, known = run.folders, read_shared_parts().repositories
+    lock = folders.read_lock()
     needed = sorted(list_needed_parts(run.experiment, run.choice), key=lambda use: not _is_gated(use.repository, lock))
-    planned = make_choice_plan(run.experiment, run.choice, place, "cpu")
+    planned = make_choice_plan(run.experiment, run.choice, folders, "cpu")
     _require_space(planned)
     transfer, started = FetchProgress(planned.bytes_to_fetch, context), time.monotonic()
     try:
@@ -126,59 +126,59 @@ def fetch_parts(run: ExperimentRun, context: Context = QUIET) -> None:
             fetch(
                 find_repository(listed, lock),
                 list_files(listed, use.part, lock),
-                into=place.into,
+                into=folders.into,
                 limit_rate=run.limit_rate,
                 context=transfer.next_context(),
             )
     except Cancelled:
-        after = make_choice_plan(run.experiment, run.choice, place, "cpu")
-        kept = f"{size_text(after.local_bytes)} of {size_text(after.local_bytes + after.bytes_to_fetch)} are kept"
-        raise Cancelled(f"Cancelled; {kept}, and the next download goes on from there.") from None
+        after = make_choice_plan(run.experiment, run.choice, folders, "cpu")
+        stored = f"{size_text(after.local_bytes)} of {size_text(after.local_bytes + after.bytes_to_fetch)} are kept"
+        raise Cancelled(f"Cancelled; {stored}, and the next download goes on from there.") from None
     if run.limit_rate is None:
-        store_rate(place.rates_folder, FETCHING_RATE, planned.bytes_to_fetch, time.monotonic() - started)
+        store_rate(folders.rates_folder, FETCHING_RATE, planned.bytes_to_fetch, time.monotonic() - started)
 
 
 def _is_gated(name: str, lock: Lock) -> bool:
-    """Whether terms have to be accepted: such files come first, so that a refusal costs no time."""
+    """Whether terms have to be accepted: such files are fetched first, so that a refusal costs no time."""
     return name in lock.repositories and lock.repositories[name].gated
 
 
 def _require_space(planned: FetchPlan) -> None:
     """Raise HubError if not everything fits on the disk; nothing is fetched then."""
-    free = free_bytes(planned.place)
+    free = free_bytes(planned.cache_folder)
     if planned.bytes_to_fetch > free:
         raise HubError(
             f"{planned.experiment} needs {size_text(planned.bytes_to_fetch)} more, and {size_text(free)} are free in "
-            f"{planned.place}: free some space, or set HF_HOME to a folder on a disk that has more.",
+            f"{planned.cache_folder}: free some space, or set HF_HOME to a folder on a disk that has more.",
             "disk",
         )
 
 
 def make_benchmark(run: ExperimentRun, context: Context = QUIET) -> Benchmark:
-    """The benchmark of a choice, made unless it is there already; images and models stay where they are.
+    """The benchmark of a choice, made unless it exists already; images and models are read from the cache.
 
     Raises:
-        TaskError, CheckpointError: what was fetched cannot be used; says which and why.
+        TaskError, CheckpointError: a fetched file cannot be used; the message names it and the reason.
     """
     from merging.images.benchmarks.benchmark import Benchmark
     from merging.images.benchmarks.build.benchmark_description import Description
     from merging.images.benchmarks.build.benchmark_folder import write_benchmark
     from merging.sharing.published.published_benchmark import describe_benchmark
 
-    place = run.folders
-    described = describe_benchmark(run.experiment, run.choice, place.read_lock(), place.into)
-    record, folder = place.folder / DESCRIPTION, place.benchmark_folder
+    folders = run.folders
+    described = describe_benchmark(run.experiment, run.choice, folders.read_lock(), folders.into)
+    record, folder = folders.folder / DESCRIPTION, folders.benchmark_folder
     if record.is_file() and folder.is_dir() and dict(read_mapping(record)) == described:
         return Benchmark.load(folder)
     folder.parent.mkdir(parents=True, exist_ok=True)
-    description = Description.from_plain(described, place.folder)
+    description = Description.from_plain(described, folders.folder)
     made = write_benchmark(description, folder, force=True, context=context.on_device(run.device))
     write_json(record, described)
     return made
 
 
 def score_references(run: ExperimentRun, context: Context = QUIET) -> MeasuredTable:
-    """Score the pretrained model, and each expert on its own task; what was measured before is not repeated."""
+    """Score the pretrained model, and each expert on its own task, unless they have scores."""
     from merging.sharing.published.reference_scores import measure_references
 
     return measure_references(run, make_benchmark(run, context.without_progress()), context)
@@ -197,7 +197,7 @@ def _store_pins(run: ExperimentRun, context: Context) -> None:
 
 @dataclass(frozen=True, slots=True)
 class ExperimentStep:
-    """A step: its title, its share of the time, about, and its function."""
+    """A step: its title, its approximate share of the time, and its function."""
 
     title: str
     share: float
@@ -214,7 +214,7 @@ STEPS = (
 
 
 def run_steps(run: ExperimentRun, steps: Sequence[ExperimentStep], context: Context = QUIET) -> None:
-    """Run steps one after another, each of which goes on from what is there."""
+    """Run steps one after another; each reuses stored results."""
     shares = context.split({step.title: step.share for step in steps})
     for step in steps:
         step.call(run, shares[step.title])
@@ -224,7 +224,7 @@ def run_steps(run: ExperimentRun, steps: Sequence[ExperimentStep], context: Cont
 
 
 def make_published_table(chosen: Experiment, choice: Choice, measured: MeasuredTable) -> PublishedTable:
-    """The table of what was measured, with what was known of the files then."""
+    """The table of measured rows, with the facts about their files at that time."""
     files = measured.files
     pinned = f"Files as pinned at the first fetch ({', '.join(files.pinned)})." if files.pinned else ""
     used, rows = find_models(chosen, choice), measured.sort_rows(chosen, choice)
@@ -232,15 +232,15 @@ def make_published_table(chosen: Experiment, choice: Choice, measured: MeasuredT
     return build_table(chosen, choice, used, rows, device=measured.device, latest=files.latest, notes=notes)
 
 
-def read_published_table(chosen: Experiment, place: ExperimentFolders) -> PublishedTable:
-    """The table of what was computed here last, as what it was computed; raises TaskError if nothing was.
+def read_published_table(chosen: Experiment, folders: ExperimentFolders) -> PublishedTable:
+    """The table of the last measured rows, with their own choice; raises TaskError if there are none.
 
-    A run that was stopped before its first row leaves the table before it, with the images and experts of that.
+    If a run was stopped before its first row, this is the table of the run before it.
     """
     from merging.sharing.published.measured_rows import read_measured, read_measured_choice
 
-    read_choice(place)
-    if (choice := read_measured_choice(place.folder)) is None:
-        raise TaskError(f"{place.key} has no measured row yet. `published run {place.key}` computes them.")
+    read_choice(folders)
+    if (choice := read_measured_choice(folders.folder)) is None:
+        raise TaskError(f"{folders.key} has no measured row yet. `published run {folders.key}` computes them.")
     chosen = narrow_experiment(chosen, choice)
-    return make_published_table(chosen, choice, read_measured(place.folder, chosen, choice))
+    return make_published_table(chosen, choice, read_measured(folders.folder, chosen, choice))

@@ -22,7 +22,7 @@ LEGEND = (
 
 
 def plan_rows(plan: FetchPlan) -> Sequence[tuple[str, ...]]:
-    """The head, a row for each model in a folder of the user's, and one for each repository's part."""
+    """The head, a row for each model in the user's folder, and a row for each part of a repository."""
     head = ("for", "repository", "files", "size", "here", "license", "terms", "commit")
     own = [(one.purpose, one.folder, one.file, size_text(one.nbytes), "all", "", "", "") for one in plan.own]
     return [head, *own] + [
@@ -41,22 +41,23 @@ def plan_rows(plan: FetchPlan) -> Sequence[tuple[str, ...]]:
 
 
 def plan_sentences(plan: FetchPlan) -> list[str]:
-    """The totals of a plan, and what is to be known of it."""
+    """The totals of a plan, and its warnings and notes."""
     about = "" if plan.has_exact_sizes else "about "
     rate = "the rate of the last download" if plan.rate_measured else f"at {size_text(RATE)}/s"
     unknown = [part.purpose for part in plan.parts if part.nbytes is None and not part.is_complete]
     lines = [
-        f"To fetch from {plan.host}: {about}{size_text(plan.bytes_to_fetch)}; here already: "
+        f"To fetch from {plan.host}: {about}{size_text(plan.bytes_to_fetch)}; in the cache already: "
         f"{size_text(plan.local_bytes)}.",
-        f"Disk: {about}{size_text(plan.bytes_to_fetch)} needed in {plan.place}, {size_text(plan.free_bytes)} free.",
+        f"Disk: {about}{size_text(plan.bytes_to_fetch)} needed in {plan.cache_folder}, "
+        f"{size_text(plan.free_bytes)} free.",
         f"Time: {about}{duration_text(plan.fetch_seconds)} to fetch ({rate}).",
         f"Computing: about {duration_text(plan.compute_seconds)} on {plan.device} for {plan.images:,} images and "
-        f"{len(plan.rows)} rows ({'from the speed measured here' if plan.speed_measured else 'an estimate'}).",
+        f"{len(plan.rows)} rows ({'from the measured speed' if plan.speed_measured else 'an estimate'}).",
     ]
     if plan.heavy:
         lines.append("This tower is for a GPU: on a CPU it takes many times as long as ViT-B/32.")
     if plan.is_complete:
-        lines = ["Everything is here already.", *lines[3:]]
+        lines = ["Everything is in the cache already.", *lines[3:]]
     if plan.bytes_to_fetch > plan.free_bytes:
         lines.append("That is more than is free. Set HF_HOME to a folder on a disk that has more.")
     if any(part.revision is None for part in plan.parts):
@@ -69,7 +70,7 @@ def plan_sentences(plan: FetchPlan) -> list[str]:
 
 
 def command_words(action: str, chosen: Experiment, choice: Choice) -> list[str]:
-    """The words after ``python -m merging`` that do something with a choice; what is the default is left out."""
+    """The words after ``python -m merging`` that run an action on a choice; default options are omitted."""
     usual = make_choice(chosen)
     words = ["published", action, chosen.key, "--images", ALL_IMAGES if choice.images is None else str(choice.images)]
     words += ["--imagenet"] if choice.imagenet else ["--ood"] if choice.outside else []
@@ -99,7 +100,7 @@ def plan_data(plan: FetchPlan) -> dict[str, Any]:
         "own": [asdict(one) for one in plan.own],
         "to_fetch": plan.bytes_to_fetch, "exact": plan.has_exact_sizes, "here": plan.local_bytes,
         "free": plan.free_bytes,
-        "place": str(plan.place), "fetch_seconds": plan.fetch_seconds, "rate": plan.rate,
+        "place": str(plan.cache_folder), "fetch_seconds": plan.fetch_seconds, "rate": plan.rate,
         "compute_seconds": plan.compute_seconds, "speed_measured": plan.speed_measured,
         "device": plan.device, "images": plan.images, "passes": plan.passes,
         "rows": list(plan.rows), "left_out": list(plan.left_out), "notes": list(plan.notes),
@@ -151,7 +152,7 @@ def task_rows(table: PublishedTable) -> Sequence[tuple[str, ...]]:
 
 
 def table_sentences(table: PublishedTable) -> list[str]:
-    """What the table is of, and what is to be known of it."""
+    """The models and images of the table, its notes, and its legend."""
     return [
         f"{table.title}: {table.models}, {table.tower}; {table.images}, seed {table.seed}, {table.device}.",
         *table.notes,
@@ -160,7 +161,7 @@ def table_sentences(table: PublishedTable) -> list[str]:
 
 
 def table_markdown(table: PublishedTable) -> str:
-    """The table as a Markdown document; text is shown as it is."""
+    """The table as a Markdown document; all text is escaped."""
     parts = [f"# {escape_markdown(table.experiment)}", *map(escape_markdown, table_sentences(table))]
     for rows in (table_rows(table), task_rows(table)):
         head, *lines = [[escape_markdown(cell) for cell in row] for row in rows]

@@ -1,4 +1,4 @@
-"""What a failure of the Hub means for an experiment: what is missing, and what can run here or on another machine."""
+"""The consequences of a failure of the Hub for an experiment: missing parts, and runs that are still possible."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from merging.sharing.published.experiment_run import ExperimentRun
 from merging.sharing.published.fetch_plan import FetchPlan, PlannedPart
 
 IMAGENET = "imagenet"
-OTHER_MACHINE_HINT = "published fetch {key} --into FOLDER`; then here `published run {key} --from FOLDER"
+OTHER_MACHINE_HINT = "published fetch {key} --into FOLDER`; then on this machine `published run {key} --from FOLDER"
 NO_CONNECTION = re.compile(r"has no connection to \S+ \((\w+)\)")
 ModelFiles = Collection[ModelFile]
 
 
 def explain_failure(error: HubError, run: ExperimentRun, plan: FetchPlan) -> HubError:
-    """The error with what it means for the experiment; ``plan`` is that of the run."""
+    """The error with its consequences for the experiment; ``plan`` is the plan of the run."""
     uses = dict(zip(list_needed_parts(run.experiment, run.choice), plan.parts, strict=True))
     if error.reason in {"connection", "setting"}:
         text = _describe_unreached(error, run, plan)
@@ -33,45 +33,45 @@ def explain_failure(error: HubError, run: ExperimentRun, plan: FetchPlan) -> Hub
 
 
 def _describe_unreached(error: HubError, run: ExperimentRun, plan: FetchPlan) -> str:
-    """What is needed from the Hub, why it does not come, and how it comes from another machine."""
+    """The needed downloads, why they fail, and how to get them by another machine."""
     missing = first_few(part.purpose for part in plan.parts if not part.is_complete)
     about = "" if plan.has_exact_sizes else "about "
     needs = f"{run.experiment.key} needs {about}{size_text(plan.bytes_to_fetch)} from {plan.host} ({missing})"
-    elsewhere = OTHER_MACHINE_HINT.format(key=run.experiment.key)
+    commands = OTHER_MACHINE_HINT.format(key=run.experiment.key)
     if plain := NO_CONNECTION.search(str(error)):
-        return f"{needs}, and this machine has no connection ({plain[1]}). On another one: `{elsewhere}`."
-    return f"{needs}. {error} Or on another machine: `{elsewhere}`."
+        return f"{needs}, and this machine has no connection ({plain[1]}). On another machine: `{commands}`."
+    return f"{needs}. {error} Or on another machine: `{commands}`."
 
 
 def _describe_possible_runs(
     run: ExperimentRun, uses: Mapping[ModelFile, PlannedPart], missing: ModelFiles
 ) -> list[str]:
-    """What can run without the parts that are missing, as options of the command; empty if nothing can."""
+    """The options with which the command can run without the missing parts; empty if there are none."""
     chosen, choice, used = run.experiment, run.choice, find_models(run.experiment, run.choice)
     outside = [one for one in list_test_sets(chosen, choice) if one not in chosen.tasks]
 
     def lacks(repository: str, *parts: str) -> bool:
         return any(use.repository == repository and use.part in parts for use in missing)
 
-    here = [
+    complete = [
         one.key
         for one in chosen.tasks
         if not lacks(one.repository, TEST) and _part(used.experts[one.key]) not in missing
     ]
-    ways = []
+    options = []
     if any(lacks(one.repository, TEST) for one in outside if one.key == IMAGENET):
-        ways.append("`--no-imagenet`")
+        options.append("`--no-imagenet`")
     elif any(lacks(one.repository, TEST) for one in outside):
-        ways.append("no `--ood`")
+        options.append("no `--ood`")
     if any(use.part == TRAIN for use in missing):
         plain = [row.key for row in chosen.rows if row.key in choice.rows and not needs_exemplars(row)]
-        ways += [f"`--rows {','.join(plain)}`"] if plain else []
-    if 0 < len(here) < len(chosen.tasks):
-        ways.append(f"`--tasks {','.join(here)}`")
+        options += [f"`--rows {','.join(plain)}`"] if plain else []
+    if 0 < len(complete) < len(chosen.tasks):
+        options.append(f"`--tasks {','.join(complete)}`")
     base = {_part(use) for use in (used.pretrained, *([used.text] if used.text else []))}
-    if not here or not ways or base & set(missing):
+    if not complete or not options or base & set(missing):
         return []
-    return [f"Or, with what there is: {' and '.join(ways)}."]
+    return [f"Or, with what there is: {' and '.join(options)}."]
 
 
 def _part(use: ModelFile) -> ModelFile:

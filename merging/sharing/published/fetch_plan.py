@@ -1,4 +1,4 @@
-"""What an experiment costs before anything is fetched: files, bytes, licenses, disk, and time."""
+"""The plan of an experiment before anything is fetched: files, bytes, licenses, disk, and time."""
 
 from __future__ import annotations
 
@@ -28,21 +28,21 @@ from merging.sharing.published.rates import FETCHING_RATE, encoding_rate_name, m
 from merging.sharing.published.repository_lock import Lock, find_repository, license_text, list_files
 from merging.sharing.published.row_variants import RowVariant, list_variants
 
-RATE = 10e6  # bytes a second, until something was fetched
-# Images a second and core that a tower encodes in float32, measured for ViT-B/32; the others by their work.
+RATE = 10e6  # bytes a second, until a download was measured
+# Images per second and core that ViT-B/32 encodes in float32; other towers are scaled by their work.
 ENCODING_RATES = 9.0
-DECODED = 200.0  # images a second and core that are decoded, which is what an accelerator waits for
-BESIDE_B32 = {B32: 1.0, B16: 3.9, L14: 18.0, H14: 38.0}  # multiply-adds for an image, over those of ViT-B/32
-HEAVY = 10.0  # from which on a tower is for accelerators
-MERGING_RATE = 100e6  # bytes of models a second that a merge reads, until rows were merged here
-FACTORED = 5.0  # how many times as long a row takes that factors matrices, about
+DECODED = 200.0  # images per second and core that are decoded; an accelerator waits for them
+BESIDE_B32 = {B32: 1.0, B16: 3.9, L14: 18.0, H14: 38.0}  # multiply-adds per image, relative to ViT-B/32
+HEAVY = 10.0  # relative work from which a tower needs an accelerator
+MERGING_RATE = 100e6  # bytes of models per second that a merge reads, until merges were measured
+FACTORED = 5.0  # approximate factor on the time of a row that factors matrices
 NO_RATES: Mapping[str, float] = MappingProxyType({})
 UNPINNED = "not in the catalogue; pinned at the first fetch"
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedPart:
-    """A repository's part: what for, its files, ``nbytes`` (None: not known), ``here`` of them in the cache already."""
+    """A repository's part: its purpose, files, ``nbytes`` (None: unknown), and ``local_bytes`` of them in the cache."""
 
     repository: str
     kind: str
@@ -65,7 +65,7 @@ class PlannedPart:
 
 @dataclass(frozen=True, slots=True)
 class OwnModel:
-    """A model in a folder of the user's, which is not fetched."""
+    """A model in a folder of the user's; it is not fetched."""
 
     purpose: str
     folder: str
@@ -75,17 +75,17 @@ class OwnModel:
 
 @dataclass(frozen=True, slots=True)
 class FetchPlan:
-    """A plan. ``place`` is where files go, ``rate`` what was fetched a second, ``compute_seconds`` with merging.
+    """A plan. ``cache_folder`` gets the files, ``rate`` is in bytes a second, ``compute_seconds`` includes merging.
 
-    ``images`` are those of all test sets, ``passes`` how often an image goes through a model. ``speed_measured`` says
-    whether the time for images was measured on this device. ``own`` are models that the user has already.
+    ``images`` counts the images of all test sets, ``passes`` the forward passes of an image through a model.
+    ``speed_measured`` is whether the rate for images was measured on this device. ``own`` are models of the user.
     """
 
     experiment: str
     title: str
     host: str
     parts: tuple[PlannedPart, ...]
-    place: Path
+    cache_folder: Path
     free_bytes: int
     rate: float
     rate_measured: bool
@@ -107,7 +107,7 @@ class FetchPlan:
 
     @property
     def local_bytes(self) -> int:
-        """Bytes that are here already."""
+        """Bytes that are in the cache already."""
         return sum(part.local_bytes for part in self.parts)
 
     @property
@@ -136,10 +136,10 @@ def make_plan(
     device: str = "cpu",
     cores: int = 0,
 ) -> FetchPlan:
-    """The plan of a choice; nothing is asked of a network. ``cores`` 0 are this machine's, ``rates`` its measured ones.
+    """The plan of a choice, without the network. ``cores`` 0 means this machine's, ``rates`` are its measured rates.
 
     Raises:
-        HubError: a setting forbids to look into the cache, or a pinned repository or a folder of experts lacks a file.
+        HubError: a setting forbids the cache, or a pinned repository or a folder of experts lacks a file.
     """
     known = read_shared_parts().repositories
     planned = tuple(
@@ -147,7 +147,7 @@ def make_plan(
         for use, purpose in list_needed_parts(experiment, choice).items()
     )
     used, chosen = find_models(experiment, choice), list_variants(experiment, choice)
-    place = blob_cache.cache_folder() if into is None else into
+    cache_folder = blob_cache.cache_folder() if into is None else into
     images, passes = count_passes(experiment, choice, len(chosen))
     rate, speed = rates.get(FETCHING_RATE), rates.get(encoding_rate_name(used.tower, device))
     encoding = (
@@ -162,8 +162,8 @@ def make_plan(
         title=experiment.title,
         host=client.host(),
         parts=planned,
-        place=place,
-        free_bytes=free_bytes(place),
+        cache_folder=cache_folder,
+        free_bytes=free_bytes(cache_folder),
         rate=rate or RATE,
         rate_measured=rate is not None,
         images=images,
@@ -181,9 +181,9 @@ def make_plan(
 
 
 def count_passes(experiment: Experiment, choice: Choice, rows: int) -> tuple[int, int]:
-    """The images of all test sets, and how often one goes through a model.
+    """The number of images of all test sets, and of forward passes of an image through a model.
 
-    Each goes through the pretrained model and every row, those in domain through their own expert, too.
+    Each image passes through the pretrained model and every row, and those in domain also through their own expert.
     """
     inside = sum(_images(one.rows, choice) for one in experiment.tasks)
     outside = sum(_images(one.rows, choice) for one in list_test_sets(experiment, choice)[len(experiment.tasks) :])
@@ -191,13 +191,13 @@ def count_passes(experiment: Experiment, choice: Choice, rows: int) -> tuple[int
 
 
 def estimate_encoding_seconds(tower: str, passes: int, device: str, cores: int) -> float:
-    """Seconds that so many passes of images take: an estimate."""
+    """Estimated seconds of a number of forward passes."""
     rate = ENCODING_RATES / BESIDE_B32[tower] if device == "cpu" else DECODED
     return passes / (rate * cores)
 
 
 def estimate_merging_seconds(rows: Sequence[RowVariant], nbytes: int, rate: float | None) -> float:
-    """Seconds that merging takes, from the bytes of all models and those a second that were measured: an estimate."""
+    """Estimated seconds of merging, from the bytes of all models and the measured bytes per second."""
     times = [1.0 if rate or not row.row.names_matter else FACTORED for row in rows]
     return sum(times) * nbytes / (rate or MERGING_RATE)
 
@@ -212,11 +212,11 @@ def _find_own_models(experiment: Experiment, choice: Choice) -> tuple[OwnModel, 
     """The pretrained model and the experts in the folder of a choice."""
     folder = Path(choice.experts)
     pretrained, experts = find_models_in_folder(experiment, folder)
-    places = {"pretrained": pretrained}
-    places |= {f"expert for {one.title}": experts[one.key] for one in experiment.tasks}
+    paths = {"pretrained": pretrained}
+    paths |= {f"expert for {one.title}": experts[one.key] for one in experiment.tasks}
     return tuple(
         OwnModel(purpose, printable(str(folder), 300), path.relative_to(folder).as_posix(), path.stat().st_size)
-        for purpose, path in places.items()
+        for purpose, path in paths.items()
     )
 
 
@@ -228,11 +228,11 @@ def _plan_part(listed: ListedRepository, part: str, purpose: str, lock: Lock, in
     exact = len(sizes) == len(names) and None not in sizes
     folder = blob_cache.snapshot(repository, into)
     if listed.name in lock.repositories:
-        here = blob_cache.count_cached_bytes(repository, files, into)
+        cached_bytes = blob_cache.count_cached_bytes(repository, files, into)
         complete = blob_cache.find_complete_snapshot(repository, files, into) is not None
     else:
-        here, complete = _match_files(folder, names)
-    nbytes = sum(size or 0 for size in sizes) if exact else here if complete else group.about
+        cached_bytes, complete = _match_files(folder, names)
+    nbytes = sum(size or 0 for size in sizes) if exact else cached_bytes if complete else group.about
     return PlannedPart(
         repository=listed.name,
         kind=listed.kind,
@@ -240,7 +240,7 @@ def _plan_part(listed: ListedRepository, part: str, purpose: str, lock: Lock, in
         files=tuple(names),
         nbytes=nbytes,
         is_exact=exact,
-        local_bytes=here,
+        local_bytes=cached_bytes,
         is_complete=complete,
         license=license_text(listed, lock),
         gated=lock.repositories[listed.name].gated if listed.name in lock.repositories else listed.gated,
@@ -250,7 +250,7 @@ def _plan_part(listed: ListedRepository, part: str, purpose: str, lock: Lock, in
 
 
 def _note(listed: ListedRepository, group: ListedPart) -> str:
-    """What is to be known of a repository, and where its size comes from if it was not read."""
+    """The note on a repository, and the source of its size if it was not read."""
     guessed = (
         "its size is an estimate" if group.basis == ESTIMATE else "its size is not known" if not group.basis else ""
     )
@@ -260,11 +260,13 @@ def _note(listed: ListedRepository, group: ListedPart) -> str:
 def _match_files(folder: Path | None, names: Sequence[str]) -> tuple[int, bool]:
     """The bytes of files in a snapshot that have these names or patterns, and whether each of them has one.
 
-    How many files a pattern stands for is not known before the first fetch, so such a part is never complete.
+    Before the first fetch, the number of files of a pattern is unknown, so such a part is never complete.
     """
     if folder is None:
         return 0, False
-    here = {path.relative_to(folder).as_posix(): path.stat().st_size for path in folder.rglob("*") if path.is_file()}
-    matches = [[name for name in here if fnmatch.fnmatchcase(name, pattern)] for pattern in names]
+    cached_sizes = {
+        path.relative_to(folder).as_posix(): path.stat().st_size for path in folder.rglob("*") if path.is_file()
+    }
+    matches = [[name for name in cached_sizes if fnmatch.fnmatchcase(name, pattern)] for pattern in names]
     whole = all(matches) and not any("*" in name for name in names)
-    return sum(here[name] for name in {name for group in matches for name in group}), whole
+    return sum(cached_sizes[name] for name in {name for group in matches for name in group}), whole

@@ -1,4 +1,4 @@
-"""What was measured so far, kept in the experiment's folder: from it the table is printed without models or images."""
+"""The measured rows, stored in the experiment's folder, so that the table can be printed without models or images."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ MEASURED_FILE = "measured.json"
 
 @dataclass(frozen=True, slots=True)
 class MeasuredFiles:
-    """Which files were measured: ``latest`` are repositories that were not the catalogue's, ``pinned`` the days."""
+    """The measured files: ``latest`` are repositories that differed from the catalogue, ``pinned`` the days."""
 
     latest: tuple[str, ...]
     pinned: tuple[str, ...]
 
     @classmethod
     def from_lock(cls, lock: Lock, repositories: Collection[str]) -> Self:
-        """What a lock says of these repositories."""
+        """The facts in a lock about these repositories."""
         days = {one.read for name, one in lock.repositories.items() if name in repositories}
         return cls(tuple(name for name in lock.latest if name in repositories), tuple(sorted(days)))
 
@@ -47,9 +47,9 @@ class MeasuredFiles:
 class MeasuredTable:
     """Rows by their keys, and ``problems``: why a row could not be computed. ``benchmark`` is the digest of its images.
 
-    ``device`` is what computed them. ``choice`` is what was chosen then: a table of these rows is of no other choice.
-    ``references`` are the ids of the models behind the first rows: "pretrained" and each expert's task.
-    ``files`` are those that were measured, whatever is pinned later.
+    ``device`` computed them. ``choice`` is the choice at that time: a table of these rows has no other choice.
+    ``references`` are the ids of the models of the first rows: "pretrained" and each expert's task.
+    ``files`` are the measured files, which may differ from those that are pinned now.
     """
 
     device: str
@@ -61,7 +61,7 @@ class MeasuredTable:
     problems: Mapping[str, str] = field(default_factory=dict)
 
     def with_row(self, one: MeasuredRow) -> MeasuredTable:
-        """The same with a row, in place of one of its key, or of the problem that it had."""
+        """The same with a row, which replaces a row or problem with its key."""
         problems = {key: problem for key, problem in self.problems.items() if key != row_key(one)}
         return replace(self, rows={**self.rows, row_key(one): one}, problems=problems)
 
@@ -75,7 +75,7 @@ class MeasuredTable:
         return [self.rows[key] for key in keys if key in self.rows]
 
     def describe_problems(self, experiment: Experiment, choice: Choice) -> tuple[str, ...]:
-        """What is to be said below the table of rows that are not in it."""
+        """Sentences on the rows that are missing in the table."""
         titles = {variant.key: variant.title for variant in list_variants(experiment, choice)}
         return tuple(
             f"{titles[key]} was not computed: {problem}" for key, problem in self.problems.items() if key in titles
@@ -88,7 +88,7 @@ def row_key(one: MeasuredRow) -> str:
 
 
 def write_measured(folder: Path, measured: MeasuredTable) -> None:
-    """Keep what was measured so far."""
+    """Store the measured rows."""
     rows = {
         key: {
             "run": one.run,
@@ -107,16 +107,16 @@ def write_measured(folder: Path, measured: MeasuredTable) -> None:
 
 
 def read_measured_choice(folder: Path) -> Choice | None:
-    """What was chosen when the rows in a folder were measured; None if there are none."""
+    """The choice with which the rows in a folder were measured; None if there are none."""
     path = folder / MEASURED_FILE
     return _choice(CatalogueFields(read_mapping(path), MEASURED_FILE)) if path.is_file() else None
 
 
 def read_measured(folder: Path, experiment: Experiment, choice: Choice) -> MeasuredTable:
-    """What was measured of a choice's rows, whatever else was chosen then: ``MeasuredTable.choice`` says that.
+    """The measured rows of a choice; ``MeasuredTable.choice`` is the choice with which they were measured.
 
     Raises:
-        TaskError: nothing was, or the file cannot be read.
+        TaskError: there are none, or the file cannot be read.
     """
     path = folder / MEASURED_FILE
     if not path.is_file():
@@ -160,7 +160,7 @@ def _row(row: str | RowVariant, entry: CatalogueFields) -> MeasuredRow:
 
 
 def _pack_answers(right: NDArray[np.bool_]) -> str:
-    """One bit an image, as text."""
+    """The answers (images,) as text, one bit per image."""
     return base64.b64encode(np.packbits(right).tobytes()).decode("ascii")
 
 

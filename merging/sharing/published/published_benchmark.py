@@ -1,4 +1,4 @@
-"""An experiment's benchmark: the description of its models and test sets as they lie in the cache."""
+"""An experiment's benchmark: the description of its models and test sets in the cache."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from merging.sharing.published.repository_lock import (
     stated_license,
 )
 
-# The whole test set, or a part of it; images and models stay in the files that were fetched.
+# The whole test set, or a part of it; images and models are read from the fetched files.
 MODEL_NAMES_HINT = {"whole": True, "by_reference": True, "models_by_reference": True}
 
 
 def describe_benchmark(experiment: Experiment, choice: Choice, lock: Lock, into: Path | None = None) -> dict[str, Any]:
-    """The description of the benchmark, as ``Description.of`` takes it, with paths into the cache.
+    """The description of the benchmark, as ``Description.from_plain`` reads it, with paths into the cache.
 
     Raises:
-        HubError: a repository is not here.
+        HubError: a repository is not in the cache.
     """
     used = find_models(experiment, choice)
     text = used.text or used.pretrained
@@ -74,7 +74,7 @@ def _task(one: PublishedSet, lock: Lock, into: Path | None, wording: str) -> dic
         "image_column": one.image,
         "label_column": one.label,
         "source": f"{one.repository}@{revision}, {one.split}" if revision else f"{one.repository}, {one.split}",
-        "license": license_text(listed, lock),  # without its date: scores depend on what is written here
+        "license": license_text(listed, lock),  # without its date: scores depend on this text
         **words,
     }
 
@@ -86,7 +86,7 @@ def _model_path(use: ModelFile, lock: Lock, into: Path | None) -> Path:
 def _snapshot_folder(name: str, lock: Lock, into: Path | None) -> Path:
     folder = blob_cache.snapshot(find_repository(read_shared_parts().repositories[name], lock), into)
     if folder is None:
-        raise HubError(f"{name} is not here: fetch it first (`published fetch`).", "missing")
+        raise HubError(f"{name} is not in the cache: fetch it first (`published fetch`).", "missing")
     return folder
 
 
@@ -94,7 +94,7 @@ def find_models_in_folder(experiment: Experiment, folder: Path) -> tuple[Path, d
     """The pretrained model and the experts in a folder like ``checkpoints/ViT-B-32`` of the published task vectors.
 
     Raises:
-        HubError: one of them is not there.
+        HubError: one of them is missing.
     """
     pretrained = folder / "zeroshot.pt"
     experts = {one.key: folder / (one.column or one.key) / "finetuned.pt" for one in experiment.tasks}

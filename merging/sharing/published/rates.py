@@ -1,4 +1,4 @@
-"""How fast files came and images were encoded on this machine, for the next plan: ``rate.json`` of all experiments."""
+"""Measured rates of downloads, encoding and merging on this machine, for later plans, in ``rate.json``."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from merging.sharing.published.catalogue_fields import read_mapping
 
 RATES_FILE = "rate.json"
 FETCHING_RATE = "rate"  # bytes a second
-SHORTEST_SECONDS = 5.0  # seconds that work takes at least before its rate says something
+SHORTEST_SECONDS = 5.0  # shorter work gives no reliable rate
 
 
 def encoding_rate_name(tower: str, device: str) -> str:
-    """The name of a rate: images a second that a tower encodes on a device."""
+    """The name of the rate at which a tower encodes images on a device, in images a second."""
     return f"images of {tower} on {device}"
 
 
 def merging_rate_name(tower: str, device: str) -> str:
-    """The name of a rate: bytes of models a second that merges read, of that tower on a device."""
+    """The name of the rate at which merges read models of a tower on a device, in bytes a second."""
     return f"bytes merged of {tower} on {device}"
 
 
@@ -32,7 +32,7 @@ def read_rates(folder: Path) -> Mapping[str, float]:
 
 
 def store_rate(folder: Path, name: str, work: float, seconds: float) -> None:
-    """Keep the rate of some work, unless it was too short to say something."""
+    """Store the rate of some work, unless the work was too short."""
     if work > 0 and seconds > SHORTEST_SECONDS:
         folder.mkdir(parents=True, exist_ok=True)
         write_json(folder / RATES_FILE, {**read_rates(folder), name: work / seconds})

@@ -27,10 +27,10 @@ from merging.tasks.context import QUIET, Context
 
 
 def measure_references(run: ExperimentRun, benchmark: Benchmark, context: Context = QUIET) -> MeasuredTable:
-    """What was measured, with the rows of the references, of which those that are missing are computed.
+    """The measured rows with those of the references; missing references are computed.
 
     The pretrained model's scores are stored like those of any reference model. An expert is scored on its own task
-    only, so its scores are kept in the table alone.
+    only, so its scores are stored only in the table.
     """
     known = find_measured(run, benchmark)
     missing = {PRETRAINED, INDIVIDUAL} - set(known.rows)
@@ -40,8 +40,11 @@ def measure_references(run: ExperimentRun, benchmark: Benchmark, context: Contex
     store, started, ids = run.open_store(benchmark), time.monotonic(), known.references
     tasks = {PRETRAINED: [task.key for task in benchmark.tasks]} if PRETRAINED in missing else {}
     tasks |= {task: [task] for task in benchmark.experts} if INDIVIDUAL in missing else {}
-    places = {PRETRAINED: benchmark.pretrained, **benchmark.experts}
-    work = [EvaluatedModel(name, places[name], on, kept=store.features_folder(ids[name])) for name, on in tasks.items()]
+    references = {PRETRAINED: benchmark.pretrained, **benchmark.experts}
+    work = [
+        EvaluatedModel(name, references[name], on, stored_features=store.features_folder(ids[name]))
+        for name, on in tasks.items()
+    ]
     warnings: list[str] = []
     scored = score_together(work, benchmark, context=replace(context.on_device(run.device), warn=warnings.append))
     seconds = time.monotonic() - started
@@ -60,10 +63,10 @@ def measure_references(run: ExperimentRun, benchmark: Benchmark, context: Contex
 
 
 def find_measured(run: ExperimentRun, benchmark: Benchmark) -> MeasuredTable:
-    """What was measured of these images before, as rows of this choice; nothing if that was on others.
+    """The earlier rows on these images, as rows of this choice; empty if the earlier images differ.
 
-    Of another choice or other models, only references are taken, and only those of the same models: the other rows are
-    taken from their runs again.
+    After another choice or with other models, only references of the same models are reused: other rows are read from
+    their runs again.
     """
     ids = {name: reference_id(benchmark, name) for name in (PRETRAINED, *benchmark.experts)}
     files = MeasuredFiles.from_lock(
@@ -82,13 +85,13 @@ def find_measured(run: ExperimentRun, benchmark: Benchmark) -> MeasuredTable:
 
 
 def _is_same_reference(key: str, before: Mapping[str, str], ids: Mapping[str, str]) -> bool:
-    """Whether a row of a table is one of the references, measured of the models with these ids."""
+    """Whether a row of a table is a reference that was measured on the models with these ids."""
     names = {PRETRAINED: {PRETRAINED}, INDIVIDUAL: set(ids) - {PRETRAINED}}.get(key)
     return names is not None and all(before.get(name) == ids[name] for name in names)
 
 
 def store_encoding_rate(run: ExperimentRun, benchmark: Benchmark, work: list[EvaluatedModel], seconds: float) -> None:
-    """Keep how many images a second went through models of this tower on this device, for the next plan."""
+    """Store the encoding rate of this tower on this device, for the next plan."""
     passes = sum(benchmark.count(key, split) for part in work for key in part.tasks for split in SPLITS)
     name = encoding_rate_name(find_models(run.experiment, run.choice).tower, choose_device(run.device).type)
     store_rate(run.folders.rates_folder, name, passes, seconds)

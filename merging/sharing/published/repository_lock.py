@@ -1,6 +1,6 @@
-"""What was learned at the first fetch, and is held to later: commit, license, files with sizes and digests.
+"""The lock: commits, licenses, and files with sizes and digests of the first fetch, which later fetches must match.
 
-``lock.json`` lies in the experiment's folder. The catalogue does not know most commits and digests; the lock does.
+``lock.json`` is in the experiment's folder. The catalogue lacks most commits and digests; the lock has them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ NONE_STATED = "none stated"
 
 @dataclass(frozen=True, slots=True)
 class PinnedRepository:
-    """A repository as it was at its first fetch, ``read`` on that day; ``files`` are all that it has."""
+    """A repository at its first fetch, on the day ``read``; ``files`` are all of its files."""
 
     name: str
     kind: str
@@ -48,7 +48,7 @@ class Lock:
     def with_facts(
         self, listed: ListedRepository, facts: RepositoryFacts, *, latest: bool = False, today: date | None = None
     ) -> Lock:
-        """The lock with what the Hub said of a repository.
+        """The lock with the Hub's facts about a repository.
 
         Raises:
             HubError: it is not the repository that the catalogue or this lock names.
@@ -72,26 +72,26 @@ class Lock:
         return replace(self, repositories={**self.repositories, listed.name: pinned}, latest=newer)
 
     def replace_with(self, other: Lock) -> Lock:
-        """The lock with what another one says of its repositories in place of what this one does."""
+        """The lock with its repositories replaced by those of another lock."""
         latest = [name for name in self.latest if name not in other.repositories]
         return Lock({**self.repositories, **other.repositories}, (*latest, *other.latest))
 
 
 def find_repository(listed: ListedRepository, lock: Lock) -> Repository:
-    """The repository at the commit that is held to: the lock's, else the catalogue's, else the branch's."""
+    """The repository at its pinned commit: the lock's, else the catalogue's, else the branch's."""
     pinned = lock.repositories.get(listed.name)
     kind: Any = listed.kind
     return Repository(kind, listed.name, pinned.revision if pinned else listed.revision)
 
 
 def list_files(listed: ListedRepository, part: str, lock: Lock) -> tuple[RepositoryFile, ...]:
-    """The files of a part, as far as they are known: names, sizes and digests of the lock, else of the catalogue.
+    """The known files of a part: names, sizes and digests of the lock, else of the catalogue.
 
-    Before the first fetch, patterns stand for files that were not listed yet, and are left out. Where the repository
-    has its weights in another format than the catalogue says, those are taken.
+    Before the first fetch, patterns are omitted, since their files are unknown. If the repository has its weights in
+    another format than in the catalogue, those files are used.
 
     Raises:
-        HubError: the repository has no file of a name that is needed.
+        HubError: the repository lacks a needed file.
     """
     pinned, listed_files = lock.repositories.get(listed.name), listed.parts[part].files
     if pinned is None:
@@ -101,9 +101,9 @@ def list_files(listed: ListedRepository, part: str, lock: Lock) -> tuple[Reposit
         names = match_names(one.name, [file.name for file in pinned.files])
         matches = [file for file in pinned.files if any(fnmatch.fnmatchcase(file.name, name) for name in names)]
         if not matches:
-            here = first_few((file.name for file in pinned.files), 8)
+            existing = first_few((file.name for file in pinned.files), 8)
             raise HubError(
-                f"{listed.name} has no file {one.name} at {pinned.revision[:12]}. It has {here or 'no files'}. "
+                f"{listed.name} has no file {one.name} at {pinned.revision[:12]}. It has {existing or 'no files'}. "
                 f"`--revision {listed.name}=REVISION` takes it at another branch, tag or commit.",
                 "missing",
             )
@@ -112,9 +112,9 @@ def list_files(listed: ListedRepository, part: str, lock: Lock) -> tuple[Reposit
 
 
 def match_names(name: str, repository_names: Sequence[str]) -> list[str]:
-    """The names in a repository of what the catalogue calls ``name``: itself, or the weights in another format.
+    """The names in a repository for ``name`` of the catalogue: the name itself, or the weights in another format.
 
-    An adapter stands for an adapter only, and a whole model, with its shards, for a whole model.
+    An adapter only replaces an adapter, and a whole model, with its shards, a whole model.
     """
     if name in repository_names or name not in {*WEIGHTS, *ADAPTERS}:
         return [name]
@@ -124,7 +124,7 @@ def match_names(name: str, repository_names: Sequence[str]) -> list[str]:
 
 
 def find_model_name(use: ModelFile, lock: Lock) -> str:
-    """What of a model's repository is opened, which may have its weights in another format than the catalogue says."""
+    """The path in a model's repository that is opened; its format may differ from the catalogue's."""
     pinned = lock.repositories.get(use.repository)
     names = match_names(use.open, [file.name for file in pinned.files]) if pinned and use.open else []
     return names[0] if names else use.open
@@ -138,7 +138,7 @@ def license_text(listed: ListedRepository, lock: Lock) -> str:
 
 
 def stated_license(listed: ListedRepository, lock: Lock) -> str:
-    """The license with the day on which it was read and the commit of the card, for what is made of the files."""
+    """The license with the day on which it was read and the commit of the card, for benchmarks made from the files."""
     text, pinned = license_text(listed, lock), lock.repositories.get(listed.name)
     return f"{text} (read {pinned.read} at commit {pinned.revision[:12]})" if pinned else text
 
@@ -147,7 +147,7 @@ def read_lock(folder: Path) -> Lock:
     """The lock in an experiment's folder; an empty one if there is none.
 
     Raises:
-        TaskError: it cannot be read; nothing is then held to, so it must be corrected or deleted.
+        TaskError: it cannot be read, so that nothing is pinned; it must be corrected or deleted.
     """
     path = folder / LOCK
     if not path.exists():
@@ -202,10 +202,10 @@ def _file(entry: CatalogueFields) -> RepositoryFile:
 
 
 def _describe_other_file(listed: ListedRepository, facts: RepositoryFacts) -> str:
-    """What is said of a file that is another one than the catalogue knows; empty if there is none."""
-    given = {file.name: file for file in facts.files}
+    """A sentence on a file that differs from the catalogue's; empty if there is none."""
+    by_name = {file.name: file for file in facts.files}
     for one in (file for part in listed.parts.values() for file in part.files):
-        stated = given.get(one.name)
+        stated = by_name.get(one.name)
         if stated is None or not _is_other_file(one, stated):
             continue
         expected = one.sha256 or (f"one that begins with {one.begins}" if one.begins else f"{one.size:,} bytes")

@@ -1,4 +1,4 @@
-"""The rows of a table: each a stored run. As many as fit are merged first and then evaluated together."""
+"""The rows of a table, each a stored run. As many rows as fit are merged first and then evaluated together."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ from merging.study.runs.run_store import Store
 from merging.study.runs.run_work import KnownScores
 from merging.tasks.context import QUIET, Context
 
-MOST_ROWS = 8  # rows whose models lie on the disk at a time
-DISK_DIVISOR = 4  # one of so many parts of the free disk may be taken by them
+MOST_ROWS = 8  # rows whose models are on the disk at a time
+DISK_DIVISOR = 4  # their models may use at most this fraction, 1 / DISK_DIVISOR, of the free disk
 
 
 @dataclass(frozen=True)
 class _PendingRow:
-    """A row that is to be computed: its recipe, and the id that its run has."""
+    """A row to compute: its recipe and the id of its run."""
 
     variant: RowVariant
     recipe: Recipe
@@ -44,11 +44,11 @@ class _PendingRow:
 
 
 def measure_rows(run: ExperimentRun, benchmark: Benchmark, context: Context = QUIET) -> MeasuredTable:
-    """What was measured, with every row of the choice; a row that cannot be computed is there with the reason.
+    """The measured rows with every row of the choice; a row that cannot be computed has a problem instead.
 
     Raises:
         StoreError: the disk is full or cannot be written to.
-        Cancelled: asked to stop; what was computed so far is kept.
+        Cancelled: the caller cancelled; finished rows are stored.
     """
     return _RowComputation(
         run, benchmark, run.open_store(benchmark), find_measured(run, benchmark), context.on_device(run.device)
@@ -82,7 +82,7 @@ class _RowComputation:
         return self.measured
 
     def _find_pending(self, variant: RowVariant) -> _PendingRow | None:
-        """The row, unless its run is stored with scores, or it cannot be computed at all."""
+        """The row, or None if its run is stored with scores or it cannot be computed."""
         choice, benchmark = self.experiment_run.choice, self.benchmark
         with self._report_problem(variant):
             recipe = variant.recipe(benchmark.pretrained, benchmark.experts, choice.exemplars, choice.seed)
@@ -106,7 +106,7 @@ class _RowComputation:
 
     @contextlib.contextmanager
     def _report_problem(self, variant: RowVariant) -> Iterator[None]:
-        """Make a row that cannot be computed a sentence below the table; a full disk or a request to stop ends all."""
+        """Turn the error of a row into a sentence below the table, except for a full disk, the Hub and cancellation."""
         try:
             yield
         except (Cancelled, StoreError, HubError):
@@ -127,7 +127,7 @@ class _RowComputation:
         return [rows[start : start + each] for start in range(0, len(rows), each)]
 
     def _measure_group(self, group: Sequence[_PendingRow], context: Context) -> None:
-        """Merge the rows of a group, evaluate their models together, and keep their scores in place of the models."""
+        """Merge the rows of a group, evaluate their models together, store the scores, and delete the models."""
         merging, evaluating = "merging", "evaluating"
         parts = context.split({merging: 1.0, evaluating: 2.0})
         merges, done = parts[merging].split(dict.fromkeys((row.run_id for row in group), 1.0)), []
@@ -139,7 +139,7 @@ class _RowComputation:
                 done.append((row, stored))
         work = [
             EvaluatedModel(row.run_id, stored.model_paths["merged"], [task.key for task in self.benchmark.tasks],
-                           kept=self.store.features_folder(row.run_id))
+                           stored_features=self.store.features_folder(row.run_id))
             for row, stored in done
         ]  # fmt: skip
         if not work:
@@ -158,7 +158,7 @@ class _RowComputation:
         return execute(row.recipe, self.store, benchmark=self.benchmark, context=context, **how)
 
     def _store_merging_rate(self, seconds: float) -> None:
-        """Keep how fast merges read models of this tower on this device, for the next plan."""
+        """Store the rate at which merges read models of this tower on this device, for the next plan."""
         pretrained, experts = open_models(self.benchmark.pretrained, self.benchmark.experts)
         name = merging_rate_name(
             find_models(self.experiment_run.experiment, self.experiment_run.choice).tower,

@@ -1,4 +1,4 @@
-"""Scores of several models on a benchmark at once: each image is decoded once for all that fit in memory."""
+"""Scores of several models on a benchmark at once: each image is decoded once for all models that fit in memory."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Right = dict[str, NDArray[np.bool_]]
 
 @dataclass(frozen=True, eq=False)
 class ScoredModel:
-    """A model's scores as ``evaluate`` gives them, and by task which answers on the reporting images are right."""
+    """A model's scores as from ``evaluate``, and which answers on the reporting images are right: {task: (n,) bool}."""
 
     table: pd.DataFrame
     right_answers: Right
@@ -37,7 +37,7 @@ class ScoredModel:
 def score_together(
     work: Sequence[EvaluatedModel], benchmark: Benchmark, *, context: Context = QUIET
 ) -> dict[str, ScoredModel]:
-    """{name: scores} of models with different names, each on its own tasks. Raises Cancelled if asked to stop."""
+    """{name: scores} of models with different names, each on its own tasks. Raises Cancelled."""
 
     def scored_on(on: torch.device) -> dict[str, ScoredModel]:
         counted: dict[str, list[Counted]] = {part.name: [] for part in work}
@@ -60,11 +60,11 @@ def read_task_scores(table: pd.DataFrame) -> dict[str, TaskScore]:
     return {str(row["task"]): TaskScore(str(row["task"]), float(row["accuracy"]), int(row["n"])) for row in rows}
 
 
-def read_right_answers(benchmark: Benchmark, kept: StoredFeatures) -> Right | None:
-    """Which answers of a model are right, from its kept features; None if they are not kept for every task."""
+def read_right_answers(benchmark: Benchmark, features: StoredFeatures) -> Right | None:
+    """{task: (n,) bool}: whether each answer is right, from stored features; None if they lack a task."""
     right: Right = {}
     for task in benchmark.tasks:
-        if (known := kept.read(benchmark, task.key, REPORTING)) is None:
+        if (known := features.read(benchmark, task.key, REPORTING)) is None:
             return None
         right[task.key] = known.predicted == benchmark.labels(task.key, REPORTING)
     return right

@@ -1,6 +1,6 @@
-"""The rows of an experiment: their recipes, and the published figures that stand beside each.
+"""The rows of an experiment: their recipes, and the published figures beside each.
 
-Where the grouping of q, k and v matters, a row runs twice: packed as one matrix, and apart as three.
+If the grouping of q, k and v matters, a row runs twice: packed as one matrix, and split into three.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from merging.sharing.published.catalogue_parts import (
 from merging.sharing.published.choice import Choice, needs_exemplars
 from merging.sharing.published.experiment_catalogue import Experiment
 
-PRETRAINED, INDIVIDUAL = "pretrained", "individual"  # the first rows of a table, as the figures call their kinds
-TOGETHER = ""  # q, k and v are grouped in any way, with one result
+PRETRAINED, INDIVIDUAL = "pretrained", "individual"  # the first rows of a table, named as in the figures
+TOGETHER = ""  # any grouping of q, k and v gives the same result
 
 
 @dataclass(frozen=True, slots=True)
 class RowVariant:
-    """A row in one grouping of q, k and v: PACKED, APART, or TOGETHER where it does not matter."""
+    """A row in one grouping of q, k and v: PACKED, SPLIT_QKV_FIELD, or TOGETHER if it does not matter."""
 
     row: ListedRow
     names: str
-    values: Mapping[str, Any]  # in place of the preset's
+    values: Mapping[str, Any]  # they replace the preset's
 
     @property
     def key(self) -> str:
@@ -50,15 +50,15 @@ class RowVariant:
         """Its recipe on these models.
 
         Raises:
-            RecipeError: q, k and v are to be apart, and none of its methods can do that.
+            RecipeError: q, k and v are to be split, and none of its methods can do that.
         """
         base = find_preset(self.row.preset)
         changed = replace(base, params=self._params(base.merge, {**base.params, **self.values}, "merge"), edits=())
         edits = tuple((key, self._params(key, values, "edit")) for key, values in base.edits)
         if self.names == SPLIT_QKV_FIELD and not self._can_group_qkv(base):
             raise RecipeError(f"{base.title}: none of its methods takes q, k and v apart.")
-        drawn = {"per_task": exemplars, "seed": seed} if exemplars and needs_exemplars(self.row) else base.exemplars
-        return replace(changed, edits=edits, exemplars=drawn, title=self.title).recipe(pretrained, experts)
+        sampled = {"per_task": exemplars, "seed": seed} if exemplars and needs_exemplars(self.row) else base.exemplars
+        return replace(changed, edits=edits, exemplars=sampled, title=self.title).recipe(pretrained, experts)
 
     def _params(self, key: str, values: Mapping[str, Any], role: str) -> dict[str, Any]:
         return dict(values) | (
@@ -74,7 +74,7 @@ def _can_split_qkv(role: str, key: str) -> bool:
 
 
 def list_variants(experiment: Experiment, choice: Choice) -> tuple[RowVariant, ...]:
-    """The chosen rows in the experiment's order, twice where the grouping of q, k and v matters."""
+    """The chosen rows in the experiment's order, twice if the grouping of q, k and v matters."""
     return tuple(
         RowVariant(row, names, {**row.values, **experiment.values.get(row.key, {})})
         for row in experiment.rows
@@ -85,7 +85,7 @@ def list_variants(experiment: Experiment, choice: Choice) -> tuple[RowVariant, .
 
 @dataclass(frozen=True, slots=True)
 class ComparedFigure:
-    """A published figure beside a row. ``why_not`` says in words why they are not compared; empty if they are."""
+    """A published figure beside a row. ``why_not`` is the reason why they are not compared; empty if they are."""
 
     figure: Figure
     source: FigureSource | None
@@ -95,7 +95,7 @@ class ComparedFigure:
 def find_figures(
     variant: RowVariant, experiment: Experiment, tower: str, by: str, exemplars: int = 0
 ) -> list[ComparedFigure]:
-    """The published figures of a row's chain for that tower: those that are compared first, then the others."""
+    """The published figures of a row's chain for that tower: first those that are compared, then the others."""
     recipe = replace(variant, names=TOGETHER).recipe("", {})  # no figure states the grouping; its source does
     steps = [(step.key, step.params.values()) for step in recipe.steps]
     matching = [figure for figure in FIGURES if figure.model == tower and figure.matches_chain(steps)]
@@ -105,9 +105,9 @@ def find_figures(
 
 
 def find_reference_figures(kind: str, experiment: Experiment, tower: str, by: str) -> list[ComparedFigure]:
-    """The same for the pretrained model, or for each expert on its own task: of any tasks that the figure has.
+    """The same for the pretrained model, or for each expert on its own task, over any tasks that the figure has.
 
-    A pretrained model has no experts; what is compared is that it was scored on the same images.
+    A pretrained model has no experts; its figure is compared if it was scored on the same images.
     """
     whose = by.partition(",")[0] if kind == PRETRAINED else by
     figures = [figure for figure in REFERENCES[kind] if figure.model == tower]

@@ -1,1 +1,1 @@
-"""Tables about runs: stored measurements, and what a page computes when it is drawn."""
+"""Tables about runs: stored measurements, and tables that a page computes when it is rendered."""

@@ -1,4 +1,4 @@
-"""Two runs on the same images: which one is right where, whether that is chance, and how far their scores differ."""
+"""Two runs on the same images: which run is right on which image, whether the difference is chance, and its size."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from merging.images.benchmarks.metrics import h_score
 
-CELLS = ("both", "only_a", "only_b", "neither")  # which of the runs predict the class of an image
+CELLS = ("both", "only_a", "only_b", "neither")  # the runs that predict an image's class
 RESAMPLES, SEED = 2000, 0
 INSIDE, OUTSIDE, H_SCORE = "in_domain", "out_of_domain", "h_score"
 Floats = NDArray[np.float64]
@@ -21,33 +21,34 @@ Right = NDArray[np.bool_]  # (m, n): whether each of m models predicts the class
 def cells(a: Right, b: Right, matched: bool = False) -> Floats:
     """For every image the share of pairs of models, one of each run, in which each of ``CELLS`` holds (4, n).
 
-    With one model on either side these are ones and zeros. Otherwise every model of A meets every model of B, or only
-    the one in the same row if they are ``matched``.
+    ``a`` (m_a, n) and ``b`` (m_b, n) say whether a model is right. With one model on either side the shares are ones
+    and zeros. Otherwise every model of A is paired with every model of B, or only with the one in the same row if they
+    are ``matched``.
     """
-    one, other = a.astype(np.float64), b.astype(np.float64)
-    share_a, share_b = one.mean(axis=0), other.mean(axis=0)
-    both = (one * other).mean(axis=0) if matched else share_a * share_b
+    right_a, right_b = a.astype(np.float64), b.astype(np.float64)
+    share_a, share_b = right_a.mean(axis=0), right_b.mean(axis=0)
+    both = (right_a * right_b).mean(axis=0) if matched else share_a * share_b
     shares = np.stack([both, share_a - both, share_b - both, 1 - share_a - share_b + both])
     rounded: Floats = np.round(shares, 12) + 0.0  # thirds leave rounding errors, and −0 becomes 0
     return rounded
 
 
 def mcnemar(only_a: int, only_b: int) -> float:
-    """The exact two-sided p-value of McNemar's test: the chance of a split at least as uneven by fair coins."""
+    """The exact two-sided p-value of McNemar's test: the chance that fair coins split at least as unevenly."""
     n, fewer = only_a + only_b, min(only_a, only_b)
     tail = sum(comb(n, k) for k in range(fewer + 1))
-    share: float = 2 * tail / 2**n  # of integers without limit, so only the end is rounded
+    share: float = 2 * tail / 2**n  # integers of any size, so only this division rounds
     return min(1.0, share)
 
 
 def resample_means(a: Floats, b: Floats, rng: np.random.Generator, resamples: int = RESAMPLES) -> tuple[Floats, Floats]:
-    """Mean accuracies of both runs when the same images (n,) are drawn again with replacement (resamples,).
+    """Mean accuracies (resamples,) of both runs when the same images (n,) are sampled again with replacement.
 
-    Images with the same result in both runs are interchangeable, so only the counts of each kind are drawn.
+    Images with the same results (a, b) are interchangeable, so only the counts of each kind are sampled.
     """
     kinds, counts = np.unique(np.stack([a, b], axis=1), axis=0, return_counts=True)
-    drawn = rng.multinomial(len(a), counts / len(a), size=resamples) / len(a)
-    means = drawn @ kinds
+    shares = rng.multinomial(len(a), counts / len(a), size=resamples) / len(a)  # (resamples, kinds)
+    means = shares @ kinds
     return means[:, 0], means[:, 1]
 
 
@@ -60,15 +61,15 @@ def differences(
     seed: int = SEED,
     resamples: int = RESAMPLES,
 ) -> pd.DataFrame:
-    """A row for each average and data set: accuracy of a and of b, difference b − a, low and high of 95 %, and n.
+    """A row for each average and data set: scope, accuracies a and b, difference b − a, low and high of 95 %, and n.
 
-    ``right`` has for each data set, image by image, the share of each run's models that are right. Intervals are
-    percentiles of a paired bootstrap: the images of each data set are drawn again, the same ones for both runs.
-    Averages are over data sets, unweighted; ``h`` says whether to add the H-score of the two.
+    ``right`` is {data set: (run A, run B)}: for every image (n,) the share of the run's models that are right.
+    Intervals are percentiles of a paired bootstrap, which samples the images of each data set again, the same ones for
+    both runs. Averages are over data sets, unweighted. With ``h`` there is also the H-score of both averages.
     """
     pairs = {task: pair for task, pair in right.items() if len(pair[0])}
     streams = np.random.SeedSequence(seed).spawn(len(pairs))
-    drawn = {
+    resampled = {
         task: np.stack(resample_means(*pair, np.random.default_rng(stream), resamples))
         for (task, pair), stream in zip(pairs.items(), streams, strict=True)
     }
@@ -78,16 +79,17 @@ def differences(
     for name, tasks in groups.items():
         if tasks:
             mean = np.mean([means[task] for task in tasks], axis=0)
-            spread = np.mean([drawn[task] for task in tasks], axis=0)
+            spread = np.mean([resampled[task] for task in tasks], axis=0)
             numbers_by_scope[name] = (mean, spread, sum(len(pairs[task][0]) for task in tasks))
     if h and len(numbers_by_scope) == len(groups):
         numbers_by_scope[H_SCORE] = _harmonic(numbers_by_scope[INSIDE], numbers_by_scope[OUTSIDE])
-    numbers_by_scope |= {task: (means[task], drawn[task], len(pair[0])) for task, pair in pairs.items()}
+    numbers_by_scope |= {task: (means[task], resampled[task], len(pair[0])) for task, pair in pairs.items()}
     rows = [(name, *_difference_row(*numbers)) for name, numbers in numbers_by_scope.items()]
     return pd.DataFrame(rows, columns=["scope", "a", "b", "difference", "low", "high", "n"])
 
 
 def _harmonic(inside: tuple[Floats, Floats, int], outside: tuple[Floats, Floats, int]) -> tuple[Floats, Floats, int]:
+    """The H-scores of both runs (2,), resampled (2, resamples), and the number of images."""
     mean = np.array([h_score(x, y) for x, y in zip(inside[0], outside[0], strict=True)])
     total = inside[1] + outside[1]
     spread = np.divide(2 * inside[1] * outside[1], total, out=np.zeros_like(total), where=total > 0)

@@ -1,5 +1,5 @@
-"""How evenly a merge serves its tasks (LOT, Table 10), what each kind of parameter contributes (LOT, Table 7), and how
-closely drift correlates with lost accuracy (LOT, Fig. 1a)."""
+"""How evenly a merge serves its tasks (LOT, Table 10), and how closely drift correlates with lost accuracy (LOT,
+Fig. 1a)."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ Floats = NDArray[np.float64]
 
 
 def accuracy_lost(scores: pd.DataFrame, experts: Mapping[str, float]) -> pd.Series[float]:
-    """Accuracy lost by a merge on each in-domain task: its expert's minus its own, as fractions, by task.
+    """Accuracy lost by a merge on each in-domain task, by task: the expert's accuracy minus the merge's, as fractions.
 
-    ``scores`` are rows of one split; tasks without an expert's accuracy are left out.
+    ``scores`` are rows of one split. Tasks without an expert's accuracy are left out.
     """
     rows = scores[scores["task"].isin(list(experts))].set_index("task")["accuracy"].astype(float)
     drops: pd.Series[float] = pd.Series(experts, dtype=float).reindex(rows.index) - rows
@@ -25,7 +25,7 @@ def accuracy_lost(scores: pd.DataFrame, experts: Mapping[str, float]) -> pd.Seri
 
 
 def spread(drops: pd.Series[float]) -> float:
-    """Sample standard deviation over tasks, n - 1 (LOT, Table 10); NaN below two tasks."""
+    """Sample standard deviation over tasks, with n - 1 (LOT, Table 10); NaN for fewer than two tasks."""
     return float(drops.std(ddof=1)) if len(drops) > 1 else math.nan
 
 
@@ -41,9 +41,10 @@ class LineFit:
 
 
 def fit_line(x: Floats, y: Floats) -> LineFit:
-    """Least squares, Pearson's r and Spearman's ρ (ties take mean ranks) of the pairs that are both finite.
+    """Least squares, Pearson's r and Spearman's ρ (ties take mean ranks) of ``x`` (n,) and ``y`` (n,).
 
-    NaN where fewer than three pairs are left or one side does not vary.
+    Pairs with a number that is not finite are left out. All results are NaN if fewer than three pairs remain or one
+    side does not vary.
     """
     from scipy.stats import rankdata
 
@@ -51,17 +52,18 @@ def fit_line(x: Floats, y: Floats) -> LineFit:
     x, y = x[finite].astype(np.float64), y[finite].astype(np.float64)
     if len(x) < 3 or np.ptp(x) == 0 or np.ptp(y) == 0:
         return LineFit(math.nan, math.nan, math.nan, math.nan, len(x))
-    (variance, covariance), (_, other) = np.cov(x, y, bias=True)
-    slope, pearson = float(covariance / variance), float(covariance / np.sqrt(variance * other))
+    (variance, covariance), (_, variance_y) = np.cov(x, y, bias=True)
+    slope, pearson = float(covariance / variance), float(covariance / np.sqrt(variance * variance_y))
     spearman = float(np.corrcoef(rankdata(x), rankdata(y))[0, 1])
     return LineFit(slope, float(y.mean() - slope * x.mean()), max(-1.0, min(1.0, pearson)), spearman, len(x))
 
 
 def correlations(table: pd.DataFrame, x: str, y: str, run: str = "run", task: str = "task") -> pd.DataFrame:
-    """Pearson and Spearman of two columns over all points, and within: a row each with the number of points.
+    """Pearson's r and Spearman's ρ of two columns, over all points and within groups: over, both, points, groups.
 
-    Points that share a task or a method are not independent, so the pooled coefficient mixes two effects. "tasks of
-    one run" is the mean over runs of the coefficient across tasks; "runs on one task" the mean over tasks across runs.
+    Points that share a task or a run are not independent, so the pooled coefficient mixes two effects. "tasks of one
+    run" is the mean over runs of the coefficient across tasks; "runs on one task" is the mean over tasks of the
+    coefficient across runs.
     """
     pooled = fit_line(table[x].to_numpy(np.float64), table[y].to_numpy(np.float64))
     rows: list[tuple[str, float, float, int, int]] = [("all points", pooled.pearson, pooled.spearman, pooled.n, 1)]

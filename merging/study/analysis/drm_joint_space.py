@@ -1,7 +1,7 @@
 """DRM's joint space of one linear layer: spectrum, energy of the experts, what pruning drops, and the four steps.
 
 All numbers come from the functions that the merge itself runs. Direction i is the i-th left singular vector of all
-tasks' matrices side by side (H), or, of the transposed matrices, the i-th right one of them on top of each other (V).
+tasks' matrices side by side (H), or the i-th right singular vector of these matrices on top of each other (V).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from merging.methods.shared.least_squares import as_matrices
 from merging.study.analysis.measurement_subject import open_merged
 from merging.study.runs.run import Run
 
-SIDE, WIDTH = 96, 256  # a heat map has at most so many rows and columns
+SIDE, WIDTH = 96, 256  # the most rows and columns of a heat map
 DECOMPOSED, RENORMALIZED, PRUNED, MERGED, DELTA = "decomposed", "renormalized", "pruned", "merged", "delta"
 PROBE = 384  # the size of the matrix whose decomposition measures the speed of this machine
 Floats = NDArray[np.float64]
@@ -40,7 +40,7 @@ class TaskMatrices:
 
     @classmethod
     def of_run(cls, run: Run) -> TaskMatrices:
-        """Those of a merge.
+        """The task vectors that a run merged.
 
         Raises:
             CheckpointError: a checkpoint of the run is missing or has changed.
@@ -53,14 +53,14 @@ class TaskMatrices:
 
     def layer(self, name: str) -> Tensor:
         """The matrices of one linear layer (K, d_out, d_in), in the order of the run's experts."""
-        parameter = next(one for one in self.inputs.parameters if one.name == name)
+        parameter = next(parameter for parameter in self.inputs.parameters if parameter.name == name)
         return as_matrices(self.inputs.read_whole(parameter)).contiguous()
 
 
 @dataclass(frozen=True)
 class JointSpace:
-    """Task matrices in their shared basis: ``basis`` (m, r), ``values`` (r,) in float64, descending, and
-    ``entries`` (K, r, n), so that basis @ entries restores the matrices (transposed, if ``vertical``)."""
+    """Task matrices in their shared basis: ``basis`` (m, r), singular ``values`` (r,) in float64, descending, and
+    ``entries`` (K, r, n). basis @ entries restores the matrices, transposed if ``vertical``."""
 
     experts: tuple[str, ...]
     vertical: bool
@@ -70,15 +70,18 @@ class JointSpace:
 
     @property
     def lengths(self) -> Floats:
-        """Row norms (K, r) of the tasks' parts of the orthonormal rows, before renormalization; squares add up to 1."""
+        """Norms (K, r) of each task's part of the orthonormal rows, before renormalization.
+
+        Their squares sum to 1 over the tasks.
+        """
         norms: Floats = (self.entries.double().norm(dim=2) / self.values).cpu().numpy()
         return norms
 
     def truncate(self, rank_tol: float) -> JointSpace:
-        """The space without directions of at most that share of the largest singular value, as DRM's rank cut."""
-        kept = effective_rank(self.values, rank_tol)
-        entries = self.entries[:, :kept]
-        return replace(self, basis=self.basis[:, :kept], values=self.values[:kept], entries=entries)
+        """The space with only the directions whose singular value exceeds ``rank_tol`` times the largest (DRM)."""
+        rank = effective_rank(self.values, rank_tol)
+        entries = self.entries[:, :rank]
+        return replace(self, basis=self.basis[:, :rank], values=self.values[:rank], entries=entries)
 
     def matrices(self) -> Tensor:
         """The tasks' matrices (K, d_out, d_in), restored from the basis."""
@@ -87,9 +90,9 @@ class JointSpace:
 
 
 def joint_space(experts: Sequence[str], vectors: Tensor, vertical: bool, tick: Tick = lambda share: None) -> JointSpace:
-    """The joint space of task vectors (K, d_out, d_in) of a linear map, with every direction that is not null.
+    """The joint space of task vectors (K, d_out, d_in) of a linear map, with every direction of a nonzero value.
 
-    ``tick`` is called with the share of the work that is done, and may raise Cancelled.
+    ``tick`` is called with the share of the work done so far, and may raise Cancelled.
 
     Raises:
         MergingError: the numbers are too large.
@@ -105,13 +108,13 @@ def joint_space(experts: Sequence[str], vectors: Tensor, vertical: bool, tick: T
 
 
 def effective_rank(values: Tensor, rank_tol: float) -> int:
-    """How many of the singular values, descending, lie above the cut."""
+    """The number of singular ``values`` (r,), descending, above ``rank_tol`` times the largest."""
     return int((values > rank_tol * values[:1]).sum().cpu())
 
 
 @cache
 def measure_speed() -> float:
-    """Multiply-adds per second of this machine in such decompositions."""
+    """Multiply-adds per second of this machine in the decompositions of ``joint_space``."""
     probe = torch.randn(1, PROBE, PROBE, generator=torch.Generator().manual_seed(0))
     times = []
     for _ in range(3):
@@ -122,13 +125,13 @@ def measure_speed() -> float:
 
 
 def _work(count: int, height: int, width: int) -> float:
-    """Gram matrix, eigenvectors and projection, in multiply-adds of which those of the eigenvectors are slower."""
+    """Multiply-adds of the Gram matrix, its eigenvectors and the projection; eigenvectors have a larger factor."""
     short = min(height, count * width)
     return 2.0 * count * width * short**2 + 20.0 * short**3
 
 
 def estimated_seconds(count: int, shape: tuple[int, int], vertical: bool) -> float:
-    """How long ``joint_space`` will take for K matrices of that shape (d_out, d_in), from their sizes."""
+    """Seconds that ``joint_space`` will take for ``count`` matrices of ``shape`` (d_out, d_in), from their sizes."""
     height, width = shape[::-1] if vertical else shape
     return _work(count, height, width) / measure_speed()
 
@@ -137,8 +140,11 @@ def estimated_seconds(count: int, shape: tuple[int, int], vertical: bool) -> flo
 
 
 def spectrum(space: JointSpace, rank_tol: float) -> pd.DataFrame:
-    """A row per direction, largest first: direction (from 1), value, share (of the largest), kept, and energy, the part
-    of all tasks' squared entries up to it."""
+    """A row per direction, largest first: direction (from 1), value, share (of the largest value), kept, and energy.
+
+    kept says whether the rank cut retains the direction. energy is the share of all tasks' squared entries in the
+    directions up to this one.
+    """
     values = space.values.cpu().numpy()
     squares = values**2
     kept = np.arange(len(values)) < effective_rank(space.values, rank_tol)
@@ -155,10 +161,10 @@ def spectrum(space: JointSpace, rank_tol: float) -> pd.DataFrame:
 
 
 def energy_by_direction(space: JointSpace) -> pd.DataFrame:
-    """The energy of every expert by direction, in at most ``WIDTH`` runs of directions, a row per expert and run.
+    """The energy of every expert by direction: a row per expert and range of directions, at most ``WIDTH`` ranges.
 
     Columns: expert, first and last (directions, from 1), norm (the mean of its row norms before renormalization),
-    energy (the share of the expert's own squared entries that lies there) and cumulative (up to there).
+    energy (the share of the expert's own squared entries in the range) and cumulative (up to the end of the range).
     """
     lengths = space.lengths
     squares = (lengths * space.values.cpu().numpy()) ** 2
@@ -183,20 +189,20 @@ def energy_by_direction(space: JointSpace) -> pd.DataFrame:
 def dropped_shares(space: JointSpace, prune_ratio: float, joint: bool = False) -> pd.DataFrame:
     """The share of every row's entries that pruning drops, with and without renormalization (DRM, Fig. 3).
 
-    Columns: direction, expert, renorm, dropped. ``prune_ratio`` of the entries of each task's matrix go, or of all
-    tasks' together if ``joint``.
+    Columns: direction, expert, renorm, dropped. ``prune_ratio`` is the share dropped of the entries of each task's
+    matrix, or of all tasks' matrices together if ``joint``.
     """
     frames = []
     for renorm in (True, False):
-        gone = np.empty(space.entries.shape[:2])
+        dropped = np.empty(space.entries.shape[:2])
         for rows, part in prune_rows(space.entries, 1 - prune_ratio, renorm, joint):
-            gone[:, rows] = (part == 0).double().mean(dim=2).cpu().numpy()
-        count, directions = gone.shape
+            dropped[:, rows] = (part == 0).double().mean(dim=2).cpu().numpy()
+        count, directions = dropped.shape
         columns = {
             "direction": np.tile(np.arange(1, directions + 1), count),
             "expert": np.repeat(np.array(space.experts, object), directions),
             "renorm": renorm,
-            "dropped": gone.ravel(),
+            "dropped": dropped.ravel(),
         }
         frames.append(pd.DataFrame(columns))
     return pd.concat(frames, ignore_index=True)
@@ -206,28 +212,28 @@ def dropped_shares(space: JointSpace, prune_ratio: float, joint: bool = False) -
 
 
 def algorithm_steps(space: JointSpace, prune_ratio: float, joint: bool) -> tuple[pd.DataFrame, dict[str, float]]:
-    """The algorithm on this layer: matrices reduced to block means of absolute entries, and facts about them.
+    """The steps of DRM on this layer: a table of matrices reduced to block means of |x|, and facts about them.
 
-    Columns: step, expert (empty for what is merged), row and column (where the block begins in its matrix), value. The
-    first three steps have a matrix for each expert, in units in which a row of length 1 has entries of mean square 1;
-    then come the merged entries and the merged task vector, in their own units. The facts are shares: kept of all
-    entries, elected of those (they have the sign of their sum), and the merged vector's norm of that of the experts'
-    mean in these directions.
+    Columns: step, expert (empty for merged matrices), row and column (where the block begins in its matrix), value. The
+    first three steps have a matrix for each expert, in units in which a row of length 1 has entries of mean square 1.
+    Then come the merged entries and the merged task vector, in their own units. The facts are ratios: "kept", the share
+    of all entries that pruning keeps; "elected", the share of the kept ones with the sign of their sum; and "norm", the
+    merged vector's norm over that of the experts' mean in these directions.
     """
     entries, unit = space.entries, space.entries.shape[2] ** 0.5
     lengths = entries.norm(dim=2, keepdim=True)
     inverse = torch.where(lengths > 0, unit / lengths, 0.0)
-    left, merged = torch.empty_like(entries), torch.empty_like(entries[0])
-    kept = survived = 0
+    pruned, merged = torch.empty_like(entries), torch.empty_like(entries[0])
+    kept = elected = 0
     for rows, part in prune_rows(entries, 1 - prune_ratio, True, joint):
-        left[:, rows] = part
-        kept, survived = kept + int((part != 0).sum()), survived + int((part * part.sum(dim=0) > 0).sum())
+        pruned[:, rows] = part
+        kept, elected = kept + int((part != 0).sum()), elected + int((part * part.sum(dim=0) > 0).sum())
         merged[rows] = average_rows(part, True, True)
     delta, mean = space.basis @ merged, space.basis @ entries.mean(dim=0)
     stacks = {
         DECOMPOSED: entries * (unit / space.values.to(entries)[:, None]),
         RENORMALIZED: entries * inverse,
-        PRUNED: left * inverse,
+        PRUNED: pruned * inverse,
     }
     width = max(WIDTH // len(entries), 1)
     frames = [
@@ -236,11 +242,11 @@ def algorithm_steps(space: JointSpace, prune_ratio: float, joint: bool) -> tuple
         for expert, matrix in zip(space.experts, stack, strict=True)
     ]
     frames += [_step_rows(MERGED, "", merged, SIDE), _step_rows(DELTA, "", delta.T if space.vertical else delta, SIDE)]
-    size = float(mean.double().norm())
+    mean_norm = float(mean.double().norm())
     facts = {
         "kept": kept / max(entries.numel(), 1),
-        "elected": survived / kept if kept else np.nan,
-        "norm": float(delta.double().norm()) / size if size else np.nan,
+        "elected": elected / kept if kept else np.nan,
+        "norm": float(delta.double().norm()) / mean_norm if mean_norm else np.nan,
     }
     return pd.concat(frames, ignore_index=True), facts
 
@@ -252,8 +258,10 @@ def _step_rows(step: str, expert: str, matrix: Tensor, width: int) -> pd.DataFra
 
 
 def block_means(matrix: Tensor, height: int, width: int) -> tuple[Floats, NDArray[np.int64], NDArray[np.int64]]:
-    """Means of |x| over the blocks of a matrix cut into at most height x width of them, as even as possible; and
-    where their rows and columns begin."""
+    """Means of |x| (h, w) over blocks of a ``matrix`` (rows, columns), and their first rows (h,) and columns (w,).
+
+    The matrix is cut as evenly as possible into at most ``height`` × ``width`` blocks.
+    """
     values = matrix.abs().double().cpu().numpy()
     rows, columns = (_starts(size, most) for size, most in zip(values.shape, (height, width), strict=True))
     sums = np.add.reduceat(np.add.reduceat(values, rows, axis=0), columns, axis=1)
@@ -262,5 +270,6 @@ def block_means(matrix: Tensor, height: int, width: int) -> tuple[Floats, NDArra
 
 
 def _starts(size: int, most: int) -> NDArray[np.int64]:
+    """The first index of each of at most ``most`` even parts of ``size`` items."""
     parts = min(size, most)
     return np.arange(parts) * size // max(parts, 1)

@@ -1,11 +1,11 @@
 """LOT's closed form between its two extreme cases (LOT, section 5.1), on two tasks small enough to plot.
 
-Each task's inputs span as many directions as the other's; some are shared. With orthogonal feature spaces the solution
-takes each task vector on its own directions and drifts from neither expert. With shared ones it is an average weighted
+Both tasks' inputs span equally many directions, some of them shared. With orthogonal feature spaces the solution takes
+each task vector on its own directions and drifts from neither expert. With shared directions it is an average weighted
 by the energy of the inputs, and some drift remains.
 
-Gradient descent changes a layer only along its inputs, so a task vector has nothing in directions in which its own task
-has no input. With orthogonal feature spaces the plain sum then drifts from neither expert, too.
+Gradient descent changes a layer only along its inputs, so a task vector is zero in directions in which its own task has
+no input. With orthogonal feature spaces the plain sum then drifts from neither expert either.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ Floats = NDArray[np.float64]
 class ExtremeCase(NamedTuple):
     """The tables of one case.
 
-    ``weights``: for every direction and task, how much of the task's vector the solution takes there, in [0, 1].
-    ``drift``: for every way to merge and task, ‖X_k (T - T_k)‖² over the sum that the pretrained layer gives.
+    ``weights``: for every direction and task, the share of the task's vector that the solution takes, in [0, 1].
+    ``drift``: for every merge and task, ‖X_k (T - T_k)‖² divided by its sum over tasks for the pretrained layer.
     """
 
     weights: pd.DataFrame
@@ -36,11 +36,11 @@ class ExtremeCase(NamedTuple):
 def extreme_case(shared: int = 0, energy: float = 1.0, agreement: float = 0.0, trained: bool = True) -> ExtremeCase:
     """Two tasks whose inputs share ``shared`` of ``RANK`` directions, solved exactly.
 
-    ``energy`` is that of task B's inputs relative to task A's; ``agreement`` the cosine of the two task vectors on
-    every direction. ``trained`` projects each task vector onto its own task's inputs, as gradient descent leaves it;
-    otherwise both act on every direction.
+    ``energy`` is the energy of task B's inputs relative to task A's. ``agreement`` is the cosine of the two task
+    vectors on every direction. With ``trained`` each task vector is zero outside its own task's inputs, as after
+    gradient descent; otherwise both act on every direction.
     """
-    grams = _input_energies(shared, energy)  # (2, d): inputs lie along the axes, so XᵀX is diagonal
+    grams = _input_energies(shared, energy)  # (2, d): inputs are along the axes, so XᵀX is diagonal
     vectors = task_vectors(grams.shape[1], agreement)
     if trained:
         vectors = vectors * (grams > 0)[:, :, None]
@@ -80,12 +80,12 @@ def _input_energies(shared: int, energy: float) -> Floats:
 
 
 def task_vectors(width: int, agreement: float) -> Floats:
-    """Two task vectors (2, d, outputs), of length one on every direction, with that cosine there."""
-    draws = np.random.default_rng(SEED).normal(size=(2, 2 * RANK, OUTPUTS))[:, :width]
-    first = draws[0] / np.linalg.norm(draws[0], axis=1, keepdims=True)
-    across = draws[1] - (draws[1] * first).sum(axis=1, keepdims=True) * first
-    across /= np.linalg.norm(across, axis=1, keepdims=True)
-    return np.stack([first, agreement * first + np.sqrt(max(0.0, 1 - agreement**2)) * across])
+    """Two task vectors (2, width, outputs): on every direction of length one, with ``agreement`` as their cosine."""
+    normal = np.random.default_rng(SEED).normal(size=(2, 2 * RANK, OUTPUTS))[:, :width]
+    first = normal[0] / np.linalg.norm(normal[0], axis=1, keepdims=True)
+    orthogonal = normal[1] - (normal[1] * first).sum(axis=1, keepdims=True) * first
+    orthogonal /= np.linalg.norm(orthogonal, axis=1, keepdims=True)
+    return np.stack([first, agreement * first + np.sqrt(max(0.0, 1 - agreement**2)) * orthogonal])
 
 
 def _drift(grams: Floats, vectors: Floats, merged: Floats) -> Floats:

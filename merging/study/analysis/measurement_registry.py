@@ -14,9 +14,9 @@ from merging.tasks.queue.job_kinds import JobKind
 class Measurement:
     """One kind of measurement.
 
-    ``compute`` is "module:function", imported on first use, since some take seconds to load; ``trial`` is the function
-    that does one trial, where a measurement consists of them. What is ``timed`` differs between machines and from run
-    to run: it is measured anew whenever it is asked for.
+    ``compute`` is "module:function", imported on first use, since some modules take seconds to load. ``trial`` is the
+    function that computes one trial, if the measurement consists of trials. ``is_timed``: the results are times, which
+    differ from one measurement to the next, so every request measures again.
     """
 
     key: str
@@ -25,9 +25,9 @@ class Measurement:
     version: int = 1  # raised whenever results change
     subject: SubjectKind = SubjectKind.RUN
     is_timed: bool = False
-    seconds: float = 20.0  # a guess of what it takes on two cores, until one was measured
+    seconds: float = 20.0  # estimated on two cores; used until a stored measurement has its time
     trial: str = ""
-    any_network: bool = False  # whether it passes no images through towers: it looks at weights, or at given files
+    any_network: bool = False  # whether it reads only weights or files of layer inputs, and runs no towers
 
 
 MEASURES = {
@@ -135,21 +135,21 @@ MEASURES = {
 
 
 def find_refusal(measurement: Measurement, network: str) -> str:
-    """Why it cannot be measured of a run of this network; empty if it can."""
+    """Why a run of this network cannot have this measurement; empty if it can."""
     if not network or measurement.any_network:
         return ""
     return f"“{measurement.title}” passes images through CLIP towers; this run is of {network}."
 
 
 def find_measurement(key: str) -> Measurement:
-    """The measurement of that key; raises StoreError with the nearest key."""
+    """The measurement of a key; raises StoreError with the nearest key if it is unknown."""
     if key not in MEASURES:
         raise StoreError(f"There is no measurement {key!r}.{did_you_mean(key, MEASURES)} Known: {', '.join(MEASURES)}.")
     return MEASURES[key]
 
 
 def find_job_kind(key: str) -> JobKind:
-    """What the queue of jobs knows of a measurement; raises StoreError with the nearest key."""
+    """The kind of job that a measurement is; raises StoreError with the nearest key if it is unknown."""
     measurement = find_measurement(key)
     return JobKind(
         title=measurement.title,

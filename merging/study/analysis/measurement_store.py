@@ -1,4 +1,4 @@
-"""A stored measurement: a result with notes for the pictures of its tables."""
+"""Stored measurements: results with notes for the pictures of their tables."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ if TYPE_CHECKING:
 
 FACTS = "measured.json"
 KIND = ResultKind("measurement", FOLDER, FACTS, "Measure it again.")
-LEAST = 0.25  # of the guess of seconds that a kind states
-DIGITS = 7  # significant digits that tables are written with; arrays are written exactly
+LEAST = 0.25  # the smallest expected time, as a share of the estimate of the kind
+DIGITS = 7  # significant digits of the numbers in tables; arrays are written exactly
 Shows = Callable[[MeasurementResult], None]
 MEMORY = "memory"  # the note on a device that ran out of memory
 
 
 @dataclass(frozen=True)
 class StoredMeasurement:
-    """A stored measurement; ``seconds`` on ``device`` (None where it is precomputed), ``notes`` as computed.
+    """A stored measurement; it took ``seconds`` on ``device`` (None if it is precomputed).
 
-    ``run_id`` is the run that it was measured with, which may have been deleted if it is of experts.
+    ``run_id`` is the run that was measured. If the measurement is of a run's experts, that run may have been deleted.
     """
 
     key: str
@@ -52,12 +52,12 @@ class StoredMeasurement:
 
     @property
     def path(self) -> Path:
-        """Its folder."""
+        """The folder of the measurement."""
         return self.result.path
 
     @property
     def tables(self) -> tuple[str, ...]:
-        """Names of its tables."""
+        """The names of its tables."""
         return tuple(self.result.schemas)
 
     def table(self, name: str) -> pd.DataFrame:
@@ -65,12 +65,12 @@ class StoredMeasurement:
         return self.result.columns(name).frame()
 
     def array(self, name: str) -> NDArray[Any]:
-        """One of its arrays; raises StoreError if it is missing."""
+        """One of its arrays, of any shape (*S); raises StoreError if it is missing."""
         return self.result.array(name)
 
 
 def measurement_results(store: Store) -> Results[StoredMeasurement]:
-    """The measurements of a store and of its libraries."""
+    """The stored measurements of a store and of its libraries."""
     return store.results(KIND, _read_measurement)
 
 
@@ -92,9 +92,10 @@ def write_measurement(
     replace: bool = False,
     root: Path | None = None,
 ) -> None:
-    """Publish an own measurement under a name; ``started`` is when it began, on the monotonic clock.
+    """Write a measurement of this store under a name; ``started`` is its start on the monotonic clock (seconds).
 
-    With ``replace`` it takes the place of an earlier one. ``root`` is the folder for it, by default that of all.
+    With ``replace`` it replaces an earlier one. ``root`` is the folder that holds it, by default that of all
+    measurements.
 
     Raises:
         StoreError: the disk cannot be written to.
@@ -105,7 +106,7 @@ def write_measurement(
 
 
 def damaged_subject(path: Path) -> tuple[str, str] | None:
-    """The key and the run of a measurement that was set aside, which may be wrong; None if they cannot be read."""
+    """The key and the run id of a quarantined measurement, which may be wrong; None if they cannot be read."""
     try:
         facts = json.loads((path / FACTS).read_bytes())
         return find_measurement(str(facts["key"])).key, str(facts["run"])
@@ -115,7 +116,7 @@ def damaged_subject(path: Path) -> tuple[str, str] | None:
 
 @contextmanager
 def publish_partial(store: Store, name: str, about: Mapping[str, Any], started: float) -> Iterator[Shows]:
-    """A function that shows a measurement's results so far to other processes, for as long as the block runs."""
+    """A function that shows a measurement's partial results to other processes; they vanish when the block ends."""
     with measurement_results(store).publish_partial() as folder:
 
         def show(result: MeasurementResult) -> None:
@@ -125,30 +126,29 @@ def publish_partial(store: Store, name: str, about: Mapping[str, Any], started: 
 
 
 def find_partial(key: str, store: Store, benchmark: Benchmark, run_id: str = "") -> MeasurementResult | None:
-    """The results so far of a measurement that is running here, without arrays; None if it has shown none."""
-
+    """The partial results, without arrays, of a measurement that runs on this machine; None if it has shown none."""
     name = entry_name(find_measurement(key), store, benchmark, run_id)
     measured = None if name is None else measurement_results(store).find_partial(name)
     if measured is not None:
-        with contextlib.suppress(StoreError):  # it was replaced, or is finished
+        with contextlib.suppress(StoreError):  # the partial results were replaced, or the measurement has ended
             return MeasurementResult({each: measured.table(each) for each in measured.tables}, measured.notes)
     return None
 
 
 def _round_table(table: pd.DataFrame) -> pd.DataFrame:
-    """The table rounded to ``DIGITS``, which halves its file."""
+    """The table with numbers rounded to ``DIGITS``, which halves its file."""
     numbers = table.select_dtypes("float").columns
     return table.assign(**{name: [float(f"{value:.{DIGITS}g}") for value in table[name]] for name in numbers})
 
 
 def find_measurement_result(key: str, store: Store, benchmark: Benchmark, run_id: str = "") -> StoredMeasurement | None:
-    """The stored measurement, an own one first, or None."""
+    """The stored measurement, this machine's own before a precomputed one; None if there is none."""
     name = entry_name(find_measurement(key), store, benchmark, run_id)
     return None if name is None else measurement_results(store).find(name)
 
 
 def share_measurements(run: Run, other: Run) -> bool:
-    """Whether two runs share what is measured of their experts: they merged the same checkpoints in the same order."""
+    """Whether two runs share the measurements of their experts: they merged the same checkpoints in the same order."""
     return merge_inputs(run) == merge_inputs(other)
 
 
@@ -159,30 +159,29 @@ def merge_inputs(run: Run) -> list[tuple[str, str]]:
 
 
 def entry_name(measurement: Measurement, store: Store, benchmark: Benchmark, run_id: str) -> str | None:
-    """The name of an entry; None for experts of a run that is missing, or that merged nothing."""
-    of: object = run_id
+    """The name of the entry of a measurement; None if it is of experts and the run is missing or merged nothing."""
+    measured: object = run_id
     if measurement.subject == SubjectKind.EXPERTS:
         run = store.find(run_id)
         if run is None or run.kind != "merge":
             return None
-        of = merge_inputs(run)
-    depends = json.dumps([measurement.key, measurement.version, of, benchmark.digest])
-    return short_digest(depends)
+        measured = merge_inputs(run)
+    return short_digest(json.dumps([measurement.key, measurement.version, measured, benchmark.digest]))
 
 
 def expect_seconds(key: str, root: Path) -> float:
-    """Seconds of a measurement on this machine when it is quiet, from the fastest own one of its kind in a store.
+    """Seconds of a measurement on this machine when it is idle: the fastest one of its kind in the store at ``root``.
 
-    Without one it is the guess that its kind states. A record counts for no less than a share of the guess: it may be
-    of a smaller benchmark. The time that was measured last would not do: while many sessions are served, it would
-    refuse tomorrow what was allowed today.
+    Without one it is the estimate of the kind. It is never less than ``LEAST`` of the estimate, since the stored one
+    may be of a smaller benchmark. The latest time would be wrong: measured while many sessions run, it would make the
+    queue refuse a job that it accepted before.
     """
-    took = []
+    times = []
     for path in (root / FOLDER).glob(f"*/{FACTS}"):
         try:
             facts = json.loads(path.read_bytes())
-            took += [float(facts["seconds"])] if facts["key"] == key else []
+            times += [float(facts["seconds"])] if facts["key"] == key else []
         except (OSError, ValueError, KeyError, TypeError):  # being replaced, damaged, or without a time
             continue
-    stated = find_measurement(key).seconds
-    return max(min(took, default=stated), LEAST * stated)
+    estimate = find_measurement(key).seconds
+    return max(min(times, default=estimate), LEAST * estimate)

@@ -1,4 +1,4 @@
-"""What is measured, and the result of a measurement."""
+"""The subject of a measurement, and its result."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 FOLDER = "measured"
 REMAKING = "merging again"  # a phase, before those of the measurement itself
-OTHERS = (
+CHANGED_INPUTS = (
     "The files that its recipe names, or the benchmark, are no longer the ones of this run. "
     "Restore them, or run the recipe again."
 )
@@ -39,7 +39,7 @@ OTHERS = (
 class MeasurementResult(NamedTuple):
     """The result of a measurement: tables by name, notes for every picture of them (n, seed, split ...), arrays.
 
-    Arrays hold what is too long for a table, such as features; their names follow the rules for tables.
+    Arrays (*S) hold what is too long for a table, such as features. Their names follow the rules for tables.
     """
 
     tables: Mapping[str, pd.DataFrame]
@@ -48,7 +48,7 @@ class MeasurementResult(NamedTuple):
 
 
 class SubjectKind(StrEnum):
-    """The subject of a measurement, in the words of messages."""
+    """The kinds of subjects of measurements; values are the words of messages."""
 
     RUN = "a run"
     EXPERTS = "the experts of a run"  # however it merged them
@@ -59,8 +59,8 @@ class SubjectKind(StrEnum):
 class PlannedTrial:
     """One of many merges of a measurement, or one model, and its evaluation.
 
-    ``asked`` is plain data that says what is merged and evaluated; whoever has the benchmark can do it from that alone.
-    ``name`` is for people, and differs from those of the measurement's other trials. ``weight`` is a share of time.
+    ``request`` is plain data that says what to merge and evaluate; with the benchmark it is all that a worker needs.
+    ``name`` is for people and unique among the measurement's trials. ``weight`` is the trial's share of time.
     """
 
     name: str
@@ -70,18 +70,18 @@ class PlannedTrial:
 
 @dataclass(frozen=True)
 class TrialInputs:
-    """What all trials of a measurement share; ``cached`` is what one of them leaves in memory for the next."""
+    """The inputs that all trials of a measurement share; ``cached`` holds what one trial leaves for the next."""
 
     benchmark: Benchmark
     cached: dict[Any, Any] = field(default_factory=dict)
 
 
 class StoredTables(Protocol):
-    """A stored measurement, as another measurement reads it."""
+    """The parts of a stored measurement that another measurement reads."""
 
     @property
     def notes(self) -> Mapping[str, Any]:
-        """The notes for every picture of it."""
+        """The notes for every picture of its tables."""
         ...
 
     def table(self, name: str) -> pd.DataFrame:
@@ -89,13 +89,13 @@ class StoredTables(Protocol):
         ...
 
     def array(self, name: str) -> NDArray[Any]:
-        """One of its arrays."""
+        """One of its arrays, of any shape (*S)."""
         ...
 
 
 @dataclass
 class Subject:
-    """What is measured: a run, its experts or the benchmark. Everything is opened on first use.
+    """The subject of a measurement: a run, its experts or the benchmark. Its files are opened on first use.
 
     ``run_id`` is empty for the benchmark.
     """
@@ -103,34 +103,34 @@ class Subject:
     store: Store
     benchmark: Benchmark
     run_id: str
-    results_so_far: SubjectKind = SubjectKind.RUN
-    measurement: Callable[[str, Context], StoredTables] | None = None  # another one, by its key
-    show: Callable[[MeasurementResult], None] = lambda so_far: None  # shows what is measured so far to other processes
-    tried: Callable[[Sequence[PlannedTrial]], list[dict[str, Any]]] = lambda planned: []  # answers, in their order
-    layer_inputs: Mapping[str, str] = field(default_factory=dict)  # {expert: file}, in place of those of the recipe
-    modules: Modules | None = None  # on top of the model that ``models`` gives, while it does
+    kind: SubjectKind = SubjectKind.RUN
+    measurement: Callable[[str, Context], StoredTables] | None = None  # another measurement of the subject, by its key
+    show: Callable[[MeasurementResult], None] = lambda partial: None  # shows partial results to other processes
+    run_trials: Callable[[Sequence[PlannedTrial]], list[dict[str, Any]]] = lambda planned: []  # the trials' answers
+    layer_inputs: Mapping[str, str] = field(default_factory=dict)  # {expert: file}, instead of those of the recipe
+    modules: Modules | None = None  # on top of the model that ``models`` yields, only inside its block
 
     def split_context(self, context: Context, weights: Mapping[str, float]) -> dict[str, Context]:
-        """A context for each stage of a measurement by its weight, and for merging again first if it is of a run."""
-        return context.split({REMAKING: 1.0, **weights} if self.results_so_far == SubjectKind.RUN else weights)
+        """A context for each stage of a measurement by its weight; for a run also one for merging again first."""
+        return context.split({REMAKING: 1.0, **weights} if self.kind == SubjectKind.RUN else weights)
 
     @property
     def recipe(self) -> Recipe:
-        """The recipe of the run. Raises StoreError if the run is no merge."""
+        """The recipe of the run. Raises StoreError if the run is not a merge."""
         if (recipe := self.store.get_run(self.run_id).recipe) is None:
-            raise StoreError(f"Run {self.run_id} is no merge, so there is nothing to measure.")
+            raise StoreError(f"Run {self.run_id} is not a merge, so there is nothing to measure.")
         return recipe
 
     def refuse_modules(self, *, routed_only: bool = False) -> None:
-        """Raise TaskError if an adapt sits on the run's merged model that this measurement would leave out.
+        """Raise TaskError if this measurement would leave out the modules of an adapt on the run's merged model.
 
-        With ``routed_only`` it can take modules into account that do not change the weights from image to image.
+        With ``routed_only`` only modules that change the weights from image to image are refused.
         """
         run = self.store.get_run(self.run_id)
         if run.adapt and run.recipe is not None and (run.recipe.is_routed or not routed_only):
             raise TaskError(
-                f"{run.adapt} sits on the merged model of this run, and would be left out here. Measure a run of the "
-                "same chain without it."
+                f"{run.adapt} is on top of this run's merged model, and this measurement would leave it out. Measure a "
+                "run of the same chain without it."
             )
 
     @cached_property
@@ -138,7 +138,7 @@ class Subject:
         """The checkpoints that the run merged, whether or not the benchmark has their tasks.
 
         Raises:
-            CheckpointError: they are missing where the recipe names them, or have changed.
+            CheckpointError: a file that the recipe names is missing or has changed.
         """
         return open_merged(self.store.get_run(self.run_id), self.recipe)
 
@@ -147,32 +147,33 @@ class Subject:
         """The checkpoints that the run merged, for work on the benchmark's images.
 
         Raises:
-            CheckpointError: they are missing where the recipe names them, or have changed.
+            CheckpointError: a file that the recipe names is missing or has changed.
             TaskError: the benchmark has no images for an expert, or none that fit the model.
         """
         from merging.study.runs.opened_recipe import open_inputs
 
         opened = open_inputs(self.recipe, benchmark=self.benchmark)
         if opened.run_id() != self.run_id:
-            raise CheckpointError(OTHERS)
+            raise CheckpointError(CHANGED_INPUTS)
         if reason := self.benchmark.misfit(opened.pretrained):
-            raise TaskError(f"It cannot be measured on this benchmark: {reason}")
+            raise TaskError(f"The run cannot be measured on this benchmark: {reason}")
         if unknown := [name for name in opened.experts if name not in self.benchmark.experts]:
             raise TaskError(f"The benchmark has no exemplars for {first_few(unknown, 3)}; name experts like its tasks.")
         return opened
 
     @contextmanager
     def merged_by_task(self, stages: Mapping[str, Context]) -> Iterator[Mapping[str, Checkpoint]]:
-        """{task: the merged model for it}; merged again if the run was stored without weights."""
+        """{task: its merged model}, with the same lifetime as ``models``."""
         with self.models(stages) as models:
             per_task = self.store.get_run(self.run_id).per_task
             yield {task: models[task if per_task else "merged"] for task in self.open_on_benchmark.experts}
 
     @contextmanager
     def models(self, stages: Mapping[str, Context]) -> Iterator[Mapping[str, Checkpoint]]:
-        """{"merged": the merged model}, or one for each expert; merged again if the run was stored without weights.
+        """{"merged": the merged model}, or {expert: its model} if the run has several, while the block runs.
 
-        For the evaluation of a reference model it is that model. What an adapt put on top of it is in ``modules``.
+        A run that was stored without weights is merged again. For the evaluation of a reference model the merged model
+        is that model. ``modules`` holds what an adapt put on top.
         """
         from merging.study.runs.execute import execute
 
@@ -188,12 +189,11 @@ class Subject:
                     Store(folder, libraries=()),
                     benchmark=self.benchmark,
                     evaluate=False,
-                    context=replace(
-                        stages[REMAKING], pause=None, warn=log_warning
-                    ),  # a pause would lose what was learned
+                    # a pause would lose what was learned
+                    context=replace(stages[REMAKING], pause=None, warn=log_warning),
                 )
             if run.id != self.run_id:
-                raise CheckpointError(OTHERS)
+                raise CheckpointError(CHANGED_INPUTS)
             models = run.open_models()
             self.modules = run.open_modules(models.get("merged"))
             yield models
@@ -203,7 +203,7 @@ class Subject:
                 atomic.remove_temporary(folder)
 
     def _reference(self, run: Run) -> Checkpoint:
-        """The benchmark's checkpoint behind a stored evaluation."""
+        """The benchmark's checkpoint that a stored evaluation is of."""
         from merging.images.benchmarks.benchmark import MULTITASK
         from merging.models.digest_cache import DIGESTS
         from merging.models.model_references import PRETRAINED
@@ -222,14 +222,14 @@ def open_merged(run: Run, recipe: Recipe) -> OpenedRecipe:
 
     opened = open_inputs(recipe)
     digests = opened.digests()
-    if others := [name.removeprefix(EXPERTS) for name in run.inputs if digests.get(name) != run.inputs[name]]:
+    if changed := [name.removeprefix(EXPERTS) for name in run.inputs if digests.get(name) != run.inputs[name]]:
         raise CheckpointError(
-            f"The files that its recipe names are not the ones that this run merged: {first_few(others, 3)}. "
+            f"The files that its recipe names are not the ones that this run merged: {first_few(changed, 3)}. "
             "Restore them, or run the recipe again."
         )
     return opened
 
 
 def measurements_folder(store: Store) -> Path:
-    """The folder of this machine's measurements."""
+    """The folder of this machine's own measurements."""
     return store.root / FOLDER

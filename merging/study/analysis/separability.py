@@ -1,7 +1,7 @@
 """How well classes are separated in a space of features, and how far a map of it can be trusted (LwPTV, Figs. 7, 11).
 
-All numbers come from the features themselves, scaled to unit length because zero-shot heads use only directions; a map
-is a picture of them, not evidence.
+All numbers come from the features themselves, scaled to unit length because zero-shot heads use only directions. A map
+is only a picture of them, not evidence.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ class Separability(NamedTuple):
     """How well the classes of some images are separated; NaN where that is undefined."""
 
     silhouette: float  # mean over images, cosine distance, in [-1, 1]
-    correct: int  # images whose class the majority of their nearest neighbors has, they themselves left out
+    correct: int  # images whose class is the most frequent one among their nearest neighbors, themselves left out
     scatter: float  # tr(Sb) / tr(Sw): scatter between classes over scatter within them
     classes: int
     n: int
 
 
 def unit_rows(features: NDArray[Any]) -> Floats:
-    """Rows (n, d) scaled to length one in float64; a row of zeros stays, and one that is not finite becomes zeros."""
+    """Rows (n, d) scaled to length one in float64; a row of zeros stays zero, a row that is not finite becomes zero."""
     rows = features.astype(np.float64)
     lengths = np.linalg.norm(rows, axis=1, keepdims=True)
     scaled: Floats = np.divide(rows, lengths, out=np.zeros_like(rows), where=(lengths > 0) & np.isfinite(lengths))
@@ -37,19 +37,19 @@ def unit_rows(features: NDArray[Any]) -> Floats:
 
 
 def separability(features: NDArray[Any], labels: NDArray[Any]) -> Separability:
-    """All numbers for features (n, d) of any length with labels (n,)."""
+    """The separability of features (n, d), of any length, with labels (n,)."""
     rows = unit_rows(features)
     _, classes = np.unique(labels, return_inverse=True)
-    number = int(classes.max(initial=-1)) + 1
+    count = int(classes.max(initial=-1)) + 1
     return Separability(
-        silhouette(rows, classes), count_knn_correct(rows, classes), scatter_ratio(rows, classes), number, len(rows)
+        silhouette(rows, classes), count_knn_correct(rows, classes), scatter_ratio(rows, classes), count, len(rows)
     )
 
 
 def silhouette(rows: Floats, classes: NDArray[np.intp]) -> float:
-    """Mean silhouette of unit rows (n, d) by cosine distance; an image alone in its class counts as 0.
+    """Mean silhouette of unit rows (n, d) with ``classes`` (n,) by cosine distance, in [-1, 1].
 
-    NaN unless there are at least two classes and more images than classes.
+    An image alone in its class counts as 0. NaN unless there are at least two classes and more images than classes.
     """
     from sklearn.metrics import silhouette_score
 
@@ -59,9 +59,9 @@ def silhouette(rows: Floats, classes: NDArray[np.intp]) -> float:
 
 
 def count_knn_correct(rows: Floats, classes: NDArray[np.intp], neighbors: int = NEIGHBORS) -> int:
-    """Number of unit rows (n, d) whose class most of their nearest others have (leave one out, cosine).
+    """Number of unit rows (n, d) whose class (n,) is the most frequent one among their nearest neighbors.
 
-    Of several classes with as many votes the first counts.
+    Distances are cosine distances, and a row is not its own neighbor. Among equally frequent classes the lowest wins.
     """
     from scipy.stats import mode
     from sklearn.neighbors import NearestNeighbors
@@ -74,7 +74,7 @@ def count_knn_correct(rows: Floats, classes: NDArray[np.intp], neighbors: int = 
 
 
 def scatter_ratio(rows: Floats, classes: NDArray[np.intp]) -> float:
-    """tr(Sb) / tr(Sw) of rows (n, d); NaN with fewer than two classes or no scatter within any."""
+    """tr(Sb) / tr(Sw) of rows (n, d) with ``classes`` (n,); NaN below two classes or without scatter within them."""
     sizes = np.bincount(classes)
     if len(sizes) < 2:
         return math.nan
@@ -85,10 +85,10 @@ def scatter_ratio(rows: Floats, classes: NDArray[np.intp]) -> float:
 
 
 def trustworthiness(rows: Floats, coordinates: NDArray[Any], neighbors: int = NEAR) -> float:
-    """How far neighbors (n, 2) on a map are neighbors in the space of the rows (n, d) too, from 0 to 1.
+    """How far neighbors on a map with ``coordinates`` (n, 2) are also neighbors among the rows (n, d), from 0 to 1.
 
-    1 minus a penalty for every neighbor on the map that is not one in the space, by its rank there. NaN unless
-    ``neighbors`` is less than half of n, and for a map with coordinates that are not finite.
+    1 minus a penalty for every neighbor on the map that is not one in the space of rows, by its rank in that space. NaN
+    unless ``neighbors`` is less than half of n, and for a map with coordinates that are not finite.
     """
     from sklearn import manifold
 
@@ -98,25 +98,28 @@ def trustworthiness(rows: Floats, coordinates: NDArray[Any], neighbors: int = NE
 
 
 def principal_components(features: Mapping[str, NDArray[Any]]) -> tuple[dict[str, Floats], Floats]:
-    """The first two principal components of several models' unit features, fit on all together, so that they compare.
+    """Coordinates {model: (n, 2)} of several models' features {model: (n, d)} on their first two principal components.
 
-    Gives {model: coordinates (n, 2)} and the shares of the variance (2,) that the two components hold; the shares are
-    0 if all rows are alike.
+    The components are fit on the unit features of all models together, which makes the coordinates comparable. Also
+    returns the shares of the variance (2,) that the two components hold, 0 if all rows are equal.
     """
     from sklearn.decomposition import PCA
 
     rows = {name: unit_rows(of_model) for name, of_model in features.items()}
     together = np.concatenate(list(rows.values()))
-    if (together == together[:1]).all():  # no variance to share out
+    if (together == together[:1]).all():  # no variance
         return {name: np.zeros((len(of_model), 2)) for name, of_model in rows.items()}, np.zeros(2)
-    mean = together.mean(axis=0)  # PCA subtracts it from the products only, where digits of similar rows cancel
+    mean = together.mean(axis=0)  # PCA subtracts it only from the products, where digits of similar rows cancel
     pca = PCA(min(2, *together.shape), svd_solver="covariance_eigh").fit(together - mean)
     shares: Floats = pca.explained_variance_ratio_
     return {name: pca.transform(of_model - mean) for name, of_model in rows.items()}, shares
 
 
 def reference_distances(features: NDArray[Any], reference: NDArray[Any], normalized: bool = False) -> Floats:
-    """‖f(x) − f₀(x)‖ for every image (n,), of raw features or of features scaled to unit length (LwPTV, Fig. 10)."""
-    one, other = (unit_rows(f) if normalized else f.astype(np.float64) for f in (features, reference))
-    lengths: Floats = np.linalg.norm(one - other, axis=1)
+    """‖f(x) − f₀(x)‖ for every image (n,), from features (n, d) and those of a reference (n, d) (LwPTV, Fig. 10).
+
+    With ``normalized`` both are scaled to unit length first.
+    """
+    rows, rows_0 = (unit_rows(f) if normalized else f.astype(np.float64) for f in (features, reference))
+    lengths: Floats = np.linalg.norm(rows - rows_0, axis=1)
     return lengths

@@ -1,8 +1,8 @@
-"""The size of a stored merge, counted in four ways from the tables of its run: no weights are read again.
+"""The size of a stored merge, counted in four ways from the tables of its run, without reading weights again.
 
-paper    LwPTV, Table 15: four bytes for every non-zero entry of the merged task vector, nothing for their positions
+paper    LwPTV, Table 15: four bytes for every nonzero entry of the merged task vector, nothing for their positions
 dense    the bytes of the files that were written
-sparse   what differs from the pretrained model, every tensor in its smallest encoding, and a header
+sparse   the differences from the pretrained model, every tensor in its smallest encoding, and a header
 deploy   everything that a user of the merge needs
 """
 
@@ -27,8 +27,8 @@ MIB = 1 << 20
 PAPER_BYTES, INDEX_BYTES, RESCALER_BYTES, HEAD_BYTES = 4, 4, 4, 4
 UNIFIED, MASKS, RESCALERS, HEADS = "unified task vector", "masks", "rescalers", "heads"
 
-VECTOR, MERGED_VECTOR = "task vector", "merged task vector"  # the second where parts of modules are task vectors, too
-REPLACING = "pretrained tensors"  # the part of modules that stands for tensors of the merged model
+VECTOR, MERGED_VECTOR = "task vector", "merged task vector"  # the second if parts of modules are task vectors, too
+REPLACING = "pretrained tensors"  # the part of modules that replaces tensors of the merged model
 
 Row = tuple[str, str, float]  # account, part, bytes
 
@@ -36,8 +36,8 @@ Row = tuple[str, str, float]  # account, part, bytes
 def storage_table(run: Run) -> pd.DataFrame:
     """One row for each account and part: account, part, bytes.
 
-    A merge with one model per task, made of a shared vector and of a mask and a rescaler per task, is counted by these
-    parts, except under "dense", which counts the files.
+    A merge with one model per task that consists of a shared vector and a mask and a rescaler per task is counted by
+    these parts, except under "dense", which counts the files.
     """
     import pandas as pd
 
@@ -45,7 +45,7 @@ def storage_table(run: Run) -> pd.DataFrame:
 
 
 def totals(run: Run) -> dict[str, float]:
-    """{account: its bytes} of ``storage_table``."""
+    """{account: bytes of all its parts} of ``storage_table``."""
     sizes: dict[str, float] = {}
     for account, _, size in _rows(run):
         sizes[account] = sizes.get(account, 0.0) + float(size)
@@ -77,10 +77,10 @@ def _one_model(tensors: Table, sizes: Mapping[str, int]) -> list[Row]:
 
 
 def _with_modules(tensors: Table, sizes: Mapping[str, int], modules: pd.DataFrame) -> list[Row]:
-    """A model and what an adapt put on top of it, part by part: as it is, and without zeros.
+    """A model and the modules that an adapt put on top of it, part by part: whole, and without zeros.
 
-    Where images mix on the pretrained tensors, the merged model's in their place are not needed. Modules may be of
-    another precision than the model, so what is left out of its file is counted with its own bytes per scalar.
+    Modules that mix weights on top of pretrained tensors make the merged model's versions of these tensors unnecessary.
+    Modules may have another precision than the model, so those tensors are counted with the model's bytes per scalar.
     """
     per_scalar = float((tensors["numel"] * tensors["itemsize"]).sum() / tensors["numel"].sum())
     replaced = round(int(modules["numel"][modules["part"] == REPLACING].sum()) * per_scalar)
@@ -97,7 +97,7 @@ def _with_modules(tensors: Table, sizes: Mapping[str, int], modules: pd.DataFram
 
 
 def _unified(tensors: Table, sizes: Mapping[str, int], models: int) -> list[Row]:
-    """One vector for all tasks; per task a bit for every scalar of the tensors that it changes, and one number."""
+    """One vector for all tasks, and for each task a bit for every scalar of the changed tensors and one rescaler."""
     bits = tensors["numel"][tensors["kept_numel"] > 0]
     extra = ((MASKS, models * int((-(-bits // 8)).sum())), (RESCALERS, models * RESCALER_BYTES))
     vector = _smallest_encodings(tensors)[1].sum()
@@ -130,8 +130,8 @@ def _many_models(tensors: pd.DataFrame, by_task: pd.DataFrame, sizes: Mapping[st
 def paper_entries(tensors: Table, dead: int = 0) -> int:
     """Entries of the task vector that the paper's table counts, from the columns numel and kept_numel.
 
-    Of a pruned vector these are the non-zero ones. A dense vector counts whole, together with the ``dead`` entries of
-    unused text tensors, which are always zero; it is dense if not even a bitmap of its zeros would pay (1 bit for 32).
+    A pruned vector counts by its nonzero entries. A dense vector counts whole, together with the ``dead`` entries of
+    unused text tensors, which are always zero. A vector is dense if a bitmap (1 bit for each 32) would not save bytes.
     """
     numel, kept = int(tensors["numel"].sum()), int(tensors["kept_numel"].sum())
     return numel + dead if 32 * kept >= 31 * numel else kept
@@ -140,8 +140,9 @@ def paper_entries(tensors: Table, dead: int = 0) -> int:
 def tensor_encodings(tensors: pd.DataFrame) -> pd.DataFrame:
     """The smallest encoding of each tensor's changed scalars and its bytes: columns encoding and bytes.
 
-    ``tensors`` has the columns numel, kept_numel and itemsize. Tensors without a change are left out. Left-out and
-    dense tensors together amount to a list of whole tensors, which is how LwPTV's masks are stored.
+    ``tensors`` has the columns numel, kept_numel and itemsize. Tensors without a change have the encoding "left out"
+    and no bytes. If all others are dense, the encoding is a list of whole tensors, which is how LwPTV's masks are
+    stored.
     """
     import pandas as pd
 
@@ -158,12 +159,12 @@ def _smallest_encodings(tensors: Table) -> tuple[NDArray[np.str_], NDArray[np.in
         COORDINATES: kept * (INDEX_BYTES + item),
     }
     sizes = np.stack(list(costs.values()))
-    names = np.array(list(costs))[sizes.argmin(axis=0)]  # the first of equals is the simplest
+    names = np.array(list(costs))[sizes.argmin(axis=0)]  # among equal sizes the first, which is the simplest
     return np.where(kept > 0, names, LEFT_OUT), np.where(kept > 0, sizes.min(axis=0), 0)
 
 
 def _head_bytes(run: Run, tensors: Table) -> int:
-    """Bytes of the frozen heads of the merged tasks in float32; 0 if the run does not give their size."""
+    """Bytes of the frozen heads of the merged tasks in float32; 0 if the run's tables do not determine their size."""
     numels = dict(zip(tensors["part"], tensors["numel"], strict=True))
     if run.scores is None or not numels.get("class_embedding") or "proj" not in numels:
         return 0

@@ -1,7 +1,7 @@
-"""Entropy, loss with labels and accuracy at marked steps of learning, to see where entropy stops being a guide.
+"""Entropy, loss with labels and accuracy at marked steps of learning: they show where entropy stops being a guide.
 
-The model of each step is built again from the coefficients that the run kept, and judged on a sample of the choosing
-half. No image of the reporting half is used: whoever picks a step by these numbers has not seen what is reported.
+The model of each step is built again from the coefficients that the run stored, and evaluated on a sample of the
+choosing half. No image of the reporting half is used, so these numbers may serve to choose a step.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ if TYPE_CHECKING:
 HISTORY = "coefficient_steps"  # the table of a run
 LOSSES = "losses"  # the table that is measured
 COLUMNS = ("step", "task", "entropy", "loss", "accuracy", "n")
-MARKED = 6  # steps
+MARKED = 6  # the most steps that are evaluated
 SAMPLE = PreviewSample(256)  # images of every merged task
 BUILDING, JUDGING = "Building the model of a step", "Judging the model of a step"
 NO_HISTORY = (
-    "This run kept no coefficients along its steps, so the model of an earlier step cannot be built. Runs that learn "
-    "coefficients keep them."
+    "This run stored no coefficients along its steps, so the model of an earlier step cannot be built. Runs that learn "
+    "coefficients store them."
 )
 
 
@@ -51,8 +51,8 @@ def measure_along_steps(subject: Subject, context: Context) -> MeasurementResult
     model and rounding to the dtype of its file, and without modules.
 
     Raises:
-        CheckpointError: what the run merged is missing or has changed.
-        TaskError: the run kept no coefficients, or the benchmark does not fit its models.
+        CheckpointError: a checkpoint of the run is missing or has changed.
+        TaskError: the run stored no coefficients, or the benchmark does not fit its models.
     """
     history = read_coefficients(subject.store.get_run(subject.run_id))
     opened, steps = subject.open_on_benchmark, mark_steps(history["step"])
@@ -79,7 +79,7 @@ def measure_along_steps(subject: Subject, context: Context) -> MeasurementResult
 
 
 def read_coefficients(run: Run) -> pd.DataFrame:
-    """The coefficients that a run kept: step, expert, tensor, coefficient. Raises TaskError if it kept none."""
+    """The coefficients that a run stored: step, expert, tensor, coefficient. Raises TaskError if it stored none."""
     if HISTORY not in run.tables:
         raise TaskError(NO_HISTORY)
     return run.table(HISTORY)
@@ -87,9 +87,9 @@ def read_coefficients(run: Run) -> pd.DataFrame:
 
 def mark_steps(steps: Sequence[int] | pd.Series) -> list[int]:
     """At most ``MARKED`` of these steps at even distances, the first and the last among them."""
-    known = np.unique(np.asarray(steps, np.int64))
-    places = np.linspace(0, len(known) - 1, min(MARKED, len(known))).round().astype(int)
-    return [int(step) for step in known[places]]
+    distinct = np.unique(np.asarray(steps, np.int64))
+    positions = np.linspace(0, len(distinct) - 1, min(MARKED, len(distinct))).round().astype(int)
+    return [int(step) for step in distinct[positions]]
 
 
 def by_tensor(rows: pd.DataFrame, experts: Sequence[str]) -> dict[str, list[float]]:
@@ -101,7 +101,7 @@ def by_tensor(rows: pd.DataFrame, experts: Sequence[str]) -> dict[str, list[floa
 
 
 def build_merged(network: LearnedNetwork, slots: Stream, coefficients: Mapping[str, Sequence[float]]) -> None:
-    """Put the pretrained weights plus the weighted sum of task vectors into a network; the other tensors stay."""
+    """Write pretrained weights plus the weighted sum of task vectors into a network; other tensors stay unchanged."""
     for slot in slots:
         weights = coefficients.get(slot.name, coefficients.get(TASK))
         if weights is not None:
@@ -111,7 +111,7 @@ def build_merged(network: LearnedNetwork, slots: Stream, coefficients: Mapping[s
 def score_task(
     network: LearnedNetwork, task: SampledTask, benchmark: Benchmark, meter: Meter
 ) -> tuple[float, float, float]:
-    """Mean entropy and mean cross-entropy with the labels, in nats, and accuracy on the images of a task."""
+    """Mean entropy and mean cross-entropy with the labels, in nats, and accuracy (a fraction) on a task's images."""
     head, scale = network.to_device(benchmark.head(task.key)), benchmark.logit_scale
     scalars = sum(weight.numel() for weight in network.weights.values())
     totals = np.zeros(3)
@@ -119,20 +119,21 @@ def score_task(
         with torch.no_grad():
             features = network.features(benchmark.preprocess(task.images[chosen]))
             log_shares = to_float64(log_predictions(features, head, scale))
-            sure = to_float64(entropies(features, head, scale))
+            uncertainty = to_float64(entropies(features, head, scale))
         labels = torch.from_numpy(task.labels[chosen]).to(log_shares.device)
         right = log_shares.argmax(dim=1) == labels
         losses = -log_shares.gather(1, labels[:, None])
-        totals += [float(numbers.sum().cpu()) for numbers in (sure, losses, right)]
+        totals += [float(numbers.sum().cpu()) for numbers in (uncertainty, losses, right)]
         meter.advance(len(chosen) * scalars, JUDGING, task.key)
     entropy, loss, accuracy = (totals / len(task.labels)).tolist()
     return entropy, loss, accuracy
 
 
 def turning_points(losses: pd.DataFrame) -> pd.DataFrame:
-    """The tasks whose loss rises after its least while entropy falls on: task, step of the least, and both changes.
+    """The tasks whose loss rises after its minimum while entropy still falls: task, step, entropy and loss.
 
-    ``losses`` is the table that is measured; changes are from that step to the last (nats), the largest of loss first.
+    step is that of the minimum; entropy and loss are their changes from there to the last step (nats). The largest
+    change of loss comes first. ``losses`` is the table "losses" of ``measure_along_steps``.
     """
     rows = []
     for task, own in losses.sort_values("step").groupby("task", sort=False):

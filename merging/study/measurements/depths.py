@@ -1,4 +1,4 @@
-"""Answers by depth of a run on every image of the reporting half: where they turn, how tokens drift, what fixes them.
+"""A run's answers by depth on every image of the reporting half: where they settle, how tokens drift, what fixes them.
 
 Every data set is compared with its reference: the expert in domain, the pretrained model out of domain. An image is
 broken if the reference is right and the run is wrong. A merge with one model per task is measured in domain only.
@@ -39,7 +39,7 @@ NOT_BROKEN = -1  # in the array "mended"
 
 @dataclass(frozen=True, eq=False)
 class TaskByDepth:
-    """What is measured on one data set. Of each donor: whether its tokens fix an image (D, 3, broken)."""
+    """The results on one data set; ``restored_right`` {donor: (D, 3, broken)} says whether its tokens fix an image."""
 
     reference: str
     images: ImagesByDepth
@@ -47,29 +47,30 @@ class TaskByDepth:
 
     @property
     def broken_images(self) -> NDArray[np.bool_]:
-        """Which images the reference gets right and the run wrong (n,)."""
+        """Whether the reference is right and the run is wrong, for every image (n,)."""
         return broken_images(self.images)
 
 
 def broken_images(images: ImagesByDepth) -> NDArray[np.bool_]:
-    """Which images the reference gets right and the model wrong (n,)."""
+    """Whether the reference is right and the model is wrong, for every image (n,)."""
     wrong: NDArray[np.bool_] = images.answers[-1] != images.labels
     both: NDArray[np.bool_] = wrong & (images.reference[-1] == images.labels)
     return both
 
 
 def measure_depths(subject: Subject, context: Context) -> MeasurementResult:
-    """Tables of accuracy, of where answers turn and part, of drift, and of restoring, with arrays to find images by.
+    """The tables "accuracy", "turns", "parts", "drift", "mended" and "images", with arrays to find images by.
 
-    All have over (a task, or "in domain" and "out of domain", all images of those together), group ("average", or the
-    task's domain), depth (0: before block 0) and n. "accuracy" has model ("run", "reference") and accuracy, "turns" the
-    share of images whose final answer stays from that depth, "parts" that of images whose answer differs from the
-    reference's from that depth to the end, all with the interval low to high. "drift" has reference, token, mean and
-    high (the 90 % quantile) of every task. That of restoring has donor, tokens ("class", "patches", "all") and the
-    share of the n broken images that are right with the donor's tokens put in before the block of that number.
+    All tables have over (a task, or "in domain" and "out of domain": all images of those together), group ("average",
+    or the task's domain), depth (0: before block 0) and n. "accuracy" has model ("run", "reference") and accuracy.
+    "turns" has the share of images whose final answer stays from this depth on, "parts" the share of images whose
+    answer differs from the reference's from this depth to the end. All three have the interval low to high. "drift" has
+    reference, token, mean and high (the 90 % quantile) of every task. "mended" has donor, tokens ("class", "patches",
+    "all") and the share of the n broken images that are right when the donor's tokens replace the run's before the
+    block of this number. "images" has the first index and n of each task in the arrays, which ``read_depths`` reads.
 
     Raises:
-        CheckpointError, TaskError: what the run merged cannot be read, or does not fit the benchmark's images.
+        CheckpointError, TaskError: a checkpoint of the run cannot be read, or does not fit the benchmark's images.
     """
     subject.refuse_modules()
     stages = subject.split_context(context, {READING: 3.0})
@@ -78,7 +79,7 @@ def measure_depths(subject: Subject, context: Context) -> MeasurementResult:
     if not measured:
         raise TaskError("This run has one model per task, and none is of a data set of this benchmark.")
     inside = [task for task in measured if task in subject.open_checkpoints.experts]
-    arrays, places = _arrays(measured)
+    arrays, image_ranges = _arrays(measured)
     tables = {
         "accuracy": _accuracy_rows(measured, inside),
         "turns": _first_depths(measured, inside, lambda one: settling_depth(one.answers)),
@@ -88,13 +89,14 @@ def measure_depths(subject: Subject, context: Context) -> MeasurementResult:
             ignore_index=True,
         ),
         "mended": _restoration_rows(measured, inside),
-        "images": places,
+        "images": image_ranges,
     }
     notes = {"split": SPLIT, "images": len(arrays["mended"]), "resamples": DRAWS, "resample_seed": 0}
     return MeasurementResult(tables, notes, arrays)
 
 
 def _count_work(subject: Subject) -> int:
+    """Passes of images: one through the run and one through the reference."""
     per_task = subject.store.get_run(subject.run_id).per_task
     keys = [
         task.key for task in subject.benchmark.tasks if not per_task or task.key in subject.open_checkpoints.experts
@@ -105,7 +107,7 @@ def _count_work(subject: Subject) -> int:
 def _measure_tasks(
     subject: Subject, models: Mapping[str, Checkpoint], context: Context
 ) -> Iterator[tuple[str, TaskByDepth]]:
-    """Every data set that has a model, in the order of the benchmark; a few towers are in memory at a time."""
+    """The results on every data set that has a model, in the benchmark's order; at most three towers are in memory."""
     benchmark, opened, device = subject.benchmark, subject.open_checkpoints, choose_device(context.device)
     meter = context.meter(_count_work(subject))
     pretrained, merged = Encoder.from_checkpoint(opened.pretrained, device), None
@@ -115,7 +117,7 @@ def _measure_tasks(
         if model is None or not len(labels):
             continue
         if reason := benchmark.misfit(model):
-            raise TaskError(f"It cannot be measured on this benchmark: {reason}")
+            raise TaskError(f"The run cannot be measured on this benchmark: {reason}")
         if merged is None or len(models) > 1:
             merged = Encoder.from_checkpoint(model, device, fallback=opened.pretrained)
         donors = {PRETRAINED: pretrained}
@@ -124,11 +126,14 @@ def _measure_tasks(
                 opened.experts[task.key], device, fallback=opened.pretrained
             )
         reference = list(donors)[-1]
-        how = (benchmark.head(task.key), benchmark.preprocess, meter, task.title)
-        answers = images_by_depth(merged, donors[reference], images, labels, *how)
-        at = broken_images(answers)
-        mending = {name: restored_right(merged, donor, images[at], labels[at], *how) for name, donor in donors.items()}
-        yield task.key, TaskByDepth(reference, answers, mending)
+        options = (benchmark.head(task.key), benchmark.preprocess, meter, task.title)
+        answers = images_by_depth(merged, donors[reference], images, labels, *options)
+        broken = broken_images(answers)
+        restored = {
+            name: restored_right(merged, donor, images[broken], labels[broken], *options)
+            for name, donor in donors.items()
+        }
+        yield task.key, TaskByDepth(reference, answers, restored)
 
 
 # Tables
@@ -146,10 +151,10 @@ def _groups(measured: Mapping[str, Any], inside: list[str]) -> Iterator[tuple[st
 
 
 def _share_rows(
-    measured: Mapping[str, Any], inside: list[str], held: Callable[[str], NDArray[np.bool_]], share: str
+    measured: Mapping[str, Any], inside: list[str], holds: Callable[[str], NDArray[np.bool_]], share: str
 ) -> pd.DataFrame:
-    """Rows over, group, depth, share, low, high, n of what holds of images (D, n) of each task."""
-    by_task = {task: held(task) for task in measured}
+    """Rows over, group, depth, share, low, high, n: the share of images for which ``holds`` (D, n) is true."""
+    by_task = {task: holds(task) for task in measured}
     rows = [
         (over, group, depth, *share_interval({task: by_task[task][depth] for task in tasks}))
         for over, group, tasks in _groups(measured, inside)
@@ -159,41 +164,41 @@ def _share_rows(
 
 
 def _accuracy_rows(measured: Mapping[str, TaskByDepth], inside: list[str]) -> pd.DataFrame:
-    def right(answers: Callable[[ImagesByDepth], NDArray[np.int64]]) -> pd.DataFrame:
-        def held(task: str) -> NDArray[np.bool_]:
+    def rows_of(answers: Callable[[ImagesByDepth], NDArray[np.int64]]) -> pd.DataFrame:
+        def is_right(task: str) -> NDArray[np.bool_]:
             correct: NDArray[np.bool_] = answers(measured[task].images) == measured[task].images.labels
             return correct
 
-        return _share_rows(measured, inside, held, "accuracy")
+        return _share_rows(measured, inside, is_right, "accuracy")
 
-    own, others = right(lambda images: images.answers), right(lambda images: images.reference)
-    return pd.concat([own.assign(model=RUN), others.assign(model=REFERENCE)], ignore_index=True)
+    run, reference = rows_of(lambda images: images.answers), rows_of(lambda images: images.reference)
+    return pd.concat([run.assign(model=RUN), reference.assign(model=REFERENCE)], ignore_index=True)
 
 
 def _first_depths(
     measured: Mapping[str, TaskByDepth], inside: list[str], first: Callable[[ImagesByDepth], NDArray[np.int64]]
 ) -> pd.DataFrame:
-    """The share of images for which a depth is the first one."""
+    """The share of images for which each depth is the ``first`` one (n,)."""
 
-    def held(task: str) -> NDArray[np.bool_]:
+    def is_first(task: str) -> NDArray[np.bool_]:
         images = measured[task].images
-        at: NDArray[np.bool_] = first(images) == np.arange(len(images.answers))[:, None]
-        return at
+        equal: NDArray[np.bool_] = first(images) == np.arange(len(images.answers))[:, None]
+        return equal
 
-    return _share_rows(measured, inside, held, "share")
+    return _share_rows(measured, inside, is_first, "share")
 
 
 def _restoration_rows(measured: Mapping[str, TaskByDepth], inside: list[str]) -> pd.DataFrame:
-    """Donors are "reference" (whatever that is on a data set) and "pretrained"."""
+    """The table "mended"; its donors are "reference" (each data set's own) and "pretrained"."""
     frames = []
     for donor in (REFERENCE, PRETRAINED):
         for number, kind in enumerate(KINDS):
 
-            def held(task: str, donor: str = donor, number: int = number) -> NDArray[np.bool_]:
+            def is_restored(task: str, donor: str = donor, number: int = number) -> NDArray[np.bool_]:
                 one = measured[task]
                 return one.restored_right[one.reference if donor == REFERENCE else donor][:, number]
 
-            frames.append(_share_rows(measured, inside, held, "share").assign(donor=donor, tokens=kind))
+            frames.append(_share_rows(measured, inside, is_restored, "share").assign(donor=donor, tokens=kind))
     return pd.concat(frames, ignore_index=True)
 
 
@@ -201,43 +206,43 @@ def _restoration_rows(measured: Mapping[str, TaskByDepth], inside: list[str]) ->
 
 
 def _arrays(measured: Mapping[str, TaskByDepth]) -> tuple[dict[str, NDArray[Any]], pd.DataFrame]:
-    """Arrays over all images, one data set after another, and where each begins."""
-    labels = [len(one.images.labels) for one in measured.values()]
-    first = np.cumsum([0, *labels[:-1]])
-    places = pd.DataFrame({"task": list(measured), "first": first, "n": labels})
+    """Arrays over all N images, one data set after another, and the table of where each data set begins."""
+    counts = [len(one.images.labels) for one in measured.values()]
+    first = np.cumsum([0, *counts[:-1]])
+    image_ranges = pd.DataFrame({"task": list(measured), "first": first, "n": counts})
 
-    def together(name: str) -> NDArray[Any]:
+    def join(name: str) -> NDArray[Any]:
         return np.concatenate([getattr(one.images, name).T for one in measured.values()])  # (N, D)
 
     arrays = {
-        "answers": _narrow_dtype(together("answers")),
-        "reference": _narrow_dtype(together("reference")),
-        "drift": together("class_drift").astype(np.float16),
+        "answers": _narrow_dtype(join("answers")),
+        "reference": _narrow_dtype(join("reference")),
+        "drift": join("class_drift").astype(np.float16),
         "mended": np.concatenate([_restored_by_image(one) for one in measured.values()]),
     }
-    return arrays, places
+    return arrays, image_ranges
 
 
 def _narrow_dtype(classes: NDArray[Any]) -> NDArray[Any]:
-    """Numbers of classes with as few bytes as the largest needs."""
+    """Class numbers in the smallest dtype that holds the largest."""
     return classes.astype(np.min_scalar_type(classes.max(initial=0)))
 
 
 def _restored_by_image(one: TaskByDepth) -> NDArray[np.int8]:
     """Whether the reference's tokens of each kind fix an image before each block (n, D, 3); -1 if it is not broken."""
-    at = one.broken_images
+    broken = one.broken_images
     depths = len(one.images.answers)
-    rows = np.full((len(at), depths, len(KINDS)), NOT_BROKEN, np.int8)
-    rows[at] = one.restored_right[one.reference].transpose(2, 0, 1)
+    rows = np.full((len(broken), depths, len(KINDS)), NOT_BROKEN, np.int8)
+    rows[broken] = one.restored_right[one.reference].transpose(2, 0, 1)
     return rows
 
 
 @dataclass(frozen=True, eq=False)
 class StoredDepths:
-    """What is stored of one data set's n images at D depths.
+    """The stored results on one data set's n images at D depths.
 
-    ``answers``, ``reference`` and ``drift`` (of the class token) are (n, D); what restoring fixes is (n, D, 3), by kind
-    of tokens.
+    ``answers``, ``reference`` and ``drift`` (of the class token) are (n, D). ``restored_right`` (n, D, 3) is by kind of
+    tokens: 1 if they fix a broken image, 0 if not, -1 if the image is not broken.
     """
 
     labels: NDArray[np.int64]
@@ -250,7 +255,7 @@ class StoredDepths:
 def read_depths(
     measured: StoredMeasurement, benchmark: Benchmark, only: Collection[str] | None = None
 ) -> dict[str, StoredDepths]:
-    """{data set: its images}, in the order of the benchmark, of all of them or ``only`` some.
+    """{data set: results on its images}, in the order of the benchmark; with ``only``, those data sets alone.
 
     Raises:
         StoreError: the measurement is damaged.

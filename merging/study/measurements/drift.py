@@ -1,8 +1,8 @@
 """Feature drift: how far a merged model's features are from each expert's on that expert's own images (LOT, Eq. 4).
 
 Cumulative drift runs both models end to end. Layer-isolated drift replaces one tensor of the expert by the merged one,
-with the expert's own inputs: for a weight that is X_k (T - τ_k)ᵀ, whose squared norm LOT minimizes summed
-over the tasks. Its squares come from the Gram matrices of the inputs in float64.
+with the expert's own inputs. For a weight it is Δ_k = X_k (T - τ_k)ᵀ; LOT minimizes the sum over tasks of its squared
+norm, which is computed from the Gram matrices of the inputs in float64.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ if TYPE_CHECKING:
     from merging.engine.modules.modules import Modules
     from merging.images.benchmarks.benchmark import Benchmark
 
-SPLIT, LIMIT, SEED = "choosing", 256, 0  # the images of cumulative drift: at most so many a task, a seeded draw
-TOKENS = ("class", "mean")  # the features at a place: the class token, or the mean over all tokens
+SPLIT, LIMIT, SEED = "choosing", 256, 0  # the images of cumulative drift: a seeded sample of at most LIMIT per task
+TOKENS = ("class", "mean")  # the features after a part of the network: the class token, or the mean over all tokens
 STEM, OUTPUT = "stem", "embedding"
 FEATURES, LAYERS = "features", "layers"  # stages of the work
 MEASURING = "Measuring every layer"
@@ -57,7 +57,7 @@ Floats = NDArray[np.float64]
 class MergeModels:
     """The models of one merge; ``merged`` maps each task to its model, most often the same one.
 
-    ``modules`` sit on the merged model and change its embedding alone.
+    ``modules`` are on top of the merged model and change only its embedding.
     """
 
     pretrained: Checkpoint
@@ -70,13 +70,13 @@ def measure_drift(subject: Subject, context: Context) -> MeasurementResult:
     """The tables "cumulative", "isolated" and "objective" of a run.
 
     Raises:
-        CheckpointError, TaskError: what the run merged cannot be read, or the benchmark lacks images for it.
+        CheckpointError, TaskError: a checkpoint of the run cannot be read, or the benchmark lacks images for it.
     """
     subject.refuse_modules(routed_only=True)
     opened, benchmark = subject.open_on_benchmark, subject.benchmark
-    drawn = subject.recipe.exemplars or Exemplars()
+    sampling = subject.recipe.exemplars or Exemplars()
     images = {task: choosing_images(benchmark, task) for task in opened.experts}
-    exemplars = benchmark.exemplars(drawn.per_task, drawn.seed)
+    exemplars = benchmark.exemplars(sampling.per_task, sampling.seed)
     device, stages = choose_device(context.device), subject.split_context(context, {FEATURES: 2.0, LAYERS: 3.0})
     with subject.merged_by_task(stages) as merged:
         models = MergeModels(opened.pretrained, opened.experts, merged, subject.modules)
@@ -84,14 +84,14 @@ def measure_drift(subject: Subject, context: Context) -> MeasurementResult:
         cumulative = cumulative_drift(models, images, device, meter)
         own = {task: exemplars[task] for task in images}
         isolated, objective = isolated_drift(models, own, device, stages[LAYERS])
-    counts = [len(shown) for shown in own.values()]
+    counts = [len(exemplars_of_task) for exemplars_of_task in own.values()]
     n = {"images": max(map(len, images.values())), "exemplars": max(counts), "fewest_exemplars": min(counts)}
-    notes = {**n, "split": SPLIT, "exemplar_seed": drawn.seed}
+    notes = {**n, "split": SPLIT, "exemplar_seed": sampling.seed}
     return MeasurementResult({"cumulative": cumulative, "isolated": isolated, "objective": objective}, notes)
 
 
 def choosing_images(benchmark: Benchmark, task: str) -> Tensor:
-    """Preprocessed images (n, 3, h, w) of the choosing half: all of them, or a seeded draw of ``LIMIT``."""
+    """Preprocessed images (n, 3, h, w) of a task's choosing half: all of them, or a seeded sample of ``LIMIT``."""
     images, _ = benchmark.images(task, SPLIT)
     order = np.random.default_rng(SEED).permutation(len(images))[:LIMIT]
     return benchmark.preprocess(images[np.sort(order)])
@@ -103,23 +103,23 @@ def choosing_images(benchmark: Benchmark, task: str) -> Tensor:
 def cumulative_drift(
     models: MergeModels, images: Mapping[str, Tensor], device: torch.device | str = "cpu", meter: Meter | None = None
 ) -> pd.DataFrame:
-    """How far each task's features have drifted from its expert's after every part of the network.
+    """How far each task's features drift from its expert's by every part of the network, on ``images`` (n, 3, h, w).
 
-    One row per task, model (the merged one, and the pretrained one as a scale), place (stem, every block, the final
-    embedding) and token: cosine, the mean of 1 - cos over the n images, and l1, the mean absolute difference per
-    dimension (at the embedding that is the representation bias of Surgery). The embedding has one vector, which
-    counts as both tokens.
+    One row per task, model (the merged one, and the pretrained one as a scale), place (the part of the network: stem,
+    every block, the final embedding) with its position, and token. cosine is the mean of 1 - cos over the n images; l1
+    is the mean absolute difference per dimension, which for the embedding is the representation bias of Surgery. The
+    embedding has one vector, which counts as both tokens.
     """
     pretrained = Encoder.from_checkpoint(models.pretrained, device)
-    last, merged = models.pretrained, pretrained
+    loaded, merged = models.pretrained, pretrained
     frames = []
     for task, expert in models.experts.items():
         own = Encoder.from_checkpoint(expert, device, fallback=models.pretrained)
-        if models.merged[task] is not last:  # most often one model serves all tasks
-            last = models.merged[task]
-            merged = Encoder.from_checkpoint(last, device, fallback=models.pretrained)
-        ends = None if models.modules is None else partial(models.modules.on(merged.device).features, task=task)
-        frames.append(_task_rows(task, own, {MERGED: merged, PRETRAINED: pretrained}, images[task], meter, ends))
+        if models.merged[task] is not loaded:  # most often one model serves all tasks
+            loaded = models.merged[task]
+            merged = Encoder.from_checkpoint(loaded, device, fallback=models.pretrained)
+        embed = None if models.modules is None else partial(models.modules.on(merged.device).features, task=task)
+        frames.append(_task_rows(task, own, {MERGED: merged, PRETRAINED: pretrained}, images[task], meter, embed))
     return pd.concat(frames, ignore_index=True)
 
 
@@ -129,50 +129,50 @@ def _task_rows(
     others: Mapping[str, Encoder],
     images: Tensor,
     meter: Meter | None,
-    ends: Callable[[Tensor], Tensor] | None = None,
+    embed: Callable[[Tensor], Tensor] | None = None,
 ) -> pd.DataFrame:
-    """The rows of one task; ``ends`` gives the embedding of the merged model where that is not its tower's own."""
-    places = [STEM, *(f"block {block}" for block in range(own.architecture.layers)), OUTPUT]
-    sums = np.zeros((len(others), len(places), len(TOKENS), 2))
+    """The rows of one task; ``embed`` computes the merged model's embedding if modules change its tower's own."""
+    sections = [STEM, *(f"block {block}" for block in range(own.architecture.layers)), OUTPUT]
+    sums = np.zeros((len(others), len(sections), len(TOKENS), 2))
     with torch.inference_mode():
         for batch in images.split(limit_batch(BATCH, own.architecture, own.device)):
             inputs = move_tensor(batch, own.device, batch.dtype)
             drifting = [
-                _tokens_by_depth(other, inputs, ends if name == MERGED else None) for name, other in others.items()
+                _tokens_by_depth(other, inputs, embed if name == MERGED else None) for name, other in others.items()
             ]
-            together = zip(_tokens_by_depth(own, inputs), *drifting, strict=True)
-            for place, (reference, *drifted) in enumerate(together):
+            by_depth = zip(_tokens_by_depth(own, inputs), *drifting, strict=True)
+            for position, (reference, *drifted) in enumerate(by_depth):
                 for model, tokens in enumerate(drifted):
-                    sums[model, place] += _distances(tokens, reference)
+                    sums[model, position] += _distances(tokens, reference)
             if meter is not None:
                 meter.advance(len(batch), "Measuring feature drift", task)
     means = sums / len(images)
     rows = [
-        (task, model, place, position, token, *means[i, position, j], len(images))
+        (task, model, section, position, token, *means[i, position, j], len(images))
         for i, model in enumerate(others)
-        for position, place in enumerate(places)
+        for position, section in enumerate(sections)
         for j, token in enumerate(TOKENS)
     ]
     return pd.DataFrame(rows, columns=["task", "model", "place", "position", "token", "cosine", "l1", "n"])
 
 
 def _tokens_by_depth(
-    encoder: Encoder, images: Tensor, ends: Callable[[Tensor], Tensor] | None = None
+    encoder: Encoder, images: Tensor, embed: Callable[[Tensor], Tensor] | None = None
 ) -> Iterator[Tensor]:
     """Tokens (n, tokens, width) after the stem and after each block, then the embedding as one token (n, 1, d)."""
     x = images
     for section in range(encoder.sections):
         x = encoder.run(section, x)
-        yield x if x.ndim == 3 else (x if ends is None else ends(images))[:, None]
+        yield x if x.ndim == 3 else (x if embed is None else embed(images))[:, None]
 
 
 def _distances(tokens: Tensor, reference: Tensor) -> Floats:
     """Sums over images (len(TOKENS), 2) of 1 - cos and of the mean absolute difference, for each of ``TOKENS``."""
     sums = []
     for a, b in ((tokens[:, 0], reference[:, 0]), (tokens.mean(dim=1), reference.mean(dim=1))):
-        one, other = a.cpu().double(), b.cpu().double()
-        cosine = 1 - cosine_similarity(one, other, dim=-1)
-        sums.append([float(cosine.clamp(min=0).sum()), float((one - other).abs().mean(dim=-1).sum())])
+        exact_a, exact_b = a.cpu().double(), b.cpu().double()
+        cosine = 1 - cosine_similarity(exact_a, exact_b, dim=-1)
+        sums.append([float(cosine.clamp(min=0).sum()), float((exact_a - exact_b).abs().mean(dim=-1).sum())])
     return np.array(sums)
 
 
@@ -182,12 +182,12 @@ def _distances(tokens: Tensor, reference: Tensor) -> Floats:
 def isolated_drift(
     models: MergeModels, exemplars: Mapping[str, Tensor], device: torch.device | str = "cpu", context: Context = QUIET
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Drift of every single layer, and the objective of LOT for every tensor.
+    """The drift of every single layer on ``exemplars`` {task: (n, 3, h, w)}, and LOT's objective for every tensor.
 
     The first table has a row per tensor and task: mean_square, ‖Δ‖² / (n · outputs), and relative, ‖Δ‖ / ‖output of the
     expert's layer‖. The second has a row per tensor with Σ_k ‖Δ_k‖² for the merged weights, the pretrained ones, the
-    mean of the experts, and LOT's own solution (the least on the input directions above its cut-off; a merge that also
-    moves in the others can go lower).
+    mean of the experts, and LOT's own solution. That is the minimum on the input directions above LOT's cut-off; a
+    merge that also changes other directions can be lower.
     """
     device = torch.device(device)
     captured = CapturedInputs(models.experts, exemplars, device, like=models.pretrained)
@@ -202,7 +202,7 @@ def isolated_drift(
 def isolated_tables(
     slots: Iterable[Slot], merged: Mapping[str, Checkpoint], layers: Sequence[LayerOutputs]
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """The two tables of ``isolated_drift`` from whole slots; ``layers`` are of the experts, in the slots' order."""
+    """The two tables of ``isolated_drift`` from whole slots; ``layers`` are the experts', in the slots' order."""
     isolated, objective = [], []
     for slot in slots:
         squares = _energies(slot, _merge_changes(slot, merged) - slot.task_vectors, layers)
@@ -219,11 +219,11 @@ def isolated_tables(
 
 
 def _merge_changes(slot: Slot, merged: Mapping[str, Checkpoint]) -> Tensor:
-    """What the merge added to the pretrained tensor, for each task (K, *S)."""
+    """The difference of each task's merged tensor from the pretrained one (K, *S)."""
     base = slot.pretrained
-    read = [merged[task].read(slot.name).to(base.device, base.dtype) for task in slot.experts]
-    turned = slot.parameter.transposed and base.ndim == 2  # slots have such matrices as (d_out, d_in)
-    return torch.stack([tensor.mT if turned else tensor for tensor in read]) - base
+    stored = [merged[task].read(slot.name).to(base.device, base.dtype) for task in slot.experts]
+    transposed = slot.parameter.transposed and base.ndim == 2  # slots have such matrices as (d_out, d_in)
+    return torch.stack([tensor.mT if transposed else tensor for tensor in stored]) - base
 
 
 def _objective_references(slot: Slot, layers: Sequence[LayerOutputs]) -> tuple[float, float, float]:
@@ -244,7 +244,7 @@ def _objective_references(slot: Slot, layers: Sequence[LayerOutputs]) -> tuple[f
 
 
 def _energies(slot: Slot, differences: Tensor, layers: Sequence[LayerOutputs]) -> Floats:
-    """‖Δ_k‖² (K,): how far the outputs of the slot's layer move from each expert's if its tensor differs so (K, *S)."""
+    """‖Δ_k‖² (K,): the change of each expert's layer outputs by ``differences`` (K, *S) from its tensor."""
     exact = to_float64(differences)
     if slot.inputs is None:  # added to every row
         squares = [layer[slot.name].rows * d.square().sum() for layer, d in zip(layers, exact, strict=True)]
@@ -253,18 +253,18 @@ def _energies(slot: Slot, differences: Tensor, layers: Sequence[LayerOutputs]) -
     else:
         pairs = zip(slot.inputs, as_matrices(slot, exact), strict=True)
         squares = [output_energy(moments, matrix) for moments, matrix in pairs]
-    return np.array(to_numbers(*squares)).clip(min=0)  # of Gram matrices, rounding may leave less than zero
+    return np.array(to_numbers(*squares)).clip(min=0)  # rounding may make results from Gram matrices negative
 
 
 def output_energy(moments: Moments, matrix: Tensor) -> Tensor:
-    """‖X Mᵀ‖² () of the rows X (n, d_in) and a matrix (d_out, d_in)."""
+    """‖X Mᵀ‖², a scalar, of the rows X (n, d_in) that ``moments`` are of and a ``matrix`` M (d_out, d_in)."""
     if (rows := moments.rows) is not None:
         return (to_float64(rows) @ matrix.T).square().sum()
     return (matrix * (matrix @ moments.gram())).sum()
 
 
 class LayerOutput(NamedTuple):
-    """The output of a layer of an expert for all exemplars: ‖Y‖², how many numbers, and in how many rows."""
+    """The outputs Y of an expert's layer for all exemplars: ‖Y‖², its number of entries, and its number of rows."""
 
     energy: float
     size: int
@@ -277,7 +277,7 @@ LayerOutputs = Mapping[str, LayerOutput]  # by the names of the layer's tensors
 def layer_outputs(
     expert: Checkpoint, images: Tensor, device: torch.device | str = "cpu", like: Checkpoint | None = None
 ) -> dict[str, LayerOutput]:
-    """The outputs of every layer of an expert on images (n, 3, h, w), under the name of each of the layer's tensors."""
+    """The outputs of every layer of an expert on images (n, 3, h, w), under the name of each tensor of the layer."""
     named = {parameter.name: parameter for parameter in expert.parameters}
     encoder = Encoder.from_checkpoint(expert, device, fallback=like)
     outputs: dict[str, LayerOutput] = {}
@@ -310,19 +310,19 @@ def _add(outputs: dict[str, LayerOutput], names: Sequence[str], y: Tensor, rows:
 def _add_embedded(
     outputs: dict[str, LayerOutput], expert: Checkpoint, patches: Tensor, device: torch.device | str
 ) -> None:
-    """The tokens that class and positional embedding are added to, from the patches' own rows."""
+    """Add the outputs of the embeddings: the tokens that enter the first block, from the rows of ``patches``."""
     names = {p.part: p.name for p in expert.parameters if p.role == Role.EMBEDDING}
-    first, places = (
+    class_token, positions = (
         to_float64(expert.read(names[part]).to(device)) for part in ("class_embedding", "positional_embedding")
     )
-    tokens = patches.reshape(-1, len(places) - 1, patches.shape[-1])
+    tokens = patches.reshape(-1, len(positions) - 1, patches.shape[-1])
     images = len(tokens)
-    tokens = torch.cat([first.expand(images, 1, -1), tokens], dim=1) + places
+    tokens = torch.cat([class_token.expand(images, 1, -1), tokens], dim=1) + positions
     _add(outputs, tuple(names.values()), tokens, images)
 
 
 def _as_columns(weight: Tensor, parameter: Parameter) -> Tensor:
-    """A weight in the shape for rows @ weight: (d, out), or (d,) for a scale."""
+    """A weight in the shape for rows @ weight: (d_in, d_out), or (d,) for a scale."""
     if parameter.role == Role.NORM_SCALE or is_transposed(parameter):
         return weight
     return weight.flatten(1).T

@@ -1,6 +1,6 @@
-"""Unit features of all images of the choosing half, among which the page Image looks for neighbors.
+"""Unit features of all images of the choosing half, among which the page Image searches for neighbors.
 
-Stored in half precision, so that an image needs one pass instead of one of every image.
+They are stored in half precision, so a search needs one pass of one image instead of a pass of every image.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ def measure_bank(subject: Subject, context: Context) -> MeasurementResult:
     """
     subject.refuse_modules()
     if subject.store.get_run(subject.run_id).per_task:
-        raise TaskError("This run has one model per task; features are kept of runs with a single model.")
+        raise TaskError("This run has one model per task; features are stored only of runs with a single model.")
     benchmark, stages = subject.benchmark, subject.split_context(context, {EXTRACTING: 1.0})
     keys = [task.key for task in benchmark.tasks]
     with subject.models(stages) as models:
         if reason := benchmark.misfit(models["merged"]):
-            raise TaskError(f"It cannot be measured on this benchmark: {reason}")
+            raise TaskError(f"The run cannot be measured on this benchmark: {reason}")
         encoder = Encoder.from_checkpoint(
             models["merged"], choose_device(context.device), fallback=benchmark.pretrained_tower
         )
         counts = [benchmark.count(key, SPLIT) for key in keys]
         meter = stages[EXTRACTING].meter(sum(counts))
-        kept = compute_bank(encoder, benchmark, keys, meter)
+        bank = compute_bank(encoder, benchmark, keys, meter)
     first = np.cumsum([0, *counts[:-1]])
     images = pd.DataFrame({"task": keys, "first": first, "n": counts})
-    return MeasurementResult({"images": images}, {"split": SPLIT, "images": sum(counts)}, {"features": kept.features})
+    return MeasurementResult({"images": images}, {"split": SPLIT, "images": sum(counts)}, {"features": bank.features})

@@ -1,6 +1,6 @@
 """Features of images out of domain, how well a model separates their classes, and maps of them.
 
-Every model gets the same images: those of the data sets that no expert was trained on, a seeded draw balanced by class.
+Every model gets the same images: a seeded sample, balanced by class, of the data sets that no expert was trained on.
 Features are computed once per model and stored beside its run; everything else is computed from them.
 """
 
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from merging.images.benchmarks.benchmark import Benchmark
     from merging.models.checkpoint import Checkpoint
 
-SPLIT, TOTAL, SEED = "choosing", 1500, 0  # the images: at most so many in all, a seeded draw
-TOGETHER = "all"  # the name of the map of all data sets; the others are named after their data set
+SPLIT, TOTAL, SEED = "choosing", 1500, 0  # the images: a seeded sample of at most TOTAL
+TOGETHER = "all"  # the name of the map of all data sets; every other map is named after its data set
 EXTRACTING = "features"  # stages
 
 
@@ -33,7 +33,7 @@ def out_of_domain_keys(benchmark: Benchmark) -> list[str]:
     """Keys of the data sets that are out of domain for every run: those without an expert.
 
     Raises:
-        TaskError: there is none.
+        TaskError: every data set has an expert.
     """
     keys = [task.key for task in benchmark.tasks if not task.has_expert]
     if not keys:
@@ -42,20 +42,20 @@ def out_of_domain_keys(benchmark: Benchmark) -> list[str]:
 
 
 def sample_images(benchmark: Benchmark) -> dict[str, NDArray[np.intp]]:
-    """{data set: places of its images in the split}, equally many of each class if there are enough."""
+    """{data set: indices (n,) of the sampled images in the split}, equally many of each class if there are enough."""
     keys = out_of_domain_keys(benchmark)
     chosen = {}
     for key in keys:
         labels = benchmark.labels(key, SPLIT)
         order = np.random.default_rng(SEED).permutation(len(labels))
         each = max(1, TOTAL // len(keys) // len(benchmark.task(key).class_names))
-        places = [order[labels[order] == label][:each] for label in np.unique(labels)]
-        chosen[key] = np.sort(np.concatenate(places)) if places else np.empty(0, np.intp)
+        by_class = [order[labels[order] == label][:each] for label in np.unique(labels)]
+        chosen[key] = np.sort(np.concatenate(by_class)) if by_class else np.empty(0, np.intp)
     return chosen
 
 
 def image_name(task: str, position: int) -> str:
-    """The name of an image in all tables."""
+    """The name of an image in tables, "TASK:POSITION"."""
     return f"{task}:{position}"
 
 
@@ -65,9 +65,9 @@ def image_name(task: str, position: int) -> str:
 def measure_features(subject: Subject, context: Context) -> MeasurementResult:
     """The array "features" (n, d), in half precision, with the tables "images" and "separability" of one model.
 
-    All is computed from the stored features. A row of "images" has image, task, truth and predicted (class
-    names), correct and length (of the raw features), in the order of the array. "separability" has a row per data set,
-    and one for all together, where a class is a class of a data set.
+    "images" has a row for each row of the array, in its order: image, task, truth and predicted (class names), correct
+    and length (of the raw features). "separability" is computed from the stored features. It has a row for each data
+    set and one for all together, in which equal class names of two data sets are two classes.
 
     Raises:
         CheckpointError, TaskError: the model cannot be read, or does not fit these images.
@@ -76,15 +76,15 @@ def measure_features(subject: Subject, context: Context) -> MeasurementResult:
     chosen = sample_images(benchmark)
     with _find_model(subject, stages) as model:
         rows, tables = _extract(model, subject, chosen, stages[EXTRACTING])
-    rows, kept = rows.astype(np.float32), rows
+    stored, rows = rows, rows.astype(np.float32)
     images = pd.concat(tables, ignore_index=True)
     labels = images["task"] + ":" + images["truth"]
     parts = {key: (images["task"] == key).to_numpy() for key in chosen}
     parts[TOGETHER] = np.ones(len(images), bool)
-    numbers = [(key, *separability(rows[at], labels[at].to_numpy(str))) for key, at in parts.items()]
+    numbers = [(key, *separability(rows[part], labels[part].to_numpy(str))) for key, part in parts.items()]
     table = pd.DataFrame(numbers, columns=["task", "silhouette", "correct", "scatter", "classes", "n"])
     notes = {"images": len(images), "data_sets": len(chosen), "split": SPLIT, "seed": SEED}
-    return MeasurementResult({"images": images, "separability": table}, notes, {"features": kept})
+    return MeasurementResult({"images": images, "separability": table}, notes, {"features": stored})
 
 
 @contextmanager
@@ -92,17 +92,17 @@ def _find_model(subject: Subject, stages: Mapping[str, Context]) -> Iterator[Che
     """The single model of a run, or a reference model."""
     run = subject.store.get_run(subject.run_id)
     if run.per_task:
-        raise TaskError("This run has one model per task, so none of them is its model out of domain.")
+        raise TaskError("This run has one model per task, so there is no single model to measure out of domain.")
     with subject.models(stages) as models:
         if reason := subject.benchmark.misfit(models["merged"]):
-            raise TaskError(f"It cannot be measured on this benchmark: {reason}")
+            raise TaskError(f"The run cannot be measured on this benchmark: {reason}")
         yield models["merged"]
 
 
 def _extract(
     model: Checkpoint, subject: Subject, chosen: Mapping[str, NDArray[np.intp]], context: Context
 ) -> tuple[NDArray[np.floating[Any]], list[pd.DataFrame]]:
-    """Features (n, d) of all images, and the rows about them of each data set."""
+    """Features (n, d) of all chosen images, and the rows of the table "images" for each data set."""
     from merging.base.devices import choose_device
     from merging.images.image_encoder import Encoder
 
@@ -110,25 +110,27 @@ def _extract(
     encoder: ImageModel = Encoder.from_checkpoint(
         model, choose_device(context.device), fallback=benchmark.pretrained_tower
     )
-    if subject.modules is not None:  # a module of a task is not used: these images are of none of the merged ones
+    if subject.modules is not None:  # no task's module is used, since these images are of no merged task
         encoder = ModulesOfTask(subject.modules.on(choose_device(context.device)), "")
     meter = context.meter(sum(map(len, chosen.values())))
     feature_rows, tables = [], []
-    for key, places in chosen.items():
+    for key, positions in chosen.items():
         images, labels = benchmark.images(key, SPLIT)
         task = benchmark.task(key)
-        rows = compute_features(encoder, benchmark.preprocess(images[places]), meter, "Extracting features", task.title)
+        rows = compute_features(
+            encoder, benchmark.preprocess(images[positions]), meter, "Extracting features", task.title
+        )
         names = np.array(task.class_names, dtype=object)
         predicted = predict(rows, benchmark.head(key))
         feature_rows.append(rows.numpy())
         tables.append(
             pd.DataFrame(
                 {
-                    "image": [image_name(key, int(place)) for place in places],
+                    "image": [image_name(key, int(position)) for position in positions],
                     "task": key,
-                    "truth": names[labels[places]],
+                    "truth": names[labels[positions]],
                     "predicted": names[predicted],
-                    "correct": predicted == labels[places],
+                    "correct": predicted == labels[positions],
                     "length": np.linalg.norm(feature_rows[-1].astype(np.float64), axis=1),
                 }
             )
@@ -137,5 +139,5 @@ def _extract(
 
 
 def to_half_precision(rows: NDArray[np.float32]) -> NDArray[np.floating[Any]]:
-    """Features for storing: with the 11 bits of half precision, unless one is too large for that."""
+    """Features (n, d) for storing: in half precision (11 bits), unless a value is too large for it."""
     return rows if np.abs(rows).max(initial=0) > np.finfo(np.float16).max else rows.astype(np.float16)

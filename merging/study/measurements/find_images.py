@@ -1,7 +1,4 @@
-"""Images by what was measured of them: whose answer turns at a depth, that drift most, that restoring fixes.
-
-And the ways from one to another: nearest to some, the next of a list, one at random.
-"""
+"""Finds images by their measurements: those whose answer settles at a depth, that drift most, that restoring fixes."""
 
 from __future__ import annotations
 
@@ -23,39 +20,39 @@ if TYPE_CHECKING:
     from merging.study.measurements.depths import StoredDepths
     from merging.study.measurements.predictions import RunAnswers
 
-TINY = 1e-12  # the length of a mean of features that cancel
+
 COLUMNS = ("image", "task", "number", "class", "answer", "value")
 
 
 class ByDepth(StrEnum):
-    """What is asked of the stored depths of one run."""
+    """Questions about the stored depths of one run."""
 
     TURNS = "turns"  # the final answer stays from this depth
     PARTS = "parts"  # the answer differs from the reference's from this depth to the end
-    DRIFT = "drift"  # the class token is farthest from the reference's at this depth
-    MENDED = "mended"  # broken, and right with the reference's tokens put in before this block
-    BROKEN = "broken"  # right with the reference and wrong here; value is the first depth whose class token fixes it
+    DRIFT = "drift"  # how far the class token is from the reference's at this depth
+    MENDED = "mended"  # broken, and right if the reference's tokens replace the run's before this block
+    BROKEN = "broken"  # the reference is right and the run is wrong; value is the first depth whose tokens fix it
 
 
 class ByAnswers(StrEnum):
-    """What is asked of the stored predictions of two runs, or of several."""
+    """Questions about the stored predictions of two or more runs."""
 
     ONLY_OTHER = "only B right"  # A is wrong and B is right
-    NOWHERE = "right nowhere"
+    NOWHERE = "right nowhere"  # every run is wrong
     MARGIN = "margin lost"  # from B to A, the largest first
 
 
 def find_by_depth(
     question: str, by_task: Mapping[str, StoredDepths], benchmark: Benchmark, *, depth: int = 0, tokens: str = KINDS[0]
 ) -> pd.DataFrame:
-    """A row for each image that fits, those with the largest value first where values differ.
+    """A row for each matching image, largest value first.
 
-    Columns: image (TASK:SPLIT:N), task, number, class and answer (of the run), value: the drift, or a depth.
+    Columns: image (TASK:SPLIT:N), task, number, class and answer (of the run), value (the drift, or a depth).
 
     Raises:
         TaskError: there is no such question, depth or kind of tokens.
     """
-    asked_for = ByDepth(_find_choice(question, ByDepth))
+    asked = ByDepth(_find_choice(question, ByDepth))
     kind = KINDS.index(_find_choice(tokens, KINDS))
     depths = next((one.answers.shape[1] for one in by_task.values()), 1)
     if not 0 <= depth < depths:
@@ -69,37 +66,38 @@ def find_by_depth(
             one.restored_right[:, 0, kind] >= 0, _first_restoring(one.restored_right[:, :, kind])
         ),
     }
-    numbers = {task: values[asked_for](one) for task, one in by_task.items()}
-    said = {task: one.answers[:, -1] for task, one in by_task.items()}
-    return _rows(numbers, said, {task: one.labels for task, one in by_task.items()}, benchmark)
+    numbers = {task: values[asked](one) for task, one in by_task.items()}
+    answers = {task: one.answers[:, -1] for task, one in by_task.items()}
+    return _rows(numbers, answers, {task: one.labels for task, one in by_task.items()}, benchmark)
 
 
 def find_by_answers(question: str, runs: Mapping[str, Mapping[str, RunAnswers]], benchmark: Benchmark) -> pd.DataFrame:
-    """A row for each image that fits, in the columns of ``find_by_depth``; value is the margin of A, or what it lost.
+    """A row for each matching image, with the columns of ``find_by_depth``; value is A's margin, or its loss of margin.
 
-    ``runs`` are {run: {data set: its answers}}, A first and then B. A merge with several models that answer a data set
-    is right where all of them are, and wrong where none is.
+    ``runs`` are {run: {data set: its answers}}, A first and then B. If several models of a merge answer a data set, the
+    merge is right on an image if all of them are, and wrong if none is.
 
     Raises:
         TaskError: there is no such question, or it needs two runs.
     """
-    asked_for = ByAnswers(_find_choice(question, ByAnswers))
+    asked = ByAnswers(_find_choice(question, ByAnswers))
     first, *others = runs.values()
-    if not others and asked_for != ByAnswers.NOWHERE:
-        raise TaskError(f"“{asked_for}” compares two runs; one was given.")
+    if not others and asked != ByAnswers.NOWHERE:
+        raise TaskError(f"“{asked}” compares two runs, but there is only one.")
     numbers = {}
-    for task, own in first.items():
-        rest = [run[task] for run in others if task in run]
-        margin = own.margin.mean(axis=0)
-        if asked_for == ByAnswers.NOWHERE:
-            right = np.concatenate([one.is_right for one in (own, *rest)])
+    for task, a in first.items():
+        compared = [run[task] for run in others if task in run]
+        margin = a.margin.mean(axis=0)
+        if asked == ByAnswers.NOWHERE:
+            right = np.concatenate([one.is_right for one in (a, *compared)])
             numbers[task] = _where_holds(right.sum(axis=0) == 0, margin)
-        elif rest and asked_for == ByAnswers.MARGIN:
-            numbers[task] = rest[0].margin.mean(axis=0) - margin
-        elif rest:
-            numbers[task] = _where_holds((own.is_right.sum(axis=0) == 0) & (rest[0].is_right.mean(axis=0) == 1), margin)
-    said = {task: first[task].predicted[0] for task in numbers}
-    return _rows(numbers, said, {task: first[task].labels for task in numbers}, benchmark)
+        elif compared and asked == ByAnswers.MARGIN:
+            numbers[task] = compared[0].margin.mean(axis=0) - margin
+        elif compared:
+            only_b = (a.is_right.sum(axis=0) == 0) & (compared[0].is_right.mean(axis=0) == 1)
+            numbers[task] = _where_holds(only_b, margin)
+    answers = {task: first[task].predicted[0] for task in numbers}
+    return _rows(numbers, answers, {task: first[task].labels for task in numbers}, benchmark)
 
 
 def next_image(names: Sequence[str], image: str, step: int = 1) -> str:
@@ -109,12 +107,12 @@ def next_image(names: Sequence[str], image: str, step: int = 1) -> str:
         TaskError: the list is empty.
     """
     if not names:
-        raise TaskError("There is no image to go on to.")
+        raise TaskError("There is no next image, because the list is empty.")
     return names[(names.index(image) + step) % len(names)] if image in names else names[0]
 
 
 def _find_choice(value: str, choices: type[StrEnum] | tuple[str, ...]) -> str:
-    """The choice that is written; raises TaskError with the known ones."""
+    """The value if it is one of the choices; raises TaskError with the known ones if not."""
     known = [str(choice) for choice in choices]
     if value not in known:
         raise TaskError(f"There is no {value!r} to find images by. Known: {', '.join(known)}.")
@@ -122,31 +120,31 @@ def _find_choice(value: str, choices: type[StrEnum] | tuple[str, ...]) -> str:
 
 
 def _where_holds(holds: NDArray[np.bool_], value: float | NDArray[np.float64]) -> NDArray[np.float64]:
-    """The value where something holds, NaN elsewhere."""
+    """The value for every image (n,) for which a condition ``holds`` (n,), NaN for the others."""
     return np.where(holds, value, np.nan)
 
 
-def _first_restoring(mended: NDArray[np.int8]) -> NDArray[np.float64]:
-    """The first depth from which tokens fix it before every later block, too, of (n, D); before the output always."""
-    wrong = mended != 1
+def _first_restoring(restored_right: NDArray[np.int8]) -> NDArray[np.float64]:
+    """The first depth (n,) from which tokens fix an image at every later depth, from ``restored_right`` (n, D)."""
+    wrong = restored_right != 1
     last = wrong.shape[1] - 1 - wrong[:, ::-1].argmax(axis=1)
     return np.where(wrong.any(axis=1), last + 1.0, 0.0)
 
 
 def _rows(
     numbers: Mapping[str, NDArray[np.float64]],
-    said: Mapping[str, NDArray[np.int64]],
+    answers: Mapping[str, NDArray[np.int64]],
     labels: Mapping[str, NDArray[np.int64]],
     benchmark: Benchmark,
 ) -> pd.DataFrame:
-    """The images with a number, the largest first; equal ones in the order of the benchmark."""
+    """The images with a finite number, the largest first; equal ones are in the order of the benchmark."""
     frames = [pd.DataFrame(columns=list(COLUMNS))]
     for task, values in numbers.items():
-        at = np.flatnonzero(np.isfinite(values))
+        chosen = np.flatnonzero(np.isfinite(values))
         names = np.array(benchmark.task(task).class_names, dtype=object)
         columns = (
-            [f"{task}:{SPLIT}:{number}" for number in at], task, at, names[labels[task][at]], names[said[task][at]],
-            values[at],
+            [f"{task}:{SPLIT}:{number}" for number in chosen], task, chosen, names[labels[task][chosen]],
+            names[answers[task][chosen]], values[chosen],
         )  # fmt: skip
         frames.append(pd.DataFrame(dict(zip(COLUMNS, columns, strict=True))))
     table = pd.concat([frame for frame in frames if len(frame)] or frames[:1], ignore_index=True)

@@ -1,12 +1,12 @@
-"""The first-order map: what putting a tensor back would change, read from one gradient.
+"""The first-order map: how putting a tensor back would change the margin, predicted from one gradient.
 
-With m(x) the cosine of the right class minus the largest other one, the mean of m over a task's images changes by about
--⟨∂m/∂θ, θ - θ₀⟩ if a tensor θ of the merged model is put back to θ₀. The same gradient gives the change if expert k's
-part is taken out, -⟨∂m/∂θ, λ τₖ⟩, and if the tensor is given back to the expert, ⟨∂m/∂θ, θ₀ + τₖ - θ⟩. The weight λ
-of the task vectors in a merged tensor is the one that fits it best, argmin ‖θ - θ₀ - λ Σₖ τₖ‖, since few merges are
-sums: for Task Arithmetic it is the scaling coefficient, for a tensor that is pruned 0.
+m(x) is the cosine of the right class minus the largest other one. Its mean over a task's images changes by about
+-⟨∂m/∂θ, θ - θ₀⟩ if a tensor θ of the merged model is put back to θ₀. The same gradient predicts the change if expert
+k's part is taken out, -⟨∂m/∂θ, λ τₖ⟩, and if the expert's tensor replaces the merged one, ⟨∂m/∂θ, θ₀ + τₖ - θ⟩. The
+weight λ of the task vectors in a merged tensor is the one that fits it best, argmin ‖θ - θ₀ - λ Σₖ τₖ‖, since few
+merges are sums. For Task Arithmetic it is the scaling coefficient, for a tensor that was pruned whole 0.
 
-A gradient knows only small steps. How well it ranks the tensors is for the true map to say.
+A gradient predicts only small steps well. The true map (``put_back``) shows how well it ranks the tensors.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ if TYPE_CHECKING:
     from merging.engine.evaluation.evaluate import EvaluatedModel
 
 GRADIENTS, PRODUCTS = "gradients", "products"  # stages
-ACTIVATION_BYTES = 1 << 30  # that the images of one backward pass may keep, roughly
-NUMBERS_KEPT = 24  # for a token in a block, in units of the width
+ACTIVATION_BYTES = 1 << 30  # rough limit of the activations that one backward pass retains
+RETAINED_NUMBERS = 24  # for a token in a block, in units of the width
 Floats = NDArray[np.float64]
 
 
 class Predictions(NamedTuple):
-    """Predicted changes of one task's mean margin: put_back (L,), take_out and give_back (L, K)."""
+    """Predicted changes of one task's mean margin: put_back (L,), take_out and give_back (L, K), for L tensors."""
 
     put_back: Floats
     take_out: Floats
@@ -59,15 +59,15 @@ class Predictions(NamedTuple):
 
 
 def measure_first_order(subject: Subject, context: Context) -> MeasurementResult:
-    """The tables "changes", "experts" and "weights", all in changes of the mean margin (cosines).
+    """The tables "changes", "experts" and "weights"; changes are those of the mean margin (cosines).
 
     "changes" has put_back for each tensor, over "in domain", "out of domain" (group "average") and each task (group:
     its domain). "experts" has take_out and give_back for each tensor and expert, over both averages. "weights" has λ
-    of every tensor. The arrays take_out and give_back (T, L, K) are of each task; tasks, tensors and experts are in the
-    order of the tables.
+    of every tensor. The arrays take_out and give_back (T, L, K) have a row for each of T tasks; tasks, L tensors and K
+    experts are in the order of the tables.
 
     Raises:
-        CheckpointError, TaskError: what the run merged cannot be read, or does not fit the benchmark's images.
+        CheckpointError, TaskError: a checkpoint of the run cannot be read, or does not fit the benchmark's images.
         MergingError: the folder for temporary files has no room.
     """
     subject.refuse_modules()
@@ -82,7 +82,9 @@ def measure_first_order(subject: Subject, context: Context) -> MeasurementResult
         multiplying = stages[PRODUCTS].meter(inputs.work * len(parts))
         predicted, weights = predictions(parts, inputs, sample, running, multiplying)
     tensors, experts = list(weights), list(opened.experts)
-    arrays = {name: np.stack([getattr(of, name) for of in predicted.values()]) for name in ("take_out", "give_back")}
+    arrays = {
+        name: np.stack([getattr(changes, name) for changes in predicted.values()]) for name in ("take_out", "give_back")
+    }
     tables = {
         "changes": change_table(predicted, tensors, inside),
         "experts": expert_table(predicted, tensors, experts, inside),
@@ -98,11 +100,11 @@ def predictions(
     running: Meter,
     multiplying: Meter,
 ) -> tuple[dict[str, Predictions], dict[str, float]]:
-    """The predictions of every task, means over the models that answer it, and the weight λ of each tensor.
+    """The predictions of every task, as means over the models that answer it, and the weight λ of each tensor.
 
     L tensors are in the order of the weights, K experts in that of the inputs.
     """
-    of_tasks: dict[str, list[Predictions]] = {task: [] for task in sample}
+    by_task: dict[str, list[Predictions]] = {task: [] for task in sample}
     weights: dict[str, list[float]] = {}
     for part in parts:
         merged = part.open()
@@ -117,49 +119,50 @@ def predictions(
                 rows.append(row)
                 weights.setdefault(slot.name, []).append(weight)
         for index, task in enumerate(tasks):
-            of_tasks[task].append(Predictions(*(np.stack([row[kind][index] for row in rows]) for kind in range(3))))
+            by_task[task].append(Predictions(*(np.stack([row[kind][index] for row in rows]) for kind in range(3))))
     means = {
-        task: Predictions(*(np.mean(each, axis=0) for each in zip(*of, strict=True))) for task, of in of_tasks.items()
+        task: Predictions(*(np.mean(each, axis=0) for each in zip(*by_model, strict=True)))
+        for task, by_model in by_task.items()
     }
     return means, {name: float(np.mean(each)) for name, each in weights.items()}
 
 
 def first_order_products(slot: Slot, merged: Checkpoint, file: GradientFile) -> tuple[Floats, Floats, Floats, float]:
-    """Of one tensor: put_back (T,), take_out and give_back (T, K), and the weight λ."""
+    """The predictions for one tensor: put_back (T,), take_out and give_back (T, K), and the weight λ."""
     base = slot.pretrained
     change = to_float64(merged.read(slot.name).to(base.device, base.dtype) - base).flatten()
     vectors, gradients = to_float64(slot.task_vectors).flatten(1), to_float64(file.read(slot.name, 0, base.numel()))
     total = vectors.sum(dim=0)
-    size, common = to_numbers(total.square().sum(), change @ total)
-    weight = common / size if size > 0 else 0.0
-    moved, along = gradients @ change, gradients @ vectors.T
-    of_all = (-moved, -weight * along, along - moved[:, None])
-    put_back, take_out, give_back = (one.cpu().numpy() for one in of_all)
+    square, product = to_numbers(total.square().sum(), change @ total)
+    weight = product / square if square > 0 else 0.0
+    by_change, by_vector = gradients @ change, gradients @ vectors.T  # (T,), (T, K)
+    changes = (-by_change, -weight * by_vector, by_vector - by_change[:, None])
+    put_back, take_out, give_back = (one.cpu().numpy() for one in changes)
     return put_back, take_out, give_back, weight
 
 
 @dataclass(frozen=True)
 class DifferentiableTower:
-    """A model's tower whose margins are differentiated with respect to the stored tensors (leaves)."""
+    """A model's tower whose margins are differentiated with respect to the stored tensors (``leaves``)."""
 
     encoder: Encoder
     leaves: Mapping[str, Tensor]
 
     @classmethod
     def load(cls, merged: Checkpoint, inputs: RunInputs) -> DifferentiableTower:
-        """The tower in memory."""
+        """The tower of a merged model, loaded into memory."""
         encoder = Encoder.from_checkpoint(merged, inputs.device, on_demand=True, fallback=inputs.pretrained)
         stored = [name for parts in encoder.names.values() for name in parts]
         return cls(encoder, {n: merged.read(n).to(inputs.device, torch.float32).requires_grad_() for n in stored})
 
     def gradient(self, task: SampleImages, meter: Meter, detail: str) -> dict[str, Tensor]:
-        """∂m/∂θ of the task's mean margin m, by stored tensor."""
+        """∂m/∂θ of the task's mean margin m by name of the stored tensor θ, each of the shape (*S) of θ."""
         for leaf in self.leaves.values():
             leaf.grad = None
         architecture, count = self.encoder.architecture, len(task.labels)
         tokens = (architecture.image_size // architecture.patch_size) ** 2 + 1
-        kept = 4 * NUMBERS_KEPT * architecture.layers * architecture.width * tokens  # bytes an image
-        size = max(1, limit_batch(min(BATCH, ACTIVATION_BYTES // kept), architecture, self.encoder.device))
+        image_bytes = 4 * RETAINED_NUMBERS * architecture.layers * architecture.width * tokens
+        size = max(1, limit_batch(min(BATCH, ACTIVATION_BYTES // image_bytes), architecture, self.encoder.device))
         labels, head = torch.from_numpy(task.labels), task.head.to(self.encoder.device)
         for batch, right in zip(task.images.split(size), labels.split(size), strict=True):
             with torch.enable_grad():
@@ -176,7 +179,7 @@ class DifferentiableTower:
 
 def change_table(predicted: Mapping[str, Predictions], tensors: Sequence[str], inside: Sequence[str]) -> pd.DataFrame:
     """The table "changes" of ``measure_first_order``."""
-    numbers = put_back_images.average_tasks({task: of.put_back for task, of in predicted.items()}, inside)
+    numbers = put_back_images.average_tasks({task: changes.put_back for task, changes in predicted.items()}, inside)
     frames = [
         pd.DataFrame({"tensor": tensors, "over": over, "group": group, "put_back": values})
         for (over, group), values in numbers.items()
@@ -189,7 +192,7 @@ def expert_table(
 ) -> pd.DataFrame:
     """The table "experts" of ``measure_first_order``."""
     pairs = pd.MultiIndex.from_product([tensors, experts], names=["tensor", "expert"]).to_frame(index=False)
-    both = put_back_images.average_tasks({task: np.stack(of[1:]) for task, of in predicted.items()}, inside)
+    both = put_back_images.average_tasks({task: np.stack(changes[1:]) for task, changes in predicted.items()}, inside)
     frames = [
         pairs.assign(over=over, take_out=take_out.ravel(), give_back=give_back.ravel())
         for (over, group), (take_out, give_back) in both.items()

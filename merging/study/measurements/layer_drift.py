@@ -1,7 +1,7 @@
-"""Layer-isolated drift and LOT's objective of any network, from files of what enters the experts' layers.
+"""Layer-isolated drift and LOT's objective of any network, from files of the experts' layer inputs.
 
-No network runs: the rows X_k, or their Gram matrices, tell how far the outputs X_k (T - τ_k)ᵀ of every layer move. The
-formulas are those of ``drift``. Tables of embeddings and other tensors that no rows enter are left out; a bias is
+No network runs: the rows X_k, or their Gram matrices, determine how far the outputs X_k (T - τ_k)ᵀ of every layer move.
+The formulas are those of ``drift``. Embedding tables and other tensors without input rows are left out; a bias is
 counted with the rows of its weight.
 """
 
@@ -33,18 +33,18 @@ from merging.study.runs.captured_files import CapturedFiles
 from merging.tasks.context import Context
 
 NO_FILES = (
-    "The recipe of this run names no layer inputs. Give a file for every expert; merging.capture makes them "
+    "The recipe of this run names no layer inputs. Name a file for every expert; merging.capture makes them "
     "from your own data. On the command line: --layer-inputs NAME=FILE for each expert."
 )
 BIASES = {"weight": "bias", "gamma": "beta"}  # the last part of a weight's name, and of its bias's
 
 
 def measure_layer_drift(subject: Subject, context: Context) -> MeasurementResult:
-    """The tables "isolated" and "objective" of a run, as ``drift`` has them.
+    """The tables "isolated" and "objective" of a run, as in ``drift``.
 
     Raises:
-        CheckpointError: what the run merged, or a file of layer inputs, cannot be read.
-        NeedsError: the files do not fit the models. TaskError: there are none, or not of every expert.
+        CheckpointError: a checkpoint of the run, or a file of layer inputs, cannot be read.
+        NeedsError: the files do not fit the models. TaskError: an expert has no file.
     """
     subject.refuse_modules(routed_only=True)
     opened, device, stages = (
@@ -52,17 +52,17 @@ def measure_layer_drift(subject: Subject, context: Context) -> MeasurementResult
         choose_device(context.device),
         subject.split_context(context, {LAYERS: 1.0}),
     )
-    given = opened.captured_files
+    captured = opened.captured_files
     if subject.layer_inputs:
         files = DataFiles.build(layer_inputs=subject.layer_inputs)
-        given = CapturedFiles.open(replace(subject.recipe, data_files=files), None)
-    if not given.layer_inputs:
+        captured = CapturedFiles.open(replace(subject.recipe, data_files=files), None)
+    if not captured.layer_inputs:
         raise TaskError(NO_FILES)
-    if without := [name for name in opened.experts if name not in given.layer_inputs]:
+    if without := [name for name in opened.experts if name not in captured.layer_inputs]:
         raise TaskError(f"Layer inputs are needed of every expert; there are none of {first_few(without)}.")
-    evidence = CallerInputs(given.layer_inputs, opened.experts, opened.pretrained, device)
+    evidence = CallerInputs(captured.layer_inputs, opened.experts, opened.pretrained, device)
     names = {
-        name for expert, file in given.layer_inputs.items() for name in rename_to_team(file, opened.experts[expert])
+        name for expert, file in captured.layer_inputs.items() for name in rename_to_team(file, opened.experts[expert])
     }
     biases = {bias for name in names if (bias := _bias_name(name)) in opened.pretrained.infos}
     inputs = RunInputs(opened.pretrained, opened.experts, evidence, device, subset=frozenset(names | biases))
@@ -74,13 +74,13 @@ def measure_layer_drift(subject: Subject, context: Context) -> MeasurementResult
         layers: list[dict[str, LayerOutput]] = [{} for _ in opened.experts]
         isolated, objective = isolated_tables(_note_outputs(stream, opened.experts, layers), merged, layers)
     counts = [output.rows for layer in layers for output in layer.values()]
-    opened_files = given.layer_inputs.items()
+    opened_files = captured.layer_inputs.items()
     notes = {
         "rows": max(counts),
         "fewest_rows": min(counts),
         "files": {name: file.name for name, file in opened_files},
         "digests": {name: file.digest() for name, file in opened_files},
-        "doubts": list(CapturedFiles(given.layer_inputs).list_doubts(opened.digests())),
+        "doubts": list(CapturedFiles(captured.layer_inputs).list_doubts(opened.digests())),
     }
     return MeasurementResult({"isolated": isolated, "objective": objective}, notes)
 
@@ -88,9 +88,9 @@ def measure_layer_drift(subject: Subject, context: Context) -> MeasurementResult
 def _note_outputs(
     slots: Iterable[Slot], experts: Mapping[str, Checkpoint], layers: Sequence[dict[str, LayerOutput]]
 ) -> Iterator[Slot]:
-    """The slots, with the outputs of each one's layer noted in every expert's ``layers`` before; moments are read once.
+    """The slots; before each one is yielded, its layer's outputs are noted in every expert's ``layers``.
 
-    A bias that comes before its weight is held back to the end.
+    Moments are read once. A bias that comes before its weight is yielded at the end.
     """
     early = []
     for slot in slots:
@@ -118,7 +118,7 @@ def _identity(inputs: tuple[Moments, ...]) -> tuple[Moments, ...]:
 
 
 def _bias_name(name: str) -> str:
-    """The name of the bias beside a weight; empty if the weight's name is of another form."""
+    """The name of the bias that belongs to a weight; empty if the weight's name has another form."""
     start, _, last = name.rpartition(".")
     before, _, kind = last.rpartition("_")  # packed ones are in_proj_weight and in_proj_bias
     if kind not in BIASES:
@@ -127,7 +127,7 @@ def _bias_name(name: str) -> str:
 
 
 def _layer_output(moments: Moments, weight: Tensor, bias: Tensor | None) -> LayerOutput:
-    """The outputs Y of a layer with this weight, (d_out, d_in) or (d,), and bias: ‖X Wᵀ + b‖², or ‖X ⊙ w + b‖²."""
+    """The outputs of a layer with ``weight`` W (d_out, d_in) or w (d,) and ``bias`` b: ‖X Wᵀ + b‖², or ‖X ⊙ w + b‖²."""
     total = moments.total()
     energy = (moments.energy() * weight.square()).sum() if weight.ndim == 1 else output_energy(moments, weight)
     if bias is not None:

@@ -1,8 +1,8 @@
 """The modules of a run on images that they did not learn from: the reporting half of all data sets.
 
-Modules of tasks are asked how much of the feature shift they remove; modules that route, where they send the images of
-every data set, unseen ones too. Where exclusive vectors are mixed, each task's own vector is also taken alone. That
-needs to know every image's task, so what it gives is no score.
+For modules that need the task, the tables show how much of the feature shift they remove. For modules that route, they
+show how the images of every data set are routed, also of data sets that were not merged. For modules that mix exclusive
+vectors, each task's own vector is also used alone; as that requires knowing every image's task, it is not a score.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ NO_MODULES = "This run has no modules beside its merged model. Runs of a chain w
 def measure_modules(subject: Subject, context: Context) -> MeasurementResult:
     """The tables "feature_shift" of modules that need the task, "routing" and "confusion" of modules that route.
 
-    The columns are those of the tables that a run has of the images that it learned from. Where exclusive vectors are
-    mixed there is also "oracle": task, merged, routed, oracle, expert (accuracies, fractions), n.
+    Their columns are those of the run's own tables, which are of the images that it learned from. If exclusive vectors
+    are mixed there is also "oracle": task, merged, routed, oracle, expert (accuracies, fractions), n.
 
     Raises:
-        CheckpointError, TaskError: there are no modules, or what the run merged is missing or does not fit.
+        CheckpointError, TaskError: there are no modules, or a checkpoint of the run is missing or does not fit.
     """
     run, benchmark = subject.store.get_run(subject.run_id), subject.benchmark
     if not run.adapt:
@@ -69,7 +69,7 @@ def measure_modules(subject: Subject, context: Context) -> MeasurementResult:
 
 @dataclass(frozen=True)
 class _ModuleInputs:
-    """A function of images on the device of modules, to be asked batch by batch."""
+    """A function of images, called batch by batch on the device of the modules."""
 
     device: torch.device
     architecture: Architecture
@@ -81,37 +81,37 @@ class _ModuleInputs:
 
 @dataclass(frozen=True)
 class _ReportingHalf:
-    """The reporting half of a benchmark, and modules."""
+    """The reporting half of a benchmark, and the modules to run on it."""
 
     benchmark: Benchmark
     modules: Modules
     meter: Meter
 
     def map_images(self, run: Callable[[Tensor], Tensor], task: str) -> Tensor:
-        """What a function of images gives for all images of a data set, with a row for each."""
+        """The results (n, d) of a function of images (b, 3, h, w) for all n images of a data set."""
         model = _ModuleInputs(self.modules.device, self.modules.architecture, run)
         images, prepare = self.benchmark.images(task, SPLIT)[0], self.benchmark.preprocess
         return compute_features(model, images, self.meter, "Asking modules", task, prepare)
 
     def routing(self, images: Tensor) -> Tensor:
-        """The weights of images."""
+        """The routing weights (b, K) of images (b, 3, h, w)."""
         weights = self.modules.routing(images)
-        assert weights is not None  # asked of modules that route
+        assert weights is not None  # only called for modules that route
         return weights
 
     def expert_features(self, expert: Checkpoint, task: str) -> Tensor:
-        """An expert's features of its task's images."""
+        """An expert's features (n, e) of its task's images."""
         encoder = Encoder.from_checkpoint(expert, self.modules.device, fallback=self.benchmark.pretrained_tower)
         return self.map_images(lambda images: encoder(images).cpu(), task)
 
     def share_right(self, rows: Tensor, task: str) -> float:
-        """The share of a data set's images that features (n, e) put into the right class."""
+        """The share of a data set's images whose class features (n, e) predict correctly."""
         labels = self.benchmark.labels(task, SPLIT)
         return float((predict(rows.float(), self.benchmark.head(task)) == labels).mean())
 
 
 def _count_images(modules: Modules, benchmark: Benchmark) -> int:
-    """How many images go through a model."""
+    """The number of passes of images through models."""
     inside = sum(benchmark.count(task, SPLIT) for task in modules.tasks)
     everywhere = sum(benchmark.count(task.key, SPLIT) for task in benchmark.tasks)
     return (
@@ -130,23 +130,23 @@ def _shift_table(half: _ReportingHalf, experts: Mapping[str, Checkpoint]) -> pd.
 
 
 def _oracle_table(half: _ReportingHalf, experts: Mapping[str, Checkpoint]) -> pd.DataFrame:
-    """Accuracy with the true task's exclusive vector alone, beside those of merged model, router and expert."""
+    """The accuracy with the true task's exclusive vector alone, and those of the merged model, router and expert."""
     modules, rows = half.modules, []
-    for at, (task, expert) in enumerate(experts.items()):
-        own = torch.eye(len(experts))[at]
+    for index, (task, expert) in enumerate(experts.items()):
+        own = torch.eye(len(experts))[index]
 
-        def alone(images: Tensor, own: Tensor = own) -> Tensor:
+        def oracle(images: Tensor, own: Tensor = own) -> Tensor:
             return modules.mixed_features(images, own.expand(len(images), -1))
 
-        merged, routed, true = (
-            half.map_images(run, task) for run in (_without_modules(modules), modules.features, alone)
+        merged, routed, by_oracle = (
+            half.map_images(run, task) for run in (_without_modules(modules), modules.features, oracle)
         )
-        each = (merged, routed, true, half.expert_features(expert, task))
+        each = (merged, routed, by_oracle, half.expert_features(expert, task))
         rows.append((task, *(half.share_right(features_of, task) for features_of in each), len(merged)))
     return pd.DataFrame(rows, columns=["task", "merged", "routed", "oracle", "expert", "n"])
 
 
 def _without_modules(modules: Modules) -> Callable[[Tensor], Tensor]:
-    """The merged model without its modules: no expert has any weight."""
-    nothing = torch.zeros(len(modules.tasks))
-    return lambda images: modules.mixed_features(images, nothing.expand(len(images), -1))
+    """The merged model without its modules: the weight of every expert is zero."""
+    zeros = torch.zeros(len(modules.tasks))
+    return lambda images: modules.mixed_features(images, zeros.expand(len(images), -1))

@@ -1,7 +1,7 @@
 """Experts against experts: cosines of task vectors, signs that differ, and how far the largest entries coincide.
 
-The tables hold sums per tensor and pair (inner products in float64, counts of entries), so that the values of any part
-of the network, and of the whole, follow by adding.
+The tables hold sums per tensor and pair (inner products in float64, counts of entries); adding them gives the values of
+any part of the network, and of the whole.
 """
 
 from __future__ import annotations
@@ -36,8 +36,11 @@ Counts = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class PairSums:
-    """Sums for L tensors: ``dot`` (L, K, K), and by density ``both`` and ``opposed`` (D, L, K, K), the entries that two
-    experts keep and those of them with different signs. On the diagonals: squared norms and counts of one expert."""
+    """Sums for L tensors and pairs of K experts: inner products ``dot`` (L, K, K), and ``both`` and ``opposed``.
+
+    These two (D, L, K, K) are by density: the number of entries that both experts keep, and of those among them with
+    different signs. The diagonals hold the squared norms and counts of single experts.
+    """
 
     experts: tuple[str, ...]
     tensors: pd.DataFrame  # FACTS; L rows
@@ -46,23 +49,23 @@ class PairSums:
     opposed: Counts
 
     def sum_rows(self, rows: NDArray[np.bool_] | slice = slice(None)) -> PairSums:
-        """The tensors at those rows as one, which has the name and place of the first."""
+        """The sums over the tensors at ``rows`` (L,), as one tensor with the facts of the first."""
         facts = self.tensors[rows]
         facts = facts.iloc[:1].assign(numel=facts["numel"].sum())
-        sums = [of[..., rows, :, :].sum(axis=-3, keepdims=True) for of in (self.dot, self.both, self.opposed)]
+        sums = [each[..., rows, :, :].sum(axis=-3, keepdims=True) for each in (self.dot, self.both, self.opposed)]
         return PairSums(self.experts, facts, *sums)
 
     def values(self, value: str, density: float = 1.0) -> Floats:
         """One of ``VALUES`` for every tensor and pair (L, K, K); NaN where it is undefined, as for a zero vector."""
-        at = DENSITIES.index(density)
+        index = DENSITIES.index(density)
         if value == COSINE:
             return _ratio(self.dot, np.sqrt(_outer(self.dot, np.multiply)))
         if value == CONFLICT:
-            return _ratio(self.opposed[at], self.both[at])
-        return _ratio(self.both[at], _outer(self.both[at], np.add) - self.both[at])
+            return _ratio(self.opposed[index], self.both[index])
+        return _ratio(self.both[index], _outer(self.both[index], np.add) - self.both[index])
 
     def chance(self, value: str, density: float = 1.0) -> Floats:
-        """The value for independent experts (L, K, K), which keep as many entries, but at random positions."""
+        """The expected value (L, K, K) if every expert kept equally many entries, but at random positions."""
         if value != OVERLAP:
             return np.full(self.dot.shape, 0.0 if value == COSINE else 0.5)
         kept = self.both[DENSITIES.index(density)]
@@ -72,15 +75,16 @@ class PairSums:
 
 
 def _outer(matrices: NDArray[Any], operation: np.ufunc) -> Floats:
-    """The operation on the two diagonal entries of every pair: (L, K, K) -> (L, K, K)."""
+    """The operation on the two diagonal entries of every pair: (..., K, K) -> (..., K, K)."""
     diagonal = np.diagonal(matrices, axis1=-2, axis2=-1).astype(np.float64)
     values: Floats = operation(diagonal[..., :, None], diagonal[..., None, :])
     return values
 
 
 def _ratio(part: NDArray[Any], whole: NDArray[Any]) -> Floats:
-    full = whole.astype(np.float64)
-    ratio: Floats = np.divide(part.astype(np.float64), full, out=np.full(full.shape, np.nan), where=full > 0)
+    """part / whole, elementwise; NaN where the whole is not positive."""
+    divisor = whole.astype(np.float64)
+    ratio: Floats = np.divide(part.astype(np.float64), divisor, out=np.full(divisor.shape, np.nan), where=divisor > 0)
     return ratio
 
 
@@ -97,70 +101,73 @@ def measure_pairs(subject: Subject, context: Context) -> MeasurementResult:
 
 def compare_experts(inputs: RunInputs, context: Context = QUIET) -> PairSums:
     """The sums of all pairs, tensor by tensor. Every tensor of every expert is pruned by itself. Raises Cancelled."""
-    count, places = len(inputs.names), {p.name: at for at, p in enumerate(inputs.parameters)}
-    dot = np.zeros((len(places), count, count))
+    count, rows = len(inputs.names), {p.name: row for row, p in enumerate(inputs.parameters)}
+    dot = np.zeros((len(rows), count, count))
     both, opposed = (np.zeros((len(DENSITIES), *dot.shape), np.int64) for _ in range(2))
     for slot in Stream(inputs, (), False, context.meter(inputs.work), "Comparing experts"):
-        at, vectors = places[slot.name], slot.task_vectors.reshape(count, -1)
+        row, vectors = rows[slot.name], slot.task_vectors.reshape(count, -1)
         exact = to_float64(vectors)
-        dot[at] = (exact @ exact.T).cpu().numpy()
-        for stop, kept in enumerate(trim_each(vectors, DENSITIES)):
-            signs = kept.sign().to(torch.float32 if kept.shape[1] < EXACT else torch.float64)
-            both[stop, at] = together = _sign_product(signs.abs())
-            opposed[stop, at] = (together - _sign_product(signs)) // 2
-    facts = [(p.name, p.order, p.section, str(p.role), p.part) for p in inputs.parameters]
-    rows = [(*what, numel) for what, numel in zip(facts, inputs.numels, strict=True)]
-    return PairSums(inputs.names, pd.DataFrame(rows, columns=FACTS), dot, both, opposed)
+        dot[row] = (exact @ exact.T).cpu().numpy()
+        for index, trimmed in enumerate(trim_each(vectors, DENSITIES)):
+            signs = trimmed.sign().to(torch.float32 if trimmed.shape[1] < EXACT else torch.float64)
+            both[index, row] = kept_by_both = _sign_product(signs.abs())
+            opposed[index, row] = (kept_by_both - _sign_product(signs)) // 2
+    facts = [
+        (p.name, p.order, p.section, str(p.role), p.part, numel)
+        for p, numel in zip(inputs.parameters, inputs.numels, strict=True)
+    ]
+    return PairSums(inputs.names, pd.DataFrame(facts, columns=FACTS), dot, both, opposed)
 
 
 def _sign_product(signs: Tensor) -> Counts:
-    """Products (K, K) of rows (K, n) of 0 and ±1, which are whole numbers."""
+    """Inner products (K, K) of rows (K, n) of 0 and ±1, which are whole numbers."""
     products: Counts = (signs @ signs.T).round().long().cpu().numpy()
     return products
 
 
-# What is stored
+# Tables that are stored
 
 
 def to_tables(pairs: PairSums) -> dict[str, pd.DataFrame]:
-    """ "tensors"; "experts", a row per tensor (by its order) and expert; "pairs", a row per tensor and pair."""
-    alone = [(k, k) for k in range(len(pairs.experts))]
-    across = list(combinations(range(len(pairs.experts)), 2))
+    """The tables "tensors", "experts" (a row per tensor, by its order, and expert), "pairs" (per tensor and pair)."""
+    diagonal = [(k, k) for k in range(len(pairs.experts))]
+    upper = list(combinations(range(len(pairs.experts)), 2))
     own = {"square": pairs.dot} | _by_density("kept", pairs.both)
     shared = {"dot": pairs.dot} | _by_density("both", pairs.both) | _by_density("opposed", pairs.opposed)
     return {
         "tensors": pairs.tensors,
-        "experts": _table(pairs, alone, ("expert",), own),
-        "pairs": _table(pairs, across, ("first", "second"), shared),
+        "experts": _table(pairs, diagonal, ("expert",), own),
+        "pairs": _table(pairs, upper, ("first", "second"), shared),
     }
 
 
 def _by_density(name: str, counts: Counts) -> dict[str, NDArray[Any]]:
-    return {f"{name}_{density:g}": of for density, of in zip(DENSITIES, counts, strict=True)}
+    return {f"{name}_{density:g}": matrices for density, matrices in zip(DENSITIES, counts, strict=True)}
 
 
 def _table(
     pairs: PairSums, chosen: Sequence[tuple[int, int]], names: Sequence[str], sums: Mapping[str, NDArray[Any]]
 ) -> pd.DataFrame:
-    at = np.array(chosen, int).reshape(-1, 2).T
+    """A row per tensor and chosen entry (first, second) of the matrices; ``names`` are the columns of the experts."""
+    indices = np.array(chosen, int).reshape(-1, 2).T
     order, experts = pairs.tensors["order"].to_numpy(), np.array(pairs.experts, object)
-    who = {name: np.tile(experts[at[side]], len(order)) for side, name in enumerate(names)}
-    numbers = {name: of[:, at[0], at[1]].ravel() for name, of in sums.items()}
-    return pd.DataFrame({"order": np.repeat(order, len(chosen)), **who, **numbers})
+    expert_columns = {name: np.tile(experts[indices[side]], len(order)) for side, name in enumerate(names)}
+    numbers = {name: matrices[:, indices[0], indices[1]].ravel() for name, matrices in sums.items()}
+    return pd.DataFrame({"order": np.repeat(order, len(chosen)), **expert_columns, **numbers})
 
 
 def from_tables(tables: Mapping[str, pd.DataFrame]) -> PairSums:
-    """The opposite of ``to_tables``."""
-    tensors, alone, across = tables["tensors"], tables["experts"], tables["pairs"]
-    experts = tuple(dict.fromkeys(alone["expert"]))
+    """The sums that ``to_tables`` wrote."""
+    tensors, by_expert, by_pair = tables["tensors"], tables["experts"], tables["pairs"]
+    experts = tuple(dict.fromkeys(by_expert["expert"]))
     length, count = len(tensors), len(experts)
     first, second = np.triu_indices(count, 1)
 
     def square(own: str, shared: str) -> Floats:
         matrices = np.zeros((length, count, count))
         if own:
-            matrices[:, range(count), range(count)] = alone[own].to_numpy().reshape(length, count)
-        matrices[:, first, second] = matrices[:, second, first] = across[shared].to_numpy().reshape(length, len(first))
+            matrices[:, range(count), range(count)] = by_expert[own].to_numpy().reshape(length, count)
+        matrices[:, first, second] = matrices[:, second, first] = by_pair[shared].to_numpy().reshape(length, len(first))
         return matrices
 
     both = np.stack([square(f"kept_{density:g}", f"both_{density:g}") for density in DENSITIES])
@@ -168,26 +175,28 @@ def from_tables(tables: Mapping[str, pd.DataFrame]) -> PairSums:
     return PairSums(experts, tensors, square("square", "dot"), both.astype(np.int64), opposed.astype(np.int64))
 
 
-# What is drawn
+# Tables that are plotted
 
 
 def matrix_table(one: PairSums, density: float = 1.0) -> pd.DataFrame:
-    """All values of all ordered pairs of different experts, for one tensor or a sum.
+    """All values of all ordered pairs of different experts, for one tensor or a sum over tensors.
 
     Columns: first, second, cosine, conflict, overlap, chance (of the overlap), both and opposed (entries).
     """
-    at = DENSITIES.index(density)
+    index = DENSITIES.index(density)
     first, second = np.nonzero(~np.eye(len(one.experts), dtype=bool))
     experts = np.array(one.experts, object)
     numbers = {value: one.values(value, density)[0] for value in VALUES}
-    numbers |= {"chance": one.chance(OVERLAP, density)[0], "both": one.both[at, 0], "opposed": one.opposed[at, 0]}
-    columns = {name: of[first, second] for name, of in numbers.items()}
+    numbers |= {"chance": one.chance(OVERLAP, density)[0], "both": one.both[index, 0], "opposed": one.opposed[index, 0]}
+    columns = {name: matrix[first, second] for name, matrix in numbers.items()}
     return pd.DataFrame({"first": experts[first], "second": experts[second], **columns})
 
 
 def pair_by_depth(pairs: PairSums, pair: tuple[str, str], value: str, density: float = 1.0) -> pd.DataFrame:
-    """One pair by tensor: FACTS, value, chance, whole (that of all the section's tensors as one), and low and high, the
-    range over all pairs; NaN where it is undefined."""
+    """One pair by tensor: FACTS, value, chance, whole (the value of the section's tensors as one), low and high.
+
+    low and high are the range over all pairs. Undefined numbers are NaN.
+    """
     a, b = (pairs.experts.index(name) for name in pair)
     values, chance = pairs.values(value, density), pairs.chance(value, density)
     others = values[:, *np.triu_indices(len(pairs.experts), 1)]
@@ -202,7 +211,7 @@ def pair_by_depth(pairs: PairSums, pair: tuple[str, str], value: str, density: f
 
 
 def pairs_by_tensor(pairs: PairSums, value: str, density: float = 1.0) -> pd.DataFrame:
-    """Every pair by tensor: FACTS, first, second, value; NaN where it is undefined."""
+    """Every pair by tensor: FACTS, first, second, value (NaN if it is undefined)."""
     values = pairs.values(value, density)
     frames = [
         pairs.tensors.assign(first=pairs.experts[a], second=pairs.experts[b], value=values[:, a, b])
@@ -212,15 +221,15 @@ def pairs_by_tensor(pairs: PairSums, value: str, density: float = 1.0) -> pd.Dat
 
 
 def expert_distances(one: PairSums, value: str, density: float = 1.0) -> Floats:
-    """How far apart experts are (K, K): 1 - cosine, the share in conflict, or 1 - overlap."""
+    """The distances (K, K) of experts: 1 - cosine, the share in conflict, or 1 - overlap."""
     values: Floats = one.values(value, density)[0]
     return values if value == CONFLICT else 1.0 - values
 
 
 def cluster_order(distance: Floats) -> list[int]:
-    """The order (K,) of the leaves of a tree of average linkage, neighbors as near as the tree allows.
+    """The order (K,) of the leaves of an average-linkage tree of ``distance`` (K, K), with near leaves side by side.
 
-    What is undefined counts as the largest distance there is.
+    An undefined distance counts as the largest one.
     """
     count = len(distance)
     if count < 3:
@@ -230,7 +239,7 @@ def cluster_order(distance: Floats) -> list[int]:
 
     finite = np.isfinite(distance)
     filled = np.where(finite, distance, distance[finite].max(initial=1.0))
-    even = np.maximum((filled + filled.T) / 2, 0.0)
-    np.fill_diagonal(even, 0.0)
-    tree = linkage(squareform(even, checks=False), "average", optimal_ordering=True)
+    symmetric = np.maximum((filled + filled.T) / 2, 0.0)
+    np.fill_diagonal(symmetric, 0.0)
+    tree = linkage(squareform(symmetric, checks=False), "average", optimal_ordering=True)
     return [int(leaf) for leaf in leaves_list(tree)]

@@ -17,14 +17,14 @@ if TYPE_CHECKING:
     from merging.tasks.context import Context
 
 SPLIT = "reporting"
-# The paper's three kinds; embeddings, which it does not name, are kept apart.
+# The paper's three kinds, and embeddings, which it does not name, as a fourth.
 KINDS: Mapping[str, frozenset[Role]] = {
     "linear weights": frozenset({Role.LINEAR, Role.CONV, Role.PROJECTION}),
     "scales": frozenset({Role.NORM_SCALE}),
     "biases": frozenset({Role.SHIFT}),
     "embeddings": frozenset({Role.EMBEDDING}),
 }
-NOTHING = "nothing"
+NOTHING = "nothing"  # the kind of the rows with none reset
 ABLATION = ("kind", "task", "title", "correct", "n", "accuracy", "low", "high")
 
 
@@ -32,7 +32,7 @@ def measure_ablation(subject: Subject, context: Context) -> MeasurementResult:
     """The table "ablation": in-domain accuracy with each kind of parameter reset to pretrained, and with none reset.
 
     Raises:
-        CheckpointError, TaskError: what the run merged cannot be read, or the benchmark lacks images for it.
+        CheckpointError, TaskError: a checkpoint of the run cannot be read, or the benchmark lacks images for it.
     """
     from merging.engine.evaluation.evaluate import evaluate
     from merging.study.analysis.measurement_subject import MeasurementResult
@@ -58,7 +58,7 @@ def measure_ablation(subject: Subject, context: Context) -> MeasurementResult:
 
 
 def reset_roles(merged: Checkpoint, pretrained: Checkpoint, roles: frozenset[Role]) -> dict[str, Tensor]:
-    """The merged state dict with the tensors of these roles as they are in the pretrained model."""
+    """The merged state dict, each tensor of its stored shape, with those of these roles from the pretrained model."""
     return {
         parameter.name: (pretrained if parameter.role in roles else merged).read(parameter.name)
         for parameter in pretrained.parameters

@@ -1,7 +1,7 @@
-"""The predictions of a run for every image of the reporting half, in a few bytes an image.
+"""The predictions of a run for every image of the reporting half, in a few bytes per image.
 
-The same code gives the run's scores, so their accuracies are the scores. A merge with one model per task predicts as it
-was scored: each model alone on its own task, all of them on the other tasks; what is on top of a model is used as well.
+The same code computes the run's scores, so the accuracies are the scores. A merge with one model per task predicts as
+it was scored: each model alone on its own task, all of them on the other tasks. Modules on top of a model are used.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ PREDICTING = "predictions"  # a phase
 def measure_predictions(subject: Subject, context: Context) -> MeasurementResult:
     """The arrays "predicted" (class, uint16) and "margin" (float16) over all images, and the table "answers".
 
-    "answers" has a row for each model and data set, with the index of its first image in the arrays, n and
-    correct. A margin is the cosine of the right class minus the largest other one. The note "differing" counts the
-    images by which correct differs from the stored scores, which only another processor's rounding explains.
+    "answers" has a row for each model and data set, with the index of its first image in the arrays, n and correct. A
+    margin is the cosine of the right class minus the largest other one. The note "differing" counts the images by which
+    correct differs from the stored scores; only the rounding of another processor explains a difference.
 
     Raises:
         CheckpointError, TaskError: the model cannot be read, or does not fit these images.
@@ -43,7 +43,7 @@ def measure_predictions(subject: Subject, context: Context) -> MeasurementResult
     from merging.engine.evaluation.evaluate import compute_answers
 
     benchmark, stages = subject.benchmark, subject.split_context(context, {PREDICTING: 1.0})
-    rows: list[tuple[str, str, int, int, int]] = []
+    rows: list[tuple[str, str, int, int, int]] = []  # model, task, first, n, correct
     predicted: list[NDArray[np.uint16]] = []
     margins: list[NDArray[np.float16]] = []
     first = 0
@@ -65,15 +65,15 @@ def evaluated_parts(models: Mapping[str, Checkpoint], subject: Subject) -> list[
 
     benchmark = subject.benchmark
     if reason := benchmark.misfit(next(iter(models.values()))):
-        raise TaskError(f"It cannot be measured on this benchmark: {reason}")
-    kept = subject.store.features_folder(subject.run_id)
+        raise TaskError(f"The run cannot be measured on this benchmark: {reason}")
+    features = subject.store.features_folder(subject.run_id)
     if subject.store.get_run(subject.run_id).per_task:
-        return per_task_parts(models, benchmark, kept)
-    return [EvaluatedModel("", models[MERGED], [task.key for task in benchmark.tasks], subject.modules, kept)]
+        return per_task_parts(models, benchmark, features)
+    return [EvaluatedModel("", models[MERGED], [task.key for task in benchmark.tasks], subject.modules, features)]
 
 
 def _count_differing(table: pd.DataFrame, subject: Subject) -> int:
-    """Images by which the answers differ from the run's scores, 0 if it has none on this benchmark."""
+    """The number of images by which the answers differ from the run's scores; 0 without scores on this benchmark."""
     run = subject.store.get_run(subject.run_id)
     if run.scores is None or run.benchmark != subject.benchmark.digest:
         return 0
@@ -96,13 +96,13 @@ class RunAnswers:
 
     @property
     def is_right(self) -> NDArray[np.bool_]:
-        """Whether a model predicts an image's class (m, n)."""
+        """Whether each model predicts each image's class (m, n)."""
         correct: NDArray[np.bool_] = self.predicted == self.labels
         return correct
 
 
 def read_answers(measured: StoredMeasurement, benchmark: Benchmark) -> dict[str, RunAnswers]:
-    """{data set: the answers}, in the order of the benchmark. Raises StoreError if the measurement is missing."""
+    """{data set: the answers}, in the benchmark's order. Raises StoreError if a part of the measurement is missing."""
     table, predicted, margins = measured.table("answers"), measured.array("predicted"), measured.array("margin")
     answered = {}
     for task in benchmark.tasks:
@@ -120,7 +120,7 @@ def read_answers(measured: StoredMeasurement, benchmark: Benchmark) -> dict[str,
 
 
 def score_rows(measured: StoredMeasurement, benchmark: Benchmark) -> pd.DataFrame:
-    """Scores of the reporting half, in the rows of the evaluation."""
+    """The scores of the reporting half, as a table of ``evaluate``."""
     from merging.engine.evaluation.evaluate import score_table
 
     rows: list[dict[str, Any]] = measured.table("answers").to_dict("records")  # type: ignore[assignment]

@@ -1,8 +1,8 @@
 """The true map: how accuracy changes when a tensor, a block or a kind of tensor is put back to pretrained.
 
-Each change is made and the model is run on a sample of the choosing half; nothing is estimated but the interval, which
-is a paired bootstrap's on the same images. A merge with one model per task is changed in each of its models, and judged
-as such merges are scored: each model alone on its own task, the mean over all of them on the other tasks.
+Each change is made and the model is run on a sample of the choosing half. Only the interval is estimated, by a paired
+bootstrap on the same images. If a merge has one model per task, each of its models is changed, and the merge is
+evaluated as usual: each model alone on its own task, the mean over all of them on the other tasks.
 """
 
 from __future__ import annotations
@@ -35,20 +35,20 @@ RENAMED = {"reference": "before", "accuracy": "after", "difference": "change"}
 CHANGES = "changes"  # the table
 RUNNING = "running variants"  # a phase
 Floats = NDArray[np.float64]
-# By variant (None: the merged model) and task, for each model that was run: each image's answer, right (1) or not, and
-# its margin, a cosine (2, n).
+# By variant (None: the merged model) and task, an array (2, n) for each model that was run: whether its answer to each
+# image is right (1 or 0), and the margin (a cosine).
 Answered = dict[PutBackVariant | None, dict[str, list[Floats]]]
 
 
 def measure_put_back(subject: Subject, context: Context) -> MeasurementResult:
     """The table "changes": a row for each change and average or task, in accuracy (fractions) and margin (cosines).
 
-    level (tensor, block, kind) and name say what is put back; over is "in domain", "out of domain" or a task, group is
-    "average" or the task's domain. before and after are accuracies, change is their difference with the 95 % interval
-    low to high, margin the change of the mean margin, n the number of images.
+    level (tensor, block, kind) and name identify the tensors that are put back. over is "in domain", "out of domain" or
+    a task; group is "average" or the task's domain. before and after are accuracies, change is their difference with
+    the 95 % interval low to high, margin the change of the mean margin, n the number of images.
 
     Raises:
-        CheckpointError, TaskError: what the run merged cannot be read, or does not fit the benchmark's images.
+        CheckpointError, TaskError: a checkpoint of the run cannot be read, or does not fit the benchmark's images.
     """
     subject.refuse_modules()
     pretrained, sample = subject.open_checkpoints.pretrained, put_back_images.sample_images(subject.benchmark)
@@ -64,7 +64,7 @@ def measure_put_back(subject: Subject, context: Context) -> MeasurementResult:
         meter = stages[RUNNING].meter(0)
         return result(
             answer_variants(
-                parts, pretrained, sample, context.device, meter, lambda so_far: subject.show(result(so_far))
+                parts, pretrained, sample, context.device, meter, lambda partial: subject.show(result(partial))
             )
         )
 
@@ -77,10 +77,10 @@ def answer_variants(
     meter: Meter,
     show: Callable[[Answered], None] | None = None,
 ) -> Answered:
-    """What every model answers as it is, and with every variant's tensors put back.
+    """The answers of every model unchanged, and with every variant's tensors put back.
 
-    ``show`` is called with the answers so far, each time a section of the network is done; not where several models
-    answer, since until the last one they are not the merge's.
+    ``show`` is called with the partial answers after each section of the network. It is not called if the merge has
+    several models, since the answers of some of them are not the merge's.
     """
     every, answered = list_variants(pretrained.parameters), Answered()
     counts = [sum(len(sample[task].labels) for task in part.tasks if task in sample) for part in parts]
@@ -95,19 +95,22 @@ def answer_variants(
                 section = variant.first
             for task, rows in put_back_images.split_by_task(features, sample, tasks).items():
                 right = predict(rows, sample[task].head) == sample[task].labels
-                both = np.stack([right, sample[task].margins(rows).numpy()]).astype(np.float64)
-                answered.setdefault(variant, {}).setdefault(task, []).append(both)
+                numbers = np.stack([right, sample[task].margins(rows).numpy()]).astype(np.float64)
+                answered.setdefault(variant, {}).setdefault(task, []).append(numbers)
     return answered
 
 
 def change_table(answered: Answered, inside: Sequence[str]) -> pd.DataFrame:
     """The table of ``measure_put_back`` from the answers; ``inside`` are the tasks in domain."""
-    means = {variant: {task: np.mean(each, axis=0) for task, each in of.items()} for variant, of in answered.items()}
+    means = {
+        variant: {task: np.mean(by_model, axis=0) for task, by_model in by_task.items()}
+        for variant, by_task in answered.items()
+    }
     before = means[None]
     frames = []
     for variant, after in means.items():
         if variant is not None:
-            right, reference = ({task: numbers[0] for task, numbers in of.items()} for of in (after, before))
+            right, reference = ({task: numbers[0] for task, numbers in each.items()} for each in (after, before))
             rows = paired_differences(right, reference, inside)
             rows = rows[rows["over"] != H_SCORE].rename(columns=RENAMED)
             margin = put_back_images.average_tasks(

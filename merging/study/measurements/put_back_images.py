@@ -1,4 +1,4 @@
-"""The images that both maps are measured on: those of a preview, so that its answers and theirs agree."""
+"""The images that both maps are measured on: those of a preview, so that the maps agree with its answers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from merging.study.previews.preview_samples import BATCH, HALF, PreviewSample, s
 if TYPE_CHECKING:
     from merging.images.benchmarks.benchmark import Benchmark
 
-SAMPLE = PreviewSample(32)  # images of every task, the ones that a preview of this size sees
+SAMPLE = PreviewSample(32)  # images of every task; a preview of this size has the same ones
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class SampleImages:
     head: Tensor
 
     def margins(self, features: Tensor) -> Tensor:
-        """By how much the cosine of the right class exceeds the largest other one (n,)."""
+        """By how much the cosine of the right class exceeds the largest other one (n,), from features (n, d)."""
         return cosine_margins(features, self.head, torch.from_numpy(self.labels))
 
 
@@ -47,28 +47,28 @@ def sample_images(benchmark: Benchmark) -> Images:
 
 
 def image_batches(sample: Images, tasks: Sequence[str]) -> list[Tensor]:
-    """The images of these tasks one after another, in batches."""
+    """The images of these tasks one after another, in batches (b, 3, h, w)."""
     return list(torch.cat([sample[task].images for task in tasks]).split(BATCH))
 
 
 def split_by_task(rows: Tensor, sample: Images, tasks: Sequence[str]) -> dict[str, Tensor]:
-    """Rows for all images (n, ...), as ``image_batches`` has them, cut into each task's own."""
+    """{task: its rows (n_k, *S)}: the rows (n, *S) for all images of ``image_batches``, split by task."""
     sizes = [len(sample[task].labels) for task in tasks]
     return dict(zip(tasks, rows.split(sizes), strict=True))
 
 
-def average_tasks(of_tasks: Mapping[str, Any], inside: Sequence[str]) -> dict[tuple[str, str], Any]:
-    """{(over, group): number or array}: means over the tasks in domain and out of domain, then every task's own.
+def average_tasks(by_task: Mapping[str, Any], inside: Sequence[str]) -> dict[tuple[str, str], Any]:
+    """{(over, group): number or array (*S)}: means over the tasks in domain and out of domain, then every task's own.
 
     The names are those of ``paired_differences``; a domain without tasks is left out.
     """
-    groups = {IN_DOMAIN: [t for t in of_tasks if t in inside], OUT_OF_DOMAIN: [t for t in of_tasks if t not in inside]}
-    means = {(name, AVERAGE): np.mean([of_tasks[t] for t in tasks], axis=0) for name, tasks in groups.items() if tasks}
-    return means | {(task, name): of_tasks[task] for name, tasks in groups.items() for task in tasks}
+    groups = {IN_DOMAIN: [t for t in by_task if t in inside], OUT_OF_DOMAIN: [t for t in by_task if t not in inside]}
+    means = {(name, AVERAGE): np.mean([by_task[t] for t in tasks], axis=0) for name, tasks in groups.items() if tasks}
+    return means | {(task, name): by_task[task] for name, tasks in groups.items() for task in tasks}
 
 
 def sample_notes(sample: Images, inside: Sequence[str]) -> dict[str, Any]:
-    """What a picture of these images has to say about them."""
+    """The notes about these images for every picture of their results."""
     sizes = {task: len(one.labels) for task, one in sample.items()}
     return {
         "split": HALF,

@@ -1,7 +1,7 @@
-"""The models that differ from a merged one in what is put back: one tensor, one block, or one kind of tensor.
+"""The models that differ from a merged one by what is put back: one tensor, one block, or one kind of tensor.
 
-A change is first felt in the section that holds it (the stem, a block, the head). So the tokens that enter a section
-are computed once, and each variant runs from there: in block b of B it costs (B - b + 1) / B of a pass.
+A change has no effect before the section that holds it (the stem, a block, the head). So the tokens that enter a
+section are computed once, and each variant runs from there: in block b of B it costs (B - b + 1) / B of a pass.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ PUTTING_BACK = "Putting weights back"
 
 @dataclass(frozen=True)
 class PutBackVariant:
-    """A model with some tensors put back: one, those of a section, or those of a role. ``name`` is its name."""
+    """A model with some tensors put back: one, those of a section, or those of a role, which ``name`` names."""
 
     level: str
     name: str
@@ -62,33 +62,33 @@ class PutBackTower:
 
     @classmethod
     def load(cls, merged: Checkpoint, pretrained: Checkpoint, device: torch.device | str) -> PutBackTower:
-        """The tower of a merged model in memory."""
+        """The tower of a merged model, loaded into memory."""
         return cls(merged, pretrained, Encoder.from_checkpoint(merged, device, fallback=pretrained))
 
     def with_pretrained(self, names: Collection[str]) -> Encoder:
-        """The tower with these tensors, under their stored names, as they are in the pretrained model."""
+        """The tower with these tensors, by their stored names, taken from the pretrained model."""
         tensors = dict(self.encoder.tensors)
         for name, parts in self.encoder.names.items():
             if not names or all(part not in names for part in parts):
                 continue
-            read = [(self.pretrained if part in names else self.merged).read(part) for part in parts]
-            on_device = [one.to(self.encoder.device, torch.float32) for one in read]
+            stored = [(self.pretrained if part in names else self.merged).read(part) for part in parts]
+            on_device = [one.to(self.encoder.device, torch.float32) for one in stored]
             tensors[name] = assemble(name, parts, on_device)
         return replace(self.encoder, tensors=tensors)
 
     def work(self, every: Sequence[PutBackVariant], images: int) -> int:
         """Images times sections that ``features`` runs."""
         sections = self.encoder.sections
-        of_kinds = sum(variant.level == KIND for variant in every)
+        kinds = sum(variant.level == KIND for variant in every)
         others = sum(sections - variant.first for variant in every if variant.level != KIND)
-        return images * (2 * sections - 1 + sections * of_kinds + others)
+        return images * (2 * sections - 1 + sections * kinds + others)
 
     def features(
         self, every: Sequence[PutBackVariant], batches: Sequence[Tensor], meter: Meter
     ) -> Iterator[tuple[PutBackVariant | None, Tensor]]:
-        """Features (n, d) on the CPU of the merged model, as None, and of every variant, by section, then of kinds.
+        """(variant, features (n, d) on the CPU): first None, the merged model, then variants by section, then kinds.
 
-        ``batches`` are preprocessed images (n, 3, h, w).
+        ``batches`` are preprocessed images (b, 3, h, w).
         """
         images = [batch.to(self.encoder.device) for batch in batches]
         yield None, self._finish_pass(self.encoder, 0, images, meter, "nothing")
@@ -112,24 +112,24 @@ class PutBackTower:
     def _finish_pass(
         self, encoder: Encoder, section: int, tokens: Sequence[Tensor], meter: Meter, detail: str
     ) -> Tensor:
-        """Features from the tokens that enter a section."""
-        for at in range(section, encoder.sections):
-            tokens = self._run_section(encoder, at, tokens, meter, detail)
+        """Features (n, d) from the batches of tokens that enter a section."""
+        for later in range(section, encoder.sections):
+            tokens = self._run_section(encoder, later, tokens, meter, detail)
         return torch.cat([x.cpu() for x in tokens])
 
     def _run_section(
         self, encoder: Encoder, section: int, tokens: Sequence[Tensor], meter: Meter, detail: str
     ) -> list[Tensor]:
-        """What leaves a section, batches beside each other."""
+        """The outputs of a section, batch by batch; batches run in parallel threads."""
         nbytes = forward_bytes(max(map(len, tokens), default=0), encoder.architecture)
-        found = list[Tensor]()
+        outputs = list[Tensor]()
         with run_in_threads(
             (partial(_run_batches, encoder, section, x) for x in tokens), encoder.device, nbytes
         ) as results:
             for x in results:
-                found.append(x)
+                outputs.append(x)
                 meter.advance(len(x), PUTTING_BACK, detail)
-        return found
+        return outputs
 
 
 def _run_batches(encoder: Encoder, section: int, x: Tensor) -> Tensor:

@@ -1,9 +1,9 @@
 """How far the signs of experts agree in the space of weights and in the joint spaces of DRM (Fig. 5, Table 4).
 
-At a position with p positive and q negative entries the agreement is max(p, q) / (p + q). Zeros are no votes, positions
-without a vote do not count, and a single vote agrees with itself. So agreement rises with sparsity, and every number is
-shown beside that of random signs with the same numbers of votes. All of it follows from the counts ``(K + 1, K + 1)``
-of positions by number of votes and size of the majority.
+At a position with p positive and q negative entries the agreement is max(p, q) / (p + q). Zeros are not votes,
+positions without a vote do not count, and a single vote agrees with itself. So agreement rises with sparsity, and every
+number is shown beside that of random signs with the same numbers of votes. All numbers follow from the counts
+``(K + 1, K + 1)`` of positions by number of votes and size of the majority.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from merging.study.analysis.measurement_subject import MeasurementResult, Subjec
 from merging.tasks.context import Context
 
 WEIGHTS = "weights"
-SPACES = {  # key -> the paper's name: original weights, the decomposed space, back in the original space
+SPACES = {  # {key: the paper's name} of original weights, decomposed spaces, and those projected back
     WEIGHTS: "Original weights",
     "joint_h": "Joint space H",
     "back_h": "H, projected back",
@@ -43,16 +43,16 @@ DENSITIES = (1.0, 0.7, 0.5, 0.3, 0.2, 0.1, 0.05)
 RANK_TOL = 0.01  # DRM's own default
 # Shares of an expert's largest entry: smaller entries count as zero after projecting back.
 NOTHING = {torch.float64: 1e-12, torch.float32: 1e-6}
-ENTRY = 3000  # multiply-adds that take as long as pruning an entry and counting its votes, in and out of a space
+ENTRY = 3000  # multiply-adds that take as long as pruning an entry and counting its votes, twice: see ``inspect_layer``
 PIECE = 1 << 14  # positions that are counted at a time, so that they stay in the processor's cache
-EDGES = (0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
+EDGES = (0.5, 0.6, 0.7, 0.8, 0.9, 1.0)  # of the bins of agreement
 PHASE = "Counting signs"
 Floats = NDArray[np.float64]
 Counts = NDArray[np.int64]
 
 
 class SignAgreement(NamedTuple):
-    """Mean agreement of the positions with a vote, that of random signs, and the share of all entries that vote."""
+    """Mean agreement over ``positions`` with a vote, ``null`` for random signs, and the share of entries that vote."""
 
     mean: float
     null: float
@@ -66,7 +66,7 @@ class SignAgreement(NamedTuple):
 
 
 def count_votes(values: Tensor) -> Counts:
-    """Positions of tensors (K, *S) by number of votes and size of the majority, (K + 1, K + 1)."""
+    """Counts (K + 1, K + 1) of the positions of ``values`` (K, *S), by number of votes and size of the majority."""
     size = len(values) + 1
     counts = torch.zeros(size * size, dtype=torch.int64, device=values.device)
     for part in values.flatten(1).split(PIECE, dim=1):
@@ -87,12 +87,12 @@ def majorities(votes: int) -> Floats:
 
 
 def random_agreement(votes: int) -> float:
-    """Expected agreement of that many random signs."""
+    """The expected agreement of ``votes`` random signs."""
     return float(majorities(votes) @ np.arange(votes + 1)) / votes
 
 
 def mean_agreement(counts: Counts) -> SignAgreement:
-    """Agreement over all positions that were counted; NaN if there are no votes."""
+    """The agreement over all positions of ``counts`` (K + 1, K + 1); NaN if there are no votes."""
     size = len(counts)
     voters = counts.sum(axis=1)
     positions, tasks = int(voters[1:].sum()), size - 1
@@ -105,21 +105,24 @@ def mean_agreement(counts: Counts) -> SignAgreement:
 
 
 def agreement_histogram(counts: Counts) -> tuple[Floats, Floats]:
-    """Shares of positions (5,) in the bins between ``EDGES``, the last with its end, and those of random signs."""
+    """Shares (5,) of the positions of ``counts`` (K + 1, K + 1) in bins between ``EDGES``, and those of random signs.
+
+    The last bin includes both of its edges.
+    """
     bins = len(EDGES) - 1
     observed, null = np.zeros(bins), np.zeros(bins)
     for votes in range(1, len(counts)):
         chances = majorities(votes) * counts[votes].sum()
         for majority in range(-(-votes // 2), votes + 1):
-            place = min(10 * majority // votes - 5, bins - 1)  # in whole numbers: 0.6 is on an edge
-            observed[place] += counts[votes, majority]
-            null[place] += chances[majority]
+            index = min(10 * majority // votes - 5, bins - 1)  # in integers, since 0.6 is an edge
+            observed[index] += counts[votes, majority]
+            null[index] += chances[majority]
     total = max(int(counts[1:].sum()), 1)
     return observed / total, null / total
 
 
 class LayerSigns(NamedTuple):
-    """One layer: votes by (space, density), elections by density, and the ranks of its joint spaces, H and V."""
+    """The votes of one layer by (space, density), its elections by density, and the ranks of its joint spaces H, V."""
 
     votes: Mapping[tuple[str, float], Counts]
     elections: Mapping[float, Election]
@@ -136,8 +139,8 @@ def inspect_layer(
     """Votes and elections of the task vectors (K, d_out, d_in) of one linear map, pruned to each of the densities.
 
     Every expert's matrix is pruned by itself: in the weights as TIES trims one tensor, in the joint spaces as DRM
-    prunes the entries of its renormalized rows. The joint ``spaces`` H and V are computed one after the other unless
-    they are passed. ``tick`` is called with the share of the work that is done.
+    prunes the entries of its renormalized rows. The joint ``spaces`` H and V are computed one after the other if they
+    are None. ``tick`` is called with the share of the work done so far.
     """
     votes: dict[tuple[str, float], Counts] = {}
     elections: dict[float, Election] = {}
@@ -147,26 +150,30 @@ def inspect_layer(
     if spaces is None:
         spaces = (joint_space((), vectors, vertical) for vertical in (False, True))
     tick(1 / 9)
-    for step, (way, whole) in enumerate(zip("hv", spaces, strict=True)):
-        space = whole.truncate(rank_tol)
+    for step, (direction, full_space) in enumerate(zip("hv", spaces, strict=True)):
+        space = full_space.truncate(rank_tol)
         ranks.append(len(space.values))
         renormalized = trim_each(space.entries / row_units(space.entries), densities, prune_rank)
-        for place, (density, kept) in enumerate(zip(densities, renormalized, strict=True)):
-            votes[f"joint_{way}", density] = count_votes(kept)
-            back = space.basis @ (space.entries * (kept != 0))
-            votes[f"back_{way}", density] = count_votes(_drop_rounding_errors(back))
-            tick((1 + 4 * step + 4 * (place + 1) / len(densities)) / 9)
+        for index, (density, kept) in enumerate(zip(densities, renormalized, strict=True)):
+            votes[f"joint_{direction}", density] = count_votes(kept)
+            projected_back = space.basis @ (space.entries * (kept != 0))
+            votes[f"back_{direction}", density] = count_votes(_drop_rounding_errors(projected_back))
+            tick((1 + 4 * step + 4 * (index + 1) / len(densities)) / 9)
     return LayerSigns(votes, elections, (ranks[0], ranks[1]))
 
 
 def estimated_seconds(shape: Sequence[int]) -> float:
-    """About how long ``inspect_layer`` takes for one density of task vectors (K, d_out, d_in) with known spaces."""
-    tasks, out, into = shape
-    entries = tasks * out * into
-    return entries * (min(out, tasks * into) + min(into, tasks * out) + 2 * ENTRY) / measure_speed()
+    """Seconds that ``inspect_layer`` takes for one density of task vectors of ``shape`` (K, d_out, d_in), roughly.
+
+    The joint spaces are assumed to be computed before.
+    """
+    tasks, d_out, d_in = shape
+    entries = tasks * d_out * d_in
+    return entries * (min(d_out, tasks * d_in) + min(d_in, tasks * d_out) + 2 * ENTRY) / measure_speed()
 
 
 def _drop_rounding_errors(values: Tensor) -> Tensor:
+    """The values (K, d_out, d_in), with zeros for those that are tiny beside the expert's largest."""
     sizes = values.abs()
     return values * (sizes >= NOTHING[values.dtype] * sizes.amax(dim=(1, 2), keepdim=True))
 
@@ -174,9 +181,8 @@ def _drop_rounding_errors(values: Tensor) -> Tensor:
 def measure_signs(subject: Subject, context: Context) -> MeasurementResult:
     """Sign agreement and elections of a run's experts, for every linear layer, space and density, layer by layer.
 
-    The tables: "layers", facts by ``order``; "agreement", by order, space and density; "votes", positions of
-    all layers together by space, density, number of votes and size of the majority; "elections", by order, density
-    and expert.
+    The tables: "layers", facts by order; "agreement", by order, space and density; "votes", the positions of all layers
+    together by space, density, number of votes and size of the majority; "elections", by order, density and expert.
 
     Raises:
         CheckpointError: the checkpoints that the run merged can no longer be read.
@@ -198,11 +204,10 @@ def measure_signs(subject: Subject, context: Context) -> MeasurementResult:
             for density, votes in elected_votes(inputs, p).items():
                 other_votes[density] += votes
         else:
-            vectors = on_float64_device(
-                as_matrices(inputs.read_whole(p))
-            )  # in the precision in which TIES elects signs
+            vectors = on_float64_device(as_matrices(inputs.read_whole(p)))  # the precision in which TIES elects signs
             exact = to_float64(vectors)
-            layer = inspect_layer(vectors, tick=tick, spaces=(joint_space((), exact, way) for way in (False, True)))
+            spaces = (joint_space((), exact, vertical) for vertical in (False, True))
+            layer = inspect_layer(vectors, tick=tick, spaces=spaces)
             rows["layers"].append((p.name, p.order, p.section, str(p.role), p.part, sizes[p.name], *layer.ranks))
             for (space, density), counts in layer.votes.items():
                 stats = mean_agreement(counts)
@@ -223,33 +228,34 @@ def measure_signs(subject: Subject, context: Context) -> MeasurementResult:
 
 
 def elected_votes(inputs: RunInputs, parameter: Parameter) -> dict[float, int]:
-    """The sum of all signs that one tensor elects, by density. It may be a table of tokens, so it is read in blocks."""
-    alone, numel = replace(inputs, subset=frozenset({parameter.name})), inputs.pretrained.infos[parameter.name].numel
+    """The sum of all signs that one tensor elects, by density. The tensor may be large, so it is read in blocks."""
+    tensor_inputs = replace(inputs, subset=frozenset({parameter.name}))
+    numel = inputs.pretrained.infos[parameter.name].numel
 
     def blocks() -> Iterator[Tensor]:
-        return (slot.task_vectors for slot in alone.slots(True, lambda _: False))
+        return (slot.task_vectors for slot in tensor_inputs.slots(True, lambda _: False))
 
     pruned, count = [density for density in DENSITIES if density < 1], len(inputs.names)
     ranks = [trim_rank(numel, density) for density in pruned for _ in inputs.names]
-    found = kth_smallest(lambda: (block.abs() for block in blocks()), ranks)
-    limits = {density: found[at * count : (at + 1) * count] for at, density in enumerate(pruned)}
+    magnitudes = kth_smallest(lambda: (block.abs() for block in blocks()), ranks)
+    thresholds = {density: magnitudes[i * count : (i + 1) * count] for i, density in enumerate(pruned)}
     votes = dict.fromkeys(DENSITIES, 0)
     for block in blocks():
         for density in DENSITIES:
-            votes[density] += count_election(trim_vectors(block, limits.get(density))).votes
+            votes[density] += count_election(trim_vectors(block, thresholds.get(density))).votes
     return votes
 
 
 def election_rows(
     elections: Mapping[int, Mapping[float, Election]], other_votes: Mapping[float, int], experts: Sequence[str]
 ) -> list[tuple[Any, ...]]:
-    """Rows of the table "elections" for layers by order, in which exact ties take the sign that wins more of the model.
+    """Rows of the table "elections" for layers by order; exact ties take the sign that most of the model elects.
 
-    ``other_votes`` is by density the sum of the signs that all other tensors elect.
+    ``other_votes`` has by density the sum of the signs that all other tensors elect.
     """
     votes = {
-        density: other + sum(layer[density].votes for layer in elections.values())
-        for density, other in other_votes.items()
+        density: others + sum(layer[density].votes for layer in elections.values())
+        for density, others in other_votes.items()
     }
     return [
         (order, density, *row)
@@ -260,7 +266,7 @@ def election_rows(
 
 
 def read_counts(votes: pd.DataFrame, tasks: int) -> dict[tuple[str, float], Counts]:
-    """The table "votes" as counts by space and density."""
+    """The table "votes" as counts (K + 1, K + 1) by space and density, for K = ``tasks``."""
     counts_by_space: dict[tuple[str, float], Counts] = {}
     for space, density in votes[["space", "density"]].drop_duplicates().to_numpy():
         rows = votes[(votes["space"] == space) & (votes["density"] == density)]

@@ -19,10 +19,11 @@ WEIGHTS = {READING: 1.0, MAPPING: 5.0}  # of the stages
 
 
 def measure_tsne(subject: Subject, context: Context) -> MeasurementResult:
-    """Maps by t-SNE of one model's unit features: an array (n, 2) for each, and the table "quality".
+    """Maps by t-SNE of one model's unit features: an array (n, 2) for each map, and the table "quality".
 
-    There is one of all data sets together and one of each, at every perplexity below its n; ``map_name`` gives the name
-    of its array. Rows are in the order of the images of "features". "quality" has its trustworthiness.
+    There is a map of all data sets together and one of each, at every perplexity below its number of images n;
+    ``map_name`` is the name of its array. Rows are in the order of the images of the measurement "features". "quality"
+    has the trustworthiness of each map.
 
     Raises:
         CheckpointError, TaskError: the model's features cannot be computed.
@@ -33,27 +34,27 @@ def measure_tsne(subject: Subject, context: Context) -> MeasurementResult:
     images, rows = features.table("images"), unit_rows(features.array("features").astype(np.float32))
     parts = {TOGETHER: np.ones(len(images), bool)}
     parts |= {key: (images["task"] == key).to_numpy() for key in dict.fromkeys(images["task"])}
-    work = [(name, at, p) for name, at in parts.items() for p in PERPLEXITIES if p < at.sum()]
-    meter = stages[MAPPING].meter(sum(int(at.sum()) for _, at, _ in work))
+    work = [(name, part, p) for name, part in parts.items() for p in PERPLEXITIES if p < part.sum()]
+    meter = stages[MAPPING].meter(sum(int(part.sum()) for _, part, _ in work))
     maps, quality = {}, []
-    for name, at, perplexity in work:
-        meter.report_part(0, "Drawing maps", f"{name}, perplexity {perplexity}")
-        coordinates = tsne(rows[at], perplexity)
+    for name, part, perplexity in work:
+        meter.report_part(0, "Computing maps", f"{name}, perplexity {perplexity}")
+        coordinates = tsne(rows[part], perplexity)
         maps[map_name(name, perplexity)] = coordinates.astype(np.float32)
-        quality.append((name, perplexity, trustworthiness(rows[at], coordinates), int(at.sum())))
-        meter.advance(int(at.sum()), "Drawing maps", name)
+        quality.append((name, perplexity, trustworthiness(rows[part], coordinates), int(part.sum())))
+        meter.advance(int(part.sum()), "Computing maps", name)
     notes = {**features.notes, "neighbors": NEAR}
     columns = ["map", "perplexity", "trustworthiness", "n"]
     return MeasurementResult({"quality": pd.DataFrame(quality, columns=columns)}, notes, maps)
 
 
 def map_name(name: str, perplexity: int) -> str:
-    """The name of a map's array; ``name`` is a data set's key, or that of all together."""
+    """The name of a map's array; ``name`` is a data set's key, or ``TOGETHER``."""
     return f"{name}_perplexity_{perplexity}"
 
 
 def tsne(rows: NDArray[Any], perplexity: float, seed: int = SEED) -> NDArray[np.float64]:
-    """A map (n, 2) of rows (n, d), all at one place if the rows are equal; the same on every call, under any load."""
+    """A map (n, 2) of rows (n, d), the same on every call; all points coincide if the rows are equal."""
     from sklearn.manifold import TSNE
 
     if not np.ptp(rows, axis=0).any():  # TSNE divides by the spread of the rows, and ends the process if there is none

@@ -1,1 +1,1 @@
-"""One image through several models, depth by depth: tables of answers, attention, drift, restoring, neighbors."""
+"""One image in several models, depth by depth: tables of answers, attention, drift, restoring, neighbors."""

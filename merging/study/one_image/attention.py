@@ -13,19 +13,19 @@ if TYPE_CHECKING:
     from merging.study.one_image.trace import Trace
 
 MEAN, ROLLOUT, CONTRIBUTION = "mean of heads", "rollout", "contribution"
-NOTE = "Attention is where values are read from, not why an answer was given."
+NOTE = "Attention shows where values are read from, not why the model gives its answer."
 
 
 def attention_table(trace: Trace, block: int | None = None) -> pd.DataFrame:
-    """A row for each block (or one block), view and token, the class token among them.
+    """A row for each block (or the one ``block``), view and token, including the class token.
 
     Columns: model, title, block, view ("head 0", ..., "mean of heads", "rollout", "contribution"), token, row and
     column in the grid of patches (-1 for the class token), weight, and share, which sums to 1 over the tokens of a
-    view. The weights of all views but contribution (a length) are such shares already.
+    view. In every view but contribution, whose weights are lengths, the weights are already such shares.
     """
-    at = slice(None) if block is None else slice(block, block + 1)
-    heads = trace.attention[at]
-    others = (heads.mean(dim=1), trace.rollout[at], trace.contributions[at])
+    blocks_shown = slice(None) if block is None else slice(block, block + 1)
+    heads = trace.attention[blocks_shown]
+    others = (heads.mean(dim=1), trace.rollout[blocks_shown], trace.contributions[blocks_shown])
     stacked = torch.cat([heads, *(other[:, None] for other in others)], dim=1)  # (blocks, views, T)
     views = [*(f"head {head}" for head in range(heads.shape[1])), MEAN, ROLLOUT, CONTRIBUTION]
     blocks, count, tokens = stacked.shape
@@ -39,15 +39,15 @@ def attention_table(trace: Trace, block: int | None = None) -> pd.DataFrame:
             "view": index.get_level_values(1),
         }
     )
-    where = pd.concat([token_positions(tokens)] * (blocks * count), ignore_index=True)
+    positions = pd.concat([token_positions(tokens)] * (blocks * count), ignore_index=True)
     share = stacked / stacked.sum(dim=-1, keepdim=True)
-    return table.join(where).assign(weight=stacked.flatten().numpy(), share=share.flatten().numpy())
+    return table.join(positions).assign(weight=stacked.flatten().numpy(), share=share.flatten().numpy())
 
 
 def attention_change(trace: Trace, other: Trace) -> pd.DataFrame:
-    """Half the L1 distance of two models' class rows, by block and head: 0 looks alike, 1 looks elsewhere.
+    """Half the L1 distance of the class token's attention in two models, by block and head, from 0 to 1.
 
-    Columns: model, other, block, head, distance.
+    0 means equal attention, 1 attention to different tokens only. Columns: model, other, block, head, distance.
     """
     distance = (trace.attention - other.attention).abs().sum(dim=-1) / 2  # (B, H)
     blocks, heads = distance.shape

@@ -1,4 +1,4 @@
-"""What an image's tables say, in words."""
+"""An image's tables summarized in sentences."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 def describe_image(
     summary: pd.DataFrame, image: StudiedImage, reference: pd.DataFrame, restored: pd.DataFrame | None = None
 ) -> str:
-    """Two or three sentences about one model: what it says, where it parts from the reference, and what fixes it.
+    """Two or three sentences about one model: its answer, where it parts from the reference, and what fixes it.
 
-    ``summary`` and ``reference`` have one row each (``lens.summarize_answer``); ``restored`` is the table of
-    ``restore`` with the reference's tokens. Depths are counted as in figures: 0 is before block 0, b after b blocks.
-    Names are untrusted text, with invisible characters escaped.
+    ``summary`` and ``reference`` have one row each (``logit_lens.summarize_answer``); ``restored`` is the table of
+    ``restore.restore`` with the reference's tokens. Depths are counted as in figures: 0 is before block 0, b after b
+    blocks. Names are untrusted text, so their invisible characters are escaped.
     """
     row, other = summary.iloc[0].to_dict(), reference.iloc[0].to_dict()
     sentences = [_describe_answer(row, other, image)]
@@ -41,7 +41,7 @@ def _describe_answer(row: dict[Any, Any], other: dict[Any, Any], image: StudiedI
             return f"{says}, which is right."
         return f"{says}, the right {followed} has {row['followed_probability']:.0%}."
     if row["answer"] == row["followed"]:
-        return f"{says}; nothing says what the image shows."
+        return f"{says}; the image has no label."
     return f"{says}; {followed}, the answer of {_name(other)}, has {row['followed_probability']:.0%}."
 
 

@@ -1,4 +1,4 @@
-"""All tables about images, kept by model, image and table; towers, passes and data sets' scales are shared."""
+"""All tables about images, cached by model, image and table; they share towers, passes and the data sets' scales."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ if TYPE_CHECKING:
     from merging.study.one_image.nearest_images import FeatureBank
     from merging.study.one_image.studied_image import StudiedImage
 
-TABLES, TRACES, SCALES = 200, 8, 32  # how many are kept
-SPLIT = "reporting"  # the images of a data set that are the scale for one
+TABLES, TRACES, SCALES = 200, 8, 32  # the sizes of the caches
+SPLIT = "reporting"  # the half of a data set that a scale is computed from
 ACCURACY = ["depth", "accuracy", "low", "high", "n"]
-DEPTHS = "depths"  # the stored measurement that has the scale
+DEPTHS = "depths"  # the stored measurement that scales are read from
 TableCache = RecentlyUsed[pd.DataFrame]
 
 
 @dataclass(frozen=True, eq=False)
 class DataSetScale:
-    """What is usual on a data set: a model's accuracy by depth, its reference's, and the drift between both.
+    """The usual values on a data set: the accuracy by depth of a model and of its reference, and the model's drift.
 
-    Tables have depth, accuracy, low, high, n, and depth, token, mean, high (90 % quantile), n.
+    Columns of the accuracies: depth, accuracy, low, high, n; of the drift: depth, token, mean, high (90 % quantile), n.
     """
 
     accuracy: pd.DataFrame
@@ -43,7 +43,7 @@ class DataSetScale:
 
 @dataclass(eq=False)
 class ImageTables:
-    """Tables about images. Models are named by the keys of ``towers``; a model's own key may be its reference, too."""
+    """Tables about images. Models are named by the keys of ``towers``; a model may be its own reference."""
 
     towers: Towers
     _tables: TableCache = field(default_factory=lambda: RecentlyUsed(TABLES))
@@ -53,16 +53,16 @@ class ImageTables:
     _patches: RecentlyUsed[Tensor] = field(default_factory=lambda: RecentlyUsed(SCALES))
 
     def trace(self, image: StudiedImage, key: str) -> Trace:
-        """The pass of an image through a model."""
+        """The trace of an image's pass through a model."""
         return self._traces.get((key, image.name), lambda: trace_image(self.towers(key), image))
 
     def _table(
-        self, image: StudiedImage, key: str, name: str, rest: Hashable, compute: Callable[[], pd.DataFrame]
+        self, image: StudiedImage, key: str, name: str, options: Hashable, compute: Callable[[], pd.DataFrame]
     ) -> pd.DataFrame:
-        return self._tables.get((key, image.name, image.task.key, name, rest), compute)
+        return self._tables.get((key, image.name, image.task.key, name, options), compute)
 
     def lens(self, image: StudiedImage, key: str, *, by_pretrained: bool = False) -> pd.DataFrame:
-        """The answer by depth (``lens.lens_table``), read out by its own last section or by the pretrained model's."""
+        """The answer by depth (``logit_lens.lens_table``), read out by the model's own head or the pretrained one."""
 
         def table() -> pd.DataFrame:
             output = self.trace(image, PRETRAINED).output if by_pretrained else None
@@ -82,18 +82,18 @@ class ImageTables:
         return pd.concat([table.assign(model=name) for name, table in both.items()], ignore_index=True)
 
     def attention(self, image: StudiedImage, key: str) -> pd.DataFrame:
-        """Where the model looks (``attention.attention_table``)."""
+        """The model's attention (``attention.attention_table``)."""
         return self._table(image, key, "attention", None, lambda: attention.attention_table(self.trace(image, key)))
 
     def attention_change(self, image: StudiedImage, key: str, other: str) -> pd.DataFrame:
-        """Where two models look elsewhere (``attention.attention_change``)."""
+        """The difference of two models' attention (``attention.attention_change``)."""
         return self._table(
             image, key, "attention_change", other,
             lambda: attention.attention_change(self.trace(image, key), self.trace(image, other)),
         )  # fmt: skip
 
     def drift(self, image: StudiedImage, key: str, reference: str, *, scaled: bool = True) -> pd.DataFrame:
-        """Drift by patch (``drift.drift_table``), with the data set's own scale unless told otherwise."""
+        """The drift by patch (``patch_drift.drift_table``), with the data set's scale if ``scaled``."""
 
         def table() -> pd.DataFrame:
             scale = self.scale(image, key, reference).drift if scaled else None
@@ -102,20 +102,20 @@ class ImageTables:
         return self._table(image, key, "drift", (reference, scaled), table)
 
     def first_past(self, image: StudiedImage, key: str, reference: str) -> dict[str, int]:
-        """The first depths past the data set's 90 % quantile (``drift.first_depths_past``)."""
+        """The first depths past the data set's 90 % quantile (``patch_drift.first_depths_past``)."""
         return patch_drift.first_depths_past(self.drift(image, key, reference), self.scale(image, key, reference).drift)
 
     def restore(self, image: StudiedImage, key: str, donor: str, *, tokens: bool = False) -> pd.DataFrame:
-        """What restoring gives (``restore.restore``), or restoring of single tokens."""
-        by = restore.restore_tokens if tokens else restore.restore
+        """The result of restoring (``restore.restore``), or of restoring single ``tokens`` (``restore_tokens``)."""
+        restoring = restore.restore_tokens if tokens else restore.restore
 
         def table() -> pd.DataFrame:
-            return by(self.towers(key), self.trace(image, key), self.trace(image, donor), image)
+            return restoring(self.towers(key), self.trace(image, key), self.trace(image, donor), image)
 
         return self._table(image, key, "restore", (donor, tokens), table)
 
     def occlude(self, image: StudiedImage, key: str, reference: str) -> pd.DataFrame:
-        """What occluding gives (``occlude.occlude``), with the mean patch of the data set of the image's classes."""
+        """The result of occluding (``occlude.occlude``) with the mean patch of the data set of the image's classes."""
 
         def table() -> pd.DataFrame:
             tower = self.towers(key)
@@ -126,14 +126,14 @@ class ImageTables:
         return self._table(image, key, "occlude", reference, table)
 
     def neighbors(self, image: StudiedImage, key: str, tasks: Sequence[str]) -> pd.DataFrame:
-        """The nearest images of these data sets (``neighbors.nearest_images``), such as those of ``same_domain``."""
+        """The nearest images of these data sets (``nearest_images.nearest_images``), usually ``same_domain``."""
         return self._table(
             image, key, "neighbors", tuple(tasks),
             lambda: nearest_images.nearest_images(self.trace(image, key), image, self._bank(key, tasks)),
         )  # fmt: skip
 
     def overlap(self, image: StudiedImage, key: str, reference: str, tasks: Sequence[str]) -> pd.DataFrame:
-        """How many neighbors two models have in common (``neighbors.neighbor_overlap``)."""
+        """The share of neighbors that two models have in common (``nearest_images.neighbor_overlap``)."""
 
         def table() -> pd.DataFrame:
             traces = self.trace(image, key), self.trace(image, reference)
@@ -144,27 +144,27 @@ class ImageTables:
         return self._table(image, key, "overlap", (reference, tuple(tasks)), table)
 
     def summary(self, image: StudiedImage, key: str, reference: str) -> pd.DataFrame:
-        """What the model says (``lens.summarize_answer``)."""
+        """A summary of the model's answer (``logit_lens.summarize_answer``)."""
         return self._table(
             image, key, "summary", reference,
             lambda: logit_lens.summarize_answer(self.trace(image, key), image, self.trace(image, reference)),
         )  # fmt: skip
 
     def sentence(self, image: StudiedImage, key: str, reference: str, *, restored: bool = True) -> str:
-        """What the tables say of a model, in words; with ``restored`` also what fixes it, which costs more passes."""
+        """Sentences about a model's answer; with ``restored`` also about what fixes it, which takes more passes."""
         own, other = self.summary(image, key, reference), self.summary(image, reference, reference)
         table = self.restore(image, key, reference) if restored and key != reference else None
         return image_sentence.describe_image(own, image, other, table)
 
     def scale(self, image: StudiedImage, key: str, reference: str) -> DataSetScale:
-        """What is usual on the data set of the image's classes, from a stored measurement or measured now."""
+        """The usual values on the data set of the image's classes, from a stored measurement or measured now."""
         task = image.task.key
         return self._scales.get((key, reference, task), lambda: self._scale(key, reference, task))
 
     def _scale(self, key: str, reference: str, task: str) -> DataSetScale:
         benchmark = self.towers.benchmark
-        if known := self._stored_scale(key, reference, task):
-            return known
+        if stored := self._stored_scale(key, reference, task):
+            return stored
         images, labels = benchmark.images(task, SPLIT)
         own, other = (self.towers(name).encoder for name in (key, reference))
         meter = self.towers.context.without_progress().meter(0)
@@ -172,7 +172,7 @@ class ImageTables:
         return DataSetScale(measured.accuracy(), measured.accuracy(measured.reference), measured.drift())
 
     def _stored_scale(self, key: str, reference: str, task: str) -> DataSetScale | None:
-        """The scale as a stored measurement has it, which is of a run and the reference of its domain."""
+        """The scale from a stored measurement; None if there is none of this run with this reference."""
         if key == PRETRAINED or key.startswith(EXPERTS) or key in self.towers.drafts:
             return None
         run_id = key.partition("/")[0]
@@ -190,7 +190,7 @@ class ImageTables:
         return self._banks.get((key, tuple(tasks)), lambda: nearest_images.find_stored_bank(self.towers, key, tasks))
 
     def _mean_patch(self, task: str, size: int) -> Tensor:
-        """A data set's mean patch over the choosing half, preprocessed (3, p, p)."""
+        """The mean patch of a data set's choosing half, preprocessed (3, p, p)."""
 
         def patch() -> Tensor:
             images = self.towers.benchmark.unlabeled(task, nearest_images.SPLIT)

@@ -1,4 +1,4 @@
-"""The same questions over all images of a data set: the scale for one image, and the material for finding some."""
+"""Answers, drift and restoring by depth for all images of a data set: a scale for one image, and data to search."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ if TYPE_CHECKING:
     from merging.base.progress import Meter
     from merging.images.image_encoder import Encoder
 
-HIGH = 0.9  # quantile
-TOKEN_BYTES = 1 << 27  # of the tokens of a model at all depths, of images that are restored together
+HIGH = 0.9  # the quantile in the column "high"
+TOKEN_BYTES = 1 << 27  # limit of the tokens at all depths of the images that are restored in one batch
 READING = "Reading answers by depth"
-Prepare = Callable[[NDArray[np.uint8]], Tensor]  # stored images to what enters a tower
+Prepare = Callable[[NDArray[np.uint8]], Tensor]  # from stored images (n, s, s, 3) to inputs of a tower (n, 3, h, w)
 
 
 @dataclass(frozen=True, eq=False)
 class ImagesByDepth:
-    """What one model makes of n images of a data set, at D = B + 1 depths.
+    """The answers and drift of one model on n images of a data set, at D = B + 1 depths.
 
-    ``answers`` (D, n) are the classes read out. ``class_drift`` and ``patch_drift`` (D, n, and D, n, P) are 1 - cos to
-    the reference's tokens, of the class token and of every patch.
+    ``labels`` are (n,). ``answers`` (D, n) are the classes that are read out. ``class_drift`` (D, n) and
+    ``patch_drift`` (D, n, P) are 1 - cos to the reference's tokens, of the class token and of every patch.
     """
 
     labels: NDArray[np.int64]
     answers: NDArray[np.int64]
-    reference: NDArray[np.int64]  # (D, n), its answers
+    reference: NDArray[np.int64]  # (D, n), the reference's answers
     class_drift: NDArray[np.float32]
     patch_drift: NDArray[np.float32]
 
@@ -51,9 +51,10 @@ class ImagesByDepth:
         return pd.DataFrame(rows, columns=["depth", "accuracy", "low", "high", "n"])
 
     def drift(self) -> pd.DataFrame:
-        """Drift by depth: depth, token ("class", "patches": the mean over an image's patches, "patch"), mean, high, n.
+        """Drift by depth: depth, token, mean, high, n.
 
-        high is the 90 % quantile over the images, of "patch" over all patches of all images.
+        token is "class", "patches" (the mean over an image's patches) or "patch" (every single patch). high is the 90 %
+        quantile over all images, for "patch" over all patches of all images.
         """
         n = len(self.labels)
         kinds = {
@@ -71,7 +72,7 @@ class ImagesByDepth:
 
 
 def tokens_by_depth(encoder: Encoder, images: Tensor) -> Iterator[Tensor]:
-    """Tokens (n, T, d) before block 0 and after every block."""
+    """Tokens (n, T, d) of images (n, 3, h, w) before block 0 and after every block."""
     x = images.to(encoder.device)
     for section in range(encoder.sections - 1):
         x = encoder.run(section, x)
@@ -88,7 +89,10 @@ def images_by_depth(
     meter: Meter | None = None,
     detail: str = "",
 ) -> ImagesByDepth:
-    """One pass of every image (n, s, s, 3) through the model and one through the reference."""
+    """The answers and drift from one pass of all images (n, s, s, 3) through the model and one through the reference.
+
+    ``labels`` are (n,), ``head`` is (classes, e).
+    """
     parts: list[tuple[list[NDArray[np.int64]], list[NDArray[np.int64]], list[NDArray[np.float32]]]] = []
     size = limit_batch(BATCH, encoder.architecture, encoder.device)
     for start in range(0, len(images), size):
@@ -102,8 +106,8 @@ def images_by_depth(
         parts.append((own, others, drifts))
         if meter is not None:
             meter.advance(2 * len(inputs), READING, detail)
-    answers, known, drift = (np.concatenate([np.stack(part[i]) for part in parts], axis=1) for i in range(3))
-    return ImagesByDepth(labels, answers, known, drift[:, :, 0], drift[:, :, 1:])
+    answers, expected, drift = (np.concatenate([np.stack(part[i]) for part in parts], axis=1) for i in range(3))
+    return ImagesByDepth(labels, answers, expected, drift[:, :, 0], drift[:, :, 1:])
 
 
 def _read_answers(encoder: Encoder, x: Tensor, head: Tensor) -> NDArray[np.int64]:
@@ -121,18 +125,23 @@ def restored_right(
     meter: Meter | None = None,
     detail: str = "",
 ) -> NDArray[np.bool_]:
-    """Whether each image is right (D, 3, n) with the donor's class token, patches or all tokens before each block."""
+    """Whether each image is right (D, 3, n) with the donor's class token, patches or all tokens before each block.
+
+    ``images`` are (n, s, s, 3), ``labels`` (n,), ``head`` (classes, e).
+    """
     architecture = encoder.architecture
     tokens = (architecture.image_size // architecture.patch_size) ** 2 + 1
-    each = 4 * tokens * architecture.width * (architecture.layers + 1) * 3
+    image_bytes = 4 * tokens * architecture.width * (architecture.layers + 1) * 3
     right = []
-    for some in _batch_slices(len(images), max(1, TOKEN_BYTES // each)):
-        inputs = prepare(images[some])
+    for batch in _batch_slices(len(images), max(1, TOKEN_BYTES // image_bytes)):
+        inputs = prepare(images[batch])
         with torch.inference_mode():
-            own, theirs = (torch.stack([x.cpu() for x in tokens_by_depth(model, inputs)]) for model in (encoder, donor))
-        features = restored_features(encoder, own, theirs, token_masks(tokens))  # (D, 3, n, e)
+            own, donated = (
+                torch.stack([x.cpu() for x in tokens_by_depth(model, inputs)]) for model in (encoder, donor)
+            )
+        features = restored_features(encoder, own, donated, token_masks(tokens))  # (D, 3, n, e)
         answers = cosines(features.flatten(0, 2), head).argmax(dim=-1).reshape(features.shape[:3]).numpy()
-        right.append(answers == labels[some])
+        right.append(answers == labels[batch])
         if meter is not None:
             meter.advance(len(inputs) * 2 * architecture.layers, "Restoring tokens", detail)
     empty = np.zeros((architecture.layers + 1, 3, 0), bool)

@@ -1,4 +1,4 @@
-"""The answer by depth: what a model would say if its class token were read out after each block (logit lens)."""
+"""The answer by depth: the model's answer if its class token were read out after each block (logit lens)."""
 
 from __future__ import annotations
 
@@ -21,16 +21,17 @@ COLUMNS = ("model", "title", "depth", "number", "class", "probability", "rank", 
 
 
 def probabilities(features: Tensor, image: StudiedImage) -> Tensor:
-    """The probability of every class (n, C) by features (n, e)."""
+    """The probability of every class (n, C) from features (n, e)."""
     return (image.scale * cosines(features.cpu(), image.head)).softmax(dim=-1)
 
 
 def lens_table(trace: Trace, image: StudiedImage, output: Encoder | None = None) -> pd.DataFrame:
-    """A row for each depth and class that is a line or among the three highest there.
+    """A row for each depth and class that is plotted as a line or is among the three most probable at this depth.
 
     Columns: model (key), title, depth (0: before block 0; b: after b blocks), number and class, probability, rank (1
-    is the answer at that depth), right (whether it is the image's class), line (the right class, and the three highest
-    at the end). ``output`` is the last section of another model to read out with, such as the pretrained one's.
+    is the answer at this depth), right (whether it is the image's class), line (whether it is the right class or one of
+    the three most probable at the end). ``output`` is another model whose head reads out the tokens, such as the
+    pretrained one.
     """
     shares = probabilities(trace.features(output), image)
     order = shares.argsort(dim=-1, descending=True)
@@ -49,13 +50,13 @@ def lens_table(trace: Trace, image: StudiedImage, output: Encoder | None = None)
 
 
 def answers_by_depth(trace: Trace, image: StudiedImage, output: Encoder | None = None) -> NDArray[np.int64]:
-    """The class that is read out at every depth (B + 1,); the last one is the model's answer."""
+    """The classes (depths,) that are read out at the B + 1 depths; the last one is the model's answer."""
     classes: NDArray[np.int64] = cosines(trace.features(output), image.head).argmax(dim=-1).numpy()
     return classes
 
 
 def cosine_margin(features: Tensor, image: StudiedImage, label: int) -> NDArray[np.float32]:
-    """By how much the cosine of a class exceeds the largest other one (n,)."""
+    """By how much the cosine of a class exceeds the largest other one (n,), from features (n, e)."""
     import torch
 
     values: NDArray[np.float32] = cosine_margins(
@@ -65,32 +66,33 @@ def cosine_margin(features: Tensor, image: StudiedImage, label: int) -> NDArray[
 
 
 def settling_depth(by_depth: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The depth from which the final answer stays, of answers (depths, ...) by depth."""
+    """The depth (*S) from which the final answer stays, of answers ``by_depth`` (depths, *S)."""
     return _start_of_last_run(by_depth == by_depth[-1])
 
 
 def parting_depth(by_depth: NDArray[np.int64], others: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The depth from which two models' answers (depths, ...) stay different; the number of depths if they end equal."""
+    """The depth (*S) from which two models' answers (depths, *S) stay different; ``depths`` if they end equal."""
     return _start_of_last_run(by_depth != others)
 
 
 def _start_of_last_run(holds: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """The first depth from which a condition (depths, ...) holds up to the end."""
-    to_the_end = np.logical_and.accumulate(holds[::-1], axis=0)
-    first: NDArray[np.int64] = len(holds) - to_the_end.sum(axis=0, dtype=np.int64)
+    """The first depth (*S) from which a condition (depths, *S) holds up to the end."""
+    until_end = np.logical_and.accumulate(holds[::-1], axis=0)
+    first: NDArray[np.int64] = len(holds) - until_end.sum(axis=0, dtype=np.int64)
     return first
 
 
 def followed_class(image: StudiedImage, reference: Trace) -> int:
-    """The class whose probability is followed: the image's own, or what the reference says where none is known."""
+    """The class whose probability is followed: the image's own, or the reference's answer if the image has no label."""
     return int(answers_by_depth(reference, image)[-1]) if image.label is None else image.label
 
 
 def summarize_answer(trace: Trace, image: StudiedImage, reference: Trace) -> pd.DataFrame:
-    """One row: what the model says and how sure it is, the class that is followed, and where the answers turn.
+    """One row: the model's answer and its probability, the class that is followed, and where the answers change.
 
-    Columns: model, title, answer, probability, followed and its probability and margin, right (None if nothing says
-    what the image shows), stays (depth), parts (depth from which it differs from the reference, -1 if it ends equal).
+    Columns: model, title, answer, probability, followed, followed_probability, margin (of the followed class), right
+    (None without a label), stays (the depth from which the answer stays), parts (the depth from which it differs from
+    the reference's, -1 if it ends equal).
     """
     by_depth, followed = answers_by_depth(trace, image), followed_class(image, reference)
     features = trace.features()[-1:]

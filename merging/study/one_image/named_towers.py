@@ -1,4 +1,4 @@
-"""Models by key as towers in memory, a few at a time; the others are read again when they are used."""
+"""The towers of models by key, a few in memory at a time; the others are read again when they are used."""
 
 from __future__ import annotations
 
@@ -26,64 +26,64 @@ if TYPE_CHECKING:
     from merging.study.runs.run import Run
     from merging.study.runs.run_store import Store
 
-IN_MEMORY = 4  # towers
+IN_MEMORY = 4  # the most towers in memory
 
 V = TypeVar("V")
 
 
 @dataclass(eq=False)
 class RecentlyUsed(Generic[V]):
-    """Values by key, at most so many: the least recently used one makes room. Threads may share it."""
+    """A cache of at most ``most`` values by key; the least recently used one is dropped. Threads may share it."""
 
     most: int
-    _kept: OrderedDict[Hashable, V] = field(default_factory=OrderedDict)
-    _computed: dict[Hashable, threading.RLock] = field(default_factory=dict)  # held by the thread that computes the key
-    _lock: threading.Lock = field(default_factory=threading.Lock)  # of both, never held while something is computed
+    _cached: OrderedDict[Hashable, V] = field(default_factory=OrderedDict)
+    _computing: dict[Hashable, threading.RLock] = field(default_factory=dict)  # each locked by the thread that computes
+    _lock: threading.Lock = field(default_factory=threading.Lock)  # guards both, never held while a value is computed
 
     def get(self, key: Hashable, compute: Callable[[], V]) -> V:
-        """The value of a key, computed if it is not kept; room is made before it is computed.
+        """The value of a key, computed if it is not cached; room is made before it is computed.
 
-        Threads that ask for one key compute it once; those that ask for others do not wait for it.
+        Threads that request the same key compute it once; requests for other keys do not wait for it.
         """
         with self._lock:
-            if key in self._kept:
+            if key in self._cached:
                 return self._mark_used(key)
-            turn = self._computed.setdefault(key, threading.RLock())
-        with turn:
+            key_lock = self._computing.setdefault(key, threading.RLock())
+        with key_lock:
             with self._lock:
-                if key in self._kept:  # another thread has computed it meanwhile
+                if key in self._cached:  # another thread has computed it meanwhile
                     return self._mark_used(key)
-                self._computed[key] = turn
+                self._computing[key] = key_lock
                 self._make_room()
             try:
                 value = compute()
                 with self._lock:
                     self._make_room()
-                    self._kept[key] = value
+                    self._cached[key] = value
                     return value
             finally:
                 with self._lock:
-                    self._computed.pop(key, None)
+                    self._computing.pop(key, None)
 
     def _mark_used(self, key: Hashable) -> V:
-        self._kept.move_to_end(key)
-        return self._kept[key]
+        self._cached.move_to_end(key)
+        return self._cached[key]
 
     def _make_room(self) -> None:
-        """Drop what is kept beyond ``most``, of which one each is for what is being computed."""
-        while self._kept and len(self._kept) + len(self._computed) > self.most:
-            self._kept.popitem(last=False)
+        """Drop cached values until they and the values being computed are at most ``most``."""
+        while self._cached and len(self._cached) + len(self._computing) > self.most:
+            self._cached.popitem(last=False)
 
     def __len__(self) -> int:
-        return len(self._kept)
+        return len(self._cached)
 
     def __contains__(self, key: Hashable) -> bool:
-        return key in self._kept
+        return key in self._cached
 
 
 @dataclass(frozen=True, eq=False)
 class NamedTower:
-    """A model with the key by which it is asked for and its title."""
+    """A model's tower with its key and title."""
 
     key: str
     title: str
@@ -91,7 +91,7 @@ class NamedTower:
 
 
 def expert_key(task: str) -> str:
-    """The key of a data set's own expert."""
+    """The key of a data set's expert."""
     return f"{EXPERTS}{task}"
 
 
@@ -99,43 +99,43 @@ def expert_key(task: str) -> str:
 class Towers:
     """Towers by key: "pretrained", "experts/TASK", or the id of a run.
 
-    A run with one model per expert has RUN/EXPERT for each. Runs that were stored without weights are merged again.
-    ``drafts`` are checkpoints that are not stored, by keys of their own, with their titles.
+    A run with one model per expert has a key RUN/EXPERT for each. Runs that were stored without weights are merged
+    again. ``drafts`` is {key: (title, checkpoint)} of models that are not stored.
     """
 
     store: Store
     benchmark: Benchmark
     context: Context = QUIET
     drafts: dict[str, tuple[str, Checkpoint]] = field(default_factory=dict)
-    _kept: RecentlyUsed[NamedTower] = field(default_factory=lambda: RecentlyUsed(IN_MEMORY))
+    _cached: RecentlyUsed[NamedTower] = field(default_factory=lambda: RecentlyUsed(IN_MEMORY))
 
     def __call__(self, key: str) -> NamedTower:
         """The tower of a key.
 
         Raises:
             StoreError, CheckpointError: there is no such run, or its model cannot be read.
-            TaskError: the model does not fit the benchmark, or is not one network that can be looked into.
+            TaskError: the model does not fit the benchmark, or is not a single tower.
         """
-        return self._kept.get(key, lambda: self._open(key))
+        return self._cached.get(key, lambda: self._open(key))
 
     def __len__(self) -> int:
-        return len(self._kept)
+        return len(self._cached)
 
     def retry_on_oom(self, compute: Callable[[], V]) -> V:
-        """What a function makes with these towers; where a device's memory runs out, they stay on the CPU from then on.
+        """The result of a function of these towers; if the device runs out of memory, it is called again on the CPU.
 
-        It begins anew without the towers that are kept.
+        The second call starts without cached towers, and towers remain on the CPU from then on.
         """
 
-        def computed_on(device: torch.device) -> V:
-            if rounds or device != chosen:
-                self.context, self._kept = self.context.on_device(device), RecentlyUsed(IN_MEMORY)
-            rounds.append(device)
+        def compute_on(device: torch.device) -> V:
+            if tried or device != chosen:
+                self.context, self._cached = self.context.on_device(device), RecentlyUsed(IN_MEMORY)
+            tried.append(device)
             return compute()
 
         chosen = choose_device(self.context.device)
-        rounds: list[torch.device] = []
-        return retry_on_oom(chosen, computed_on)[0]
+        tried: list[torch.device] = []
+        return retry_on_oom(chosen, compute_on)[0]
 
     def _open(self, key: str) -> NamedTower:
         if key in self.drafts:
@@ -168,7 +168,7 @@ class Towers:
 
 
 def reference_key(run: Run, task: str) -> str:
-    """The reference of a run on a data set: its expert if that was merged, else the pretrained model."""
+    """The key of a run's reference on a data set: the data set's expert if it was merged, else the pretrained model."""
     return expert_key(task) if task in run.experts else PRETRAINED
 
 
@@ -176,7 +176,7 @@ def model_key(run: Run, task: str) -> str:
     """The key of a run's model for a data set.
 
     Raises:
-        TaskError: the run has one model per expert, and none of this data set.
+        TaskError: the run has one model per expert, and none for this data set.
     """
     if not run.per_task:
         return run.id
@@ -188,7 +188,7 @@ def model_key(run: Run, task: str) -> str:
 
 
 def _choose_model(run: Run, models: Mapping[str, Checkpoint], model: str) -> Checkpoint:
-    """One of a run's models."""
+    """The named model of a run, or its only one."""
     if model in models:
         return models[model]
     if model or len(models) != 1:
@@ -199,6 +199,6 @@ def _choose_model(run: Run, models: Mapping[str, Checkpoint], model: str) -> Che
 def _refuse_adapt(run: Run) -> None:
     if run.adapt:
         raise TaskError(
-            f"{run.adapt} sits on the merged model of run {run.id}, so its answers are not those of one tower. Look at "
-            "a run of the same chain without it."
+            f"{run.adapt} is on top of the merged model of run {run.id}, so its answers are not those of one tower. "
+            "Choose a run of the same chain without it."
         )

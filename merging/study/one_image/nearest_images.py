@@ -1,4 +1,4 @@
-"""Neighbors: the images of the choosing half whose features are nearest to an image's, in two models."""
+"""Nearest neighbors: the images of the choosing half whose features are nearest to an image's, in two models."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ if TYPE_CHECKING:
     from merging.study.one_image.trace import Trace
 
 SPLIT = "choosing"
-BANK = "feature_bank"  # the measurement that keeps features
-SHOWN, COMPARED = 8, 20  # neighbors that are listed, and those whose overlap is counted
+BANK = "feature_bank"  # the measurement that stores features
+SHOWN, COMPARED = 8, 20  # the numbers of neighbors that are listed, and whose overlap is counted
 
 
 @dataclass(frozen=True, eq=False)
 class FeatureBank:
-    """Unit features (n, e) of images of the choosing half, and of each its data set, its number and its class.
+    """Unit features (n, e) of images of the choosing half, with the data set, number and class of each image.
 
-    They are in half precision, as they are stored, so that neighbors do not depend on whether they were.
+    They are in half precision like stored ones, so neighbors are the same for stored and for new features.
     """
 
     features: NDArray[np.float16]
@@ -46,7 +46,7 @@ class FeatureBank:
 
 
 def same_domain(benchmark: Benchmark, task: str, experts: Sequence[str]) -> list[str]:
-    """The data sets of the same domain as one: those that were merged, or those that were not."""
+    """The data sets in the same domain as ``task``: those with an expert among ``experts``, or those without."""
     inside = task in experts
     return [other.key for other in benchmark.tasks if (other.key in experts) == inside]
 
@@ -54,7 +54,7 @@ def same_domain(benchmark: Benchmark, task: str, experts: Sequence[str]) -> list
 def compute_bank(
     encoder: Encoder, benchmark: Benchmark, tasks: Sequence[str], meter: Meter | None = None
 ) -> FeatureBank:
-    """The features of all images of the choosing half of these data sets, one pass each."""
+    """The features of all images of these data sets' choosing halves, from one pass of each image."""
     rows = []
     for key in tasks:
         images, title = benchmark.unlabeled(key, SPLIT), benchmark.task(key).title
@@ -64,7 +64,7 @@ def compute_bank(
 
 
 def list_images(benchmark: Benchmark, tasks: Sequence[str]) -> pd.DataFrame:
-    """All images of the choosing half of these data sets: task, number, class."""
+    """All images of these data sets' choosing halves: task, number, class."""
     tables = []
     for key in tasks:
         labels = benchmark.labels(key, SPLIT)
@@ -74,10 +74,10 @@ def list_images(benchmark: Benchmark, tasks: Sequence[str]) -> pd.DataFrame:
 
 
 def find_stored_bank(towers: Towers, key: str, tasks: Sequence[str]) -> FeatureBank:
-    """The features of these data sets by a model of ``towers``.
+    """The features of these data sets' images in a model of ``towers``.
 
-    Those of a stored run, or of a reference model that was evaluated, are measured once and kept; those of a draft, of
-    one of several models of a run, or with a store that cannot be written to, are read from the images each time.
+    Features of a stored run, or of a reference model that was evaluated, are measured once and stored. Those of a draft
+    or of one of several models of a run are computed again on each call, as are all if the store is not writable.
     """
     run_id = _stored_run(towers, key)
     if run_id:
@@ -92,7 +92,7 @@ def find_stored_bank(towers: Towers, key: str, tasks: Sequence[str]) -> FeatureB
 
 
 def _stored_run(towers: Towers, key: str) -> str:
-    """The id under which features of a model are kept; empty if they are not."""
+    """The id of the run with which a model's features are stored; empty if they are not stored."""
     if key in towers.drafts:
         return ""
     if key == PRETRAINED or key.startswith(EXPERTS):
@@ -108,14 +108,14 @@ def read_bank(measured: StoredMeasurement, benchmark: Benchmark, tasks: Sequence
     return FeatureBank(np.concatenate([rows[part] for part in parts]), list_images(benchmark, tasks))
 
 
-def nearest_images(trace: Trace, image: StudiedImage, kept: FeatureBank) -> pd.DataFrame:
+def nearest_images(trace: Trace, image: StudiedImage, bank: FeatureBank) -> pd.DataFrame:
     """The nearest images in one model: model, rank (from 1), image (TASK:SPLIT:N), task, class, cosine.
 
     The image itself is left out.
     """
-    query = normalize(trace.features()[-1:], dim=-1).half().float().numpy()[0]  # as the features that it is held to
-    near, cosines = _nearest(query, kept, image.name)
-    rows = kept.images.iloc[near]
+    query = normalize(trace.features()[-1:], dim=-1).half().float().numpy()[0]  # rounded like the bank
+    near, cosines = _nearest(query, bank, image.name)
+    rows = bank.images.iloc[near]
     names = _image_names(rows)
     table = rows.reset_index(drop=True).assign(
         model=trace.key, rank=range(1, len(near) + 1), image=names, cosine=cosines
@@ -129,9 +129,10 @@ def neighbor_overlap(
     """One row: the share of the 20 nearest images that two models have in common, and its mean over the data set.
 
     Columns: model, reference, overlap, mean (over the images of the data set in the choosing half, each left out of its
-    own neighbors), n. Models and banks are the run's and the reference's, with the same images in the same order.
+    own neighbors), n. ``pair`` and ``banks`` are the run's and the reference's; both banks have the same images in the
+    same order.
     """
-    near = [set(nearest_images(trace, image, kept)["image"]) for trace, kept in zip(pair, banks, strict=True)]
+    near = [set(nearest_images(trace, image, bank)["image"]) for trace, bank in zip(pair, banks, strict=True)]
     most = min(COMPARED, *map(len, near)) or 1
     shared = len(near[0] & near[1]) / most
     own = np.flatnonzero(banks[0].images["task"].to_numpy() == image.name.split(":")[0])
@@ -141,10 +142,10 @@ def neighbor_overlap(
 
 
 def mean_overlap(banks: tuple[FeatureBank, FeatureBank], queries: NDArray[np.intp]) -> float:
-    """The mean overlap of the nearest images of some images of the banks; NaN without any."""
+    """The mean overlap of the nearest images of the banks' images at indices ``queries`` (q,); NaN without queries."""
     near = []
-    for kept in banks:
-        rows = torch.from_numpy(kept.features).float()
+    for bank in banks:
+        rows = torch.from_numpy(bank.features).float()
         cosines = rows[queries] @ rows.T
         cosines[range(len(queries)), queries] = -torch.inf
         near.append(cosines.topk(min(COMPARED, cosines.shape[1] - 1), dim=-1).indices.numpy())
@@ -152,12 +153,13 @@ def mean_overlap(banks: tuple[FeatureBank, FeatureBank], queries: NDArray[np.int
     return float(np.mean(shares)) if shares else float("nan")
 
 
-def _nearest(query: NDArray[np.float32], kept: FeatureBank, name: str) -> tuple[NDArray[np.intp], NDArray[np.float32]]:
-    cosines = kept.features.astype(np.float32) @ query
-    task, _, rest = name.partition(":")
-    split, _, number = rest.partition(":")
+def _nearest(query: NDArray[np.float32], bank: FeatureBank, name: str) -> tuple[NDArray[np.intp], NDArray[np.float32]]:
+    """Indices and cosines (k,) of the nearest images to a query (e,), without the image of this name itself."""
+    cosines = bank.features.astype(np.float32) @ query
+    task, _, split_and_number = name.partition(":")
+    split, _, number = split_and_number.partition(":")
     if split == SPLIT:
-        itself = (kept.images["task"] == task) & (kept.images["number"] == int(number))
+        itself = (bank.images["task"] == task) & (bank.images["number"] == int(number))
         cosines = np.where(itself.to_numpy(), -np.inf, cosines)
     order = np.argsort(-cosines, kind="stable")[:COMPARED]
     order = order[np.isfinite(cosines[order])]

@@ -1,4 +1,4 @@
-"""Occluding: one patch after another is replaced by a data set's mean patch, and the margin shows who needs it."""
+"""Occluding: a data set's mean patch replaces one patch after another, and the margin shows how much each matters."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PIECE = 256  # images that are summed at a time
 
 
 def mean_patch(images: Images, patch: int) -> NDArray[np.float64]:
-    """The mean (patch, patch, 3) over all places of all images (n, s, s, 3), in pixels from 0 to 255."""
+    """The mean patch (patch, patch, 3) over all positions of all images (n, s, s, 3), in pixels from 0 to 255."""
     n, size = images.shape[:2]
     side = size // patch
     total = np.zeros((patch, patch, 3))
@@ -35,9 +35,9 @@ def mean_patch(images: Images, patch: int) -> NDArray[np.float64]:
 
 
 def occlude_patches(inputs: Tensor, patches: Tensor) -> Tensor:
-    """Copies of an image (3, s, s), in each of which one patch is another one: (P, 3, s, s), patches row by row.
+    """Copies (P, 3, s, s) of an image (3, s, s), in each of which one of ``patches`` (P, 3, p, p) replaces its own.
 
-    ``patches`` (P, 3, p, p) are what is put in.
+    Patches are numbered row by row.
     """
     count, _, patch, _ = patches.shape
     side = inputs.shape[-1] // patch
@@ -51,9 +51,9 @@ def occlude_patches(inputs: Tensor, patches: Tensor) -> Tensor:
 def occlude(
     tower: NamedTower, own: Trace, image: StudiedImage, patch: Tensor, reference: Trace | None = None
 ) -> pd.DataFrame:
-    """A row for each patch that is replaced by ``patch`` (3, p, p), preprocessed: T - 1 images in a batch.
+    """A row for each of the T - 1 patches, replaced by the preprocessed ``patch`` (3, p, p).
 
-    Columns: model, token, row, column, followed (the class whose margin it is), before and margin (cosines), change.
+    Columns: model, token, row, column, followed (the class of the margins), before and margin (cosines), change.
     """
     label = followed_class(image, reference or own)
     count = own.tokens.shape[1] - 1

@@ -17,20 +17,20 @@ if TYPE_CHECKING:
 
 CLASS, PATCH, PATCHES = "class", "patch", "patches"  # the class token, one patch, the mean over an image's patches
 NONE = -1  # a depth that is not reached
-EQUAL = 1e-6  # differences that are rounding: before block 0 the class token of every image drifts alike
+EQUAL = 1e-6  # smaller differences are rounding: before block 0 the class token of every image drifts equally
 
 
 def token_distances(tokens: Tensor, others: Tensor) -> Tensor:
-    """1 - cos of tokens (..., T, d), in [0, 2]; computed in double precision, so that equal tokens give 0."""
+    """1 - cos (*S, T) of two stacks of tokens (*S, T, d), in [0, 2]; in float64, so that equal tokens have 0."""
     return (1 - cosine_similarity(to_float64(tokens), to_float64(others), dim=-1)).clamp(min=0)
 
 
 def drift_table(trace: Trace, reference: Trace, scale: pd.DataFrame | None = None) -> pd.DataFrame:
     """A row for each depth and token.
 
-    Columns: model, reference, depth, token, row, column (-1 for the class token), drift (1 - cos). With ``scale``, the
-    drift of the data set's images (columns depth, token, mean, high), also mean and high (the 90 % quantile over the
-    data set) of the same depth and kind of token, and past, whether the drift is above that quantile.
+    Columns: model, reference, depth, token, row, column (-1 for the class token), drift (1 - cos). ``scale`` is the
+    drift of the data set's images (columns depth, token, mean, high). With it there are also mean and high (the 90 %
+    quantile over the data set) of the same depth and kind of token, and past: whether the drift exceeds that quantile.
     """
     values = token_distances(trace.tokens, reference.tokens)
     depths, tokens = values.shape
@@ -42,21 +42,21 @@ def drift_table(trace: Trace, reference: Trace, scale: pd.DataFrame | None = Non
     if scale is None:
         return table
     kinds = np.where(table["token"] == 0, CLASS, PATCH)
-    known = scale.set_index(["depth", "token"])[["mean", "high"]]
-    own = known.reindex(pd.MultiIndex.from_arrays([table["depth"], kinds])).reset_index(drop=True)
-    return table.join(own).assign(past=table["drift"] > own["high"] + EQUAL)
+    usual = scale.set_index(["depth", "token"])[["mean", "high"]]
+    by_row = usual.reindex(pd.MultiIndex.from_arrays([table["depth"], kinds])).reset_index(drop=True)
+    return table.join(by_row).assign(past=table["drift"] > by_row["high"] + EQUAL)
 
 
 def first_depths_past(table: pd.DataFrame, scale: pd.DataFrame) -> dict[str, int]:
     """{"class", "patches": the first depth at which an image drifts more than 90 % of its data set; -1 if none}.
 
-    ``table`` is that of ``drift_table``; patches are the mean over the image's patches.
+    ``table`` is that of ``drift_table``; "patches" is the mean over the image's patches.
     """
-    known = scale.set_index(["token", "depth"])["high"]
+    high = scale.set_index(["token", "depth"])["high"]
     classes = table[table["token"] == 0].set_index("depth")["drift"]
     patches = table[table["token"] != 0].groupby("depth")["drift"].mean()
     past = {}
     for kind, values in ((CLASS, classes), (PATCHES, patches)):
-        above = values[values > known[kind].reindex(values.index) + EQUAL]
+        above = values[values > high[kind].reindex(values.index) + EQUAL]
         past[kind] = int(above.index.min()) if len(above) else NONE
     return past

@@ -1,4 +1,4 @@
-"""Restoring: a model runs with another one's tokens put in before one block, and its answer shows what they carry."""
+"""Restoring: a donor's tokens replace a model's before one block, and the answer shows what these tokens carry."""
 
 from __future__ import annotations
 
@@ -18,35 +18,35 @@ if TYPE_CHECKING:
     from merging.study.one_image.trace import Trace
 
 CLASS, PATCHES, ALL = "class", "patches", "all"
-KINDS = (CLASS, PATCHES, ALL)  # the tokens that are put in
-BATCH_BYTES = 1 << 27  # of tokens that run at a time
+KINDS = (CLASS, PATCHES, ALL)  # the tokens that are replaced
+BATCH_BYTES = 1 << 27  # limit of the tokens that run at a time
 
 
 def token_masks(tokens: int) -> Tensor:
-    """Which tokens are put in (3, T): the class token, the patches, all."""
+    """Masks (3, T) of the tokens that are replaced: the class token, the patches, all."""
     first = torch.arange(tokens) == 0
     return torch.stack([first, ~first, torch.ones_like(first)])
 
 
 def restored_features(encoder: Encoder, own: Tensor, donor: Tensor, masks: Tensor) -> Tensor:
-    """Features (B + 1, K, n, e) with the tokens of each mask (K, T) put in before block b, the last before the output.
+    """Features (B + 1, K, n, e) with the donor's tokens of each mask (K, T) before block b (last: the output).
 
-    ``own`` and ``donor`` (B + 1, n, T, d) are the tokens of n images in this model and in the other one. What enters
-    later blocks joins the batch there, so a mask costs the sum of (B - b) / B over all b passes of an image.
+    ``own`` and ``donor`` (B + 1, n, T, d) are the tokens of n images in the model and in the donor. Tokens join the
+    batch at the block where they are replaced, so a mask costs the sum over b of (B - b) / B passes per image.
     """
-    each = own[0].nbytes * len(own)
-    size = max(1, BATCH_BYTES // max(each, 1))
-    return torch.cat([_restore_features(encoder, own, donor, some) for some in masks.split(size)], dim=1)
+    mask_bytes = own[0].nbytes * len(own)
+    size = max(1, BATCH_BYTES // max(mask_bytes, 1))
+    return torch.cat([_restore_features(encoder, own, donor, part) for part in masks.split(size)], dim=1)
 
 
 def _restore_features(encoder: Encoder, own: Tensor, donor: Tensor, masks: Tensor) -> Tensor:
     depths, n, tokens, width = own.shape
-    put_in = masks.to(encoder.device)[:, None, :, None]
+    replaced = masks.to(encoder.device)[:, None, :, None]
     x = own.new_empty((0, tokens, width)).to(encoder.device)
     with torch.inference_mode():
         for depth in range(depths):
-            mine, theirs = own[depth].to(encoder.device), donor[depth].to(encoder.device)
-            x = torch.cat([x, torch.where(put_in, theirs, mine).flatten(0, 1)])
+            own_tokens, donated = own[depth].to(encoder.device), donor[depth].to(encoder.device)
+            x = torch.cat([x, torch.where(replaced, donated, own_tokens).flatten(0, 1)])
             if depth + 1 < depths:
                 x = encoder.run(depth + 1, x)
         features: Tensor = encoder.head(x).cpu().unflatten(0, (depths, len(masks), n))
@@ -56,11 +56,11 @@ def _restore_features(encoder: Encoder, own: Tensor, donor: Tensor, masks: Tenso
 def restore(
     tower: NamedTower, own: Trace, donor: Trace, image: StudiedImage, followed: int | None = None
 ) -> pd.DataFrame:
-    """A row for each depth and kind of tokens that are put in before the block of that number.
+    """A row for each depth and kind of tokens that the donor's replace before the block of that number.
 
-    Columns: model, donor, depth (B: before the output), tokens ("class", "patches", "all"), followed (class whose
-    probability it is: the image's, or what the donor says), probability, change of it, answer, and right, whether
-    that is the class followed.
+    Columns: model, donor, depth (B: before the output), tokens ("class", "patches", "all"), followed (the class whose
+    probability is shown: the image's, or the donor's answer), probability, change, answer, and right (whether the
+    answer is the class followed).
     """
     masks = token_masks(own.tokens.shape[1])
     table = _rows(tower, own, donor, image, masks, followed)
@@ -70,7 +70,7 @@ def restore(
 def restore_tokens(
     tower: NamedTower, own: Trace, donor: Trace, image: StudiedImage, followed: int | None = None
 ) -> pd.DataFrame:
-    """The same with a row for each depth and single token that is put in: token, row, column (-1: the class token)."""
+    """The table of ``restore`` for single tokens: token, row and column (-1 for the class token) instead of tokens."""
     tokens = own.tokens.shape[1]
     table = _rows(tower, own, donor, image, torch.eye(tokens, dtype=torch.bool), followed)
     return table.merge(token_positions(tokens), left_on="mask", right_on="token").drop(columns="mask")
@@ -95,10 +95,9 @@ def _rows(
 
 
 def first_restoring_depth(table: pd.DataFrame, tokens: str = CLASS) -> int:
-    """The first depth from which putting these tokens in gives the class followed before every later block, too.
+    """The first depth from which restoring these tokens gives the class followed before every later block; -1 if none.
 
-    ``table`` is that of ``restore``. Before the output does not count, since no block of the model is used after it;
-    -1 if there is none.
+    ``table`` is that of ``restore``. The depth before the output does not count, since no block of the model follows.
     """
     own = table[(table["tokens"] == tokens) & (table["depth"] < table["depth"].max())].sort_values("depth")
     last_wrong = own.loc[~own["right"].astype(bool), "depth"].max()

@@ -19,16 +19,16 @@ if TYPE_CHECKING:
     from merging.images.benchmarks.benchmark import Benchmark, Task
 
 OWN = "own"  # the first part of the name of an image that is in no data set
-DIGITS = 12
+DIGITS = 12  # of the pixels' hash in such a name
 
 
 @dataclass(frozen=True, eq=False)
 class StudiedImage:
-    """An image as a tower sees it, and the head whose classes are asked for.
+    """An image as a tower's input, and the head with the classes among which models choose.
 
     ``pixels`` are (s, s, 3), ``inputs`` the same preprocessed (1, 3, s, s), ``head`` unit rows (C, e) whose cosines
-    ``scale`` turns into logits. ``label`` is the class's number, None if nothing says what the image shows. The name
-    is "TASK:SPLIT:N", or "own:" with digits of the pixels' hash.
+    times ``scale`` are logits. ``label`` is the number of the image's class, None if it is unknown. The name is
+    "TASK:SPLIT:N", or "own:" with digits of the pixels' hash.
     """
 
     name: str
@@ -41,7 +41,7 @@ class StudiedImage:
 
     @property
     def is_own(self) -> bool:
-        """Whether it is in no data set of the benchmark."""
+        """Whether the image is in no data set of the benchmark."""
         return self.name.startswith(f"{OWN}:")
 
     def class_name(self, number: int) -> str:
@@ -50,13 +50,13 @@ class StudiedImage:
 
 
 def split_name(name: str) -> tuple[str, str, int]:
-    """The data set, the split and the number that a name states.
+    """The data set, the split and the number in the name of an image.
 
     Raises:
-        TaskError: it is not TASK:SPLIT:N.
+        TaskError: the name is not TASK:SPLIT:N.
     """
-    task, _, rest = name.partition(":")
-    split, _, number = rest.partition(":")
+    task, _, split_and_number = name.partition(":")
+    split, _, number = split_and_number.partition(":")
     if split not in (*SPLITS, EXEMPLARS) or not number.isdecimal() or not number.isascii():
         raise TaskError(
             f"{printable(name)!r} names no image. Write TASK:SPLIT:N, with the split {', '.join(SPLITS)} or "
@@ -66,7 +66,7 @@ def split_name(name: str) -> tuple[str, str, int]:
 
 
 def find_image(benchmark: Benchmark, name: str, head: str = "") -> StudiedImage:
-    """The image of a data set by its name; ``head`` is the data set whose classes are asked for, by default its own.
+    """The image of a data set by its name; models choose among the classes of ``head``, by default its own data set.
 
     Raises:
         TaskError: there is no such data set, split or image.
@@ -80,16 +80,16 @@ def find_image(benchmark: Benchmark, name: str, head: str = "") -> StudiedImage:
 
 
 def read_image_file(benchmark: Benchmark, data: bytes, file_name: str, head: str) -> StudiedImage:
-    """An image from the bytes of a file, prepared as the benchmark's images are; nothing says what it shows.
+    """An image without a label from the bytes of a file, prepared like the benchmark's images.
 
     Raises:
-        TaskError: it is no picture that can be used (``own_image``), or there is no such data set.
+        TaskError: the file is not a usable picture (``own_image``), or there is no such data set.
     """
     return image_from_pixels(benchmark, own_image(data, file_name, benchmark.image_size), head)
 
 
 def image_from_pixels(benchmark: Benchmark, pixels: NDArray[np.uint8], head: str) -> StudiedImage:
-    """An image in no data set from its pixels (s, s, 3), which are as large as a tower's images.
+    """An image that is in no data set, from its pixels (s, s, 3), with s the input size of the benchmark's towers.
 
     Raises:
         TaskError: there is no such data set.

@@ -1,4 +1,4 @@
-"""One pass of one image through one tower, with everything that its tables are made of."""
+"""One pass of one image through one tower, with all the tensors that tables about the image are computed from."""
 
 from __future__ import annotations
 
@@ -20,12 +20,13 @@ CLASS_TOKEN = -1  # its row and column in tables of patches
 
 @dataclass(frozen=True, eq=False)
 class Trace:
-    """The tokens of an image at every depth, and where the class token looked; on the CPU.
+    """The tokens of an image at every depth, and the attention of the class token; on the CPU.
 
-    B blocks, H heads, T tokens of width d, the class token first. ``tokens`` (B + 1, T, d) are those before block 0 and
-    after every block; ``attention`` (B, H, T) are the class token's rows, ``contributions`` (B, T) the lengths of what
-    each token passes on to it. ``rollout`` (B, T) is the class row of the product of all blocks' matrices so far, each
-    the mean over heads and the identity in equal parts. ``output`` is the tower's last section.
+    There are B blocks, H heads and T tokens of width d, the class token first. ``tokens`` (B + 1, T, d) are those
+    before block 0 and after every block. ``attention`` (B, H, T) is the class token's row, ``contributions`` (B, T) are
+    the lengths of the vectors that each token passes to it. ``rollout`` (B, T) is the class token's row of the product
+    of all blocks' matrices so far, each the average of the mean over heads and the identity. ``output`` is the tower's
+    last section.
     """
 
     key: str
@@ -42,14 +43,13 @@ class Trace:
         return len(self.attention)
 
     def features(self, output: Encoder | None = None) -> Tensor:
-        """Features (B + 1, e) of the class token at every depth, through its own last section or that of another."""
-        through = output or self.output
+        """Features (B + 1, e) of the class token at every depth, by the last section of its own or another tower."""
         with torch.inference_mode():
-            return through.head(self.tokens[:, :1])
+            return (output or self.output).head(self.tokens[:, :1])
 
 
 def trace_image(tower: NamedTower, image: StudiedImage) -> Trace:
-    """One pass; of a block's attention only the class row is kept."""
+    """The trace of one pass of an image; of a block's attention it retains only the class token's row."""
     encoder = tower.encoder
     rows, contributions, rollouts = [], [], []
     with torch.inference_mode():
@@ -63,15 +63,15 @@ def trace_image(tower: NamedTower, image: StudiedImage) -> Trace:
             contributions.append(attended.contributions[0].cpu())
             rollouts.append(path[0].cpu())
     output = encoder.load_section(encoder.sections - 1)
-    here = {name: tensor.cpu() for name, tensor in output.tensors.items()}
+    on_cpu = {name: tensor.cpu() for name, tensor in output.tensors.items()}
     return Trace(
         tower.key, tower.title, torch.stack(tokens), torch.stack(rows), torch.stack(contributions),
-        torch.stack(rollouts), Encoder(encoder.architecture, here),
+        torch.stack(rollouts), Encoder(encoder.architecture, on_cpu),
     )  # fmt: skip
 
 
 def extend_rollout(path: Tensor, attention: Tensor) -> Tensor:
-    """The product (T, T) of the blocks so far, with one more block of attention (H, T, T) before it.
+    """The product (T, T) of one more block's attention (H, T, T) and the product ``path`` (T, T) of earlier blocks.
 
     Attention rollout (Abnar and Zuidema, 2020): residual connections count as much as attention.
     """
@@ -81,7 +81,7 @@ def extend_rollout(path: Tensor, attention: Tensor) -> Tensor:
 
 
 def token_positions(tokens: int) -> pd.DataFrame:
-    """Token, row and column of every token; the class token is the first and has no place in the grid."""
+    """Token, row and column of every token; the first is the class token, with ``CLASS_TOKEN`` as row and column."""
     numbers = torch.arange(tokens)
     side = round((tokens - 1) ** 0.5)
     rows, columns = (numbers - 1) // side, (numbers - 1) % side

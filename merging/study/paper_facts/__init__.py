@@ -1,1 +1,1 @@
-"""Facts of ours that are compared with a paper's: differences of two values with intervals, and the verdict."""
+"""Our results that are compared with a paper's: differences of two values with intervals, and the verdict."""

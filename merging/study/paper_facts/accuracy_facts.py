@@ -42,40 +42,41 @@ def compare_averages(
 ) -> Comparison:
     """The difference of two averages ``over`` the tasks "in" or "out" of domain."""
     value, low, high, n = INTERVALS[over]
-    one, other = (BoundedValue(*(float(getattr(row, name)) for name in (value, low, high))) for row in (first, second))
-    return compare_estimates(one, other, describe_sample(int(getattr(first, n)), half))
+    means = (BoundedValue(*(float(getattr(row, name)) for name in (value, low, high))) for row in (first, second))
+    mean_first, mean_second = means
+    return compare_estimates(mean_first, mean_second, describe_sample(int(getattr(first, n)), half))
 
 
 def compare_means(first: pd.DataFrame, second: pd.DataFrame) -> Comparison:
     """The difference of the mean accuracies of two models on the same tasks."""
-    one, n = mean_accuracy(first)
-    return compare_estimates(one, mean_accuracy(second)[0], describe_sample(n))
+    mean, n = mean_accuracy(first)
+    return compare_estimates(mean, mean_accuracy(second)[0], describe_sample(n))
 
 
 def compare_ranges(first: pd.DataFrame, second: pd.DataFrame, half: str) -> Comparison:
-    """How far two methods' mean accuracies range over the values x of a parameter: the largest less the smallest.
+    """The ranges of two methods' mean accuracies over the values x of a parameter: the largest minus the smallest.
 
-    Tables have task, x, correct, n. The interval is normal, with the spread of the difference when the images of every
-    task and value are drawn again; they are the same at every value, which makes it wider than it needs to be.
+    Tables have task, x, correct, n. The interval is normal, with the spread of the difference if the images of every
+    task and value are sampled again independently. As all values have the same images, it is wider than necessary.
     """
     generator = np.random.default_rng(SEED)
-    ranges, redrawn = [], []
+    ranges, resampled = [], []
     for table in (first, second):
         counts = table.pivot(index="x", columns="task", values=["correct", "n"])
         correct, n = (counts[name].to_numpy(np.int64) for name in ("correct", "n"))  # (values, tasks)
         ranges.append(100 * float(np.ptp((correct / n).mean(axis=1))))
-        redrawn.append(100 * np.ptp((generator.binomial(n, correct / n, (DRAWS, *n.shape)) / n).mean(axis=2), axis=1))
-    one, other = ranges
-    width = Z95 * float((redrawn[0] - redrawn[1]).std(ddof=1))
-    images_of_one = int(first[first["x"] == first["x"].iloc[0]]["n"].sum())
+        resampled.append(100 * np.ptp((generator.binomial(n, correct / n, (DRAWS, *n.shape)) / n).mean(axis=2), axis=1))
+    difference = ranges[0] - ranges[1]
+    width = Z95 * float((resampled[0] - resampled[1]).std(ddof=1))
+    n_per_value = int(first[first["x"] == first["x"].iloc[0]]["n"].sum())
     return Comparison(
-        first=one, second=other, difference=one - other, low=one - other - width, high=one - other + width,
-        sample=describe_sample(images_of_one, half), unit="points", interval=REDRAWN,
+        first=ranges[0], second=ranges[1], difference=difference, low=difference - width, high=difference + width,
+        sample=describe_sample(n_per_value, half), unit="points", interval=REDRAWN,
     )  # fmt: skip
 
 
 def sampled_accuracy(accuracy: pd.DataFrame, method: str, exemplars: int) -> pd.DataFrame:
-    """A method's accuracy on every task with so many exemplars: the mean over draws, with the images of one draw."""
+    """A method's accuracy on every task with a number of exemplars: the mean over samples, and n of a single sample."""
     rows = accuracy[(accuracy["method"] == method) & (accuracy["exemplars"] == exemplars)]
     return rows.groupby("task", sort=False, as_index=False).agg(accuracy=("accuracy", "mean"), n=("n", "first"))
 
@@ -87,16 +88,17 @@ def compare_exemplars(accuracy: pd.DataFrame, method: str, first: int, second: i
 
 
 def compare_altered(weights: pd.DataFrame, exemplars: int) -> Comparison | None:
-    """What altering the pretrained weights loses against what merging task vectors loses, with so many exemplars.
+    """The loss by altering the pretrained weights against the loss by merging task vectors, with ``exemplars`` of them.
 
-    From the table "weights" of exemplar sensitivity. The difference is 2v - w - o of the accuracies with task vectors,
-    with whole weights and of the own experts, whose intervals are added assuming independence.
+    From the table "weights" of exemplar sensitivity. With the accuracies v with task vectors, w with whole weights and
+    o of the own experts, the losses are v - w and o - v. Their difference is 2v - w - o; the intervals of the three are
+    added assuming independence.
     """
     from merging.study.trials.exemplar_sensitivity import OWN, TASK_VECTORS, WHOLE_WEIGHTS
 
     rows = weights.rename(columns={"solved": "method"})
     tables = [
-        sampled_accuracy(rows, *place) for place in ((TASK_VECTORS, exemplars), (WHOLE_WEIGHTS, exemplars), (OWN, 0))
+        sampled_accuracy(rows, *choice) for choice in ((TASK_VECTORS, exemplars), (WHOLE_WEIGHTS, exemplars), (OWN, 0))
     ]
     if not all(len(table) for table in tables):
         return None
@@ -108,18 +110,18 @@ def compare_altered(weights: pd.DataFrame, exemplars: int) -> Comparison | None:
 
 
 def compare_sizes(counts: pd.DataFrame, first: str, second: str, size: int) -> Comparison | None:
-    """Two methods merging so many experts, from the table "counts" of the number of tasks.
+    """Two methods that merge ``size`` experts, from the table "counts" of the measurement "task_counts".
 
-    Over several subsets the interval is that of a paired t-test over them; a single one counts its images.
+    The interval is that of a paired t-test over subsets; for a single subset it comes from the number of images.
     """
     rows = counts[(counts["size"] == size) & counts["method"].isin([first, second])]
     rows = rows.assign(accuracy=rows["correct"] / rows["n"])
-    one, other = (rows[rows["method"] == method] for method in (first, second))
-    if one.empty or other.empty:
+    rows_first, rows_second = (rows[rows["method"] == method] for method in (first, second))
+    if rows_first.empty or rows_second.empty:
         return None
     if rows["subset"].nunique() == 1:
-        return compare_means(one, other)
+        return compare_means(rows_first, rows_second)
     means = rows.groupby(["subset", "method"])["accuracy"].mean().unstack("method").dropna()
-    n = int(one.groupby("subset")["n"].sum().iloc[0])
+    n = int(rows_first.groupby("subset")["n"].sum().iloc[0])
     sample = f"{len(means)} subsets, n = {n:,} images each, {REPORTING}"
     return compare_pairs(means[first].to_numpy(), means[second].to_numpy(), sample)

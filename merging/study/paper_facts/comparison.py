@@ -1,4 +1,4 @@
-"""Two values of ours with the interval of their difference, and whether it points where a paper's difference does."""
+"""Two of our values with the interval of their difference, and whether it has the direction of a paper's difference."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ LEVEL = 0.95
 INDEPENDENT, PAIRED, RESAMPLED, REDRAWN, RANGE, COUNTED = (
     "95% interval assuming independence",
     "95% interval of pairs",
-    "95% interval over tasks drawn again",
-    "95% interval over images drawn again",
+    "95% interval over resampled tasks",
+    "95% interval over resampled images",
     "range of the rounds",
     "counted in full",
 )
@@ -32,7 +32,7 @@ class Verdict(StrEnum):
 
     SAME = "same direction"
     OTHER = "other direction"
-    NOT_REPRODUCED = "not reproduced here"  # the interval of our difference holds zero
+    NOT_REPRODUCED = "not reproduced here"  # the interval of our difference contains zero
     NOT_MEASURED = "not measured here"
 
 
@@ -40,9 +40,8 @@ class Verdict(StrEnum):
 class Comparison:
     """Two values, their difference (first minus second) with an interval, all in ``unit``.
 
-    ``sample`` says how many of what they are from, ``interval`` what the interval is. One without width is that of
-    numbers that are counted in full. ``texts`` stand in place of the two values, ``digits`` is how many decimals are
-    shown.
+    ``sample`` describes the sample in words, ``interval`` the kind of interval. Numbers that are counted in full have
+    an interval without width. ``texts`` are shown instead of the two values, ``digits`` is the number of decimals.
     """
 
     first: float
@@ -58,7 +57,7 @@ class Comparison:
 
     @property
     def holds_zero(self) -> bool:
-        """Whether zero lies in the interval or at its end, or the interval is not known."""
+        """Whether zero is in the interval or at its end, or the interval is unknown."""
         return not (self.low > 0 or self.high < 0)
 
 
@@ -71,10 +70,10 @@ class BoundedValue(NamedTuple):
 
 
 def judge(direction: int, ours: Comparison | None) -> Verdict:
-    """Whether ours shows what a paper states: its first value is more (1), the same (0) or less (-1).
+    """Whether our comparison agrees with a paper's, whose first value is more (1), the same (0) or less (-1).
 
-    A paper's "the same" is the other direction if our interval leaves zero out. An interval that is not known shows
-    nothing, neither a difference nor that there is none.
+    If a paper states "the same", an interval of ours without zero is the other direction. An unknown interval shows
+    neither a difference nor its absence.
     """
     if ours is None or math.isnan(ours.difference):
         return Verdict.NOT_MEASURED
@@ -97,8 +96,8 @@ def compare_estimates(
 ) -> Comparison:
     """The difference of two estimates assuming independence (Newcombe's square-and-add interval).
 
-    Values on the same images are not, which makes the interval wider than it needs to be. ``scale`` turns the values
-    into ``unit``.
+    Values on the same images are not independent, so their interval is wider than necessary. ``scale`` converts the
+    values to ``unit``.
     """
     difference = first.value - second.value
     below = math.hypot(first.value - first.low, second.high - second.value)
@@ -125,7 +124,10 @@ def _share(count: int, total: int) -> BoundedValue:
 
 
 def compare_pairs(first: Floats, second: Floats, sample: str, unit: str = "%", scale: float = 100.0) -> Comparison:
-    """The mean of paired differences with the interval of a paired t-test; without an end for a single pair."""
+    """The mean difference of pairs (n,), (n,) with the interval of a paired t-test, which is NaN for a single pair.
+
+    ``scale`` converts the values to ``unit``.
+    """
     from scipy.special import stdtrit
 
     differences = np.asarray(first, np.float64) - np.asarray(second, np.float64)
@@ -148,7 +150,7 @@ def compare_pairs(first: Floats, second: Floats, sample: str, unit: str = "%", s
 def compare_counts(
     first: float, second: float, sample: str, unit: str, texts: tuple[str, str] | None = None
 ) -> Comparison:
-    """The difference of two numbers that are counted in full, so that there is no interval."""
+    """The difference of two numbers that are counted in full; its interval has no width."""
     difference = first - second
     return Comparison(
         first=first, second=second, difference=difference, low=difference, high=difference, sample=sample, unit=unit,
@@ -157,7 +159,7 @@ def compare_counts(
 
 
 def correlate_against_none(x: Floats, y: Floats, sample: str) -> Comparison:
-    """Pearson's r against none, with Fisher's interval, assuming independence."""
+    """Pearson's r of ``x`` (n,) and ``y`` (n,) against zero, with Fisher's interval, assuming independence."""
     n = len(x)
     r = float(np.corrcoef(x, y)[0, 1]) if n > 1 and np.ptp(x) > 0 and np.ptp(y) > 0 else math.nan
     low = high = math.nan
@@ -168,18 +170,16 @@ def correlate_against_none(x: Floats, y: Floats, sample: str) -> Comparison:
 
 
 def compare_spreads(first: Sequence[float], second: Sequence[float], sample: str, unit: str) -> Comparison:
-    """The difference of two standard deviations (n - 1) over the same tasks, which a bootstrap draws again together."""
+    """The difference of two standard deviations (n - 1) over the same tasks, with a bootstrap over these tasks."""
     pairs = np.array([first, second], np.float64)
     n = pairs.shape[1]
     if n < 2:
-        nothing = math.nan
-        return Comparison(
-            first=nothing, second=nothing, difference=nothing, low=nothing, high=nothing, sample=sample, unit=unit
-        )
-    drawn = pairs[:, np.random.default_rng(SEED).integers(0, n, (DRAWS, n))].std(axis=2, ddof=1)
-    low, high = np.quantile(drawn[0] - drawn[1], [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
-    one, other = (float(value) for value in pairs.std(axis=1, ddof=1))
+        nan = math.nan
+        return Comparison(first=nan, second=nan, difference=nan, low=nan, high=nan, sample=sample, unit=unit)
+    resampled = pairs[:, np.random.default_rng(SEED).integers(0, n, (DRAWS, n))].std(axis=2, ddof=1)
+    low, high = np.quantile(resampled[0] - resampled[1], [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+    spread_first, spread_second = (float(value) for value in pairs.std(axis=1, ddof=1))
     return Comparison(
-        first=one, second=other, difference=one - other, low=float(low), high=float(high), sample=sample, unit=unit,
-        interval=RESAMPLED, digits=2,
+        first=spread_first, second=spread_second, difference=spread_first - spread_second, low=float(low),
+        high=float(high), sample=sample, unit=unit, interval=RESAMPLED, digits=2,
     )  # fmt: skip

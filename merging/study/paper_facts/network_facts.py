@@ -1,4 +1,4 @@
-"""Facts that compare layers, masks and features, from the tables that the pages draw."""
+"""Facts that compare layers, masks and features, from the tables that the pages plot."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from merging.study.paper_facts.comparison import (
 if TYPE_CHECKING:
     import pandas as pd
 
-COMPONENTS = {"attn": "Attention", "mlp": "MLP"}  # by the first word of a tensor's kind; the rest is OTHER
+COMPONENTS = {"attn": "Attention", "mlp": "MLP"}  # by the first word of a tensor's part; all others are OTHER
 OTHER = "Other"
 BLOCK = "block"
 
@@ -35,7 +35,10 @@ def component_of_tensors(table: pd.DataFrame) -> pd.Series[str]:
 
 
 def compare_components(masks: pd.DataFrame) -> Comparison:
-    """The share of tensors that experts' own masks keep in attention against MLPs: a row per expert and tensor."""
+    """The share of tensors that experts' own masks keep, in attention against MLPs.
+
+    ``masks`` has part, tensor, expert and kept, a row per expert and tensor.
+    """
     kinds, kept = component_of_tensors(masks), masks["kept"].astype(bool)
     attention, mlp = ((int(kept[kinds == kind].sum()), int((kinds == kind).sum())) for kind in COMPONENTS.values())
     sample = " of ".join(plural(masks[column].nunique(), column) for column in ("tensor", "expert"))
@@ -69,26 +72,26 @@ def drift_and_loss(points: pd.DataFrame) -> Comparison:
 
 
 def compare_evenness(first: pd.Series[float], second: pd.Series[float]) -> Comparison:
-    """The standard deviations over tasks of the accuracy that two merges lose, by task, as fractions."""
+    """The standard deviations over tasks of the accuracies lost by two merges, which are fractions by task."""
     shared = [task for task in first.index if task in second.index]
     return compare_spreads(list(100 * first[shared]), list(100 * second[shared]), f"{len(shared)} tasks", "points")
 
 
 def compare_neighbors(first: pd.Series[Any], second: pd.Series[Any]) -> Comparison:
     """Nearest-neighbor accuracies of two models, from their rows of the table "separability"."""
-    one, other = ((int(row["correct"]), int(row["n"])) for row in (first, second))
-    return compare_shares(one, other, f"n = {one[1]:,} images, {CHOOSING}")
+    share_first, share_second = ((int(row["correct"]), int(row["n"])) for row in (first, second))
+    return compare_shares(share_first, share_second, f"n = {share_first[1]:,} images, {CHOOSING}")
 
 
 def compare_distances(first: Floats, second: Floats) -> Comparison:
-    """Mean distances of two models' features to the pretrained ones, of the same images."""
+    """Mean distances (n,), (n,) of two models' features from the pretrained ones, on the same images."""
     return compare_pairs(first, second, f"n = {len(first):,} images, {CHOOSING}", unit="", scale=1.0)
 
 
 def dropped_share_range(dropped: pd.DataFrame) -> Comparison:
-    """How far apart the shares are that pruning drops from the rows of one layer, without and with renormalization.
+    """The ranges of the shares that pruning drops from the rows of one layer, without and with renormalization.
 
-    ``dropped`` has renorm and dropped, a row per direction, expert and way.
+    ``dropped`` has renorm and dropped, a row per direction, expert and renorm.
     """
     spans = {
         bool(renorm): (100 * float(rows["dropped"].min()), 100 * float(rows["dropped"].max()))
@@ -102,27 +105,28 @@ def dropped_share_range(dropped: pd.DataFrame) -> Comparison:
 
 def compare_agreement(first: tuple[float, int], second: tuple[float, int]) -> Comparison:
     """Two sign agreements (mean, positions), which are counted over all positions with a vote."""
-    one, other = 100 * first[0], 100 * second[0]
-    return compare_counts(one, other, f"{first[1]:,} and {second[1]:,} positions with a vote", "%")
+    return compare_counts(100 * first[0], 100 * second[0], f"{first[1]:,} and {second[1]:,} positions with a vote", "%")
 
 
 def compare_times(first: pd.Series[Any], second: pd.Series[Any]) -> Comparison:
     """Two multiples of the reference merge's time, with the range of their rounds."""
-    one, other = (BoundedValue(float(row["ratio"]), float(row["low"]), float(row["high"])) for row in (first, second))
+    ratio_first, ratio_second = (
+        BoundedValue(float(row["ratio"]), float(row["low"]), float(row["high"])) for row in (first, second)
+    )
     sample = f"at most {int(max(first['rounds'], second['rounds']))} rounds"
-    return compare_estimates(one, other, sample, unit="×", scale=1.0, interval=RANGE)
+    return compare_estimates(ratio_first, ratio_second, sample, unit="×", scale=1.0, interval=RANGE)
 
 
 def compare_coefficient_sums(first: pd.DataFrame, second: pd.DataFrame) -> Comparison:
-    """Two merges' coefficients summed over tasks, of the tensors that the first one learned on, paired by tensor.
+    """The coefficients of two merges, summed over experts and paired by tensor, for the tensors that both have.
 
     Both tables have tensor and coefficient, a row for each expert and tensor.
     """
     sums = [table.groupby("tensor")["coefficient"].sum(min_count=1).dropna() for table in (first, second)]
     shared = sums[0].index.intersection(sums[1].index)
-    one, other = (each[shared].to_numpy(float) for each in sums)
+    sums_first, sums_second = (each[shared].to_numpy(float) for each in sums)
     sample = plural(len(shared), "tensor that is kept", "tensors that are kept")
-    return replace(compare_pairs(one, other, sample, unit="", scale=1.0), digits=2)
+    return replace(compare_pairs(sums_first, sums_second, sample, unit="", scale=1.0), digits=2)
 
 
 def compare_file_sizes(first: float, second: float) -> Comparison:

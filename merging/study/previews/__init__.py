@@ -1,1 +1,1 @@
-"""What a chain would score on a sample of the choosing half, as differences to a reference, in seconds."""
+"""Previews: within seconds, the scores of a chain on a sample of the choosing half, as differences from a reference."""

@@ -11,13 +11,13 @@ from numpy.typing import NDArray
 if TYPE_CHECKING:
     import pandas as pd
 
-DRAWS = 2000
-TINY = 1e-300  # the harmonic mean of two zeros is zero
+DRAWS = 2000  # resamples
+TINY = 1e-300  # avoids dividing by zero: the harmonic mean of two zeros is zero
 AVERAGE, IN_DOMAIN, OUT_OF_DOMAIN = "average", "in domain", "out of domain"
 H_SCORE = "H-score"
 COLUMNS = ("over", "group", "tasks", "n", "accuracy", "reference", "difference", "low", "high")
-Right = Mapping[str, NDArray[np.float64]]  # {task: by image, 1 where right and 0 where not, or a mean over models (n,)}
-Pair = tuple[NDArray[np.float64], NDArray[np.float64]]  # accuracies of both models, by draw
+Right = Mapping[str, NDArray[np.float64]]  # {task: (n,)}: 1 for an image that is right, 0 if not, or a mean over models
+Pair = tuple[NDArray[np.float64], NDArray[np.float64]]  # accuracies of both models, (draws,) each
 
 
 def paired_differences(
@@ -25,9 +25,9 @@ def paired_differences(
 ) -> pd.DataFrame:
     """A row for in domain, out of domain and the H-score (group "average"), then one for each task.
 
-    Columns: over (what the row is of), group, tasks, n images, accuracy and that of the reference, difference and its
-    interval [low, high], as fractions. Images are drawn with replacement within each task, and both models are scored
-    on each draw. Rows without images are left out.
+    Columns: over (the average or task), group, tasks, n (images), accuracy, reference (its accuracy), difference and
+    its interval [low, high], as fractions. Images are sampled with replacement within each task, and both models are
+    scored on each sample. Rows without images are left out.
     """
     import pandas as pd
 
@@ -53,28 +53,28 @@ def paired_differences(
 
 
 def share_interval(
-    held: Mapping[str, NDArray[np.bool_]], *, seed: int = 0, draws: int = DRAWS
+    holds: Mapping[str, NDArray[np.bool_]], *, seed: int = 0, draws: int = DRAWS
 ) -> tuple[float, float, float, int]:
-    """The share of all images of which something holds, its interval [low, high], and their number n.
+    """The share of all images for which ``holds`` {task: (n_k,)} is true, its interval [low, high], and the number n.
 
-    Images are drawn with replacement within each task. NaN without images.
+    Images are sampled with replacement within each task. NaN without images.
     """
-    n = sum(map(len, held.values()))
+    n = sum(map(len, holds.values()))
     if not n:
         return float("nan"), float("nan"), float("nan"), 0
     generator = np.random.default_rng(seed)
-    resampled = sum(generator.binomial(len(own), own.mean(), size=draws) for own in held.values() if len(own)) / n
+    resampled = sum(generator.binomial(len(own), own.mean(), size=draws) for own in holds.values() if len(own)) / n
     low, high = np.percentile(resampled, [2.5, 97.5])
-    return sum(int(own.sum()) for own in held.values()) / n, float(low), float(high), n
+    return sum(int(own.sum()) for own in holds.values()) / n, float(low), float(high), n
 
 
 def _resampled(
     right: NDArray[np.float64], reference: NDArray[np.float64], draws: int, generator: np.random.Generator
 ) -> Pair:
-    """The accuracies of both models on each draw of as many images as there are.
+    """The accuracies (draws,) of both models on resamples of the same number of images.
 
-    Images on which both models do the same are one kind; how often a kind is drawn is multinomial, so a draw costs as
-    much as there are kinds, not images.
+    Images with the same results in both models are one kind. The counts of kinds are multinomial, so the cost of a
+    resample grows with the number of kinds, not of images.
     """
     kinds, counts = np.unique(np.stack([right, reference], axis=1), axis=0, return_counts=True)
     shares = generator.multinomial(len(right), counts / len(right), size=draws) / len(right)  # (draws, kinds)
@@ -86,13 +86,14 @@ def _mean(pairs: Mapping[str, Pair], keys: Sequence[str]) -> Pair:
 
 
 def _harmonic(pairs: Mapping[str, Pair], groups: Mapping[str, Sequence[str]]) -> Pair:
-    both = zip(_mean(pairs, groups[IN_DOMAIN]), _mean(pairs, groups[OUT_OF_DOMAIN]), strict=True)
-    new, old = (2 * inside * outside / np.maximum(inside + outside, TINY) for inside, outside in both)
-    return new, old
+    """The H-scores of both models."""
+    domains = zip(_mean(pairs, groups[IN_DOMAIN]), _mean(pairs, groups[OUT_OF_DOMAIN]), strict=True)
+    model, reference = (2 * inside * outside / np.maximum(inside + outside, TINY) for inside, outside in domains)
+    return model, reference
 
 
 def _change(observed: Pair, resampled: Pair) -> tuple[float, float, float, float, float]:
     """Both accuracies, their difference, and the interval of the difference."""
     low, high = np.percentile(resampled[0] - resampled[1], [2.5, 97.5])
-    new, old = float(observed[0][0]), float(observed[1][0])
-    return new, old, new - old, float(low), float(high)
+    model, reference = float(observed[0][0]), float(observed[1][0])
+    return model, reference, model - reference, float(low), float(high)

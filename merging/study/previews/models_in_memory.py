@@ -1,4 +1,4 @@
-"""Models in memory that previews compare: merged once, and again only where a recipe changes them."""
+"""Models in memory that previews compare: merged once; a changed recipe merges only the tensors that it affects."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ _numbers = itertools.count()  # names of sections in this process
 
 @dataclass(eq=False)
 class ModelInMemory:
-    """A model in memory: its stored tensors, and the tower that runs, in float32, which may move to another device.
+    """A model in memory: its stored tensors, and its tower in float32, which may move to another device.
 
-    ``sections`` names the tensors of each section of the tower: the same name, the same tensors.
+    ``sections`` has a number for each section of the tower; sections with equal numbers have equal tensors.
     """
 
     tensors: Mapping[str, Tensor]
@@ -39,7 +39,7 @@ class ModelInMemory:
 
 @dataclass(frozen=True, eq=False)
 class MergeInMemory:
-    """The models that a recipe gives: one as "merged", or one for each expert. ``digests`` are those of its inputs."""
+    """The models of a recipe: one as "merged", or one for each expert. ``digests`` are those of the recipe's inputs."""
 
     digests: Mapping[str, str]
     models: Mapping[str, ModelInMemory]
@@ -47,7 +47,7 @@ class MergeInMemory:
 
 
 def list_tensors(merges: Iterable[MergeInMemory]) -> Iterator[Tensor]:
-    """All their tensors; models share some."""
+    """All tensors, of any shape, of the models of merges; tensors that models share occur several times."""
     for merge in merges:
         for model in merge.models.values():
             yield from model.tensors.values()
@@ -61,9 +61,9 @@ def load_model(
     like: Checkpoint | None,
     known: Iterable[ModelInMemory],
 ) -> ModelInMemory:
-    """A state dict as a model; tensors and names of sections that a known model has are shared.
+    """The model of a state dict ``tensors`` of any shapes; it shares equal sections with ``known`` models.
 
-    ``like`` has the architecture of a state dict without metadata.
+    ``like`` is a checkpoint with the architecture if the state dict has no metadata.
     """
     checkpoint = MappingCheckpoint(tensors, MERGED)
     checkpoint.metadata = dict(metadata)
@@ -83,8 +83,8 @@ def load_model(
 
 
 def move_models(models: Iterable[ModelInMemory], device: torch.device) -> None:
-    """Move the towers of models to a device; what they share stays shared."""
-    moved: dict[int, tuple[Tensor, Tensor]] = {}  # by the id of the first of the two, which is kept with it
+    """Move the towers of models to a device; shared tensors remain shared."""
+    moved: dict[int, tuple[Tensor, Tensor]] = {}  # {id of the first: (tensor, moved)}; holding it keeps the id unique
     for model in models:
         for tensor in model.encoder.tensors.values():
             if id(tensor) not in moved:
@@ -94,7 +94,7 @@ def move_models(models: Iterable[ModelInMemory], device: torch.device) -> None:
 
 
 def _are_equal(one: Mapping[str, Tensor], other: Mapping[str, Tensor], names: Collection[str]) -> bool:
-    """Whether two towers have equal tensors under these names; a device is asked once for all of them."""
+    """Whether two towers have equal tensors under these names; the device is synchronized once for all of them."""
     if any(name not in one or one[name].shape != other[name].shape for name in names):
         return False
     return bool(torch.stack([(one[name] == other[name]).all() for name in names]).all().cpu())
@@ -106,10 +106,10 @@ def merge_in_memory(
     evidence: Callable[[], LayerInputSource | None] = lambda: None,
     near: tuple[Mapping[str, ModelInMemory], Collection[str]] | None = None,
 ) -> dict[str, dict[str, Tensor]]:
-    """The merged state dicts, by "merged" or by expert, in the pretrained model's dtypes: the engine's own.
+    """The merged state dicts by "merged" or expert, in the shapes and dtypes of the pretrained model.
 
-    ``near`` are models of the same names, and the only tensors in which these can differ from them. ``evidence`` is
-    asked for if something is merged.
+    ``near`` are models of the same names, and the only tensors in which the results can differ from them. ``evidence``
+    is called only if tensors have to be merged.
 
     Raises:
         CheckpointError: a file was changed while it was read.
@@ -119,13 +119,13 @@ def merge_in_memory(
         result = _run(opened, context, evidence())
     else:
         models, changed = near
-        back = pretrained_tensors(opened.recipe, base.parameters) & set(changed)
-        rest = set(changed) - back
-        state = {name: base.read(name) for name in back}
+        reset = pretrained_tensors(opened.recipe, base.parameters) & set(changed)
+        remerged = set(changed) - reset
+        state = {name: base.read(name) for name in reset}
         result = {name: {**model.tensors, **state} for name, model in models.items()}
-        if rest:
-            written = _run(opened, context, evidence(), rest)
-            result = {name: tensors | {key: written[name][key] for key in rest} for name, tensors in result.items()}
+        if remerged:
+            written = _run(opened, context, evidence(), remerged)
+            result = {name: tensors | {key: written[name][key] for key in remerged} for name, tensors in result.items()}
     opened.raise_if_changed()
     return result
 
@@ -133,7 +133,7 @@ def merge_in_memory(
 def _run(
     opened: OpenedRecipe, context: Context, evidence: LayerInputSource | None, only: Collection[str] | None = None
 ) -> dict[str, dict[str, Tensor]]:
-    """The engine's state dicts, by model; with ``only``, nothing is written into the other tensors."""
+    """The engine's state dicts by model; with ``only``, other tensors are not written."""
     models = opened.recipe, opened.pretrained, opened.experts
     result = engine.run_recipe(*models, layer_inputs=evidence, only=only, context=context.without_progress())
     return result.task_state_dicts or {MERGED: result.state_dict}

@@ -1,4 +1,4 @@
-"""Moments of layer inputs that stay in memory, so that chains on exemplars need no second pass over them."""
+"""Moments of layer inputs that stay in memory, so that further chains on the same exemplars need no pass over them."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from merging.models.families import WEIGHTS, Parameter
 from merging.study.previews.preview_memory import count_bytes
 from merging.study.runs.opened_recipe import OpenedRecipe
 
-LIMIT = 1 << 29  # bytes
+LIMIT = 1 << 29  # bytes of moments
 
 
 class MomentsInMemory:
-    """The moments of the exemplars that a recipe draws: captured when first asked for, and kept.
+    """The moments of the exemplars that a recipe samples: captured on first use, then cached.
 
     Raises:
-        NeedsError: they would take more than ``LIMIT`` bytes, or a method needs gradients, which are not kept.
+        NeedsError: they would take more than ``LIMIT`` bytes, or a method needs gradients, which are not cached.
     """
 
     def __init__(self, opened: OpenedRecipe, benchmark: Benchmark, device: str) -> None:
@@ -33,23 +33,23 @@ class MomentsInMemory:
         assert recipe.exemplars is not None
         images = benchmark.exemplars(recipe.exemplars.per_task, recipe.exemplars.seed)
         self._captured = CapturedInputs(opened.experts, images, choose_device(device), like=opened.pretrained)
-        self._kept: dict[str, tuple[Moments, ...] | None] = {}
+        self._cached: dict[str, tuple[Moments, ...] | None] = {}
 
     def moments(self, parameter: Parameter, on_detail: OnDetail = ignore_detail) -> tuple[Moments, ...] | None:
-        """The moments of what enters this parameter in each expert."""
-        if parameter.name not in self._kept:
-            self._kept[parameter.name] = self._captured.moments(parameter, on_detail)
-        return self._kept[parameter.name]
+        """The moments of this parameter's inputs in each expert, None if it has none."""
+        if parameter.name not in self._cached:
+            self._cached[parameter.name] = self._captured.moments(parameter, on_detail)
+        return self._cached[parameter.name]
 
     @property
     def nbytes(self) -> int:
-        """Bytes that are kept: moments, and what is needed to capture more of them."""
-        kept = (moments.tensors for of_experts in self._kept.values() for moments in of_experts or ())
-        return count_bytes([*self._captured.tensors, *itertools.chain.from_iterable(kept)])
+        """Bytes in memory: moments, and the tensors that capturing more of them needs."""
+        tensors = (moments.tensors for by_expert in self._cached.values() for moments in by_expert or ())
+        return count_bytes([*self._captured.tensors, *itertools.chain.from_iterable(tensors)])
 
 
 def estimate_bytes(opened: OpenedRecipe) -> int:
-    """Bytes that the moments of a recipe's exemplars take at most."""
+    """The most bytes that the moments of a recipe's exemplars can take."""
     tower, exemplars = find_tower(opened.pretrained), opened.recipe.exemplars
     if tower is None or exemplars is None:
         return 0
@@ -59,24 +59,27 @@ def estimate_bytes(opened: OpenedRecipe) -> int:
 
 
 def refuse_learning(opened: OpenedRecipe) -> None:
-    """Raise NeedsError if something is learned step by step, so that the recipe has no preview."""
+    """Raise NeedsError if a method learns step by step, since the recipe then has no preview."""
     for method, step in opened.recipe.stages:
         if isinstance(method, Adapt) or method.learns(step.params):
             raise NeedsError(f"{method.title} learns from images, which takes longer than a preview. Run it instead.")
 
 
 def refuse_uncacheable(opened: OpenedRecipe) -> None:
-    """Raise NeedsError if what a recipe's exemplars give cannot be kept, so that it has no preview."""
+    """Raise NeedsError if the data of a recipe's exemplars cannot be cached, since the recipe then has no preview."""
     methods: Mapping[str, bool] = {method.title: bool(method.gradients) for method, _ in opened.recipe.data_methods}
     merge = opened.recipe.methods[-1]
-    way = "Run it instead; changes after its merge can then be previewed against the run."
+    advice = "Run it instead; changes after its merge can then be previewed against the run."
     for title, gradients in methods.items():
         if gradients:
-            raise NeedsError(f"{title} needs gradients of exemplars, which take longer than a preview. {way}")
+            raise NeedsError(f"{title} needs gradients of exemplars, which take longer than a preview. {advice}")
     if isinstance(merge, Merge) and merge.through_merged:
-        raise NeedsError(f"{merge.title} runs the exemplars through every layer that it merges, so none is kept. {way}")
+        raise NeedsError(
+            f"{merge.title} runs the exemplars through every layer that it merges, so nothing can be cached. {advice}"
+        )
     if methods and (size := estimate_bytes(opened)) > LIMIT:
         raise NeedsError(
-            f"{next(iter(methods))} needs what {opened.recipe.exemplars.per_task if opened.recipe.exemplars else 0} "
-            f"exemplars a task give, which is {size_text(size)} and not at hand. {way}"
+            f"{next(iter(methods))} needs layer inputs of "
+            f"{opened.recipe.exemplars.per_task if opened.recipe.exemplars else 0} exemplars per task, which take "
+            f"{size_text(size)}, too much for a preview. {advice}"
         )

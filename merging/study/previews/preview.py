@@ -1,4 +1,4 @@
-"""The result of a preview. It is no run: it has no id, no store takes it, and its table has columns of its own."""
+"""The result of a preview. Unlike a run it has no id, is never stored, and its table has its own columns."""
 
 from __future__ import annotations
 
@@ -17,12 +17,13 @@ FACTS = ("n", "device", "title", "reference", "rounded")
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Preview:
-    """What a chain would score on a sample of the choosing half, against a reference on the same images.
+    """The scores of a chain on a sample of the choosing half, against a reference on the same images.
 
     ``tables`` holds "changes" (a row for in domain, out of domain, H-score and each task; see ``paired_differences``)
-    and "answers" (a row for every image: task, place in the choosing half, label, whether each model is right, and the
-    predicted class, -1 where several models answer). ``n`` counts images. ``reference`` and ``title`` name the two
-    models. ``rounded`` says that tokens were kept in half precision, so that close calls may differ from a run's.
+    and "answers" (a row for every image: task, place, label, right and reference_right, and predicted). place is the
+    index in the choosing half; predicted is -1 if several models answer. ``n`` counts images. ``title`` and
+    ``reference`` name the two models. ``rounded`` says that tokens were cached in half precision, so close decisions
+    may differ from a run's.
     """
 
     tables: Mapping[str, pd.DataFrame]
@@ -36,7 +37,7 @@ class Preview:
 
     @property
     def seed(self) -> int:
-        """The seed of the draw and of the intervals."""
+        """The seed of the sample and of the intervals."""
         return self.sample.seed
 
     @property
@@ -52,7 +53,7 @@ class Preview:
 
     @classmethod
     def from_plain(cls, data: Mapping[str, Any]) -> Self:
-        """The preview that ``plain`` wrote."""
+        """The preview that ``to_plain`` wrote."""
         import pandas as pd
 
         sample = PreviewSample(**data["sample"])

@@ -1,4 +1,4 @@
-"""One bound on the memory of all previews of a process: who used it least recently gives way first."""
+"""One limit on the memory of all previewers of a process; the least recently used one drops its caches first."""
 
 from __future__ import annotations
 
@@ -8,34 +8,34 @@ from weakref import ref
 
 from torch import Tensor
 
-LIMIT = 1 << 30  # bytes that stay in memory, beyond the models that are compared
+LIMIT = 1 << 30  # bytes of caches, beyond the models that are compared
 
 
 class MemoryHolder(Protocol):
-    """Something that keeps what it could compute again."""
+    """An owner of caches, which it can compute again."""
 
     @property
     def spare_bytes(self) -> int:
-        """Bytes that it could do without."""
+        """Bytes of its caches."""
 
     def drop_one(self) -> bool:
-        """Drop the piece that is missed least; False if there is none."""
+        """Drop the cached piece that matters least; False if there is none."""
 
 
 class Memory:
-    """What several holders keep, as one sum of at most ``limit`` bytes."""
+    """The caches of several holders, together at most ``limit`` bytes."""
 
     def __init__(self, limit: int = LIMIT) -> None:
         self.limit = limit
-        self._holders: list[ref[MemoryHolder]] = []  # least recently used first; one that is gone counts no longer
+        self._holders: list[ref[MemoryHolder]] = []  # least recently used first; deleted ones do not count
 
     @property
     def nbytes(self) -> int:
-        """What all holders could do without."""
+        """Bytes of the caches of all holders."""
         return sum(holder.spare_bytes for holder in self._alive())
 
     def make_room(self, holder: MemoryHolder, extra: int = 0) -> int:
-        """Let all drop, ``holder`` last, until ``extra`` bytes fit; returns how many bytes may be added."""
+        """Let all holders drop caches, ``holder`` last, until ``extra`` bytes fit; returns the bytes still free."""
         used = [*(one for one in self._alive() if one is not holder), holder]
         self._holders = [ref(one) for one in used]
         for one in used:
@@ -48,5 +48,5 @@ class Memory:
 
 
 def count_bytes(tensors: Iterable[Tensor]) -> int:
-    """Bytes of all tensors; one that occurs several times counts once."""
+    """Bytes of all tensors, of any shape; a tensor that occurs several times counts once."""
     return sum({tensor.data_ptr(): tensor.nbytes for tensor in tensors}.values())

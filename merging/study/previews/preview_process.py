@@ -1,7 +1,7 @@
-"""The bench: one warm process beside the queue, which answers previews and makes tables about single images.
+"""The preview process: one warm process beside the queue that computes previews and tables about single images.
 
-It starts with the first request, ends when it was idle for a while or when this process ends, and is started again by
-the next request, whatever ended it.
+It starts with the first request, and ends after some idle time or with this process. However it ended, the next request
+starts it again.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ if TYPE_CHECKING:
 
 IDLE = 300.0  # seconds without a request after which the process ends
 NICE = 5  # previews go before jobs, and the server before both
-SESSIONS = 200  # whose last request is remembered
-TABLE = 100  # images that a table of a single image counts as in a session's share: it takes many passes
-TRIES = 2  # times that a request is sent to processes that end while it waits
-WHO, LOOK = "The process of previews", "the server's log says more."
+SESSIONS = 200  # the most sessions whose last request is remembered
+TABLE = 100  # images that a table counts as in a session's quota, since it takes many passes
+TRIES = 2  # how often a request is sent to processes that end while it waits
+PROCESS_NAME, ADVICE = "The process of previews", "the server's log says more."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreviewRequest:
-    """A recipe and a sample of a benchmark, and what it is compared with.
+    """A recipe, a sample of a benchmark, and the reference.
 
-    ``run`` is the id of a stored run, ``reference`` a recipe as YAML; with neither it is the pretrained model. Relative
-    paths in recipes count from ``base``.
+    The reference is the stored run with the id ``run``, the recipe ``reference`` as YAML, or by default the pretrained
+    model. Relative paths in recipes are relative to ``base``.
     """
 
     recipe: str
@@ -48,10 +48,10 @@ class PreviewRequest:
 
 
 class TableName(NamedTuple):
-    """A table about an image: which one, of which model, and with which other model, if it is of two.
+    """A table about an image: its name, its model, and the other model if it compares two.
 
-    Models are keys as in ``Towers``: "pretrained", "experts/TASK", the id of a run, or "draft". Of attention, ``other``
-    is the number of a block or the name of a view.
+    Models are keys as in ``Towers``: "pretrained", "experts/TASK", the id of a run, or "draft". For attention,
+    ``other`` is the number of a block or the name of a view.
     """
 
     table: str
@@ -61,11 +61,11 @@ class TableName(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImageRequest:
-    """Tables about one image, in the order in which they are wanted.
+    """Tables about one image, in the order in which they are answered.
 
-    ``image`` is TASK:SPLIT:N; of a picture that is in no data set it is empty, and ``pixels`` are its (s, s, 3) bytes
-    as base64. ``head`` is the data set whose classes are asked for, ``draft`` a recipe as YAML, whose model has the key
-    "draft", and whose relative paths count from ``base``.
+    ``image`` is TASK:SPLIT:N. For a picture that is in no data set it is empty, and ``pixels`` are its (s, s, 3) bytes
+    as base64. ``head`` is the data set whose classes models choose among. ``draft`` is a recipe as YAML; its model has
+    the key "draft", and its relative paths are relative to ``base``.
     """
 
     image: str
@@ -85,7 +85,7 @@ Charge = Callable[[str, int], None]
 
 @dataclass(frozen=True, slots=True)
 class PreviewState:
-    """How far a request is: the preview on the images so far, or the tables so far, or why there are none.
+    """The progress of a request: the preview on the images so far, or the tables so far, or the error.
 
     A table that cannot be made has one column, "error", with a sentence.
     """
@@ -99,7 +99,7 @@ class PreviewState:
 
 @dataclass
 class _SessionRequest:
-    """The last request of a session: how far it is, its number, and to which process it was sent, how often."""
+    """The last request of a session: its state and number, the process it was sent to, and how often it was sent."""
 
     state: PreviewState
     number: int = 0
@@ -108,7 +108,7 @@ class _SessionRequest:
 
 
 class PreviewProcess:
-    """Sends requests to the process and keeps the newest answer of each session. For any thread."""
+    """Sends requests to the process and holds the newest answer for each session. Thread-safe."""
 
     def __init__(
         self,
@@ -117,43 +117,43 @@ class PreviewProcess:
         start: Callable[[Plain], WorkerProcess] = start_answering,
         charge: Charge | None = None,
     ) -> None:
-        """``start`` takes the order of a process, which says how it stays.
+        """``start`` starts a process from its settings (device, idle seconds, niceness).
 
-        ``charge`` takes the images that a session's previews have looked at, or its tables count as, since then.
+        ``charge`` takes a session and the number of images to add to its quota, by previews or tables.
         """
         self._order: Plain = {"device": device, "idle": idle, "nice": NICE}
         self._start, self._charge = start, charge
         self._lock = threading.RLock()
         self._process: WorkerProcess | None = None
         self._number = 0
-        self._asked: OrderedDict[str, _SessionRequest] = OrderedDict()  # by session
+        self._requests: OrderedDict[str, _SessionRequest] = OrderedDict()  # by session
 
     def request(self, session: str, request: Request) -> PreviewState:
-        """The state of a request; it is sent unless it is the last one of this session, whose work then stops.
+        """The state of a request; it is sent unless it equals the session's last one.
 
-        One that failed is sent again.
+        A new request stops the work on the last one. A request that failed is sent again.
         """
         with self._lock:
             state = self.find_state(session, request)
             if state is None or state.error:
-                self._asked[session] = _SessionRequest(PreviewState(request))
-                self._asked.move_to_end(session)
-                while len(self._asked) > SESSIONS:
-                    self.cancel(next(iter(self._asked)))
+                self._requests[session] = _SessionRequest(PreviewState(request))
+                self._requests.move_to_end(session)
+                while len(self._requests) > SESSIONS:
+                    self.cancel(next(iter(self._requests)))
                 self._send(session)
-            return self._asked[session].state
+            return self._requests[session].state
 
     def find_state(self, session: str, request: Request) -> PreviewState | None:
         """The state of a request if it is the last one of this session."""
         with self._lock:
-            asked = self._asked.get(session)
-            return asked.state if asked is not None and asked.state.request == request else None
+            sent = self._requests.get(session)
+            return sent.state if sent is not None and sent.state.request == request else None
 
     def cancel(self, session: str) -> None:
         """Forget the request of a session; its work stops before the next batch."""
         with self._lock:
-            asked = self._asked.pop(session, None)
-            if asked is not None and not asked.state.done and self._process is not None:
+            sent = self._requests.pop(session, None)
+            if sent is not None and not sent.state.done and self._process is not None:
                 self._number += 1
                 self._process.send({"id": self._number, "session": session})
 
@@ -165,56 +165,56 @@ class PreviewProcess:
 
     @property
     def count_waiting(self) -> int:
-        """How many requests are under way."""
+        """The number of requests that are not done."""
         with self._lock:
-            return sum(not asked.state.done for asked in self._asked.values())
+            return sum(not sent.state.done for sent in self._requests.values())
 
     def close(self) -> None:
         """End the process and forget all requests, for tests and for shutting down."""
         with self._lock:
             process, self._process = self._process, None
-            self._asked.clear()
+            self._requests.clear()
         if process is not None:
             stop_process(process.process)
 
     def _send(self, session: str) -> None:
-        """Send the request of a session, once more if it was sent before, to a process that runs."""
-        asked = self._asked[session]
+        """Send the request of a session, perhaps once more, to the running process."""
+        sent = self._requests[session]
         self._number += 1
-        asked.number, asked.tries = self._number, asked.tries + 1
+        sent.number, sent.tries = self._number, sent.tries + 1
         try:
             process = self._ensure_running()
         except OSError as error:
             sentence = f"The process of previews cannot be started: {error.strerror}."
-            asked.state = replace(asked.state, error=sentence, done=True)
+            sent.state = replace(sent.state, error=sentence, done=True)
             return
-        asked.process = process
-        process.send({"id": self._number, "session": session, **asdict(asked.state.request)})
+        sent.process = process
+        process.send({"id": self._number, "session": session, **asdict(sent.state.request)})
 
-    def _take(self, answer: Plain) -> None:
-        """Note an answer, unless another one was asked meanwhile."""
+    def _note_answer(self, answer: Plain) -> None:
+        """Add an answer to the state of its request, unless the session has sent another request meanwhile."""
         with self._lock:
-            for session, asked in self._asked.items():
-                if asked.number == answer["id"]:
-                    before = asked.state
-                    asked.state = _add_answer(before, answer)
+            for session, sent in self._requests.items():
+                if sent.number == answer["id"]:
+                    before = sent.state
+                    sent.state = _add_answer(before, answer)
                     if self._charge is not None:
-                        self._charge(session, max(0, _count_images(asked.state) - _count_images(before)))
+                        self._charge(session, max(0, _count_images(sent.state) - _count_images(before)))
 
     def _handle_end(self, process: WorkerProcess, code: int, ran_out: bool) -> None:
-        """Send once more what a process left when it ended; say of what has been sent before that it was ended.
+        """Send the unanswered requests of an ended process once more; those sent ``TRIES`` times fail with an error.
 
         ``ran_out`` says whether memory ran out while the process worked.
         """
         with self._lock:
-            for session, asked in self._asked.items():
-                if asked.process is not process or asked.state.done:
+            for session, sent in self._requests.items():
+                if sent.process is not process or sent.state.done:
                     continue
-                if asked.tries < TRIES:
+                if sent.tries < TRIES:
                     self._send(session)
                 else:
-                    error = f"{describe_end(WHO, code, ran_out, LOOK)} Preview again."
-                    asked.state = replace(asked.state, error=error, done=True)
+                    error = f"{describe_end(PROCESS_NAME, code, ran_out, ADVICE)} Preview again."
+                    sent.state = replace(sent.state, error=error, done=True)
 
     def _ensure_running(self) -> WorkerProcess:
         """The process, or a new one if it has ended. Raises OSError."""
@@ -224,11 +224,11 @@ class PreviewProcess:
         return self._process
 
     def _read(self, process: WorkerProcess) -> None:
-        """Take the answers of a process until it ends, then answer for it."""
-        memory = MemoryWatch(looks=1)  # one at each answer, and hours may lie between two of them
+        """Note the answers of a process until it ends, then handle its end."""
+        memory = MemoryWatch(looks=1)  # one at each answer, and hours may pass between two answers
         for answer in process.answers():
             memory.sample()
-            self._take(answer)
+            self._note_answer(answer)
         code = process.process.wait()
         process.leave()
         self._handle_end(process, code, memory.ran_out())
@@ -245,5 +245,5 @@ def _add_answer(state: PreviewState, answer: Plain) -> PreviewState:
 
 
 def _count_images(state: PreviewState) -> int:
-    """What a state counts as in a session's share, in images."""
+    """The images that a state counts as in a session's quota."""
     return (state.preview.n if state.preview else 0) + TABLE * len(state.tables)

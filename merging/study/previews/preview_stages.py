@@ -1,4 +1,4 @@
-"""Answers requests for previews, stage by stage; what previews on a benchmark share stays in memory."""
+"""Answers requests for previews, stage by stage; data that previews on a benchmark share stay in memory."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from merging.study.runs.run_store import Store
 from merging.tasks.context import Context
 from merging.tasks.kinds import Request, StageAnswer, Stages
 
-BENCHMARKS = 2  # in memory at a time
+BENCHMARKS = 2  # the most benchmarks in memory at a time
 State = tuple[tuple[int, ...], str]  # of a benchmark's files, and the device
 
 _memory = Memory()  # of all benchmarks
@@ -38,15 +38,15 @@ def preview_stages(request: Request, context: Context) -> Stages:
 
 
 def _make_previewer(folder: Path, state: tuple[int, ...], device: str) -> Previewer:
-    """What previews on a benchmark share as long as the ``state`` of its files is that."""
-    kept = _previewers.pop(folder, None)
-    if kept is None or kept[0] != (state, device):
-        del kept  # before the other one takes memory
-        kept = (state, device), Previewer(Benchmark.load(folder), device, memory=_memory)
-    _previewers[folder] = kept
+    """The previewer of a benchmark; it is reused as long as the ``state`` of the benchmark's files lasts."""
+    cached = _previewers.pop(folder, None)
+    if cached is None or cached[0] != (state, device):
+        del cached  # before the new one takes memory
+        cached = (state, device), Previewer(Benchmark.load(folder), device, memory=_memory)
+    _previewers[folder] = cached
     while len(_previewers) > BENCHMARKS:
         _previewers.popitem(last=False)
-    return kept[1]
+    return cached[1]
 
 
 def _find_reference(request: Request) -> Recipe | Run | None:

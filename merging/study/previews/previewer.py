@@ -1,4 +1,4 @@
-"""The work of previews: what they share stays in memory, and each is answered on growing samples."""
+"""Computes previews on growing samples; the models, images and tokens that previews share stay in memory."""
 
 from __future__ import annotations
 
@@ -45,59 +45,58 @@ from merging.study.runs.opened_recipe import OpenedRecipe, open_inputs
 from merging.study.runs.run import Run
 from merging.tasks.context import QUIET, Context
 
-MODELS = 64  # recipes whose models stay in memory
-PREDICTIONS = 1 << 14  # batches whose predictions stay in memory
+MODELS = 64  # the most recipes whose models stay in memory
+PREDICTIONS = 1 << 14  # the most batches whose predictions stay in memory
 Classes = NDArray[np.int64]
 V = TypeVar("V")
 
 
 @dataclass
 class Previewer:
-    """What previews on one benchmark share: models, images, heads, tokens and predictions. For one thread."""
+    """The models, images, heads, tokens and predictions that previews on one benchmark share. Not thread-safe."""
 
     benchmark: Benchmark
     device: str = "auto"
     limit: int = LIMIT  # bytes of tokens
-    memory: Memory = field(default_factory=Memory)  # what this and other previewers keep together
+    memory: Memory = field(default_factory=Memory)  # the limit on the caches of this and other previewers
     tokens: TokenCache = field(init=False)
-    _merges: OrderedDict[str, MergeInMemory] = field(
-        default_factory=OrderedDict
-    )  # by run id; least recently used first
+    _merges: OrderedDict[str, MergeInMemory] = field(default_factory=OrderedDict)  # by run id; oldest use first
     _predicted: OrderedDict[tuple[object, ...], list[Classes]] = field(default_factory=OrderedDict)
     _sampled: dict[PreviewSample, dict[str, SampledTask]] = field(default_factory=dict)
     _heads: dict[str, Tensor] = field(default_factory=dict)
     _moments: dict[tuple[object, ...], MomentsInMemory] = field(default_factory=dict)
-    _compared: tuple[MergeInMemory, ...] = ()  # by the last preview
+    _compared: tuple[MergeInMemory, ...] = ()  # the two merges of the last preview
 
     def __post_init__(self) -> None:
         self.tokens = TokenCache(self.limit)
 
     @property
     def nbytes(self) -> int:
-        """Bytes that are kept: models, tokens, moments, images, heads, predictions."""
+        """Bytes in memory: models, tokens, moments, images, heads, predictions."""
         images = sum(task.images.nbytes for tasks in self._sampled.values() for task in tasks.values())
-        moments = sum(kept.nbytes for kept in self._moments.values())
+        moments = sum(cached.nbytes for cached in self._moments.values())
         tensors = count_bytes([*list_tensors([*self._merges.values(), *self._compared]), *self._heads.values()])
         predicted = sum(classes.nbytes for batch in self._predicted.values() for classes in batch)
         return self.tokens.nbytes + images + moments + tensors + predicted
 
     @property
     def spare_bytes(self) -> int:
-        """Bytes that are kept beyond the models that the last preview compares."""
+        """Bytes in memory beyond the models that the last preview compares."""
         return self.nbytes - count_bytes(list_tensors(self._compared))
 
     def drop_one(self) -> bool:
-        """Drop the models that were not used for longest, else tokens, else moments, else images and the rest."""
-        idle = next((key for key, one in self._merges.items() if one not in self._compared), None)
+        """Drop the least recently used models, or else tokens, moments, images, predictions or heads, in this order."""
+        idle = next((key for key, merge in self._merges.items() if merge not in self._compared), None)
         if idle is not None:
             del self._merges[idle]
             return True
         if self.tokens.drop_one():
             return True
-        kept = next((kept for kept in (self._moments, self._sampled, self._predicted, self._heads) if kept), None)
-        if kept is not None:
-            kept.clear()
-        return kept is not None
+        caches = (self._moments, self._sampled, self._predicted, self._heads)
+        filled = next((cache for cache in caches if cache), None)
+        if filled is not None:
+            filled.clear()
+        return filled is not None
 
     def begin(
         self,
@@ -107,44 +106,44 @@ class Previewer:
         base: Path | None = None,
         context: Context = QUIET,
     ) -> PreviewWork:
-        """A preview whose models are merged and whose images are not looked at yet.
+        """A preview whose models are merged and whose images are not evaluated yet.
 
         Raises:
-            NeedsError: the chain learns, or it needs exemplars, and what they give is not at hand.
+            NeedsError: the chain learns, or the data that it needs of exemplars would take too long or too much memory.
             TaskError: the models do not fit the benchmark. CheckpointError, CompatibilityError: they cannot be merged.
-            Cancelled: asked to stop.
+            Cancelled: the user cancelled.
         """
         opened = open_inputs(recipe, base, self.benchmark)
         if reason := self.benchmark.misfit(opened.pretrained):
-            raise TaskError(f"It cannot be previewed on this benchmark: {reason}")
-        against, name = self.retry_on_oom(lambda: self._reference(reference, opened, base, context))
+            raise TaskError(f"The chain cannot be previewed on this benchmark: {reason}")
+        old, name = self.retry_on_oom(lambda: self._reference(reference, opened, base, context))
         new = self.retry_on_oom(lambda: self._merge(opened, context))
-        self._compared = (new, against)
+        self._compared = (new, old)
         while len(self._merges) > max(MODELS, len(self._compared)):
             self.drop_one()
         self.memory.make_room(self)
-        self.tokens.begin(*(model.sections for one in (new, against) for model in one.models.values()))
+        self.tokens.begin(*(model.sections for merge in (new, old) for model in merge.models.values()))
         title = recipe.title or recipe.text()
-        return PreviewWork(self, sample, (new, against), tuple(opened.experts), (title, name), context)
+        return PreviewWork(self, sample, (new, old), tuple(opened.experts), (title, name), context)
 
     def retry_on_oom(self, compute: Callable[[], V]) -> V:
-        """What a function makes with these models; where a device's memory runs out, it begins anew in smaller pieces.
+        """The result of a function of these models; if the device runs out of memory, it is called again.
 
-        Where that does not help, the models stay on the CPU from then on.
+        The first repetition uses smaller pieces. If that fails, the models move to the CPU and remain there.
         """
 
-        def computed_on(device: torch.device) -> V:
+        def compute_on(device: torch.device) -> V:
             if device != chosen:
                 self.device = str(device)
                 self._moments.clear()
                 move_models(
-                    (model for one in (*self._merges.values(), *self._compared) for model in one.models.values()),
+                    (model for merge in (*self._merges.values(), *self._compared) for model in merge.models.values()),
                     device,
                 )
             return compute()
 
         chosen = choose_device(self.device)
-        return retry_on_oom(chosen, computed_on)[0]
+        return retry_on_oom(chosen, compute_on)[0]
 
     # Models
 
@@ -160,7 +159,7 @@ class Previewer:
         if reference.id in self._merges:
             return self._merges[reference.id], reference.name
         if reference.recipe is None:
-            raise StoreError(f"“{reference.title}” is no merge. Compare with a merge, or with the pretrained model.")
+            raise StoreError(f"“{reference.title}” is not a merge. Compare with a merge, or with the pretrained model.")
         if reference.adapt:
             raise NeedsError(
                 f"“{reference.title}” has modules on top of its merged model, which previews do not run. Compare with "
@@ -184,7 +183,7 @@ class Previewer:
         return self._merges[key]
 
     def _merge(self, opened: OpenedRecipe, context: Context) -> MergeInMemory:
-        """The models of a recipe: those in memory, or merged where it differs from the nearest ones there."""
+        """The models of a recipe: those in memory, or merged only where they differ from the nearest models."""
         digests = opened.digests(context)
         run_id = opened.run_id(digests)
         if run_id not in self._merges:
@@ -199,48 +198,48 @@ class Previewer:
         return self._merges[run_id]
 
     def _find_moments(self, opened: OpenedRecipe, digests: Mapping[str, str]) -> MomentsInMemory | None:
-        """The moments of the exemplars of a recipe that needs some; those of the last recipe are kept."""
+        """The moments of a recipe's exemplars, None if it needs none; those of the last recipe stay in memory."""
         recipe = opened.recipe
         if recipe.exemplars is None or not recipe.needs:
             return None
         key = (*digests.values(), recipe.exemplars, recipe.activation, recipe.architecture)
         if key not in self._moments:
             self._moments.clear()
-            kept = MomentsInMemory(opened, self.benchmark, self.device)
+            moments = MomentsInMemory(opened, self.benchmark, self.device)
             self.memory.make_room(self, moments_bytes(opened))
-            self._moments[key] = kept
+            self._moments[key] = moments
         return self._moments[key]
 
     def _nearest(
         self, opened: OpenedRecipe, digests: Mapping[str, str]
     ) -> tuple[Mapping[str, ModelInMemory], frozenset[str]] | None:
-        """The models in memory that differ from a recipe's in the fewest scalars, and in which tensors they may."""
+        """The models in memory that differ from a recipe's in the fewest tensors, and the names of these tensors."""
         best: tuple[Mapping[str, ModelInMemory], frozenset[str]] | None = None
-        for one in self._merges.values():
-            if one.recipe is not None and dict(one.digests) == dict(digests):
-                changed = affected_tensors(opened.recipe, one.recipe, opened.pretrained.parameters)
+        for merge in self._merges.values():
+            if merge.recipe is not None and dict(merge.digests) == dict(digests):
+                changed = affected_tensors(opened.recipe, merge.recipe, opened.pretrained.parameters)
                 if changed is not None and (best is None or len(changed) < len(best[1])):
-                    best = one.models, changed
+                    best = merge.models, changed
         return best
 
     def _load_model(self, tensors: Mapping[str, Tensor], like: Checkpoint) -> ModelInMemory:
-        known = [model for one in self._merges.values() for model in one.models.values()]
+        known = [model for merge in self._merges.values() for model in merge.models.values()]
         device = choose_device(self.device)
         return load_model(tensors, like.metadata, device, self.benchmark.pretrained_tower, reversed(known))
 
     # Images
 
     def sample_tasks(self, sample: PreviewSample) -> dict[str, SampledTask]:
-        """The drawn images, which stay in memory until others are drawn."""
+        """The images of a sample, which stay in memory until another sample is requested."""
         if sample not in self._sampled:
             self._sampled = {sample: sample_tasks(self.benchmark, sample)}
         return self._sampled[sample]
 
-    def predict(self, model: ModelInMemory, batch: ImageBatch, keeping: CacheResolution) -> list[Classes]:
-        """The predicted classes of a batch, one array for each of its parts."""
+    def predict(self, model: ModelInMemory, batch: ImageBatch, resolution: CacheResolution) -> list[Classes]:
+        """The predicted classes of a batch: an array (n,) for the n images of each of its parts."""
         key = (model.sections, batch.key)
         if key not in self._predicted:
-            features = self.tokens.features(model.encoder, model.sections, batch, self.benchmark.preprocess, keeping)
+            features = self.tokens.features(model.encoder, model.sections, batch, self.benchmark.preprocess, resolution)
             self._predicted[key] = [predict(features[rows], self._head(task)) for task, rows, _ in batch.parts]
             if len(self._predicted) > PREDICTIONS:
                 self._predicted.popitem(last=False)
@@ -254,7 +253,7 @@ class Previewer:
 
 @dataclass
 class PreviewWork:
-    """One preview: what more and more images of the sample show. The new model comes first."""
+    """The work of one preview on growing parts of its sample. Pairs are of the new model and the reference."""
 
     previewer: Previewer
     sample: PreviewSample
@@ -266,17 +265,17 @@ class PreviewWork:
     def __post_init__(self) -> None:
         self._sampled = self.previewer.sample_tasks(self.sample)
         self._stages = self.sample.stages()
-        most = max((len(task.labels) for task in self._sampled.values()), default=0)
-        while len(self._stages) > 1 and (self._stages[-2].per_task or 0) >= most:  # no task has more images
+        largest = max((len(task.labels) for task in self._sampled.values()), default=0)
+        while len(self._stages) > 1 and (self._stages[-2].per_task or 0) >= largest:  # no task has more images
             self._stages = (*self._stages[:-2], self.sample)
         architecture = next(iter(self.merges[1].models.values())).encoder.architecture
         images = sum(len(task.labels) for task in self._sampled.values())
-        self._keeping = CacheResolution.fit(architecture, images, self.previewer.limit)
+        self._resolution = CacheResolution.fit(architecture, images, self.previewer.limit)
         # by model: {task: predicted classes (models, images so far)}
         self._predicted: tuple[dict[str, Any], dict[str, Any]] = ({}, {})
 
     def previews(self) -> Iterator[Preview | None]:
-        """A preview after each stage of the sample, and None after each batch. Raises Cancelled if asked to stop."""
+        """A preview after each stage of the sample, and None after each batch. Raises Cancelled."""
         start = 0
         for stage in self._stages:
             for _ in self._batches(start, stage.per_task):
@@ -286,34 +285,35 @@ class PreviewWork:
             start = stage.per_task or 0
 
     def finish(self) -> Preview:
-        """The preview on the whole sample. Raises Cancelled if asked to stop."""
+        """The preview on the whole sample. Raises Cancelled."""
         (last,) = deque(filter(None, self.previews()), maxlen=1)
         return last
 
     def _batches(self, start: int, stop: int | None) -> Iterator[None]:
-        """Look at images ``start`` to ``stop`` of each task, a batch at a time."""
+        """Predict images ``start`` to ``stop`` of each task, a batch at a time."""
         name = f"{self.previewer.benchmark.digest} {self.sample.seed}"
-        room, kept = self.previewer.memory, self.previewer.tokens
-        kept.limit = min(self.previewer.limit, kept.nbytes + room.make_room(self.previewer))
+        memory, tokens = self.previewer.memory, self.previewer.tokens
+        tokens.limit = min(self.previewer.limit, tokens.nbytes + memory.make_room(self.previewer))
         for models, answers in zip(self.merges, self._predicted, strict=True):
             for tasks, model in self._parts(models):
                 for batch in image_batches(self._sampled, tasks, start, stop, name):
                     self.context.check()
-                    look = partial(self.previewer.predict, model, batch, self._keeping)
-                    for (task, _, _), classes in zip(batch.parts, self.previewer.retry_on_oom(look), strict=True):
+                    predict_batch = partial(self.previewer.predict, model, batch, self._resolution)
+                    predicted = self.previewer.retry_on_oom(predict_batch)
+                    for (task, _, _), classes in zip(batch.parts, predicted, strict=True):
                         answers.setdefault(task, {}).setdefault(id(model), []).append(classes)
                     yield
 
-    def _parts(self, one: MergeInMemory) -> list[tuple[Sequence[str], ModelInMemory]]:
-        """The models, each with the tasks that it is evaluated on, as a run is scored."""
+    def _parts(self, merge: MergeInMemory) -> list[tuple[Sequence[str], ModelInMemory]]:
+        """The models of a merge, each with the tasks that a run's evaluation would use it for."""
         benchmark = self.previewer.benchmark
-        if list(one.models) == [MERGED]:
-            return [([task.key for task in benchmark.tasks], one.models[MERGED])]
-        parts = per_task_parts({name: {} for name in one.models}, benchmark)
-        return [(part.tasks, one.models[part.name]) for part in parts]
+        if list(merge.models) == [MERGED]:
+            return [([task.key for task in benchmark.tasks], merge.models[MERGED])]
+        parts = per_task_parts({name: {} for name in merge.models}, benchmark)
+        return [(part.tasks, merge.models[part.name]) for part in parts]
 
     def _make_preview(self, sample: PreviewSample) -> Preview:
-        """What the images so far show, which are those of a sample."""
+        """The preview on the images so far, which are those of ``sample``."""
         rows = []
         new: dict[str, NDArray[np.float64]] = {}
         old: dict[str, NDArray[np.float64]] = {}
@@ -324,7 +324,7 @@ class PreviewWork:
             labels = task.labels[: classes.shape[1]]
             new[key], old[key] = (classes == labels).mean(axis=0), (before == labels).mean(axis=0)
             predicted = classes[0] if len(classes) == 1 else np.full(len(labels), -1)
-            columns = {"task": key, "place": task.places[: len(labels)], "label": labels, "predicted": predicted}
+            columns = {"task": key, "place": task.positions[: len(labels)], "label": labels, "predicted": predicted}
             rows.append(pd.DataFrame({**columns, "right": new[key], "reference_right": old[key]}))
         answered = pd.concat(rows, ignore_index=True)
         changes = paired_differences(new, old, self.experts, seed=self.sample.seed)
@@ -340,5 +340,5 @@ class PreviewWork:
             device=describe_device(choose_device(self.previewer.device)),
             title=self.names[0],
             reference=self.names[1],
-            rounded=self._keeping.rounds,
+            rounded=self._resolution.rounds,
         )

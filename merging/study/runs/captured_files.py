@@ -18,18 +18,18 @@ F = TypeVar("F", LayerInputFile, GradientMeansFile)
 
 @dataclass(frozen=True)
 class CapturedFiles:
-    """Opened files of data by expert, each read when a tensor of it is asked for."""
+    """Opened files of data by expert; tensors are read on use."""
 
     layer_inputs: Mapping[str, LayerInputFile] = field(default_factory=dict)
     gradients: Mapping[str, GradientMeansFile] = field(default_factory=dict)
 
     @classmethod
     def open(cls, recipe: Recipe, base: Path | None) -> Self:
-        """The files that a recipe names; relative paths count from ``base``.
+        """The files that a recipe names; relative paths are relative to ``base``.
 
         Raises:
-            NeedsError: a file holds something else. CheckpointError: it is missing or damaged.
-            RecipeError: it is of an expert that the recipe does not merge.
+            NeedsError: a file holds other data. CheckpointError: a file is missing or damaged.
+            RecipeError: the recipe names a file of an expert that it does not merge.
         """
         experts = [name for name, _ in recipe.experts]
         named = {name for files in recipe.data_files.to_plain().values() for name in files}
@@ -52,9 +52,9 @@ class CapturedFiles:
         return {f"{key}/{name}": file.digest() for key, name, file in self}
 
     def list_doubts(self, digests: Mapping[str, str]) -> tuple[str, ...]:
-        """A sentence for each file whose data passed through another checkpoint than the expert of its name.
+        """A sentence for each file that was made from neither the expert of its name nor the pretrained model.
 
-        The sensitivity of TATR is of the pretrained model.
+        The pretrained model counts because TATR's sensitivity is computed from it.
         """
         return tuple(
             f"{name}: {file.name} was made from another checkpoint than this expert."
@@ -63,16 +63,16 @@ class CapturedFiles:
         )
 
     def raise_if_changed(self) -> None:
-        """Raise CheckpointError if a file was overwritten since it was opened."""
+        """Raise CheckpointError if a file was overwritten after it was opened."""
         for _, _, file in self:
             if file.has_changed():
                 raise CheckpointError(
-                    f"{file.name} was changed while it was being read; nothing was kept. Run the recipe again."
+                    f"{file.name} was changed while it was being read; nothing was stored. Run the recipe again."
                 )
 
 
 def _open_file(kind: type[F], file: str, expert: str, base: Path | None) -> F:
-    """An opened file; errors name the expert."""
+    """A file, opened; errors name the expert."""
     try:
         return kind(locate(file, base))
     except MergingError as error:

@@ -1,4 +1,4 @@
-"""The disk space that the store takes, by kind of content."""
+"""The disk space of the store, by kind of content."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ KINDS = {  # folder of the store -> kind of content
     "apart": TABLES,  # scored on other benchmarks
     "measured": "measurements",
     "points": "points of sweeps",
-    "features": "features of images, kept for later",
+    "features": "features of images, stored for later",
     "uploads": "uploads",
     "exports": "exports",
     "benchmarks": "benchmarks made from own data",
-    "trials": "trials of measurements whose workers were gone",
+    "trials": "trials of measurements that lost their workers",
     LEARNING: "what paused runs have learned so far",
     DRAFTS: "drafts of reports and paintings",
     FOLDER: "damaged results, set aside",
@@ -27,9 +27,9 @@ MODEL = ".safetensors"
 
 
 def measure_usage(root: Path) -> dict[str, int]:
-    """{kind: bytes}, in a fixed order; merged weights are counted apart from the rest of their runs."""
+    """{kind: bytes}, in a fixed order; merged weights are a kind of their own."""
     sizes = dict.fromkeys((WEIGHTS, *KINDS.values(), OTHER), 0)
-    for place, name, size in list_files_below(root, ()):
-        kind = KINDS.get(place[0], OTHER) if place else OTHER
+    for folders, name, size in list_files_below(root, ()):
+        kind = KINDS.get(folders[0], OTHER) if folders else OTHER
         sizes[WEIGHTS if kind == TABLES and name.endswith(MODEL) else kind] += size
     return sizes

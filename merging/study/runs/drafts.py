@@ -1,7 +1,7 @@
-"""Unfinished work of a session, such as a report, kept in the store under a secret token for whoever knows it.
+"""Unfinished work of a session, such as a report, stored under a secret token; everyone with the token can open it.
 
-A draft is a folder named by its kind and a digest of its token, so that listings and messages do not give the token
-away. Its file ``draft`` has two lines: the sha-256 of the second, and the second, which is JSON. Large pieces, its
+A draft is a folder named by its kind and a digest of its token, so that listings and messages do not reveal the token.
+Its file ``draft`` has two lines: the sha-256 of the second line, and the second line, which is JSON. Large pieces, its
 parts, are files beside it that never change, so that a small change of a large draft writes little.
 """
 
@@ -31,11 +31,11 @@ from merging.study.runs.run_store import DRAFTS, Store
 FILE, VERSION = "draft", 1
 KIND, TOKEN, PART = re.compile(r"[a-z]{1,20}"), re.compile(r"[A-Za-z0-9_-]{22}"), re.compile(r"[0-9a-f]{32}")
 RANDOM = 16  # bytes of a token
-DAYS, MOST = 30, 200  # a draft is kept so long after its last change, and so many of a kind
+DAYS, MOST = 30, 200  # days after its last change for which a draft is stored; the most drafts of a kind
 MOST_PAYLOAD, MOST_PART, MOST_IN_ALL = 2_000_000, 20_000_000, 60_000_000  # bytes of JSON, of a part, of all parts
 MOST_PARTS = 100
 MOST_FILE = MOST_PAYLOAD + 200 * MOST_PARTS  # bytes of the file ``draft``
-WAIT = 5.0  # seconds for another process that keeps a draft
+WAIT = 5.0  # seconds to wait for another process that stores a draft
 GONE = (
     "There is no {} under the token in this address: it was deleted, it has not been changed for "
     f"{DAYS} days, or it is on another machine."
@@ -61,14 +61,14 @@ class Drafts:
         self._store, self._root = store, store.root / DRAFTS
 
     def store(self, kind: str, payload: Mapping[str, Any], token: str = "", parts: Parts | None = None) -> str:
-        """Store a draft in place of the one with this token, or as a new one; returns its token.
+        """Store a draft, which replaces the one with this token if there is one; returns its token.
 
-        ``payload`` is what strict JSON can hold, at most 2 MB as text. ``parts`` give bytes by names of 32 hexadecimal
-        digits, at most 100 of 20 MB each and 60 MB in all. The bytes of a name never change, so those that are stored
-        already are not asked for. Parts that are no longer given are removed.
+        ``payload`` is plain data that strict JSON can hold, at most 2 MB as text. ``parts`` are functions that return
+        bytes, by names of 32 hexadecimal digits: at most 100 of 20 MB each and 60 MB in all. The bytes of a name never
+        change, so functions of stored parts are not called. Stored parts that ``parts`` lacks are removed.
 
         Raises:
-            StoreError: the draft is too large or no JSON, or the store cannot be written to; it stays as it was.
+            StoreError: the draft is too large or not JSON, or the store cannot be written to; it remains unchanged.
         """
         parts = parts or {}
         token = token or secrets.token_urlsafe(RANDOM)
@@ -80,7 +80,7 @@ class Drafts:
             hold_lock(self._store.root / "locks" / "drafts.lock", longest=WAIT),
             _undo_on_failure(folder) as written,
         ):
-            if not (folder / FILE).exists():  # also where a page still knows the token of a draft that is gone
+            if not (folder / FILE).exists():  # also if a page still has the token of a deleted draft
                 self._make_room(kind)
             facts = _write_parts(folder, parts, written)
             body = _json({"version": VERSION, "token": token, "parts": facts, "payload": payload}, kind)
@@ -92,7 +92,7 @@ class Drafts:
         """The payload of a draft.
 
         Raises:
-            StoreError: there is no such draft, or it is damaged, which sets it aside.
+            StoreError: there is no such draft, or it is damaged; a damaged draft is quarantined.
         """
         return dict(self._entry(kind, token)["payload"])
 
@@ -110,10 +110,10 @@ class Drafts:
         raise self._set_aside(folder, kind, f"part {name} is missing or does not have its sha-256")
 
     def state(self, kind: str, token: str) -> tuple[int, int, int]:
-        """What changes whenever the stored draft does; zeros if there is none."""
+        """Numbers that change whenever the stored draft changes; zeros if there is none."""
         try:
             state = (self._folder(kind, token) / FILE).stat()
-        except (OSError, StoreError):  # what is no token names none
+        except (OSError, StoreError):  # StoreError: not a token
             return (0, 0, 0)
         return (state.st_ino, state.st_size, state.st_mtime_ns)
 
@@ -122,7 +122,7 @@ class Drafts:
         retire(self._folder(kind, token), f"The draft of the {kind}")
 
     def list_drafts(self, kind: str) -> list[Draft]:
-        """Every draft of a kind, the one that was changed last first; only for whoever may read the whole store."""
+        """Every draft of a kind, last changed first; only for users who may read the whole store."""
         drafts = []
         for changed, folder in self._by_age(kind):
             with contextlib.suppress(StoreError):
@@ -131,7 +131,7 @@ class Drafts:
         return drafts
 
     def _folder(self, kind: str, token: str) -> Path:
-        """Where a draft lies. Raises StoreError for what is no kind or no token."""
+        """The folder of a draft. Raises StoreError if the kind or the token is malformed."""
         if not KIND.fullmatch(kind) or not TOKEN.fullmatch(token):
             raise StoreError(GONE.format(kind[:20] if KIND.match(kind) else "draft"))
         return self._root / f"{kind}-{_sha256(token.encode())[:24]}"
@@ -141,7 +141,7 @@ class Drafts:
         folder = self._folder(kind, token)
         entry = self._open_draft(folder, kind)
         if entry["token"] != token:
-            raise self._set_aside(folder, kind, "it has another token than its name says")
+            raise self._set_aside(folder, kind, "its token is not that of its name")
         return entry
 
     def _open_draft(self, folder: Path, kind: str) -> dict[str, Any]:
@@ -155,15 +155,15 @@ class Drafts:
             raise self._set_aside(folder, kind, str(damage)) from None
 
     def _set_aside(self, folder: Path, kind: str, reason: str) -> StoreError:
-        """Set a draft aside, and return the error that says so."""
+        """Quarantine a damaged draft, and return the error to raise."""
         self._store.damaged.move_damaged(folder, FILE, reason)
         return StoreError(LOST.format(kind))
 
     def _make_room(self, kind: str) -> None:
         """Remove drafts that are too old, and the oldest ones if one more would be too many."""
-        for place, (changed, folder) in enumerate(self._by_age(kind)):
-            if place >= MOST - 1 or time.time() - changed > DAYS * 86400:
-                with contextlib.suppress(StoreError):  # it stays until it can be removed
+        for index, (changed, folder) in enumerate(self._by_age(kind)):
+            if index >= MOST - 1 or time.time() - changed > DAYS * 86400:
+                with contextlib.suppress(StoreError):  # it remains until it can be removed
                     retire(folder)
 
     def _by_age(self, kind: str) -> list[tuple[float, Path]]:
@@ -171,7 +171,7 @@ class Drafts:
         drafts = []
         with contextlib.suppress(OSError):
             for folder in self._root.glob(f"{kind}-*"):
-                with contextlib.suppress(OSError):  # it was removed meanwhile
+                with contextlib.suppress(OSError):  # removed meanwhile
                     drafts.append(((folder / FILE).stat().st_mtime, folder))
         return sorted(drafts, reverse=True)
 
@@ -180,7 +180,7 @@ def parse_draft(raw: bytes) -> dict[str, Any]:
     """The content of the file of a draft.
 
     Raises:
-        DamagedError: the file is not as it was written.
+        DamagedError: the file was changed after it was written.
     """
     digest, _, body = raw.partition(b"\n")
     if digest != _sha256(body).encode():
@@ -199,10 +199,10 @@ def parse_draft(raw: bytes) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def _undo_on_failure(folder: Path) -> Iterator[list[Path]]:
-    """A list of files that are removed if the block fails, with the folder if it is new."""
+    """A list to note written files in; if the block fails they are removed, and the folder if it is new."""
     new, written = not folder.exists(), list[Path]()
     try:
-        for path in (folder.parent, folder):  # a mode holds for the last folder only
+        for path in (folder.parent, folder):  # one by one, since mkdir applies the mode to the last folder only
             path.mkdir(mode=0o700, parents=True, exist_ok=True)
         yield written
     except BaseException:
@@ -215,7 +215,7 @@ def _undo_on_failure(folder: Path) -> Iterator[list[Path]]:
 
 
 def _write_parts(folder: Path, parts: Parts, written: list[Path]) -> dict[str, dict[str, Any]]:
-    """Write the parts that are not there yet, and note them in ``written``; returns size and sha-256 of all."""
+    """Write the parts that are not stored yet, and note them in ``written``; returns size and sha-256 of all parts."""
     stored = {}
     with contextlib.suppress(OSError, DamagedError):
         stored = parse_draft(_read_bytes(folder / FILE, MOST_FILE))["parts"]
@@ -236,7 +236,7 @@ def _write_parts(folder: Path, parts: Parts, written: list[Path]) -> dict[str, d
 
 
 def _remove_parts(folder: Path, parts: Parts) -> None:
-    """Remove the files of parts that the draft no longer has; one that stays is removed next time."""
+    """Remove the files of parts that the draft no longer has; failures are retried at the next change."""
     with contextlib.suppress(OSError):
         for path in folder.iterdir():
             if PART.fullmatch(path.name) and path.name not in parts:
@@ -244,7 +244,7 @@ def _remove_parts(folder: Path, parts: Parts) -> None:
 
 
 def _json(entry: Mapping[str, Any], kind: str) -> bytes:
-    """The entry as one line of JSON. Raises StoreError if it is too large, or holds what JSON cannot."""
+    """The entry as one line of JSON. Raises StoreError if it is too large, or JSON cannot hold it."""
     try:
         body = json.dumps(entry, allow_nan=False, ensure_ascii=False, separators=(",", ":")).encode()
     except (TypeError, ValueError) as error:

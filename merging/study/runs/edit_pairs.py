@@ -1,4 +1,4 @@
-"""An edit in front of a merge: which stored runs differ by exactly this edit, and which are still missing."""
+"""An edit in front of a merge: the pairs of stored runs that differ by exactly this edit, and the missing runs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from merging.study.runs.run import SALIENCY, Run, merge_same_models, read_parame
 
 @dataclass(frozen=True, slots=True)
 class LeadingEdit:
-    """An edit in front of a chain, as ``_steps`` gives it; ``draw`` are its exemplars if the chain behind has none."""
+    """An edit in front of a chain, in its simplest form (``_steps``); ``draw``: exemplars if only the edit has some."""
 
     step: Step
     draw: Exemplars | None = None
@@ -26,14 +26,14 @@ class LeadingEdit:
 
 @dataclass(frozen=True, slots=True)
 class EditPair:
-    """Two runs on the same experts and the same benchmark, the second with one edit more, in front."""
+    """Two runs on the same experts and the same benchmark; the second has one more edit, in front."""
 
     plain: Run
     plugged: Run
     leading_edit: LeadingEdit
 
     def belongs_to(self, leading_edit: LeadingEdit) -> bool:
-        """Whether it is a pair of that edit; if the chain behind it uses exemplars, the edit uses the same."""
+        """Whether this is a pair of an edit. If the chain behind the edit uses exemplars, the edit uses the same."""
         return self.leading_edit.step == leading_edit.step and self.leading_edit.draw in (None, leading_edit.draw)
 
 
@@ -41,7 +41,8 @@ class EditPair:
 class EditPairRow:
     """A merge without and with an edit in front; None for a run that is not stored.
 
-    ``missing`` are the recipes of those runs; ``refused`` says why the edit cannot stand there.
+    ``missing`` are the recipes of the runs that are not stored; ``refused`` is the reason if the edit cannot precede
+    this merge.
     """
 
     title: str
@@ -52,19 +53,19 @@ class EditPairRow:
 
 
 RunInputs = tuple[str | None, frozenset[tuple[str, str]], str, str]
-Others = tuple[bool, Step | None, TestData | None]  # counting unused tensors, what is put on top, what it learns from
-Chain = tuple[tuple[Step, ...], Exemplars | None, Others]  # steps as ``_steps`` writes them
+Others = tuple[bool, Step | None, TestData | None]  # whether unused tensors count, the adapt, and its images
+Chain = tuple[tuple[Step, ...], Exemplars | None, Others]  # with the steps of ``_steps``
 
 
 def compared_subject(run: Run) -> RunInputs:
-    """The benchmark of a run, the digests of what it merged, and the activation and architecture that were stated."""
+    """The benchmark of a run, the digests of its checkpoints, and the activation and architecture of its recipe."""
     recipe = read_recipe(run)
     stated = (recipe.activation, recipe.architecture) if recipe else ("", "")
     return run.benchmark, frozenset(run.inputs.items()), *stated
 
 
 def by_subject(runs: Iterable[Run]) -> list[list[Run]]:
-    """Groups of runs that can be compared with each other, those with most experts first, then the larger ones."""
+    """Groups of runs that can be compared with each other: most experts first, then most runs."""
     groups: dict[RunInputs, list[Run]] = {}
     for run in runs:
         groups.setdefault(compared_subject(run), []).append(run)
@@ -72,34 +73,34 @@ def by_subject(runs: Iterable[Run]) -> list[list[Run]]:
 
 
 def find_pairs(runs: Iterable[Run]) -> list[EditPair]:
-    """Every pair among the runs; of runs with the same chain the first counts."""
+    """Every pair among the runs; among runs with the same chain only the first counts."""
     groups = {compared_subject(group[0]): by_chain(group) for group in by_subject(runs)}
     edit_pairs = []
     for chains in groups.values():
         for (steps, exemplars, others), run in chains.items():
-            drawn = dict.fromkeys((exemplars, None))  # the chain behind the edit used the same exemplars, or none
-            plains = [plain for draw in drawn if (plain := chains.get((steps[1:], draw, others)))]
+            draws = dict.fromkeys((exemplars, None))  # the chain behind the edit used the same exemplars, or none
+            plains = [plain for draw in draws if (plain := chains.get((steps[1:], draw, others)))]
             if plains:
-                alone = exemplars is not None and _exemplars(plains[0]) is None
-                edit_pairs.append(EditPair(plains[0], run, LeadingEdit(steps[0], exemplars if alone else None)))
+                only_edit = exemplars is not None and _exemplars(plains[0]) is None
+                edit_pairs.append(EditPair(plains[0], run, LeadingEdit(steps[0], exemplars if only_edit else None)))
     return edit_pairs
 
 
 def leading_edits(pairs: Iterable[EditPair]) -> list[LeadingEdit]:
-    """The edits that have pairs, each once; an edit that draws its own exemplars once for every draw."""
+    """The edits that have pairs, each once; an edit with its own exemplars once for every sample of them."""
     edits = list(dict.fromkeys(pair.leading_edit for pair in pairs))
-    drawn = {front.step for front in edits if front.draw}
-    return [front for front in edits if front.draw or front.step not in drawn]
+    with_exemplars = {edit.step for edit in edits if edit.draw}
+    return [edit for edit in edits if edit.draw or edit.step not in with_exemplars]
 
 
 def plugin_matrix(
     runs: Sequence[Run], leading_edit: LeadingEdit, name: str, *, large: bool = False
 ) -> list[EditPairRow]:
-    """Every preset that the edit can stand in front of, then the other pairs among the runs, all of one subject.
+    """A row for every preset that the edit can precede, then for the other pairs among the runs, all of one subject.
 
     Args:
         name: the edit's name in titles.
-        large: whether the presets take the values that papers set for ViT-L/14.
+        large: whether the presets have the values of the papers for ViT-L/14.
     """
     model = next(recipe for run in runs if (recipe := read_recipe(run)))
     pretrained, experts = model.pretrained, dict(model.experts)
@@ -113,9 +114,9 @@ def plugin_matrix(
             rows.append(EditPairRow(base.name_in_lists(large), chains.get(_chain(plain, runs[0])), None, (), refused))
             continue
         recipes = (plain, partner.recipe(pretrained, experts, large=large).with_architecture(*stated))
-        alone, plugged = (chains.get(_chain(recipe, runs[0])) for recipe in recipes)
-        missing = tuple(recipe for recipe, run in zip(recipes, (alone, plugged), strict=True) if run is None)
-        rows.append(EditPairRow(base.name_in_lists(large), alone, plugged, missing))
+        without, plugged = (chains.get(_chain(recipe, runs[0])) for recipe in recipes)
+        missing = tuple(recipe for recipe, run in zip(recipes, (without, plugged), strict=True) if run is None)
+        rows.append(EditPairRow(base.name_in_lists(large), without, plugged, missing))
     listed = {row.plain.id for row in rows if row.plain}
     others = [pair for pair in find_pairs(runs) if pair.belongs_to(leading_edit) and pair.plain.id not in listed]
     return rows + [EditPairRow(pair.plain.name, pair.plain, pair.plugged) for pair in others]
@@ -131,14 +132,14 @@ def by_chain(runs: Iterable[Run]) -> Mapping[Chain, Run]:
 
 
 def find_run(recipe: Recipe, runs: Sequence[Run]) -> Run | None:
-    """The first run of a recipe's chain, among runs of one subject, wherever the files are."""
+    """The first run with a recipe's chain, among runs of one subject; paths of files may differ."""
     return by_chain(runs).get(_chain(recipe, runs[0])) if runs else None
 
 
 def same_saliency(run: Run, others: Iterable[Run]) -> Run | None:
-    """Another run that has the saliency of the same task vectors as this run's first edit, None if there is none.
+    """Another run with the table of saliency for the same first edit on the same task vectors; None without one.
 
-    An edit that stands first sees the task vectors themselves, whatever comes after it.
+    The first edit works on the task vectors themselves, independent of later steps.
     """
     recipe = read_recipe(run)
     if recipe is None or not recipe.edits:
@@ -154,7 +155,7 @@ def same_saliency(run: Run, others: Iterable[Run]) -> Run | None:
 
 
 def read_recipe(run: Run) -> Recipe | None:
-    """A run's recipe, None if it has none or this version lacks one of its methods."""
+    """A run's recipe; None if it has none or this version lacks one of its methods."""
     return _parse_recipe(run.recipe_yaml) if run.recipe_yaml else None
 
 
@@ -167,15 +168,15 @@ def _parse_recipe(recipe_yaml: str) -> Recipe | None:
 
 
 def _chain(recipe: Recipe, run: Run) -> Chain:
-    """What a recipe does to the inputs of a run; counting unused tensors matters only if there are any."""
+    """The chain of a recipe on the inputs of a run; counting unused tensors matters only if there are any."""
     counts = recipe.count_dead_params and run.sizes["dead"] > 0
     return _steps(recipe, run), recipe.exemplars, (counts, recipe.adapt, recipe.test_data)
 
 
 def _steps(recipe: Recipe, run: Run) -> tuple[Step, ...]:
-    """The chain; a step that can be written in several ways in its plainest one for the tensors of a run.
+    """The steps of a recipe; a step with several equivalent forms in its simplest form for the tensors of a run.
 
-    It stays as it is written where they are not stored, or are not those that it names.
+    Steps remain unchanged if the run's tensors are not stored, or are not those that the step names.
     """
     if not any(method.plainest for method in recipe.methods) or "tensors" not in run.tables:
         return recipe.steps

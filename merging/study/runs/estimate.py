@@ -1,4 +1,4 @@
-"""What a run will cost before it starts: time, memory, bytes read. Learns this machine's speed from its own runs."""
+"""The cost of a run before it starts: time, memory, bytes read. This machine's speed comes from its own runs."""
 
 from __future__ import annotations
 
@@ -34,24 +34,24 @@ from merging.study.runs.run import THIS_MACHINE, Run
 
 READING, MERGING, ADAPTING, EVALUATING = "reading", "merging", "adapting", "evaluating"
 PHASES = (READING, MERGING, ADAPTING, EVALUATING)
-# Work per second of one slow core, until this machine has runs of its own to learn from.
+# Work per second of one slow core, used until this machine has runs of its own.
 SPEED = {READING: 5e8, MERGING: 2e10, ADAPTING: 2e10, EVALUATING: 2e10}
 PER_SCALAR = 150  # multiply-adds that take as long as handling one scalar once
 MLPS = 2 / 3  # share of a tower's multiply-adds that its MLPs take
-UPDATE = 8e6  # multiply-adds that take as long as what an update on features costs beside its products
+UPDATE = 8e6  # multiply-adds that take as long as the overhead of an update on features
 LEARNING = 3  # forward passes that take as long as an image's forward and backward pass in a batch
 GRADIENT = 4  # forward passes that take as long as one image's own gradient
 OF_CHAIN = (MERGING, ADAPTING)  # phases whose speed depends on the methods
-ENOUGH = 5  # runs to learn from
+ENOUGH = 5  # latest runs that the speed is computed from
 
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
     """``seconds`` in all and by phase, ``anonymous_bytes`` of memory, ``reads_bytes`` from files.
 
-    ``work`` is what the time is proportional to: bytes read, multiply-adds of the merge, multiply-adds of the tower.
-    ``learned`` says that the seconds of merging and evaluating come from this machine's own runs; else they are a
-    guess for a slow core.
+    ``work`` is proportional to the time of each phase: bytes read, multiply-adds of the merge and of the tower.
+    ``learned``: the seconds of merging and evaluating come from this machine's own runs, and are not those of a slow
+    core.
     """
 
     seconds: float
@@ -60,20 +60,21 @@ class Estimate:
     phases: Mapping[str, float]
     work: Mapping[str, float]
     learned: bool
-    whole: Mapping[str, int] = field(default_factory=dict)  # memory of each tensor that is not worked on in pieces
+    whole: Mapping[str, int] = field(default_factory=dict)  # memory for each tensor that cannot be merged in pieces
     matrices: int = 0  # tensors of a network other than CLIP that are decomposed or multiplied
 
     def find_too_large(self, free: int, recipe: Recipe) -> str:
-        """A sentence on the tensors that do not fit into so many bytes of free memory; empty where all do."""
+        """A sentence about the tensors that do not fit into ``free`` bytes of memory; empty if all do."""
         large = sorted((name for name in self.whole if self.whole[name] > free), key=lambda name: -self.whole[name])
         if not large:
             return ""
         pairs = zip(recipe.methods, recipe.steps, strict=True)
         methods = first_few(method.title for method, step in pairs if not method.is_elementwise(step.params))
         return (
-            f"Memory is too small for what {methods} works on as a whole: {first_few(large)}. {printable(large[0])} "
-            f"needs about {size_text(self.whole[large[0]])}; {size_text(free)} are free. Free memory, merge fewer "
-            "experts at once, use a machine with more memory, or choose methods that work scalar by scalar."
+            f"Memory is too small for tensors that {methods} cannot merge in pieces: {first_few(large)}. "
+            f"{printable(large[0])} needs about {size_text(self.whole[large[0]])}; {size_text(free)} are free. "
+            "Free memory, merge fewer experts at once, use a machine with more memory, or choose methods that work "
+            "scalar by scalar."
         )
 
 
@@ -85,13 +86,13 @@ def estimate_run(
     *,
     quiet: bool = False,
 ) -> Estimate:
-    """The cost of running a recipe on a device; the runs of this machine on it among ``runs`` give its speed.
+    """The cost of running a recipe on a device, whose speed comes from those of ``runs`` that were computed on it.
 
-    ``quiet`` gives the time on the quiet machine, from its fastest runs: what a busy one takes says little of the work.
+    ``quiet``: the time on an idle machine, from its fastest runs, since runs on a busy machine measure its load.
     """
     chosen = choose_device(device)
-    here = describe_device(chosen)
-    runs = [run for run in runs if run.device == here]
+    device_name = describe_device(chosen)
+    runs = [run for run in runs if run.device == device_name]
     merged = [p for p in opened.pretrained.parameters if p.role not in UNMERGED]
     numels = [opened.pretrained.infos[p.name].numel for p in merged]
     chain = chain_work(opened.recipe, opened.pretrained, opened.experts)
@@ -126,7 +127,7 @@ def estimate_run(
 
 
 def tensor_bytes(opened: OpenedRecipe, names: Collection[str]) -> int:
-    """Memory that the work on the largest of these whole tensors takes, alone."""
+    """Bytes of memory for merging the largest of these whole tensors, alone."""
     chain = chain_work(opened.recipe, opened.pretrained, opened.experts)
     merged = [p for p in opened.pretrained.parameters if p.name in names]
     itemsize = 8 if any(i.dtype == torch.float64 for i in opened.pretrained.infos.values()) else 4
@@ -135,14 +136,14 @@ def tensor_bytes(opened: OpenedRecipe, names: Collection[str]) -> int:
 
 
 def in_memory_bytes(opened: OpenedRecipe, device: str = "auto") -> int:
-    """Memory of a merge that is not written to a file: what it takes, and the merged weights."""
+    """Bytes of memory for a merge that is not written to a file, including the merged weights."""
     models = len(opened.experts) if opened.recipe.per_task else 1
     weights = models * sum(info.nbytes for info in opened.pretrained.infos.values())
     return estimate_run(opened, device=device).anonymous_bytes + weights
 
 
 def _count_more_models(opened: OpenedRecipe) -> int:
-    """Models that are written in addition to the one that every merge gives."""
+    """The number of models beyond the first one."""
     return len(opened.experts) - 1 if opened.recipe.per_task else 0
 
 
@@ -152,7 +153,7 @@ def _in_pieces(opened: OpenedRecipe) -> bool:
 
 
 def _count_matrices(opened: OpenedRecipe) -> int:
-    """How many tensors the methods of a recipe decompose, or multiply as matrices."""
+    """The number of tensors that the methods of a recipe decompose, or multiply as matrices."""
     pairs = [(method, step.params) for method, step in zip(opened.recipe.methods, opened.recipe.steps, strict=True)]
     return max(
         sum(method.algebra(params, matrix) > 0 for matrix in linear_maps(opened.pretrained, 2, method.algebra_on))
@@ -163,7 +164,7 @@ def _count_matrices(opened: OpenedRecipe) -> int:
 def _layer_sizes(
     opened: OpenedRecipe, chain: ChainWork, merged: Sequence[Parameter], itemsize: int
 ) -> tuple[int, dict[str, int]]:
-    """Memory that the work on pieces takes, and {tensor: that on each whole one}."""
+    """Bytes of memory for merging in pieces, and {tensor: bytes for merging it whole}."""
     maps, recipe = linear_maps(opened.pretrained, 2), opened.recipe
     pairs = [(method, step.params) for method, step in zip(recipe.methods, recipe.steps, strict=True)]
     whole = [(method, params) for method, params in pairs if not method.is_elementwise(params)]
@@ -184,7 +185,7 @@ def _layer_sizes(
 
 
 def _piece_bytes(opened: OpenedRecipe, numel: int, itemsize: int) -> int:
-    """Memory that tensors take that come in pieces, the largest of so many scalars."""
+    """Bytes of memory for tensors that are merged in pieces, the largest of ``numel`` scalars."""
     return min(numel, 4 * BLOCK_CPU) * (len(opened.experts) + 1) * itemsize * LAYER_COPIES
 
 
@@ -197,9 +198,9 @@ def _exemplar_work(opened: OpenedRecipe, chain: ChainWork) -> float:
 
 
 def learning_images(opened: OpenedRecipe, benchmark: Benchmark | None) -> list[int]:
-    """How many images of each merged task the chain learns from, in order; exemplars if it needs no test data.
+    """The number of images of each merged task that the chain learns from, in order; exemplars without test data.
 
-    Without a benchmark, and of tasks that it does not have, as many as exemplars are drawn by default.
+    Without a benchmark, and for tasks that it does not have, it is the default number of exemplars.
     """
     recipe, names = opened.recipe, list(opened.experts)
     settings, split = recipe.test_data or recipe.exemplars, recipe.test_data.split if recipe.test_data else EXEMPLARS
@@ -211,7 +212,7 @@ def learning_images(opened: OpenedRecipe, benchmark: Benchmark | None) -> list[i
 
 
 def _learning_work(opened: OpenedRecipe, benchmark: Benchmark | None, stages: Sequence[tuple[Method, Step]]) -> float:
-    """Multiply-adds that take as long as what these methods learn: passes of images forward and backward."""
+    """Multiply-adds that take as long as these methods' learning: passes of images forward and backward."""
     tower, images = find_tower(opened.pretrained), learning_images(opened, benchmark)
     if tower is None:
         return 0.0
@@ -226,7 +227,7 @@ def _learning_work(opened: OpenedRecipe, benchmark: Benchmark | None, stages: Se
 
 
 def _update_work(method: Adapt, step: Step, images: Sequence[int], sizes: Sizes) -> float:
-    """Multiply-adds that take as long as an adapt's updates on features: forward, and twice as much backward."""
+    """Multiply-adds that take as long as an adapt's updates on features; backward costs twice as much as forward."""
     count, rows = method.updates(step.params, images)
     shapes = method.shapes(step.params, sizes)
     learned = sum(math.prod(shape) for shape in (*shapes.router.values(), *shapes.per_task.values()))
@@ -234,29 +235,29 @@ def _update_work(method: Adapt, step: Step, images: Sequence[int], sizes: Sizes)
 
 
 def _exemplar_bytes(opened: OpenedRecipe) -> int:
-    """Memory for the exemplars of all tasks: images, their tokens and what enters a block; or a model's gradients."""
+    """Bytes of memory for the exemplars of all tasks: images, their tokens and a block's inputs; or gradients."""
     tower = find_tower(opened.pretrained)
     if opened.recipe.exemplars is None or tower is None:
         return 0
     images, rows = opened.recipe.exemplars.per_task, opened.recipe.exemplars.per_task * count_tokens(tower)
-    each = 3 * images * tower.image_size**2
-    held = 0
+    image_numbers = 3 * images * tower.image_size**2
+    most = 0
     for method, _ in opened.recipe.data_methods:
         if method.gradients:  # one expert's at a time: its weights, their gradients, and sums of those in float64
-            held = max(held, 4 * sum(opened.pretrained.infos[p.name].numel for p in opened.pretrained.parameters))
+            most = max(most, 4 * sum(opened.pretrained.infos[p.name].numel for p in opened.pretrained.parameters))
         else:  # rows, or their Gram matrix in float64 where that is smaller
             entering = sum(
                 min(rows * matrix.inputs, 2 * matrix.inputs**2) for matrix in linear_maps(opened.pretrained, 1, block=0)
             )
-            held = max(held, len(opened.experts) * (rows * tower.width + entering))
-    return 4 * (len(opened.experts) * each + held)
+            most = max(most, len(opened.experts) * (rows * tower.width + entering))
+    return 4 * (len(opened.experts) * image_numbers + most)
 
 
 def _evaluation_work(opened: OpenedRecipe, benchmark: Benchmark | None) -> float:
     """Multiply-adds of the tower over all images.
 
-    With one model per task, tasks in domain are evaluated on their own model, the others on all models. Where an adapt
-    names an image's task, images in domain run again to be routed and through what they are routed to.
+    With one model per task, tasks in domain are evaluated on their own model, the others on all models. If an adapt
+    predicts an image's task, images in domain run again: once for routing, and once through the chosen model.
     """
     tower = find_tower(opened.pretrained)
     if benchmark is None or tower is None:
@@ -265,12 +266,12 @@ def _evaluation_work(opened: OpenedRecipe, benchmark: Benchmark | None) -> float
     models = {task.key: 1 if task.key in opened.experts else outside for task in benchmark.tasks}
     images = sum(models[key] * benchmark.count(key, split) for key in models for split in SPLITS)
     routed = opened.recipe.is_routed
-    each = 1 + MLPS * len(opened.experts) if routed else 1.0  # beside the model, a share of every expert's
-    return forward_flops(tower) / 2 * (images * each + _count_unknown_task_images(opened, benchmark) * (1 + each))
+    passes = 1 + MLPS * len(opened.experts) if routed else 1.0  # the model, and the MLPs of every expert
+    return forward_flops(tower) / 2 * (images * passes + _count_unknown_task_images(opened, benchmark) * (1 + passes))
 
 
 def _count_unknown_task_images(opened: OpenedRecipe, benchmark: Benchmark) -> int:
-    """Images that are scored a second time, with their task unknown."""
+    """The number of images that are scored a second time, as if their task were unknown."""
     adapts = [method for method, _ in opened.recipe.stages if isinstance(method, Adapt)]
     if not any(adapt.names for adapt in adapts) or not set(opened.experts) <= {task.key for task in benchmark.tasks}:
         return 0
@@ -278,9 +279,9 @@ def _count_unknown_task_images(opened: OpenedRecipe, benchmark: Benchmark) -> in
 
 
 def _speed(phase: str, chain: tuple[str, ...], runs: Sequence[Run], quiet: bool) -> float | None:
-    """Work per second: the median of the latest own runs (of the same chain, where the method matters), if any.
+    """Work per second: the median of the latest own runs, in ``OF_CHAIN`` of the same chain; None without any.
 
-    ``quiet``: the fastest of them all.
+    ``quiet``: the speed of the fastest run.
     """
     own = [
         run for run in runs if run.provenance == THIS_MACHINE and (phase not in OF_CHAIN or _stage_keys(run) == chain)
@@ -292,5 +293,5 @@ def _speed(phase: str, chain: tuple[str, ...], runs: Sequence[Run], quiet: bool)
 
 
 def _stage_keys(run: Run) -> tuple[str, ...]:
-    """The keys of a run's whole chain, its adapt included."""
+    """The keys of a run's whole chain, including its adapt."""
     return (*run.chain, run.adapt) if run.adapt else run.chain

@@ -1,4 +1,4 @@
-"""The one path from a recipe to a stored run, for the app, the command line and the library's builder."""
+"""From a recipe to a stored run, for the app, the command line and the builder of the bundled library."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 
 
 class RunOptions(TypedDict, total=False):
-    """What of a run is needed, and what of a new one stays."""
+    """The parts of a run that are needed, and that a new run stores."""
 
-    evaluate: bool  # whether the run must have scores; a stored run without them gets them
-    keep_model: bool  # whether the weights of a new run stay
-    need_model: bool  # whether a stored run must have some
+    evaluate: bool  # whether the run must have scores; a stored run without scores is evaluated
+    keep_model: bool  # whether a new run stores its weights
+    need_model: bool  # whether a stored run must have weights
     strict: bool  # whether to refuse experts that probably do not belong to the pretrained model
 
 
@@ -39,7 +39,7 @@ DEFAULTS = RunOptions(evaluate=True, keep_model=True, need_model=False, strict=F
 
 
 def complete_options(options: RunOptions) -> RunOptions:
-    """The options with the defaults of those that are missing. Raises TypeError if there is none of that name."""
+    """The options, with defaults for missing ones. Raises TypeError for an unknown option."""
     if strange := options.keys() - DEFAULTS.keys():
         raise TypeError(f"A run has no option {', '.join(sorted(strange))}; it has {', '.join(DEFAULTS)}.")
     return {**DEFAULTS, **options}
@@ -60,17 +60,18 @@ def execute(
 
     Args:
         benchmark: what the merged model is evaluated on; default: the bundled one, if it fits the model.
-        context: its progress covers reading, merging and evaluating together. It can pause while something is learned;
-            the same recipe then goes on from where it stopped. Every doubt about what belongs together is a warning
-            before anything is computed; the run has them, too. Its workers compute whole tensors and features.
-        base: the folder from which relative paths in the recipe count.
-        announce: called with the cost before anything is learned, or matrices of networks other than CLIP are read.
-        scored: scores of the run's model on the benchmark, if it was evaluated together with others.
+        context: its progress covers reading, merging and evaluating together. It can pause while a method learns; the
+            same recipe then resumes from there. Doubts about whether experts belong to the pretrained model are
+            warnings before the computation, and stored with the run. Workers compute whole tensors and features.
+        base: the folder to which relative paths in the recipe are relative.
+        announce: called with the cost before a method learns, or matrices of networks other than CLIP are read.
+        scored: scores of the run's model on the benchmark, if it was evaluated together with other models.
         options: see RunOptions.
 
     Raises:
-        CheckpointError, CompatibilityError, NeedsError, MergingError: it cannot be run so, or memory is too small.
-        StoreError: the disk cannot be written to. Cancelled, Paused: nothing is kept, or what was learned so far.
+        CheckpointError, CompatibilityError, NeedsError, MergingError: the recipe cannot be run, or memory is too small.
+        StoreError: the disk cannot be written to. Cancelled: the user cancelled, and nothing is stored. Paused: the
+            user paused, and what was learned so far is stored.
     """
     chosen = complete_options(options)
     evaluate, need_model = chosen["evaluate"], chosen["need_model"]
@@ -86,17 +87,17 @@ def execute(
     with store.lock(run_id, parts[MERGING], "computes the same run"):
         if run := stored_run(store, run_id, scored_on, need_model):
             return run
-        seen = ChainImages(_sample_exemplars(recipe, fitting, reason), _sample_test_data(recipe, fitting, reason))
+        images = ChainImages(_sample_exemplars(recipe, fitting, reason), _sample_test_data(recipe, fitting, reason))
         work = RunWork(
-            run_id, opened, digests, store, scored_on, seen, context, parts, plan, chosen["keep_model"], scored=scored,
-            seconds={READING: reading}, warnings=[reason] if reason and evaluate else [],
+            run_id, opened, digests, store, scored_on, images, context, parts, plan, chosen["keep_model"],
+            scored=scored, seconds={READING: reading}, warnings=[reason] if reason and evaluate else [],
         )  # fmt: skip
         _compute(work, announce)
     return _find_own(store, run_id)
 
 
 def _open_recipe(recipe: Recipe, base: Path | None, benchmark: Benchmark | None, strict: bool) -> OpenedRecipe:
-    """The recipe with its files open. Raises MergingError if it cannot run on such models, or ``strict`` forbids it."""
+    """The recipe with its files open. Raises MergingError if these models do not suit it, or ``strict`` forbids it."""
     opened = open_inputs(recipe, base, benchmark)
     check_kind(recipe, opened.pretrained, recipe.data_files.layer_inputs or None, recipe.data_files.gradients or None)
     if strict:
@@ -108,7 +109,7 @@ def _plan(
     opened: OpenedRecipe, benchmark: Benchmark | None, store: Store, device: str,
     announce: Callable[[Estimate], None] | None,
 ) -> Estimate:  # fmt: skip
-    """What the run costs. Raises MergingError if tensors do not fit into the memory, before anything is read."""
+    """The estimated cost of the run. Raises MergingError, before files are read, if tensors do not fit into memory."""
     plan = estimate_run(opened, benchmark, store.list_runs(), device)
     if (sentence := plan.find_too_large(free_memory(), opened.recipe)) and not _is_known(opened.recipe, store):
         raise MergingError(sentence)
@@ -118,7 +119,7 @@ def _plan(
 
 
 def _is_known(recipe: Recipe, store: Store) -> bool:
-    """Whether some run has this recipe, so that there may be nothing to compute."""
+    """Whether a stored run has this recipe, so that there may be nothing to compute."""
     with contextlib.suppress(MergingError):  # a method of another version
         return any(run.recipe == recipe for run in store.list_runs())
     return False
@@ -132,7 +133,7 @@ def _read_digests(opened: OpenedRecipe, context: Context) -> tuple[dict[str, str
 
 @contextlib.contextmanager
 def _learning_state(store: Store, run_id: str, pause: Cancel | None) -> Iterator[LearningState]:
-    """What an earlier attempt has learned, for the block to go on from; removed once the run is done, or cancelled."""
+    """The learned state of an earlier attempt, from which the block resumes; removed when it is done or cancelled."""
     from merging.engine.learning.learning_state import LearningState  # its imports take a while
 
     try:
@@ -165,7 +166,7 @@ def _compute(work: RunWork, announce: Callable[[Estimate], None] | None) -> None
 
 
 def _sample_exemplars(recipe: Recipe, benchmark: Benchmark | None, reason: str) -> dict[str, TaskExemplars] | None:
-    """Training images for the methods that need some, drawn as the recipe says, with labels and heads."""
+    """Labeled training images, with heads, as the recipe samples them; None if its methods need none."""
     if recipe.exemplars is None:
         return None
     if benchmark is None:
@@ -177,15 +178,15 @@ def _sample_exemplars(recipe: Recipe, benchmark: Benchmark | None, reason: str) 
 
 
 def _describe_alternative(recipe: Recipe) -> str:
-    """What can be given in place of exemplars, in a sentence; empty if nothing can."""
+    """A sentence about files that can replace exemplars; empty if none can."""
     if not all(method.reads_layer_inputs for method, _ in recipe.data_methods):
         return ""
-    given = "What enters the experts' layers can be given instead."
-    return f" {given} On the command line: --layer-inputs NAME=FILE for each expert."
+    sentence = "Files of the experts' layer inputs can replace them."
+    return f" {sentence} On the command line: --layer-inputs NAME=FILE for each expert."
 
 
 def _sample_test_data(recipe: Recipe, benchmark: Benchmark | None, reason: str) -> dict[str, TaskExemplars] | None:
-    """Images without labels of the merged tasks, drawn as the recipe says, with heads."""
+    """Unlabeled images of the merged tasks, with heads, as the recipe samples them; None if it needs none."""
     if recipe.test_data is None:
         return None
     if benchmark is None:
@@ -194,7 +195,7 @@ def _sample_test_data(recipe: Recipe, benchmark: Benchmark | None, reason: str) 
 
 
 def stored_run(store: Store, run_id: str, benchmark: Benchmark | None, need_model: bool) -> Run | None:
-    """A stored run with scores on the benchmark, if there is one, and with weights if they are needed."""
+    """A stored copy of the run, with scores if there is a benchmark and weights if ``need_model``; None without one."""
     for run in store.list_copies(run_id):
         scored = benchmark is None or (run.has_scores and run.benchmark == benchmark.digest)
         if scored and (run.has_model or not need_model):

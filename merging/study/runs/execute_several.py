@@ -1,4 +1,4 @@
-"""Runs several recipes: one after another in this process, or each whole on a worker that sees the store."""
+"""Runs several recipes: one after another in this process, or each on a worker that sees the store."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from merging.tasks.workers.workers import Workers
 
 @dataclass(frozen=True)
 class WantedRun:
-    """A recipe, and the folder from which its relative paths count; None: the current one."""
+    """A recipe, and the folder to which its paths are relative; None: the current one."""
 
     recipe: Recipe
     base: Path | None = None
@@ -42,13 +42,13 @@ def execute_several(
     context: Context = QUIET,
     **options: Unpack[RunOptions],
 ) -> list[Run | MergingError]:
-    """The stored runs of recipes, in their order, and the error in place of each that fails.
+    """The stored runs of recipes, in their order; a run that fails has its error instead.
 
-    Workers of the context compute and write the missing runs, if they see the store; else they are computed here, and
-    with a warning. It can pause between two runs, and while something is learned here.
+    Workers of the context compute and write the missing runs if they see the store; otherwise this process does, with a
+    warning. The work can pause between two runs, and while a method learns in this process.
 
     Raises:
-        StoreError: the disk cannot be written to. Cancelled, Paused: as asked; what is finished is kept.
+        StoreError: the disk cannot be written to. Cancelled, Paused: the user did; finished runs are stored.
     """
     if benchmark is None and len(wanted) > 0:
         benchmark = _bundled_library()
@@ -58,39 +58,39 @@ def execute_several(
 
 @dataclass
 class SeveralRuns:
-    """Runs that are wanted, and how; ``_found`` has what came, by their names."""
+    """Recipes to run, and with which options; ``_results`` has each run or error, by the names of tasks."""
 
     wanted: Sequence[WantedRun]
     store: Store
     options: RunOptions
     benchmark: Benchmark | None
     context: Context
-    _found: dict[str, Run | MergingError] = field(default_factory=dict)
+    _results: dict[str, Run | MergingError] = field(default_factory=dict)
 
     def execute_all(self, workers: Workers | None) -> list[Run | MergingError]:
-        """What came of each: one after another, or on workers what takes longest first."""
+        """The run or error of each recipe; workers begin with the longest run, this process follows the order."""
         tasks = [self._task(number, one, workers) for number, one in enumerate(self.wanted)]
-        failed = [name for name, came in self._found.items() if isinstance(came, MergingError)]
-        missing = {task.name: task for task in tasks if task.name not in self._found}
+        failed = [name for name, result in self._results.items() if isinstance(result, MergingError)]
+        missing = {task.name: task for task in tasks if task.name not in self._results}
         TaskMap(
-            RUN, self.context, lambda task, _: self._read(task.name), self._take, self._take,
+            RUN, self.context, lambda task, _: self._read(task.name), self._note_result, self._note_result,
             total=len({task.name for task in tasks}) - len(failed), folder=self.store.root,
         ).run(sorted(missing.values(), key=lambda task: -task.work), workers)  # fmt: skip
-        return [self._found[task.name] for task in tasks]
+        return [self._results[task.name] for task in tasks]
 
-    def _take(self, task: WorkerTask, came: Run | MergingError) -> None:
-        self._found[task.name] = came
+    def _note_result(self, task: WorkerTask, result: Run | MergingError) -> None:
+        self._results[task.name] = result
 
     def _task(self, number: int, one: WantedRun, workers: Workers | None) -> WorkerTask:
-        """A task, of as much work as seconds; what is stored, or cannot be run on workers, is found."""
+        """The task of a recipe, with its seconds as work. Stored runs and errors of planning are noted as results."""
         name, seconds, ask = str(number), 0.0, None
         if workers is not None:
             try:
                 name, ask, seconds = self.plan_run(one, workers)
                 if ask is None:
-                    self._found[name] = self._read(name)
+                    self._results[name] = self._read(name)
             except MergingError as error:
-                self._found[name] = error
+                self._results[name] = error
         return WorkerTask(name, ask or dict, partial(self._run, number, one), max(1, round(seconds)))
 
     def _run(self, number: int, one: WantedRun, context: Context) -> Run:
@@ -98,10 +98,12 @@ class SeveralRuns:
         return execute(one.recipe, self.store, benchmark=self.benchmark, base=one.base, context=part, **self.options)
 
     def plan_run(self, one: WantedRun, workers: Workers) -> tuple[str, Callable[[], Plain] | None, float]:
-        """The id of a run, how a worker is asked for it (None if it is stored), and the seconds that it may take.
+        """The id of a run, a function that makes its request to a worker (None if it is stored), and its seconds.
 
-        Asking raises WorkerError if it needs more memory than each worker may take. Raises MergingError: it cannot be
-        run.
+        The function raises WorkerError if the run needs more memory than each worker may use.
+
+        Raises:
+            MergingError: the recipe cannot be run.
         """
         options, base = self.options, (one.base or Path.cwd()).absolute()
         opened = open_inputs(one.recipe, base, self.benchmark)
@@ -131,7 +133,7 @@ class SeveralRuns:
     def _read(self, name: str) -> Run:
         if found := self.store.find_promised(name):
             return found
-        raise StoreError(f"Run {name} was computed, but cannot be read here. Run its recipe again.")
+        raise StoreError(f"Run {name} was computed by a worker, but cannot be read. Run its recipe again.")
 
 
 def _bundled_library() -> Benchmark | None:

@@ -32,14 +32,14 @@ LONG = 2000  # characters of a warning
 
 @dataclass(frozen=True)
 class OpenedRecipe:
-    """A recipe with its opened checkpoints and the states of their files at that moment."""
+    """A recipe with its opened checkpoints, and the states of their files when they were opened."""
 
     recipe: Recipe
     pretrained: Checkpoint
     experts: Mapping[str, Checkpoint]
     states: tuple[tuple[int, ...] | None, ...]
     benchmark: Benchmark | None = None  # the source of exemplars; None is the bundled one
-    base: Path | None = None  # from where relative paths in the recipe count; None is the current folder
+    base: Path | None = None  # the folder to which paths in the recipe are relative; None is the current folder
     captured_files: CapturedFiles = field(default_factory=CapturedFiles)  # of layer inputs and gradients
 
     def __iter__(self) -> Iterator[Checkpoint]:
@@ -61,7 +61,7 @@ class OpenedRecipe:
         """{"pretrained": digest, "experts/<name>": digest}; files that this process has read are not read again.
 
         Raises:
-            TaskError: a model of a benchmark that was made here is not as it was written.
+            TaskError: a model of the user's own benchmark was changed after it was written.
         """
         meter = context.meter(self.nbytes)
         digests = {}
@@ -71,22 +71,22 @@ class OpenedRecipe:
         return digests
 
     def run_id(self, digests: Mapping[str, str] | None = None) -> str:
-        """The id of the run, which depends on what is merged, and how."""
+        """The id of the run, which depends on the merged checkpoints and the recipe."""
         digests = digests or self.digests()
         experts = {name: digests[expert_key(name)] for name in self.experts}
-        drawn_from = (self.benchmark or Benchmark.load()).digest if self.recipe.exemplars else ""
+        images = (self.benchmark or Benchmark.load()).digest if self.recipe.exemplars else ""
         dead, tensors = self.pretrained.unused_text.numel > 0, self.pretrained.parameters
         if isinstance(self.pretrained, TeamBase):
             dead = self.pretrained.team.untouched > 0
         inference = INFERENCE if self.pretrained.is_inferred else 0
-        given = self.captured_files.digests()
-        return self.recipe.run_id(digests["pretrained"], experts, drawn_from, dead, tensors, inference, given)
+        files = self.captured_files.digests()
+        return self.recipe.run_id(digests["pretrained"], experts, images, dead, tensors, inference, files)
 
     @cached_property
     def _report(self) -> FitReport:
-        """The report on a sample of the numbers; raises CompatibilityError if the structures differ.
+        """The fit report from a sample of the weights; raises CompatibilityError if the structures differ.
 
-        Numbers that are not finite are left to the merge, which reads all that matter and names every bad tensor.
+        Weights that are not finite raise nothing here: the merge reads all weights and names every such tensor.
         """
         report = check_fit(self.pretrained, self.experts, values=False, sample=True)
         if any(error.problem != "not finite" for error in report.errors):
@@ -95,9 +95,9 @@ class OpenedRecipe:
 
     @property
     def doubts(self) -> tuple[str, ...]:
-        """Sentences on experts that can be merged but probably do not belong here; a sample is read once.
+        """Sentences about experts that can be merged but probably do not belong to the pretrained model.
 
-        Invisible characters in the experts' names are escaped.
+        A sample of the weights is read once. Invisible characters in the experts' names are escaped.
 
         Raises:
             CompatibilityError: the checkpoints cannot be merged.
@@ -111,24 +111,24 @@ class OpenedRecipe:
             raise CompatibilityError("\n".join((*self.doubts, refused)), self._report)
 
     def raise_if_changed(self) -> None:
-        """Raise CheckpointError if a file was overwritten since it was opened."""
+        """Raise CheckpointError if a file was overwritten after it was opened."""
         for checkpoint, state in zip(self, self.states, strict=True):
             if checkpoint.state() != state:
                 raise CheckpointError(
-                    f"{checkpoint.name} was changed while it was being read; nothing was kept. Run the recipe again."
+                    f"{checkpoint.name} was changed while it was being read; nothing was stored. Run the recipe again."
                 )
         self.captured_files.raise_if_changed()
 
 
 def open_inputs(recipe: Recipe, base: Path | None = None, benchmark: Benchmark | None = None) -> OpenedRecipe:
-    """The checkpoints that a recipe refers to; relative paths count from ``base`` (default: the current folder).
+    """The checkpoints that a recipe names; its paths are relative to ``base`` (default: the current folder).
 
     Raises:
         CheckpointError: a file is missing or is not a checkpoint.
     """
     models = recipe.models(base)
-    of_experts = {name: models[expert_key(name)] for name, _ in recipe.experts}
-    pretrained, experts = open_models(models[PRETRAINED], of_experts, recipe.family)
+    expert_models = {name: models[expert_key(name)] for name, _ in recipe.experts}
+    pretrained, experts = open_models(models[PRETRAINED], expert_models, recipe.family)
     files = CapturedFiles.open(recipe, base)
     return replace(with_checkpoints(recipe, pretrained, experts, benchmark), base=base, captured_files=files)
 
@@ -136,34 +136,35 @@ def open_inputs(recipe: Recipe, base: Path | None = None, benchmark: Benchmark |
 def with_checkpoints(
     recipe: Recipe, pretrained: Checkpoint, experts: Mapping[str, Checkpoint], benchmark: Benchmark | None = None
 ) -> OpenedRecipe:
-    """A recipe with open checkpoints, which take the architecture and the activation that it names.
+    """A recipe with open checkpoints, which get the architecture and the activation that the recipe states.
 
-    If neither it nor the pretrained model names an activation, the experts do, if all that name one name the same.
+    If neither the recipe nor the pretrained model states an activation, it is that of the experts, if those that state
+    one agree.
 
     Raises:
-        CheckpointError: one is a classification head, or the files state another architecture than the recipe.
+        CheckpointError: a file is a classification head, or states another architecture than the recipe.
         ParameterError: the recipe names tensors or experts that do not exist.
     """
-    given = StatedArchitecture.parse(recipe.architecture)
+    stated = StatedArchitecture.parse(recipe.architecture)
     for checkpoint in (pretrained, *experts.values()):
         refuse_head(checkpoint)
-    pretrained = with_architecture(pretrained, given)
-    experts = {name: with_architecture(expert, given, sizes=False) for name, expert in experts.items()}
+    pretrained = with_architecture(pretrained, stated)
+    experts = {name: with_architecture(expert, stated, sizes=False) for name, expert in experts.items()}
     if any(method.content for method in recipe.methods):
         list(recipe.contents(pretrained.parameters))
-    named = recipe.activation
-    if not named and not activation_in_metadata(pretrained):
+    activation = recipe.activation
+    if not activation and not activation_in_metadata(pretrained):
         activations = {activation_in_metadata(expert) for expert in experts.values()} - {""}
-        named = activations.pop() if len(activations) == 1 else ""
-    pretrained = with_activation(pretrained, named)
-    experts = {name: with_activation(expert, named) for name, expert in experts.items()}
+        activation = activations.pop() if len(activations) == 1 else ""
+    pretrained = with_activation(pretrained, activation)
+    experts = {name: with_activation(expert, activation) for name, expert in experts.items()}
     team = form_team(pretrained, experts, recipe.vocabulary, count_untouched=recipe.count_dead_params)
     states = tuple(checkpoint.state() for checkpoint in (pretrained, *experts.values()))
     return OpenedRecipe(recipe, team.pretrained, team.experts, states, benchmark)
 
 
 def is_scored(opened: OpenedRecipe, runs: Sequence[Run]) -> bool:
-    """Whether one of these copies of a run has all scores that it can have, on the benchmark if there is one."""
+    """Whether one of these copies of a run has all possible scores, on the recipe's benchmark if it has one."""
     if (benchmark := opened.benchmark) is None:
         return any(run.is_evaluation_done for run in runs)
     if any(run.has_scores and run.benchmark == benchmark.digest for run in runs):

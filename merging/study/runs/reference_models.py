@@ -1,4 +1,4 @@
-"""Stored evaluations of the models that merged ones are compared with: pretrained, experts, multi-task."""
+"""Stored evaluations of the models that merged models are compared with: pretrained, experts, multi-task."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def find_references(
 ) -> dict[str, Run]:
     """Stored evaluations of the reference models: {"pretrained", each expert's task, "multitask": run}.
 
-    With ``compute=False`` only those that are already stored.
+    Missing ones are evaluated if ``compute``.
     """
     runs = {}
     models = benchmark.models()
@@ -44,7 +44,7 @@ def find_references(
             started = time.monotonic()
             warnings: list[str] = []
             part = replace(parts[name], warn=warnings.append)
-            scores = evaluate_model(checkpoint, benchmark, kept=store.features_folder(run_id), context=part)
+            scores = evaluate_model(checkpoint, benchmark, stored_features=store.features_folder(run_id), context=part)
             seconds = time.monotonic() - started
             _write_reference(store, benchmark, run_id, name, content, scores, seconds, context.device, warnings)
         if run := store.find(run_id):
@@ -53,7 +53,7 @@ def find_references(
 
 
 def reference_id(benchmark: Benchmark, name: str) -> str:
-    """The id under which the evaluation of a reference model is stored, if it is: "pretrained", or an expert's task."""
+    """The id of the evaluation of a reference model, stored or not; ``name`` is "pretrained" or an expert's task."""
     return _make_id(DIGESTS.digest(benchmark.models()[name].open(name)), benchmark)
 
 
@@ -61,7 +61,7 @@ def store_reference(
     store: Store, benchmark: Benchmark, name: str, scores: pd.DataFrame, seconds: float, device: str,
     warnings: Sequence[str] = (),
 ) -> str:  # fmt: skip
-    """Store the scores of a reference model on all tasks, unless they are stored; gives their id."""
+    """Store the scores of a reference model on all tasks, unless they are stored; returns their id."""
     content = DIGESTS.digest(benchmark.models()[name].open(name))
     run_id = _make_id(content, benchmark)
     if not store.has_run(run_id):

@@ -25,32 +25,35 @@ if TYPE_CHECKING:
     from merging.models.checkpoint import Checkpoint
 
 FACTS, RECIPE = "run.json", "recipe.yaml"
-SALIENCY = "saliency"  # the table of edits that prune tensors by it
+SALIENCY = "saliency"  # the table of edits that prune whole tensors by their saliency
 FORMAT = 1
 THIS_MACHINE, PRECOMPUTED = "this machine", "precomputed"
 KINDS = ("merge", "pretrained", "expert", "multitask")
-REPORTED = "reporting"  # the split whose scores are shown
-NOT_EVALUATED = "Not evaluated"  # the start of the warning that gives the reason
-NOTHING_TO_DO = "Nothing to do: "  # in warnings that need no check, the start of a problem's fix
+REPORTED = "reporting"  # the split whose scores are reported
+NOT_EVALUATED = "Not evaluated"  # the first words of the warning with the reason
+NOTHING_TO_DO = "Nothing to do: "  # marks a warning that needs no check; begins the fix of its problem
 KIND = ResultKind("run", "runs", FACTS, "Run its recipe again.", large=True)
 
 
 @dataclass(frozen=True)
 class Run:
-    """One stored run. Reading a table or a model checks its hash the first time.
+    """One stored run. The first reading of a table or a model checks its hash.
 
-    ``kind`` is "merge", or what checkpoint was evaluated: "pretrained", "expert", "multitask". ``seconds`` is time per
-    phase on ``device``. ``created`` is an ISO time, None for precomputed runs. ``inputs`` are the sha-256 digests of
-    the checkpoints, as "pretrained" and "experts/<name>"; ``experts`` the names of those that were merged, which are
-    the in-domain tasks. ``chain`` holds the keys of the recipe's steps. ``per_task`` says that the merge gave one model
-    for each expert. ``sizes`` are bytes of the model ``files`` and of the ``header`` in them, as they were written, and
-    ``dead`` scalars of unused text tensors; empty for other kinds than merges. ``adapt`` is the key of what
-    sits on the merged model, empty without; ``modules`` are its files. ``adapted_on`` is the split whose images were
-    learned from ("choosing", "reporting" or "exemplars"), None if nothing was learned. ``images`` are the
-    numbers of "exemplars" and "test_data" of each task that the chain saw; empty if none, and in the bundled library.
-    ``test_images`` says which images of the test sets the scores are of, in words; empty if that is not known.
-    ``whole`` says that no half of them was kept to choose on, ``licenses`` what models and data sets state, by name.
-    ``network`` is what models other than CLIP are called; empty for CLIP.
+    ``kind`` is "merge", or the kind of the evaluated checkpoint: "pretrained", "expert", "multitask". ``seconds`` is
+    time per phase on ``device``. ``created`` is an ISO time, None for precomputed runs. ``inputs`` are the sha-256
+    digests of the checkpoints, as "pretrained" and "experts/<name>". ``experts`` are the names of the merged experts,
+    which are the in-domain tasks. ``chain`` holds the keys of the recipe's steps. ``per_task``: the merge has one model
+    for each expert. ``sizes`` are the bytes of the model ``files`` and of the ``header`` in them as written, and the
+    number of ``dead`` scalars of unused text tensors; empty for other kinds than merges.
+
+    ``adapt`` is the key of the adapt on top of the merged model, empty without one; ``modules`` are its files.
+    ``adapted_on`` is the split whose images the chain learned from ("choosing", "reporting" or "exemplars"), None if it
+    did not learn. ``images`` are the numbers of "exemplars" and "test_data" of each task that the chain used; empty
+    without any, and in the bundled library.
+
+    ``test_images`` describes in words which images of the test sets the scores are of; empty if unknown. ``whole``: no
+    half of these images was reserved for choosing. ``licenses`` are those that models and data sets state, by name.
+    ``network`` is the name of a network other than CLIP; empty for CLIP.
     """
 
     id: str
@@ -67,7 +70,7 @@ class Run:
     experts: tuple[str, ...]
     inputs: Mapping[str, str]
     benchmark: str | None  # digest of the benchmark that the scores are on
-    work: Mapping[str, float]  # scalars and images worked on per phase, for estimates
+    work: Mapping[str, float]  # the amount of work per phase, for estimates
     per_task: bool
     sizes: Mapping[str, int]
     adapt: str
@@ -83,10 +86,10 @@ class Run:
 
     @classmethod
     def from_result(cls, result: Result) -> Self | None:
-        """The run that a result is; None if another version of the program wrote it.
+        """The run in a stored result; None if another version of the program wrote it.
 
         Raises:
-            DamagedError: it is another run than its folder says. KeyError, TypeError: it is none.
+            DamagedError: its id is not the name of its folder. KeyError, TypeError: the result is not a run.
         """
         facts, manifest = result.facts, result.manifest
         if facts["format"] != FORMAT or facts["kind"] not in KINDS:
@@ -125,7 +128,7 @@ class Run:
 
     @property
     def path(self) -> Path:
-        """Its folder."""
+        """The folder of the run."""
         return self.result.path
 
     def columns(self, name: str) -> tuple[str, ...]:
@@ -141,7 +144,7 @@ class Run:
         """One of the tables.
 
         Raises:
-            StoreError: there is none of that name, or the file is damaged.
+            StoreError: there is no such table, or its file is damaged.
         """
         return self.plain_table(name).frame()
 
@@ -155,22 +158,22 @@ class Run:
 
     @property
     def has_scores(self) -> bool:
-        """Whether it was evaluated."""
+        """Whether the run was evaluated."""
         return SCORES in self.result.schemas
 
     @property
     def is_evaluation_done(self) -> bool:
-        """Whether it has scores, or a warning that says why it has none."""
+        """Whether the run has scores, or a warning with the reason why not."""
         return self.has_scores or bool(self.evaluation_warnings)
 
     @property
     def cautions(self) -> tuple[str, ...]:
-        """What may be wrong with the result: the warnings, one line each, but for the remarks."""
+        """The warnings of possible problems with the result, one line each; without the remarks."""
         return tuple(line for line in self._on_result if NOTHING_TO_DO not in line)
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """The warnings that need no check: why it has no scores, and those on which there is nothing to do."""
+        """The warnings that need no check: why the run has no scores, and those that ask for nothing."""
         return *self.evaluation_warnings, *(line for line in self._on_result if NOTHING_TO_DO in line)
 
     @property
@@ -180,12 +183,12 @@ class Run:
 
     @property
     def evaluation_warnings(self) -> tuple[str, ...]:
-        """The warnings that say why it has no scores; empty if it has some."""
+        """The warnings with the reasons why the run has no scores; empty if it has scores."""
         return tuple(text for text in self.warnings if text.startswith(NOT_EVALUATED))
 
     @cached_property
     def scores(self) -> pd.DataFrame | None:
-        """Accuracies as ``merging.engine.evaluation.evaluate.evaluate`` gives them, None if it was not evaluated."""
+        """The table of accuracies of ``merging.engine.evaluation.evaluate.evaluate``; None if it was not evaluated."""
         return self.table(SCORES) if self.has_scores else None
 
     @cached_property
@@ -200,22 +203,22 @@ class Run:
 
     @cached_property
     def name(self) -> str:
-        """The title as lists show it: where a paper's title leaves the merge's parameters open, with their values."""
+        """The title in lists: with the merge's parameters if a paper's title leaves them open."""
         return name_of(self.title, lambda: keyed(read_plain_yaml(self.recipe_yaml)["merge"], "merge")[1])
 
     @property
     def has_model(self) -> bool:
-        """Whether the weights are here, with the modules on top (cheap: no hash is computed)."""
+        """Whether the weights are stored, and the modules if it has an adapt (cheap: no hash is computed)."""
         return bool(self.models) and bool(self.modules or not self.adapt)
 
     @property
     def adapts_on_test(self) -> bool:
-        """Whether it learned, without labels, on the images that its scores are reported on: its mark is †."""
+        """Whether the chain learned, without labels, from the images of the reported scores; the mark is †."""
         return self.adapted_on == REPORTED
 
     @property
     def needs_task(self) -> bool:
-        """Whether the user must say which task an image belongs to: its mark in domain is "per task"."""
+        """Whether the model needs an image's task; the mark in domain is "per task"."""
         if not self.adapt:
             return self.per_task
         from merging.methods.registry import list_methods  # loads torch, which lists of runs do not need
@@ -223,15 +226,15 @@ class Run:
         return any(method.key == self.adapt and getattr(method, "needs_task", False) for method in list_methods())
 
     def open_modules(self, merged: Checkpoint | None = None) -> Modules | None:
-        """What its adapt put on the merged model, every file's hash checked; None without an adapt.
+        """The modules that its adapt put on the merged model, with checked hashes; None without an adapt.
 
         Raises:
-            StoreError: a file is damaged, or only tables are kept.
+            StoreError: a file is damaged, or only tables are stored.
         """
         if not self.adapt:
             return None
         if not self.has_model:
-            raise StoreError(f"Of run {self.id} only tables are kept. Run its recipe again to have its modules.")
+            raise StoreError(f"Only tables of run {self.id} are stored. Run its recipe again to have its modules.")
         from merging.engine.modules.reading_modules import read_modules
 
         folder = {self.file(name).parent for name in self.modules if "/" not in name}.pop()
@@ -245,21 +248,21 @@ class Run:
 
     @property
     def model_path(self) -> Path | None:
-        """The merged model's file; None if only tables are kept, or if there is one model per task."""
+        """The merged model's file; None if only tables are stored, or if there is one model per task."""
         return self.file(self.models["merged"]) if list(self.models) == ["merged"] and not self.per_task else None
 
     @property
     def model_paths(self) -> dict[str, Path]:
-        """The files of all models: {"merged": path}, or {expert: path} for merges that give one per task."""
+        """The files of all models: {"merged": path}, or {expert: path} for merges with one model per task."""
         return {key: self.file(name) for key, name in self.models.items()}
 
     @property
     def files(self) -> tuple[str, ...]:
-        """Paths of all files within its folder, without the manifest."""
+        """The paths of all files within the folder, without the manifest."""
         return tuple(self.result.manifest)
 
     def file(self, name: str) -> Path:
-        """One of these files, after its hash was checked. Raises StoreError if it is damaged."""
+        """The path of one of the files, after checking its hash. Raises StoreError if it is damaged."""
         return self.result.file(name)
 
 
@@ -269,7 +272,7 @@ def merge_same_models(run: Run, other: Run) -> bool:
 
 
 def read_parameters(facts: pd.DataFrame) -> list[Parameter]:
-    """The tensors of a table with a row for each: tensor, role, part, section, order. Rules of factors take them."""
+    """The tensors in a table with the columns tensor, role, part, section and order, as rules of factors need them."""
     columns = (facts[name].tolist() for name in ("tensor", "role", "part", "section", "order"))
     rows = zip(*columns, strict=True)
     return [

@@ -1,4 +1,4 @@
-"""Facts about a run, as run.json holds them."""
+"""The facts about a run in run.json."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ def run_facts(*, run_id: str, created: bool, device: str, network: str = "", **r
 
 
 def hardware_facts() -> dict[str, str | int]:
-    """Beside the versions, what says whether another machine gives the same bytes, and how many threads there were."""
+    """Facts on which equal bytes depend besides versions: the CPU's capability, and the number of threads."""
     return {"capability": torch.backends.cpu.get_cpu_capability(), "threads": parallel_pieces()}
 
 
 def versions() -> dict[str, str]:
-    """The versions of programs that numbers depend on."""
+    """The versions of the programs on which results depend."""
     return {
         "mergescope": __version__,
         "python": platform.python_version(),

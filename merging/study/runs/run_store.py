@@ -1,4 +1,4 @@
-"""Stored runs: those of this user, and read-only libraries of precomputed ones."""
+"""Stored runs: this machine's own, and read-only libraries of precomputed ones."""
 
 from __future__ import annotations
 
@@ -33,17 +33,18 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 APART, DIGITS = "apart", 12  # the folder of runs by benchmark, and the digits of its digest that name each part
 DRAFTS, LEARNING = "drafts", "learning"
-AGAIN = 1.0  # seconds for which files of a library are taken to be as they were
-DEEP = {APART, DRAFTS, "jobs", "uploads"}  # folders of the store that are written to one level further down
+AGAIN = 1.0  # seconds for which files of a library are assumed to be unchanged
+DEEP = {APART, DRAFTS, "jobs", "uploads"}  # folders of the store whose subfolders are written to
 
 
 class Store:
     """Runs under ``root`` (made when first written to), and in ``libraries``, which are never written to.
 
-    A run is a folder named by its id. A damaged run counts as absent: an own one is moved to ``root``/corrupt, one in a
-    library stays, and one warning is logged; ``damaged`` lists both. ``dated=False`` leaves times of creation out, for
-    libraries under version control. Of the copies of a run, one with scores on ``benchmark``, a digest, goes first.
-    When an own copy that was scored on another benchmark is replaced, it is kept in ``root``/apart without weights.
+    A run is a folder named by its id. A damaged run counts as absent: an own run is moved to ``root``/corrupt, one in a
+    library remains, and a warning is logged; ``damaged`` lists both. ``dated=False`` omits times of creation, for
+    libraries under version control. ``benchmark`` is a digest; among the copies of a run, one with scores on it comes
+    first. When a new copy replaces an own one that was scored on another benchmark, the old one is moved to
+    ``root``/apart without its weights.
     """
 
     def __init__(
@@ -56,15 +57,15 @@ class Store:
         self._own, self._apart = self.root / "runs", self.root / APART
         self.damaged = Quarantine(self.root)
         self._results = Results(KIND, Run.from_result, self.root, self.libraries, self.damaged)
-        self._known: dict[Path, tuple[tuple[int, ...], Run]] = {}  # what was read, with the state of its files then
-        self._folders: dict[Path, tuple[int, ...]] = {}  # their own state, when they were read for a list
-        self._looked: dict[Path, float] = {}  # when the files of a library's run were looked at last
+        self._known: dict[Path, tuple[tuple[int, ...], Run]] = {}  # runs with the state of their files when read
+        self._folders: dict[Path, tuple[int, ...]] = {}  # the state of each run's folder when it was listed
+        self._checked: dict[Path, float] = {}  # when the files of a library's run were last checked
         atomic.sweep(self._own)
 
     def list_runs(self) -> list[Run]:
-        """Every run that is not damaged: own ones, newest first, then the precomputed ones that are not among them.
+        """Every run that is not damaged: own ones, newest first, then precomputed ones that are not among them.
 
-        What was written into a file of a precomputed run since it was read is only seen when the run is looked up.
+        A changed file of a precomputed run has no effect on the list until ``find`` reads the run again.
         """
         own = [run for path in _ids(self._own) if (run := self._read(path))]
         own.sort(key=lambda run: run.created or "", reverse=True)
@@ -78,7 +79,7 @@ class Store:
                 if (run := self._read_last(path)) and (present is None or self._on_benchmark(run)):
                     runs[run.id] = run
         for path in [path for path in list(self._known) if path.name not in runs]:
-            self._known.pop(path, None)  # it is gone
+            self._known.pop(path, None)  # deleted
         return list(runs.values())
 
     def _on_benchmark(self, run: Run) -> bool:
@@ -92,14 +93,14 @@ class Store:
         return [run for path in paths if path.is_dir() and (run := self._read_cached(path))]
 
     def find(self, run_id: str) -> Run | None:
-        """The run, a copy with scores before one without, or None."""
+        """The run, or None; a copy with scores comes before one without."""
         return max(self.list_copies(run_id), key=lambda run: (self._on_benchmark(run), run.has_scores), default=None)
 
     def resolve_id(self, written: str) -> str:
-        """The id of the one run that begins with what is written, at least six digits; else what is written.
+        """The id of the only run whose id begins with ``written``, at least six digits; otherwise ``written``.
 
         Raises:
-            StoreError: several runs begin with it; the message lists them.
+            StoreError: several ids begin with it; the message lists them.
         """
         if self.find(written) is not None:
             return written
@@ -110,17 +111,17 @@ class Store:
         return resolve_prefix(written, titles)
 
     def list_ids(self) -> set[str]:
-        """The ids of all stored runs, damaged ones too, from one listing of each folder."""
+        """The ids of all stored runs, including damaged ones, from one listing of each folder."""
         folders = (self._own, *_folders(self._apart), *self.libraries)
         return {path.name for folder in folders for path in _ids(folder)}
 
     def state(self) -> tuple[int, ...]:
-        """Numbers that change when a run is added, replaced, deleted or set aside."""
+        """Numbers that change when a run is added, replaced, deleted or quarantined."""
         folders = (self._own, *_folders(self._apart), *self.libraries)
         return tuple(number for each in folders for number in atomic.state_of(each.parent, (each.name,)) or (0,))
 
     def find_promised(self, run_id: str) -> Run | None:
-        """The run or None, for one that should be there: another computer may have stored it a moment ago."""
+        """The run or None; waits for a shared disk, where another computer may have stored the run a moment ago."""
         if (
             (run := self.find(run_id)) is None
             and SHORT_DIGEST.fullmatch(run_id)
@@ -130,7 +131,7 @@ class Store:
         return run
 
     def get_run(self, run_id: str) -> Run:
-        """The run of that id; raises StoreError if there is none."""
+        """The run of an id; raises StoreError if there is none."""
         if run := self.find_promised(run_id):
             return run
         raise StoreError(
@@ -145,24 +146,24 @@ class Store:
     def write_run(self, run_id: str, *, replace: bool = False) -> Iterator[Path]:
         """A temporary folder that becomes the run if the block ends without an error, and is removed otherwise.
 
-        If another writer was first, its copy stays and ours is dropped; with ``replace`` ours replaces it.
+        If another process wrote the run first, its copy remains and this one is dropped, unless ``replace``.
 
         Raises:
             StoreError: the store cannot be written to, or the disk is full.
         """
         if not SHORT_DIGEST.fullmatch(run_id):
-            raise StoreError(f"{run_id[:40]!r} is no id of a run; an id is twelve hexadecimal digits.")
+            raise StoreError(f"{run_id[:40]!r} is not the id of a run; an id is twelve hexadecimal digits.")
 
-        def stays(old: Path) -> bool:
+        def remains(old: Path) -> bool:
             if replace:
                 self._keep_replaced(old, folder)
             return not replace and self._read(old) is not None
 
-        with atomic.write_folder(self._own, run_id, stays, f"Run {run_id}") as folder:
+        with atomic.write_folder(self._own, run_id, remains, f"Run {run_id}") as folder:
             yield folder
 
     def _keep_replaced(self, old: Path, new: Path) -> None:
-        """Keep an own run that the new copy replaces, if its scores are on another benchmark."""
+        """Copy an own run that is replaced to ``root``/apart, if its scores are on another benchmark."""
         run = self._read(old) if atomic.is_whole(old) else None
         if run is None or not run.benchmark or not (new / FACTS).is_file():
             return
@@ -172,7 +173,7 @@ class Store:
                 _copy_without_models(run, folder)
 
     def delete(self, run_id: str) -> None:
-        """Remove an own run, or only its copy scored on this store's benchmark; raises StoreError if it is not own."""
+        """Remove an own run, or only its copies scored on the store's benchmark; raises StoreError if it is not own."""
         copies = self.list_copies(run_id) if self.benchmark else []
         scored = [run.path for run in copies if self._on_benchmark(run) and run.provenance == THIS_MACHINE]
         paths = scored or [self._own / run_id]
@@ -184,7 +185,7 @@ class Store:
             forget_scores(self.root, run_id)
 
     def delete_models(self, run_id: str) -> None:
-        """Remove the weights of an own run; its recipe, tables and scores stay, and the recipe can compute them again.
+        """Remove the weights of an own run; its recipe, tables and scores remain.
 
         Raises:
             StoreError: the run is not one of this machine's own, or the store cannot be written to.
@@ -197,33 +198,33 @@ class Store:
                 _copy_without_models(run, folder)
 
     def learning_file(self, run_id: str) -> Path:
-        """The file in which a run that learns keeps its state until it is done."""
+        """The file with the state of a run that learns, until the run is done."""
         return self.root / LEARNING / f"{run_id}.safetensors"
 
     def delete_learned(self, run_id: str) -> None:
-        """Remove what a run has learned so far; nothing happens if there is nothing."""
+        """Remove the learned state of a run, if there is one."""
         if SHORT_DIGEST.fullmatch(run_id):
             with contextlib.suppress(OSError):
                 self.learning_file(run_id).unlink(missing_ok=True)
 
     def features_folder(self, run_id: str) -> StoredFeatures:
-        """Where the features of a run's model on whole splits are kept, so that they need not be computed twice."""
+        """The stored features of a run's model on whole splits, which need not be computed twice."""
         from merging.engine.evaluation.stored_features import FOLDER, StoredFeatures  # it loads torch
 
         libraries = tuple(library.parent / FOLDER for library in self.libraries)
         return StoredFeatures(self.root / FOLDER, run_id, libraries)
 
     def results(self, kind: ResultKind, view: Callable[[Result], T | None]) -> Results[T]:
-        """The results of a kind in this store, and in its libraries."""
+        """The results of a kind in this store and its libraries."""
         libraries = [library.parent / kind.folder for library in self.libraries]
         return Results(kind, view, self.root, libraries, self.damaged)
 
     def size(self) -> int:
-        """Bytes that the own runs take."""
+        """Bytes of the own runs."""
         return sum(path.stat().st_size for path in self._own.rglob("*") if path.is_file())
 
     def sweep(self) -> None:
-        """Remove what dead writers left anywhere in the store, and put back what they had put aside."""
+        """Remove what crashed writers left anywhere in the store, and restore what they had renamed."""
         for folder in (self.root, *_folders(self.root)):
             atomic.sweep(folder)
             if folder.name in DEEP:
@@ -231,10 +232,10 @@ class Store:
                     atomic.sweep(inner)
 
     def lock(self, name: str, context: Context = QUIET, work: str = "") -> contextlib.AbstractContextManager[bool]:
-        """Wait until no other process computes what has this name; see ``locks.hold_lock``.
+        """Hold the lock of a name as soon as no other process does; see ``locks.hold_lock``.
 
-        ``work`` says what that process does, "computes the same run" say. The lock only avoids computing a thing twice;
-        correctness does not depend on it.
+        ``work`` describes what the other process does, such as "computes the same run". The lock only avoids double
+        work; correctness does not depend on it.
         """
 
         def report(holder: ProcessId) -> None:
@@ -246,7 +247,7 @@ class Store:
         return hold_lock(self.root / "locks" / f"{name}.lock", context.check, report)
 
     def _read(self, path: Path) -> Run | None:
-        """The run in a folder, read again only where a file changed; a damaged one is set aside and gives None."""
+        """The run in a folder, read again only if a file changed; None if it is damaged, after quarantining it."""
         state = atomic.state_of(path, (atomic.MANIFEST, FACTS))
         known, run = self._known.get(path, ((), None))
         if run is not None and known == state + atomic.state_of(path, run.files):
@@ -258,17 +259,17 @@ class Store:
         return run
 
     def _read_cached(self, path: Path) -> Run | None:
-        """The run in a folder; of one in a library, which a page asks for often, files are looked at once a second."""
+        """The run in a folder; in a library, from which pages read often, files are checked once a second."""
         now = time.monotonic()
-        if path.parent in self.libraries and now - self._looked.get(path, -AGAIN) < AGAIN:
+        if path.parent in self.libraries and now - self._checked.get(path, -AGAIN) < AGAIN:
             return self._read_last(path)
-        self._looked[path] = now
+        self._checked[path] = now
         return self._read(path)
 
     def _read_last(self, path: Path) -> Run | None:
-        """The run in a folder as it was read last, if that is still the same folder.
+        """The run in a folder as it was read last, if the folder is the same; its files are not checked.
 
-        Libraries are large, and each question to the disk lets all other threads of a busy server run first.
+        Libraries are large, and each disk access lets all other threads of a busy server run first.
         """
         folder = atomic.state_of(path.parent, (path.name,))
         if path in self._known and self._folders.get(path) == folder:
@@ -278,14 +279,14 @@ class Store:
 
 
 def read_damaged_recipe(damage: Damage) -> Recipe | None:
-    """The recipe of a damaged run; None if it is what is damaged, or cannot be read."""
+    """The recipe of a damaged run; None if the recipe itself is damaged or cannot be read."""
     try:
         files = json.loads((damage.place / atomic.MANIFEST).read_bytes())["files"]
         atomic.verify_file(damage.place, files, RECIPE)
     except DamagedError:
         return None
     except (OSError, ValueError, KeyError, TypeError):
-        pass  # the manifest is what is damaged, so the recipe is not
+        pass  # the manifest is damaged; the recipe may be intact
     try:
         return Recipe.from_yaml((damage.place / RECIPE).read_text("utf-8"))
     except (OSError, UnicodeDecodeError, MergingError):
@@ -293,10 +294,10 @@ def read_damaged_recipe(damage: Damage) -> Recipe | None:
 
 
 def _copy_without_models(run: Run, folder: Path) -> None:
-    """Copy everything of a run but the weights, and the manifest, which is written again.
+    """Copy all files of a run except the weights and the manifest, which is written again.
 
     Raises:
-        StoreError: a file is damaged; a new manifest would hide that.
+        StoreError: a file is damaged; a new manifest would hide the damage.
     """
     for name in run.files:
         if name not in run.models.values() and name not in run.modules:

@@ -1,4 +1,4 @@
-"""The task "run": a whole run, which the worker writes into the store."""
+"""The task "run": a worker computes a whole run and writes it into the store."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from merging.tasks.kinds import Plain, Request, TaskKind
 
 
 def open_recipe(request: Request) -> OpenedRecipe:
-    """The recipe with its files open. Raises WorkerError, CheckpointError: this process does not see a file."""
+    """The recipe with its files open. Raises WorkerError or CheckpointError if this process does not see a file."""
     benchmark = Benchmark.load(resolve_benchmark(str(request["benchmark"]))) if request["benchmark"] else None
     recipe, base = Recipe.from_plain(request["recipe"]), Path(str(request["base"]))
     return open_with_digests(recipe, base, benchmark, request["digests"])
@@ -28,10 +28,10 @@ def name_run(opened: OpenedRecipe, request: Request) -> str:
 
 
 def compute_run(opened: OpenedRecipe, request: Request, context: Context) -> Plain:
-    """The id of the run that was written, or was there."""
-    store, how = open_plain_store(request["store"]), request["options"]
-    made = execute(opened.recipe, store, benchmark=opened.benchmark, base=opened.base, context=context, **how)
-    return {"name": made.id}
+    """The id of the run that was written, or that existed."""
+    store, options = open_plain_store(request["store"]), request["options"]
+    run = execute(opened.recipe, store, benchmark=opened.benchmark, base=opened.base, context=context, **options)
+    return {"name": run.id}
 
 
 KIND = TaskKind("run", open_recipe, compute_run, name_run, stored=True, in_store=True)

@@ -1,4 +1,4 @@
-"""One computation of one run: it merges, evaluates and writes the run's folder."""
+"""The computation of one run: it merges, evaluates and writes the run's folder."""
 
 from __future__ import annotations
 
@@ -45,27 +45,27 @@ if TYPE_CHECKING:
     from merging.engine.modules.modules import Modules
 
 UNSCORED = "There is no score for images"
-HISTORY = "coefficient_steps"  # begins the names of tables that lie packed: coefficients at many steps
-MODEL_NAME = 100  # characters of an expert's name that enter a file name
+HISTORY = "coefficient_steps"  # the prefix of tables that are stored packed: coefficients at many steps
+MODEL_NAME = 100  # the most characters of an expert's name in a file name
 
 
 @dataclass(frozen=True)
 class ChainImages:
-    """The images of the benchmark that a chain sees: training images with labels, and images without."""
+    """The images of the benchmark that a chain uses: training images with labels, and images without labels."""
 
     exemplars: Mapping[str, TaskExemplars] | None = None
     test_data: Mapping[str, TaskExemplars] | None = None
 
     def counts(self, tasks: Iterable[str]) -> dict[str, dict[str, int]]:
-        """How many images of each of these tasks there were, by what they are; empty for chains that see none."""
-        given = {"exemplars": self.exemplars or {}, "test_data": self.test_data or {}}
-        seen = {kind: {task: len(own[task].images) for task in tasks if task in own} for kind, own in given.items()}
-        return {kind: own for kind, own in seen.items() if own}
+        """{"exemplars" or "test_data": {task: number of images}} for these tasks; empty for chains without images."""
+        kinds = {"exemplars": self.exemplars or {}, "test_data": self.test_data or {}}
+        counts = {kind: {task: len(own[task].images) for task in tasks if task in own} for kind, own in kinds.items()}
+        return {kind: by_task for kind, by_task in counts.items() if by_task}
 
 
 @dataclass(frozen=True, eq=False)
 class KnownScores:
-    """Scores that were computed beside those of other models, as ``evaluate`` gives them, and the seconds they took."""
+    """A table of scores like that of ``evaluate``, computed together with other models, and the seconds it took."""
 
     table: pd.DataFrame
     seconds: float
@@ -73,7 +73,7 @@ class KnownScores:
 
 @dataclass
 class RunWork:
-    """One computation of one run, from opened checkpoints to a published folder."""
+    """The computation of one run, from opened checkpoints to a published folder."""
 
     run_id: str
     opened: OpenedRecipe
@@ -82,10 +82,10 @@ class RunWork:
     benchmark: Benchmark | None
     images: ChainImages
     context: Context
-    parts: Mapping[str, Context]  # of it, by the phases of the plan
+    parts: Mapping[str, Context]  # the context's parts by the phases of the plan
     plan: Estimate
     keep_model: bool
-    kept: LearningState | None = None  # of what is learned, for a later run to go on from
+    kept: LearningState | None = None  # the state of learning, from which a later run can resume
     scored: KnownScores | None = None
     seconds: dict[str, float] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
@@ -124,7 +124,7 @@ class RunWork:
             write_json(folder / FACTS, self._facts(result.device, self.plan.work))
 
     def add_scores(self, run: Run) -> None:
-        """Evaluate a stored run and write all of it again."""
+        """Evaluate a stored run and write it again with the scores."""
         self.models = {key: path.name for key, path in run.model_paths.items()}
         self.seconds |= {**run.seconds}
         self.warnings.extend(text for text in run.warnings if text not in run.evaluation_warnings)
@@ -149,17 +149,17 @@ class RunWork:
                 path = folder / self.models[name]
                 return files.enter_context(SafetensorsWriter(path, self.opened.pretrained.infos, self._metadata(name)))
 
-            elsewhere = tensors_on_workers(self.opened, self.context)
+            on_workers = tensors_on_workers(self.opened, self.context)
             return engine.run_recipe(
                 self.recipe, self.opened.pretrained, self.opened.experts,
                 layer_inputs=self.opened.captured_files.layer_inputs or None,
                 gradients=self.opened.captured_files.gradients or None,
-                exemplars=self.images.exemplars, test_data=self.images.test_data, kept=self.kept, make_sink=sink,
-                elsewhere=files.enter_context(elsewhere), context=self.parts[MERGING],
+                exemplars=self.images.exemplars, test_data=self.images.test_data, learning_state=self.kept,
+                make_sink=sink, remote=files.enter_context(on_workers), context=self.parts[MERGING],
             )  # fmt: skip
 
     def _adapt(self, folder: Path, merged: engine.MergeResult) -> engine.MergeResult:
-        """The result with the recipe's adapt on the merged model in ``folder``, where its files are written."""
+        """The result with the recipe's adapt on the merged model in ``folder``; writes the modules there."""
         if self.recipe.adapt is None:
             return merged
         from merging.engine.adapt import adapt  # its imports take a while
@@ -172,7 +172,7 @@ class RunWork:
             open_checkpoint(folder / self.models[MERGED], MERGED),
             exemplars=self.images.exemplars,
             test_data=self.images.test_data,
-            kept=self.kept,
+            learning_state=self.kept,
             context=self.parts[ADAPTING],
         )
         self.modules = adapted.modules.write(folder)
@@ -180,19 +180,19 @@ class RunWork:
         return adapted.add_to(merged)
 
     def _warn_of_activation(self) -> Iterator[str]:
-        """A warning where images went through an activation that no file states."""
+        """A warning if images were passed through an activation that no file states."""
         pretrained, tower = self.opened.pretrained, self.benchmark.pretrained_tower if self.benchmark else None
         if self.benchmark is None and self.images == ChainImages():
             return
         if not activation_in_metadata(pretrained):
             name = "QuickGELU" if Architecture.from_checkpoint(pretrained, tower).quick_gelu else "GELU"
             yield (
-                f"Nothing beside the pretrained model's weights says which activation it has; {name} was assumed for "
+                f"No file beside the pretrained model's weights states its activation; {name} was assumed for "
                 "exemplars and scores. If it has another one, name it in the recipe, or with --activation."
             )
 
     def _metadata(self, name: str) -> dict[str, str]:
-        """The metadata of a model file: nothing about this machine or the time, so that bytes repeat."""
+        """The metadata of a model file; without facts about this machine or the time, so that bytes repeat."""
         plain = self.recipe.to_plain()
         experts = {key: self.digests[expert_key(key)] for key in self.opened.experts}
         settings = ("exemplars", "test_data", "activation", "architecture", "vocabulary", "edits", "merge", "adapt")
@@ -225,7 +225,7 @@ class RunWork:
         paths = {key: folder / name for key, name in self.models.items()}
         context, kept = replace(self.parts[EVALUATING], warn=self._warn), self.store.features_folder(self.run_id)
         if self.recipe.per_task:
-            scores = evaluate_per_task(paths, self.benchmark, kept=kept, context=context)
+            scores = evaluate_per_task(paths, self.benchmark, stored_features=kept, context=context)
         else:
             modules = self._modules(folder)
             if modules is None:
@@ -233,19 +233,19 @@ class RunWork:
             names_tasks = modules is not None and modules.method.names is not None
             parts = context.split({SCORES: len(self.benchmark.tasks), UNKNOWN_TASK: len(self.opened.experts)})
             scoring = parts[SCORES] if names_tasks else context
-            scores = evaluate(paths[MERGED], self.benchmark, modules=modules, kept=kept, context=scoring)
+            scores = evaluate(paths[MERGED], self.benchmark, modules=modules, stored_features=kept, context=scoring)
             if modules is not None and names_tasks:
                 self._score_unknown(folder, modules, parts[UNKNOWN_TASK])
         self.schemas[SCORES] = write_table(folder, SCORES, scores)
         self.seconds[EVALUATING] = time.monotonic() - started
 
     def _score_unknown(self, folder: Path, modules: Modules, context: Context) -> None:
-        """Evaluate modules that name tasks, where the task of an image is not known: another score."""
+        """Evaluate modules that predict the task, as if the task of an image were unknown: a separate score."""
         from merging.engine.evaluation.unknown_task import UNKNOWN_TASK, evaluate_unknown_task
 
         assert self.benchmark is not None
-        having = {task.key for task in self.benchmark.tasks}
-        if missing := [task for task in modules.tasks if task not in having]:
+        known = {task.key for task in self.benchmark.tasks}
+        if missing := [task for task in modules.tasks if task not in known]:
             self.warnings.append(
                 f"{UNSCORED} whose task is unknown: the benchmark has no head for {first_few(missing)}."
             )
@@ -254,12 +254,12 @@ class RunWork:
         self.schemas[UNKNOWN_TASK] = write_table(folder, UNKNOWN_TASK, table)
 
     def _warn(self, sentence: str) -> None:
-        """Keep a warning with the run, once."""
+        """Note a warning of the run, once."""
         if sentence not in self.warnings:
             self.warnings.append(sentence)
 
     def _modules(self, folder: Path) -> Modules | None:
-        """The modules in ``folder``, as they were written; None without an adapt."""
+        """The modules written in ``folder``; None without an adapt."""
         if not self.modules:
             return None
         from merging.engine.modules.reading_modules import read_modules
@@ -274,7 +274,7 @@ class RunWork:
         self.sizes = {"files": files, "header": files - tensors, "dead": pretrained.unused_text.numel}
 
     def _check_budget(self) -> None:
-        """Refuse what cannot fit, before anything is written.
+        """Refuse, before files are written, a run that needs too much memory or disk.
 
         Raises:
             MergingError: not enough memory. StoreError: not enough room on the disk.
@@ -289,8 +289,10 @@ class RunWork:
         needed = copies * sum(info.nbytes for info in infos)
         free = free_bytes(self.store.root)
         if needed > free:
-            what = f"The merge gives {copies} models; they need" if self.recipe.per_task else "The merged model needs"
-            raise StoreError(f"{what} {size_text(needed)} on the disk that holds the runs; {size_text(free)} are free.")
+            subject = f"The merge has {copies} models, which need" if self.recipe.per_task else "The merged model needs"
+            raise StoreError(
+                f"{subject} {size_text(needed)} on the disk that holds the runs; {size_text(free)} are free."
+            )
 
     def _facts(self, device: str, work: Mapping[str, float]) -> dict[str, Any]:
         draws = [settings for settings in (self.recipe.exemplars, self.recipe.test_data) if settings is not None]

@@ -1,4 +1,4 @@
-"""The task "score": the images of one split of a data set go through a merged model."""
+"""The task "score": a merged model's features of the images of one split of a data set."""
 
 from __future__ import annotations
 
@@ -23,27 +23,27 @@ FEATURES, FACTS = "features", "facts"
 
 
 class ModelOnBenchmark(NamedTuple):
-    """A merged model, and the images that go through it."""
+    """A merged model, and the benchmark that it is evaluated on."""
 
     model: Checkpoint
     benchmark: Benchmark
 
 
 def open_model(request: Request) -> ModelOnBenchmark:
-    """What the evaluations of a model share. Raises CheckpointError: this process does not see the model."""
+    """The model and the benchmark of a request. Raises CheckpointError if this process does not see the model."""
     folder, model = Path(str(request["benchmark"])), open_checkpoint(str(request["model"]), MERGED)
     check_handed_digest(model, request["digest"])
     return ModelOnBenchmark(model, Benchmark.load(folder if is_benchmark(folder) else settings.benchmark_folder()))
 
 
 def name_score(inputs: ModelOnBenchmark, request: Request) -> str:
-    """The name that was asked for; empty if this process sees another model, or other images."""
+    """The name in the request; empty if this process sees another model, or other images."""
     model = DIGESTS.digest(inputs.model) == request["digest"]["digest"]
     return str(request["name"]) if model and inputs.benchmark.digest == request["images"] else ""
 
 
 def compute_score(inputs: ModelOnBenchmark, request: Request, context: Context) -> bytes:
-    """The features (n, embed_dim) as a file, whose metadata holds the classes and margins that they give."""
+    """The features (n, embed_dim) as a file, with the predicted classes and margins (n,) as metadata."""
     work = EvaluatedModel("", inputs.model, [str(request["task"])])
     (answer,) = compute_answers([work], inputs.benchmark, (str(request["split"]),), context)
     facts = {"predicted": answer.predicted.tolist(), "margins": answer.margins.tolist()}

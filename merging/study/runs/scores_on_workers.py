@@ -1,4 +1,4 @@
-"""The evaluation of a merged model on workers, which compute the features that the store then keeps."""
+"""The evaluation of a merged model on workers: they compute features, and this process stores them."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ from merging.tasks.workers.task_map import TaskMap, raise_error
 
 
 def keep_answers_of_workers(path: Path, benchmark: Benchmark, kept: StoredFeatures, context: Context) -> None:
-    """Let workers of the context compute features of a model that take long; an evaluation finds them ``kept``.
+    """Let workers of the context compute a model's expensive features and store them in ``kept`` for an evaluation.
 
-    What they do not compute is left to the evaluation; a warning says why. Raises Cancelled as asked.
+    The evaluation computes missing ones itself; a warning gives the reason. Raises Cancelled.
     """
     if not context.workers:
         return
@@ -39,18 +39,18 @@ def keep_answers_of_workers(path: Path, benchmark: Benchmark, kept: StoredFeatur
     missing = [pair for pair in pairs if is_worth_storing(counts[pair], tower) and kept.read(benchmark, *pair) is None]
     if not missing:
         return
-    asked = {"model": str(path), "digest": digest_for_request(model), "device": context.device}
-    asked |= {"benchmark": str(benchmark.folder.absolute()), "images": benchmark.digest}
+    request = {"model": str(path), "digest": digest_for_request(model), "device": context.device}
+    request |= {"benchmark": str(benchmark.folder.absolute()), "images": benchmark.digest}
     missing.sort(key=lambda pair: -counts[pair])
     by_name = {f"{task} {split}": (task, split) for task, split in missing}
 
-    def take(task: WorkerTask, answer: FeatureAnswers) -> None:
+    def store_answer(task: WorkerTask, answer: FeatureAnswers) -> None:
         kept.store(benchmark, *by_name[task.name], answer, tower)
 
     tasks = [
         WorkerTask(
             name,
-            partial(dict, asked, name=name, task=task, split=split),
+            partial(dict, request, name=name, task=task, split=split),
             work=counts[task, split],
             detail=benchmark.task(task).title,
         )
@@ -59,14 +59,16 @@ def keep_answers_of_workers(path: Path, benchmark: Benchmark, kept: StoredFeatur
     try:
         with open_workers(context) as workers:
             if workers is not None and is_same_hardware(workers, context.device, context.warn, "evaluation"):
-                TaskMap(SCORE, context, lambda _, said: _read_answer(said), take, raise_error).run(tasks, workers)
+                work = TaskMap(SCORE, context, lambda _, answer: _read_answer(answer), store_answer, raise_error)
+                work.run(tasks, workers)
     except MergingError as error:
         if isinstance(error, Cancelled) and not isinstance(error, WorkersGone):
             raise
-        context.warn(f"Evaluated here, what is left: {error}")
+        context.warn(f"This machine evaluates the remaining images: {error}")
 
 
 def _read_answer(answer: Plain) -> FeatureAnswers:
+    """The features and predictions in a worker's answer. Raises WorkerError if it is malformed."""
     try:
         _, features, metadata = tensor_of(answer.get("file", b""), "A worker's answer")
         facts = json.loads(metadata[FACTS])

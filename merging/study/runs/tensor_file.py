@@ -1,4 +1,4 @@
-"""A merged tensor as the bytes that a worker answers with: a safetensors file whose metadata holds what was counted."""
+"""A merged tensor as the bytes of a worker's answer: a safetensors file with counts in its metadata."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ FACTS = "facts"
 
 
 def write_tensor_file(stored: StoredSlot, rows: Rows) -> bytes:
-    """A merged tensor, its counts and the rows of tables that methods noted; numbers keep every bit."""
+    """The file of a merged tensor, its counts, and the rows of tables that methods noted; numbers are exact."""
     facts = {"kept": stored.tally.kept.tolist(), "squared": stored.tally.squared.tolist(), "rows": rows}
     return file_bytes(stored.name, stored.values[0], {FACTS: json.dumps(facts)})
 
 
 def read_tensor_file(raw: bytes, name: str, info: TensorInfo) -> tuple[StoredSlot, Rows]:
-    """What ``write_tensor_file`` wrote of the tensor that was asked for. Raises WorkerError if it is another one."""
+    """The tensor ``name`` and the rows that ``write_tensor_file`` wrote. Raises WorkerError for another tensor."""
     try:
-        said, values, metadata = tensor_of(raw, "A worker's answer")
+        sent, values, metadata = tensor_of(raw, "A worker's answer")
         facts: dict[str, Any] = json.loads(metadata[FACTS])
         rows: Rows = facts["rows"]
         tally = Tally(torch.tensor(facts["kept"]), torch.tensor(facts["squared"], dtype=torch.float64))
     except (CheckpointError, ValueError, KeyError, TypeError) as error:
         raise WorkerError(f"A worker answered with something else than a tensor ({error}). Restart it.") from None
-    if (said, values.shape, values.dtype) != (name, info.shape, info.dtype):
-        raise WorkerError(f"A worker answered with {said} {list(values.shape)} instead of {name} {list(info.shape)}.")
+    if (sent, values.shape, values.dtype) != (name, info.shape, info.dtype):
+        raise WorkerError(f"A worker answered with {sent} {list(values.shape)} instead of {name} {list(info.shape)}.")
     return StoredSlot(name, 0, [values], tally), rows

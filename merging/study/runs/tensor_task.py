@@ -1,7 +1,7 @@
 """The task "tensor": one whole tensor of a merge.
 
-It is computed on the same kind of hardware as the program that asks has, so that all tensors of a file are as one
-machine makes them.
+Workers compute it only on the same kind of hardware as the requesting process, so that a file has the same bytes as if
+one machine had computed it.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from merging.tasks.kinds import Request, TaskKind
 
 
 class OpenedMerge(NamedTuple):
-    """A recipe with its files open, and the merge of single tensors; None of files that were not asked for."""
+    """A recipe with its files open, and the merge of single tensors; None if the files are not those of the request."""
 
     opened: OpenedRecipe
     merge: SingleTensors | None
 
 
 def open_merge(request: Request) -> OpenedMerge:
-    """What the tensors of a merge share."""
+    """The recipe and the merge that all tensors of a request's merge share."""
     recipe, base = Recipe.from_plain(request["recipe"]), Path(str(request["base"]))
     opened = open_with_digests(recipe, base, None, request["digests"])
-    if [DIGESTS.digest(checkpoint) for checkpoint in opened] != [said["digest"] for said in request["digests"]]:
+    if [DIGESTS.digest(checkpoint) for checkpoint in opened] != [digest["digest"] for digest in request["digests"]]:
         return OpenedMerge(opened, None)
     return OpenedMerge(opened, SingleTensors(recipe, opened.pretrained, opened.experts, str(request["device"])))
 

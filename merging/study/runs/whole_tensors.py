@@ -1,4 +1,4 @@
-"""The whole tensors of a merge on workers: the largest first; this process writes the one file."""
+"""The whole tensors of a merge on workers, largest first; this process writes the file."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ NOTHING_KEPT = "Nothing of this merge is kept. Resume when they are back; it beg
 def tensors_on_workers(opened: OpenedRecipe, context: Context) -> Iterator[TensorsOnWorkers | None]:
     """The tensors of a merge that the workers of the context compute while the block runs.
 
-    None where it has no workers, where the chain has no tensors of that kind, or where they would differ from those
-    that are computed here; a warning says so.
+    None if there are no workers, if the chain has no tensors that can be merged separately, or if the workers' hardware
+    differs from this process's, with a warning.
 
     Raises:
         ParameterError, WorkerError: the workers cannot be opened, or a tensor does not fit into their memory.
     """
     names = separable_tensors(opened.recipe, opened.pretrained, len(opened.experts)) if context.workers else []
     digests = [digest_for_request(checkpoint) for checkpoint in opened] if names else []
-    if not names or not all(digests):  # what lies in memory alone is seen by no worker
+    if not names or not all(digests):  # workers do not see a checkpoint that is only in memory
         yield None
         return
     with open_workers(context) as workers:
@@ -49,37 +49,37 @@ def tensors_on_workers(opened: OpenedRecipe, context: Context) -> Iterator[Tenso
         workers.check_memory(tensor_bytes(opened, names), "a tensor")
         base = (opened.base or Path.cwd()).absolute()
         recipe = opened.recipe.to_plain()
-        asked = {"recipe": recipe, "base": str(base), "device": context.device, "digests": digests}
-        yield TensorsOnWorkers(opened, names, asked, workers, context)
+        request = {"recipe": recipe, "base": str(base), "device": context.device, "digests": digests}
+        yield TensorsOnWorkers(opened, names, request, workers, context)
 
 
 @dataclass
 class TensorsOnWorkers:
-    """Whole tensors that workers compute. ``names`` are theirs, the largest first; ``asked`` is said for each."""
+    """Whole tensors that workers compute: their ``names``, largest first, and the ``request`` that all share."""
 
     opened: OpenedRecipe
     names: Sequence[str]
-    asked: Plain
+    request: Plain
     workers: Workers
     context: Context
 
     def compute(self, take: Callable[[StoredSlot, Rows, str], None]) -> None:
-        """Hand on each tensor as it comes, with the words of progress.
+        """Call ``take`` with each tensor as soon as it is computed, its rows, and a text about progress.
 
         Raises:
-            MergingError: a tensor cannot be computed; the message begins with its name. Cancelled: as asked.
+            MergingError: a tensor cannot be computed; the message contains its name. Cancelled: the user cancelled.
             WorkersGone: there was no worker for a minute.
         """
         infos, numbers = self.opened.pretrained.infos, count(1)
 
-        def read(task: WorkerTask, said: Plain) -> tuple[StoredSlot, Rows]:
-            return read_tensor_file(said.get("file", b""), task.name, infos[task.name])
+        def read(task: WorkerTask, answer: Plain) -> tuple[StoredSlot, Rows]:
+            return read_tensor_file(answer.get("file", b""), task.name, infos[task.name])
 
         def take_tensor(_: WorkerTask, answer: tuple[StoredSlot, Rows]) -> None:
             take(*answer, f"Tensor {next(numbers)} of {len(self.names)}, on {self.workers.describe_count()}")
 
         tasks = [
-            WorkerTask(name, partial(dict, self.asked, name=name), nbytes=infos[name].nbytes) for name in self.names
+            WorkerTask(name, partial(dict, self.request, name=name), nbytes=infos[name].nbytes) for name in self.names
         ]
         work = TaskMap(TENSOR, self.context.without_progress(), read, take_tensor, _fail, say_lost=lambda: NOTHING_KEPT)
         work.run(tasks, self.workers)

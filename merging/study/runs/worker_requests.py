@@ -1,4 +1,4 @@
-"""What workers are told of a run: the store as plain data, and digests of the files that they open."""
+"""Parts of requests to workers about runs: the store as plain data, and files with their digests."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from merging.study.runs.run_store import Store
 
 
 def plain_store(store: Store) -> dict[str, Any]:
-    """Where a store lies, and what it does."""
+    """A store as plain data: its folders and settings."""
     libraries = [str(folder.absolute()) for folder in store.libraries]
     return {
         "root": str(store.root.absolute()), "libraries": libraries, "dated": store.dated, "benchmark": store.benchmark,
@@ -31,7 +31,7 @@ def open_plain_store(plain: Mapping[str, Any]) -> Store:
 def open_with_digests(
     recipe: Recipe, base: Path | None, benchmark: Benchmark | None, digests: Sequence[Mapping[str, Any]]
 ) -> OpenedRecipe:
-    """A recipe's files, with the digests that the program which asked has handed out.
+    """A recipe with its files open, which take their digests from the request instead of being read.
 
     Raises:
         WorkerError: this worker does not see a file. CheckpointError: a file is damaged.
@@ -40,6 +40,6 @@ def open_with_digests(
         opened = open_inputs(recipe, base, benchmark)
     except CheckpointError as error:
         raise explain_unseen(recipe.models(base).values(), error) from None
-    for checkpoint, given in zip(opened, digests, strict=True):
-        check_handed_digest(checkpoint, given)
+    for checkpoint, digest in zip(opened, digests, strict=True):
+        check_handed_digest(checkpoint, digest)
     return opened

@@ -1,4 +1,4 @@
-"""The stored points of a plan, of which each is read once, however often they are asked for."""
+"""The stored points of a plan; each is read once, even if they are requested many times."""
 
 from __future__ import annotations
 
@@ -16,44 +16,44 @@ from merging.tasks.results import ResultLocation
 
 
 class KnownPoints:
-    """The stored points of a plan: asked again, it lists the folders and reads only what is new in them.
+    """The stored points of a plan; each request lists the folders and reads only new points.
 
-    A point never changes under its name, so one that was read stays good. ``sample`` is in normal form (``Sample.on``).
-    ``changes`` counts how often there were others than before. Several threads may ask.
+    A point never changes under its name, so a read point remains valid. ``sample`` is in normal form
+    (``PointSample.normalize_on``). ``changes`` counts the requests that found other points than before. Thread-safe.
     """
 
     def __init__(self, planned: Sequence[NamedPoint], store: Store, benchmark: Benchmark, sample: PointSample) -> None:
         self.planned, self.changes = planned, 0
         self._store, self._benchmark, self._sample = store, benchmark, sample
-        self._seen: dict[str, object] = {}  # where a point came from, also one that could not be read
+        self._sources: dict[str, object] = {}  # of points by name, also of those that could not be read
         self._points: dict[str, Point] = {}
         self._lock = threading.Lock()
 
     def read_points(self) -> Mapping[str, Point]:
         """The stored points by name, in the order of the plan."""
         with self._lock:
-            there, runs = points.point_results(self._store).list_locations(), self._runs()
+            locations, runs = points.point_results(self._store).list_locations(), self._runs()
             changed = False
             for one in self.planned:
-                source: object = there.get(one.name) or runs.get(one.run_id)
-                if source != self._seen.get(one.name):
+                source: object = locations.get(one.name) or runs.get(one.run_id)
+                if source != self._sources.get(one.name):
                     changed = True
-                    self._take(one, source)
+                    self._read_point(one, source)
             self.changes += changed
             return {one.name: self._points[one.name] for one in self.planned if one.name in self._points}
 
-    def _take(self, one: NamedPoint, source: object) -> None:
-        """Read a point from where it is now; None: nowhere."""
+    def _read_point(self, one: NamedPoint, source: object) -> None:
+        """Read a point from its source: its own location or a run; None if it is not stored."""
         point = points.find_point(self._store, one.name) if isinstance(source, ResultLocation) else None
         if point is None and source is not None:
             point = points.point_of_run(self._store, one.run_id, one.name, self._benchmark, self._sample)
-        self._seen[one.name] = source
+        self._sources[one.name] = source
         self._points.pop(one.name, None)
         if point is not None:
             self._points[one.name] = point
 
     def _runs(self) -> Mapping[str, object]:
-        """{id: which copies there are} of the stored runs whose scores may be those of points."""
+        """{run id: identities of its copies} of the stored runs whose scores may be those of points."""
         if self._sample.images:
             return {}
         stored = self._store.list_ids()
@@ -62,18 +62,18 @@ class KnownPoints:
 
 
 def _copy_identity(run: Run) -> tuple[Path, str | None, str | None]:
-    """What distinguishes a stored run from others of its id."""
+    """The properties that distinguish a copy of a run from its other copies."""
     return run.path, run.benchmark, run.created
 
 
 def list_absent(
     planned: Sequence[NamedPoint], store: Store, benchmark: Benchmark, sample: PointSample
 ) -> list[NamedPoint]:
-    """The points of a plan that are not stored, by the names alone; ``sample`` is in normal form (``Sample.on``)."""
-    there, runs = points.point_results(store).list_locations(), store.list_ids() if not sample.images else set()
+    """The points of a plan that are not stored; no point is read. ``sample`` is in normal form."""
+    locations, runs = points.point_results(store).list_locations(), store.list_ids() if not sample.images else set()
     return [
         one
         for one in planned
-        if one.name not in there
+        if one.name not in locations
         and (one.run_id not in runs or points.point_of_run(store, one.run_id, one.name, benchmark, sample) is None)
     ]

@@ -1,6 +1,6 @@
-"""The missing points of a sweep, one after another here, or on workers.
+"""Computes the missing points of a sweep, one after another in this process, or on workers.
 
-Workers compute; this process stores each point as soon as it is there, so that a lost worker leaves nothing behind.
+Workers only compute. This process stores each point as soon as it arrives, so a lost worker leaves no partial files.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from merging.tasks.workers.task_map import TaskMap
 from merging.tasks.workers.workers import Workers
 
 STAGES = (MERGING, EVALUATING)
-WRITERS = 8  # threads that store what workers compute: most of it is waiting for the disk
+WRITERS = 8  # threads that store the workers' points, which mostly wait for the disk
 
 
 class PointComputation(NamedTuple):
-    """How a point is computed here, with the facts about it, and what a worker is asked for it."""
+    """``compute`` makes a point and facts about it in this process; ``request`` makes the request to a worker."""
 
     compute: Callable[[NamedPoint, Context], tuple[Point, Plain]]
     request: Callable[[NamedPoint], Plain]
@@ -42,11 +42,13 @@ def compute_points(
     workers: Workers | None,
     context: Context,
 ) -> dict[str, MergingError]:
-    """Compute points, of so many in all, and store each unless another sweep has; the errors of those that fail.
+    """Compute missing points and store those that no other sweep has stored; the errors of those that fail, by name.
+
+    ``total`` is the number of points of the sweep. Finished points remain stored after an exception.
 
     Raises:
-        StoreError: the disk cannot be written to. Cancelled, Paused: as asked. WorkersGone: there was no worker for a
-            minute. Finished points are kept.
+        StoreError: the disk cannot be written to. Cancelled, Paused: the user did. WorkersGone: there was no worker for
+            a minute.
     """
     before = total - len(missing)
 
@@ -60,18 +62,21 @@ def compute_points(
     with ThreadPoolExecutor(WRITERS) as pool:
         writing = deque[Future[None]]()
 
-        def take(task: WorkerTask, answer: tuple[Point, Plain]) -> None:
+        def store_answer(task: WorkerTask, answer: tuple[Point, Plain]) -> None:
             writing.append(pool.submit(points.write_point, store, *answer))
             while writing and (workers is None or writing[0].done()):
                 writing.popleft().result()
             for warning in answer[1].get("warnings", ()):
                 context.warn(warning)
 
-        work = TaskMap(POINT, context, lambda _, said: (Point.from_plain(said), dict(said["about"])), take, total=total)
+        def read(_: WorkerTask, answer: Plain) -> tuple[Point, Plain]:
+            return Point.from_plain(answer), dict(answer["about"])
+
+        work = TaskMap(POINT, context, read, store_answer, total=total)
         work.is_there = lambda task: points.find_point(store, task.name) is not None
         try:
             failures = work.run(tasks, workers)
-        except Paused:  # what it says is stored must be
+        except Paused:  # its message states how many points are stored
             _wait(writing)
             raise
         _wait(writing)
@@ -79,6 +84,6 @@ def compute_points(
 
 
 def _wait(writing: Iterable[Future[None]]) -> None:
-    """Wait until points are stored. Raises StoreError if one cannot be."""
+    """Wait until points are stored. Raises StoreError if one cannot be stored."""
     for written in writing:
         written.result()

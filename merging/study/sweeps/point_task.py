@@ -14,33 +14,33 @@ from merging.tasks.kinds import Plain, Request, TaskKind
 
 
 def open_session(request: Request) -> SweepSession:
-    """What the points of a sweep share."""
+    """The session that the points of a sweep share."""
     benchmark = Benchmark.load(resolve_benchmark(str(request["benchmark"])))
     return SweepSession(benchmark, PointSample.from_plain(request["sample"]), QUIET.on_device(request["device"]))
 
 
 def name_point(session: SweepSession, request: Request) -> str:
-    """What this process calls the point. Raises WorkerError, CheckpointError: it does not see a file."""
+    """The name of the point in this process. Raises WorkerError or CheckpointError if it does not see a file."""
     session.named = _plan_point(session, request)
     return session.named.name
 
 
 def compute_point(session: SweepSession, request: Request, context: Context) -> Plain:
-    """The point that was named last, and the facts about it."""
+    """The point that ``name_point`` named last, with the facts about it."""
     assert session.named is not None and session.named.name == request["name"]
     point, about = session.compute(session.named, context)
     return {**point.to_plain(), "about": about}
 
 
 def _plan_point(session: SweepSession, request: Request) -> NamedPoint:
-    place = SweepPoint.from_plain(request["place"])
+    point = SweepPoint.from_plain(request["place"])
     try:
-        opened = session.open_checkpoints(place.recipe)
+        opened = session.open_checkpoints(point.recipe)
     except CheckpointError as error:
-        raise explain_unseen(place.recipe.models().values(), error) from None
-    for checkpoint, given in zip(opened, request["digests"], strict=True):
-        check_handed_digest(checkpoint, given)
-    return session.plan(place)
+        raise explain_unseen(point.recipe.models().values(), error) from None
+    for checkpoint, digest in zip(opened, request["digests"], strict=True):
+        check_handed_digest(checkpoint, digest)
+    return session.plan(point)
 
 
 KIND = TaskKind("point", open_session, compute_point, name_point, ("benchmark", "sample", "device"), stored=True)

@@ -1,10 +1,10 @@
 """Points of sweeps: the scores of one model on one sample of the benchmark, each a small sealed entry.
 
-The name of a point depends on all that its numbers depend on, so a stale one is never used, and a point that two sweeps
-share is computed once. A sweep that stops leaves only whole points. A damaged point counts as absent.
+The name of a point depends on everything that its numbers depend on, so a stale point is never used, and a point that
+two sweeps share is computed once. A sweep that stops leaves only whole points. A damaged point counts as absent.
 
-A point is the same bytes whoever computed it, so how long that took, and on how many threads, is not in it: the times
-of the last points lie in a file beside the store.
+A point has the same bytes on every machine, so its time and number of threads are not in it. The times of the last
+points are in a file beside the store.
 """
 
 from __future__ import annotations
@@ -38,16 +38,16 @@ if TYPE_CHECKING:
 
 FACTS, FOLDER, VERSION = "point.json", "points", 1
 KIND = ResultKind("point", FOLDER, FACTS, "Go on with the sweep to compute it again.", table=SCORES)
-TIMES = "{}-times.jsonl"  # beside the store of that name
-THREADS = "threads"  # a fact about who computed a point
-LATEST, ROOM = 60, 1 << 16  # times that are read, and bytes of them above which the older ones are dropped
+TIMES = "{}-times.jsonl"  # beside the store of this name
+THREADS = "threads"  # a fact about the machine that computed a point
+LATEST, ROOM = 60, 1 << 16  # times that are read; bytes of the file above which older times are dropped
 COLUMNS = ("task", "title", "split", "classes", "correct", "n", "accuracy", "low", "high")  # of scores
 Identity = Sequence[Any]  # plain data that identifies a model
 
 
 @dataclass(frozen=True, slots=True)
 class PointSample:
-    """The images of a point's scores: at most ``images`` of every task (0: all), drawn with ``seed``.
+    """The images of a point's scores: at most ``images`` of every task (0: all), sampled with ``seed``.
 
     ``tasks`` are keys; none means every task.
     """
@@ -67,11 +67,11 @@ class PointSample:
 
     @classmethod
     def from_plain(cls, plain: Mapping[str, Any]) -> Self:
-        """The sample of which ``asdict`` gave the parts."""
+        """The sample from its fields as plain data."""
         return cls(str(plain["split"]), int(plain["images"]), int(plain["seed"]), tuple(map(str, plain["tasks"])))
 
     def normalize_on(self, benchmark: Benchmark) -> PointSample:
-        """The same sample in normal form: if it takes every image, nothing is drawn."""
+        """The sample in normal form: ``images`` and ``seed`` are 0 if it has all images of a benchmark."""
         keys = self.tasks or tuple(task.key for task in benchmark.tasks)
         for key in keys:
             benchmark.require(key, self.split)
@@ -81,10 +81,10 @@ class PointSample:
 
 @dataclass(frozen=True)
 class SampledBenchmark(Benchmark):
-    """A benchmark with a seeded draw of each task's images, which stay in memory."""
+    """A benchmark with a seeded sample of each task's images, which stay in memory."""
 
     sample: PointSample = field(kw_only=True)
-    _kept: dict[tuple[str, str], tuple[Images, NDArray[np.int64]]] = field(
+    _cached: dict[tuple[str, str], tuple[Images, NDArray[np.int64]]] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
 
@@ -94,32 +94,30 @@ class SampledBenchmark(Benchmark):
         return cls(**{f.name: getattr(benchmark, f.name) for f in fields(Benchmark)}, sample=sample)
 
     def images(self, key: str, split: str) -> tuple[Images, NDArray[np.int64]]:
-        """Images and labels of the draw; exemplars are all kept."""
+        """The sampled images (n, s, s, 3) and labels (n,) of a task; exemplars are not sampled but whole."""
         if split == EXEMPLARS:
             return super().images(key, split)
-        if (key, split) not in self._kept:
+        if (key, split) not in self._cached:
             images, labels = super().images(key, split)
             if 0 < self.sample.images < len(labels):
-                draw = np.random.default_rng(self.sample.seed).permutation(len(labels))
-                chosen = np.sort(draw[: self.sample.images])
+                order = np.random.default_rng(self.sample.seed).permutation(len(labels))
+                chosen = np.sort(order[: self.sample.images])
                 images, labels = select_images(images, chosen), labels[chosen]
-            self._kept[key, split] = images, labels
-        return self._kept[key, split]
+            self._cached[key, split] = images, labels
+        return self._cached[key, split]
 
     def count(self, key: str, split: str) -> int:
-        """Number of images in the draw."""
+        """The number of sampled images of a task."""
         images = super().count(key, split)
         return min(images, self.sample.images) if self.sample.images and split != EXEMPLARS else images
 
 
 @dataclass(frozen=True)
 class Point:
-    """The table of scores of one model on one sample, or those that a ``program`` printed of it.
+    """The table of scores of one model on one sample, or of those that a ``program`` printed.
 
-    ``seconds`` is time by phase on ``device``, of a point that was just computed.
-
-    ``notes`` is further plain data, such as the position of a merge in a plane; ``versions`` are those of programs that
-    the numbers depend on.
+    ``seconds`` is time by phase on ``device``; only new points have it. ``notes`` is further plain data, such as the
+    position of a merge in a plane. ``versions`` are those of the programs that the numbers depend on.
     """
 
     name: str
@@ -133,19 +131,19 @@ class Point:
 
     @cached_property
     def score_table(self) -> ScoreTable:
-        """The scores in the form that they have whatever their source."""
+        """The scores in the form that is common to all sources."""
         source, origin = (PROGRAM, self.program) if self.program else (MEASURED, self.device)
         return ScoreTable.from_table(self.table, source, origin)
 
     def to_plain(self) -> dict[str, Any]:
-        """It as plain data, without notes; numbers keep every bit."""
+        """The point as plain data, without notes; numbers are exact."""
         columns = {str(name): np.asarray(values) for name, values in self.table.items()}
         facts = {name: getattr(self, name) for name in ("name", "device", "provenance", "seconds", "versions")}
         return {**facts, SCORES: {name: [values.dtype.str, values.tolist()] for name, values in columns.items()}}
 
     @classmethod
     def from_plain(cls, plain: Mapping[str, Any]) -> Self:
-        """The point that ``plain`` wrote."""
+        """The point that ``to_plain`` wrote."""
         columns = {
             name: np.array(values, dtype=object if kind == "|O" else kind)
             for name, (kind, values) in plain[SCORES].items()
@@ -155,25 +153,24 @@ class Point:
 
     @cached_property
     def scores(self) -> pd.DataFrame:
-        """The table as a DataFrame, which is made when it is asked for: it takes longer than reading the file."""
+        """The table as a DataFrame, made on first use, since that takes longer than reading the file."""
         return self.table.frame() if isinstance(self.table, Columns) else self.table
 
     @cached_property
     def images(self) -> int:
-        """Number of evaluated images."""
+        """The number of evaluated images."""
         return int(self.table["n"].sum())
 
     @cached_property
     def rows(self) -> tuple[tuple[Any, ...], ...]:
-        """The columns ``COLUMNS`` of the scores, row by row, which taking from a table takes far longer."""
+        """The columns ``COLUMNS`` of the scores, row by row; much faster than rows of a DataFrame."""
         return tuple(zip(*(self.table[name].tolist() for name in COLUMNS), strict=True))
 
 
 def name_point(identity: Identity, benchmark: Benchmark, sample: PointSample) -> str:
     """The name of the point of a model on a sample, as twelve hexadecimal digits."""
-    drawn = [sample.split, sample.images, sample.seed, list(sample.tasks)]
-    depends = json.dumps([VERSION, list(identity), benchmark.digest, drawn], allow_nan=False)
-    return short_digest(depends)
+    images = [sample.split, sample.images, sample.seed, list(sample.tasks)]
+    return short_digest(json.dumps([VERSION, list(identity), benchmark.digest, images], allow_nan=False))
 
 
 def point_results(store: Store) -> Results[Point]:
@@ -187,7 +184,7 @@ def points_folder(store: Store) -> Path:
 
 
 def find_point(store: Store, name: str) -> Point | None:
-    """The stored point, the own one first, or None."""
+    """The stored point, or None; an own one comes before a precomputed one."""
     return point_results(store).find(name)
 
 
@@ -225,36 +222,36 @@ def write_point(store: Store, point: Point, about: Mapping[str, Any]) -> None:
     Raises:
         StoreError: the disk cannot be written to.
     """
-    same = {name: value for name, value in about.items() if name != THREADS}
-    facts = {**same, "name": point.name, "device": point.device, SCORES: {}, "versions": dict(point.versions)}
+    reproducible = {name: value for name, value in about.items() if name != THREADS}
+    facts = {**reproducible, "name": point.name, "device": point.device, SCORES: {}, "versions": dict(point.versions)}
     point_results(store).write(point.name, facts, {SCORES: point.table}, what=f"Point {point.name} of the sweep")
     if point.seconds:
         _note_time(store, {**about, "device": point.device, "seconds": dict(point.seconds)})
 
 
 def times_file(store: Store) -> Path:
-    """The file of the times that points took, beside the store."""
+    """The file beside the store with the times of points."""
     root = store.root.absolute()
     return root.with_name(TIMES.format(root.name))
 
 
 def _note_time(store: Store, facts: Mapping[str, Any]) -> None:
-    """Add a line to the times. Where it cannot be written, estimates know less, and nothing else is lost."""
+    """Add a line to the times. A failure is ignored, since only estimates use them."""
     path = times_file(store)
     with contextlib.suppress(OSError):
         if path.is_file() and path.stat().st_size > ROOM:
             records.write_text(path, "".join(f"{json.dumps(one)}\n" for one in read_latest_times(store)))
         with path.open("a+b") as file:
             file.seek(max(0, file.seek(0, os.SEEK_END) - 1))
-            start = b"" if file.read(1) in {b"", b"\n"} else b"\n"  # else a full disk cut the last line off
+            start = b"" if file.read(1) in {b"", b"\n"} else b"\n"  # a full disk has cut off the last line
             file.write(start + json.dumps(facts).encode() + b"\n")
 
 
 def read_latest_times(store: Store) -> list[dict[str, Any]]:
     """Facts about the points that were computed last, with their device and their seconds by phase, for estimates."""
-    found = []
+    lines = []
     with contextlib.suppress(OSError):
         for line in times_file(store).read_bytes().splitlines()[-LATEST:]:
-            with contextlib.suppress(ValueError):  # the end of one that a full disk cut off
-                found.append(json.loads(line))
-    return [facts for facts in found if isinstance(facts, dict)]
+            with contextlib.suppress(ValueError):  # a line that a full disk cut off
+                lines.append(json.loads(line))
+    return [facts for facts in lines if isinstance(facts, dict)]

@@ -1,8 +1,8 @@
-"""The best point of a sweep among those with at least a required accuracy, and how certain it is that they have it.
+"""The best point of a sweep among those with a required accuracy, and how certain it is that they have it.
 
-Accuracies are of drawn images, so a point just above the requirement may be below it on other images. ``certainty``
-draws the images of every task again, with replacement. One model's images count only as right or wrong, so the stored
-counts are enough for that: the number of right ones among n drawn is binomial.
+Accuracies are of sampled images, so a point just above the requirement may be below it on other images. ``certainty``
+samples the images of every task again, with replacement. As an image is only right or wrong, the stored counts are
+enough for that: the number of right images among n is binomial.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Requirement:
     """An accuracy of at least ``at_least`` (a fraction): in domain ("in"), out of domain ("out"), or of a task's key.
 
     Raises:
-        ParameterError: ``at_least`` is no fraction.
+        ParameterError: ``at_least`` is not a fraction.
     """
 
     subject: str
@@ -48,33 +48,34 @@ class Requirement:
 
 def parse_requirement(text: str, tasks: Sequence[str]) -> Requirement:
     """A requirement from text such as 'out=0.8', 'in=0.6' or 'kana=0.7'. Raises ParameterError for other text."""
-    of, _, value = (part.strip() for part in text.partition("="))
+    subject, _, value = (part.strip() for part in text.partition("="))
     known = [IN, OUT, *tasks]
-    if of not in known:
+    if subject not in known:
         raise ParameterError(
-            f"{of[:40]!r} is neither in, out nor a task of this sweep.{did_you_mean(of, known)} "
+            f"{subject[:40]!r} is neither in, out nor a task of this sweep.{did_you_mean(subject, known)} "
             f"Known: {first_few(known, 24)}."
         )
     try:
         at_least = float(value)
     except ValueError:
         raise ParameterError(f"Write a requirement as out=0.8; got {text[:40]!r}.") from None
-    return Requirement(of, at_least)
+    return Requirement(subject, at_least)
 
 
 def judge_points(rows: pd.DataFrame, averages: pd.DataFrame, requirement: Requirement) -> pd.DataFrame:
-    """``averages`` with the columns ``JUDGED``: the score that is required, its 95 % interval, n, whether it is enough.
+    """``averages`` with the columns ``JUDGED``: the required score, its 95 % interval, n, meets, certainty.
 
-    ``rows`` and ``averages`` are the tables of ``tables``. ``certainty`` is the share of draws in which it is enough. A
-    point without such a score (NaN) does not meet the requirement.
+    ``rows`` and ``averages`` are the tables of ``sweep_table`` and ``average_rows``. meets says whether the score is
+    high enough, certainty is the share of resamples in which it is. A point without such a score (NaN) does not meet
+    the requirement.
     """
     if requirement.subject in GROUPS:
         counted = rows[rows["in_domain"].astype(bool) == (requirement.subject == IN)]
         required = averages[list(GROUPS[requirement.subject])]
     else:
         counted = rows[rows["task"] == requirement.subject]
-        of_point = counted.drop_duplicates("point").set_index("point")
-        required = of_point.reindex(averages["point"])[["accuracy", "low", "high", "n"]].set_axis(averages.index)
+        by_point = counted.drop_duplicates("point").set_index("point")
+        required = by_point.reindex(averages["point"])[["accuracy", "low", "high", "n"]].set_axis(averages.index)
     table = averages.assign(**dict(zip(JUDGED, required.to_numpy().T, strict=False)))
     counts = {
         str(point): (group["correct"].tolist(), group["n"].tolist())
@@ -88,14 +89,14 @@ def judge_points(rows: pd.DataFrame, averages: pd.DataFrame, requirement: Requir
 
 
 def certainty(correct: Sequence[int], n: Sequence[int], at_least: float, draws: int = DRAWS, seed: int = SEED) -> float:
-    """The share of seeded draws of every task's images in which the mean accuracy over tasks is at least ``at_least``.
+    """The share of bootstrap resamples in which the mean accuracy over tasks is at least ``at_least``.
 
-    ``correct`` of ``n`` images of each task are right. Bootstrap; the draws of a point depend on its own counts only.
+    ``correct`` of ``n`` images of each task are right. The resamples of a point depend only on its own counts.
     """
     return _share(tuple(sorted(zip(correct, n, strict=True))), at_least, draws, seed)
 
 
-@lru_cache(maxsize=20_000)  # while a sweep grows, only its new points are counted
+@lru_cache(maxsize=20_000)  # while a sweep grows, only its new points are computed
 def _share(counts: tuple[tuple[int, int], ...], at_least: float, draws: int, seed: int) -> float:
     accuracy = np.zeros(draws)
     for number, (right, images) in enumerate(counts):
@@ -105,20 +106,20 @@ def _share(counts: tuple[tuple[int, int], ...], at_least: float, draws: int, see
 
 @lru_cache(maxsize=4096)  # 64 MB at most: thousands of points have few different counts
 def _resample_accuracy(right: int, images: int, number: int, draws: int, seed: int) -> NDArray[np.float64]:
-    """The accuracy in every draw of so many images; ``number`` of a point's tasks, which are drawn independently."""
+    """The accuracy (draws,) in every resample of ``images`` images of the task with this ``number`` in its point."""
     return np.random.default_rng([seed, number]).binomial(images, right / images, draws) / images
 
 
 def is_uncertain(row: pd.Series, requirement: Requirement) -> bool:
-    """Whether the 95 % interval of a judged point's score reaches to both sides of the requirement."""
+    """Whether the requirement is within the 95 % interval of a judged point's score."""
     return bool(row["required_low"] < requirement.at_least <= row["required_high"])
 
 
 def best_point(table: pd.DataFrame, by: str) -> tuple[str, bool]:
     """The best point of a ``judge_points`` table that meets the requirement, and True; else the nearest one, and False.
 
-    ``by`` is a column; where it is not known, as in planes, the in-domain accuracy counts. Of equal points the first.
-    Of averages that nothing is required of it is the best of all.
+    ``by`` is a column; where it is NaN, as in planes, the in-domain accuracy counts. Among equal points the first wins.
+    In a table of averages without a requirement all points meet it.
     """
     met = table[table["meets"]] if "meets" in table else table
     if len(met):

@@ -1,7 +1,7 @@
-"""Sweeps: what is varied in which recipes, and the images of the evaluation.
+"""Sweeps: recipes, the values to vary in them, and the images of the evaluation.
 
-Three kinds. "values" varies one or two numbers of one or more recipes. "line" goes from the pretrained model through
-what each recipe merges: θ₀ + α(θ − θ₀). "plane" spans two experts: θ₀ + λ₁τ₁ + λ₂τ₂.
+There are three kinds. "values" varies one or two numbers of one or more recipes. "line" interpolates from the
+pretrained model through the merged model of each recipe: θ₀ + α(θ − θ₀). "plane" spans two experts: θ₀ + λ₁τ₁ + λ₂τ₂.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from merging.study.sweeps.sweep_target import ALPHA, LAMBDA
 VALUES, LINE, PLANE = "values", "line", "plane"
 KINDS = (VALUES, LINE, PLANE)
 FIELDS = ("version", "title", "kind", "axes", "split", "images", "seed", "recipes")
-OFF = ("count_dead_params", False)  # left out of ids: those of sweeps before recipes wrote it stay
+OFF = ("count_dead_params", False)  # left out of ids, which must equal those from before recipes had this field
 VERSION, MOST_RECIPES, IMAGES = 1, 8, 128
-MOST_POINTS, MOST_ALONE = 20_000, 1000  # of a sweep; of a new one where one process computes them all
+MOST_POINTS, MOST_ALONE = 20_000, 1000  # limits of points of a sweep; the second for a new sweep without workers
 
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """What is varied, and its values in ascending order. On a line it is "alpha", in a plane an expert's name."""
+    """A target and its values in ascending order. On a line the target is "alpha", in a plane an expert's name."""
 
     target: str
     values: tuple[float, ...]
@@ -46,10 +46,11 @@ class Axis:
 
 @dataclass(frozen=True, slots=True)
 class SweepPoint:
-    """One point of a sweep, before anything is computed. ``line`` is the number of its recipe.
+    """One point of a sweep, before its computation. ``line`` is the number of its recipe.
 
-    ``recipe`` is what is merged: on a line that of the whole merge. ``terms`` are pairs of a coefficient and what it
-    scales, an expert's name or "merged"; None if the merged model itself is evaluated.
+    ``recipe`` is the recipe with the point's values; on a line and in a plane it is the recipe of the whole merge.
+    ``terms`` are pairs of a coefficient and the model that it scales, an expert's name or "merged"; None if the merged
+    model itself is evaluated.
     """
 
     line: int
@@ -58,12 +59,12 @@ class SweepPoint:
     terms: tuple[tuple[float, str], ...] | None = None
 
     def to_plain(self) -> dict[str, Any]:
-        """It as plain data, with the recipe's title, as some warnings name it."""
+        """The point as plain data, with the recipe's title, since some warnings contain it."""
         return {**{name: getattr(self, name) for name in ("line", "values", "terms")}, "recipe": self.recipe.to_plain()}
 
     @classmethod
     def from_plain(cls, plain: Mapping[str, Any]) -> Self:
-        """The point that ``plain`` wrote. Raises RecipeError or ParameterError for an invalid recipe."""
+        """The point that ``to_plain`` wrote. Raises RecipeError or ParameterError for an invalid recipe."""
         terms = None if plain["terms"] is None else tuple((float(scale), str(what)) for scale, what in plain["terms"])
         return cls(int(plain["line"]), tuple(map(float, plain["values"])), Recipe.from_plain(plain["recipe"]), terms)
 
@@ -74,16 +75,16 @@ class NamedPoint:
 
     point: SweepPoint
     name: str
-    run_id: str  # of the run with the same model; empty for weights that no recipe gives
+    run_id: str  # of the run with the same model; empty if no recipe has this model
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sweep:
-    """A valid sweep: every value is checked when it is made. ``title`` does not enter its id.
+    """A valid sweep: all values are checked at construction. The id does not depend on ``title``.
 
     Raises:
-        RecipeError: nothing of that name can be varied, or a chain is invalid with a value.
-        ParameterError: a value outside its bounds, too few or too many of them.
+        RecipeError: a target cannot be varied, or a chain is invalid with a value.
+        ParameterError: a value is outside its bounds, or there are too few or too many values.
     """
 
     recipes: tuple[Recipe, ...]
@@ -91,9 +92,9 @@ class Sweep:
     kind: str = VALUES
     split: str = SPLITS[0]
     images: int = IMAGES  # of each task; 0 is all of them
-    seed: int = 0  # of the draw of images, and of the order of experts
+    seed: int = 0  # of the sample of images, and of the order of experts
     title: str = ""
-    most: InitVar[int | None] = None  # points; by default what the settings say
+    most: InitVar[int | None] = None  # the limit of points, by default ``most_points``
 
     def __post_init__(self, most: int | None) -> None:
         if self.kind not in KINDS:
@@ -113,9 +114,9 @@ class Sweep:
 
     def _check_count(self, most: int) -> None:
         if (count := len(self.recipes) * math.prod(len(axis.values) for axis in self.axes)) > most:
-            way = f", or set {settings.WORKERS}, with which {MOST_POINTS:,} can be" if most < MOST_POINTS else ""
+            advice = f", or set {settings.WORKERS}, which allows {MOST_POINTS:,}" if most < MOST_POINTS else ""
             raise RecipeError(
-                f"A sweep has at most {most:,} points here; this one has {count:,}. Take fewer values{way}."
+                f"A sweep has at most {most:,} points here; this one has {count:,}. Take fewer values{advice}."
             )
 
     def _check_shape(self) -> None:
@@ -128,22 +129,21 @@ class Sweep:
             raise RecipeError("A sweep cannot vary the same thing twice.")
         if len(self.axes) == 2 and len(self.recipes) > 1:
             raise RecipeError("A sweep of two things takes one recipe; several are compared along one axis.")
-        if self.kind == LINE and (each := [recipe.text() for recipe in self.recipes if recipe.per_task]):
-            raise RecipeError(f"{each[0]} gives one model per task, so there is no line through it.")
-
+        if self.kind == LINE and (per_task := [recipe.text() for recipe in self.recipes if recipe.per_task]):
+            raise RecipeError(f"{per_task[0]} gives one model per task, so there is no line through it.")
         if self.kind != VALUES and (adapted := [recipe.text() for recipe in self.recipes if recipe.adapt]):
-            raise RecipeError(f"A {self.kind} goes through weights alone; leave out what is put on top: {adapted[0]}.")
+            raise RecipeError(f"A {self.kind} varies weights only; remove the adapt on top of the model: {adapted[0]}.")
 
     @property
     def learning_note(self) -> str:
-        """What to say where recipes learn from images of the split that the points are judged on; else empty."""
+        """A warning if recipes learn from images of the split that the points are evaluated on; otherwise empty."""
         learning = [recipe.text() for recipe in self.recipes if recipe.adapted_on == self.split]
         if not learning:
             return ""
         return (
             f"{first_few(learning, 1)} learns, without labels, from {self.split} images, on which the sweep is judged, "
-            "so its best point may be another one on images that nothing has seen. Let it learn from training images, "
-            "as with test_data: {split: exemplars}, to keep them apart."
+            "so another point may be the best on images that it has not learned from. Let it learn from training "
+            "images instead, as with test_data: {split: exemplars}."
         )
 
     def _axis_name(self, axis: Axis, bound: Bound) -> str:
@@ -178,7 +178,7 @@ class Sweep:
 
     @property
     def sample(self) -> PointSample:
-        """The images that every point is evaluated on; in a plane only those of its two experts' tasks."""
+        """The images that every point is evaluated on; in a plane only those of the two experts' tasks."""
         tasks = tuple(sorted(axis.target for axis in self.axes)) if self.kind == PLANE else ()
         return PointSample(self.split, self.images, self.seed, tasks)
 
@@ -187,7 +187,7 @@ class Sweep:
 
     @cached_property
     def points(self) -> tuple[SweepPoint, ...]:
-        """Every point, in the order in which they are computed: coarse first, so that a curve shows early."""
+        """Every point in the order of computation: coarse first, so that a curve is visible early."""
         points = [
             self._make_point(line, recipe, values)
             for values in _coarse_first(list(self._combinations()))
@@ -206,7 +206,7 @@ class Sweep:
         return SweepPoint(line, values, recipe)
 
     def _merged_in_plane(self) -> tuple[SweepPoint, ...]:
-        """In a plane, the merge of its two experts; its coefficients are computed after it is merged."""
+        """In a plane, the merge of the two experts, whose coefficients are fitted after merging; otherwise empty."""
         if self.kind != PLANE or self.recipes[0].per_task:
             return ()
         recipe, names = self.recipes[0], {axis.target for axis in self.axes}
@@ -216,7 +216,7 @@ class Sweep:
 
     @cached_property
     def id(self) -> str:
-        """The id of the sweep, twelve hexadecimal digits: it depends on all that the sweep computes."""
+        """The id of the sweep, twelve hexadecimal digits, which depend on everything that the sweep computes."""
         plain = {key: value for key, value in self.to_plain().items() if key != "title"}
         plain["recipes"] = [
             {key: value for key, value in recipe.items() if key != "title" and (key, value) != OFF}
@@ -238,7 +238,7 @@ class Sweep:
         }
 
     def to_yaml(self) -> str:
-        """The sweep as a YAML document that ``from_yaml`` reads back to an equal one."""
+        """The sweep as a YAML document, from which ``from_yaml`` makes an equal sweep."""
         return write_yaml(self.to_plain())
 
     @classmethod
@@ -259,12 +259,12 @@ class Sweep:
             axes=tuple(Axis(str(target), _read_values(str(target), values)) for target, values in varied.items()),
             **texts,
             **counts,
-            most=MOST_POINTS,  # a stored one may be looked at, and gone on with, wherever it is
+            most=MOST_POINTS,  # every machine can show and resume a stored sweep
         )
 
 
 def most_points() -> int:
-    """How many points a new sweep may have here."""
+    """The most points of a new sweep on this machine."""
     return MOST_POINTS if settings.workers() else MOST_ALONE
 
 
@@ -284,7 +284,7 @@ def _read_values(target: str, values: Any) -> tuple[float, ...]:
 
 
 def _coarse_first(combinations: Sequence[tuple[float, ...]]) -> list[tuple[float, ...]]:
-    """Both ends, the middle, then ever finer, so that a stopped sweep still spans the whole axis."""
+    """Both ends, the middle, then ever finer steps, so that a stopped sweep still spans the whole axis."""
     count = len(combinations)
     order = [0, count - 1]
     step = count - 1
@@ -295,7 +295,7 @@ def _coarse_first(combinations: Sequence[tuple[float, ...]]) -> list[tuple[float
 
 
 def with_absolute_paths(recipe: Recipe, base: Path) -> Recipe:
-    """The recipe with absolute paths, so that a sweep can be resumed from anywhere."""
+    """The recipe with absolute paths, so that a sweep can be resumed from any folder."""
 
     def absolute(reference: str) -> str:
         return ModelRef(reference, base).absolute()

@@ -1,4 +1,4 @@
-"""Computes sweeps point by point; what points share stays in memory and is computed once."""
+"""Computes sweeps point by point; data that points share stay in memory and are computed once."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ from merging.tasks.context import QUIET, Context
 from merging.tasks.workers.pools import open_workers
 from merging.tasks.workers.workers import Workers
 
-EVERYTHING = (0, 1)
+EVERYTHING = (0, 1)  # the share that has all points
 
 
 @dataclass(frozen=True, slots=True)
 class SweepOutcome:
-    """How a sweep ended: stored points, points in all, and whether it was paused."""
+    """The outcome of a sweep: the numbers of stored points and of all points, and whether it was paused."""
 
     stored: int
     points: int
@@ -54,41 +54,41 @@ class SweepOutcome:
 
 @dataclass
 class SweepSession:
-    """What the points of one sweep share: open checkpoints, exemplars, images, heads, the merged end of a line."""
+    """The data that the points of a sweep share: open checkpoints, exemplars, images, heads, a line's merged model."""
 
     benchmark: Benchmark
     sample: PointSample
     context: Context = QUIET
     named: NamedPoint | None = None  # the point that a worker is about to compute
     _opened: dict[tuple[str, str, str], Checkpoint] = field(default_factory=dict)
-    _same: dict[tuple[Any, ...], OpenedRecipe] = field(default_factory=dict)  # by the files that are opened
-    _data: dict[tuple[Any, ...], CapturedFiles] = field(default_factory=dict)  # files of data, likewise
-    _named: dict[tuple[Any, ...], dict[str, str]] = field(default_factory=dict)  # digests, likewise
+    _recipes: dict[tuple[Any, ...], OpenedRecipe] = field(default_factory=dict)  # by ``_file_key``
+    _data: dict[tuple[Any, ...], CapturedFiles] = field(default_factory=dict)  # by ``_file_key``
+    _digests_by_files: dict[tuple[Any, ...], dict[str, str]] = field(default_factory=dict)  # by ``_file_key``
     _exemplars: dict[tuple[int, int], Any] = field(default_factory=dict)
-    _line: tuple[Recipe, Checkpoint, tuple[str, ...]] | None = None  # its warnings go to every point of the line
+    _line: tuple[Recipe, Checkpoint, tuple[str, ...]] | None = None  # the merged end of a line, and its warnings
 
     def __post_init__(self) -> None:
         self.sample = self.sample.normalize_on(self.benchmark)
-        self.drawn = SampledBenchmark.of_benchmark(self.benchmark, self.sample)
+        self.sampled = SampledBenchmark.of_benchmark(self.benchmark, self.sample)
 
     def open_checkpoints(self, recipe: Recipe) -> OpenedRecipe:
-        """The checkpoints of a recipe; each file is opened once, and recipes that differ in their steps share them."""
+        """The checkpoints of a recipe; each file is opened once and shared by recipes with different steps."""
         key = _file_key(recipe)
-        if key not in self._same or any(method.content for method in recipe.methods):
+        if key not in self._recipes or any(method.content for method in recipe.methods):
             pretrained = self._checkpoint(recipe.pretrained, "pretrained")
             experts = {name: self._checkpoint(reference, name, pretrained) for name, reference in recipe.experts}
             if key not in self._data:
                 self._data[key] = CapturedFiles.open(recipe, None)
             opened = opened_recipe.with_checkpoints(recipe, pretrained, experts, self.benchmark)
-            self._same[key] = replace(opened, captured_files=self._data[key])
-        return replace(self._same[key], recipe=recipe)
+            self._recipes[key] = replace(opened, captured_files=self._data[key])
+        return replace(self._recipes[key], recipe=recipe)
 
     def _digests(self, opened: OpenedRecipe) -> dict[str, str]:
-        """The digests of the files of a recipe, as they were when they were opened."""
+        """The digests of the files of a recipe when they were opened."""
         key = _file_key(opened.recipe)
-        if key not in self._named:
-            self._named[key] = opened.digests()
-        return self._named[key]
+        if key not in self._digests_by_files:
+            self._digests_by_files[key] = opened.digests()
+        return self._digests_by_files[key]
 
     def _checkpoint(self, reference: str, name: str, like: Checkpoint | None = None) -> Checkpoint:
         key = reference, name, "" if like is None else like.label
@@ -107,19 +107,19 @@ class SweepSession:
                 raise MergingError(f"These models cannot be evaluated on the benchmark: {reason}")
         for key in sweep.sample.tasks:
             self.benchmark.task(key)
-        return [self.plan(place) for place in sweep.points]
+        return [self.plan(point) for point in sweep.points]
 
-    def plan(self, place: SweepPoint) -> NamedPoint:
+    def plan(self, point: SweepPoint) -> NamedPoint:
         """The point with its name and its run's id. Reads each checkpoint that this process has not read yet."""
-        opened = self.open_checkpoints(place.recipe)
+        opened = self.open_checkpoints(point.recipe)
         digests = self._digests(opened)
         run_id = opened.run_id(digests)
-        identity = _point_identity(place, digests, run_id)
+        identity = _point_identity(point, digests, run_id)
         name = points.name_point(identity, self.benchmark, self.sample)
-        return NamedPoint(place, name, run_id if identity[0] == "run" and place.values else "")
+        return NamedPoint(point, name, run_id if identity[0] == "run" and point.values else "")
 
     def request(self, planned: NamedPoint) -> dict[str, Any]:
-        """What a worker is asked for a point."""
+        """The request to a worker for a point."""
         return {
             "name": planned.name,
             "place": planned.point.to_plain(),
@@ -131,52 +131,54 @@ class SweepSession:
 
     def compute(self, planned: NamedPoint, context: Context) -> tuple[Point, dict[str, Any]]:
         """The point, and facts about it."""
-        place, started, stages = planned.point, time.monotonic(), context.split(dict.fromkeys(STAGES, 1.0))
+        point, started, stages = planned.point, time.monotonic(), context.split(dict.fromkeys(STAGES, 1.0))
         about: dict[str, Any] = {
-            "chain": [step.key for _, step in place.recipe.stages],
-            "experts": len(place.recipe.experts),
+            "chain": [step.key for _, step in point.recipe.stages],
+            "experts": len(point.recipe.experts),
         }
         doubts: list[str] = []
-        models = self._models(place, stages[MERGING], about, doubts)
-        modules = self._modules(place.recipe, models, doubts)
+        models = self._models(point, stages[MERGING], about, doubts)
+        modules = self._modules(point.recipe, models, doubts)
         merged = time.monotonic()
         context = replace(stages[EVALUATING], warn=doubts.append)
         splits, tasks = (self.sample.split,), self.sample.tasks or None
         if list(models) == [MERGED]:
-            scores = evaluate(models[MERGED], self.drawn, splits=splits, tasks=tasks, modules=modules, context=context)
+            scores = evaluate(
+                models[MERGED], self.sampled, splits=splits, tasks=tasks, modules=modules, context=context
+            )
         else:
-            scores = evaluate_per_task(models, self.drawn, splits=splits, context=context)
+            scores = evaluate_per_task(models, self.sampled, splits=splits, context=context)
         seconds = {MERGING: merged - started, EVALUATING: time.monotonic() - merged}
         device = devices.describe_used_device(devices.choose_device(self.context.device), doubts)
         about |= hardware_facts()
-        about |= {"images": int(scores["n"].sum()), "weights": place.terms is not None, "sample": self.sample.split}
+        about |= {"images": int(scores["n"].sum()), "weights": point.terms is not None, "sample": self.sample.split}
         about |= {"warnings": list(dict.fromkeys(doubts))} if doubts else {}
         return Point(planned.name, scores, device, THIS_MACHINE, seconds, versions=versions()), about
 
     def _models(
-        self, place: SweepPoint, context: Context, about: dict[str, Any], doubts: list[str]
+        self, point: SweepPoint, context: Context, about: dict[str, Any], doubts: list[str]
     ) -> Mapping[str, Checkpoint]:
-        """The models of a point; ``list_doubts`` gets the warnings of its merge, ``about`` what else is noted of it."""
-        opened = self.open_checkpoints(place.recipe)
-        if place.terms is None:
+        """The models of a point; warnings of its merge are added to ``doubts``, its notes to ``about``."""
+        opened = self.open_checkpoints(point.recipe)
+        if point.terms is None:
             models, warnings = self._merge(opened, context)
             doubts.extend(warnings)
-            if not place.values:
+            if not point.values:
                 with limit_to_one_thread():
                     about["notes"] = fit_coefficients(opened, models[MERGED])
             return models
         parts: dict[str, Checkpoint] = dict(opened.experts)
-        if any(what == MERGED for _, what in place.terms):
-            if self._line is None or self._line[0] != place.recipe:
+        if any(name == MERGED for _, name in point.terms):
+            if self._line is None or self._line[0] != point.recipe:
                 models, warnings = self._merge(opened, context)
-                self._line = place.recipe, models[MERGED], warnings
+                self._line = point.recipe, models[MERGED], warnings
             parts = {MERGED: self._line[1]}
             doubts.extend(self._line[2])
-        terms = [(coefficient, parts[what]) for coefficient, what in place.terms]
+        terms = [(coefficient, parts[name]) for coefficient, name in point.terms]
         return {MERGED: CombinedCheckpoint(opened.pretrained, terms)}
 
     def _merge(self, opened: OpenedRecipe, context: Context) -> tuple[dict[str, Checkpoint], tuple[str, ...]]:
-        """The merged models by task, or the one as "merged", in memory and in its base's dtype; and warnings."""
+        """The merged models in memory by task, or a single one as "merged", in the pretrained dtypes; and warnings."""
         self._check_memory(opened)
         result = engine.run_recipe(
             opened.recipe, opened.pretrained, opened.experts, context=context,
@@ -191,7 +193,7 @@ class SweepSession:
         return models, result.warnings
 
     def _modules(self, recipe: Recipe, models: Mapping[str, Checkpoint], doubts: list[str]) -> Modules | None:
-        """What the recipe's adapt puts on the merged model, whose warnings ``list_doubts`` gets; None without one."""
+        """The modules of the recipe's adapt, None without one; its warnings are added to ``doubts``."""
         if recipe.adapt is None:
             return None
         from merging.engine.adapt import adapt  # its imports take a while
@@ -209,9 +211,10 @@ class SweepSession:
         return adapted.modules
 
     def _images(self, recipe: Recipe) -> dict[str, Any]:
-        """The images that a chain sees: all of a split, not only those that points are evaluated on."""
-        drawn = recipe.test_data.values() if recipe.test_data else None
-        test_data = None if drawn is None else self.benchmark.test_data((name for name, _ in recipe.experts), **drawn)
+        """The images that a chain learns from: of a whole split, not only those that points are evaluated on."""
+        test_data = None
+        if recipe.test_data:
+            test_data = self.benchmark.test_data((name for name, _ in recipe.experts), **recipe.test_data.values())
         return {"exemplars": self._labeled_exemplars(recipe), "test_data": test_data}
 
     def _labeled_exemplars(self, recipe: Recipe) -> Any:
@@ -223,7 +226,7 @@ class SweepSession:
         return self._exemplars[key]
 
     def estimate_memory(self, opened: OpenedRecipe) -> int:
-        """Bytes of memory that a point needs: what the merge takes, and the merged weights; an estimate."""
+        """Estimated bytes of memory for a point: for the merge, and the merged weights."""
         return in_memory_bytes(opened, self.context.device)
 
     def _check_memory(self, opened: OpenedRecipe) -> None:
@@ -233,31 +236,31 @@ class SweepSession:
 
 
 def _file_key(recipe: Recipe) -> tuple[Any, ...]:
-    """What recipes have in common that open the same files in the same way."""
+    """The part of a recipe that determines which files are opened, and how."""
     stated = recipe.architecture, recipe.activation, recipe.family, recipe.vocabulary
     return recipe.pretrained, recipe.experts, recipe.data_files, *stated
 
 
-def _point_identity(place: SweepPoint, digests: Mapping[str, str], run_id: str) -> Identity:
-    """What the model of a point is made of, from the digests of its files."""
-    if place.terms is None or place.terms == ((1.0, MERGED),):
+def _point_identity(point: SweepPoint, digests: Mapping[str, str], run_id: str) -> Identity:
+    """The identity of a point's model, from the digests of its files."""
+    if point.terms is None or point.terms == ((1.0, MERGED),):
         return ("run", run_id)
     parts = sorted(
-        (run_id if what == MERGED else digests[expert_key(what)], coefficient)
-        for coefficient, what in place.terms
+        (run_id if name == MERGED else digests[expert_key(name)], coefficient)
+        for coefficient, name in point.terms
         if coefficient != 0
     )
-    named = [text for text in (place.recipe.activation, place.recipe.architecture) if text]
-    return ("weights", digests[PRETRAINED], parts, *named)
+    stated = [text for text in (point.recipe.activation, point.recipe.architecture) if text]
+    return ("weights", digests[PRETRAINED], parts, *stated)
 
 
 def plan_sweep(sweep: Sweep, benchmark: Benchmark) -> list[NamedPoint]:
-    """Every point of a sweep with its name. Raises as ``Session.plan_sweep``."""
+    """Every point of a sweep with its name. Raises like ``SweepSession.plan_sweep``."""
     return SweepSession(benchmark, sweep.sample).plan_sweep(sweep)
 
 
 def drop_repeated(planned: Sequence[NamedPoint]) -> list[NamedPoint]:
-    """A plan with every point once: lines that begin at the same model share a point."""
+    """A plan with every point once, since lines that begin at the same model share a point."""
     by_name: dict[str, NamedPoint] = {}
     for point in planned:
         by_name.setdefault(point.name, point)
@@ -273,25 +276,24 @@ def run_sweep(
     share: tuple[int, int] = EVERYTHING,
     session: SweepSession | None = None,
 ) -> SweepOutcome:
-    """Compute the missing points and store each as soon as it is done.
+    """Compute the missing points and store each as soon as it is computed.
 
-    It can pause between two points. A point that fails does not stop the others. Every doubt about what belongs
-    together is a warning before the first point is computed, and so is, once, each warning of the points.
-    Workers of the context compute, and this process stores. A ``share`` (number, of how many) computes every so
-    many-th point, from 0: together the shares are the sweep. A ``session`` computes points in another way than by
-    evaluation on the benchmark.
+    The sweep can pause between two points. A point that fails does not stop the others. Doubts about whether experts
+    belong to the pretrained model are warnings before the first point; each warning of the points occurs once. Workers
+    of the context compute, and this process stores. A ``share`` (i, m) computes every m-th point from the i-th (from
+    0), so m shares are the sweep. ``session`` replaces the evaluation on the benchmark by another computation.
 
     Raises:
-        MergingError: points failed; the message counts them and gives the first reason.
-        StoreError: the disk cannot be written to. Cancelled: as asked, or all workers are gone
-            (WorkersGone); the points so far are kept.
+        MergingError: points failed; the message has their number and the first reason.
+        StoreError: the disk cannot be written to. Cancelled: the user cancelled, or all workers are gone (WorkersGone);
+            finished points remain stored.
     """
     points.point_results(store).sweep()
     session = session or SweepSession(benchmark, sweep.sample, context)
-    mine = drop_repeated(session.plan_sweep(sweep))[share[0] :: share[1]]
-    known = KnownPoints(mine, store, benchmark, session.sample)
-    there = known.read_points()
-    missing = [planned for planned in mine if planned.name not in there]
+    plan = drop_repeated(session.plan_sweep(sweep))[share[0] :: share[1]]
+    known = KnownPoints(plan, store, benchmark, session.sample)
+    stored = known.read_points()
+    missing = [planned for planned in plan if planned.name not in stored]
     warned: set[str] = set()
 
     def warn_once(sentence: str) -> None:
@@ -301,23 +303,23 @@ def run_sweep(
 
     for doubt in list_doubts(sweep, session) if missing else ():
         warn_once(doubt)
-    computation, heard = PointComputation(session.compute, session.request), replace(context, warn=warn_once)
+    computation, quiet_context = PointComputation(session.compute, session.request), replace(context, warn=warn_once)
     try:
-        with open_workers(heard, mixable=True) as workers:
+        with open_workers(quiet_context, mixable=True) as workers:
             if workers is not None and missing:
                 _check_workers(sweep, session, workers)
-            failures = compute_points(missing, len(mine), store, computation, workers, heard)
+            failures = compute_points(missing, len(plan), store, computation, workers, quiet_context)
     except WorkersGone:
         raise
     except Paused:
-        return SweepOutcome(len(known.read_points()), len(mine), True)
+        return SweepOutcome(len(known.read_points()), len(plan), True)
     if failures:
         name, reason = next(iter(failures.items()))
-        where = next(_describe_point(sweep, planned.point) for planned in missing if planned.name == name)
+        values = next(_describe_point(sweep, planned.point) for planned in missing if planned.name == name)
         raise MergingError(
-            f"{len(failures)} of {len(mine)} points could not be computed; the others are kept. {where}: {reason}"
+            f"{len(failures)} of {len(plan)} points could not be computed; the others are stored. {values}: {reason}"
         )
-    return SweepOutcome(len(mine), len(mine), False)
+    return SweepOutcome(len(plan), len(plan), False)
 
 
 def _check_workers(sweep: Sweep, session: SweepSession, workers: Workers) -> None:
@@ -328,7 +330,7 @@ def _check_workers(sweep: Sweep, session: SweepSession, workers: Workers) -> Non
 
 
 def list_doubts(sweep: Sweep, session: SweepSession) -> list[str]:
-    """What may be wrong with the checkpoints of all recipes, every sentence once; a sample of them is read."""
+    """Sentences about possible problems of all recipes' checkpoints, each once, from a sample of their weights."""
     sentences: dict[str, None] = {sweep.learning_note: None} if sweep.learning_note else {}
     for recipe in sweep.recipes:
         with contextlib.suppress(MergingError):  # its points fail with the reason, and the others do not
@@ -336,6 +338,6 @@ def list_doubts(sweep: Sweep, session: SweepSession) -> list[str]:
     return list(sentences)
 
 
-def _describe_point(sweep: Sweep, place: SweepPoint) -> str:
-    values = zip(sweep.axes, place.values, strict=False)
+def _describe_point(sweep: Sweep, point: SweepPoint) -> str:
+    values = zip(sweep.axes, point.values, strict=False)
     return ", ".join(f"{axis.target} {value:g}" for axis, value in values) or "the merge"

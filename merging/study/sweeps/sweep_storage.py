@@ -1,4 +1,4 @@
-"""Stored sweeps: one YAML file for each, beside the runs. Its last line, a comment, is the sha-256 of the others."""
+"""Stored sweeps: a YAML file for each, beside the runs. Its last line is a comment with the sha-256 of the others."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def store_sweep(sweep: Sweep, store: Store) -> None:
 
 
 def find_sweep(store: Store, sweep_id: str) -> Sweep:
-    """The sweep of that id. Raises StoreError if it is missing or cannot be read."""
+    """The sweep of an id. Raises StoreError if it is missing or cannot be read."""
     own = _path(store, sweep_id)
     for path in _paths(store, own):
         try:
@@ -40,7 +40,7 @@ def find_sweep(store: Store, sweep_id: str) -> Sweep:
 
 
 def _paths(store: Store, own: Path) -> Iterator[Path]:
-    """The files in which a sweep may lie; the own one again if another computer has just put it there."""
+    """The files in which a sweep may be; the own one again, as another computer may just have written it."""
     yield from (folder / own.name for folder in _folders(store))
     if exists_on_shared_disk(own):
         yield own
@@ -52,10 +52,11 @@ def add_digest(text: str) -> str:
 
 
 def _read_sweep(path: Path) -> Sweep | None:
-    """The sweep in a file; None if there is no file, or one that only another version of the program reads.
+    """The sweep in a file; None if there is no file, or only another version of the program can read it.
 
     Raises:
-        DamagedError: the file is not as it was written. Some of the bundled library have no sha-256: their id tells.
+        DamagedError: the file was changed after it was written. Some files of the bundled library have no sha-256;
+            these are checked by their id.
     """
     state = state_of(path.parent, (path.name,))
     return _parse_sweep(path, state) if state else None
@@ -63,7 +64,7 @@ def _read_sweep(path: Path) -> Sweep | None:
 
 @lru_cache(maxsize=256)
 def _parse_sweep(path: Path, state: tuple[int, ...]) -> Sweep | None:
-    """The same for a file in a state, which says what it holds."""
+    """The sweep in a file, cached by the file's ``state``. Raises like ``_read_sweep``."""
     try:
         raw = path.read_bytes()
     except OSError:
@@ -71,7 +72,7 @@ def _parse_sweep(path: Path, state: tuple[int, ...]) -> Sweep | None:
     text = raw.decode("utf-8", "replace")
     body, seal, _ = text.rpartition(SEAL)
     if seal and add_digest(body) != text:
-        raise DamagedError(f"{path.name} does not have the sha-256 that its last line gives")
+        raise DamagedError(f"{path.name} does not have the sha-256 in its last line")
     try:
         sweep = Sweep.from_yaml(text)
     except UnknownMethodError:
@@ -81,7 +82,7 @@ def _parse_sweep(path: Path, state: tuple[int, ...]) -> Sweep | None:
             return None
         raise DamagedError(f"{path.name} cannot be read: {error}") from None
     if sweep.id != path.stem:
-        raise DamagedError(f"{path.name} describes another sweep than its name says")
+        raise DamagedError(f"{path.name} contains another sweep than that of its name")
     return sweep
 
 
@@ -108,7 +109,7 @@ def is_own(store: Store, sweep_id: str) -> bool:
 
 
 def delete_sweep(store: Store, sweep_id: str) -> None:
-    """Delete an own sweep; its points stay, because other sweeps may share them. Raises StoreError for others."""
+    """Delete an own sweep, but not its points, which other sweeps may share. Raises StoreError if it is not own."""
     if not is_own(store, sweep_id):
         raise StoreError(f"Sweep {sweep_id[:40]!r} is not one of this machine's own, so it cannot be deleted.")
     with explain_os_errors("The sweep", OTHER_STORE, "removed"):
@@ -121,5 +122,5 @@ def _folders(store: Store) -> list[Path]:
 
 def _path(store: Store, sweep_id: str) -> Path:
     if not SHORT_DIGEST.fullmatch(sweep_id):
-        raise StoreError(f"{sweep_id[:40]!r} is no id of a sweep; an id is twelve hexadecimal digits.")
+        raise StoreError(f"{sweep_id[:40]!r} is not the id of a sweep; an id is twelve hexadecimal digits.")
     return store.root / FOLDER / f"{sweep_id}.yaml"

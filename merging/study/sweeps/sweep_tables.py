@@ -1,4 +1,4 @@
-"""The cost of a sweep before it starts, and the tables of its points so far."""
+"""The estimated cost of a sweep, and the tables of its stored points."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from merging.tasks.context import QUIET
 if TYPE_CHECKING:
     import pandas as pd
 
-STARTING = 4.0  # seconds until the first point begins: loading, reading digests
-COMBINING = 0.1  # seconds for a weighted sum, until a point gives a better number
+STARTING = 4.0  # seconds before the first point begins: loading, reading digests
+COMBINING = 0.1  # estimated seconds for a weighted sum; used until a point has its time
 AVERAGES = ["in_domain", "in_low", "in_high", "out_of_domain", "out_low", "out_high", "h_score"]
 PlainRow = tuple[Any, ...]
 COUNTS = ["tasks_in", "tasks_out", "n_in", "n_out"]
@@ -34,9 +34,9 @@ COUNTS = ["tasks_in", "tasks_out", "n_in", "n_out"]
 
 @dataclass(frozen=True, slots=True)
 class SweepCost:
-    """The cost of a sweep: points in all, stored points, and seconds for the rest.
+    """The cost of a sweep: all points, stored points, and ``seconds`` for the missing ones, ``each`` on average.
 
-    ``known`` says that the seconds come from earlier points on this machine.
+    ``known``: the seconds come from earlier points on this machine.
     """
 
     points: int
@@ -53,21 +53,17 @@ def estimate_cost(
     planned: Sequence[NamedPoint] | None = None,
     device: str = "auto",
 ) -> SweepCost:
-    """The cost of the sweep on a device of this machine; ``planned`` is its plan, if it is known."""
+    """The cost of the sweep on a device of this machine; ``planned`` is its plan, computed if it is None."""
     planned = drop_repeated(plan_sweep(sweep, benchmark) if planned is None else planned)
-    session, here = (
-        SweepSession(benchmark, sweep.sample, QUIET.on_device(device)),
-        describe_device(choose_device(device)),
-    )
+    session = SweepSession(benchmark, sweep.sample, QUIET.on_device(device))
+    device_name = describe_device(choose_device(device))
     missing = list_absent(planned, store, benchmark, session.sample)
     if not missing:
         return SweepCost(len(planned), len(planned), 0.0, 0.0, True)
     split, keys = session.sample.split, session.sample.tasks or tuple(task.key for task in benchmark.tasks)
-    images = sum(session.drawn.count(key, split) for key in keys)
-    earlier, runs = (
-        [facts for facts in points.read_latest_times(store) if facts.get("device") == here],
-        store.list_runs(),
-    )
+    images = sum(session.sampled.count(key, split) for key in keys)
+    earlier = [facts for facts in points.read_latest_times(store) if facts.get("device") == device_name]
+    runs = store.list_runs()
     seconds, certain = 0.0, True
     for line, recipe in enumerate(sweep.recipes):
         each, learned = _seconds_per_point(session, recipe, sweep.kind != VALUES, images, earlier, runs)
@@ -85,7 +81,7 @@ def _seconds_per_point(
     runs: Sequence[Run],
 ) -> tuple[float, bool]:
     """Seconds for one point, and whether they come from earlier points."""
-    drawn, chain = session.drawn, [step.key for _, step in recipe.stages]
+    benchmark, chain = session.sampled, [step.key for _, step in recipe.stages]
     rates, merges = [], []
     for facts in earlier:
         try:
@@ -94,8 +90,8 @@ def _seconds_per_point(
                 merges.append(float(facts["seconds"][MERGING]))
         except (KeyError, TypeError, ValueError, ZeroDivisionError):
             continue
-    estimated = estimate_run(session.open_checkpoints(recipe), drawn, runs, session.context.device).phases
-    count = sum(drawn.count(task.key, split) for task in drawn.tasks for split in SPLITS)
+    estimated = estimate_run(session.open_checkpoints(recipe), benchmark, runs, session.context.device).phases
+    count = sum(benchmark.count(task.key, split) for task in benchmark.tasks for split in SPLITS)
     evaluating = statistics.median(rates) * images if rates else estimated[EVALUATING] * images / max(count, 1)
     merging = (
         statistics.median(merges) if merges else COMBINING if weights else estimated[MERGING] + estimated[ADAPTING]
@@ -104,10 +100,10 @@ def _seconds_per_point(
 
 
 def sweep_table(sweep: Sweep, planned: Sequence[NamedPoint], stored_points: Mapping[str, Point]) -> pd.DataFrame:
-    """A row for each stored point and each task, in the order of the axes; values as columns x and y.
+    """A row for each stored point and each task, in the order of the axes; the values are the columns x and y.
 
-    ``line`` counts recipes, ``in_domain`` says whether the task's expert was merged. Where the number of experts is
-    what varies, tasks of experts that are left out are in neither group, and are left out of the table.
+    line is the number of the recipe, in_domain whether the task's expert was merged. If the sweep varies the number of
+    experts, tasks of experts that a point leaves out are in neither domain, and have no row.
     """
     import pandas as pd
 
@@ -131,28 +127,28 @@ def sort_points(planned: Sequence[NamedPoint]) -> list[NamedPoint]:
 def point_rows(sweep: Sweep, one: NamedPoint, point: Point) -> list[PlainRow]:
     """The rows of ``sweep_table`` of one point, as plain rows."""
     inside = _experts(one)
-    everyone = {name for name, _ in sweep.recipes[one.point.line].experts}
+    all_experts = {name for name, _ in sweep.recipes[one.point.line].experts}
     identity = (one.point.line, one.name, one.run_id, point.device, *one.point.values)
     return [
         (*scores, *identity, scores[0] in inside)
         for scores in point.rows
-        if scores[0] in inside or scores[0] not in everyone
+        if scores[0] in inside or scores[0] not in all_experts
     ]
 
 
 def score_rows(planned: Sequence[NamedPoint], stored_points: Mapping[str, Point]) -> list[dict[str, Any]]:
-    """A row for each score of each stored point, whatever its source; points in the order of the axes.
+    """A row for each score of each stored point, from any source; points are in the order of the axes.
 
-    ``line`` counts recipes; x and y are the varied values; the others are those of ``ScoreTable.rows``.
+    line is the number of the recipe, x and y are the varied values; the other cells are those of ``ScoreTable.rows``.
     """
-    found = ((one, stored_points[one.name]) for one in sort_points(planned) if one.name in stored_points)
-    return [_identity(one) | row for one, point in found for row in point.score_table.rows(_experts(one))]
+    stored = ((one, stored_points[one.name]) for one in sort_points(planned) if one.name in stored_points)
+    return [_identity(one) | row for one, point in stored for row in point.score_table.rows(_experts(one))]
 
 
 def score_means(planned: Sequence[NamedPoint], stored_points: Mapping[str, Point]) -> list[dict[str, Any]]:
-    """A row for each mean over the tasks of a point, of the one proportion that most of its tasks have.
+    """A row for each mean over the tasks of a point, of the proportion that most of its tasks have.
 
-    In and out of domain are told where a task is called like an expert of the recipe; else there is one mean.
+    Means in and out of domain exist if a task has the name of an expert of the recipe; otherwise there is one mean.
     """
     rows = []
     for one in sort_points(planned):
@@ -203,8 +199,8 @@ def average_rows(rows: pd.DataFrame) -> pd.DataFrame:
     groups: dict[tuple[Any, ...], list[tuple[Any, ...]]] = {}
     for row in zip(*values, strict=True):
         groups.setdefault(row[:-4], []).append(row[-4:])
-    found = []
+    averages = []
     for identity, tasks in groups.items():
         summary = summary_of([task[:3] for task in tasks], {task[0] for task in tasks if task[3]}, {})
-        found.append((*identity, *(getattr(summary, name) for name in (*AVERAGES, *COUNTS))))
-    return pd.DataFrame(found, columns=[*columns, *AVERAGES, *COUNTS])
+        averages.append((*identity, *(getattr(summary, name) for name in (*AVERAGES, *COUNTS))))
+    return pd.DataFrame(averages, columns=[*columns, *AVERAGES, *COUNTS])

@@ -1,4 +1,4 @@
-"""What a sweep can vary in a recipe: any numeric parameter of any step, exemplars, experts. All derived from bounds."""
+"""The targets that a sweep can vary in a recipe: numbers of steps and of images, and experts; all from their bounds."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from merging.recipes.recipe import Exemplars, Recipe
 from merging.recipes.unlabeled_images import TestData
 
 EXPERTS, EXEMPLARS, TEST_DATA = "experts", "exemplars", "test_data"
-DRAWN: dict[str, type[Params]] = {EXEMPLARS: Exemplars, TEST_DATA: TestData}  # settings of images that are drawn
+SAMPLED: dict[str, type[Params]] = {EXEMPLARS: Exemplars, TEST_DATA: TestData}  # settings of sampled images
 NUMBERS = ("real", "integer")
-MOST_OFFERED = 16  # steps between the proposed values
-MOST_VALUES = 201  # along one axis
-# What sweeps of weights vary, as opposed to sweeps of recipes.
+MOST_OFFERED = 16  # the most steps between proposed values
+MOST_VALUES = 201  # the most values along one axis
+# The targets of lines and planes, which combine weights instead of varying recipes.
 ALPHA = Bound(
     kind="real", default=1.0, label="Interpolation", symbol=r"\alpha", low=-2.0, high=4.0, slider=(0.0, 1.5),
     help="0 is the pretrained model, 1 the merged one; beyond 1 goes farther in the same direction.",
@@ -34,7 +34,7 @@ LAMBDA = Bound(
 
 @dataclass(frozen=True, slots=True)
 class SweepTarget:
-    """Something to vary: its ``name`` in sweeps, its owner, and its bound.
+    """A number that a sweep can vary: its ``name`` in sweeps, its owner, and its bound.
 
     ``name`` is "<key>.<parameter>" ("<key>#2.<parameter>" for the second step of that key), "<parameter>" alone for a
     parameter of several recipes that share no step, "exemplars.<setting>", "test_data.<setting>", or "experts".
@@ -46,16 +46,16 @@ class SweepTarget:
 
     @property
     def title(self) -> str:
-        """'LwPTV: prune ratio'."""
+        """The title in lists and on axes, such as 'LwPTV: prune ratio'."""
         return f"{self.owner}: {self.bound.label.lower()}" if self.owner else self.bound.label
 
 
 def list_targets(recipes: Sequence[Recipe]) -> list[SweepTarget]:
-    """What can be varied in every one of these recipes, parameters of single steps first."""
+    """The targets that all of these recipes have; parameters of single steps come first."""
     own = [{target.name: target for target in _own_targets(recipe)} for recipe in recipes]
     shared = [name for name in own[0] if all(name in each for each in own)] if own else []
     common_targets = [_narrow_bounds([each[name] for each in own]) for name in shared]
-    if len(recipes) > 1:  # such as the scaling of different merges
+    if len(recipes) > 1:  # parameters of different steps, such as the scaling of different merges
         taken = {name.rpartition(".")[2] for name in shared}
         bare = [_bare_targets(each) for each in own]
         common = [name for name in bare[0] if name not in taken and all(name in other for other in bare)]
@@ -74,7 +74,7 @@ def _own_targets(recipe: Recipe) -> Iterator[SweepTarget]:
             if bound.kind in NUMBERS:
                 yield SweepTarget(f"{prefix}.{name}", method.title, bound)
     for owner, settings in ((EXEMPLARS, recipe.exemplars), (TEST_DATA, recipe.test_data)):
-        for name, bound in DRAWN[owner].bounds().items() if settings is not None else ():
+        for name, bound in SAMPLED[owner].bounds().items() if settings is not None else ():
             if bound.kind in NUMBERS:
                 yield SweepTarget(f"{owner}.{name}", "", bound)
     if (count := len(recipe.experts)) > 1:
@@ -89,16 +89,16 @@ def _experts(count: int) -> Bound:
 
 
 def _bare_targets(own: dict[str, SweepTarget]) -> dict[str, SweepTarget]:
-    """The parameters of steps by their own names; if two steps share a name, the later one."""
+    """The parameters of steps by their names alone; if two steps share a name, that of the later step."""
     return {
         name.partition(".")[2]: target
         for name, target in own.items()
-        if "." in name and name.partition(".")[0] not in DRAWN
+        if "." in name and name.partition(".")[0] not in SAMPLED
     }
 
 
 def _narrow_bounds(alike: Sequence[SweepTarget]) -> SweepTarget:
-    """One target whose bound allows what all of theirs allow."""
+    """One target whose bound is the intersection of the bounds of all."""
     bounds = [target.bound for target in alike]
     low, high = max(b.low for b in bounds), min(b.high for b in bounds)
     kind = "integer" if any(b.kind == "integer" for b in bounds) else "real"
@@ -107,11 +107,11 @@ def _narrow_bounds(alike: Sequence[SweepTarget]) -> SweepTarget:
 
 
 def find_target(recipes: Sequence[Recipe], name: str) -> SweepTarget:
-    """The target of that name. Raises RecipeError with the nearest name."""
+    """The target of a name. Raises RecipeError with the nearest name if it is unknown."""
     by_name = {target.name: target for target in list_targets(recipes)}
     if name in by_name:
         return by_name[name]
-    for target in by_name.values():  # "ties.scaling" of one recipe is "scaling" beside another
+    for target in by_name.values():  # "ties.scaling" of a single recipe may be called "scaling"
         if target.name.rpartition(".")[2] == name:
             return target
     every = " every one of" if len(recipes) > 1 else ""
@@ -125,25 +125,25 @@ def vary_recipe(recipe: Recipe, target: str, value: float, seed: int = 0) -> Rec
     """The recipe with another value of the target, without its title. ``seed`` orders the experts.
 
     Raises:
-        ParameterError, RecipeError: the value is outside its bounds, or the chain makes no sense with it.
+        ParameterError, RecipeError: the value is outside its bounds, or the chain is invalid with it.
     """
     plain = recipe.to_plain() | {"title": ""}
     if target == EXPERTS:
         order = np.random.default_rng(seed).permutation(len(recipe.experts))[: int(value)]
-        kept = [recipe.experts[index] for index in sorted(order)]
+        chosen = [recipe.experts[index] for index in sorted(order)]
         smaller = replace(
-            recipe, experts=tuple(kept), data_files=recipe.data_files.of_experts(name for name, _ in kept)
+            recipe, experts=tuple(chosen), data_files=recipe.data_files.of_experts(name for name, _ in chosen)
         )
         return Recipe.from_plain(smaller.to_plain() | {"title": ""})
     owner, _, name = target.rpartition(".")
-    if owner in DRAWN:
+    if owner in SAMPLED:
         return Recipe.from_plain(plain | {owner: {**plain.get(owner, {}), name: int(value)}})
     adapt = [plain["adapt"]] if "adapt" in plain else []
     steps: list[dict[str, dict[str, Any]]] = [*plain["edits"], plain["merge"], *adapt]
-    place = _step_index(recipe, owner, name)
-    ((key, values),) = steps[place].items()
-    whole = recipe.stages[place][1].params.bounds()[name].kind == "integer"
-    steps[place] = {key: {**values, name: int(value) if whole else float(value)}}
+    index = _step_index(recipe, owner, name)
+    ((key, values),) = steps[index].items()
+    is_integer = recipe.stages[index][1].params.bounds()[name].kind == "integer"
+    steps[index] = {key: {**values, name: int(value) if is_integer else float(value)}}
     if adapt:
         plain["adapt"] = steps.pop()
     return Recipe.from_plain(plain | {"edits": steps[:-1], "merge": steps[-1]})
@@ -152,14 +152,14 @@ def vary_recipe(recipe: Recipe, target: str, value: float, seed: int = 0) -> Rec
 def _step_index(recipe: Recipe, owner: str, name: str) -> int:
     """The index of a target's step; if no step is named, the last one with the parameter."""
     key, _, number = owner.partition("#")
-    places = [i for i, (_, step) in enumerate(recipe.stages) if name in step.params.bounds() and key in ("", step.key)]
-    if not places:
+    indices = [i for i, (_, step) in enumerate(recipe.stages) if name in step.params.bounds() and key in ("", step.key)]
+    if not indices:
         raise RecipeError(f"{recipe.text()} has no step with {name!r}.")
-    return places[-1] if not owner else places[int(number or 1) - 1]
+    return indices[-1] if not owner else indices[int(number or 1) - 1]
 
 
 def propose_values(bound: Bound) -> tuple[float, ...]:
-    """Proposed values: eleven or some more round numbers, evenly over the sensible range."""
+    """Proposed values: at least about eleven round numbers, evenly spaced over the sensible range."""
     low, high = bound.slider or (bound.low, bound.high)
     default = float(bound.default or 1)
     low = low if math.isfinite(low) else default / 2
@@ -184,7 +184,11 @@ def write_values(values: Sequence[float]) -> str:
 
 
 def parse_values(text: str, what: str) -> tuple[float, ...]:
-    """Numbers from '0:1:0.1' (first, last, step) or '0, 0.2, 0.5'. Raises ParameterError for other text."""
+    """Numbers from '0:1:0.1' (first, last, step) or '0, 0.2, 0.5'; ``what`` names them in the error.
+
+    Raises:
+        ParameterError: the text has another form, or too many values.
+    """
     try:
         if ":" in text:
             low, high, step = (float(part) for part in text.split(":"))

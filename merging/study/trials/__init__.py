@@ -1,1 +1,1 @@
-"""Measurements of a whole benchmark, which consist of trials: merges and evaluations, done here or by workers."""
+"""Measurements of a whole benchmark that consist of trials: merges and evaluations, in this process or on workers."""

@@ -1,4 +1,4 @@
-"""The effect of each part of DRM on accuracy (DRM, Tables 3, 7 and 8), and how many ranks it needs (Fig. 6)."""
+"""The effect of each part of DRM on accuracy (DRM, Tables 3, 7 and 8), and that of cutting ranks (Fig. 6)."""
 
 from __future__ import annotations
 
@@ -51,14 +51,14 @@ VARIANTS = (
     AblationVariant("interference", "without disjoint mean", {"disjoint": False}),
     AblationVariant("way of pruning", "each task by itself", {"pruning": "individual"}),
 )
-# Singular values below these shares of the largest are cut. The paper cuts shares of the ranks, which are shown too.
+# Singular values below these shares of the largest are cut. The paper cuts shares of the ranks, which are shown, too.
 CUT = "rank_tol"
 CUTS = (0.0, 0.01, 0.02, 0.05, 0.1, 0.2, 0.4, 0.7)
 SCORES = (
     "in_domain", "in_low", "in_high", "out_of_domain", "out_low", "out_high", "h_score", "tasks_in", "tasks_out",
     "n_in", "n_out",
 )  # fmt: skip
-FACTORS = 6  # times what the task vectors of a matrix take: both ways to put them side by side, and their factors
+FACTORS = 6  # memory in units of a matrix's task vectors: both ways to put them side by side, and their factors
 RANKS = "singular values"  # the trial before the merges
 
 
@@ -72,13 +72,13 @@ class AblationTrial:
 
     @property
     def row(self) -> dict[str, Any]:
-        """The cells of its row without the scores."""
+        """The cells of the trial's row, without the scores."""
         cells = {"method": self.base.title, "part": self.variant.part, "variant": self.variant.label}
         return {**cells, "chain": self.recipe.text()}
 
 
 def list_trials(benchmark: Benchmark) -> tuple[list[AblationTrial], list[tuple[float, AblationTrial]]]:
-    """The rows of the ablations, and those of the rank truncation, each with its cut."""
+    """The trials of the ablations, and (cut, trial) of the rank truncation."""
     bases = [find_preset(key) for key in BASES]
     cuts = [(cut, AblationVariant("rank truncation", f"cut {cut:g}", {CUT: cut})) for cut in CUTS]
     ablated = [_make_trial(base, variant, benchmark) for base in bases for variant in VARIANTS]
@@ -93,19 +93,19 @@ def _make_trial(base: Preset, variant: AblationVariant, benchmark: Benchmark) ->
 def measure_ablations(subject: Subject, context: Context) -> MeasurementResult:
     """The tables "ablations" and "ranks": a row per variant of each direction, with its averages in and out of domain.
 
-    Every chain is merged and evaluated once, even for several rows. In "ranks", kept is the mean over matrices of
-    the share of ranks above the cut, kept_low and kept_high the least and the most of any matrix.
+    Every chain is merged and evaluated once, even for several rows. In "ranks", kept is the mean over matrices of the
+    share of ranks above the cut; kept_low and kept_high are the smallest and the largest share of a matrix.
 
     Raises:
-        TaskError: fewer than two experts. CheckpointError: a checkpoint cannot be read. Cancelled: on request.
+        TaskError: fewer than two experts. CheckpointError: a checkpoint cannot be read. Cancelled.
     """
     benchmark = subject.benchmark
     if len(benchmark.experts) < 2:
-        raise TaskError("DRM's parts can only be compared where the benchmark has two experts or more.")
+        raise TaskError("DRM's parts can only be compared if the benchmark has two experts or more.")
     ablated, truncated = list_trials(benchmark)
     chains = {trial.recipe.text(): trial for trial in (*ablated, *(trial for _, trial in truncated))}
     planned = [PlannedTrial(chain, {"recipe": plain_recipe(trial.recipe)}) for chain, trial in chains.items()]
-    shares, *summaries = subject.tried([PlannedTrial(RANKS, {"cuts": list(CUTS)}), *planned])
+    shares, *summaries = subject.run_trials([PlannedTrial(RANKS, {"cuts": list(CUTS)}), *planned])
     scores = dict(zip(chains, summaries, strict=True))
     rows = [{**trial.row, **scores[trial.recipe.text()]} for trial in ablated]
     ranks = [
@@ -117,7 +117,7 @@ def measure_ablations(subject: Subject, context: Context) -> MeasurementResult:
 
 
 def compute_trial(inputs: TrialInputs, request: Mapping[str, Any], context: Context) -> dict[str, Any]:
-    """The averages of a merge in and out of domain; or the shares of ranks, where cuts are asked for."""
+    """The averages of a merge in and out of domain, or the shares of ranks if the request has cuts."""
     if "cuts" in request:
         return kept_shares(inputs.benchmark, request["cuts"], context)
     parts = context.split({"merge": 1.0, "evaluate": 2.0})
@@ -130,22 +130,22 @@ def compute_trial(inputs: TrialInputs, request: Mapping[str, Any], context: Cont
 def kept_shares(
     benchmark: Benchmark, cuts: Sequence[float], context: Context = QUIET
 ) -> dict[str, list[dict[str, float]]]:
-    """{preset: for each cut, the share of ranks above it: mean over the matrices, least and most}."""
+    """{preset: for each cut, the share of ranks above it: mean, minimum and maximum over the matrices}."""
     device = choose_device(context.device)
     inputs = RunInputs(*open_models(benchmark.pretrained, benchmark.experts), None, device)
     chosen = [parameter for parameter in inputs.parameters if parameter.role in LINEAR_MAPS]
     meter = context.meter(len(chosen))
     shares: dict[str, list[list[float]]] = {key: [] for key in BASES}
 
-    def of_matrix(parameter: Parameter) -> list[list[float]]:
+    def shares_of(parameter: Parameter) -> list[list[float]]:
         vectors = as_matrices(inputs.read_whole(parameter))
         return [_shares(blocks, cuts) for blocks in (vectors, vectors.mT)]
 
     nbytes = FACTORS * len(inputs.names) * max(inputs.pretrained.infos[parameter.name].nbytes for parameter in chosen)
-    with run_in_threads((partial(of_matrix, parameter) for parameter in chosen), device, nbytes) as found:
-        for parameter, of_bases in zip(chosen, found, strict=True):
-            for key, of_base in zip(BASES, of_bases, strict=True):
-                shares[key].append(of_base)
+    with run_in_threads((partial(shares_of, parameter) for parameter in chosen), device, nbytes) as results:
+        for parameter, by_base in zip(chosen, results, strict=True):
+            for key, by_cut in zip(BASES, by_base, strict=True):
+                shares[key].append(by_cut)
             meter.advance(1, "Counting ranks", parameter.name)
     return {key: [_summarize_shares(column) for column in zip(*rows, strict=True)] for key, rows in shares.items()}
 
@@ -155,6 +155,6 @@ def _summarize_shares(shares: Sequence[float]) -> dict[str, float]:
 
 
 def _shares(blocks: Tensor, cuts: Sequence[float]) -> list[float]:
-    """The share of the ranks of blocks (K, m, n) side by side that each cut keeps."""
+    """For each cut the share of the ranks above it, of blocks (K, m, n) side by side."""
     values = left_factors(blocks, 0.0)[1]
     return [float((values > cut * values.max()).to(torch.float64).mean().cpu()) if len(values) else 0.0 for cut in cuts]

@@ -1,6 +1,8 @@
-"""Accuracy by the number of exemplars for methods that need them (LOT, Fig. 3a and Table 6; CAT, Table 3), and what is
-lost where whole weights are merged in place of task vectors (LOT, Fig. 2): with few exemplars the Gram matrices do not
-have full rank, and then such a merge alters the pretrained weights."""
+"""Accuracy by the number of exemplars for methods that need them (LOT, Fig. 3a and Table 6; CAT, Table 3).
+
+Also the accuracy lost if whole weights are merged instead of task vectors (LOT, Fig. 2): with few exemplars the Gram
+matrices lack full rank, and such a merge alters the pretrained weights.
+"""
 
 from __future__ import annotations
 
@@ -21,10 +23,10 @@ from merging.tasks.context import Context
 
 SPLIT = "reporting"
 COUNTS = (1, 2, 4, 8, 16, 32, 64)  # exemplars per task
-SEEDS = (0, 1, 2)  # draws of them
+SEEDS = (0, 1, 2)  # of the samples of exemplars
 ROW = ("task", "title", "correct", "n", "accuracy")  # of the scores of a trial
 ACCURACY = ("method", "exemplars", "seed", "task", "title", "correct", "n", "accuracy")
-# What the layers of LOT are solved for, at scaling 1 and with the same cut-off (LOT, Eq. 9 and 19).
+# The quantities that LOT's layers are solved for, at scaling 1 and with the same cut-off (LOT, Eq. 9 and 19).
 TASK_VECTORS, WHOLE_WEIGHTS = "task vectors", "whole weights"
 OWN = "own experts"  # the models without a merge; their rows have no exemplars
 WEIGHTS = ("solved", "exemplars", "seed", "task", "title", "correct", "n", "accuracy")
@@ -40,13 +42,13 @@ class MethodCandidate(NamedTuple):
 
     def recipe(self, benchmark: Benchmark, per_task: int, seed: int) -> Recipe:
         """The chain on all experts of a benchmark; raises UnknownMethodError."""
-        drawn = {"per_task": per_task, "seed": seed}
+        exemplars = {"per_task": per_task, "seed": seed}
         return Recipe.build(
-            self.merge, self.params, self.edits, benchmark.pretrained, benchmark.experts, self.label, drawn
+            self.merge, self.params, self.edits, benchmark.pretrained, benchmark.experts, self.label, exemplars
         )
 
 
-# RegMean twice: its default shrinks the entries off the diagonals, which gives a deficient Gram matrix full rank, too.
+# RegMean twice, since its default shrinks entries off the diagonals, which gives a deficient Gram matrix full rank.
 CANDIDATES = (
     MethodCandidate("LOT", "lot", {}),
     MethodCandidate("RegMean", "regmean", {}),
@@ -60,10 +62,10 @@ def measure_sensitivity(subject: Subject, context: Context) -> MeasurementResult
     """The tables "accuracy", "rank" and "weights", over all counts and seeds.
 
     "accuracy": in-domain accuracy of every registered candidate, a row per method, exemplars, seed and task. "rank": a
-    row per exemplars and seed: full, the mean over layers of the share of input directions that LOT's Gram matrix
-    Σ_k X_kᵀX_k has. "weights": in-domain accuracy of LOT's closed form for task vectors and for whole weights, and of
-    each task's own expert: a row per ``solved`` (one of TASK_VECTORS, WHOLE_WEIGHTS, OWN), exemplars (0 for OWN), seed
-    and task. Both forms take the same exemplars, cut-off and scaling 1, and differ by -(I - Π) θ₀ only (LOT, Eq. 20).
+    row per exemplars and seed; full is the mean over layers of the share of input directions that LOT's Gram matrix
+    Σ_k X_kᵀX_k spans. "weights": in-domain accuracy of LOT's closed form for task vectors and for whole weights, and of
+    each task's own expert: a row per solved (one of TASK_VECTORS, WHOLE_WEIGHTS, OWN), exemplars (0 for OWN), seed and
+    task. Both forms have the same exemplars, cut-off and scaling 1, and differ only by -(I - Π) θ₀ (LOT, Eq. 20).
 
     Raises:
         TaskError: the benchmark has no expert.
@@ -71,19 +73,20 @@ def measure_sensitivity(subject: Subject, context: Context) -> MeasurementResult
     benchmark = subject.benchmark
     if not benchmark.experts:
         raise TaskError("The benchmark has no experts, so there is nothing to merge.")
-    draws = [(n, seed) for n in COUNTS for seed in SEEDS]
-    methods = [SampledMerge(candidate, n, seed) for candidate in _registered_candidates(benchmark) for n, seed in draws]
-    lot = {way: MethodCandidate(way, "lot", {"scaling": 1.0}) for way in (TASK_VECTORS, WHOLE_WEIGHTS)}
-    solved = [SampledMerge(lot[way], n, seed, way == WHOLE_WEIGHTS) for n, seed in draws for way in lot]
+    samples = [(n, seed) for n in COUNTS for seed in SEEDS]
+    candidates = _registered_candidates(benchmark)
+    methods = [SampledMerge(candidate, n, seed) for candidate in candidates for n, seed in samples]
+    lot = {form: MethodCandidate(form, "lot", {"scaling": 1.0}) for form in (TASK_VECTORS, WHOLE_WEIGHTS)}
+    solved = [SampledMerge(lot[form], n, seed, form == WHOLE_WEIGHTS) for n, seed in samples for form in lot]
     own = [PlannedTrial(f"{OWN}, {task}", {"own": task}, 0.2) for task in benchmark.experts]
-    # Many exemplars take longest, but the evaluation, which is the same for all, takes longer still.
-    answers = iter(subject.tried([*(work.plan_trial(benchmark) for work in (*methods, *solved)), *own]))
-    of_methods = [(work, next(answers)) for work in methods]
-    of_solved = [(work, next(answers)) for work in solved]
-    accuracy = [work.rows("method", answer) for work, answer in of_methods]
-    ranks = [(work.n, work.seed, answer["full"]) for work, answer in of_methods if answer["full"] is not None]
+    # All merges have the same weight, since their evaluation takes longer than even many exemplars.
+    answers = iter(subject.run_trials([*(work.plan_trial(benchmark) for work in (*methods, *solved)), *own]))
+    method_answers = [(work, next(answers)) for work in methods]
+    solved_answers = [(work, next(answers)) for work in solved]
+    accuracy = [work.rows("method", answer) for work, answer in method_answers]
+    ranks = [(work.n, work.seed, answer["full"]) for work, answer in method_answers if answer["full"] is not None]
     weights = [_frame(answer).assign(solved=OWN, exemplars=0, seed=0) for answer in answers]
-    weights += [work.rows("solved", answer) for work, answer in of_solved]
+    weights += [work.rows("solved", answer) for work, answer in solved_answers]
     tables = {
         "accuracy": pd.concat(accuracy, ignore_index=True)[list(ACCURACY)],
         "rank": pd.DataFrame(ranks, columns=["exemplars", "seed", "full"]),
@@ -94,7 +97,7 @@ def measure_sensitivity(subject: Subject, context: Context) -> MeasurementResult
 
 
 class SampledMerge(NamedTuple):
-    """A candidate with ``n`` exemplars per task, drawn with a seed."""
+    """A candidate with ``n`` exemplars per task, sampled with a seed."""
 
     candidate: MethodCandidate
     n: int
@@ -102,13 +105,13 @@ class SampledMerge(NamedTuple):
     whole_weights: bool = False
 
     def plan_trial(self, benchmark: Benchmark) -> PlannedTrial:
-        """It as a trial on all experts of a benchmark."""
+        """The merge as a trial on all experts of a benchmark."""
         recipe = plain_recipe(self.candidate.recipe(benchmark, self.n, self.seed))
         name = f"{self.candidate.label}, {self.n} per task, seed {self.seed}"
         return PlannedTrial(name, {"recipe": recipe, "whole_weights": self.whole_weights})
 
     def rows(self, labeled: str, answer: Mapping[str, Any]) -> pd.DataFrame:
-        """The rows of a table for its answer, with its label in the column ``labeled``."""
+        """The rows of a table for the trial's answer, with the candidate's label in the column ``labeled``."""
         rows = _frame(answer).assign(exemplars=self.n, seed=self.seed)
         rows[labeled] = self.candidate.label
         return rows
@@ -131,7 +134,7 @@ def _registered_candidates(benchmark: Benchmark) -> list[MethodCandidate]:
 
 
 def compute_trial(inputs: TrialInputs, request: Mapping[str, Any], context: Context) -> dict[str, Any]:
-    """The rows of scores of a merge in domain, or of a task's own expert; and what LOT's layers say of their ranks."""
+    """The in-domain scores of a merge, with the ranks of LOT's layers if it has any; or those of a task's expert."""
     if "own" in request:
         task = str(request["own"])
         return {"rows": _score_rows(inputs.benchmark, inputs.benchmark.experts[task], [task], context)}
@@ -152,11 +155,11 @@ def _score_rows(benchmark: Benchmark, model: Source, tasks: Sequence[str], conte
 
 
 def split_losses(weights: pd.DataFrame) -> pd.DataFrame:
-    """What merging whole weights loses against the own experts, split in two, from the table "weights" of ``solved``.
+    """The accuracy that merging whole weights loses against the own experts, in two parts, from the table "weights".
 
-    A row per exemplars and seed: ``altered`` is the mean accuracy over tasks that is lost by altering the pretrained
-    weights (task vectors minus whole weights), ``fused`` what merging task vectors loses already (own experts minus
-    task vectors), ``lost`` the sum; all as fractions. ``n`` is the number of images of all tasks.
+    A row per exemplars and seed. altered is the mean accuracy over tasks lost by altering the pretrained weights (task
+    vectors minus whole weights), fused that lost by merging task vectors (own experts minus task vectors), lost their
+    sum; all are fractions. n is the number of images of all tasks.
     """
     means = weights.groupby(["solved", "exemplars", "seed"])["accuracy"].mean()
     own, n = float(means[OWN].iloc[0]), int(weights[weights["solved"] == OWN]["n"].sum())
@@ -166,6 +169,6 @@ def split_losses(weights: pd.DataFrame) -> pd.DataFrame:
 
 
 def average_accuracy(accuracy: pd.DataFrame) -> pd.DataFrame:
-    """Per method, exemplars and seed: accuracy, its unweighted mean over the tasks; tasks; n, images in all."""
+    """Per method, exemplars and seed: accuracy (the unweighted mean over tasks), tasks, and n (images of all tasks)."""
     groups = accuracy.groupby(["method", "exemplars", "seed"], sort=False)
     return groups.agg(accuracy=("accuracy", "mean"), tasks=("task", "nunique"), n=("n", "sum")).reset_index()

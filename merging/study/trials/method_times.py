@@ -1,8 +1,8 @@
-"""The time of every method as a multiple of one reference merge's, both timed in turns in one run.
+"""The time of every method as a multiple of a reference merge's, with alternating timings in one process.
 
-Seconds of single runs say more about what else the machine was doing than about the method. Here every timing of a
-method stands between two timings of the reference, all on the same models in the same process, and only their ratio is
-kept. On a processor the clock is the CPU time of this process on one thread, which other processes hardly change.
+Seconds of single runs depend more on the machine's load than on the method. Here every timing of a method is between
+two timings of the reference, all on the same models in the same process, and only their ratio is stored. On a CPU the
+clock is the CPU time of this process on one thread, which other processes hardly affect.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ from merging.study.runs.opened_recipe import OpenedRecipe, open_inputs
 from merging.study.runs.run_facts import versions
 from merging.tasks.context import Context
 
-ROUNDS = 5  # timings of a method; the run before the first of them only loads what it needs
-BRIEF = 0.3  # seconds by the clock that a timing takes at least: short merges are repeated, and their mean counts
+ROUNDS = 5  # timings of a method; an extra round before the first loads modules and data
+BRIEF = 0.3  # the shortest timing in seconds: shorter merges are repeated, and their mean counts
 LONG = 60.0  # seconds after which a method is not timed again
 CPU_CLOCK, WALL_CLOCK = "CPU time of one thread", "time on the device"
 
 
 @dataclass
 class TimedMethod:
-    """A method at its defaults in the shortest chain that can hold it, and its ratios so far; 0 is the first run's."""
+    """A method at its defaults in the shortest chain that can have it, and its ratios; the first is a warm-up's."""
 
     method: Method
     opened: OpenedRecipe
@@ -46,14 +46,14 @@ class TimedMethod:
 
     @property
     def row(self) -> dict[str, Any]:
-        """Its row of the table."""
+        """The method's row of the table."""
         counted = self.ratios[1:] or self.ratios
-        nothing = {"ratio": float("nan"), "low": float("nan"), "high": float("nan")}
+        unknown = {"ratio": float("nan"), "low": float("nan"), "high": float("nan")}
         return {
             "role": self.method.role,
             "key": self.method.key,
             "chain": self.opened.recipe.text(),
-            **(_ratio_range(counted) if counted else nothing),
+            **(_ratio_range(counted) if counted else unknown),
             "rounds": len(counted),
             "problem": self.problem,
         }
@@ -64,24 +64,24 @@ def _ratio_range(ratios: list[float]) -> dict[str, float]:
 
 
 class Stopwatch:
-    """Runs chains on a benchmark's models and times them; methods that need exemplars get the same draw."""
+    """Runs chains on a benchmark's models and times them; all methods that need exemplars get the same ones."""
 
     def __init__(self, subject: Subject, context: Context) -> None:
         self._benchmark, self._context = subject.benchmark, context.without_progress()
         on_cpu = choose_device(context.device).type == "cpu"
         self.clock: Callable[[], float] = time.process_time if on_cpu else time.perf_counter
         self.clock_name = CPU_CLOCK if on_cpu else WALL_CLOCK
-        self._shown: Mapping[str, Any] = {}
+        self._exemplars: Mapping[str, Any] = {}
 
     def __call__(self, opened: OpenedRecipe) -> float:
         """Mean seconds of one merge, from opened checkpoints to a state dict in memory."""
-        draw = opened.recipe.exemplars
-        if draw and not self._shown:
-            self._shown = self._benchmark.labeled_exemplars(draw.per_task, draw.seed)
+        sampling = opened.recipe.exemplars
+        if sampling and not self._exemplars:
+            self._exemplars = self._benchmark.labeled_exemplars(sampling.per_task, sampling.seed)
         started, spent, merges = self.clock(), 0.0, 0
         while spent < BRIEF:
             engine.run_recipe(
-                opened.recipe, opened.pretrained, opened.experts, exemplars=self._shown if draw else None,
+                opened.recipe, opened.pretrained, opened.experts, exemplars=self._exemplars if sampling else None,
                 context=self._context,
             )  # fmt: skip
             spent, merges = self.clock() - started, merges + 1
@@ -89,12 +89,12 @@ class Stopwatch:
 
 
 def measure_times(subject: Subject, context: Context) -> MeasurementResult:
-    """The table "times": a row for each method with the median of its ratios, the least and the most of them.
+    """The table "times": a row for each method with the median, minimum and maximum of its ratios.
 
-    ``problem`` says why a method could not be run on these models; it has no ratio then.
+    problem is the reason if a method cannot be run on these models; then it has no ratio.
 
     Raises:
-        CheckpointError: a checkpoint cannot be read. Cancelled: on request.
+        CheckpointError: a checkpoint cannot be read. Cancelled.
     """
     trials = [
         TimedMethod(method, _open_methods(subject, method))
@@ -128,7 +128,7 @@ def _open_methods(subject: Subject, method: Method) -> OpenedRecipe:
 
 
 def _time_pair(trial: TimedMethod, watch: Stopwatch, reference: OpenedRecipe, before: float) -> float:
-    """Time a method and then the reference, ``before`` being the reference's time before it; returns that after it."""
+    """Time a method and then the reference; ``before`` and the result are the reference's times before and after it."""
     if trial.problem or trial.spent > LONG:
         return before
     try:

@@ -1,6 +1,6 @@
-"""The trials of a measurement, one after another here, or on workers.
+"""Computes the trials of a measurement, one after another in this process, or on workers.
 
-Answers come in the order of the plan, whoever was first, so that tables have the same bytes.
+Answers are in the order of the plan, whichever trial ends first, so that tables have the same bytes.
 """
 
 from __future__ import annotations
@@ -38,10 +38,14 @@ Compute = Callable[[TrialInputs, Mapping[str, Any], Context], Plain]
 
 
 def find_computation(key: str) -> Compute:
-    """What does one trial of a measurement. Raises StoreError if there is no such measurement."""
-    if not (place := find_measurement(key).trial):
+    """The function that computes one trial of a measurement.
+
+    Raises:
+        StoreError: there is no such measurement. WorkerError: it does not consist of trials.
+    """
+    if not (path := find_measurement(key).trial):
         raise WorkerError(f"{find_measurement(key).title} does not consist of trials.")
-    module, _, name = place.partition(":")
+    module, _, name = path.partition(":")
     function: Compute = getattr(importlib.import_module(module), name)
     return function
 
@@ -52,19 +56,19 @@ def open_benchmark_models(benchmark: Benchmark) -> list[Checkpoint]:
     return [pretrained, *experts.values()]
 
 
-def make_trial_name(key: str, benchmark: Benchmark, models: Sequence[Checkpoint], asked: Mapping[str, Any]) -> str:
-    """The name of a trial, which depends on all that its answer depends on; digests must be known, or are computed."""
+def make_trial_name(key: str, benchmark: Benchmark, models: Sequence[Checkpoint], request: Mapping[str, Any]) -> str:
+    """The name of a trial, which depends on everything that its answer depends on; unknown digests are computed."""
     digests = [DIGESTS.digest(model) for model in models]
     return short_digest(
-        json.dumps([key, find_measurement(key).version, benchmark.digest, [*benchmark.experts], digests, asked])
+        json.dumps([key, find_measurement(key).version, benchmark.digest, [*benchmark.experts], digests, request])
     )
 
 
 @dataclass
 class Trials:
-    """The trials of one measurement, done here or by the workers of the ``context``.
+    """The trials of one measurement, computed in this process or by the workers of the ``context``.
 
-    Afterwards ``devices`` says what workers computed on, ``memory`` what they said of memory that did not suffice.
+    Afterwards ``devices`` names the workers' devices, and ``memory`` has their warnings about insufficient memory.
     """
 
     key: str
@@ -78,9 +82,9 @@ class Trials:
         """The answers of trials, in their order.
 
         Raises:
-            MergingError: what the first trial that failed raised. WorkerError: a trial took three workers down with it,
-                or a worker sees other files. Cancelled: as asked. WorkersGone: there was no worker for a minute; what
-                was answered is kept.
+            MergingError: the error of the first trial that failed. WorkerError: three workers ended on the same trial,
+                or a worker sees other files. Cancelled: the user cancelled. WorkersGone: there was no worker for a
+                minute; the answers so far are stored.
         """
         with open_workers(self.context) as workers:
             names = [each.name if workers is None else self.name(each) for each in planned]
@@ -92,15 +96,15 @@ class Trials:
         return [dict(found[name]["trial"]) for name in names]
 
     def about(self) -> Plain:
-        """The device, if workers computed."""
+        """The workers' devices as a fact, if workers computed the trials."""
         return {"device": ", ".join(self.devices)} if self.devices else {}
 
     def add_notes(self, result: MeasurementResult) -> MeasurementResult:
-        """The result with what workers said of their memory."""
+        """The result with the workers' warnings about memory in its notes."""
         return result._replace(notes={**result.notes, MEMORY: " ".join(self.memory)}) if self.memory else result
 
     def _find_answers(self, planned: Mapping[str, PlannedTrial], workers: Workers | None) -> Mapping[str, Plain]:
-        """Answers by name; what takes longest is begun first on workers, and what they answered before is not asked.
+        """Answers by name; workers begin with the longest trials, and trials with stored answers are not repeated.
 
         Raises:
             WorkerError: a merge does not fit into each worker's memory.
@@ -114,9 +118,9 @@ class Trials:
         found = {name: before[name] for name in planned if name in before}
 
         def say_lost() -> str:
-            kept = workers and self.kept and self.kept.store(workers.kind, before | found)
-            words = f"{len(found)} of {len(planned)} trials are kept." if kept else "It begins anew."
-            return f"{words} Resume when they are back."
+            stored = workers and self.kept and self.kept.store(workers.kind, before | found)
+            sentence = f"{len(found)} of {len(planned)} trials are kept." if stored else "It begins anew."
+            return f"{sentence} Resume when they are back."
 
         def fail(task: WorkerTask, error: MergingError) -> None:
             trial = planned[task.name].name
@@ -132,7 +136,7 @@ class Trials:
         if workers is not None:
             tasks.sort(key=lambda task: planned[task.name].weight, reverse=True)
         TaskMap(
-            TRIAL, self.context, lambda _, said: said, lambda task, answer: found.update({task.name: answer}), fail,
+            TRIAL, self.context, lambda _, answer: answer, lambda task, answer: found.update({task.name: answer}), fail,
             total=len(planned), say_lost=say_lost,
         ).run(tasks, workers)  # fmt: skip
         return found
@@ -153,7 +157,7 @@ class Trials:
         return make_trial_name(self.key, self.inputs.benchmark, self._models, trial.request)
 
     def request(self, trial: PlannedTrial) -> Plain:
-        """What a worker is asked for a trial."""
+        """The request to a worker for a trial."""
         return {
             "experts": list(self.inputs.benchmark.experts),
             "digests": self._request_digests,

@@ -22,11 +22,10 @@ from merging.study.trials.trial_merges import merge_in_memory, plain_recipe, rea
 from merging.tasks.context import Context
 
 SPLIT = "reporting"
-IMAGES = 160  # per task, a seeded draw: hundreds of models are evaluated
-SUBSETS = 10  # per size at most
+IMAGES = 160  # per task, a seeded sample, since hundreds of models are evaluated
+SUBSETS = 10  # the most subsets of each size
 SEED = 0
-# Presets, with the same parameters at every size. TIES and DARE-TIES are those with the disjoint mean, as in the
-# paper's figure.
+# Presets, with the same parameters at every size. TIES and DARE-TIES have the disjoint mean, as in the paper's figure.
 METHODS = (
     "weight_averaging", "task_arithmetic", "ties_mean", "dare_ties", "drm_h", "drm_v", "task_arithmetic_lwptv", "tsv_m",
 )  # fmt: skip
@@ -38,7 +37,7 @@ Subset = tuple[str, ...]
 
 
 class TaskImages(NamedTuple):
-    """Preprocessed images (n, 3, h, w) of a task, their labels (n,), and its head."""
+    """Preprocessed images (n, 3, h, w) of a task, their labels (n,), and its head (classes, d)."""
 
     images: Tensor
     labels: Any
@@ -46,32 +45,32 @@ class TaskImages(NamedTuple):
 
 
 def sample_subsets(names: Sequence[str], size: int, most: int = SUBSETS, seed: int = SEED) -> list[Subset]:
-    """Distinct subsets of that size in the order of the names: all of them, or a seeded draw of ``most``."""
+    """Distinct subsets of ``size`` names in the order of the names: all of them, or a seeded sample of ``most``."""
     count = math.comb(len(names), size)
-    draw = np.random.default_rng([seed, size])
-    drawn: set[tuple[int, ...]] = set()
-    while len(drawn) < min(most, count):
-        drawn.add(tuple(sorted(draw.choice(len(names), size, replace=False).tolist())))
-    return [tuple(names[place] for place in places) for places in sorted(drawn)]
+    generator = np.random.default_rng([seed, size])
+    sampled: set[tuple[int, ...]] = set()
+    while len(sampled) < min(most, count):
+        sampled.add(tuple(sorted(generator.choice(len(names), size, replace=False).tolist())))
+    return [tuple(names[index] for index in indices) for indices in sorted(sampled)]
 
 
 def measure_counts(subject: Subject, context: Context) -> MeasurementResult:
-    """The tables "counts", correct answers by method, size, subset and merged task, and "experts", those of experts.
+    """The tables of correct answers: "counts" by method, size, subset and merged task, and "experts" by expert.
 
     A method merges each subset once and is evaluated on the merged tasks only; all methods get the same subsets and the
     same images.
 
     Raises:
-        TaskError: fewer than two experts. CheckpointError: a checkpoint cannot be read. Cancelled: on request.
+        TaskError: fewer than two experts. CheckpointError: a checkpoint cannot be read. Cancelled.
     """
     benchmark = subject.benchmark
     names = list(benchmark.experts)
     if len(names) < 2:
-        raise TaskError("The number of tasks can only be varied where the benchmark has two experts or more.")
+        raise TaskError("The number of tasks can only be varied if the benchmark has two experts or more.")
     work = [chosen for size in range(2, len(names) + 1) for chosen in sample_subsets(names, size)]
     own = [PlannedTrial(f"expert of {task}", {"own": task}) for task in names]
     merges = [(number, chosen, key) for number, chosen in enumerate(work) for key in METHODS]
-    answers = subject.tried([*own, *(_plan_trials(benchmark, chosen, key) for _, chosen, key in merges)])
+    answers = subject.run_trials([*own, *(_plan_trials(benchmark, chosen, key) for _, chosen, key in merges)])
     images = [answer["n"][0] for answer in answers[: len(own)]]
     experts = [
         (task, benchmark.task(task).title, answer["correct"][0], n)
@@ -93,7 +92,7 @@ def _plan_trials(benchmark: Benchmark, chosen: Subset, key: str) -> PlannedTrial
 
 
 def compute_trial(inputs: TrialInputs, request: Mapping[str, Any], context: Context) -> dict[str, Any]:
-    """Correct answers of a merge on the tasks that it merges, or of an expert on its own, and numbers of images."""
+    """Correct answers and numbers of images: of a merge on its merged tasks, or of an expert on its own task."""
     if "own" in request:
         return _count_correct(inputs, inputs.benchmark.experts[request["own"]], [request["own"]], context)
     recipe = read_plain_recipe(inputs.benchmark, request["recipe"])
@@ -103,7 +102,7 @@ def compute_trial(inputs: TrialInputs, request: Mapping[str, Any], context: Cont
 
 
 def _count_correct(inputs: TrialInputs, model: Source, tasks: Sequence[str], context: Context) -> dict[str, Any]:
-    """Correct answers of a model, and images, by task."""
+    """{"correct": [...], "n": [...]}: numbers of a model's correct answers and of images, in the order of the tasks."""
     images = [_task_images(inputs, task) for task in tasks]
     encoder = Encoder.from_checkpoint(
         open_checkpoint(model), choose_device(context.device), fallback=inputs.benchmark.pretrained_tower
@@ -117,20 +116,20 @@ def _count_correct(inputs: TrialInputs, model: Source, tasks: Sequence[str], con
 
 
 def _task_images(inputs: TrialInputs, task: str) -> TaskImages:
-    """The images of a task, which stay for the next model."""
+    """The sampled images of a task, which stay in memory for the next model."""
     if task not in inputs.cached:
         benchmark = inputs.benchmark
         images, labels = benchmark.images(task, SPLIT)
-        drawn = np.sort(np.random.default_rng(SEED).permutation(len(images))[:IMAGES])
-        inputs.cached[task] = TaskImages(benchmark.preprocess(images[drawn]), labels[drawn], benchmark.head(task))
-    found: TaskImages = inputs.cached[task]
-    return found
+        chosen = np.sort(np.random.default_rng(SEED).permutation(len(images))[:IMAGES])
+        inputs.cached[task] = TaskImages(benchmark.preprocess(images[chosen]), labels[chosen], benchmark.head(task))
+    cached: TaskImages = inputs.cached[task]
+    return cached
 
 
 def average_counts(counts: pd.DataFrame, experts: pd.DataFrame) -> pd.DataFrame:
-    """Per method, size and subset: accuracy and normalized, unweighted means over the merged tasks; tasks; n images.
+    """Per method, size and subset: accuracy and normalized (unweighted means over the merged tasks), tasks, n (images).
 
-    Normalized is accuracy over the expert's own on the same images; tasks whose expert has none right are left out.
+    normalized is the accuracy divided by the expert's on the same images; tasks with an expert at zero are left out.
     """
     own = experts.set_index("task")
     rows = counts.assign(accuracy=counts["correct"] / counts["n"], title=counts["task"].map(own["title"]))
@@ -146,8 +145,8 @@ def average_counts(counts: pd.DataFrame, experts: pd.DataFrame) -> pd.DataFrame:
 def paired_tests(table: pd.DataFrame, reference: str = REFERENCE, value: str = "accuracy") -> pd.DataFrame:
     """Paired t-tests over subsets, by size, of the reference against every other method of ``average_counts``.
 
-    A row per method and size: pairs; difference, the mean of the reference's value minus the method's; t; p, one-sided:
-    the chance of such a t or a larger one if the two were equal. NaN below two pairs and where all pairs are equal.
+    A row per method and size: pairs, difference (the mean of the reference's value minus the method's), t, and the
+    one-sided p: the chance of at least this t if both were equal. NaN for fewer than two pairs or equal differences.
     """
     import scipy.stats
 

@@ -1,6 +1,6 @@
-"""Answers of trials that are kept when all workers are gone, until the measurement is stored.
+"""Answers of trials that are stored when all workers are gone, until the measurement is stored.
 
-They count again for workers of the same kind only: one measurement needs one program on one kind of hardware.
+Only workers of the same kind may use them again: one measurement needs one program version on one kind of hardware.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class StoredAnswers:
         self._records, self._name = JsonRecords(store.root / FOLDER, VERSION), measurement
 
     def read(self, kind: str) -> dict[str, dict[str, Any]]:
-        """The answers of workers of this kind; none if the kind is not known."""
+        """The answers of workers of this kind; empty if the kind is unknown."""
 
         def build(record: Any) -> dict[str, dict[str, Any]]:
             answers = record["answers"] if kind and record["kind"] == kind else {}
@@ -32,7 +32,7 @@ class StoredAnswers:
         return self._records.read(self._name, build) or {}
 
     def store(self, kind: str, answers: Mapping[str, Mapping[str, Any]]) -> bool:
-        """Keep answers in place of earlier ones; whether that was possible."""
+        """Store answers, which replace earlier ones; returns whether that was possible."""
         with contextlib.suppress(OSError, ValueError):
             if kind and answers:
                 parts = {name: {part: answer[part] for part in PARTS} for name, answer in answers.items()}
@@ -41,6 +41,6 @@ class StoredAnswers:
         return False
 
     def delete(self) -> None:
-        """The measurement is stored: its answers are not needed any more."""
+        """Remove the answers, which are not needed once the measurement is stored."""
         with contextlib.suppress(OSError):
             self._records.remove(self._name)

@@ -1,4 +1,4 @@
-"""Merges that are not stored: dozens of them in memory, for tables that compare chains; and recipes as plain data."""
+"""Merges in memory, which are never stored, for tables that compare many chains; and their recipes as plain data."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def plain_recipe(recipe: Recipe) -> dict[str, Any]:
-    """A recipe on models of a benchmark, without saying where they lie: experts by name."""
+    """A recipe on models of a benchmark as plain data, with experts by name and without paths."""
     return {**recipe.to_plain(), "pretrained": "", "experts": [name for name, _ in recipe.experts]}
 
 
@@ -37,16 +37,16 @@ def read_plain_recipe(benchmark: Benchmark, plain: Mapping[str, Any]) -> Recipe:
 def merge_in_memory(
     recipe: Recipe, benchmark: Benchmark, context: Context = QUIET, *, whole_weights: bool = False
 ) -> MergeResult:
-    """The merge of a recipe, which is not stored. Exemplars are drawn as the recipe says.
+    """The merge of a recipe in memory, with exemplars as the recipe samples them.
 
-    With ``whole_weights`` the experts' weights are merged in place of their task vectors, by the same rule: the
-    pretrained model counts as zero, so the merge keeps nothing of it by itself.
+    With ``whole_weights`` the experts' weights are merged instead of their task vectors, by the same rule: the
+    pretrained model is replaced by zeros.
 
     Raises:
-        CheckpointError, CompatibilityError: its checkpoints cannot be merged. Cancelled: on request.
+        CheckpointError, CompatibilityError: the checkpoints cannot be merged. Cancelled.
         MergingError: there is not enough memory.
     """
-    opened, drawn = open_inputs(recipe, benchmark=benchmark), recipe.exemplars
+    opened, sampling = open_inputs(recipe, benchmark=benchmark), recipe.exemplars
     needed, free = in_memory_bytes(opened, context.device), free_memory()
     if needed > free:
         raise MergingError(f"A trial needs about {size_text(needed)} of memory; {size_text(free)} are free.")
@@ -54,7 +54,7 @@ def merge_in_memory(
         recipe,
         _zero(opened.pretrained) if whole_weights else opened.pretrained,
         opened.experts,
-        exemplars=benchmark.labeled_exemplars(drawn.per_task, drawn.seed) if drawn else None,
+        exemplars=benchmark.labeled_exemplars(sampling.per_task, sampling.seed) if sampling else None,
         context=context,
     )
     opened.raise_if_changed()
@@ -62,12 +62,12 @@ def merge_in_memory(
 
 
 def most_memory(benchmark: Benchmark, plain: Iterable[Mapping[str, Any]], device: str) -> int:
-    """Memory of the largest of the merges that ``plain_recipe`` wrote; equal chains of as many models count once."""
+    """Bytes of memory for the largest of the merges that ``plain_recipe`` wrote; equal chains are estimated once."""
     recipes: dict[str, Recipe] = {}
     for each in plain:
         recipe = read_plain_recipe(benchmark, each)
-        drawn = recipe.exemplars.per_task if recipe.exemplars else 0
-        recipes[repr((recipe.steps, len(recipe.experts), drawn))] = recipe
+        per_task = recipe.exemplars.per_task if recipe.exemplars else 0
+        recipes[repr((recipe.steps, len(recipe.experts), per_task))] = recipe
     opened = (open_inputs(recipe, benchmark=benchmark) for recipe in recipes.values())
     return max((in_memory_bytes(each, device) for each in opened), default=0)
 

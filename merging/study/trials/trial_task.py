@@ -18,25 +18,25 @@ if TYPE_CHECKING:
 
 
 def open_inputs(request: Request) -> TrialInputs:
-    """What the trials of a measurement share. Raises WorkerError if it does not consist of trials."""
+    """The inputs that the trials of a measurement share. Raises WorkerError if it does not consist of trials."""
     find_computation(str(request["measurement"]))
     return TrialInputs(Benchmark.load(resolve_benchmark(str(request["benchmark"]))))
 
 
 def name_trial(inputs: TrialInputs, request: Request) -> str:
-    """What this process calls the trial. Raises WorkerError: it does not see a model."""
+    """The name of the trial in this process. Raises WorkerError if this process does not see a model."""
     benchmark = inputs.benchmark
     if missing := _find_missing(benchmark, request):
         raise unseen_file_error(missing, "MERGESCOPE_BENCHMARK")
     models = open_benchmark_models(benchmark)
     if len(models) == len(request["digests"]):
-        for model, given in zip(models, request["digests"], strict=True):
-            check_handed_digest(model, given)
+        for model, digest in zip(models, request["digests"], strict=True):
+            check_handed_digest(model, digest)
     return make_trial_name(str(request["measurement"]), benchmark, models, request["trial"])
 
 
 def _find_missing(benchmark: Benchmark, request: Request) -> str:
-    """A model that is not here; empty if all are."""
+    """A model that this process does not see; empty if it sees all."""
     for name in request["experts"]:
         if name not in benchmark.experts:
             return f"the expert {name} in {benchmark.folder}"
@@ -44,13 +44,13 @@ def _find_missing(benchmark: Benchmark, request: Request) -> str:
 
 
 def compute_trial(inputs: TrialInputs, request: Request, context: Context) -> Plain:
-    """The answer of a trial, what it was computed on, and sentences about memory that did not suffice."""
+    """The answer of a trial, its device, and warnings about insufficient memory."""
     compute = find_computation(str(request["measurement"]))
 
-    def computed_on(device: torch.device) -> tuple[dict[str, Any], str]:
+    def compute_on(device: torch.device) -> tuple[dict[str, Any], str]:
         return compute(inputs, request["trial"], context.on_device(device)), describe_device(device)
 
-    (answer, device), memory = retry_on_oom(choose_device(context.device), computed_on)
+    (answer, device), memory = retry_on_oom(choose_device(context.device), compute_on)
     return {"trial": answer, "device": device, "memory": list(memory)}
 
 

@@ -1,4 +1,4 @@
-"""Child processes of the server: their environment, how they start, what they are told, and how they end."""
+"""Child processes of the server: their environment, how they start, how they receive orders, and how they end."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from merging.tasks.kinds import Plain
 from merging.tasks.process import READ
 from merging.tasks.workers.worker_choice import parse_choice
 
-PATIENCE = 2.5  # seconds that a child has to stop on request, before it is killed
+PATIENCE = 2.5  # seconds that a child has to stop on request before it is killed
 PACKAGE_ROOT = Path(__file__).resolve().parents[3]
 READING = 10.0  # seconds that a process has to read an order, on a busy machine
 WAITING = "merging.tasks.process"
@@ -35,13 +35,13 @@ StartCommand = Callable[[Sequence[str], Environment, IO[bytes]], Process]
 def child_environment(benchmark: str = "", jobs: int = 1) -> dict[str, str]:
     """The server's environment for a child on a benchmark: one thread for each core of this process, no spinning.
 
-    Of several ``jobs`` each has its part of the cores.
+    The cores are divided equally among ``jobs`` children.
     """
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     cores = max(1, cores // jobs)
     variables = dict(os.environ)
     variables |= {"OMP_NUM_THREADS": str(cores), "MKL_NUM_THREADS": str(cores), "OMP_WAIT_POLICY": "PASSIVE"}
-    if benchmark or "MERGESCOPE_BENCHMARK" in variables:  # may be relative, and the child starts elsewhere
+    if benchmark or "MERGESCOPE_BENCHMARK" in variables:  # may be relative, and the child starts in another folder
         variables["MERGESCOPE_BENCHMARK"] = benchmark or str(settings.benchmark_folder())
     if "MERGESCOPE_STORE" in variables:
         variables["MERGESCOPE_STORE"] = str(settings.store_root().absolute())
@@ -57,15 +57,15 @@ def child_environment(benchmark: str = "", jobs: int = 1) -> dict[str, str]:
 
 
 def _resolve_command(command: str) -> str:
-    """A command line with the files that it names from the current folder on as absolute paths."""
-    with contextlib.suppress(ValueError):  # the command that reads it says what is wrong
+    """A command line whose words that name existing files are absolute paths."""
+    with contextlib.suppress(ValueError):  # the command that reads the line reports the problem
         words = shlex.split(command)
         return shlex.join(str(Path(word).absolute()) if Path(word).is_file() else word for word in words)
     return command
 
 
 def start_command(words: Sequence[str], environment: Environment, output: IO[bytes]) -> Process:
-    """Start a module with its words as ``python -m`` does. It reads nothing and prints to a file.
+    """Start a module with its arguments as ``python -m`` does. Its stdin is empty; it prints to the file ``output``.
 
     Raises:
         OSError: the system refuses.
@@ -82,7 +82,10 @@ def _start(words: Sequence[str], environment: Environment, **streams: Any) -> Pr
 class WorkerProcess:
     """A process that loads modules and waits for an order (see ``tasks.process``).
 
-    A thread writes what it is sent, which may be more than a pipe holds. Raises OSError if the system refuses.
+    A thread writes to its stdin, because a message may be longer than a pipe holds.
+
+    Raises:
+        OSError: the system refuses to start it.
     """
 
     def __init__(self, modules: Sequence[str], environment: Environment) -> None:
@@ -95,26 +98,26 @@ class WorkerProcess:
 
     @property
     def pid(self) -> int:
-        """Its number; 0 if it has ended."""
+        """The number of the process; 0 if it has ended."""
         return self.process.pid if self.process.poll() is None else 0
 
     def send(self, line: Plain) -> None:
-        """Send it an order or a request."""
+        """Send the process an order or a request."""
         self._lines.put(json.dumps(line).encode() + b"\n")
 
     def has_read(self, order: Plain) -> bool:
-        """Send it an order; False if it ends, or is stopped, before it has read that."""
+        """Send the process an order; return False if it ends, or is stopped, before it has read the order."""
         self.send(order)
         ready, _, _ = select.select([self._output], [], [], READING)
         return bool(ready) and self._output.read(1) == READ
 
     def answers(self) -> Iterator[Plain]:
-        """Its answers to requests, until it ends."""
+        """The answers of the process to requests, until it ends."""
         with self._output:
-            yield from map(json.loads, filter(bytes.strip, self._output))  # a line is empty: the order was read
+            yield from map(json.loads, filter(bytes.strip, self._output))  # an empty line acknowledges the order
 
     def leave(self) -> None:
-        """Close its input and output."""
+        """Close the input and output of the process."""
         self._lines.put(None)
         self._output.close()
 
@@ -126,14 +129,14 @@ class WorkerProcess:
 
 
 def start_answering(order: Plain) -> WorkerProcess:
-    """Start a process that stays, as an order says, and answers requests. Raises OSError."""
+    """Start a process that follows an order to stay and answer requests. Raises OSError."""
     process = WorkerProcess((), child_environment())
     process.send(order)
     return process
 
 
 def stop_process(process: Process | psutil.Process, signals: Sequence[int] = (signal.SIGTERM, signal.SIGKILL)) -> None:
-    """Ask a child and all that it started to stop; kill them if they have not after ``PATIENCE`` seconds."""
+    """Ask a child and all processes that it started to stop; kill them if they run after ``PATIENCE`` seconds."""
     for number in signals:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, number)
@@ -143,7 +146,10 @@ def stop_process(process: Process | psutil.Process, signals: Sequence[int] = (si
 
 
 def describe_end(who: str, code: int, ran_out: bool, log_hint: str) -> str:
-    """How a process ended, from its exit code: killed for memory if that ``ran_out``; ``look`` says what tells more."""
+    """A sentence on how a process ended, by its exit code.
+
+    ``ran_out`` says whether memory ran out, ``log_hint`` where the user finds more information.
+    """
     if code == -signal.SIGKILL:
         reason = "likely because the computer ran out of memory" if ran_out else "nothing shows that memory ran out"
         return f"{who} was killed{',' if ran_out else ';'} {reason}."

@@ -1,4 +1,4 @@
-"""Stops the processes of jobs, removes what killed ones left behind, and puts back what they had put aside."""
+"""Stops the processes of jobs, removes the temporary files of killed ones, and restores what they had set aside."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ BUILD = ("benchmark", "make")  # the command whose third word is the folder that
 
 
 def sweep_up(store: JobStore, records: Iterable[Record]) -> None:
-    """Clear the store, and the places that jobs write to, of the temporary files of dead processes."""
+    """Remove the temporary files of dead processes from the store and from the folders that jobs write to."""
     store.sweep()
     for folder in {out.absolute().parent for record in records for out in _find_outputs(store, record)}:
         atomic.sweep(folder)
 
 
 def release_space(files: JobFiles, record: Record) -> None:
-    """Give back the room that is reserved for a job's states if the processes that would write them are dead."""
+    """Free the space that is reserved for a job's states if the processes that would write them are dead."""
     if not any(process.is_remote or process.is_alive() for process in (record.owner, files.find_worker(record))):
         release(files.folder)
 
 
 def _find_outputs(store: JobStore, record: Record) -> list[Path]:
-    """The files and folders that a command writes."""
+    """The files and folders that a job writes."""
     words = record.words
     if writes := find_job_kind(record.kind).writes:
         return [store.root / writes.format(subject=record.subject)]
@@ -44,10 +44,10 @@ def _find_outputs(store: JobStore, record: Record) -> list[Path]:
 
 
 def stop_child(process: Process, files: JobFiles, *, going_on: bool) -> None:
-    """Stop the child of a job; with ``going_on`` what it has learned stays for the next attempt.
+    """Stop the child of a job; with ``going_on`` its learned state stays for the next attempt.
 
-    It may keep that at the end of a step, and is killed if that takes too long: being asked to stop, it would discard
-    it, and it keeps it now and then anyhow.
+    A child that learns is asked to pause, which stores its state at the end of the step. If that takes too long, the
+    child is killed instead of asked to stop, as a stop would discard the state that it has stored before.
     """
     record = files.read()
     kind = find_job_kind(record.kind) if record is not None else COMMAND
@@ -62,12 +62,12 @@ def stop_child(process: Process, files: JobFiles, *, going_on: bool) -> None:
 
 
 def stop_orphan(store: JobStore, files: JobFiles) -> None:
-    """Stop a job that another server started, which may be dead."""
+    """Stop a job that another server started; that server may be dead."""
     if (record := files.read()) is None:
         return
     worker = files.find_worker(record)
     if worker.is_alive():
-        with contextlib.suppress(psutil.NoSuchProcess):  # it has ended by itself meanwhile
+        with contextlib.suppress(psutil.NoSuchProcess):  # the process has ended meanwhile
             stop_process(psutil.Process(worker.pid))
         sweep_up(store, [record])
     store.delete_learned(files.job_id)

@@ -1,6 +1,7 @@
-"""The kinds of jobs: what the queue knows of each. It imports nothing that a job does: functions have dotted names.
+"""The kinds of jobs, as the queue knows them. Functions have dotted names, so that no code of a job is imported.
 
-A measurement's kind is its key. What is no kind is a command of the command line, whose record has its words.
+The kind of a measurement is its key. A job of any other kind is a command of the command line; its record has the
+command's words.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from merging.base.errors import StoreError
 MERGE, SWEEP = "merge", "sweep"
 PUBLISHED = "published"  # the command of that name, which fetches and computes an experiment
 MEASUREMENT = (
-    "merging.study.analysis.measurement_registry:find_job_kind"  # of the measurement with a key; raises StoreError
+    "merging.study.analysis.measurement_registry:find_job_kind"  # takes a measurement's key; raises StoreError
 )
 
 
@@ -25,12 +26,12 @@ MEASUREMENT = (
 class JobKind:
     """One kind of job. Functions are "module:function", imported on first use.
 
-    ``command`` begins its command line: fields of its record in braces, and ``{recipe}``, the file of its recipe; empty
-    words are left out. ``can_pause`` says whether it can stop half-way and go on later, or is the function of a
-    recipe's YAML that does. ``in_store``: its result is in the store under the id of the job, and what it has learned
-    until then beside it. Of others ``kept`` is the sentence on what stays of one that has stopped. ``writes`` is the
-    folder that it writes to, in the store. What is ``timed`` computes alone. ``expected_seconds`` is the function of
-    its key and the folder of the store that estimates them, or gives None.
+    ``command`` are the first words of its command line, with fields of the job's record and ``{recipe}``, the recipe's
+    file, in braces; empty words are left out. ``can_pause`` is whether it can stop half-way and continue later, or a
+    function of a recipe's YAML that returns that. ``in_store``: the store has its result, and its learned state before
+    that, under the id of the job. For other kinds ``kept_note`` is the sentence on what remains of a stopped job.
+    ``writes`` is the folder in the store that it writes to. A ``timed`` job computes alone. ``expected_seconds`` is a
+    function of its key and the store's folder that estimates its seconds, or returns None.
     """
 
     title: str = ""
@@ -49,7 +50,7 @@ class JobKind:
         return bool(recipe_yaml) and bool(_find_named(self.can_pause)(recipe_yaml))
 
     def estimate(self, key: str, root: Path) -> float | None:
-        """Seconds that a job of this kind should take, by the store in ``root``; None if that is not known."""
+        """Estimated seconds of a job of this kind, by earlier jobs of the store in ``root``; None if unknown."""
         seconds: float | None = _find_named(self.expected_seconds)(key, root) if self.expected_seconds else None
         return seconds
 
@@ -74,7 +75,7 @@ KINDS: Mapping[str, JobKind] = {
 
 @lru_cache(maxsize=256)
 def find_job_kind(key: str) -> JobKind:
-    """The kind of jobs of that key; ``COMMAND`` for all that have words of their own."""
+    """The kind of jobs with a key; ``COMMAND`` for jobs that are commands."""
     try:
         return KINDS[key] if key in KINDS else find_measurement(key)
     except StoreError:
@@ -82,7 +83,7 @@ def find_job_kind(key: str) -> JobKind:
 
 
 def find_measurement(key: str) -> JobKind:
-    """The kind of the jobs of a measurement. Raises StoreError with the nearest key if there is none."""
+    """The kind of jobs of the measurement with a key. Raises StoreError with the nearest key if there is none."""
     kind: JobKind = _find_named(MEASUREMENT)(key)
     return kind
 
@@ -93,7 +94,7 @@ def _find_named(dotted: str) -> Any:
 
 
 class StoredResult(Protocol):
-    """What the queue reads of a stored result."""
+    """The part of a stored result that the queue reads."""
 
     @property
     def name(self) -> str: ...
@@ -103,7 +104,7 @@ class StoredResult(Protocol):
 
 
 class JobStore(Protocol):
-    """The store that jobs write to, as the queue needs it; results and what was learned have the ids of jobs."""
+    """The part of a store that the queue uses; results and learned states have the ids of jobs."""
 
     root: Path
 

@@ -1,6 +1,6 @@
-"""A queue of jobs, each in a child process, which may take all memory.
+"""A queue of jobs, each in a child process, so that a job that runs out of memory does not end the server.
 
-What is known about a job lies on the disk (see records), so that a second tab or a restarted server sees it.
+The state of a job is on the disk (see ``job_records``), so that a second tab or a restarted server sees it.
 """
 
 from __future__ import annotations
@@ -29,23 +29,23 @@ from merging.tasks.queue.turns import UNKNOWN
 
 POLL = 0.1  # seconds between two checks of a running child
 ORPHAN_POLL = 0.5  # seconds between two checks whether another server's child has ended
-SUBMITTING = 5.0  # seconds at most that one server waits while another one submits a job
-BEAT = 30.0  # seconds between two signs for other computers that this server still has its jobs
-LOOK = 1.0  # seconds between two looks at whether another server has cancelled the running job
+SUBMITTING = 5.0  # seconds that a server waits at most while another one submits a job
+BEAT = 30.0  # seconds between two signals to other computers that this server is alive
+LOOK = 1.0  # seconds between two checks whether another server has cancelled the running job
 log = logging.getLogger(__name__)
 
 
 class JobQueue(KnownJobs, ABC):
-    """Runs one job at a time, or several that share workers, the sessions that ask for jobs in turn.
+    """Runs one job at a time, or several that share workers; sessions that ask for jobs take turns.
 
-    Every method may be called from any thread. Children are made of the ``spare`` process, if one is to be kept ready.
+    Every method may be called from any thread. A child is the waiting ``spare`` process if there is one.
     """
 
     def __init__(self, store: JobStore, *, device: str = "auto") -> None:
         super().__init__(store, settings.jobs_at_once())
         self.device, self.spare = device, SpareProcess()
         self._cancelled: set[str] = set()
-        self._beaten = 0.0  # when, on the monotonic clock
+        self._beaten = 0.0  # time of the last signal to other computers, on the monotonic clock
         self._closing = False
         self._threads: list[threading.Thread] = []  # one for each job that may run
         jobs = [(files, record) for files in map(self._files, self._list_ids()) if (record := files.read()) is not None]
@@ -63,7 +63,7 @@ class JobQueue(KnownJobs, ABC):
         benchmark: str,
         **about: Any,
     ) -> Job:
-        """The live job of that id, or a new one at the end of the queue; that it is stored is as good as a job."""
+        """The live job with an id, else a new one at the end of the queue; none is queued if the result is stored."""
         files = self._files(job_id)
         with self._submission_lock():
             before, earlier = files.read(), self._find_earlier(job_id, benchmark, session)
@@ -74,7 +74,7 @@ class JobQueue(KnownJobs, ABC):
         return self.get(job_id)
 
     def submit_again(self, job_id: str, session: str = "") -> Job:
-        """A job that has ended, submitted once more as it was; one that is live goes on.
+        """Submit a job that has ended again, unchanged; a live job is not affected.
 
         Raises:
             StoreError: there is no such job.
@@ -92,15 +92,15 @@ class JobQueue(KnownJobs, ABC):
 
     @contextlib.contextmanager
     def _submission_lock(self) -> Iterator[None]:
-        """One thread, and one server, submits at a time, so that the same job is not created twice."""
+        """Let one thread of one server submit at a time, so that the same job is not created twice."""
         with self._changed, hold_lock(self.store.root / "locks" / "submitting.lock", longest=SUBMITTING):
             yield
 
     def _find_earlier(self, job_id: str, benchmark: str, session: str) -> Job | None:
-        """The job of that id from before, if there is one, for which the session waits as well if it is live.
+        """The existing job with an id, or None; if it is live, the session now waits for it, too.
 
         Raises:
-            StoreError: it is live on another benchmark.
+            StoreError: the job is live on another benchmark, or the queue is closed.
         """
         if self._closing:
             raise StoreError("The runner is closed; it takes no more jobs.")
@@ -112,7 +112,10 @@ class JobQueue(KnownJobs, ABC):
         return job
 
     def pause(self, job_id: str) -> None:
-        """Ask a job that can pause to stop at the next point or step; one that waits stops at once, others go on."""
+        """Ask a running job that can pause to stop at the next point or step; a waiting job is paused at once.
+
+        Jobs that cannot pause continue.
+        """
         with self._changed:
             if job_id in self._queue:
                 self._queue.remove(job_id)
@@ -122,7 +125,7 @@ class JobQueue(KnownJobs, ABC):
                 self._files(job_id).ask_to_pause()
 
     def _enqueue(self, job_id: str, created: bool, session: str = "", seconds: float = UNKNOWN) -> None:
-        """Append a job to the queue, unless it was another server that has written its files."""
+        """Append a job to the queue, unless another server has ``created`` its files."""
         if not created:
             return
         self._turns.wait(job_id, session, seconds, anew=True)
@@ -132,9 +135,9 @@ class JobQueue(KnownJobs, ABC):
         self._changed.notify_all()
 
     def cancel(self, job_id: str, session: str | None = None) -> None:
-        """Ask a job to stop; a running one is gone after three seconds at most. One that has ended does not change.
+        """Stop a job; a running one ends within three seconds. A job that has ended does not change.
 
-        A ``session`` leaves it; the job stops if no other one waits for it.
+        With a ``session``, only this session leaves the job, which stops if no other session waits for it.
         """
         with self._changed:
             if session is not None and not self._turns.leave(job_id, session):
@@ -153,7 +156,7 @@ class JobQueue(KnownJobs, ABC):
                     threading.Thread(target=stop_orphan, args=(self.store, self._files(job_id)), daemon=True).start()
 
     def dismiss(self, job_id: str) -> None:
-        """Delete the files of a job that has ended, and what it has learned if it is not done; its run stays.
+        """Delete the files of a job that has ended, and its learned state; its run stays.
 
         Raises:
             StoreError: there is no such job, or the store is read-only.
@@ -164,7 +167,7 @@ class JobQueue(KnownJobs, ABC):
                 self.store.delete_learned(job_id)
 
     def close(self) -> None:
-        """Stop running jobs and the queue; all are "interrupted" afterwards. For tests and for shutting down."""
+        """Stop running jobs and the queue; all jobs are then "interrupted". For tests and for shutting down."""
         with self._changed:
             self._closing = True
             self._changed.notify_all()
@@ -191,7 +194,7 @@ class JobQueue(KnownJobs, ABC):
                 self._running.remove(job_id)
 
     def _next(self) -> str | None:
-        """The next job, as soon as another one may run; None when the runner closes."""
+        """The next job, as soon as one may start; None when the queue closes."""
         with self._changed:
             while not self._closing:
                 if self._queue and self._may_start(job_id := self._turns.order(self._queue)[0]):
@@ -207,7 +210,7 @@ class JobQueue(KnownJobs, ABC):
             return None
 
     def _signal_alive(self) -> None:
-        """Let other computers see now and then that this server still has its jobs."""
+        """Signal to other computers, every ``BEAT`` seconds, that this server still has its jobs."""
         if time.monotonic() - self._beaten > BEAT:
             self._beaten = time.monotonic()
             for job_id in (*self._queue, *self._running):
@@ -231,7 +234,7 @@ class JobQueue(KnownJobs, ABC):
         self.spare.renew()
 
     def _follow(self, files: JobFiles) -> tuple[State, str]:
-        """Submit the recipe that follows a command; gives the command's outcome and the reason for a failure."""
+        """Submit the recipe that follows a command; return the command's state and the reason for a failure."""
         record, recipe_yaml = files.read(), files.recipe_yaml()
         if record is not None and record.words and recipe_yaml:
             try:
@@ -241,15 +244,15 @@ class JobQueue(KnownJobs, ABC):
         return State.DONE, ""
 
     def _wait(self, process: Process, job_id: str, memory: MemoryWatch) -> bool:
-        """Wait for a child to end, and watch the memory meanwhile; True if it was stopped."""
-        looked = time.monotonic()
+        """Wait for a child to end while watching the memory; return whether this queue stopped it."""
+        checked = time.monotonic()
         while process.poll() is None:
             memory.sample()
             if self._queue:
                 self.spare.renew()
             with self._changed:
-                if time.monotonic() - looked > LOOK:
-                    looked = time.monotonic()
+                if time.monotonic() - checked > LOOK:
+                    checked = time.monotonic()
                     self._cancelled |= {job_id} if self._files(job_id).is_cancelled() else set()
                 self._signal_alive()
                 stop = self._closing or job_id in self._cancelled

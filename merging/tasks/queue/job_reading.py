@@ -1,4 +1,4 @@
-"""Reads a job from its files: its state, whoever wrote it last, and what a process that is gone could not write."""
+"""Reads a job from its files, and derives the state of a job whose process is gone."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ def read_job(
 ) -> Job | None:
     """The job in a folder; None if there is none, or if its run was deleted.
 
-    ``position`` is its place in this process's queue, 0 if it is not in it, and ``starts_in`` when it should begin;
-    ``here`` says that this process has it.
+    ``position`` is its position in this process's queue, from 1, 0 if it is not in it; ``starts_in`` is the seconds
+    until it should begin; ``is_local`` says whether this process has the job in its queue or runs it.
     """
     record = files.read()
     if record is None:
         return None
-    state, error, at = _state(files, record, store, is_local)
+    state, error, process = _state(files, record, store, is_local)
     if state == State.DONE and find_job_kind(record.kind).in_store and not is_made(store, files, record):
         return None
     event = files.read_last_event()
@@ -45,15 +45,15 @@ def read_job(
         subject=record.subject,
         words=record.words,
         benchmark=record.benchmark,
-        halted_pid=at.pid if at.is_halted() else 0,
+        halted_pid=process.pid if process.is_halted() else 0,
         starts_in=starts_in,
-        is_remote=at.is_remote,
+        is_remote=process.is_remote,
         is_resumable=state == State.PAUSED or (state != State.DONE and _can_go_on(files, record, store)),
     )
 
 
 def _can_go_on(files: JobFiles, record: Record, store: JobStore) -> bool:
-    """Whether a job that goes on where it stopped has left what it can go on from."""
+    """Whether a job has left a state from which it can continue."""
     kind = find_job_kind(record.kind)
     if kind.in_store:
         return store.learning_file(files.job_id).exists()
@@ -61,30 +61,30 @@ def _can_go_on(files: JobFiles, record: Record, store: JobStore) -> bool:
 
 
 def _name_phase(event: Mapping[str, Any]) -> str:
-    """What a running child does that has not said its first phase yet, or has said how it ends."""
+    """The phase of a running child whose last event names none: it is the first or the last event."""
     return "Ending" if CODE in event else "Starting"
 
 
-def _state(files: JobFiles, record: Record, store: JobStore, here: bool) -> tuple[State, str, ProcessId]:
-    """The state, a sentence about it, and the process that works on the job or has it in its queue now."""
+def _state(files: JobFiles, record: Record, store: JobStore, is_local: bool) -> tuple[State, str, ProcessId]:
+    """The state of a job, a sentence about it, and the process that works on the job or has it in its queue."""
     if record.state == State.INTERRUPTED:
         learned = store.learning_file(files.job_id).exists()
-        left = Traces(learned=learned, started=record.started is not None)
-        return record.state, record.error or describe_interruption(record, left), NO_PROCESS
+        traces = Traces(learned=learned, started=record.started is not None)
+        return record.state, record.error or describe_interruption(record, traces), NO_PROCESS
     if record.state not in {State.QUEUED, State.RUNNING}:
         return record.state, record.error, NO_PROCESS
     if record.state == State.QUEUED and files.is_cancelled():
         return State.CANCELLED, "", NO_PROCESS
     if record.state == State.QUEUED and (
-        here or record.owner.works_in_another_process() or _has_written_lately(record.owner, files)
+        is_local or record.owner.works_in_another_process() or _has_written_lately(record.owner, files)
     ):
-        return State.QUEUED, "", NO_PROCESS if here else record.owner
+        return State.QUEUED, "", NO_PROCESS if is_local else record.owner
     worker = files.find_worker(record)
-    if here or worker.is_alive() or _has_written_lately(worker, files):
+    if is_local or worker.is_alive() or _has_written_lately(worker, files):
         return State.RUNNING, "", worker
     return *judge_left(record, find_traces(files, record, store)), NO_PROCESS
 
 
 def _has_written_lately(process: ProcessId, files: JobFiles) -> bool:
-    """Whether a process of another computer, which cannot be asked, or its server there has written lately."""
+    """Whether a process is on another computer, and it or its server there has written lately."""
     return process.is_remote and not files.is_silent()

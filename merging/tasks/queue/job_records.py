@@ -1,9 +1,9 @@
 """The files of a job, and the child process that does its work.
 
-<store>/jobs/<job id>/ holds recipe.yaml, state.json (written by the runner, and touched by it while it has the job),
-control (written by other servers), events.jsonl (written by the child: its process first, its exit code last),
-log.txt (what the child prints), and the room that is reserved for its states, until it has ended or a server starts
-after the one that had it has died.
+<store>/jobs/<job id>/ holds recipe.yaml, state.json (written by the server that runs the job, which also touches it as
+a sign of life), control (written by other servers), events.jsonl (written by the child: its process first, its exit
+code last), log.txt (the child's output), and files that reserve space for the job's states. These are removed when the
+job ends, or when a server starts after the job's server has died.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ from merging.tasks.queue.job_kinds import MERGE, find_job_kind
 STATE, EVENTS, LOG = "state.json", "events.jsonl", "log.txt"
 NICE = 10
 ROOM = 1 << 16  # free bytes below which a disk counts as full
-TAIL = 8192  # bytes at the end of the events that are searched for the last one
-SILENT = 180.0  # seconds after which a job of another computer that nobody writes to counts as dead
-PAUSE = "pause"  # the file whose presence asks a sweep, or what learns, to stop at the next point or step
-CONTROL, CANCEL = "control", "cancel"  # the file that other servers write, there from the start, and their word
+TAIL = 8192  # bytes at the end of the file of events in which the last event is searched
+SILENT = 180.0  # seconds without a write after which a job of another computer counts as dead
+PAUSE = "pause"  # the file whose presence asks a sweep or a merge that learns to stop at the next point or step
+CONTROL, CANCEL = "control", "cancel"  # the file, created with the job, that other servers write, and its content
 log = logging.getLogger(__name__)
 
 
 class State(StrEnum):
-    """How far a job is."""
+    """The state of a job."""
 
     QUEUED = "queued"
     RUNNING = "running"
@@ -55,17 +55,17 @@ class Record:
 
     state: State
     title: str
-    base: str  # the folder from which relative paths in the recipe count
+    base: str  # the folder that relative paths in the recipe start from
     need_model: bool
     submitted: float
-    owner: ProcessId  # the server
+    owner: ProcessId  # the server that has the job
     worker: ProcessId = NO_PROCESS
     started: float | None = None
     finished: float | None = None
     error: str = ""
-    kind: str = MERGE  # of jobs.kinds, the key of a measurement, or what a command does in one word
-    subject: str = ""  # the id of the run or sweep, or what a command works on; empty for a measured benchmark
-    words: tuple[str, ...] = ()  # of the command; empty for the other kinds
+    kind: str = MERGE  # a key of ``job_kinds.KINDS`` or of a measurement, or one word for a command
+    subject: str = ""  # the id of the run or sweep, or the subject of a command; empty for a measured benchmark
+    words: tuple[str, ...] = ()  # the words of a command; empty for other kinds
     benchmark: str = ""  # the folder of the benchmark; empty for the server's
 
 
@@ -73,15 +73,14 @@ class Record:
 class Job:
     """A merge, a measurement, a sweep or another command that a user has requested.
 
-    ``kind`` is "merge", "sweep", the key of a measurement, or what a command does in one word. ``subject`` is the id of
-    the run that a job makes or measures, the id of a sweep, or what a command works on; empty for a measurement of the
-    benchmark. ``position`` is its place in the queue from 1, 0 if not waiting. ``state`` is queued, running, done,
-    failed, cancelled, paused or interrupted (its process ended without a result, such as at a restart). ``error``
-    says why it failed or was interrupted. ``halted_pid`` is the number of its process while a signal has stopped it,
-    else 0. Times are seconds since the epoch; ``starts_in`` is how many until a waiting job should begin, if that is
-    known. ``benchmark`` is the folder of the benchmark, empty for the one that the server was started on.
-    ``is_remote`` says that another computer runs it, ``is_resumable`` that it stored its progress before it stopped:
-    submitted again, it continues.
+    ``kind`` is "merge", "sweep", the key of a measurement, or one word for a command. ``subject`` is the id of the run
+    that a job computes or measures, the id of a sweep, or the subject of a command; empty for a measurement of the
+    benchmark. ``position`` is its position in the queue from 1, 0 if it does not wait. ``state`` is queued, running,
+    done, failed, cancelled, paused or interrupted (its process ended without reporting, such as after a restart).
+    ``error`` states why it failed or was interrupted. ``halted_pid`` is the number of its process if a signal has
+    halted it, else 0. Times are seconds since the epoch; ``starts_in`` is the seconds until a waiting job should begin,
+    or None. ``benchmark`` is the folder of the benchmark, empty for the server's default. ``is_remote`` says whether
+    another computer runs it, ``is_resumable`` whether it continues where it stopped if it is submitted again.
     """
 
     id: str
@@ -108,16 +107,16 @@ class Job:
 
     @property
     def is_live(self) -> bool:
-        """Whether something may still change."""
+        """Whether the job is queued or running."""
         return self.state in {State.QUEUED, State.RUNNING}
 
     @property
     def can_pause(self) -> bool:
-        """Whether it can stop half-way and go on later: a sweep, a published experiment, or a merge that learns."""
+        """Whether it can stop half-way and continue later: a sweep, a published experiment, or a merge that learns."""
         return find_job_kind(self.kind).pauses(self.recipe_yaml)
 
 
-_unwritten: dict[Path, Record] = {}  # by the folder of their job
+_unwritten: dict[Path, Record] = {}  # by the job's folder: records that a full disk could not store
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +128,7 @@ class JobFiles:
 
     @property
     def folder(self) -> Path:
-        """Where the job's files are."""
+        """The folder with the job's files."""
         return self.root / self.job_id
 
     def create(
@@ -142,12 +141,12 @@ class JobFiles:
         earlier: Record | None = None,
         **about: Any,
     ) -> bool:
-        """Write a new queued job in place of the earlier one with this id; False if another server was first.
+        """Write a new queued job, replacing the ``earlier`` one with this id; False if another server was first.
 
         ``about`` are further fields of its record.
 
         Raises:
-            StoreError: the store cannot be written to; there is no such job then.
+            StoreError: the store cannot be written to; the job does not exist then.
         """
         record = Record(State.QUEUED, title, str(base), need_model, time.time(), this_process(), **about)
         return self._publish(recipe_yaml, record, earlier)
@@ -161,30 +160,30 @@ class JobFiles:
         return self._publish(self.recipe_yaml(), record, earlier)
 
     def _publish(self, recipe_yaml: str, record: Record, earlier: Record | None) -> bool:
-        """Put a job's folder into its place, whole, unless another job than ``earlier`` has got there."""
+        """Publish a job's folder, whole, unless it holds another job than ``earlier``; return whether it did."""
         with explain_os_errors("The job", OTHER_STORE):
             folder = atomic.make_temporary(self.root)
             try:
                 (folder / "recipe.yaml").write_text(recipe_yaml, "utf-8")
                 (folder / CONTROL).touch()
                 write_json(folder / STATE, asdict(record))
-                reserve(folder)  # for the states "running" and the last one
-                there, present = self.folder.exists(), self.read()  # in this order: what appears in between is whole
+                reserve(folder)  # for two more states: "running" and the final one
+                exists, present = self.folder.exists(), self.read()  # this order: a folder created in between is whole
                 if present is not None and present != earlier:
                     return False
-                if there:
+                if exists:
                     self.remove()
                 return atomic.publish(folder, self.folder)
             finally:
                 atomic.remove_temporary(folder)
 
     def remove(self) -> None:
-        """Delete the job's files. Raises StoreError if that is not possible."""
+        """Delete the job's files. Raises StoreError if they cannot be deleted."""
         _unwritten.pop(self.folder, None)
         atomic.retire(self.folder, "The record of the job")
 
     def read(self) -> Record | None:
-        """The contents of state.json, or what could not be written into it; None if it is missing or damaged."""
+        """The job's record: the one that could not be written, else state.json; None if that is missing or damaged."""
         if (unwritten := _unwritten.get(self.folder)) is not None and self.folder.is_dir():
             return unwritten
         try:
@@ -196,10 +195,10 @@ class JobFiles:
             return None
 
     def update(self, **changes: Any) -> None:
-        """Change some fields of state.json; nothing happens if the job is gone.
+        """Change some fields of state.json; does nothing if the job is gone.
 
-        A full disk has room reserved for it. What the disk does not take all the same, this process remembers; others
-        see a job whose process is gone.
+        On a full disk the record is written into reserved space. If that fails, too, only this process knows the new
+        record; other processes see a job whose process is gone.
         """
         if (record := self.read()) is None:
             return
@@ -223,30 +222,30 @@ class JobFiles:
         return ""
 
     def read_events(self, size: int = TAIL) -> Iterator[dict[str, Any]]:
-        """The whole lines that the child wrote, within so many bytes at the end of the file, newest first."""
+        """The events within the last ``size`` bytes of the child's file, newest first."""
         lines: list[bytes] = []
         with contextlib.suppress(OSError), (self.folder / EVENTS).open("rb") as file:
             file.seek(max(0, file.seek(0, os.SEEK_END) - size))
             lines = file.read().split(b"\n")[:-1]
         for line in reversed(lines):
-            with contextlib.suppress(ValueError):  # half a line
+            with contextlib.suppress(ValueError):  # the line is cut off at its start
                 if isinstance(event := json.loads(line), dict):
                     yield event
 
     def read_last_event(self) -> dict[str, Any]:
-        """The last whole line that the child wrote; empty before the first."""
+        """The last event that the child wrote; empty before the first."""
         return next(self.read_events(), {})
 
     def was_started(self) -> bool:
-        """Whether its child was started, or was about to be: its log was opened."""
+        """Whether its child was started, or was about to be: its log exists."""
         return (self.folder / LOG).exists()
 
     def disk_is_full(self) -> bool:
-        """Whether too little is free for even an error to be written."""
+        """Whether the disk has too little free space for even an error message."""
         return free_bytes(self.folder) < ROOM
 
     def find_worker(self, record: Record) -> ProcessId:
-        """The process that works on the job, which its first line names if its server died before it could note it."""
+        """The process that works on the job: as the record states, else as the child's first event does."""
         if record.worker.pid:
             return record.worker
         try:
@@ -256,28 +255,28 @@ class JobFiles:
             return NO_PROCESS
 
     def ask_to_pause(self) -> None:
-        """Let it stop at the next point or step. Raises StoreError if the store cannot be written to."""
+        """Ask the job to stop at the next point or step. Raises StoreError if the store cannot be written to."""
         with explain_os_errors("The request to pause", OTHER_STORE):
             (self.folder / PAUSE).touch()
 
     def mark_cancelled(self) -> None:
-        """Let the server that owns the job know that it was cancelled."""
+        """Tell the server that owns the job that the job is cancelled."""
         with contextlib.suppress(OSError):
             (self.folder / CONTROL).write_text(CANCEL, "ascii")
 
     def is_cancelled(self) -> bool:
-        """Whether it was cancelled by another server than its own."""
+        """Whether another server has cancelled the job."""
         with contextlib.suppress(OSError, UnicodeDecodeError):
             return (self.folder / CONTROL).read_text("ascii") == CANCEL
         return False
 
     def signal_alive(self) -> None:
-        """Let other computers see that this server still has the job."""
+        """Show other computers that this server still has the job."""
         with contextlib.suppress(OSError):
             os.utime(self.folder / STATE)
 
     def is_silent(self) -> bool:
-        """Whether neither its server nor its child has written anything for ``SILENT`` seconds."""
+        """Whether neither the job's server nor its child has written for ``SILENT`` seconds."""
         times = [0.0]
         for name in (STATE, EVENTS):
             with contextlib.suppress(OSError):
@@ -285,10 +284,10 @@ class JobFiles:
         return time.time() - max(times) > SILENT
 
     def start(self, store_root: Path, device: str, start: StartCommand = start_command, jobs: int = 1) -> Process:
-        """Start the child process that does the job, one of so many ``jobs``, in a process group of its own.
+        """Start the child process that does the job, one of ``jobs`` at a time, in a process group of its own.
 
         Raises:
-            StoreError: its log cannot be written.
+            StoreError: the job's log cannot be written.
         """
         record = self.read()
         assert record is not None
@@ -300,7 +299,7 @@ class JobFiles:
             return start(["merging", *words], child_environment(record.benchmark, jobs), output)
 
     def _words(self, record: Record, device: str) -> list[str]:
-        """The command of the command line that does the job."""
+        """The words of the command that does the job."""
         kind, recipe = find_job_kind(record.kind), str(self.folder / "recipe.yaml")
         fields = asdict(record) | {"recipe": recipe, "need_model": "--need-model" if record.need_model else ""}
         words = list(record.words) or [word for each in kind.command if (word := each.format(**fields))]

@@ -1,4 +1,4 @@
-"""What is known of jobs: what their files say, who waits for them, and when their turn comes."""
+"""The jobs of a store as this process knows them: their files, the sessions that wait for them, and their turns."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from merging.tasks.queue.job_reading import read_job
 from merging.tasks.queue.job_records import Job, JobFiles, State
 from merging.tasks.queue.turns import AN_IMAGE, Turns
 
-WATCHED = 1 << 18  # bytes at the end of the events from which a job is watched
+WATCHED = 1 << 18  # bytes at the end of the file of events that ``details`` reads
 
 
 class KnownJobs:
-    """The jobs of a store, with the queue of those that wait here. Every method may be called from any thread."""
+    """The jobs of a store, with this process's queue. Every method may be called from any thread."""
 
     def __init__(self, store: JobStore, at_once: int = 1) -> None:
         self.store, self.at_once = store, at_once
@@ -34,7 +34,7 @@ class KnownJobs:
         return sorted(jobs, key=lambda job: job.submitted, reverse=True)
 
     def get(self, job_id: str) -> Job:
-        """The job of that id (a stored run counts as done); raises StoreError if there is none."""
+        """The job with an id; a stored run counts as done. Raises StoreError if there is none."""
         if (job := self._read_job(job_id)) is not None:
             return job
         if (run := self.store.find(job_id)) is not None:
@@ -42,7 +42,7 @@ class KnownJobs:
         raise StoreError(f"There is no job {job_id[:40]!r}.")
 
     def details(self, job_id: str) -> list[str]:
-        """What a job's progress has said lately, oldest first; those that were written long ago are left out."""
+        """The details of a job's recent events, oldest first; events from long ago are left out."""
         events = self._files(job_id).read_events(WATCHED)
         return [str(event["detail"]) for event in events if "detail" in event][::-1]
 
@@ -57,18 +57,18 @@ class KnownJobs:
             return self._turns.is_awaited_by_others(job_id, session)
 
     def charge_session(self, session: str, images: int) -> None:
-        """Count images of a preview to a session's share of the computing."""
+        """Charge the images of a preview to a session's share of the computing."""
         with self._changed:
             self._turns.charge(session, images * AN_IMAGE)
 
     def _may_start(self, job_id: str) -> bool:
-        """Whether one more job may compute now, and it is this one. What is timed computes alone."""
+        """Whether a job may start now beside the jobs that are computing. A timed job computes alone."""
         others = [
             job.id
             for job in self.list_jobs()
             if job.state == State.RUNNING and not job.halted_pid and not job.is_remote
         ]
-        computing = self._running.union(others)  # also those that another server of this computer started
+        computing = self._running.union(others)  # includes jobs of other servers on this computer
         if any(map(_is_timed, (job_id, *computing))):
             return not computing
         return len(computing) < self.at_once
@@ -77,17 +77,17 @@ class KnownJobs:
         return JobFiles(self._root, job_id)
 
     def _list_ids(self) -> list[str]:
-        """The names of the folders of jobs."""
+        """The ids of all jobs in the store: the names of their folders."""
         names = sorted(path.name for path in self._root.iterdir()) if self._root.is_dir() else []
         return [name for name in names if not is_temporary(name)]
 
     def _read_job(self, job_id: str) -> Job | None:
-        """The job as the disk and this process know it; None if there is none, or if its run was deleted."""
+        """The job by its files and this process's queue; None if there is none, or if its run was deleted."""
         with self._changed:
             waits = job_id in self._queue
             position = self._turns.order(self._queue).index(job_id) + 1 if waits else 0
-            begins = self._turns.starts_in(job_id, self._queue)
-            return read_job(self._files(job_id), self.store, position, waits or job_id in self._running, begins)
+            starts_in = self._turns.starts_in(job_id, self._queue)
+            return read_job(self._files(job_id), self.store, position, waits or job_id in self._running, starts_in)
 
 
 def _is_timed(job_id: str) -> bool:

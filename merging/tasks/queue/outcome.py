@@ -1,4 +1,4 @@
-"""How a job ended, from the exit code and the last words of its child, and the sentences that say it."""
+"""How a job ended, by its child's exit code and last event, with a sentence that explains it."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ LOG = "see log.txt in its folder."
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Traces:
-    """What a job has left on the disk.
+    """The traces that a job has left on the disk.
 
-    ``event`` is the child's last line; ``stored`` says whether the run of a merge is in the store, ``learned`` whether
-    what it learned so far is kept, ``started`` that its turn had come, ``follows`` that a recipe was to be submitted
-    after the command, and ``full`` that the disk is full, so that the child could not write its last line.
+    ``event`` is the child's last event. ``stored`` is whether the run of a merge is in the store, ``learned`` whether
+    its learned state is stored, ``started`` whether its child was started, ``follows`` whether a recipe was to be
+    submitted after the command, ``full`` whether the disk is full, so that the child could not write its last event.
     """
 
     event: Mapping[str, Any] = field(default_factory=dict)
@@ -39,7 +39,7 @@ class Traces:
 
 
 def find_traces(files: JobFiles, record: Record, store: JobStore) -> Traces:
-    """What a job has left on the disk."""
+    """The traces of a job in its folder and in the store."""
     return Traces(
         event=files.read_last_event(),
         stored=find_job_kind(record.kind).in_store and is_made(store, files, record),
@@ -51,7 +51,7 @@ def find_traces(files: JobFiles, record: Record, store: JobStore) -> Traces:
 
 
 def is_made(store: JobStore, files: JobFiles, record: Record) -> bool:
-    """Whether the run of a merge is stored; one that another computer has just made may be seen a little later."""
+    """Whether the run of a merge is stored, even if another computer has stored it only just now."""
     if record.owner.is_remote and time.time() - (record.finished or time.time()) < SILENT:
         return store.find_promised(files.job_id) is not None
     return store.find(files.job_id) is not None
@@ -60,9 +60,10 @@ def is_made(store: JobStore, files: JobFiles, record: Record) -> bool:
 def judge_end(
     files: JobFiles, store: JobStore, code: int, stopped: bool, closing: bool, ran_out: bool
 ) -> tuple[State, str]:
-    """How a job ended whose child gave an exit code, and why it failed.
+    """The final state of a job by its child's exit code, and the reason for a failure.
 
-    ``stopped`` says whether the queue has stopped it, ``ran_out`` whether memory did meanwhile.
+    ``stopped`` is whether the queue has stopped it, ``closing`` whether the queue is closing, ``ran_out`` whether
+    memory ran out meanwhile.
     """
     if (record := files.read()) is None:
         return State.CANCELLED, ""
@@ -75,9 +76,9 @@ def judge_end(
 
 
 def judge_code(record: Record, traces: Traces, code: int, ran_out: bool = False) -> tuple[State, str]:
-    """How a job ended whose child gave an exit code or was killed (a negative code), and why it failed.
+    """The final state of a job whose child returned an exit code or was killed (a negative code), and the reason.
 
-    ``ran_out`` says whether memory ran out while it worked.
+    ``ran_out`` is whether memory ran out while it worked.
     """
     if code == 0 and find_job_kind(record.kind).in_store and not traces.stored:
         changed = "a file of its recipe may have changed since it was submitted"
@@ -85,23 +86,24 @@ def judge_code(record: Record, traces: Traces, code: int, ran_out: bool = False)
     if code in ENDS:
         return ENDS[code], _explain_stop(record, traces) if code else ""
     end = describe_end("It", code, ran_out, LOG)
-    said = traces.event.get(ERROR) or (FULL if traces.full else end)
-    return State.FAILED, f"{end} {_say_what_stays(record, traces)}" if code < 0 else str(said)
+    reason = traces.event.get(ERROR) or (FULL if traces.full else end)
+    return State.FAILED, f"{end} {_describe_remains(record, traces)}" if code < 0 else str(reason)
 
 
 def _explain_stop(record: Record, traces: Traces) -> str:
-    """What the child said of why it stopped and what is kept; empty where it stopped as it was asked to."""
+    """The child's sentence on why it stopped and what is stored; empty if it just stopped on request."""
     paused = traces.event.get(CODE) == PAUSED_CODE and not traces.learned
     explained = paused or find_job_kind(record.kind).kept_note
     return str(traces.event.get(ERROR, "")).removesuffix(GOES_ON) if explained else ""
 
 
-def _say_what_stays(record: Record, traces: Traces) -> str:
+def _describe_remains(record: Record, traces: Traces) -> str:
+    """A sentence on what remains of a job that has stopped."""
     return LEARNED if traces.learned else find_job_kind(record.kind).kept_note or NOTHING
 
 
 def judge_left(record: Record, traces: Traces) -> tuple[State, str]:
-    """The state of an unfinished job whose server and child are gone, and a sentence unless it is done all the same."""
+    """The state of an unfinished job whose server and child are gone, and a sentence on it unless the job is done."""
     if traces.stored:
         return State.DONE, ""
     code = traces.event.get(CODE)
@@ -113,7 +115,7 @@ def judge_left(record: Record, traces: Traces) -> tuple[State, str]:
 
 
 def describe_interruption(record: Record, traces: Traces) -> str:
-    """What happened to a job that ended without a word; on a full disk it may not have had room for one."""
+    """A sentence on a job whose child wrote no last event, perhaps because the disk is full."""
     if not (traces.started or traces.event):
         return UNKNOWN if traces.full else "Mergescope was stopped before this job's turn came."
-    return f"Mergescope or the process of this job was stopped. {_say_what_stays(record, traces)}"
+    return f"Mergescope or the process of this job was stopped. {_describe_remains(record, traces)}"

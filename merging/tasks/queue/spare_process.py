@@ -1,6 +1,6 @@
-"""A spare process: it loads what jobs and previews need before one is asked for, and becomes the next of them.
+"""A spare process: it loads the modules of jobs and previews in advance, and becomes the next job or preview process.
 
-Every job has a process of its own: the spare one does one job and ends. Where there is none, a new process is started.
+Every job has a process of its own: the spare process does one job and ends. If there is none, a new process is started.
 """
 
 from __future__ import annotations
@@ -22,31 +22,31 @@ from merging.tasks.queue.child_process import (
     stop_process,
 )
 
-ROOM = 1.5 * 2**30  # free bytes of memory for a spare process to be started
-LEAST = 0.75 * 2**30  # below which it is dropped
-WATCH = 5.0  # seconds between two looks at the memory
+ROOM = 1.5 * 2**30  # free bytes of memory above which a spare process is started
+LEAST = 0.75 * 2**30  # free bytes of memory below which it is ended
+WATCH = 5.0  # seconds between two checks of the memory
 LOADED = (
     "torch", "pandas", "merging.cli.main", "merging.cli.commands.run", "merging.cli.commands.measure",
     "merging.cli.run_and_export", "merging.study.runs.execute", "merging.engine.evaluation.evaluate",
     "merging.methods.registry",
     "merging.study.previews.previewer", "PIL.Image",
 )  # fmt: skip
-READ_ONCE = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")  # variables that count when torch is loaded
+READ_ONCE = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")  # variables that torch reads only when it is loaded
 
 
 class SpareProcess:
-    """At most one process that waits for what it is to become. Every method may be called from any thread."""
+    """At most one process that waits for an order. Every method may be called from any thread."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._kept, self._closed = threading.Event(), threading.Event()
+        self._wanted, self._closed = threading.Event(), threading.Event()
         self._process: WorkerProcess | None = None
         self._threads: list[str] = []
-        self._lent = False  # to what goes on, so that no end of a job brings the next one
+        self._lent = False  # whether the process was taken to answer requests, so that no job's end renews it
 
     @property
     def pid(self) -> int:
-        """The number of the process; 0 if there is none now."""
+        """The number of the waiting process; 0 if there is none."""
         with self._lock:
             if self._process is not None and not self._process.pid:
                 self._process.leave()
@@ -54,15 +54,15 @@ class SpareProcess:
             return self._process.pid if self._process is not None else 0
 
     def keep_one(self) -> None:
-        """Have a process ready from now on, and watch that there is memory for it."""
-        if not self._kept.is_set():
-            self._kept.set()
+        """Keep a process ready from now on, as long as there is memory for it."""
+        if not self._wanted.is_set():
+            self._wanted.set()
             threading.Thread(target=self._watch, name="spare process", daemon=True).start()
         self.renew()
 
     def renew(self) -> None:
-        """Start a process if one is to be kept and there is none; not if memory is short, or the system refuses."""
-        if not self._kept.is_set() or self.pid or free_memory() < ROOM:
+        """Start a process if one is wanted and none waits, unless memory is short or the system refuses."""
+        if not self._wanted.is_set() or self.pid or free_memory() < ROOM:
             return
         environment = child_environment()
         with self._lock, contextlib.suppress(OSError):
@@ -79,13 +79,13 @@ class SpareProcess:
         return process.process
 
     def start_answering(self, order: Plain) -> WorkerProcess:
-        """A process that stays, as an order says, to answer requests: the waiting one, or a new one. Raises OSError."""
+        """A process that follows an order to answer requests: the waiting one, or a new one. Raises OSError."""
         process = self._take({**order, "environment": child_environment()})
         self._lent = True
         return process or start_answering(order)
 
     def _take(self, order: Plain) -> WorkerProcess | None:
-        """The waiting process once it has read an order; None if it cannot follow that."""
+        """The waiting process after it has read an order; None if there is none or it cannot follow the order."""
         process = self._give_up()
         if process is None:
             return None
@@ -105,7 +105,7 @@ class SpareProcess:
         _end_process(self._give_up())
 
     def _watch(self) -> None:
-        """Replace a process that was lent, and drop one when memory is short."""
+        """Replace a process that was taken to answer requests, and end the waiting one when memory is short."""
         while not self._closed.wait(WATCH):
             if self._lent:
                 self._lent = False

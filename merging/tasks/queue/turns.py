@@ -1,4 +1,4 @@
-"""Whose job comes next where several sessions share one queue, when each job begins, and what a session may ask for."""
+"""The order of jobs if several sessions share one queue, when each job begins, and the limits of a session."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from merging.base.errors import ModeError
 from merging.base.modes import Mode
 from merging.base.text import duration_text
 
-WINDOW = 600.0  # seconds that count as lately
-UNKNOWN = 10.0  # seconds that a job without an estimate is taken to compute
-AN_IMAGE = 0.005  # seconds that an image of a preview is counted as
+WINDOW = 600.0  # seconds for which computing counts in a session's share
+UNKNOWN = 10.0  # assumed seconds of a job without an estimate
+AN_IMAGE = 0.005  # seconds charged for an image of a preview
 REMEMBERED = 2000  # jobs whose sessions are remembered
-FRESH = 1.0  # seconds for which an order is kept, as all sessions ask for it again and again
+FRESH = 1.0  # seconds for which a computed order is reused, as all sessions request it often
 LONG = "About {} of computing are estimated; here a job may take {}. Run its recipe on your own machine."
 SHARE = "You have {} jobs in the queue, which is your share here. Wait for one, or leave it."
 BUSY = "The class is busy, about {}: {} jobs wait. Try again then."
@@ -26,7 +26,7 @@ BUSY = "The class is busy, about {}: {} jobs wait. Try again then."
 
 @dataclass(frozen=True, slots=True)
 class ClassLimits:
-    """What a server accepts: seconds that a job may take, unfinished jobs of a session, jobs that wait."""
+    """The limits of a server: seconds of a job, unfinished jobs of a session, and waiting jobs."""
 
     seconds: float = math.inf
     jobs_of_session: float = math.inf
@@ -34,7 +34,7 @@ class ClassLimits:
 
 
 NO_LIMITS = ClassLimits()
-OF_CLASS = ClassLimits(seconds=modes.MOST_SECONDS, jobs_of_session=2, waiting=200)  # one that computes, and one more
+OF_CLASS = ClassLimits(seconds=modes.MOST_SECONDS, jobs_of_session=2, waiting=200)  # one job computes, one waits
 
 
 def find_limits() -> ClassLimits:
@@ -44,7 +44,7 @@ def find_limits() -> ClassLimits:
 
 @dataclass(slots=True)
 class Ticket:
-    """A job: the sessions that wait for it, the first that asked at the front, and the seconds that it should take."""
+    """A job: the sessions that wait for it, in the order of their requests, and its estimated seconds."""
 
     sessions: list[str]
     seconds: float
@@ -56,21 +56,22 @@ class Ticket:
 class Turns:
     """Jobs and the sessions that wait for them. One thread may call it at a time. Times are in seconds of one clock.
 
-    The next job is that of the session that has had least computing lately; among equals the first in the queue. A job
-    for which several sessions wait has the turn of the first of them, and each is counted its part of it.
+    The next job is that of the session with the least recent computing; among equals, the first in the queue. If
+    several sessions wait for a job, the one with the least computing counts, and the job's time is divided among them.
     """
 
     clock: Callable[[], float] = time.monotonic
     at_once: int = 1  # jobs that compute at the same time
     _tickets: OrderedDict[str, Ticket] = field(default_factory=OrderedDict)
-    _charges: list[tuple[float, str, float]] = field(default_factory=list)  # when, session, seconds
-    _kept: tuple[tuple[str, ...], float, list[str], dict[str, float]] | None = None
+    _charges: list[tuple[float, str, float]] = field(default_factory=list)  # time, session, seconds
+    # The last result of ``_plan``: the queue, the time, the order, {job: seconds until it begins}.
+    _last_plan: tuple[tuple[str, ...], float, list[str], dict[str, float]] | None = None
 
     def admit(self, session: str, seconds: Callable[[], float | None], queue: Sequence[str]) -> float:
-        """The seconds that a new job should take; ``seconds`` estimates them, where there are sessions to choose from.
+        """The estimated seconds of a new job; ``seconds`` is only called if there are sessions or limits.
 
         Raises:
-            ModeError: it takes too long for a class, the session has had its share, or too many jobs wait.
+            ModeError: the job takes too long for a class, the session has used its share, or too many jobs wait.
         """
         allowed = find_limits()
         if not session and allowed == NO_LIMITS:
@@ -86,8 +87,8 @@ class Turns:
         return takes
 
     def wait(self, job: str, session: str, seconds: float = UNKNOWN, *, anew: bool = False) -> None:
-        """Note that a session waits for a job; ``anew``: which is submitted now."""
-        self._kept = None
+        """Record that a session waits for a job; ``anew`` if the job is being submitted."""
+        self._last_plan = None
         ticket = self._tickets.get(job)
         if ticket is None or anew:
             self._tickets[job] = Ticket([session], seconds)
@@ -98,32 +99,32 @@ class Turns:
             ticket.sessions.append(session)
 
     def leave(self, job: str, session: str) -> bool:
-        """A session waits no longer; whether it was the last one that did, so that the job may stop."""
+        """Record that a session no longer waits; return whether it was the last one, so that the job can stop."""
         ticket = self._tickets.get(job)
         if ticket is None or session not in ticket.sessions:
             return False
-        self._kept = None
+        self._last_plan = None
         ticket.sessions.remove(session)
         return not ticket.sessions
 
     def list_asked(self, session: str) -> set[str]:
-        """The jobs that a session asked for and has not left, ended ones included."""
+        """The jobs that a session asked for and has not left, including ended ones."""
         return {job for job, ticket in self._tickets.items() if session in ticket.sessions}
 
     def is_awaited_by_others(self, job: str, session: str) -> bool:
         """Whether another session waits for a job."""
         ticket = self._tickets.get(job)
-        return ticket is not None and any(one != session for one in ticket.sessions)
+        return ticket is not None and any(waiting != session for waiting in ticket.sessions)
 
     def begin(self, job: str) -> None:
-        """A job computes from now on."""
-        self._kept = None
+        """Record that a job begins to compute."""
+        self._last_plan = None
         if ticket := self._tickets.get(job):
             ticket.started = self.clock()
 
     def end(self, job: str) -> None:
-        """A job computes or waits no longer; its time is counted to those who waited for it."""
-        self._kept = None
+        """Record that a job no longer computes or waits, and charge its time to the sessions that waited for it."""
+        self._last_plan = None
         if (ticket := self._tickets.get(job)) is None or ticket.ended:
             return
         for session, part in self._split_seconds(ticket, self._seconds_spent(ticket)):
@@ -131,13 +132,13 @@ class Turns:
         ticket.started, ticket.ended = None, True
 
     def charge(self, session: str, seconds: float) -> None:
-        """Count seconds of computing to a session."""
+        """Charge seconds of computing to a session."""
         now = self.clock()
         self._charges = [charge for charge in self._charges if charge[0] > now - WINDOW]
         self._charges.append((now, session, seconds))
 
     def order(self, queue: Sequence[str]) -> list[str]:
-        """The jobs of a queue in the order in which they will compute, if nothing else is asked for."""
+        """The jobs of a queue in the order in which they will compute if no more jobs are submitted."""
         return self._plan(tuple(queue))[0]
 
     def starts_in(self, job: str, queue: Sequence[str]) -> float | None:
@@ -145,31 +146,31 @@ class Turns:
         return self._plan(tuple(queue))[1].get(job)
 
     def _plan(self, queue: tuple[str, ...]) -> tuple[list[str], dict[str, float]]:
-        """The order, and when each job begins; kept for a moment."""
+        """The order, and {job: seconds until it begins}; cached for ``FRESH`` seconds."""
         now = self.clock()
-        if self._kept is not None and self._kept[0] == queue and now - self._kept[1] < FRESH:
-            return self._kept[2], self._kept[3]
+        if self._last_plan is not None and self._last_plan[0] == queue and now - self._last_plan[1] < FRESH:
+            return self._last_plan[2], self._last_plan[3]
         used = self._sum_used(now)
         running = [ticket for ticket in self._tickets.values() if ticket.started is not None]
-        left_of = sorted(max(ticket.seconds - self._seconds_spent(ticket), 0.0) for ticket in running)
-        free = [*[0.0] * (self.at_once - len(left_of)), *left_of]  # when each place becomes free
-        left, order, starts = list(queue), [], {}
-        while left:
-            job = min(left, key=lambda job: min((used.get(one, 0.0) for one in self._sessions_of(job)), default=0.0))
-            left.remove(job)
+        seconds_left = sorted(max(ticket.seconds - self._seconds_spent(ticket), 0.0) for ticket in running)
+        free = [*[0.0] * (self.at_once - len(seconds_left)), *seconds_left]  # seconds until each slot becomes free
+        waiting, order, starts = list(queue), [], {}
+        while waiting:
+            job = min(waiting, key=lambda job: min((used.get(one, 0.0) for one in self._sessions_of(job)), default=0.0))
+            waiting.remove(job)
             order.append(job)
             starts[job] = heapq.heappop(free)
             heapq.heappush(free, starts[job] + self._seconds_of(job))
             if ticket := self._tickets.get(job):
                 for session, part in self._split_seconds(ticket, ticket.seconds):
                     used[session] = used.get(session, 0.0) + part
-        self._kept = queue, now, order, starts
+        self._last_plan = queue, now, order, starts
         return order, starts
 
     def _sum_used(self, now: float) -> dict[str, float]:
-        """Seconds of computing of each session lately, with all that a job which computes now should take."""
+        """Recent seconds of computing of each session, including the estimated time of running jobs."""
         used: dict[str, float] = {}
-        charges = [(session, part) for when, session, part in self._charges if when > now - WINDOW]
+        charges = [(session, part) for time_charged, session, part in self._charges if time_charged > now - WINDOW]
         for ticket in self._tickets.values():
             if ticket.started is not None:
                 charges += self._split_seconds(ticket, max(ticket.seconds, self._seconds_spent(ticket)))

@@ -1,1 +1,1 @@
-"""Tasks for other processes and machines, and who computes them."""
+"""Workers, which compute tasks in other processes and on other machines."""

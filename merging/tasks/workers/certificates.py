@@ -1,7 +1,7 @@
-"""Who may reach workers over a network: own certificates, or this machine alone.
+"""Safe addresses of workers: TLS with the user's certificates, or this machine alone.
 
-Whoever reaches a scheduler's port runs code as its account. So an address of another machine needs TLS with the
-certificates in the folder $MERGESCOPE_CERTIFICATES, which its owner alone may read; no switch turns that off.
+Anyone who reaches a scheduler's port can run code as its account. So an address of another machine needs TLS with the
+certificates in the folder $MERGESCOPE_CERTIFICATES, which only its owner may read. No setting turns this off.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from merging.base.settings import CERTIFICATES
 
 AUTHORITY, CERTIFICATE, KEY = "ca.pem", "cert.pem", "key.pem"
 TLS, PLAIN = "tls", "tcp"
-OTHERS = 0o077  # rights of the group and of all others
+OTHERS = 0o077  # permissions of the group and of all other users
 
 
 def certificates_folder() -> Path | None:
-    """The folder of the certificates; None if there is none.
+    """The folder of the certificates; None if $MERGESCOPE_CERTIFICATES is not set.
 
     Raises:
         WorkerError: others may read it, or a file is missing.
@@ -38,10 +38,10 @@ def certificates_folder() -> Path | None:
 
 
 def require_safe(address: str) -> Path | None:
-    """The folder of the certificates that an address needs; None for one of this machine without TLS.
+    """The folder of the certificates that an address needs; None for an address of this machine without TLS.
 
     Raises:
-        WorkerError: the address is of another machine and has no TLS, or there are no certificates.
+        WorkerError: the address is malformed or of another machine without TLS, or its certificates are missing.
     """
     parts = urlsplit(address)
     if parts.scheme not in (TLS, PLAIN) or not parts.hostname:
@@ -58,7 +58,7 @@ def require_safe(address: str) -> Path | None:
 
 
 def is_this_machine(host: str) -> bool:
-    """Whether a name or number of a host means this machine, and cannot be reached from others."""
+    """Whether a host's name or number is a loopback address, which other machines cannot reach."""
     try:
         return host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:

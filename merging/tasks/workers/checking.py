@@ -1,4 +1,4 @@
-"""Whether workers fit before the first task: the same program, the same kind of machine."""
+"""Checks before the first task that all workers run the same program on the same kind of machine."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from merging.tasks.workers.worker_facts import SAME, describe_worker, hardware_n
 from merging.tasks.workers.workers import Workers
 
 ALL_START = 60.0  # seconds that processes of this machine have to start
-PAUSE = 0.5
+PAUSE = 0.5  # seconds that a worker waits before it answers again, so that the others answer, too
 About = Mapping[str, Any]
-UNTOLD = Context(warn=lambda sentence: None)  # a worker that is lost while it is asked is not there
+UNTOLD = Context(warn=lambda sentence: None)  # without warnings: a worker lost while it is questioned is left out
 
 
 def check_workers(
@@ -30,15 +30,16 @@ def check_workers(
     only: Collection[str] = (),
     mixed: bool = False,
 ) -> Workers:
-    """The workers that run this program on one kind of machine. ``warn`` gets a sentence for those left out.
+    """The workers that run this program on one kind of machine. ``warn`` is called for workers that are left out.
 
-    ``only`` names machines; those of others are left out without a word. ``mixed`` keeps other kinds of hardware.
+    ``only`` names machines; workers on other machines are left out without a warning. ``mixed`` allows several kinds of
+    hardware.
 
     Raises:
-        WorkerError: none answers or fits, or one does not and the engine cannot leave it out.
+        WorkerError: no worker answers or fits, or one does not fit and the engine cannot leave it out.
     """
-    there = question_workers(workers, device)
-    found = _select_machines(workers, there, only) if only else there
+    present = question_workers(workers, device)
+    found = _select_machines(workers, present, only) if only else present
     own = describe_worker({"device": device})
     skewed = [each for each in found if any(each[key] != own[key] for key in SAME)]
     same = [each for each in found if each not in skewed]
@@ -50,21 +51,25 @@ def check_workers(
         if workers.only is None or not same:
             raise WorkerError(sentence)
         warn(sentence)
-    kept = [each for each in same if mixed or each["hardware"] == same[0]["hardware"]]
-    if len(kept) < len(same):
-        sentence = _describe_other_hardware(same, kept)
+    chosen = [each for each in same if mixed or each["hardware"] == same[0]["hardware"]]
+    if len(chosen) < len(same):
+        sentence = _describe_other_hardware(same, chosen)
         if workers.only is None:
             raise WorkerError(f"{sentence} Start workers on one kind of machine.")
         warn(sentence)
-    fitting = workers if workers.only is None else workers.only(kept, bool(only))
-    fitting.memory, fitting.hardware = _available_memory(kept), str(kept[0]["hardware"])
-    kinds = {str(each["kind"]) for each in kept}
+    fitting = workers if workers.only is None else workers.only(chosen, bool(only))
+    fitting.memory, fitting.hardware = _available_memory(chosen), str(chosen[0]["hardware"])
+    kinds = {str(each["kind"]) for each in chosen}
     fitting.kind = kinds.pop() if len(kinds) == 1 else ""
     return fitting
 
 
 def _select_machines(workers: Workers, found: list[About], only: Collection[str]) -> list[About]:
-    """Those on these machines. Raises WorkerError if there are none on one, or the others cannot be left out."""
+    """The workers on the machines ``only``.
+
+    Raises:
+        WorkerError: one of the machines has no worker, or the other workers cannot be left out.
+    """
     machines = sorted({machine_name(each) for each in found})
     if missing := [name for name in only if name not in machines]:
         raise WorkerError(f"There is no worker on {first_few(missing)}. There are some on {first_few(machines)}.")
@@ -74,24 +79,24 @@ def _select_machines(workers: Workers, found: list[About], only: Collection[str]
 
 
 def question_workers(workers: Workers, device: str = "auto", probe: Mapping[str, str] | None = None) -> list[About]:
-    """What workers say of themselves, each once as far as the engine lets us ask all of them.
+    """The facts that ``describe_worker`` gives on each worker, once each as far as the engine can reach all of them.
 
-    With a ``probe``, a file and its text, they say whether they see the same there.
+    With a ``probe``, the path of a file and its text, the facts include whether the worker reads that text there.
 
     Raises:
-        WorkerError: none answers.
+        WorkerError: no worker answers.
     """
     found: dict[tuple[str, int], About] = {}
     reasons: list[str] = []
-    asked = {"device": device, "probe": probe}
+    question = {"device": device, "probe": probe}
     if workers.each is not None:
-        for at, raw in workers.each(ABOUT, encode_request(asked)).items():
-            each = decode_answer(raw) | {"at": at}
+        for address, raw in workers.each(ABOUT, encode_request(question)).items():
+            each = decode_answer(raw) | {"at": address}
             found[each["name"], each["pid"]] = each
     begun, patience = time.monotonic(), ALL_START if workers.renew is not None else 0.0
     pause = 0.0
     while workers.each is None and not reasons and len(found) < workers.count:
-        request = {**asked, "pause": pause}
+        request = {**question, "pause": pause}
         fan = FanOut(
             ABOUT,
             workers,
@@ -102,16 +107,16 @@ def question_workers(workers: Workers, device: str = "auto", probe: Mapping[str,
         fan.run([WorkerTask(str(number), partial(dict, request)) for number in range(workers.count)])
         if time.monotonic() - begun > patience:
             break
-        pause = PAUSE  # those that started first have answered for all
+        pause = PAUSE  # the workers that started first answered several times
     if not found:
         raise WorkerError(f"No worker answers of {workers.called}. {first_few(reasons, 1)}".strip())
     return [found[key] for key in sorted(found)]
 
 
 def is_same_hardware(workers: Workers, device: str, warn: Callable[[str], None], what: str) -> bool:
-    """Whether workers compute on what this program computes on, as far as is known: one result needs one kind.
+    """Whether workers have the same hardware as this process, or unknown hardware; one result needs one kind.
 
-    ``warn`` gets a sentence if not: the ``merge``, say, is computed here.
+    If not, ``warn`` is called with a sentence that ``what``, such as "merge", is computed here.
     """
     own = hardware_name(device)
     if workers.hardware in {"", own}:
@@ -121,7 +126,7 @@ def is_same_hardware(workers: Workers, device: str, warn: Callable[[str], None],
 
 
 def _available_memory(found: list[About]) -> int:
-    """Bytes that each of these may take: its limit, and its part of what its machine has free."""
+    """Bytes that each worker may take: the smallest limit, or share of its machine's free memory, of any of them."""
     machines = Counter(map(machine_name, found))
     shares = [int(each["memory"]) // machines[machine_name(each)] for each in found]
     return min(min(share, int(each["limit"]) or share) for share, each in zip(shares, found, strict=True))
@@ -131,9 +136,9 @@ def _program_digest(each: About) -> str:
     return f"Mergescope {each['version']} ({each['sources'][:4]}…) with torch {each['torch']}, NumPy {each['numpy']}"
 
 
-def _describe_other_hardware(same: list[About], kept: list[About]) -> str:
-    left = [each for each in same if each not in kept]
-    others = first_few(list(dict.fromkeys(str(each["hardware"]) for each in left)))
-    verb = "is" if len(left) == 1 else "are"
-    begin = f"{len(left)} of {len(same)} workers {verb} left out: computing on {others}"
-    return f"{begin}, the others on {kept[0]['hardware']}."
+def _describe_other_hardware(same: list[About], chosen: list[About]) -> str:
+    left_out = [each for each in same if each not in chosen]
+    others = first_few(list(dict.fromkeys(str(each["hardware"]) for each in left_out)))
+    verb = "is" if len(left_out) == 1 else "are"
+    begin = f"{len(left_out)} of {len(same)} workers {verb} left out: computing on {others}"
+    return f"{begin}, the others on {chosen[0]['hardware']}."

@@ -1,7 +1,8 @@
-"""Workers of Dask distributed, the engine for several machines. With dask_servers.py all that knows it.
+"""Workers of Dask distributed, the engine for several machines. Only this module and dask_servers.py use Dask.
 
-Three of its defaults are not ours: calls with equal arguments are not one call, its futures end in CancelledError when
-the scheduler is gone (``fan_out`` takes that for a loss), and a port is open to this machine only, or has TLS.
+Dask differs from our needs in three ways. It would treat calls with equal arguments as one call, so calls are declared
+impure. Its futures end in CancelledError when the scheduler is gone, which ``fan_out`` treats as a loss. Its ports are
+open to all, so ours are open to this machine only, or have TLS.
 """
 
 from __future__ import annotations
@@ -21,12 +22,12 @@ from merging.tasks.workers.certificates import AUTHORITY, CERTIFICATE, KEY, requ
 from merging.tasks.workers.workers import Workers
 
 CONNECTING = 10.0  # seconds
-FIRST = 60.0  # seconds that the first worker has to be there
-FRESH = 2.0  # seconds for which it is believed who is there
+FIRST = 60.0  # seconds within which the first worker must connect
+FRESH = 2.0  # seconds for which the count of workers is reused
 
 
 def import_dask() -> Any:
-    """The package. Raises WorkerError if it is not installed."""
+    """The package ``distributed``. Raises WorkerError if it is not installed."""
     try:
         import distributed
     except ImportError:
@@ -35,7 +36,7 @@ def import_dask() -> Any:
 
 
 def tls_settings(certificates: Path | None) -> Any:
-    """What the engine takes for TLS; None without."""
+    """The engine's TLS settings with these certificates; None without certificates."""
     if certificates is None:
         return None
     files: dict[str, Any] = {"tls_ca_file": str(certificates / AUTHORITY), "require_encryption": True}
@@ -45,7 +46,11 @@ def tls_settings(certificates: Path | None) -> Any:
 
 
 def read_address(spec: str) -> str:
-    """The address of a scheduler, which may lie in the JSON file that it wrote. Raises WorkerError."""
+    """The address of a scheduler: ``spec`` itself, or read from the JSON file that the scheduler wrote.
+
+    Raises:
+        WorkerError: the file cannot be read.
+    """
     if not spec.endswith(".json"):
         return spec
     try:
@@ -58,7 +63,8 @@ def connect(spec: str) -> Workers:
     """The workers of a scheduler.
 
     Raises:
-        WorkerError: the address is not safe. WorkersGone: nothing answers there, or there is no worker; they may come.
+        WorkerError: the address is not safe.
+        WorkersGone: no scheduler answers, or it has no workers; both may start later.
     """
     try:
         address = read_address(spec)
@@ -83,27 +89,31 @@ def connect(spec: str) -> Workers:
 
 
 def count_threads(client: Any, kinds: Collection[str], hosts: Collection[str] = ()) -> dict[str, int]:
-    """{address of a worker of all these kinds: tasks that it runs at once}; none while the scheduler is gone.
+    """{address of a worker that has all these kinds: tasks that it runs at once}; empty while the scheduler is gone.
 
-    ``hosts``: on one of these alone.
+    With ``hosts``, only workers on these hosts.
     """
     if client.status != "running":
         return {}
     try:
         found = client.scheduler_info(n_workers=-1)["workers"]
-    except (OSError, TimeoutError, RuntimeError):  # the scheduler is gone, or the connection is being made again
+    except (OSError, TimeoutError, RuntimeError):  # the scheduler is gone, or the client is reconnecting
         return {}
-    fitting = {at: each for at, each in found.items() if set(kinds) <= set(each["resources"])}
-    return {at: int(each["nthreads"]) for at, each in fitting.items() if not hosts or urlsplit(at).hostname in hosts}
+    fitting = {address: each for address, each in found.items() if set(kinds) <= set(each["resources"])}
+    return {
+        address: int(each["nthreads"])
+        for address, each in fitting.items()
+        if not hosts or urlsplit(address).hostname in hosts
+    }
 
 
 def _select_workers(client: Any, called: str, kinds: Collection[str], hosts: Collection[str] = ()) -> Workers:
-    """The workers of a client of all these kinds, on these hosts or on all; those that come later count, too."""
+    """The workers of a client that have all these kinds, on these hosts or on all; later ones are included, too."""
     checked = 0.0
 
     def present() -> bool:
         nonlocal checked
-        if client.status != "running":  # nothing that is lost now is the fault of what was computed
+        if client.status != "running":  # without workers, a lost task is not blamed for the loss
             workers.count = 0
         elif workers.count == 0 or time.monotonic() - checked > FRESH:
             workers.count = sum(count_threads(client, kinds, hosts).values())
@@ -111,17 +121,17 @@ def _select_workers(client: Any, called: str, kinds: Collection[str], hosts: Col
         return workers.count > 0
 
     def each(kind: str, request: bytes) -> Mapping[str, bytes]:
-        places = list(count_threads(client, kinds, hosts))
-        answers: Mapping[str, bytes] = client.run(answer_request, kind, request, workers=places, on_error="ignore")
-        return answers  # without those of workers that have just gone
+        addresses = list(count_threads(client, kinds, hosts))
+        answers: Mapping[str, bytes] = client.run(answer_request, kind, request, workers=addresses, on_error="ignore")
+        return answers  # without the answers of workers that have just gone
 
-    def only(kept: Collection[Mapping[str, Any]], named: bool) -> Workers:
-        alike = {str(each["kind"]) for each in kept}
-        if len(alike) > 1:  # they are mixed, and of one program
-            alike = {str(each["program"]) for each in kept}
-        places = {str(urlsplit(each["at"]).hostname) for each in kept} if named else set()
-        found = _select_workers(client, called, alike, places)
-        if not found.present() and {each["at"] for each in kept} & {*count_threads(client, ())}:
+    def only(chosen: Collection[Mapping[str, Any]], named: bool) -> Workers:
+        common_kinds = {str(each["kind"]) for each in chosen}
+        if len(common_kinds) > 1:  # mixed hardware, but one program
+            common_kinds = {str(each["program"]) for each in chosen}
+        chosen_hosts = {str(urlsplit(each["at"]).hostname) for each in chosen} if named else set()
+        found = _select_workers(client, called, common_kinds, chosen_hosts)
+        if not found.present() and {each["at"] for each in chosen} & {*count_threads(client, ())}:
             raise WorkerError(
                 f"{called[:1].upper()}{called[1:]} do not say what they are. Start them with python -m merging worker."
             )
@@ -131,8 +141,8 @@ def _select_workers(client: Any, called: str, kinds: Collection[str], hosts: Col
         with contextlib.suppress(OSError, TimeoutError):
             client.close(timeout=CONNECTING)
 
-    places = {"workers": list(hosts)} if hosts else {}
-    executor = client.get_executor(pure=False, resources=dict.fromkeys(kinds, 1), **places)
+    restriction = {"workers": list(hosts)} if hosts else {}
+    executor = client.get_executor(pure=False, resources=dict.fromkeys(kinds, 1), **restriction)
     lost = (BrokenExecutor, import_dask().scheduler.KilledWorker)
     workers = Workers(executor, 0, lost, called=called, present=present, close=close, each=each, only=only)
     return workers

@@ -1,7 +1,8 @@
-"""The scheduler and the workers of Dask distributed, started with our settings instead of its own.
+"""The scheduler and the workers of Dask distributed, started with our settings instead of Dask's defaults.
 
-A nanny would set MALLOC_TRIM_THRESHOLD_, with which glibc gives every tensor back at once: two and a half times the
-CPU seconds for the same points. And ``no dashboard`` alone would still open a port to everybody.
+A nanny (Dask's parent process of a worker) would set MALLOC_TRIM_THRESHOLD_, with which glibc returns the memory of
+every tensor to the system at once: the same points then take two and a half times the CPU seconds. Disabling the
+dashboard alone would still leave a port open to everybody.
 """
 
 from __future__ import annotations
@@ -25,19 +26,21 @@ from merging.tasks.workers.worker_facts import GPUS, LIMIT, local_kinds
 
 PORT = 8786
 LOOPBACK = "127.0.0.1"
-NO_PAGE = {"dashboard": False, "dashboard_address": f"{LOOPBACK}:0"}  # what it still opens is not for others
+NO_PAGE = {"dashboard": False, "dashboard_address": f"{LOOPBACK}:0"}  # the port that stays open is local
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
 SETTINGS = {
-    "distributed.scheduler.allowed-failures": 0,  # we count the losses of a task, and tell of each
+    "distributed.scheduler.allowed-failures": 0,  # ``fan_out`` counts and reports the losses of a task itself
     "distributed.nanny.pre-spawn-environ.MALLOC_TRIM_THRESHOLD_": None,
 }
 
 
 def serve_scheduler(host: str, port: int, file: Path | None, say: Callable[[str], None]) -> None:
-    """Run a scheduler until a signal ends it; ``file`` gets its address. With TLS where there are certificates.
+    """Run a scheduler until a signal ends it, with TLS if there are certificates.
+
+    Its address is written to ``file``, and passed to ``say``.
 
     Raises:
-        WorkerError: the host is not this machine, and there are no certificates.
+        WorkerError: the host is not this machine and there are no certificates, or the port cannot be opened.
     """
     scheme = PLAIN if is_this_machine(host) and certificates_folder() is None else TLS
     certificates = require_safe(f"{scheme}://{host}:{port}")
@@ -72,23 +75,23 @@ def serve_workers(
 ) -> None:
     """Run workers of one thread each until a signal ends them: one for each of ``gpus``, else ``count`` of them.
 
-    Each has at most ``memory`` bytes, and ends by itself after ``lifetime`` seconds.
+    Each worker takes at most ``memory`` bytes, and ends by itself after ``lifetime`` seconds.
 
     Raises:
-        WorkerError: the address is not safe.
+        WorkerError: the address is not safe, or the workers cannot join the scheduler.
     """
     address = read_address(spec)
     certificates = require_safe(address)
     distributed = _configure_dask()
-    parts, places = urlsplit(address), gpus or [""] * count
-    each = memory or free_memory() // len(places)
-    alone = {**ONE_THREAD, LIMIT: str(each)}
+    parts, gpu_of_each = urlsplit(address), gpus or [""] * count
+    limit = memory or free_memory() // len(gpu_of_each)
+    environment = {**ONE_THREAD, LIMIT: str(limit)}
     options: dict[str, Any] = {
         "nthreads": 1,
         "security": tls_settings(certificates),
         "protocol": parts.scheme,
-        "host": distributed.utils.get_ip(parts.hostname),  # that the scheduler sees, and no other
-        "memory_limit": each,
+        "host": distributed.utils.get_ip(parts.hostname),  # only the interface that reaches the scheduler
+        "memory_limit": limit,
         "worker_port": ports or 0,
         "local_directory": str(scratch),
         "lifetime": lifetime,
@@ -100,7 +103,8 @@ def serve_workers(
     async def serve() -> None:
         async with contextlib.AsyncExitStack() as stack:
             nannies = [
-                distributed.Nanny(address, env={**alone, **({GPUS: gpu} if gpu else {})}, **options) for gpu in places
+                distributed.Nanny(address, env={**environment, **({GPUS: gpu} if gpu else {})}, **options)
+                for gpu in gpu_of_each
             ]
             await asyncio.gather(*map(stack.enter_async_context, nannies))
             say(f"{len(nannies)} at {address}")
@@ -114,25 +118,25 @@ def serve_workers(
 
 
 def dask_setup(worker: Any) -> None:
-    """Let a worker say its kinds before it is given work, so that it gets the work of its kinds alone."""
-    many = dict.fromkeys(local_kinds(), float(2**20))  # of what a task needs one
+    """Declare a worker's kinds as resources before it joins, so that it receives only tasks of its kinds."""
+    many = dict.fromkeys(local_kinds(), float(2**20))  # a task needs one
     worker.state.total_resources.update(many)
     worker.state.available_resources.update(many)
 
 
 async def _ended(server: Any) -> None:
-    """Wait for the end of a server, or for a signal."""
+    """Wait until a server ends, or for a signal."""
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     waiting = [asyncio.ensure_future(server.finished()), asyncio.ensure_future(stop.wait())]
-    _, rest = await asyncio.wait(waiting, return_when="FIRST_COMPLETED")
-    for each in rest:
+    _, pending = await asyncio.wait(waiting, return_when="FIRST_COMPLETED")
+    for each in pending:
         each.cancel()
 
 
 def _configure_dask() -> Any:
-    """The engine with our settings, which its own would replace if they came first."""
+    """The package ``distributed``, with our settings in place of its defaults."""
     distributed = import_dask()
     import dask
 

@@ -1,7 +1,7 @@
-"""Tasks on workers: at most a window of them at a time; what is lost is done again.
+"""Tasks on workers: at most a window of them at a time; tasks whose worker is lost are computed again.
 
-This knows no engine, only ``concurrent.futures``. The window bounds memory, makes cancel prompt, and lets several
-programs share the same workers. An error of a task is an answer, and is never tried again.
+This module knows no engine, only ``concurrent.futures``. The window bounds memory, lets a cancel take effect at once,
+and lets several programs share the same workers. A task that ends with an error is not repeated.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from merging.tasks.kinds import Plain, find_kind
 from merging.tasks.worker import answer_request, decode_answer, encode_request
 from merging.tasks.workers.workers import Workers
 
-WINDOW = 2  # tasks in flight for each that can run
-MOST_BYTES = 256 << 20  # of answers in flight
-WAKE = 0.2  # seconds after which it is looked whether to stop, and whether the workers are still there
-GONE = 60.0  # seconds without any worker after which the rest is left for later
-TRIES = 3  # workers that a task may take down
+WINDOW = 2  # submitted tasks for each task that can run
+MOST_BYTES = 256 << 20  # most bytes of the answers of submitted tasks
+WAKE = 0.2  # seconds between two checks whether to stop, and whether there are still workers
+GONE = 60.0  # seconds without any worker after which the remaining tasks are left for later
+TRIES = 3  # losses of its worker after which a task fails
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerTask:
-    """A task that a worker may do. ``ask`` gives what is said to it, with its name, when it is handed out.
+    """A task that a worker can compute. ``ask`` returns its request, with its name, when it is submitted.
 
-    ``compute`` gives the answer without workers. ``work`` is counted as progress, and ``nbytes`` is the size of the
-    answer: tasks with at most ``MOST_BYTES`` of answers are in flight at once, or one.
+    ``compute`` returns the answer without workers. ``work`` counts as progress. ``nbytes`` is the size of the answer:
+    the answers of all submitted tasks have at most ``MOST_BYTES``, or only one task is submitted.
     """
 
     name: str
@@ -42,12 +42,12 @@ class WorkerTask:
     compute: Callable[[Context], Any] | None = None
     work: int = 1
     nbytes: int = 0
-    detail: str = ""  # of progress
+    detail: str = ""  # the detail of its progress
 
 
 @dataclass
 class _SubmittedTask:
-    """A task that was handed out, and how often its worker was lost."""
+    """A submitted task, and how often its worker was lost."""
 
     task: WorkerTask
     request: bytes
@@ -58,9 +58,9 @@ class _SubmittedTask:
 class FanOut:
     """Tasks of one kind that workers compute, a window of them at a time.
 
-    ``take`` gets each answer, and ``failed`` each error; what they raise ends the work. ``context`` hears how far it
-    is, as "Point 37 of 200, on 8 workers", and of lost workers. ``total`` counts the tasks with those that are there
-    already, which ``arrived`` counts.
+    ``take`` is called with each answer, and ``failed`` with each error; an exception that they raise ends the work.
+    ``context`` receives the progress, such as "Point 37 of 200, on 8 workers", and warnings about lost workers.
+    ``total`` counts all tasks, including those answered before; ``arrived`` counts the answers so far.
     """
 
     kind: str
@@ -72,16 +72,16 @@ class FanOut:
     arrived: int = 0
 
     def __post_init__(self) -> None:
-        self.noun, self._words_of_workers, self._meter = find_kind(self.kind).noun, "", Meter(0)
-        self._flying: dict[Future[bytes], _SubmittedTask] = {}
-        self._again: deque[_SubmittedTask] = deque()
-        self._memory = MemoryWatch()  # of this machine, where workers often are
+        self.noun, self._workers_text, self._meter = find_kind(self.kind).noun, "", Meter(0)
+        self._submitted: dict[Future[bytes], _SubmittedTask] = {}
+        self._postponed: deque[_SubmittedTask] = deque()  # tasks to submit before new ones
+        self._memory = MemoryWatch()  # of this machine, where workers often run
 
     def run(self, tasks: Iterable[WorkerTask], work: int | None = None) -> None:
-        """Let workers do all tasks. Those of an iterator are taken as they are handed out; ``work`` is that of all.
+        """Let workers compute all tasks. An iterator is read as tasks are submitted; ``work`` is the work of all.
 
         Raises:
-            Cancelled: as asked; what waits is dropped. WorkersGone: there was no worker for a minute.
+            Cancelled: as requested; waiting tasks are dropped. WorkersGone: there was no worker for a minute.
         """
         if work is None:
             tasks = list(tasks)
@@ -92,81 +92,84 @@ class FanOut:
                 self.context.check()
                 self._poll()
                 lost = self._collect()
-                self.context.check()  # a stop that reaches the workers, too, is no loss
+                self.context.check()  # a stop that also ends the workers is no loss
                 if lost:
                     self._take_back(lost)
         finally:
-            for future in self._flying:
+            for future in self._submitted:
                 future.cancel()
 
     def _describe_progress(self) -> str:
-        """How many answers there are, and how many workers."""
+        """The number of answers and of workers, as text."""
         return f"{self.noun.capitalize()} {self.arrived} of {self.total}, on {self.workers.describe_count()}"
 
     def _poll(self) -> None:
-        """Say if there are other workers than before; note how much memory is free."""
+        """Report a change in the number of workers, and sample the free memory."""
         self._memory.sample()
-        if (words := self.workers.describe_count()) != self._words_of_workers:
-            self._words_of_workers = words
+        if (text := self.workers.describe_count()) != self._workers_text:
+            self._workers_text = text
             self._meter.report_part(0, self._describe_progress())
 
     def _submit(self, source: Iterator[WorkerTask]) -> bool:
-        """Fill the window; whether anything is in flight then, as long as anything is left."""
-        if not self._flying and self.workers.count == 0:  # else nothing would be submitted, as if all were done
+        """Fill the window; return whether any task is submitted. If none is, all tasks are done."""
+        if not self._submitted and self.workers.count == 0:  # without workers the loop would submit nothing
             self._await_workers()
-        while len(self._flying) < WINDOW * self.workers.count and (flight := self._next(source)) is not None:
-            nbytes = sum(each.task.nbytes for each in self._flying.values()) + flight.task.nbytes
-            if self._flying and nbytes > MOST_BYTES:
-                self._again.appendleft(flight)
+        while len(self._submitted) < WINDOW * self.workers.count and (following := self._next(source)) is not None:
+            nbytes = sum(each.task.nbytes for each in self._submitted.values()) + following.task.nbytes
+            if self._submitted and nbytes > MOST_BYTES:
+                self._postponed.appendleft(following)
                 break
             try:
-                future = self.workers.executor.submit(answer_request, self.kind, flight.request)
-            except self.workers.lost:  # it broke after the last answer; this task has not begun
-                self._again.appendleft(flight)
+                future = self.workers.executor.submit(answer_request, self.kind, following.request)
+            except self.workers.lost:  # the executor broke after the last answer; this task has not begun
+                self._postponed.appendleft(following)
                 self._renew()
             else:
-                self._flying[future] = flight
-        return bool(self._flying)
+                self._submitted[future] = following
+        return bool(self._submitted)
 
     def _next(self, source: Iterator[WorkerTask]) -> _SubmittedTask | None:
-        """What to submit next; what may take its workers down runs alone."""
-        if any(map(self._is_suspect, self._flying.values())):
+        """The next task to submit; None if there is none, or if a suspect task must run alone."""
+        if any(map(self._is_suspect, self._submitted.values())):
             return None
-        if self._again:
-            return None if self._flying and self._is_suspect(self._again[0]) else self._again.popleft()
+        if self._postponed:
+            return None if self._submitted and self._is_suspect(self._postponed[0]) else self._postponed.popleft()
         for task in source:
             try:
                 return _SubmittedTask(task, encode_request(task.ask()))
-            except MergingError as error:  # it cannot be asked for
+            except MergingError as error:  # its request cannot be made
                 self._fail(task, error)
         return None
 
-    def _is_suspect(self, flight: _SubmittedTask) -> bool:
-        """Whether the next loss must be its own fault: after a break, which ends all that is in flight, or at last."""
-        return flight.losses >= (1 if self.workers.renew is not None else TRIES - 1)
+    def _is_suspect(self, submitted: _SubmittedTask) -> bool:
+        """Whether a task must run alone, so that the next loss is its own fault.
+
+        This is so before its last attempt, or after one loss if a loss ends all submitted tasks.
+        """
+        return submitted.losses >= (1 if self.workers.renew is not None else TRIES - 1)
 
     def _collect(self) -> list[_SubmittedTask]:
-        """Hand on what is finished, after a while at most; the flights whose worker is gone."""
-        finished, _ = wait(self._flying, WAKE, FIRST_COMPLETED)
+        """Wait briefly and pass on the answers of finished tasks; return the tasks whose worker is lost."""
+        finished, _ = wait(self._submitted, WAKE, FIRST_COMPLETED)
         if not finished and not self.workers.present():
             self._await_workers()
-        # A cancel that we did not ask for is a loss, too.
+        # A cancellation that this program did not request is a loss, too.
         losses: tuple[type[BaseException], ...] = (*self.workers.lost, CancelledError)
         lost = []
         for future in finished:
-            flight = self._flying.pop(future)
+            ended = self._submitted.pop(future)
             try:
                 answer = decode_answer(future.result())
             except losses:
-                lost.append(flight)
+                lost.append(ended)
             except MergingError as error:
-                self._fail(flight.task, error)
-            except Exception as error:  # of the engine
-                said = f"The workers failed with {type(error).__name__}: {str(error)[:200]}"
-                self._fail(flight.task, WorkerError(said))
+                self._fail(ended.task, error)
+            except Exception as error:  # an error of the engine
+                sentence = f"The workers failed with {type(error).__name__}: {str(error)[:200]}"
+                self._fail(ended.task, WorkerError(sentence))
             else:
-                self.take(flight.task, answer)
-                self._count(flight.task)
+                self.take(ended.task, answer)
+                self._count(ended.task)
         return lost
 
     def _count(self, task: WorkerTask) -> None:
@@ -178,23 +181,23 @@ class FanOut:
         self._count(task)
 
     def _take_back(self, lost: list[_SubmittedTask]) -> None:
-        """Queue lost tasks again, or name what took its workers down too often; renew what broke."""
+        """Postpone lost tasks, or fail those that lost their worker too often; renew a broken executor."""
         if self.workers.renew is not None:
-            lost = [*lost, *self._flying.values()]  # the break ends them all
-            self._flying.clear()
+            lost = [*lost, *self._submitted.values()]  # a broken executor loses all submitted tasks
+            self._submitted.clear()
             self._renew()
         again = plural(len(lost), f"{self.noun} is", f"{self.noun}s are")
         self.context.warn(f"A worker was lost; {again} computed again.")
-        if not self.workers.present():  # not the fault of what they did
+        if not self.workers.present():  # all workers are gone: not the fault of a task
             self._await_workers()
-            self._again.extend(lost)
+            self._postponed.extend(lost)
             return
-        for flight in lost:
-            flight.losses += 1
-            if flight.losses < TRIES:
-                self._again.append(flight)
+        for each in lost:
+            each.losses += 1
+            if each.losses < TRIES:
+                self._postponed.append(each)
             else:
-                self._fail(flight.task, WorkerError(_describe_losses(flight.losses, self._memory.ran_out())))
+                self._fail(each.task, WorkerError(_describe_losses(each.losses, self._memory.ran_out())))
 
     def _renew(self) -> None:
         if self.workers.renew is None:
@@ -205,7 +208,7 @@ class FanOut:
         self.workers.executor = self.workers.renew()
 
     def _await_workers(self) -> None:
-        """Wait until there are workers again."""
+        """Wait until there are workers again. Raises WorkersGone after ``GONE`` seconds."""
         since = time.monotonic()
         while not self.workers.present():
             self.context.check()

@@ -1,7 +1,7 @@
-"""Who computes, by the text of ``MERGESCOPE_WORKERS``: this process, other processes, one for each GPU, an engine.
+"""Opens the workers that the text of ``MERGESCOPE_WORKERS`` names: processes, one per GPU, or an engine's workers.
 
-Processes are spawned, have one thread of torch each and end with the process that started them. They only read, so
-that they are killed when they are no longer needed, or when their work is cancelled.
+Processes are spawned, have one thread of torch each, and end with the process that started them. They only read files,
+so they are killed when they are no longer needed, or when their work is cancelled.
 """
 
 from __future__ import annotations
@@ -24,26 +24,26 @@ from merging.tasks.workers.worker_facts import GPUS
 from merging.tasks.workers.workers import Workers
 
 PINNED = "gpus"
-MOST = 256  # processes
+MOST = 256  # most processes
 FORMS = (
     "a number of processes, gpus, the address of a scheduler (tls://host:8786 or the path of its JSON file), or "
     "module:function"
 )
 ONE_THREAD = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
-ENDED = 5.0  # seconds that a killed process has to be gone
+ENDED = 5.0  # seconds to wait for the end of a killed process
 
 
 @contextlib.contextmanager
 def open_pool(
     text: str, warn: Callable[[str], None] = lambda sentence: None, device: str = "auto", mixable: bool = False
 ) -> Iterator[Workers | None]:
-    """The workers that a text names, checked, as long as the block runs; None for no text: this process computes.
+    """The workers that a text names, checked, while the block runs; None for an empty text: this process computes.
 
-    ``warn`` gets a sentence about workers that are left out. ``mixable`` work may be done by several kinds of hardware,
-    if the text says "mixed".
+    ``warn`` is called with a sentence about workers that are left out. If the text says "mixed", several kinds of
+    hardware may compute ``mixable`` work.
 
     Raises:
-        ParameterError: the text names none. WorkerError: they cannot be started, or do not fit this program.
+        ParameterError: the text names no workers. WorkerError: they cannot be started, or do not fit this program.
     """
     spec, only, mixed = parse_choice(text)
     if not spec:
@@ -59,7 +59,7 @@ def open_pool(
 
 @contextlib.contextmanager
 def open_workers(context: Context, mixable: bool = False) -> Iterator[Workers | None]:
-    """The workers of a context, as long as the block runs; None: this process computes. See ``open_pool``."""
+    """The workers of a context while the block runs; None if this process computes. See ``open_pool``."""
     if isinstance(context.workers, str):
         with open_pool(context.workers, context.warn, context.device, mixable) as workers:
             yield workers
@@ -86,27 +86,27 @@ def _open_spec(spec: str) -> Workers:
 
 
 def open_processes(gpus: Sequence[str], called: str) -> Workers:
-    """A spawned process for each entry, which is the GPU that alone it sees; empty: whatever is visible."""
+    """A spawned process for each entry: the only GPU that the process sees, or empty for all visible GPUs."""
     context = get_context("spawn")
 
     def start() -> Executor:
-        places: Any = context.SimpleQueue()
+        gpu_queue: Any = context.SimpleQueue()
         for gpu in gpus:
-            places.put(gpu)
-        return ProcessPoolExecutor(len(gpus), context, initializer=begin_worker, initargs=(places,))
+            gpu_queue.put(gpu)
+        return ProcessPoolExecutor(len(gpus), context, initializer=begin_worker, initargs=(gpu_queue,))
 
     return Workers(start(), len(gpus), renew=start, called=called, close=_kill)
 
 
 def pin_to_gpus(gpus: Sequence[str]) -> Workers:
-    """A process for each of these GPUs."""
+    """A worker process for each of these GPUs."""
     workers = open_processes(gpus, f"the worker processes of {len(gpus)} GPUs")
 
-    def only(kept: Collection[Mapping[str, Any]], _named: bool) -> Workers:
-        if len(kept) == len(gpus):
+    def only(chosen: Collection[Mapping[str, Any]], _named: bool) -> Workers:
+        if len(chosen) == len(gpus):
             return workers
         _kill(workers.executor)
-        return pin_to_gpus([str(each["gpu"]) for each in kept])
+        return pin_to_gpus([str(each["gpu"]) for each in chosen])
 
     workers.only = only
     return workers
@@ -125,24 +125,26 @@ def visible_gpus() -> list[str]:
     return gpus
 
 
-def begin_worker(places: Any) -> None:
-    """Prepare a new process, before it loads torch: which GPU it sees, one thread, and its end with its parent."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; who asked for the work decides
+def begin_worker(gpu_queue: Any) -> None:
+    """Prepare a new worker process before it loads torch: its GPU from the queue, one thread, and its end with its
+    parent.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the requesting process decides
     os.environ.update(dict.fromkeys(ONE_THREAD, "1"))
-    if gpu := places.get():
+    if gpu := gpu_queue.get():
         os.environ[GPUS] = gpu
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
 
 def _end_with_parent() -> None:
-    """Wait for the end of the process that started this one. Nothing else would tell: the pipes stay open."""
+    """End this process when its parent ends. The pipes stay open then, so waiting for their end would not help."""
     if (parent := parent_process()) is not None:
         connection.wait([parent.sentinel])
         os._exit(1)
 
 
 def _kill(executor: Executor) -> None:
-    """End the processes of a pool at once, whatever they do."""
+    """Kill the processes of a pool at once."""
     found = getattr(executor, "_processes", None) or {}  # ``kill_workers`` comes with Python 3.14
     running = list(found.values())
     executor.shutdown(wait=False, cancel_futures=True)
@@ -152,24 +154,24 @@ def _kill(executor: Executor) -> None:
         process.join(ENDED)
 
 
-# Executors that a laboratory brings along
+# Executors of the user
 
 
 def _open_own_pool(spec: str) -> Workers:
-    """The workers that a function of the user's own gives: an Executor, or Workers with what we cannot know of it."""
+    """The workers that the user's function returns, as an Executor, or as Workers with further facts."""
     module, _, name = spec.partition(":")
     try:
         function = getattr(importlib.import_module(module), name)
-        given = function()
+        opened = function()
     except Exception as error:
         raise WorkerError(
             f"The workers {spec[:80]!r} could not be opened: {type(error).__name__}: {str(error)[:200]} "
             "The function takes nothing and returns an Executor, or merging.tasks.workers.workers.Workers."
         ) from error
-    if isinstance(given, Workers):
-        return given
-    if not isinstance(given, Executor):
-        raise WorkerError(f"{spec[:80]} gave a {type(given).__name__}; an Executor of concurrent.futures is expected.")
-    count = getattr(given, "_max_workers", None) or os.cpu_count() or 1
-    renew = function if isinstance(given, ProcessPoolExecutor) else None
-    return Workers(given, int(count), renew=renew, called=f"the workers of {spec[:80]}")
+    if isinstance(opened, Workers):
+        return opened
+    if not isinstance(opened, Executor):
+        raise WorkerError(f"{spec[:80]} gave a {type(opened).__name__}; an Executor of concurrent.futures is expected.")
+    count = getattr(opened, "_max_workers", None) or os.cpu_count() or 1
+    renew = function if isinstance(opened, ProcessPoolExecutor) else None
+    return Workers(opened, int(count), renew=renew, called=f"the workers of {spec[:80]}")

@@ -1,4 +1,4 @@
-"""Tasks of one kind, one after another here or by workers: the one way to compute what consists of tasks."""
+"""Computes tasks of one kind, one after another in this process or on workers, with the same answers."""
 
 from __future__ import annotations
 
@@ -20,18 +20,19 @@ A = TypeVar("A")
 
 
 def raise_error(task: WorkerTask, error: MergingError) -> None:
-    """End the work with the error of a task."""
+    """Raise the error of a task, which ends the work."""
     raise error
 
 
 @dataclass
 class TaskMap(Generic[A]):
-    """What becomes of tasks of a kind; the answers are the same whoever computes.
+    """How tasks of a kind are computed and their answers handled; the answers do not depend on where they are computed.
 
-    ``read`` makes an answer of what a worker says of a task. ``take`` gets each answer as it comes, and ``fail`` each
-    error; without it they are collected. What ``is_there`` meanwhile is not computed. ``total`` counts the tasks with
-    those that were there before, 0: there was none. The workers of kinds that write into the store must see its
-    ``folder``. ``say_lost`` says what is left when all workers are gone.
+    ``read`` converts a worker's reply for a task to an answer. ``take`` is called with each answer when it arrives, and
+    ``fail`` with each error; without ``fail``, errors are only collected. A task that ``is_there`` meanwhile is not
+    computed. ``total`` counts all tasks, including those answered before; 0 if there were none. If the kind writes into
+    the store, its workers must see the store's ``folder``. ``say_lost`` returns the sentence on what remains when all
+    workers are gone.
     """
 
     kind: str
@@ -48,11 +49,11 @@ class TaskMap(Generic[A]):
     _paused: bool = field(default=False, init=False)
 
     def run(self, tasks: Sequence[WorkerTask], workers: Workers | None) -> dict[str, MergingError]:
-        """Compute the tasks in their order here, or let workers do so; the errors that were collected, by name.
+        """Compute the tasks in their order in this process, or on workers; return the collected errors by task name.
 
         Raises:
-            MergingError: what ``take`` and ``fail`` raise. StoreError: the disk cannot be written to.
-            Cancelled: as asked. Paused: as asked, of kinds that are stored; all that was begun is finished.
+            MergingError: raised by ``take`` or ``fail``. StoreError: the disk cannot be written to.
+            Cancelled: as requested. Paused: as requested, for kinds that are stored, after all begun tasks are done.
             WorkersGone: there was no worker for a minute.
         """
         kind, self.total = find_kind(self.kind), self.total or len(tasks)
@@ -72,7 +73,7 @@ class TaskMap(Generic[A]):
         return f"{self._done} of {self.total} {self._noun}s are kept."
 
     def _missing_tasks(self, tasks: Sequence[WorkerTask]) -> Iterator[WorkerTask]:
-        """The tasks that are not there meanwhile, until it is asked to pause."""
+        """The tasks that have no stored answer meanwhile, until a pause is requested."""
         for task in tasks:
             self.context.check()
             if self._stored and self.context.is_pause_requested():
@@ -93,7 +94,7 @@ class TaskMap(Generic[A]):
         self._done += 1
 
     def _compute_here(self, tasks: Sequence[WorkerTask]) -> None:
-        """One task after another in this process; each has its part of the progress."""
+        """Compute one task after another in this process, each with its part of the progress."""
         parts = self.context.split({task.name: task.work for task in tasks})
         for task in self._missing_tasks(tasks):
             assert task.compute is not None
@@ -107,7 +108,7 @@ class TaskMap(Generic[A]):
                 self._accept(task, answer)
 
     def _compute_in_store(self, workers: Workers, tasks: Sequence[WorkerTask], folder: Path) -> None:
-        """Let workers write into the store, or compute here if some does not see its folder."""
+        """Let workers write into the store, or compute in this process if a worker does not see the store's folder."""
         with write_mark(folder) as mark:
             if all(each["sees_store"] for each in question_workers(workers, self.context.device, mark)):
                 self._compute_on(workers, [replace(task, ask=partial(_add_mark, task, mark)) for task in tasks], mark)
@@ -116,17 +117,17 @@ class TaskMap(Generic[A]):
         self._compute_here(tasks)
 
     def _compute_on(self, workers: Workers, tasks: Sequence[WorkerTask], mark: Mark | None = None) -> None:
-        """Let workers compute; a ``mark`` stays as long as they write into the store."""
+        """Compute on workers; a ``mark`` is renewed as long as they write into the store."""
 
-        def take(task: WorkerTask, said: Plain) -> None:
-            for sentence in said.get("warnings", ()):
+        def take(task: WorkerTask, reply: Plain) -> None:
+            for sentence in reply.get("warnings", ()):
                 self.context.warn(str(sentence))
             if mark is not None:
-                Path(mark["path"]).touch()  # what is a day old would be swept up
+                Path(mark["path"]).touch()  # ``sweep`` would remove a mark that is a day old
             try:
-                if (name := said.get("name", task.name)) != task.name:
+                if (name := reply.get("name", task.name)) != task.name:
                     raise WorkerError(f"a worker answered with {self._noun} {name} instead of {task.name}.")
-                answer = self.read(task, said)
+                answer = self.read(task, reply)
             except MergingError as error:
                 self._fail(task, error)
             else:

@@ -1,4 +1,4 @@
-"""The text that says who computes, in its parts: ``SPEC [only=MACHINE,MACHINE] [mixed]``."""
+"""The text that chooses workers, and its parts: ``SPEC [only=MACHINE,MACHINE] [mixed]``."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ PARTS = re.compile(r"(?P<spec>.*?)(?:\s+only=(?P<only>\S+))?(?P<mixed>\s+mixed)?
 
 
 class WorkerChoice(NamedTuple):
-    """Which workers, as ``workers.pools`` reads it; ``only`` on these machines; ``mixed`` kinds of hardware."""
+    """Chosen workers: ``spec``, which ``workers.pools`` reads, ``only`` these machines, ``mixed`` kinds of hardware."""
 
     spec: str
     only: tuple[str, ...] = ()
@@ -23,7 +23,7 @@ class WorkerChoice(NamedTuple):
 
 
 def parse_choice(text: str) -> WorkerChoice:
-    """The parts of a text; nothing in them is checked."""
+    """The parts of a text, which are not checked."""
     found = PARTS.fullmatch(text.strip())
     assert found is not None  # every text matches
     names = tuple(name.strip() for name in (found["only"] or "").split(",") if name.strip())

@@ -1,6 +1,7 @@
-"""The task "about": which program a worker runs, on what, and what it sees.
+"""The task "about": which program a worker runs, on which hardware, and whether it sees the store.
 
-Workers of one ``kind`` give the same bytes: a digest over the program and what it computes on. ``program`` is without.
+Workers of one "kind", a digest over the program and the hardware, produce the same bytes. "program" is the digest over
+the program alone.
 """
 
 from __future__ import annotations
@@ -24,23 +25,23 @@ from merging.tasks.kinds import TaskKind
 from merging.tasks.store_mark import sees_mark
 
 GPUS = "CUDA_VISIBLE_DEVICES"
-LIMIT = "MERGESCOPE_WORKER_MEMORY"  # bytes that a worker on this machine may take, where that was said
-SAME = ("version", "sources", "torch", "numpy")  # what must not differ between programs that compute the same
-DEVICES = ("auto", "cpu", "cuda", "cuda:0", "mps")  # what a worker may be asked to compute on
+LIMIT = "MERGESCOPE_WORKER_MEMORY"  # the variable with the bytes that a worker may take
+SAME = ("version", "sources", "torch", "numpy")  # facts that must agree between programs that compute the same
+DEVICES = ("auto", "cpu", "cuda", "cuda:0", "mps")  # the devices that a request to a worker may name
 
 
 def describe_worker(request: Mapping[str, Any]) -> dict[str, Any]:
-    """Versions, the sha-256 of our sources, what computes, free memory in bytes and the worker's limit, 0 for none.
+    """The facts of this worker: versions, sha-256 of the sources, hardware, free memory and limit in bytes (0: none).
 
-    ``request`` may hold a "device", and a "probe": the path of a file in the store and the text that it holds;
-    "sees_store" says whether this worker reads the same there. A "pause" in seconds lets other workers answer, too.
+    ``request`` may have a "device", and a "probe", the path and the text of a file in the store; "sees_store" is
+    whether this worker reads that text there. A "pause" in seconds lets other workers answer, too.
     """
     import numpy as np
     import torch
 
     time.sleep(float(request.get("pause", 0)))
     gpu, device = os.environ.get(GPUS, ""), str(request.get("device", "auto"))
-    said = {
+    facts = {
         "name": f"{platform.node()} GPU {gpu}" if gpu else platform.node(),
         "pid": os.getpid(),
         "version": __version__,
@@ -54,26 +55,26 @@ def describe_worker(request: Mapping[str, Any]) -> dict[str, Any]:
         "limit": int(os.environ.get(LIMIT, "0")),
         "sees_store": sees_mark(request.get("probe")),
     }
-    return said | {"kind": _digest(said, *SAME, "hardware"), "program": _digest(said, *SAME)}
+    return facts | {"kind": _digest(facts, *SAME, "hardware"), "program": _digest(facts, *SAME)}
 
 
 def local_kinds() -> set[str]:
-    """What ``describe_worker`` here may call its kind, whichever device it is asked for, and its program."""
+    """Every "kind" and "program" that ``describe_worker`` can return in this process, over all devices."""
     found = set()
     for device in DEVICES:
         with contextlib.suppress(MergingError):
-            said = describe_worker({"device": device})
-            found |= {str(said["kind"]), str(said["program"])}
+            facts = describe_worker({"device": device})
+            found |= {str(facts["kind"]), str(facts["program"])}
     return found
 
 
-def machine_name(said: Mapping[str, Any]) -> str:
-    """The machine of a worker that said this of itself."""
-    return str(said["name"]).partition(" GPU ")[0]
+def machine_name(facts: Mapping[str, Any]) -> str:
+    """The machine of the worker with these facts."""
+    return str(facts["name"]).partition(" GPU ")[0]
 
 
 def hardware_name(device: str = "auto") -> str:
-    """What the bytes of a result depend on: the GPU's model, or the instructions of the CPU that torch uses."""
+    """The hardware that the bytes of a result depend on: the GPU's model, or the CPU's instruction set in torch."""
     import torch
 
     chosen = devices.choose_device(device)
@@ -83,7 +84,7 @@ def hardware_name(device: str = "auto") -> str:
 
 @cache
 def sources_digest() -> str:
-    """sha-256 over the names and the text of every Python file of this package."""
+    """The sha-256 over the paths and contents of all Python files of this package."""
     root, total = Path(__file__).resolve().parents[2], hashlib.sha256()
     for path in sorted(root.rglob("*.py")):
         total.update(f"{path.relative_to(root).as_posix()}\0".encode())
@@ -91,8 +92,8 @@ def sources_digest() -> str:
     return total.hexdigest()
 
 
-def _digest(said: Mapping[str, Any], *keys: str) -> str:
-    return short_digest(repr([said[key] for key in keys]))
+def _digest(facts: Mapping[str, Any], *keys: str) -> str:
+    return short_digest(repr([facts[key] for key in keys]))
 
 
 KIND = TaskKind("question", lambda _request: None, lambda _inputs, request, _context: describe_worker(request))

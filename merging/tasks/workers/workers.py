@@ -1,4 +1,4 @@
-"""Who computes tasks: an executor of ``concurrent.futures``, and what we know of it."""
+"""Workers that compute tasks: an executor of ``concurrent.futures`` with further facts."""
 
 from __future__ import annotations
 
@@ -12,34 +12,34 @@ from merging.base.text import size_text
 
 
 def _shut_down(executor: Executor) -> None:
-    executor.shutdown(wait=False)  # what waits was cancelled; some executors know no ``cancel_futures``
+    executor.shutdown(wait=False)  # waiting futures are cancelled already; some executors lack ``cancel_futures``
 
 
 @dataclass
 class Workers:
-    """Who computes. ``executor`` changes when it breaks and is renewed.
+    """Open workers. ``executor`` is replaced when it breaks and is renewed.
 
-    ``each`` asks every worker the same and gives the answers by worker, where the engine can do that; ``only`` keeps
-    the workers that gave these answers to ``about``, and of those that come later what is like them; with True it keeps
-    those on the same machines alone.
+    ``each`` sends one request to every worker and returns the answers by the worker's address, if the engine can.
+    ``only`` restricts the workers to those with these answers to the task "about", and to later workers of the same
+    kind; with True, to the same machines, too.
     """
 
     executor: Executor
     count: int  # tasks that run at the same time
-    lost: tuple[type[BaseException], ...] = (BrokenExecutor,)  # what a future raises when its worker is gone
-    renew: Callable[[], Executor] | None = None  # where such a loss breaks the executor
+    lost: tuple[type[BaseException], ...] = (BrokenExecutor,)  # raised by a future whose worker is gone
+    renew: Callable[[], Executor] | None = None  # a new executor, if such a loss breaks the executor
     called: str = "the workers"
     present: Callable[[], bool] = lambda: True  # whether there is any worker
     close: Callable[[Executor], None] = _shut_down
     each: Callable[[str, bytes], Mapping[str, bytes]] | None = None
     only: Callable[[Collection[Mapping[str, Any]], bool], Workers] | None = None
-    most: int = 0  # how many there were
-    kind: str = ""  # what ``about`` calls them, once they were checked
-    hardware: str = ""  # what they compute on, likewise
-    memory: int = 0  # bytes that each may take, of the one that may take least; 0: unknown
+    most: int = 0  # the largest count so far
+    kind: str = ""  # their common "kind" of the task "about", after the check
+    hardware: str = ""  # their hardware, after the check
+    memory: int = 0  # bytes that every worker may take; 0: unknown
 
     def check_memory(self, needed: int, what: str) -> None:
-        """Raise WorkerError if ``what``, "a point" say, needs more bytes than each worker may take."""
+        """Raise WorkerError if ``what``, such as "a point", needs more bytes than every worker may take."""
         if 0 < self.memory < needed:
             raise WorkerError(
                 f"{what.capitalize()} needs about {size_text(needed)} of memory; the workers have "
@@ -47,7 +47,7 @@ class Workers:
             )
 
     def describe_count(self) -> str:
-        """How many there are: "7 workers, 1 lost"."""
+        """The number of workers as text: "7 workers, 1 lost"."""
         self.most = max(self.most, self.count)
         lost = f", {self.most - self.count} lost" if self.count < self.most else ""
         return f"{self.count} worker{'s' * (self.count != 1)}{lost}"

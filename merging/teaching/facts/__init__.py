@@ -1,1 +1,1 @@
-"""The functions behind the closed list of facts, one each, over stored tables only."""
+"""The functions that compute the facts of the closed list, from stored tables only."""

@@ -1,4 +1,4 @@
-"""Facts of experts against experts: sign agreement, elections, cosines, and lengths of task vectors.
+"""Facts about conflicts between experts: sign agreement, elections, cosines, and lengths of task vectors.
 
 All entries of the stored weights are counted, so none of them has an interval.
 """
@@ -22,13 +22,13 @@ SIGNS, PAIRS = "signs", "pairs"
 
 
 def agreement(context: LessonContext, arguments: Mapping[str, Any]) -> Fact:
-    """Mean sign agreement over positions with a vote, at a density, in a space ("weights" unless another is named)."""
+    """Mean sign agreement over positions with a vote, at a density, in a space ("weights" by default)."""
     counted = _find_agreement(context, arguments)
     return Fact(counted.mean, PERCENT, n=counted.positions, counted_unit="positions", source="sign agreement")
 
 
 def random_agreement(context: LessonContext, arguments: Mapping[str, Any]) -> Fact:
-    """What random signs with the same numbers of votes agree."""
+    """Mean sign agreement of random signs with the same numbers of votes."""
     counted = _find_agreement(context, arguments)
     return Fact(counted.null, PERCENT, n=counted.positions, counted_unit="positions", source="random signs, same votes")
 
@@ -52,7 +52,7 @@ def surviving_share(context: LessonContext, arguments: Mapping[str, Any]) -> Fac
     from merging.study.measurements.signs import DENSITIES
 
     measured, density = context.find_measurement(SIGNS), _density(arguments)
-    assert density in DENSITIES  # the check before says it
+    assert density in DENSITIES  # checked by _density
     rows = measured.table("elections")
     rows = rows[rows["density"] == density]
     if expert := arguments.get("expert"):
@@ -84,8 +84,8 @@ def cosine(context: LessonContext, arguments: Mapping[str, Any]) -> Fact:
 def norm(context: LessonContext, arguments: Mapping[str, Any]) -> Fact:
     """The length of an expert's task vector over all tensors."""
     pairs = _pairs(context)
-    at = _check_expert(pairs, arguments["expert"])
-    squares = float(pairs.dot[:, at, at].sum())
+    i = _check_expert(pairs, arguments["expert"])
+    squares = float(pairs.dot[:, i, i].sum())
     tensors = len(pairs.tensors)
     return Fact(math.sqrt(squares), "", n=tensors, counted_unit="tensors", source="lengths of task vectors", digits=2)
 

@@ -1,4 +1,4 @@
-"""Facts of measurements of the benchmark: accuracy kept by the number of experts, and accuracy by exemplars."""
+"""Facts about accuracy by the number of merged experts, and by the number of exemplars."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ TASK_COUNTS, EXEMPLARS = "task_counts", "exemplars"
 
 
 def retained_accuracy(context: LessonContext, arguments: Mapping[str, Any]) -> Fact:
-    """The share of its experts' accuracy that a method keeps when that many are merged: the mean over stored subsets.
+    """The share of the experts' accuracy that a method retains with a number of experts: a mean over stored subsets.
 
-    Its interval is that of a mean over subsets whose images err together, which keeps it on the wide side.
+    The interval assumes that the errors of all subsets are fully correlated, so it is rather too wide.
     """
     from merging.images.benchmarks.metrics import average
     from merging.study.trials.task_counts import average_counts
@@ -45,9 +45,9 @@ def retained_accuracy(context: LessonContext, arguments: Mapping[str, Any]) -> F
 
 
 def exemplars(context: LessonContext, arguments: Mapping[str, Any]) -> Fact:
-    """Mean in-domain accuracy of a method that sees n exemplars of each task: the mean over stored draws of them.
+    """Mean in-domain accuracy of a method with n exemplars of each task: the mean over stored draws of exemplars.
 
-    Its interval is that of the images, not of the draws.
+    The interval is for the sampling of images, not of exemplars.
     """
     from merging.images.benchmarks.metrics import average
 

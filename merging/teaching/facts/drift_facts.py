@@ -1,4 +1,4 @@
-"""Facts of feature drift, of its correlation with lost accuracy, and of putting weights back."""
+"""Facts about feature drift, its correlation with lost accuracy, and restored weights."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ if TYPE_CHECKING:
 
 DRIFT, PUT_BACK = "drift", "put_back"
 TASK, TENSOR = "task", "tensor"
-CLASS = "class"  # the token whose drift is meant
+CLASS = "class"  # the token whose drift is reported
 CORRELATIONS = ("pearson", "spearman", "points")
 
 
 def drift(context: LessonContext, arguments: Mapping[str, Any]) -> Fact:
-    """1 − cosine of the class token against the task's own expert, of one data set or the mean over them.
+    """1 − cosine of the class token to that of the task's expert, of one data set or the mean over all.
 
-    ``at`` is a place such as "block 3", the last one unless it is named. With ``name`` "task" the fact is the title of
-    the data set that drifts most there, with "tensor" the tensor whose own drift is largest.
+    ``at`` is a position in the network such as "block 3", by default the last. With ``name`` "task" the fact is the
+    title of the data set with the most drift there, with "tensor" the tensor with the largest own drift.
     """
     run = context.require_run(str(arguments["run"]))
     measured = context.find_measurement(DRIFT, run)
@@ -49,18 +49,18 @@ def drift(context: LessonContext, arguments: Mapping[str, Any]) -> Fact:
 
 
 def _class_token_rows(rows: pd.DataFrame, at: Any) -> pd.DataFrame:
-    """Rows of the merged model's class token at a place, or at the last one; the embedding has one kind of token."""
+    """Rows of the merged model's class token at a position, by default the last; the embedding has no token kinds."""
     rows = rows[rows["model"] == "merged"]
-    places = list(dict.fromkeys(rows["place"]))
-    place = places[-1] if at is None else str(at)
-    if place not in places:
-        raise LessonError(f"at is one of {', '.join(places)}; got {place!r}.{did_you_mean(place, places)}")
-    rows = rows[rows["place"] == place]
+    positions = list(dict.fromkeys(rows["place"]))
+    position = positions[-1] if at is None else str(at)
+    if position not in positions:
+        raise LessonError(f"at is one of {', '.join(positions)}; got {position!r}.{did_you_mean(position, positions)}")
+    rows = rows[rows["place"] == position]
     return rows[rows["token"] == CLASS] if (rows["token"] == CLASS).any() else rows
 
 
 def correlation(context: LessonContext, arguments: Mapping[str, Any]) -> Fact:
-    """Pearson's r of the drift of final features with accuracy lost against the own expert, over runs and tasks.
+    """Pearson's r between the drift of final features and the accuracy lost against the expert, over runs and tasks.
 
     ``over`` "spearman" gives Spearman's ρ, "points" the number of points. Points share tasks and runs, so they are not
     independent, and there is no interval.
@@ -93,10 +93,10 @@ def correlation(context: LessonContext, arguments: Mapping[str, Any]) -> Fact:
 
 
 def restored_accuracy(context: LessonContext, arguments: Mapping[str, Any]) -> Fact:
-    """How accuracy changes when a part is put back to pretrained, by its stored map; paired bootstrap.
+    """The change of accuracy when a part's pretrained weights are restored, from the stored map; paired bootstrap.
 
-    ``part`` names a block, a tensor or a kind of tensor, as the map does. Without it the part is the block that gains
-    most; with ``name`` the fact is which part that is.
+    ``part`` is a block, a tensor or a kind of tensor, named as in the map. Without it, the part is the block (or, with
+    ``name``, the part of that level) with the largest gain, and with ``name`` the fact is the part's name.
     """
     run, over = context.require_run(str(arguments["run"])), str(arguments["over"])
     measured = context.find_measurement(PUT_BACK, run)

@@ -1,4 +1,4 @@
-"""Computes facts: finds the function of each, and turns what is not stored into a fact that says so."""
+"""Computes facts: finds each fact's function, and reports missing measurements in the fact."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Compute = Callable[["LessonContext", Mapping[str, Any]], Fact]
 
 
 def compute_fact(spec: FactSpec, context: LessonContext) -> Fact:
-    """The fact; one whose table is not stored, or whose arguments this benchmark lacks, says in ``missing`` why."""
+    """The fact; if its table is not stored or this benchmark lacks its arguments, ``missing`` explains why."""
     key = (spec.fact, repr(sorted(spec.arguments.items())))
     if FACT_KINDS[spec.fact].reads_view:
         return _compute_or_explain(spec, context)
@@ -28,7 +28,7 @@ def compute_fact(spec: FactSpec, context: LessonContext) -> Fact:
 
 
 def compute_declared_facts(context: LessonContext) -> dict[str, Fact]:
-    """Every fact that the lesson declares, by name: what its texts are filled with."""
+    """Every fact that the lesson declares, by name, to fill its texts."""
     return {name: compute_fact(spec, context) for name, spec in context.lesson.facts.items()}
 
 

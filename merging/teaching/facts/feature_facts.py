@@ -1,4 +1,4 @@
-"""Facts of stored features and their maps."""
+"""Facts about stored features and their maps."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Z95 = 1.959963984540054
 
 
 def distance(context: LessonContext, arguments: Mapping[str, Any]) -> Fact:
-    """Mean distance of a run's features to the pretrained ones of the same images; with ``unit`` of unit length.
+    """Mean distance of a run's features from the pretrained model's; with ``unit``, of features of unit length.
 
     The interval is that of a mean over images.
     """
@@ -34,9 +34,9 @@ def distance(context: LessonContext, arguments: Mapping[str, Any]) -> Fact:
     images, before = measured.table("images"), base.table("images")
     if images["image"].tolist() != before["image"].tolist():
         raise StoreError("The features of the run and of the pretrained model are not of the same images.")
-    at = _select_task(images, arguments)
+    chosen = _select_task(images, arguments)
     lengths = reference_distances(
-        measured.array("features")[at], base.array("features")[at], bool(arguments.get("unit", False))
+        measured.array("features")[chosen], base.array("features")[chosen], bool(arguments.get("unit", False))
     )
     mean, n = float(lengths.mean()), len(lengths)
     half = Z95 * float(lengths.std(ddof=1)) / math.sqrt(n) if n > 1 else math.nan
@@ -45,7 +45,7 @@ def distance(context: LessonContext, arguments: Mapping[str, Any]) -> Fact:
 
 
 def neighbors(context: LessonContext, arguments: Mapping[str, Any]) -> Fact:
-    """The share of images whose class most of their nearest neighbors have; against another run in points."""
+    """The share of images with the class of most of their nearest neighbors; against another run, in points."""
     from merging.images.benchmarks.metrics import wilson
 
     row, notes = _numbers(context, arguments, str(arguments["run"]))
@@ -68,7 +68,7 @@ def separability(context: LessonContext, arguments: Mapping[str, Any]) -> Fact:
 
 
 def map_trustworthiness(context: LessonContext, arguments: Mapping[str, Any]) -> Fact:
-    """How far neighbors on a stored t-SNE map are neighbors among the features too, from 0 to 1."""
+    """The trustworthiness of a stored t-SNE map, from 0 to 1: how well its neighbors match those of the features."""
     measured = context.find_measurement(TSNE, context.require_run(str(arguments["run"])))
     task = str(arguments.get("task", TOGETHER))
     rows = measured.table("quality")
@@ -85,13 +85,16 @@ def _numbers(context: LessonContext, arguments: Mapping[str, Any], alias: str) -
     rows = measured.table("separability")
     rows = rows[rows["task"] == task]
     if rows.empty:
-        raise LessonError(f"The features hold no data set {task!r}; those out of domain are measured, and all.")
+        raise LessonError(
+            f"The features hold no data set {task!r}; only data sets out of domain are measured, and all together."
+        )
     return rows.iloc[0], measured.notes
 
 
 def _select_task(images: pd.DataFrame, arguments: Mapping[str, Any]) -> Any:
+    """Booleans (n,) for the images of the data set ``task``, by default all. Raises LessonError."""
     task = str(arguments.get("task", TOGETHER))
-    at = np.ones(len(images), bool) if task == TOGETHER else (images["task"] == task).to_numpy()
-    if not at.any():
+    chosen = np.ones(len(images), bool) if task == TOGETHER else (images["task"] == task).to_numpy()
+    if not chosen.any():
         raise LessonError(f"The features hold no data set {task!r}.")
-    return at
+    return chosen

@@ -1,4 +1,4 @@
-"""Facts of answers by depth, of restoring tokens, and of the preview that the view shows now."""
+"""Facts about answers by depth, restored tokens, and the preview in the view on screen."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ PRETRAINED = "pretrained"
 
 
 def lens(context: LessonContext, arguments: Mapping[str, Any]) -> Fact:
-    """Accuracy of the answers that the class token gives at a depth, 0 before block 0; of the run or its reference.
+    """Accuracy of the class token's answers at a depth (0 is before block 0), of the run or its reference.
 
-    ``of`` is "run", "reference", "turns" (the share of images whose final answer stays from that depth) or "parts"
-    (that of images whose answer differs from the reference's from there to the end).
+    ``of`` is "run", "reference", "turns" (the share of images whose answer is the final one from that depth on) or
+    "parts" (the share whose answer differs from the reference's from that depth on).
     """
     of = str(arguments.get("of", "run"))
     if arguments["run"] == PRETRAINED and of == "run":
@@ -39,7 +39,7 @@ def lens(context: LessonContext, arguments: Mapping[str, Any]) -> Fact:
 
 
 def _pretrained_lens_accuracy(context: LessonContext, arguments: Mapping[str, Any]) -> Fact:
-    """The same of the pretrained model, which is every merge's reference out of domain."""
+    """The accuracy of the pretrained model's answers at a depth; it is every merge's reference out of domain."""
     from merging.study.analysis import measurement_store
 
     for run in context.merges:
@@ -54,9 +54,10 @@ def _pretrained_lens_accuracy(context: LessonContext, arguments: Mapping[str, An
 
 
 def restored_share(context: LessonContext, arguments: Mapping[str, Any]) -> Fact:
-    """Of the images that the run breaks, the share that is right with tokens put in before the block of a depth.
+    """Of the images that only the run gets wrong, the share that is right with another model's tokens at a depth.
 
-    ``tokens`` are "class", "patches" or "all", ``donor`` is "reference" or "pretrained".
+    The tokens are inserted before the block of that depth. ``tokens`` are "class", "patches" or "all"; ``donor``, the
+    model that they come from, is "reference" or "pretrained".
     """
     table, notes, title = _table(context, arguments, "mended")
     for name, default in (("tokens", "class"), ("donor", "reference")):
@@ -99,7 +100,7 @@ def _row(
 
 
 def preview(context: LessonContext, arguments: Mapping[str, Any]) -> Fact:
-    """The preview in the view: its difference from its reference in points, or with of: accuracy its accuracy."""
+    """The preview on screen: its difference from its reference in points, or its accuracy if ``of`` is "accuracy"."""
     table = context.preview
     if table is None or not len(table):
         raise StoreError("The view shows no preview. Start one.")

@@ -1,4 +1,4 @@
-"""Facts of masks: what pruning by saliency keeps, in a stored run and at the ratio that the view shows now."""
+"""Facts about masks: the share that pruning by saliency keeps, in a stored run and in the view on screen."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ TENSORS, SCALARS, CELLS = OF = ("tensors", "scalars", "cells")
 def kept_share(context: LessonContext, arguments: Mapping[str, Any]) -> Fact:
     """The share of tensors or scalars that a run keeps for any expert, or the cells that its experts keep.
 
-    ``ratio`` and ``shared`` take another prune ratio and other masks than the run's. With ``expert`` it is the share
-    that this expert keeps. Of a run that did not prune, the masks are those that another run's saliency gives.
+    ``ratio`` and ``shared`` replace the run's prune ratio and its choice of shared masks. With ``expert`` it is the
+    share that this expert keeps. The masks of a run that did not prune come from another run's saliency.
     """
     from merging.recipes.presets import settings_of
 
@@ -33,7 +33,7 @@ def kept_share(context: LessonContext, arguments: Mapping[str, Any]) -> Fact:
 
 
 def kept_share_in_view(context: LessonContext, arguments: Mapping[str, Any]) -> Fact:
-    """The same share at the run, the prune ratio and the masks that the page Masks shows now."""
+    """The share kept with the run, the prune ratio and the masks that are on screen on the page Masks."""
     from merging.recipes.presets import settings_of
 
     address = context.address
@@ -50,9 +50,9 @@ def kept_share_in_view(context: LessonContext, arguments: Mapping[str, Any]) -> 
 
 
 def painted_share_in_view(context: LessonContext, arguments: Mapping[str, Any]) -> Fact:
-    """The share of tensors or scalars, or with of: count the number of tensors, whose painted factor is not zero.
+    """The share of tensors or scalars whose painted factor is not zero; if ``of`` is "count", the number of tensors.
 
-    Without the factors of the view they are those that the text in its address stands for.
+    If the context has no factors, they come from the rules in the address.
     """
     factors = _painted_factors(context) if context.factors is None else context.factors
     if not len(factors):
@@ -87,7 +87,7 @@ def _painted_factors(context: LessonContext) -> pd.DataFrame:
 
 
 def find_masks(context: LessonContext, run: Run, ratio: float, shared: bool) -> pd.DataFrame:
-    """The table of saliency of a run's task vectors with the masks of a prune ratio in [0, 1]. Raises StoreError."""
+    """The saliency table of a run's task vectors, with the masks of a prune ratio in [0, 1]. Raises StoreError."""
     from merging.methods.shared.saliency import apply_ratio
 
     if not (math.isfinite(ratio) and 0 <= ratio <= 1):
@@ -125,7 +125,7 @@ def _share(table: pd.DataFrame, arguments: Mapping[str, Any], run: Run) -> Fact:
 
 
 def _counted_share(whole: pd.DataFrame, of: str, source: str) -> Fact:
-    """A share of all tensors or scalars, of a table with numel and final. All are counted, so there is no interval."""
+    """The share of tensors or scalars that are final in a table. All are counted, so there is no interval."""
     if of not in (TENSORS, SCALARS):
         raise LessonError(f"of is one of {', '.join(OF)}; got {of!r}.")
     weights = whole["numel"] if of == SCALARS else whole["numel"] * 0 + 1

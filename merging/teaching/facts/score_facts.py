@@ -1,4 +1,4 @@
-"""Facts of stored scores: accuracies, their differences, and the H-score."""
+"""Facts about stored scores: accuracies, their differences, and the H-score."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ EXPERTS = "experts"
 
 
 def read_score_rows(context: LessonContext, alias: str) -> tuple[pd.DataFrame, tuple[str, ...], str]:
-    """Scores of a run or a reference on the half that is reported, its in-domain tasks, and its title.
+    """Scores of a run or a reference on the reporting half, its in-domain tasks, and its title.
 
     Raises:
-        StoreError: it is not stored.
+        StoreError: the run or an expert's evaluation is not stored.
     """
     inside = tuple(context.benchmark.experts)
     if alias == EXPERTS:
@@ -40,14 +40,14 @@ def read_score_rows(context: LessonContext, alias: str) -> tuple[pd.DataFrame, t
         title = "each task's own expert"
     else:
         run = context.require_run(alias)
-        assert run.scores is not None  # the context has runs with scores only
+        assert run.scores is not None  # the context lists only runs with scores
         scores, title = run.scores, run.name
         inside = run.experts if run.kind == "merge" else inside
     return scores[scores["split"] == SPLIT], inside, title
 
 
 def accuracy(context: LessonContext, arguments: Mapping[str, Any]) -> Fact:
-    """Mean accuracy of a run or a reference over data sets "in" or "out" of domain, or that of one data set."""
+    """Mean accuracy of a run or a reference over the data sets "in" or "out" of domain, or on one data set."""
     from merging.images.benchmarks.metrics import average, wilson
 
     scores, inside, title = read_score_rows(context, str(arguments["run"]))
@@ -61,7 +61,7 @@ def accuracy(context: LessonContext, arguments: Mapping[str, Any]) -> Fact:
 
 
 def h_score(context: LessonContext, arguments: Mapping[str, Any]) -> Fact:
-    """The harmonic mean of both averages; its interval takes the ends of both together, so it is on the wide side."""
+    """The harmonic mean of both averages; its interval joins both lower and both upper ends, so it is rather wide."""
     from merging.images.benchmarks.metrics import h_score as harmonic
     from merging.images.benchmarks.metrics import summarize
 
@@ -72,18 +72,18 @@ def h_score(context: LessonContext, arguments: Mapping[str, Any]) -> Fact:
 
 
 def difference(context: LessonContext, arguments: Mapping[str, Any]) -> Fact:
-    """How much more accurate a run is than another, in points; over "h" it is the difference of the H-scores.
+    """The accuracy of a run minus that of another, in points; over "h" the difference of the H-scores.
 
-    The interval is that of a paired bootstrap over images where the predictions of both are stored. Otherwise both
-    accuracies count as independent, which keeps it on the wide side.
+    If the predictions of both are stored, the interval is from a paired bootstrap over images. Otherwise both
+    accuracies count as independent, so the interval is rather wide.
     """
     run, against, over = (str(arguments[name]) for name in ("run", "against", "over"))
     try:
         return _paired_difference(context, run, against, over)
     except NotMeasured:
         pass
-    of = h_score if over == "h" else accuracy
-    one, other = (of(context, {"run": alias, "over": over}) for alias in (run, against))
+    score = h_score if over == "h" else accuracy
+    one, other = (score(context, {"run": alias, "over": over}) for alias in (run, against))
     down = math.hypot(one.value - one.low, other.high - other.value)
     up = math.hypot(one.high - one.value, other.value - other.low)
     change = one.value - other.value
@@ -92,7 +92,7 @@ def difference(context: LessonContext, arguments: Mapping[str, Any]) -> Fact:
 
 
 def _paired_difference(context: LessonContext, run: str, against: str, over: str) -> Fact:
-    """The same on the same images. Raises NotMeasured without the predictions of both."""
+    """The difference by a paired bootstrap over images. Raises NotMeasured without the predictions of both runs."""
     from merging.study.analysis.agreement import H_SCORE, INSIDE, OUTSIDE, SEED, differences
 
     new, old = answers(context, run), answers(context, against)
@@ -113,7 +113,7 @@ def _paired_difference(context: LessonContext, run: str, against: str, over: str
 
 
 def answers(context: LessonContext, alias: str) -> Mapping[str, RunAnswers]:
-    """The stored predictions of a run by data set. Raises NotMeasured."""
+    """The stored predictions of a run, by data set. Raises NotMeasured."""
     from merging.study.measurements.predictions import read_answers
 
     if alias == EXPERTS:

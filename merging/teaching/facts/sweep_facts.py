@@ -1,4 +1,4 @@
-"""Facts of stored sweeps: a recipe's scores at one value, and the best point, subject to a bound or not."""
+"""Facts about stored sweeps: a recipe's scores at one value, and the best point, with or without a bound."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class StoredSweep(NamedTuple):
 
 
 def swept_score(context: LessonContext, arguments: Mapping[str, Any]) -> Fact:
-    """The score of a sweep's first recipe, or that of a run's alias, at a value, over in, out, h or a data set."""
+    """The score, over in, out, h or a data set, of a sweep's first recipe or an alias's recipe at one value."""
     stored = _read_stored_sweep(context, str(arguments["sweep"]))
     averages = _recipe_points(context, stored, arguments)
     at = arguments["at"]
@@ -46,11 +46,11 @@ def swept_score(context: LessonContext, arguments: Mapping[str, Any]) -> Fact:
 
 
 def best_point(context: LessonContext, arguments: Mapping[str, Any]) -> Fact:
-    """The best point of a sweep ``by`` h, in or out; with ``subject`` and ``least`` the best of those that meet it.
+    """The best point of a sweep ``by`` h, in or out; with a bound (``subject``, ``least``), the best that meets it.
 
-    ``of`` says what of it: its "value" on the axis, its "score" on the sweep's images, the score "reported" of its run
-    on the half that nothing was chosen on, by how much that has "fallen", the "method", how many "points" it is the
-    best of, or the "certainty" that it meets the bound. ``over`` is the score that is meant, ``by`` unless named.
+    ``of`` selects a property of the point: its "value" on the axis, its "score" on the sweep's images, the "reported"
+    score of its run on the reporting half, the change from the one to the other ("fallen"), its "method", the number of
+    "points" compared, or the "certainty" that it meets the bound. ``over`` is the kind of score, by default ``by``.
     """
     from merging.study.sweeps.requirement import Requirement, best_point, judge_points
 
@@ -79,7 +79,7 @@ def best_point(context: LessonContext, arguments: Mapping[str, Any]) -> Fact:
 
 
 def _point_fact(context: LessonContext, stored: StoredSweep, row: pd.Series, over: str, of: str, source: str) -> Fact:
-    """A point's score on the images of its sweep, on the half that is reported, or the difference of the two."""
+    """A point's score on the images of its sweep or on the reporting half, or the difference of the two."""
     chosen = _score(context, stored, row, over)
     if of == SCORE:
         return chosen
@@ -94,7 +94,7 @@ def _point_fact(context: LessonContext, stored: StoredSweep, row: pd.Series, ove
 
 
 def _read_stored_sweep(context: LessonContext, alias: str) -> StoredSweep:
-    """A sweep with its stored points. Raises StoreError if there is none, or if none of its points is stored."""
+    """A sweep with its stored points. Raises StoreError if the sweep or all its points are missing."""
     return context.compute_once(("swept", alias), lambda: _read_fresh_sweep(context, alias))
 
 
@@ -116,14 +116,14 @@ def _read_fresh_sweep(context: LessonContext, alias: str) -> StoredSweep:
 
 
 def _recipe_points(context: LessonContext, stored: StoredSweep, arguments: Mapping[str, Any]) -> pd.DataFrame:
-    """The points of the recipe that a run's alias names, of the first recipe without one."""
+    """The points of the recipe that the alias ``run`` names; without it, those of the first recipe."""
     number = 0
     if alias := arguments.get("run"):
-        wanted = context.recipe(str(alias)).chain_digest
+        digest = context.recipe(str(alias)).chain_digest
         chains = [recipe.chain_digest for recipe in stored.sweep.recipes]
-        if wanted not in chains:
+        if digest not in chains:
             raise LessonError(f"The sweep has no recipe that is the run {str(alias)!r}.")
-        number = chains.index(wanted)
+        number = chains.index(digest)
     return stored.averages[stored.averages["line"] == number]
 
 
@@ -141,13 +141,13 @@ def _score(context: LessonContext, stored: StoredSweep, row: pd.Series, over: st
         value, low, high, n = (row[name] for name in COLUMNS[over])
         return Fact(float(value), PERCENT, float(low), float(high), int(n), half, seed, source)
     context.tasks(over, ())
-    of_task = stored.rows[(stored.rows["point"] == row["point"]) & (stored.rows["task"] == over)].iloc[0]
-    ends = float(of_task["low"]), float(of_task["high"])
-    return Fact(float(of_task["accuracy"]), PERCENT, *ends, int(of_task["n"]), half, seed, source)
+    task_row = stored.rows[(stored.rows["point"] == row["point"]) & (stored.rows["task"] == over)].iloc[0]
+    ends = float(task_row["low"]), float(task_row["high"])
+    return Fact(float(task_row["accuracy"]), PERCENT, *ends, int(task_row["n"]), half, seed, source)
 
 
 def _reported_score(context: LessonContext, stored: StoredSweep, row: pd.Series, over: str) -> Fact:
-    """The same score of the point's run on the half that is reported. Raises StoreError where it is not stored."""
+    """The score of the point's run on the reporting half. Raises StoreError if the run is not stored."""
     from merging.images.benchmarks.metrics import average, summarize
     from merging.teaching.facts.score_facts import SPLIT
 
@@ -167,5 +167,5 @@ def _reported_score(context: LessonContext, stored: StoredSweep, row: pd.Series,
 
 
 def _digits(value: float) -> int:
-    """The digits after the point that a value of an axis is written with."""
+    """The number of digits after the point in the shortest form of a value."""
     return len(f"{value:g}".partition(".")[2])

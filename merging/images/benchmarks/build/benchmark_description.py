@@ -37,14 +37,14 @@ class TaskSource:
     key: str
     images: str
     expert: str | None = None
-    head: str | None = None  # a released head; otherwise one is built
+    head: str | None = None  # path of a released head; None builds one
     prompts: str | None = None  # key of the papers' prompts
-    wording: str = CLIP  # who wrote the class names of those prompts
+    wording: str = CLIP  # which authors' class names those prompts get
     templates: tuple[str, ...] = ()
     classes: ClassNames | str = None  # names, a mapping, or a file with either
     image_column: str | None = None
     label_column: str | None = None
-    configuration: str | None = None  # of a data set that has several
+    configuration: str | None = None  # which one, if the data set has several
     test_split: str | None = None  # the split to test on, as the data set names it
     title: str = ""
     source: str = ""
@@ -55,17 +55,17 @@ class TaskSource:
 class Description:
     """A benchmark to be made. ``images`` limits each half of a test set, 0 takes all; ``exemplars`` likewise.
 
-    ``whole`` reports on whole test sets, or on ``images`` of them; ``balanced`` draws equally from all classes;
-    ``by_reference`` leaves images in the data sets' files, to be decoded when they are needed; ``models_by_reference``
-    leaves models in theirs. ``licenses`` are those stated of models and data sets, by name.
+    ``whole`` reports on whole test sets, or on ``images`` of each. ``balanced`` samples equally from all classes.
+    ``by_reference`` leaves images in the data sets' files and decodes them on demand; ``models_by_reference`` leaves
+    models in their files. ``licenses`` are {name of a model or data set: its license}.
     """
 
     pretrained: str
     tasks: tuple[TaskSource, ...]
-    text: str | None = None  # where the text tower is; default: the pretrained model
+    text: str | None = None  # the model with the text tower; default: the pretrained model
     multitask: str | None = None
-    activation: str = ""  # of all the models and the text tower; empty: as their files state
-    architecture: str = ""  # what their files do not state, as StatedArchitecture writes it
+    activation: str = ""  # of all models and the text tower; empty: as their files state
+    architecture: str = ""  # fields that their files do not state, in the form of ``StatedArchitecture.text``
     images: int = 250
     exemplars: int = 96
     seed: int = 0
@@ -80,7 +80,7 @@ class Description:
 
     @classmethod
     def load(cls, path: Path) -> Self:
-        """The description in a YAML file; raises TaskError if the file is none."""
+        """The description in a YAML file; raises TaskError if the file is not a description."""
         try:
             return cls.from_plain(read_plain_yaml(path.read_text("utf-8"), "file"), path.absolute().parent)
         except (OSError, UnicodeDecodeError) as error:
@@ -93,8 +93,8 @@ class Description:
         """The description in plain data.
 
         Raises:
-            TaskError: unknown keys, or values of the wrong kind.
-            CheckpointError: an unknown architecture.
+            TaskError: a key is unknown, or a value is of the wrong kind.
+            CheckpointError: the architecture is unknown.
         """
         if not isinstance(data, Mapping):
             raise TaskError("A description is a mapping with `pretrained` and `tasks`.")
@@ -105,21 +105,21 @@ class Description:
         _check_numbers(options)
         for name in ("mean", "std"):
             if name in options:
-                options[name] = _three(options[name], name)
+                options[name] = _color_values(options[name], name)
         for name in ("pretrained", "text", "multitask"):
-            _text(options.get(name), name)
+            _check_text(options.get(name), name)
         licenses = options.get("licenses", {})
         if not isinstance(licenses, Mapping) or not all(map(_is_text, (*licenses, *licenses.values()))):
             raise TaskError("`licenses` is a mapping from names of models and data sets to texts.")
         if (named := options.get("activation", "")) not in ("", *ACTIVATIONS):
             raise TaskError(f"`activation` is {' or '.join(ACTIVATIONS)}; got {printable(repr(named), 60)}.")
         if "architecture" in options:
-            _text(options["architecture"], "architecture")
+            _check_text(options["architecture"], "architecture")
             options["architecture"] = named_architecture(options["architecture"], base).text()
         return cls(**options, base=base)
 
     def resolve_path(self, text: str) -> Path:
-        """The path of one of its data sets or files."""
+        """The path that ``text`` means, relative to the description's folder."""
         return locate(text, self.base)
 
     def models(self) -> dict[str, ModelRef]:
@@ -133,12 +133,12 @@ class Description:
 
     @property
     def stated(self) -> StatedArchitecture:
-        """What is stated of the models in place of their files."""
+        """The architecture that the description states where the models' files do not."""
         return StatedArchitecture.parse(self.architecture)
 
 
 def _check_numbers(options: dict[str, Any]) -> None:
-    """Raise TaskError for amounts that are none, and for choices that are not true or false; "all" becomes 0."""
+    """Raise TaskError for amounts that are no numbers and choices that are no booleans; "all" becomes 0."""
     for name in ("images", "exemplars"):
         if options.get(name) == ALL:
             options[name] = 0
@@ -163,7 +163,7 @@ def _task(key: str, entry: Any) -> TaskSource:
     where = f"task {key!r}"
     options = _options(entry, TaskSource, without=("key",), needed=("images",), where=where)
     for name in set(options) - {"classes", "templates"}:
-        _text(options[name], f"{name} of {where}")
+        _check_text(options[name], f"{name} of {where}")
     if "templates" in options:
         options["templates"] = _texts(options["templates"], f"templates of {where}")
     classes = options.get("classes")
@@ -179,7 +179,7 @@ def _task(key: str, entry: Any) -> TaskSource:
 
 
 def _check_wording(options: Mapping[str, Any], where: str) -> None:
-    """Raise TaskError if there is no such wording, or nothing that it would change."""
+    """Raise TaskError if the wording is unknown, or has no prompts to apply to."""
     wording = options.get("wording", CLIP)
     if wording not in WORDINGS:
         near = did_you_mean(wording, WORDINGS)
@@ -191,7 +191,7 @@ def _check_wording(options: Mapping[str, Any], where: str) -> None:
 def _options(
     data: Mapping[Any, Any], kind: type[Any], *, without: Iterable[str], needed: Iterable[str], where: str
 ) -> dict[str, Any]:
-    """The entries that are set; raises TaskError for unknown and missing ones."""
+    """The entries that are not None; raises TaskError for unknown and missing entries."""
     allowed = [field.name for field in fields(kind) if field.name not in without]
     for name in data:
         if name not in allowed:
@@ -206,19 +206,19 @@ def _is_text(value: Any) -> bool:
     return isinstance(value, str)
 
 
-def _text(value: Any, name: str) -> None:
+def _check_text(value: Any, name: str) -> None:
     if value is not None and (not isinstance(value, str) or not value or len(value) > 4096 or "\0" in value):
         raise TaskError(f"{name} is text; got {printable(repr(value), 60)}.")
 
 
 def _texts(value: Any, name: str) -> tuple[str, ...]:
-    """A list of texts; whole numbers, which YAML makes of unquoted digits, are taken as text."""
+    """A list of texts; whole numbers, which YAML reads from unquoted digits, become texts."""
     if not isinstance(value, list | tuple) or not all(isinstance(v, str) or type(v) is int for v in value) or not value:
         raise TaskError(f"{name} is a list of texts; got {printable(repr(value), 60)}.")
     return tuple(map(str, value))
 
 
-def _three(value: Any, name: str) -> tuple[float, ...]:
+def _color_values(value: Any, name: str) -> tuple[float, ...]:
     numbers = tuple(value) if isinstance(value, list | tuple) else ()
     least = 1e-6 if name == "std" else -100.0
     if len(numbers) != 3 or not all(type(v) in {int, float} and least < v < 100 for v in numbers):
@@ -230,7 +230,7 @@ def read_classes(path: Path) -> ClassNames:
     """Class names from a file: one per line, in the order of labels, or YAML or JSON with a list or a mapping.
 
     Raises:
-        TaskError: it cannot be read.
+        TaskError: the file cannot be read, or holds something else.
     """
     text = names_text(path)
     if path.suffix.casefold() not in {".yaml", ".yml", ".json"}:

@@ -37,9 +37,9 @@ from merging.tasks.context import QUIET, Context
 
 TASKS, HEADS_FILE = "tasks.json", "heads.safetensors"
 IMAGES, HEADS, MODELS = "Reading images", "Building heads", "Writing models"
-SHARES = {IMAGES: 0.6, HEADS: 0.3, MODELS: 0.1}  # of the time, about
+SHARES = {IMAGES: 0.6, HEADS: 0.3, MODELS: 0.1}  # approximate shares of the time
 LISTED = 20  # damaged images that are listed
-SAME_SCALE = 0.01  # relative difference that the logit scales of heads may have
+SAME_SCALE = 0.01  # largest relative difference between the logit scales of heads
 
 
 def write_benchmark(
@@ -51,18 +51,18 @@ def write_benchmark(
     tokenize: Tokenize | None = None,
     complete: Callable[[Benchmark], object] = lambda made: None,
 ) -> Benchmark:
-    """The benchmark of a description, written to ``folder``, which appears whole or not at all.
+    """The benchmark of a description, written to ``folder``, which appears complete or not at all.
 
     Args:
         force: replace a folder that this function made before.
-        tokenize: see ``heads.build``.
-        complete: adds more to the benchmark before it appears; it still lies in a temporary folder.
+        tokenize: see ``zero_shot_heads.build``.
+        complete: called with the benchmark in its temporary folder, to add more before it appears.
 
     Raises:
-        TaskError: a data set, class names or a head that cannot be used; says which and why.
-        CheckpointError: a model that cannot be opened, or that does not fit the pretrained one.
-        StoreError: the folder cannot be written, or the disk is full; an earlier one has not changed.
-        Cancelled: asked to stop; nothing is kept.
+        TaskError: a data set, class names or a head cannot be used.
+        CheckpointError: a model cannot be opened, or does not fit the pretrained model.
+        StoreError: the folder cannot be written, or the disk is full; an earlier folder is unchanged.
+        Cancelled: the user cancelled; nothing is written.
     """
     _check_target(folder, force)
     planned = plan_benchmark(description, choose_device(context.device))
@@ -75,12 +75,12 @@ def write_benchmark(
         if force and folder.exists():
             replace(partial, folder.absolute())
         elif not publish(partial, folder.absolute()):
-            _check_target(folder, force)  # another process has made it meanwhile
+            _check_target(folder, force)  # another process made it meanwhile
     return Benchmark.load(folder.resolve())
 
 
 def _check_target(folder: Path, force: bool) -> None:
-    """Raise TaskError unless the folder is free, or was made here and may be replaced."""
+    """Raise TaskError unless the folder is empty, or is a benchmark that may be replaced."""
     made = has_manifest(folder)
     if folder.exists() and not made and (not folder.is_dir() or any(folder.iterdir())):
         raise TaskError(f"{folder.name} exists and was not made by this command; choose another folder.")
@@ -99,8 +99,8 @@ class _Build:
 
     def run(self, tokenize: Tokenize | None) -> None:
         """Write everything, the manifest last."""
-        self._images()
-        self._heads(tokenize)
+        self._write_images()
+        self._write_heads(tokenize)
         models, text = self.plan.models, self.plan.copied_text
         meter = self.parts[MODELS].meter(models.nbytes + (text.nbytes if text else 0))
         if self.plan.description.models_by_reference:
@@ -109,10 +109,10 @@ class _Build:
             write_models(self.folder / "models", models, meter)
         if text is not None:
             write_text_tower(self.folder / TEXT_TOWER, text, models, meter)
-        self._tasks()
-        self._manifest()
+        self._write_tasks()
+        self._write_manifest()
 
-    def _images(self) -> None:
+    def _write_images(self) -> None:
         (self.folder / "data").mkdir()
         description, size = self.plan.description, self.plan.models.architecture.image_size
         meter = self.parts[IMAGES].meter(self.plan.images)
@@ -122,7 +122,7 @@ class _Build:
                 path, task.data, task.split, size, self.plan.amounts, meter, task.title, description.by_reference
             )
 
-    def _heads(self, tokenize: Tokenize | None) -> None:
+    def _write_heads(self, tokenize: Tokenize | None) -> None:
         heads: dict[str, Head] = {}
         prompts = {task.source.key: len(task.classes.names) * len(task.templates) for task in self.plan.tasks}
         parts = self.parts[HEADS].split(prompts)
@@ -143,7 +143,7 @@ class _Build:
         rows = {key: head.rows.contiguous() for key, head in heads.items()}
         save(self.folder / HEADS_FILE, rows | {LOGIT: torch.tensor(scales[high])})
 
-    def _tasks(self) -> None:
+    def _write_tasks(self) -> None:
         description = self.plan.description
         mean, std = normalization(self.plan.models.pretrained)
         size = self.plan.models.architecture.image_size
@@ -168,9 +168,9 @@ class _Build:
             **more,
         }
 
-    def _manifest(self) -> None:
+    def _write_manifest(self) -> None:
         description, models = self.plan.description, self.plan.models
-        # Where images lie may change without harm; their digests are in the tasks' own files.
+        # The paths of images may change; their digests are in the tasks' own files.
         files = sorted(p for p in self.folder.rglob("*") if p.is_file() and not p.name.endswith(PLACES_SUFFIX))
         content = {
             "version": 1,

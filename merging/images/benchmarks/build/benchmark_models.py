@@ -31,14 +31,14 @@ from merging.models.stated_architecture import NOTHING_STATED, StatedArchitectur
 from merging.models.text_tower import stated_text
 
 ASSUMED = (
-    "Nothing beside the pretrained model's weights says which activation it has; {} was taken. If it has another one, "
-    "name it with --activation, or as `activation` in the description."
+    "Nothing beside the pretrained model's weights says which activation it has; {} was assumed. If it has another "
+    "one, name it with --activation, or as `activation` in the description."
 )
 
 
 @dataclass(frozen=True)
 class BenchmarkModels:
-    """A pretrained model with the models trained from it, by name; their tensors are named as in the pretrained one."""
+    """A pretrained model and {name: model trained from it}, whose tensors have the pretrained model's names."""
 
     pretrained: Checkpoint
     trained: Mapping[str, Checkpoint]
@@ -47,12 +47,12 @@ class BenchmarkModels:
 
     @property
     def all(self) -> Mapping[str, Checkpoint]:
-        """All of them by name, the pretrained one first."""
+        """{name: model} of all models, the pretrained model first."""
         return {PRETRAINED: self.pretrained, **self.trained}
 
     @property
     def nbytes(self) -> int:
-        """Bytes that they take as files."""
+        """Bytes of all models as files."""
         return sum(_size(model) for model in self.all.values())
 
 
@@ -62,11 +62,11 @@ def open_models(
     activation: str = "",
     stated: StatedArchitecture = NOTHING_STATED,
 ) -> BenchmarkModels:
-    """The models of a benchmark; ``activation`` is theirs where their files do not state it or state it wrongly.
+    """The models of a benchmark; ``activation`` replaces a missing or wrong activation in their files.
 
     Raises:
-        CheckpointError: a file that is no checkpoint, or one that states something else than ``given``.
-        TaskError: models that do not fit together; names every tensor.
+        CheckpointError: a file is no checkpoint, or contradicts ``stated``.
+        TaskError: the models do not fit together; the message names the tensors.
     """
     first = with_activation(with_architecture(pretrained.open(PRETRAINED), stated), activation)
     experts = {name: model.open(name, first) for name, model in trained.items()}
@@ -91,7 +91,7 @@ def open_models(
 
 
 def normalization(pretrained: Checkpoint) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Mean and standard deviation of colors: those stated beside the pretrained model's weights, or CLIP's."""
+    """Mean (3,) and standard deviation (3,) of colors, from the pretrained model's metadata or else CLIP's."""
     preprocess = architecture_in_metadata(pretrained).get("preprocess")
     if isinstance(preprocess, dict) and "mean" in preprocess and "std" in preprocess:
         return tuple(preprocess["mean"]), tuple(preprocess["std"])
@@ -102,7 +102,7 @@ def write_models(folder: Path, models: BenchmarkModels, meter: Meter) -> None:
     """Write every model as ``<name>.safetensors``, without its text transformer."""
     folder.mkdir()
     for name, model in models.all.items():
-        about = _about(name, models)
+        about = _file_metadata(name, models)
         infos = {p.name: model.infos[p.name] for p in model.parameters if p.part != TEXT_TOWER}
         with SafetensorsWriter(folder / f"{name}.safetensors", infos, about) as writer:
             for tensor, info in infos.items():
@@ -110,19 +110,19 @@ def write_models(folder: Path, models: BenchmarkModels, meter: Meter) -> None:
                 meter.advance(info.nbytes, "Writing models", name)
 
 
-def write_references(folder: Path, models: BenchmarkModels, places: Mapping[str, Path]) -> None:
-    """Write for every model where it is, by its name, in place of the model."""
+def write_references(folder: Path, models: BenchmarkModels, paths: Mapping[str, Path]) -> None:
+    """Write a reference to every model instead of the model; ``paths`` are {name: path}."""
     folder.mkdir()
     for name in models.all:
         like = "" if name == PRETRAINED else f"{PRETRAINED}{REFERENCE}"
-        write_reference(folder / f"{name}{REFERENCE}", places[name].absolute(), _about(name, models), like)
+        write_reference(folder / f"{name}{REFERENCE}", paths[name].absolute(), _file_metadata(name, models), like)
 
 
-def _about(name: str, models: BenchmarkModels) -> dict[str, str]:
+def _file_metadata(name: str, models: BenchmarkModels) -> dict[str, str]:
     """The metadata of a model's file."""
     role = name if name in (PRETRAINED, MULTITASK) else "expert"
     return {
-        "architecture": json.dumps(_stated(models)),
+        "architecture": json.dumps(_architecture_metadata(models)),
         "role": role,
         "task": name if role == "expert" else "",
         "from": Path(models.all[name].label).name,
@@ -130,8 +130,8 @@ def _about(name: str, models: BenchmarkModels) -> dict[str, str]:
 
 
 def write_text_tower(path: Path, text: Checkpoint, models: BenchmarkModels, meter: Meter) -> None:
-    """Write the text tower that goes with the models, for exports of whole CLIP models."""
-    stated = _stated(models) | {"text_cfg": dict(stated_text(text))}
+    """Write the text tower of the models, for exports of whole CLIP models."""
+    stated = _architecture_metadata(models) | {"text_cfg": dict(stated_text(text))}
     about = {"architecture": json.dumps(stated), "role": "text tower", "from": Path(text.label).name}
     with SafetensorsWriter(path, text.infos, about) as writer:
         for tensor, info in text.infos.items():
@@ -139,18 +139,19 @@ def write_text_tower(path: Path, text: Checkpoint, models: BenchmarkModels, mete
             meter.advance(info.nbytes, "Writing models", "text tower")
 
 
-def _stated(models: BenchmarkModels) -> dict[str, Any]:
-    """The architecture as metadata that every part of the program reads."""
+def _architecture_metadata(models: BenchmarkModels) -> dict[str, Any]:
+    """The architecture in the form of a checkpoint's metadata."""
     tower = models.architecture
     fields = {"image_size": tower.image_size, "layers": tower.layers, "width": tower.width}
     fields |= {"head_width": tower.width // tower.heads, "patch_size": tower.patch_size}
-    kept = {
+    others = {
         name: value
         for name, value in architecture_in_metadata(models.pretrained).items()
         if name in {"text_cfg", "preprocess"}
     }
-    return {"embed_dim": tower.embed_dim, "quick_gelu": tower.quick_gelu, "vision_cfg": fields, **kept}
+    return {"embed_dim": tower.embed_dim, "quick_gelu": tower.quick_gelu, "vision_cfg": fields, **others}
 
 
 def _size(model: Checkpoint) -> int:
+    """Bytes of a model without its text transformer."""
     return sum(model.infos[p.name].nbytes for p in model.parameters if p.part != TEXT_TOWER)

@@ -33,7 +33,7 @@ LOGIT = "logit_scale"
 
 @dataclass(frozen=True)
 class PlannedTask:
-    """A task with its data set opened; ``head`` is read already, or None if it is to be built from the names."""
+    """A task with its opened data set; ``head`` is the released head, or None if it is built from the class names."""
 
     source: TaskSource
     title: str
@@ -46,13 +46,13 @@ class PlannedTask:
 
 @dataclass(frozen=True)
 class Plan:
-    """A benchmark to be written. ``tower`` is None if no head is to be built, or if the plan was made without it."""
+    """A benchmark to be written. ``tower`` is None if no head must be built, or if the plan was made without it."""
 
     description: Description
     models: BenchmarkModels
     tasks: tuple[PlannedTask, ...]
     tower: TextTower | None
-    text: CheckpointView | None  # the text tower in its file, which the benchmark keeps for exports
+    text: CheckpointView | None  # the text tower in its file, which exports need
 
     @property
     def prompts(self) -> int:
@@ -61,43 +61,43 @@ class Plan:
 
     @property
     def nbytes(self) -> int:
-        """Bytes that the benchmark will take at most, without the heads."""
+        """The largest number of bytes that the benchmark can take, without the heads."""
         text = self.copied_text.nbytes if self.copied_text else 0
         return self.pixels + (0 if self.description.models_by_reference else self.models.nbytes) + text
 
     @property
     def copied_text(self) -> CheckpointView | None:
-        """The text tower, unless it stays in the file of a pretrained model that is only referred to."""
+        """The text tower, or None if it stays in the file of a pretrained model that is referenced."""
         own = self.description.text in {None, self.description.pretrained}
         return None if own and self.description.models_by_reference else self.text
 
     def model_paths(self) -> dict[str, Path]:
-        """Where the models lie, by name."""
+        """{name: path} of the models, fetched if they are on the Hub."""
         return {name: model.fetch() for name, model in self.description.models().items()}
 
     @property
     def pixels(self) -> int:
-        """Bytes of the images that it will take at most; images that are only referred to take none to speak of."""
+        """The largest number of bytes of its images; 0 for referenced images, whose positions take few bytes."""
         return 0 if self.description.by_reference else self.images * 3 * self.models.architecture.image_size**2
 
     @property
     def images(self) -> int:
-        """Number of images that the benchmark will hold at most."""
+        """The largest number of images that the benchmark can hold."""
         return sum(self.amounts.most(task.split) for task in self.tasks)
 
     @property
     def amounts(self) -> Amounts:
-        """How many images of each data set are drawn."""
+        """The numbers of images to sample from each data set."""
         return Amounts(self.description.images, self.description.exemplars)
 
 
 def plan_benchmark(description: Description, device: torch.device | str = "cpu", *, tower: bool = True) -> Plan:
     """The plan of a description's benchmark, with every file opened once.
 
-    Without ``tower`` the text tower is only located and not read, which is enough to show the plan.
+    Without ``tower`` the text tower is located but not read, which is enough to show the plan.
 
     Raises:
-        TaskError, CheckpointError: what cannot be used, and why.
+        TaskError, CheckpointError: a data set or model cannot be used.
     """
     trained = description.models()
     models = open_models(trained.pop(PRETRAINED), trained, description.activation, description.stated)
@@ -110,7 +110,7 @@ def plan_benchmark(description: Description, device: torch.device | str = "cpu",
 
 
 def _text(description: Description, width: int, *, needed: bool) -> CheckpointView | None:
-    """The text tower, of which nothing is read yet; None if there is none and no head needs it."""
+    """The text tower, not read yet; None if there is none and no head needs it."""
     source = ModelRef(description.text or description.pretrained, description.base)
     try:
         opened = open_stored(source, strip_folders(source.text))
@@ -119,12 +119,14 @@ def _text(description: Description, width: int, *, needed: bool) -> CheckpointVi
     except CheckpointError as error:
         if not needed and description.text is None:
             return None
-        raise CheckpointError(f"{error} Heads are built by it; name the whole model as `text` (--text).") from None
+        raise CheckpointError(
+            f"{error} Heads are built with the text tower; name the whole model as `text` (--text)."
+        ) from None
     own = text.infos[PROJECTION].shape[1]
     if own != width:
         raise TaskError(
-            f"The text tower of {text.name} gives {own} features and the pretrained model {width}: they are not of one "
-            "model."
+            f"The text tower of {text.name} gives {own} features and the pretrained model {width}: they are not from "
+            "one model."
         )
     return text
 
@@ -168,7 +170,7 @@ def _task(source: TaskSource, description: Description, models: BenchmarkModels)
 
 
 def _head(path: Path, names: Sequence[str], order: Sequence[str], models: BenchmarkModels) -> Head:
-    """A released head with its rows in the order of the data set's labels; ``order`` is that of the file."""
+    """A released head with its rows in the order of ``names``; ``order`` has the names in the file's order."""
     head = read_head(path, len(order), models.architecture.embed_dim, logit_scale(models.pretrained))
     if tuple(names) == tuple(order):
         return head
@@ -179,14 +181,14 @@ def _head(path: Path, names: Sequence[str], order: Sequence[str], models: Benchm
 
 
 def logit_scale(pretrained: Checkpoint) -> float:
-    """The factor of a pretrained model that turns cosines into logits, if its file has it; OpenAI's otherwise."""
+    """The factor that turns cosines into logits: from the pretrained model's file, else OpenAI's."""
     if LOGIT not in pretrained.infos or pretrained.infos[LOGIT].numel != 1:
         return LOGIT_SCALE
     return float(pretrained.read(LOGIT).float().exp())
 
 
 def check_room(plan: Plan, folder: Path) -> None:
-    """Raise TaskError if the disk has too little room; temporary pixels count a second time."""
+    """Raise TaskError if the disk has too little space; temporary pixels count a second time."""
     needed, free = plan.nbytes + plan.pixels, free_bytes(folder.absolute().parent)
     if needed > free:
         raise TaskError(

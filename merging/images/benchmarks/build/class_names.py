@@ -1,4 +1,4 @@
-"""The class names that a text tower reads: the data set's own, the user's, or those of the papers."""
+"""The class names for a text tower's prompts: the data set's own, the user's, or those of the papers."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ ClassNames = Sequence[str] | Mapping[str, str] | None  # in the order of labels,
 
 @dataclass(frozen=True, slots=True)
 class Classes:
-    """Class names in the order of labels, and ``how``: in words, where they come from."""
+    """Class names in the order of labels; ``how`` is a phrase on their source."""
 
     names: tuple[str, ...]
     how: str
-    cautions: tuple[str, ...] = ()  # what was assumed of the labels
+    cautions: tuple[str, ...] = ()  # assumptions about the labels
 
 
 def name_classes(data: DataSet, chosen: ClassNames = None, prompts: Prompts | None = None) -> Classes:
     """The class names of a data set, in the order of its labels.
 
     Raises:
-        TaskError: there are too few or too many names, a name twice, or nothing says what labels mean.
+        TaskError: the number of names is wrong, a name occurs twice, or the meaning of the labels is unknown.
     """
     own = data.class_names
     if isinstance(chosen, Mapping):
-        classes = Classes(_mapped(own, chosen), "as given, by the data set's own names")
+        classes = Classes(_map_names(own, chosen), "as given, by the data set's own names")
     elif chosen is not None:
-        classes = _listed(own, tuple(chosen), data.classes)
+        classes = _match_list(own, tuple(chosen), data.classes)
     elif prompts is not None:
-        classes = _published(own, prompts, data.classes)
+        classes = _match_published(own, prompts, data.classes)
     elif own is not None:
         spaced = tuple(name.replace("_", " ") for name in own)
         classes = Classes(spaced, "the data set's own, with underscores as spaces")
@@ -48,7 +48,7 @@ def name_classes(data: DataSet, chosen: ClassNames = None, prompts: Prompts | No
     return Classes(names, classes.how, classes.cautions)
 
 
-def _mapped(own: Sequence[str] | None, chosen: Mapping[str, str]) -> tuple[str, ...]:
+def _map_names(own: Sequence[str] | None, chosen: Mapping[str, str]) -> tuple[str, ...]:
     if own is None:
         raise TaskError("The data set's classes have numbers and no names; give class names as a list in their order.")
     by_name = {simplify_name(key): name for key, name in chosen.items()}
@@ -58,7 +58,7 @@ def _mapped(own: Sequence[str] | None, chosen: Mapping[str, str]) -> tuple[str, 
     return tuple(by_name[simplify_name(name)] for name in own)
 
 
-def _listed(own: Sequence[str] | None, chosen: tuple[str, ...], classes: int) -> Classes:
+def _match_list(own: Sequence[str] | None, chosen: tuple[str, ...], classes: int) -> Classes:
     if len(chosen) != classes:
         raise TaskError(f"{len(chosen)} class names are given; the data set has {classes} classes.")
     by_name = {simplify_name(name): name for name in chosen}
@@ -71,7 +71,7 @@ def _listed(own: Sequence[str] | None, chosen: tuple[str, ...], classes: int) ->
 
 
 def _refuse_another_order(own: Sequence[str], chosen: Sequence[str]) -> None:
-    """Raise TaskError if a name in a list is that of another label of the data set: the orders differ."""
+    """Raise TaskError if a chosen name is the data set's name of another label: the orders differ."""
     label = {simplify_name(name): number for number, name in enumerate(own)}
     for number, name in enumerate(chosen):
         if label.get(simplify_name(name), number) != number:
@@ -82,7 +82,7 @@ def _refuse_another_order(own: Sequence[str], chosen: Sequence[str]) -> None:
             )
 
 
-def _published(own: Sequence[str] | None, prompts: Prompts, classes: int) -> Classes:
+def _match_published(own: Sequence[str] | None, prompts: Prompts, classes: int) -> Classes:
     if own is not None:
         names = tuple(prompts.match(own))
         how = f"those of {prompts.title}, matched by name"
@@ -101,7 +101,7 @@ def _published(own: Sequence[str] | None, prompts: Prompts, classes: int) -> Cla
 
 def _check(names: Sequence[str], prompts: Prompts | None) -> None:
     if unusable := [name for name in names if not name or len(name) > MAX_NAME or not name.isprintable()]:
-        raise TaskError(f"{printable(unusable[0], 40)!r} is no class name: text in one line is expected.")
+        raise TaskError(f"{printable(unusable[0], 40)!r} is not a class name: text in one line is expected.")
     first: dict[str, int] = {}
     for number, name in enumerate(names):
         same = first.setdefault(name.casefold(), number)

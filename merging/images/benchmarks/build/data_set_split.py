@@ -1,4 +1,4 @@
-"""How the images of a data set are used: exemplars from the training part, two halves of the test part or all of it."""
+"""Splits a data set: exemplars from the training part, and two halves of the test part or all of it."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from merging.base.text import first_few, printable
 from merging.images.data_sets.labeled_images import TEST, TRAIN, VALIDATION, DataSet, Labels, part_of_name
 
 Order = NDArray[np.intp]
-PartOrder = tuple[str, Order]  # a part, and its images in the order of the draw
+PartOrder = tuple[str, Order]  # a part, and its image indices (n,) in random order
 
 
 @dataclass(frozen=True)
 class Split:
-    """Where exemplars and test images are drawn from, each a part and its images in the order of the draw.
+    """The parts from which exemplars and test images are sampled, each with its images in random order.
 
-    With ``whole``, all test images are reported on; images to choose on come from ``choosing``, if that is not None.
+    With ``whole``, all test images are for reporting; images to choose on come from ``choosing``, if it is not None.
     """
 
     exemplars: PartOrder | None
@@ -41,15 +41,15 @@ def split_data_set(
     balanced: bool = False,
     whole: bool = False,
 ) -> Split:
-    """The split of a data set, the same for the same key and seed whatever else is in the benchmark.
+    """The split of a data set, which depends only on its key and the seed, not on the benchmark's other tasks.
 
-    Test images come from the part "test", or from "validation" where there is none; exemplars from "train". A data set
-    in one piece is cut: half to draw exemplars from, half to test on. ``test_split`` names another part to test on,
-    as the data set writes it. ``balanced`` draws equally from all classes. ``whole`` reports on all test images; then
-    images to choose on come from "validation", if that is not tested on.
+    Test images come from the part "test", or from "validation" if there is no such part; exemplars come from "train".
+    A data set in one piece is cut: half for exemplars, half for tests. ``test_split`` names another part to test on, as
+    the data set writes it. ``balanced`` samples equally from all classes. ``whole`` reports on all test images; then
+    images to choose on come from "validation", if that is not the test part.
 
     Raises:
-        TaskError: the data set has no such part, or it is the one from which exemplars are drawn.
+        TaskError: the data set has no such part, or exemplars are sampled from it.
     """
     shuffled = {part: _shuffled(len(labels), key, part, seed) for part, labels in data.parts.items() if len(labels)}
     if balanced:
@@ -71,8 +71,8 @@ def split_data_set(
             "There is no training part, so there are no exemplars: methods that need them cannot run with this task."
         )
         return Split(None, (test, shuffled[test]), f"{rule}; no exemplars", (lacking,), **after)
-    drawn = (TRAIN, shuffled[TRAIN])
-    return Split(drawn, (test, shuffled[test]), f"exemplars from part 'train', {rule}", **after)
+    exemplars = (TRAIN, shuffled[TRAIN])
+    return Split(exemplars, (test, shuffled[test]), f"exemplars from part 'train', {rule}", **after)
 
 
 def _cut(shuffled: dict[str, Order], seed: int, *, whole: bool) -> Split:
@@ -90,16 +90,16 @@ def _cut(shuffled: dict[str, Order], seed: int, *, whole: bool) -> Split:
 
 
 def order_evenly(order: Order, labels: Labels) -> Order:
-    """The same images, so that after any number of them no class has two more than another that has images left."""
+    """The same images (n,) in an order that takes turns between the classes that still have images."""
     classes = labels[order]
     by_class = np.argsort(classes, kind="stable")
-    before = np.empty(len(order), np.intp)  # how many of its class come before an image
+    before = np.empty(len(order), np.intp)  # count of images of the same class before each image
     before[by_class] = np.arange(len(order)) - np.searchsorted(classes[by_class], classes[by_class])
     return order[np.argsort(before, kind="stable")]
 
 
 def _named(test_split: str, parts: Collection[str]) -> str:
-    """The part that a data set's own name of a split means."""
+    """The part that a data set's own name of a split refers to; raises TaskError if it has none."""
     part = test_split if test_split in parts else part_of_name(test_split)
     if part is None or part not in parts:
         raise TaskError(f"It has no split {printable(test_split, 60)!r}; it has {first_few(parts)}.")
@@ -109,6 +109,6 @@ def _named(test_split: str, parts: Collection[str]) -> str:
 
 
 def _shuffled(count: int, key: str, part: str, seed: int) -> Order:
-    """All indices in a seeded order."""
+    """All indices (count,) in a seeded random order."""
     entropy = [seed, *f"{key}/{part}".encode()]
     return np.random.default_rng(entropy).permutation(count)

@@ -1,4 +1,4 @@
-"""Draws images of a data set, as a tower sees them, into the arrays of a benchmark; few are in memory at a time."""
+"""Samples images of a data set into the arrays of a benchmark; few images are in memory at a time."""
 
 from __future__ import annotations
 
@@ -26,32 +26,32 @@ from merging.images.benchmarks.build.image_stores import (
 from merging.images.data_sets.labeled_images import DataSet
 
 TOLERATED = 0.1  # share of images that may be damaged before a data set is refused
-EARLY = 100  # damaged images after which that share is checked before the draw is complete
+EARLY = 100  # damaged images after which that share is checked before the sample is complete
 
 
 @dataclass(frozen=True, slots=True)
 class Amounts:
-    """How many images are drawn at most: in each half, or of a whole test set, and exemplars; 0 takes all."""
+    """The largest numbers of images in each half (or in a whole test set) and of exemplars; 0 takes all."""
 
     images: int
     exemplars: int
 
     def most(self, split: Split) -> int:
-        """Number of images of a data set that are kept at most."""
+        """The largest number of images that are sampled from a data set."""
         test, training = len(split.test[1]), len(split.exemplars[1]) if split.exemplars else 0
         choosing = len(split.choosing[1]) if split.choosing else 0
-        kept = min(test, self.tested(split)) if self.images else test
-        kept += min(choosing, self.images) if self.images else choosing
-        return kept + (min(training, self.exemplars) if self.exemplars else training)
+        sampled = min(test, self.tested(split)) if self.images else test
+        sampled += min(choosing, self.images) if self.images else choosing
+        return sampled + (min(training, self.exemplars) if self.exemplars else training)
 
     def tested(self, split: Split) -> int:
-        """Number of images to draw from the test part."""
+        """Number of images to sample from the test part."""
         return self.images if split.whole else 2 * self.images
 
 
 @dataclass
 class SampledImages:
-    """The images kept by a draw, as (number, label) in its order, and the problems of the damaged ones."""
+    """Sampled images as (number in the store, label), and the problems of damaged images."""
 
     taken: list[tuple[int, int]] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
@@ -64,26 +64,27 @@ def sample_images(
     """The first ``count`` images of an order that can be read (0: all); a damaged one is replaced by the next.
 
     Raises:
-        TaskError: more than a tenth of the images that were tried are damaged; names the first of them.
+        TaskError: more than a tenth of the images that were tried are damaged; the message names the first.
     """
-    sample, kept = SampledImages(), dict[int, int]()
+    sample, numbers = SampledImages(), dict[int, int]()  # index in the part -> number in the store
     if part_order is None:
         return sample
     part, order = part_order
     count = min(count, len(order)) if count else len(order)
-    while len(kept) < count and sample.tried < len(order):
-        batch = order[sample.tried : sample.tried + count - len(kept)].tolist()
+    while len(numbers) < count and sample.tried < len(order):
+        batch = order[sample.tried : sample.tried + count - len(numbers)].tolist()
         sample.tried += len(batch)
         for seen, (index, pixels) in enumerate(store.squares(part, sorted(batch)), start=1):
             if isinstance(pixels, TaskError):
                 sample.problems.append(str(pixels))
                 _refuse_if_many(sample.problems, seen if len(sample.problems) > EARLY else len(order), title)
             else:
-                kept[index] = store.add(part, index, pixels)
+                numbers[index] = store.add(part, index, pixels)
             meter.advance(1, "Reading images", title)
         _refuse_if_many(sample.problems, sample.tried, title)
     labels = store.data.parts[part]
-    sample.taken = [(kept[index], int(labels[index])) for index in order[: sample.tried].tolist() if index in kept]
+    tried = order[: sample.tried].tolist()
+    sample.taken = [(numbers[index], int(labels[index])) for index in tried if index in numbers]
     return sample
 
 
@@ -94,9 +95,10 @@ def _refuse_if_many(problems: Sequence[str], tried: int, title: str) -> None:
 
 @dataclass(frozen=True)
 class WrittenTask:
-    """The result for a data set: images per split, problems of damaged ones, and test images that are exemplars too.
+    """The result for a data set: images per split, problems of damaged images, and the overlap.
 
-    ``drawn_from`` has for each split the part of the data set, and the number of images there.
+    ``overlap`` counts test images that are exemplars, too. ``sources`` has for each split the part of the data set and
+    the number of images in it.
     """
 
     counts: dict[str, int]
@@ -108,10 +110,10 @@ class WrittenTask:
 def write_task(
     path: Path, data: DataSet, split: Split, size: int, amounts: Amounts, meter: Meter, title: str, by_reference: bool
 ) -> WrittenTask:
-    """Write a task's npz as ``Benchmark`` reads it; ``by_reference`` stores where images lie in place of pixels.
+    """Write a task's npz as ``Benchmark`` reads it; ``by_reference`` stores positions in files instead of pixels.
 
     Raises:
-        TaskError: too many damaged images, fewer than two to test on, or images that cannot be referred to.
+        TaskError: too many images are damaged, fewer than two are left to test on, or images cannot be referenced.
     """
     store = ImageLocations(data, size) if by_reference else StoredPixels(data, size, path.with_suffix(".pixels"))
     with contextlib.closing(store):
@@ -136,13 +138,13 @@ def write_task(
         overlap = sum(store.mark(number) in seen for number, _ in tested.taken)
     counts = {name: len(taken) for name, taken in parts.items()}
     return WrittenTask(
-        counts, (*exemplars.problems, *tested.problems, *chosen.problems), overlap, _drawn_from(split, parts)
+        counts, (*exemplars.problems, *tested.problems, *chosen.problems), overlap, _sources(split, parts)
     )
 
 
-def _drawn_from(split: Split, parts: Mapping[str, object]) -> dict[str, tuple[str, int]]:
+def _sources(split: Split, parts: Mapping[str, object]) -> dict[str, tuple[str, int]]:
     sources = {"exemplar": split.exemplars, "choosing": split.choosing or split.test, "reporting": split.test}
-    return {name: (drawn[0], len(drawn[1])) for name, drawn in sources.items() if drawn and name in parts}
+    return {name: (order[0], len(order[1])) for name, order in sources.items() if order and name in parts}
 
 
 def _arrays(parts: Mapping[str, Sequence[tuple[int, int]]], store: ImageStore) -> Arrays:

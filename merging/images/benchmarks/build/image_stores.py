@@ -1,4 +1,4 @@
-"""What a benchmark keeps of the images that were drawn for a task: their pixels, or where their files lie."""
+"""Stores of a task's sampled images: their pixels, or references to their files."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ Arrays = Iterator[tuple[str, tuple[ArrayInfo, Iterable[bytes]]]]
 
 
 class ImageStore(ABC):
-    """Takes images of one data set, as a tower with images of ``size`` sees them, and numbers them from 0."""
+    """A store of images of one data set, resized to ``size`` for a tower and numbered from 0."""
 
     def __init__(self, data: DataSet, size: int) -> None:
         self.data, self.size = data, size
 
     @abstractmethod
     def squares(self, part: str, indices: Sequence[int]) -> Iterator[tuple[int, Square]]:
-        """(index, pixels) for increasing indices of a part; in place of a damaged image, the error that says why."""
+        """(index, pixels (size, size, 3)) for increasing indices of a part; a damaged image gives its error instead."""
 
     @abstractmethod
     def add(self, part: str, index: int, pixels: Pixels) -> int:
-        """Take an image of a part; gives its number."""
+        """Add an image (size, size, 3) of a part; returns its number."""
 
     @abstractmethod
     def mark(self, number: int) -> bytes:
@@ -42,14 +42,14 @@ class ImageStore(ABC):
 
     @abstractmethod
     def arrays(self, split: str, numbers: Sequence[int]) -> Arrays:
-        """The arrays of a split in the npz, by name."""
+        """(name, array) for the arrays of a split in the npz."""
 
     def order(self, numbers: Sequence[int]) -> Sequence[int]:
         """The order of a split's images in the benchmark, as positions in ``numbers``."""
         return range(len(numbers))
 
-    def close(self) -> None:  # noqa: B027 - most need not do anything
-        """Leave nothing open."""
+    def close(self) -> None:  # noqa: B027 - most stores have nothing to close
+        """Close open files."""
 
 
 class StoredPixels(ImageStore):
@@ -77,7 +77,7 @@ class StoredPixels(ImageStore):
         return self.count - 1
 
     def read(self, number: int) -> bytes:
-        """An image's bytes."""
+        """The bytes of an image's pixels."""
         self._file.seek(number * self.nbytes)
         return self._file.read(self.nbytes)
 
@@ -94,12 +94,12 @@ class StoredPixels(ImageStore):
 
 
 class ImageLocations(ImageStore):
-    """Places of images in the data set's files. Every image is decoded once, so that damaged ones are left out."""
+    """Positions of images in the data set's files. Every image is decoded once to leave out damaged ones."""
 
     def __init__(self, data: DataSet, size: int) -> None:
         super().__init__(data, size)
         self._marks: list[bytes] = []
-        self._places: list[tuple[int, int, int]] = []
+        self._positions: list[tuple[int, int, int]] = []
         self._files: dict[tuple[Path, str], int] = {}
 
     def squares(self, part: str, indices: Sequence[int]) -> Iterator[tuple[int, Square]]:
@@ -112,7 +112,7 @@ class ImageLocations(ImageStore):
         if reference is None:
             raise TaskError(
                 f"Image {index} of part {part!r} is in no file of its own, no row of a parquet file and no member of a "
-                f"tar ({printable(self.data.kind)}), so it cannot be referred to. Make the benchmark without "
+                f"tar ({printable(self.data.kind)}), so it cannot be referenced. Make the benchmark without "
                 "--by-reference."
             )
         return reference
@@ -120,20 +120,20 @@ class ImageLocations(ImageStore):
     def add(self, part: str, index: int, pixels: Pixels) -> int:
         one = self._reference(part, index)
         number = self._files.setdefault((one.file, one.column), len(self._files))
-        self._places.append((number, one.offset if one.row is None else one.row, one.size))
+        self._positions.append((number, one.offset if one.row is None else one.row, one.size))
         self._marks.append(hashlib.sha256(pixels.tobytes()).digest())
-        return len(self._places) - 1
+        return len(self._positions) - 1
 
     def mark(self, number: int) -> bytes:
         return self._marks[number]
 
     def order(self, numbers: Sequence[int]) -> Sequence[int]:
-        """That of the files, in which rows are read once."""
-        return sorted(range(len(numbers)), key=lambda position: self._places[numbers[position]])
+        """The order of the images in their files, so that rows are read once."""
+        return sorted(range(len(numbers)), key=lambda index: self._positions[numbers[index]])
 
     def arrays(self, split: str, numbers: Sequence[int]) -> Arrays:
-        places = np.array([self._places[number] for number in numbers], np.int64)
-        yield f"{split}_{PLACES_ARRAY}", _whole(places.reshape(-1, 3))
+        positions = np.array([self._positions[number] for number in numbers], np.int64)
+        yield f"{split}_{PLACES_ARRAY}", _whole(positions.reshape(-1, 3))
 
     def locations(self) -> list[Location]:
         """The files, in the order of their numbers, with digests. Raises TaskError if one cannot be read."""

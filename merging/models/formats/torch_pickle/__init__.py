@@ -1,1 +1,1 @@
-"""PyTorch's pickled files, read without calling anything that they name."""
+"""PyTorch's pickled files, read without calling any name in them."""

@@ -18,7 +18,7 @@ NESTED = "torch.storage._load_from_bytes"
 
 @dataclass(frozen=True)
 class PickleContents:
-    """The content of a pickled file: the inert object, and a function that finds the storages it refers to."""
+    """The content of a pickled file: the inert object, and a function that finds the storages in it."""
 
     container: str
     content: Any
@@ -29,28 +29,28 @@ def read(window: ByteRange, limits: ReadLimits | None = None) -> PickleContents:
     """The content of a pickled file in any of the three containers.
 
     Raises:
-        CheckpointError: damaged, another kind of file, or made to run code.
+        CheckpointError: the file is damaged, of another kind, or made to run code.
     """
     limits = limits or ReadLimits()
     start = window.head(len(MAGIC))
     if start.startswith(zip_archive.MAGIC):
-        return _zip(window, limits)
+        return _read_zip(window, limits)
     if start == MAGIC:
-        return _legacy(window, limits)
-    return _plain(window, limits)
+        return _read_legacy(window, limits)
+    return _read_plain(window, limits)
 
 
-def _zip(window: ByteRange, limits: ReadLimits) -> PickleContents:
+def _read_zip(window: ByteRange, limits: ReadLimits) -> PickleContents:
     archive = zip_archive.open_archive(window)
     content = Machine(Cursor(archive.pickle), limits).load()
 
-    def resolve(thing: Any, where: str) -> Storage:
-        kind, key, numel, _ = reference(thing, where)
-        dtype, stored = storage_type(kind, where), archive.storages.get(key)
+    def resolve(thing: Any, label: str) -> Storage:
+        kind, key, numel, _ = reference(thing, label)
+        dtype, stored = storage_type(kind, label), archive.storages.get(key)
         if stored is None or stored.size != numel * dtype.itemsize:
             has = "nothing" if stored is None else f"{stored.size:,} bytes"
             raise CheckpointError(
-                f"{where}: its storage promises {numel * dtype.itemsize:,} bytes, the archive has {has}; "
+                f"{label}: its storage promises {numel * dtype.itemsize:,} bytes, the archive has {has}; "
                 "the file is damaged."
             )
         return Storage(stored, dtype)
@@ -58,7 +58,7 @@ def _zip(window: ByteRange, limits: ReadLimits) -> PickleContents:
     return PickleContents("torch file (zip archive)", content, resolve)
 
 
-def _legacy(window: ByteRange, limits: ReadLimits) -> PickleContents:
+def _read_legacy(window: ByteRange, limits: ReadLimits) -> PickleContents:
     cursor = Cursor(window)
     _, _, system = (Machine(cursor, limits).load() for _ in range(3))
     if isinstance(system, PickledDict) and ("little_endian", False) in system.pairs:
@@ -73,9 +73,9 @@ def _legacy(window: ByteRange, limits: ReadLimits) -> PickleContents:
             kinds.setdefault(key, (kind, numel))
     storages = _storages(window, cursor, keys, kinds)
 
-    def resolve(thing: Any, where: str) -> Storage:
-        kind, key, _, view = reference(thing, where)
-        storage_type(kind, where)
+    def resolve(thing: Any, label: str) -> Storage:
+        kind, key, _, view = reference(thing, label)
+        storage_type(kind, label)
         if key not in storages:
             raise window.truncation_error()
         if view is not None:
@@ -86,9 +86,9 @@ def _legacy(window: ByteRange, limits: ReadLimits) -> PickleContents:
 
 
 def _storages(window: ByteRange, cursor: Cursor, keys: Any, kinds: dict[str, tuple[Any, int]]) -> dict[str, Storage]:
-    """{key: storage} of the storages that follow the pickles: each a count and that many numbers.
+    """{key: storage} of the storages that follow the pickles, each a count and its numbers.
 
-    Storages of complex numbers are passed over.
+    Storages of complex numbers are skipped.
     """
     storages: dict[str, Storage] = {}
     if not isinstance(keys, list):
@@ -107,20 +107,20 @@ def _storages(window: ByteRange, cursor: Cursor, keys: Any, kinds: dict[str, tup
     return storages
 
 
-def _plain(window: ByteRange, limits: ReadLimits) -> PickleContents:
+def _read_plain(window: ByteRange, limits: ReadLimits) -> PickleContents:
     """The content of a pickle in which each storage is the bytes of another torch file."""
     content = Machine(Cursor(window), limits).load()
     storages: dict[int, Storage] = {}
 
-    def resolve(thing: Any, where: str) -> Storage:
+    def resolve(thing: Any, label: str) -> Storage:
         if id(thing) not in storages:
-            storages[id(thing)] = _nested(window, thing, limits, where)
+            storages[id(thing)] = _read_nested(window, thing, limits, label)
         return storages[id(thing)]
 
     return PickleContents("Python pickle", content, resolve)
 
 
-def _nested(window: ByteRange, thing: Any, limits: ReadLimits, where: str) -> Storage:
+def _read_nested(window: ByteRange, thing: Any, limits: ReadLimits, label: str) -> Storage:
     is_storage = (
         isinstance(thing, PickledCall) and str(thing.name) == NESTED and isinstance(thing.args, tuple) and thing.args
     )
@@ -128,8 +128,8 @@ def _nested(window: ByteRange, thing: Any, limits: ReadLimits, where: str) -> St
     if isinstance(inside, PickledCall):
         raise CheckpointError(f"{window.name} was pickled with protocol 2 or older; save it again with torch.save.")
     if not isinstance(inside, ByteRange):
-        raise CheckpointError(f"{where} has no storage; the file is damaged.")
+        raise CheckpointError(f"{label} has no storage; the file is damaged.")
     if not inside.head(len(MAGIC)).startswith((MAGIC, zip_archive.MAGIC)):
         raise window.truncation_error()
     opened = read(inside, limits)
-    return opened.resolve(opened.content, where)
+    return opened.resolve(opened.content, label)

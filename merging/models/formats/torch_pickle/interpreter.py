@@ -1,10 +1,10 @@
 """Pickles read as data: no name that a pickle holds is imported, looked up or called.
 
-A pickle is a program for a small stack machine. The standard library's machine, as written in Python, runs the
-instructions that make numbers, tuples and lists (``HARMLESS``). Those that fetch a name, call it or change an object
-are ours (``RECORDING``) and only record: a fetched name becomes a ``Name``, a call a ``PickledCall`` with its arguments
-and the later changes of its result. The caller decides what a call means; nothing here builds an object of a class
-that a file names. Long texts and all byte strings stay in the file as windows.
+A pickle is a program for a small stack machine. The standard library's Python implementation runs the instructions
+that make numbers, tuples and lists (``HARMLESS``). The instructions that fetch a name, call it or change an object are
+replaced (``RECORDING``) and only record: a fetched name becomes a ``Name``, a call a ``PickledCall`` with its arguments
+and the later changes of its result. The caller interprets the calls; no object of a class that a file names is ever
+built. Long texts and all byte strings stay in the file as byte ranges.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from merging.models.formats.torch_pickle.harmless_names import is_harmless
 
 MAX_OPCODES = 400_000  # a whole ViT-H/14 module takes a quarter of that
 MAX_TEXT = 1 << 20  # bytes of one text; longer ones stay in the file
-MAX_TEXTS = 1 << 25  # bytes of all texts that are held
+MAX_TEXTS = 1 << 25  # bytes of all texts in memory
 MAX_NAME = 1000  # letters of a class or function and its module
 MAX_MEMO = 1 << 32
 STOP = pickle.STOP[0]
@@ -39,7 +39,7 @@ class Name:
 
 @dataclass(eq=False, slots=True)
 class PickledDict:
-    """A dictionary as it was written: keys are not hashed, and a duplicate key occurs twice."""
+    """The pairs of a pickled dictionary: keys are not hashed, and a duplicate key occurs twice."""
 
     pairs: list[tuple[Any, Any]] = field(default_factory=list)
 
@@ -49,7 +49,7 @@ class PickledDict:
 
 @dataclass(eq=False, slots=True)
 class PickledCall:
-    """A call that was not made: its name and arguments, and the state, pairs and items set on its result."""
+    """A recorded call that is not made: its name and arguments, and the state, pairs and items set on its result."""
 
     name: Name
     args: Any
@@ -78,7 +78,7 @@ class Persistent:
 
 @dataclass(slots=True)
 class ReadLimits:
-    """Instructions and bytes of text that all pickles of one file may still use together."""
+    """The instructions and bytes of text that the pickles of one file may still use in total."""
 
     opcodes: int = MAX_OPCODES
     texts: int = MAX_TEXTS
@@ -87,7 +87,7 @@ class ReadLimits:
 class Machine(pickle._Unpickler):
     """Reads one pickle and returns the inert object that it describes; the cursor then points after it."""
 
-    dispatch: ClassVar[dict[int, Callable[[Any], Any]]]  # what is not in it is refused
+    dispatch: ClassVar[dict[int, Callable[[Any], Any]]]  # other instructions are refused
     memo: dict[int, Any]
     pop_mark: Callable[[], list[Any]]
 
@@ -104,7 +104,7 @@ class Machine(pickle._Unpickler):
         """The object that the pickle describes.
 
         Raises:
-            CheckpointError: it is damaged, asks to run code, or is larger than a checkpoint has reason to be.
+            CheckpointError: the pickle is damaged, asks to run code, or is larger than a checkpoint needs.
         """
         try:
             while self._limits.opcodes:
@@ -121,13 +121,13 @@ class Machine(pickle._Unpickler):
         raise CheckpointError(f"{self._file}: its pickle has more than {MAX_OPCODES:,} instructions; refused.")
 
     def find_class(self, module: str, name: str) -> Name:
-        """The name itself."""
+        """The name as an inert ``Name``."""
         if len(module) + len(name) > MAX_NAME:
             raise ValueError
         return Name(module, name)
 
     def persistent_load(self, pid: Any) -> Any:
-        """The reference itself; before torch 1.6, a class was stored with its source text."""
+        """The reference as an inert ``Persistent``; before torch 1.6, a class was stored with its source text."""
         if isinstance(pid, tuple) and len(pid) > 1 and pid[0] == "module":
             return pid[1]
         self.persistent.append(Persistent(pid))
@@ -160,30 +160,30 @@ class Machine(pickle._Unpickler):
         self.append(PickledDict(list(zip(items[::2], items[1::2], strict=True))))
 
     def _instantiate(self, klass: Any, args: list[Any]) -> None:
-        """Called by the library's INST and OBJ."""
+        """Record a call; the library's INST and OBJ use this method."""
         self._call(klass, tuple(args), called=True)
 
     def _make(self, *, called: bool) -> None:
-        args, what = self.stack.pop(), self.stack.pop()
-        self._call(what, args, called=called)
+        args, function = self.stack.pop(), self.stack.pop()
+        self._call(function, args, called=called)
 
     def _make_with_keywords(self) -> None:
         self.stack.pop()
         self._make(called=False)
 
-    def _call(self, what: Any, args: Any, *, called: bool) -> None:
-        if not isinstance(what, Name):
+    def _call(self, function: Any, args: Any, *, called: bool) -> None:
+        if not isinstance(function, Name):
             raise CheckpointError(f"{self._file}: refused: the file calls something that is not a plain name.")
-        self._refuse_code(what, called=called)
-        if str(what) in RECONSTRUCTORS and isinstance(args, tuple) and args and isinstance(args[0], Name):
+        self._refuse_code(function, called=called)
+        if str(function) in RECONSTRUCTORS and isinstance(args, tuple) and args and isinstance(args[0], Name):
             self._refuse_code(args[0], called=False)
-            what = args[0]
-        self.append(PickledCall(what, args))
+            function = args[0]
+        self.append(PickledCall(function, args))
 
-    def _refuse_code(self, what: Name, *, called: bool) -> None:
-        if not is_harmless(what.module, what.name, called=called):
+    def _refuse_code(self, function: Name, *, called: bool) -> None:
+        if not is_harmless(function.module, function.name, called=called):
             raise CheckpointError(
-                f"{self._file}: refused: the file asks to run code ({str(what)[:80]!r}). Nothing was run."
+                f"{self._file}: refused: the file asks to run code ({str(function)[:80]!r}). Nothing was run."
             )
 
     def _build(self) -> None:
@@ -197,7 +197,7 @@ class Machine(pickle._Unpickler):
 RECONSTRUCTORS = {
     "copyreg._reconstructor", "copy_reg._reconstructor", "copyreg.__newobj__", "copyreg.__newobj_ex__",
 }  # fmt: skip
-# Instructions that the library runs: with the inert types above they call nothing but list methods and those above.
+# Instructions that the library runs: with the inert types above they call only list methods and the methods above.
 HARMLESS = (
     pickle.PROTO, pickle.MARK, pickle.POP, pickle.POP_MARK, pickle.DUP, pickle.NONE, pickle.NEWTRUE, pickle.NEWFALSE,
     pickle.INT, pickle.BININT, pickle.BININT1, pickle.BININT2, pickle.LONG, pickle.LONG1, pickle.FLOAT, pickle.BINFLOAT,

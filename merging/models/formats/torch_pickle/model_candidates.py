@@ -1,4 +1,4 @@
-"""The model among the objects in a pickled file: a state dict, one inside a trainer's wrapper, or a whole module."""
+"""Finds the model in a pickled file: a state dict, one inside a trainer's wrapper, or a whole module."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from merging.models.tensor_info import MAX_TENSORS
 
 MAX_DEPTH = 32  # of nested modules
 MAX_NAME = 1000  # letters of a tensor's name
-NEAR = 4  # depth of wrappers to which a model is searched for
-SHARING = 8  # how many times larger the tensors may be than the numbers in the file
+NEAR = 4  # depth of wrappers up to which a model is searched
+SHARING = 8  # largest ratio of the tensors' bytes to the stored bytes
 DICTIONARIES = {"collections.OrderedDict", "collections.defaultdict", "builtins.dict", "__builtin__.dict"}
-# Keys under which trainers keep the model, best first.
+# Keys under which trainers store the model, best first.
 MODEL_KEYS = (
     "state_dict", "model_state_dict", "model", "module", "image_encoder", "net", "network", "encoder", "student",
     "weights", "params",
 )  # fmt: skip
-# Classes of activations, by the last part of their names: this program's names.
+# Last part of an activation's class name -> name in this program.
 ACTIVATIONS = {
     "QuickGELU": "quick_gelu", "QuickGELUActivation": "quick_gelu", "GELU": "gelu", "GELUActivation": "gelu",
 }  # fmt: skip
-# Beginnings of keys under which they keep other things.
+# Prefixes of keys under which trainers store other objects.
 SKIPPED = ("optim", "sched", "scaler", "loss", "rng", "callbacks", "hyper_parameters", "args", "config")
 
 
@@ -41,7 +41,7 @@ class Candidate:
     tensors: dict[str, PickledCall] = field(default_factory=dict)
     ignored: list[str] = field(default_factory=list)
     module: str = ""  # the class, if it is a whole module
-    activations: set[str] = field(default_factory=set)  # of a whole module
+    activations: set[str] = field(default_factory=set)  # those in a whole module
     key_errors: list[str] = field(default_factory=list)
 
 
@@ -59,15 +59,15 @@ def find_model(opened: PickleContents, window: ByteRange) -> ModelTensors:
     """The model that a pickled file holds.
 
     Raises:
-        CheckpointError: no model, several models of equal rank, or a tensor that cannot be merged.
+        CheckpointError: the file has no model or several of equal rank, or a tensor cannot be merged.
     """
     label, content = window.name, opened.content
     if is_tensor(content):
         raise CheckpointError(f"{label} holds a single tensor, not a state dict or a module.")
-    candidates = list(_candidates(content, SearchBudget(label)))
+    candidates = list(_find_candidates(content, SearchBudget(label)))
     if not candidates:
-        raise CheckpointError(f"{label} holds no state dict and no module: it is {_described(content)}.")
-    best = _best(candidates, label)
+        raise CheckpointError(f"{label} holds no state dict and no module: it is {_describe(content)}.")
+    best = _choose_best(candidates, label)
     if best.key_errors:
         raise CheckpointError(f"{label} has keys that are not names: {first_few(best.key_errors)}.")
     notes, cautions = [], []
@@ -79,16 +79,16 @@ def find_model(opened: PickleContents, window: ByteRange) -> ModelTensors:
         notes.append(f"The model is what the file keeps under '{best.path}'{beside}.")
     if best.ignored:
         cautions.append(f"Entries that are not tensors were ignored: {first_few(best.ignored)}.")
-    tensors = _located(best, label, opened.resolve)
+    tensors = _locate_tensors(best, label, opened.resolve)
     _check_sharing(tensors, label)
-    shared = _shared(tensors)
+    shared = _find_shared(tensors)
     if shared:
         notes.append(f"Some tensors share their numbers: {first_few(shared)}.")
     activation = min(best.activations) if len(best.activations) == 1 else ""
     return ModelTensors(tensors, activation, tuple(notes), tuple(cautions))
 
 
-def _located(best: Candidate, label: str, resolve: Resolve) -> dict[str, StoredTensor]:
+def _locate_tensors(best: Candidate, label: str, resolve: Resolve) -> dict[str, StoredTensor]:
     if len(best.tensors) > MAX_TENSORS:
         raise CheckpointError(f"{label} holds {len(best.tensors):,} tensors; refused.")
     return {name: locate(call, f"{label}: tensor {name[:80]!r}", resolve) for name, call in best.tensors.items()}
@@ -102,7 +102,7 @@ def _check_sharing(tensors: dict[str, StoredTensor], label: str) -> None:
         raise CheckpointError(f"{label}: its tensors are views that unfold {stored:,} bytes to {total:,}; refused.")
 
 
-def _shared(tensors: dict[str, StoredTensor]) -> list[str]:
+def _find_shared(tensors: dict[str, StoredTensor]) -> list[str]:
     first: dict[tuple[int, int], str] = {}
     pairs = []
     for name, tensor in tensors.items():
@@ -118,7 +118,7 @@ def _shared(tensors: dict[str, StoredTensor]) -> list[str]:
 
 @dataclass
 class SearchBudget:
-    """A limit on the objects read in search of the model: a dictionary that occurs in many places counts every time.
+    """A limit on the objects that the search reads; a dictionary that occurs several times counts every time.
 
     An honest file has fewer objects than its pickle may have instructions.
     """
@@ -127,20 +127,20 @@ class SearchBudget:
     left: int = MAX_OPCODES
 
     def pairs(self, thing: Any) -> list[tuple[Any, Any]] | None:
-        """``_pairs``, counted; raises CheckpointError if the limit is passed."""
+        """The pairs of an object, which are counted; raises CheckpointError if the limit is exceeded."""
         pairs = _pairs(thing)
         self.take(1 + len(pairs or ()))
         return pairs
 
     def take(self, count: int) -> None:
-        """Count objects that are read."""
+        """Count objects that are read. Raises CheckpointError if the limit is exceeded."""
         self.left -= count
         if self.left < 0:
             raise CheckpointError(f"{self.label}: the same parts occur in it too many times; refused.")
 
 
-def _candidates(content: Any, budget: SearchBudget) -> Iterator[Candidate]:
-    """Every object in the file that could be the model, outermost first."""
+def _find_candidates(content: Any, budget: SearchBudget) -> Iterator[Candidate]:
+    """All objects in the file that can be the model, outermost first."""
     waiting = deque([("", content, 0)])
     seen: set[int] = set()
     while waiting:
@@ -152,11 +152,11 @@ def _candidates(content: Any, budget: SearchBudget) -> Iterator[Candidate]:
         if pairs is None:
             continue
         if isinstance(thing, PickledCall) and _parts(pairs) is not None:
-            module = _module(thing, path, budget)
+            module = _module_candidate(thing, path, budget)
             if module.tensors:
                 yield module
             continue
-        candidate = _flat(pairs, path)
+        candidate = _state_dict_candidate(pairs, path)
         if candidate.tensors:
             yield candidate
         if depth < NEAR:
@@ -164,15 +164,14 @@ def _candidates(content: Any, budget: SearchBudget) -> Iterator[Candidate]:
             waiting.extend((f"{path}.{k[:40]}" if path else k[:40], v, depth + 1) for k, v in inner)
 
 
-def _best(candidates: list[Candidate], label: str) -> Candidate:
-    """The candidate that is the model."""
+def _choose_best(candidates: list[Candidate], label: str) -> Candidate:
+    """The candidate that is the model. Raises CheckpointError if several have the same rank."""
     vision = [one for one in candidates if any(name.endswith("class_embedding") for name in one.tensors)]
-    left = vision or candidates
-    if left[0].path == "":  # tensors at the top level are the model
-        return left[0]
-    averaged = [one for one in left if "ema" not in one.path.lower()]
-    left = averaged or left
-    ranked = sorted(left, key=_rank)
+    remaining = vision or candidates
+    if remaining[0].path == "":  # tensors at the top level are the model
+        return remaining[0]
+    remaining = [one for one in remaining if "ema" not in one.path.lower()] or remaining  # no moving averages
+    ranked = sorted(remaining, key=_rank)
     if len(ranked) > 1 and _rank(ranked[0]) == _rank(ranked[1]):
         listed = first_few(f"{one.path!r} ({plural(len(one.tensors), 'tensor')})" for one in ranked)
         raise CheckpointError(f"{label} holds several models: {listed}. Save the intended one alone.")
@@ -199,7 +198,7 @@ def _pairs(thing: Any) -> list[tuple[Any, Any]] | None:
     return state.pairs if isinstance(state, PickledDict) else None
 
 
-def _flat(pairs: list[tuple[Any, Any]], path: str) -> Candidate:
+def _state_dict_candidate(pairs: list[tuple[Any, Any]], path: str) -> Candidate:
     candidate = Candidate(path)
     for key, value in pairs:
         if not is_tensor(value):
@@ -216,14 +215,14 @@ def _flat(pairs: list[tuple[Any, Any]], path: str) -> Candidate:
 # --- modules ---------------------------------------------------------------------------------------------------------
 
 
-def _module(thing: PickledCall, path: str, budget: SearchBudget) -> Candidate:
-    """The state dict of a whole module."""
+def _module_candidate(thing: PickledCall, path: str, budget: SearchBudget) -> Candidate:
+    """The candidate with the state dict of a whole module."""
     candidate = Candidate(path, module=str(thing.name))
     waiting: list[tuple[str, Any, int]] = [("", thing, 0)]
-    while waiting:  # modules may contain one another: ``budget`` ends the search
-        at, module, depth = waiting.pop()
+    while waiting:  # modules may contain each other: ``budget`` ends the search
+        prefix, module, depth = waiting.pop()
         parts = _parts(budget.pairs(module) if isinstance(module, PickledCall) else None)
-        if parts is None or depth > MAX_DEPTH or len(at) > MAX_NAME:
+        if parts is None or depth > MAX_DEPTH or len(prefix) > MAX_NAME:
             continue
         candidate.activations |= _activation(module, parts)
         left_out = _texts(parts.get("_non_persistent_buffers_set"), budget)
@@ -232,14 +231,14 @@ def _module(thing: PickledCall, path: str, budget: SearchBudget) -> Candidate:
                 if isinstance(key, str) and is_tensor(value) and not (group == "_buffers" and key in left_out):
                     if len(key) > MAX_NAME:
                         raise CheckpointError(f"{budget.label}: a tensor's name has {len(key):,} letters; refused.")
-                    candidate.tensors[at + key] = value
+                    candidate.tensors[prefix + key] = value
         inner = [(k, v) for k, v in budget.pairs(parts["_modules"]) or () if isinstance(k, str) and len(k) < 200]
-        waiting.extend((f"{at}{key}.", value, depth + 1) for key, value in reversed(inner))
+        waiting.extend((f"{prefix}{key}.", value, depth + 1) for key, value in reversed(inner))
     return candidate
 
 
 def _activation(module: Any, parts: dict[str, Any]) -> set[str]:
-    """{the activation} if a module is a known one, else empty."""
+    """{name of the activation} if a module is a known activation, else empty."""
     last = module.name.name.rpartition(".")[2] if isinstance(module, PickledCall) else ""
     return {ACTIVATIONS[last]} if last in ACTIVATIONS and parts.get("approximate", "none") == "none" else set()
 
@@ -251,7 +250,7 @@ def _parts(pairs: list[tuple[Any, Any]] | None) -> dict[str, Any] | None:
 
 
 def _texts(thing: Any, budget: SearchBudget) -> set[str]:
-    """The texts in a set, however it was written."""
+    """The texts in a pickled set, in any protocol."""
     items = thing if isinstance(thing, list) else []
     if isinstance(thing, PickledCall):
         argument = thing.args[0] if isinstance(thing.args, tuple) and thing.args else []
@@ -273,7 +272,7 @@ def _kind(thing: Any) -> str:
     return "nothing" if thing is None else KINDS.get(type(thing), "something else")
 
 
-def _described(thing: Any) -> str:
+def _describe(thing: Any) -> str:
     """The kind of an object, and of its values if it is a dictionary."""
     inside = dict.fromkeys(_kind(value) for _, value in (_pairs(thing) or ())[:100])
     return _kind(thing) + (f" with {first_few(inside, 3)}" if inside else "")

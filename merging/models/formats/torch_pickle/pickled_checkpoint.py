@@ -35,10 +35,11 @@ class PickledCheckpoint(Checkpoint):
         self._last: tuple[str, Tensor] | None = None
 
     def read_flat(self, name: str, start: int, stop: int) -> Tensor:
+        """Scalars [start, stop) of a tensor in the order of its shape, flat (n,): n = stop - start."""
         tensor = self._tensors[name]
         if tensor.contiguous:
             return tensor.read_flat(start, stop)
-        last = self._last  # transposed tensors are read whole, so the last one is kept for the next piece
+        last = self._last  # transposed tensors are read whole, so the last one is cached for the next piece
         if last is None or last[0] != name:
             last = self._last = (name, tensor.read_flat(0, tensor.info.numel))
         return last[1][start:stop]

@@ -1,4 +1,4 @@
-"""torch's tensors as pickles describe them: where their numbers lie in the file, shapes and strides."""
+"""torch's tensors as pickles describe them: positions of their numbers in the file, shapes and strides."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ MAX_WRAPPERS = 8
 
 @dataclass(frozen=True, slots=True)
 class Storage:
-    """A flat sequence of numbers in the file."""
+    """A flat sequence of numbers in the file, of one dtype."""
 
     window: ByteRange
     dtype: torch.dtype
@@ -50,14 +50,14 @@ class StoredTensor:
 
     @property
     def extent(self) -> int:
-        """How many stored numbers lie from its first to its last, both included."""
+        """The count of stored numbers from its first to its last, both included."""
         if not self.info.numel:
             return 0
         return 1 + sum((size - 1) * step for size, step in zip(self.info.shape, self.stride, strict=True))
 
     @property
     def contiguous(self) -> bool:
-        """Whether its numbers lie in the order of its shape."""
+        """Whether its numbers are stored in the order of its shape."""
         expected = 1
         for size, step in zip(reversed(self.info.shape), reversed(self.stride), strict=True):
             if size != 1 and step != expected:
@@ -77,7 +77,7 @@ class StoredTensor:
         return read_span(window.descriptor, window.start + first * dtype.itemsize, numel, dtype, window.name)
 
 
-Resolve = Callable[[Any, str], Storage]  # (a pickle's object in the place of a storage, whose it is) -> the storage
+Resolve = Callable[[Any, str], Storage]  # (pickled reference to a storage, label of its tensor) -> the storage
 
 
 def is_tensor(thing: Any) -> bool:
@@ -89,49 +89,49 @@ def is_tensor(thing: Any) -> bool:
 
 
 def complex_type(name: Any) -> torch.dtype | None:
-    """The dtype of a storage class of complex numbers; None for any other."""
+    """The dtype of a storage class of complex numbers; None for other classes."""
     return COMPLEX.get(name.name) if isinstance(name, Name) and name.module in STORAGE_MODULES else None
 
 
-def storage_type(name: Any, where: str) -> torch.dtype:
-    """The dtype of a storage class; raises CheckpointError for those whose numbers cannot be merged."""
+def storage_type(name: Any, label: str) -> torch.dtype:
+    """The dtype of a storage class; raises CheckpointError if its numbers cannot be merged."""
     if isinstance(name, Name) and name.module in STORAGE_MODULES:
         if name.name in STORAGES:
             return STORAGES[name.name]
         if name.name.endswith("Storage"):
             dtype = complex_type(name)
             kind = f"{dtype_name(dtype)} (complex numbers)" if dtype else repr(name.name[:40])
-            raise CheckpointError(f"{where} is of type {kind}, which cannot be merged; convert it.")
-    raise CheckpointError(f"{where} has a storage of an unknown kind; the file is damaged.")
+            raise CheckpointError(f"{label} is of type {kind}, which cannot be merged; convert it.")
+    raise CheckpointError(f"{label} has a storage of an unknown kind; the file is damaged.")
 
 
-def locate(thing: PickledCall, where: str, resolve: Resolve) -> StoredTensor:
-    """The tensor that a call describes, as stored in the file.
+def locate(thing: PickledCall, label: str, resolve: Resolve) -> StoredTensor:
+    """The stored tensor that a recorded call describes; ``label`` names it in messages.
 
     Raises:
-        CheckpointError: sparse, quantized or of another kind that cannot be merged; reaching past its storage;
-            repeating numbers by its strides.
+        CheckpointError: the tensor is sparse, quantized or of another kind that cannot be merged, reaches past its
+            storage, or repeats numbers by its strides.
     """
-    call = _unwrapped(thing, where)
+    call = _unwrap(thing, label)
     name, args = str(call.name), call.args
     if name not in PLAIN and name != TYPED:
         kind = next((word for part, word in KINDS.items() if part in name), "of an unusual kind")
-        raise CheckpointError(f"{where} is {kind}, which cannot be merged; save it as a plain tensor.")
+        raise CheckpointError(f"{label} is {kind}, which cannot be merged; save it as a plain tensor.")
     if not isinstance(args, tuple) or len(args) < (7 if name == TYPED else 4):
-        raise CheckpointError(f"{where} is described in a way that torch does not write; the file is damaged.")
-    storage, offset = resolve(args[0], where), args[1]
+        raise CheckpointError(f"{label} is described in a way that torch does not write; the file is damaged.")
+    storage, offset = resolve(args[0], label), args[1]
     shape, stride = _sizes(args[2]), _sizes(args[3])
-    dtype = _dtype(args[6], where) if name == TYPED else storage.dtype
+    dtype = _dtype(args[6], label) if name == TYPED else storage.dtype
     valid = shape is not None and stride is not None and len(shape) == len(stride) <= MAX_DIMENSIONS
     if shape is None or stride is None or not valid or type(offset) is not int or not 0 <= offset < 2**63:
-        raise CheckpointError(f"{where} has an odd shape or strides; the file is damaged.")
+        raise CheckpointError(f"{label} has an odd shape or strides; the file is damaged.")
     tensor = StoredTensor(storage, offset, TensorInfo(shape, dtype), stride)
-    _check(tensor, where)
+    _check(tensor, label)
     return tensor
 
 
-def _unwrapped(thing: Any, where: str) -> PickledCall:
-    """The call that builds a plain tensor, without the parameter or subclass around it."""
+def _unwrap(thing: Any, label: str) -> PickledCall:
+    """The call that builds a plain tensor, inside those that wrap it as a parameter or a subclass."""
     for _ in range(MAX_WRAPPERS):
         name = str(thing.name) if isinstance(thing, PickledCall) else ""
         if name in WRAPPED and isinstance(thing.args, tuple) and thing.args:
@@ -143,19 +143,19 @@ def _unwrapped(thing: Any, where: str) -> PickledCall:
             return thing
         else:
             break
-    raise CheckpointError(f"{where} is described in a way that torch does not write; the file is damaged.")
+    raise CheckpointError(f"{label} is described in a way that torch does not write; the file is damaged.")
 
 
-def _check(tensor: StoredTensor, where: str) -> None:
+def _check(tensor: StoredTensor, label: str) -> None:
     shape, available = tensor.info.shape, tensor.storage.window.size // tensor.info.dtype.itemsize
     if tensor.offset + tensor.extent > available:
-        raise CheckpointError(f"{where} of shape {list(shape)} reaches past its storage of {available:,} numbers.")
+        raise CheckpointError(f"{label} of shape {list(shape)} reaches past its storage of {available:,} numbers.")
     reach = 0
     pairs = zip(tensor.stride, shape, strict=True)
     for step, size in sorted((step, size) for step, size in pairs if size > 1):
         if step <= reach and tensor.info.numel:
             raise CheckpointError(
-                f"{where} of shape {list(shape)} repeats its {available:,} stored numbers by its strides; "
+                f"{label} of shape {list(shape)} repeats its {available:,} stored numbers by its strides; "
                 "save it with .contiguous()."
             )
         reach += (size - 1) * step
@@ -174,19 +174,19 @@ def _sizes(thing: Any) -> tuple[int, ...] | None:
     return tuple(thing)
 
 
-def _dtype(name: Any, where: str) -> torch.dtype:
+def _dtype(name: Any, label: str) -> torch.dtype:
     dtype = DTYPES.get(str(name)) if isinstance(name, Name) else None
     if dtype is None:
-        raise CheckpointError(f"{where} is of type {str(name)[:40]!r}, which cannot be merged; convert it.")
+        raise CheckpointError(f"{label} is of type {str(name)[:40]!r}, which cannot be merged; convert it.")
     return dtype
 
 
-def reference(thing: Any, where: str) -> tuple[Any, str, int, Any]:
+def reference(thing: Any, label: str) -> tuple[Any, str, int, Any]:
     """(storage class, key, numel, view) in torch's reference to a storage."""
     fields = thing.id if isinstance(thing, Persistent) else None
     if not isinstance(fields, tuple) or len(fields) < 5 or fields[0] != "storage":
-        raise CheckpointError(f"{where} has no storage; the file is damaged.")
-    _, kind, key, _, numel, *rest = fields
+        raise CheckpointError(f"{label} has no storage; the file is damaged.")
+    _, kind, key, _, numel, *others = fields
     if not isinstance(key, str) or type(numel) is not int or not 0 <= numel < 2**48:
-        raise CheckpointError(f"{where} has an odd storage; the file is damaged.")
-    return kind, key, numel, rest[0] if rest else None
+        raise CheckpointError(f"{label} has an odd storage; the file is damaged.")
+    return kind, key, numel, others[0] if others else None

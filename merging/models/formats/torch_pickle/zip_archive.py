@@ -1,10 +1,10 @@
-"""torch's zip archives: the directory is read here, members stay in the file and are read by offset.
+"""torch's zip archives: the directory is parsed, members stay in the file and are read by offset.
 
-torch stores members uncompressed, so a tensor is a span of the file. Everything else (compressed or encrypted members,
-two of one name, sizes that do not agree) is refused: a zip bomb needs it, a checkpoint does not.
+torch stores members uncompressed, so a tensor is a span of the file. Other archives (with compressed or encrypted
+members, two of one name, or sizes that do not agree) are refused: zip bombs need these, checkpoints do not.
 
-The standard library's reader is lenient where this one is strict, and does not report it: DECISIONS.md, "Pickles and
-torch archives are data", lists the archives that it would accept.
+The standard library's reader silently accepts archives that this reader refuses: DECISIONS.md, "Pickles and
+torch archives are data", lists them.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Member:
 
 @dataclass(frozen=True)
 class Archive:
-    """The pickle of a torch archive and where its storages lie."""
+    """The pickle of a torch archive and the byte ranges of its storages."""
 
     pickle: ByteRange
     storages: dict[str, ByteRange]  # by key
@@ -50,7 +50,7 @@ def open_archive(window: ByteRange) -> Archive:
     """The checked contents of a torch zip archive.
 
     Raises:
-        CheckpointError: damaged, compressed, encrypted, ambiguous, TorchScript, or another kind of zip archive.
+        CheckpointError: the archive is damaged, compressed, encrypted, ambiguous, TorchScript or not torch's.
     """
     members = _directory(window)
     root = _root(window, members)
@@ -71,8 +71,9 @@ def open_archive(window: ByteRange) -> Archive:
         raise CheckpointError(f"{window.name}: its pickle takes {pickle.size:,} bytes; refused.")
     if zlib.crc32(pickle.read(0, pickle.size)) != members[f"{root}/data.pkl"].crc:
         raise CheckpointError(f"{window.name} is damaged: the checksum of its data.pkl is wrong; download it again.")
-    at = f"{root}/data/"
-    return Archive(pickle, {name.removeprefix(at): part for name, part in data.items() if name.startswith(at)})
+    folder = f"{root}/data/"
+    storages = {name.removeprefix(folder): part for name, part in data.items() if name.startswith(folder)}
+    return Archive(pickle, storages)
 
 
 def _root(window: ByteRange, members: dict[str, Member]) -> str:
@@ -80,7 +81,9 @@ def _root(window: ByteRange, members: dict[str, Member]) -> str:
     if not roots:
         raise CheckpointError(f"{window.name} is a zip archive, but not of torch: it has no data.pkl.")
     if len(roots) > 1:
-        raise CheckpointError(f"{window.name} holds {len(roots)} members called data.pkl; which one counts? Refused.")
+        raise CheckpointError(
+            f"{window.name} holds {len(roots)} members called data.pkl, and it is unclear which one counts; refused."
+        )
     return roots[0]
 
 
@@ -133,7 +136,7 @@ def _entry(window: ByteRange, raw: bytes, at: int) -> tuple[Member, int]:
 
 
 def _long(window: ByteRange, extra: bytes, *short: int) -> list[int]:
-    """The numbers ``short``, each from the 64-bit field of ``extra`` if it does not fit into 32 bits."""
+    """The values ``short``, each replaced by its 64-bit field in ``extra`` if it does not fit into 32 bits."""
     at = 0
     while at + 4 <= len(extra):
         kind, length = struct.unpack_from("<HH", extra, at)
@@ -145,7 +148,7 @@ def _long(window: ByteRange, extra: bytes, *short: int) -> list[int]:
 
 
 def _data(window: ByteRange, member: Member) -> ByteRange:
-    """A member's bytes as a window."""
+    """The byte range of a member's data."""
     header = LOCAL.unpack(window.read(member.offset, LOCAL.size))
     if header[0] != MAGIC:
         raise window.truncation_error()
