@@ -66,9 +66,10 @@ def measure_depths(subject: Subject, context: Context) -> MeasurementResult:
     or the task's domain), depth (0: before block 0) and n. "accuracy" has model ("run", "reference") and accuracy.
     "turns" has the share of images whose final answer stays from this depth on, "parts" the share of images whose
     answer differs from the reference's from this depth to the end. All three have the interval low to high. "drift" has
-    reference, token, mean and high (the 90 % quantile) of every task. ``RESTORED`` has donor, tokens ("class", "patches",
-    "all") and the share of the n broken images that are right when the donor's tokens replace the run's before the
-    block of this number. "images" has the first index and n of each task in the arrays, which ``read_depths`` reads.
+    reference, token, mean and high (the 90 % quantile) of every task. ``RESTORED`` has donor, tokens ("class",
+    "patches", "all") and the share of the n broken images that are right when the donor's tokens replace the run's
+    before the block of this number. "images" has the first index and n of each task in the arrays, which
+    ``read_depths`` reads.
 
     Raises:
         CheckpointError, TaskError: a checkpoint of the run cannot be read, or does not fit the benchmark's images.
