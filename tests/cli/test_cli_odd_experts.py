@@ -110,4 +110,4 @@ def test_a_recipe_that_cannot_be_merged_stops_no_other(
         (tmp_path / f"{name}.yaml").write_text(recipe.to_yaml())
         recipes.append(str(tmp_path / f"{name}.yaml"))
     assert main(["sweep", *recipes, "--vary", "scaling=0.1,0.3", "--images", "4"]) == 1
-    assert "2 of 4 points could not be computed; the others are kept" in capsys.readouterr().err
+    assert "2 of 4 points could not be computed; the others are stored" in capsys.readouterr().err

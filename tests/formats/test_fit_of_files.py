@@ -49,7 +49,7 @@ def test_text_tensors_are_counted_and_compared(clip):
     report = check_fit(open_state(base), {"a": open_state(tuned)}, values=True)
     assert ("warning", "other text") in problems(report) and report.ok
     assert "31 tensors" not in report.notes[0] and report.notes[0].startswith(f"{len(visual(clip))} tensors")
-    assert report.notes[1].startswith(f"{len(base) - len(visual(clip))} tensors are kept")
+    assert report.notes[1].startswith(f"{len(base) - len(visual(clip))} tensors are copied")
 
 
 def test_numbers_that_do_not_survive_are_told(clip):

@@ -200,7 +200,7 @@ def test_a_dropped_projection_is_named(tmp_path: Path) -> None:
     del hugging_face["visual_projection.weight"]
     save_file({name: value.contiguous() for name, value in hugging_face.items()}, tmp_path / "a.safetensors")
     report = check_fit(MappingCheckpoint(base, "pretrained"), {"a": tmp_path / "a.safetensors"}, values=False)
-    assert report.ok and any("the pretrained model's visual.proj is kept" in note for note in report.notes)
+    assert report.ok and any("the pretrained model's visual.proj is used" in note for note in report.notes)
     missing = {name: value for name, value in tuned["a"].items() if name != "visual.proj"}
     report = check_fit(MappingCheckpoint(base, "pretrained"), {"a": MappingCheckpoint(missing, "a")}, values=False)
     assert [(p.tensor, p.problem) for p in report.errors] == [("visual.proj", "missing")]

@@ -196,4 +196,4 @@ def test_few_images_are_told(family, tasks):
     many = {n: TaskExemplars(t.images.repeat(6, 1, 1, 1), None, t.head, t.logit_scale) for n, t in tasks.items()}
     assert not any("fewer" in text for text in merged(family, many, steps=1).warnings)
     drawn = merged(family, many, [("dare", {"drop_rate": 0.5})], steps=1)
-    assert any("one draw that dare makes" in text for text in drawn.warnings)
+    assert any("one random mask of dare" in text for text in drawn.warnings)

@@ -78,7 +78,7 @@ def test_on_another_benchmark_layer_inputs_of_clip_can_be_given(
     words = ["merge", f"--pretrained={family.pretrained}", *(f"--expert={n}={p}" for n, p in family.experts.items())]
     words += [f"--out={tmp_path}/out", f"--store={tmp_path}/store", "--merge"]
     assert main([*words, "lot"]) == exit_codes.FAILED
-    assert "instead. On the command line: --layer-inputs NAME=FILE for each expert." in capsys.readouterr().err
+    assert "can replace them. On the command line: --layer-inputs NAME=FILE for each expert." in capsys.readouterr().err
     assert main([*words, "fisher"]) == exit_codes.FAILED
     assert "there are none for these models" in (said := capsys.readouterr().err) and "--layer-inputs" not in said
 

@@ -86,12 +86,15 @@ def histogram_bins(counts: dict[tuple[str, float], NDArray[np.int64]], density: 
 
     rows: list[tuple[Any, ...]] = []
     for space, title in SPACES.items():
-        for state, at in {"before": 1.0, "after": density}.items():
+        for state, kept_share in {"before": 1.0, "after": density}.items():
             if state == "after" and density == 1.0:
                 continue
-            totals, (shares, chances) = mean_agreement(counts[space, at]), agreement_histogram(counts[space, at])
+            totals, (shares, chances) = (
+                mean_agreement(counts[space, kept_share]),
+                agreement_histogram(counts[space, kept_share]),
+            )
             rows += [
-                (space, title, state, share, low, high, share, chance, *totals)
+                (space, title, state, kept_share, low, high, share, chance, *totals)
                 for low, high, share, chance in zip(EDGES, EDGES[1:], shares, chances, strict=False)
             ]
     facts = ["space", "title", "state", "density", "low", "high", "share", "random"]
