@@ -92,7 +92,7 @@ def test_a_step_and_a_tensor_come_from_the_link(open_app: Any, learned: Path) ->
     assert at.select_slider(key="learning_step").value == "20"
     described = [chart.proto.spec for chart in at.get("plotly_chart")]
     assert "at step 20" in described[0]
-    assert "Of visual.proj" in words(at).replace("\\", "")
+    assert "Tensor visual.proj" in words(at).replace("\\", "")
 
 
 def test_a_click_on_the_map_chooses_its_tensor_and_expert(open_app: Any, learned: Path) -> None:

@@ -44,7 +44,7 @@ def test_the_page_shows_what_a_program_measured(
     monkeypatch.delenv("MERGESCOPE_EVALUATOR", raising=False)
     at = open_app("sweeps", library, sweep=sweep.id)
     assert not at.exception and charts(at) == 0
-    assert "A sweep of T5 is measured by a program of yours" in words(at) and "No point is measured yet" in words(at)
+    assert "Your own program measures a sweep of T5" in words(at) and "No point is measured yet" in words(at)
     assert not [button for button in at.button if button.key == "resume"]
 
     store, former, program = Store(tmp_path / "store", libraries=()), tmp_path / "former.py", tmp_path / "my_eval.py"

@@ -79,7 +79,7 @@ def test_a_server_that_may_not_download_shows_the_command(
     assert list(needs["License"]) == ["none stated"] * 3 + ["not read yet", "none stated"]
     assert needs["Size"].iloc[0] == "≈ 605 MB"
     said = words(at)
-    assert f"started with `{HUB_SWITCH}=cached`" in said and "Here already: nothing" in said
+    assert f"started with `{HUB_SWITCH}=cached`" in said and "On the disk: nothing" in said
     at.number_input(key="pub_images_smoke").set_value(12)
     at.multiselect(key="pub_rows_smoke").set_value(["ties"]).run()
     command = f"{HUB_SWITCH}=on python -m merging published run smoke --images 12 --rows ties"

@@ -120,7 +120,7 @@ def test_a_whole_sweep(open_app: Any, library: Path, tmp_path: Path) -> None:
     assert len(at.query_params["point"]) == 12
     specs = [chart.proto.spec for chart in at.get("plotly_chart")]
     assert all("Choosing half of each test set: at most 8 images of each of 6 tasks" in spec for spec in specs)
-    assert all("drawn with seed 0" in spec and "on CPU" in spec for spec in specs)
+    assert all("sampled with seed 0" in spec and "on CPU" in spec for spec in specs)
 
 
 def test_a_partial_sweep_can_be_looked_at_and_resumed(
