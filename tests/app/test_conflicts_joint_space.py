@@ -36,7 +36,7 @@ def test_the_panel_follows_its_controls(open_app: Any, library: Any) -> None:
     )
     assert not at.exception
     assert picker(at, "tensor").value == layer
-    assert "on top of each other" in words(at) and "The smallest 80%" in words(at)
+    assert "stacked" in words(at) and "The smallest 80%" in words(at)
     at.slider(key="rank_cut").set_value(0.1).run()
     at.selectbox(key="ranking").select("all together").run()
     assert not at.exception

@@ -53,10 +53,10 @@ def test_without_scores_pages_say_how_to_give_some(open_app: Any, library: Path,
 def test_given_scores_stand_apart_from_measured_ones(open_app: Any, library: Path, run: Run, tmp_path: Path) -> None:
     give(run, tmp_path)
     at = open_app("scores", library, runs=run.id)
-    assert not at.exception and charts(at) == 1 and "Given in **elsewhere" in words(at)
+    assert not at.exception and charts(at) == 1 and "From **elsewhere" in words(at)
     store_scores(tmp_path / "store", checkpoint_id(run.inputs["experts/rte"]), parse_scores(TABLE, "own.csv"))
     at = open_app("scores", library, runs=run.id)
-    assert not at.exception and "Given in **own" in words(at)  # the expert that was merged, beside the run
+    assert not at.exception and "From **own" in words(at)  # the expert that was merged, beside the run
     at = open_app("scores", library)
     assert at.session_state["compare"] and run.id not in at.session_state["compare"]
     at = open_app("compare", library, run=run.id, run_b=run.id)
@@ -64,7 +64,7 @@ def test_given_scores_stand_apart_from_measured_ones(open_app: Any, library: Pat
     at = open_app("home", library)
     shown = words(at)
     assert not at.exception and "◇ 60.0%" in shown and "◇ 30.0%" in shown and "◇ 40.0%" in shown
-    assert "◇ given in elsewhere" in shown
+    assert "◇ from elsewhere" in shown
 
 
 @pytest.mark.full

@@ -183,7 +183,7 @@ VIEWS: dict[str, tuple[str, dict[str, str]]] = {  # fragment -> a page that draw
     "app.views.image.image_search draw_view": ("image", {}),
     "app.views.image.data_set_view draw_depths": ("image", {"runs": TIES, "image_view": "whole data sets"}),
     "app.views.image.data_set_view draw_data_sets": ("image", {"runs": TIES, "image_view": "whole data sets"}),
-    "app.views.image.frame_of_page _wait": ("image", {}),
+    "app.views.image.frame_of_page _poll": ("image", {}),
     "app.views.learning.coefficients draw_view": ("learning", {}),
     "app.views.learning.learned_masks draw_view": ("learning", {}),
     "app.views.learning.task_modules _draw_routing": ("learning", {}),

@@ -30,7 +30,7 @@ def test_the_best_point_under_a_bound(open_app: Any, library: Path, tmp_path: Pa
     assert picker(at, "chosen_point").value == best
     said = words(at)
     assert "The best point that meets the bound." in said
-    assert "of 2,000 draws of the images (seed 0) it is met" in said and f"at least {least}% is met" in said
+    assert "of 2,000 resamples of the images (seed 0) it is met" in said and f"at least {least}% is met" in said
     spec = at.get("plotly_chart")[0].proto.spec
     assert f"Subject to out of domain at least {least}%" in spec and '"type":"rect"' in spec
     other = next(option for option in means["point"] if option not in set(meeting["point"]))
