@@ -56,7 +56,7 @@ def check_test_data(test_data: Mapping[str, Any] | None) -> dict[str, TaskExempl
     checked = _check_task_images(test_data, "Test data")
     if labeled := [name for name, task in (checked or {}).items() if task.labels is not None]:
         raise NeedsError(
-            f"Test data must not have labels, because nothing may learn from them; those of {first_few(labeled)} do."
+            f"Test data must not have labels, which no method may learn from; those of {first_few(labeled)} do."
         )
     return checked
 

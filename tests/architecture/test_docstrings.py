@@ -9,9 +9,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 ARRAY = re.compile(r"\b(?:Tensor|ndarray|NDArray)\b")
-SHAPE = re.compile(
-    r"\(\*?\w+(?:, ?[\w *+/·×-]+)*,?\)|\bshapes?\b|\bscalar", re.IGNORECASE
-)  # "(n, d)", "(*S)", "a scalar"
+SIZE = r"\*?[\w *+/·×-]+"
+LISTED, ONE = rf"\({SIZE}(?:, ?{SIZE})+,?\)", r"\(\*?\w+,?\)"  # "(n, d)", "(*S)"
+SHAPE = re.compile(rf"{LISTED}|{ONE}|\bshapes?\b|\bscalar", re.IGNORECASE)
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 

@@ -270,7 +270,7 @@ def test_what_cannot_be_captured_is_refused() -> None:
         merging.capture(torch.compile(linear, backend="eager"), [torch.randn(2, 4)])
     with pytest.raises(NeedsError, match="is split over processes"):
         merging.capture(nn.DataParallel(nn.Sequential(nn.Linear(4, 4))), [torch.randn(2, 4)])
-    with pytest.raises(NeedsError, match="called like only='x'"):
+    with pytest.raises(NeedsError, match="matches only='x'"):
         merging.capture(linear, [torch.randn(2, 4)], only="x")
     assert linear.train().training and merging.capture(linear, [torch.randn(2, 4)]) and linear.training
 
@@ -290,7 +290,7 @@ def test_gradients_are_means_over_single_examples() -> None:
         squares, sizes = squares + gradient.square() / 5, sizes + gradient.abs() / 5
     torch.testing.assert_close(merging.gradient_means(model, given, loss)["0.weight"], squares)
     torch.testing.assert_close(merging.gradient_means(model, given, loss, "sensitivity")["0.weight"], sizes)
-    with pytest.raises(NeedsError, match=r"one differentiable number for each example, \(n,\); got \(\)"):
+    with pytest.raises(NeedsError, match=r"one differentiable number per example, \(n,\); got \(\)"):
         merging.gradient_means(model, given, lambda model, batch: loss(model, batch).mean())
 
 

@@ -137,7 +137,7 @@ def test_images_and_heads_that_do_not_fit_are_named() -> None:
     wrong = images | {TASKS[0]: replace(images[TASKS[0]], head=torch.zeros(5, 9))}
     with pytest.raises(NeedsError, match=r"head of 'task0' must be a tensor \(classes, 8\)"):
         run("wemoe", WEMOE, wrong)
-    with pytest.raises(NeedsError, match="without labels"):
+    with pytest.raises(NeedsError, match="must not have labels"):
         run("wemoe", WEMOE, golden_adapt.images(labeled=True))
 
 

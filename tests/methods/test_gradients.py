@@ -239,7 +239,7 @@ def test_exemplars_of_the_wrong_kind_are_refused(shown, wrong, message):
     ],
 )
 def test_exemplars_that_do_not_fit_the_tower_are_refused(family, shown, wrong, message):
-    with pytest.raises(NeedsError if "sound" not in message else MergingError, match=message):
+    with pytest.raises(NeedsError if "check its head" not in message else MergingError, match=message):
         common_checks.merge(TATR, *family, exemplars=shown | {"expert 0": replace(shown["expert 0"], **wrong)})
 
 

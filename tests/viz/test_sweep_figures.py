@@ -75,4 +75,4 @@ def test_points_of_a_program_are_open_diamonds_on_a_scale_for_each_metric() -> N
     of_tasks = table[(table["metric"] == "accuracy") & ~table["mean"]].groupby("x")["value"].mean()
     assert np.allclose(mean.y, of_tasks) and not np.any(mean.error_y.array)
     assert fig.layout.xaxis.range[1] > 2  # also where nothing is measured yet
-    assert "given by my" in fig.data[0].text[0]
+    assert "from my" in fig.data[0].text[0]

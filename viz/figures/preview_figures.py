@@ -1,4 +1,4 @@
-"""The estimated effect of a change on accuracy, from a sample: hatched bars, which nobody mistakes for scores."""
+"""The estimated effect of a change on accuracy, from a sample: hatched bars, which cannot be mistaken for scores."""
 
 from __future__ import annotations
 

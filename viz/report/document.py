@@ -68,7 +68,9 @@ def write_report(report: Report, private: private_names.PrivateNames) -> str:
     private_names.check_document(
         write_body(report=replace(report, entries=(), kept="")) + style + draw, private
     )  # without plotly.js, which has nothing private and is megabytes long
-    return _page(title, write_body(report=replace(report, kept=escape_script(report.kept))), has_figures=bool(report.views))
+    return _page(
+        title, write_body(report=replace(report, kept=escape_script(report.kept))), has_figures=bool(report.views)
+    )
 
 
 def write_figure(figure: go.Figure, title: str, notes: Sequence[str]) -> str:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 COLUMNS = ["depth", "share", "low", "high", "n"]
 REFERENCE = "reference"
+RESTORED = "mended"  # a table of the measurement
 
 
 def depth_table(pairs: Pairs, value: str, over: str) -> pd.DataFrame:
@@ -42,16 +43,16 @@ def mended_table(pairs: Pairs, over: str, donor: str) -> pd.DataFrame:
 
     frames = []
     for run, measured in pairs:
-        rows = measurements.measured_table(measured, "mended")
+        rows = measurements.measured_table(measured, RESTORED)
         rows = rows[(rows["over"] == over) & (rows["donor"] == donor)]
         frames.append(rows[[*COLUMNS, "tokens"]].assign(run=run.id, label=run.name))
     return pd.concat(frames, ignore_index=True)
 
 
 def task_table(run: Run, measured: StoredMeasurement, value: str) -> pd.DataFrame:
-    """The table of ``data_set_tasks``; "mended" counts the images that the reference's class token fixes."""
+    """The table of ``data_set_tasks``; ``RESTORED`` counts the images that the reference's class token fixes."""
     rows = measurements.measured_table(measured, value)
-    if value == "mended":
+    if value == RESTORED:
         rows = rows[(rows["donor"] == REFERENCE) & (rows["tokens"] == "class")]
     titles = measurements.titles_by_task()
     rows = rows[rows["over"].isin(list(titles))].rename(columns={"over": "task"})

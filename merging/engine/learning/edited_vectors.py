@@ -111,7 +111,7 @@ class MaskFile:
         self._add(np.concatenate(parts) if parts else np.empty(0, dtype=np.uint8))
 
     def read(self, name: str, start: int, stop: int) -> Tensor:
-        """The masks of scalars [start, stop) of a tensor, booleans (experts so far, stop - start)."""
+        """The masks of scalars [start, stop) of a tensor, booleans (experts, stop - start)."""
         first, last = start // 8, -(-stop // 8)
         rows = [
             self._bytes(row * self._row_bytes + self._starts[name] + first, last - first) for row in range(self._rows)
@@ -120,7 +120,7 @@ class MaskFile:
         return torch.from_numpy(bits.view(bool)).to(self._device)
 
     def pack(self) -> Tensor:
-        """All masks as bytes (experts so far, bytes per expert), uint8."""
+        """All masks so far as uint8 (experts, bytes per expert)."""
         return torch.from_numpy(self._bytes(0, self._rows * self._row_bytes).reshape(self._rows, self._row_bytes))
 
     def unpack(self, rows: Tensor) -> None:

@@ -34,7 +34,8 @@ if TYPE_CHECKING:
 SPLIT = "reporting"
 READING = "answers by depth"  # a phase
 RUN, REFERENCE = "run", "reference"
-NOT_BROKEN = -1  # in the array "mended"
+RESTORED = "mended"  # the table and the array of broken images that are right again
+NOT_BROKEN = -1  # in the array ``RESTORED``
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,15 +60,16 @@ def broken_images(images: ImagesByDepth) -> NDArray[np.bool_]:
 
 
 def measure_depths(subject: Subject, context: Context) -> MeasurementResult:
-    """The tables "accuracy", "turns", "parts", "drift", "mended" and "images", with arrays to find images by.
+    """The tables "accuracy", "turns", "parts", "drift", ``RESTORED`` and "images", with arrays to find images by.
 
     All tables have over (a task, or "in domain" and "out of domain": all images of those together), group ("average",
     or the task's domain), depth (0: before block 0) and n. "accuracy" has model ("run", "reference") and accuracy.
     "turns" has the share of images whose final answer stays from this depth on, "parts" the share of images whose
     answer differs from the reference's from this depth to the end. All three have the interval low to high. "drift" has
-    reference, token, mean and high (the 90 % quantile) of every task. "mended" has donor, tokens ("class", "patches",
-    "all") and the share of the n broken images that are right when the donor's tokens replace the run's before the
-    block of this number. "images" has the first index and n of each task in the arrays, which ``read_depths`` reads.
+    reference, token, mean and high (the 90 % quantile) of every task. ``RESTORED`` has donor, tokens ("class",
+    "patches", "all") and the share of the n broken images that are right when the donor's tokens replace the run's
+    before the block of this number. "images" has the first index and n of each task in the arrays, which
+    ``read_depths`` reads.
 
     Raises:
         CheckpointError, TaskError: a checkpoint of the run cannot be read, or does not fit the benchmark's images.
@@ -88,10 +90,10 @@ def measure_depths(subject: Subject, context: Context) -> MeasurementResult:
             [one.images.drift().assign(over=task, reference=one.reference) for task, one in measured.items()],
             ignore_index=True,
         ),
-        "mended": _restoration_rows(measured, inside),
+        RESTORED: _restoration_rows(measured, inside),
         "images": image_ranges,
     }
-    notes = {"split": SPLIT, "images": len(arrays["mended"]), "resamples": DRAWS, "resample_seed": 0}
+    notes = {"split": SPLIT, "images": len(arrays[RESTORED]), "resamples": DRAWS, "resample_seed": 0}
     return MeasurementResult(tables, notes, arrays)
 
 
@@ -189,7 +191,7 @@ def _first_depths(
 
 
 def _restoration_rows(measured: Mapping[str, TaskByDepth], inside: list[str]) -> pd.DataFrame:
-    """The table "mended"; its donors are "reference" (each data set's own) and "pretrained"."""
+    """The table ``RESTORED``; its donors are "reference" (each data set's own) and "pretrained"."""
     frames = []
     for donor in (REFERENCE, PRETRAINED):
         for number, kind in enumerate(KINDS):
@@ -218,7 +220,7 @@ def _arrays(measured: Mapping[str, TaskByDepth]) -> tuple[dict[str, NDArray[Any]
         "answers": _narrow_dtype(join("answers")),
         "reference": _narrow_dtype(join("reference")),
         "drift": join("class_drift").astype(np.float16),
-        "mended": np.concatenate([_restored_by_image(one) for one in measured.values()]),
+        RESTORED: np.concatenate([_restored_by_image(one) for one in measured.values()]),
     }
     return arrays, image_ranges
 
@@ -260,7 +262,7 @@ def read_depths(
     Raises:
         StoreError: the measurement is damaged.
     """
-    names = {"answers": np.int64, "reference": np.int64, "drift": np.float64, "mended": np.int8}
+    names = {"answers": np.int64, "reference": np.int64, "drift": np.float64, RESTORED: np.int8}
     arrays = {name: measured.array(name).astype(dtype) for name, dtype in names.items()}
     table = measured.table("images")
     return {
