@@ -28,12 +28,12 @@ if TYPE_CHECKING:
 GROUP, PROBLEM, MADE_NOTICE = "set_group", "set_problem", "set_made"
 NAMED_HELP = "Charts show these names; an expert named like a task of the benchmark is scored in domain on it."
 NO_SCORES = (
-    "This app does **not evaluate** merges of these models: {} Merging, masks, conflicts and export still work. For "
+    "Merges of these models are **not evaluated**: {} Merging, masks, conflicts and export still work. For "
     "scores, make a benchmark from your images on Models & runs, under **data**, or with this command:"
 )
 OTHER_NETWORK = (
-    "These models are of {}. This app does **not evaluate** merges of them, because it scores images with CLIP towers. "
-    "Merging, masks, conflicts and export work."
+    "These models are of {}. Merges of them are **not evaluated**, because images pass through CLIP towers. Merging, "
+    "masks, conflicts and export work."
 )
 MAKE_COMMAND = "python -m merging benchmark make mine --pretrained PRETRAINED --task cars=DATA,prompts=cars,expert=CARS"
 
