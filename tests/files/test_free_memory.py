@@ -118,7 +118,7 @@ def test_layers_at_once_and_the_spare_process_keep_to_it(group, monkeypatch: pyt
     lines("0::/")
     group("", module.VERSION_2, 1 << 30, 1 << 29)
     assert threads.piece_memory() == 1 << 28
-    kept = spare_process.SpareProcess()
+    spare = spare_process.SpareProcess()
     monkeypatch.setattr(spare_process, "WorkerProcess", lambda *_: pytest.fail("there is no memory for a process"))
-    kept._kept.set()
-    kept.renew()
+    spare._wanted.set()
+    spare.renew()
