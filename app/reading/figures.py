@@ -78,7 +78,7 @@ def cache_table(make: Callable[..., pd.DataFrame]) -> Callable[..., pd.DataFrame
     cached = cache_shared(CACHED)(make)
 
     @wraps(make)
-    def copied(*arguments: Any) -> pd.DataFrame:
+    def call_and_copy(*arguments: Any) -> pd.DataFrame:
         return cached(*arguments).copy(deep=False)
 
-    return copied
+    return call_and_copy

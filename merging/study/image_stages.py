@@ -104,10 +104,10 @@ def _find_image(request: Request, benchmark: Benchmark) -> StudiedImage:
 
 
 def _make_table(tables: ImageTables, image: StudiedImage, name: str, model: str, other: str) -> pd.DataFrame:
-    """A table by its name. Raises MergingError if it cannot be tables."""
+    """A table by its name. Raises MergingError if it cannot be made."""
     benchmark = tables.towers.benchmark
 
-    def searched() -> list[str]:
+    def neighbor_data_sets() -> list[str]:
         """The data sets whose images are searched for neighbors: those of the image's domain."""
         return same_domain(benchmark, image.task.key, list(benchmark.experts))
 
@@ -123,8 +123,8 @@ def _make_table(tables: ImageTables, image: StudiedImage, name: str, model: str,
         "restore": lambda: tables.restore(image, model, other),
         "restore_tokens": lambda: tables.restore(image, model, other, tokens=True),
         "occlude": lambda: tables.occlude(image, model, other),
-        "neighbors": lambda: tables.neighbors(image, model, searched()),
-        "overlap": lambda: tables.overlap(image, model, other, searched()),
+        "neighbors": lambda: tables.neighbors(image, model, neighbor_data_sets()),
+        "overlap": lambda: tables.overlap(image, model, other, neighbor_data_sets()),
         "summary": lambda: tables.summary(image, model, other),
         "says": lambda: pd.DataFrame({"sentence": [tables.sentence(image, model, other, restored=False)]}),
         "sentence": lambda: pd.DataFrame({"sentence": [tables.sentence(image, model, other)]}),
