@@ -84,7 +84,7 @@ def merge(  # noqa: PLR0913 - the public contract
     Args:
         pretrained: a path, a Checkpoint, or a mapping name -> tensor (open_clip or Hugging Face visual names). Files
             get open_clip's names, with q, k and v packed in one tensor; a mapping keeps its names. The parameter
-            ``apart`` of some methods splits tensors whose names end in in_proj_weight or in_proj_bias into three.
+            ``split_qkv`` of some methods splits tensors whose names end in in_proj_weight or in_proj_bias into three.
         experts: ordered mapping expert name -> path | Checkpoint | mapping of tensors.
         merge: key of a merge; ``params`` are its parameters (those left out take their defaults).
         edits: (key, parameters) pairs, applied to the task vectors in order before the merge.

@@ -1,8 +1,8 @@
 """Attention's query, key and value as three tensors, for methods whose result depends on what counts as one tensor.
 
 OpenCLIP's checkpoints store the three in one packed tensor, one third of its rows each; Transformers' files store three
-tensors. If a method's parameter ``apart`` is on, the method and its survey see each third as a slot with its own name,
-and the results for the thirds are joined again. The method itself contains no code for this.
+tensors. If a method's parameter ``split_qkv`` is on, the method and its survey see each third as a slot with its own
+name, and the results for the thirds are joined again. The method itself contains no code for this.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from merging.models.tensor_info import TensorInfo
 
 T = TypeVar("T")
-APART = "apart"  # the name of the parameter
+SPLIT_QKV = "split_qkv"  # the name of the parameter
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ PackedTensors = Mapping[str, PackedTensor]  # by name
 
 def is_split(params: Params) -> bool:
     """Whether these parameters make query, key and value count as three tensors."""
-    return bool(params.effective_values().get(APART))
+    return bool(params.effective_values().get(SPLIT_QKV))
 
 
 def packed_tensors(parameters: Sequence[Parameter], infos: Mapping[str, TensorInfo]) -> dict[str, PackedTensor]:

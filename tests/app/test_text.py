@@ -77,7 +77,7 @@ OTHERS_WORDS = {  # words that mean something of the page's own, and happen to b
     "reading/previews.py": {"seed"},  # the same
     "reading/measurements.py": {"l1", "most", "rank"},  # columns of its tables
     "views/drift/by_depth.py": {"l1", "most"},  # the same
-    "views/compare/image_agreement.py": {"apart"},  # a column of its table
+    "views/compare/image_agreement.py": {"margin_difference"},  # a column of its table
     "views/models/benchmark_options.py": {"seed"},  # of a draw of images
     "views/learning/learning_tables.py": {"routing"},  # a table of runs
     "views/merge/network_options.py": {"clip"},  # a value of the family that a recipe states

@@ -192,7 +192,7 @@ def test_every_problem_of_the_arguments_is_said(inputs, tmp_path, capsys):
         "Two experts are called 'digits'; give them different names.",
         "The file of expert x was not found: gone.safetensors.",
         "Write an expert as NAME=FILE; got '=y'.",
-        "lwptv has no parameter 'prune_rato'; it takes prune_ratio, shared, score, granularity, apart."
+        "lwptv has no parameter 'prune_rato'; it takes prune_ratio, shared, score, granularity, split_qkv."
         " Did you mean 'prune_ratio'?",
         "lwptv.shared must be true or false. Got 'maybe' instead.",
         "lwptv.score must be one of 'deviation', 'mean_abs'. Got 'rms' instead.",

@@ -75,7 +75,7 @@ def test_operations_are_those_that_torch_counts(method: Any, tiny_benchmark: Any
 def test_operations_of_query_key_and_value_apart(key: str, tiny_benchmark: Any) -> None:
     (method,) = [method for method in METHODS if method.key == key]
     packed = chain_of(method, pretrained=tiny_benchmark.pretrained, experts=tiny_benchmark.experts)
-    steps = [Step(step.key, step.params.build(step.params.values() | {"apart": True})) for step in packed.steps
+    steps = [Step(step.key, step.params.build(step.params.values() | {"split_qkv": True})) for step in packed.steps
              if step.key == key]  # fmt: skip
     apart = replace(packed, edits=tuple(steps)) if key == "cat" else replace(packed, merge=steps[0])
     alike = counted_as_stated(apart, tiny_benchmark) == counted_as_stated(packed, tiny_benchmark)

@@ -61,7 +61,7 @@ def test_the_live_table_equals_the_edits():
 
 def test_query_key_and_value_of_a_table_become_one_tensor():
     base, experts = tiny.family()
-    table = merging.merge(base, experts, edits=[("lwptv", {"apart": True})]).tables["saliency"]
+    table = merging.merge(base, experts, edits=[("lwptv", {"split_qkv": True})]).tables["saliency"]
     packed = merging.merge(base, experts, edits=["lwptv"]).tables["saliency"]
     whole = saliency.join_thirds(table)
     assert saliency.join_thirds(packed) is packed

@@ -19,7 +19,7 @@ from merging.sharing.published.catalogue_parts import (
     MODEL,
     PACKED,
     PARTS,
-    SPLIT_QKV_FIELD,
+    SPLIT,
     TEST,
     read_parts,
     read_shared_parts,
@@ -118,10 +118,10 @@ def test_what_nobody_has_read_is_null_and_what_was_read_is_dated() -> None:
 
 
 def test_sources_of_rows_that_run_twice_say_how_they_group() -> None:
-    twice = {row.preset for one in list_experiments() for row in one.rows if row.names_matter}
+    twice = {row.preset for one in list_experiments() for row in one.rows if row.grouping_matters}
     assert twice == {"task_arithmetic_lwptv", "ties_lwptv", "pcb_lwptv", "drm_h", "tsv_m", "iso_c", "iso_cts", "wudi"}
-    assert {source.names for source in read_shared_parts().sources.values()} == {PACKED, SPLIT_QKV_FIELD}
-    assert read_shared_parts().sources["FusionBench"].names == SPLIT_QKV_FIELD
+    assert {source.grouping for source in read_shared_parts().sources.values()} == {PACKED, SPLIT}
+    assert read_shared_parts().sources["FusionBench"].grouping == SPLIT
     named = {figure.source.partition(",")[0] for figure in FIGURES}
     assert set(read_shared_parts().sources) <= named
 

@@ -40,7 +40,7 @@ def source(figure: Figure, values: Mapping[str, list[float]]) -> Figure | None:
         "weight_averaging": "averaging",
         "task_arithmetic": "task_arithmetic",
         "ties": "ties",
-        "iso_c": "iso_c/apart",
+        "iso_c": "iso_c/split",
     }
     chain = [key for key, _ in figure.chain]
     if not figure.source.startswith("FusionBench") or figure.model != B32 or len(chain) != 1 or chain[0] not in named:
@@ -78,10 +78,10 @@ def test_a_table_with_a_verdict_of_each_kind(hub: LoopbackHub, figures: None, ca
     verdicts = {row["key"]: row["in_domain"]["verdict"] for row in table["rows"]}
     assert verdicts == {
         "pretrained": REPRODUCED, "individual": REPRODUCED, "averaging": REPRODUCED, "task_arithmetic": DIFFERS,
-        "ties": WITHIN_SPLIT, "iso_c/packed": NOT_COMPARABLE, "iso_c/apart": REPRODUCED,
+        "ties": WITHIN_SPLIT, "iso_c/packed": NOT_COMPARABLE, "iso_c/split": REPRODUCED,
     }  # fmt: skip
     assert code == 1 and len(table["rows"][3]["in_domain"]["differ_most"]) == 3
-    assert got["iso_c/apart"] != got["iso_c/packed"]
+    assert got["iso_c/split"] != got["iso_c/packed"]
     asked = len(hub.requests)
     code, some, err = run(capsys, *words[:3], "--rows", "averaging,ties", "--expect", "reproduced")
     assert code == 0 and len(hub.requests) == asked, err

@@ -181,7 +181,7 @@ def test_a_row_that_cannot_be_computed_is_in_the_table_and_the_others_go_on(
 
     def refused(self: RowVariant, *args: Any) -> Any:
         if self.key == "ties":
-            raise RecipeError("Ties: none of its methods takes q, k and v apart.")
+            raise RecipeError("Ties: none of its methods can split q, k and v.")
         return recipe(self, *args)
 
     monkeypatch.setattr(RowVariant, "recipe", refused)

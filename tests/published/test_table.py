@@ -11,6 +11,7 @@ import pytest
 
 from merging.base.errors import RecipeError
 from merging.methods import registry
+from merging.methods.split_qkv import SPLIT_QKV
 from merging.sharing.published.accuracy_verdicts import (
     AGREES,
     DIFFERS,
@@ -19,7 +20,7 @@ from merging.sharing.published.accuracy_verdicts import (
     WITHIN_SPLIT,
     TaskScore,
 )
-from merging.sharing.published.catalogue_parts import PACKED, SPLIT_QKV_FIELD
+from merging.sharing.published.catalogue_parts import PACKED, SPLIT
 from merging.sharing.published.choice import Choice, find_models, make_choice
 from merging.sharing.published.comparison_table import MeasuredRow, PublishedTable, build_table
 from merging.sharing.published.experiment_catalogue import read_experiment
@@ -80,13 +81,13 @@ def test_rows_that_care_for_the_grouping_run_twice_and_meet_a_source_that_did_th
         "task_arithmetic",
         "ties",
         "lwptv_task_arithmetic/packed",
-        "lwptv_task_arithmetic/apart",
+        "lwptv_task_arithmetic/split",
     ]
-    assert figures("iso_c/apart")[0] == ("FusionBench", 82.8, "")
-    assert figures("iso_c/packed")[0] == ("FusionBench", 82.8, "the source merges q, k and v apart")
+    assert figures("iso_c/split")[0] == ("FusionBench", 82.8, "")
+    assert figures("iso_c/packed")[0] == ("FusionBench", 82.8, "the source merged q, k and v as three")
     assert figures("lwptv_ties/packed", DRIVE)[0] == ("LwPTV, Tables 2 and 5", 72.7, "")
-    assert figures("lwptv_ties/apart", DRIVE)[0][2] == "the source merges q, k and v packed"
-    assert figures("wudi_mean/apart")[0][:2] == ("FusionBench", 84.5)
+    assert figures("lwptv_ties/split", DRIVE)[0][2] == "the source merged q, k and v as one matrix"
+    assert figures("wudi_mean/split")[0][:2] == ("FusionBench", 84.5)
 
 
 def test_a_figure_on_other_experts_is_never_compared() -> None:
@@ -116,18 +117,18 @@ def test_a_recipe_has_the_row_s_values_and_exemplars() -> None:
     assert recipe.merge.params.values()["scaling"] == 1.5 and recipe.exemplars.values() == {"per_task": 16, "seed": 3}
     assert variant("wudi_mean/packed").recipe("p", {"a": "x"}).merge.params.values()["others"] == "mean"
     assert variant("lwptv_ties/packed").recipe("p", {}).count_dead_params
-    assert variant("ties").title == "Ties" and variant("iso_c/apart").title == "Iso-C, apart"
+    assert variant("ties").title == "Ties" and variant("iso_c/split").title == "Iso-C (q, k, v split)"
 
 
-def test_apart_is_a_parameter_of_the_methods_that_have_it() -> None:
-    row = variant("iso_c/apart")
-    if SPLIT_QKV_FIELD in registry.find_merge("iso_c").params.bounds():
-        assert row.recipe("p", {}).merge.params.values()[SPLIT_QKV_FIELD] is True
-        assert variant("iso_c/packed").recipe("p", {}).merge.params.values()[SPLIT_QKV_FIELD] is False
+def test_rows_split_qkv_where_a_method_can() -> None:
+    row = variant("iso_c/split")
+    if SPLIT_QKV in registry.find_merge("iso_c").params.bounds():
+        assert row.recipe("p", {}).merge.params.values()[SPLIT_QKV] is True
+        assert variant("iso_c/packed").recipe("p", {}).merge.params.values()[SPLIT_QKV] is False
     else:
-        with pytest.raises(RecipeError, match="none of its methods takes q, k and v apart"):
+        with pytest.raises(RecipeError, match="none of its methods can split q, k and v"):
             row.recipe("p", {})
-    assert (row.names, variant("iso_c/packed").names) == (SPLIT_QKV_FIELD, PACKED)
+    assert (row.grouping, variant("iso_c/packed").grouping) == (SPLIT, PACKED)
 
 
 # The table

@@ -6,11 +6,11 @@ import pytest
 
 import merging
 from merging.methods.method import Edit
-from merging.methods.split_qkv import APART
+from merging.methods.split_qkv import SPLIT_QKV
 from merging.recipes.chain_text import WrittenChain, parse_chain
 from merging.recipes.recipe import Recipe
 
-HAVING = [method for method in merging.list_methods() if APART in method.params.bounds()]
+HAVING = [method for method in merging.list_methods() if SPLIT_QKV in method.params.bounds()]
 # Of the chains of methods at their defaults, as they were before any method had the parameter; first digits.
 DIGESTS = {
     "awd": "cfb515ac29c7", "breadcrumbs": "d8c146600f11", "cat": "329d06fa0af2", "dare": "f3f6fa07a705",
@@ -43,20 +43,20 @@ def test_digests_of_chains_without_it_stay() -> None:
 
 @pytest.mark.parametrize("method", HAVING, ids=lambda method: method.key)
 def test_it_is_written_only_where_it_is_on(method: object) -> None:
-    off, written_off, on = recipe(method), recipe(method, apart=False), recipe(method, apart=True)
+    off, written_off, on = recipe(method), recipe(method, split_qkv=False), recipe(method, split_qkv=True)
     assert off == written_off and run_id(off) == run_id(written_off) != run_id(on)
-    assert APART not in off.to_yaml() and f"{APART}: true" in on.to_yaml()
+    assert SPLIT_QKV not in off.to_yaml() and f"{SPLIT_QKV}: true" in on.to_yaml()
     for one in (off, on):
         assert Recipe.from_yaml(one.to_yaml()) == one
         steps = [(step.key, step.params.values()) for step in one.steps]
         written = WrittenChain(steps[:-1], steps[-1])
-        assert (APART in written.text()) == (one is on)
+        assert (SPLIT_QKV in written.text()) == (one is on)
         again = parse_chain(written.text())
         assert [*again.edits, again.merge] == [(key, dict(values)) for key, values in steps]
 
 
 def test_its_name_is_in_titles_only_where_it_counts() -> None:
-    ties = Recipe.build("ties", {APART: True})
-    assert ties.text() == "ties" and Recipe.build("ties", {APART: True, "scope": "tensor"}).text() == (
-        "ties(scope=tensor, apart=True)"
+    ties = Recipe.build("ties", {SPLIT_QKV: True})
+    assert ties.text() == "ties" and Recipe.build("ties", {SPLIT_QKV: True, "scope": "tensor"}).text() == (
+        "ties(scope=tensor, split_qkv=True)"
     )

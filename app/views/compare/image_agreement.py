@@ -152,8 +152,10 @@ def frequency_in_words(p: float) -> str:
 def sort_by_margin(images: pd.DataFrame, column: str) -> pd.DataFrame:
     """The images of a cell, those with the largest difference in margin first."""
     rows = images[images[column] > 0]
-    apart = (rows["margin_a"] - rows["margin_b"]).abs()
-    return rows.assign(apart=apart).sort_values([column, "apart"], ascending=False, kind="stable")
+    difference = (rows["margin_a"] - rows["margin_b"]).abs()
+    return rows.assign(margin_difference=difference).sort_values(
+        [column, "margin_difference"], ascending=False, kind="stable"
+    )
 
 
 def draw_thumbnails(pair: RunPair, images: pd.DataFrame, column: str, outcome: str) -> None:

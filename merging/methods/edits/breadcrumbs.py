@@ -28,7 +28,7 @@ class BreadcrumbsParams(Params):
         label="Outliers dropped",
         help="Share of each tensor's scalars dropped as outliers, largest first; others are dropped smallest first.",
     )
-    apart: bool = fields.split_qkv()
+    split_qkv: bool = fields.split_qkv()
 
 
 def _expert_masks(slot: Slot, params: BreadcrumbsParams) -> Tensor | None:

@@ -61,7 +61,7 @@ class CatParams(Params):
     mode: str = choice(
         "joint", SEQUENTIAL, label="Order", help="Drop the directions of all tasks at once, or task by task in turn."
     )
-    apart: bool = fields.split_qkv()
+    split_qkv: bool = fields.split_qkv()
 
 
 Conflicts = dict[str, tuple[Conflict, ...]]  # tensor -> each task's conflict with the others' vectors

@@ -33,7 +33,7 @@ class LwptvParams(Params):
     granularity: str = choice(
         "tensor", "parameter", label="Granularity", help="Keep or drop whole tensors (LwPTV) or scalars (PwPTV)."
     )
-    apart: bool = fields.split_qkv(("granularity", "tensor"))
+    split_qkv: bool = fields.split_qkv(("granularity", "tensor"))
 
 
 Masks = dict[str, tuple[bool, ...]]  # tensor granularity: tensor -> whether each expert keeps it
@@ -124,7 +124,7 @@ register(
         elementwise=lambda params, parameter: True,
         kept=kept_by_any,
         drops=is_dropped,
-        variant="A layer is one named tensor of any kind, with q, k and v in one unless apart is on. prune_ratio 0 "
+        variant="A layer is one named tensor of any kind, with q, k and v in one unless split_qkv is on. prune_ratio 0 "
         "keeps everything and 1 nothing (the literal rule would prune one tensor, or exceed the last index). Ties at "
         "the threshold are pruned.",
     )

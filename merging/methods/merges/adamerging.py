@@ -36,7 +36,7 @@ class AdamergingParams(Params):
         1.0, symbol=r"\eta", label="Shrink", help="Factor on all coefficients, applied after the last step."
     )
     seed: int = fields.image_seed()
-    apart: bool = fields.split_qkv(("granularity", "tensor"))
+    split_qkv: bool = fields.split_qkv(("granularity", "tensor"))
 
 
 TensorCoefficients = dict[str, tuple[float, ...]]  # tensor -> coefficient of each expert
@@ -133,8 +133,8 @@ register(
         starts_from=lambda params: ("task_arithmetic", {"scaling": params.init}),
         run=adamerging,
         elementwise=lambda params, parameter: True,
-        variant="A layer is a named tensor, with q, k and v in one unless apart is on. As in the authors' code, a step "
-        "uses 32 images per task, and the model uses coefficients clipped to [0, 1]; that code also learns "
+        variant="A layer is a named tensor, with q, k and v in one unless split_qkv is on. As in the authors' code, a "
+        "step uses 32 images per task, and the model uses coefficients clipped to [0, 1]; that code also learns "
         "coefficients of unused text tensors. Tensors that an edit drops for every expert have no coefficients. The "
         "shrink factor is applied after the last step, as in LwPTV.",
     )

@@ -61,7 +61,7 @@ class DrmParams(Params):
         label="Pruning",
         help="Rank the entries of all tasks together, or of each task separately.",
     )
-    apart: bool = fields.split_qkv()
+    split_qkv: bool = fields.split_qkv()
 
 
 def drm(slot: Slot, params: DrmParams, statistics: None) -> Tensor:
@@ -124,7 +124,7 @@ register(
         "tensors are the mean of the task vectors. The rank cut is the released code's: the paper cuts nothing, so "
         "near-null directions use up part of the density. round(ρN) + 1 of N entries and ties are kept; density 1 "
         "keeps all, still in the joint space. A vote of exactly zero drops its entries. Without the disjoint mean, "
-        "sums are divided by the number of tasks. Attention's q, k and v are one matrix unless apart is on, which "
+        "sums are divided by the number of tasks. Attention's q, k and v are one matrix unless split_qkv is on, which "
         "gives another result.",
     )
 )

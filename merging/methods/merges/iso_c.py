@@ -22,7 +22,7 @@ class IsoCParams(Params):
     scaling: float = fields.scaling(
         1.5, (0.0, 3.0), step=0.1, advice="The best value falls as the number of experts grows."
     )
-    apart: bool = fields.split_qkv()
+    split_qkv: bool = fields.split_qkv()
 
 
 def iso_c(slot: Slot, params: IsoCParams, statistics: None) -> Tensor:
@@ -51,7 +51,7 @@ register(
         in_factors=True,
         algebra=lambda params, matrix: flops.polar(matrix.outputs, matrix.inputs),
         variant="Applies to every two-dimensional tensor in its stored orientation, including the positional embedding "
-        "and the projection; attention's q, k and v are one matrix unless apart is on, which gives another result. "
+        "and the projection; attention's q, k and v are one matrix unless split_qkv is on, which gives another result. "
         "Other tensors are the mean of the task vectors. Null directions stay null; published code raises arbitrary "
         "ones. The authors choose the scaling on validation data; 1.5 is the only fixed value with a published result "
         "for eight tasks.",

@@ -22,7 +22,7 @@ Coefficients = dict[str, float]  # tensor -> t
 class ModelStockParams(Params):
     """The parameters of Model Stock."""
 
-    apart: bool = fields.split_qkv()
+    split_qkv: bool = fields.split_qkv()
 
 
 def survey(slots: SlotStream, params: ModelStockParams) -> Survey:

@@ -26,7 +26,7 @@ class SceParams(Params):
         1.0, open_low=True, symbol=r"\rho", label="Density",
         help="Share of each tensor's scalars that are kept: those that vary most over the experts.",
     )  # fmt: skip
-    apart: bool = fields.split_qkv()
+    split_qkv: bool = fields.split_qkv()
 
 
 def _select_scalars(vectors: Tensor, density: float) -> Tensor:

@@ -36,7 +36,7 @@ class TsvMParams(Params):
         help="Share of each task's singular vectors that are kept; with 1/K all tasks together fill the full rank.",
     )
     scaling: float = fields.scaling(1.0, (0.0, 3.0), step=0.1)
-    apart: bool = fields.split_qkv()
+    split_qkv: bool = fields.split_qkv()
 
 
 def tsv_m(slot: Slot, params: TsvMParams, statistics: None) -> Tensor:
@@ -83,7 +83,7 @@ register(
         in_factors=True,
         algebra=_algebra,
         variant="Applies to every two-dimensional tensor in its stored orientation, including the positional embedding "
-        "and the projection; attention's q, k and v are one matrix unless apart is on, which gives another result. "
+        "and the projection; attention's q, k and v are one matrix unless split_qkv is on, which gives another result. "
         "Other tensors are the mean of the task vectors. Singular vectors of zero singular values are left out (polar "
         "factors over the nonzero spectrum); published code keeps the arbitrary vectors of its solver.",
     )

@@ -50,7 +50,7 @@ class WudiParams(Params):
         label="Other tensors",
         help="Tensors other than linear weights stay pretrained or are averaged.",
     )
-    apart: bool = fields.split_qkv()
+    split_qkv: bool = fields.split_qkv()
 
 
 def wudi(slot: Slot, params: WudiParams, statistics: None) -> Tensor:
@@ -127,8 +127,8 @@ register(
         algebra=_algebra,
         variant="Applies to linear weights only, as the authors do; mergekit and FusionBench include other tensors, "
         "and FusionBench averages the remaining ones (here: others = mean). Norms are squared, as in the authors' "
-        "released script. Attention's q, k and v are one matrix unless apart is on. Steps run in the precision of the "
-        "checkpoints (float64 or float32), with sums over tasks in float64. With at most one nonzero task vector "
+        "released script. Attention's q, k and v are one matrix unless split_qkv is on. Steps run in the precision of "
+        "the checkpoints (float64 or float32), with sums over tasks in float64. With at most one nonzero task vector "
         "nothing is optimized.",
     )
 )

@@ -24,13 +24,13 @@ def scaling(
 
 
 def split_qkv(when: tuple[str, Any] | None = None) -> Any:
-    """The field ``apart``: whether query, key and value of packed attention tensors count as three tensors.
+    """The field ``split_qkv``: whether query, key and value of packed attention tensors count as three tensors.
 
     ``merging.methods.split_qkv`` splits them for every method that has the field; ``when`` is as in ``Bound``.
     """
     return flag(
         False,
-        label="Query, key and value apart",
+        label="Split query, key and value",
         help="Treat attention's packed tensors (names that end in in_proj_weight or in_proj_bias) as three, each with "
         "a third of the rows, as code for Transformers' models does. Off: as one, as code for open_clip's models does.",
         when=when,

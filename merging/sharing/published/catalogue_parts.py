@@ -22,7 +22,7 @@ CATALOGUE = Path(__file__).with_name("catalogue")
 PARTS = CATALOGUE / "parts"
 MODEL, DATA_SET = "model", "dataset"
 LISTING, ESTIMATE = "listing", "estimate"  # where a size comes from
-PACKED, SPLIT_QKV_FIELD = "packed", "apart"  # how q, k and v are merged: as one matrix, or as three
+PACKED, SPLIT = "packed", "split"  # how q, k and v are merged: as one matrix, or as three
 TEST, TRAIN = "test", "train"  # the parts of a data set's repository
 COMMIT, DIGEST = re.compile(r"[0-9a-f]{40}"), re.compile(r"[0-9a-f]{64}")
 REPOSITORY = re.compile(r"[\w.-]{1,96}/[\w.-]{1,96}")
@@ -121,7 +121,7 @@ class ListedRow:
     key: str
     preset: str
     values: Mapping[str, Any]
-    names_matter: bool
+    grouping_matters: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +129,7 @@ class FigureSource:
     """A source of figures: how it grouped q, k and v, and which of its test sets have other images."""
 
     name: str
-    names: str
+    grouping: str
     other_split: tuple[str, ...]
 
 
@@ -285,7 +285,7 @@ def _test_set(key: str, entry: CatalogueFields) -> PublishedSet:
 
 
 def _row(key: str, entry: CatalogueFields) -> ListedRow:
-    row = ListedRow(key, entry.text("preset"), entry.mapping("values", {}), entry.text("names", "") == "matter")
+    row = ListedRow(key, entry.text("preset"), entry.mapping("values", {}), entry.text("grouping", "") == "matters")
     entry.refuse_unknown()
     return row
 
@@ -293,7 +293,7 @@ def _row(key: str, entry: CatalogueFields) -> ListedRow:
 def _source(name: str, entry: CatalogueFields) -> FigureSource:
     if name not in SOURCES:
         raise TaskError(f"{entry.where}: no source of published figures has that name.")
-    source = FigureSource(name, entry.one_of("names", (PACKED, SPLIT_QKV_FIELD)), entry.texts("other_split"))
+    source = FigureSource(name, entry.one_of("grouping", (PACKED, SPLIT)), entry.texts("other_split"))
     entry.refuse_unknown()
     return source
 

@@ -198,7 +198,7 @@ def estimate_encoding_seconds(tower: str, passes: int, device: str, cores: int) 
 
 def estimate_merging_seconds(rows: Sequence[RowVariant], nbytes: int, rate: float | None) -> float:
     """Estimated seconds of merging, from the bytes of all models and the measured bytes per second."""
-    times = [1.0 if rate or not row.row.names_matter else FACTORED for row in rows]
+    times = [1.0 if rate or not row.row.grouping_matters else FACTORED for row in rows]
     return sum(times) * nbytes / (rate or MERGING_RATE)
 
 

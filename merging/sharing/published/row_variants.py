@@ -11,12 +11,13 @@ from typing import Any
 
 from merging.base.errors import RecipeError
 from merging.methods import registry
+from merging.methods.split_qkv import SPLIT_QKV
 from merging.recipes.papers.published_figures import EXPERTS, FIGURES, REFERENCES, TASKS, Figure
 from merging.recipes.presets import Preset, find_preset
 from merging.recipes.recipe import Recipe
 from merging.sharing.published.catalogue_parts import (
     PACKED,
-    SPLIT_QKV_FIELD,
+    SPLIT,
     FigureSource,
     ListedRow,
     read_shared_parts,
@@ -26,25 +27,26 @@ from merging.sharing.published.experiment_catalogue import Experiment
 
 PRETRAINED, INDIVIDUAL = "pretrained", "individual"  # the first rows of a table, named as in the figures
 TOGETHER = ""  # any grouping of q, k and v gives the same result
+GROUPED = {PACKED: "as one matrix", SPLIT: "as three"}
 
 
 @dataclass(frozen=True, slots=True)
 class RowVariant:
-    """A row in one grouping of q, k and v: PACKED, SPLIT_QKV_FIELD, or TOGETHER if it does not matter."""
+    """A row in one grouping of q, k and v: PACKED, SPLIT, or TOGETHER if it does not matter."""
 
     row: ListedRow
-    names: str
+    grouping: str
     values: Mapping[str, Any]  # they replace the preset's
 
     @property
     def key(self) -> str:
-        """The row's key, with the grouping: 'iso_c/apart'."""
-        return f"{self.row.key}/{self.names}" if self.names else self.row.key
+        """The row's key, with the grouping: 'iso_c/split'."""
+        return f"{self.row.key}/{self.grouping}" if self.grouping else self.row.key
 
     @property
     def title(self) -> str:
         """The preset's title, with the grouping."""
-        return f"{find_preset(self.row.preset).title}{f', {self.names}' if self.names else ''}"
+        return f"{find_preset(self.row.preset).title}{f' (q, k, v {self.grouping})' if self.grouping else ''}"
 
     def recipe(self, pretrained: str, experts: Mapping[str, str], exemplars: int = 0, seed: int = 0) -> Recipe:
         """Its recipe on these models.
@@ -55,31 +57,29 @@ class RowVariant:
         base = find_preset(self.row.preset)
         changed = replace(base, params=self._params(base.merge, {**base.params, **self.values}, "merge"), edits=())
         edits = tuple((key, self._params(key, values, "edit")) for key, values in base.edits)
-        if self.names == SPLIT_QKV_FIELD and not self._can_group_qkv(base):
-            raise RecipeError(f"{base.title}: none of its methods takes q, k and v apart.")
+        if self.grouping == SPLIT and not self._can_group_qkv(base):
+            raise RecipeError(f"{base.title}: none of its methods can split q, k and v.")
         sampled = {"per_task": exemplars, "seed": seed} if exemplars and needs_exemplars(self.row) else base.exemplars
         return replace(changed, edits=edits, exemplars=sampled, title=self.title).recipe(pretrained, experts)
 
     def _params(self, key: str, values: Mapping[str, Any], role: str) -> dict[str, Any]:
-        return dict(values) | (
-            {SPLIT_QKV_FIELD: True} if self.names == SPLIT_QKV_FIELD and _can_split_qkv(role, key) else {}
-        )
+        return dict(values) | ({SPLIT_QKV: True} if self.grouping == SPLIT and _can_split_qkv(role, key) else {})
 
     def _can_group_qkv(self, base: Preset) -> bool:
         return _can_split_qkv("merge", base.merge) or any(_can_split_qkv("edit", key) for key, _ in base.edits)
 
 
 def _can_split_qkv(role: str, key: str) -> bool:
-    return SPLIT_QKV_FIELD in registry.find_method(role, key).params.bounds()
+    return SPLIT_QKV in registry.find_method(role, key).params.bounds()
 
 
 def list_variants(experiment: Experiment, choice: Choice) -> tuple[RowVariant, ...]:
     """The chosen rows in the experiment's order, twice if the grouping of q, k and v matters."""
     return tuple(
-        RowVariant(row, names, {**row.values, **experiment.values.get(row.key, {})})
+        RowVariant(row, grouping, {**row.values, **experiment.values.get(row.key, {})})
         for row in experiment.rows
         if row.key in choice.rows
-        for names in ((PACKED, SPLIT_QKV_FIELD) if row.names_matter else (TOGETHER,))
+        for grouping in ((PACKED, SPLIT) if row.grouping_matters else (TOGETHER,))
     )
 
 
@@ -96,11 +96,11 @@ def find_figures(
     variant: RowVariant, experiment: Experiment, tower: str, by: str, exemplars: int = 0
 ) -> list[ComparedFigure]:
     """The published figures of a row's chain for that tower: first those that are compared, then the others."""
-    recipe = replace(variant, names=TOGETHER).recipe("", {})  # no figure states the grouping; its source does
+    recipe = replace(variant, grouping=TOGETHER).recipe("", {})  # no figure states the grouping; its source does
     steps = [(step.key, step.params.values()) for step in recipe.steps]
     matching = [figure for figure in FIGURES if figure.model == tower and figure.matches_chain(steps)]
     alike = experiment.is_papers_eight
-    pairs = [_compare_figure(figure, variant.names, by, exemplars, same_tasks=alike) for figure in matching]
+    pairs = [_compare_figure(figure, variant.grouping, by, exemplars, same_tasks=alike) for figure in matching]
     return _sort_figures(pairs, by)
 
 
@@ -123,7 +123,7 @@ def _sort_figures(pairs: list[ComparedFigure], by: str) -> list[ComparedFigure]:
     return sorted(pairs, key=lambda one: (bool(one.why_not), one.figure.experts != by))
 
 
-def _compare_figure(figure: Figure, names: str, by: str, exemplars: int, *, same_tasks: bool) -> ComparedFigure:
+def _compare_figure(figure: Figure, grouping: str, by: str, exemplars: int, *, same_tasks: bool) -> ComparedFigure:
     name = figure.source.partition(",")[0]
     source = read_shared_parts().sources.get(name)
     reasons = {
@@ -133,9 +133,9 @@ def _compare_figure(figure: Figure, names: str, by: str, exemplars: int, *, same
         f"the source took {figure.exemplars} exemplars": bool(
             figure.exemplars and exemplars and figure.exemplars != exemplars
         ),
-        "the source does not say how it grouped q, k and v": bool(names) and source is None,
-        f"the source merges q, k and v {source.names if source else ''}": bool(
-            names and source and source.names != names
+        "the source does not say how it grouped q, k and v": bool(grouping) and source is None,
+        f"the source merged q, k and v {GROUPED[source.grouping] if source else ''}": bool(
+            grouping and source and source.grouping != grouping
         ),
     }
     return ComparedFigure(figure, source, next((reason for reason, holds in reasons.items() if holds), ""))

@@ -11,7 +11,7 @@ from merging.tasks.quarantine import FOLDER
 WEIGHTS, TABLES, OTHER = "merged weights", "tables and scores of runs", "everything else"
 KINDS = {  # folder of the store -> kind of content
     "runs": TABLES,
-    "apart": TABLES,  # scored on other benchmarks
+    "by_benchmark": TABLES,  # scored on other benchmarks
     "measured": "measurements",
     "points": "points of sweeps",
     "features": "features of images, stored for later",

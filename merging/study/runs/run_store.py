@@ -31,10 +31,10 @@ if TYPE_CHECKING:
     from merging.engine.evaluation.stored_features import StoredFeatures
 
 T = TypeVar("T")
-APART, DIGITS = "apart", 12  # the folder of runs by benchmark, and the digits of its digest that name each part
+BY_BENCHMARK, DIGITS = "by_benchmark", 12  # the folder of runs by benchmark; digits of its digest that name a part
 DRAFTS, LEARNING = "drafts", "learning"
 AGAIN = 1.0  # seconds for which files of a library are assumed to be unchanged
-DEEP = {APART, DRAFTS, "jobs", "uploads"}  # folders of the store whose subfolders are written to
+DEEP = {BY_BENCHMARK, DRAFTS, "jobs", "uploads"}  # folders of the store whose subfolders are written to
 
 
 class Store:
@@ -44,7 +44,7 @@ class Store:
     library remains, and a warning is logged; ``damaged`` lists both. ``dated=False`` omits times of creation, for
     libraries under version control. ``benchmark`` is a digest; among the copies of a run, one with scores on it comes
     first. When a new copy replaces an own one that was scored on another benchmark, the old one is moved to
-    ``root``/apart without its weights.
+    ``root``/by_benchmark without its weights.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class Store:
         self.root = root or settings.store_root()
         self.libraries = tuple(libraries)
         self.dated, self.benchmark = dated, benchmark
-        self._own, self._apart = self.root / "runs", self.root / APART
+        self._own, self._by_benchmark = self.root / "runs", self.root / BY_BENCHMARK
         self.damaged = Quarantine(self.root)
         self._results = Results(KIND, Run.from_result, self.root, self.libraries, self.damaged)
         self._known: dict[Path, tuple[tuple[int, ...], Run]] = {}  # runs with the state of their files when read
@@ -70,8 +70,8 @@ class Store:
         own = [run for path in _ids(self._own) if (run := self._read(path))]
         own.sort(key=lambda run: run.created or "", reverse=True)
         runs = {run.id: run for run in own}
-        apart = [self._apart / self.benchmark[:DIGITS]] if self.benchmark else []
-        for library in (*apart, *self.libraries):
+        own_parts = [self._by_benchmark / self.benchmark[:DIGITS]] if self.benchmark else []
+        for library in (*own_parts, *self.libraries):
             for path in _ids(library):
                 present = runs.get(path.name)
                 if present is not None and (not self.benchmark or self._on_benchmark(present)):
@@ -89,7 +89,7 @@ class Store:
         """All copies of a run that are not damaged, the own one first."""
         if not SHORT_DIGEST.fullmatch(run_id):
             return []
-        paths = [folder / run_id for folder in (self._own, *_folders(self._apart), *self.libraries)]
+        paths = [folder / run_id for folder in (self._own, *_folders(self._by_benchmark), *self.libraries)]
         return [run for path in paths if path.is_dir() and (run := self._read_cached(path))]
 
     def find(self, run_id: str) -> Run | None:
@@ -112,12 +112,12 @@ class Store:
 
     def list_ids(self) -> set[str]:
         """The ids of all stored runs, including damaged ones, from one listing of each folder."""
-        folders = (self._own, *_folders(self._apart), *self.libraries)
+        folders = (self._own, *_folders(self._by_benchmark), *self.libraries)
         return {path.name for folder in folders for path in _ids(folder)}
 
     def state(self) -> tuple[int, ...]:
         """Numbers that change when a run is added, replaced, deleted or quarantined."""
-        folders = (self._own, *_folders(self._apart), *self.libraries)
+        folders = (self._own, *_folders(self._by_benchmark), *self.libraries)
         return tuple(number for each in folders for number in atomic.state_of(each.parent, (each.name,)) or (0,))
 
     def find_promised(self, run_id: str) -> Run | None:
@@ -163,13 +163,13 @@ class Store:
             yield folder
 
     def _keep_replaced(self, old: Path, new: Path) -> None:
-        """Copy an own run that is replaced to ``root``/apart, if its scores are on another benchmark."""
+        """Copy an own run that is replaced to ``root``/by_benchmark, if its scores are on another benchmark."""
         run = self._read(old) if atomic.is_whole(old) else None
         if run is None or not run.benchmark or not (new / FACTS).is_file():
             return
         if json.loads((new / FACTS).read_bytes()).get("benchmark") not in {None, run.benchmark}:
-            apart = self._apart / run.benchmark[:DIGITS]
-            with atomic.write_folder(apart, run.id, lambda target: False, f"Run {run.id}") as folder:
+            part = self._by_benchmark / run.benchmark[:DIGITS]
+            with atomic.write_folder(part, run.id, lambda target: False, f"Run {run.id}") as folder:
                 _copy_without_models(run, folder)
 
     def delete(self, run_id: str) -> None:

@@ -1,4 +1,4 @@
-"""Pages on runs whose methods took query, key and value apart: masks, painting, layers elsewhere, comparisons."""
+"""Pages on runs whose methods split query, key and value: masks, painting, layer figures, comparisons."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from merging.study.runs.run_store import Store
 
 WHOLE = "visual.transformer.resblocks.1.attn.in_proj_weight"
 KEY = f"{WHOLE}[key]"
-MASKED, TRIMMED, LEARNED = "Masked apart", "Trimmed apart", "Learned apart"
+MASKED, TRIMMED, LEARNED = "Masked in thirds", "Trimmed in thirds", "Learned in thirds"
 CHAINS: dict[str, tuple[str, dict[str, Any], list[tuple[str, dict[str, Any]]]]] = {
-    MASKED: ("task_arithmetic", {}, [("lwptv", {"apart": True})]),
-    TRIMMED: ("task_arithmetic", {}, [("cat", {"apart": True})]),
-    LEARNED: ("adamerging", {"apart": True, "steps": 2}, []),
+    MASKED: ("task_arithmetic", {}, [("lwptv", {"split_qkv": True})]),
+    TRIMMED: ("task_arithmetic", {}, [("cat", {"split_qkv": True})]),
+    LEARNED: ("adamerging", {"split_qkv": True, "steps": 2}, []),
 }
 
 
 @pytest.fixture(scope="module")
 def folder(library: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """The small library with a run of every chain."""
-    copy = tmp_path_factory.mktemp("apart") / "library"
+    copy = tmp_path_factory.mktemp("split_qkv") / "library"
     shutil.copytree(library, copy)
     benchmark, making = Benchmark.load(copy), Store(copy / "more", libraries=(), dated=False)
     for title, (merge, params, edits) in CHAINS.items():

@@ -1,4 +1,4 @@
-"""Query, key and value apart: which methods it matters to, and that a packed tensor then gives what three give."""
+"""Query, key and value as three tensors: which methods it affects; a packed tensor then gives what three give."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import common_checks
 import pytest
 import torch
-from apart_models import (
+from split_qkv_models import (
     PROJECTIONS,
     data_of,
     difference,
@@ -47,7 +47,7 @@ def variants(key: str) -> list[dict[str, Any]]:
 def test_the_option_is_where_the_result_differs_and_gives_the_merge_of_three_tensors(key: str) -> None:
     method = METHODS[key]
     base, experts = common_checks.family()
-    apart_base, apart_experts = (
+    split_base, split_experts = (
         to_transformers_names(base),
         {name: to_transformers_names(state) for name, state in experts.items()},
     )
@@ -57,7 +57,7 @@ def test_the_option_is_where_the_result_differs_and_gives_the_merge_of_three_ten
         whole = common_checks.states(merge_states(recipe, base, experts, **images))
         three = [
             to_open_clip_names(s)
-            for s in common_checks.states(merge_states(recipe, apart_base, apart_experts, **images))
+            for s in common_checks.states(merge_states(recipe, split_base, split_experts, **images))
         ]
         differs = max(difference(a, b, base) for a, b in zip(whole, three, strict=True)) > ROUNDING
         differing += [params] if differs else []
@@ -250,6 +250,6 @@ def test_votes_for_ties_are_those_of_the_thirds() -> None:
         key: {name: base[name] + value for name, value in changes.items()} | {tied: base[tied] + side}
         for key, side in (("a", 0.5), ("b", -0.5))
     }
-    parameters = {"scope": "tensor", "density": 0.25, "scaling": 1.0, "aggregation": "mean", "apart": True}
+    parameters = {"scope": "tensor", "density": 0.25, "scaling": 1.0, "aggregation": "mean", "split_qkv": True}
     merged = merging.merge(base, experts, "ties", parameters)
     assert float(merged.state_dict[tied]) == 0.5
