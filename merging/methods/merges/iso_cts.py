@@ -104,7 +104,7 @@ register(
         in_factors=True,
         algebra=_algebra,
         variant="Applies to every two-dimensional tensor in its stored orientation: a matrix and its transpose give "
-        "different results, so Hugging Face's transposed projection gives another result, and so does splitting q, k and v. "
+        "different results, so Hugging Face's transposed projection gives another result, and so do split q, k, v. "
         "Other tensors are the mean of the task vectors. The level averages the singular values of the sum "
         "and of the single tasks, as published. Null directions stay null; if the tasks' directions exceed the rank, "
         "their number is rounded down.",
