@@ -23,11 +23,11 @@ import merging
 from merging.methods import registry
 from merging.methods.method import Adapt
 from merging.methods.slot import Slot
-from merging.methods.split_qkv import APART, SplitBlend, is_split, packed_tensors
+from merging.methods.split_qkv import SPLIT_QKV, SplitBlend, is_split, packed_tensors
 from merging.models.families import classify_parameters, qkv_parameters, whole_name
 
 METHODS = {method.key: method for method in merging.list_methods() if not isinstance(method, Adapt)}
-HAVING = [key for key, method in METHODS.items() if APART in method.params.bounds()]
+HAVING = [key for key, method in METHODS.items() if SPLIT_QKV in method.params.bounds()]
 ROUNDING = 1e-5  # differences of results below it are those of gradients in single precision
 DRAWS = {  # methods that give another result by name, and why they have no option for it
     "dare": "draws depend on tensors' names: other names give another draw of the same chances",
@@ -62,7 +62,7 @@ def test_the_option_is_where_the_result_differs_and_gives_the_merge_of_three_ten
         differs = max(difference(a, b, base) for a, b in zip(whole, three, strict=True)) > ROUNDING
         differing += [params] if differs else []
         if key in HAVING:
-            chosen = common_checks.recipe(method, params | {APART: True})
+            chosen = common_checks.recipe(method, params | {SPLIT_QKV: True})
             (step,) = [step for step in chosen.steps if step.key == key]
             assert is_split(step.params) == differs, params
             (state,) = common_checks.states(merge_states(chosen, base, experts, **images))
@@ -73,7 +73,9 @@ def test_the_option_is_where_the_result_differs_and_gives_the_merge_of_three_ten
 
 def test_what_is_put_on_top_of_a_model_has_no_such_option() -> None:
     """Modules' files name tensors as the checkpoint does, and routers read the input of a packed layer by its name."""
-    assert not any(APART in method.params.bounds() for method in merging.list_methods() if isinstance(method, Adapt))
+    assert not any(
+        SPLIT_QKV in method.params.bounds() for method in merging.list_methods() if isinstance(method, Adapt)
+    )
 
 
 @pytest.mark.parametrize("key", [key for key in HAVING if key not in IMAGES])
@@ -87,7 +89,7 @@ def test_folders_of_transformers_merge_as_name_by_name(key: str, tmp_path: Any) 
     }
     folders = {name: write(tmp_path / name, state) for name, state in plain.items()}
     params = {"scope": "tensor"} if key == "ties" else common_checks.SHORT.get(key, {})
-    recipe = common_checks.recipe(method, params | {APART: True})
+    recipe = common_checks.recipe(method, params | {SPLIT_QKV: True})
     edits = [(step.key, step.params.values()) for step in recipe.edits]
     result = merging.merge(
         write(tmp_path / "pretrained", pretrained), folders, recipe.merge.key, recipe.merge.params.values(), edits,
@@ -103,15 +105,15 @@ def test_folders_of_transformers_merge_as_name_by_name(key: str, tmp_path: Any) 
 
 def test_tensors_in_memory_are_thirds_by_the_ends_of_their_names() -> None:
     base, experts = common_checks.family()
-    one = merging.merge(base, experts, "iso_c", {APART: True}, device="cpu").state_dict
+    one = merging.merge(base, experts, "iso_c", {SPLIT_QKV: True}, device="cpu").state_dict
     bare = merging.merge(
         {n.removeprefix("visual."): v for n, v in base.items()},
         {name: {n.removeprefix("visual."): v for n, v in state.items()} for name, state in experts.items()},
-        "iso_c", {APART: True}, device="cpu",
+        "iso_c", {SPLIT_QKV: True}, device="cpu",
     ).state_dict  # fmt: skip
     assert all(torch.equal(bare[n.removeprefix("visual.")], value) for n, value in one.items())
     # Tensors under Transformers' names are merged as they are, with and without the option.
-    for params in ({}, {APART: True}):
+    for params in ({}, {SPLIT_QKV: True}):
         names = {name: to_transformers_names(state) for name, state in experts.items()}
         three = merging.merge(to_transformers_names(base), names, "iso_c", params, device="cpu").state_dict
         assert difference(to_open_clip_names(three), one, base) < ROUNDING
@@ -172,7 +174,7 @@ def test_lwptv_masks_thirds_by_themselves_and_says_so() -> None:
     base, experts = common_checks.family()
     for state in experts.values():  # the key of this layer is what no expert moved
         state[ATTENTION][16:32] = base[ATTENTION][16:32]
-    chosen = {"prune_ratio": 0.02, APART: True}  # each expert drops its least tensor
+    chosen = {"prune_ratio": 0.02, SPLIT_QKV: True}  # each expert drops its least tensor
     result = merging.merge(base, experts, "iso_c", edits=[("lwptv", chosen)], device="cpu")
     table = result.tables["saliency"].set_index(["expert", "tensor"])
     assert len(table) == len(experts) * (len(base) + 2 * 2 * 2)
@@ -190,27 +192,27 @@ def test_lwptv_masks_thirds_by_themselves_and_says_so() -> None:
 def test_pieces_of_thirds_equal_whole_tensors(key: str) -> None:
     method = METHODS[key]
     base, experts = common_checks.family()
-    if not method.is_elementwise(method.params.build({APART: True})):
+    if not method.is_elementwise(method.params.build({SPLIT_QKV: True})):
         return
-    whole = common_checks.merge(method, base, experts, {APART: True}).state_dict
+    whole = common_checks.merge(method, base, experts, {SPLIT_QKV: True}).state_dict
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("merging.engine.run_inputs.PIECE_CPU", 29)
         patch.setattr("merging.engine.run_inputs.BLOCK_CPU", 131)
-        pieces = common_checks.merge(method, base, experts, {APART: True}).state_dict
+        pieces = common_checks.merge(method, base, experts, {SPLIT_QKV: True}).state_dict
     assert difference(pieces, whole, base) < 1e-9
 
 
 def test_a_tensor_whose_thirds_are_all_dropped_is_not_read() -> None:
     base, experts = common_checks.family()
     method = registry.find_edit("lwptv")
-    merged_all = common_checks.merge(method, base, experts, {"prune_ratio": 1.0, APART: True}).state_dict
+    merged_all = common_checks.merge(method, base, experts, {"prune_ratio": 1.0, SPLIT_QKV: True}).state_dict
     assert all(torch.equal(merged_all[name], base[name]) for name in base)
 
 
 def test_cat_notes_what_it_removes_of_every_third() -> None:
     base, experts = common_checks.family()
     method = registry.find_edit("cat")
-    recipe = common_checks.recipe(method, {APART: True})
+    recipe = common_checks.recipe(method, {SPLIT_QKV: True})
     table = merge_states(recipe, base, experts, **data_of(method, experts)).tables["cat"]
     rows = table[table["tensor"] == f"{ATTENTION}[query]"]
     assert len(rows) == len(experts) and set(rows["numel"]) == {256} and set(rows["part"]) == {"attn.q_proj"}
@@ -220,7 +222,7 @@ def test_cat_notes_what_it_removes_of_every_third() -> None:
 def test_a_learned_coefficient_belongs_to_a_third() -> None:
     base, experts = common_checks.family()
     method = registry.find_merge("adamerging")
-    recipe = common_checks.recipe(method, {APART: True})
+    recipe = common_checks.recipe(method, {SPLIT_QKV: True})
     tables = merge_states(recipe, base, experts, **data_of(method, experts)).tables
     learned = tables["coefficients"].set_index(["expert", "tensor"])["coefficient"]
     values = [learned["expert 0", f"{ATTENTION}[{word}]"] for word in ("query", "key", "value")]

@@ -184,7 +184,7 @@ SUN = "tanganke/clip-vit-base-patch32_sun397"
         ("test_sets", ("test_sets", "mnist"), {"prompts": "mnits"}, 'field prompts: one of "cars"'),
         ("test_sets", ("test_sets", "mnist"), {"column": "Mnist"}, "Did you mean 'MNIST'?"),
         ("test_sets", ("test_sets", "mnist"), {"classes": ["0"], "templates": ["{}"]}, "prompts, or classes and templ"),
-        ("sources", ("sources", "LOT"), {"names": "both"}, "sources.json, LOT: field names: one of"),
+        ("sources", ("sources", "LOT"), {"grouping": "both"}, "sources.json, LOT: field grouping: one of"),
         ("repositories", ("repositories", "ylecun/mnist"), {"read": "2026-11"}, "field read: the day on which the lic"),
         ("rows", ("rows", "ties"), {"values": [1]}, "rows.json, ties: field values: a mapping is needed"),
     ],
