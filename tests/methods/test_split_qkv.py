@@ -75,8 +75,6 @@ def test_what_is_put_on_top_of_a_model_has_no_such_option() -> None:
     """Modules' files name tensors as the checkpoint does, and routers read the input of a packed layer by its name."""
     methods = [method for method in merging.list_methods() if isinstance(method, Adapt)]
     assert not any(SPLIT_QKV in method.params.bounds() for method in methods)
-        SPLIT_QKV in method.params.bounds() for method in merging.list_methods() if isinstance(method, Adapt)
-    )
 
 
 @pytest.mark.parametrize("key", [key for key in HAVING if key not in IMAGES])
